@@ -1,0 +1,51 @@
+//! Apps that see Ethernet frames: features, echo, forward, and the lab's generators and sinks.
+
+use crate::{Burst, Counters, PortId};
+
+/// What the engine knows when it calls an app.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Turn {
+    /// Now, in the lane's clock domain, read once per burst after the lane handed it over.
+    pub now_ns: u64,
+}
+
+/// What an app that was asked to fill a burst wants next.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Fill {
+    /// This app sends nothing on its own; do not ask again.
+    Never,
+    /// Ask again as soon as possible.
+    Again,
+    /// Nothing to send before this time, in the lane's clock domain.
+    At(u64),
+    /// All is sent; do not ask again.
+    Done,
+}
+
+/// An application over frames.
+///
+/// Static dispatch: the engine is compiled once per lane and app. An app allocates nothing, locks
+/// nothing and logs nothing per frame.
+pub trait FrameApp {
+    /// Looks at what arrived on `port`; edits in place, sets a verdict per frame (default: drop).
+    fn on_burst(&mut self, port: PortId, burst: &mut Burst, turn: Turn);
+
+    /// Fills lent frames of `port` and sets their verdicts. Frames left at `Drop` return unsent.
+    fn fill(&mut self, _port: PortId, _burst: &mut Burst, _turn: Turn) -> Fill {
+        Fill::Never
+    }
+
+    /// Time has passed; called at least every 10 ms or so, with or without traffic.
+    fn on_tick(&mut self, _turn: Turn) {}
+
+    /// Nothing more will come: finish what is open (flows, files).
+    fn on_stop(&mut self, _turn: Turn) {}
+
+    /// True when the app wants to end the run (its output is gone, its limit is reached).
+    fn wants_stop(&self) -> bool {
+        false
+    }
+
+    /// What the app counted.
+    fn counters(&self) -> &Counters;
+}

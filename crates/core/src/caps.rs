@@ -1,0 +1,149 @@
+//! Capabilities: what a lane was asked for and what it obtained.
+//!
+//! Silent fallback (native to generic XDP, zero copy to copy) is the commonest cause of "why is it
+//! slow". So a capability that was asked for and not obtained fails the run, unless the spec allows
+//! its absence by name: `afxdp:zero-copy,allow=zero-copy`.
+
+use crate::LaneError;
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+
+macro_rules! caps {
+    ($($(#[doc = $doc:literal])+ $variant:ident = $bit:literal $name:literal,)+) => {
+        /// One capability of a lane.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+        #[repr(u8)]
+        pub enum Cap { $($(#[doc = $doc])+ #[serde(rename = $name)] $variant = $bit,)+ }
+
+        impl Cap {
+            /// Every capability.
+            pub const ALL: &[Cap] = &[$(Cap::$variant),+];
+
+            /// The name used in specs and results.
+            pub fn name(self) -> &'static str {
+                match self { $(Cap::$variant => $name),+ }
+            }
+        }
+    };
+}
+
+caps! {
+    /// The XDP program runs in the driver, before a socket buffer is made.
+    NativeXdp = 0 "native-xdp",
+    /// Frames are not copied between kernel and user memory.
+    ZeroCopy = 1 "zero-copy",
+    /// Frames longer than one buffer are received and sent.
+    MultiBuffer = 2 "multi-buffer",
+    /// The kernel says when it needs a wake-up call, so that busy rings cost no system call.
+    NeedWakeup = 3 "need-wakeup",
+    /// The worker drives the receive queue itself (preferred busy poll).
+    BusyPoll = 4 "busy-poll",
+    /// Receive time stamps come from the kernel or device, not from the lane.
+    KernelTimestamps = 5 "kernel-timestamps",
+    /// The lane can transmit.
+    Transmit = 6 "transmit",
+    /// Frames may go from port to port without a copy in user space.
+    SharedMemory = 7 "shared-memory",
+}
+
+/// A set of capabilities.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(from = "Vec<Cap>", into = "Vec<Cap>")]
+pub struct CapSet(u32);
+
+impl CapSet {
+    /// Adds `cap`.
+    #[must_use]
+    pub fn with(self, cap: Cap) -> Self {
+        CapSet(self.0 | 1 << cap as u8)
+    }
+
+    /// Adds `cap` if `yes`.
+    #[must_use]
+    pub fn with_if(self, cap: Cap, yes: bool) -> Self {
+        if yes { self.with(cap) } else { self }
+    }
+
+    /// True when `cap` is in the set.
+    pub fn has(self, cap: Cap) -> bool {
+        self.0 & (1 << cap as u8) != 0
+    }
+
+    /// The capabilities of this set that `other` lacks.
+    #[must_use]
+    pub fn minus(self, other: CapSet) -> Self {
+        CapSet(self.0 & !other.0)
+    }
+
+    /// The capabilities in the set.
+    pub fn iter(self) -> impl Iterator<Item = Cap> {
+        Cap::ALL.iter().copied().filter(move |&cap| self.has(cap))
+    }
+}
+
+impl From<Vec<Cap>> for CapSet {
+    fn from(caps: Vec<Cap>) -> Self {
+        caps.into_iter().fold(CapSet::default(), CapSet::with)
+    }
+}
+
+impl From<CapSet> for Vec<Cap> {
+    fn from(set: CapSet) -> Self {
+        set.iter().collect()
+    }
+}
+
+/// What one port was asked for and what it obtained; part of every result file.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CapsReport {
+    /// Asked for by the spec (or by the lane's documented default).
+    pub requested: CapSet,
+    /// Obtained from the kernel or device.
+    pub obtained: CapSet,
+    /// Requested capabilities whose absence the spec allows by name.
+    pub allowed_missing: CapSet,
+    /// Figures that were granted, as read back: ring sizes, buffer bytes, queue counts, fan-out.
+    pub facts: BTreeMap<String, String>,
+}
+
+impl CapsReport {
+    /// Records a figure that was read back.
+    pub fn fact(&mut self, name: &str, value: impl ToString) {
+        self.facts.insert(name.to_owned(), value.to_string());
+    }
+
+    /// Requested capabilities that were not obtained, allowed or not.
+    pub fn missing(&self) -> CapSet {
+        self.requested.minus(self.obtained)
+    }
+
+    /// Refuses a port that did not obtain what was asked for, unless its absence was allowed.
+    ///
+    /// # Errors
+    /// [`LaneError::CapMissing`] naming the first capability.
+    pub fn admit(&self, lane: &str) -> Result<(), LaneError> {
+        match self.missing().minus(self.allowed_missing).iter().next() {
+            Some(cap) => Err(LaneError::CapMissing { lane: lane.to_owned(), cap }),
+            None => Ok(()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_missing_capability_is_refused_unless_allowed_by_name() {
+        let mut report = CapsReport {
+            requested: CapSet::default().with(Cap::ZeroCopy).with(Cap::NeedWakeup),
+            obtained: CapSet::default().with(Cap::NeedWakeup),
+            ..CapsReport::default()
+        };
+        let refusal = report.admit("afxdp").unwrap_err().to_string();
+        assert!(refusal.contains("zero-copy"), "{refusal}");
+        report.allowed_missing = CapSet::default().with(Cap::ZeroCopy);
+        assert!(report.admit("afxdp").is_ok());
+        assert_eq!(report.missing().iter().collect::<Vec<_>>(), [Cap::ZeroCopy]);
+    }
+}

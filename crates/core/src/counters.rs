@@ -1,0 +1,239 @@
+//! The one table of counters and drop reasons.
+//!
+//! Lanes, apps, kernel halves, the ledger, Python and the web page all name losses from this
+//! table. The kernel's copy is `bpf/include/laneway/drop_reason.h`; a test of this module
+//! compares the two, so neither can drift.
+
+use serde::{Deserialize, Serialize};
+
+macro_rules! drop_reasons {
+    ($($(#[doc = $doc:literal])+ $variant:ident = $code:literal $name:literal,)+) => {
+        /// Why a frame or record did not go on. The codes are stable: eBPF programs index
+        /// counters by them.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+        #[repr(u8)]
+        pub enum DropReason {
+            $($(#[doc = $doc])+ #[serde(rename = $name)] $variant = $code,)+
+        }
+
+        impl DropReason {
+            /// Every reason, in the order of its code.
+            pub const ALL: &[DropReason] = &[$(DropReason::$variant),+];
+            /// How many reasons there are; codes are `0..COUNT`.
+            pub const COUNT: usize = Self::ALL.len();
+
+            /// The name used in results, metrics and headers.
+            pub fn name(self) -> &'static str {
+                match self { $(DropReason::$variant => $name),+ }
+            }
+
+            /// What the counter counts, in one sentence.
+            pub fn definition(self) -> &'static str {
+                match self { $(DropReason::$variant => concat!($($doc),+)),+ }
+            }
+        }
+    };
+}
+
+drop_reasons! {
+    /// The queue between kernel and lane was full (PACKET_STATISTICS tp_drops, XDP rx_ring_full).
+    RxQueueFull = 0 "rx_queue_full",
+    /// The kernel had no free frame to receive into (XDP rx_fill_ring_empty_descs).
+    RxNoFrame = 1 "rx_no_frame",
+    /// The kernel could not hand the frame over for another reason (XDP rx_dropped, rx_invalid).
+    RxError = 2 "rx_error",
+    /// The frame is longer than the lane's frames and the lane has no multi-buffer mode.
+    RxTooLong = 3 "rx_too_long",
+    /// A kernel half could not reserve a record in its ring: the consumer is behind.
+    RecordRingFull = 4 "record_ring_full",
+    /// The transmit queue was full or the kernel refused the send.
+    TxRefused = 5 "tx_refused",
+    /// The frame is longer than the egress MTU.
+    TxTooLong = 6 "tx_too_long",
+    /// The verdict named a port that the lane does not have.
+    TxNoPort = 7 "tx_no_port",
+    /// Seeded loss of a simulated link.
+    LinkLoss = 8 "link_loss",
+    /// The queue of a simulated link was full.
+    LinkQueueFull = 9 "link_queue_full",
+    /// Left out by 1/N sampling, as asked.
+    Sampled = 10 "sampled_out",
+    /// Left out by the capture filter, as asked.
+    Filtered = 11 "filtered_out",
+    /// Left out by the rate limit, as asked.
+    RateLimited = 12 "rate_limited",
+    /// The consumer of the app's output could not take it.
+    SinkFull = 13 "sink_full",
+}
+
+impl DropReason {
+    /// True when the frame was left out because the user asked for it (sampling, filter, rate
+    /// limit), so that it is named but is no loss.
+    pub fn is_asked_for(self) -> bool {
+        matches!(self, DropReason::Sampled | DropReason::Filtered | DropReason::RateLimited)
+    }
+}
+
+/// Counters of one port or one app. Plain integers: one owner writes, snapshots are copies.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(from = "CountersText", into = "CountersText")]
+pub struct Counters {
+    /// Frames handed to the app.
+    pub rx_frames: u64,
+    /// Bytes of those frames, as captured.
+    pub rx_bytes: u64,
+    /// Frames sent.
+    pub tx_frames: u64,
+    /// Bytes of those frames.
+    pub tx_bytes: u64,
+    /// Frames passed to the kernel's stack.
+    pub passed: u64,
+    /// Frames copied in user space where a copy-free path was not to be had (headroom, VLAN tag
+    /// put back, transmit from a foreign pool).
+    pub copies: u64,
+    /// Receive calls that found nothing.
+    pub polls_empty: u64,
+    /// Times the worker blocked.
+    pub waits: u64,
+    drops: [u64; DropReason::COUNT],
+}
+
+impl Counters {
+    /// Counts one drop.
+    pub fn drop_one(&mut self, reason: DropReason) {
+        self.drop_many(reason, 1);
+    }
+
+    /// Counts `n` drops.
+    pub fn drop_many(&mut self, reason: DropReason, n: u64) {
+        self.drops[reason as usize] += n;
+    }
+
+    /// Replaces the count of a reason whose truth is a cumulative kernel counter.
+    pub fn set_drops(&mut self, reason: DropReason, total: u64) {
+        self.drops[reason as usize] = total;
+    }
+
+    /// Drops counted under `reason`.
+    pub fn drops(&self, reason: DropReason) -> u64 {
+        self.drops[reason as usize]
+    }
+
+    /// Drops over all reasons that nobody asked for.
+    pub fn lost(&self) -> u64 {
+        self.nonzero_drops().filter(|(r, _)| !r.is_asked_for()).map(|(_, n)| n).sum()
+    }
+
+    /// The reasons that occurred, with their counts.
+    pub fn nonzero_drops(&self) -> impl Iterator<Item = (DropReason, u64)> + '_ {
+        DropReason::ALL.iter().map(|&r| (r, self.drops(r))).filter(|&(_, n)| n > 0)
+    }
+
+    /// Adds another set of counters (of another port or worker).
+    pub fn merge(&mut self, other: &Counters) {
+        self.rx_frames += other.rx_frames;
+        self.rx_bytes += other.rx_bytes;
+        self.tx_frames += other.tx_frames;
+        self.tx_bytes += other.tx_bytes;
+        self.passed += other.passed;
+        self.copies += other.copies;
+        self.polls_empty += other.polls_empty;
+        self.waits += other.waits;
+        for (reason, n) in other.nonzero_drops() {
+            self.drop_many(reason, n);
+        }
+    }
+}
+
+/// The form in files: drops by name, zeros left out.
+#[derive(Serialize, Deserialize)]
+struct CountersText {
+    rx_frames: u64,
+    rx_bytes: u64,
+    tx_frames: u64,
+    tx_bytes: u64,
+    passed: u64,
+    copies: u64,
+    polls_empty: u64,
+    waits: u64,
+    drops: std::collections::BTreeMap<DropReason, u64>,
+}
+
+impl From<Counters> for CountersText {
+    fn from(c: Counters) -> Self {
+        CountersText {
+            drops: c.nonzero_drops().collect(),
+            rx_frames: c.rx_frames,
+            rx_bytes: c.rx_bytes,
+            tx_frames: c.tx_frames,
+            tx_bytes: c.tx_bytes,
+            passed: c.passed,
+            copies: c.copies,
+            polls_empty: c.polls_empty,
+            waits: c.waits,
+        }
+    }
+}
+
+impl From<CountersText> for Counters {
+    fn from(t: CountersText) -> Self {
+        let mut counters = Counters {
+            rx_frames: t.rx_frames,
+            rx_bytes: t.rx_bytes,
+            tx_frames: t.tx_frames,
+            tx_bytes: t.tx_bytes,
+            passed: t.passed,
+            copies: t.copies,
+            polls_empty: t.polls_empty,
+            waits: t.waits,
+            drops: [0; DropReason::COUNT],
+        };
+        for (reason, n) in t.drops {
+            counters.drop_many(reason, n);
+        }
+        counters
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn codes_are_dense_and_names_unique() {
+        let mut names = std::collections::HashSet::new();
+        for (i, reason) in DropReason::ALL.iter().enumerate() {
+            assert_eq!(*reason as usize, i);
+            assert!(names.insert(reason.name()));
+        }
+    }
+
+    #[test]
+    fn the_kernel_header_holds_the_same_table() {
+        let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../bpf/include/laneway/drop_reason.h");
+        let header = std::fs::read_to_string(path).expect("the header is part of the tree");
+        for reason in DropReason::ALL {
+            let line = format!("LW_DROP_{} = {},", reason.name().to_uppercase(), *reason as u8);
+            assert!(header.contains(&line), "{path} lacks `{line}`");
+        }
+        assert!(header.contains(&format!("LW_DROP_COUNT = {},", DropReason::COUNT)));
+    }
+
+    #[test]
+    fn asked_for_omissions_are_named_but_no_loss() {
+        let mut counters = Counters::default();
+        counters.drop_many(DropReason::Sampled, 9);
+        counters.drop_one(DropReason::RecordRingFull);
+        assert_eq!(counters.lost(), 1);
+        assert_eq!(counters.nonzero_drops().count(), 2);
+    }
+
+    #[test]
+    fn merging_adds_every_field() {
+        let mut a = Counters { rx_frames: 1, copies: 2, ..Counters::default() };
+        a.drop_one(DropReason::TxRefused);
+        let mut sum = a.clone();
+        sum.merge(&a);
+        assert_eq!((sum.rx_frames, sum.copies, sum.drops(DropReason::TxRefused)), (2, 4, 2));
+    }
+}

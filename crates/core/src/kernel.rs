@@ -1,0 +1,128 @@
+//! Apps whose decision runs in the kernel: the app describes its kernel half as data, and the `xdp`
+//! lane runs any such half without knowing the app.
+
+use crate::{CapsReport, Counters, LaneError, PortId, Turn, Wake};
+use std::time::Duration;
+
+/// A named constant of the program's read-only data, set before the program is loaded so that the
+/// verifier removes what is switched off.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ConfigValue {
+    /// The `const volatile` global's name.
+    pub name: &'static str,
+    /// Its value, exactly as long as the global, in host byte order.
+    pub bytes: Vec<u8>,
+}
+
+/// The stream of fixed-size records that a kernel half emits: one BPF ring buffer per CPU.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RecordStream {
+    /// Name of the array-of-maps of ring buffers, indexed by CPU.
+    pub map: &'static str,
+    /// Bytes per record.
+    pub record_bytes: usize,
+    /// Bytes of each ring; a power of two and a multiple of the page size.
+    pub ring_bytes: u32,
+    /// Name of an array map of one `u32` that the lane sets to 1 before it blocks and to 0 when it
+    /// is awake; the program wakes the consumer only while it is 1 (adaptive wake-up).
+    pub wanted_map: &'static str,
+}
+
+/// An in-kernel app, as data.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct KernelHalf {
+    /// For messages and program names.
+    pub name: &'static str,
+    /// The compiled BPF object (ELF).
+    pub object: &'static [u8],
+    /// Name of the XDP program in it.
+    pub program: &'static str,
+    /// Constants to set.
+    pub config: Vec<ConfigValue>,
+    /// Map entries to write before the program is attached: map, key, value.
+    pub entries: Vec<(&'static str, Vec<u8>, Vec<u8>)>,
+    /// Sizes of maps that differ from the object's: map, entries.
+    pub map_sizes: Vec<(&'static str, u32)>,
+    /// Its records, if it emits any.
+    pub records: Option<RecordStream>,
+    /// Per-CPU array of `u64` indexed by drop-reason code, read into the lane's counters.
+    pub drops_map: Option<&'static str>,
+    /// Per-CPU array with one entry of two `u64`, frames and bytes seen.
+    pub seen_map: Option<&'static str>,
+}
+
+/// The maps of a loaded kernel half, for its user-space part.
+pub trait KernelMaps {
+    /// Visits every entry of a map: key and value bytes; for a per-CPU map the values of all CPUs
+    /// one after the other, each padded to 8 bytes.
+    ///
+    /// # Errors
+    /// When the map does not exist or the kernel refuses.
+    fn visit(&self, map: &str, each: &mut dyn FnMut(&[u8], &[u8])) -> Result<(), LaneError>;
+
+    /// Like [`visit`](Self::visit), and removes what it visited.
+    ///
+    /// # Errors
+    /// As for [`visit`](Self::visit).
+    fn drain(&self, map: &str, each: &mut dyn FnMut(&[u8], &[u8])) -> Result<(), LaneError>;
+
+    /// Writes one entry; for a per-CPU map the same value on every CPU.
+    ///
+    /// # Errors
+    /// As for [`visit`](Self::visit).
+    fn put(&self, map: &str, key: &[u8], value: &[u8]) -> Result<(), LaneError>;
+}
+
+/// The user-space part of an in-kernel app.
+pub trait KernelApp {
+    /// What the lane is to load.
+    fn half(&self) -> KernelHalf;
+
+    /// A run of whole records from one ring, in order: `records.len()` is a multiple of the record
+    /// size. The memory is the kernel's: look, do not keep.
+    fn on_records(&mut self, records: &[u8], turn: Turn);
+
+    /// Time has passed; the maps may be read (accumulators, counters).
+    fn on_tick(&mut self, _maps: &dyn KernelMaps, _turn: Turn) {}
+
+    /// The program is detached, its rings are drained: read the maps a last time and finish.
+    fn on_stop(&mut self, _maps: &dyn KernelMaps, _turn: Turn) {}
+
+    /// True when the app wants to end the run.
+    fn wants_stop(&self) -> bool {
+        false
+    }
+
+    /// What the app counted.
+    fn counters(&self) -> &Counters;
+}
+
+/// A lane that runs kernel halves.
+pub trait KernelLane {
+    /// The lane's name in specs and results.
+    fn name(&self) -> &'static str;
+
+    /// Hands over what the rings hold now, in runs; returns the number of records.
+    ///
+    /// # Errors
+    /// Only for what ends the lane (the interface is gone).
+    fn receive(&mut self, each: &mut dyn FnMut(&[u8])) -> Result<usize, LaneError>;
+
+    /// Blocks until a ring has records, at most for `timeout`.
+    ///
+    /// # Errors
+    /// As for [`receive`](Self::receive).
+    fn wait(&mut self, timeout: Duration) -> Result<Wake, LaneError>;
+
+    /// Detaches from every interface; the maps stay readable.
+    fn detach(&mut self);
+
+    /// The half's maps.
+    fn maps(&self) -> &dyn KernelMaps;
+
+    /// What the lane was asked for and what it obtained on `port`.
+    fn caps(&self, port: PortId) -> &CapsReport;
+
+    /// Frames seen and drops counted by the program, read afresh.
+    fn counters(&mut self) -> Counters;
+}

@@ -1,0 +1,71 @@
+//! What a lane that carries Ethernet frames must do.
+
+use crate::{Burst, CapsReport, ClockDomain, Counters, LaneError, PortId};
+use std::time::Duration;
+
+/// Why [`FrameLane::wait`] returned.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Wake {
+    /// Frames may be waiting, or a transmit queue may have drained.
+    Ready,
+    /// The time was up.
+    Timeout,
+}
+
+/// All ports of one worker on one kind of lane: one queue of each interface (or file, or simulated
+/// link), one memory.
+///
+/// The engine's turn, per port: [`receive`](Self::receive), lend the burst to the app,
+/// [`settle`](Self::settle). A source is asked to fill instead: [`lend`](Self::lend), fill,
+/// [`settle`](Self::settle). A lane is used by one thread and shares nothing.
+pub trait FrameLane {
+    /// The lane's name in specs and results.
+    fn name(&self) -> &'static str;
+
+    /// How many ports there are; their ids are `0..ports`.
+    fn ports(&self) -> usize;
+
+    /// The clock that stamps this lane's frames.
+    fn clock_domain(&self) -> ClockDomain;
+
+    /// Takes what is there on `port`, up to the burst's capacity, and never waits to fill it.
+    /// An empty burst means that nothing is there now.
+    ///
+    /// # Errors
+    /// Only for what ends the lane (interface gone, unreadable input); a frame that cannot be
+    /// received is counted.
+    fn receive(&mut self, port: PortId) -> Result<&mut Burst, LaneError>;
+
+    /// Lends up to `frames` free buffers of `port` to be filled: frames of length 0, with
+    /// [`HEADROOM_BYTES_MIN`](crate::HEADROOM_BYTES_MIN) in front. What the app leaves at
+    /// [`Verdict::Drop`](crate::Verdict::Drop) returns unsent. Fewer, or none, when buffers are short.
+    ///
+    /// # Errors
+    /// As for [`receive`](Self::receive).
+    fn lend(&mut self, port: PortId, frames: usize) -> Result<&mut Burst, LaneError>;
+
+    /// Acts on the verdicts of the burst last received or lent on `port`, and on held frames that
+    /// came back. Afterwards every frame is free, sent, or held, and transmissions are on their way
+    /// to the kernel. A frame that cannot be sent is counted and returned.
+    ///
+    /// # Errors
+    /// As for [`receive`](Self::receive).
+    fn settle(&mut self, port: PortId) -> Result<(), LaneError>;
+
+    /// Blocks until something may be there on any port, at most for `timeout`. May wake early.
+    ///
+    /// # Errors
+    /// As for [`receive`](Self::receive).
+    fn wait(&mut self, timeout: Duration) -> Result<Wake, LaneError>;
+
+    /// True when nothing will ever come again (end of a file, simulated peers done).
+    fn exhausted(&self) -> bool {
+        false
+    }
+
+    /// What `port` was asked for and what it obtained.
+    fn caps(&self, port: PortId) -> &CapsReport;
+
+    /// The counters of `port`, the kernel's drops read afresh.
+    fn counters(&mut self, port: PortId) -> Counters;
+}

@@ -1,0 +1,71 @@
+//! What an app decides per frame: XDP's return codes plus fan-out and hold.
+
+/// One port of a lane, numbered from 0 in the order the interfaces were given.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct PortId(pub u8);
+
+impl PortId {
+    /// The port's place in a per-port array.
+    pub fn index(self) -> usize {
+        usize::from(self.0)
+    }
+}
+
+/// A set of ports, one bit per [`PortId`] (so at most 32 ports per lane).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct PortMask(pub u32);
+
+impl PortMask {
+    /// The most ports a lane may have.
+    pub const PORTS_MAX: usize = 32;
+
+    /// Every port below `ports`, without `except` (the flooding set of a bridge).
+    pub fn all_but(ports: usize, except: PortId) -> Self {
+        let all = if ports >= Self::PORTS_MAX { u32::MAX } else { (1u32 << ports) - 1 };
+        PortMask(all & !1u32.checked_shl(u32::from(except.0)).unwrap_or(0))
+    }
+
+    /// The ports of the set, lowest first.
+    pub fn iter(self) -> impl Iterator<Item = PortId> {
+        (0..32u8).filter(move |bit| self.0 & (1 << bit) != 0).map(PortId)
+    }
+}
+
+/// What happens to a frame when its burst is settled.
+///
+/// `Drop` is the default of a received burst: an app that says nothing consumes what it saw.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Verdict {
+    /// The app has consumed the frame; the lane may reuse its memory.
+    #[default]
+    Drop,
+    /// Let the kernel's own stack have it. On lanes that see a copy (packet, pcap) the kernel
+    /// already has the original, so this equals `Drop`.
+    Pass,
+    /// Send it out of the port it came from (or, for a lent burst, of the port it was lent on).
+    Tx,
+    /// Send it out of another port of the same lane.
+    TxTo(PortId),
+    /// Send the same bytes out of every port of the set.
+    Fanout(PortMask),
+    /// The app took a [`Held`](crate::Held) handle; the frame settles when that is dropped or
+    /// released. Set by [`Burst::hold`](crate::Burst::hold) only.
+    Hold,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn flooding_set_leaves_out_the_ingress() {
+        let set = PortMask::all_but(3, PortId(1));
+        assert_eq!(set.iter().collect::<Vec<_>>(), [PortId(0), PortId(2)]);
+        assert_eq!(PortMask::all_but(32, PortId(31)).0, u32::MAX >> 1);
+    }
+
+    #[test]
+    fn a_verdict_stays_small() {
+        assert_eq!(size_of::<Verdict>(), 8);
+    }
+}
