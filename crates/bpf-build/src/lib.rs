@@ -66,8 +66,9 @@ fn clang() -> OsString {
     if let Some(clang) = env::var_os("LANEWAY_CLANG") {
         return clang;
     }
-    let runs = |c: &&str| Command::new(c).arg("--version").output().is_ok_and(|o| o.status.success());
-    match CLANGS.iter().find(runs) {
+    let runs =
+        |c: &str| Command::new(c).arg("--version").output().is_ok_and(|o| o.status.success());
+    match CLANGS.into_iter().find(|c| runs(c)) {
         Some(clang) => clang.into(),
         None => panic!(
             "no clang found (tried {}): eBPF programs are compiled at build time; \
