@@ -4,6 +4,7 @@
 //! are not there. The object lands in `OUT_DIR` under the source's stem, to be embedded with
 //! `include_bytes!(concat!(env!("OUT_DIR"), "/name.bpf.o"))`. Objects are built, never committed.
 #![forbid(unsafe_code)]
+#![allow(clippy::print_stdout, reason = "cargo reads a build script's directives from stdout")]
 
 use std::{
     env,

@@ -1,0 +1,290 @@
+/* SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause) */
+/*
+ * Frame -> record. Compiled for eBPF and, as the tests' referee, for the host; `src/parse.rs` is an
+ * independent implementation in Rust, and all three must agree on every byte of every record.
+ *
+ * Lengths are believed in this order: what was captured bounds every read; the IP length bounds
+ * layer 4, so that Ethernet padding is never taken for a header or payload.
+ *
+ * lw_parse() expects a zeroed record with ts_ns, seq_no, frame_len, cap_len, rx_queue and ifindex
+ * filled in.
+ */
+#ifndef LANEWAY_FEATURES_PARSE_H
+#define LANEWAY_FEATURES_PARSE_H
+
+#include <laneway/bytes.h>
+
+#include "record.h"
+
+#define LW_ETH_BYTES 14
+#define LW_TCP_OPTIONS_MAX 40
+
+LW_INLINE int lw_is_vlan(__u16 eth_type)
+{
+	return eth_type == 0x8100 || eth_type == 0x88a8 || eth_type == 0x9100;
+}
+
+/* MSS and window scale from the options of a SYN. */
+LW_INLINE void lw_parse_syn_options(const struct lw_view *view, __u32 off, __u32 len,
+				    struct lw_record *r)
+{
+	__u8 opt[LW_TCP_OPTIONS_MAX + 4] = {};
+	__u32 at = 0;
+
+	/* len is 4..40 here; the mask tells the verifier. */
+	if (len == 0 || len > LW_TCP_OPTIONS_MAX || lw_load(view, off, opt, len) < 0) {
+		if (len)
+			r->has |= LW_HAS_BAD_TCP_OPTIONS;
+		return;
+	}
+	for (int i = 0; i < LW_TCP_OPTIONS_MAX && at < len; i++) {
+		__u8 kind, size;
+
+		if (at >= LW_TCP_OPTIONS_MAX)
+			return;
+		kind = opt[at];
+		if (kind == 0)
+			return;
+		if (kind == 1) {
+			at++;
+			continue;
+		}
+		size = opt[at + 1];
+		if (at + 1 >= len || size < 2 || size > len - at) {
+			r->has |= LW_HAS_BAD_TCP_OPTIONS;
+			return;
+		}
+		if (kind == 2 && size == 4) {
+			r->tcp_mss = lw_be16(&opt[at + 2]);
+			r->has |= LW_HAS_MSS;
+		} else if (kind == 3 && size == 3) {
+			r->tcp_wscale = opt[at + 2];
+			r->has |= LW_HAS_WSCALE;
+		}
+		at += size;
+	}
+}
+
+/* Layer 4 at `off`; the IP packet has `avail` bytes for it. */
+LW_INLINE __u8 lw_parse_l4(const struct lw_view *view, __u32 off, __u32 avail,
+			   struct lw_record *r)
+{
+	__u8 h[20] = {};
+	__u32 need;
+
+	switch (r->proto) {
+	case 6:
+		need = 20;
+		break;
+	case 17:
+		need = 8;
+		break;
+	case 132:
+		need = 12;
+		break;
+	case 1:
+		if (!(r->has & LW_HAS_IPV4))
+			return LW_L4_UNKNOWN;
+		need = 8;
+		break;
+	case 58:
+		if (!(r->has & LW_HAS_IPV6))
+			return LW_L4_UNKNOWN;
+		need = 8;
+		break;
+	default:
+		return LW_L4_UNKNOWN;
+	}
+	if (avail < need)
+		return LW_L4_BAD_LENGTH;
+
+	/* Straight from the linear part where it reaches; the helper for the rest. */
+	if (off <= 4096 && view->data + off + 20 <= view->end) {
+		const __u8 *p = view->data + off;
+
+		__builtin_memcpy(h, p, 20);
+	} else if (r->proto == 6) {
+		if (lw_load(view, off, h, 20) < 0)
+			return LW_L4_TRUNCATED;
+	} else if (r->proto == 132) {
+		if (lw_load(view, off, h, 12) < 0)
+			return LW_L4_TRUNCATED;
+	} else {
+		if (lw_load(view, off, h, 8) < 0)
+			return LW_L4_TRUNCATED;
+	}
+
+	if (r->proto == 1 || r->proto == 58) {
+		r->icmp_type = h[0];
+		r->icmp_code = h[1];
+		r->l4_hdr_len = 8;
+		r->has |= LW_HAS_ICMP;
+		return LW_OK;
+	}
+
+	r->src_port = lw_be16(h);
+	r->dst_port = lw_be16(h + 2);
+	r->has |= LW_HAS_PORTS;
+	if (r->proto != 6) {
+		r->l4_hdr_len = (__u8)need;
+		return LW_OK;
+	}
+
+	need = (h[12] >> 4) * 4;
+	if (need < 20 || need > avail) {
+		/* Ports are as sure as ever; the rest of a header this wrong is not. */
+		return LW_L4_BAD_LENGTH;
+	}
+	r->tcp_seq = lw_be32(h + 4);
+	r->tcp_ack = lw_be32(h + 8);
+	r->tcp_flags = (__u16)((h[12] & 0x01) << 8 | h[13]);
+	r->tcp_win = lw_be16(h + 14);
+	r->l4_hdr_len = (__u8)need;
+	r->has |= LW_HAS_TCP;
+	if (off + need > view->len)
+		return LW_L4_TRUNCATED;
+	if (r->tcp_flags & 0x02)
+		lw_parse_syn_options(view, off + 20, need - 20, r);
+	return LW_OK;
+}
+
+LW_INLINE __u8 lw_parse_ipv4(const struct lw_view *view, __u32 off, struct lw_record *r)
+{
+	const __u8 *p = view->data + off;
+	__u32 ihl, total;
+
+	if (p + 20 > view->end)
+		return LW_L3_TRUNCATED;
+	if (p[0] >> 4 != 4)
+		return LW_L3_BAD_VERSION;
+	ihl = (p[0] & 0x0f) * 4;
+	total = lw_be16(p + 2);
+	if (ihl < 20 || total < ihl)
+		return LW_L3_BAD_LENGTH;
+	if (off + ihl > view->len)
+		return LW_L3_TRUNCATED;
+
+	r->has |= LW_HAS_IPV4;
+	r->tos = p[1];
+	r->ip_len = (__u16)total;
+	r->ip_id = lw_be16(p + 4);
+	r->frag = lw_be16(p + 6);
+	r->ttl = p[8];
+	r->proto = p[9];
+	r->src_ip[10] = r->src_ip[11] = 0xff;
+	r->dst_ip[10] = r->dst_ip[11] = 0xff;
+	__builtin_memcpy(&r->src_ip[12], p + 12, 4);
+	__builtin_memcpy(&r->dst_ip[12], p + 16, 4);
+	r->l3_hdr_len = (__u16)ihl;
+	if (ihl > 20)
+		r->has |= LW_HAS_IP_OPTIONS;
+	if (r->frag & 0x3fff)
+		r->has |= LW_HAS_FRAG;
+	if (r->frag & 0x1fff)
+		return LW_FRAGMENT;
+	return lw_parse_l4(view, off + ihl, total - ihl, r);
+}
+
+LW_INLINE __u8 lw_parse_ipv6(const struct lw_view *view, __u32 off, struct lw_record *r)
+{
+	const __u8 *p = view->data + off;
+	__u32 payload, ext = 0, size;
+	__u8 next;
+
+	if (p + 40 > view->end)
+		return LW_L3_TRUNCATED;
+	if (p[0] >> 4 != 6)
+		return LW_L3_BAD_VERSION;
+	payload = lw_be16(p + 4);
+	next = p[6];
+	r->has |= LW_HAS_IPV6;
+	r->tos = (__u8)(p[0] << 4 | p[1] >> 4);
+	r->ip_len = (__u16)payload;
+	r->ttl = p[7];
+	__builtin_memcpy(r->src_ip, p + 8, 16);
+	__builtin_memcpy(r->dst_ip, p + 24, 16);
+	r->l3_hdr_len = 40;
+	r->proto = next;
+
+	for (int i = 0; i <= LW_EXT_MAX; i++) {
+		__u8 h[8] = {};
+
+		switch (next) {
+		case 0:   /* hop-by-hop options */
+		case 43:  /* routing */
+		case 44:  /* fragment */
+		case 51:  /* authentication */
+		case 60:  /* destination options */
+		case 135: /* mobility */
+		case 139: /* host identity */
+		case 140: /* shim6 */
+			break;
+		default:
+			return lw_parse_l4(view, off + 40 + ext, payload - ext, r);
+		}
+		if (i == LW_EXT_MAX)
+			break;
+		if (payload - ext < 8)
+			return LW_L3_BAD_LENGTH;
+		if (lw_load(view, off + 40 + ext, h, 8) < 0)
+			return LW_L3_TRUNCATED;
+		size = next == 44 ? 8 : next == 51 ? (h[1] + 2u) * 4 : (h[1] + 1u) * 8;
+		if (size > payload - ext)
+			return LW_L3_BAD_LENGTH;
+		ext += size;
+		r->has |= LW_HAS_IP_OPTIONS;
+		r->l3_hdr_len = (__u16)(40 + ext);
+		r->proto = h[0];
+		if (next == 44) {
+			__u16 word = lw_be16(h + 2);
+
+			r->has |= LW_HAS_FRAG;
+			r->frag = (__u16)(word >> 3 | (word & 1) << 13);
+			r->ip_id = lw_be16(h + 6);
+			if (r->frag & 0x1fff)
+				return LW_FRAGMENT;
+		}
+		next = h[0];
+	}
+	return LW_L3_EXT_LIMIT;
+}
+
+LW_INLINE void lw_parse(const struct lw_view *view, struct lw_record *r)
+{
+	const __u8 *p = view->data;
+	__u32 off = LW_ETH_BYTES;
+
+	if (p + LW_ETH_BYTES > view->end) {
+		r->status = LW_L2_TRUNCATED;
+		return;
+	}
+	r->eth_type = lw_be16(p + 12);
+	if (lw_is_vlan(r->eth_type)) {
+		if (p + off + 4 > view->end) {
+			r->status = LW_L2_TRUNCATED;
+			return;
+		}
+		r->vlan_tci = lw_be16(p + off);
+		r->eth_type = lw_be16(p + off + 2);
+		r->has |= LW_HAS_VLAN;
+		off += 4;
+		if (lw_is_vlan(r->eth_type)) {
+			if (p + off + 4 > view->end) {
+				r->status = LW_L2_TRUNCATED;
+				return;
+			}
+			r->vlan_tci2 = lw_be16(p + off);
+			r->eth_type = lw_be16(p + off + 2);
+			r->has |= LW_HAS_VLAN2;
+			off += 4;
+		}
+	}
+	if (r->eth_type == 0x0800)
+		r->status = lw_parse_ipv4(view, off, r);
+	else if (r->eth_type == 0x86dd)
+		r->status = lw_parse_ipv6(view, off, r);
+	else
+		r->status = LW_L3_UNKNOWN;
+}
+
+#endif
