@@ -1,0 +1,95 @@
+# Laneway's verbs: `make help`. A menu of one-liners; what needs thought is in xtask/ (Rust).
+# Every verb works from a fresh clone on Debian 12 with a Rust toolchain. As root, missing packages
+# are installed, named with their reasons; otherwise the command to run is printed, and what can be
+# built without them still runs.
+
+TARGET_DIR := $(or $(CARGO_TARGET_DIR),target)
+LANEWAY := $(TARGET_DIR)/release/laneway
+
+# make race PCAP=mine.pcap OUT=out/mine ARGS="--lane xdp"
+OUT ?= out/race-features
+PCAP ?=
+ARGS ?=
+
+# The first capture that ships, for what can be shown without root.
+SHIPPED := $(firstword $(sort $(wildcard scenarios/*.pcap* scenarios/*/*.pcap*)))
+
+# 2 is xtask's word for "something is missing, and I said what": go on with what there is.
+INSTALL := cargo xtask install
+GO_ON := || [ $$? -eq 2 ]
+
+.DEFAULT_GOAL := help
+.PHONY: help race test lint tidy fmt install clean toolchain
+
+help: ## this list
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-8s %s\n", $$1, $$2 }' Makefile
+
+race: toolchain ## install what is missing, build, race the lanes under app features (about 3 minutes)
+	@$(INSTALL) --race $(GO_ON)
+	cargo build --release --package laneway-cli
+	@if [ "$$(id -u)" -ne 0 ]; then \
+	    echo "make race: a race needs root: it creates network namespaces and veth pairs, opens packet"; \
+	    echo "           sockets and loads eBPF programs; run: sudo env \"PATH=\$$PATH\" make race"; \
+	    echo "make race: without root, this much: the same features from a capture file"; \
+	    mkdir -p out && $(LANEWAY) features $(or $(PCAP),$(SHIPPED)) -o out/features.parquet \
+	        && echo "make race: rows are in out/features.parquet"; \
+	    exit 2; \
+	fi; \
+	echo "$(LANEWAY) race features --quick --out $(OUT) $(if $(PCAP),--pcap $(PCAP)) $(ARGS)"; \
+	$(LANEWAY) race features --quick --out $(OUT) $(if $(PCAP),--pcap $(PCAP)) $(ARGS); code=$$?; \
+	case $$code in \
+	    0) ;; \
+	    1) echo "make race: a stated goal was missed (1)" ;; \
+	    2) echo "make race: the race did not start (2): see the sentence above" ;; \
+	    3) echo "make race: inconclusive (3): the intervals are too wide for a verdict; use --full" ;; \
+	    4) echo "make race: invalid (4): ledger open, generator late or host dirty; the report says which" ;; \
+	    *) echo "make race: ended with $$code" ;; \
+	esac; \
+	if [ -f $(OUT)/report.html ]; then echo "make race: the report is $(OUT)/report.html"; fi; \
+	exit $$code
+
+test: toolchain ## install what is missing, run every test; ARGS="-p laneway-wire" narrows it
+	@$(INSTALL) --test $(GO_ON)
+	@scope=$$(cargo xtask testable) || exit 2; \
+	case " $(ARGS)" in *" -p "*) scope= ;; esac; \
+	echo "cargo test $$scope $(ARGS)"; cargo test $$scope $(ARGS)
+
+lint: toolchain ## format, clippy, tidy, and licences where cargo-deny is installed; changes nothing
+	@$(INSTALL) --build $(GO_ON)
+	cargo fmt --all -- --check
+	@scope=$$(cargo xtask testable) || exit 2; \
+	echo "cargo clippy $$scope --all-targets -- -D warnings"; \
+	cargo clippy $$scope --all-targets -- -D warnings
+	cargo xtask tidy
+	@if cargo deny --version >/dev/null 2>&1; then \
+	    echo "cargo deny check licenses bans sources"; cargo deny check licenses bans sources; \
+	else echo "make lint: skipped: cargo-deny is not installed (cargo install --locked cargo-deny)"; fi
+
+tidy: toolchain ## the rules of the house: arrows, words, links, leftovers
+	cargo xtask tidy
+
+fmt: toolchain ## format the Rust sources, and the C ones where clang-format is installed
+	cargo fmt --all
+	@sources=$$(git ls-files '*.c' '*.h'); \
+	if [ -z "$$sources" ]; then :; \
+	elif command -v clang-format-19 >/dev/null; then clang-format-19 -i $$sources; \
+	else echo "make fmt: skipped: C sources: clang-format-19 is not installed"; fi
+
+install: toolchain ## install the packages that building, racing and testing need, with reasons
+	@$(INSTALL) --test
+
+clean: ## delete what was built; reports under out/ stay
+	cargo clean
+
+# cargo cannot build even xtask without a linker, so this one package is seen to here.
+toolchain:
+	@command -v cargo >/dev/null || { \
+	    echo "make: no cargo on the path; install Rust with rustup (rust-toolchain.toml names the version)." >&2; \
+	    echo "make: under sudo, keep your path: sudo env \"PATH=\$$PATH\" make ..." >&2; exit 2; }
+	@command -v cc >/dev/null || { \
+	    echo "make: no cc; cargo needs gcc and libc6-dev to link"; \
+	    if [ "$$(id -u)" -ne 0 ]; then \
+	        echo "make: run: sudo apt-get install -y --no-install-recommends gcc libc6-dev" >&2; exit 2; \
+	    fi; \
+	    apt-get update -qq; \
+	    DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends gcc libc6-dev; }

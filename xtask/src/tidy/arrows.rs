@@ -1,0 +1,204 @@
+//! Who may depend on whom.
+//!
+//! `cli, python, lab -> registry -> {engine, lanes, apps} -> {flow, stack, resp, bpf} -> core -> wire`.
+//! A crate may skip a level, never climb one, and never reaches sideways: what two need goes down
+//! into a named crate. The table below is the picture in ARCHITECTURE.md, row by row.
+
+use super::{Violation, numbered};
+use crate::tree::Tree;
+use crate::workspace::{Dependency, Member, Use};
+
+/// A kind of crate: its folders (`x/*` is every folder directly in `x`) and whom it may use.
+struct Role {
+    name: &'static str,
+    folders: &'static [&'static str],
+    may_use: &'static [&'static str],
+}
+
+const ROLES: &[Role] = &[
+    Role { name: "wire", folders: &["crates/wire"], may_use: &[] },
+    Role { name: "core", folders: &["crates/core"], may_use: &["wire"] },
+    Role {
+        name: "shared",
+        folders: &["crates/flow", "crates/stack", "crates/resp"],
+        may_use: &["core", "wire"],
+    },
+    Role { name: "bpf", folders: &["crates/bpf"], may_use: &["core", "wire"] },
+    Role {
+        name: "engine",
+        folders: &["crates/engine"],
+        may_use: &["shared", "bpf", "core", "wire"],
+    },
+    Role { name: "lane", folders: &["lanes/*"], may_use: &["shared", "bpf", "core", "wire"] },
+    Role { name: "app", folders: &["apps/*"], may_use: &["shared", "bpf", "core", "wire"] },
+    Role { name: "stats", folders: &["lab/stats"], may_use: &[] },
+    Role { name: "netns", folders: &["lab/netns"], may_use: &["core", "wire"] },
+    Role {
+        name: "lab",
+        folders: &["lab"],
+        may_use: &["engine", "lane", "app", "stats", "netns", "shared", "bpf", "core", "wire"],
+    },
+    Role {
+        name: "front",
+        folders: &["cli", "python"],
+        may_use: &[
+            "lab", "engine", "lane", "app", "stats", "netns", "shared", "bpf", "core", "wire",
+        ],
+    },
+    Role {
+        name: "testkit",
+        folders: &["crates/testkit"],
+        may_use: &["engine", "netns", "shared", "bpf", "core", "wire"],
+    },
+    Role { name: "bpf-build", folders: &["crates/bpf-build"], may_use: &[] },
+    Role { name: "xtask", folders: &["xtask"], may_use: &[] },
+];
+
+/// What any crate's tests may use besides, and nothing else may.
+const IN_TESTS: &[&str] = &["testkit", "netns"];
+
+/// What any crate's build script may use; a build script uses nothing else of ours.
+const IN_BUILD_SCRIPTS: &[&str] = &["bpf-build"];
+
+pub(super) fn check(tree: &Tree, members: &[Member]) -> Vec<Violation> {
+    let mut violations = Vec::new();
+    for member in members {
+        let manifest = format!("{}/Cargo.toml", member.folder);
+        let Some(role) = role_of(&member.folder) else {
+            violations.push(Violation::new(
+                &manifest,
+                1,
+                "arrows",
+                format!(
+                    "`{}` has no role; put it in a folder of ROLES in xtask/src/tidy/arrows.rs, or add a row there",
+                    member.name
+                ),
+            ));
+            continue;
+        };
+        for dependency in &member.dependencies {
+            if let Some(what) = complaint(member, role, dependency) {
+                let line = line_naming(tree, &manifest, &dependency.name);
+                violations.push(Violation::new(&manifest, line, "arrows", what));
+            }
+        }
+    }
+    violations
+}
+
+fn complaint(member: &Member, role: &Role, dependency: &Dependency) -> Option<String> {
+    let folder = dependency.folder.as_deref()?;
+    let (from, to) = (&member.name, &dependency.name);
+    let Some(used) = role_of(folder) else {
+        return Some(format!(
+            "`{from}` depends on `{to}` in `{folder}`, which is no crate of ours"
+        ));
+    };
+    let (allowed, place) = match dependency.used_in {
+        Use::Normal => (role.may_use.to_vec(), ""),
+        Use::Test => ([role.may_use, IN_TESTS].concat(), " in its tests"),
+        Use::Build => (IN_BUILD_SCRIPTS.to_vec(), " in its build script"),
+    };
+    if allowed.contains(&used.name) {
+        return None;
+    }
+    let allowed = if allowed.is_empty() { "nothing".to_owned() } else { allowed.join(", ") };
+    Some(format!(
+        "`{from}` ({}) depends on `{to}` ({}){place}, but may use only: {allowed}; move what both need down into a named crate",
+        role.name, used.name
+    ))
+}
+
+fn role_of(folder: &str) -> Option<&'static Role> {
+    let matches = |pattern: &&str| match pattern.strip_suffix("/*") {
+        Some(parent) => folder.rsplit_once('/').is_some_and(|(above, _)| above == parent),
+        None => folder == *pattern,
+    };
+    ROLES.iter().find(|role| role.folders.iter().any(matches))
+}
+
+fn line_naming(tree: &Tree, manifest: &str, dependency: &str) -> usize {
+    let text = tree.text(manifest).unwrap_or_default();
+    numbered(text.lines())
+        .find(|(_, line)| {
+            line.strip_prefix(dependency).is_some_and(|rest| rest.starts_with(['.', ' ', '=']))
+        })
+        .map_or(1, |(number, _)| number)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::workspace::member_of;
+
+    fn complaints(from: &str, to: &str, used_in: Use) -> usize {
+        check(&Tree::default(), &[member_of("a", from, &[("b", to, used_in)])]).len()
+    }
+
+    #[test]
+    fn arrows_of_the_design_are_allowed() {
+        for (from, to) in [
+            ("crates/core", "crates/wire"),
+            ("crates/flow", "crates/core"),
+            ("lanes/xdp", "crates/bpf"),
+            ("apps/features", "crates/flow"),
+            ("lab", "lanes/packet"),
+            ("lab", "apps/features"),
+            ("cli", "lab"),
+            ("python", "crates/engine"),
+        ] {
+            assert_eq!(complaints(from, to, Use::Normal), 0, "{from} -> {to}");
+        }
+    }
+
+    #[test]
+    fn climbing_and_reaching_sideways_are_refused() {
+        for (from, to) in [
+            ("crates/wire", "crates/core"),
+            ("crates/core", "crates/flow"),
+            ("crates/flow", "crates/resp"),
+            ("crates/flow", "crates/engine"),
+            ("crates/engine", "lanes/packet"),
+            ("lanes/xdp", "lanes/afxdp"),
+            ("lanes/xdp", "apps/features"),
+            ("apps/features", "lanes/pcap"),
+            ("apps/features", "apps/echo"),
+            ("lab", "cli"),
+            ("lab/stats", "lab"),
+        ] {
+            assert_eq!(complaints(from, to, Use::Normal), 1, "{from} -> {to}");
+            assert_eq!(complaints(from, to, Use::Test), 1, "{from} -> {to} in tests");
+        }
+    }
+
+    #[test]
+    fn the_testkit_is_for_tests_and_bpf_build_for_build_scripts() {
+        assert_eq!(complaints("lanes/sim", "crates/testkit", Use::Test), 0);
+        assert_eq!(complaints("lanes/sim", "lab/netns", Use::Test), 0);
+        assert_eq!(complaints("lanes/sim", "crates/testkit", Use::Normal), 1);
+        assert_eq!(complaints("lanes/xdp", "crates/bpf-build", Use::Build), 0);
+        assert_eq!(complaints("lanes/xdp", "crates/bpf-build", Use::Normal), 1);
+        assert_eq!(complaints("lanes/xdp", "crates/core", Use::Build), 1);
+    }
+
+    #[test]
+    fn outside_crates_are_not_our_business() {
+        assert_eq!(complaints("crates/wire", "", Use::Normal), 0);
+    }
+
+    #[test]
+    fn a_crate_in_no_known_folder_needs_a_row() {
+        let violations = check(&Tree::default(), &[member_of("a", "extras/a", &[])]);
+        assert!(violations[0].what.contains("no role"));
+    }
+
+    #[test]
+    fn the_line_of_the_dependency_is_named() {
+        let tree = Tree::of(&[(
+            "lanes/a/Cargo.toml",
+            "[dependencies]\nb-c = \"1\"\nb.workspace = true\n",
+        )]);
+        let member = member_of("a", "lanes/a", &[("b", "lanes/b", Use::Normal)]);
+        assert_eq!(check(&tree, &[member])[0].line, 3);
+    }
+}
