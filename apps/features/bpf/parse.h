@@ -24,45 +24,63 @@ LW_INLINE int lw_is_vlan(__u16 eth_type)
 	return eth_type == 0x8100 || eth_type == 0x88a8 || eth_type == 0x9100;
 }
 
+struct lw_option_walk {
+	__u8 opt[64]; /* 40 are read; the rest lets the masked index run past the last option */
+	__u32 at;
+	__u32 len;
+	__u16 mss;
+	__u16 has;
+	__u8 wscale;
+};
+
+static long lw_option_step(__u32 i, void *state)
+{
+	struct lw_option_walk *w = state;
+	__u32 at = w->at;
+	__u8 kind, size;
+
+	if (at >= w->len || at >= LW_TCP_OPTIONS_MAX)
+		return 1;
+	kind = w->opt[at & 63];
+	if (kind == 0)
+		return 1;
+	if (kind == 1) {
+		w->at = at + 1;
+		return 0;
+	}
+	size = w->opt[(at + 1) & 63];
+	if (at + 1 >= w->len || size < 2 || size > w->len - at) {
+		w->has |= LW_HAS_BAD_TCP_OPTIONS;
+		return 1;
+	}
+	if (kind == 2 && size == 4) {
+		w->mss = (__u16)(w->opt[(at + 2) & 63] << 8 | w->opt[(at + 3) & 63]);
+		w->has |= LW_HAS_MSS;
+	} else if (kind == 3 && size == 3) {
+		w->wscale = w->opt[(at + 2) & 63];
+		w->has |= LW_HAS_WSCALE;
+	}
+	w->at = at + size;
+	return 0;
+}
+
 /* MSS and window scale from the options of a SYN. */
 LW_INLINE void lw_parse_syn_options(const struct lw_view *view, __u32 off, __u32 len,
 				    struct lw_record *r)
 {
-	__u8 opt[LW_TCP_OPTIONS_MAX + 4] = {};
-	__u32 at = 0;
+	struct lw_option_walk w = { .len = len };
 
-	/* len is 4..40 here; the mask tells the verifier. */
-	if (len == 0 || len > LW_TCP_OPTIONS_MAX || lw_load(view, off, opt, len) < 0) {
-		if (len)
-			r->has |= LW_HAS_BAD_TCP_OPTIONS;
+	/* len is a multiple of 4 from 4 to 40 here; the bound is for the verifier. */
+	if (len == 0 || len > LW_TCP_OPTIONS_MAX)
+		return;
+	if (lw_load(view, off, w.opt, len) < 0) {
+		r->has |= LW_HAS_BAD_TCP_OPTIONS;
 		return;
 	}
-	for (int i = 0; i < LW_TCP_OPTIONS_MAX && at < len; i++) {
-		__u8 kind, size;
-
-		if (at >= LW_TCP_OPTIONS_MAX)
-			return;
-		kind = opt[at];
-		if (kind == 0)
-			return;
-		if (kind == 1) {
-			at++;
-			continue;
-		}
-		size = opt[at + 1];
-		if (at + 1 >= len || size < 2 || size > len - at) {
-			r->has |= LW_HAS_BAD_TCP_OPTIONS;
-			return;
-		}
-		if (kind == 2 && size == 4) {
-			r->tcp_mss = lw_be16(&opt[at + 2]);
-			r->has |= LW_HAS_MSS;
-		} else if (kind == 3 && size == 3) {
-			r->tcp_wscale = opt[at + 2];
-			r->has |= LW_HAS_WSCALE;
-		}
-		at += size;
-	}
+	LW_LOOP(LW_TCP_OPTIONS_MAX, lw_option_step, &w);
+	r->tcp_mss = w.mss;
+	r->tcp_wscale = w.wscale;
+	r->has |= w.has;
 }
 
 /* Layer 4 at `off`; the IP packet has `avail` bytes for it. */
@@ -148,7 +166,17 @@ LW_INLINE __u8 lw_parse_l4(const struct lw_view *view, __u32 off, __u32 avail,
 	return LW_OK;
 }
 
-LW_INLINE __u8 lw_parse_ipv4(const struct lw_view *view, __u32 off, struct lw_record *r)
+/* Where layer 4 starts and how many bytes the IP packet has for it. */
+struct lw_l4 {
+	__u32 off;
+	__u32 avail;
+};
+
+/* What the layer-3 parsers return when layer 4 is next. */
+#define LW_GO_ON LW_STATUS_COUNT
+
+LW_INLINE __u8 lw_parse_ipv4(const struct lw_view *view, __u32 off, struct lw_record *r,
+			     struct lw_l4 *l4)
 {
 	const __u8 *p = view->data + off;
 	__u32 ihl, total;
@@ -182,76 +210,124 @@ LW_INLINE __u8 lw_parse_ipv4(const struct lw_view *view, __u32 off, struct lw_re
 		r->has |= LW_HAS_FRAG;
 	if (r->frag & 0x1fff)
 		return LW_FRAGMENT;
-	return lw_parse_l4(view, off + ihl, total - ihl, r);
+	l4->off = off + ihl;
+	l4->avail = total - ihl;
+	return LW_GO_ON;
 }
 
-LW_INLINE __u8 lw_parse_ipv6(const struct lw_view *view, __u32 off, struct lw_record *r)
+struct lw_ext_walk {
+	const struct lw_view *view;
+	__u32 off;   /* of the next extension header */
+	__u32 avail; /* bytes the IP packet has from there on */
+	__u32 bytes; /* extension headers so far */
+	__u16 frag;
+	__u16 ip_id;
+	__u8 next;
+	__u8 has_frag;
+	__u8 status;
+};
+
+static long lw_ext_step(__u32 i, void *state)
+{
+	struct lw_ext_walk *w = state;
+	__u8 h[8] = {};
+	__u32 size;
+
+	switch (w->next) {
+	case 0:   /* hop-by-hop options */
+	case 43:  /* routing */
+	case 44:  /* fragment */
+	case 51:  /* authentication */
+	case 60:  /* destination options */
+	case 135: /* mobility */
+	case 139: /* host identity */
+	case 140: /* shim6 */
+		break;
+	default:
+		w->status = LW_GO_ON;
+		return 1;
+	}
+	if (i == LW_EXT_MAX)
+		return 1;
+	if (w->avail < 8) {
+		w->status = LW_L3_BAD_LENGTH;
+		return 1;
+	}
+	if (lw_load(w->view, w->off, h, 8) < 0) {
+		w->status = LW_L3_TRUNCATED;
+		return 1;
+	}
+	size = w->next == 44 ? 8 : w->next == 51 ? (h[1] + 2u) * 4 : (h[1] + 1u) * 8;
+	if (size > w->avail) {
+		w->status = LW_L3_BAD_LENGTH;
+		return 1;
+	}
+	w->off += size;
+	w->avail -= size;
+	w->bytes += size;
+	if (w->next == 44) {
+		__u16 word = lw_be16(h + 2);
+
+		w->has_frag = 1;
+		w->frag = (__u16)(word >> 3 | (word & 1) << 13);
+		w->ip_id = lw_be16(h + 6);
+	}
+	w->next = h[0];
+	if (w->frag & 0x1fff) {
+		w->status = LW_FRAGMENT;
+		return 1;
+	}
+	return 0;
+}
+
+LW_INLINE __u8 lw_parse_ipv6(const struct lw_view *view, __u32 off, struct lw_record *r,
+			     struct lw_l4 *l4)
 {
 	const __u8 *p = view->data + off;
-	__u32 payload, ext = 0, size;
-	__u8 next;
 
 	if (p + 40 > view->end)
 		return LW_L3_TRUNCATED;
 	if (p[0] >> 4 != 6)
 		return LW_L3_BAD_VERSION;
-	payload = lw_be16(p + 4);
-	next = p[6];
 	r->has |= LW_HAS_IPV6;
 	r->tos = (__u8)(p[0] << 4 | p[1] >> 4);
-	r->ip_len = (__u16)payload;
+	r->ip_len = lw_be16(p + 4);
 	r->ttl = p[7];
 	__builtin_memcpy(r->src_ip, p + 8, 16);
 	__builtin_memcpy(r->dst_ip, p + 24, 16);
+	r->proto = p[6];
 	r->l3_hdr_len = 40;
-	r->proto = next;
+	l4->off = off + 40;
+	l4->avail = r->ip_len;
+	if (r->proto != 6 && r->proto != 17 && r->proto != 58) {
+		struct lw_ext_walk w = {
+			.view = view,
+			.off = l4->off,
+			.avail = l4->avail,
+			.next = r->proto,
+			.status = LW_L3_EXT_LIMIT,
+		};
 
-	for (int i = 0; i <= LW_EXT_MAX; i++) {
-		__u8 h[8] = {};
-
-		switch (next) {
-		case 0:   /* hop-by-hop options */
-		case 43:  /* routing */
-		case 44:  /* fragment */
-		case 51:  /* authentication */
-		case 60:  /* destination options */
-		case 135: /* mobility */
-		case 139: /* host identity */
-		case 140: /* shim6 */
-			break;
-		default:
-			return lw_parse_l4(view, off + 40 + ext, payload - ext, r);
-		}
-		if (i == LW_EXT_MAX)
-			break;
-		if (payload - ext < 8)
-			return LW_L3_BAD_LENGTH;
-		if (lw_load(view, off + 40 + ext, h, 8) < 0)
-			return LW_L3_TRUNCATED;
-		size = next == 44 ? 8 : next == 51 ? (h[1] + 2u) * 4 : (h[1] + 1u) * 8;
-		if (size > payload - ext)
-			return LW_L3_BAD_LENGTH;
-		ext += size;
-		r->has |= LW_HAS_IP_OPTIONS;
-		r->l3_hdr_len = (__u16)(40 + ext);
-		r->proto = h[0];
-		if (next == 44) {
-			__u16 word = lw_be16(h + 2);
-
+		LW_LOOP(LW_EXT_MAX + 1, lw_ext_step, &w);
+		r->proto = w.next;
+		r->l3_hdr_len = (__u16)(40 + w.bytes);
+		r->frag = w.frag;
+		r->ip_id = w.ip_id;
+		if (w.bytes)
+			r->has |= LW_HAS_IP_OPTIONS;
+		if (w.has_frag)
 			r->has |= LW_HAS_FRAG;
-			r->frag = (__u16)(word >> 3 | (word & 1) << 13);
-			r->ip_id = lw_be16(h + 6);
-			if (r->frag & 0x1fff)
-				return LW_FRAGMENT;
-		}
-		next = h[0];
+		l4->off = w.off;
+		l4->avail = w.avail;
+		return w.status;
 	}
-	return LW_L3_EXT_LIMIT;
+	return LW_GO_ON;
 }
 
 LW_INLINE void lw_parse(const struct lw_view *view, struct lw_record *r)
 {
 	const __u8 *p = view->data;
+	struct lw_l4 l4 = {};
 	__u32 off = LW_ETH_BYTES;
 
 	if (p + LW_ETH_BYTES > view->end) {
@@ -280,11 +356,13 @@ LW_INLINE void lw_parse(const struct lw_view *view, struct lw_record *r)
 		}
 	}
 	if (r->eth_type == 0x0800)
-		r->status = lw_parse_ipv4(view, off, r);
+		r->status = lw_parse_ipv4(view, off, r, &l4);
 	else if (r->eth_type == 0x86dd)
-		r->status = lw_parse_ipv6(view, off, r);
+		r->status = lw_parse_ipv6(view, off, r, &l4);
 	else
 		r->status = LW_L3_UNKNOWN;
+	if (r->status == LW_GO_ON)
+		r->status = lw_parse_l4(view, l4.off, l4.avail, r);
 }
 
 #endif

@@ -44,6 +44,22 @@ LW_INLINE long lw_load(const struct lw_view *view, __u32 off, void *to, __u32 le
 #endif
 }
 
+/*
+ * Calls step(i, state) for i in 0..n until it returns 1. In the kernel the body is verified once for
+ * all rounds (bpf_loop, 5.17); an ordinary loop over packet-dependent offsets is verified once per
+ * path through it, which exceeds the verifier's million instructions.
+ */
+#ifdef __bpf__
+#define LW_LOOP(n, step, state) bpf_loop(n, step, state, 0)
+#else
+#define LW_LOOP(n, step, state)                                    \
+	do {                                                       \
+		for (__u32 lw_i = 0; lw_i < (n); lw_i++)           \
+			if (step(lw_i, state))                     \
+				break;                             \
+	} while (0)
+#endif
+
 LW_INLINE __u16 lw_be16(const __u8 *p)
 {
 	return (__u16)(p[0] << 8 | p[1]);

@@ -64,6 +64,10 @@ drop_reasons! {
     RateLimited = 12 "rate_limited",
     /// The consumer of the app's output could not take it.
     SinkFull = 13 "sink_full",
+    /// A flow table of a kernel half was full: the frame belongs to no flow.
+    FlowTableFull = 14 "flow_table_full",
+    /// A capture file's link layer is none that can be read as Ethernet.
+    LinkTypeUnknown = 15 "link_type_unknown",
 }
 
 impl DropReason {
