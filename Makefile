@@ -6,13 +6,16 @@
 TARGET_DIR := $(or $(CARGO_TARGET_DIR),target)
 LANEWAY := $(TARGET_DIR)/release/laneway
 
-# make race PCAP=mine.pcap OUT=out/mine ARGS="--lane xdp"
+# make race PCAP=mine.pcap OUT=out/mine MODE=--full ARGS="--lane xdp"
 OUT ?= out/race-features
 PCAP ?=
+MODE ?= --quick
 ARGS ?=
 
 # The first capture that ships, for what can be shown without root.
 SHIPPED := $(firstword $(sort $(wildcard scenarios/*.pcap* scenarios/*/*.pcap*)))
+
+RACE = $(LANEWAY) race features $(MODE) --out $(OUT) $(if $(PCAP),--pcap $(PCAP)) $(ARGS)
 
 # 2 is xtask's word for "something is missing, and I said what": go on with what there is.
 INSTALL := cargo xtask install
@@ -35,17 +38,16 @@ race: toolchain ## install what is missing, build, race the lanes under app feat
 	        && echo "make race: rows are in out/features.parquet"; \
 	    exit 2; \
 	fi; \
-	echo "$(LANEWAY) race features --quick --out $(OUT) $(if $(PCAP),--pcap $(PCAP)) $(ARGS)"; \
-	$(LANEWAY) race features --quick --out $(OUT) $(if $(PCAP),--pcap $(PCAP)) $(ARGS); code=$$?; \
+	echo "$(RACE)"; $(RACE); code=$$?; \
 	case $$code in \
 	    0) ;; \
 	    1) echo "make race: a stated goal was missed (1)" ;; \
 	    2) echo "make race: the race did not start (2): see the sentence above" ;; \
-	    3) echo "make race: inconclusive (3): the intervals are too wide for a verdict; use --full" ;; \
+	    3) echo "make race: inconclusive (3): the intervals are too wide for a verdict; try MODE=--full" ;; \
 	    4) echo "make race: invalid (4): ledger open, generator late or host dirty; the report says which" ;; \
 	    *) echo "make race: ended with $$code" ;; \
 	esac; \
-	if [ -f $(OUT)/report.html ]; then echo "make race: the report is $(OUT)/report.html"; fi; \
+	case $$code in 0|1|3|4) echo "make race: the report is $(OUT)/report.html" ;; esac; \
 	exit $$code
 
 test: toolchain ## install what is missing, run every test; ARGS="-p laneway-wire" narrows it

@@ -22,10 +22,12 @@ use std::process::ExitCode;
 const HELP: &str = "\
 Repository chores of Laneway.
 
-cargo xtask tidy                               check the rules of the house; exit 1 if one is broken
-cargo xtask install [--build] [--race] [--test]  install the Debian packages these need (default: --build)
-cargo xtask list    [--build] [--race] [--test]  print those packages and what each is for
-cargo xtask testable                           print the cargo arguments of what this machine can build
+cargo xtask tidy              check the rules of the house; exit 1 if one is broken
+cargo xtask install [GROUP]   install the Debian packages that GROUP needs, as root
+cargo xtask list [GROUP]      print those packages and what each is for
+cargo xtask testable          print the cargo arguments for what this machine can build
+
+GROUP is --build (the default), --race (and what building needs) or --test (all).
 
 Example: cargo xtask install --test
 ";

@@ -1,7 +1,8 @@
 //! The rules of the house that a machine can check, over the tree and the crates' edges.
 //!
-//! Each rule is a module with its table at the top: change the table, not the code. A violation says
-//! what is wrong and what to do. Rules prefer silence to a false alarm; they replace no reviewer.
+//! Each rule is a module with its table at the top: change the table, not the code. A violation
+//! says what is wrong and what to do. Rules prefer silence to a false alarm; they replace no
+//! reviewer.
 
 mod arrows;
 pub(crate) mod commands;

@@ -1,8 +1,8 @@
 //! The repository's files as one value, so that every rule can be tried on a few lines in memory.
 //!
 //! Holds what git would commit: tracked files and new ones that `.gitignore` does not name, as text
-//! where they are text. Paths are relative to the root, with `/`. Captures and other bytes are known
-//! by name only. It does not know crates (see `workspace`) and never writes.
+//! where they are text. Paths are relative to the root, with `/`. Captures and other bytes are
+//! known by name only. It does not know crates (see `workspace`) and never writes.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -37,7 +37,7 @@ impl Tree {
         for path in listing.stdout.split(|&byte| byte == 0).filter(|path| !path.is_empty()) {
             let path = String::from_utf8_lossy(path).into_owned();
             let on_disk = root.join(&path);
-            // A tracked file that was just deleted is still listed; it is no longer part of the tree.
+            // A tracked file that was just deleted is still listed.
             let Ok(status) = on_disk.symlink_metadata() else { continue };
             let text = if status.is_file() && status.len() <= TEXT_BYTES_MAX {
                 let bytes = std::fs::read(&on_disk)

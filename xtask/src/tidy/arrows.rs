@@ -1,6 +1,7 @@
 //! Who may depend on whom.
 //!
-//! `cli, python, lab -> registry -> {engine, lanes, apps} -> {flow, stack, resp, bpf} -> core -> wire`.
+//! `cli, python, lab` -> registry -> `{engine, lanes, apps}` -> `{flow, stack, resp, bpf}` ->
+//! `core` -> `wire`.
 //! A crate may skip a level, never climb one, and never reaches sideways: what two need goes down
 //! into a named crate. The table below is the picture in ARCHITECTURE.md, row by row.
 
@@ -70,7 +71,8 @@ pub(super) fn check(tree: &Tree, members: &[Member]) -> Vec<Violation> {
                 1,
                 "arrows",
                 format!(
-                    "`{}` has no role; put it in a folder of ROLES in xtask/src/tidy/arrows.rs, or add a row there",
+                    "`{}` has no role; put it in a folder of ROLES in \
+                     xtask/src/tidy/arrows.rs, or add a row there",
                     member.name
                 ),
             ));
@@ -104,7 +106,8 @@ fn complaint(member: &Member, role: &Role, dependency: &Dependency) -> Option<St
     }
     let allowed = if allowed.is_empty() { "nothing".to_owned() } else { allowed.join(", ") };
     Some(format!(
-        "`{from}` ({}) depends on `{to}` ({}){place}, but may use only: {allowed}; move what both need down into a named crate",
+        "`{from}` ({}) depends on `{to}` ({}){place}, but may use only: \
+         {allowed}; move what both need down into a named crate",
         role.name, used.name
     ))
 }

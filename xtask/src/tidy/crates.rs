@@ -30,7 +30,8 @@ pub(super) fn check(tree: &Tree, members: &[Member]) -> Vec<Violation> {
                     number,
                     "unsafe",
                     format!(
-                        "`unsafe` outside {}; move the operation into one of them behind a safe function",
+                        "`unsafe` outside {}; move the operation into one of them \
+                         behind a safe function",
                         UNSAFE_FENCE.join(", ")
                     ),
                 ));

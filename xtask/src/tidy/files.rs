@@ -75,13 +75,18 @@ fn check_text(path: &str, text: &str, violations: &mut Vec<Violation>) {
     if !text.is_empty() && !text.ends_with('\n') {
         add(text.lines().count(), "final-newline", "the last line does not end; end it".into());
     }
-    if path.ends_with(".bpf.c")
+    if is_kernel_side(path)
         && !text.lines().take(SPDX_LINES_MAX).any(|line| line.contains("SPDX-License-Identifier:"))
     {
         let what = "a kernel-side program without its licence; begin with \
                     `// SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause)`";
         add(1, "spdx", what.into());
     }
+}
+
+/// A program of the kernel side, or a header beside one.
+fn is_kernel_side(path: &str) -> bool {
+    path.ends_with(".bpf.c") || (kind(path) == "h" && path.split('/').any(|folder| folder == "bpf"))
 }
 
 fn readme_folders(tree: &Tree) -> Vec<String> {
@@ -133,6 +138,8 @@ mod tests {
     fn a_kernel_side_program_names_its_licence() {
         assert_eq!(rules("a.bpf.c", "int x;\n"), [(1, "spdx")]);
         assert_eq!(rules("a.bpf.c", "// SPDX-License-Identifier: GPL-2.0-only\n"), []);
+        assert_eq!(rules("apps/a/bpf/record.h", "int x;\n"), [(1, "spdx")]);
+        assert_eq!(rules("lanes/a/src/shim.h", "int x;\n"), []);
     }
 
     #[test]

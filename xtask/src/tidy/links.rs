@@ -113,7 +113,7 @@ mod tests {
     fn links_to_nothing_are_dead() {
         for line in [
             "[a](gone.md)",
-            "[a](../../shared/DESIGN.md)",
+            "[a](../../docs/lanes.md)",
             "[a](lanes.md#not-a-heading)",
             "[a](#here)",
             "[a]: gone.md",
