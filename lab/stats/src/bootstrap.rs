@@ -4,6 +4,13 @@
 //! Confidence Intervals", JASA 82, 1987). From 3 to 7 blocks it is the plain percentile interval,
 //! because bias and acceleration estimated from so few values are noise. Below 3 there is none.
 //!
+//! Bootstrap tails are too short for small samples: the resampled spread misses a factor
+//! n / (n - 1) and a normal tail stands where a Student one belongs. Uncorrected, races of 8 to 20
+//! blocks on the simulator's machines (transcribed to NumPy, 6,000 races each) covered the truth in
+//! 90.5 to 94.1 % instead of 95. So the tails are expanded as Hesterberg proposes ("What Teachers
+//! Should Know About the Bootstrap", The American Statistician 69, 2015), which gives 94.6 to
+//! 97.8 % there and costs 9 % of width at 20 blocks.
+//!
 //! Few blocks cannot buy 95 % whatever the method: the whole range of 3 values covers their median
 //! with probability 3/4 only. So each interval carries the confidence it can claim, and below 8
 //! blocks that figure comes from order statistics alone, without any assumption on the shape.
@@ -80,10 +87,12 @@ impl Bootstrap {
         }
         let medians = self.resampled_medians(sorted);
         let bca = if sorted.len() >= BLOCKS_FOR_BCA { bca_tails(sorted, &medians) } else { None };
-        let tail = (1.0 - CONFIDENCE) / 2.0;
         let (method, (low, high)) = match bca {
             Some(tails) => (IntervalMethod::Bca, tails),
-            None => (IntervalMethod::Percentile, (tail, 1.0 - tail)),
+            None => {
+                let tail = normal::upper_tail(expanded_z(sorted.len()));
+                (IntervalMethod::Percentile, (tail, 1.0 - tail))
+            }
         };
         let (lower, upper) =
             (quantile_of_sorted(&medians, low), quantile_of_sorted(&medians, high));
@@ -150,7 +159,22 @@ fn bca_tails(sorted: &[f64], medians: &[f64]) -> Option<(f64, f64)> {
         let shifted = bias + z;
         normal::cumulative(bias + shifted / (1.0 - acceleration * shifted))
     };
-    Some((share(-normal::Z_975), share(normal::Z_975)))
+    let z = expanded_z(sorted.len());
+    Some((share(-z), share(z)))
+}
+
+/// How many standard deviations the tails start at: the normal 97.5 % point, expanded for `n`
+/// values to sqrt(n / (n - 1)) times Student's with n - 1 degrees of freedom.
+fn expanded_z(n: usize) -> f64 {
+    let freedom = (n - 1) as f64;
+    let z = normal::Z_975;
+    // Student's quantile as a series in 1 / freedom (Abramowitz and Stegun 26.7.5): within 0.05 %
+    // from 8 values on. Below, the tails reach the extremes of the sample anyway.
+    let first = (z.powi(3) + z) / 4.0;
+    let second = (5.0 * z.powi(5) + 16.0 * z.powi(3) + 3.0 * z) / 96.0;
+    let third = (3.0 * z.powi(7) + 19.0 * z.powi(5) + 17.0 * z.powi(3) - 15.0 * z) / 384.0;
+    let student = z + (first + (second + third / freedom) / freedom) / freedom;
+    student * (n as f64 / freedom).sqrt()
 }
 
 /// Jackknife estimate of the acceleration; 0 when the median ignores every single value.
@@ -209,23 +233,34 @@ mod tests {
         (found - expected).abs() < 1e-12
     }
 
+    const EVEN: [f64; 10] = [0.031, 0.044, -0.012, 0.058, 0.027, 0.049, 0.003, 0.071, 0.036, 0.022];
+    const ODD: [f64; 11] = [0.12, -0.40, 0.33, 0.05, 0.91, -0.07, 0.28, 0.64, 0.19, 1.75, 0.02];
+
     // scipy 1.17.1 stats.bootstrap(method="BCa" | "percentile", statistic=median), given the
     // bootstrap distribution that an independent Python transcription of our generator drew
-    // (2,000 resamples, seed 7), so that the ends must agree in every digit.
+    // (2,000 resamples, seed 7) and the expanded confidence level, so that every digit must agree.
     #[test]
-    fn bca_interval_matches_scipy_for_an_even_count() {
-        let sample = [0.031, 0.044, -0.012, 0.058, 0.027, 0.049, 0.003, 0.071, 0.036, 0.022];
-        let found = interval(&sample).expect("ten values");
-        assert_eq!(found.method, IntervalMethod::Bca);
-        assert!(close(found.lower, 0.015_831_804_505_343_13), "{found:?}");
-        assert!(close(found.upper, 0.049_925_330_067_123_01), "{found:?}");
+    fn bca_interval_matches_scipy() {
+        for (sample, lower, upper) in [(&EVEN[..], 0.0125, 0.0535), (&ODD[..], 0.02, 0.64)] {
+            let found = interval(sample).expect("ten values or more");
+            assert_eq!(found.method, IntervalMethod::Bca);
+            assert!(close(found.lower, lower) && close(found.upper, upper), "{found:?}");
+        }
     }
 
+    // The same, before the shares become one of the few medians a small sample has
+    // (scipy.stats._resampling._bca_interval).
     #[test]
-    fn bca_interval_matches_scipy_for_an_odd_count() {
-        let sample = [0.12, -0.40, 0.33, 0.05, 0.91, -0.07, 0.28, 0.64, 0.19, 1.75, 0.02];
-        let found = interval(&sample).expect("eleven values");
-        assert!(close(found.lower, 0.02) && close(found.upper, 0.64), "{found:?}");
+    fn bca_shares_match_scipy() {
+        for (sample, low, high) in [
+            (&EVEN[..], 0.008_644_735_896_110_636, 0.991_530_134_873_499_8),
+            (&ODD[..], 0.011_692_401_585_976_862, 0.991_956_329_440_624_3),
+        ] {
+            let sorted = sorted(sample);
+            let medians = Bootstrap { resamples: 2_000, seed: 7 }.resampled_medians(&sorted);
+            let found = bca_tails(&sorted, &medians).expect("the bias is finite");
+            assert!(close(found.0, low) && close(found.1, high), "{found:?}");
+        }
     }
 
     #[test]
@@ -241,6 +276,20 @@ mod tests {
     fn three_values_claim_three_quarters_and_two_have_no_interval() {
         assert!(close(interval(&[1.0, 2.0, 3.0]).expect("three values").confidence, 0.75));
         assert_eq!(interval(&[1.0, 2.0]), None);
+    }
+
+    // scipy 1.17.1: sqrt(n / (n - 1)) * stats.t.ppf(0.975, n - 1).
+    #[test]
+    fn expanded_tails_match_scipy() {
+        for (n, expected) in [
+            (8, 2.527_889_656_547_698),
+            (10, 2.384_523_019_902_215_6),
+            (20, 2.147_397_370_216_422),
+            (40, 2.048_458_722_163_908_3),
+        ] {
+            let found = expanded_z(n);
+            assert!((found / expected - 1.0).abs() < 5e-4, "{n}: {found} {expected}");
+        }
     }
 
     #[test]

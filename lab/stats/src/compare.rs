@@ -46,7 +46,9 @@ pub struct Rule {
     pub direction: Direction,
     /// Effects within this of none do not matter. The noise floor can raise it, never lower it.
     pub threshold_min: f64,
-    /// The half-width the stop rule waits for, and without which nothing is called the same.
+    /// The half-width the stop rule waits for, and without which nothing is called the same. An
+    /// interval as wide as the threshold hardly ever lies inside it: to find equal arms the same
+    /// and not just inconclusive, ask for half the threshold.
     pub half_width_target: f64,
 }
 
@@ -242,8 +244,7 @@ impl Comparison {
 /// The value, if this scale can use it.
 fn usable(scale: Scale, block: usize, side: Side, value: Option<f64>) -> Result<f64, Unusable> {
     let value = value.ok_or(Unusable::Missing { block, side })?;
-    // A NaN is not <= anything, so the negation catches it too.
-    if !(value.abs() <= VALUE_MAX) {
+    if value.is_nan() || value.abs() > VALUE_MAX {
         return Err(Unusable::OutOfRange { block, side });
     }
     if scale == Scale::Ratio && value < 1.0 / VALUE_MAX {

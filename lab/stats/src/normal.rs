@@ -10,9 +10,9 @@ pub(crate) fn upper_tail(x: f64) -> f64 {
         return 1.0 - upper_tail(-x);
     }
     let density = (-0.5 * x * x).exp() / std::f64::consts::TAU.sqrt();
-    if x < 3.0 {
+    if x < 2.0 {
         // Taylor series around 0 (Marsaglia, "Evaluating the Normal Distribution", JSS 11:4,
-        // 2004). Beyond 3 the subtraction from 1/2 would eat the digits of a small tail.
+        // 2004). Beyond 2 the subtraction from 1/2 would eat the digits of a small tail.
         let (mut term, mut sum, mut odd) = (x, x, 1.0);
         while term > sum * 1e-17 {
             odd += 2.0;
@@ -21,7 +21,7 @@ pub(crate) fn upper_tail(x: f64) -> f64 {
         }
         0.5 - density * sum
     } else {
-        // Laplace's continued fraction for the Mills ratio; 200 steps converge for x >= 3.
+        // Laplace's continued fraction for the Mills ratio; 200 steps converge for x >= 2.
         let fraction = (1..=200).rev().fold(x, |below, step| x + f64::from(step) / below);
         density / fraction
     }
@@ -65,6 +65,8 @@ mod tests {
             (-0.3, 0.617_911_422_188_952_6),
             (0.0, 0.5),
             (0.5, 0.308_537_538_725_986_9),
+            (1.99, 0.023_295_467_750_211_82),
+            (2.01, 0.022_215_594_429_431_475),
             (2.9, 0.001_865_813_300_384_037_5),
             (3.1, 0.000_967_603_213_218_356_3),
             (6.0, 9.865_876_450_376_946e-10),

@@ -89,9 +89,8 @@ fn sorted(sample: &[f64]) -> Result<Vec<f64>, SampleError> {
     if sample.is_empty() {
         return Err(SampleError::Empty);
     }
-    // A NaN is not <= anything, so the negation catches it too.
     if let Some((index, &value)) =
-        sample.iter().enumerate().find(|(_, value)| !(value.abs() <= VALUE_MAX))
+        sample.iter().enumerate().find(|(_, value)| value.is_nan() || value.abs() > VALUE_MAX)
     {
         return Err(SampleError::OutOfRange { index, value });
     }

@@ -45,7 +45,7 @@ impl std::fmt::Display for Verdict {
 #[serde(tag = "doubt", rename_all = "snake_case")]
 pub enum Doubt {
     /// Some blocks could not be compared.
-    #[error("{count} blocks cannot be compared, the first because: {first}")]
+    #[error("blocks that cannot be compared: {count}, the first is {first}")]
     UnusableBlocks {
         /// How many.
         count: usize,
@@ -90,6 +90,9 @@ pub struct Judgement {
     pub verdict: Verdict,
     /// The threshold used: relative for a ratio, in the metric's unit for a difference.
     pub threshold: f64,
+    /// The confidence its interval can claim: below 6 blocks less than 0.95, so print it beside the
+    /// verdict. `None` without an interval.
+    pub confidence: Option<f64>,
     /// Present exactly when the verdict is inconclusive.
     pub doubt: Option<Doubt>,
 }
@@ -99,13 +102,15 @@ impl Comparison {
     /// for the A/A pair itself, which cannot be its own yardstick.
     pub fn judge(&self, noise: Option<&Self>) -> Judgement {
         let threshold = self.threshold(noise);
-        match self.settle(threshold) {
-            Ok((verdict, threshold)) => Judgement { verdict, threshold, doubt: None },
-            Err(doubt) => Judgement {
-                verdict: Verdict::Inconclusive,
-                threshold: threshold.unwrap_or(self.rule.threshold_min),
-                doubt: Some(doubt),
-            },
+        let (verdict, doubt) = match threshold.and_then(|threshold| self.settle(threshold)) {
+            Ok(verdict) => (verdict, None),
+            Err(doubt) => (Verdict::Inconclusive, Some(doubt)),
+        };
+        Judgement {
+            verdict,
+            threshold: threshold.unwrap_or(self.rule.threshold_min),
+            confidence: self.interval.map(|interval| interval.confidence),
+            doubt,
         }
     }
 
@@ -122,14 +127,13 @@ impl Comparison {
         }
     }
 
-    fn settle(&self, threshold: Result<f64, Doubt>) -> Result<(Verdict, f64), Doubt> {
+    fn settle(&self, threshold: f64) -> Result<Verdict, Doubt> {
         if let Some(&first) = self.unusable.first() {
             return Err(Doubt::UnusableBlocks { count: self.unusable.len(), first });
         }
         let (Some(interval), Some(half_width)) = (self.interval, self.half_width()) else {
             return Err(Doubt::TooFewBlocks { blocks: self.effects.len() });
         };
-        let threshold = threshold?;
         let Rule { scale, direction, half_width_target: target, .. } = self.rule;
         let (low, high) = match scale {
             Scale::Ratio => (1.0 / (1.0 + threshold), 1.0 + threshold),
@@ -140,15 +144,15 @@ impl Comparison {
             Direction::LowerIsBetter => (Verdict::Worse, Verdict::Better),
         };
         if interval.lower > high {
-            Ok((above, threshold))
+            Ok(above)
         } else if interval.upper < low {
-            Ok((below, threshold))
+            Ok(below)
         } else if interval.lower < low || interval.upper > high {
             Err(Doubt::AcrossThreshold { threshold })
         } else if half_width > target {
             Err(Doubt::Imprecise { half_width, target })
         } else {
-            Ok((Verdict::Same, threshold))
+            Ok(Verdict::Same)
         }
     }
 }
@@ -230,8 +234,8 @@ mod tests {
         assert_eq!(judged.verdict, Verdict::Inconclusive);
         assert_eq!(
             judged.doubt.expect("inconclusive").to_string(),
-            "1 blocks cannot be compared, the first because: block 4: the arm gave 0, which has \
-             no ratio; find out why, or compare this metric by difference"
+            "blocks that cannot be compared: 1, the first is block 4: the arm gave 0, which has no \
+             ratio; find out why, or compare this metric by difference"
         );
     }
 
