@@ -11,14 +11,11 @@ use crate::reader::Reader;
 use std::path::Path;
 use thiserror::Error;
 
-/// Place and facts of one frame of a [`Capture`].
-pub type FrameRef = RecordRef;
-
 /// A capture held in memory. Frames are in file order, which is not always time order.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Capture {
     bytes: Vec<u8>,
-    index: Vec<FrameRef>,
+    index: Vec<RecordRef>,
 }
 
 /// Loading a capture failed; nothing of it is kept.
@@ -30,8 +27,8 @@ pub enum CaptureError {
     Read(#[from] ReadError),
     /// The capture needs more memory than was allowed.
     #[error(
-        "the capture needs more than the {bytes_max} bytes allowed for it in memory (reached at frame {frames}); \
-         raise the limit or cut the file with `editcap -r IN OUT 1-{frames}`"
+        "the capture needs more than the {bytes_max} bytes allowed for it in memory ({frames} frames fit); \
+         raise the limit, or keep the first frames only with `editcap -r IN OUT 1-N`"
     )]
     TooLarge {
         /// The limit given.
@@ -57,11 +54,11 @@ impl Capture {
     pub fn read(reader: &mut Reader, bytes_max: usize) -> Result<Self, CaptureError> {
         let mut capture = Self::default();
         while let Some(record) = reader.next_record()? {
-            let index_bytes = (capture.index.len() + 1) * size_of::<FrameRef>();
+            let index_bytes = (capture.index.len() + 1) * size_of::<RecordRef>();
             if capture.bytes.len() + record.data.len() + index_bytes > bytes_max {
                 return Err(CaptureError::TooLarge { bytes_max, frames: capture.index.len() });
             }
-            capture.index.push(FrameRef {
+            capture.index.push(RecordRef {
                 ts_ns: record.ts_ns,
                 offset: capture.bytes.len(),
                 len: record.data.len() as u32, // at most FRAME_BYTES_MAX
@@ -83,7 +80,7 @@ impl Capture {
     }
 
     /// Where each frame lies in [`Capture::bytes`].
-    pub fn index(&self) -> &[FrameRef] {
+    pub fn index(&self) -> &[RecordRef] {
         &self.index
     }
 
@@ -132,7 +129,7 @@ mod tests {
 
     #[test]
     fn stops_at_its_bound() {
-        let bound = 2 * (4 + size_of::<FrameRef>());
+        let bound = 2 * (4 + size_of::<RecordRef>());
         assert!(Capture::read(&mut reader(&[b"abcd", b"abcd"]), bound).is_ok());
         match Capture::read(&mut reader(&[b"abcd", b"abcde"]), bound) {
             Err(CaptureError::TooLarge { bytes_max, frames: 1 }) => assert_eq!(bytes_max, bound),

@@ -38,7 +38,9 @@ pub enum ReadError {
         records: u64,
     },
     /// The file breaks its own format.
-    #[error("the capture is damaged at byte {offset}: {reason}; the {records} complete records before it were read")]
+    #[error(
+        "the capture is damaged at byte {offset}: {reason}; the {records} complete records before it were read"
+    )]
     Malformed {
         /// Where the offending part starts, in bytes of the (decompressed) capture.
         offset: u64,

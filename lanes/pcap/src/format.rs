@@ -15,6 +15,8 @@
 //! second that is too large (1,000,000 us and more) carries into the seconds and is counted: tcpdump 4.99 and tshark 4.0
 //! print the two fields side by side without judging them (`369.1000000`), and seconds plus fraction is the time they show.
 //! A pcapng simple packet block has no time: 0, counted.
+//!
+//! Bytes: a record longer than its file's stated snaplen keeps them all, as in Wireshark (libpcap cuts it).
 
 mod pcap;
 mod pcapng;
@@ -127,7 +129,7 @@ pub enum FormatError {
          pcapng (0a0d0d0a), plain or inside one layer of gzip or zstd", first_bytes(.first)
     )]
     NotACapture {
-        /// The first bytes of the file, at most eight.
+        /// The bytes where the magic should be: four, or fewer in a shorter file.
         first: Vec<u8>,
     },
     /// A relative of pcap with another record layout.
@@ -141,7 +143,9 @@ pub enum FormatError {
         magic: u32,
     },
     /// A classic pcap of a version other than 2.x.
-    #[error("pcap version {major}.{minor} is not understood, only 2.x; convert it with `editcap -F nsecpcap IN OUT`")]
+    #[error(
+        "pcap version {major}.{minor} is not understood, only 2.x; convert it with `editcap -F nsecpcap IN OUT`"
+    )]
     PcapVersion {
         /// Major version.
         major: u16,
@@ -157,10 +161,14 @@ pub enum FormatError {
         minor: u16,
     },
     /// A section header block without a byte-order magic.
-    #[error("pcapng section header with byte-order magic {0:08x}; 1a2b3c4d in either byte order was expected")]
+    #[error(
+        "pcapng section header with byte-order magic {0:08x}; 1a2b3c4d in either byte order was expected"
+    )]
     ByteOrderMagic(u32),
     /// A record longer than any capture writes.
-    #[error("a record claims {claimed} captured bytes, the limit is {FRAME_BYTES_MAX}; the file is damaged here")]
+    #[error(
+        "a record claims {claimed} captured bytes, the limit is {FRAME_BYTES_MAX}; the file is damaged here"
+    )]
     FrameTooLong {
         /// The length claimed.
         claimed: u32,
@@ -179,7 +187,9 @@ pub enum FormatError {
         min: u32,
     },
     /// The two copies of a block's length differ.
-    #[error("a pcapng block of type {kind:#010x} is {head} bytes by its head and {tail} by its tail; the file is damaged here")]
+    #[error(
+        "a pcapng block of type {kind:#010x} is {head} bytes by its head and {tail} by its tail; the file is damaged here"
+    )]
     BlockTail {
         /// Block type.
         kind: u32,
@@ -189,7 +199,9 @@ pub enum FormatError {
         tail: u32,
     },
     /// A packet block too short for the bytes it claims to hold.
-    #[error("a pcapng block of type {kind:#010x} claims {claimed} captured bytes but has room for {room}")]
+    #[error(
+        "a pcapng block of type {kind:#010x} claims {claimed} captured bytes but has room for {room}"
+    )]
     BlockRoom {
         /// Block type.
         kind: u32,
@@ -207,7 +219,9 @@ pub enum FormatError {
         known: u32,
     },
     /// More interfaces than [`INTERFACES_MAX`].
-    #[error("the file describes more than {INTERFACES_MAX} interfaces; split it into several files")]
+    #[error(
+        "the file describes more than {INTERFACES_MAX} interfaces; split it into several files"
+    )]
     TooManyInterfaces,
     /// An option of an interface that ends outside its block or has the wrong length.
     #[error("option {code} of a pcapng interface has length {len}, which is not possible here")]
@@ -281,9 +295,7 @@ impl Parser {
     pub fn step(&mut self, window: &[u8]) -> Result<Step, FormatError> {
         match &mut self.state {
             State::Pcap(pcap) => pcap.step(window, &mut self.counts),
-            State::Pcapng(pcapng) => {
-                pcapng.step(window, &mut self.interfaces, &mut self.counts)
-            }
+            State::Pcapng(pcapng) => pcapng.step(window, &mut self.interfaces, &mut self.counts),
             State::Start => self.start(window),
         }
     }
@@ -314,8 +326,8 @@ impl Parser {
 
     #[cold]
     fn start(&mut self, window: &[u8]) -> Result<Step, FormatError> {
-        let Some(magic) = window.first_chunk::<4>() else {
-            return Ok(Step::Need { bytes: 4, what: "the magic number" });
+        let Some(magic) = window.first_chunk::<MAGIC_BYTES>() else {
+            return Ok(Step::Need { bytes: MAGIC_BYTES, what: "the magic number" });
         };
         if *magic == pcapng::SECTION_MAGIC {
             self.state = State::Pcapng(pcapng::Pcapng::default());
@@ -335,8 +347,11 @@ impl Parser {
     }
 }
 
-pub(crate) fn not_a_capture(window: &[u8]) -> FormatError {
-    FormatError::NotACapture { first: window[..window.len().min(8)].to_vec() }
+/// What tells the formats apart.
+const MAGIC_BYTES: usize = 4;
+
+fn not_a_capture(window: &[u8]) -> FormatError {
+    FormatError::NotACapture { first: window[..window.len().min(MAGIC_BYTES)].to_vec() }
 }
 
 /// The records of a file that is one slice.
@@ -410,7 +425,7 @@ pub(crate) fn end_of_file(
     bytes: usize,
     what: &'static str,
 ) -> Result<(), ReadError> {
-    if !parser.started() && window.len() < 4 {
+    if !parser.started() && window.len() < MAGIC_BYTES {
         return Err(ReadError::NotUnderstood(not_a_capture(window)));
     }
     if window.is_empty() && parser.started() {

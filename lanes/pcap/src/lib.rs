@@ -24,10 +24,10 @@ pub mod link;
 mod reader;
 mod writer;
 
-pub use capture::{Capture, CaptureError, FrameRef};
+pub use capture::{Capture, CaptureError};
 pub use chunk::{CHUNK_BYTES_MAX, CHUNK_RECORDS_MAX, Chunk};
 pub use error::ReadError;
-pub use format::{FormatError, Interface, ReadCounts, Record};
+pub use format::{FormatError, Interface, ReadCounts, Record, RecordRef};
 pub use link::{LinkType, Unsupported, network};
 pub use reader::{Progress, Reader, ZSTD_WINDOW_LOG_MAX};
 pub use writer::{Layout, PartialFile, WriteError, Writer};
@@ -47,7 +47,10 @@ pub fn fuzz_reader(data: &[u8]) {
         let left = if compressed { Ok(None) } else { sliced.next_record() };
         let right = streamed.next_record();
         if let Ok(Some(record)) = &right {
-            assert!(record.data.len() as u64 <= u64::from(record.wire_len), "wire_len covers the data");
+            assert!(
+                record.data.len() as u64 <= u64::from(record.wire_len),
+                "wire_len covers the data"
+            );
             assert!(record.data.len() as u64 <= u64::from(format::FRAME_BYTES_MAX));
             // Any answer is right; arriving here without a panic is the test.
             network(record.link, record.data).ok();
@@ -55,7 +58,9 @@ pub fn fuzz_reader(data: &[u8]) {
         if !compressed {
             match (&left, &right) {
                 (Ok(a), Ok(b)) => assert_eq!(a, b, "slice and stream agree"),
-                (Err(a), Err(b)) => assert_eq!(a.to_string(), b.to_string(), "slice and stream agree"),
+                (Err(a), Err(b)) => {
+                    assert_eq!(a.to_string(), b.to_string(), "slice and stream agree")
+                }
                 (a, b) => panic!("slice and stream disagree: {a:?} against {b:?}"),
             }
         }

@@ -195,10 +195,7 @@ mod tests {
         assert_eq!(network(LinkType::Raw, &[0x45]), Ok((0x0800, 0)));
         assert_eq!(network(LinkType::Raw, &[0x60]), Ok((0x86dd, 0)));
         assert_eq!(network(LinkType::Raw, &[0x50]), Err(Unsupported::IpVersion(5)));
-        assert_eq!(
-            network(LinkType::Raw, &[]),
-            Err(Unsupported::Truncated { need: 1, have: 0 })
-        );
+        assert_eq!(network(LinkType::Raw, &[]), Err(Unsupported::Truncated { need: 1, have: 0 }));
     }
 
     #[test]

@@ -132,14 +132,10 @@ impl Reader {
     pub fn from_read(mut read: impl Read + Send + 'static) -> Result<Self, ReadError> {
         let failed = |container, source| ReadError::Io { container, offset: 0, source, records: 0 };
         let mut magic = Vec::with_capacity(4);
-        read.by_ref()
-            .take(4)
-            .read_to_end(&mut magic)
-            .map_err(|source| failed("file", source))?;
+        read.by_ref().take(4).read_to_end(&mut magic).map_err(|source| failed("file", source))?;
         let container = Container::of(&magic);
         let consumed = Arc::new(AtomicU64::new(0));
-        let whole =
-            Counted { inner: Cursor::new(magic).chain(read), bytes: Arc::clone(&consumed) };
+        let whole = Counted { inner: Cursor::new(magic).chain(read), bytes: Arc::clone(&consumed) };
         let buffered = BufReader::with_capacity(BUFFER_BYTES, whole);
         let source: Box<dyn Read + Send> = match container {
             Container::Plain => Box::new(buffered.into_inner()),

@@ -40,7 +40,9 @@ pub enum WriteError {
     #[error("cannot write capture: {0}")]
     Io(#[from] io::Error),
     /// The layout cannot hold this many interfaces.
-    #[error("{layout:?} cannot describe {count} interfaces; pcap has exactly 1, pcapng 1 to {INTERFACES_MAX}")]
+    #[error(
+        "{layout:?} cannot describe {count} interfaces; pcap has exactly 1, pcapng 1 to {INTERFACES_MAX}"
+    )]
     InterfaceCount {
         /// The layout asked for.
         layout: Layout,
@@ -64,7 +66,9 @@ pub enum WriteError {
         known: usize,
     },
     /// A record's link type is not that of its interface.
-    #[error("a record of interface {interface} has link type {link:?}, the interface has {expected:?}")]
+    #[error(
+        "a record of interface {interface} has link type {link:?}, the interface has {expected:?}"
+    )]
     LinkMismatch {
         /// The interface named.
         interface: u32,
@@ -74,7 +78,9 @@ pub enum WriteError {
         expected: LinkType,
     },
     /// The record is longer than any reader accepts, or longer than it says it was on the wire.
-    #[error("a record with {len} captured bytes of {wire_len} cannot be written; the limit is {FRAME_BYTES_MAX}")]
+    #[error(
+        "a record with {len} captured bytes of {wire_len} cannot be written; the limit is {FRAME_BYTES_MAX}"
+    )]
     Length {
         /// Captured bytes.
         len: usize,
@@ -155,8 +161,8 @@ impl<W: Write> Writer<W> {
         self.scratch.clear();
         match self.layout {
             Layout::Pcap => {
-                let seconds = u32::try_from(ts_ns / 1_000_000_000)
-                    .map_err(|_| WriteError::Time { ts_ns })?;
+                let seconds =
+                    u32::try_from(ts_ns / 1_000_000_000).map_err(|_| WriteError::Time { ts_ns })?;
                 let nanos = (ts_ns % 1_000_000_000) as u32;
                 for field in [seconds, nanos, len as u32, wire_len] {
                     self.scratch.extend(field.to_le_bytes());

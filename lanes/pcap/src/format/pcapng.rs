@@ -132,7 +132,7 @@ impl Pcapng {
         let kind = order.u32_at(head, 0);
         let total = order.u32_at(head, 4);
         let min = least_bytes(kind);
-        if total < min || total > BLOCK_BYTES_MAX || total % 4 != 0 {
+        if total < min || total > BLOCK_BYTES_MAX || !total.is_multiple_of(4) {
             return Err(FormatError::BlockLength { kind, claimed: total, min });
         }
         let advance = total as usize;

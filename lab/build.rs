@@ -1,0 +1,6 @@
+//! Compiles the lab's eBPF programs.
+
+fn main() {
+    laneway_bpf_build::compile("bpf/meter.bpf.c");
+    laneway_bpf_build::compile("bpf/generate.bpf.c");
+}

@@ -1,0 +1,374 @@
+//! What a race writes: `result.json` (this schema), one file per trial, and the report made from
+//! them. The report reads nothing else, so a result can be shown again anywhere.
+//!
+//! Units are in the names. Cumulative figures cover one *segment*: one offered load within one
+//! trial. A figure that could not be measured is absent, never zero.
+
+use laneway_core::CapsReport;
+use laneway_stats::{Comparison, CurvePoint, Judgement, LatencySummary};
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+
+/// Version of this schema; a reader refuses a newer major one.
+pub const SCHEMA: &str = "laneway-race/1";
+
+/// A whole race.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct RaceResult {
+    /// [`SCHEMA`].
+    pub schema: String,
+    /// The scenario's title: `packet features, kernel sockets against XDP`.
+    pub title: String,
+    /// The app raced: `features`.
+    pub app: String,
+    /// The scenario as it ran, as TOML: enough to run it again.
+    pub scenario: String,
+    /// The command line.
+    pub command: Vec<String>,
+    /// Version of laneway, with the commit it was built from where known.
+    pub version: String,
+    /// When it started, ns since 1970.
+    pub started_unix_ns: u64,
+    /// How long it took, s.
+    pub seconds: f64,
+    /// The machine, as found.
+    pub machine: Machine,
+    /// The bench: namespaces, veth, offloads, NAPI thread, as read back.
+    pub topology: serde_json::Value,
+    /// Which CPU does what.
+    pub placement: Placement,
+    /// What was sent.
+    pub traffic: Traffic,
+    /// Seed of block order and resampling, as text (JavaScript loses digits above 2^53).
+    pub seed: String,
+    /// Blocks that ran.
+    pub blocks: usize,
+    /// The arms, in the scenario's order; index 0 is the base of every comparison.
+    pub arms: Vec<Arm>,
+    /// The offered loads, packets per second, in rising order.
+    pub loads_pps: Vec<u64>,
+    /// Every segment measured: each is one dot.
+    pub segments: Vec<Segment>,
+    /// Per arm and load, over all blocks.
+    pub summaries: Vec<Summary>,
+    /// Per metric, arm and load: the comparison with the base.
+    pub findings: Vec<Finding>,
+    /// What the scenario demanded.
+    pub goals: Vec<GoalOutcome>,
+    /// Everything that makes the run invalid; empty if it is valid.
+    pub invalid: Vec<String>,
+    /// What a reader should know but does not make it invalid.
+    pub notes: Vec<String>,
+    /// How it ended.
+    pub outcome: Outcome,
+}
+
+/// How a race ended; the process exits with [`Outcome::exit_code`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Outcome {
+    /// Measured; all goals met (or none stated).
+    Done,
+    /// Measured; a stated goal was missed.
+    GoalMissed,
+    /// Measured; a goal or the A/A pair is inconclusive.
+    Inconclusive,
+    /// Not to be believed: see `invalid`.
+    Invalid,
+}
+
+impl Outcome {
+    /// 0, 1, 3, 4 (2 is bad usage or input, which leaves no result).
+    pub fn exit_code(self) -> u8 {
+        match self {
+            Outcome::Done => 0,
+            Outcome::GoalMissed => 1,
+            Outcome::Inconclusive => 3,
+            Outcome::Invalid => 4,
+        }
+    }
+}
+
+/// The machine and what of its state matters to a measurement.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub struct Machine {
+    /// Short lines in the order to show: `kernel` -> `6.18.44`, `cpu` -> model, and so on.
+    pub facts: BTreeMap<String, String>,
+    /// Findings that can disturb a measurement, each a sentence; empty: clean.
+    pub findings: Vec<String>,
+    /// Share of CPU time stolen by the hypervisor during the race.
+    pub steal_share: f64,
+    /// Load average (1 min) before the race.
+    pub load_before: f64,
+}
+
+/// Which CPU does what.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Placement {
+    /// CPU of the arm's worker.
+    pub arm_cpu: usize,
+    /// CPU of the receive stack (the threaded NAPI of the arm's interface).
+    pub napi_cpu: usize,
+    /// CPU of the generator.
+    pub generator_cpu: usize,
+    /// One sentence for the reader.
+    pub sentence: String,
+}
+
+/// What was sent.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Traffic {
+    /// Capture file replayed.
+    pub capture: String,
+    /// SHA-256 of the file, hex.
+    pub sha256: String,
+    /// Frames in the capture.
+    pub frames: usize,
+    /// Frames of it that fit the MTU and are replayed.
+    pub replayed: usize,
+    /// Mean length of a replayed frame, bytes.
+    pub mean_frame_bytes: f64,
+    /// How frames enter the wire: `live` (XDP live frames), `packet` (AF_PACKET), `afxdp`.
+    pub generator: String,
+    /// Schedule in a sentence: `constant rate in bursts of 16`.
+    pub schedule: String,
+}
+
+/// One arm.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Arm {
+    /// Name in tables and plots.
+    pub name: String,
+    /// The lane spec as given.
+    pub lane: String,
+    /// True for the second run of the base: the A/A pair that gives the noise floor.
+    pub is_noise_floor: bool,
+    /// One sentence: what this arm does with a frame after looking at it.
+    pub note: String,
+    /// Asked for and obtained.
+    pub caps: CapsReport,
+}
+
+/// One load of one trial.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Segment {
+    /// Index into `arms`.
+    pub arm: usize,
+    /// Block, from 0.
+    pub block: usize,
+    /// Place in the whole race, from 0: time order.
+    pub order: usize,
+    /// Index into `loads_pps`.
+    pub load: usize,
+    /// Measured time, ns.
+    pub window_ns: u64,
+    /// Where every frame went.
+    pub ledger: Ledger,
+    /// How the generator did.
+    pub generator: GeneratorReport,
+    /// Records delivered per second of the window.
+    pub records_per_s: f64,
+    /// CPU over the window.
+    pub cpu: Cpu,
+    /// From the scheduled send time to the record in the app's hands (scope `wire to app`).
+    pub wire_to_app: Option<LatencySummary>,
+    /// From the frame (or record) in user hands to the record handled (scope `app only`).
+    pub app_only: Option<LatencySummary>,
+    /// Memory of the arm.
+    pub memory: Memory,
+    /// Why this segment cannot be used; empty if it can.
+    pub invalid: Vec<String>,
+}
+
+/// Where every frame of a segment went: offered = delivered + every named drop.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Ledger {
+    /// Frames that the schedule asked for.
+    pub offered: u64,
+    /// Distinct frames whose record reached the app.
+    pub delivered: u64,
+    /// Records of a frame that had been delivered already.
+    pub duplicates: u64,
+    /// Records whose frame was sent before one delivered earlier.
+    pub reordered: u64,
+    /// Records of frames that were never sent in this segment (of no or of another segment).
+    pub foreign: u64,
+    /// Losses by place: `generator: not sent`, `veth ring full`, `rx_queue_full`, ...
+    pub drops: BTreeMap<String, u64>,
+    /// offered - delivered - drops; a closed ledger has 0 here.
+    pub unexplained: i64,
+}
+
+impl Ledger {
+    /// Sum over all named drops.
+    pub fn dropped(&self) -> u64 {
+        self.drops.values().sum()
+    }
+
+    /// Recomputes `unexplained` from the other fields.
+    pub fn balance(&mut self) {
+        self.unexplained = self.offered as i64 - self.delivered as i64 - self.dropped() as i64;
+    }
+
+    /// True when every frame is accounted for and none was counted twice.
+    pub fn is_closed(&self) -> bool {
+        self.unexplained == 0 && self.duplicates == 0
+    }
+
+    /// Lost frames as a share of the offered.
+    pub fn loss_share(&self) -> f64 {
+        if self.offered == 0 {
+            return 0.0;
+        }
+        (self.offered - self.delivered.min(self.offered)) as f64 / self.offered as f64
+    }
+}
+
+/// How well the generator kept its schedule.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct GeneratorReport {
+    /// Frames per second asked for.
+    pub asked_pps: f64,
+    /// Frames per second sent.
+    pub achieved_pps: f64,
+    /// Frames handed to the kernel.
+    pub sent: u64,
+    /// Frames that the kernel refused.
+    pub refused: u64,
+    /// Send time behind schedule: median, ns.
+    pub late_p50_ns: u64,
+    /// 99th percentile, ns.
+    pub late_p99_ns: u64,
+    /// Worst, ns.
+    pub late_max_ns: u64,
+    /// CPU time of the generator itself, ns (not part of the arm's cost).
+    pub cpu_ns: u64,
+}
+
+/// CPU time over a window, by the exact accounting of scheduler, softirq and interrupt tracepoints.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Cpu {
+    /// CPU time of everything but idling and the generator's own task, all CPUs, idle control not
+    /// subtracted, ns.
+    pub busy_ns: u64,
+    /// The same while nothing was sent, scaled to the window: the idle control, ns.
+    pub idle_control_ns: u64,
+    /// (busy - idle control) / delivered, ns; absent when nothing was delivered.
+    pub ns_per_record: Option<f64>,
+    /// Parts of `busy_ns` by context: `arm`, `napi thread`, `softirq net_rx`, `softirq net_tx`,
+    /// `softirq other`, `hardirq`, `other tasks`; ns.
+    pub contexts_ns: BTreeMap<String, u64>,
+    /// Sum of all parts, idle and generator included, against CPUs x window: 1 when it closes.
+    pub closure: f64,
+    /// Cost of the meter itself that is inside these figures, as a sentence.
+    pub method: String,
+}
+
+/// Memory of an arm's process and what it holds in the kernel, bytes.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Memory {
+    /// Resident set.
+    pub rss_bytes: u64,
+    /// Locked (mlock, and UMEM where the kernel counts it so).
+    pub locked_bytes: u64,
+    /// In huge pages.
+    pub huge_bytes: u64,
+    /// BPF maps (rings included).
+    pub bpf_bytes: u64,
+    /// Socket buffers and rings asked of the kernel.
+    pub socket_bytes: u64,
+}
+
+/// One arm at one load, over all blocks.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Summary {
+    /// Index into `arms`.
+    pub arm: usize,
+    /// Index into `loads_pps`.
+    pub load: usize,
+    /// The ledgers of all blocks, added.
+    pub ledger: Ledger,
+    /// Records per second: median, minimum, maximum over blocks.
+    pub records_per_s: Option<[f64; 3]>,
+    /// CPU ns per record: median, minimum, maximum over blocks.
+    pub cpu_ns_per_record: Option<[f64; 3]>,
+    /// CPU by context, ns per delivered record, over all blocks.
+    pub contexts_ns_per_record: BTreeMap<String, f64>,
+    /// Latencies of all blocks merged, scope `wire to app`.
+    pub wire_to_app: Option<LatencySummary>,
+    /// Its curve, for the plot.
+    pub wire_to_app_curve: Vec<CurvePoint>,
+    /// Latencies of all blocks merged, scope `app only`.
+    pub app_only: Option<LatencySummary>,
+    /// Its curve.
+    pub app_only_curve: Vec<CurvePoint>,
+    /// Largest memory seen.
+    pub memory: Memory,
+}
+
+/// One metric of one arm at one load against the base.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Finding {
+    /// `records/s`, `CPU per record`, `p99 wire to app`, `p99 app only`, `loss`.
+    pub metric: String,
+    /// Unit of the values behind the effect: `1/s`, `ns`, `share`.
+    pub unit: String,
+    /// Index into `arms`.
+    pub arm: usize,
+    /// Index into `loads_pps`.
+    pub load: usize,
+    /// Effects per block, median, interval.
+    pub comparison: Comparison,
+    /// The verdict and what it rests on.
+    pub judgement: Judgement,
+    /// p corrected over the family (Holm); printed beside, never the verdict.
+    pub p_holm: Option<f64>,
+}
+
+/// What became of one demand of the scenario.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct GoalOutcome {
+    /// The demand in a sentence: `CPU per record of xdp at 400000/s: at most 0.2 times packet`.
+    pub goal: String,
+    /// What was measured, with its interval.
+    pub measured: String,
+    /// Met, missed, or not to be said (interval across the limit, or invalid).
+    pub status: GoalStatus,
+}
+
+/// Whether a goal was met.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum GoalStatus {
+    /// The whole interval is on the good side.
+    Met,
+    /// The whole interval is on the bad side.
+    Missed,
+    /// The interval holds the limit.
+    Inconclusive,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_ledger_closes_only_when_every_frame_is_named_once() {
+        let mut ledger = Ledger { offered: 100, delivered: 90, ..Ledger::default() };
+        ledger.drops.insert("veth ring full".to_owned(), 9);
+        ledger.balance();
+        assert_eq!((ledger.unexplained, ledger.is_closed()), (1, false));
+        ledger.drops.insert("rx_queue_full".to_owned(), 1);
+        ledger.balance();
+        assert!(ledger.is_closed());
+        ledger.duplicates = 1;
+        assert!(!ledger.is_closed());
+    }
+
+    #[test]
+    fn exit_codes_are_the_stable_ones() {
+        let codes =
+            [Outcome::Done, Outcome::GoalMissed, Outcome::Inconclusive, Outcome::Invalid];
+        assert_eq!(codes.map(Outcome::exit_code), [0, 1, 3, 4]);
+    }
+}
