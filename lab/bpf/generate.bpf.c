@@ -1,0 +1,164 @@
+// SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause)
+/*
+ * The generator for rates that sockets cannot reach: run by BPF_PROG_RUN in live-frames mode, it
+ * turns each page it is given into the next frame of the capture and redirects it into the wire.
+ *
+ * The kernel recycles those pages without restoring them, so every byte of a frame is written each
+ * time. The schedule is open loop: frame i is due at t0 + (i / burst) * interval whatever happened
+ * before, the program waits for that time and never skips; what is late keeps its due time and
+ * shows in the histogram.
+ *
+ * The number of a frame travels in its source MAC, which no feature reads; addresses are rewritten
+ * once per pass over the capture, so that every pass makes new flows.
+ */
+#include <linux/bpf.h>
+#include <bpf/bpf_endian.h>
+#include <bpf/bpf_helpers.h>
+
+#include "generate.h"
+
+char LICENSE[] SEC("license") = "Dual BSD/GPL";
+
+const volatile __u32 lw_ifindex;     /* egress */
+const volatile __u32 lw_templates = 1;
+const volatile __u8 lw_destination[6];
+
+/* Set per run, in `plan`. */
+struct lw_plan {
+	__u64 t0_ns;
+	__u64 frames;
+	__u64 interval_ns; /* per burst */
+	__u64 burst;
+	__u64 segment; /* 0..255, in front of the frame's number */
+};
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, struct lw_plan);
+} plan SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, struct lw_generated);
+} generated SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, struct lw_template);
+} templates SEC(".maps");
+
+struct lw_wait {
+	__u64 due_ns;
+	__u64 now_ns;
+};
+
+static long wait_step(__u32 i, void *state)
+{
+	struct lw_wait *w = state;
+
+	w->now_ns = bpf_ktime_get_ns();
+	return w->now_ns >= w->due_ns;
+}
+
+/* 4 bins per power of two, as a histogram with 19 % resolution. */
+static __always_inline __u32 late_bin(__u64 ns)
+{
+	__u32 power = 0;
+
+	for (int shift = 32; shift; shift >>= 1)
+		if (ns >> (power + shift))
+			power += shift;
+	return (power * 4 + (power >= 2 ? ns >> (power - 2) & 3 : 0)) & (LW_LATE_BINS - 1);
+}
+
+/*
+ * Adds k to one 16-bit word of an address and takes it from the next, in ones' complement: the
+ * checksums of IP, TCP and UDP stay right without being touched.
+ */
+static __always_inline void shift_address(__u8 *word, __u32 k)
+{
+	__u32 a = (word[0] << 8 | word[1]) + k;
+	__u32 b = (word[2] << 8 | word[3]) + (~k & 0xffff);
+
+	a = (a & 0xffff) + (a >> 16);
+	b = (b & 0xffff) + (b >> 16);
+	word[0] = (__u8)(a >> 8);
+	word[1] = (__u8)a;
+	word[2] = (__u8)(b >> 8);
+	word[3] = (__u8)b;
+}
+
+SEC("xdp")
+int generate(struct xdp_md *ctx)
+{
+	const __u32 zero = 0;
+	struct lw_plan *p = bpf_map_lookup_elem(&plan, &zero);
+	struct lw_generated *g = bpf_map_lookup_elem(&generated, &zero);
+	struct lw_template *t;
+	struct lw_wait w = {};
+	__u8 *data, *end;
+	__u32 key, len, off;
+	__u64 number, pass, late;
+
+	if (!p || !g || g->next >= p->frames)
+		return XDP_DROP;
+	number = g->next++;
+	key = (__u32)(number % lw_templates);
+	pass = number / lw_templates;
+	t = bpf_map_lookup_elem(&templates, &key);
+	if (!t)
+		goto refused;
+
+	w.due_ns = p->t0_ns + number / (p->burst ?: 1) * p->interval_ns;
+	/* Up to about 0.1 s per frame, far above any interval worth generating. */
+	bpf_loop(1 << 20, wait_step, &w, 0);
+	late = w.now_ns > w.due_ns ? w.now_ns - w.due_ns : 0;
+	g->late[late_bin(late)]++;
+	if (late > g->late_max_ns)
+		g->late_max_ns = late;
+	if (!g->first_ns)
+		g->first_ns = w.now_ns;
+	g->last_ns = w.now_ns;
+
+	len = t->len;
+	if (len < 14 || len > LW_FRAME_MAX)
+		goto refused;
+	if (bpf_xdp_adjust_tail(ctx, (int)len - (int)bpf_xdp_get_buff_len(ctx)))
+		goto refused;
+	if (bpf_xdp_store_bytes(ctx, 0, t->frame, len))
+		goto refused;
+	data = (__u8 *)(long)ctx->data;
+	end = (__u8 *)(long)ctx->data_end;
+	if (data + 14 > end)
+		goto refused;
+	for (int i = 0; i < 6; i++)
+		data[i] = lw_destination[i];
+	data[6] = 0x02;
+	data[7] = (__u8)p->segment;
+	data[8] = (__u8)(number >> 24);
+	data[9] = (__u8)(number >> 16);
+	data[10] = (__u8)(number >> 8);
+	data[11] = (__u8)number;
+	if (pass && t->src_off) {
+		__u32 k = (__u32)(pass % 65533) + 1;
+
+		off = t->src_off;
+		if (off < 128 && data + off + 4 <= end)
+			shift_address(data + off, k);
+		off = t->dst_off;
+		if (off < 128 && data + off + 4 <= end)
+			shift_address(data + off, k);
+	}
+	g->bytes += len;
+	return bpf_redirect(lw_ifindex, 0);
+
+refused:
+	g->refused++;
+	return XDP_DROP;
+}
