@@ -1,0 +1,595 @@
+//! Namespaces, cables and threads on the real kernel, and that nothing of them remains.
+//!
+//! Every test makes its own namespaces and may run beside the others. Without privilege each prints why it skipped.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::io::{self, BufRead, BufReader, Read, Write};
+use std::net::UdpSocket;
+use std::os::unix::fs::MetadataExt;
+use std::panic::{self, AssertUnwindSafe};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::Duration;
+
+use laneway_netns::{
+    Error, Mac, Namespace, NapiProof, Offloads, Topology, TopologyOptions, TopologyRecord, VethEnd,
+    VethOptions, VethPair, can_create, cleanup_all, default_route_interfaces, driver_counters,
+    interface_counters, interface_state, napi_threads, read_offloads, set_offloads, set_threaded,
+    sweep_stale,
+};
+
+/// Whether the test can run; if not, prints why, past the test harness's capture.
+fn possible() -> bool {
+    match can_create() {
+        Ok(()) => true,
+        Err(error) => skipped(&error.to_string()),
+    }
+}
+
+fn skipped(reason: &str) -> bool {
+    // One write, so that lines of parallel tests do not mix.
+    let _ = io::stderr().write_all(format!("skipped: {reason}\n").as_bytes());
+    false
+}
+
+fn topology(options: &TopologyOptions) -> Topology {
+    Topology::create(options).expect("a topology")
+}
+
+/// Sends one ping from `namespace` and says whether it was answered; `None` without the program.
+fn ping(namespace: &Namespace, address: &str) -> Option<bool> {
+    if !["/bin/ping", "/usr/bin/ping"].iter().any(|path| Path::new(path).exists()) {
+        skipped("no program `ping` (package iputils-ping)");
+        return None;
+    }
+    let output = namespace
+        .command("ping")
+        .args(["-n", "-c", "1", "-W", "2", address])
+        .output()
+        .expect("ip netns exec starts");
+    Some(output.status.success())
+}
+
+#[test]
+fn two_namespaces_ping_each_other_over_both_families() {
+    if !possible() {
+        return;
+    }
+    let mut options = TopologyOptions::new("ping");
+    let end = |last: u8| {
+        let mac = Mac([2, 0, 0, 0, 0, last]);
+        VethEnd::new(mac, &[&format!("10.9.0.{last}/24"), &format!("fd00:9::{last}/64")])
+            .expect("two good addresses")
+    };
+    options.veth.a = end(1);
+    options.veth.b = end(2);
+    let topology = topology(&options);
+    for (from, to) in [
+        (&topology.generator, ["10.9.0.2", "fd00:9::2"]),
+        (&topology.sut, ["10.9.0.1", "fd00:9::1"]),
+    ] {
+        for address in to {
+            let Some(answered) = ping(&from.namespace, address) else { return };
+            assert!(answered, "no answer from {address}");
+        }
+    }
+}
+
+#[test]
+fn a_cable_carries_nothing_that_was_not_sent() {
+    if !possible() {
+        return;
+    }
+    let topology = topology(&TopologyOptions::new("silent"));
+    let Some(answered) = ping(&topology.generator.namespace, "10.77.0.2") else { return };
+    assert!(answered);
+    let counters = topology.sut.namespace.enter(|| interface_counters("sut0"));
+    let counters = counters.expect("enters").expect("reads");
+    // One request in, one reply out: no ARP, no neighbour discovery, no listener report.
+    assert_eq!((counters.rx_packets, counters.tx_packets), (1, 1));
+    assert_eq!((counters.rx_dropped, counters.tx_dropped), (0, 0));
+}
+
+#[test]
+fn inside_a_namespace_sysfs_shows_its_interfaces_and_the_caller_stays_outside() {
+    if !possible() {
+        return;
+    }
+    let links = || -> BTreeSet<String> {
+        let entries = fs::read_dir("/sys/class/net").expect("sysfs is mounted");
+        entries.map(|entry| entry.expect("lists").file_name().to_string_lossy().into()).collect()
+    };
+    let outside = links();
+    let topology = topology(&TopologyOptions::new("sysfs"));
+    let inside = topology.sut.namespace.enter(links).expect("enters");
+    assert_eq!(inside, BTreeSet::from(["lo".to_owned(), "sut0".to_owned()]));
+    assert!(!links().contains("sut0"));
+    assert!(links().is_superset(&outside));
+
+    let output = topology.sut.namespace.command("ls").arg("/sys/class/net").output();
+    assert_eq!(output.expect("ip netns exec starts").stdout, b"lo\nsut0\n");
+}
+
+#[test]
+fn mounts_below_sys_stay_reachable_inside() {
+    if !possible() {
+        return;
+    }
+    let device = |path: &str| fs::metadata(path).map(|metadata| metadata.dev()).ok();
+    let below = ["/sys/fs/bpf", "/sys/fs/cgroup", "/sys/kernel/tracing", "/sys/kernel/debug"];
+    let mounted: Vec<&str> = below
+        .into_iter()
+        .filter(|path| device(path).is_some_and(|it| Some(it) != device("/sys")))
+        .collect();
+    if mounted.is_empty() {
+        skipped("nothing is mounted below /sys here");
+        return;
+    }
+    let namespace = Namespace::create("mounts").expect("a namespace");
+    for path in mounted {
+        let inside = namespace.enter(|| device(path)).expect("enters");
+        assert_eq!(inside, device(path), "file system on {path}");
+    }
+}
+
+#[test]
+fn a_thread_inside_one_namespace_does_not_keep_another_alive() {
+    if !possible() {
+        return;
+    }
+    let staying = Namespace::create("staying").expect("a namespace");
+    let leaving = Namespace::create("leaving").expect("a namespace");
+    let path = leaving.path().display().to_string();
+    let is_mounted = || {
+        let mounts = fs::read_to_string("/proc/thread-self/mountinfo").expect("reads");
+        mounts.contains(&path)
+    };
+    staying
+        .enter(|| {
+            assert!(is_mounted());
+            drop(leaving);
+            assert!(!is_mounted(), "the thread's own mounts still hold it");
+        })
+        .expect("enters");
+}
+
+#[test]
+fn a_panic_inside_continues_in_the_caller() {
+    if !possible() {
+        return;
+    }
+    let namespace = Namespace::create("panic").expect("a namespace");
+    let outcome = panic::catch_unwind(AssertUnwindSafe(|| {
+        let _ = namespace.enter(|| panic!("planted"));
+    }));
+    let cause = outcome.expect_err("the panic came through");
+    assert_eq!(cause.downcast_ref(), Some(&"planted"));
+}
+
+#[test]
+fn dropping_a_topology_removes_everything() {
+    if !possible() {
+        return;
+    }
+    let topology = topology(&TopologyOptions::new("drop"));
+    let paths = [topology.generator.namespace.path(), topology.sut.namespace.path()];
+    assert!(paths.iter().all(|path| path.exists()));
+    drop(topology);
+    assert!(paths.iter().all(|path| !path.exists()), "{paths:?}");
+}
+
+#[test]
+fn a_panic_in_the_owner_removes_everything() {
+    if !possible() {
+        return;
+    }
+    let mut paths = Vec::new();
+    let outcome = panic::catch_unwind(AssertUnwindSafe(|| {
+        let topology = topology(&TopologyOptions::new("unwind"));
+        paths = vec![topology.generator.namespace.path(), topology.sut.namespace.path()];
+        assert!(paths.iter().all(|path| path.exists()));
+        panic!("planted");
+    }));
+    assert_eq!(outcome.expect_err("panicked").downcast_ref(), Some(&"planted"));
+    assert!(!paths.is_empty() && paths.iter().all(|path| !path.exists()), "{paths:?}");
+}
+
+#[test]
+fn a_cable_can_be_pulled_and_laid_again() {
+    if !possible() {
+        return;
+    }
+    let a = Namespace::create("pull-a").expect("a namespace");
+    let b = Namespace::create("pull-b").expect("a namespace");
+    for _ in 0..2 {
+        let pair = VethPair::create(&a, "x", &b, "x", &VethOptions::default());
+        drop(pair.expect("a cable"));
+        let gone = b.enter(|| Path::new("/sys/class/net/x").exists()).expect("enters");
+        assert!(!gone, "the far end outlived the cable");
+    }
+}
+
+#[test]
+fn a_topology_that_fails_half_way_leaves_nothing() {
+    if !possible() {
+        return;
+    }
+    let mut options = TopologyOptions::new("halfway");
+    options.sut_napi_cpus = Some(vec![1023]); // the last step, and no such CPU
+    let error = Topology::create(&options).expect_err("nobody has a CPU 1023 here");
+    assert!(matches!(error, Error::NotApplied { .. }), "{error}");
+    let left = fs::read_dir("/run/netns").expect("lists").filter(|entry| {
+        let name = entry.as_ref().expect("lists").file_name();
+        let mine = format!("-{}-", std::process::id());
+        let name = name.to_string_lossy();
+        name.starts_with("lw-halfway-") && name.contains(&mine)
+    });
+    assert_eq!(left.count(), 0);
+}
+
+/// What a child process of these tests is to do; see [`child`].
+const CHILD_ROLE: &str = "LANEWAY_NETNS_TEST_CHILD";
+
+/// Runs in a process of its own, started by the tests below.
+#[test]
+#[ignore = "the other half of the tests that kill or end a process; they start it themselves"]
+fn child() {
+    let Ok(role) = std::env::var(CHILD_ROLE) else {
+        skipped("this half is started by its parent test");
+        return;
+    };
+    let topology = topology(&TopologyOptions::new("child"));
+    let mut sleeper = None;
+    let say = |line: String| {
+        writeln!(io::stdout(), "{line}").and_then(|()| io::stdout().flush()).expect("parent reads");
+    };
+    match role.as_str() {
+        "killed" => {
+            // A process that outlives its owner inside the namespace keeps the namespace's insides alive.
+            let started = topology.sut.namespace.command("sleep").arg("600").spawn();
+            let started = sleeper.insert(started.expect("ip netns exec starts"));
+            say(format!("sleeper {}", started.id()));
+        }
+        "cleaned" => {
+            cleanup_all().expect("removes all");
+            let refused = Namespace::create("late").expect_err("the process is ending");
+            assert!(matches!(refused, Error::Ending), "{refused}");
+            cleanup_all().expect("a second call finds nothing to do");
+            say("sleeper 0".to_owned());
+        }
+        other => panic!("unknown role {other}"),
+    }
+    for side in [&topology.generator, &topology.sut] {
+        say(format!("namespace {}", side.namespace.path().display()));
+    }
+    say("ready".to_owned());
+    // The parent kills this process, or ends and closes the pipe.
+    let _ = io::stdin().read(&mut [0]);
+    if let Some(mut sleeper) = sleeper {
+        sleeper.kill().and_then(|()| sleeper.wait()).expect("own child");
+    }
+    if role == "cleaned" {
+        std::process::exit(0); // no destructor runs: what is gone, cleanup_all removed
+    }
+}
+
+struct ChildTopology {
+    process: Child,
+    namespaces: Vec<PathBuf>,
+    /// A process living in the child's namespace; ended on drop.
+    sleeper_pid: u32,
+}
+
+impl ChildTopology {
+    fn start(role: &str) -> ChildTopology {
+        let mut process = Command::new(std::env::current_exe().expect("own path"))
+            .args(["--exact", "child", "--ignored", "--nocapture"])
+            .env(CHILD_ROLE, role)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .expect("the test program starts");
+        let output = BufReader::new(process.stdout.take().expect("piped"));
+        let mut child = ChildTopology { process, namespaces: Vec::new(), sleeper_pid: 0 };
+        for line in output.lines() {
+            let line = line.expect("text");
+            // The harness may print its own words before, on the same line.
+            if let Some((_, path)) = line.split_once("namespace ") {
+                child.namespaces.push(path.into());
+            } else if let Some((_, pid)) = line.split_once("sleeper ") {
+                child.sleeper_pid = pid.parse().expect("a process id");
+            } else if line.ends_with("ready") {
+                break;
+            }
+        }
+        assert_eq!(child.namespaces.len(), 2, "the child made its topology");
+        child
+    }
+}
+
+impl Drop for ChildTopology {
+    fn drop(&mut self) {
+        let _ = self.process.kill();
+        let _ = self.process.wait();
+        if self.sleeper_pid != 0 {
+            let _ = Command::new("kill").arg(self.sleeper_pid.to_string()).status();
+        }
+    }
+}
+
+#[test]
+fn sweeping_removes_what_a_killed_process_left_and_spares_the_living() {
+    if !possible() {
+        return;
+    }
+    let own = topology(&TopologyOptions::new("living"));
+    let mut killed = ChildTopology::start("killed");
+    let living = ChildTopology::start("killed");
+    let exist = |paths: &[PathBuf]| paths.iter().filter(|path| path.exists()).count();
+
+    sweep_stale().expect("sweeps");
+    assert_eq!(exist(&killed.namespaces), 2, "its owner still lives");
+
+    killed.process.kill().expect("kills"); // SIGKILL
+    killed.process.wait().expect("ends");
+    assert_eq!(exist(&killed.namespaces), 2, "SIGKILL leaves them behind");
+    // Another sweeper may have been faster, so the return value is not compared.
+    sweep_stale().expect("sweeps");
+    assert_eq!(exist(&killed.namespaces), 0);
+    let status = fs::read_to_string(format!("/proc/{}/net/dev", killed.sleeper_pid));
+    let status = status.expect("the sleeper lives on inside");
+    assert!(!status.contains("sut0"), "its cable must be gone: {status}");
+
+    assert_eq!(exist(&living.namespaces), 2);
+    assert!(own.generator.namespace.path().exists() && own.sut.namespace.path().exists());
+
+    // Not reaped yet, but dead: a zombie whose last thread is gone owns nothing.
+    let mut living = living;
+    living.process.kill().expect("kills");
+    let has_ended = || {
+        let stat = fs::read_to_string(format!("/proc/{}/stat", living.process.id()));
+        let stat = stat.expect("not reaped");
+        let (_, fields) = stat.rsplit_once(')').expect("has a name");
+        let fields: Vec<&str> = fields.split_ascii_whitespace().collect();
+        (fields[0], fields[17]) == ("Z", "1") // field 3, state; field 20, threads
+    };
+    while !has_ended() {
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    sweep_stale().expect("sweeps");
+    assert_eq!(exist(&living.namespaces), 0);
+}
+
+#[test]
+fn foreign_namespaces_are_not_swept() {
+    if !possible() {
+        return;
+    }
+    // Close to our form, but ours never has a prefix in capitals.
+    let foreign = format!("lw-FOREIGN-{}-1-0", std::process::id());
+    let add = Command::new("ip").args(["netns", "add", &foreign]).status().expect("ip starts");
+    assert!(add.success());
+    let swept = sweep_stale();
+    let remains = Path::new("/run/netns").join(&foreign).exists();
+    let del = Command::new("ip").args(["netns", "del", &foreign]).status().expect("ip starts");
+    assert!(swept.is_ok() && remains && del.success());
+}
+
+#[test]
+fn cleanup_all_removes_namespaces_whose_values_are_still_held() {
+    if !possible() {
+        return;
+    }
+    let mut child = ChildTopology::start("cleaned");
+    assert!(child.namespaces.iter().all(|path| !path.exists()), "{:?}", child.namespaces);
+    drop(child.process.stdin.take());
+    assert!(child.process.wait().expect("ends").success());
+}
+
+#[test]
+fn offloads_read_back_as_set() {
+    if !possible() {
+        return;
+    }
+    let topology = topology(&TopologyOptions::new("offloads"));
+    let all_on = Offloads {
+        gro: true,
+        gso: true,
+        tso: true,
+        tx_checksum: true,
+        tx_udp_segmentation: true,
+        rx_vlan: true,
+        tx_vlan: true,
+    };
+    let all_off = Offloads { gro: false, ..Offloads::default() };
+    topology
+        .generator
+        .namespace
+        .enter(|| {
+            assert_eq!(read_offloads("gen0").expect("reads"), Offloads::default());
+            for asked in [all_on, all_off] {
+                assert_eq!(set_offloads("gen0", asked).expect("sets"), asked);
+                assert_eq!(read_offloads("gen0").expect("reads"), asked);
+            }
+            // The kernel drops TSO when checksums are off: said, not swallowed.
+            let error = set_offloads("gen0", Offloads { tx_checksum: false, ..all_on });
+            let sentence = error.expect_err("TSO needs checksums").to_string();
+            assert!(sentence.contains("tx-tcp-segmentation of gen0 is `off`"), "{sentence}");
+        })
+        .expect("enters");
+}
+
+#[test]
+fn napi_thread_is_found_pinned_and_does_the_receiving() {
+    if !possible() {
+        return;
+    }
+    // The last CPU this process may use; on a machine with one, pinning is trivial but still true.
+    let cpus = fs::read_to_string("/proc/self/status").expect("reads");
+    let cpus = cpus.lines().find_map(|line| line.strip_prefix("Cpus_allowed_list:"));
+    let last = cpus.and_then(|list| list.trim().rsplit([',', '-']).next()).expect("a list");
+    let cpu: usize = last.parse().expect("a number");
+
+    let mut options = TopologyOptions::new("napi");
+    options.sut_napi_cpus = Some(vec![cpu]);
+    let topology = topology(&options);
+    let [thread] = topology.sut.napi_threads.as_slice() else {
+        panic!("one queue, one thread: {:?}", topology.sut.napi_threads)
+    };
+    assert_eq!(thread.cpus, [cpu]);
+    assert!(thread.name.starts_with("napi/sut0-"), "{}", thread.name);
+    assert!(topology.generator.napi_threads.is_empty());
+
+    // It sleeps when idle, so being switched to is work done.
+    let switches = || -> u64 {
+        let status = fs::read_to_string(format!("/proc/{}/status", thread.pid)).expect("lives");
+        let count = status.lines().find_map(|line| line.strip_prefix("voluntary_ctxt_switches:"));
+        count.and_then(|count| count.trim().parse().ok()).expect("a count")
+    };
+    let bind = |namespace: &Namespace, address: &'static str| {
+        namespace.enter(|| UdpSocket::bind(address)).expect("enters").expect("binds")
+    };
+    let sender = bind(&topology.generator.namespace, "10.77.0.1:0");
+    let receiver = bind(&topology.sut.namespace, "10.77.0.2:7000");
+    receiver.set_read_timeout(Some(Duration::from_secs(5))).expect("sets");
+    let before = switches();
+    for _ in 0..100 {
+        sender.send_to(b"laneway", "10.77.0.2:7000").expect("sends");
+        assert_eq!(receiver.recv(&mut [0; 16]).expect("arrives"), 7);
+    }
+    assert!(switches() > before, "frames arrived without the thread");
+    let stat = fs::read_to_string(format!("/proc/{}/stat", thread.pid)).expect("lives");
+    let (_, fields) = stat.rsplit_once(')').expect("has a name");
+    let last_cpu = fields.split_ascii_whitespace().nth(36); // field 39: where it ran last
+    assert_eq!(last_cpu, Some(cpu.to_string().as_str()));
+}
+
+#[test]
+fn turning_threading_off_ends_it_and_without_napi_it_is_refused() {
+    if !possible() {
+        return;
+    }
+    let mut options = TopologyOptions::new("thrdoff");
+    options.sut_napi_cpus = Some(vec![0]);
+    let topology = topology(&options);
+    topology
+        .sut
+        .namespace
+        .enter(|| {
+            assert!(interface_state("sut0").expect("reads").threaded);
+            assert!(set_threaded("sut0", false).expect("turns off").is_empty());
+            assert!(!interface_state("sut0").expect("reads").threaded);
+            let without_gro = Offloads { gro: false, ..Offloads::default() };
+            set_offloads("sut0", without_gro).expect("sets");
+            let error = set_threaded("sut0", true).expect_err("NAPI is off");
+            assert!(matches!(error, Error::NoNapi { .. }), "{error}");
+        })
+        .expect("enters");
+}
+
+#[test]
+fn threads_of_equal_interface_names_are_told_apart() {
+    if !possible() {
+        return;
+    }
+    let mut options = TopologyOptions::new("twins");
+    options.veth.queues = 2;
+    options.sut_napi_cpus = Some(vec![0]);
+    let twins = [topology(&options), topology(&options)];
+    let pids: BTreeSet<u32> = twins
+        .iter()
+        .flat_map(|twin| twin.sut.napi_threads.iter().map(|thread| thread.pid))
+        .collect();
+    assert_eq!(pids.len(), 4, "two queues each, no thread counted twice");
+    for twin in &twins {
+        let found = twin.sut.namespace.enter(|| napi_threads("sut0"));
+        if let Some(found) = found.expect("enters").expect("reads") {
+            assert_eq!(found, twin.sut.napi_threads);
+            assert!(found.iter().all(|thread| thread.proof == NapiProof::Kernel));
+        }
+    }
+}
+
+#[test]
+fn the_record_states_what_was_asked_and_survives_json() {
+    if !possible() {
+        return;
+    }
+    let mut options = TopologyOptions::new("record");
+    options.veth.mtu_bytes = 1_400;
+    options.veth.queues = 2;
+    options.sut_napi_cpus = Some(vec![0]);
+    let topology = topology(&options);
+    let record = topology.describe().expect("describes");
+
+    assert!(!record.kernel_release.is_empty());
+    for (end, peer, asked) in [
+        (&record.generator, &options.veth.b, &options.veth.a),
+        (&record.sut, &options.veth.a, &options.veth.b),
+    ] {
+        let state = &end.state;
+        assert_eq!((state.mtu_bytes, state.rx_queues, state.tx_queues), (1_400, 2, 2));
+        assert_eq!((state.mac, &state.addresses), (asked.mac, &asked.addresses));
+        assert_eq!((state.offloads, state.operstate.as_str()), (asked.offloads, "up"));
+        let neighbours: Vec<_> =
+            state.neighbours.iter().map(|neighbour| (neighbour.address, neighbour.mac)).collect();
+        assert_eq!(neighbours, [(peer.addresses[0].address(), peer.mac)]);
+    }
+    assert_eq!((record.generator.state.threaded, record.sut.state.threaded), (false, true));
+    assert_eq!(record.sut.napi_threads.len(), 2);
+    assert!(record.sut.napi_threads.iter().all(|thread| thread.cpus == [0]));
+
+    let text = serde_json::to_string(&record).expect("serialises");
+    let back: TopologyRecord = serde_json::from_str(&text).expect("parses");
+    assert_eq!(back, record);
+}
+
+#[test]
+fn driver_counters_of_veth_are_read_per_queue() {
+    if !possible() {
+        return;
+    }
+    let mut options = TopologyOptions::new("drivercnt");
+    options.veth.queues = 2;
+    let topology = topology(&options);
+    let counters = topology.sut.namespace.enter(|| driver_counters("sut0"));
+    let counters = counters.expect("enters").expect("reads");
+    for name in ["rx_queue_0_xdp_drops", "rx_queue_1_drops", "tx_queue_1_xdp_xmit_errors"] {
+        assert_eq!(counters.get(name), Some(&0), "{name} in {counters:?}");
+    }
+    let none = topology.sut.namespace.enter(|| driver_counters("lo"));
+    assert!(none.expect("enters").expect("lo has no counters of its own").is_empty());
+}
+
+#[test]
+fn the_default_route_is_that_of_the_namespace_asked_in() {
+    if !possible() {
+        return;
+    }
+    let topology = topology(&TopologyOptions::new("route"));
+    topology
+        .sut
+        .namespace
+        .enter(|| {
+            assert!(default_route_interfaces().expect("reads").is_empty());
+            let route = ["route", "add", "default", "via", "10.77.0.1"];
+            assert!(Command::new("ip").args(route).status().expect("ip starts").success());
+            assert_eq!(default_route_interfaces().expect("reads"), ["sut0"]);
+        })
+        .expect("enters");
+    assert!(!default_route_interfaces().expect("reads").contains(&"sut0".to_owned()));
+}
+
+#[test]
+fn a_refused_cable_says_why_and_leaves_the_namespaces_usable() {
+    if !possible() {
+        return;
+    }
+    let a = Namespace::create("refused").expect("a namespace");
+    // Both ends in one namespace under one name.
+    let error = VethPair::create(&a, "x", &a, "x", &VethOptions::default());
+    let sentence = error.expect_err("the name is taken").to_string();
+    assert!(sentence.contains("`ip link add x"), "{sentence}");
+    drop(VethPair::create(&a, "x", &a, "y", &VethOptions::default()).expect("a cable"));
+}
