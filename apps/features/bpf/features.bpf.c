@@ -71,6 +71,7 @@ struct lw_scratch {
 	struct lw_flow_key key;
 	struct lw_flow flow;
 	__u64 rate_due_ns;
+	__u64 clock_ns; /* the latest time stamp seen: flows end by it */
 };
 
 struct {
@@ -297,10 +298,13 @@ int features_flows(struct xdp_md *ctx)
 		return lw_verdict;
 	}
 
+	if (r->ts_ns > s->clock_ns)
+		s->clock_ns = r->ts_ns;
 	src_is_lo = lw_flow_key_of(r, &s->key);
 	f = bpf_map_lookup_elem(&flows, &s->key);
 	if (f && f->first_ns) {
-		why = lw_flow_ended(f, (const struct lw_flow_limits *)&lw_limits, r, r->ts_ns);
+		why = lw_flow_ended(f, (const struct lw_flow_limits *)&lw_limits, r,
+				    s->clock_ns);
 		if (why) {
 			emit_flow(&s->key, f, why);
 			__builtin_memset(f, 0, sizeof(*f));

@@ -5,9 +5,9 @@
  * Rust, and all integers must agree.
  *
  * Everything is an integer. Means and deviations are computed once, in user space, from n, sum and
- * sum of squares, by one function for both placements. Inter-arrival squares are in us^2: the sum
- * of squares never exceeds the square of the sum, so u64 holds it while a flow lasts under 2^32 us
- * (71.6 minutes); the active timeout is capped below that.
+ * sum of squares, by one function for both placements. Squares of times take two words: a deviation
+ * is a small difference of large numbers, so squares of times rounded to us would make it wrong by
+ * more than itself (even frames 1 ms apart: by 32 us), and squares of ns do not fit one word.
  *
  * Time within a flow never runs backwards: a frame stamped before its predecessor counts at its
  * predecessor's time.
@@ -54,6 +54,11 @@ struct lw_span { /* a running minimum, maximum and sum; min is only valid with n
 	__u64 max;
 };
 
+struct lw_square { /* a sum of squares: hi * 2^64 + lo */
+	__u64 lo;
+	__u64 hi;
+};
+
 struct lw_flow_side {
 	__u64 pkts;
 	__u64 bytes;         /* frame_len */
@@ -62,10 +67,10 @@ struct lw_flow_side {
 	__u64 payload_bytes; /* behind the layer-4 header */
 	__u64 hdr_bytes;     /* IP and layer-4 headers */
 	__u64 data_pkts;     /* with payload */
-	__u64 len_sq;        /* sum of frame_len squared */
+	__u64 len_sq;        /* sum of frame_len squared; wraps only for lengths no link has */
 	__u64 payload_sq;
 	struct lw_span iat;  /* ns between frames of this side */
-	__u64 iat_sq_us;     /* sum of (iat / 1000) squared */
+	struct lw_square iat_sq; /* ns^2 */
 	__u64 last_ns;       /* time of the last frame of this side */
 	__u64 bulk_n;        /* runs of 4 or more data frames, each at most 1 s after the last */
 	__u64 bulk_pkts;
@@ -115,11 +120,11 @@ struct lw_flow {
 	__u64 syn_ns;     /* first SYN without ACK; 0: none */
 	__u64 syn_ack_ns; /* first SYN+ACK after it, from the other side */
 	__u64 ack_ns;     /* first ACK after that, from the SYN's side */
-	__u64 iat_sq_us;
 	__u64 subflows;   /* gaps over 1 s, plus 1 */
 	__u64 active_since_ns;
-	__u64 active_sq_us;
-	__u64 idle_sq_us;
+	struct lw_square iat_sq; /* ns^2, as are the next two */
+	struct lw_square active_sq;
+	struct lw_square idle_sq;
 	struct lw_span iat;    /* ns between frames of either side */
 	struct lw_span active; /* ns of stretches without a gap over 5 s, the last one still open */
 	struct lw_span idle;   /* ns of gaps over 5 s */
@@ -186,6 +191,10 @@ LW_INLINE int lw_flow_end_seen(const struct lw_flow *f)
 /*
  * Whether the flow had ended before this record came (the record then starts another one), and why.
  * `r` may be NULL: has it ended by `now_ns`?
+ *
+ * `now_ns` is the latest time stamp seen so far, not the record's own, and end_ns is at most
+ * idle_ns: then it makes no difference whether a quiet flow is found by its next frame, by a scan
+ * or at the end of the run.
  */
 LW_INLINE __u8 lw_flow_ended(const struct lw_flow *f, const struct lw_flow_limits *limits,
 			     const struct lw_record *r, __u64 now_ns)
@@ -216,6 +225,18 @@ LW_INLINE void lw_span_add(struct lw_span *s, __u64 value)
 	if (value > s->max)
 		s->max = value;
 	s->n++;
+}
+
+LW_INLINE void lw_square_add(struct lw_square *q, __u64 x)
+{
+	__u64 a = x >> 32, b = x & 0xffffffff, cross = a * b;
+	__u64 lo = b * b, hi = a * a + (cross >> 31);
+
+	cross <<= 33;
+	lo += cross;
+	hi += lo < cross;
+	q->lo += lo;
+	q->hi += hi + (q->lo < lo);
 }
 
 LW_INLINE __u32 lw_len_bin(__u32 len)
@@ -318,16 +339,16 @@ LW_INLINE void lw_flow_add(struct lw_flow *f, const struct lw_record *r, __u8 sr
 			now = f->last_ns;
 		gap = now - f->last_ns;
 		lw_span_add(&f->iat, gap);
-		f->iat_sq_us += gap / 1000 * (gap / 1000);
+		lw_square_add(&f->iat_sq, gap);
 		if (gap > LW_GAP_SUBFLOW_NS)
 			f->subflows++;
 		if (gap > LW_GAP_ACTIVE_NS) {
 			__u64 active = f->last_ns - f->active_since_ns;
 
 			lw_span_add(&f->active, active);
-			f->active_sq_us += active / 1000 * (active / 1000);
+			lw_square_add(&f->active_sq, active);
 			lw_span_add(&f->idle, gap);
-			f->idle_sq_us += gap / 1000 * (gap / 1000);
+			lw_square_add(&f->idle_sq, gap);
 			f->active_since_ns = now;
 		}
 		f->last_ns = now;
@@ -342,7 +363,7 @@ LW_INLINE void lw_flow_add(struct lw_flow *f, const struct lw_record *r, __u8 sr
 	} else {
 		gap = now - s->last_ns;
 		lw_span_add(&s->iat, gap);
-		s->iat_sq_us += gap / 1000 * (gap / 1000);
+		lw_square_add(&s->iat_sq, gap);
 		s->iat_hist[lw_iat_bin(gap) & (LW_HIST_BINS - 1)]++;
 		if (r->frame_len < s->len_min)
 			s->len_min = r->frame_len;
@@ -407,7 +428,7 @@ LW_INLINE void lw_flow_close(struct lw_flow *f, __u8 why)
 	lw_side_close_run(&f->side[0]);
 	lw_side_close_run(&f->side[1]);
 	lw_span_add(&f->active, active);
-	f->active_sq_us += active / 1000 * (active / 1000);
+	lw_square_add(&f->active_sq, active);
 	f->end = why;
 }
 

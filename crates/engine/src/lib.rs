@@ -1,1 +1,37 @@
+//! The worker: one lane, one app, one core, joined in a loop.
+//!
+//! [`run_frames`] carries frames between a [`FrameLane`](laneway_core::FrameLane) and a
+//! [`FrameApp`](laneway_core::FrameApp); [`run_kernel`] feeds a
+//! [`KernelApp`](laneway_core::KernelApp) with what its kernel half emits. Both are compiled once
+//! per lane and app, run to completion on the calling thread, and give a [`RunReport`] whatever
+//! ends them.
+//!
+//! The engine owns the only real clocks ([`MonotonicClock`], [`UnixClock`]); lanes and apps get
+//! the time as a value. It opens no lane, starts no thread, catches no signal and prints nothing:
+//! those are the caller's.
+//!
+//! What must always hold:
+//! * A worker sees a request to stop within [`BLOCK_NS_MAX`] plus the turn it is in.
+//! * An app ticks at least every [`TICK_NS`] plus one turn, with or without traffic.
+//! * However a run ends, the app's `on_stop` is called once and the counters are kept.
+//! * The loop allocates nothing and locks nothing.
+#![forbid(unsafe_code)]
 
+mod clock;
+mod cpu;
+mod frames;
+mod idle;
+mod kernel;
+mod report;
+mod stop;
+
+pub use clock::{MonotonicClock, UnixClock, unix_offset_ns};
+pub use cpu::pin_to_cpu;
+pub use frames::run_frames;
+pub use idle::BLOCK_NS_MAX;
+pub use kernel::{DRAIN_TURNS_MAX, run_kernel};
+pub use report::{Ended, PortReport, RunFailed, RunReport};
+pub use stop::Stop;
+
+/// How often an app ticks.
+pub const TICK_NS: u64 = 10_000_000;

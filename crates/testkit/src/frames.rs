@@ -132,7 +132,8 @@ mod tests {
     #[test]
     fn a_frame_has_its_length_its_counter_and_valid_checksums() {
         for bytes in [FRAME_BYTES_MIN, 64, 65, 1514] {
-            let frame = UdpFrame { sequence: 0x0102_0304_0506, bytes, ..Default::default() }.build();
+            let frame =
+                UdpFrame { sequence: 0x0102_0304_0506, bytes, ..Default::default() }.build();
             assert_eq!(frame.len(), bytes);
             assert_eq!(sequence(&frame), Some(0x0102_0304_0506));
             assert_eq!(sum(0, &frame[14..34]), 0xffff, "IPv4 header of {bytes}");

@@ -1,0 +1,340 @@
+//! Frame -> record, in Rust: the counterpart of `bpf/parse.h`, written from the same rules and
+//! compared with it byte for byte on every capture.
+//!
+//! Lengths are believed in this order: what was captured bounds every read; the IP length bounds
+//! layer 4, so that Ethernet padding is never taken for a header or payload. No bytes make it
+//! panic.
+
+use laneway_flow::{Has, Record, Status};
+use laneway_wire::{
+    ETHERNET_BYTES, Extension, ICMP_BYTES, IPV6_BYTES, Icmp, Ipv4, Ipv6, Malformed, SCTP_BYTES,
+    Sctp, TCP_BYTES_MIN, Tcp, TcpOption, TcpOptions, UDP_BYTES, Udp, VLAN_BYTES, VlanTag,
+    ether_type, is_extension, is_vlan_type, protocol, tcp_flags,
+};
+
+/// Extension headers looked at before a frame is given up (`LW_EXT_MAX`).
+const EXTENSIONS_MAX: usize = 8;
+
+/// What is known of a frame besides its bytes.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Stamp {
+    /// When it was received, ns in the source's clock.
+    pub ts_ns: u64,
+    /// Its number at the source.
+    pub seq_no: u64,
+    /// Bytes on the wire.
+    pub wire_len: u32,
+    /// Interface index; 0: not from an interface.
+    pub ifindex: u32,
+    /// Receive queue.
+    pub rx_queue: u16,
+}
+
+/// Parses a frame of which `bytes` were captured in one piece.
+#[inline]
+pub fn parse(bytes: &[u8], stamp: Stamp) -> Record {
+    let mut record = Record {
+        ts_ns: stamp.ts_ns,
+        seq_no: stamp.seq_no,
+        frame_len: stamp.wire_len,
+        cap_len: bytes.len() as u32,
+        ifindex: stamp.ifindex,
+        rx_queue: stamp.rx_queue,
+        ..Record::default()
+    };
+    record.status = layer2(bytes, &mut record);
+    record
+}
+
+fn layer2(bytes: &[u8], r: &mut Record) -> Status {
+    // Only the EtherType is of interest: reading it alone spares two copies of addresses.
+    let Some(&[high, low]) = bytes.get(12..ETHERNET_BYTES) else { return Status::L2Truncated };
+    r.eth_type = u16::from_be_bytes([high, low]);
+    let mut rest = &bytes[ETHERNET_BYTES..];
+    if is_vlan_type(r.eth_type) {
+        let Ok(outer) = VlanTag::parse(rest) else { return Status::L2Truncated };
+        r.vlan_tci = outer.tci;
+        r.eth_type = outer.ether_type;
+        r.has.insert(Has::VLAN);
+        rest = &rest[VLAN_BYTES..];
+        if is_vlan_type(r.eth_type) {
+            let Ok(inner) = VlanTag::parse(rest) else { return Status::L2Truncated };
+            r.vlan_tci2 = inner.tci;
+            r.eth_type = inner.ether_type;
+            r.has.insert(Has::VLAN2);
+            rest = &rest[VLAN_BYTES..];
+        }
+    }
+    match r.eth_type {
+        ether_type::IPV4 => ipv4(rest, r),
+        ether_type::IPV6 => ipv6(rest, r),
+        _ => Status::L3Unknown,
+    }
+}
+
+fn bad_layer3(malformed: Malformed) -> Status {
+    match malformed {
+        Malformed::Truncated => Status::L3Truncated,
+        Malformed::Version => Status::L3BadVersion,
+        Malformed::Length => Status::L3BadLength,
+    }
+}
+
+#[inline]
+fn ipv4(bytes: &[u8], r: &mut Record) -> Status {
+    let ip = match Ipv4::parse(bytes) {
+        Ok(ip) => ip,
+        Err(malformed) => return bad_layer3(malformed),
+    };
+    let Some(rest) = bytes.get(ip.header_bytes..) else { return Status::L3Truncated };
+    r.has.insert(Has::IPV4);
+    r.tos = ip.tos;
+    r.ip_len = ip.total_bytes;
+    r.ip_id = ip.id;
+    r.frag = ip.fragment;
+    r.ttl = ip.ttl;
+    r.proto = ip.protocol;
+    r.src_ip = ip.source.to_ipv6_mapped().octets();
+    r.dst_ip = ip.destination.to_ipv6_mapped().octets();
+    r.l3_hdr_len = ip.header_bytes as u16;
+    if ip.header_bytes > 20 {
+        r.has.insert(Has::IP_OPTIONS);
+    }
+    if ip.is_fragment() {
+        r.has.insert(Has::FRAG);
+    }
+    if ip.fragment_offset_bytes() > 0 {
+        return Status::Fragment;
+    }
+    layer4(rest, usize::from(ip.total_bytes) - ip.header_bytes, r)
+}
+
+#[inline]
+fn ipv6(bytes: &[u8], r: &mut Record) -> Status {
+    let ip = match Ipv6::parse(bytes) {
+        Ok(ip) => ip,
+        Err(malformed) => return bad_layer3(malformed),
+    };
+    r.has.insert(Has::IPV6);
+    r.tos = ip.traffic_class;
+    r.ip_len = ip.payload_bytes;
+    r.ttl = ip.hop_limit;
+    r.proto = ip.next_header;
+    r.src_ip = ip.source.octets();
+    r.dst_ip = ip.destination.octets();
+    r.l3_hdr_len = IPV6_BYTES as u16;
+
+    let mut rest = &bytes[IPV6_BYTES..];
+    let mut available = usize::from(ip.payload_bytes);
+    for _ in 0..EXTENSIONS_MAX {
+        if !is_extension(r.proto) {
+            return layer4(rest, available, r);
+        }
+        if available < 8 {
+            return Status::L3BadLength;
+        }
+        let Ok(extension) = Extension::parse(r.proto, rest) else { return Status::L3Truncated };
+        if extension.bytes > available {
+            return Status::L3BadLength;
+        }
+        available -= extension.bytes;
+        r.l3_hdr_len += extension.bytes as u16;
+        r.proto = extension.next_header;
+        r.has.insert(Has::IP_OPTIONS);
+        if let Some(header) = extension.fragment {
+            r.has.insert(Has::FRAG);
+            r.frag = header.fragment;
+            r.ip_id = header.id as u16;
+            if header.fragment & 0x1fff != 0 {
+                return Status::Fragment;
+            }
+        }
+        rest = rest.get(extension.bytes..).unwrap_or_default();
+    }
+    if is_extension(r.proto) { Status::L3ExtLimit } else { layer4(rest, available, r) }
+}
+
+/// Layer 4 at the start of `bytes`, for which the IP packet has `available` bytes.
+#[inline]
+fn layer4(bytes: &[u8], available: usize, r: &mut Record) -> Status {
+    let is_v4 = r.has.contains(Has::IPV4);
+    let need = match r.proto {
+        protocol::TCP => TCP_BYTES_MIN,
+        protocol::UDP => UDP_BYTES,
+        protocol::SCTP => SCTP_BYTES,
+        protocol::ICMP if is_v4 => ICMP_BYTES,
+        protocol::ICMPV6 if !is_v4 => ICMP_BYTES,
+        _ => return Status::L4Unknown,
+    };
+    if available < need {
+        return Status::L4BadLength;
+    }
+    let parsed = match r.proto {
+        protocol::TCP => tcp(bytes, available, r),
+        protocol::UDP => Udp::parse(bytes).map(|udp| {
+            ports(udp.source_port, udp.destination_port, UDP_BYTES, r);
+            Status::Ok
+        }),
+        protocol::SCTP => Sctp::parse(bytes).map(|sctp| {
+            ports(sctp.source_port, sctp.destination_port, SCTP_BYTES, r);
+            Status::Ok
+        }),
+        _ => Icmp::parse(bytes).map(|icmp| {
+            r.icmp_type = icmp.kind;
+            r.icmp_code = icmp.code;
+            r.l4_hdr_len = ICMP_BYTES as u8;
+            r.has.insert(Has::ICMP);
+            Status::Ok
+        }),
+    };
+    parsed.unwrap_or(Status::L4Truncated)
+}
+
+#[inline]
+fn ports(source: u16, destination: u16, header_bytes: usize, r: &mut Record) {
+    r.src_port = source;
+    r.dst_port = destination;
+    r.l4_hdr_len = header_bytes as u8;
+    r.has.insert(Has::PORTS);
+}
+
+#[inline]
+fn tcp(bytes: &[u8], available: usize, r: &mut Record) -> Result<Status, Malformed> {
+    let tcp = Tcp::parse(bytes)?;
+    // Ports are as sure as ever; the rest of a header whose length is wrong is not.
+    ports(tcp.source_port, tcp.destination_port, 0, r);
+    if tcp.header_bytes < TCP_BYTES_MIN || tcp.header_bytes > available {
+        return Ok(Status::L4BadLength);
+    }
+    r.tcp_seq = tcp.sequence;
+    r.tcp_ack = tcp.acknowledgement;
+    r.tcp_flags = tcp.flags;
+    r.tcp_win = tcp.window;
+    r.l4_hdr_len = tcp.header_bytes as u8;
+    r.has.insert(Has::TCP);
+    let Some(options) = bytes.get(TCP_BYTES_MIN..tcp.header_bytes) else {
+        return Ok(Status::L4Truncated);
+    };
+    if tcp.flags & tcp_flags::SYN != 0 {
+        syn_options(options, r);
+    }
+    Ok(Status::Ok)
+}
+
+/// MSS and window scale; of a repeated option the last counts.
+fn syn_options(options: &[u8], r: &mut Record) {
+    for option in TcpOptions::new(options) {
+        match option {
+            Ok(TcpOption::Mss(mss)) => {
+                r.tcp_mss = mss;
+                r.has.insert(Has::MSS);
+            }
+            Ok(TcpOption::WindowScale(shift)) => {
+                r.tcp_wscale = shift;
+                r.has.insert(Has::WSCALE);
+            }
+            Ok(TcpOption::Other(..)) => {}
+            Err(_) => r.has.insert(Has::BAD_TCP_OPTIONS),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn record_of(bytes: &[u8]) -> Record {
+        parse(bytes, Stamp { wire_len: bytes.len() as u32, ..Stamp::default() })
+    }
+
+    fn frame(ether_type: u16, layer3: &[u8]) -> Vec<u8> {
+        let mut frame = vec![2; 12];
+        frame.extend(ether_type.to_be_bytes());
+        frame.extend(layer3);
+        frame
+    }
+
+    fn ipv4_of(protocol: u8, total: u16, layer4: &[u8]) -> Vec<u8> {
+        let mut ip = vec![0x45, 0x2e, 0, 0, 0, 7, 0x40, 0, 61, protocol, 0, 0];
+        ip[2..4].copy_from_slice(&total.to_be_bytes());
+        ip.extend([10, 0, 0, 1, 10, 0, 0, 2]);
+        ip.extend(layer4);
+        ip
+    }
+
+    #[test]
+    fn padding_is_no_payload_and_no_header() {
+        let mut udp = frame(0x0800, &ipv4_of(17, 29, &[0, 1, 0, 2, 0, 9, 0, 0, b'x']));
+        udp.resize(60, 0xee);
+        let r = record_of(&udp);
+        assert_eq!((r.status, r.src_port, r.payload_bytes()), (Status::Ok, 1, 1));
+        let mut empty = frame(0x0800, &ipv4_of(17, 20, &[]));
+        empty.resize(60, 0xee);
+        let r = record_of(&empty);
+        assert_eq!((r.status, r.has.contains(Has::PORTS)), (Status::L4BadLength, false));
+    }
+
+    #[test]
+    fn two_tags_are_followed_and_a_third_is_not() {
+        let mut tagged = frame(0x88a8, &[0x20, 5, 0x81, 0, 0, 6, 0x08, 0]);
+        tagged.extend(ipv4_of(50, 20, &[]));
+        let r = record_of(&tagged);
+        assert_eq!((r.vlan_id(), r.vlan_id2(), r.vlan_tci >> 13), (Some(5), Some(6), 1));
+        assert_eq!(r.status, Status::L4Unknown);
+        let third = frame(0x8100, &[0, 1, 0x81, 0, 0, 2, 0x81, 0, 0, 3, 8, 0]);
+        assert_eq!(record_of(&third).status, Status::L3Unknown);
+        assert_eq!(record_of(&frame(0x8100, &[0, 1, 8])).status, Status::L2Truncated);
+    }
+
+    #[test]
+    fn extension_headers_are_walked_to_the_limit() {
+        let six = |next: u8, payload: &[u8]| {
+            let mut ip = vec![0x60, 0, 0, 0, 0, payload.len() as u8, next, 64];
+            ip.extend([0x20; 32]);
+            ip.extend(payload);
+            frame(0x86dd, &ip)
+        };
+        let mut eight: Vec<u8> = [60, 0, 0, 0, 0, 0, 0, 0].repeat(7);
+        eight.extend([17, 0, 0, 0, 0, 0, 0, 0]);
+        let udp = [0, 53, 0, 54, 0, 8, 0, 0];
+        let r = record_of(&six(0, &[&eight[..], &udp].concat()));
+        assert_eq!((r.status, r.src_port, r.l3_hdr_len), (Status::Ok, 53, 104));
+        let nine: Vec<u8> = [60, 0, 0, 0, 0, 0, 0, 0].repeat(9);
+        assert_eq!(record_of(&six(0, &nine)).status, Status::L3ExtLimit);
+        let later = [17, 0, 0x05, 0xa8, 0, 0, 1, 2, 9, 9];
+        let r = record_of(&six(44, &later));
+        assert_eq!((r.status, r.proto, r.frag, r.ip_id), (Status::Fragment, 17, 181, 0x0102));
+    }
+
+    #[test]
+    fn a_syn_shows_its_options_and_a_bad_one_is_marked() {
+        let syn = |options: &[u8]| {
+            let mut tcp = vec![0, 1, 0, 2, 0, 0, 0, 3, 0, 0, 0, 4, 0, 2, 0xff, 0xff, 0, 0, 0, 0];
+            tcp[12] = ((20 + options.len()) / 4 * 16) as u8;
+            tcp.extend(options);
+            record_of(&frame(0x0800, &ipv4_of(6, 20 + tcp.len() as u16, &tcp)))
+        };
+        let r = syn(&[2, 4, 5, 0xb4, 1, 3, 3, 9]);
+        assert_eq!((r.tcp_mss, r.tcp_wscale), (1460, 9));
+        assert!(r.has.contains(Has::MSS.with(Has::WSCALE)));
+        assert!(syn(&[8, 44, 0, 0]).has.contains(Has::BAD_TCP_OPTIONS));
+    }
+
+    proptest! {
+        #[test]
+        fn no_bytes_make_it_panic(bytes in proptest::collection::vec(any::<u8>(), 0..200)) {
+            let _ = record_of(&bytes);
+        }
+
+        #[test]
+        fn cutting_a_frame_never_invents_fields(cut in 0usize..80) {
+            let mut tcp = vec![0, 1, 0, 2, 0, 0, 0, 3, 0, 0, 0, 4, 0x80, 2, 1, 1, 0, 0, 0, 0];
+            tcp.extend([2, 4, 5, 0xb4, 1, 3, 3, 9, 1, 1, 1, 0]);
+            let whole = frame(0x0800, &ipv4_of(6, 52, &tcp));
+            let r = record_of(&whole[..cut.min(whole.len())]);
+            prop_assert_eq!(r.has.contains(Has::TCP), cut >= 14 + 20 + 20);
+            prop_assert_eq!(r.has.contains(Has::MSS), cut >= 14 + 52);
+        }
+    }
+}

@@ -1,0 +1,20 @@
+//! Where records and ended flows go: to files ([`crate::output`]), or to the lab's ledger.
+
+use laneway_flow::{EndedFlow, Record};
+
+/// Takes what the extractor makes. Called per record, so dispatched statically.
+pub trait Sink {
+    /// A packet's record, at level [`Packet`](crate::Level::Packet).
+    fn packet(&mut self, record: &Record);
+
+    /// A flow that has ended, at level [`Flow`](crate::Level::Flow).
+    fn flow(&mut self, ended: &EndedFlow<'_>);
+
+    /// A burst begins: what comes until the next call was handed over at `now_ns`.
+    fn burst(&mut self, _now_ns: u64) {}
+
+    /// True when nothing more can be taken (the output failed or is complete).
+    fn is_done(&self) -> bool {
+        false
+    }
+}

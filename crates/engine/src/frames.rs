@@ -1,0 +1,148 @@
+//! The loop for frame lanes.
+//!
+//! ```text
+//!   turn: for each port:  receive ─▶ on_burst ─▶ settle     (settle also takes held frames back)
+//!                         lend ────▶ fill ─────▶ settle     (while the app has something to send)
+//!         tick when due; when nothing was found on any port: spin or block
+//! ```
+
+use crate::{Ended, PortReport, RunFailed, RunReport, Stop, idle::Pace};
+use laneway_core::{
+    BURST_FRAMES_MAX, Cap, Clock, Fill, FrameApp, FrameLane, IdlePolicy, LaneError, PortId, Turn,
+    Verdict,
+};
+
+/// Runs `app` on `lane` until `stop` is due, the app wants to end, or nothing can come any more
+/// and the app has nothing to send.
+///
+/// Ports that obtained no [`Cap::Transmit`] are not asked to be filled.
+///
+/// # Errors
+/// When the lane fails; the report up to there comes with the error.
+///
+/// # Panics
+/// If `clock` is not of the lane's clock domain.
+pub fn run_frames<L: FrameLane, A: FrameApp>(
+    lane: &mut L,
+    app: &mut A,
+    clock: &impl Clock,
+    idle: IdlePolicy,
+    stop: &Stop,
+) -> Result<RunReport, RunFailed> {
+    assert_eq!(clock.domain(), lane.clock_domain(), "the worker's clock and lane {}", lane.name());
+    let ports: Vec<PortId> = (0..lane.ports()).map(|port| PortId(port as u8)).collect();
+    let mut fills: Vec<Fill> = ports
+        .iter()
+        .map(|&port| match lane.caps(port).obtained.has(Cap::Transmit) {
+            true => Fill::Again,
+            false => Fill::Never,
+        })
+        .collect();
+    let mut pace = Pace::new(clock, idle);
+
+    let outcome = turns(lane, app, &ports, &mut fills, &mut pace, stop);
+
+    app.on_stop(Turn { now_ns: pace.read() });
+    // What the app released on its way out is still to be sent.
+    let outcome = outcome.and_then(|ended| {
+        ports.iter().try_for_each(|&port| lane.settle(port))?;
+        Ok(ended)
+    });
+    let report = |ended, lane: &mut L| RunReport {
+        lane: lane.name().to_owned(),
+        ended,
+        ports: ports
+            .iter()
+            .map(|&port| PortReport {
+                caps: lane.caps(port).clone(),
+                counters: lane.counters(port),
+            })
+            .collect(),
+        app: app.counters().clone(),
+        clock: clock.domain(),
+        started_ns: pace.started_ns,
+        ended_ns: pace.now_ns,
+        turns: pace.turns,
+        waits: pace.waits,
+        spun_ns: pace.spun_ns,
+        blocked_ns: pace.blocked_ns,
+    };
+    match outcome {
+        Ok(ended) => Ok(report(ended, lane)),
+        Err(error) => Err(RunFailed { error, report: Box::new(report(Ended::Failed, lane)) }),
+    }
+}
+
+fn turns<L: FrameLane, A: FrameApp>(
+    lane: &mut L,
+    app: &mut A,
+    ports: &[PortId],
+    fills: &mut [Fill],
+    pace: &mut Pace<'_, impl Clock>,
+    stop: &Stop,
+) -> Result<Ended, LaneError> {
+    loop {
+        if stop.is_due(pace.now_ns) {
+            return Ok(Ended::Stopped);
+        }
+        if app.wants_stop() {
+            return Ok(Ended::App);
+        }
+        let mut worked = false;
+        for (&port, fill) in ports.iter().zip(fills.iter_mut()) {
+            let burst = lane.receive(port)?;
+            if !burst.is_empty() {
+                app.on_burst(port, burst, Turn { now_ns: pace.read() });
+                worked = true;
+            }
+            lane.settle(port)?;
+            if wants_to_fill(*fill, pace.now_ns) {
+                let burst = lane.lend(port, BURST_FRAMES_MAX)?;
+                if !burst.is_empty() {
+                    *fill = app.fill(port, burst, Turn { now_ns: pace.read() });
+                    worked |= (0..burst.len()).any(|i| burst.verdict(i) != Verdict::Drop);
+                }
+                lane.settle(port)?;
+            }
+        }
+        let ticked = pace.tick_is_due();
+        if ticked {
+            app.on_tick(Turn { now_ns: pace.now_ns });
+        }
+        if worked {
+            pace.worked();
+            continue;
+        }
+        if ticked {
+            // The app may have released held frames: settle them before blocking.
+            pace.turned();
+            continue;
+        }
+        let sends_nothing = fills.iter().all(|fill| matches!(fill, Fill::Never | Fill::Done));
+        if sends_nothing && lane.exhausted() {
+            return Ok(Ended::Exhausted);
+        }
+        if let Some(timeout) = pace.found_nothing(stop, next_fill_at_ns(fills)) {
+            lane.wait(timeout)?;
+            pace.blocked();
+        }
+    }
+}
+
+fn wants_to_fill(fill: Fill, now_ns: u64) -> bool {
+    match fill {
+        Fill::Again => true,
+        Fill::At(at_ns) => now_ns >= at_ns,
+        Fill::Never | Fill::Done => false,
+    }
+}
+
+/// When the app next wants to send; 0 for at once.
+fn next_fill_at_ns(fills: &[Fill]) -> Option<u64> {
+    let times = fills.iter().filter_map(|fill| match *fill {
+        Fill::Again => Some(0),
+        Fill::At(at_ns) => Some(at_ns),
+        Fill::Never | Fill::Done => None,
+    });
+    times.min()
+}

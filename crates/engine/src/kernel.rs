@@ -1,0 +1,110 @@
+//! The loop for lanes that run an app's decision in the kernel.
+//!
+//! The worker only drains records and ticks; frames never come here. At the end the order matters:
+//! detach first, so that nothing new is emitted, then drain the rings, then let the app read the
+//! maps: what the kernel half saw is then either a record, an accumulator or a counted drop.
+
+use crate::{Ended, PortReport, RunFailed, RunReport, Stop, idle::Pace};
+use laneway_core::{
+    Clock, ClockDomain, IdlePolicy, KernelApp, KernelLane, LaneError, PortId, Turn,
+};
+
+/// Turns in which the rings are drained after the program is detached. Rings are finite and
+/// nothing refills them, so this is reached only if a detached program still runs.
+pub const DRAIN_TURNS_MAX: u64 = 1 << 20;
+
+/// Runs `app` on what its kernel half emits until `stop` is due or the app wants to end, then
+/// detaches, drains, and finishes the app.
+///
+/// # Errors
+/// When the lane fails; the report up to there comes with the error. The lane is detached then, too.
+///
+/// # Panics
+/// If `clock` is not monotonic: eBPF programs stamp with no other.
+pub fn run_kernel<L: KernelLane, A: KernelApp>(
+    lane: &mut L,
+    app: &mut A,
+    clock: &impl Clock,
+    idle: IdlePolicy,
+    stop: &Stop,
+) -> Result<RunReport, RunFailed> {
+    assert_eq!(clock.domain(), ClockDomain::Monotonic, "the worker's clock");
+    let mut pace = Pace::new(clock, idle);
+    let outcome = turns(lane, app, &mut pace, clock, stop);
+    lane.detach();
+    let outcome = outcome.and_then(|ended| drain(lane, app, clock).map(|()| ended));
+    app.on_stop(lane.maps(), Turn { now_ns: pace.read() });
+    let (ended, error) = match outcome {
+        Ok(ended) => (ended, None),
+        Err(error) => (Ended::Failed, Some(error)),
+    };
+    let counters = lane.counters();
+    let report = RunReport {
+        lane: lane.name().to_owned(),
+        ended,
+        ports: vec![PortReport { caps: lane.caps(PortId(0)).clone(), counters }],
+        app: app.counters().clone(),
+        clock: clock.domain(),
+        started_ns: pace.started_ns,
+        ended_ns: pace.now_ns,
+        turns: pace.turns,
+        waits: pace.waits,
+        spun_ns: pace.spun_ns,
+        blocked_ns: pace.blocked_ns,
+    };
+    match error {
+        None => Ok(report),
+        Some(error) => Err(RunFailed { error, report: Box::new(report) }),
+    }
+}
+
+fn turns<L: KernelLane, A: KernelApp>(
+    lane: &mut L,
+    app: &mut A,
+    pace: &mut Pace<'_, impl Clock>,
+    clock: &impl Clock,
+    stop: &Stop,
+) -> Result<Ended, LaneError> {
+    loop {
+        if stop.is_due(pace.now_ns) {
+            return Ok(Ended::Stopped);
+        }
+        if app.wants_stop() {
+            return Ok(Ended::App);
+        }
+        let records = receive(lane, app, clock)?;
+        if records > 0 {
+            pace.read();
+        }
+        if pace.tick_is_due() {
+            app.on_tick(lane.maps(), Turn { now_ns: pace.now_ns });
+        }
+        if records > 0 {
+            pace.worked();
+        } else if let Some(timeout) = pace.found_nothing(stop, None) {
+            lane.wait(timeout)?;
+            pace.blocked();
+        }
+    }
+}
+
+fn drain<L: KernelLane, A: KernelApp>(
+    lane: &mut L,
+    app: &mut A,
+    clock: &impl Clock,
+) -> Result<(), LaneError> {
+    for _ in 0..DRAIN_TURNS_MAX {
+        if receive(lane, app, clock)? == 0 {
+            break;
+        }
+    }
+    Ok(())
+}
+
+fn receive<L: KernelLane, A: KernelApp>(
+    lane: &mut L,
+    app: &mut A,
+    clock: &impl Clock,
+) -> Result<usize, LaneError> {
+    lane.receive(&mut |records| app.on_records(records, Turn { now_ns: clock.now_ns() }))
+}

@@ -1,0 +1,79 @@
+//! What a run leaves behind, whatever ended it.
+
+use laneway_core::{CapsReport, ClockDomain, Counters, LaneError};
+use serde::Serialize;
+
+/// Why a run ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Ended {
+    /// The stop flag was set or the deadline came.
+    Stopped,
+    /// The app wanted to.
+    App,
+    /// Nothing would ever come again.
+    Exhausted,
+    /// The lane failed; see [`RunFailed`].
+    Failed,
+}
+
+/// What one port obtained and counted.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct PortReport {
+    /// Requested and obtained.
+    pub caps: CapsReport,
+    /// Frames, bytes and drops at the end of the run.
+    pub counters: Counters,
+}
+
+/// The outcome of one worker.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct RunReport {
+    /// The lane's name.
+    pub lane: String,
+    /// Why the run ended.
+    pub ended: Ended,
+    /// By port. A kernel lane reports the sum over its ports as the first and only one.
+    pub ports: Vec<PortReport>,
+    /// What the app counted.
+    pub app: Counters,
+    /// What the times below count from.
+    pub clock: ClockDomain,
+    /// When the run began.
+    pub started_ns: u64,
+    /// When it ended, after the app's `on_stop`.
+    pub ended_ns: u64,
+    /// Rounds over all ports.
+    pub turns: u64,
+    /// Times the worker blocked.
+    pub waits: u64,
+    /// Time in turns that found nothing to do, without the blocking.
+    pub spun_ns: u64,
+    /// Time blocked.
+    pub blocked_ns: u64,
+}
+
+impl RunReport {
+    /// The sum over the ports.
+    pub fn counters(&self) -> Counters {
+        let mut sum = Counters::default();
+        self.ports.iter().for_each(|port| sum.merge(&port.counters));
+        sum
+    }
+}
+
+/// A run that the lane's failure ended. The app was told to stop and has finished what it had.
+#[derive(Debug, thiserror::Error)]
+#[error("{error}")]
+pub struct RunFailed {
+    /// What happened.
+    pub error: LaneError,
+    /// What was done until then.
+    pub report: Box<RunReport>,
+}
+
+impl From<RunFailed> for LaneError {
+    fn from(failed: RunFailed) -> LaneError {
+        failed.error
+    }
+}

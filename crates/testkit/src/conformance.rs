@@ -1,0 +1,196 @@
+//! The conformance suite: what every frame lane must do, whatever it is made of.
+//!
+//! A lane brings a [`Rig`]; [`conformance!`](crate::conformance) turns the suite into one test per
+//! behaviour, and [`run`] runs all of it in one go. A behaviour that the lane cannot show (it
+//! cannot transmit, it reads a file) is skipped with its reason, never silently.
+//!
+//! What the suite assumes beyond the wording of the contract, because an engine does too:
+//! * [`settle`](laneway_core::FrameLane::settle) may be called at any time, also after an empty
+//!   burst or twice; then it only takes back held frames.
+//! * `rx_*` is counted on the port a frame came in on, `tx_*` on the port it left by.
+//! * The knobs `burst`, `hold`, `idle` and `allow` exist on every frame lane.
+//!
+//! Every wait is bounded by a number of turns; no wall-clock time is asserted.
+
+mod account;
+mod bench;
+mod hold;
+mod open;
+mod receive;
+mod transmit;
+
+pub use account::*;
+pub use hold::*;
+pub use open::*;
+pub use receive::*;
+pub use transmit::*;
+
+use laneway_core::{Cap, FrameLane, LaneError, LaneSpec, PortId};
+
+/// A lane with two ends: the suite works the near one, the rig the far one.
+///
+/// A rig removes what it created (namespaces, interfaces, files) when it is dropped, also during a
+/// panic, and keeps its interfaces quiet (no IPv6, no ARP): foreign frames are tolerated but
+/// make the ledger of an overrun inexact.
+pub trait Rig {
+    /// The lane under test.
+    type Lane: FrameLane;
+
+    /// What may be expected of it.
+    fn properties(&self) -> Properties;
+
+    /// Opens the lane with ports `0..ports` in a world without frames in flight. The lane opened
+    /// before is gone by then.
+    ///
+    /// # Errors
+    /// What the lane says; the suite checks it.
+    fn open(&mut self, spec: &LaneSpec, ports: usize) -> Result<Self::Lane, LaneError>;
+
+    /// Sends `frames` from the far end of `port`, in order, as fast as it can; returns when all
+    /// are on their way. At most [`Properties::inject_frames_max`] at a time, except for an
+    /// [`Overload`]. Never called when [`Properties::live`] is false.
+    fn inject(&mut self, port: PortId, frames: &[Vec<u8>]);
+
+    /// What the far end of `port` received since the last call, in order. Waits, bounded (some
+    /// tens of milliseconds), until there are `expected` frames; may return fewer or more. Frames
+    /// that the far end itself sent are left out.
+    fn collect(&mut self, port: PortId, expected: usize) -> Vec<Vec<u8>>;
+
+    /// Opens the lane with `frames` waiting on port 0. A rig whose lane reads a file overrides
+    /// this; for others the suite opens, then injects.
+    ///
+    /// # Errors
+    /// What the lane says.
+    fn open_with(
+        &mut self,
+        spec: &LaneSpec,
+        ports: usize,
+        _frames: &[Vec<u8>],
+    ) -> Result<Self::Lane, LaneError> {
+        self.open(spec, ports)
+    }
+}
+
+/// What the suite may expect of a lane.
+#[derive(Clone, Copy, Debug)]
+pub struct Properties {
+    /// The spec to test, such as `packet:ring`. It must not give `burst`, `hold`, `idle`, `allow`
+    /// or a knob that [`small_pool`](Self::small_pool) and others give: the suite appends those.
+    pub spec: &'static str,
+    /// Frames sent on a port leave it.
+    pub transmits: bool,
+    /// How many ports the rig can open, at least 1.
+    pub ports_max: usize,
+    /// Frames can be injected while the lane is open. False for a lane that reads a file: then all
+    /// input is given to [`Rig::open_with`].
+    pub live: bool,
+    /// Frames that may be injected at once without loss.
+    pub inject_frames_max: usize,
+    /// The longest frame that passes the link, without the frame check sequence.
+    pub frame_bytes_max: usize,
+    /// Knobs that make the pool of buffers small (may be empty), and how many buffers of one port
+    /// there are then, at most. Many times as many frames are run to show that none leaks.
+    pub small_pool: (&'static str, usize),
+    /// How to lose frames in the lane's own queues, for lanes that count every such loss.
+    pub overload: Option<Overload>,
+    /// Something that can be asked for and is not to be had in the rig's world.
+    pub impossible: Option<Impossible>,
+}
+
+/// More frames than a lane can queue.
+#[derive(Clone, Copy, Debug)]
+pub struct Overload {
+    /// Knobs that make the queue small; may be empty.
+    pub knobs: &'static str,
+    /// How many frames, injected at once and not received, overrun it.
+    pub frames: usize,
+}
+
+/// A request that cannot be granted.
+#[derive(Clone, Copy, Debug)]
+pub struct Impossible {
+    /// The knobs that ask for it.
+    pub knobs: &'static str,
+    /// The capability that will be missing.
+    pub cap: Cap,
+}
+
+/// Every behaviour once, as arguments for the macro `$with`.
+#[doc(hidden)]
+#[macro_export]
+macro_rules! each_conformance_behaviour {
+    ($with:ident $($args:tt)*) => {
+        $crate::$with! { $($args)*
+            frames_arrive_unchanged_and_in_order
+            a_burst_never_exceeds_its_knob
+            an_empty_receive_returns_at_once
+            wait_is_ready_with_traffic_and_times_out_without
+            a_bounced_frame_leaves_byte_for_byte
+            edits_in_place_are_what_leaves
+            only_frames_told_to_leave_leave
+            a_frame_leaves_by_the_port_it_is_sent_to
+            a_fanned_out_frame_leaves_by_every_port
+            a_port_that_is_not_there_is_counted
+            a_frame_longer_than_the_link_is_counted
+            lent_frames_are_sent_when_told_so
+            lending_survives_a_shortage_of_buffers
+            holds_are_bounded
+            held_bytes_stay_intact_while_traffic_flows
+            a_released_frame_leaves
+            held_bytes_outlive_the_lane
+            no_buffer_leaks
+            counters_match_what_was_seen
+            the_ledger_closes_when_the_lane_is_overrun
+            a_worker_stops_and_the_lane_opens_again
+            an_impossible_capability_is_refused_unless_allowed
+            every_port_reports_its_capabilities
+            an_unknown_knob_is_refused_with_a_suggestion
+            every_idle_policy_is_accepted
+            a_burst_outside_its_bounds_is_refused
+        }
+    };
+}
+
+#[doc(hidden)]
+#[macro_export]
+macro_rules! conformance_tests {
+    ({ $rig:expr } $($behaviour:ident)+) => {
+        $(
+            #[test]
+            fn $behaviour() {
+                match ($rig)() {
+                    Ok(mut rig) => $crate::conformance::$behaviour(&mut rig),
+                    Err(reason) => $crate::skip(reason),
+                }
+            }
+        )+
+    };
+}
+
+#[doc(hidden)]
+#[macro_export]
+macro_rules! conformance_run {
+    ({ $rig:expr } $($behaviour:ident)+) => {
+        $( $crate::conformance::$behaviour($rig); )+
+    };
+}
+
+/// One test per behaviour. Takes an expression that, called without arguments, gives
+/// `Result<impl Rig, impl Display>`; an error is the reason to skip. Use it once per module:
+///
+/// ```ignore
+/// mod ring {
+///     laneway_testkit::conformance!(|| super::VethRig::new("packet:ring"));
+/// }
+/// ```
+#[macro_export]
+macro_rules! conformance {
+    ($rig:expr) => {
+        $crate::each_conformance_behaviour! { conformance_tests { $rig } }
+    };
+}
+
+/// Every behaviour in turn; panics at the first that fails.
+pub fn run<R: Rig>(rig: &mut R) {
+    crate::each_conformance_behaviour! { conformance_run { rig } }
+}

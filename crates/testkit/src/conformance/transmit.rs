@@ -1,0 +1,236 @@
+//! Transmitting: bounce, edit, send on, fan out, lend; what does not leave is counted.
+
+use super::{
+    Rig,
+    bench::{Bench, assert_same_frames, ok},
+};
+use crate::{SOURCE_MAC, UdpFrame, skip, udp_frames};
+use laneway_core::{DropReason, FrameLane, HEADROOM_BYTES_MIN, PortId, PortMask, Verdict};
+
+const PORT: PortId = PortId(0);
+const OTHER: PortId = PortId(1);
+/// A port that no rig opens.
+const NOWHERE: PortId = PortId(PortMask::PORTS_MAX as u8 - 1);
+/// What edited frames say they are: IEEE 802's "local experimental", so that no stack or offload on
+/// the way looks into them.
+const EXPERIMENTAL: [u8; 2] = [0x88, 0xb5];
+
+/// True (and a printed reason) when the lane lacks what a behaviour needs.
+fn lacks<R: Rig>(rig: &R, ports: usize) -> bool {
+    let is = rig.properties();
+    if !is.transmits {
+        skip("the lane cannot transmit");
+    } else if is.ports_max < ports {
+        skip(format!("the rig opens fewer than {ports} ports"));
+    }
+    !is.transmits || is.ports_max < ports
+}
+
+/// `Tx` sends the same bytes in the same order, once.
+pub fn a_bounced_frame_leaves_byte_for_byte<R: Rig>(rig: &mut R) {
+    if lacks(rig, 1) {
+        return;
+    }
+    let longest = rig.properties().frame_bytes_max;
+    let mut sent = udp_frames(0, 12, 64);
+    sent.extend(udp_frames(12, 4, longest));
+    let mut bench = Bench::open(rig, "", 1, &sent);
+    let arrived = bench.pump(PORT, &sent, |burst, i, _| burst.set_verdict(i, Verdict::Tx));
+    assert_eq!(arrived, sent.len());
+    ok(bench.lane.settle(PORT)); // must not send anything again
+    assert_same_frames(&bench.collect(PORT, sent.len()), &sent);
+    bench.assert_silent(PORT);
+}
+
+/// Growing and shrinking at both ends and overwriting decide what leaves.
+pub fn edits_in_place_are_what_leaves<R: Rig>(rig: &mut R) {
+    if lacks(rig, 1) {
+        return;
+    }
+    let sent = udp_frames(0, 24, 256);
+    let mut bench = Bench::open(rig, "", 1, &sent);
+    let mut edited = Vec::new();
+    bench.pump(PORT, &sent, |burst, i, sequence| {
+        let mut frame = burst.frame_mut(i);
+        let fits = match sequence % 4 {
+            0 => frame.grow_front(HEADROOM_BYTES_MIN),
+            1 => frame.shrink_front(37),
+            2 => frame.set_len(100),
+            _ => frame.grow_front(4) && frame.set_len(300),
+        };
+        assert!(fits, "edit {} needs the room the contract promises", sequence % 4);
+        let bytes = frame.bytes_mut();
+        bytes[..6].fill(0x02);
+        bytes[6..12].copy_from_slice(&SOURCE_MAC);
+        bytes[12..14].copy_from_slice(&EXPERIMENTAL);
+        if let Some(uncovered) = bytes.get_mut(260..) {
+            uncovered.fill(0xa5);
+        }
+        edited.push(bytes.to_vec());
+        frame.set_verdict(Verdict::Tx);
+    });
+    assert_eq!(edited.len(), sent.len());
+    assert_same_frames(&bench.collect(PORT, edited.len()), &edited);
+}
+
+/// `Drop` and `Pass` send nothing, and do not disturb what their neighbours in the burst send.
+pub fn only_frames_told_to_leave_leave<R: Rig>(rig: &mut R) {
+    if lacks(rig, 1) {
+        return;
+    }
+    let sent = udp_frames(0, 30, 64);
+    let mut bench = Bench::open(rig, "", 1, &sent);
+    bench.pump(PORT, &sent, |burst, i, sequence| {
+        let verdicts = [Verdict::Drop, Verdict::Pass, Verdict::Tx];
+        burst.set_verdict(i, verdicts[sequence as usize % 3]);
+    });
+    let told: Vec<_> = sent.into_iter().skip(2).step_by(3).collect();
+    assert_same_frames(&bench.collect(PORT, told.len()), &told);
+    bench.assert_silent(PORT);
+}
+
+/// `TxTo` sends by the named port and by no other, and counts there.
+pub fn a_frame_leaves_by_the_port_it_is_sent_to<R: Rig>(rig: &mut R) {
+    if lacks(rig, 2) {
+        return;
+    }
+    let sent = udp_frames(0, 20, 200);
+    let mut bench = Bench::open(rig, "", 2, &sent);
+    let arrived = bench.pump(PORT, &sent, |burst, i, _| {
+        burst.set_verdict(i, Verdict::TxTo(OTHER));
+    });
+    assert_eq!(arrived, sent.len());
+    assert_same_frames(&bench.collect(OTHER, sent.len()), &sent);
+    bench.assert_silent(PORT);
+    assert_eq!(bench.lane.counters(OTHER).tx_frames, sent.len() as u64);
+    assert_eq!(bench.lane.counters(PORT).tx_frames, 0);
+}
+
+/// `Fanout` sends the same bytes by every port of the set, the ingress included if it is in it.
+pub fn a_fanned_out_frame_leaves_by_every_port<R: Rig>(rig: &mut R) {
+    if lacks(rig, 2) {
+        return;
+    }
+    let ports = rig.properties().ports_max.min(3);
+    let sent = udp_frames(0, 16, 150);
+    let mut bench = Bench::open(rig, "", ports, &sent);
+    let everywhere = PortMask((1 << ports) - 1);
+    bench.pump(PORT, &sent, |burst, i, sequence| {
+        // Every other frame floods like a bridge, so that both forms share a burst.
+        let set = if sequence % 2 == 0 { everywhere } else { PortMask::all_but(ports, PORT) };
+        burst.set_verdict(i, Verdict::Fanout(set));
+    });
+    let back: Vec<_> = sent.iter().step_by(2).cloned().collect();
+    assert_same_frames(&bench.collect(PORT, back.len()), &back);
+    for port in (1..ports).map(|p| PortId(p as u8)) {
+        assert_same_frames(&bench.collect(port, sent.len()), &sent);
+    }
+}
+
+/// A verdict that names a missing port loses that frame by name and no other.
+pub fn a_port_that_is_not_there_is_counted<R: Rig>(rig: &mut R) {
+    if lacks(rig, 1) {
+        return;
+    }
+    let sent = udp_frames(0, 10, 64);
+    let mut bench = Bench::open(rig, "", 1, &sent);
+    let arrived = bench.pump(PORT, &sent, |burst, i, sequence| {
+        burst.set_verdict(i, if sequence < 4 { Verdict::TxTo(NOWHERE) } else { Verdict::Tx });
+    });
+    assert_eq!(arrived, sent.len());
+    assert_eq!(bench.lane.counters(PORT).drops(DropReason::TxNoPort), 4);
+    assert_same_frames(&bench.collect(PORT, 6), &sent[4..]);
+}
+
+/// A frame beyond the link's MTU is counted, returned, and no reason to stop.
+pub fn a_frame_longer_than_the_link_is_counted<R: Rig>(rig: &mut R) {
+    /// Clear of the four bytes that veth grants for a VLAN tag.
+    const EXCESS_BYTES: usize = 100;
+    if lacks(rig, 1) {
+        return;
+    }
+    let sent = udp_frames(0, 6, 64);
+    let mut bench = Bench::open(rig, "", 1, &sent);
+    let too_long = bench.is.frame_bytes_max + EXCESS_BYTES;
+    let mut stretched = 0;
+    bench.pump(PORT, &sent, |burst, i, sequence| {
+        if sequence < 2 && burst.frame_mut(i).set_len(too_long) {
+            stretched += 1;
+        }
+        burst.set_verdict(i, Verdict::Tx);
+    });
+    if stretched == 0 {
+        return skip(format!("the lane's buffers end before {too_long} bytes"));
+    }
+    assert_same_frames(&bench.collect(PORT, 4), &sent[2..]);
+    bench.assert_silent(PORT);
+    assert_eq!(bench.lane.counters(PORT).drops(DropReason::TxTooLong), stretched);
+    assert_eq!(bench.lane.counters(PORT).tx_frames, 4);
+}
+
+/// Lent frames are empty with room on both sides; those set to `Tx` leave, the others return
+/// unsent.
+pub fn lent_frames_are_sent_when_told_so<R: Rig>(rig: &mut R) {
+    if lacks(rig, 1) {
+        return;
+    }
+    let (knobs, buffers) = rig.properties().small_pool;
+    let mut bench = Bench::open(rig, knobs, 1, &[]);
+    let mut sequence = 0;
+    // Of each round two frames return untouched and two filled but unsent: were either lost, the
+    // pool would be empty halfway.
+    for round in 0..buffers {
+        let burst = ok(bench.lane.lend(PORT, 8));
+        assert!(burst.len() <= 8, "{} frames lent, 8 asked for", burst.len());
+        assert!(!burst.is_empty(), "nothing lent in round {round} with all buffers at rest");
+        let mut filled = Vec::new();
+        for i in 0..burst.len() {
+            let mut frame = burst.frame_mut(i);
+            assert!(frame.bytes().is_empty(), "a lent frame is empty");
+            assert!(frame.headroom() >= HEADROOM_BYTES_MIN, "headroom {}", frame.headroom());
+            if i < 2 {
+                continue; // return as they were lent
+            }
+            let bytes = if i % 2 == 0 { bench.is.frame_bytes_max } else { 90 };
+            assert!(frame.set_len(bytes), "a lent frame has room for {bytes} bytes");
+            let new = UdpFrame { sequence, bytes, ..UdpFrame::default() }.build();
+            frame.bytes_mut().copy_from_slice(&new);
+            if i % 3 != 2 {
+                frame.set_verdict(Verdict::Tx);
+                filled.push(new);
+                sequence += 1;
+            }
+        }
+        ok(bench.lane.settle(PORT));
+        assert_same_frames(&bench.collect(PORT, filled.len()), &filled);
+    }
+    bench.assert_silent(PORT);
+    assert_eq!(bench.lane.counters(PORT).tx_frames, sequence);
+}
+
+/// Lending out more than there is gives fewer frames or none, and recovers when they return.
+pub fn lending_survives_a_shortage_of_buffers<R: Rig>(rig: &mut R) {
+    if lacks(rig, 1) {
+        return;
+    }
+    let (small, buffers) = rig.properties().small_pool;
+    let knobs = super::bench::knobs(small, &format!("hold={}", buffers / 2));
+    let mut bench = Bench::open(rig, &knobs, 1, &[]);
+    let mut held = Vec::new();
+    for _ in 0..2 * buffers {
+        let burst = ok(bench.lane.lend(PORT, usize::MAX));
+        assert!(burst.len() <= burst.capacity());
+        let taken: Vec<_> = (0..burst.len()).map_while(|i| burst.hold(i).ok()).collect();
+        ok(bench.lane.settle(PORT));
+        if taken.is_empty() {
+            break;
+        }
+        held.extend(taken);
+    }
+    assert!(!held.is_empty(), "lent frames can be held");
+    assert!(held.len() <= buffers / 2, "{} holds with hold={}", held.len(), buffers / 2);
+    drop(held);
+    ok(bench.lane.settle(PORT));
+    assert!(!ok(bench.lane.lend(PORT, 1)).is_empty(), "returned frames can be lent again");
+    ok(bench.lane.settle(PORT));
+}

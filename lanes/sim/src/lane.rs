@@ -1,0 +1,242 @@
+//! The near end: a frame lane over the wires of a [`SimWorld`].
+//!
+//! Each port owns a pool of buffers on the heap. A buffer is in exactly one place: the free list,
+//! the port's burst, or a [`Held`](laneway_core::Held).
+
+use crate::{
+    knobs::SimKnobs,
+    link::Entry,
+    world::{Direction, SimWorld},
+};
+use laneway_core::{
+    Burst, Cap, CapSet, CapsReport, Clock, ClockDomain, Counters, DropReason, FrameLane,
+    HEADROOM_BYTES_MIN, HoldPool, LaneError, LaneSpec, PortId, PortMask, Region, Slot, Verdict,
+    Wake,
+};
+use std::{rc::Rc, time::Duration};
+
+/// What an empty receive costs in virtual time, so that a worker that only polls gets on.
+pub const POLL_NS: u64 = 100;
+/// Room behind the longest frame that the link takes, so that an app can make one too long.
+const TAILROOM_BYTES: usize = 128;
+/// Buffers start at a cache line.
+const ALIGN_BYTES: usize = 64;
+
+/// A lane of simulated links. See the crate's documentation.
+pub struct SimLane {
+    world: SimWorld,
+    ports: Vec<Port>,
+    /// Apart from the ports, because a frame of one port counts on another.
+    counters: Vec<Counters>,
+    buffer_bytes: usize,
+}
+
+struct Port {
+    id: PortId,
+    caps: CapsReport,
+    pool: Rc<HoldPool>,
+    free: Vec<u32>,
+    burst: Burst,
+    /// Where a held frame that came back is looked at.
+    returning: Burst,
+}
+
+impl SimLane {
+    /// Opens `ports` simulated links. The world is the other end of all of them.
+    ///
+    /// # Errors
+    /// A wrong spec, or no port, or more than [`PortMask::PORTS_MAX`].
+    pub fn open(spec: &LaneSpec, ports: usize) -> Result<(SimLane, SimWorld), LaneError> {
+        let knobs = SimKnobs::read(spec)?;
+        if !(1..=PortMask::PORTS_MAX).contains(&ports) {
+            return Err(LaneError::Refused {
+                lane: "sim".to_owned(),
+                name: format!("{ports} ports"),
+                why: "verdicts can name no others".to_owned(),
+                hint: format!("open 1 to {} ports", PortMask::PORTS_MAX),
+            });
+        }
+        let world = SimWorld::new(ports, knobs.seed, knobs.link);
+        let buffer_bytes = (HEADROOM_BYTES_MIN + knobs.link.frame_bytes_max() + TAILROOM_BYTES)
+            .next_multiple_of(ALIGN_BYTES);
+        let can = CapSet::default().with(Cap::Transmit);
+        let mut caps = CapsReport {
+            requested: can,
+            obtained: can,
+            allowed_missing: knobs.allowed_missing,
+            ..CapsReport::default()
+        };
+        caps.fact("seed", knobs.seed);
+        caps.fact("frames", knobs.frames);
+        caps.fact("buffer_bytes", buffer_bytes);
+        caps.fact("mtu", knobs.link.mtu);
+        caps.fact("queue_frames", knobs.link.queue_frames);
+        let open = |port: usize| {
+            let region = Region::heap(knobs.frames * buffer_bytes);
+            let pool = HoldPool::new(knobs.hold);
+            Port {
+                id: PortId(port as u8),
+                caps: caps.clone(),
+                burst: Burst::new(region.clone(), pool.clone(), knobs.burst),
+                returning: Burst::new(region, pool.clone(), 1),
+                pool,
+                free: (0..knobs.frames as u32).rev().collect(),
+            }
+        };
+        let lane = SimLane {
+            world: world.clone(),
+            ports: (0..ports).map(open).collect(),
+            counters: vec![Counters::default(); ports],
+            buffer_bytes,
+        };
+        Ok((lane, world))
+    }
+}
+
+impl Port {
+    /// Moves a free buffer into the burst as a frame of `len` bytes. The caller made sure that
+    /// there is one, and space for it.
+    fn expose(&mut self, buffer_bytes: usize, len: usize, ts_ns: u64) {
+        let frame = self.free.pop().expect("the caller counted the free buffers");
+        let room_start = frame as usize * buffer_bytes;
+        let slot = Slot {
+            frame,
+            room_start,
+            start: room_start + HEADROOM_BYTES_MIN,
+            len: len as u32,
+            room_end: room_start + buffer_bytes,
+            wire_len: len as u32,
+            ts_ns,
+        };
+        // SAFETY: `frame` was on the free list, so neither the burst nor a Held has its buffer, and
+        // buffers do not overlap; it goes back to the list only when this slot is settled.
+        unsafe { self.burst.push(slot) };
+    }
+}
+
+/// Does what `verdict` says with a frame of `ingress`, short of freeing its buffer.
+fn act(
+    world: &SimWorld,
+    counters: &mut [Counters],
+    ingress: PortId,
+    verdict: Verdict,
+    bytes: &[u8],
+) {
+    let mut send = |egress: PortId| {
+        let Some(egress_counters) = counters.get_mut(egress.index()) else {
+            return counters[ingress.index()].drop_one(DropReason::TxNoPort);
+        };
+        match world.send(egress, bytes) {
+            Entry::Sent => {
+                egress_counters.tx_frames += 1;
+                egress_counters.tx_bytes += bytes.len() as u64;
+            }
+            Entry::QueueFull => egress_counters.drop_one(DropReason::TxRefused),
+            Entry::TooLong => egress_counters.drop_one(DropReason::TxTooLong),
+        }
+    };
+    match verdict {
+        Verdict::Drop | Verdict::Hold => (),
+        Verdict::Pass => counters[ingress.index()].passed += 1,
+        Verdict::Tx => send(ingress),
+        Verdict::TxTo(egress) => send(egress),
+        Verdict::Fanout(set) => set.iter().for_each(send),
+    }
+}
+
+impl FrameLane for SimLane {
+    fn name(&self) -> &'static str {
+        "sim"
+    }
+
+    fn ports(&self) -> usize {
+        self.ports.len()
+    }
+
+    fn clock_domain(&self) -> ClockDomain {
+        ClockDomain::Virtual
+    }
+
+    /// Settles first what the caller left unsettled.
+    fn receive(&mut self, port: PortId) -> Result<&mut Burst, LaneError> {
+        self.settle(port)?;
+        let (near, buffer_bytes) = (&mut self.ports[port.index()], self.buffer_bytes);
+        let counters = &mut self.counters[port.index()];
+        let frames = near.burst.space().min(near.free.len());
+        self.world.take(port, frames, |ts_ns, bytes| {
+            let i = near.burst.len();
+            near.expose(buffer_bytes, bytes.len(), ts_ns);
+            near.burst.frame_mut(i).bytes_mut().copy_from_slice(bytes);
+            counters.rx_frames += 1;
+            counters.rx_bytes += bytes.len() as u64;
+        });
+        if near.burst.is_empty() {
+            counters.polls_empty += 1;
+            let now_ns = self.world.clock().now_ns();
+            self.world.advance_to(now_ns + POLL_NS);
+        }
+        Ok(&mut near.burst)
+    }
+
+    fn lend(&mut self, port: PortId, frames: usize) -> Result<&mut Burst, LaneError> {
+        self.settle(port)?;
+        let now_ns = self.world.clock().now_ns();
+        let (near, buffer_bytes) = (&mut self.ports[port.index()], self.buffer_bytes);
+        for _ in 0..frames.min(near.burst.space()).min(near.free.len()) {
+            near.expose(buffer_bytes, 0, now_ns);
+        }
+        Ok(&mut near.burst)
+    }
+
+    fn settle(&mut self, port: PortId) -> Result<(), LaneError> {
+        let (near, world, counters) =
+            (&mut self.ports[port.index()], &self.world, &mut self.counters);
+        for i in 0..near.burst.len() {
+            let verdict = near.burst.verdict(i);
+            act(world, counters, near.id, verdict, near.burst.frame(i).bytes);
+            if verdict != Verdict::Hold {
+                near.free.push(near.burst.slot(i).frame);
+            }
+        }
+        near.burst.clear();
+        let Port { id, pool, free, returning, .. } = near;
+        pool.take_returned(|returned| {
+            // SAFETY: the Held that owned the slot is gone and its buffer is not on the free list
+            // yet; the burst is cleared before it gets there.
+            unsafe { returning.push(returned.slot) };
+            act(world, counters, *id, returned.verdict, returning.frame(0).bytes);
+            returning.clear();
+            free.push(returned.slot.frame);
+        });
+        Ok(())
+    }
+
+    /// Takes no real time: moves the virtual clock to the next arrival, at most by `timeout`.
+    /// Counted on port 0, as one wait for all ports.
+    fn wait(&mut self, timeout: Duration) -> Result<Wake, LaneError> {
+        let now_ns = self.world.clock().now_ns();
+        let timeout_ns = u64::try_from(timeout.as_nanos()).unwrap_or(u64::MAX);
+        self.counters[0].waits += 1;
+        let ready = self.world.advance_to_arrival(now_ns.saturating_add(timeout_ns));
+        Ok(if ready { Wake::Ready } else { Wake::Timeout })
+    }
+
+    fn exhausted(&self) -> bool {
+        self.world.exhausted()
+    }
+
+    fn caps(&self, port: PortId) -> &CapsReport {
+        &self.ports[port.index()].caps
+    }
+
+    /// Losses on the way to the lane are the port's; losses on the way from it are the link's
+    /// ([`SimWorld::link_counters`]), because the lane did send those frames.
+    fn counters(&mut self, port: PortId) -> Counters {
+        let link = self.world.link_counters(port, Direction::ToLane);
+        let mut counters = self.counters[port.index()].clone();
+        counters.set_drops(DropReason::LinkLoss, link.lost);
+        counters.set_drops(DropReason::LinkQueueFull, link.queue_full);
+        counters.set_drops(DropReason::RxTooLong, link.too_long);
+        counters
+    }
+}

@@ -1,0 +1,188 @@
+//! The conformance suite is worth its name: each planted fault of a lane fails the behaviour that
+//! names it.
+
+use laneway_core::{
+    Burst, CapsReport, ClockDomain, Counters, DropReason, FrameLane, Held, LaneError, LaneSpec,
+    PortId, Verdict, Wake,
+};
+use laneway_sim::{SimLane, SimWorld};
+use laneway_testkit::{Overload, Properties, Rig, UdpFrame, conformance::*};
+use std::{panic::AssertUnwindSafe, time::Duration};
+
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Fault {
+    None,
+    /// Every 30th received frame is damaged.
+    Damages,
+    /// An empty receive sleeps.
+    Blocks,
+    /// Wait claims that frames are there.
+    NeverTimesOut,
+    /// Sends frames that nobody told it to send.
+    Babbles,
+    /// Every receive keeps a buffer for itself.
+    Leaks,
+    /// Counts one frame too many.
+    Miscounts,
+    /// Ignores `hold=`, `burst=` and misspelt knobs: opens with its defaults.
+    IgnoresKnobs,
+    /// Forgets what the link lost.
+    HidesLoss,
+}
+
+struct FaultyLane {
+    inner: SimLane,
+    fault: Fault,
+    received: usize,
+    kept: Vec<Held>,
+}
+
+impl FrameLane for FaultyLane {
+    fn name(&self) -> &'static str {
+        "sim"
+    }
+
+    fn ports(&self) -> usize {
+        self.inner.ports()
+    }
+
+    fn clock_domain(&self) -> ClockDomain {
+        self.inner.clock_domain()
+    }
+
+    fn receive(&mut self, port: PortId) -> Result<&mut Burst, LaneError> {
+        let burst = self.inner.receive(port)?;
+        for i in 0..burst.len() {
+            self.received += 1;
+            if self.fault == Fault::Damages && self.received.is_multiple_of(30) {
+                burst.frame_mut(i).bytes_mut()[20] ^= 1;
+            }
+        }
+        if self.fault == Fault::Leaks && !burst.is_empty() {
+            self.kept.extend(burst.hold(0).ok());
+        }
+        if self.fault == Fault::Blocks && burst.is_empty() {
+            std::thread::sleep(Duration::from_micros(1));
+        }
+        Ok(burst)
+    }
+
+    fn lend(&mut self, port: PortId, frames: usize) -> Result<&mut Burst, LaneError> {
+        self.inner.lend(port, frames)
+    }
+
+    fn settle(&mut self, port: PortId) -> Result<(), LaneError> {
+        self.inner.settle(port)?;
+        if self.fault == Fault::Babbles {
+            let burst = self.inner.lend(port, 1)?;
+            if !burst.is_empty() {
+                let stray = UdpFrame::default().build();
+                assert!(burst.frame_mut(0).set_len(stray.len()));
+                burst.frame_mut(0).bytes_mut().copy_from_slice(&stray);
+                burst.set_verdict(0, Verdict::Tx);
+            }
+            self.inner.settle(port)?;
+        }
+        Ok(())
+    }
+
+    fn wait(&mut self, timeout: Duration) -> Result<Wake, LaneError> {
+        let wake = self.inner.wait(timeout)?;
+        Ok(if self.fault == Fault::NeverTimesOut { Wake::Ready } else { wake })
+    }
+
+    fn caps(&self, port: PortId) -> &CapsReport {
+        self.inner.caps(port)
+    }
+
+    fn counters(&mut self, port: PortId) -> Counters {
+        let mut counters = self.inner.counters(port);
+        match self.fault {
+            Fault::Miscounts => counters.rx_frames += 1,
+            Fault::HidesLoss => {
+                counters.set_drops(DropReason::LinkQueueFull, 0);
+            }
+            _ => (),
+        }
+        counters
+    }
+}
+
+struct FaultyRig {
+    fault: Fault,
+    world: Option<SimWorld>,
+}
+
+impl FaultyRig {
+    fn world(&self) -> &SimWorld {
+        self.world.as_ref().expect("opened first")
+    }
+}
+
+impl Rig for FaultyRig {
+    type Lane = FaultyLane;
+
+    fn properties(&self) -> Properties {
+        Properties {
+            spec: "sim",
+            transmits: true,
+            ports_max: 2,
+            live: true,
+            inject_frames_max: 32,
+            frame_bytes_max: 1514,
+            small_pool: ("frames=64", 64),
+            overload: Some(Overload { knobs: "queue=100", frames: 500 }),
+            impossible: None,
+        }
+    }
+
+    fn open(&mut self, spec: &LaneSpec, ports: usize) -> Result<FaultyLane, LaneError> {
+        let spec = match self.fault {
+            Fault::IgnoresKnobs => "sim".parse()?,
+            // Room for what it keeps beside what the app may hold.
+            Fault::Leaks => spec.to_string().replace("hold=4", "hold=64").parse()?,
+            _ => spec.clone(),
+        };
+        let (inner, world) = SimLane::open(&spec, ports)?;
+        self.world = Some(world);
+        Ok(FaultyLane { inner, fault: self.fault, received: 0, kept: Vec::new() })
+    }
+
+    fn inject(&mut self, port: PortId, frames: &[Vec<u8>]) {
+        frames.iter().for_each(|frame| self.world().inject(port, frame));
+    }
+
+    fn collect(&mut self, port: PortId, _expected: usize) -> Vec<Vec<u8>> {
+        self.world().collect(port).into_iter().map(|arrival| arrival.bytes).collect()
+    }
+}
+
+type Behaviour = fn(&mut FaultyRig);
+
+const CAUGHT_BY: &[(Fault, Behaviour)] = &[
+    (Fault::Damages, frames_arrive_unchanged_and_in_order),
+    (Fault::Blocks, an_empty_receive_returns_at_once),
+    (Fault::NeverTimesOut, wait_is_ready_with_traffic_and_times_out_without),
+    (Fault::Babbles, only_frames_told_to_leave_leave),
+    (Fault::Babbles, a_released_frame_leaves),
+    (Fault::Leaks, no_buffer_leaks),
+    (Fault::Miscounts, counters_match_what_was_seen),
+    (Fault::IgnoresKnobs, holds_are_bounded),
+    (Fault::IgnoresKnobs, a_burst_never_exceeds_its_knob),
+    (Fault::IgnoresKnobs, an_unknown_knob_is_refused_with_a_suggestion),
+    (Fault::IgnoresKnobs, every_idle_policy_is_accepted),
+    (Fault::HidesLoss, the_ledger_closes_when_the_lane_is_overrun),
+];
+
+fn passes(fault: Fault, behaviour: Behaviour) -> bool {
+    let run = AssertUnwindSafe(|| behaviour(&mut FaultyRig { fault, world: None }));
+    std::panic::catch_unwind(run).is_ok()
+}
+
+#[test]
+fn each_planted_fault_fails_the_behaviour_that_names_it() {
+    for (i, &(fault, behaviour)) in CAUGHT_BY.iter().enumerate() {
+        assert!(passes(Fault::None, behaviour), "row {i} fails without a fault");
+        assert!(!passes(fault, behaviour), "row {i}: {fault:?} is not caught");
+    }
+}
