@@ -1,1 +1,24 @@
+//! Lane `xdp`: runs any kernel half at the XDP hook and hands its records to user space.
+//!
+//! ```text
+//!  wire ─▶ driver ─▶ program of the half ─▶ drop, pass, transmit
+//!                        │ record (ring per CPU)     │ counters, accumulators (maps)
+//!                        ▼                           ▼
+//!                   XdpLane::receive            XdpLane::maps, counters
+//! ```
+//!
+//! Assumes that the thread that opens the lane is in the interfaces' network namespace and may
+//! load programs (see README.md). What must always hold: the program runs in the mode that the
+//! report says, it is attached by links alone and so detached on every exit, and the interface of
+//! the default route is never touched unless forced. Knows no app: the half is data.
+#![forbid(unsafe_code)]
 
+mod lane;
+mod pass;
+mod route;
+
+pub use lane::{Options, XdpLane};
+pub use pass::PassGuard;
+
+/// The lane's name in specs, results and errors.
+const LANE: &str = "xdp";

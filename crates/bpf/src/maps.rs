@@ -1,0 +1,312 @@
+//! The maps of a loaded object, by name.
+//!
+//! Reads in batches where the kernel can (hash and array maps, per-CPU or not), entry by entry
+//! where it cannot. A drain removes each entry in the same step as it reads it, so that nothing a
+//! program adds meanwhile is lost: it is drained now or stays.
+
+use crate::{BpfError, load};
+use laneway_core::{KernelMaps, LaneError};
+use libbpf_rs::{
+    Map, MapCore, MapType, Object,
+    libbpf_sys::{
+        bpf_map_batch_opts, bpf_map_get_next_key, bpf_map_lookup_and_delete_batch,
+        bpf_map_lookup_and_delete_elem, bpf_map_lookup_batch, bpf_map_lookup_elem,
+        bpf_map_update_elem,
+    },
+};
+use std::{
+    os::fd::{AsFd, AsRawFd, BorrowedFd},
+    ptr,
+};
+
+/// Entries read by one call to begin with; doubled when a bucket of the kernel's holds more.
+const BATCH_ENTRIES: u32 = 256;
+/// The kernel's own "not supported", which has no name in libc.
+const ENOTSUPP: i32 = 524;
+/// A kernel half runs on no other lane, so its maps speak in its name.
+const LANE: &str = "xdp";
+
+/// The maps (and programs) of a loaded object.
+pub struct Maps {
+    object: Object,
+    name: String,
+    cpus: usize,
+}
+
+impl Maps {
+    pub(crate) fn new(name: &str, object: Object) -> Result<Self, BpfError> {
+        Ok(Maps { object, name: name.to_owned(), cpus: load::cpus()? })
+    }
+
+    /// The map's descriptor, for system calls that this crate does not offer.
+    pub fn fd(&self, map: &str) -> Option<BorrowedFd<'_>> {
+        let raw = self.find(map)?.as_fd().as_raw_fd();
+        // SAFETY: the descriptor belongs to `self.object` and is open as long as `self`.
+        Some(unsafe { BorrowedFd::borrow_raw(raw) })
+    }
+
+    /// The descriptor of a program of the object.
+    pub fn program(&self, program: &str) -> Option<BorrowedFd<'_>> {
+        let raw = self.object.progs().find(|p| p.name() == program)?.as_fd().as_raw_fd();
+        // SAFETY: as in `fd`.
+        Some(unsafe { BorrowedFd::borrow_raw(raw) })
+    }
+
+    /// How many values an entry of a per-CPU map has: the possible CPUs.
+    pub fn cpus(&self) -> usize {
+        self.cpus
+    }
+
+    /// Adds up the `u64` words of every entry of a per-CPU map over all CPUs: for each entry, in
+    /// the map's order, as many sums as its value has words.
+    ///
+    /// # Errors
+    /// As for [`KernelMaps::visit`].
+    pub fn per_cpu_sums(&self, map: &str) -> Result<Vec<u64>, LaneError> {
+        let words = self.shape(map).map_err(|e| e.in_lane(LANE))?.value_bytes / 8 / self.cpus;
+        let mut sums = Vec::new();
+        self.visit(map, &mut |_, values| sums.extend(sum_per_cpu(values, words)))?;
+        Ok(sums)
+    }
+
+    /// [`KernelMaps::put`] with this crate's own error.
+    pub(crate) fn write(&self, map: &str, key: &[u8], value: &[u8]) -> Result<(), BpfError> {
+        let shape = self.shape(map)?;
+        if key.len() != shape.key_bytes || value.len() != shape.one_value_bytes {
+            let why = format!(
+                "map `{map}` has keys of {} and values of {} bytes, and was given {} and {}",
+                shape.key_bytes,
+                shape.one_value_bytes,
+                key.len(),
+                value.len()
+            );
+            return Err(BpfError::Object { object: self.name.clone(), why });
+        }
+        shape.put(key, value)
+    }
+
+    pub(crate) fn find(&self, name: &str) -> Option<Map<'_>> {
+        self.object.maps().find(|m| m.name() == name)
+    }
+
+    pub(crate) fn object(&self) -> &Object {
+        &self.object
+    }
+
+    fn shape(&self, name: &str) -> Result<Shape<'_>, BpfError> {
+        let map = self.find(name).ok_or_else(|| BpfError::Object {
+            object: self.name.clone(),
+            why: format!("it has no map `{name}`"),
+        })?;
+        let per_cpu = map.map_type().is_percpu();
+        let value_bytes = map.value_size() as usize;
+        Ok(Shape {
+            // SAFETY: as in `fd`.
+            fd: unsafe { BorrowedFd::borrow_raw(map.as_fd().as_raw_fd()) },
+            name: name.to_owned(),
+            ty: map.map_type(),
+            key_bytes: map.key_size() as usize,
+            value_bytes: if per_cpu {
+                value_bytes.next_multiple_of(8) * self.cpus
+            } else {
+                value_bytes
+            },
+            one_value_bytes: value_bytes,
+            entries: map.max_entries(),
+        })
+    }
+}
+
+impl KernelMaps for Maps {
+    fn visit(&self, map: &str, each: &mut dyn FnMut(&[u8], &[u8])) -> Result<(), LaneError> {
+        let shape = self.shape(map).map_err(|e| e.in_lane(LANE))?;
+        shape.walk(false, each).map_err(|e| e.in_lane(LANE))
+    }
+
+    fn drain(&self, map: &str, each: &mut dyn FnMut(&[u8], &[u8])) -> Result<(), LaneError> {
+        let shape = self.shape(map).map_err(|e| e.in_lane(LANE))?;
+        if !shape.ty.is_hash_map() {
+            let why = format!("map `{map}` is no hash map, so its entries cannot be removed");
+            return Err(BpfError::Object { object: self.name.clone(), why }.in_lane(LANE));
+        }
+        shape.walk(true, each).map_err(|e| e.in_lane(LANE))
+    }
+
+    fn put(&self, map: &str, key: &[u8], value: &[u8]) -> Result<(), LaneError> {
+        self.write(map, key, value).map_err(|e| e.in_lane(LANE))
+    }
+}
+
+/// Adds up per-CPU values as [`KernelMaps::visit`] hands them out: `values` is one value per CPU,
+/// each of `words` native `u64`; returns the sum per word.
+pub fn sum_per_cpu(values: &[u8], words: usize) -> Vec<u64> {
+    let mut sums = vec![0u64; words];
+    for (i, word) in values.chunks_exact(8).enumerate() {
+        let word = u64::from_ne_bytes(word.try_into().expect("chunks of eight bytes"));
+        sums[i % words] = sums[i % words].wrapping_add(word);
+    }
+    sums
+}
+
+/// A map with the lengths that its calls need.
+struct Shape<'a> {
+    fd: BorrowedFd<'a>,
+    name: String,
+    ty: MapType,
+    key_bytes: usize,
+    /// What the kernel reads and writes per entry: for a per-CPU map all CPUs, each padded to 8.
+    value_bytes: usize,
+    one_value_bytes: usize,
+    entries: u32,
+}
+
+impl Shape<'_> {
+    fn walk(&self, remove: bool, each: &mut dyn FnMut(&[u8], &[u8])) -> Result<(), BpfError> {
+        if self.key_bytes == 0 || self.value_bytes == 0 {
+            return Err(self.refused("walk", libc::EINVAL));
+        }
+        match self.walk_in_batches(remove, each) {
+            // The type has no batch operations (before any entry was shown).
+            Err(Failed { code: libc::EOPNOTSUPP | ENOTSUPP | libc::EINVAL, shown: false }) => {
+                self.walk_by_entry(remove, each)
+            }
+            Err(Failed { code, .. }) => Err(self.refused("read", code)),
+            Ok(()) => Ok(()),
+        }
+    }
+
+    fn walk_in_batches(
+        &self,
+        remove: bool,
+        each: &mut dyn FnMut(&[u8], &[u8]),
+    ) -> Result<(), Failed> {
+        let call = if remove { bpf_map_lookup_and_delete_batch } else { bpf_map_lookup_batch };
+        let opts =
+            bpf_map_batch_opts { sz: size_of::<bpf_map_batch_opts>() as _, ..Default::default() };
+        let mut batch = BATCH_ENTRIES.min(self.entries).max(1);
+        let (mut keys, mut values) = self.buffers(batch);
+        // The kernel's place marker: a key, or for hash maps a bucket number of four bytes.
+        let mut from = vec![0u8; self.key_bytes.max(4)];
+        let mut to = from.clone();
+        let (mut first, mut shown) = (true, false);
+        loop {
+            let mut count = batch;
+            // SAFETY: keys and values have room for `batch` entries, the markers for a key or a
+            // bucket number; a null marker means "from the start".
+            let code = unsafe {
+                call(
+                    self.fd.as_raw_fd(),
+                    if first { ptr::null_mut() } else { from.as_mut_ptr().cast() },
+                    to.as_mut_ptr().cast(),
+                    keys.as_mut_ptr().cast(),
+                    values.as_mut_ptr().cast(),
+                    &raw mut count,
+                    &raw const opts,
+                )
+            };
+            if code == -libc::ENOSPC && batch < self.entries {
+                // One bucket of the hash holds more than a batch; it comes whole or not at all.
+                batch = batch.saturating_mul(2).min(self.entries);
+                (keys, values) = self.buffers(batch);
+                continue;
+            }
+            // "No such entry" marks the end, and the last entries come with it.
+            if code < 0 && code != -libc::ENOENT {
+                return Err(Failed { code: -code, shown });
+            }
+            let count = count.min(batch) as usize;
+            let entries = keys.chunks_exact(self.key_bytes);
+            for (key, value) in entries.zip(values.chunks_exact(self.value_bytes)).take(count) {
+                each(key, value);
+                shown = true;
+            }
+            if code < 0 {
+                return Ok(());
+            }
+            std::mem::swap(&mut from, &mut to);
+            first = false;
+        }
+    }
+
+    fn walk_by_entry(
+        &self,
+        remove: bool,
+        each: &mut dyn FnMut(&[u8], &[u8]),
+    ) -> Result<(), BpfError> {
+        let (mut key, mut value) = self.buffers(1);
+        let mut next = key.clone();
+        let mut first = true;
+        // A program may add entries as fast as we walk: the bound ends the walk all the same.
+        for _ in 0..u64::from(self.entries) * 2 {
+            // After a removal the walk starts over: the next key of a missing key is the first.
+            let from = if first || remove { ptr::null() } else { key.as_ptr().cast() };
+            // SAFETY: `from` is null or a key, `next` has room for a key.
+            let code = unsafe {
+                bpf_map_get_next_key(self.fd.as_raw_fd(), from, next.as_mut_ptr().cast())
+            };
+            match code {
+                0.. => std::mem::swap(&mut key, &mut next),
+                code if code == -libc::ENOENT => return Ok(()),
+                code => return Err(self.refused("walk", -code)),
+            }
+            first = false;
+            let call = if remove { bpf_map_lookup_and_delete_elem } else { bpf_map_lookup_elem };
+            let (fd, room) = (self.fd.as_raw_fd(), value.as_mut_ptr().cast());
+            // SAFETY: `key` is a key, `value` has room for the values of all CPUs.
+            match unsafe { call(fd, key.as_ptr().cast(), room) } {
+                0.. => each(&key, &value),
+                // Somebody removed it between the two calls.
+                code if code == -libc::ENOENT => {}
+                code => return Err(self.refused("read", -code)),
+            }
+        }
+        Ok(())
+    }
+
+    fn put(&self, key: &[u8], value: &[u8]) -> Result<(), BpfError> {
+        let padded: Vec<u8>;
+        let values = if self.ty.is_percpu() {
+            let one_padded = self.one_value_bytes.next_multiple_of(8);
+            let mut one = value.to_vec();
+            one.resize(one_padded, 0);
+            padded = one.repeat(self.value_bytes / one_padded);
+            &padded
+        } else {
+            value
+        };
+        // SAFETY: `key` is as long as a key, `values` as the values of all CPUs; both are only
+        // read. 0 is BPF_ANY: create or replace.
+        let code = unsafe {
+            bpf_map_update_elem(self.fd.as_raw_fd(), key.as_ptr().cast(), values.as_ptr().cast(), 0)
+        };
+        BpfError::check(code, || format!("write an entry of map `{}`", self.name)).map(drop)
+    }
+
+    fn buffers(&self, entries: u32) -> (Vec<u8>, Vec<u8>) {
+        let entries = entries as usize;
+        (vec![0; entries * self.key_bytes], vec![0; entries * self.value_bytes])
+    }
+
+    fn refused(&self, doing: &str, code: i32) -> BpfError {
+        let source = std::io::Error::from_raw_os_error(code);
+        BpfError::os(format!("{doing} map `{}`", self.name), source)
+    }
+}
+
+/// A batch call that failed, and whether entries were shown before.
+struct Failed {
+    code: i32,
+    shown: bool,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sums_each_word_over_all_cpus() {
+        let values: Vec<u8> =
+            [1u64, 100, 2, 200, u64::MAX, 0].into_iter().flat_map(u64::to_ne_bytes).collect();
+        assert_eq!(sum_per_cpu(&values, 2), [2, 300]);
+    }
+}

@@ -1,0 +1,275 @@
+//! The record rings of a kernel half: one BPF ring buffer per possible CPU, read through memory
+//! shared with the kernel, and a flag that says whether anybody is asleep.
+//!
+//! A ring per CPU because producers of one ring share its lock: two already cost two thirds of the
+//! rate of one. Wake-ups are adaptive: the program wakes the reader only while the flag is 1, so a
+//! busy reader costs the data path no interrupt.
+//!
+//! **The sleep protocol and its remaining race.** To sleep, [`Rings::wait`] stores 1 into the
+//! flag, issues a full fence, looks at every ring once more (a record still being written counts
+//! as present) and only then blocks. A program that reserves, then executes a full barrier (any
+//! atomic read-modify-write, such as `__sync_fetch_and_add` on a counter), then reads the flag,
+//! cannot be missed. A program without the barrier may read the flag before its reservation is
+//! visible to us: for the length of a store buffer (tens of nanoseconds) it may see 0 while we see
+//! an empty ring. The record then waits for the next record or for the timeout of `wait`,
+//! whichever is first; nothing is lost. So: always pass a timeout that the latency goal can bear.
+//!
+//! What must always hold: one consumer per ring (this value), and ring memory outlives every
+//! record slice handed out.
+
+use crate::{
+    BpfError,
+    mapping::{Access, Mapping, page_bytes},
+    ring::{Consumer, GIVE_BACK, LOOK, RingMemory},
+};
+use laneway_core::Wake;
+use libbpf_rs::{MapCore, MapHandle, MapType, libbpf_sys::bpf_map_create_opts};
+use std::{
+    io,
+    os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd},
+    slice,
+    sync::atomic::{AtomicU32, AtomicUsize, Ordering, fence},
+    time::Duration,
+};
+
+/// The smallest ring: a page.
+pub const RING_BYTES_MIN: u32 = 1 << 12;
+/// The largest ring that a half may ask for, per CPU.
+pub const RING_BYTES_MAX: u32 = 1 << 30;
+
+/// All rings of one kernel half, with its wake-up flag. One thread consumes.
+pub struct Rings {
+    /// Indexed by CPU. Declared before the maps, so that memory is unmapped before they close.
+    consumers: Vec<Consumer<Shared>>,
+    wanted: Wanted,
+    epoll: OwnedFd,
+    record_bytes: usize,
+    object: String,
+    _maps: Vec<MapHandle>,
+}
+
+impl Rings {
+    /// Creates a ring map; the rings of a half are made before it is loaded, because an array of
+    /// maps needs one of them as its prototype.
+    pub(crate) fn create_map(name: &str, ring_bytes: u32) -> Result<MapHandle, BpfError> {
+        let opts =
+            bpf_map_create_opts { sz: size_of::<bpf_map_create_opts>() as _, ..Default::default() };
+        MapHandle::create(MapType::RingBuf, Some(name), 0, 0, ring_bytes, &opts)
+            .map_err(|e| crate::load::libbpf(format!("create a ring of {ring_bytes} bytes"), &e))
+    }
+
+    /// Maps every ring and the flag into memory.
+    pub(crate) fn map(
+        object: &str,
+        maps: Vec<MapHandle>,
+        wanted: BorrowedFd<'_>,
+        record_bytes: usize,
+    ) -> Result<Self, BpfError> {
+        // SAFETY: no memory is passed; the answer is a new descriptor or -1.
+        let epoll = unsafe { libc::epoll_create1(libc::EPOLL_CLOEXEC) };
+        if epoll < 0 {
+            return Err(BpfError::last_os("create an epoll descriptor"));
+        }
+        // SAFETY: just created and owned by nobody else.
+        let epoll = unsafe { OwnedFd::from_raw_fd(epoll) };
+        let mut consumers = Vec::with_capacity(maps.len());
+        for map in &maps {
+            let shared = Shared::map(map.as_fd(), map.max_entries() as usize)?;
+            let mut event = libc::epoll_event { events: libc::EPOLLIN as u32, u64: 0 };
+            // SAFETY: both descriptors are open; the kernel copies `event` during the call.
+            let code = unsafe {
+                libc::epoll_ctl(
+                    epoll.as_raw_fd(),
+                    libc::EPOLL_CTL_ADD,
+                    map.as_fd().as_raw_fd(),
+                    &raw mut event,
+                )
+            };
+            if code < 0 {
+                return Err(BpfError::last_os("watch a ring with epoll"));
+            }
+            let position = shared.consumed().load(Ordering::Relaxed);
+            consumers.push(Consumer::new(shared, position));
+        }
+        Ok(Rings {
+            consumers,
+            wanted: Wanted::map(wanted)?,
+            epoll,
+            record_bytes,
+            object: object.to_owned(),
+            _maps: maps,
+        })
+    }
+
+    /// How many rings there are: one per possible CPU.
+    pub fn rings(&self) -> usize {
+        self.consumers.len()
+    }
+
+    /// Shows every finished record of every ring, each ring in order, and returns how many there
+    /// were. A run is one record: in a BPF ring an 8-byte header stands before each, so records
+    /// are never adjacent. Bounded: what is produced during the call waits for the next one.
+    ///
+    /// # Errors
+    /// [`BpfError::Object`] when the program emits a record of another length than it declared.
+    pub fn consume(&mut self, mut each: impl FnMut(&[u8])) -> Result<usize, BpfError> {
+        let mut records = 0;
+        for cpu in 0..self.consumers.len() {
+            records += self.consume_cpu(cpu, &mut each)?;
+        }
+        Ok(records)
+    }
+
+    /// As [`consume`](Self::consume), the ring of one CPU (below [`rings`](Self::rings)).
+    ///
+    /// # Errors
+    /// As for [`consume`](Self::consume).
+    #[inline]
+    pub fn consume_cpu(
+        &mut self,
+        cpu: usize,
+        mut each: impl FnMut(&[u8]),
+    ) -> Result<usize, BpfError> {
+        let want = self.record_bytes;
+        let mut other = None;
+        let records = self.consumers[cpu].consume(&mut |record: &[u8]| {
+            if record.len() == want {
+                each(record);
+            } else {
+                other = Some(record.len());
+            }
+        });
+        match other {
+            None => Ok(records),
+            Some(got) => Err(BpfError::Object {
+                object: self.object.clone(),
+                why: format!("it emitted a record of {got} bytes and declared {want}"),
+            }),
+        }
+    }
+
+    /// True when a ring holds a record, finished or not.
+    pub fn has_any(&self) -> bool {
+        self.consumers.iter().any(Consumer::has_any)
+    }
+
+    /// Blocks until a ring has a record, at most for `timeout` (rounded up to milliseconds). May
+    /// answer [`Wake::Ready`] for a record that is not finished yet; a signal counts as a timeout.
+    ///
+    /// # Errors
+    /// [`BpfError::Os`] when the kernel refuses to wait.
+    pub fn wait(&mut self, timeout: Duration) -> Result<Wake, BpfError> {
+        self.wanted.store(1);
+        // Our store of the flag must be visible before we look at the rings: pairs with the
+        // barrier (see the module's text) between a program's reservation and its load.
+        fence(Ordering::SeqCst);
+        let ready = if self.has_any() { Ok(Wake::Ready) } else { self.block(timeout) };
+        self.wanted.store(0);
+        ready
+    }
+
+    fn block(&self, timeout: Duration) -> Result<Wake, BpfError> {
+        let ms = i32::try_from(timeout.as_nanos().div_ceil(1_000_000)).unwrap_or(i32::MAX);
+        let mut event = libc::epoll_event { events: 0, u64: 0 };
+        // SAFETY: room for exactly the one event that is asked for.
+        let events = unsafe { libc::epoll_wait(self.epoll.as_raw_fd(), &raw mut event, 1, ms) };
+        match events {
+            1.. => Ok(Wake::Ready),
+            0 => Ok(Wake::Timeout),
+            _ => match io::Error::last_os_error() {
+                e if e.kind() == io::ErrorKind::Interrupted => Ok(Wake::Timeout),
+                e => Err(BpfError::os("wait for records", e)),
+            },
+        }
+    }
+}
+
+/// The kernel's memory of one ring: a page with our position, a page with the kernel's position,
+/// then the data twice in a row (the last two read-only).
+struct Shared {
+    consumer: Mapping,
+    producer: Mapping,
+    page_bytes: usize,
+    data_bytes: usize,
+}
+
+impl Shared {
+    fn map(ring: BorrowedFd<'_>, data_bytes: usize) -> Result<Self, BpfError> {
+        let page_bytes = page_bytes();
+        Ok(Shared {
+            consumer: Mapping::new(ring, 0, page_bytes, Access::ReadWrite)?,
+            producer: Mapping::new(ring, page_bytes, page_bytes + 2 * data_bytes, Access::Read)?,
+            page_bytes,
+            data_bytes,
+        })
+    }
+
+    fn consumed(&self) -> &AtomicUsize {
+        // SAFETY: the page is mapped for writing as long as `self`, page-aligned, and its first
+        // word is the consumer position, an `unsigned long`.
+        unsafe { self.consumer.start().cast().as_ref() }
+    }
+}
+
+impl RingMemory for Shared {
+    fn data_bytes(&self) -> usize {
+        self.data_bytes
+    }
+
+    #[inline]
+    fn produced(&self) -> usize {
+        // SAFETY: mapped as long as `self`, page-aligned; the first word of the second page is the
+        // producer position, an `unsigned long`. A load needs no write access.
+        let produced: &AtomicUsize = unsafe { self.producer.start().cast().as_ref() };
+        produced.load(LOOK)
+    }
+
+    #[inline]
+    fn give_back(&self, position: usize) {
+        self.consumed().store(position, GIVE_BACK);
+    }
+
+    #[inline]
+    fn header(&self, at: usize) -> u32 {
+        assert!(
+            at < self.data_bytes && at.is_multiple_of(8),
+            "positions are masked, slots aligned"
+        );
+        // SAFETY: `at` lies in the first copy of the data, which starts a page into the mapping.
+        let header = unsafe { self.producer.start().add(self.page_bytes + at) };
+        // SAFETY: mapped as long as `self`, aligned to 8; the kernel writes this word atomically.
+        let header: &AtomicU32 = unsafe { header.cast().as_ref() };
+        header.load(LOOK)
+    }
+
+    #[inline]
+    fn look<R>(&self, at: usize, len: usize, look: impl FnOnce(&[u8]) -> R) -> R {
+        // A header follows the last byte of data only through the second copy.
+        assert!(
+            at <= self.data_bytes && len <= self.data_bytes,
+            "the kernel reserves no more than a ring"
+        );
+        // SAFETY: `at` is at most the length of the first copy, a page into the mapping.
+        let record = unsafe { self.producer.start().add(self.page_bytes + at) };
+        // SAFETY: `at + len` is at most both copies. The program finished writing these bytes
+        // before it cleared the busy bit that the caller saw cleared, and nobody writes them until
+        // the position passes them, which happens after `look` returns.
+        look(unsafe { slice::from_raw_parts(record.as_ptr(), len) })
+    }
+}
+
+/// The wake-up flag: the first `u32` of an array map that is mapped into memory.
+struct Wanted(Mapping);
+
+impl Wanted {
+    fn map(map: BorrowedFd<'_>) -> Result<Self, BpfError> {
+        Ok(Wanted(Mapping::new(map, 0, page_bytes(), Access::ReadWrite)?))
+    }
+
+    fn store(&self, value: u32) {
+        // SAFETY: mapped for writing as long as `self`, page-aligned; programs only load it, or
+        // store whole words.
+        let flag: &AtomicU32 = unsafe { self.0.start().cast().as_ref() };
+        flag.store(value, Ordering::Relaxed);
+    }
+}

@@ -1,0 +1,375 @@
+//! The lane itself: one loaded half, attached to one or more interfaces.
+
+use crate::{LANE, route::refuse_default_route};
+use laneway_bpf::{
+    BpfError, Loaded, RING_BYTES_MAX, RING_BYTES_MIN, XdpLink, XdpMode, attachment,
+    wait_for_programs,
+};
+use laneway_core::{
+    Cap, CapSet, CapsReport, Counters, DropReason, IdlePolicy, KernelHalf, KernelLane, KernelMaps,
+    LaneError, LaneSpec, PortId, PortMask, SpecError, Wake,
+};
+use std::{
+    io, thread,
+    time::{Duration, Instant},
+};
+
+/// How often an idle lane looks whether its interfaces are still there.
+const PRESENCE_INTERVAL: Duration = Duration::from_millis(100);
+
+/// What the user insists on beyond the spec.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Options {
+    /// Attach even to the interface of the default route.
+    pub force: bool,
+}
+
+/// A kernel half at work. Port `n` is the `n`th interface; all share one program, its maps and its
+/// rings, so records and counters are those of all ports together.
+pub struct XdpLane {
+    /// Declared first: detach before the maps go.
+    ports: Vec<Port>,
+    loaded: Loaded,
+    drops_map: Option<&'static str>,
+    seen_map: Option<&'static str>,
+    idle: IdlePolicy,
+    counters: Counters,
+    looked: Instant,
+}
+
+struct Port {
+    interface: String,
+    link: Option<XdpLink>,
+    caps: CapsReport,
+}
+
+/// The knobs of a spec.
+struct Knobs {
+    mode: XdpMode,
+    ring_bytes: Option<u32>,
+    idle: IdlePolicy,
+    allowed_missing: CapSet,
+}
+
+impl XdpLane {
+    /// Loads `half` and attaches it to `interfaces` of the thread's network namespace, in the mode
+    /// that `spec` asks for.
+    ///
+    /// # Errors
+    /// [`LaneError::Spec`]; [`LaneError::NotFound`] for an interface that does not exist;
+    /// [`LaneError::Refused`] for that of the default route without `force`, and for no, too many
+    /// or repeated interfaces; [`LaneError::Busy`] naming the program that is there;
+    /// [`LaneError::CapMissing`] when the driver has no native mode; [`LaneError::NotPermitted`];
+    /// [`LaneError::Os`] with the verifier's or driver's reason. Nothing stays attached.
+    pub fn open(
+        spec: &LaneSpec,
+        interfaces: &[&str],
+        mut half: KernelHalf,
+        options: Options,
+    ) -> Result<Self, LaneError> {
+        let knobs = read_knobs(spec, &half)?;
+        check_interfaces(interfaces, options)?;
+        if let (Some(stream), Some(ring_bytes)) = (&mut half.records, knobs.ring_bytes) {
+            stream.ring_bytes = ring_bytes;
+        }
+        let loaded = Loaded::load(&half).map_err(in_lane)?;
+        let mut lane = XdpLane {
+            ports: Vec::with_capacity(interfaces.len()),
+            loaded,
+            drops_map: half.drops_map,
+            seen_map: half.seen_map,
+            idle: knobs.idle,
+            counters: Counters::default(),
+            looked: Instant::now(),
+        };
+        lane.check_counters(&half)?;
+        for interface in interfaces {
+            let (link, mut caps) = attach(&lane.loaded, interface, &knobs)?;
+            caps.fact("program", half.program);
+            caps.fact("program_id", link.program_id());
+            caps.fact("attach_mode", link.mode());
+            if let Some(stream) = &half.records {
+                caps.fact("ring_bytes", stream.ring_bytes);
+                caps.fact("rings", lane.loaded.maps().cpus());
+            }
+            lane.ports.push(Port { interface: (*interface).to_owned(), link: Some(link), caps });
+        }
+        Ok(lane)
+    }
+
+    /// The idle policy that the spec asks for; the worker follows it.
+    pub fn idle(&self) -> IdlePolicy {
+        self.idle
+    }
+
+    /// How many interfaces the half is attached to.
+    pub fn ports(&self) -> usize {
+        self.ports.len()
+    }
+
+    /// As [`KernelLane::receive`], with the visitor known at compile time. Each call of `each`
+    /// gets one record.
+    ///
+    /// # Errors
+    /// [`LaneError::Gone`] when an interface has disappeared (noticed while idle, about every
+    /// 100 ms); [`LaneError::Input`] when the program breaks its word on the record size.
+    pub fn receive_each(&mut self, each: impl FnMut(&[u8])) -> Result<usize, LaneError> {
+        let records = match self.loaded.rings() {
+            None => 0,
+            Some(rings) => rings.consume(each).map_err(in_lane)?,
+        };
+        if records == 0 {
+            self.counters.polls_empty += 1;
+            self.check_presence()?;
+        }
+        Ok(records)
+    }
+
+    fn check_presence(&mut self) -> Result<(), LaneError> {
+        if self.looked.elapsed() < PRESENCE_INTERVAL {
+            return Ok(());
+        }
+        self.looked = Instant::now();
+        for port in &self.ports {
+            if let Some(link) = &port.link
+                && !link.is_attached().map_err(in_lane)?
+            {
+                return Err(LaneError::Gone {
+                    lane: LANE.to_owned(),
+                    name: port.interface.clone(),
+                });
+            }
+        }
+        Ok(())
+    }
+
+    /// Refuses a half whose counter maps are missing or of another shape: later reads rely on it.
+    fn check_counters(&self, half: &KernelHalf) -> Result<(), LaneError> {
+        let maps = self.loaded.maps();
+        for (map, want) in [(half.drops_map, DropReason::COUNT), (half.seen_map, 2)] {
+            let Some(map) = map else { continue };
+            let words = maps.per_cpu_sums(map)?.len();
+            if words != want {
+                return Err(LaneError::Input {
+                    lane: LANE.to_owned(),
+                    name: half.name.to_owned(),
+                    why: format!("counter map `{map}` has {words} u64 values, needed are {want}"),
+                });
+            }
+        }
+        Ok(())
+    }
+}
+
+impl KernelLane for XdpLane {
+    fn name(&self) -> &'static str {
+        LANE
+    }
+
+    fn receive(&mut self, each: &mut dyn FnMut(&[u8])) -> Result<usize, LaneError> {
+        self.receive_each(each)
+    }
+
+    /// Returns at the latest after about 100 ms, to look whether the interfaces are still there.
+    fn wait(&mut self, timeout: Duration) -> Result<Wake, LaneError> {
+        self.counters.waits += 1;
+        let timeout = timeout.min(PRESENCE_INTERVAL);
+        let wake = match self.loaded.rings() {
+            Some(rings) => rings.wait(timeout).map_err(in_lane)?,
+            None => {
+                thread::sleep(timeout);
+                Wake::Timeout
+            }
+        };
+        if wake == Wake::Timeout {
+            self.check_presence()?;
+        }
+        Ok(wake)
+    }
+
+    /// When this returns no CPU runs the program any more: what the rings and maps hold is final.
+    fn detach(&mut self) {
+        let links: Vec<XdpLink> = self.ports.iter_mut().filter_map(|p| p.link.take()).collect();
+        if !links.is_empty() {
+            drop(links);
+            wait_for_programs();
+        }
+    }
+
+    fn maps(&self) -> &dyn KernelMaps {
+        self.loaded.maps()
+    }
+
+    /// # Panics
+    /// When the lane has no such port.
+    fn caps(&self, port: PortId) -> &CapsReport {
+        &self.ports[port.index()].caps
+    }
+
+    fn counters(&mut self) -> Counters {
+        let maps = self.loaded.maps();
+        let read = |map: Option<&str>| map.and_then(|map| maps.per_cpu_sums(map).ok());
+        // Both maps were read when the lane was opened; should a read fail now, the last figures
+        // stand.
+        if let Some(seen) = read(self.seen_map) {
+            (self.counters.rx_frames, self.counters.rx_bytes) = (seen[0], seen[1]);
+        }
+        for (&reason, total) in DropReason::ALL.iter().zip(read(self.drops_map).unwrap_or_default())
+        {
+            self.counters.set_drops(reason, total);
+        }
+        self.counters.clone()
+    }
+}
+
+fn read_knobs(spec: &LaneSpec, half: &KernelHalf) -> Result<Knobs, SpecError> {
+    let knobs = spec.knobs();
+    let (native, generic) = (knobs.flag("native")?, knobs.flag("generic")?);
+    if native && generic {
+        return Err(knobs.bad("generic", "on", "native and generic exclude each other; use one"));
+    }
+    let ring_bytes = match knobs.text("ring")? {
+        None => None,
+        Some(text) if half.records.is_none() => {
+            return Err(knobs.bad("ring", text, "this app emits no records; leave the knob out"));
+        }
+        Some(_) => {
+            let range = RING_BYTES_MIN as usize..=RING_BYTES_MAX as usize;
+            Some(knobs.power_of_two("ring", *range.start(), range)? as u32)
+        }
+    };
+    let read = Knobs {
+        mode: if generic { XdpMode::Generic } else { XdpMode::Native },
+        ring_bytes,
+        idle: knobs.idle()?,
+        allowed_missing: knobs.allowed_missing()?,
+    };
+    knobs.finish()?;
+    Ok(read)
+}
+
+fn check_interfaces(interfaces: &[&str], options: Options) -> Result<(), LaneError> {
+    let refuse = |name: &str, why: &str, hint: &str| {
+        Err(LaneError::Refused {
+            lane: LANE.to_owned(),
+            name: name.to_owned(),
+            why: why.to_owned(),
+            hint: hint.to_owned(),
+        })
+    };
+    if interfaces.is_empty() || interfaces.len() > PortMask::PORTS_MAX {
+        let why = "a lane has 1 to 32 interfaces";
+        return refuse(&interfaces.join(","), why, "name them with --on IFACE");
+    }
+    for (i, interface) in interfaces.iter().enumerate() {
+        if interfaces[..i].contains(interface) {
+            return refuse(interface, "it is named twice", "name each interface once");
+        }
+        attachment(interface).map_err(in_lane)?;
+        if !options.force {
+            refuse_default_route(interface, "choose another interface, or insist with --force")?;
+        }
+    }
+    Ok(())
+}
+
+/// Attaches in the mode asked for; in generic mode instead only when the spec allows that by name.
+fn attach(
+    loaded: &Loaded,
+    interface: &str,
+    knobs: &Knobs,
+) -> Result<(XdpLink, CapsReport), LaneError> {
+    let mut caps = CapsReport {
+        requested: CapSet::default().with_if(Cap::NativeXdp, knobs.mode == XdpMode::Native),
+        allowed_missing: knobs.allowed_missing,
+        ..CapsReport::default()
+    };
+    let link = match XdpLink::attach(loaded.program(), interface, knobs.mode) {
+        Err(BpfError::ModeRefused { mode: XdpMode::Native, source, .. })
+            if knobs.allowed_missing.has(Cap::NativeXdp) =>
+        {
+            caps.fact("native_refused", &source);
+            XdpLink::attach(loaded.program(), interface, XdpMode::Generic).map_err(in_lane)?
+        }
+        // The driver has no native mode at all: the contract's own sentence says it best.
+        Err(BpfError::ModeRefused { mode: XdpMode::Native, source, .. })
+            if source.kind() == io::ErrorKind::Unsupported =>
+        {
+            return Err(LaneError::CapMissing { lane: LANE.to_owned(), cap: Cap::NativeXdp });
+        }
+        other => other.map_err(in_lane)?,
+    };
+    caps.obtained = caps.obtained.with_if(Cap::NativeXdp, link.mode() == XdpMode::Native);
+    caps.admit(LANE)?;
+    Ok((link, caps))
+}
+
+fn in_lane(error: BpfError) -> LaneError {
+    error.in_lane(LANE)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use laneway_core::RecordStream;
+
+    fn half(records: bool) -> KernelHalf {
+        KernelHalf {
+            name: "half",
+            object: &[],
+            program: "main",
+            config: Vec::new(),
+            entries: Vec::new(),
+            map_sizes: Vec::new(),
+            records: records.then_some(RecordStream {
+                map: "records",
+                record_bytes: 8,
+                ring_bytes: 4096,
+                wanted_map: "wanted",
+            }),
+            drops_map: None,
+            seen_map: None,
+        }
+    }
+
+    fn knobs(spec: &str) -> Result<Knobs, SpecError> {
+        read_knobs(&spec.parse().unwrap(), &half(true))
+    }
+
+    #[test]
+    fn native_is_asked_for_unless_generic_is() {
+        for (spec, mode) in [
+            ("xdp", XdpMode::Native),
+            ("xdp:native", XdpMode::Native),
+            ("xdp:generic", XdpMode::Generic),
+        ] {
+            assert_eq!(knobs(spec).unwrap().mode, mode, "{spec}");
+        }
+        assert!(knobs("xdp:native,generic").is_err());
+    }
+
+    #[test]
+    fn a_ring_is_a_power_of_two_within_limits_and_needs_records() {
+        assert_eq!(knobs("xdp:ring=4m").unwrap().ring_bytes, Some(4 << 20));
+        assert_eq!(knobs("xdp").unwrap().ring_bytes, None);
+        for spec in ["xdp:ring=5000", "xdp:ring=2k", "xdp:ring=4096m", "xdp:ring"] {
+            assert!(knobs(spec).is_err(), "{spec}");
+        }
+        assert!(read_knobs(&"xdp:ring=4m".parse().unwrap(), &half(false)).is_err());
+    }
+
+    #[test]
+    fn other_knobs_are_named_errors() {
+        let refused = knobs("xdp:genric").err().unwrap().to_string();
+        assert!(refused.contains("did you mean `generic`?"), "{refused}");
+    }
+
+    #[test]
+    fn interfaces_are_named_once_each_and_at_least_one() {
+        for (interfaces, want) in [(&[][..], "1 to 32"), (&["lo", "lo"][..], "twice")] {
+            let options = Options { force: true };
+            let refused = check_interfaces(interfaces, options).unwrap_err().to_string();
+            assert!(refused.contains(want), "{refused}");
+        }
+    }
+}

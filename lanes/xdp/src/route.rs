@@ -1,0 +1,88 @@
+//! Which interfaces carry the default route, so that this lane can keep off them: a program that
+//! drops what it sees would cut the machine off.
+//!
+//! Reads the kernel's own tables for the calling thread's network namespace. Sees the main table
+//! of IPv4 and all tables of IPv6; default routes in other IPv4 tables are not seen.
+
+use crate::LANE;
+use laneway_core::LaneError;
+use std::{fs, io};
+
+/// `RTF_REJECT` of `<linux/route.h>`: a route that refuses, through no interface.
+const REJECT: u32 = 0x200;
+
+/// Refuses `interface` when it carries a default route.
+pub(crate) fn refuse_default_route(interface: &str, hint: &str) -> Result<(), LaneError> {
+    // `thread-self`, because `/proc/net` speaks of the main thread's namespace.
+    let ipv4 = table("/proc/thread-self/net/route")?;
+    let ipv6 = table("/proc/thread-self/net/ipv6_route")?;
+    if !default_ipv4(&ipv4).chain(default_ipv6(&ipv6)).any(|name| name == interface) {
+        return Ok(());
+    }
+    Err(LaneError::Refused {
+        lane: LANE.to_owned(),
+        name: interface.to_owned(),
+        why: "it carries the default route, and an XDP program can cut this machine off".to_owned(),
+        hint: hint.to_owned(),
+    })
+}
+
+fn table(path: &str) -> Result<String, LaneError> {
+    match fs::read_to_string(path) {
+        // The kernel was built without this protocol.
+        Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(String::new()),
+        Err(e) => Err(LaneError::os(LANE, format!("read {path}"), e, "is /proc mounted?")),
+        Ok(text) => Ok(text),
+    }
+}
+
+/// Interfaces with a default route in the form of `/proc/net/route`: name, destination, gateway,
+/// flags, three counts, mask, all hexadecimal.
+fn default_ipv4(table: &str) -> impl Iterator<Item = &str> {
+    table.lines().skip(1).filter_map(|line| {
+        let fields: Vec<&str> = line.split_whitespace().collect();
+        let flags = u32::from_str_radix(fields.get(3)?, 16).ok()?;
+        let is_default = fields[1] == "00000000" && *fields.get(7)? == "00000000";
+        (is_default && flags & REJECT == 0).then_some(fields[0])
+    })
+}
+
+/// Interfaces with a default route in the form of `/proc/net/ipv6_route`: destination, its prefix
+/// length, source, its prefix length, next hop, metric, two counts, flags, name.
+fn default_ipv6(table: &str) -> impl Iterator<Item = &str> {
+    table.lines().filter_map(|line| {
+        let fields: Vec<&str> = line.split_whitespace().collect();
+        let (&flags, &name) = (fields.get(8)?, fields.get(9)?);
+        let flags = u32::from_str_radix(flags, 16).ok()?;
+        let is_default = fields[0].bytes().all(|b| b == b'0') && fields[1] == "00";
+        (is_default && flags & REJECT == 0).then_some(name)
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_ipv4_default_route_has_no_destination_and_no_mask() {
+        let table = "Iface\tDestination\tGateway\tFlags\tRefCnt\tUse\tMetric\tMask\tMTU\tWindow\tIRTT\n\
+                     eth0\t00000000\t010200C0\t0003\t0\t0\t0\t00000000\t0\t0\t0\n\
+                     eth1\t000200C0\t00000000\t0001\t0\t0\t0\t00FFFFFF\t0\t0\t0\n\
+                     eth2\t00000000\t00000000\t0001\t0\t0\t0\t00000080\t0\t0\t0\n\
+                     *\t00000000\t00000000\t0201\t0\t0\t0\t00000000\t0\t0\t0\n\
+                     cut off";
+        assert_eq!(default_ipv4(table).collect::<Vec<_>>(), ["eth0"]);
+    }
+
+    #[test]
+    fn an_ipv6_default_route_is_not_the_one_that_refuses() {
+        let zero = "0".repeat(32);
+        let table = format!(
+            "{zero} 00 {zero} 00 fd000000000000000000000000000001 00000400 2 0 00000003 eth0\n\
+             {zero} 80 {zero} 00 {zero} 00000000 2 0 80200001 eth1\n\
+             {zero} 00 {zero} 00 {zero} ffffffff 1 0 00200200 lo\n\
+             cut off"
+        );
+        assert_eq!(default_ipv6(&table).collect::<Vec<_>>(), ["eth0"]);
+    }
+}

@@ -1,0 +1,257 @@
+//! The lane against the running kernel. Needs root; says so and passes otherwise.
+
+#[path = "../../../crates/bpf/tests/support/mod.rs"]
+mod support;
+
+use laneway_bpf::attachment;
+use laneway_core::{Cap, DropReason, KernelHalf, KernelLane, LaneError, LaneSpec, PortId, Wake};
+use laneway_xdp::{Options, PassGuard, XdpLane};
+use std::{env, process::Command, thread, time::Duration};
+use support::{Receiver, Record, Sender, cable, frame, in_namespace, ip, verdict};
+
+const COUNT: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/test_count.bpf.o"));
+const XDP_TX: u32 = 3;
+const PATIENCE: Duration = Duration::from_secs(20);
+/// Set for the child that holds a lane until it is killed.
+const HOLDER: &str = "LANEWAY_TEST_HOLDER";
+
+fn half() -> KernelHalf {
+    support::half(COUNT, 1 << 16, Vec::new())
+}
+
+fn open_half(spec: &str, on: &[&str], half: KernelHalf) -> Result<XdpLane, LaneError> {
+    XdpLane::open(&spec.parse::<LaneSpec>()?, on, half, Options::default())
+}
+
+fn open(spec: &str, on: &[&str]) -> Result<XdpLane, LaneError> {
+    open_half(spec, on, half())
+}
+
+fn take(lane: &mut XdpLane) -> Result<Vec<Record>, LaneError> {
+    let mut records = Vec::new();
+    let n = lane.receive(&mut |run| {
+        records.extend(run.chunks_exact(support::RECORD_BYTES).map(Record::read));
+    })?;
+    assert_eq!(n, records.len());
+    Ok(records)
+}
+
+/// Receives until `count` records have come.
+fn take_all(lane: &mut XdpLane, count: usize) -> Vec<Record> {
+    let mut records = Vec::new();
+    let mut idle = 0;
+    while records.len() < count {
+        match lane.wait(PATIENCE).unwrap() {
+            Wake::Ready => records.extend(take(lane).unwrap()),
+            Wake::Timeout => idle += 1,
+        }
+        assert!(idle < 100, "{} of {count} records", records.len());
+    }
+    records
+}
+
+#[test]
+fn each_mode_is_reported_as_read_back() {
+    in_namespace(|| {
+        cable("left", "right");
+        for (spec, mode, native) in [
+            ("xdp", "native", true),
+            ("xdp:native", "native", true),
+            ("xdp:generic", "generic", false),
+        ] {
+            let lane = open(spec, &["right"]).unwrap();
+            let caps = lane.caps(PortId(0));
+            assert_eq!(caps.obtained.has(Cap::NativeXdp), native, "{spec}");
+            assert_eq!(caps.requested, caps.obtained);
+            assert_eq!(caps.facts["attach_mode"], mode);
+            assert_eq!(caps.facts["ring_bytes"], "65536");
+            let found = attachment("right").unwrap();
+            let id = if native { found.native } else { found.generic };
+            assert_eq!(caps.facts["program_id"], id.unwrap().to_string());
+        }
+    });
+}
+
+#[test]
+fn native_mode_is_never_replaced_silently() {
+    in_namespace(|| {
+        let refused = open("xdp", &["lo"]).err().unwrap();
+        assert!(matches!(refused, LaneError::CapMissing { cap: Cap::NativeXdp, .. }), "{refused}");
+        let lane = open("xdp:allow=native-xdp", &["lo"]).unwrap();
+        let caps = lane.caps(PortId(0));
+        assert!(caps.missing().has(Cap::NativeXdp));
+        assert_eq!(caps.facts["attach_mode"], "generic");
+        assert!(caps.facts.contains_key("native_refused"));
+    });
+}
+
+#[test]
+fn the_interface_of_the_default_route_needs_force() {
+    in_namespace(|| {
+        cable("left", "right");
+        ip("addr add 198.51.100.1/24 dev right");
+        ip("route add default via 198.51.100.2 dev right");
+        let refused = open("xdp", &["right"]).err().unwrap();
+        assert!(matches!(&refused, LaneError::Refused { .. }), "{refused}");
+        assert!(refused.to_string().contains("--force"), "{refused}");
+        assert!(matches!(PassGuard::attach("right"), Err(LaneError::Refused { .. })));
+        assert_eq!(attachment("right").unwrap(), Default::default());
+        open("xdp", &["left"]).unwrap();
+        let spec: LaneSpec = "xdp".parse().unwrap();
+        XdpLane::open(&spec, &["right"], half(), Options { force: true }).unwrap();
+    });
+}
+
+#[test]
+fn what_cannot_be_opened_says_why() {
+    in_namespace(|| {
+        cable("left", "right");
+        let missing = open("xdp", &["nowhere"]).err().unwrap();
+        assert!(matches!(&missing, LaneError::NotFound { .. }), "{missing}");
+        let _first = open("xdp", &["right"]).unwrap();
+        let busy = open("xdp", &["right"]).err().unwrap();
+        assert!(matches!(&busy, LaneError::Busy { .. }), "{busy}");
+        let misshapen = KernelHalf { drops_map: Some("seen"), ..half() };
+        let refused = open_half("xdp", &["left"], misshapen).err().unwrap().to_string();
+        let want = format!("`seen` has 2 u64 values, needed are {}", DropReason::COUNT);
+        assert!(refused.contains(&want), "{refused}");
+        // The second interface is busy: the first must not stay attached.
+        open("xdp", &["left", "right"]).err().unwrap();
+        assert_eq!(attachment("left").unwrap(), Default::default());
+    });
+}
+
+#[test]
+fn records_arrive_in_order_and_the_counters_close() {
+    for spec in ["xdp", "xdp:generic"] {
+        in_namespace(move || {
+            cable("left", "right");
+            let mut lane = open(spec, &["right"]).unwrap();
+            let sender = Sender::on("left");
+            for _ in 0..300 {
+                sender.send(&frame(100));
+            }
+            let records = take_all(&mut lane, 300);
+            lane.detach();
+            assert_eq!(take(&mut lane).unwrap(), [], "nothing after the detach");
+            for cpu in 0..64 {
+                let of_cpu: Vec<u64> =
+                    records.iter().filter(|r| r.cpu == cpu).map(|r| r.n).collect();
+                assert_eq!(of_cpu, (0..of_cpu.len() as u64).collect::<Vec<_>>(), "CPU {cpu}");
+            }
+            let counters = lane.counters();
+            assert_eq!((counters.rx_frames, counters.rx_bytes), (300, 30_000));
+            assert_eq!(counters.lost(), 0);
+        });
+    }
+}
+
+#[test]
+fn a_full_ring_is_counted_and_the_ledger_closes() {
+    in_namespace(|| {
+        cable("left", "right");
+        let mut lane = open("xdp:ring=4k", &["right"]).unwrap();
+        let sender = Sender::on("left");
+        for _ in 0..1000 {
+            sender.send(&frame(60));
+        }
+        // Generously idle: frames may still be in the receiver's softirq.
+        while lane.counters().rx_frames < 1000 {
+            thread::yield_now();
+        }
+        lane.detach();
+        let records = take(&mut lane).unwrap().len() as u64;
+        let counters = lane.counters();
+        let full = counters.drops(DropReason::RecordRingFull);
+        assert!(full > 0, "{counters:?}");
+        assert_eq!(counters.rx_frames, records + full);
+        assert_eq!(counters.lost(), full);
+    });
+}
+
+#[test]
+fn two_interfaces_share_one_half() {
+    in_namespace(|| {
+        cable("left", "right");
+        cable("near", "far");
+        let mut lane = open("xdp", &["right", "far"]).unwrap();
+        assert_eq!(lane.ports(), 2);
+        Sender::on("left").send(&frame(60));
+        Sender::on("near").send(&frame(70));
+        let mut lengths: Vec<u32> = take_all(&mut lane, 2).iter().map(|r| r.len).collect();
+        lengths.sort_unstable();
+        assert_eq!(lengths, [60, 70]);
+        assert_eq!(lane.caps(PortId(1)).facts["attach_mode"], "native");
+    });
+}
+
+#[test]
+fn a_dropped_lane_is_detached() {
+    in_namespace(|| {
+        cable("left", "right");
+        drop(open("xdp", &["right"]).unwrap());
+        assert_eq!(attachment("right").unwrap(), Default::default());
+        open("xdp:generic", &["right"]).unwrap();
+    });
+}
+
+#[test]
+fn a_killed_process_leaves_nothing_attached() {
+    in_namespace(|| {
+        cable("left", "right");
+        let mut child = Command::new(env::current_exe().unwrap())
+            .args(["--exact", "hold_a_lane_until_killed"])
+            .env(HOLDER, "right")
+            .spawn()
+            .unwrap();
+        while attachment("right").unwrap().native.is_none() {
+            assert!(child.try_wait().unwrap().is_none(), "the holder ended by itself");
+            thread::sleep(Duration::from_millis(10));
+        }
+        child.kill().unwrap();
+        child.wait().unwrap();
+        assert_eq!(attachment("right").unwrap(), Default::default());
+    });
+}
+
+/// Not a test by itself: the body of the child process above.
+#[test]
+fn hold_a_lane_until_killed() {
+    let Some(interface) = env::var_os(HOLDER) else { return };
+    let _lane = open("xdp", &[interface.to_str().unwrap()]).unwrap();
+    // Killed long before; ends by itself should the parent die.
+    thread::sleep(Duration::from_secs(60));
+}
+
+#[test]
+fn an_interface_that_disappears_ends_the_lane() {
+    in_namespace(|| {
+        cable("left", "right");
+        let mut lane = open("xdp", &["right"]).unwrap();
+        let sender = Sender::on("left");
+        sender.send(&frame(60));
+        take_all(&mut lane, 1);
+        drop(sender);
+        ip("link del left");
+        let gone = (0..100).find_map(|_| lane.wait(PATIENCE).err()).expect("noticed");
+        assert!(matches!(&gone, LaneError::Gone { name, .. } if name == "right"), "{gone}");
+        assert_eq!(lane.counters().rx_frames, 1, "counters are kept");
+    });
+}
+
+#[test]
+fn a_pass_program_lets_the_far_end_see_what_xdp_transmits() {
+    in_namespace(|| {
+        cable("left", "right");
+        let tx = support::half(COUNT, 1 << 16, vec![verdict(XDP_TX)]);
+        let mut lane = open_half("xdp", &["right"], tx).unwrap();
+        let guard = PassGuard::attach("left").unwrap();
+        assert_eq!(attachment("left").unwrap().native, Some(guard.program_id()));
+        let back = Receiver::on("left");
+        Sender::on("left").send(&frame(77));
+        take_all(&mut lane, 1);
+        assert_eq!(back.receive(), frame(77));
+        drop(guard);
+        assert_eq!(attachment("left").unwrap(), Default::default());
+    });
+}
