@@ -4,7 +4,7 @@
 //! ```text
 //!  KernelHalf ──Loaded::load──▶ program fd ──XdpLink::attach──▶ interface (until the link drops)
 //!  (data)            │               └──────prog_run / live_frames──▶ verdict, bytes
-//!                    ├── Maps   (visit, drain, put)
+//!                    ├── Maps   (visit, remove, put)
 //!                    └── Rings  (one ring per CPU ──consume──▶ &[u8] per record)
 //! ```
 //!

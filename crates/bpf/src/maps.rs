@@ -1,17 +1,15 @@
 //! The maps of a loaded object, by name.
 //!
 //! Reads in batches where the kernel can (hash and array maps, per-CPU or not), entry by entry
-//! where it cannot. A drain removes each entry in the same step as it reads it, so that nothing a
-//! program adds meanwhile is lost: it is drained now or stays.
+//! where it cannot.
 
 use crate::{BpfError, load};
 use laneway_core::{KernelMaps, LaneError};
 use libbpf_rs::{
     Map, MapCore, MapType, Object,
     libbpf_sys::{
-        bpf_map_batch_opts, bpf_map_get_next_key, bpf_map_lookup_and_delete_batch,
-        bpf_map_lookup_and_delete_elem, bpf_map_lookup_batch, bpf_map_lookup_elem,
-        bpf_map_update_elem,
+        bpf_map_batch_opts, bpf_map_delete_elem, bpf_map_get_next_key, bpf_map_lookup_batch,
+        bpf_map_lookup_elem, bpf_map_update_elem,
     },
 };
 use std::{
@@ -120,16 +118,23 @@ impl Maps {
 impl KernelMaps for Maps {
     fn visit(&self, map: &str, each: &mut dyn FnMut(&[u8], &[u8])) -> Result<(), LaneError> {
         let shape = self.shape(map).map_err(|e| e.in_lane(LANE))?;
-        shape.walk(false, each).map_err(|e| e.in_lane(LANE))
+        shape.walk(each).map_err(|e| e.in_lane(LANE))
     }
 
-    fn drain(&self, map: &str, each: &mut dyn FnMut(&[u8], &[u8])) -> Result<(), LaneError> {
+    fn remove(&self, map: &str, key: &[u8]) -> Result<(), LaneError> {
         let shape = self.shape(map).map_err(|e| e.in_lane(LANE))?;
+        let refused = |why| BpfError::Object { object: self.name.clone(), why }.in_lane(LANE);
         if !shape.ty.is_hash_map() {
             let why = format!("map `{map}` is no hash map, so its entries cannot be removed");
-            return Err(BpfError::Object { object: self.name.clone(), why }.in_lane(LANE));
+            return Err(refused(why));
         }
-        shape.walk(true, each).map_err(|e| e.in_lane(LANE))
+        if key.len() != shape.key_bytes {
+            let (want, got) = (shape.key_bytes, key.len());
+            return Err(refused(format!(
+                "map `{map}` has keys of {want} bytes and was given {got}"
+            )));
+        }
+        shape.remove(key).map_err(|e| e.in_lane(LANE))
     }
 
     fn put(&self, map: &str, key: &[u8], value: &[u8]) -> Result<(), LaneError> {
@@ -161,26 +166,21 @@ struct Shape<'a> {
 }
 
 impl Shape<'_> {
-    fn walk(&self, remove: bool, each: &mut dyn FnMut(&[u8], &[u8])) -> Result<(), BpfError> {
+    fn walk(&self, each: &mut dyn FnMut(&[u8], &[u8])) -> Result<(), BpfError> {
         if self.key_bytes == 0 || self.value_bytes == 0 {
             return Err(self.refused("walk", libc::EINVAL));
         }
-        match self.walk_in_batches(remove, each) {
+        match self.walk_in_batches(each) {
             // The type has no batch operations (before any entry was shown).
             Err(Failed { code: libc::EOPNOTSUPP | ENOTSUPP | libc::EINVAL, shown: false }) => {
-                self.walk_by_entry(remove, each)
+                self.walk_by_entry(each)
             }
             Err(Failed { code, .. }) => Err(self.refused("read", code)),
             Ok(()) => Ok(()),
         }
     }
 
-    fn walk_in_batches(
-        &self,
-        remove: bool,
-        each: &mut dyn FnMut(&[u8], &[u8]),
-    ) -> Result<(), Failed> {
-        let call = if remove { bpf_map_lookup_and_delete_batch } else { bpf_map_lookup_batch };
+    fn walk_in_batches(&self, each: &mut dyn FnMut(&[u8], &[u8])) -> Result<(), Failed> {
         let opts =
             bpf_map_batch_opts { sz: size_of::<bpf_map_batch_opts>() as _, ..Default::default() };
         let mut batch = BATCH_ENTRIES.min(self.entries).max(1);
@@ -194,7 +194,7 @@ impl Shape<'_> {
             // SAFETY: keys and values have room for `batch` entries, the markers for a key or a
             // bucket number; a null marker means "from the start".
             let code = unsafe {
-                call(
+                bpf_map_lookup_batch(
                     self.fd.as_raw_fd(),
                     if first { ptr::null_mut() } else { from.as_mut_ptr().cast() },
                     to.as_mut_ptr().cast(),
@@ -228,18 +228,13 @@ impl Shape<'_> {
         }
     }
 
-    fn walk_by_entry(
-        &self,
-        remove: bool,
-        each: &mut dyn FnMut(&[u8], &[u8]),
-    ) -> Result<(), BpfError> {
+    fn walk_by_entry(&self, each: &mut dyn FnMut(&[u8], &[u8])) -> Result<(), BpfError> {
         let (mut key, mut value) = self.buffers(1);
         let mut next = key.clone();
         let mut first = true;
         // A program may add entries as fast as we walk: the bound ends the walk all the same.
         for _ in 0..u64::from(self.entries) * 2 {
-            // After a removal the walk starts over: the next key of a missing key is the first.
-            let from = if first || remove { ptr::null() } else { key.as_ptr().cast() };
+            let from = if first { ptr::null() } else { key.as_ptr().cast() };
             // SAFETY: `from` is null or a key, `next` has room for a key.
             let code = unsafe {
                 bpf_map_get_next_key(self.fd.as_raw_fd(), from, next.as_mut_ptr().cast())
@@ -250,10 +245,9 @@ impl Shape<'_> {
                 code => return Err(self.refused("walk", -code)),
             }
             first = false;
-            let call = if remove { bpf_map_lookup_and_delete_elem } else { bpf_map_lookup_elem };
             let (fd, room) = (self.fd.as_raw_fd(), value.as_mut_ptr().cast());
             // SAFETY: `key` is a key, `value` has room for the values of all CPUs.
-            match unsafe { call(fd, key.as_ptr().cast(), room) } {
+            match unsafe { bpf_map_lookup_elem(fd, key.as_ptr().cast(), room) } {
                 0.. => each(&key, &value),
                 // Somebody removed it between the two calls.
                 code if code == -libc::ENOENT => {}
@@ -280,6 +274,15 @@ impl Shape<'_> {
             bpf_map_update_elem(self.fd.as_raw_fd(), key.as_ptr().cast(), values.as_ptr().cast(), 0)
         };
         BpfError::check(code, || format!("write an entry of map `{}`", self.name)).map(drop)
+    }
+
+    fn remove(&self, key: &[u8]) -> Result<(), BpfError> {
+        // SAFETY: `key` is as long as a key and only read.
+        match unsafe { bpf_map_delete_elem(self.fd.as_raw_fd(), key.as_ptr().cast()) } {
+            code if code == -libc::ENOENT => Ok(()),
+            code => BpfError::check(code, || format!("remove an entry of map `{}`", self.name))
+                .map(drop),
+        }
     }
 
     fn buffers(&self, entries: u32) -> (Vec<u8>, Vec<u8>) {

@@ -60,11 +60,11 @@ pub trait KernelMaps {
     /// When the map does not exist or the kernel refuses.
     fn visit(&self, map: &str, each: &mut dyn FnMut(&[u8], &[u8])) -> Result<(), LaneError>;
 
-    /// Like [`visit`](Self::visit), and removes what it visited.
+    /// Removes one entry of a hash map; one that is not there is no error.
     ///
     /// # Errors
     /// As for [`visit`](Self::visit).
-    fn drain(&self, map: &str, each: &mut dyn FnMut(&[u8], &[u8])) -> Result<(), LaneError>;
+    fn remove(&self, map: &str, key: &[u8]) -> Result<(), LaneError>;
 
     /// Writes one entry; for a per-CPU map the same value on every CPU.
     ///
@@ -79,7 +79,8 @@ pub trait KernelApp {
     fn half(&self) -> KernelHalf;
 
     /// A run of whole records from one ring, in order: `records.len()` is a multiple of the record
-    /// size. The memory is the kernel's: look, do not keep.
+    /// size. The memory is the kernel's: look, do not keep. `turn` is read once for all that the
+    /// rings held.
     fn on_records(&mut self, records: &[u8], turn: Turn);
 
     /// Time has passed; the maps may be read (accumulators, counters).
@@ -102,11 +103,11 @@ pub trait KernelLane {
     /// The lane's name in specs and results.
     fn name(&self) -> &'static str;
 
-    /// Hands over what the rings hold now, in runs; returns the number of records.
+    /// Hands over what the rings hold now, in runs of whole records; returns the number of records.
     ///
     /// # Errors
     /// Only for what ends the lane (the interface is gone).
-    fn receive(&mut self, each: &mut dyn FnMut(&[u8])) -> Result<usize, LaneError>;
+    fn receive(&mut self, each: impl FnMut(&[u8])) -> Result<usize, LaneError>;
 
     /// Blocks until a ring has records, at most for `timeout`.
     ///

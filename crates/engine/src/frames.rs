@@ -6,13 +6,13 @@
 //!         tick when due; when nothing was found on any port: spin or block
 //! ```
 
-use crate::{Ended, PortReport, RunFailed, RunReport, Stop, idle::Pace};
+use crate::{Control, Ended, PortReport, RunFailed, RunReport, idle::Pace};
 use laneway_core::{
     BURST_FRAMES_MAX, Cap, Clock, Fill, FrameApp, FrameLane, IdlePolicy, LaneError, PortId, Turn,
     Verdict,
 };
 
-/// Runs `app` on `lane` until `stop` is due, the app wants to end, or nothing can come any more
+/// Runs `app` on `lane` until `control` says stop, the app wants to end, or nothing can come any more
 /// and the app has nothing to send.
 ///
 /// Ports that obtained no [`Cap::Transmit`] are not asked to be filled.
@@ -27,7 +27,7 @@ pub fn run_frames<L: FrameLane, A: FrameApp>(
     app: &mut A,
     clock: &impl Clock,
     idle: IdlePolicy,
-    stop: &Stop,
+    control: &Control,
 ) -> Result<RunReport, RunFailed> {
     assert_eq!(clock.domain(), lane.clock_domain(), "the worker's clock and lane {}", lane.name());
     let ports: Vec<PortId> = (0..lane.ports()).map(|port| PortId(port as u8)).collect();
@@ -40,7 +40,7 @@ pub fn run_frames<L: FrameLane, A: FrameApp>(
         .collect();
     let mut pace = Pace::new(clock, idle);
 
-    let outcome = turns(lane, app, &ports, &mut fills, &mut pace, stop);
+    let outcome = turns(lane, app, &ports, &mut fills, &mut pace, control);
 
     app.on_stop(Turn { now_ns: pace.read() });
     // What the app released on its way out is still to be sent.
@@ -48,28 +48,12 @@ pub fn run_frames<L: FrameLane, A: FrameApp>(
         ports.iter().try_for_each(|&port| lane.settle(port))?;
         Ok(ended)
     });
-    let report = |ended, lane: &mut L| RunReport {
-        lane: lane.name().to_owned(),
-        ended,
-        ports: ports
-            .iter()
-            .map(|&port| PortReport {
-                caps: lane.caps(port).clone(),
-                counters: lane.counters(port),
-            })
-            .collect(),
-        app: app.counters().clone(),
-        clock: clock.domain(),
-        started_ns: pace.started_ns,
-        ended_ns: pace.now_ns,
-        turns: pace.turns,
-        waits: pace.waits,
-        spun_ns: pace.spun_ns,
-        blocked_ns: pace.blocked_ns,
-    };
     match outcome {
-        Ok(ended) => Ok(report(ended, lane)),
-        Err(error) => Err(RunFailed { error, report: Box::new(report(Ended::Failed, lane)) }),
+        Ok(ended) => Ok(report(lane, app, &ports, &pace, ended)),
+        Err(error) => {
+            let report = report(lane, app, &ports, &pace, Ended::Failed);
+            Err(RunFailed { error, report: Box::new(report) })
+        }
     }
 }
 
@@ -79,10 +63,10 @@ fn turns<L: FrameLane, A: FrameApp>(
     ports: &[PortId],
     fills: &mut [Fill],
     pace: &mut Pace<'_, impl Clock>,
-    stop: &Stop,
+    control: &Control,
 ) -> Result<Ended, LaneError> {
     loop {
-        if stop.is_due(pace.now_ns) {
+        if control.stop.is_due(pace.now_ns) {
             return Ok(Ended::Stopped);
         }
         if app.wants_stop() {
@@ -107,7 +91,11 @@ fn turns<L: FrameLane, A: FrameApp>(
         }
         let ticked = pace.tick_is_due();
         if ticked {
+            let watched = control.watch.is_wanted();
             app.on_tick(Turn { now_ns: pace.now_ns });
+            if watched {
+                control.watch.publish(report(lane, app, ports, pace, Ended::Running));
+            }
         }
         if worked {
             pace.worked();
@@ -122,11 +110,25 @@ fn turns<L: FrameLane, A: FrameApp>(
         if sends_nothing && lane.exhausted() {
             return Ok(Ended::Exhausted);
         }
-        if let Some(timeout) = pace.found_nothing(stop, next_fill_at_ns(fills)) {
+        if let Some(timeout) = pace.found_nothing(&control.stop, next_fill_at_ns(fills)) {
             lane.wait(timeout)?;
             pace.blocked();
         }
     }
+}
+
+fn report<L: FrameLane, A: FrameApp>(
+    lane: &mut L,
+    app: &A,
+    ports: &[PortId],
+    pace: &Pace<'_, impl Clock>,
+    ended: Ended,
+) -> RunReport {
+    let ports = ports
+        .iter()
+        .map(|&port| PortReport { caps: lane.caps(port).clone(), counters: lane.counters(port) });
+    let ports = ports.collect();
+    pace.report(lane.name(), ended, ports, app.counters())
 }
 
 fn wants_to_fill(fill: Fill, now_ns: u64) -> bool {

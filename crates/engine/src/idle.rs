@@ -3,15 +3,15 @@
 //! One place for both loops. The caller says what a turn found; this says whether to block and for
 //! how long, and adds up where the time went.
 
-use crate::{Stop, TICK_NS};
-use laneway_core::{Clock, IdlePolicy};
+use crate::{Ended, PortReport, RunReport, Stop, TICK_NS};
+use laneway_core::{Clock, Counters, IdlePolicy};
 use std::time::Duration;
 
 /// The longest a worker blocks at a time: a stop flag is seen this much later at most.
 pub const BLOCK_NS_MAX: u64 = 10_000_000;
 
 pub(crate) struct Pace<'a, C> {
-    clock: &'a C,
+    pub(crate) clock: &'a C,
     idle: IdlePolicy,
     pub(crate) now_ns: u64,
     pub(crate) started_ns: u64,
@@ -101,5 +101,28 @@ impl<'a, C: Clock> Pace<'a, C> {
         let blocked_at_ns = self.now_ns;
         self.waits += 1;
         self.blocked_ns += self.read() - blocked_at_ns;
+    }
+
+    /// What the run was up to now.
+    pub(crate) fn report(
+        &self,
+        lane: &str,
+        ended: Ended,
+        ports: Vec<PortReport>,
+        app: &Counters,
+    ) -> RunReport {
+        RunReport {
+            lane: lane.to_owned(),
+            ended,
+            ports,
+            app: app.clone(),
+            clock: self.clock.domain(),
+            started_ns: self.started_ns,
+            ended_ns: self.now_ns,
+            turns: self.turns,
+            waits: self.waits,
+            spun_ns: self.spun_ns,
+            blocked_ns: self.blocked_ns,
+        }
     }
 }

@@ -4,7 +4,7 @@
 //! detach first, so that nothing new is emitted, then drain the rings, then let the app read the
 //! maps: what the kernel half saw is then either a record, an accumulator or a counted drop.
 
-use crate::{Ended, PortReport, RunFailed, RunReport, Stop, idle::Pace};
+use crate::{Control, Ended, PortReport, RunFailed, RunReport, idle::Pace};
 use laneway_core::{
     Clock, ClockDomain, IdlePolicy, KernelApp, KernelLane, LaneError, PortId, Turn,
 };
@@ -13,7 +13,7 @@ use laneway_core::{
 /// nothing refills them, so this is reached only if a detached program still runs.
 pub const DRAIN_TURNS_MAX: u64 = 1 << 20;
 
-/// Runs `app` on what its kernel half emits until `stop` is due or the app wants to end, then
+/// Runs `app` on what its kernel half emits until `control` says stop or the app wants to end, then
 /// detaches, drains, and finishes the app.
 ///
 /// # Errors
@@ -26,35 +26,19 @@ pub fn run_kernel<L: KernelLane, A: KernelApp>(
     app: &mut A,
     clock: &impl Clock,
     idle: IdlePolicy,
-    stop: &Stop,
+    control: &Control,
 ) -> Result<RunReport, RunFailed> {
     assert_eq!(clock.domain(), ClockDomain::Monotonic, "the worker's clock");
     let mut pace = Pace::new(clock, idle);
-    let outcome = turns(lane, app, &mut pace, clock, stop);
+    let outcome = turns(lane, app, &mut pace, control);
     lane.detach();
     let outcome = outcome.and_then(|ended| drain(lane, app, clock).map(|()| ended));
     app.on_stop(lane.maps(), Turn { now_ns: pace.read() });
-    let (ended, error) = match outcome {
-        Ok(ended) => (ended, None),
-        Err(error) => (Ended::Failed, Some(error)),
-    };
-    let counters = lane.counters();
-    let report = RunReport {
-        lane: lane.name().to_owned(),
-        ended,
-        ports: vec![PortReport { caps: lane.caps(PortId(0)).clone(), counters }],
-        app: app.counters().clone(),
-        clock: clock.domain(),
-        started_ns: pace.started_ns,
-        ended_ns: pace.now_ns,
-        turns: pace.turns,
-        waits: pace.waits,
-        spun_ns: pace.spun_ns,
-        blocked_ns: pace.blocked_ns,
-    };
-    match error {
-        None => Ok(report),
-        Some(error) => Err(RunFailed { error, report: Box::new(report) }),
+    match outcome {
+        Ok(ended) => Ok(report(lane, app, &pace, ended)),
+        Err(error) => {
+            Err(RunFailed { error, report: Box::new(report(lane, app, &pace, Ended::Failed)) })
+        }
     }
 }
 
@@ -62,26 +46,29 @@ fn turns<L: KernelLane, A: KernelApp>(
     lane: &mut L,
     app: &mut A,
     pace: &mut Pace<'_, impl Clock>,
-    clock: &impl Clock,
-    stop: &Stop,
+    control: &Control,
 ) -> Result<Ended, LaneError> {
     loop {
-        if stop.is_due(pace.now_ns) {
+        if control.stop.is_due(pace.now_ns) {
             return Ok(Ended::Stopped);
         }
         if app.wants_stop() {
             return Ok(Ended::App);
         }
-        let records = receive(lane, app, clock)?;
+        let records = receive(lane, app, pace.clock)?;
         if records > 0 {
             pace.read();
         }
         if pace.tick_is_due() {
+            let watched = control.watch.is_wanted();
             app.on_tick(lane.maps(), Turn { now_ns: pace.now_ns });
+            if watched {
+                control.watch.publish(report(lane, app, pace, Ended::Running));
+            }
         }
         if records > 0 {
             pace.worked();
-        } else if let Some(timeout) = pace.found_nothing(stop, None) {
+        } else if let Some(timeout) = pace.found_nothing(&control.stop, None) {
             lane.wait(timeout)?;
             pace.blocked();
         }
@@ -106,5 +93,22 @@ fn receive<L: KernelLane, A: KernelApp>(
     app: &mut A,
     clock: &impl Clock,
 ) -> Result<usize, LaneError> {
-    lane.receive(&mut |records| app.on_records(records, Turn { now_ns: clock.now_ns() }))
+    // Read at the first record, so that an empty turn costs no reading, and then kept: a reading
+    // costs as much as handling a record.
+    let mut turn = None;
+    lane.receive(|records| {
+        let turn = *turn.get_or_insert_with(|| Turn { now_ns: clock.now_ns() });
+        app.on_records(records, turn);
+    })
+}
+
+fn report<L: KernelLane, A: KernelApp>(
+    lane: &mut L,
+    app: &A,
+    pace: &Pace<'_, impl Clock>,
+    ended: Ended,
+) -> RunReport {
+    let counters = lane.counters();
+    let ports = vec![PortReport { caps: lane.caps(PortId(0)).clone(), counters }];
+    pace.report(lane.name(), ended, ports, app.counters())
 }

@@ -4,7 +4,8 @@
 //! [`FrameApp`](laneway_core::FrameApp); [`run_kernel`] feeds a
 //! [`KernelApp`](laneway_core::KernelApp) with what its kernel half emits. Both are compiled once
 //! per lane and app, run to completion on the calling thread, and give a [`RunReport`] whatever
-//! ends them.
+//! ends them. A [`Stop`] ends a run from outside, a [`Watch`] looks at it meanwhile; both come in a
+//! [`Control`].
 //!
 //! The engine owns the only real clocks ([`MonotonicClock`], [`UnixClock`]); lanes and apps get
 //! the time as a value. It opens no lane, starts no thread, catches no signal and prints nothing:
@@ -24,6 +25,7 @@ mod idle;
 mod kernel;
 mod report;
 mod stop;
+mod watch;
 
 pub use clock::{MonotonicClock, UnixClock, unix_offset_ns};
 pub use cpu::pin_to_cpu;
@@ -32,6 +34,22 @@ pub use idle::BLOCK_NS_MAX;
 pub use kernel::{DRAIN_TURNS_MAX, run_kernel};
 pub use report::{Ended, PortReport, RunFailed, RunReport};
 pub use stop::Stop;
+pub use watch::Watch;
+
+/// What the outside world may do to a worker.
+#[derive(Clone, Debug, Default)]
+pub struct Control {
+    /// End it.
+    pub stop: Stop,
+    /// Look at it.
+    pub watch: Watch,
+}
+
+impl From<Stop> for Control {
+    fn from(stop: Stop) -> Control {
+        Control { stop, watch: Watch::new() }
+    }
+}
 
 /// How often an app ticks.
 pub const TICK_NS: u64 = 10_000_000;

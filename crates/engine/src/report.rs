@@ -7,6 +7,8 @@ use serde::Serialize;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Ended {
+    /// Not yet: this is a look at a running worker.
+    Running,
     /// The stop flag was set or the deadline came.
     Stopped,
     /// The app wanted to.
@@ -41,7 +43,7 @@ pub struct RunReport {
     pub clock: ClockDomain,
     /// When the run began.
     pub started_ns: u64,
-    /// When it ended, after the app's `on_stop`.
+    /// When it ended, after the app's `on_stop`; of a running worker, now.
     pub ended_ns: u64,
     /// Rounds over all ports.
     pub turns: u64,

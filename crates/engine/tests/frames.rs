@@ -4,7 +4,9 @@ use laneway_core::{
     Burst, Clock, ClockDomain, Counters, Fill, FrameApp, FrameLane, Held, IdlePolicy, LaneError,
     PortId, Turn, Verdict,
 };
-use laneway_engine::{BLOCK_NS_MAX, Ended, MonotonicClock, RunReport, Stop, TICK_NS, run_frames};
+use laneway_engine::{
+    BLOCK_NS_MAX, Control, Ended, MonotonicClock, RunReport, Stop, TICK_NS, run_frames,
+};
 use laneway_sim::{Direction, SimLane, SimWorld};
 use laneway_testkit::{UdpFrame, sequence, udp_frames};
 use proptest::prelude::*;
@@ -106,9 +108,9 @@ fn run(
     world: &SimWorld,
     app: &mut Probe,
     idle: IdlePolicy,
-    stop: &Stop,
+    control: &Control,
 ) -> RunReport {
-    let report = run_frames(lane, app, &world.clock(), idle, stop).expect("sim does not fail");
+    let report = run_frames(lane, app, &world.clock(), idle, control).expect("sim does not fail");
     assert_eq!(app.stops, 1, "on_stop is called once");
     report
 }
@@ -116,7 +118,7 @@ fn run(
 /// Runs until the deadline.
 fn run_until(spec: &str, app: &mut Probe, idle: IdlePolicy, deadline_ns: u64) -> RunReport {
     let (mut lane, world) = open(spec, 1);
-    run(&mut lane, &world, app, idle, &Stop::new().with_deadline_ns(deadline_ns))
+    run(&mut lane, &world, app, idle, &Stop::new().with_deadline_ns(deadline_ns).into())
 }
 
 const POLICIES: [IdlePolicy; 3] =
@@ -131,7 +133,7 @@ fn every_frame_is_seen_once_and_bounced_on_every_port_under_every_policy() {
         }
         world.finish();
         let mut app = Probe::default();
-        let report = run(&mut lane, &world, &mut app, idle, &Stop::new());
+        let report = run(&mut lane, &world, &mut app, idle, &Control::default());
         assert_eq!(report.ended, Ended::Exhausted);
         assert!(app.seen.iter().copied().eq(0..300), "{idle}");
         assert_eq!(report.ports.len(), 3);
@@ -151,7 +153,7 @@ fn the_same_seed_gives_the_same_report() {
         frames.iter().zip(0..).for_each(|(f, i)| world.inject_at(PORT, i * 5_000, f));
         world.finish();
         let mut app = Probe::default();
-        let report = run(&mut lane, &world, &mut app, IdlePolicy::default(), &Stop::new());
+        let report = run(&mut lane, &world, &mut app, IdlePolicy::default(), &Control::default());
         (report, app.seen)
     };
     assert_eq!(once(), once());
@@ -167,7 +169,7 @@ fn the_app_ticks_at_its_interval_with_and_without_traffic() {
         }
         let mut app = Probe::default();
         let stop = Stop::new().with_deadline_ns(100 * MS);
-        run(&mut lane, &world, &mut app, idle, &stop);
+        run(&mut lane, &world, &mut app, idle, &stop.into());
         assert_eq!(app.ticks_ns.len(), 9, "{idle}: {:?}", app.ticks_ns);
         let gaps = app.ticks_ns.windows(2).map(|pair| pair[1] - pair[0]);
         assert!(gaps.max().is_some_and(|gap| gap <= TICK_NS + MS / 10), "{:?}", app.ticks_ns);
@@ -180,7 +182,7 @@ fn a_request_to_stop_ends_the_run_within_one_block() {
         let (mut lane, world) = open("sim", 1);
         let stop = Stop::new();
         let mut app = Probe { stop_at_tick: Some((3, stop.clone())), ..Probe::default() };
-        let report = run(&mut lane, &world, &mut app, idle, &stop);
+        let report = run(&mut lane, &world, &mut app, idle, &stop.into());
         assert_eq!(report.ended, Ended::Stopped);
         let seen_after_ns = report.ended_ns - app.ticks_ns[2];
         assert!(seen_after_ns <= BLOCK_NS_MAX, "{idle}: {seen_after_ns}");
@@ -202,7 +204,7 @@ fn an_app_may_end_the_run() {
     let (mut lane, world) = open("sim:burst=4", 1);
     udp_frames(0, 100, 64).iter().for_each(|frame| world.inject(PORT, frame));
     let mut app = Probe { limit: Some(10), ..Probe::default() };
-    let report = run(&mut lane, &world, &mut app, IdlePolicy::Block, &Stop::new());
+    let report = run(&mut lane, &world, &mut app, IdlePolicy::Block, &Control::default());
     assert_eq!(report.ended, Ended::App);
     assert_eq!(app.seen.len(), 12, "the burst in hand is finished");
     assert_eq!(report.counters().tx_frames, 12);
@@ -226,7 +228,7 @@ fn adaptive_spins_its_time_after_each_frame_and_then_blocks() {
     frames.iter().zip(1..).for_each(|(frame, i)| world.inject_at(PORT, i * MS, frame));
     world.finish();
     let idle = IdlePolicy::SpinThenBlock(Duration::from_micros(200));
-    let report = run(&mut lane, &world, &mut Probe::default(), idle, &Stop::new());
+    let report = run(&mut lane, &world, &mut Probe::default(), idle, &Control::default());
     // Before the first frame and after the first two; the third ends the run.
     assert!((599_000..620_000).contains(&report.spun_ns), "{report:?}");
     assert_eq!(report.waits, 3);
@@ -248,7 +250,7 @@ fn an_app_that_says_never_is_asked_once_per_port() {
     let (mut lane, world) = open("sim", 2);
     let mut app = Never(0, Counters::default());
     let stop = Stop::new().with_deadline_ns(30 * MS);
-    run_frames(&mut lane, &mut app, &world.clock(), IdlePolicy::Block, &stop).unwrap();
+    run_frames(&mut lane, &mut app, &world.clock(), IdlePolicy::Block, &stop.into()).unwrap();
     assert_eq!(app.0, 2);
 }
 
@@ -278,7 +280,7 @@ fn a_run_goes_on_until_the_schedule_is_done_although_nothing_comes() {
     let (mut lane, world) = open("sim", 1);
     world.finish();
     let mut app = Probe { to_send: 5, gap_ns: 20 * MS, ..Probe::default() };
-    let report = run(&mut lane, &world, &mut app, IdlePolicy::Block, &Stop::new());
+    let report = run(&mut lane, &world, &mut app, IdlePolicy::Block, &Control::default());
     assert_eq!((report.ended, app.sent), (Ended::Exhausted, 5));
 }
 
@@ -290,7 +292,7 @@ fn frames_released_at_a_tick_or_at_the_stop_leave() {
     world.inject_at(PORT, 12 * MS, &frames[1]);
     let mut app = Probe { holds: true, ..Probe::default() };
     let stop = Stop::new().with_deadline_ns(15 * MS);
-    let report = run(&mut lane, &world, &mut app, IdlePolicy::Block, &stop);
+    let report = run(&mut lane, &world, &mut app, IdlePolicy::Block, &stop.into());
     assert_eq!(report.counters().tx_frames, 2);
     let left_ns: Vec<u64> = world.collect(PORT).iter().map(|a| a.at_ns / MS).collect();
     assert_eq!(left_ns, [10, 15]);
@@ -301,7 +303,8 @@ fn frames_released_at_a_tick_or_at_the_stop_leave() {
 fn a_clock_of_another_domain_is_refused() {
     let (mut lane, _world) = open("sim", 1);
     let mut app = Probe::default();
-    let _ = run_frames(&mut lane, &mut app, &MonotonicClock, IdlePolicy::Block, &Stop::new());
+    let _ =
+        run_frames(&mut lane, &mut app, &MonotonicClock, IdlePolicy::Block, &Control::default());
 }
 
 /// A sim whose interface goes away after some receives.
@@ -351,7 +354,7 @@ fn a_lane_that_fails_leaves_its_counters_and_a_finished_app() {
         &mut app,
         &world.clock(),
         IdlePolicy::Block,
-        &Stop::new(),
+        &Control::default(),
     )
     .unwrap_err();
     assert_eq!(failed.report.ended, Ended::Failed);
@@ -380,7 +383,7 @@ proptest! {
         }
         world.finish();
         let mut app = Probe::default();
-        let report = run(&mut lane, &world, &mut app, POLICIES[policy], &Stop::new());
+        let report = run(&mut lane, &world, &mut app, POLICIES[policy], &Control::default());
         prop_assert_eq!(report.ended, Ended::Exhausted);
         world.advance_to(world.clock().now_ns() + 1000 * MS);
         let link = |port, direction| world.link_counters(PortId(port), direction);
@@ -406,4 +409,21 @@ proptest! {
 fn link_drops(counters: &Counters) -> u64 {
     use laneway_core::DropReason::{LinkLoss, LinkQueueFull};
     counters.drops(LinkLoss) + counters.drops(LinkQueueFull)
+}
+
+#[test]
+fn a_running_worker_can_be_looked_at_and_a_stopped_one_cannot() {
+    let (mut lane, world) = open("sim", 1);
+    let control = Control::default();
+    let outside = control.clone();
+    let looker = std::thread::spawn(move || {
+        let looks = [(); 3].map(|()| outside.watch.look(Duration::from_secs(60)));
+        outside.stop.request();
+        looks.map(|look| look.expect("a running worker answers"))
+    });
+    let ended = run(&mut lane, &world, &mut Probe::default(), IdlePolicy::Block, &control);
+    let looks = looker.join().expect("the looker does not panic");
+    assert!(looks.iter().all(|look| look.ended == Ended::Running));
+    assert!(looks[0].turns < looks[2].turns && looks[2].turns <= ended.turns);
+    assert!(control.watch.look(Duration::from_millis(1)).is_none());
 }

@@ -4,7 +4,7 @@ use laneway_core::{
     CapsReport, Clock, Counters, IdlePolicy, KernelApp, KernelHalf, KernelLane, KernelMaps,
     LaneError, PortId, Turn, Wake,
 };
-use laneway_engine::{BLOCK_NS_MAX, Ended, MonotonicClock, Stop, run_kernel};
+use laneway_engine::{BLOCK_NS_MAX, Control, Ended, MonotonicClock, Stop, run_kernel};
 use std::{cell::Cell, collections::VecDeque, time::Duration};
 
 /// Hands over one list of records per receive, an empty one too; afterwards nothing.
@@ -36,8 +36,8 @@ impl KernelMaps for Script {
         each(&[], &[u8::from(self.attached.get())]);
         Ok(())
     }
-    fn drain(&self, map: &str, each: &mut dyn FnMut(&[u8], &[u8])) -> Result<(), LaneError> {
-        self.visit(map, each)
+    fn remove(&self, _: &str, _: &[u8]) -> Result<(), LaneError> {
+        Ok(())
     }
     fn put(&self, _: &str, _: &[u8], _: &[u8]) -> Result<(), LaneError> {
         Ok(())
@@ -48,7 +48,7 @@ impl KernelLane for Script {
     fn name(&self) -> &'static str {
         "script"
     }
-    fn receive(&mut self, each: &mut dyn FnMut(&[u8])) -> Result<usize, LaneError> {
+    fn receive(&mut self, mut each: impl FnMut(&[u8])) -> Result<usize, LaneError> {
         match &mut self.fails_after {
             Some(0) => {
                 return Err(LaneError::Gone { lane: "script".into(), name: "v0".into() });
@@ -137,7 +137,8 @@ fn the_end_is_detach_then_drain_then_on_stop() {
     lane.on_detach = vec![vec![4], vec![5]];
     let mut app = Collector { limit: Some(3), ..Collector::default() };
     let report =
-        run_kernel(&mut lane, &mut app, &MonotonicClock, IdlePolicy::Block, &Stop::new()).unwrap();
+        run_kernel(&mut lane, &mut app, &MonotonicClock, IdlePolicy::Block, &Control::default())
+            .unwrap();
     assert_eq!(app.records, [1, 2, 3, 4, 5]);
     assert_eq!(app.at_stop, [(0, 5)]);
     assert_eq!((report.ended, report.counters().rx_frames), (Ended::App, 7));
@@ -150,7 +151,7 @@ fn a_worker_blocks_for_a_bounded_time_and_only_when_it_may() {
         let mut lane = Script::new(&[]);
         let stop = Stop::new();
         let mut app = Collector { stop_at_first_tick: Some(stop.clone()), ..Collector::default() };
-        let report = run_kernel(&mut lane, &mut app, &MonotonicClock, idle, &stop).unwrap();
+        let report = run_kernel(&mut lane, &mut app, &MonotonicClock, idle, &stop.into()).unwrap();
         assert_eq!((report.ended, app.ticks), (Ended::Stopped, 1));
         assert_eq!(!lane.timeouts.is_empty(), blocks);
         assert!(lane.timeouts.iter().all(|t| t.as_nanos() <= u128::from(BLOCK_NS_MAX)));
@@ -162,7 +163,7 @@ fn a_deadline_that_has_passed_still_drains_the_rings() {
     let mut lane = Script::new(&[&[1], &[2]]);
     let stop = Stop::new().with_deadline_ns(MonotonicClock.now_ns());
     let mut app = Collector::default();
-    run_kernel(&mut lane, &mut app, &MonotonicClock, IdlePolicy::Block, &stop).unwrap();
+    run_kernel(&mut lane, &mut app, &MonotonicClock, IdlePolicy::Block, &stop.into()).unwrap();
     assert_eq!(app.records, [1, 2]);
 }
 
@@ -171,8 +172,25 @@ fn a_lane_that_fails_is_detached_and_its_app_finished() {
     let mut lane = Script::new(&[&[1]]);
     lane.fails_after = Some(1);
     let mut app = Collector::default();
-    let failed = run_kernel(&mut lane, &mut app, &MonotonicClock, IdlePolicy::Block, &Stop::new())
-        .unwrap_err();
+    let failed =
+        run_kernel(&mut lane, &mut app, &MonotonicClock, IdlePolicy::Block, &Control::default())
+            .unwrap_err();
     assert_eq!(failed.report.ended, Ended::Failed);
     assert_eq!(app.at_stop, [(0, 1)]);
+}
+
+#[test]
+fn a_running_worker_can_be_looked_at() {
+    let control = Control::default();
+    let outside = control.clone();
+    let looker = std::thread::spawn(move || {
+        let look = outside.watch.look(Duration::from_secs(60));
+        outside.stop.request();
+        look.expect("a running worker answers")
+    });
+    let mut lane = Script::new(&[]);
+    let mut app = Collector::default();
+    run_kernel(&mut lane, &mut app, &MonotonicClock, IdlePolicy::Block, &control).unwrap();
+    let look = looker.join().expect("the looker does not panic");
+    assert_eq!((look.ended, look.counters().rx_frames), (Ended::Running, 7));
 }

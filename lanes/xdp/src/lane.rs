@@ -107,24 +107,6 @@ impl XdpLane {
         self.ports.len()
     }
 
-    /// As [`KernelLane::receive`], with the visitor known at compile time. Each call of `each`
-    /// gets one record.
-    ///
-    /// # Errors
-    /// [`LaneError::Gone`] when an interface has disappeared (noticed while idle, about every
-    /// 100 ms); [`LaneError::Input`] when the program breaks its word on the record size.
-    pub fn receive_each(&mut self, each: impl FnMut(&[u8])) -> Result<usize, LaneError> {
-        let records = match self.loaded.rings() {
-            None => 0,
-            Some(rings) => rings.consume(each).map_err(in_lane)?,
-        };
-        if records == 0 {
-            self.counters.polls_empty += 1;
-            self.check_presence()?;
-        }
-        Ok(records)
-    }
-
     fn check_presence(&mut self) -> Result<(), LaneError> {
         if self.looked.elapsed() < PRESENCE_INTERVAL {
             return Ok(());
@@ -166,8 +148,22 @@ impl KernelLane for XdpLane {
         LANE
     }
 
-    fn receive(&mut self, each: &mut dyn FnMut(&[u8])) -> Result<usize, LaneError> {
-        self.receive_each(each)
+    /// Each call of `each` gets one record.
+    ///
+    /// # Errors
+    /// [`LaneError::Gone`] when an interface has disappeared (noticed while idle, about every
+    /// 100 ms); [`LaneError::Input`] when the program breaks its word on the record size.
+    #[inline]
+    fn receive(&mut self, each: impl FnMut(&[u8])) -> Result<usize, LaneError> {
+        let records = match self.loaded.rings() {
+            None => 0,
+            Some(rings) => rings.consume(each).map_err(in_lane)?,
+        };
+        if records == 0 {
+            self.counters.polls_empty += 1;
+            self.check_presence()?;
+        }
+        Ok(records)
     }
 
     /// Returns at the latest after about 100 ms, to look whether the interfaces are still there.

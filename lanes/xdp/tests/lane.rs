@@ -29,7 +29,7 @@ fn open(spec: &str, on: &[&str]) -> Result<XdpLane, LaneError> {
 
 fn take(lane: &mut XdpLane) -> Result<Vec<Record>, LaneError> {
     let mut records = Vec::new();
-    let n = lane.receive(&mut |run| {
+    let n = lane.receive(|run| {
         records.extend(run.chunks_exact(support::RECORD_BYTES).map(Record::read));
     })?;
     assert_eq!(n, records.len());

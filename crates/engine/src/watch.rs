@@ -1,0 +1,71 @@
+//! The way to look at a running worker from outside: ask, and at its next tick it publishes a report.
+//!
+//! Nothing is shared while nobody asks, so a worker that is not watched pays one relaxed load per
+//! tick. The report is a copy; the worker goes on.
+
+use crate::RunReport;
+use std::{
+    sync::{
+        Arc, Condvar, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::Duration,
+};
+
+/// A look at one worker. Clones look at the same one.
+#[derive(Clone, Debug, Default)]
+pub struct Watch {
+    shared: Arc<Shared>,
+}
+
+#[derive(Debug, Default)]
+struct Shared {
+    wanted: AtomicBool,
+    published: Mutex<Option<RunReport>>,
+    arrived: Condvar,
+}
+
+impl Watch {
+    /// Nobody looks yet.
+    pub fn new() -> Watch {
+        Watch::default()
+    }
+
+    /// The worker's report as of its next tick, its [`Ended`](crate::Ended) being `Running`; what
+    /// the app did in that tick is in it. `None` when the worker published nothing within
+    /// `timeout`: it has ended, or one of its turns takes that long.
+    ///
+    /// One look at a time: of two at once, one may get nothing.
+    pub fn look(&self, timeout: Duration) -> Option<RunReport> {
+        let mut published = self.lock();
+        *published = None;
+        self.shared.wanted.store(true, Ordering::Relaxed);
+        let (mut published, _) = self
+            .shared
+            .arrived
+            .wait_timeout_while(published, timeout, |report| report.is_none())
+            .unwrap_or_else(PoisonError::into_inner);
+        self.shared.wanted.store(false, Ordering::Relaxed);
+        published.take()
+    }
+
+    /// The worker's side, before it ticks its app: whoever asked before this sees what the app does
+    /// in the tick.
+    #[inline]
+    pub(crate) fn is_wanted(&self) -> bool {
+        // Relaxed: the lock orders the report itself.
+        self.shared.wanted.load(Ordering::Relaxed)
+    }
+
+    /// The worker's side, after the tick.
+    pub(crate) fn publish(&self, report: RunReport) {
+        *self.lock() = Some(report);
+        self.shared.wanted.store(false, Ordering::Relaxed);
+        self.shared.arrived.notify_all();
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Option<RunReport>> {
+        // A report is whole or absent, whoever panicked.
+        self.shared.published.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
