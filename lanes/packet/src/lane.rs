@@ -1,0 +1,587 @@
+//! The lane: sockets of all ports of one worker, and the frame contract on top of them.
+//!
+//! Assumes one thread and the network namespace of the thread that opens it. What must always hold:
+//! every buffer of a port's pool is in exactly one place (free list, burst, or a held frame), and
+//! every frame of its ring is counted in its block until it is settled. On an error that ends the
+//! lane, frames received before it are delivered first.
+
+use crate::{
+    clock::{WallClock, monotonic_ns},
+    config::{Config, FRAME_AT, Mode, NAME},
+    inbox::Inbox,
+    interface::Interface,
+    memory::Memory,
+    outbox::{Outbox, is_gone},
+    ring::Ring,
+    socket, sys,
+    vlan::Tag,
+};
+use laneway_core::{
+    Burst, CapsReport, ClockDomain, Counters, DropReason, FrameLane, HoldPool, LaneError, LaneSpec,
+    PortId, PortMask, Slot, Verdict, Wake,
+};
+use std::{
+    io,
+    os::fd::{AsFd, AsRawFd, OwnedFd},
+    rc::Rc,
+    time::Duration,
+};
+
+/// Set in the number of a frame that lies in the ring; the rest is its block. Without it the number
+/// is that of a buffer of the pool.
+const IN_RING: u32 = 1 << 31;
+/// A ring makes no system call that would tell of a lost interface, so a worker that never waits
+/// asks once in so many empty receives.
+const EMPTY_RECEIVES_PER_CHECK: u32 = 1024;
+/// The kernel looks at a block at most twice before it hands it over, and looks late by less than a
+/// timeout.
+const BLOCK_TIMEOUTS_PER_RETIREMENT: u64 = 3;
+
+/// What a spec cannot say.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct OpenOptions {
+    /// Open interfaces that carry a default route as well. Without it they are refused, because
+    /// frames sent there go out into the real network.
+    pub force: bool,
+}
+
+/// AF_PACKET sockets as a frame lane. See the crate's documentation.
+pub struct PacketLane {
+    ports: Vec<Port>,
+    /// Apart from the ports, because a frame of one port leaves by another.
+    exits: Vec<Exit>,
+    counters: Vec<Counters>,
+    polled: Vec<libc::pollfd>,
+}
+
+/// The way out of one port.
+struct Exit {
+    socket: Rc<OwnedFd>,
+    outbox: Outbox,
+}
+
+/// The way in of one port, and its memory.
+struct Port {
+    id: PortId,
+    interface: Interface,
+    socket: Rc<OwnedFd>,
+    caps: CapsReport,
+    memory: Memory,
+    burst: Burst,
+    pool: Rc<HoldPool>,
+    /// Buffers of the pool that nobody uses.
+    free: Vec<u32>,
+    /// Frames that came back from holds, until what they send is sent.
+    returned: Vec<u32>,
+    source: Source,
+    wall_clock: WallClock,
+    measures: Measures,
+    /// Accumulated: the kernel clears its own count on each reading.
+    kernel_drops: u64,
+    freezes: u64,
+    empty_receives: u32,
+    /// How long after the end frames can still come up in the ring.
+    linger_ns: u64,
+    end: Option<End>,
+}
+
+/// Nothing more will arrive on a port; what arrived before is still delivered.
+#[derive(Clone, Copy)]
+struct End {
+    /// The kernel's error code.
+    code: i32,
+    /// Until when the last block of a ring may be handed over.
+    last_ns: u64,
+}
+
+/// Where a port's frames come from.
+enum Source {
+    Copy { inbox: Inbox, arrived: Vec<(Slot, Option<Tag>)> },
+    Ring(Ring),
+}
+
+/// How the pool is cut into buffers.
+#[derive(Clone, Copy)]
+struct Measures {
+    pool_at: usize,
+    buffer_bytes: usize,
+    frame_bytes: usize,
+}
+
+impl Measures {
+    /// Buffer `frame` as an empty frame.
+    fn slot(self, frame: u32) -> Slot {
+        let room_start = self.pool_at + frame as usize * self.buffer_bytes;
+        Slot {
+            frame,
+            room_start,
+            start: room_start + FRAME_AT,
+            room_end: room_start + self.buffer_bytes,
+            ..Slot::default()
+        }
+    }
+}
+
+impl PacketLane {
+    /// Opens one socket per interface; port `i` is `interfaces[i]`, in the network namespace of this
+    /// thread.
+    ///
+    /// # Errors
+    /// A wrong spec, no privilege (CAP_NET_RAW), an interface that is missing, down or without
+    /// Ethernet headers, the interface of a default route without [`OpenOptions::force`], or a ring
+    /// that the kernel cannot allocate.
+    pub fn open(
+        spec: &LaneSpec,
+        interfaces: &[&str],
+        options: OpenOptions,
+    ) -> Result<PacketLane, LaneError> {
+        let config = Config::read(spec)?;
+        if !(1..=PortMask::PORTS_MAX).contains(&interfaces.len()) {
+            return Err(LaneError::Refused {
+                lane: NAME.to_owned(),
+                name: format!("{} interfaces", interfaces.len()),
+                why: "verdicts can name no others".to_owned(),
+                hint: format!("give 1 to {} interfaces", PortMask::PORTS_MAX),
+            });
+        }
+        let mut ports = Vec::new();
+        for (i, name) in interfaces.iter().enumerate() {
+            ports.push(Port::open(&config, PortId(i as u8), name, options)?);
+        }
+        let exits = ports.iter().map(|port| Exit {
+            socket: port.socket.clone(),
+            // One settle adds no more than one burst and all frames that can come back to it.
+            outbox: Outbox::new(config.burst + config.hold, port.interface.frame_bytes_max()),
+        });
+        let polled = ports.iter().map(|port| libc::pollfd {
+            fd: port.socket.as_raw_fd(),
+            events: libc::POLLIN,
+            revents: 0,
+        });
+        Ok(PacketLane {
+            exits: exits.collect(),
+            polled: polled.collect(),
+            counters: vec![Counters::default(); ports.len()],
+            ports,
+        })
+    }
+}
+
+impl Port {
+    fn open(
+        config: &Config,
+        id: PortId,
+        name: &str,
+        options: OpenOptions,
+    ) -> Result<Port, LaneError> {
+        let (socket, interface) = socket::open(config, id, name, options.force)?;
+        let mut caps = CapsReport {
+            requested: config.requested(),
+            // Every option of the socket was accepted, or `open` had failed.
+            obtained: config.requested(),
+            allowed_missing: config.allowed_missing,
+            ..CapsReport::default()
+        };
+        let pool_bytes = config.frames * config.buffer_bytes();
+        let memory = Memory::map(socket.as_fd(), config.ring_bytes(), pool_bytes).map_err(|e| {
+            let doing = format!("map memory for `{name}`");
+            LaneError::os(NAME, doing, e, "lower frames=, frame= or blocks=")
+        })?;
+        let source = match config.mode {
+            Mode::Ring(size) => Source::Ring(Ring::new(size)),
+            Mode::Single => Source::copy(Inbox::new(1, false), config.burst),
+            Mode::Many(frames) => Source::copy(Inbox::new(frames, true), config.burst),
+        };
+        let granted =
+            sys::option(socket.as_fd(), libc::SOL_SOCKET, libc::SO_RCVBUF, 0).map_err(|e| {
+                LaneError::os(NAME, format!("read SO_RCVBUF of `{name}`"), e, "see `dmesg`")
+            })?;
+        write_facts(&mut caps, config, &interface, id, granted);
+        caps.admit(NAME)?;
+
+        let pool = HoldPool::new(config.hold);
+        Ok(Port {
+            id,
+            burst: Burst::new(memory.region(), pool.clone(), config.burst),
+            pool,
+            free: (0..config.frames as u32).rev().collect(),
+            returned: Vec::with_capacity(config.hold),
+            source,
+            wall_clock: WallClock::measure(),
+            measures: Measures {
+                pool_at: config.ring_bytes(),
+                buffer_bytes: config.buffer_bytes(),
+                frame_bytes: config.frame_bytes,
+            },
+            linger_ns: match config.mode {
+                Mode::Ring(size) => {
+                    BLOCK_TIMEOUTS_PER_RETIREMENT * size.timeout_ms as u64 * 1_000_000
+                }
+                Mode::Single | Mode::Many(_) => 0,
+            },
+            kernel_drops: 0,
+            freezes: 0,
+            empty_receives: 0,
+            end: None,
+            socket: Rc::new(socket),
+            interface,
+            caps,
+            memory,
+        })
+    }
+
+    /// An error of this port's socket: the interface is gone, or something nobody expects.
+    fn failed(&self, doing: &str, error: io::Error) -> LaneError {
+        let name = &self.interface.name;
+        if is_gone(&error) {
+            return LaneError::Gone { lane: NAME.to_owned(), name: name.clone() };
+        }
+        LaneError::os(NAME, format!("{doing} on `{name}`"), error, "see `dmesg`")
+    }
+
+    /// Remembers an error that the kernel left on the socket. It tells each only once.
+    fn check_socket(&mut self) {
+        if let Ok(Some(error)) | Err(error) = sys::take_error(self.socket.as_fd()) {
+            let linger_ns = self.linger_ns;
+            self.end.get_or_insert_with(|| End::now(&error, linger_ns));
+        }
+    }
+
+    /// Fails if nothing will come any more.
+    fn check_end(&self) -> Result<(), LaneError> {
+        match self.end {
+            Some(end) if end.remaining().is_zero() => {
+                Err(self.failed("receive", io::Error::from_raw_os_error(end.code)))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Fills the empty burst.
+    fn receive(&mut self) {
+        match &mut self.source {
+            Source::Copy { .. } => self.receive_copies(),
+            Source::Ring(_) => self.receive_in_place(),
+        }
+    }
+
+    fn receive_copies(&mut self) {
+        let Source::Copy { inbox, arrived } = &mut self.source else {
+            unreachable!("the caller looked");
+        };
+        let (measures, memory) = (self.measures, &self.memory);
+        while arrived.len() < self.burst.capacity() && !self.free.is_empty() {
+            let space = self.burst.capacity() - arrived.len();
+            let asked = space.min(self.free.len()).min(inbox.frames_max());
+            let buffers = self
+                .free
+                .iter()
+                .rev()
+                .take(asked)
+                .map(|&frame| (memory.at(measures.slot(frame).start), measures.frame_bytes));
+            // SAFETY: buffers on the free list are nobody's, and each has room for `frame_bytes`
+            // behind FRAME_AT.
+            let came = match unsafe { inbox.receive(self.socket.as_fd(), buffers) } {
+                Ok(came) => came,
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => break,
+                Err(_) if self.end.is_some() => break,
+                Err(error) => {
+                    // Said once; what is queued can be received behind it.
+                    self.end = Some(End::now(&error, self.linger_ns));
+                    continue;
+                }
+            };
+            for i in 0..came {
+                let frame = self.free.pop().expect("came <= asked <= free");
+                let arrival = inbox.arrival(i);
+                let slot = Slot {
+                    len: arrival.bytes.min(measures.frame_bytes as u32),
+                    wire_len: arrival.bytes,
+                    ts_ns: arrival.real_ns.map_or(0, |real| self.wall_clock.monotonic(real)),
+                    ..measures.slot(frame)
+                };
+                arrived.push((slot, arrival.tag));
+            }
+            if came < asked {
+                break;
+            }
+        }
+        // One reading for all, after the last arrival: no frame is stamped before it was there.
+        let now_ns = if arrived.is_empty() { 0 } else { monotonic_ns() };
+        for (mut slot, tag) in arrived.drain(..) {
+            if slot.ts_ns == 0 {
+                slot.ts_ns = now_ns;
+            }
+            // SAFETY: the buffer left the free list above, the kernel is done with it, and buffers
+            // do not overlap; it returns to the list only when this slot is settled.
+            unsafe { self.burst.push(slot) };
+            if let Some(tag) = tag {
+                tag.put_back(self.burst.frame_mut(self.burst.len() - 1));
+            }
+        }
+    }
+
+    fn receive_in_place(&mut self) {
+        let Source::Ring(ring) = &mut self.source else { unreachable!("the caller looked") };
+        while self.burst.space() > 0 {
+            let Some(frame) = ring.take(&self.memory) else { break };
+            let slot = Slot {
+                frame: IN_RING | frame.block,
+                room_start: frame.room_start,
+                start: frame.start,
+                len: frame.bytes,
+                room_end: frame.room_end,
+                wire_len: frame.wire_bytes,
+                ts_ns: self.wall_clock.monotonic(frame.real_ns),
+            };
+            // SAFETY: the frame's block is ours until its last frame is released, `take` gives each
+            // frame once, and the rooms of its frames do not overlap.
+            unsafe { self.burst.push(slot) };
+            if let Some(tag) = frame.tag {
+                tag.put_back(self.burst.frame_mut(self.burst.len() - 1));
+            }
+        }
+        if self.burst.is_empty() {
+            self.empty_receives = self.empty_receives.wrapping_add(1);
+            if self.empty_receives.is_multiple_of(EMPTY_RECEIVES_PER_CHECK) {
+                self.check_socket();
+            }
+        }
+    }
+
+    /// True when a receive would find something, as far as that is known without a system call.
+    fn is_ready(&self) -> Option<bool> {
+        match &self.source {
+            Source::Copy { .. } => None,
+            Source::Ring(ring) => Some(ring.is_ready(&self.memory)),
+        }
+    }
+
+    /// Reads what the kernel dropped since the last reading. A socket that cannot be asked any more
+    /// adds nothing.
+    fn read_statistics(&mut self) {
+        let zero = libc::tpacket_stats_v3 { tp_packets: 0, tp_drops: 0, tp_freeze_q_cnt: 0 };
+        let fd = self.socket.as_fd();
+        let Ok(read) = sys::option(fd, libc::SOL_PACKET, libc::PACKET_STATISTICS, zero) else {
+            return;
+        };
+        self.kernel_drops += u64::from(read.tp_drops);
+        if read.tp_freeze_q_cnt > 0 {
+            self.freezes += u64::from(read.tp_freeze_q_cnt);
+            self.caps.fact("ring_freezes", self.freezes);
+        }
+    }
+}
+
+impl End {
+    fn now(error: &io::Error, linger_ns: u64) -> End {
+        let code = error.raw_os_error().expect("an error of a system call has a code");
+        End { code, last_ns: monotonic_ns() + linger_ns }
+    }
+
+    fn remaining(self) -> Duration {
+        Duration::from_nanos(self.last_ns.saturating_sub(monotonic_ns()))
+    }
+}
+
+impl Source {
+    fn copy(inbox: Inbox, burst: usize) -> Source {
+        Source::Copy { inbox, arrived: Vec::with_capacity(burst) }
+    }
+}
+
+/// Gives a frame's memory back to where it came from.
+fn release(source: &mut Source, free: &mut Vec<u32>, memory: &Memory, frame: u32) {
+    match source {
+        Source::Ring(ring) if frame & IN_RING != 0 => ring.release(memory, frame & !IN_RING),
+        _ => free.push(frame),
+    }
+}
+
+fn write_facts(
+    caps: &mut CapsReport,
+    config: &Config,
+    interface: &Interface,
+    id: PortId,
+    rcvbuf_bytes: libc::c_int,
+) {
+    let call = match config.mode {
+        Mode::Single => "one recvmsg per frame".to_owned(),
+        Mode::Many(frames) => format!("one recvmmsg per {frames} frames"),
+        Mode::Ring(_) => "TPACKET_V3 ring".to_owned(),
+    };
+    caps.fact("receive", call);
+    caps.fact("interface", &interface.name);
+    caps.fact("mtu_bytes", interface.mtu_bytes);
+    caps.fact("burst_frames", config.burst);
+    caps.fact("hold_frames", config.hold);
+    caps.fact("pool_frames", config.frames);
+    caps.fact("frame_bytes", config.frame_bytes);
+    caps.fact("qdisc_bypass", config.qdisc_bypass);
+    caps.fact("timestamps", if config.kernel_stamps { "kernel" } else { "lane, per receive" });
+    match config.mode {
+        Mode::Ring(size) => {
+            caps.fact("ring_block_bytes", size.block_bytes);
+            caps.fact("ring_blocks", size.blocks);
+            caps.fact("ring_block_timeout_ms", size.timeout_ms);
+            caps.fact("ring_freezes", 0);
+        }
+        Mode::Single | Mode::Many(_) => {
+            caps.fact("rcvbuf_bytes_asked", config.rcvbuf_bytes);
+            // As read back: twice what was asked, because the kernel counts its own overhead too.
+            caps.fact("rcvbuf_bytes", rcvbuf_bytes);
+        }
+    }
+    if let Some(fanout) = config.fanout {
+        caps.fact("fanout", fanout.name);
+        caps.fact("fanout_group", fanout.group_of(id));
+    }
+}
+
+/// Adds a frame of `ingress` to the outboxes that its verdict names.
+///
+/// # Safety
+/// The bytes stay as they are until those outboxes are flushed.
+unsafe fn dispatch(
+    exits: &mut [Exit],
+    counters: &mut [Counters],
+    ingress: PortId,
+    verdict: Verdict,
+    (start, bytes): (*const u8, usize),
+) {
+    let mut send = |egress: PortId| match exits.get_mut(egress.index()) {
+        // SAFETY: the caller's promise.
+        Some(exit) => unsafe { exit.outbox.add(start, bytes, &mut counters[egress.index()]) },
+        None => counters[ingress.index()].drop_one(DropReason::TxNoPort),
+    };
+    match verdict {
+        Verdict::Drop | Verdict::Hold => (),
+        Verdict::Pass => counters[ingress.index()].passed += 1,
+        Verdict::Tx => send(ingress),
+        Verdict::TxTo(egress) => send(egress),
+        Verdict::Fanout(set) => set.iter().for_each(send),
+    }
+}
+
+impl FrameLane for PacketLane {
+    fn name(&self) -> &'static str {
+        NAME
+    }
+
+    fn ports(&self) -> usize {
+        self.ports.len()
+    }
+
+    fn clock_domain(&self) -> ClockDomain {
+        ClockDomain::Monotonic
+    }
+
+    /// Settles first what the caller left unsettled.
+    fn receive(&mut self, port: PortId) -> Result<&mut Burst, LaneError> {
+        self.settle(port)?;
+        let near = &mut self.ports[port.index()];
+        near.receive();
+        let counters = &mut self.counters[port.index()];
+        if near.burst.is_empty() {
+            near.check_end()?;
+            counters.polls_empty += 1;
+        }
+        counters.rx_frames += near.burst.len() as u64;
+        for i in 0..near.burst.len() {
+            counters.rx_bytes += u64::from(near.burst.slot(i).len);
+        }
+        Ok(&mut near.burst)
+    }
+
+    /// Settles first what the caller left unsettled. Lent frames carry no time stamp (0).
+    fn lend(&mut self, port: PortId, frames: usize) -> Result<&mut Burst, LaneError> {
+        self.settle(port)?;
+        let near = &mut self.ports[port.index()];
+        for _ in 0..frames.min(near.burst.space()).min(near.free.len()) {
+            let frame = near.free.pop().expect("counted above");
+            // SAFETY: the buffer was on the free list, so nobody has it, and buffers do not overlap;
+            // it returns to the list only when this slot is settled.
+            unsafe { near.burst.push(near.measures.slot(frame)) };
+        }
+        Ok(&mut near.burst)
+    }
+
+    fn settle(&mut self, port: PortId) -> Result<(), LaneError> {
+        let PacketLane { ports, exits, counters, .. } = self;
+        let Port { id, burst, pool, memory, source, free, returned, .. } = &mut ports[port.index()];
+        for i in 0..burst.len() {
+            let slot = burst.slot(i);
+            let bytes = (memory.at(slot.start).cast_const(), slot.len as usize);
+            // SAFETY: the slot is released only after the flush below, and nobody borrows the burst.
+            unsafe { dispatch(exits, counters, *id, burst.verdict(i), bytes) };
+        }
+        pool.take_returned(|back| {
+            let bytes = (memory.at(back.slot.start).cast_const(), back.slot.len as usize);
+            // SAFETY: the Held that owned the slot is gone; it is released after the flush below.
+            unsafe { dispatch(exits, counters, *id, back.verdict, bytes) };
+            returned.push(back.slot.frame);
+        });
+        let mut failure = None;
+        for (i, exit) in exits.iter_mut().enumerate() {
+            if let Err(error) = exit.outbox.flush(exit.socket.as_fd(), &mut counters[i]) {
+                failure = Some((i, error));
+            }
+        }
+        for i in (0..burst.len()).filter(|&i| burst.verdict(i) != Verdict::Hold) {
+            release(source, free, memory, burst.slot(i).frame);
+        }
+        burst.clear();
+        for frame in returned.drain(..) {
+            release(source, free, memory, frame);
+        }
+        match failure {
+            Some((i, error)) => Err(ports[i].failed("send", error)),
+            None => Ok(()),
+        }
+    }
+
+    /// Counted on port 0, as one wait for all ports.
+    fn wait(&mut self, timeout: Duration) -> Result<Wake, LaneError> {
+        self.counters[0].waits += 1;
+        if self.ports.iter().any(|port| port.is_ready() == Some(true)) {
+            return Ok(Wake::Ready);
+        }
+        // The socket wakes nobody a second time for its end, which receive is to tell.
+        let end = self.ports.iter().filter_map(|port| port.end).min_by_key(|end| end.last_ns);
+        let patience = end.map_or(timeout, |end| timeout.min(end.remaining()));
+        let ready = sys::poll(&mut self.polled, patience)
+            .map_err(|e| LaneError::os(NAME, "wait for frames", e, "see `dmesg`"))?;
+        if ready == 0 {
+            return Ok(if end.is_some() { Wake::Ready } else { Wake::Timeout });
+        }
+        let mut may_receive = false;
+        for (port, polled) in self.ports.iter_mut().zip(&self.polled) {
+            if polled.revents & (libc::POLLERR | libc::POLLHUP | libc::POLLNVAL) != 0 {
+                port.check_socket();
+            }
+            may_receive |= polled.revents & libc::POLLIN != 0 && port.is_ready() != Some(false);
+        }
+        if !may_receive {
+            // A held frame pins the block that its ring filled last: until it comes back poll
+            // returns at once, and blocking would become spinning.
+            std::thread::sleep(NAP.min(timeout));
+        }
+        Ok(Wake::Ready)
+    }
+
+    fn caps(&self, port: PortId) -> &CapsReport {
+        &self.ports[port.index()].caps
+    }
+
+    fn counters(&mut self, port: PortId) -> Counters {
+        let near = &mut self.ports[port.index()];
+        near.read_statistics();
+        let mut counters = self.counters[port.index()].clone();
+        counters.set_drops(DropReason::RxQueueFull, near.kernel_drops);
+        counters
+    }
+}
+
+/// How long a wait lasts when poll is no help: the block timeout's own unit, because a ring hands
+/// over frames no more often.
+const NAP: Duration = Duration::from_millis(1);

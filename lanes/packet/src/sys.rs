@@ -1,0 +1,136 @@
+//! The system calls of this lane, one wrapper each.
+//!
+//! A wrapper turns a raw call into a safe function with an `io::Result` and does nothing else. What
+//! must always hold: it passes only pointers to memory that it owns or borrows for the call. Calls
+//! that take pointers to frames are in `inbox`, `outbox` and `memory`, next to the proof.
+
+use std::{
+    ffi::{CStr, c_int},
+    io, mem,
+    os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd},
+    ptr,
+    time::Duration,
+};
+
+/// A plain value that socket options carry: the kernel may read and write its bytes.
+///
+/// # Safety
+/// The type has no padding and every bit pattern is a value of it.
+pub(crate) unsafe trait OptionValue: Copy {}
+
+// SAFETY: an integer.
+unsafe impl OptionValue for c_int {}
+// SAFETY: seven u32 in repr(C).
+unsafe impl OptionValue for libc::tpacket_req3 {}
+// SAFETY: three u32 in repr(C).
+unsafe impl OptionValue for libc::tpacket_stats_v3 {}
+
+/// The value a call returned, or why it failed.
+pub(crate) fn check(result: c_int) -> io::Result<c_int> {
+    if result < 0 { Err(io::Error::last_os_error()) } else { Ok(result) }
+}
+
+/// A packet socket without a protocol: it receives nothing until it is bound.
+pub(crate) fn packet_socket() -> io::Result<OwnedFd> {
+    let kind = libc::SOCK_RAW | libc::SOCK_CLOEXEC | libc::SOCK_NONBLOCK;
+    // SAFETY: no pointers.
+    let fd = check(unsafe { libc::socket(libc::AF_PACKET, kind, 0) })?;
+    // SAFETY: the kernel just gave it to us and nobody else has it.
+    Ok(unsafe { OwnedFd::from_raw_fd(fd) })
+}
+
+/// Binds to one interface and lets frames of every protocol in.
+pub(crate) fn bind(fd: BorrowedFd<'_>, interface_index: c_int) -> io::Result<()> {
+    let address = libc::sockaddr_ll {
+        sll_family: libc::AF_PACKET as u16,
+        sll_protocol: (libc::ETH_P_ALL as u16).to_be(),
+        sll_ifindex: interface_index,
+        sll_hatype: 0,
+        sll_pkttype: 0,
+        sll_halen: 0,
+        sll_addr: [0; 8],
+    };
+    let bytes = size_of_val(&address) as libc::socklen_t;
+    // SAFETY: the address lives across the call and `bytes` is its size.
+    check(unsafe { libc::bind(fd.as_raw_fd(), (&raw const address).cast(), bytes) }).map(drop)
+}
+
+/// `setsockopt`.
+pub(crate) fn set_option<T: OptionValue>(
+    fd: BorrowedFd<'_>,
+    level: c_int,
+    name: c_int,
+    value: T,
+) -> io::Result<()> {
+    let bytes = size_of::<T>() as libc::socklen_t;
+    // SAFETY: the value lives across the call and `bytes` is its size.
+    let result =
+        unsafe { libc::setsockopt(fd.as_raw_fd(), level, name, (&raw const value).cast(), bytes) };
+    check(result).map(drop)
+}
+
+/// `getsockopt`, into a value that keeps what the kernel does not fill.
+pub(crate) fn option<T: OptionValue>(
+    fd: BorrowedFd<'_>,
+    level: c_int,
+    name: c_int,
+    mut value: T,
+) -> io::Result<T> {
+    let mut bytes = size_of::<T>() as libc::socklen_t;
+    // SAFETY: the kernel writes at most `bytes`, the size of `value`, and OptionValue promises that
+    // any bytes are a value.
+    let result = unsafe {
+        libc::getsockopt(fd.as_raw_fd(), level, name, (&raw mut value).cast(), &raw mut bytes)
+    };
+    check(result).map(|_| value)
+}
+
+/// The error that the kernel left on the socket, which this takes away; nothing if there is none.
+pub(crate) fn take_error(fd: BorrowedFd<'_>) -> io::Result<Option<io::Error>> {
+    let code = option(fd, libc::SOL_SOCKET, libc::SO_ERROR, 0)?;
+    Ok((code != 0).then(|| io::Error::from_raw_os_error(code)))
+}
+
+/// Asks an interface by name (`SIOCGIF...`) in the socket's network namespace.
+pub(crate) fn interface_request(
+    fd: BorrowedFd<'_>,
+    name: &CStr,
+    request: libc::Ioctl,
+) -> io::Result<libc::ifreq> {
+    // SAFETY: ifreq is made of integers and pointers that nobody follows; zero is a value.
+    let mut asked: libc::ifreq = unsafe { mem::zeroed() };
+    let name = name.to_bytes_with_nul();
+    if name.len() > asked.ifr_name.len() {
+        return Err(io::Error::from_raw_os_error(libc::ENODEV));
+    }
+    for (to, from) in asked.ifr_name.iter_mut().zip(name) {
+        *to = *from as libc::c_char;
+    }
+    // SAFETY: the SIOCGIF requests of this lane read the name and write within one ifreq.
+    check(unsafe { libc::ioctl(fd.as_raw_fd(), request, &raw mut asked) })?;
+    Ok(asked)
+}
+
+/// `ppoll`: waits until a descriptor is ready, the time is up (then 0), or a signal came (then 0).
+pub(crate) fn poll(sockets: &mut [libc::pollfd], timeout: Duration) -> io::Result<usize> {
+    let timeout = libc::timespec {
+        tv_sec: libc::time_t::try_from(timeout.as_secs()).unwrap_or(libc::time_t::MAX),
+        tv_nsec: timeout.subsec_nanos().into(),
+    };
+    let count = sockets.len() as libc::nfds_t;
+    // SAFETY: the slice and the timeout live across the call; no signal mask.
+    let ready =
+        unsafe { libc::ppoll(sockets.as_mut_ptr(), count, &raw const timeout, ptr::null()) };
+    match check(ready) {
+        Err(e) if e.kind() == io::ErrorKind::Interrupted => Ok(0),
+        other => other.map(|ready| ready as usize),
+    }
+}
+
+/// Nanoseconds of one of the kernel's clocks.
+pub(crate) fn clock_ns(clock: libc::clockid_t) -> u64 {
+    let mut now = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    // SAFETY: `now` lives across the call. It cannot fail for the clocks every Linux has.
+    unsafe { libc::clock_gettime(clock, &raw mut now) };
+    now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64
+}

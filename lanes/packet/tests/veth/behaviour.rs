@@ -1,0 +1,408 @@
+//! What the conformance suite does not ask: tags, truncation, own frames, other interfaces, stamps,
+//! fan-out, pinned blocks, lost interfaces, and refusals.
+
+use crate::world::{NEAR, World, receive_all};
+use laneway_core::{Cap, DropReason, FrameLane, LaneError, LaneSpec, PortId, Verdict};
+use laneway_packet::{OpenOptions, PacketLane};
+use laneway_testkit::{sequence, skip, udp_frames};
+use std::time::Duration;
+
+const PORT: PortId = PortId(0);
+/// Receives in vain after which a lost interface should have been noticed.
+const SPINS_MAX: usize = 100_000_000;
+const MODES: [&str; 3] = ["packet", "packet:mmsg=32", "packet:ring"];
+
+/// The world, or a printed reason why there is none.
+fn world() -> Option<World> {
+    World::new().map_err(skip).ok()
+}
+
+fn spec(text: &str) -> LaneSpec {
+    text.parse().expect("well formed")
+}
+
+fn open(world: &mut World, text: &str) -> PacketLane {
+    world.open(&spec(text), 1).unwrap_or_else(|e| panic!("`{text}`: {e}"))
+}
+
+fn bytes(received: Vec<(Vec<u8>, u32, u64)>) -> Vec<Vec<u8>> {
+    received.into_iter().map(|(bytes, ..)| bytes).collect()
+}
+
+/// Sends the burst that `fill` makes of lent frames.
+fn send(lane: &mut PacketLane, frames: &[Vec<u8>]) {
+    let burst = lane.lend(PORT, frames.len()).expect("the lane lends");
+    for (i, bytes) in frames.iter().enumerate() {
+        let mut frame = burst.frame_mut(i);
+        assert!(frame.set_len(bytes.len()), "a buffer takes {} bytes", bytes.len());
+        frame.bytes_mut().copy_from_slice(bytes);
+        frame.set_verdict(Verdict::Tx);
+    }
+    lane.settle(PORT).expect("the lane settles");
+}
+
+#[test]
+fn vlan_tags_are_where_they_were_on_the_wire() {
+    let Some(mut world) = world() else { return };
+    let tagged = |tags: &[u8]| {
+        let plain = udp_frames(7, 1, 200).remove(0);
+        [&plain[..12], tags, &plain[12..]].concat()
+    };
+    let sent = [
+        udp_frames(6, 1, 64).remove(0),
+        tagged(&[0x81, 0x00, 0x60, 0x64]),
+        tagged(&[0x88, 0xa8, 0x00, 0x0a, 0x81, 0x00, 0x20, 0x14]),
+        udp_frames(8, 1, 1514).remove(0),
+        tagged(&[0x81, 0x00, 0x00, 0x00]), // a priority tag
+    ];
+    for mode in MODES {
+        let mut lane = open(&mut world, mode);
+        world.far_ends[0].send(&sent);
+        let received = receive_all(&mut lane, PORT, sent.len());
+        assert!(received.iter().all(|(bytes, wire, _)| bytes.len() == *wire as usize), "{mode}");
+        assert_eq!(bytes(received), sent, "{mode}");
+        assert_eq!(lane.counters(PORT).copies, 0, "{mode}: twelve bytes moved are no copy");
+    }
+}
+
+#[test]
+fn a_tagged_frame_keeps_the_headroom_of_the_contract() {
+    let Some(mut world) = world() else { return };
+    let plain = udp_frames(0, 1, 100).remove(0);
+    let tagged = [&plain[..12], &[0x81, 0, 0, 5], &plain[12..]].concat();
+    for mode in MODES {
+        let mut lane = open(&mut world, mode);
+        world.far_ends[0].send(std::slice::from_ref(&tagged));
+        lane.wait(Duration::from_secs(1)).expect("the lane waits");
+        let burst = lane.receive(PORT).expect("the lane receives");
+        assert_eq!(burst.len(), 1, "{mode}");
+        assert!(burst.frame_mut(0).grow_front(laneway_core::HEADROOM_BYTES_MIN), "{mode}");
+    }
+}
+
+#[test]
+fn the_lane_does_not_see_what_its_interface_sends() {
+    let Some(mut world) = world() else { return };
+    for mode in MODES {
+        let mut lane = open(&mut world, mode);
+        // The kernel spares a socket its own frames anyway; those of the worker beside it count.
+        let near = world.open_on(&spec("packet"), &[NEAR[0]], OpenOptions::default());
+        let sent = udp_frames(0, 20, 100);
+        send(&mut near.expect("a second worker opens"), &sent[..10]);
+        send(&mut lane, &sent[10..]);
+        assert_eq!(world.far_ends[0].receive(20), sent, "{mode}");
+        // The probe comes last: what could have been seen before it was not.
+        world.far_ends[0].send(&udp_frames(99, 1, 100));
+        let received = bytes(receive_all(&mut lane, PORT, 1));
+        assert_eq!(received.iter().filter_map(|f| sequence(f)).collect::<Vec<_>>(), [99], "{mode}");
+    }
+}
+
+#[test]
+fn the_lane_sees_its_own_interface_only() {
+    let Some(mut world) = world() else { return };
+    for mode in MODES {
+        let mut lane = open(&mut world, mode);
+        world.far_ends[1].send(&udp_frames(0, 10, 100));
+        world.far_ends[0].send(&udp_frames(99, 1, 100));
+        let received = bytes(receive_all(&mut lane, PORT, 1));
+        assert_eq!(received.iter().filter_map(|f| sequence(f)).collect::<Vec<_>>(), [99], "{mode}");
+    }
+}
+
+#[test]
+fn a_long_frame_is_cut_and_says_how_long_it_was() {
+    let Some(mut world) = world() else { return };
+    let sent = udp_frames(0, 3, 1000);
+    for mode in ["packet:frame=256", "packet:mmsg=2,frame=256"] {
+        let mut lane = open(&mut world, mode);
+        world.far_ends[0].send(&sent);
+        for (i, (bytes, wire_len, _)) in
+            receive_all(&mut lane, PORT, sent.len()).into_iter().enumerate()
+        {
+            assert_eq!((&bytes[..], wire_len), (&sent[i][..256], 1000), "{mode}");
+        }
+        assert_eq!(lane.counters(PORT).rx_bytes, 3 * 256, "{mode}");
+    }
+    let mut lane = open(&mut world, "packet:ring,frame=256");
+    world.far_ends[0].send(&sent);
+    assert_eq!(bytes(receive_all(&mut lane, PORT, sent.len())), sent, "a ring cuts nothing");
+}
+
+#[test]
+fn a_frame_beyond_the_mtu_is_counted_and_its_neighbours_leave() {
+    let Some(mut world) = world() else { return };
+    for mode in MODES {
+        let mut lane = open(&mut world, mode);
+        let mut frames = udp_frames(0, 5, 100);
+        frames[1] = udp_frames(1, 1, 1614).remove(0); // the lane refuses it
+        frames[3] = udp_frames(3, 1, 1516).remove(0); // the kernel refuses it: no room but for a tag
+        send(&mut lane, &frames);
+        let left = [0, 2, 4].map(|i| frames[i].clone());
+        assert_eq!(world.far_ends[0].receive(3), left, "{mode}");
+        let counters = lane.counters(PORT);
+        assert_eq!(counters.drops(DropReason::TxTooLong), 2, "{mode}");
+        assert_eq!((counters.tx_frames, counters.tx_bytes), (3, 300), "{mode}");
+    }
+}
+
+#[test]
+fn a_frame_shorter_than_a_header_is_refused_by_name() {
+    let Some(mut world) = world() else { return };
+    let mut lane = open(&mut world, "packet");
+    let mut frames = udp_frames(0, 3, 64);
+    frames[1].clear();
+    send(&mut lane, &frames);
+    assert_eq!(world.far_ends[0].receive(2), [frames[0].clone(), frames[2].clone()]);
+    assert_eq!(lane.counters(PORT).drops(DropReason::TxRefused), 1);
+}
+
+#[test]
+fn stamps_are_monotonic_time_and_say_who_made_them() {
+    /// Between the measured wall clock and a stamp: the width of the measurement, generously.
+    const MARGIN_NS: u64 = 1_000_000;
+    let Some(mut world) = world() else { return };
+    for (mode, by_kernel) in [
+        ("packet", false),
+        ("packet:timestamps=kernel", true),
+        ("packet:mmsg=8,timestamps=kernel", true),
+        ("packet:ring", true),
+    ] {
+        let mut lane = open(&mut world, mode);
+        assert_eq!(lane.caps(PORT).obtained.has(Cap::KernelTimestamps), by_kernel, "{mode}");
+        let before = monotonic_ns();
+        world.far_ends[0].send(&udp_frames(0, 5, 100));
+        let received = receive_all(&mut lane, PORT, 5);
+        let after = monotonic_ns();
+        assert_eq!(received.len(), 5, "{mode}");
+        for (_, _, ts_ns) in received {
+            let plausible = before - MARGIN_NS..=after + MARGIN_NS;
+            assert!(plausible.contains(&ts_ns), "{mode}: {ts_ns} outside {plausible:?}");
+        }
+    }
+}
+
+fn monotonic_ns() -> u64 {
+    let mut now = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    // SAFETY: `now` lives across the call.
+    unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC, &raw mut now) };
+    now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64
+}
+
+#[test]
+fn a_fan_out_group_shares_frames_without_doubling_any() {
+    let Some(mut world) = world() else { return };
+    let text = "packet:fanout=hash,group=4711";
+    let mut one = open(&mut world, text);
+    let mut two = open(&mut world, text);
+    let flows: Vec<_> = (0..64u16)
+        .map(|i| {
+            let frame = laneway_testkit::UdpFrame {
+                sequence: u64::from(i),
+                source_port: 1000 + i * 7,
+                ..laneway_testkit::UdpFrame::default()
+            };
+            frame.build()
+        })
+        .collect();
+    world.far_ends[0].send(&flows);
+    let shares = [&mut one, &mut two].map(|lane| bytes(receive_all(lane, PORT, 64)));
+    assert!(shares.iter().all(|share| !share.is_empty()), "the hash spreads 64 flows");
+    let mut all: Vec<_> = shares.concat().iter().filter_map(|f| sequence(f)).collect();
+    all.sort_unstable();
+    assert_eq!(all, (0..64).collect::<Vec<u64>>());
+}
+
+#[test]
+fn a_fan_out_group_of_another_kind_is_named_as_the_cause() {
+    let Some(mut world) = world() else { return };
+    for mode in ["packet:", "packet:ring,"] {
+        let _first = open(&mut world, &format!("{mode}fanout=hash,group=4712"));
+        let second = world.open(&spec(&format!("{mode}fanout=cpu,group=4712")), 1);
+        let sentence = second.err().expect("one group, one kind").to_string();
+        assert!(sentence.contains("fan-out group") && sentence.contains("group="), "{sentence}");
+        assert!(sentence.contains(NEAR[0]), "{sentence}");
+    }
+}
+
+#[test]
+fn a_held_frame_stops_the_ring_after_one_round_and_the_standstill_is_counted() {
+    let Some(mut world) = world() else { return };
+    let mut lane = open(&mut world, "packet:ring,block=16k,blocks=4,hold=1");
+    let mut held = None;
+    let mut received = 0;
+    const ROUNDS: u64 = 40;
+    for round in 0..ROUNDS {
+        world.far_ends[0].send(&udp_frames(round * 10, 10, 1000));
+        for _ in 0..3 {
+            lane.wait(Duration::from_millis(5)).expect("the lane waits");
+            let burst = lane.receive(PORT).expect("the lane receives");
+            received += burst.len() as u64;
+            if held.is_none() && !burst.is_empty() {
+                held = burst.hold(0).ok();
+            }
+            lane.settle(PORT).expect("the lane settles");
+        }
+    }
+    let counters = lane.counters(PORT);
+    let dropped = counters.drops(DropReason::RxQueueFull);
+    assert!(dropped > 0, "four blocks take no {ROUNDS} rounds while one is pinned");
+    assert_eq!(received + dropped, ROUNDS * 10, "{counters:?}");
+    let again = lane.counters(PORT).drops(DropReason::RxQueueFull);
+    assert_eq!(again, dropped, "the kernel forgets its count when it is read, the lane does not");
+    assert_ne!(lane.caps(PORT).facts["ring_freezes"], "0");
+    assert_eq!(held.as_ref().map(|held| sequence(held.bytes())), Some(Some(0)));
+
+    drop(held);
+    lane.settle(PORT).expect("the lane settles");
+    world.far_ends[0].send(&udp_frames(1000, 5, 100));
+    assert_eq!(receive_all(&mut lane, PORT, 5).len(), 5, "the ring goes on");
+}
+
+#[test]
+fn frames_of_one_block_wait_for_its_last() {
+    let Some(mut world) = world() else { return };
+    // A burst of 3 leaves blocks half read between receives; many rounds go round the ring.
+    let mut lane = open(&mut world, "packet:ring,block=16k,blocks=2,burst=3,hold=0");
+    let mut expected = 0;
+    for _ in 0..30 {
+        world.far_ends[0].send(&udp_frames(expected, 10, 700));
+        for frame in bytes(receive_all(&mut lane, PORT, 10)) {
+            assert_eq!(frame, udp_frames(expected, 1, 700)[0]);
+            expected += 1;
+        }
+    }
+    assert_eq!((expected, lane.counters(PORT).lost()), (300, 0));
+}
+
+#[test]
+fn an_interface_that_is_removed_ends_the_lane() {
+    for mode in MODES {
+        let Some(mut world) = world() else { return };
+        let mut lane = open(&mut world, mode);
+        drop(world.cables.remove(0));
+        let error = (0..100).find_map(|_| {
+            lane.wait(Duration::from_millis(10)).err().or_else(|| lane.receive(PORT).err())
+        });
+        match error {
+            Some(LaneError::Gone { name, .. }) => assert_eq!(name, NEAR[0], "{mode}"),
+            other => panic!("{mode}: {other:?}"),
+        }
+        lane.counters(PORT); // still answers
+    }
+}
+
+#[test]
+fn what_arrived_before_the_interface_went_is_delivered_before_the_lane_ends() {
+    // In the last mode the interface goes while the kernel still fills the block.
+    for mode in ["packet", "packet:mmsg=32", "packet:ring", "packet:ring,timeout=100"] {
+        let Some(mut world) = world() else { return };
+        let mut witness = open(&mut world, "packet");
+        let mut lane = open(&mut world, mode);
+        let sent = udp_frames(0, 5, 100);
+        world.far_ends[0].send(&sent);
+        // Removing waits for deliveries that have begun: what one socket has, both will have.
+        assert_eq!(bytes(receive_all(&mut witness, PORT, 5)), sent, "{mode}");
+        drop(world.cables.remove(0));
+        assert_eq!(bytes(receive_all(&mut lane, PORT, 5)), sent, "{mode}");
+        let error = (0..SPINS_MAX).find_map(|_| lane.receive(PORT).err());
+        assert!(matches!(error, Some(LaneError::Gone { .. })), "{mode}: {error:?}");
+    }
+}
+
+#[test]
+fn a_worker_that_never_waits_notices_a_removed_interface() {
+    for mode in MODES {
+        let Some(mut world) = world() else { return };
+        let mut lane = open(&mut world, mode);
+        drop(world.cables.remove(0));
+        let error = (0..SPINS_MAX).find_map(|_| lane.receive(PORT).err());
+        assert!(matches!(error, Some(LaneError::Gone { .. })), "{mode}: {error:?}");
+    }
+}
+
+#[test]
+fn sending_on_a_removed_interface_counts_the_frames_and_ends_the_lane() {
+    let Some(mut world) = world() else { return };
+    let mut lane = open(&mut world, "packet");
+    drop(world.cables.remove(0));
+    let burst = lane.lend(PORT, 2).expect("lending needs no interface");
+    for i in 0..2 {
+        assert!(burst.frame_mut(i).set_len(64));
+        burst.set_verdict(i, Verdict::Tx);
+    }
+    assert!(matches!(lane.settle(PORT), Err(LaneError::Gone { .. })));
+    assert_eq!(lane.counters(PORT).drops(DropReason::TxRefused), 2);
+}
+
+#[test]
+fn the_interface_of_the_default_route_is_refused_unless_forced() {
+    let Some(world) = world() else { return };
+    let route = ["route", "add", "default", "dev", NEAR[0]];
+    let added = world.near.command("ip").args(route).status().expect("ip runs");
+    assert!(added.success());
+    let open = |force| world.open_on(&spec("packet"), &[NEAR[0]], OpenOptions { force });
+    match open(false).err() {
+        Some(refused @ LaneError::Refused { .. }) => {
+            let sentence = refused.to_string();
+            assert!(sentence.contains(NEAR[0]) && sentence.contains("--force"), "{sentence}");
+        }
+        other => panic!("{other:?}"),
+    }
+    assert!(open(true).is_ok());
+    assert!(world.open_on(&spec("packet"), &[NEAR[1]], OpenOptions::default()).is_ok());
+}
+
+#[test]
+fn an_interface_that_is_missing_or_down_is_named() {
+    let Some(world) = world() else { return };
+    let refusal = |name: &str| {
+        let opened = world.open_on(&spec("packet"), &[name], OpenOptions::default());
+        opened.err().unwrap_or_else(|| panic!("`{name}` opened"))
+    };
+    for name in ["nowhere0", "", "a-name-too-long-to-exist"] {
+        assert!(matches!(refusal(name), LaneError::NotFound { .. }), "{name}");
+    }
+    let down = ["link", "set", "dev", NEAR[2], "down"];
+    assert!(world.near.command("ip").args(down).status().expect("ip runs").success());
+    let sentence = refusal(NEAR[2]).to_string();
+    assert!(sentence.contains(NEAR[2]) && sentence.contains("up"), "{sentence}");
+}
+
+#[test]
+fn no_interfaces_at_all_are_refused() {
+    let refusal = PacketLane::open(&spec("packet"), &[], OpenOptions::default());
+    assert!(matches!(refusal.err(), Some(LaneError::Refused { .. })));
+}
+
+#[test]
+fn without_privilege_the_sentence_says_what_is_needed() {
+    // Capabilities belong to the thread: this one gives its own up and ends.
+    let refusal = std::thread::spawn(|| {
+        give_up_capabilities();
+        PacketLane::open(&spec("packet"), &["lo"], OpenOptions::default()).err()
+    });
+    let refusal = refusal.join().expect("no panic").expect("no packet socket without CAP_NET_RAW");
+    assert!(matches!(refusal, LaneError::NotPermitted { .. }), "{refusal}");
+    assert!(refusal.to_string().contains("CAP_NET_RAW"), "{refusal}");
+}
+
+fn give_up_capabilities() {
+    // _LINUX_CAPABILITY_VERSION_3, then the thread itself.
+    let header: [u32; 2] = [0x2008_0522, 0];
+    let none = [0u32; 6];
+    // SAFETY: capset reads a header of two words and, in this version, six words of sets.
+    let result = unsafe { libc::syscall(libc::SYS_capset, header.as_ptr(), none.as_ptr()) };
+    assert_eq!(result, 0, "giving up privileges needs none");
+}
+
+#[test]
+fn the_receive_buffer_is_reported_as_granted() {
+    let Some(mut world) = world() else { return };
+    let lane = open(&mut world, "packet:rcvbuf=1m");
+    let facts = &lane.caps(PORT).facts;
+    assert_eq!(
+        (facts["rcvbuf_bytes_asked"].as_str(), facts["rcvbuf_bytes"].as_str()),
+        ("1048576", "2097152")
+    );
+}

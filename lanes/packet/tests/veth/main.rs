@@ -1,0 +1,6 @@
+//! Lane `packet` on real interfaces: the conformance suite in each mode, and what the suite does not
+//! ask. Needs root; without it every test says so and is skipped.
+
+mod behaviour;
+mod conformance;
+mod world;
