@@ -1,1 +1,29 @@
+//! Lane `afxdp`: AF_XDP sockets on our own rings and UMEM, over raw system calls.
+//!
+//! ```text
+//!   lane    the lane itself: opens ports, kicks the kernel, waits, counts
+//!   plane   all movement of frames, no system call      config     the knobs
+//!   umem    memory, free list                           interface  what the kernel says of one
+//!   ring    one ring shared with the kernel             program    the XDP program of one port
+//!   socket  one bound socket                            sys        the system calls
+//! ```
+//!
+//! [`AfXdp`] is a [`FrameLane`](laneway_core::FrameLane): one UMEM, and per interface one socket on
+//! one queue. Assumes Linux 5.11 or later (6.6 for multi-buffer) and the privileges named in the
+//! README. What must always hold: every frame of the UMEM is in exactly one place
+//! ([`AfXdp::census`]); nothing stays attached when the lane is dropped or the process ends. What it
+//! does not do: look into frames (but for a VLAN tag of a frame just longer than the MTU), or start
+//! threads. `README.md` lists knobs, costs and limits.
 
+mod config;
+mod interface;
+mod lane;
+mod plane;
+mod program;
+mod ring;
+mod socket;
+mod sys;
+mod umem;
+
+pub use lane::AfXdp;
+pub use plane::Census;

@@ -1,0 +1,5 @@
+//! Compiles the redirect program.
+
+fn main() {
+    laneway_bpf_build::compile("bpf/afxdp.bpf.c");
+}

@@ -1,0 +1,516 @@
+//! The lane: one memory, and per interface one socket, its rings and its program.
+//!
+//! Assumes that the worker stays on the thread and in the network namespace that opened it. What
+//! must always hold: receiving costs no system call (but with busy polling), sending a burst costs
+//! one per egress port, more only where the kernel takes less per call, none while it asks for none;
+//! a port that exists has its program attached in the mode that its report names. What it does not
+//! do: frames are moved by the plane, not here.
+
+use crate::{
+    config::{self, BusyPoll, Config, NAME},
+    interface::Interface,
+    plane::{Census, Plane, PortLimits},
+    program::{AttachError, Program},
+    socket::Socket,
+    sys::{self, Mapping},
+    umem::{self, Umem},
+};
+use laneway_bpf::XdpMode;
+use laneway_core::{
+    Burst, Cap, CapSet, CapsReport, ClockDomain, Counters, DropReason, FrameLane, IdlePolicy,
+    LaneError, LaneSpec, PortId, PortMask, Wake,
+};
+use std::{io, os::fd::AsRawFd, time::Duration};
+
+/// How long a wait lasts before it looks whether the interfaces are still there: the kernel does not
+/// wake a poller for that.
+const LIVENESS_INTERVAL: Duration = Duration::from_millis(50);
+/// Empty receives in a row after which a worker that never waits looks for the interface.
+const LIVENESS_EMPTY_POLLS: u32 = 8192;
+/// How long a wait lasts while the kernel cannot take what is in a transmit ring.
+const STALL_INTERVAL: Duration = Duration::from_micros(200);
+
+/// The lane: one worker's queue of every interface, over one memory.
+pub struct AfXdp {
+    // Dropped first: detaches the programs, then closes the sockets.
+    ports: Vec<Port>,
+    plane: Plane,
+    poll: Vec<libc::pollfd>,
+    idle: IdlePolicy,
+}
+
+/// What belongs to one port besides its rings.
+struct Port {
+    program: Program,
+    socket: Socket,
+    interface: Interface,
+    report: CapsReport,
+    statistics: sys::XdpStatistics,
+    zero_copy: bool,
+    need_wakeup: bool,
+    busy_poll: Option<BusyPoll>,
+    multi_buffer: bool,
+    /// The kernel left frames in the transmit ring: its buffers were full.
+    stalled: bool,
+    gone: bool,
+    empty_polls: u32,
+}
+
+impl AfXdp {
+    /// Opens the lane on one queue of each of `interfaces`, in this thread's network namespace; port
+    /// ids follow their order. The worker thread must stay in that namespace. Interfaces that carry a
+    /// default route are refused unless `force`: with the program attached, the machine's own traffic
+    /// on that queue goes to the app.
+    ///
+    /// # Errors
+    /// Bad knobs, unknown, busy or refused interfaces, missing privileges, memory limits, and
+    /// [`LaneError::CapMissing`] for what was asked for, not obtained, and not allowed to be missing.
+    pub fn open<S: AsRef<str>>(
+        spec: &LaneSpec,
+        interfaces: &[S],
+        force: bool,
+    ) -> Result<AfXdp, LaneError> {
+        config::check_lane(spec)?;
+        let config = Config::read(spec)?;
+        let interfaces: Vec<&str> = interfaces.iter().map(AsRef::as_ref).collect();
+        check_names(&interfaces)?;
+        let mut less = config.clone();
+        loop {
+            match AfXdp::open_as(&less, &interfaces, force) {
+                // All ports share one memory, hence one mode: start anew without the capability.
+                Err(LaneError::CapMissing { cap, .. })
+                    if config.allowed_missing.has(cap) && less.do_without(cap) => {}
+                Err(e) => return Err(e),
+                Ok(mut lane) => {
+                    for port in &mut lane.ports {
+                        port.report.requested = config.requested();
+                    }
+                    return Ok(lane);
+                }
+            }
+        }
+    }
+
+    fn open_as(config: &Config, names: &[&str], force: bool) -> Result<AfXdp, LaneError> {
+        let interfaces =
+            names.iter().map(|name| find(name, config, force)).collect::<Result<Vec<_>, _>>()?;
+        let umem = map_umem(config, names.len())?;
+        let mut lane = AfXdp {
+            ports: Vec::with_capacity(names.len()),
+            plane: Plane::new(umem),
+            poll: Vec::with_capacity(names.len()),
+            idle: config.idle,
+        };
+        for interface in interfaces {
+            lane.add_port(config, interface)?;
+        }
+        Ok(lane)
+    }
+
+    fn add_port(&mut self, config: &Config, interface: Interface) -> Result<(), LaneError> {
+        let first = self.ports.first().map(|port| &port.socket);
+        let (socket, rings) = Socket::open(config, &interface, &self.plane.umem, first)?;
+        let mtu_bytes = interface.mtu_bytes().map_err(|e| {
+            LaneError::os(
+                NAME,
+                format!("read the MTU of `{}`", interface.name()),
+                e,
+                "see `ip link`",
+            )
+        })?;
+        let limits = PortLimits {
+            burst_frames: config.burst_frames,
+            hold_frames: config.hold_frames,
+            fill_frames: config.fill_entries,
+            mtu_bytes,
+        };
+        // The fill ring must have frames before the program sends any.
+        self.plane.add_port(rings, limits);
+        let program = attach(config, &interface, &socket)?;
+        let report = self.report(config, &interface, &socket, &program, mtu_bytes);
+        report.admit(NAME)?;
+        self.poll.push(libc::pollfd {
+            fd: socket.fd().as_raw_fd(),
+            events: libc::POLLIN,
+            revents: 0,
+        });
+        self.ports.push(Port {
+            zero_copy: socket.granted().zero_copy,
+            need_wakeup: config.need_wakeup,
+            busy_poll: config.busy_poll.filter(|_| socket.granted().busy_poll),
+            multi_buffer: config.multi_buffer,
+            program,
+            socket,
+            interface,
+            report,
+            statistics: sys::XdpStatistics::default(),
+            stalled: false,
+            gone: false,
+            empty_polls: 0,
+        });
+        Ok(())
+    }
+
+    /// What the knobs asked for and what this port has.
+    fn report(
+        &self,
+        config: &Config,
+        interface: &Interface,
+        socket: &Socket,
+        program: &Program,
+        mtu_bytes: u32,
+    ) -> CapsReport {
+        let granted = socket.granted();
+        let obtained = CapSet::default()
+            .with(Cap::Transmit)
+            .with(Cap::SharedMemory)
+            .with_if(Cap::NativeXdp, program.mode() == XdpMode::Native)
+            .with_if(Cap::ZeroCopy, granted.zero_copy)
+            .with_if(Cap::NeedWakeup, config.need_wakeup)
+            .with_if(Cap::BusyPoll, granted.busy_poll)
+            .with_if(Cap::MultiBuffer, config.multi_buffer);
+        let mut report = CapsReport {
+            requested: config.requested(),
+            obtained,
+            allowed_missing: config.allowed_missing,
+            ..CapsReport::default()
+        };
+        let umem = &self.plane.umem;
+        report.fact("interface", interface.name());
+        report.fact("mtu_bytes", mtu_bytes);
+        report.fact("queue", config.queue);
+        let queues = interface.rx_queues();
+        report.fact("rx_queues", queues.map_or_else(|| "unknown".to_owned(), |n| n.to_string()));
+        report.fact("xdp_mode", program.mode());
+        report.fact("xdp_program_id", program.id());
+        report.fact("copy_mode", if granted.zero_copy { "zero-copy" } else { "copy" });
+        report.fact("umem_bytes", umem.region().bytes());
+        report.fact("umem_locked_bytes", umem.region().bytes());
+        report.fact("umem_hugepages", if config.hugepages { "yes" } else { "no" });
+        report.fact("umem_frames", umem.frames());
+        report.fact("umem_shared_by_ports", umem.frames() / config.frames_per_port);
+        report.fact("frame_bytes", umem.frame_bytes());
+        report.fact("headroom_bytes", umem::HEADROOM_BYTES);
+        report.fact("rx_entries", config.rx_entries);
+        report.fact("tx_entries", config.tx_entries);
+        report.fact("fill_entries", config.fill_entries);
+        report.fact("completion_entries", config.tx_entries);
+        report.fact("tx_frames_per_call", granted.tx_budget);
+        if config.busy_poll.is_some() {
+            report.fact("busy_poll_us", granted.busy_poll_us);
+            report.fact("busy_budget", granted.busy_budget);
+        }
+        report
+    }
+
+    /// Where every frame of the UMEM is now. Adds up to the fact `umem_frames` at any time.
+    pub fn census(&self) -> Census {
+        self.plane.census()
+    }
+
+    /// The idle policy that the spec asked for; the engine acts on it.
+    pub fn idle(&self) -> IdlePolicy {
+        self.idle
+    }
+
+    fn gone(&mut self, port: usize) -> LaneError {
+        let port = &mut self.ports[port];
+        port.gone = true;
+        LaneError::Gone { lane: NAME.to_owned(), name: port.interface.name().to_owned() }
+    }
+
+    /// Fails with [`LaneError::Gone`] when an interface has disappeared or is down.
+    fn check_alive(&mut self) -> Result<(), LaneError> {
+        match self.ports.iter().position(|port| port.gone || !port.interface.is_up()) {
+            Some(port) => Err(self.gone(port)),
+            None => Ok(()),
+        }
+    }
+
+    /// Announces published frames to the kernel, if it asks for that, until it has taken them or
+    /// cannot take more.
+    fn kick(&mut self, index: usize) -> Result<(), LaneError> {
+        let (port, plane) = (&mut self.ports[index], &mut self.plane);
+        if port.need_wakeup && !plane.ports[index].rings.tx.needs_wakeup() {
+            return Ok(());
+        }
+        port.stalled = false;
+        let mut waiting = plane.ports[index].rings.tx.waiting();
+        while waiting > 0 {
+            let answer = sys::wake_transmit(port.socket.fd());
+            let left = plane.ports[index].rings.tx.waiting();
+            let errno = answer.as_ref().err().and_then(io::Error::raw_os_error);
+            match errno {
+                // The driver now reads the ring in its own time.
+                None if port.zero_copy => return Ok(()),
+                // All is sent, or the completion ring is full.
+                None => {
+                    port.stalled = left > 0;
+                    return Ok(());
+                }
+                Some(libc::EINTR) => {}
+                Some(libc::ENETDOWN | libc::ENXIO | libc::ENODEV) => return Err(self.gone(index)),
+                // In copy mode: the driver dropped the frame it was just given.
+                Some(libc::EBUSY) if !port.zero_copy && left < waiting => {
+                    plane.count_refused(index);
+                }
+                // The call's budget is used up: go on.
+                Some(libc::EAGAIN) if left < waiting => {}
+                // No memory, no send buffer, a stopped queue: try again with the next burst.
+                Some(_) => {
+                    port.stalled = true;
+                    return Ok(());
+                }
+            }
+            waiting = left;
+        }
+        Ok(())
+    }
+
+    /// Sends what settling one port put into the transmit rings.
+    fn kick_unsent(&mut self) -> Result<(), LaneError> {
+        for index in 0..self.ports.len() {
+            if self.plane.take_unsent(index) || self.ports[index].stalled {
+                self.kick(index)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Before a port's burst is used again: the engine has settled it, or gave up in between.
+    fn settle_leftover(&mut self, port: PortId) -> Result<(), LaneError> {
+        if self.plane.ports[port.index()].burst.is_empty() {
+            return Ok(());
+        }
+        self.settle(port)
+    }
+}
+
+impl FrameLane for AfXdp {
+    fn name(&self) -> &'static str {
+        NAME
+    }
+
+    fn ports(&self) -> usize {
+        self.ports.len()
+    }
+
+    fn clock_domain(&self) -> ClockDomain {
+        ClockDomain::Monotonic
+    }
+
+    fn receive(&mut self, port: PortId) -> Result<&mut Burst, LaneError> {
+        self.settle_leftover(port)?;
+        let index = port.index();
+        let own = &mut self.ports[index];
+        if own.busy_poll.is_some() && !self.plane.is_ready(index) {
+            // Drives the device's receive queue on this core; an error shows up in the next wait.
+            let _ = sys::wake_receive(own.socket.fd());
+        }
+        self.plane.receive(index, sys::monotonic_ns);
+        let plane_port = &mut self.plane.ports[index];
+        if plane_port.burst.is_empty() {
+            own.empty_polls += 1;
+            if own.gone || own.empty_polls >= LIVENESS_EMPTY_POLLS {
+                own.empty_polls = 0;
+                self.check_alive()?;
+            }
+        } else {
+            own.empty_polls = 0;
+        }
+        let own = &self.ports[index];
+        let plane_port = &mut self.plane.ports[index];
+        // In copy mode the kernel looks at the fill ring whenever a frame comes.
+        if own.zero_copy && own.need_wakeup && plane_port.rings.fill.needs_wakeup() {
+            let _ = sys::wake_receive(own.socket.fd());
+        }
+        Ok(&mut plane_port.burst)
+    }
+
+    fn lend(&mut self, port: PortId, frames: usize) -> Result<&mut Burst, LaneError> {
+        self.settle_leftover(port)?;
+        if self.ports[port.index()].gone {
+            return Err(self.gone(port.index()));
+        }
+        self.plane.lend(port.index(), frames);
+        Ok(&mut self.plane.ports[port.index()].burst)
+    }
+
+    fn settle(&mut self, port: PortId) -> Result<(), LaneError> {
+        let program = &self.ports[port.index()].program;
+        self.plane.settle(port.index(), &mut |frame| program.pass(frame));
+        self.kick_unsent()
+    }
+
+    fn wait(&mut self, timeout: Duration) -> Result<Wake, LaneError> {
+        self.kick_unsent()?;
+        let mut left = timeout;
+        loop {
+            if (0..self.ports.len()).any(|port| self.plane.is_ready(port)) {
+                return Ok(Wake::Ready);
+            }
+            self.plane.ports[0].counters.waits += 1;
+            if self.ports.iter().any(|port| port.stalled) {
+                // Polling the sockets would transmit as well, without telling what was refused.
+                let slice = left.min(STALL_INTERVAL);
+                interrupted(sys::poll(&mut [], slice))?;
+                self.check_alive()?;
+                return Ok(Wake::Ready);
+            }
+            let slice = left.min(LIVENESS_INTERVAL);
+            if interrupted(sys::poll(&mut self.poll, slice))? {
+                if self.poll.iter().any(|fd| fd.revents & !libc::POLLIN != 0) {
+                    self.check_alive()?;
+                }
+                return Ok(Wake::Ready);
+            }
+            self.check_alive()?;
+            left -= slice;
+            if left.is_zero() {
+                return Ok(Wake::Timeout);
+            }
+        }
+    }
+
+    fn caps(&self, port: PortId) -> &CapsReport {
+        &self.ports[port.index()].report
+    }
+
+    fn counters(&mut self, port: PortId) -> Counters {
+        let own = &mut self.ports[port.index()];
+        // A socket whose interface is gone may refuse: the last figures stay.
+        if let Ok(statistics) = own.socket.statistics() {
+            own.statistics = statistics;
+        }
+        let mut counters = self.plane.ports[port.index()].counters.clone();
+        count_kernel_drops(&mut counters, &own.statistics, own.zero_copy, own.multi_buffer);
+        counters
+    }
+}
+
+/// Adds the kernel's losses under the contract's names.
+///
+/// In copy mode the kernel counts a frame that finds the fill ring empty twice, as
+/// `rx_fill_ring_empty_descs` and as `rx_dropped`; what remains of `rx_dropped` are frames longer
+/// than a UMEM frame, or, with multi-buffer, longer than the fill ring's rest. In zero-copy mode
+/// `rx_fill_ring_empty_descs` counts the driver's attempts to refill, an upper bound of frames lost.
+fn count_kernel_drops(
+    counters: &mut Counters,
+    statistics: &sys::XdpStatistics,
+    zero_copy: bool,
+    multi_buffer: bool,
+) {
+    let empty = statistics.rx_fill_ring_empty_descs;
+    counters.drop_many(DropReason::RxQueueFull, statistics.rx_ring_full);
+    counters.drop_many(DropReason::RxNoFrame, empty);
+    counters.drop_many(DropReason::RxError, statistics.rx_invalid_descs);
+    counters.drop_many(DropReason::TxRefused, statistics.tx_invalid_descs);
+    let rest = match (zero_copy, multi_buffer) {
+        (true, _) => DropReason::RxError,
+        (false, true) => DropReason::RxNoFrame,
+        (false, false) => DropReason::RxTooLong,
+    };
+    let counted = if zero_copy { 0 } else { empty };
+    counters.drop_many(rest, statistics.rx_dropped.saturating_sub(counted));
+}
+
+/// True when something is ready; a signal counts as an early wake-up.
+fn interrupted(polled: io::Result<usize>) -> Result<bool, LaneError> {
+    match polled {
+        Ok(ready) => Ok(ready > 0),
+        Err(e) if e.kind() == io::ErrorKind::Interrupted => Ok(true),
+        Err(e) => Err(LaneError::os(NAME, "wait for frames", e, "try idle=spin")),
+    }
+}
+
+fn check_names(interfaces: &[&str]) -> Result<(), LaneError> {
+    let refused = |name: &str, why: &str, hint: &str| LaneError::Refused {
+        lane: NAME.to_owned(),
+        name: name.to_owned(),
+        why: why.to_owned(),
+        hint: hint.to_owned(),
+    };
+    if interfaces.is_empty() {
+        return Err(refused("", "no interface was given", "name at least one"));
+    }
+    if let Some(name) = interfaces.get(PortMask::PORTS_MAX) {
+        let why = format!("a lane has at most {} ports", PortMask::PORTS_MAX);
+        return Err(refused(name, &why, "use several workers"));
+    }
+    match (1..interfaces.len()).find(|&i| interfaces[..i].contains(&interfaces[i])) {
+        Some(i) => Err(refused(interfaces[i], "it was given twice", "name each interface once")),
+        None => Ok(()),
+    }
+}
+
+/// Finds an interface that this lane may be opened on.
+fn find(name: &str, config: &Config, force: bool) -> Result<Interface, LaneError> {
+    let interface = Interface::find(name)?;
+    let refused = |why: String, hint: &str| LaneError::Refused {
+        lane: NAME.to_owned(),
+        name: name.to_owned(),
+        why,
+        hint: hint.to_owned(),
+    };
+    if !force && interface.carries_default_route() {
+        return Err(refused(
+            "it carries the default route, and its traffic would go to the app".to_owned(),
+            "use another interface, or insist with --force",
+        ));
+    }
+    if let Some(queues) = interface.rx_queues().filter(|&queues| config.queue >= queues) {
+        return Err(refused(
+            format!("it has {queues} receive queues, so no queue {}", config.queue),
+            "choose a lower queue=, or raise the number with `ethtool -L`",
+        ));
+    }
+    if !interface.is_up() {
+        return Err(refused("it is down".to_owned(), "try `ip link set dev IFACE up`"));
+    }
+    Ok(interface)
+}
+
+/// Maps the memory for `ports` ports.
+fn map_umem(config: &Config, ports: usize) -> Result<Umem, LaneError> {
+    let frames = u32::try_from(config.frames_per_port as usize * ports)
+        .expect("2^20 frames on 32 ports fit 32 bits");
+    let bytes = frames as usize * config.frame_bytes;
+    let page_bytes = if config.hugepages { sys::huge_page_bytes() } else { sys::page_bytes() };
+    let whole = bytes.next_multiple_of(page_bytes);
+    let mapping = Mapping::anonymous(whole, config.hugepages).map_err(|e| {
+        let hint = if config.hugepages {
+            let pages = whole / page_bytes;
+            format!("reserve {pages} huge pages with `sysctl vm.nr_hugepages={pages}`, or leave hugepages out")
+        } else {
+            "lower frames=".to_owned()
+        };
+        LaneError::os(NAME, format!("map a umem of {whole} bytes"), e, &hint)
+    })?;
+    let base = mapping.base();
+    // SAFETY: the mapping is private to this value, is as long as the frames together, and is
+    // unmapped when the owner, which the UMEM keeps, is dropped.
+    Ok(unsafe { Umem::new(base, config.frame_bytes, frames, Box::new(mapping)) })
+}
+
+fn attach(config: &Config, interface: &Interface, socket: &Socket) -> Result<Program, LaneError> {
+    let mode = if config.generic { XdpMode::Generic } else { XdpMode::Native };
+    let attached =
+        Program::attach(interface.name(), config.queue, socket.fd(), mode, config.multi_buffer);
+    attached.map_err(|e| match e {
+        AttachError::Other(e) => e,
+        // Leave the choice to `allow=`.
+        AttachError::ModeRefused(_)
+            if !config.generic && config.allowed_missing.has(Cap::NativeXdp) =>
+        {
+            LaneError::CapMissing { lane: NAME.to_owned(), cap: Cap::NativeXdp }
+        }
+        AttachError::ModeRefused(source) => LaneError::Os {
+            lane: NAME.to_owned(),
+            doing: format!("attach the {mode} XDP program to `{}`", interface.name()),
+            source,
+            hint: "an MTU beyond one page needs sg; a driver without native XDP needs generic, \
+                   or allow=native-xdp"
+                .to_owned(),
+        },
+    })
+}

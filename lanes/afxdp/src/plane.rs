@@ -1,0 +1,471 @@
+//! All movement of frames between the free list, the rings, bursts and held handles, without a
+//! single system call.
+//!
+//! ```text
+//!                 refill                     kernel receives               receive
+//!   free list ─────────────▶ fill ring ───────────────────────▶ rx ring ─────────────▶ burst
+//!    ▲  ▲  ▲                                                                             │
+//!    │  │  └─────────────── settle: Drop, Pass, refused ─────────────────────────────────┤
+//!    │  └── take_returned ── HoldPool ◀── Held (app) ◀── hold ───────────────────────────┤
+//!    │                                                                                   ▼ settle: Tx, TxTo,
+//!    └──── reap ──── completion ring ◀── kernel transmits ◀── tx ring of any port ◀──────┘ Fanout
+//! ```
+//!
+//! Ports are interfaces (each with its own four rings); the memory is one, so a frame received on
+//! one port leaves by another without being moved. Assumes that the rings' other side returns every
+//! frame it was given, once. What must always hold: [`Plane::census`] adds up to the number of
+//! frames. Keeping system calls out lets the tests play the kernel and check just that.
+
+use crate::{
+    ring::{Consumer, Producer},
+    sys::{XDP_PKT_CONTD, XdpDesc},
+    umem::{FreeList, Umem},
+};
+use laneway_core::{Burst, Counters, DropReason, HoldPool, PortId, Slot, Verdict};
+use std::rc::Rc;
+
+/// Bytes of an Ethernet header: the shortest frame the kernel could make sense of.
+const ETHERNET_BYTES: u32 = 14;
+/// Bytes of one VLAN tag, which a link carries on top of its MTU.
+const VLAN_TAG_BYTES: u32 = 4;
+/// Buffers that one sent frame may have: what every driver takes in copy mode (MAX_SKB_FRAGS; those
+/// that keep the first buffer apart take one more). The kernel accepts a frame of more, then drops
+/// it and counts every buffer as invalid, so that it would be sent and lost many times in a ledger.
+const TX_PARTS_MAX: u32 = 17;
+
+/// The rings of one port; the kernel holds the other sides.
+pub(crate) struct Rings {
+    /// Addresses of frames to receive into.
+    pub(crate) fill: Producer<u64>,
+    /// Addresses of frames that were sent.
+    pub(crate) completion: Consumer<u64>,
+    /// Received frames.
+    pub(crate) rx: Consumer<XdpDesc>,
+    /// Frames to send.
+    pub(crate) tx: Producer<XdpDesc>,
+}
+
+/// What is fixed when a port is opened.
+#[derive(Clone, Copy)]
+pub(crate) struct PortLimits {
+    /// Frames per burst.
+    pub(crate) burst_frames: usize,
+    /// Frames an app may hold.
+    pub(crate) hold_frames: usize,
+    /// Frames that the kernel may have to receive into: the entries of the fill ring.
+    pub(crate) fill_frames: u32,
+    /// The interface's MTU in bytes, without the Ethernet header.
+    pub(crate) mtu_bytes: u32,
+}
+
+/// One port: rings, the burst lent to the app, and counters.
+pub(crate) struct PlanePort {
+    pub(crate) rings: Rings,
+    pub(crate) burst: Burst,
+    pub(crate) counters: Counters,
+    holds: Rc<HoldPool>,
+    limits: PortLimits,
+    /// Frames with the kernel to receive into: in the fill ring, inside, or in the receive ring.
+    receiving: u32,
+    /// Frames with the kernel to transmit: in the transmit ring, inside, or in the completion ring.
+    transmitting: u32,
+    /// Something was pushed to the transmit ring since the last publish.
+    has_unsent: bool,
+}
+
+/// Where the frames are.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Census {
+    /// In the free list.
+    pub free: usize,
+    /// With the kernel to receive into, or received and not yet taken.
+    pub receiving: usize,
+    /// In bursts.
+    pub burst: usize,
+    /// Held by the app, or returned and not yet settled.
+    pub held: usize,
+    /// With the kernel to transmit, or sent and not yet reaped.
+    pub transmitting: usize,
+}
+
+impl Census {
+    /// All of them; must equal the number of frames of the UMEM.
+    pub fn total(&self) -> usize {
+        self.free + self.receiving + self.burst + self.held + self.transmitting
+    }
+}
+
+/// The frames and ports of one lane.
+pub(crate) struct Plane {
+    pub(crate) umem: Umem,
+    pub(crate) ports: Vec<PlanePort>,
+    free: FreeList,
+    /// Where a frame to be passed is copied, so that nobody borrows the UMEM during the call.
+    passing: Vec<u8>,
+}
+
+/// Hands a frame to the kernel's stack; false when the kernel refused.
+pub(crate) type PassFrame<'a> = &'a mut dyn FnMut(&[u8]) -> bool;
+
+impl Plane {
+    /// A plane with all frames free.
+    pub(crate) fn new(umem: Umem) -> Plane {
+        let free = FreeList::full(umem.frames());
+        let passing = Vec::with_capacity(umem.frame_bytes());
+        Plane { umem, ports: Vec::new(), free, passing }
+    }
+
+    /// Adds a port over fresh rings and gives the kernel frames to receive into.
+    pub(crate) fn add_port(&mut self, rings: Rings, limits: PortLimits) {
+        let holds = HoldPool::new(limits.hold_frames);
+        let burst = Burst::new(self.umem.region().clone(), holds.clone(), limits.burst_frames);
+        self.ports.push(PlanePort {
+            rings,
+            burst,
+            counters: Counters::default(),
+            holds,
+            limits,
+            receiving: 0,
+            transmitting: 0,
+            has_unsent: false,
+        });
+        self.refill(self.ports.len() - 1);
+    }
+
+    /// Where every frame is now.
+    pub(crate) fn census(&self) -> Census {
+        let mut census = Census { free: self.free.len(), ..Census::default() };
+        for port in &self.ports {
+            census.receiving += port.receiving as usize;
+            census.transmitting += port.transmitting as usize;
+            census.held += port.holds.held();
+            for i in 0..port.burst.len() {
+                if port.burst.verdict(i) != Verdict::Hold {
+                    census.burst += 1 + port.burst.tail_slots(i).len();
+                }
+            }
+        }
+        census
+    }
+
+    /// True when frames wait in the receive ring of `port`.
+    #[inline]
+    pub(crate) fn is_ready(&mut self, port: usize) -> bool {
+        self.ports[port].rings.rx.refresh() > 0
+    }
+
+    /// Moves what was received into the (empty) burst of `port`, all stamped by one call of `now_ns`
+    /// made when all of it was there: no frame is stamped before it arrived.
+    pub(crate) fn receive(&mut self, port: usize, now_ns: impl FnOnce() -> u64) {
+        self.reap();
+        let Plane { umem, ports, free, .. } = self;
+        let PlanePort { rings, burst, counters, receiving, .. } = &mut ports[port];
+        if rings.rx.refresh() == 0 {
+            counters.polls_empty += 1;
+        } else {
+            let ts_ns = now_ns();
+            while burst.space() > 0 {
+                let Some(desc) = rings.rx.peek(0) else { break };
+                if desc.options & XDP_PKT_CONTD != 0 {
+                    if !receive_chain(umem, rings, burst, counters, receiving, free, ts_ns) {
+                        break;
+                    }
+                    continue;
+                }
+                rings.rx.pop();
+                *receiving -= 1;
+                counters.rx_frames += 1;
+                counters.rx_bytes += u64::from(desc.len);
+                // SAFETY: the kernel gave the frame up by publishing its descriptor (acquired in
+                // `peek`) and does not use it again before it is back in a ring.
+                unsafe { burst.push(umem.slot(desc.addr as usize, desc.len, ts_ns)) };
+            }
+            rings.rx.release();
+        }
+        self.refill(port);
+    }
+
+    /// Puts up to `frames` free frames into the (empty) burst of `port`.
+    pub(crate) fn lend(&mut self, port: usize, frames: usize) {
+        self.reap();
+        let Plane { umem, ports, free, .. } = self;
+        let burst = &mut ports[port].burst;
+        while burst.len() < frames && burst.space() > 0 {
+            let Some(frame) = free.take() else { break };
+            // SAFETY: the frame was free: nobody else refers to it, and it leaves the free list here.
+            unsafe { burst.push(umem.empty_slot(frame)) };
+        }
+    }
+
+    /// Acts on the verdicts of the burst of `port` and on frames that came back from holds, then
+    /// empties the burst. Transmissions are published, not yet announced to the kernel: see
+    /// [`take_unsent`](Self::take_unsent).
+    pub(crate) fn settle(&mut self, port: usize, pass: PassFrame<'_>) {
+        self.reap();
+        for i in 0..self.ports[port].burst.len() {
+            let frame = BurstFrame { port, i: Some(i), slot: self.ports[port].burst.slot(i) };
+            match self.ports[port].burst.verdict(i) {
+                Verdict::Drop => self.release(&frame),
+                Verdict::Hold => {}
+                verdict => self.settle_frame(&frame, verdict, pass),
+            }
+        }
+        self.ports[port].burst.clear();
+        if self.ports[port].holds.held() > 0 {
+            let holds = self.ports[port].holds.clone();
+            holds.take_returned(|returned| {
+                let frame = BurstFrame { port, i: None, slot: returned.slot };
+                self.settle_frame(&frame, returned.verdict, pass);
+            });
+        }
+        for port in &mut self.ports {
+            if port.has_unsent {
+                port.rings.tx.publish();
+            }
+        }
+        self.refill(port);
+    }
+
+    /// True once per port after frames were published to its transmit ring.
+    pub(crate) fn take_unsent(&mut self, port: usize) -> bool {
+        std::mem::take(&mut self.ports[port].has_unsent)
+    }
+
+    /// The kernel took the last descriptor off the transmit ring and says that it was not sent.
+    pub(crate) fn count_refused(&mut self, port: usize) {
+        let PlanePort { rings, counters, .. } = &mut self.ports[port];
+        let Some(last) = rings.tx.taken(1) else { return };
+        let mut bytes = u64::from(last.len);
+        for back in 2.. {
+            match rings.tx.taken(back) {
+                Some(desc) if desc.options & XDP_PKT_CONTD != 0 => bytes += u64::from(desc.len),
+                _ => break,
+            }
+        }
+        counters.tx_frames = counters.tx_frames.saturating_sub(1);
+        counters.tx_bytes = counters.tx_bytes.saturating_sub(bytes);
+        counters.drop_one(DropReason::TxRefused);
+    }
+
+    fn settle_frame(&mut self, frame: &BurstFrame, verdict: Verdict, pass: PassFrame<'_>) {
+        match verdict {
+            Verdict::Drop | Verdict::Hold => self.release(frame),
+            Verdict::Tx => self.transmit(frame, frame.port),
+            Verdict::TxTo(PortId(egress)) => self.transmit(frame, usize::from(egress)),
+            Verdict::Pass => {
+                let one_buffer = self.tails(frame).is_empty() && frame.slot.len >= ETHERNET_BYTES;
+                self.umem.read(&frame.slot, &mut self.passing);
+                let counters = &mut self.ports[frame.port].counters;
+                if one_buffer && pass(&self.passing) {
+                    counters.passed += 1;
+                    counters.copies += 1;
+                } else {
+                    counters.drop_one(DropReason::TxRefused);
+                }
+                self.release(frame);
+            }
+            Verdict::Fanout(mask) => {
+                // The last port gets the frame itself, so that a fan-out to one port copies nothing.
+                let mut egresses = mask.iter().peekable();
+                if egresses.peek().is_none() {
+                    self.release(frame);
+                }
+                while let Some(egress) = egresses.next() {
+                    if egresses.peek().is_some() {
+                        self.transmit_copy(frame, egress.index());
+                    } else {
+                        self.transmit(frame, egress.index());
+                    }
+                }
+            }
+        }
+    }
+
+    /// Sends a frame by `egress`, or counts why not and frees it.
+    fn transmit(&mut self, frame: &BurstFrame, egress: usize) {
+        if !self.admit(frame, egress) {
+            return self.release(frame);
+        }
+        let tails = self.tails(frame).len();
+        self.push(egress, &frame.slot, tails > 0);
+        for k in 0..tails {
+            let tail = self.tails(frame)[k];
+            self.push(egress, &tail, k + 1 < tails);
+        }
+        self.count_sent(frame, egress);
+    }
+
+    /// Sends a copy of a frame by `egress`, or counts why not. The frame stays where it is.
+    fn transmit_copy(&mut self, frame: &BurstFrame, egress: usize) {
+        if !self.admit(frame, egress) {
+            return;
+        }
+        let tails = self.tails(frame).len();
+        if self.free.len() < 1 + tails {
+            return self.ports[egress].counters.drop_one(DropReason::TxRefused);
+        }
+        for k in 0..=tails {
+            let part = if k == 0 { frame.slot } else { self.tails(frame)[k - 1] };
+            let target = self.free.take().expect("enough frames are free: just checked");
+            let copy = self.umem.copy(&part, target);
+            self.push(egress, &copy, k < tails);
+        }
+        self.ports[egress].counters.copies += 1;
+        self.count_sent(frame, egress);
+    }
+
+    /// True when `egress` can take the frame now; counts the reason when it cannot.
+    fn admit(&mut self, frame: &BurstFrame, egress: usize) -> bool {
+        let bytes = self.bytes(frame);
+        let parts = 1 + self.tails(frame).len() as u32;
+        let has_empty_part =
+            frame.slot.len < ETHERNET_BYTES || self.tails(frame).iter().any(|tail| tail.len == 0);
+        let Some(to) = self.ports.get_mut(egress) else {
+            self.ports[frame.port].counters.drop_one(DropReason::TxNoPort);
+            return false;
+        };
+        let mut bytes_max = to.limits.mtu_bytes + ETHERNET_BYTES;
+        if bytes > bytes_max && is_tagged(&self.umem, &frame.slot) {
+            bytes_max += VLAN_TAG_BYTES;
+        }
+        // An empty descriptor is invalid to the kernel, which would drop it without ever completing
+        // its frame.
+        let reason = if bytes > bytes_max || parts > TX_PARTS_MAX {
+            DropReason::TxTooLong
+        } else if has_empty_part || to.rings.tx.space(parts) < parts {
+            DropReason::TxRefused
+        } else {
+            return true;
+        };
+        to.counters.drop_one(reason);
+        false
+    }
+
+    fn push(&mut self, egress: usize, slot: &Slot, continues: bool) {
+        let to = &mut self.ports[egress];
+        let options = if continues { XDP_PKT_CONTD } else { 0 };
+        let desc = XdpDesc { addr: slot.start as u64, len: slot.len, options };
+        let pushed = to.rings.tx.push(desc);
+        debug_assert!(pushed, "admit saw space for every part");
+        to.transmitting += 1;
+        to.has_unsent = true;
+    }
+
+    fn count_sent(&mut self, frame: &BurstFrame, egress: usize) {
+        let bytes = u64::from(self.bytes(frame));
+        let counters = &mut self.ports[egress].counters;
+        counters.tx_frames += 1;
+        counters.tx_bytes += bytes;
+    }
+
+    /// Frees a frame and its tails.
+    fn release(&mut self, frame: &BurstFrame) {
+        self.free.put(frame.slot.frame);
+        if let Some(i) = frame.i {
+            for tail in self.ports[frame.port].burst.tail_slots(i) {
+                self.free.put(tail.frame);
+            }
+        }
+    }
+
+    fn tails(&self, frame: &BurstFrame) -> &[Slot] {
+        frame.i.map_or(&[], |i| self.ports[frame.port].burst.tail_slots(i))
+    }
+
+    fn bytes(&self, frame: &BurstFrame) -> u32 {
+        frame.slot.len + self.tails(frame).iter().map(|tail| tail.len).sum::<u32>()
+    }
+
+    /// Takes back frames that the kernel has sent, of every port: one that only transmits is never
+    /// received on, and its frames are missing elsewhere.
+    fn reap(&mut self) {
+        let Plane { umem, ports, free, .. } = self;
+        for PlanePort { rings, transmitting, .. } in ports {
+            if *transmitting == 0 {
+                continue;
+            }
+            rings.completion.refresh();
+            while let Some(addr) = rings.completion.pop() {
+                free.put(umem.frame_of(addr));
+                *transmitting -= 1;
+            }
+            rings.completion.release();
+        }
+    }
+
+    /// Gives the kernel free frames until it has as many as its fill ring has entries. So many are
+    /// never in the ring at once, so the push cannot fail and the kernel's index is rarely read.
+    fn refill(&mut self, port: usize) {
+        let Plane { umem, ports, free, .. } = self;
+        let PlanePort { rings, receiving, limits, .. } = &mut ports[port];
+        while *receiving < limits.fill_frames {
+            let Some(frame) = free.take() else { break };
+            let pushed = rings.fill.push(umem.start_of(frame) as u64);
+            debug_assert!(pushed, "the fill ring holds no more than `receiving` frames");
+            *receiving += 1;
+        }
+        rings.fill.publish();
+    }
+}
+
+/// A frame being settled: in a burst (with its tails), or back from a hold.
+struct BurstFrame {
+    port: usize,
+    i: Option<usize>,
+    slot: Slot,
+}
+
+/// Receives one frame of several descriptors; false when it has to wait for the next burst: its end
+/// is not there yet, or the burst has too little tail space left.
+fn receive_chain(
+    umem: &Umem,
+    rings: &mut Rings,
+    burst: &mut Burst,
+    counters: &mut Counters,
+    receiving: &mut u32,
+    free: &mut FreeList,
+    ts_ns: u64,
+) -> bool {
+    let (mut parts, mut bytes) = (0, 0);
+    loop {
+        let Some(desc) = rings.rx.peek(parts) else { return false };
+        parts += 1;
+        bytes += desc.len;
+        if desc.options & XDP_PKT_CONTD == 0 {
+            break;
+        }
+    }
+    let fits = (parts - 1) as usize <= burst.tail_space();
+    if !fits && !burst.is_empty() {
+        return false;
+    }
+    for part in 0..parts {
+        let desc = rings.rx.pop().expect("peeked above");
+        *receiving -= 1;
+        let slot = umem.slot(desc.addr as usize, desc.len, ts_ns);
+        if !fits {
+            free.put(slot.frame);
+        } else if part == 0 {
+            // SAFETY: as in `receive`: the kernel gave this frame up.
+            unsafe { burst.push(Slot { wire_len: bytes, ..slot }) };
+        } else {
+            // SAFETY: likewise.
+            unsafe { burst.push_tail(slot) };
+        }
+    }
+    if fits {
+        counters.rx_frames += 1;
+        counters.rx_bytes += u64::from(bytes);
+    } else {
+        counters.drop_one(DropReason::RxTooLong);
+    }
+    true
+}
+
+/// True for a frame with a VLAN tag, which may be longer than the MTU by the tag.
+fn is_tagged(umem: &Umem, slot: &Slot) -> bool {
+    slot.len >= ETHERNET_BYTES && matches!(umem.be16(slot, 12), 0x8100 | 0x88a8)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,69 @@
+//! The conformance suite of the frame lanes, over veth cables between two namespaces.
+
+mod world;
+
+use laneway_afxdp::AfXdp;
+use laneway_core::{Cap, LaneError, LaneSpec, PortId};
+use laneway_testkit::{Impossible, Overload, Properties, Rig};
+use world::{NEAR, World};
+
+struct VethRig {
+    spec: &'static str,
+    world: World,
+}
+
+impl VethRig {
+    fn new(spec: &'static str) -> Result<VethRig, String> {
+        Ok(VethRig { spec, world: World::new(3, 1500, 1)? })
+    }
+}
+
+impl Rig for VethRig {
+    type Lane = AfXdp;
+
+    fn properties(&self) -> Properties {
+        Properties {
+            spec: self.spec,
+            transmits: true,
+            ports_max: 3,
+            live: true,
+            inject_frames_max: 64,
+            frame_bytes_max: 1514,
+            small_pool: ("frames=512,fill=64,rx=64,tx=64", 512),
+            overload: Some(Overload { knobs: "rx=64,fill=64", frames: 2000 }),
+            // With generic the knobs contradict each other, which is another refusal.
+            impossible: (!self.spec.contains("generic"))
+                .then_some(Impossible { knobs: "zero-copy", cap: Cap::ZeroCopy }),
+        }
+    }
+
+    fn open(&mut self, spec: &LaneSpec, ports: usize) -> Result<AfXdp, LaneError> {
+        self.world.fresh_sockets();
+        AfXdp::open(spec, &NEAR[..ports], false)
+    }
+
+    fn inject(&mut self, port: PortId, frames: &[Vec<u8>]) {
+        self.world.inject(port.index(), frames);
+    }
+
+    fn collect(&mut self, port: PortId, expected: usize) -> Vec<Vec<u8>> {
+        self.world.collect(port.index(), expected)
+    }
+}
+
+/// As opened by default: native program, copy mode, need_wakeup.
+mod native {
+    laneway_testkit::conformance!(|| super::VethRig::new("afxdp"));
+}
+
+/// The program in the core, where it meets the frames that it passed itself once more.
+mod generic {
+    laneway_testkit::conformance!(|| super::VethRig::new("afxdp:generic"));
+}
+
+/// The other way through most branches: multi-buffer, busy polling, no need_wakeup, larger frames.
+mod multi_buffer {
+    laneway_testkit::conformance!(|| super::VethRig::new(
+        "afxdp:sg,busy_poll=20,need_wakeup=off,frame=4096"
+    ));
+}
