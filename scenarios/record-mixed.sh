@@ -10,10 +10,9 @@ set -euo pipefail
 
 usage() {
   cat <<'TEXT'
-usage: scenarios/record-mixed.sh [--out DIR] [--without-quic]
+usage: scenarios/record-mixed.sh [--out DIR]
 
-  --out DIR        write the captures there and leave README.md alone (default: scenarios/captures, and README.md)
-  --without-quic   record no QUIC: use it where PyPI cannot be reached (the check of the captures then fails on QUIC)
+  --out DIR   write the captures there and leave README.md alone (default: scenarios/captures, and README.md)
 
 example: sudo scenarios/record-mixed.sh --out /tmp/captures
 TEXT
@@ -22,11 +21,9 @@ TEXT
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 out=$here/captures
 write_readme=yes
-quic=yes
 while (($#)); do
   case $1 in
     --out) out=${2:?--out needs a folder} write_readme=no && shift ;;
-    --without-quic) quic=no ;;
     --help) usage && exit 0 ;;
     *) echo "record-mixed: unknown argument '$1': see --help" >&2 && exit 2 ;;
   esac
@@ -54,6 +51,7 @@ check_machine() {
   fi
   require ip iproute2
   require ethtool ethtool
+  require sysctl procps
   require tcpdump tcpdump
   require tshark tshark
   require editcap wireshark-common
@@ -78,6 +76,15 @@ check_machine() {
     echo "  (put 'exit 101' into /usr/sbin/policy-rc.d for the while, or the servers start on this machine)" >&2
     exit 2
   fi
+}
+
+install_aioquic() {
+  echo "fetching aioquic $AIOQUIC_VERSION from PyPI"
+  python3 -m venv "$work/venv"
+  "$work/venv/bin/pip" install --quiet --disable-pip-version-check "aioquic==$AIOQUIC_VERSION" || {
+    echo "record-mixed: PyPI does not give aioquic $AIOQUIC_VERSION, which speaks QUIC: is the network up?" >&2
+    exit 1
+  }
 }
 
 # --- The place and its removal ----------------------------------------------------------------------------------------
@@ -112,14 +119,23 @@ clean_up() {
   ip netns del "$cli" 2>/dev/null || true
   ip netns del "$srv" 2>/dev/null || true
   if ((status != 0)) && [[ -n $work ]]; then
-    tail -n 5 "$work"/*.log >&2 2>/dev/null || true
+    echo "record-mixed: stopped; the last lines of each program:" >&2
+    tail -n 4 "$work"/*.log >&2 2>/dev/null || true
   fi
   [[ -z $work ]] || rm -rf "$work"
   exit "$status"
 }
 
 on_server() { ip netns exec "$srv" "$@"; }
-on_client() { timeout "$CLIENT_SECONDS_MAX" ip netns exec "$cli" "$@" >>"$work/clients.log" 2>&1; }
+
+# "ip" becomes the program, so $! is the server's own process and not a shell around it.
+start_on_server() { # log, command...
+  local log=$1
+  shift
+  ip netns exec "$srv" "$@" >"$log" 2>&1 &
+}
+
+on_client() { timeout --foreground "$CLIENT_SECONDS_MAX" ip netns exec "$cli" "$@" >>"$work/clients.log" 2>&1; }
 
 # For clients that are meant to be refused, to time out or to find nothing.
 in_vain() { on_client "$@" || true; }
@@ -146,6 +162,7 @@ listening() { # protocol, port
 readonly V4=192.0.2.1 V6=2001:db8:1::1
 readonly VLAN_V4=198.51.100.1 VLAN_V6=2001:db8:a::1
 readonly QINQ_V4=198.51.100.129 QINQ_V6=2001:db8:14::1
+readonly OLD_QINQ_V6=2001:db8:28::1 # the tag 0x9100 that was in use before 802.1ad
 readonly BEYOND_V4=203.0.113.9 # routed to the server, which sends it back: makes "time exceeded" and redirects
 readonly NOBODY_MAC=02:00:5e:00:53:ff
 readonly CLIENT_V4=(192.0.2.2 192.0.2.11 192.0.2.12 192.0.2.13 192.0.2.14 192.0.2.15)
@@ -154,6 +171,10 @@ make_namespaces() {
   local namespace
   ip netns add "$srv"
   ip netns add "$cli"
+  # No addresses but the ones below, even where a router advertisement offers more. The client still asks for one.
+  on_server sysctl -qw net.ipv6.conf.default.accept_ra=0 net.ipv6.conf.default.autoconf=0
+  ip netns exec "$cli" sysctl -qw net.ipv6.conf.default.autoconf=0 net.ipv6.conf.default.accept_ra_defrtr=0 \
+    net.ipv6.conf.default.accept_ra_pinfo=0
   ip -n "$srv" link add name eth0 address 02:00:5e:00:53:01 type veth \
     peer name eth0 address 02:00:5e:00:53:02 netns "$cli"
   for namespace in "$srv" "$cli"; do
@@ -162,18 +183,16 @@ make_namespaces() {
     ip netns exec "$namespace" sysctl -qw net.ipv4.tcp_ecn=1 net.ipv4.tcp_fastopen=3 net.ipv4.icmp_ratelimit=0 \
       net.ipv6.icmp.ratelimit=0 net.ipv4.icmp_msgs_per_sec=10000
   done
-  on_server sysctl -qw net.ipv4.ip_forward=1
-  # The client asks for a router and hears the answer, but its addresses stay the ones below.
-  ip netns exec "$cli" sysctl -qw net.ipv6.conf.eth0.autoconf=0 net.ipv6.conf.eth0.accept_ra_defrtr=0 \
-    net.ipv6.conf.eth0.accept_ra_pinfo=0
+  # The last two: packets with a segment routing header are taken instead of dropped.
+  on_server sysctl -qw net.ipv4.ip_forward=1 net.ipv6.conf.all.seg6_enabled=1 net.ipv6.conf.eth0.seg6_enabled=1
   ip -n "$srv" address add "$V4/24" dev eth0 broadcast 192.0.2.255
   ip -n "$srv" address add "$V6/64" dev eth0 nodad
   ip -n "$srv" link set eth0 up
 }
 
 start_capture() {
-  on_server tcpdump -i eth0 -n -U -Z root -B 16384 --time-stamp-precision=nano -w "$work/raw-ns.pcap" \
-    2>"$work/tcpdump.log" &
+  start_on_server "$work/tcpdump.log" tcpdump -i eth0 -n -U -Z root -B 16384 --time-stamp-precision=nano \
+    -w "$work/raw-ns.pcap"
   tcpdump_pid=$!
   wait_for tcpdump test -s "$work/raw-ns.pcap"
 }
@@ -190,19 +209,23 @@ bring_up_client() {
   ip -n "$srv" route add 203.0.113.0/24 via 192.0.2.2 mtu 1280
   for namespace in "$srv" "$cli"; do
     ip netns exec "$namespace" python3 "$here/record/vlan-tap.py" --link eth0 --tap vlan10=8100.10 \
-      --tap qinq=88a8.20,8100.30 >"$work/taps.$namespace" 2>"$work/taps.$namespace.log" &
+      --tap qinq=88a8.20,8100.30 --tap oldqinq=9100.40,8100.50 >"$work/taps.$namespace" 2>"$work/taps.$namespace.log" &
     wait_for "the VLAN interfaces of $namespace" grep -q ready "$work/taps.$namespace"
     tail=$([[ $namespace == "$srv" ]] && echo 1 || echo 2)
     ip -n "$namespace" link set vlan10 address "02:00:5e:00:53:1$tail" up
     # Two tags take eight bytes: the kernel lets a packet socket send four more than the MTU for an 802.1Q tag only.
     ip -n "$namespace" link set qinq address "02:00:5e:00:53:2$tail" mtu 1492 up
+    ip -n "$namespace" link set oldqinq address "02:00:5e:00:53:4$tail" mtu 1492 up
     ip -n "$namespace" address add "198.51.100.$tail/25" dev vlan10
     ip -n "$namespace" address add "2001:db8:a::$tail/64" dev vlan10 nodad
     ip -n "$namespace" address add "198.51.100.$((128 + tail))/25" dev qinq
     ip -n "$namespace" address add "2001:db8:14::$tail/64" dev qinq nodad
+    ip -n "$namespace" address add "2001:db8:28::$tail/64" dev oldqinq nodad
   done
-  ip -n "$srv" link add name vxlan42 address 02:00:5e:00:53:31 type vxlan id 42 local "$V4" remote 192.0.2.2 dstport 4789
-  ip -n "$cli" link add name vxlan42 address 02:00:5e:00:53:32 type vxlan id 42 local 192.0.2.2 remote "$V4" dstport 4789
+  ip -n "$srv" link add name vxlan42 address 02:00:5e:00:53:31 type vxlan id 42 dstport 4789 \
+    local "$V4" remote 192.0.2.2
+  ip -n "$cli" link add name vxlan42 address 02:00:5e:00:53:32 type vxlan id 42 dstport 4789 \
+    local 192.0.2.2 remote "$V4"
   for namespace in "$srv" "$cli"; do
     ip netns exec "$namespace" ethtool -K vxlan42 tso off gso off gro off rx off tx off >/dev/null
     tail=$([[ $namespace == "$srv" ]] && echo 1 || echo 2)
@@ -221,14 +244,15 @@ start_dns_and_dhcp() {
     long+=",$text"
   done
   # --bind-dynamic: also on interfaces that appear later. The DHCP script option stays unset: nothing is run.
-  on_server dnsmasq --keep-in-foreground --conf-file=/dev/null --no-resolv --no-hosts --no-poll --user=root --pid-file= \
-    --log-facility=- --bind-dynamic --interface=eth0 --interface=vlan10 --interface=qinq \
+  start_on_server "$work/dnsmasq.log" dnsmasq --keep-in-foreground --conf-file=/dev/null --no-resolv --no-hosts \
+    --no-poll --user=root --pid-file= --log-facility=- \
+    --bind-dynamic --interface=eth0 --interface=vlan10 --interface=qinq --interface=oldqinq \
     --dhcp-leasefile="$work/leases" --dhcp-range=192.0.2.100,192.0.2.150,255.255.255.0,1h \
     --enable-ra --dhcp-range=2001:db8:1::,ra-only --local=/example.net/ --local=/2.0.192.in-addr.arpa/ \
     --host-record="www.example.net,$V4,$V6" --address="/hosts.example.net/192.0.2.77" \
     --address="/hosts.example.net/2001:db8:1::77" --cname=alias.example.net,www.example.net \
     --mx-host=example.net,www.example.net,10 --srv-host=_http._tcp.example.net,www.example.net,80 \
-    --txt-record=example.net,"a short text" --txt-record="$long" >"$work/dnsmasq.log" 2>&1 &
+    --txt-record=example.net,"a short text" --txt-record="$long"
   wait_for dnsmasq listening udp 53
 }
 
@@ -239,7 +263,9 @@ start_web() {
     -addext subjectAltName=DNS:www.example.net -keyout "$folder/key.pem" -out "$folder/certificate.pem" 2>/dev/null
   : >"$folder/files/empty"
   for size in 1 10 100; do
-    seq -f 'line %06.0f of a text that compresses well' 100000 | head -c $((size * 1024)) >"$folder/files/text-${size}k" || true
+    # head ends before seq does, and seq then fails on a closed pipe.
+    (seq -f 'line %06.0f of a text that compresses well' 100000 || true) 2>/dev/null |
+      head -c $((size * 1024)) >"$folder/files/text-${size}k"
   done
   head -c 307200 /dev/urandom >"$folder/files/noise-300k"
   cat >"$folder/nginx.conf" <<CONF
@@ -272,13 +298,13 @@ http {
   }
 }
 CONF
-  on_server nginx -e "$work/nginx.log" -c "$folder/nginx.conf" &
+  start_on_server "$work/nginx.log" nginx -e "$work/nginx.log" -c "$folder/nginx.conf"
   wait_for nginx listening tcp 443
 }
 
 start_redis() {
-  on_server redis-server --port 6379 --bind '0.0.0.0 ::' --protected-mode no --save '' --appendonly no --daemonize no \
-    --dir "$work" >"$work/redis.log" 2>&1 &
+  start_on_server "$work/redis.log" redis-server --port 6379 --bind '0.0.0.0 ::' --protected-mode no --save '' \
+    --appendonly no --daemonize no --dir "$work"
   wait_for redis-server listening tcp 6379
 }
 
@@ -303,19 +329,20 @@ Subsystem sftp /usr/lib/openssh/sftp-server
 CONF
   # sshd wants /run/sshd; "ip netns exec" gave it mounts of its own, so this one goes with the process.
   # shellcheck disable=SC2016 # $1 is for the inner shell
-  on_server sh -c 'mount -t tmpfs -o mode=755 tmpfs /run && mkdir /run/sshd && exec /usr/sbin/sshd -D -e -f "$1"' \
-    sh "$folder/sshd_config" 2>"$work/sshd.log" &
+  start_on_server "$work/sshd.log" sh -c \
+    'mount -t tmpfs -o mode=755 tmpfs /run && mkdir /run/sshd && exec /usr/sbin/sshd -D -e -f "$1"' \
+    sh "$folder/sshd_config"
   wait_for sshd listening tcp 22
 }
 
 start_quic() {
-  on_server "$work/venv/bin/python" "$here/record/quic-pair.py" serve :: "$work/web/certificate.pem" \
-    "$work/web/key.pem" >"$work/quic.log" 2>&1 &
+  start_on_server "$work/quic.log" "$work/venv/bin/python" "$here/record/quic-pair.py" serve :: \
+    "$work/web/certificate.pem" "$work/web/key.pem"
   wait_for "the QUIC server" listening udp 443
 }
 
 start_unusual() {
-  on_server python3 "$here/record/unusual-traffic.py" serve eth0 >"$work/unusual.log" 2>&1 &
+  start_on_server "$work/unusual.log" python3 "$here/record/unusual-traffic.py" serve eth0
   wait_for unusual-traffic.py grep -q ready "$work/unusual.log"
 }
 
@@ -329,6 +356,7 @@ drive_dns() {
     on_client dig "@$server" example.net TXT +tcp
     on_client dig "@$server" long.example.net TXT
   done
+  on_client dig "@$OLD_QINQ_V6" www.example.net AAAA
   on_client dig "@$V4" long.example.net TXT +noedns # too long for 512 bytes: cut short, and asked again over TCP
   on_client dig "@$V6" long.example.net TXT +noedns
   on_client dig "@$V4" alias.example.net CNAME
@@ -375,6 +403,7 @@ drive_http() {
   fetch "$VLAN_V6" "$url/text-10k"
   fetch "$QINQ_V4" "$url/text-10k"
   fetch "$QINQ_V6" "$url/text-100k"
+  fetch "$OLD_QINQ_V6" "$url/text-10k"
   for ((i = 0; i < 60; i++)); do
     fetch "$V4" --interface "${CLIENT_V4[i % ${#CLIENT_V4[@]}]}" "$url/text-1k?number=$i"
   done
@@ -448,10 +477,17 @@ drive_quic() {
 drive_sctp() {
   local server_pid
   # tsctp -n messages of -l bytes, -D: no delay.
-  on_server /usr/lib/usrsctp/tsctp -L "$V4" -p 5001 >"$work/sctp.log" 2>&1 &
+  start_on_server "$work/sctp.log" /usr/lib/usrsctp/tsctp -L "$V4" -p 5001
   server_pid=$!
   sleep 0.5 # it listens on a raw socket, which shows no port
   on_client /usr/lib/usrsctp/tsctp -L 192.0.2.2 -p 5001 -n 60 -l 400 "$V4"
+  kill "$server_pid"
+  wait "$server_pid" 2>/dev/null || true
+  # tsctp knows IPv4 only. The client ends when its input does.
+  start_on_server "$work/sctp-v6.log" /usr/lib/usrsctp/echo_server
+  server_pid=$!
+  sleep 0.5
+  printf '%s\n' 'a line' 'and another' | on_client /usr/lib/usrsctp/client "$V6" 7
   kill "$server_pid"
   wait "$server_pid" 2>/dev/null || true
 }
@@ -463,6 +499,7 @@ drive_icmp() {
     on_client ping -n -c 2 -i 0.1 -s 1400 "$server"
     on_client ping -n -c 2 -i 0.1 -s 4000 "$server"
   done
+  on_client ping -n -c 3 -i 0.1 "$OLD_QINQ_V6"
   on_client ping -n -c 2 -i 0.1 -s 0 "$V4"
   on_client ping -n -c 1 -s 60000 "$V4"
   on_client ping -n -c 2 -i 0.1 -R "$V4"
@@ -471,11 +508,16 @@ drive_icmp() {
   on_client ping -n -c 3 -i 0.1 -I vxlan42 2001:db8:2a::1
   on_client ping -n -c 2 -i 0.2 -b 192.0.2.255 || true # nobody answers
   on_client ping -n -c 2 -i 0.2 ff02::1%eth0
-  in_vain ping -n -c 2 -i 0.2 -W 1 -M 'do' -s 1400 "$BEYOND_V4" # the server's route carries 1280: "fragmentation needed"
+  # The server's route carries 1280 bytes: "fragmentation needed".
+  in_vain ping -n -c 2 -i 0.2 -W 1 -M 'do' -s 1400 "$BEYOND_V4"
   in_vain ping -n -c 2 -i 0.2 -W 1 -t 1 "$BEYOND_V4"
   in_vain traceroute -n -m 2 -q 2 -w 0.5 "$BEYOND_V4"
   in_vain traceroute -n -m 1 -q 2 -w 0.5 "$V6"
   in_vain traceroute -n -m 2 -q 2 -w 0.5 -T -p 80 "$V4"
+}
+
+drive_unusual() {
+  on_client python3 "$here/record/unusual-traffic.py" drive eth0 "$V4" "$V6"
 }
 
 # Closed ports, absent hosts and a path that loses packets for a moment.
@@ -520,33 +562,42 @@ drive_dhcp() {
 
 stop_capture() {
   sleep 1 # the last answers
-  kill -INT "$tcpdump_pid"
-  wait "$tcpdump_pid" || true
+  kill "$tcpdump_pid"
+  timeout "$READY_WAIT_SECONDS" tail --pid="$tcpdump_pid" -f /dev/null # it writes what it still holds
   if ! grep -q '^0 packets dropped by kernel' "$work/tcpdump.log"; then
     echo "record-mixed: tcpdump lost packets: record again on a calmer machine" >&2 && exit 1
   fi
 }
 
-# One of each kind, for examples: "how many frames: which", in tshark's filter language.
+# One of each kind, for examples: "how many frames: which", in tshark's filter language. The first UDP datagrams that
+# were cut, and their echoes, come whole: two fragments each; the SYN to the absent host comes with its repetition.
 readonly TINY=(
-  "2: arp" "4: dhcp" "2: dns && udp && ip && frame.len < 150" "2: dns && udp && ipv6 && frame.len < 180"
+  "2: arp" "1: dhcp.option.dhcp == 1" "1: dhcp.option.dhcp == 2" "1: dhcp.option.dhcp == 3" "1: dhcp.option.dhcp == 5"
+  "2: dns && udp && ip && frame.len < 150" "2: dns && udp && ipv6 && frame.len < 180"
   "1: dns && tcp && frame.len < 200" "1: tls.handshake.type == 1 && ip" "1: quic.long.packet_type == 0"
   "2: quic && !quic.long.packet_type && frame.len < 120" "2: ssh.protocol" "3: resp && frame.len < 120"
-  "4: sctp && frame.len < 300" "2: udplite && ip" "1: udplite && ipv6" "1: igmp" "1: icmpv6.type == 143"
+  "4: sctp && ip && frame.len < 300" "2: sctp && ipv6 && !vxlan && frame.len < 300"
+  "2: udplite && ip" "1: udplite && ipv6" "1: igmp" "1: icmpv6.type == 143"
   "1: icmpv6.type == 133" "1: icmpv6.type == 134" "2: icmpv6.type == 135" "1: icmpv6.type == 136"
   "2: icmp && !vlan && ip.len < 100 && icmp.type in {0, 8}" "2: icmpv6.type in {128, 129} && !vlan && frame.len < 130"
   "1: icmp.type == 3 && icmp.code == 3" "1: icmp.type == 3 && icmp.code == 2" "1: icmp.type == 3 && icmp.code == 4"
   "1: icmp.type == 5" "1: icmp.type == 11" "1: icmpv6.type == 1" "1: icmpv6.type == 4"
   "2: vlan && !ieee8021ad && ip && frame.len < 120" "1: vlan && !ieee8021ad && ipv6 && frame.len < 150"
   "2: ieee8021ad && ip && frame.len < 120" "1: ieee8021ad && ipv6 && frame.len < 150" "1: ieee8021ad && arp"
-  "1: ip.opt.type == 7" "1: ip.opt.type == 68" "1: ip.opt.type == 148 && udp" "2: udp && ip.len == 1500 && ip.flags.mf == 1"
-  "2: ip.frag_offset > 0 && frame.len < 300" "1: ipv6.hopopts && udp" "1: ipv6.dstopts && udp && !ipv6.hopopts"
-  "1: ipv6.fraghdr.offset == 0 && udp" "2: ipv6.fraghdr.offset > 0 && frame.len < 400" "1: stp" "2: eth.type == 0x88b5"
-  "1: vlan.id == 0" "1: tcp.flags.reset == 1 && ip" "1: tcp.flags.urg == 1" "1: tcp.flags.syn == 1 && tcp.flags.ece == 1"
-  "1: tcp.flags.syn == 1 && tcp.len > 0" "1: tcp.options.mptcp.subtype" "1: tcp.analysis.zero_window"
-  "1: tcp.analysis.retransmission && frame.len < 400" "2: vxlan" "1: ip.dst == 192.0.2.255 && udp && frame.len < 200"
-  "1: ip.dst == 233.252.0.1" "1: ipv6.dst == ff0e::db8:0:1 && frame.len < 200" "1: udp.checksum == 0 && ip"
-  "1: udp.length == 8" "1: ip.proto == 253" "1: ipv6.nxt == 59"
+  "2: eth.type == 0x9100 && udp" "1: eth.type == 0x9100 && tcp" "1: ieee8021ad && vlan.etype == 0x8100"
+  "1: eth.padding && ip && !vlan" "1: ip.opt.type == 7" "1: ip.opt.type == 68" "1: ip.opt.type == 148 && udp"
+  "2: ip.proto == 17 && ip.flags.mf == 1" "2: ip.proto == 17 && ip.frag_offset > 0"
+  "1: ipv6.hopopts && udp && !vxlan && !ipv6.dstopts" "1: ipv6.dstopts && udp && !ipv6.hopopts"
+  "2: ipv6.fraghdr.nxt == 17 && ipv6.fraghdr.offset == 0" "2: ipv6.fraghdr.nxt == 17 && ipv6.fraghdr.offset > 0"
+  "1: ipv6.hopopts && ipv6.dstopts && udp" "1: ipv6.routing.type == 4"
+  "1: ipv6.fraghdr.offset == 0 && ipv6.fraghdr.more == 0" "1: ah && udp && !icmpv6" "1: ipv6.nxt == 135"
+  "1: hip && !icmpv6" "1: shim6 && !icmpv6"
+  "1: stp" "1: eth.type == 0x88b5" "1: vlan.id == 0" "1: tcp.flags.reset == 1 && ip" "1: tcp.flags.urg == 1"
+  "1: tcp.flags.ae == 1" "1: tcp.flags.syn == 1 && tcp.flags.ece == 1" "1: tcp.flags.syn == 1 && tcp.len > 0"
+  "1: tcp.options.mptcp.subtype" "1: tcp.analysis.zero_window" "2: tcp && ip.dst == 192.0.2.200" "2: vxlan"
+  "1: ip.dst == 192.0.2.255 && udp && frame.len < 200" "1: ip.dst == 233.252.0.1"
+  "1: ipv6.dst == ff0e::db8:0:1 && frame.len < 200" "1: udp.checksum == 0 && ip" "1: udp.length == 8"
+  "1: ip.proto == 253" "1: ipv6.nxt == 59"
 )
 
 numbers_of() { # filter -> frame numbers, a line each
@@ -564,7 +615,6 @@ choose_tiny() {
     filter=${kind#*: }
     mapfile -t found < <(numbers_of "$filter")
     if ((${#found[@]} == 0)); then
-      [[ $quic == no && $filter == quic* ]] && continue
       echo "record-mixed: no frame of the kind: $filter" >&2 && exit 1
     fi
     chosen+=("${found[@]:0:wanted}")
@@ -586,8 +636,8 @@ cut_captures() {
 check_captures() {
   local bytes
   python3 "$here/record/count-captures.py" check --every-row "$work/mixed.pcap.zst"
-  python3 "$here/record/count-captures.py" check "$work/tiny.pcap"
-  python3 "$here/record/count-captures.py" check "$work/tiny-ns.pcapng"
+  python3 "$here/record/count-captures.py" check --every-row "$work/tiny.pcap"
+  python3 "$here/record/count-captures.py" check --every-row "$work/tiny-ns.pcapng"
   bytes=$(stat -c %s "$work/mixed.pcap.zst")
   if ((bytes > COMMITTED_BYTES_MAX)); then
     echo "record-mixed: mixed.pcap.zst has $bytes bytes, at most $COMMITTED_BYTES_MAX are to be committed" >&2 && exit 1
@@ -603,7 +653,7 @@ list_versions() {
     dpkg-query -W -f '${Package} ${Version}\n' "$package"
   done
   echo "$(python3 --version) for the scripts in record/"
-  [[ $quic == no ]] || echo "aioquic $AIOQUIC_VERSION (PyPI)"
+  echo "aioquic $AIOQUIC_VERSION (PyPI)"
 }
 
 deliver() {
@@ -615,7 +665,7 @@ deliver() {
   if [[ $write_readme == yes ]]; then
     list_versions >"$work/versions"
     python3 "$here/record/count-captures.py" readme "$here/README.md" "$work/versions" \
-      "$out"/{mixed.pcap.zst,tiny.pcap,tiny-ns.pcapng}
+      "$out/mixed.pcap.zst" "$out/tiny.pcap" --same-frames "$out/tiny-ns.pcapng"
   fi
 }
 
@@ -626,13 +676,7 @@ main() {
   trap 'exit 143' TERM HUP
   work=$(mktemp -d -t laneway-record.XXXXXX)
   chmod 755 "$work" # some servers look at their files as another user
-  if [[ $quic == yes ]]; then
-    echo "fetching aioquic $AIOQUIC_VERSION from PyPI"
-    python3 -m venv "$work/venv"
-    "$work/venv/bin/pip" install --quiet --disable-pip-version-check "aioquic==$AIOQUIC_VERSION" || {
-      echo "record-mixed: PyPI does not give aioquic $AIOQUIC_VERSION: try --without-quic" >&2 && exit 1
-    }
-  fi
+  install_aioquic
   make_namespaces
   start_capture
   start_dns_and_dhcp
@@ -641,18 +685,13 @@ main() {
   start_redis
   start_ssh
   start_unusual
-  [[ $quic == no ]] || start_quic
+  start_quic
   sleep 2 # duplicate address detection, router discovery
 
   local step
   for step in dhcp icmp dns http tls redis ssh quic sctp unusual failures; do
-    [[ $step != quic || $quic == yes ]] || continue
     echo "recording $step"
-    if [[ $step == unusual ]]; then
-      on_client python3 "$here/record/unusual-traffic.py" drive eth0 "$V4" "$V6"
-    else
-      "drive_$step"
-    fi
+    "drive_$step"
   done
   stop_capture
   echo "cutting and checking"

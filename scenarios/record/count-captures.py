@@ -21,14 +21,19 @@ import tempfile
 
 FRAME_BYTES_MAX = 1518  # 1500 of MTU, 14 of Ethernet, 4 of a tag; the recorder's QinQ interface has an MTU of 1492
 TRANSPORTS = ("tcp", "udp", "udplite", "sctp", "icmp", "icmpv6", "igmp")
-CHECKSUMS = ("ip", "tcp", "udp", "udplite", "sctp", "icmp", "icmpv6", "igmp")
-PORTS = ("tcp", "udp", "udplite", "sctp")
+CHECKSUMS = ("ip", "tcp", "udp", "sctp", "icmp", "icmpv6", "igmp")
+EXTENSION_HEADERS = (
+    "ipv6.hopopts", "ipv6.dstopts", "ipv6.routing", "ipv6.fraghdr", "ah", "mipv6", "hip", "shim6",
+)  # fmt: skip
+PORT_FIELDS = {"tcp": "tcp", "udp": "udp", "udplite": "udp", "sctp": "sctp"}  # tshark names UDP-Lite's as UDP's
 FIELDS = [
     "frame.len", "frame.protocols", "eth.src", "eth.dst", "eth.type", "vlan.id", "ieee8021ad.id", "ip.src", "ip.dst",
     "ip.proto", "ip.hdr_len", "ip.flags.mf", "ip.frag_offset", "ipv6.src", "ipv6.dst", "ipv6.hopopts", "ipv6.dstopts",
-    "ipv6.fraghdr.offset", "tcp.flags.reset", "tcp.flags.urg", "tcp.flags.syn", "tcp.flags.ece", "tcp.len", "_ws.malformed",
-    "tcp.analysis.retransmission", "tcp.analysis.zero_window", "tcp.options.mptcp.subtype", "icmpv6.type", "udp.checksum",
-    *(f"{layer}.{side}port" for layer in PORTS for side in ("src", "dst")),
+    "ipv6.fraghdr.offset", "ipv6.fraghdr.more", "eth.padding", "tcp.flags.ae", "tcp.flags.reset", "tcp.flags.urg",
+    "tcp.flags.syn", "tcp.flags.ece", "tcp.len", "_ws.malformed", "tcp.analysis.retransmission",
+    "tcp.analysis.zero_window", "tcp.options.mptcp.subtype", "ipv6.nxt", "icmpv6.type", "udp.checksum",
+    "tcp.checksum", "tcp.checksum_calculated",
+    *(f"{layer}.{side}port" for layer in ("tcp", "udp", "sctp") for side in ("src", "dst")),
     *(f"{layer}.checksum.status" for layer in CHECKSUMS),
 ]  # fmt: skip
 BAD_CHECKSUM = "0"
@@ -57,6 +62,7 @@ class Packet:
         self.layers = values["frame.protocols"].split(":")
         self.bytes = int(self.first["frame.len"])
         self.tags = tuple(values[name] for name in ("ieee8021ad.id", "vlan.id"))
+        self.tag_count = sum(len(ids.split(",")) for ids in self.tags if ids)
         self.v4, self.v6 = bool(self.first["ip.src"]), bool(self.first["ipv6.src"])
         if self.v4 and self.v6:  # a tunnel or a quoted packet: the outer header is named first
             outer = next(layer for layer in self.layers if layer in ("ip", "ipv6"))
@@ -68,14 +74,29 @@ class Packet:
         self.transport = None
         if not self.later_fragment:
             self.transport = next((layer for layer in self.layers if layer in TRANSPORTS), None)
+        ends = (place for place, layer in enumerate(self.layers) if layer in TRANSPORTS)
+        # Its own network layers: what an ICMP error quotes and a tunnel carries comes later.
+        self.outer = self.layers[: next(ends, len(self.layers))]
         self.ports = ("", "")
-        if self.transport in PORTS:
-            self.ports = (self.first[f"{self.transport}.srcport"], self.first[f"{self.transport}.dstport"])
+        if self.transport in PORT_FIELDS:
+            layer = PORT_FIELDS[self.transport]
+            self.ports = (self.first[f"{layer}.srcport"], self.first[f"{layer}.dstport"])
         self.flow = None
         if (self.v4 or self.v6) and not self.later_fragment:
-            protocol = self.transport or self.first["ip.proto"] or "other"
+            headers = extension_headers(self)
+            protocol = self.transport or self.first["ip.proto"] or (headers[-1] if headers else self.first["ipv6.nxt"])
             ends = sorted([(self.source, self.ports[0]), (self.destination, self.ports[1])])
             self.flow = (self.tags, protocol, *ends)
+
+    def has_bad_checksum(self, layer):
+        """Whether a checksum of this layer is wrong, in the packet itself or in what it tunnels.
+
+        Linux writes a TCP checksum of zero as 0xffff when it computes it in software.  tshark calls that wrong, but
+        both are the same number to a receiver, which adds up to all ones (RFC 1071).
+        """
+        if layer == "tcp" and (self.all["tcp.checksum"], self.all["tcp.checksum_calculated"]) == ("0xffff", "0x0000"):
+            return False
+        return BAD_CHECKSUM in self.all[f"{layer}.checksum.status"].split(",")
 
     def on(self, transport, *ports):
         """Whether it is of this transport and has one of the ports."""
@@ -86,6 +107,17 @@ class Packet:
         return self.first[name] not in ("", "0")
 
 
+def extension_headers(packet):
+    """The packet's own IPv6 extension headers, as tshark names them."""
+    return [layer for layer in packet.outer if layer in EXTENSION_HEADERS] if packet.v6 else []
+
+
+def whole_with_fragment_header(packet):
+    """Whether it has a fragment header though nothing was cut ("atomic fragment")."""
+    cut = packet.later_fragment or packet.flagged("ipv6.fraghdr.more")
+    return "ipv6.fraghdr" in extension_headers(packet) and not cut
+
+
 def other_ip(packet):
     """Whether it is IP of a protocol outside the table."""
     return (packet.v4 or packet.v6) and packet.transport is None and not packet.later_fragment
@@ -93,8 +125,15 @@ def other_ip(packet):
 
 # Each row: heading, what it counts, and which packets belong to it.  `check` demands that none is empty.
 ROWS = [
-    ("Link", "802.1Q, one tag", lambda p: p.flagged("vlan.id") and not p.first["ieee8021ad.id"]),
+    ("Link", "802.1Q, one tag", lambda p: p.flagged("vlan.id") and p.tag_count == 1),
     ("Link", "802.1ad with an 802.1Q tag inside (QinQ)", lambda p: p.flagged("ieee8021ad.id")),
+    (
+        "Link",
+        "tag 0x9100 with an 802.1Q tag inside (QinQ before 802.1ad)",
+        lambda p: p.first["eth.type"] in ("0x9100", "0x00009100"),
+    ),
+    ("Link", "three tags", lambda p: p.tag_count == 3),
+    ("Link", "padding after the packet", lambda p: bool(p.first["eth.padding"])),
     ("Link", "priority tag (VLAN 0)", lambda p: p.first["vlan.id"] == "0"),
     ("Link", "ARP", lambda p: "arp" in p.layers),
     ("Link", "LLC (spanning tree)", lambda p: "llc" in p.layers),
@@ -103,14 +142,26 @@ ROWS = [
     ("Network", "IPv4 with options", lambda p: p.v4 and int(p.first["ip.hdr_len"]) > 20),
     ("Network", "IPv4 fragments", lambda p: p.v4 and (p.flagged("ip.flags.mf") or p.later_fragment)),
     ("Network", "IPv6", lambda p: p.v6),
-    ("Network", "IPv6 with hop-by-hop options", lambda p: p.v6 and p.flagged("ipv6.hopopts")),
-    ("Network", "IPv6 with destination options", lambda p: p.v6 and p.flagged("ipv6.dstopts")),
-    ("Network", "IPv6 fragments", lambda p: p.v6 and bool(p.first["ipv6.fraghdr.offset"])),
+    ("Network", "IPv6 with hop-by-hop options", lambda p: "ipv6.hopopts" in extension_headers(p)),
+    ("Network", "IPv6 with destination options", lambda p: "ipv6.dstopts" in extension_headers(p)),
+    ("Network", "IPv6 with a routing header", lambda p: "ipv6.routing" in extension_headers(p)),
+    (
+        "Network",
+        "IPv6 fragments",
+        lambda p: "ipv6.fraghdr" in extension_headers(p) and not whole_with_fragment_header(p),
+    ),
+    ("Network", "IPv6 with a fragment header but whole", whole_with_fragment_header),
+    ("Network", "IPv6 with an authentication header", lambda p: "ah" in extension_headers(p)),
+    ("Network", "IPv6 with a mobility header", lambda p: "mipv6" in extension_headers(p)),
+    ("Network", "IPv6 with a HIP header", lambda p: "hip" in extension_headers(p)),
+    ("Network", "IPv6 with a shim6 header", lambda p: "shim6" in extension_headers(p)),
+    ("Network", "IPv6 with two extension headers or more", lambda p: len(extension_headers(p)) > 1),
     ("Network", "VXLAN (UDP port 4789)", lambda p: p.on("udp", 4789)),
     ("Transport", "TCP", lambda p: p.transport == "tcp"),
     ("Transport", "TCP with RST", lambda p: p.transport == "tcp" and p.flagged("tcp.flags.reset")),
     ("Transport", "TCP with URG", lambda p: p.transport == "tcp" and p.flagged("tcp.flags.urg")),
     ("Transport", "TCP with ECE (ECN)", lambda p: p.transport == "tcp" and p.flagged("tcp.flags.ece")),
+    ("Transport", "TCP with AE (accurate ECN)", lambda p: p.transport == "tcp" and p.flagged("tcp.flags.ae")),
     (
         "Transport",
         "TCP with data in the SYN (fast open)",
@@ -127,11 +178,12 @@ ROWS = [
     ("Transport", "UDP without checksum", lambda p: p.transport == "udp" and int(p.first["udp.checksum"], 16) == 0),
     ("Transport", "UDP-Lite", lambda p: p.transport == "udplite"),
     ("Transport", "SCTP", lambda p: p.transport == "sctp"),
+    ("Transport", "... of these over IPv6", lambda p: p.transport == "sctp" and p.v6),
     ("Transport", "ICMP", lambda p: p.transport == "icmp"),
     ("Transport", "ICMPv6", lambda p: p.transport == "icmpv6"),
     ("Transport", "... of these MLD", lambda p: p.first["icmpv6.type"] in ("130", "131", "132", "143")),
     ("Transport", "IGMP", lambda p: p.transport == "igmp"),
-    ("Transport", "other protocols (253, 59)", other_ip),
+    ("Transport", "other protocols, or none", other_ip),
     ("Application", "DNS over UDP (port 53)", lambda p: p.on("udp", 53)),
     ("Application", "DNS over TCP (port 53)", lambda p: p.on("tcp", 53)),
     ("Application", "DHCP (UDP ports 67, 68)", lambda p: p.on("udp", 67, 68)),
@@ -171,7 +223,7 @@ def findings(packets, every_row):
     """What is wrong with the packets: one sentence each."""
     for number, packet in enumerate(packets, start=1):
         for layer in CHECKSUMS:
-            if BAD_CHECKSUM in packet.all[f"{layer}.checksum.status"].split(","):
+            if packet.has_bad_checksum(layer):
                 yield f"packet {number}: wrong {layer} checksum"
         if packet.flagged("_ws.malformed"):
             yield f"packet {number}: malformed"
@@ -224,7 +276,7 @@ def totals(path, plain, packets):
     )
 
 
-def write_readme(readme, versions, files):
+def write_readme(readme, versions, files, files_of_same_frames):
     """Replace the generated part of the README."""
     begin, end = "<!-- generated: begin -->", "<!-- generated: end -->"
     text = readme.read_text()
@@ -232,11 +284,12 @@ def write_readme(readme, versions, files):
         raise SystemExit(f"count-captures: {readme} needs one line {begin} and, after it, one line {end}")
     rows, counted = [], {}
     with tempfile.TemporaryDirectory() as folder:
-        for path in files:
+        for path in [*files, *files_of_same_frames]:
             plain = plain_file(path, folder)
             packets = read_packets(plain)
             rows.append(totals(path, plain, packets))
-            counted[path.name.removesuffix(".zst")] = packets
+            if path in files:
+                counted[path.name.removesuffix(".zst")] = packets
     head, _, rest = text.partition(begin)
     tail = rest.partition(end)[2]
     made = [
@@ -264,12 +317,15 @@ def main():
     readme.add_argument("readme", type=pathlib.Path)
     readme.add_argument("versions", type=pathlib.Path)
     readme.add_argument("file", type=pathlib.Path, nargs="+")
+    readme.add_argument(
+        "--same-frames", type=pathlib.Path, action="append", default=[], help="a file for the totals but not the table"
+    )
     options = arguments.parse_args()
     for program, package in (("tshark", "tshark"), ("zstd", "zstd")):
         if not shutil.which(program):
             raise SystemExit(f"count-captures: {program} is missing: apt-get install {package}")
     if options.verb == "readme":
-        write_readme(options.readme, options.versions, options.file)
+        write_readme(options.readme, options.versions, options.file, options.same_frames)
         return
     with tempfile.TemporaryDirectory() as folder:
         found = list(findings(read_packets(plain_file(options.file, folder)), options.every_row))

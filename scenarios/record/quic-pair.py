@@ -20,44 +20,47 @@ BODY_BYTES_MAX = 1 << 20
 PORT = 443
 
 
-class Server(QuicConnectionProtocol):
-    """One connection of the server: a body of the asked length per request."""
+class Http3(QuicConnectionProtocol):
+    """One connection with HTTP/3 on it from its first event: a later start would miss the peer's header table."""
 
     http = None
 
     def quic_event_received(self, event):
         if isinstance(event, ProtocolNegotiated):
             self.http = H3Connection(self._quic)
-        if self.http is None:
-            return
-        for received in self.http.handle_event(event):
-            if isinstance(received, HeadersReceived):
-                path = dict(received.headers)[b":path"]
-                body = bytes(i % 251 for i in range(min(int(path[1:]), BODY_BYTES_MAX)))
-                self.http.send_headers(received.stream_id, [(b":status", b"200"), (b"server", b"aioquic")])
-                self.http.send_data(received.stream_id, body, end_stream=True)
-        self.transmit()
+        if self.http is not None:
+            for received in self.http.handle_event(event):
+                self.http_event_received(received)
 
 
-class Client(QuicConnectionProtocol):
+class Server(Http3):
+    """One connection of the server: a body of the asked length per request."""
+
+    def http_event_received(self, event):
+        """Answer a request."""
+        if isinstance(event, HeadersReceived):
+            path = dict(event.headers)[b":path"]
+            body = bytes(i % 251 for i in range(min(int(path[1:]), BODY_BYTES_MAX)))
+            self.http.send_headers(event.stream_id, [(b":status", b"200"), (b"server", b"aioquic")])
+            self.http.send_data(event.stream_id, body, end_stream=True)
+            self.transmit()
+
+
+class Client(Http3):
     """One connection of the client: requests one after another, counting the bytes of each body."""
 
-    http = None
     body_bytes = 0
     done = None
 
-    def quic_event_received(self, event):
-        if self.http is None:
-            return
-        for received in self.http.handle_event(event):
-            if isinstance(received, DataReceived):
-                self.body_bytes += len(received.data)
-                if received.stream_ended:
-                    self.done.set_result(self.body_bytes)
+    def http_event_received(self, event):
+        """Count a part of the body, and wake the caller at its end."""
+        if isinstance(event, DataReceived):
+            self.body_bytes += len(event.data)
+            if event.stream_ended:
+                self.done.set_result(self.body_bytes)
 
     async def get(self, authority, path):
         """Fetch one path and return the length of its body in bytes."""
-        self.http = self.http or H3Connection(self._quic)
         self.body_bytes = 0
         self.done = asyncio.get_running_loop().create_future()
         stream = self._quic.get_next_available_stream_id()

@@ -2,8 +2,9 @@
 """Legitimate but rare packets that no ordinary client program sends, made through the kernel's own socket interface.
 
 `serve` joins multicast groups and echoes UDP, UDP-Lite, TCP and MPTCP until it is ended; `drive` sends to it.  Both
-print "ready" or finish silently.  Headers and checksums are the kernel's, except the few link-layer frames of
-`send_link_frames`.  Only addresses set aside for documentation are used.  Malformed packets are not made here.
+print "ready" or finish silently.  Headers and checksums are the kernel's, except where a program in user space must
+write them: `drive_headers_v6`, `drive_accurate_ecn` and `send_link_frames`.  Only addresses set aside for documentation
+are used.  Malformed packets are not made here.
 """
 
 import argparse
@@ -17,10 +18,13 @@ UDP_PORT, UDPLITE_PORT, TCP_PORT, MPTCP_PORT, MULTICAST_PORT = 7001, 7002, 7003,
 CLOSED_PORT = 9999
 GROUP_V4, GROUP_V6 = "233.252.0.1", "ff0e::db8:0:1"  # multicast set aside for documentation, RFC 6676
 BROADCAST = "192.0.2.255"
+ACCURATE_ECN_PORT = 7006  # of the client
 IPPROTO_UDPLITE, IPPROTO_MPTCP, IPPROTO_EXPERIMENT, IPPROTO_NO_NEXT = 136, 262, 253, 59
+IPPROTO_FRAGMENT, IPPROTO_AH, IPPROTO_MOBILITY, IPPROTO_HIP, IPPROTO_SHIM6 = 44, 51, 135, 139, 140
 SO_NO_CHECK, TCP_FASTOPEN, MSG_FASTOPEN = 11, 23, 0x20000000
 UDPLITE_SEND_COVERAGE = 10
-ETHERTYPE_EXPERIMENT = 0x88B5
+ETHERTYPE_IPV4, ETHERTYPE_EXPERIMENT = 0x0800, 0x88B5
+FRAME_BYTES_MIN = 60  # what a wire pads shorter frames to, without the frame check sequence
 
 # Option bytes as RFC 791, RFC 2113 and RFC 8200 write them.
 IPV4_ROUTER_ALERT = bytes([148, 4, 0, 0])
@@ -121,6 +125,9 @@ def drive_udp(v4, v6):
     udp_to(v6, [(ip6, socket.IPV6_DSTOPTS, IPV6_PADN)], (32, 3000))
     both = [(ip6, socket.IPV6_HOPOPTS, IPV6_ROUTER_ALERT), (ip6, socket.IPV6_DSTOPTS, IPV6_PADN_LONG)]
     udp_to(v6, both, (0, 40, 4000))
+    # Segment routing with the server as the only segment, already reached: RFC 8754.
+    segments = bytes([0, 2, 4, 0, 0, 0, 0, 0]) + socket.inet_pton(socket.AF_INET6, v6)
+    udp_to(v6, [(ip6, socket.IPV6_RTHDR, segments)], (32, 100))
 
 
 def drive_groups(interface):
@@ -157,7 +164,6 @@ def drive_tcp(v4, v6):
                 pass
         for _ in range(3):  # the first asks for a cookie, the others carry data in the SYN
             with socket.socket(socket.AF_INET6 if ":" in server else socket.AF_INET, socket.SOCK_STREAM) as stream:
-                stream.settimeout(2)
                 stream.sendto(b"fast open", MSG_FASTOPEN, (server, TCP_PORT))
                 stream.recv(64)
         with connect(server, MPTCP_PORT, protocol=IPPROTO_MPTCP) as stream:
@@ -201,15 +207,96 @@ def drive_raw(v4, v6):
                 raw.sendto(bytes(size), (v6, 0, 0, 0))
 
 
-def send_link_frames(interface):
-    """Frames that are not IP: an experimental type, an LLC frame with a length, a priority tag (VLAN 0) around UDP."""
+def internet_checksum(data):
+    """The ones' complement sum of RFC 1071 over 16-bit words, complemented."""
+    data += bytes(len(data) % 2)
+    total = sum(struct.unpack(f"!{len(data) // 2}H", data))
+    while total >> 16:
+        total = (total & 0xFFFF) + (total >> 16)
+    return ~total & 0xFFFF
+
+
+def with_checksum(source, destination, protocol, segment, at):
+    """The segment with the checksum over it and its pseudo-header written at a byte offset."""
+    family = socket.AF_INET6 if ":" in destination else socket.AF_INET
+    ends = socket.inet_pton(family, source) + socket.inet_pton(family, destination)
+    kind = "!I3xB" if family == socket.AF_INET6 else "!xBH"
+    values = (len(segment), protocol) if family == socket.AF_INET6 else (protocol, len(segment))
+    checksum = internet_checksum(ends + struct.pack(kind, *values) + segment)
+    return segment[:at] + struct.pack("!H", checksum or 0xFFFF) + segment[at + 2 :]
+
+
+def udp_datagram(source, destination, port, payload):
+    """A UDP header with its checksum, and the payload."""
+    header = struct.pack("!HHHH", port, port, 8 + len(payload), 0)
+    return with_checksum(source, destination, socket.IPPROTO_UDP, header + payload, at=6)
+
+
+def source_towards(server):
+    """The address that packets to the server carry."""
+    family = socket.AF_INET6 if ":" in server else socket.AF_INET
+    with socket.socket(family, socket.SOCK_DGRAM) as probe:
+        probe.connect((server, UDP_PORT))
+        return probe.getsockname()[0]
+
+
+def drive_headers_v6(v6):
+    """Extension headers this kernel makes for no socket: each before UDP, or last where its standard wants that.
+
+    The keyed digest of the authentication header stands for one whose key only the two ends know.
+    """
+    source = source_towards(v6)
+    datagram = udp_datagram(source, v6, UDP_PORT, bytes(range(24)))
+    whole = struct.pack("!BBHI", socket.IPPROTO_UDP, 0, 0, 0x1A2E0001) + datagram  # "atomic" fragment, RFC 8200 4.5
+    authenticated = struct.pack("!BBHII", socket.IPPROTO_UDP, 4, 0, 0x101, 1) + bytes(range(12)) + datagram
+    refresh = bytes([IPPROTO_NO_NEXT, 0, 0, 0, 0, 0, 0, 0])  # binding refresh request; the kernel adds the checksum
+    first = bytes([IPPROTO_NO_NEXT, 4, 1, 0x21, 0, 0, 0, 0])  # HIP's I1 of RFC 7401, to whoever is there
+    first += socket.inet_pton(socket.AF_INET6, source) + bytes(16)
+    first = with_checksum(source, v6, IPPROTO_HIP, first, at=4)
+    context = bytes([socket.IPPROTO_UDP, 0, 0x80, 0, 0, 0, 0, 7]) + datagram  # shim6 payload of RFC 5533
+    for protocol, packet in (
+        (IPPROTO_FRAGMENT, whole),
+        (IPPROTO_AH, authenticated),
+        (IPPROTO_MOBILITY, refresh),
+        (IPPROTO_HIP, first),
+        (IPPROTO_SHIM6, context),
+    ):
+        with socket.socket(socket.AF_INET6, socket.SOCK_RAW, protocol) as raw:
+            raw.sendto(packet, (v6, 0, 0, 0))
+
+
+def drive_accurate_ecn(v4):
+    """The SYN of a client that offers accurate ECN (AE, CWR and ECE set); the kernel resets what the server answers."""
+    options = bytes([2, 4, 5, 180])  # maximum segment size 1460
+    segment = struct.pack("!HHIIBBHHH", ACCURATE_ECN_PORT, TCP_PORT, 0x10203040, 0, 6 << 4 | 1, 0xC2, 64240, 0, 0)
+    segment = with_checksum(source_towards(v4), v4, socket.IPPROTO_TCP, segment + options, at=16)
+    with socket.socket(socket.AF_INET, socket.SOCK_RAW, socket.IPPROTO_TCP) as raw:
+        raw.sendto(segment, (v4, 0))
+
+
+def padded_datagram(source):
+    """IPv4 with one byte over UDP to the broadcast address, and the padding that a wire's shortest frame needs."""
+    datagram = udp_datagram(source, BROADCAST, MULTICAST_PORT, b"x")
+    header = struct.pack("!BBHHHBBH", 0x45, 0, 20 + len(datagram), 1, 0, 64, socket.IPPROTO_UDP, 0)
+    header += socket.inet_aton(source) + socket.inet_aton(BROADCAST)
+    header = header[:10] + struct.pack("!H", internet_checksum(header)) + header[12:]
+    packet = struct.pack("!H", ETHERTYPE_IPV4) + header + datagram
+    return packet + bytes(FRAME_BYTES_MIN - 12 - len(packet))
+
+
+def send_link_frames(interface, v4):
+    """An experimental type, an LLC frame with a length, padding after IP, a priority tag (VLAN 0), three tags."""
     with socket.socket(socket.AF_PACKET, socket.SOCK_RAW) as link:
         link.bind((interface, 0))
         source = link.getsockname()[4]
         broadcast, bridges = b"\xff" * 6, bytes.fromhex("0180c2000000")
         experiment = struct.pack("!H", ETHERTYPE_EXPERIMENT)
         link.send(broadcast + source + experiment + bytes(46))
-        link.send(broadcast + source + struct.pack("!HH", 0x8100, 5 << 13) + experiment + bytes(46))
+        padded = padded_datagram(source_towards(v4))
+        link.send(broadcast + source + padded)
+        link.send(broadcast + source + struct.pack("!HH", 0x8100, 5 << 13) + padded)
+        tags = struct.pack("!HHHHHH", 0x88A8, 20, 0x8100, 30, 0x8100, 31)
+        link.send(broadcast + source + tags + experiment + bytes(46))
         # A spanning-tree configuration message as IEEE 802.1D lays it out: LLC 42 42 03, then root and bridge ids.
         bridge = struct.pack("!H", 0x8000) + source
         times = struct.pack("<HHHH", 0, 20, 2, 15)
@@ -235,7 +322,9 @@ def main():
     drive_tcp(options.server_v4, options.server_v6)
     drive_slow_reader(options.server_v4)
     drive_raw(options.server_v4, options.server_v6)
-    send_link_frames(options.interface)
+    drive_headers_v6(options.server_v6)
+    drive_accurate_ecn(options.server_v4)
+    send_link_frames(options.interface, options.server_v4)
 
 
 if __name__ == "__main__":

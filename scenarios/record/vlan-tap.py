@@ -10,6 +10,7 @@ priorities: sent tags carry PRIORITY, received ones are matched by TPID and VID 
 """
 
 import argparse
+import errno
 import fcntl
 import selectors
 import signal
@@ -23,7 +24,7 @@ ETH_P_ALL = 3
 TUNSETIFF, IFF_TAP, IFF_NO_PI = 0x400454CA, 0x0002, 0x1000
 SOL_PACKET, PACKET_AUXDATA, PACKET_IGNORE_OUTGOING = 263, 8, 23
 TP_STATUS_VLAN_VALID, TP_STATUS_VLAN_TPID_VALID = 1 << 4, 1 << 6
-VLAN_TPIDS = (0x8100, 0x88A8)
+VLAN_TPIDS = (0x8100, 0x88A8, 0x9100)
 
 
 def parse_tap(text):
@@ -66,6 +67,15 @@ def receive_tagged(link):
     return tuple(tags), addresses + rest
 
 
+def deliver(tap, frame):
+    """Put a frame into the tap; one that is down drops it, as any interface does."""
+    try:
+        tap.write(frame)
+    except OSError as error:
+        if error.errno != errno.EIO:
+            raise
+
+
 def main():
     """Move frames between the link and the taps until SIGTERM."""
     arguments = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
@@ -89,7 +99,7 @@ def main():
                 tags, frame = receive_tagged(link)
                 tap = tap_of_tags.get(tags)
                 if tap:
-                    tap.write(frame)
+                    deliver(tap, frame)
             else:
                 frame = key.fileobj.read(FRAME_BYTES_MAX)
                 link.send(frame[:12] + key.data + frame[12:])
