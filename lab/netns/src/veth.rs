@@ -150,6 +150,10 @@ impl VethPair {
             VethPair { namespace: namespace_a.name().to_owned(), interface: name_a.to_owned() };
 
         let (a, b) = (&options.a, &options.b);
+        // Both, before either comes up: an end learns then, and only then, whether its peer's NAPI (GRO) lets it be the
+        // target of an XDP redirect. In the other order every redirected frame is refused with EOPNOTSUPP.
+        namespace_a.enter(|| set_offloads(name_a, a.offloads))??;
+        namespace_b.enter(|| set_offloads(name_b, b.offloads))??;
         namespace_a.enter(|| configure(name_a, a, b, options.queues))??;
         namespace_b.enter(|| configure(name_b, b, a, options.queues))??;
         namespace_a.enter(|| wait_for_carrier(name_a))??;
@@ -180,8 +184,6 @@ fn configure(interface: &str, own: &VethEnd, peer: &VethEnd, queues: u32) -> Res
             });
         }
     }
-    set_offloads(interface, own.offloads)?;
-
     let has_ipv6 = own.addresses.iter().any(|cidr| cidr.address().is_ipv6());
     // addr_gen_mode 1: no link-local address of the kernel's choosing, hence nothing announced for it.
     let (setting, value) = if has_ipv6 { ("addr_gen_mode", "1") } else { ("disable_ipv6", "1") };
