@@ -1,1 +1,40 @@
+//! The lab: races between lanes whose verdicts a sceptic accepts.
+//!
+//! ```text
+//!  Scenario (TOML) ──race::run──▶ Bench: two namespaces, a cable, the CPU meter
+//!                                   │ per trial: a fresh arm and a fresh generator, talked to in
+//!                                   │ lines of JSON (plan), each this very program again
+//!                                   ▼
+//!                                 segments: ledger, CPU by context, latency in two scopes
+//!                                   │ analyse: paired by block, intervals, noise floor, goals
+//!                                   ▼
+//!                                 RaceResult ──report──▶ report.html, report.md, terminal
+//! ```
+//!
+//! Assumes root. What must always hold: every frame offered is delivered or named, whatever was
+//! made is removed when its value drops and when the process ends, no traffic leaves the
+//! namespaces made here, and the report says nothing that the result does not hold.
+//!
+//! It knows no lane by name: the binary's registry opens them ([`Registry`]).
+#![forbid(unsafe_code)]
 
+mod bench;
+mod child;
+mod generate;
+mod host;
+mod meter;
+mod plan;
+pub mod race;
+mod registry;
+pub mod report;
+pub mod result;
+pub mod scenario;
+mod sink;
+mod traffic;
+mod trial;
+mod worker;
+
+pub use child::{serve_arm, serve_generator};
+pub use plan::Plant;
+pub use registry::{Place, Registry};
+pub use traffic::TrafficError;

@@ -367,8 +367,7 @@ mod tests {
 
     #[test]
     fn exit_codes_are_the_stable_ones() {
-        let codes =
-            [Outcome::Done, Outcome::GoalMissed, Outcome::Inconclusive, Outcome::Invalid];
+        let codes = [Outcome::Done, Outcome::GoalMissed, Outcome::Inconclusive, Outcome::Invalid];
         assert_eq!(codes.map(Outcome::exit_code), [0, 1, 3, 4]);
     }
 }

@@ -1,0 +1,11 @@
+//! The two kinds of child process of a race. They talk in lines of JSON (see [`crate::plan`]) on
+//! standard input and output, and end when their input does, so a race that was killed leaves none
+//! behind.
+
+mod arm;
+mod generator;
+mod memory;
+mod pipe;
+
+pub use arm::serve as serve_arm;
+pub use generator::serve as serve_generator;

@@ -1,0 +1,134 @@
+//! The kernel as generator: `bpf/generate.bpf.c` run in live-frames mode. About 10 million frames
+//! per second and core here, and no socket buffer before the wire.
+
+use super::late::{BINS, Late};
+use crate::{
+    plan::SegmentPlan,
+    result::GeneratorReport,
+    traffic::{FRAME_BYTES_MAX, Replayable, Template},
+};
+use laneway_bpf::{BpfError, LiveFrames, Loaded, XdpLink, XdpMode, live_frames};
+use laneway_core::{ConfigValue, KernelHalf, KernelMaps, LaneError};
+
+/// The compiled program.
+static OBJECT: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/generate.bpf.o"));
+
+/// Bytes of `struct lw_template`.
+const TEMPLATE_BYTES: usize = 8 + FRAME_BYTES_MAX + 6;
+/// `u64` words of `struct lw_generated` in front of the bins.
+const GENERATED_WORDS: usize = 6;
+
+/// A loaded generator: its program runs only while [`send`](Self::send) does.
+pub(crate) struct LiveGenerator {
+    /// Declared first: detach before the program goes.
+    _attached: XdpLink,
+    loaded: Loaded,
+}
+
+/// Where the program is attached, though no frame ever comes there: the kernel patches its XDP
+/// dispatcher, on all CPUs, whenever a program is first used and last used, which would otherwise
+/// be the start and the end of every segment.
+const NOWHERE: &str = "lo";
+
+impl LiveGenerator {
+    /// Loads the program with its templates, to send out of interface `egress_ifindex` of the
+    /// thread's network namespace to `destination`.
+    ///
+    /// # Errors
+    /// Missing privilege or kernel support.
+    pub(crate) fn new(
+        traffic: &Replayable,
+        egress_ifindex: u32,
+        destination: [u8; 6],
+    ) -> Result<LiveGenerator, BpfError> {
+        let count = traffic.templates.len() as u32;
+        let value = |name, bytes: &[u8]| ConfigValue { name, bytes: bytes.to_vec() };
+        let loaded = Loaded::load(&KernelHalf {
+            name: "generate",
+            object: OBJECT,
+            program: "generate",
+            config: vec![
+                value("lw_ifindex", &egress_ifindex.to_ne_bytes()),
+                value("lw_templates", &count.to_ne_bytes()),
+                value("lw_destination", &destination),
+            ],
+            entries: (0u32..)
+                .zip(&traffic.templates)
+                .map(|(i, t)| ("templates", i.to_ne_bytes().to_vec(), template_bytes(t)))
+                .collect(),
+            map_sizes: vec![("templates", count)],
+            records: None,
+            drops_map: None,
+            seen_map: None,
+        })?;
+        let attached = XdpLink::attach(loaded.program(), NOWHERE, XdpMode::Generic)?;
+        Ok(LiveGenerator { _attached: attached, loaded })
+    }
+
+    /// Sends one segment; returns when its last frame has left.
+    ///
+    /// # Errors
+    /// When the kernel refuses the run.
+    pub(crate) fn send(&mut self, plan: &SegmentPlan) -> Result<GeneratorReport, LaneError> {
+        let words = [
+            plan.t0_ns,
+            u64::from(plan.frames),
+            plan.interval_ns,
+            u64::from(plan.burst),
+            u64::from(plan.segment),
+        ];
+        let zero = 0u32.to_ne_bytes();
+        let maps = self.loaded.maps();
+        maps.put("generated", &zero, &vec![0; (GENERATED_WORDS + BINS) * 8])?;
+        maps.put("plan", &zero, &words.map(u64::to_ne_bytes).concat())?;
+
+        // The first page decides how long a frame may be; the program cuts each to its length.
+        let frame = [0; FRAME_BYTES_MAX];
+        let run = LiveFrames {
+            frame: &frame,
+            meta: &[],
+            frames: plan.frames,
+            batch: plan.burst.clamp(1, 256),
+            ingress_ifindex: 0,
+        };
+        live_frames(self.loaded.program(), run).map_err(|e| e.in_lane("generator"))?;
+
+        let mut read = [0u64; GENERATED_WORDS + BINS];
+        maps.visit("generated", &mut |_, bytes| {
+            for (word, bytes) in read.iter_mut().zip(bytes.chunks_exact(8)) {
+                *word = u64::from_ne_bytes(bytes.try_into().expect("chunks of 8"));
+            }
+        })?;
+        Ok(report(plan, &read))
+    }
+}
+
+fn report(plan: &SegmentPlan, read: &[u64; GENERATED_WORDS + BINS]) -> GeneratorReport {
+    let [next, refused, _bytes, first_ns, last_ns, late_max_ns] =
+        *read.first_chunk().expect("the header");
+    let late = Late::from_bins(*read.last_chunk().expect("the bins"), late_max_ns);
+    let sent = next - refused;
+    // The last burst's interval belongs to the schedule although nothing follows it.
+    let seconds = (last_ns - first_ns + plan.interval_ns) as f64 / 1e9;
+    GeneratorReport {
+        asked_pps: plan.rate_pps(),
+        achieved_pps: sent as f64 / seconds,
+        sent,
+        refused,
+        late_p50_ns: late.quantile_ns(0.5),
+        late_p99_ns: late.quantile_ns(0.99),
+        late_max_ns,
+        cpu_ns: 0,
+    }
+}
+
+fn template_bytes(template: &Template) -> Vec<u8> {
+    let (source, destination) = template.addresses.unwrap_or((0, 0));
+    let mut bytes = Vec::with_capacity(TEMPLATE_BYTES);
+    bytes.extend((template.frame.len() as u32).to_ne_bytes());
+    bytes.extend(source.to_ne_bytes());
+    bytes.extend(destination.to_ne_bytes());
+    bytes.extend(&template.frame);
+    bytes.resize(TEMPLATE_BYTES, 0);
+    bytes
+}

@@ -1,0 +1,124 @@
+//! A capture as an app: it fills the bursts that a lane lends it, on schedule.
+
+use super::Late;
+use crate::{
+    plan::SegmentPlan,
+    result::GeneratorReport,
+    traffic::{Replayable, Template},
+};
+use laneway_core::{Burst, Counters, Fill, FrameApp, PortId, Turn, Verdict};
+
+/// Sends one segment and wants to stop.
+pub(crate) struct Replay<'a> {
+    templates: &'a [Template],
+    destination: [u8; 6],
+    plan: SegmentPlan,
+    next: u32,
+    first_ns: u64,
+    last_ns: u64,
+    late: Late,
+    counters: Counters,
+}
+
+impl<'a> Replay<'a> {
+    /// For one segment of `traffic`, to `destination`.
+    pub(crate) fn new(
+        traffic: &'a Replayable,
+        destination: [u8; 6],
+        plan: SegmentPlan,
+    ) -> Replay<'a> {
+        Replay {
+            templates: &traffic.templates,
+            destination,
+            plan,
+            next: 0,
+            first_ns: 0,
+            last_ns: 0,
+            late: Late::default(),
+            counters: Counters::default(),
+        }
+    }
+
+    /// How it went; `refused` is what the lane counted as refused.
+    pub(crate) fn report(&self, refused: u64) -> GeneratorReport {
+        let sent = u64::from(self.next) - refused.min(u64::from(self.next));
+        let seconds = (self.last_ns - self.first_ns + self.plan.interval_ns) as f64 / 1e9;
+        GeneratorReport {
+            asked_pps: self.plan.rate_pps(),
+            achieved_pps: sent as f64 / seconds,
+            sent,
+            refused,
+            late_p50_ns: self.late.quantile_ns(0.5),
+            late_p99_ns: self.late.quantile_ns(0.99),
+            late_max_ns: self.late.max_ns(),
+            cpu_ns: 0,
+        }
+    }
+}
+
+impl FrameApp for Replay<'_> {
+    fn on_burst(&mut self, _port: PortId, _burst: &mut Burst, _turn: Turn) {
+        // What the far end sends back is of no interest; every verdict stays at drop.
+    }
+
+    fn fill(&mut self, _port: PortId, burst: &mut Burst, turn: Turn) -> Fill {
+        let due_ns = self.plan.due_ns(self.next);
+        if self.next >= self.plan.frames {
+            return Fill::Done;
+        }
+        if turn.now_ns < due_ns {
+            return Fill::At(due_ns);
+        }
+        let of_burst = self.plan.burst - self.next % self.plan.burst.max(1);
+        let n = (of_burst as usize).min(burst.len()).min((self.plan.frames - self.next) as usize);
+        for i in 0..n {
+            let number = self.next;
+            let template = &self.templates[number as usize % self.templates.len()];
+            let pass = u64::from(number) / self.templates.len() as u64;
+            let mut frame = burst.frame_mut(i);
+            // A lane whose buffers are shorter than the wire's frames cannot carry this traffic:
+            // the frame stays unsent and the number is missing, which the ledger shows.
+            if frame.set_len(template.frame.len()) {
+                let segment = self.plan.segment;
+                template.write(frame.bytes_mut(), self.destination, segment, number, pass);
+                frame.set_verdict(Verdict::Tx);
+            }
+            self.next += 1;
+        }
+        self.late.record(turn.now_ns - due_ns, n as u64);
+        if self.first_ns == 0 {
+            self.first_ns = turn.now_ns;
+        }
+        self.last_ns = turn.now_ns;
+        Fill::Again
+    }
+
+    fn wants_stop(&self) -> bool {
+        self.next >= self.plan.frames
+    }
+
+    fn counters(&self) -> &Counters {
+        &self.counters
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use laneway_core::{HoldPool, Region};
+
+    #[test]
+    fn an_empty_loan_sends_nothing_and_skips_nothing() {
+        let traffic = Replayable {
+            templates: vec![Template::new(&[0; 60])],
+            frames: 1,
+            mean_frame_bytes: 60.0,
+        };
+        let plan = SegmentPlan { segment: 1, t0_ns: 100, frames: 2, interval_ns: 10, burst: 1 };
+        let mut replay = Replay::new(&traffic, [2, 0, 0, 0, 0, 1], plan);
+        let mut burst = Burst::new(Region::heap(64), HoldPool::new(0), 1);
+        assert_eq!(replay.fill(PortId(0), &mut burst, Turn { now_ns: 99 }), Fill::At(100));
+        assert_eq!(replay.fill(PortId(0), &mut burst, Turn { now_ns: 100 }), Fill::Again);
+        assert_eq!(replay.next, 0);
+    }
+}

@@ -1,0 +1,190 @@
+//! What the race tells its child processes and what they answer: one JSON object per line.
+//!
+//! A trial is two fresh processes, the arm and the generator. Both walk the same segments; the
+//! schedule of a segment is fixed before it starts, so the arm's sink knows when every frame was
+//! due without anything being written into the frame but its number.
+
+use crate::result::{GeneratorReport, Memory};
+use laneway_core::{CapsReport, Counters};
+use laneway_stats::Latency;
+use serde::{Deserialize, Serialize};
+use std::path::PathBuf;
+
+/// Segments of a trial; the number's place in the source MAC is one byte.
+pub(crate) const SEGMENTS_MAX: usize = 200;
+
+/// One offered load: `frames` frames in bursts of `burst`, burst b due at `t0_ns + b * interval_ns`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct SegmentPlan {
+    /// Its number, 1 up to [`SEGMENTS_MAX`]; 0 is left to frames that nobody numbered.
+    pub segment: u8,
+    /// When the first burst is due, CLOCK_MONOTONIC ns.
+    pub t0_ns: u64,
+    /// How many frames.
+    pub frames: u32,
+    /// Between bursts, ns.
+    pub interval_ns: u64,
+    /// Frames per burst.
+    pub burst: u32,
+}
+
+impl SegmentPlan {
+    /// When frame `number` is due, CLOCK_MONOTONIC ns.
+    pub(crate) fn due_ns(&self, number: u32) -> u64 {
+        self.t0_ns + u64::from(number / self.burst.max(1)) * self.interval_ns
+    }
+
+    /// When the last burst is due.
+    pub(crate) fn end_ns(&self) -> u64 {
+        self.due_ns(self.frames.saturating_sub(1))
+    }
+
+    /// Frames per second.
+    pub(crate) fn rate_pps(&self) -> f64 {
+        f64::from(self.burst) * 1e9 / self.interval_ns.max(1) as f64
+    }
+}
+
+/// A fault planted in an arm, so that anybody can see the race find it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Plant {
+    /// An honest arm.
+    #[default]
+    None,
+    /// The worker burns this share of the processor time it used once more: 0.2 is 20 % slower.
+    Slow {
+        /// Of its own time.
+        share: f64,
+    },
+    /// Every so many records one is handed over twice.
+    CountTwice {
+        /// Records between two.
+        every: u64,
+    },
+}
+
+/// The first line to an arm: what to be.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub(crate) struct ArmSetup {
+    /// Lane spec.
+    pub lane: String,
+    /// Interface of its namespace.
+    pub interface: String,
+    /// CPU of the worker.
+    pub cpu: usize,
+    /// Its fault, if any.
+    pub plant: Plant,
+}
+
+/// The first line to a generator: what to be.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub(crate) struct GeneratorSetup {
+    /// The capture.
+    pub capture: PathBuf,
+    /// How frames enter the wire: `live`, or a lane spec.
+    pub way: String,
+    /// Interface of its namespace.
+    pub interface: String,
+    /// Its index.
+    pub ifindex: u32,
+    /// Destination of every frame.
+    pub destination: [u8; 6],
+    /// CPU of the sender.
+    pub cpu: usize,
+}
+
+/// From the race to a child.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub(crate) enum Order {
+    /// Generator: send this. Arm: this is coming.
+    Segment(SegmentPlan),
+    /// Arm: report what there is so far.
+    Report,
+    /// End.
+    Stop,
+}
+
+/// From a child to the race.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub(crate) enum Reply {
+    /// Set up and waiting.
+    Ready(Ready),
+    /// Generator: a segment is sent.
+    Sent(GeneratorReport),
+    /// Arm: the state when [`Order::Report`] was handled.
+    Report(Box<ArmReport>),
+    /// It failed; one sentence.
+    Failed(String),
+}
+
+/// A child that is set up.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub(crate) struct Ready {
+    /// What the lane obtained; for the generator, of its own lane.
+    pub caps: CapsReport,
+}
+
+/// An arm's state.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub(crate) struct ArmReport {
+    /// The lane's counters, the kernel's read afresh: cumulative over the process.
+    pub lane: Counters,
+    /// The app's counters, cumulative.
+    pub app: Counters,
+    /// What the sink saw of each segment, in order of segment.
+    pub segments: Vec<SegmentSeen>,
+    /// Records of frames that no announced segment sent.
+    pub foreign: u64,
+    /// Memory now.
+    pub memory: Memory,
+}
+
+/// What the sink saw of a segment.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub(crate) struct SegmentSeen {
+    /// Its number.
+    pub segment: u8,
+    /// Distinct frames delivered.
+    pub delivered: u64,
+    /// Records of a frame already delivered.
+    pub duplicates: u64,
+    /// Records whose frame was sent before one delivered earlier.
+    pub reordered: u64,
+    /// Records of frame numbers beyond the segment's plan.
+    pub foreign: u64,
+    /// When the first and the last record came, CLOCK_MONOTONIC ns; of sampled records.
+    pub first_ns: u64,
+    /// See `first_ns`.
+    pub last_ns: u64,
+    /// Records sampled.
+    pub samples: u64,
+    /// Sum over the sampled records of a mix of their features: arms that saw all
+    /// frames agree on it.
+    pub checksum: u64,
+    /// Scheduled send to record in the app's hands, sampled by frame number.
+    pub wire_to_app: Latency,
+    /// Frame (or record) in user hands to record handled, same samples.
+    pub app_only: Latency,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_schedule_is_fixed_by_its_plan() {
+        let plan = SegmentPlan { segment: 1, t0_ns: 1000, frames: 40, interval_ns: 160, burst: 16 };
+        assert_eq!([0, 15, 16, 39].map(|n| plan.due_ns(n)), [1000, 1000, 1160, 1320]);
+        assert_eq!((plan.end_ns(), plan.rate_pps()), (1320, 1e8));
+    }
+
+    #[test]
+    fn orders_travel_as_one_line() {
+        let line = serde_json::to_string(&Order::Report).unwrap();
+        assert_eq!(line, "\"report\"");
+        assert_eq!(serde_json::from_str::<Order>(&line).unwrap(), Order::Report);
+    }
+}

@@ -1,0 +1,375 @@
+//! A race: the arms of a scenario in interleaved blocks, and what they say.
+//!
+//! ```text
+//!  scenario ─▶ bench ─▶ block: every arm once, in shuffled and then reversed order ─▶ trials
+//!                         └─ until every interval is narrow enough, or the most blocks are run
+//!  trials ─▶ ledgers, comparisons with the base, verdicts, goals ─▶ RaceResult
+//! ```
+//!
+//! What must always hold: verdicts come from intervals and are judged against the noise floor (the
+//! base raced against itself in the same blocks); a trial is run again only because its generator
+//! was late or the host was busy, never because of what the arm did; a ledger that does not close makes the run invalid.
+
+mod analyse;
+
+use crate::bench::Bench;
+use crate::host::Look;
+use crate::plan::Plant;
+use crate::result::{Arm, Outcome, Placement, RaceResult, SCHEMA, Segment, Traffic};
+use crate::scenario::{Extent, Scenario, ScenarioError};
+use crate::traffic::{Replayable, TrafficError};
+use crate::trial::{self, Trial, TrialPlan};
+use laneway_core::{CapsReport, LaneError};
+use laneway_stats::{BlockOrder, Step, StopRule};
+use sha2::{Digest, Sha256};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+/// Times a trial is run again because it was disturbed.
+const RETRIES_MAX: usize = 2;
+
+/// Why a race did not come to a result.
+#[derive(Debug, thiserror::Error)]
+pub enum RaceError {
+    /// The scenario cannot be run.
+    #[error(transparent)]
+    Scenario(#[from] ScenarioError),
+    /// The traffic cannot be replayed.
+    #[error(transparent)]
+    Traffic(#[from] TrafficError),
+    /// The namespaces or the cable cannot be made.
+    #[error(transparent)]
+    Bench(#[from] laneway_netns::Error),
+    /// The CPU meter cannot be attached.
+    #[error("the CPU meter: {0}")]
+    Meter(#[from] laneway_bpf::BpfError),
+    /// The CPU meter cannot be read.
+    #[error("the CPU meter: {0}")]
+    Read(#[from] LaneError),
+    /// A child failed.
+    #[error("{what}: {why}")]
+    Child {
+        /// Which.
+        what: String,
+        /// In its own words.
+        why: String,
+    },
+    /// Nobody wants the result any more.
+    #[error("the race was interrupted; nothing was left behind and no result was written")]
+    Interrupted,
+    /// The result cannot be written.
+    #[error("cannot write {path}: {source}; give another folder with --out")]
+    Write {
+        /// Where to.
+        path: String,
+        /// Why.
+        source: std::io::Error,
+    },
+}
+
+/// How long to race.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Length {
+    /// The scenario's short version.
+    Quick,
+    /// Its long version.
+    Full,
+}
+
+/// What a caller may decide beyond the scenario.
+pub struct Options<'a> {
+    /// Which version.
+    pub length: Length,
+    /// Where to write; created if missing.
+    pub out: &'a Path,
+    /// The command line, for the result.
+    pub command: Vec<String>,
+    /// Version of the program, with its commit where known.
+    pub version: String,
+    /// Set when the race is to end early.
+    pub interrupted: &'a AtomicBool,
+}
+
+/// How far a race is; shown as it goes.
+#[derive(Clone, Debug)]
+pub struct Progress<'a> {
+    /// The block that runs, from 0, and how many there are at least.
+    pub block: usize,
+    /// See `block`.
+    pub blocks_min: usize,
+    /// The trial that has just ended.
+    pub trial: &'a Trial,
+    /// True when it is run again because it was disturbed.
+    pub again: bool,
+}
+
+/// Runs `scenario` and writes `result.json`, `report.html`, `report.md` and `trials/*.json`.
+///
+/// # Errors
+/// When no result came about. An invalid run is a result, too: see [`RaceResult::invalid`].
+pub fn run(
+    mut scenario: Scenario,
+    options: &Options<'_>,
+    mut show: impl FnMut(&Progress<'_>),
+) -> Result<RaceResult, RaceError> {
+    scenario.check()?;
+    let started = Instant::now();
+    let started_unix = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    let look = Look::start();
+    let traffic = describe_traffic(&scenario)?;
+    let trials_folder = options.out.join("trials");
+    std::fs::create_dir_all(&trials_folder).map_err(write_error(&trials_folder))?;
+
+    let entrants = entrants(&scenario);
+    let extent = match options.length {
+        Length::Quick => &scenario.quick,
+        Length::Full => &scenario.full,
+    };
+    let [min, max] = extent.blocks;
+    let stop = StopRule::new(min, max).expect("the scenario was checked");
+    let order = BlockOrder::new(entrants.len(), max, scenario.seed).expect("as was this");
+
+    let placement = Placement {
+        arm_cpu: scenario.arm_cpu,
+        napi_cpu: scenario.arm_cpu,
+        generator_cpu: scenario.generator_cpu,
+        sentence: format!(
+            "The arm's worker and the threaded NAPI of its interface share CPU {}; the generator \
+             has CPU {}.",
+            scenario.arm_cpu, scenario.generator_cpu
+        ),
+    };
+    let bench = Bench::create(placement.clone())?;
+    let mut trials: Vec<Trial> = Vec::new();
+    let mut segments: Vec<Segment> = Vec::new();
+    let mut notes = Vec::new();
+    let mut topology = None;
+    let mut caps = vec![CapsReport::default(); entrants.len()];
+    let mut blocks = 0;
+    for block in 0..max {
+        for &arm in order.block(block) {
+            let plan = trial_plan(&scenario, extent, &entrants, arm, block);
+            let trial = fair_trial(&bench, &plan, options, &mut notes, |trial, again| {
+                show(&Progress { block, blocks_min: min, trial, again });
+            })?;
+            caps[arm].clone_from(&trial.caps);
+            if topology.is_none() {
+                topology = serde_json::to_value(bench.describe()?).ok();
+            }
+            let path = trials_folder.join(format!("{:03}.json", trials.len()));
+            write_json(&path, &trial)?;
+            for segment in &trial.segments {
+                segments.push(Segment { order: segments.len(), ..segment.clone() });
+            }
+            trials.push(trial);
+        }
+        blocks = block + 1;
+        let found =
+            analyse::findings(&segments, entrants.len(), extent.loads_pps.len(), blocks, &scenario);
+        let step = stop.step(blocks, analyse::wanted(&found).map(|f| &f.comparison));
+        if step != Step::Continue {
+            break;
+        }
+    }
+    drop(bench);
+
+    let loads = extent.loads_pps.len();
+    let arms = entrants
+        .iter()
+        .zip(caps)
+        .map(|(entrant, caps)| Arm {
+            name: entrant.name.clone(),
+            lane: entrant.lane.clone(),
+            is_noise_floor: entrant.is_noise_floor,
+            note: entrant.note.clone(),
+            caps,
+        })
+        .collect();
+    let mut result = RaceResult {
+        schema: SCHEMA.to_owned(),
+        title: scenario.title.clone(),
+        app: scenario.app.clone(),
+        scenario: toml::to_string(&scenario).unwrap_or_default(),
+        command: options.command.clone(),
+        version: options.version.clone(),
+        started_unix_ns: started_unix.as_nanos() as u64,
+        seconds: started.elapsed().as_secs_f64(),
+        machine: look.finish(),
+        topology: topology.unwrap_or_default(),
+        placement,
+        traffic,
+        seed: scenario.seed.to_string(),
+        blocks,
+        arms,
+        loads_pps: extent.loads_pps.clone(),
+        summaries: analyse::summaries(&segments, &trials, entrants.len(), loads),
+        findings: analyse::findings(&segments, entrants.len(), loads, blocks, &scenario),
+        goals: Vec::new(),
+        invalid: analyse::faults(
+            &segments,
+            &trials,
+            &entrants_names(&entrants),
+            &extent.loads_pps,
+            blocks,
+        ),
+        notes,
+        outcome: Outcome::Done,
+        segments,
+    };
+    result.goals = analyse::goals(&result, &scenario);
+    result.outcome = analyse::outcome(&result);
+    write_result(&result, options.out)?;
+    Ok(result)
+}
+
+/// An arm as it starts.
+pub(crate) struct Entrant {
+    name: String,
+    lane: String,
+    note: String,
+    plant: Plant,
+    is_noise_floor: bool,
+}
+
+/// The scenario's arms with the base's twin in second place.
+fn entrants(scenario: &Scenario) -> Vec<Entrant> {
+    let mut entrants: Vec<Entrant> = scenario
+        .arms
+        .iter()
+        .map(|arm| Entrant {
+            name: arm.name.clone(),
+            lane: arm.lane.clone(),
+            note: arm.note.clone(),
+            plant: arm.plant,
+            is_noise_floor: false,
+        })
+        .collect();
+    let base = &entrants[0];
+    let twin = Entrant {
+        name: format!("{} again", base.name),
+        lane: base.lane.clone(),
+        note: "the base once more: what differs here is noise".to_owned(),
+        plant: base.plant,
+        is_noise_floor: true,
+    };
+    entrants.insert(1, twin);
+    entrants
+}
+
+fn entrants_names(entrants: &[Entrant]) -> Vec<String> {
+    entrants.iter().map(|entrant| entrant.name.clone()).collect()
+}
+
+fn trial_plan<'a>(
+    scenario: &'a Scenario,
+    extent: &'a Extent,
+    entrants: &'a [Entrant],
+    arm: usize,
+    block: usize,
+) -> TrialPlan<'a> {
+    TrialPlan {
+        arm,
+        name: &entrants[arm].name,
+        lane: &entrants[arm].lane,
+        plant: entrants[arm].plant,
+        block,
+        capture: &scenario.capture,
+        way: &scenario.generator,
+        burst: scenario.burst,
+        loads_pps: &extent.loads_pps,
+        segment: Duration::from_millis(extent.segment_ms),
+        idle: Duration::from_millis(scenario.idle_ms),
+        late_p99_ns_max: scenario.late_p99_us_max * 1000,
+    }
+}
+
+/// A trial, run again while it was disturbed, at most [`RETRIES_MAX`] times.
+fn fair_trial(
+    bench: &Bench,
+    plan: &TrialPlan<'_>,
+    options: &Options<'_>,
+    notes: &mut Vec<String>,
+    mut show: impl FnMut(&Trial, bool),
+) -> Result<Trial, RaceError> {
+    let mut retries = 0;
+    loop {
+        if options.interrupted.load(Ordering::Relaxed) {
+            return Err(RaceError::Interrupted);
+        }
+        let trial = trial::run(bench, plan).map_err(|error| {
+            match options.interrupted.load(Ordering::Relaxed) {
+                // A child that ended with us is no failure of its own.
+                true => RaceError::Interrupted,
+                false => error,
+            }
+        })?;
+        let again = trial.was_disturbed() && retries < RETRIES_MAX;
+        show(&trial, again);
+        if !again {
+            return Ok(trial);
+        }
+        retries += 1;
+        let why = trial.segments.iter().find_map(|s| s.invalid.first());
+        notes.push(format!(
+            "block {}, {}: run again because {}",
+            plan.block,
+            plan.name,
+            why.map_or("it was disturbed", String::as_str)
+        ));
+    }
+}
+
+fn describe_traffic(scenario: &Scenario) -> Result<Traffic, RaceError> {
+    let capture = &scenario.capture;
+    let replayable = Replayable::load(capture)?;
+    let bytes = std::fs::read(capture)
+        .map_err(|source| ScenarioError::Read { path: capture.display().to_string(), source })?;
+    let sha256: String = Sha256::digest(&bytes).iter().map(|b| format!("{b:02x}")).collect();
+    Ok(Traffic {
+        capture: capture.display().to_string(),
+        sha256,
+        frames: replayable.frames,
+        replayed: replayable.templates.len(),
+        mean_frame_bytes: replayable.mean_frame_bytes,
+        generator: scenario.generator.clone(),
+        schedule: format!(
+            "open loop, constant rate in bursts of {}; each pass over the capture has new addresses",
+            scenario.burst
+        ),
+    })
+}
+
+fn write_error(path: &Path) -> impl Fn(std::io::Error) -> RaceError + '_ {
+    |source| RaceError::Write { path: path.display().to_string(), source }
+}
+
+fn write_json(path: &Path, value: &impl serde::Serialize) -> Result<(), RaceError> {
+    let text = serde_json::to_string(value).expect("results are plain data");
+    write_file(path, &text)
+}
+
+/// Writes the result and everything made from it.
+fn write_result(result: &RaceResult, out: &Path) -> Result<(), RaceError> {
+    let text = serde_json::to_string_pretty(result).expect("results are plain data");
+    write_file(&out.join("result.json"), &text)?;
+    write_report(result, out)
+}
+
+/// Writes `report.html` and `report.md` of a result into `out`.
+///
+/// # Errors
+/// [`RaceError::Write`].
+pub fn write_report(result: &RaceResult, out: &Path) -> Result<(), RaceError> {
+    write_file(&out.join("report.html"), &crate::report::html(result))?;
+    write_file(&out.join("report.md"), &crate::report::markdown(result))
+}
+
+/// A file appears whole or not at all.
+fn write_file(path: &Path, text: &str) -> Result<(), RaceError> {
+    let mut partial = PathBuf::from(path).into_os_string();
+    partial.push(".partial");
+    let partial = PathBuf::from(partial);
+    std::fs::write(&partial, text).map_err(write_error(&partial))?;
+    std::fs::rename(&partial, path).map_err(write_error(path))
+}

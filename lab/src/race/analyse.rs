@@ -1,0 +1,356 @@
+//! From segments to findings, faults, goals and the outcome. Pure: everything here can be done again
+//! from the files of a race.
+
+use crate::result::{
+    Finding, GoalOutcome, GoalStatus, Ledger, Memory, Outcome, RaceResult, Segment, Summary,
+};
+use crate::scenario::{Goal, Metric, Scenario};
+use crate::trial::Trial;
+use laneway_stats::{Bootstrap, Comparison, Direction, Latency, Rule, Verdict, holm, quantile};
+use std::collections::BTreeMap;
+
+/// A difference in loss below this share does not matter.
+const LOSS_MATTERS: f64 = 0.001;
+/// Share of an arm's blocks at one load that may lack a value because its generator was late.
+const LATE_BLOCKS_MAX: f64 = 0.1;
+
+/// How a metric is compared, given the smallest ratio that matters.
+fn rule(metric: Metric, matters: f64) -> Rule {
+    let relative = Rule { threshold_min: matters, half_width_target: matters, ..Rule::COST };
+    match metric {
+        Metric::Rate => Rule { direction: Direction::HigherIsBetter, ..relative },
+        Metric::Cpu => relative,
+        // A tail is estimated from a hundredth of the samples.
+        Metric::WireToApp | Metric::AppOnly => {
+            Rule { half_width_target: matters * 2.0, ..relative }
+        }
+        Metric::Loss => Rule::difference(Direction::LowerIsBetter, LOSS_MATTERS),
+    }
+}
+
+/// A metric's value in one segment; `None` if it cannot be used.
+fn value(metric: Metric, segment: &Segment) -> Option<f64> {
+    if !segment.invalid.is_empty() {
+        return None;
+    }
+    match metric {
+        Metric::Rate => Some(segment.records_per_s),
+        Metric::Cpu => segment.cpu.ns_per_record,
+        Metric::WireToApp => Some(segment.wire_to_app?.p99_ns? as f64),
+        Metric::AppOnly => Some(segment.app_only?.p99_ns? as f64),
+        Metric::Loss => Some(segment.ledger.loss_share()),
+    }
+}
+
+fn values(
+    segments: &[Segment],
+    metric: Metric,
+    arm: usize,
+    load: usize,
+    blocks: usize,
+) -> Vec<Option<f64>> {
+    let mut values = vec![None; blocks];
+    for segment in segments.iter().filter(|s| s.arm == arm && s.load == load) {
+        if let Some(place) = values.get_mut(segment.block) {
+            *place = value(metric, segment);
+        }
+    }
+    values
+}
+
+fn compare(
+    segments: &[Segment],
+    metric: Metric,
+    [base, arm]: [usize; 2],
+    load: usize,
+    blocks: usize,
+    scenario: &Scenario,
+) -> Comparison {
+    let of = |arm| values(segments, metric, arm, load, blocks);
+    let bootstrap = Bootstrap::standard(scenario.seed);
+    Comparison::new(&of(base), &of(arm), rule(metric, scenario.matters), bootstrap)
+        .expect("both arms ran the same blocks, within limits")
+}
+
+/// Every metric of every arm at every load against the base.
+pub(super) fn findings(
+    segments: &[Segment],
+    arms: usize,
+    loads: usize,
+    blocks: usize,
+    scenario: &Scenario,
+) -> Vec<Finding> {
+    let mut findings = Vec::new();
+    for metric in Metric::ALL {
+        let family = findings.len();
+        for load in 0..loads {
+            let noise = compare(segments, metric, [0, 1], load, blocks, scenario);
+            for arm in 1..arms {
+                let comparison = compare(segments, metric, [0, arm], load, blocks, scenario);
+                let yardstick = (arm > 1).then_some(&noise);
+                findings.push(Finding {
+                    metric: metric.name().to_owned(),
+                    unit: metric.unit().to_owned(),
+                    arm,
+                    load,
+                    judgement: comparison.judge(yardstick),
+                    p_holm: None,
+                    comparison,
+                });
+            }
+        }
+        let p: Vec<Option<f64>> = findings[family..].iter().map(|f| f.comparison.p).collect();
+        for (finding, p) in findings[family..].iter_mut().zip(holm(&p)) {
+            finding.p_holm = p;
+        }
+    }
+    findings
+}
+
+/// The findings whose intervals decide when a race has run long enough: cost and rate. Tails and
+/// losses come along as precise as they are.
+pub(super) fn wanted(findings: &[Finding]) -> impl Iterator<Item = &Finding> {
+    let names = [Metric::Rate.name(), Metric::Cpu.name()];
+    findings.iter().filter(move |finding| names.contains(&finding.metric.as_str()))
+}
+
+/// Per arm and load, over all blocks.
+pub(super) fn summaries(
+    segments: &[Segment],
+    trials: &[Trial],
+    arms: usize,
+    loads: usize,
+) -> Vec<Summary> {
+    let mut summaries = Vec::new();
+    for arm in 0..arms {
+        for load in 0..loads {
+            let of: Vec<&Segment> =
+                segments.iter().filter(|s| s.arm == arm && s.load == load).collect();
+            let mut ledger = Ledger::default();
+            let mut contexts = BTreeMap::<String, f64>::new();
+            let mut memory = Memory::default();
+            for segment in &of {
+                add(&mut ledger, &segment.ledger);
+                for (context, &ns) in &segment.cpu.contexts_ns {
+                    *contexts.entry(context.clone()).or_default() += ns as f64;
+                }
+                largest(&mut memory, &segment.memory);
+            }
+            ledger.balance();
+            contexts.values_mut().for_each(|ns| *ns /= ledger.delivered.max(1) as f64);
+            let (mut wire_to_app, mut app_only) = (Latency::new(), Latency::new());
+            let mine = |t: &&Trial| t.segments.first().is_some_and(|s| s.arm == arm);
+            for trial in trials.iter().filter(mine) {
+                trial.wire_to_app.get(load).inspect(|l| wire_to_app.merge(l));
+                trial.app_only.get(load).inspect(|l| app_only.merge(l));
+            }
+            let usable: Vec<&&Segment> = of.iter().filter(|s| s.invalid.is_empty()).collect();
+            let rates: Vec<f64> = usable.iter().map(|s| s.records_per_s).collect();
+            let costs: Vec<f64> = usable.iter().filter_map(|s| s.cpu.ns_per_record).collect();
+            summaries.push(Summary {
+                arm,
+                load,
+                ledger,
+                records_per_s: spread(&rates),
+                cpu_ns_per_record: spread(&costs),
+                contexts_ns_per_record: contexts,
+                wire_to_app: Some(wire_to_app.summary()),
+                wire_to_app_curve: wire_to_app.curve(),
+                app_only: Some(app_only.summary()),
+                app_only_curve: app_only.curve(),
+                memory,
+            });
+        }
+    }
+    summaries
+}
+
+fn add(sum: &mut Ledger, ledger: &Ledger) {
+    sum.offered += ledger.offered;
+    sum.delivered += ledger.delivered;
+    sum.duplicates += ledger.duplicates;
+    sum.reordered += ledger.reordered;
+    sum.foreign += ledger.foreign;
+    for (place, frames) in &ledger.drops {
+        *sum.drops.entry(place.clone()).or_default() += frames;
+    }
+}
+
+fn largest(most: &mut Memory, memory: &Memory) {
+    most.rss_bytes = most.rss_bytes.max(memory.rss_bytes);
+    most.locked_bytes = most.locked_bytes.max(memory.locked_bytes);
+    most.huge_bytes = most.huge_bytes.max(memory.huge_bytes);
+    most.bpf_bytes = most.bpf_bytes.max(memory.bpf_bytes);
+    most.socket_bytes = most.socket_bytes.max(memory.socket_bytes);
+}
+
+fn spread(values: &[f64]) -> Option<[f64; 3]> {
+    let at = |q| quantile(values, q).ok();
+    Some([at(0.5)?, at(0.0)?, at(1.0)?])
+}
+
+/// Everything that makes the run invalid.
+pub(super) fn faults(
+    segments: &[Segment],
+    trials: &[Trial],
+    names: &[String],
+    loads_pps: &[u64],
+    blocks: usize,
+) -> Vec<String> {
+    let mut faults = Vec::new();
+    let place =
+        |s: &Segment| format!("block {}, {} at {}/s", s.block, names[s.arm], loads_pps[s.load]);
+    for segment in segments {
+        let ledger = &segment.ledger;
+        if ledger.duplicates > 0 {
+            faults.push(format!(
+                "{}: {} frames were delivered twice",
+                place(segment),
+                ledger.duplicates
+            ));
+        }
+        if ledger.unexplained != 0 {
+            faults.push(format!(
+                "{}: the ledger is open, {} of {} frames are unexplained",
+                place(segment),
+                ledger.unexplained,
+                ledger.offered
+            ));
+        }
+    }
+    for (arm, name) in names.iter().enumerate() {
+        for (load, pps) in loads_pps.iter().enumerate() {
+            let late: Vec<&Segment> = segments
+                .iter()
+                .filter(|s| s.arm == arm && s.load == load && !s.invalid.is_empty())
+                .collect();
+            if late.len() as f64 > blocks as f64 * LATE_BLOCKS_MAX
+                && let Some(first) = late.first()
+            {
+                faults.push(format!(
+                    "{name} at {pps}/s: {} of {blocks} blocks cannot be used; the first: {}",
+                    late.len(),
+                    first.invalid.join("; ")
+                ));
+            }
+        }
+    }
+    faults.extend(disagreements(trials, loads_pps));
+    faults
+}
+
+/// Arms that delivered every frame of a load must have delivered the same features.
+fn disagreements(trials: &[Trial], loads_pps: &[u64]) -> Vec<String> {
+    let mut faults = Vec::new();
+    for (load, pps) in loads_pps.iter().enumerate() {
+        let mut first: Option<(&Trial, (u64, u64))> = None;
+        for trial in trials {
+            let (Some(segment), Some(&sum)) = (trial.segments.get(load), trial.checksums.get(load))
+            else {
+                continue;
+            };
+            let complete = segment.ledger.delivered == segment.ledger.offered
+                && segment.ledger.duplicates == 0;
+            if !complete {
+                continue;
+            }
+            match first {
+                None => first = Some((trial, sum)),
+                Some((other, expected)) if sum != expected => {
+                    faults.push(format!(
+                        "at {pps}/s {} and {} delivered every frame but not the same features",
+                        other.arm, trial.arm
+                    ));
+                    break;
+                }
+                Some(_) => {}
+            }
+        }
+    }
+    faults
+}
+
+/// What became of the scenario's demands.
+pub(super) fn goals(result: &RaceResult, scenario: &Scenario) -> Vec<GoalOutcome> {
+    scenario.goals.iter().map(|goal| judge(goal, result, scenario)).collect()
+}
+
+fn judge(goal: &Goal, result: &RaceResult, scenario: &Scenario) -> GoalOutcome {
+    let outcome =
+        |measured: String, status| GoalOutcome { goal: goal.sentence(), measured, status };
+    let undecided = |why: &str| outcome(why.to_owned(), GoalStatus::Inconclusive);
+    let index =
+        |name: &String| result.arms.iter().position(|arm| arm.name == *name && !arm.is_noise_floor);
+    let Some(load) = result.loads_pps.iter().position(|&pps| pps == goal.load_pps) else {
+        return undecided("this load was not offered in this version of the race");
+    };
+    let Some(arm) = index(&goal.arm) else { return undecided("this arm did not run") };
+    let (low, high, measured) = match &goal.over {
+        Some(over) => {
+            let Some(over) = index(over) else { return undecided("the other arm did not run") };
+            let pair = [over, arm];
+            let found = compare(&result.segments, goal.metric, pair, load, result.blocks, scenario);
+            let (Some(median), Some(interval)) = (found.median, found.interval) else {
+                return undecided("no interval");
+            };
+            let (low, high) = (interval.lower, interval.upper);
+            let sentence = format!(
+                "{median:.3} times ({low:.3} to {high:.3}, {:.0} % confidence, {} blocks)",
+                interval.confidence * 100.0,
+                found.effects.len()
+            );
+            if !found.unusable.is_empty() {
+                return undecided(&format!("{sentence}, but some blocks cannot be used"));
+            }
+            (low, high, sentence)
+        }
+        None => {
+            let all = values(&result.segments, goal.metric, arm, load, result.blocks);
+            let known: Vec<f64> = all.iter().flatten().copied().collect();
+            let Some([median, low, high]) = spread(&known).filter(|_| known.len() == all.len())
+            else {
+                return undecided("some blocks cannot be used");
+            };
+            let unit = goal.metric.unit();
+            let n = known.len();
+            let figure =
+                |x: f64| if x.abs() < 10.0 { format!("{x:.4}") } else { format!("{x:.0}") };
+            let sentence = format!(
+                "median {} {unit}, least {}, most {} of {n} blocks",
+                figure(median),
+                figure(low),
+                figure(high)
+            );
+            (low, high, sentence)
+        }
+    };
+    let status = match (goal.at_most, goal.at_least) {
+        (Some(limit), _) if high <= limit => GoalStatus::Met,
+        (Some(limit), _) if low > limit => GoalStatus::Missed,
+        (None, Some(limit)) if low >= limit => GoalStatus::Met,
+        (None, Some(limit)) if high < limit => GoalStatus::Missed,
+        _ => GoalStatus::Inconclusive,
+    };
+    outcome(measured, status)
+}
+
+/// How it all ended.
+pub(super) fn outcome(result: &RaceResult) -> Outcome {
+    let any = |status| result.goals.iter().any(|goal| goal.status == status);
+    // The noise floor of what every report leads with: does the base agree with itself?
+    let noise_differs = result
+        .findings
+        .iter()
+        .filter(|f| result.arms.get(f.arm).is_some_and(|arm| arm.is_noise_floor))
+        .filter(|f| f.metric == Metric::Cpu.name())
+        .any(|f| matches!(f.judgement.verdict, Verdict::Better | Verdict::Worse));
+    if !result.invalid.is_empty() {
+        Outcome::Invalid
+    } else if any(GoalStatus::Missed) {
+        Outcome::GoalMissed
+    } else if any(GoalStatus::Inconclusive) || noise_differs {
+        Outcome::Inconclusive
+    } else {
+        Outcome::Done
+    }
+}

@@ -1,0 +1,60 @@
+//! Writing HTML and SVG by hand: escaping, attributes, and the macro that appends.
+//!
+//! Must always hold: no string from a result reaches the page but through [`escape`]. File names,
+//! titles and facts come from outside, and a page that runs what they contain is no report.
+
+use std::fmt;
+
+/// Appends formatted text to a `String`.
+macro_rules! put {
+    ($out:expr, $($arg:tt)*) => {
+        std::fmt::Write::write_fmt($out, format_args!($($arg)*))
+            .expect("a String takes everything")
+    };
+}
+pub(super) use put;
+
+/// Text that displays with everything special to HTML, in text or in a quoted attribute, escaped.
+pub(super) struct Escaped<'a>(&'a str);
+
+/// Makes `text` safe for element text and quoted attributes.
+pub(super) fn escape(text: &str) -> Escaped<'_> {
+    Escaped(text)
+}
+
+impl fmt::Display for Escaped<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        use fmt::Write;
+        for c in self.0.chars() {
+            match c {
+                '&' => f.write_str("&#38;")?,
+                '<' => f.write_str("&#60;")?,
+                '>' => f.write_str("&#62;")?,
+                '"' => f.write_str("&#34;")?,
+                '\'' => f.write_str("&#39;")?,
+                '\n' | '\t' => f.write_char(c)?,
+                c if is_unprintable(c) => f.write_char('\u{fffd}')?,
+                c => f.write_char(c)?,
+            }
+        }
+        Ok(())
+    }
+}
+
+/// True for characters that change how their neighbours are shown: control codes (terminals obey
+/// them) and overrides of the writing direction (a file name could be shown backwards).
+pub(super) fn is_unprintable(c: char) -> bool {
+    c.is_control()
+        || matches!(c, '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nothing_special_survives() {
+        let shown = escape("<a href=\"x\" id='y'>&\u{1b}[31m\u{202e}").to_string();
+        assert_eq!(shown, "&#60;a href=&#34;x&#34; id=&#39;y&#39;&#62;&#38;\u{fffd}[31m\u{fffd}");
+    }
+}

@@ -1,0 +1,187 @@
+//! The report as Markdown for the measurements page: enough to judge a claim without opening the
+//! HTML file. Command, version, machine, placement, repetitions, medians with their range, and
+//! verdicts with their intervals; everything else stays in the result.
+
+use super::markup::put;
+use super::number::{ABSENT, figure, utc};
+use super::table::{self, Cell, Scope, Table};
+use super::terminal::printable;
+use super::wording::{
+    arm_name, base_name, disclaimer, doubt, fact_lines, generator_lines, goal_word, half_width,
+    interval, is_noise_floor, load_name, machine_lines, median_effect, mode_lines, noise_floor,
+    noise_floor_gap, outcome_sentence, outcome_word, plural, shell_command, threshold,
+};
+use crate::result::{Finding, RaceResult};
+
+/// The whole summary, ending in a line feed.
+pub(super) fn summary(result: &RaceResult) -> String {
+    let mut out = String::new();
+    put!(&mut out, "## {}\n\n", inline(&result.title));
+    put!(
+        &mut out,
+        "**{}** (exit {}). {}\n\n",
+        outcome_word(result.outcome),
+        result.outcome.exit_code(),
+        inline(&outcome_sentence(result))
+    );
+    bullets(&mut out, &result.invalid);
+    put!(&mut out, "```\n{}\n```\n\n", fenced(&shell_command(&result.command)));
+    let mut lines = vec![
+        format!("Version: laneway {}; app {}", result.version, result.app),
+        format!("Started: {}, took {} s", utc(result.started_unix_ns), figure(result.seconds)),
+        format!(
+            "Repetitions: {} of {} at {}; seed {}",
+            plural(result.blocks, "block"),
+            plural(result.arms.len(), "arm"),
+            plural(result.loads_pps.len(), "load"),
+            result.seed
+        ),
+        format!("Placement: {}", result.placement.sentence),
+        format!("Traffic: {} (sha256 {})", result.traffic.capture, result.traffic.sha256),
+        format!("Generator: {}", generator_lines(result).join("; ")),
+        format!("State: {}", one_sentence(&machine_lines(result))),
+    ];
+    lines.extend(fact_lines(result));
+    bullets(&mut out, &lines);
+    verdicts(&mut out, result);
+    markdown_table(&mut out, &table::rates(result));
+    for scope in Scope::ALL {
+        markdown_table(&mut out, &table::latency(result, scope));
+    }
+    markdown_table(&mut out, &table::ledger(result));
+    markdown_table(&mut out, &table::memory_per_arm(result));
+    if !result.arms.is_empty() {
+        out.push_str("### Modes asked for and obtained\n\n");
+        bullets(&mut out, &mode_lines(result));
+    }
+    if !result.goals.is_empty() {
+        out.push_str("### Goals\n\n");
+        let goals: Vec<String> = result
+            .goals
+            .iter()
+            .map(|goal| format!("{}: {}; {}", goal_word(goal.status), goal.goal, goal.measured))
+            .collect();
+        bullets(&mut out, &goals);
+    }
+    if !result.notes.is_empty() {
+        out.push_str("### Notes\n\n");
+        bullets(&mut out, &result.notes);
+    }
+    // One line feed at the end, as text files have it.
+    out.truncate(out.trim_end().len());
+    out.push('\n');
+    out
+}
+
+fn verdicts(out: &mut String, result: &RaceResult) {
+    put!(out, "### Verdicts against {}\n\n", inline(&base_name(result)));
+    if let Some(disclaimer) = disclaimer(result) {
+        put!(out, "**{disclaimer}**\n\n");
+    }
+    if let Some(gap) = noise_floor_gap(result) {
+        put!(out, "{gap}\n\n");
+    }
+    if result.findings.is_empty() {
+        out.push_str("Nothing was compared.\n\n");
+        return;
+    }
+    out.push_str(
+        "| metric | arm | offered | effect | interval | half-width | A/A | threshold | verdict |\n\
+         |---|---|--:|--:|---|--:|--:|--:|---|\n",
+    );
+    let row = |out: &mut String, finding: &Finding| {
+        let name = arm_name(result, finding.arm);
+        let aa = if is_noise_floor(result, finding.arm) { " (A/A pair)" } else { "" };
+        let why = doubt(finding).map(|doubt| format!(": {doubt}")).unwrap_or_default();
+        let cells = [
+            finding.metric.clone(),
+            format!("{name}{aa}"),
+            load_name(result, finding.load),
+            median_effect(finding),
+            interval(finding).unwrap_or_else(|| ABSENT.to_owned()),
+            half_width(finding).unwrap_or_else(|| ABSENT.to_owned()),
+            noise_floor(result, finding).unwrap_or_else(|| ABSENT.to_owned()),
+            threshold(finding),
+            format!("{}{why}", finding.judgement.verdict),
+        ];
+        put!(out, "| {} |\n", cells.map(|cell| inline(&cell)).join(" | "));
+    };
+    result.findings.iter().for_each(|finding| row(out, finding));
+    out.push('\n');
+}
+
+fn markdown_table(out: &mut String, table: &Table) {
+    put!(out, "### {}\n\n", inline(&table.caption));
+    if table.rows.is_empty() {
+        out.push_str("No figures.\n\n");
+        return;
+    }
+    out.push('|');
+    for column in &table.columns {
+        let unit =
+            if column.unit.is_empty() { String::new() } else { format!(", {}", column.unit) };
+        put!(out, " {} |", inline(&format!("{}{unit}", column.head)));
+    }
+    out.push_str("\n|");
+    for (index, _) in table.columns.iter().enumerate() {
+        out.push_str(if table.has_figures(index) { "--:|" } else { "---|" });
+    }
+    out.push('\n');
+    for row in &table.rows {
+        out.push('|');
+        for cell in &row.cells {
+            let text = match cell {
+                Cell::Words(text) | Cell::Figure(text, _) | Cell::Check(text, true) => inline(text),
+                Cell::Check(text, false) => format!("**{}**", inline(text)),
+                Cell::Verdict(verdict) => verdict.to_string(),
+                Cell::Absent(_) => printable(ABSENT),
+            };
+            put!(out, " {text} |");
+        }
+        out.push('\n');
+    }
+    out.push('\n');
+}
+
+/// Lines, some of them sentences, as one.
+fn one_sentence(lines: &[String]) -> String {
+    let lines: Vec<&str> = lines.iter().map(|line| line.trim_end_matches('.')).collect();
+    lines.join("; ")
+}
+
+fn bullets(out: &mut String, lines: &[String]) {
+    for line in lines {
+        put!(out, "- {}\n", inline(line));
+    }
+    if !lines.is_empty() {
+        out.push('\n');
+    }
+}
+
+/// Text that Markdown shows as it is, on one line.
+fn inline(text: &str) -> String {
+    let mut shown = String::with_capacity(text.len());
+    for c in printable(text).chars() {
+        if matches!(c, '\\' | '`' | '*' | '_' | '[' | ']' | '<' | '>' | '|' | '#' | '&' | '~') {
+            shown.push('\\');
+        }
+        shown.push(c);
+    }
+    shown
+}
+
+/// Text that cannot end the fence it stands in.
+fn fenced(text: &str) -> String {
+    printable(text).replace("```", "'''")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nothing_breaks_out_of_a_cell_or_a_fence() {
+        assert_eq!(inline("a|b\n<c> `d`"), r"a\|b \<c\> \`d\`");
+        assert_eq!(fenced("x\n```\ny"), "x ''' y");
+    }
+}

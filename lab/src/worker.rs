@@ -1,0 +1,130 @@
+//! A race's end of the conversation with a child process.
+
+use crate::plan::{Order, Ready, Reply};
+use crate::race::RaceError;
+use laneway_netns::Namespace;
+use serde::Serialize;
+use std::io::{BufRead, BufReader, Write};
+use std::process::{Child, ChildStdin, Stdio};
+use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
+use std::thread;
+use std::time::Duration;
+
+/// How long a child may take to set itself up: to load a program and open a lane.
+const SETUP_MAX: Duration = Duration::from_secs(30);
+/// How long an ending child may take before it is killed.
+const END_MAX: Duration = Duration::from_secs(3);
+
+/// A child; it is ended when this is dropped.
+pub(crate) struct Worker {
+    what: String,
+    child: Child,
+    orders: Option<ChildStdin>,
+    replies: Receiver<Reply>,
+    /// What it obtained.
+    pub(crate) ready: Ready,
+}
+
+impl Worker {
+    /// Starts this very program with the verb `verb` inside `namespace`, tells it what to be, and
+    /// waits until it is.
+    pub(crate) fn start(
+        what: String,
+        verb: &str,
+        namespace: &Namespace,
+        setup: &impl Serialize,
+    ) -> Result<Worker, RaceError> {
+        let failed = |why: String| RaceError::Child { what: what.clone(), why };
+        let program = std::env::current_exe().map_err(|e| failed(e.to_string()))?;
+        let mut child = namespace
+            .command(program)
+            .arg(verb)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .map_err(|e| failed(e.to_string()))?;
+        let orders = child.stdin.take();
+        let output = child.stdout.take();
+        let (send, replies) = mpsc::channel();
+        // Ends with the child's output.
+        thread::spawn(move || {
+            for line in BufReader::new(output.expect("it was asked for")).lines() {
+                let Some(reply) = line.ok().and_then(|line| serde_json::from_str(&line).ok())
+                else {
+                    return;
+                };
+                if send.send(reply).is_err() {
+                    return;
+                }
+            }
+        });
+        let mut worker = Worker { what, child, orders, replies, ready: Ready::default() };
+        worker.write(setup)?;
+        match worker.reply(SETUP_MAX)? {
+            Reply::Ready(ready) => worker.ready = ready,
+            _ => return Err(worker.failed("it answered out of turn")),
+        }
+        Ok(worker)
+    }
+
+    /// Its process.
+    pub(crate) fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
+    pub(crate) fn order(&mut self, order: &Order) -> Result<(), RaceError> {
+        self.write(order)
+    }
+
+    /// The next reply; a child that failed, ended or says nothing for `patience` is an error.
+    pub(crate) fn reply(&mut self, patience: Duration) -> Result<Reply, RaceError> {
+        match self.replies.recv_timeout(patience) {
+            Ok(Reply::Failed(why)) => Err(self.failed(&why)),
+            Ok(reply) => Ok(reply),
+            Err(RecvTimeoutError::Timeout) => {
+                Err(self.failed(&format!("no answer within {} s", patience.as_secs())))
+            }
+            Err(RecvTimeoutError::Disconnected) => {
+                let status = self.child.wait().map_or_else(|e| e.to_string(), |s| s.to_string());
+                Err(self.failed(&format!("it ended early ({status})")))
+            }
+        }
+    }
+
+    fn write(&mut self, message: &impl Serialize) -> Result<(), RaceError> {
+        let mut line = serde_json::to_string(message).expect("orders are plain data");
+        line.push('\n');
+        let written = match &mut self.orders {
+            Some(orders) => orders.write_all(line.as_bytes()).and_then(|()| orders.flush()),
+            None => Ok(()),
+        };
+        match written {
+            Ok(()) => Ok(()),
+            // It has ended; its last words say why.
+            Err(_) => match self.reply(END_MAX) {
+                Err(error) => Err(error),
+                Ok(_) => Err(self.failed("it ended early")),
+            },
+        }
+    }
+
+    pub(crate) fn failed(&self, why: &str) -> RaceError {
+        RaceError::Child { what: self.what.clone(), why: why.to_owned() }
+    }
+}
+
+impl Drop for Worker {
+    fn drop(&mut self) {
+        // The end of its input tells it to end.
+        self.orders = None;
+        for _ in 0..END_MAX.as_millis() / 5 {
+            if !matches!(self.child.try_wait(), Ok(None)) {
+                return;
+            }
+            thread::sleep(Duration::from_millis(5));
+        }
+        // It does not listen; both calls can only fail if it has ended meanwhile.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
