@@ -1,14 +1,17 @@
-//! Lane `pcap`: capture files read and written by our own code.
+//! Lane `pcap`: capture files read and written by our own code, and the lane that runs any frame app on them.
 //!
-//! For offline extraction (one pass over a file of any size, on one core or many), for recording, and for the lab,
-//! which replays a capture held in memory. Understood: classic pcap (micro- and nanosecond, both byte orders) and
+//! For offline extraction (one pass over a file of any size, on one core or many), for recording, for running an app on
+//! yesterday's traffic ([`PcapLane`]), and for the lab, which replays a capture held in memory. Understood: classic pcap (micro- and nanosecond, both byte orders) and
 //! pcapng (both byte orders, several sections, every timestamp resolution), each plain or inside gzip or zstd.
 //!
 //! ```text
 //!  file ──map──────────────┐                 ┌─> Record (borrowed)   one thread
 //!                          ├─> Parser ─────> │
-//!  file ──gzip/zstd──> buffer (bounded)      └─> Chunk  (owned)      sent to another thread
+//!  file ──gzip/zstd──> buffer (bounded)      ├─> Chunk  (owned)      sent to another thread
+//!                                            └─> PcapLane ─> Burst   copied, with room around each frame
 //! ```
+//!
+//! Where frames must be Ethernet, [`ethernet()`] says what a record is as such.
 //!
 //! What must always hold: no input makes this crate panic, loop for ever, or allocate by a length that a file merely
 //! claims; a damaged file yields every complete record before it yields its error; a plain file and its compressed
@@ -19,15 +22,23 @@
 mod capture;
 mod chunk;
 mod error;
+mod ethernet;
 pub mod format;
+mod input;
+mod knobs;
+mod lane;
 pub mod link;
+mod output;
 mod reader;
 mod writer;
 
 pub use capture::{Capture, CaptureError};
 pub use chunk::{CHUNK_BYTES_MAX, CHUNK_RECORDS_MAX, Chunk};
 pub use error::ReadError;
+pub use ethernet::{ETHERNET_BYTES, ethernet};
 pub use format::{FormatError, Interface, ReadCounts, Record, RecordRef};
+pub use input::LOOP_GAP_NS;
+pub use lane::{LOOKS_MAX, PcapLane};
 pub use link::{LinkType, Unsupported, network};
 pub use reader::{Progress, Reader, ZSTD_WINDOW_LOG_MAX};
 pub use writer::{Layout, PartialFile, WriteError, Writer};
@@ -42,6 +53,7 @@ pub fn fuzz_reader(data: &[u8]) {
     let mut streamed = Reader::from_read(std::io::Cursor::new(data.to_vec()))
         .expect("reading the magic from memory does not fail");
     let compressed = data.starts_with(&reader::GZIP_MAGIC) || data.starts_with(&reader::ZSTD_MAGIC);
+    let mut scratch = Vec::new();
     loop {
         // The slice parser does not decompress, so there the streamed reader runs alone.
         let left = if compressed { Ok(None) } else { sliced.next_record() };
@@ -54,6 +66,10 @@ pub fn fuzz_reader(data: &[u8]) {
             assert!(record.data.len() as u64 <= u64::from(format::FRAME_BYTES_MAX));
             // Any answer is right; arriving here without a panic is the test.
             network(record.link, record.data).ok();
+            if let Ok(frame) = ethernet(record, &mut scratch) {
+                assert!(frame.data.len() as u64 <= u64::from(frame.wire_len));
+                assert_eq!((frame.link, frame.ts_ns), (LinkType::Ethernet, record.ts_ns));
+            }
         }
         if !compressed {
             match (&left, &right) {

@@ -185,6 +185,16 @@ impl<W: Write> Writer<W> {
         Ok(())
     }
 
+    /// Hands on what the sink still buffers: the records so far are then where the sink's own bytes go, for a file
+    /// under `<path>.partial`.
+    ///
+    /// # Errors
+    /// When the sink fails.
+    pub fn flush(&mut self) -> Result<(), WriteError> {
+        self.sink.flush()?;
+        Ok(())
+    }
+
     /// Notes how many packets an interface received and dropped over the whole capture; written at the end. Only pcapng
     /// has a place for them: in classic pcap they are not stored.
     ///

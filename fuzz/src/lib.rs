@@ -1,0 +1,164 @@
+//! The bodies of the fuzz targets, one per reader of foreign bytes.
+//!
+//! A target takes any bytes and panics when a promise is broken; returning is the proof that none was. The same
+//! bodies run under libFuzzer (`fuzz_targets/`), in the replayer (`src/bin/replay.rs`) and in `cargo test`, so that a
+//! find can be reproduced with a stable compiler and nothing else.
+//!
+//! Deterministic: no clock, no randomness, no file. Assumes nothing about the bytes; their length is the fuzzer's to
+//! bound.
+#![forbid(unsafe_code)]
+
+mod mutate;
+
+pub use mutate::{Mutator, samples};
+
+use laneway_features::{Stamp, parse};
+use laneway_flow::rule::TEXT_BYTES_MAX;
+use laneway_flow::{RECORD_BYTES, Record, Rule};
+use laneway_wire::{
+    ETHERNET_BYTES, Ethernet, Extension, ICMP_BYTES, IPV4_BYTES_MIN, IPV6_BYTES, Icmp, Ipv4, Ipv6,
+    SCTP_BYTES, Sctp, TCP_BYTES_MIN, Tcp, TcpOptions, UDP_BYTES, Udp, VLAN_BYTES, VlanTag,
+    checksum,
+};
+
+/// A target by its name.
+#[derive(Clone, Copy, Debug)]
+pub struct Target {
+    /// As in `cargo fuzz run NAME`, and the name of its folder of seeds.
+    pub name: &'static str,
+    /// Runs it once.
+    pub run: fn(&[u8]),
+}
+
+/// Every target.
+pub const TARGETS: &[Target] = &[
+    Target { name: "wire", run: wire },
+    Target { name: "pcap", run: pcap },
+    Target { name: "rule", run: rule },
+    Target { name: "features", run: features },
+];
+
+/// Parses `data` as every header: what was parsed is emitted as the same bytes, and the checksum of a header that was
+/// sealed is right.
+///
+/// # Panics
+/// When that does not hold.
+pub fn wire(data: &[u8]) {
+    /// `parsed` of the first bytes of `data` writes those bytes again, but for `reserved` bits of one byte.
+    fn emits<const N: usize>(
+        data: &[u8],
+        emitted: Option<bool>,
+        out: [u8; N],
+        reserved: (usize, u8),
+    ) {
+        assert_eq!(emitted.is_none(), data.len() < N, "{N} bytes are all a header needs");
+        if emitted.is_some() {
+            let mut want = [0; N];
+            want.copy_from_slice(&data[..N]);
+            want[reserved.0] &= !reserved.1;
+            assert!(emitted == Some(true) && out == want, "emit undoes parse");
+        }
+    }
+    const NONE: (usize, u8) = (0, 0);
+
+    let mut out = [0; ETHERNET_BYTES];
+    emits(data, Ethernet::parse(data).ok().map(|h| h.emit(&mut out)), out, NONE);
+    let mut out = [0; VLAN_BYTES];
+    emits(data, VlanTag::parse(data).ok().map(|h| h.emit(&mut out)), out, NONE);
+    let mut out = [0; UDP_BYTES];
+    emits(data, Udp::parse(data).ok().map(|h| h.emit(&mut out)), out, NONE);
+    let mut out = [0; TCP_BYTES_MIN];
+    emits(data, Tcp::parse(data).ok().map(|h| h.emit(&mut out)), out, (12, 0x0e));
+    assert_eq!(Icmp::parse(data).is_ok(), data.len() >= ICMP_BYTES);
+    assert_eq!(Sctp::parse(data).is_ok(), data.len() >= SCTP_BYTES);
+    assert!(TcpOptions::new(data).count() <= data.len(), "every option takes a byte");
+
+    if let Ok(ip) = Ipv4::parse(data) {
+        let mut out = [0; IPV4_BYTES_MIN];
+        emits(data, Some(ip.emit(&mut out)), out, NONE);
+        assert!((IPV4_BYTES_MIN..=60).contains(&ip.header_bytes));
+        assert!(ip.header_bytes <= usize::from(ip.total_bytes));
+        let mut sealed = data.to_vec();
+        assert_eq!(Ipv4::seal(&mut sealed), data.len() >= ip.header_bytes);
+        if let Some(header) = sealed.get(..ip.header_bytes) {
+            assert_eq!(checksum::of(header), 0);
+        }
+    }
+    if let Ok(ip) = Ipv6::parse(data) {
+        let mut out = [0; IPV6_BYTES];
+        emits(data, Some(ip.emit(&mut out)), out, NONE);
+    }
+    if let Some((&kind, header)) = data.split_first()
+        && let Ok(extension) = Extension::parse(kind, header)
+    {
+        assert!((8..=2048).contains(&extension.bytes), "a walk along extensions gets on");
+    }
+    let (even, rest) = data.split_at((data.len() / 2) & !1);
+    let parts = checksum::fold(checksum::sum(even) + checksum::sum(rest));
+    assert_eq!(parts, checksum::fold(checksum::sum(data)), "sums of parts add up");
+}
+
+/// Reads `data` as a capture, plain or compressed, in every way there is; they agree, and each record has an Ethernet
+/// form or a reason why not.
+///
+/// # Panics
+/// When that does not hold.
+pub fn pcap(data: &[u8]) {
+    laneway_pcap::fuzz_reader(data);
+}
+
+/// Parses the bytes before the first zero as a flow rule, and matches the bytes behind it as a record: the rule's
+/// canonical text is the same rule, and the ways to match agree.
+///
+/// # Panics
+/// When that does not hold.
+pub fn rule(data: &[u8]) {
+    let end = data.iter().position(|&byte| byte == 0).unwrap_or(data.len());
+    let Ok(text) = std::str::from_utf8(&data[..end]) else { return };
+    let rule: Rule = match text.parse() {
+        Ok(rule) => rule,
+        Err(error) => {
+            // A person reads this: it must be possible to print it.
+            assert!(error.to_string().lines().count() >= 3, "message, text, caret");
+            return;
+        }
+    };
+    let compiled = rule.compile();
+    let canonical = rule.to_string();
+    if canonical.len() <= TEXT_BYTES_MAX {
+        let again: Rule = canonical.parse().expect("the canonical text is a rule");
+        assert_eq!(again.to_string(), canonical, "and its own canonical text");
+        assert_eq!(again.compile().ok(), compiled.as_ref().ok().copied(), "of the same meaning");
+    }
+    let Ok(compiled) = compiled else { return };
+    let mut bytes = [0; RECORD_BYTES];
+    let behind = data.get(end + 1..).unwrap_or_default();
+    let len = behind.len().min(RECORD_BYTES);
+    bytes[..len].copy_from_slice(&behind[..len]);
+    let matches = compiled.matches_bytes(&bytes);
+    if let Some(record) = Record::from_bytes(&bytes)
+        && record.to_bytes() == bytes
+    {
+        assert_eq!(compiled.matches(&record), matches);
+    }
+}
+
+/// Extracts the features of `data` as a frame: the record survives its bytes, its lengths lie within the frame, and a
+/// longer capture of the same frame does not take anything back.
+///
+/// # Panics
+/// When that does not hold.
+pub fn features(data: &[u8]) {
+    let stamp = Stamp { ts_ns: 1, seq_no: 2, wire_len: data.len() as u32, ..Stamp::default() };
+    let record = parse(data, stamp);
+    assert_eq!(Record::from_bytes(&record.to_bytes()), Some(record), "the layout keeps it all");
+    assert_eq!((record.cap_len as usize, record.frame_len as usize), (data.len(), data.len()));
+    assert!(
+        usize::from(record.l3_hdr_len) + usize::from(record.l4_hdr_len) <= 60 + 40 + 8 * 2048,
+        "headers have limits"
+    );
+    if let Some((_, shorter)) = data.split_last() {
+        let less = parse(shorter, stamp);
+        assert!(record.has.contains(less.has), "{less:?} is a prefix of {record:?}");
+    }
+}

@@ -1,0 +1,70 @@
+//! Every target on its seeds, on captures that ship, and on seeded changes of both: a few seconds, on stable Rust.
+
+use laneway_fuzz::{Mutator, TARGETS, samples};
+use laneway_pcap::Reader;
+use std::path::{Path, PathBuf};
+
+const CHANGED: usize = 20_000;
+
+fn repository() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("..")
+}
+
+/// The frames of a capture that ships.
+fn frames() -> Vec<Vec<u8>> {
+    let path = repository().join("scenarios/captures/tiny.pcap");
+    let mut reader = Reader::open(&path).expect("it ships");
+    let mut frames = Vec::new();
+    while let Some(record) = reader.next_record().expect("a whole capture") {
+        frames.push(record.data.to_vec());
+    }
+    frames
+}
+
+fn check(name: &str, seeds: &[Vec<u8>]) {
+    let target = TARGETS.iter().find(|target| target.name == name).expect("a target of the table");
+    assert!(!seeds.is_empty());
+    seeds.iter().for_each(|seed| (target.run)(seed));
+    let mut mutator = Mutator::new(1);
+    for _ in 0..CHANGED {
+        (target.run)(&mutator.input(seeds));
+    }
+}
+
+#[test]
+fn wire_headers_survive() {
+    let headers = frames().iter().flat_map(|f| [f.clone(), f[14..].to_vec()]).collect::<Vec<_>>();
+    check("wire", &headers);
+}
+
+#[test]
+fn features_survive() {
+    check("features", &frames());
+}
+
+#[test]
+fn rules_survive() {
+    let mut seeds = samples(&repository().join("fuzz/seeds/rule")).expect("they ship");
+    // A record behind the rule, so that the matching is reached.
+    let records: Vec<_> = frames()
+        .iter()
+        .map(|f| laneway_features::parse(f, laneway_features::Stamp::default()).to_bytes())
+        .collect();
+    for (i, seed) in seeds.iter_mut().enumerate() {
+        let text = std::str::from_utf8(seed).expect("seeds are text");
+        text.parse::<laneway_flow::RecordMatch>().expect("seeds are rules");
+        seed.push(0);
+        seed.extend(records[i % records.len()]);
+    }
+    check("rule", &seeds);
+}
+
+#[test]
+fn captures_survive() {
+    let captures = ["tiny.pcap", "tiny-ns.pcapng"].map(|name| {
+        let path = repository().join("scenarios/captures").join(name);
+        // The first records tell as much as all, and are changed more often.
+        std::fs::read(path).expect("they ship")[..2048].to_vec()
+    });
+    check("pcap", &captures);
+}

@@ -1,0 +1,342 @@
+//! The lane: any frame app on capture files.
+//!
+//! ```text
+//!   file ─▶ Input ─▶ ethernet ─copy─▶ buffer ─▶ Burst ─▶ app ─▶ settle ─▶ Output (out=) or nowhere
+//!    port's capture  header made up   port's pool                         one capture, all ports
+//! ```
+//!
+//! A port is a capture. Frames are copied out of it, because the contract promises an app that it may write, and 128
+//! bytes in front of each frame; the copy is counted (`copies`). Memory is `burst` + `hold` buffers per port, each as
+//! long as the longest frame; pages that no frame reached stay untouched.
+//!
+//! What must always hold:
+//! * Every record of a capture is a frame or a counted drop ([`DropReason::LinkTypeUnknown`]).
+//! * A buffer is in exactly one place: the free list, the port's burst, or a [`Held`](laneway_core::Held).
+//! * Frames carry the capture's times (Unix time); the lane reads no clock. What it sends keeps its time.
+//! * An unreadable capture ends the lane, after the frames before the damage were received.
+//!
+//! It does not pace: frames come as fast as they are asked for. Reading a pipe blocks in `receive`.
+
+use crate::ethernet::Parts;
+use crate::format::Record;
+use crate::input::Input;
+use crate::knobs::PcapKnobs;
+use crate::output::{Entry, Output};
+use laneway_core::{
+    Burst, Cap, CapSet, CapsReport, ClockDomain, Counters, DropReason, Frame, FrameLane,
+    HEADROOM_BYTES_MIN, HoldPool, LaneError, LaneSpec, PortId, PortMask, Region, Slot, Verdict,
+    Wake,
+};
+use std::{path::Path, rc::Rc, time::Duration};
+
+/// The lane's name in specs, results and messages.
+pub(crate) const NAME: &str = "pcap";
+
+/// Records that one receive looks at, so that a capture full of what is no frame cannot keep the worker.
+pub const LOOKS_MAX: usize = 4096;
+
+/// A lane of capture files. See the module.
+pub struct PcapLane {
+    ports: Vec<Port>,
+    /// Apart from the ports, because a frame of one port counts on another.
+    counters: Vec<Counters>,
+    output: Option<Output>,
+    shape: Shape,
+}
+
+/// The buffers of every port.
+#[derive(Clone, Copy)]
+struct Shape {
+    buffer_bytes: usize,
+    frame_bytes: usize,
+}
+
+struct Port {
+    id: PortId,
+    input: Input,
+    /// Nothing will be received any more.
+    ended: bool,
+    /// Met behind frames that had to be handed out first.
+    pending: Option<LaneError>,
+    /// The latest time received: what lent frames carry.
+    latest_ns: u64,
+    caps: CapsReport,
+    pool: Rc<HoldPool>,
+    free: Vec<u32>,
+    burst: Burst,
+    /// Where a held frame that came back is looked at.
+    returning: Burst,
+}
+
+impl PcapLane {
+    /// Opens one port per capture, and the capture to write if the spec says `out=`. `-` is standard input.
+    ///
+    /// # Errors
+    /// A wrong spec; no capture, or more than [`PortMask::PORTS_MAX`]; one that is missing, unreadable, or none; an
+    /// output that cannot be written or would replace an input. Nothing is left behind then.
+    pub fn open<P: AsRef<Path>>(spec: &LaneSpec, captures: &[P]) -> Result<PcapLane, LaneError> {
+        let knobs = PcapKnobs::read(spec)?;
+        if !(1..=PortMask::PORTS_MAX).contains(&captures.len()) {
+            return Err(LaneError::Refused {
+                lane: NAME.to_owned(),
+                name: format!("{} captures", captures.len()),
+                why: "verdicts can name no others".to_owned(),
+                hint: format!("give 1 to {} captures", PortMask::PORTS_MAX),
+            });
+        }
+        let paths: Vec<&Path> = captures.iter().map(AsRef::as_ref).collect();
+        let ports: Vec<Port> = paths
+            .iter()
+            .enumerate()
+            .map(|(port, path)| Port::open(PortId(port as u8), path, &knobs))
+            .collect::<Result<_, _>>()?;
+        // Last, so that a lane that does not open has created nothing.
+        let output = match &knobs.out {
+            Some(out) => Some(Output::create(out, &paths, knobs.frame_bytes)?),
+            None => None,
+        };
+        let shape = Shape { buffer_bytes: knobs.buffer_bytes(), frame_bytes: knobs.frame_bytes };
+        let counters = vec![Counters::default(); ports.len()];
+        Ok(PcapLane { ports, counters, output, shape })
+    }
+
+    /// Closes the lane and gives the capture it wrote its name. Dropping the lane does the same (except in a panic,
+    /// which removes the partial file), but cannot say what went wrong.
+    ///
+    /// # Errors
+    /// When the capture cannot be completed; no file is left then.
+    pub fn finish(mut self) -> Result<(), LaneError> {
+        // Held frames that came back are still to be sent.
+        (0..self.ports.len()).try_for_each(|port| self.settle(PortId(port as u8)))?;
+        self.output.take().map_or(Ok(()), Output::finish)
+    }
+}
+
+impl Port {
+    fn open(id: PortId, path: &Path, knobs: &PcapKnobs) -> Result<Port, LaneError> {
+        let input = Input::open(path, knobs.passes)?;
+        let can = CapSet::default().with_if(Cap::Transmit, knobs.out.is_some());
+        let mut caps = CapsReport {
+            requested: can,
+            obtained: can,
+            allowed_missing: knobs.allowed_missing,
+            ..CapsReport::default()
+        };
+        caps.fact("capture", path.display());
+        caps.fact("format", input.format_name());
+        caps.fact("link_types", input.links());
+        caps.fact("passes", knobs.passes);
+        caps.fact("buffers", knobs.buffers());
+        caps.fact("buffer_bytes", knobs.buffer_bytes());
+        if let Some(out) = &knobs.out {
+            caps.fact("out", out.display());
+        }
+        let region = Region::heap(knobs.buffers() * knobs.buffer_bytes());
+        let pool = HoldPool::new(knobs.hold);
+        Ok(Port {
+            id,
+            input,
+            ended: false,
+            pending: None,
+            latest_ns: 0,
+            caps,
+            burst: Burst::new(region.clone(), pool.clone(), knobs.burst),
+            returning: Burst::new(region, pool.clone(), 1),
+            pool,
+            // At most MEMORY_BYTES_MAX / 256 buffers. Popped from the end: the same few stay warm.
+            free: (0..knobs.buffers() as u32).rev().collect(),
+        })
+    }
+
+    /// Reads records into the burst until it is full or there are no more.
+    fn fill(&mut self, shape: Shape, counters: &mut Counters) -> Result<(), LaneError> {
+        if let Some(error) = self.pending.take() {
+            self.ended = true;
+            return Err(error);
+        }
+        for _ in 0..LOOKS_MAX {
+            if self.ended || self.burst.space() == 0 || self.free.is_empty() {
+                break;
+            }
+            let Port { input, burst, free, latest_ns, .. } = self;
+            match input.read(|record| take_in(burst, free, latest_ns, counters, shape, &record)) {
+                Ok(true) => (),
+                Ok(false) => {
+                    self.ended = true;
+                    // Only now is every interface described, and what it missed.
+                    self.caps.fact("link_types", self.input.links());
+                    if let Some(dropped) = self.input.dropped() {
+                        self.caps.fact("capture_dropped", dropped);
+                    }
+                }
+                Err(error) if self.burst.is_empty() => {
+                    self.ended = true;
+                    return Err(error);
+                }
+                Err(error) => {
+                    self.pending = Some(error);
+                    break;
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Adds `record` to the burst, or counts why it is no frame. The caller made sure that there is space and a buffer.
+#[inline]
+fn take_in(
+    burst: &mut Burst,
+    free: &mut Vec<u32>,
+    latest_ns: &mut u64,
+    counters: &mut Counters,
+    shape: Shape,
+    record: &Record<'_>,
+) {
+    let Ok(parts) = Parts::of(record) else {
+        return counters.drop_one(DropReason::LinkTypeUnknown);
+    };
+    let len = parts.len().min(shape.frame_bytes);
+    *latest_ns = (*latest_ns).max(record.ts_ns);
+    let i = burst.len();
+    expose(burst, free, shape, (len, parts.wire_len), record.ts_ns);
+    parts.copy_to(burst.frame_mut(i).bytes_mut());
+    counters.rx_frames += 1;
+    counters.rx_bytes += len as u64;
+    counters.copies += 1;
+}
+
+/// Moves a free buffer into the burst as a frame of so many bytes, here and on the wire.
+#[inline]
+fn expose(
+    burst: &mut Burst,
+    free: &mut Vec<u32>,
+    shape: Shape,
+    (len, wire_len): (usize, u32),
+    ts_ns: u64,
+) {
+    let frame = free.pop().expect("the caller counted the free buffers");
+    let room_start = frame as usize * shape.buffer_bytes;
+    let slot = Slot {
+        frame,
+        room_start,
+        start: room_start + HEADROOM_BYTES_MIN,
+        len: len as u32, // at most FRAME_BYTES_MAX and a header
+        room_end: room_start + shape.buffer_bytes,
+        wire_len,
+        ts_ns,
+    };
+    // SAFETY: `frame` was on the free list, so neither the burst nor a Held has its buffer, and
+    // buffers do not overlap; it goes back to the list only when this slot is settled.
+    unsafe { burst.push(slot) };
+}
+
+/// Does what `verdict` says with a frame of `ingress`, short of freeing its buffer.
+fn act(
+    output: &mut Option<Output>,
+    counters: &mut [Counters],
+    ingress: PortId,
+    verdict: Verdict,
+    frame: Frame<'_>,
+) {
+    let mut send = |egress: PortId| {
+        let Some(egress_counters) = counters.get_mut(egress.index()) else {
+            return counters[ingress.index()].drop_one(DropReason::TxNoPort);
+        };
+        match output.as_mut().map_or(Entry::Refused, |output| output.send(egress, frame)) {
+            Entry::Sent => {
+                egress_counters.tx_frames += 1;
+                egress_counters.tx_bytes += frame.bytes.len() as u64;
+            }
+            Entry::TooLong => egress_counters.drop_one(DropReason::TxTooLong),
+            Entry::Refused => egress_counters.drop_one(DropReason::TxRefused),
+        }
+    };
+    match verdict {
+        Verdict::Drop | Verdict::Hold => (),
+        Verdict::Pass => counters[ingress.index()].passed += 1,
+        Verdict::Tx => send(ingress),
+        Verdict::TxTo(egress) => send(egress),
+        Verdict::Fanout(set) => set.iter().for_each(send),
+    }
+}
+
+impl FrameLane for PcapLane {
+    fn name(&self) -> &'static str {
+        NAME
+    }
+
+    fn ports(&self) -> usize {
+        self.ports.len()
+    }
+
+    fn clock_domain(&self) -> ClockDomain {
+        ClockDomain::Unix
+    }
+
+    /// Settles first what the caller left unsettled.
+    fn receive(&mut self, port: PortId) -> Result<&mut Burst, LaneError> {
+        self.settle(port)?;
+        let counters = &mut self.counters[port.index()];
+        let near = &mut self.ports[port.index()];
+        near.fill(self.shape, counters)?;
+        counters.polls_empty += u64::from(near.burst.is_empty());
+        Ok(&mut near.burst)
+    }
+
+    /// Lends nothing without `out=`. Lent frames carry the latest time received on the port.
+    fn lend(&mut self, port: PortId, frames: usize) -> Result<&mut Burst, LaneError> {
+        self.settle(port)?;
+        let Port { burst, free, latest_ns, .. } = &mut self.ports[port.index()];
+        let frames = if self.output.is_some() { frames } else { 0 };
+        for _ in 0..frames.min(burst.space()).min(free.len()) {
+            expose(burst, free, self.shape, (0, 0), *latest_ns);
+        }
+        Ok(burst)
+    }
+
+    fn settle(&mut self, port: PortId) -> Result<(), LaneError> {
+        let PcapLane { ports, counters, output, .. } = self;
+        let Port { id, pool, free, burst, returning, .. } = &mut ports[port.index()];
+        for i in 0..burst.len() {
+            let verdict = burst.verdict(i);
+            act(output, counters, *id, verdict, burst.frame(i));
+            if verdict != Verdict::Hold {
+                free.push(burst.slot(i).frame);
+            }
+        }
+        burst.clear();
+        pool.take_returned(|returned| {
+            // SAFETY: the Held that owned the slot is gone and its buffer is not on the free list
+            // yet; the burst is cleared before it gets there.
+            unsafe { returning.push(returned.slot) };
+            act(output, counters, *id, returned.verdict, returning.frame(0));
+            returning.clear();
+            free.push(returned.slot.frame);
+        });
+        output.as_mut().map_or(Ok(()), Output::flush)
+    }
+
+    /// Returns at once while a capture is not at its end; sleeps when all are. Counted on port 0, as one wait for all
+    /// ports.
+    fn wait(&mut self, timeout: Duration) -> Result<Wake, LaneError> {
+        self.counters[0].waits += 1;
+        if self.exhausted() {
+            std::thread::sleep(timeout);
+            return Ok(Wake::Timeout);
+        }
+        Ok(Wake::Ready)
+    }
+
+    fn exhausted(&self) -> bool {
+        self.ports.iter().all(|port| port.ended)
+    }
+
+    fn caps(&self, port: PortId) -> &CapsReport {
+        &self.ports[port.index()].caps
+    }
+
+    fn counters(&mut self, port: PortId) -> Counters {
+        self.counters[port.index()].clone()
+    }
+}
