@@ -58,6 +58,11 @@ const ROLES: &[Role] = &[
 /// What any crate's tests may use besides, and nothing else may.
 const IN_TESTS: &[&str] = &["testkit", "netns"];
 
+/// What the tests of an app, or of the engine, may use besides: a world to run in. The crate itself
+/// still knows no lane.
+const WORLDS: &[&str] = &["engine", "lane"];
+const RUN_IN_WORLDS: &[&str] = &["engine", "app"];
+
 /// What any crate's build script may use; a build script uses nothing else of ours.
 const IN_BUILD_SCRIPTS: &[&str] = &["bpf-build"];
 
@@ -98,7 +103,10 @@ fn complaint(member: &Member, role: &Role, dependency: &Dependency) -> Option<St
     };
     let (allowed, place) = match dependency.used_in {
         Use::Normal => (role.may_use.to_vec(), ""),
-        Use::Test => ([role.may_use, IN_TESTS].concat(), " in its tests"),
+        Use::Test => {
+            let worlds = if RUN_IN_WORLDS.contains(&role.name) { WORLDS } else { &[] };
+            ([role.may_use, IN_TESTS, worlds].concat(), " in its tests")
+        }
         Use::Build => (IN_BUILD_SCRIPTS.to_vec(), " in its build script"),
     };
     if allowed.contains(&used.name) {
@@ -161,16 +169,22 @@ mod tests {
             ("crates/core", "crates/flow"),
             ("crates/flow", "crates/resp"),
             ("crates/flow", "crates/engine"),
-            ("crates/engine", "lanes/packet"),
             ("lanes/xdp", "lanes/afxdp"),
             ("lanes/xdp", "apps/features"),
-            ("apps/features", "lanes/pcap"),
             ("apps/features", "apps/echo"),
             ("lab", "cli"),
             ("lab/stats", "lab"),
         ] {
             assert_eq!(complaints(from, to, Use::Normal), 1, "{from} -> {to}");
             assert_eq!(complaints(from, to, Use::Test), 1, "{from} -> {to} in tests");
+        }
+    }
+
+    #[test]
+    fn an_app_and_the_engine_meet_lanes_in_their_tests_only() {
+        for from in ["apps/features", "crates/engine"] {
+            assert_eq!(complaints(from, "lanes/pcap", Use::Test), 0);
+            assert_eq!(complaints(from, "lanes/pcap", Use::Normal), 1);
         }
     }
 

@@ -18,11 +18,10 @@ const ROOT_DOCUMENTS: &[(&str, &str)] = &[
 const README_FOLDERS: &[&str] = &["lanes/*", "apps/*", "lab"];
 
 /// Kinds of file that are read as ASCII; prose may use more.
-const ASCII_KINDS: &[&str] =
-    &["c", "h", "py", "pyi", "toml", "sh", "js", "css", "Makefile", "run"];
+const ASCII_KINDS: &[&str] = &["c", "h", "py", "pyi", "toml", "sh", "js", "css", "Makefile", "run"];
 
 /// Kinds that must not hold a tab.
-const SPACES_KINDS: &[&str] = &["py", "toml", "md"];
+const SPACES_KINDS: &[&str] = &["rs", "py", "toml", "md"];
 
 /// The SPDX line stands within the first lines of a kernel-side program.
 const SPDX_LINES_MAX: usize = 3;

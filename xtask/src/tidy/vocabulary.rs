@@ -32,7 +32,13 @@ const FOREIGN: &[Foreign] = &[
         at_home: &[],
         in_comments: false,
     },
-    Foreign { word: "pkts", say: "frames or packets", at_home: &[], in_comments: false },
+    // The flow accumulators mirror `struct lw_flow`, whose names are those of the field's schemas.
+    Foreign {
+        word: "pkts",
+        say: "frames or packets",
+        at_home: &["crates/flow", "apps/features"],
+        in_comments: false,
+    },
     Foreign { word: "dgram", say: "datagram", at_home: &[], in_comments: false },
     Foreign { word: "backend", say: "lane", at_home: &[], in_comments: false },
     Foreign { word: "contender", say: "arm", at_home: &[], in_comments: true },
