@@ -1,1 +1,80 @@
+//! The program `laneway`: arguments and printing only.
+//!
+//! ```text
+//!   start ─▶ arguments ─▶ verbs/* ─▶ registry ─▶ engine, lanes, apps
+//!                            └─▶ ledger, terminal (what a person or a program reads)
+//! ```
+//!
+//! What happens is decided below: lanes, apps and the lab do the work, [`registry`] joins a lane to
+//! an app by name, and this crate reads what was asked for and says what came of it. It holds no
+//! loop over frames and opens no socket.
+//!
+//! What must always hold: an error is one sentence on standard error with the value and what to
+//! try; the exit code is one of [`Exit`]; rows and JSON alone go to standard output; a reader that
+//! closes it ends the program quietly.
+#![forbid(unsafe_code)]
 
+mod arguments;
+mod exit;
+mod extraction;
+mod interrupt;
+mod ledger;
+pub mod registry;
+mod terminal;
+mod verbs;
+
+use arguments::{Arguments, Verb};
+use clap::{CommandFactory, FromArgMatches};
+pub use exit::{Exit, Failure};
+pub use ledger::Ledger;
+use registry::LabRegistry;
+use std::ffi::OsString;
+use std::process::ExitCode;
+
+/// Runs the program for these arguments, the program's name first.
+pub fn start(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
+    let outcome = parse(arguments).and_then(|parsed| match parsed {
+        Parsed::Run(arguments) => dispatch(arguments),
+        Parsed::Answered => Ok(Exit::Done),
+    });
+    exit::conclude(outcome).into()
+}
+
+enum Parsed {
+    Run(Arguments),
+    /// Help or the version was printed.
+    Answered,
+}
+
+fn parse(arguments: impl IntoIterator<Item = OsString>) -> Result<Parsed, Failure> {
+    let given: Vec<OsString> = arguments.into_iter().collect();
+    let matched = Arguments::command().try_get_matches_from(&given);
+    match matched.and_then(|matches| Arguments::from_arg_matches(&matches)) {
+        Ok(arguments) => Ok(Parsed::Run(arguments)),
+        Err(error) if error.exit_code() == 0 => {
+            terminal::print(&error.render().to_string())?;
+            Ok(Parsed::Answered)
+        }
+        Err(error) => Err(Failure::usage(&error, &arguments::command_named(&given))),
+    }
+}
+
+/// A child of a race has told its parent already, unless there was none.
+fn child(outcome: Result<(), String>) -> Result<Exit, Failure> {
+    outcome.map(|()| Exit::Done).map_err(Failure::input)
+}
+
+/// One line per verb.
+fn dispatch(arguments: Arguments) -> Result<Exit, Failure> {
+    let json = arguments.json;
+    match arguments.verb {
+        Verb::Lanes => verbs::lanes::run(json),
+        Verb::Run { app } => verbs::run::run(app, json),
+        Verb::Features(arguments) => verbs::features::run(&arguments, json),
+        Verb::Race(arguments) => verbs::race::run(&arguments, json),
+        Verb::Report { folder } => verbs::race::report_again(&folder, json),
+        Verb::Arm => child(laneway_lab::serve_arm(&LabRegistry)),
+        Verb::Generate => child(laneway_lab::serve_generator(&LabRegistry)),
+        Verb::Completions { shell } => verbs::completions::run(shell, json),
+    }
+}

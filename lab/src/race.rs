@@ -149,7 +149,8 @@ pub fn run(
     let mut blocks = 0;
     for block in 0..max {
         for &arm in order.block(block) {
-            let plan = trial_plan(&scenario, extent, &entrants, arm, block);
+            let plan =
+                trial_plan(&scenario, extent, &entrants[arm], [arm, block], options.interrupted);
             let trial = fair_trial(&bench, &plan, options, &mut notes, |trial, again| {
                 show(&Progress { block, blocks_min: min, trial, again });
             })?;
@@ -264,15 +265,15 @@ fn entrants_names(entrants: &[Entrant]) -> Vec<String> {
 fn trial_plan<'a>(
     scenario: &'a Scenario,
     extent: &'a Extent,
-    entrants: &'a [Entrant],
-    arm: usize,
-    block: usize,
+    entrant: &'a Entrant,
+    [arm, block]: [usize; 2],
+    interrupted: &'a AtomicBool,
 ) -> TrialPlan<'a> {
     TrialPlan {
         arm,
-        name: &entrants[arm].name,
-        lane: &entrants[arm].lane,
-        plant: entrants[arm].plant,
+        name: &entrant.name,
+        lane: &entrant.lane,
+        plant: entrant.plant,
         block,
         capture: &scenario.capture,
         way: &scenario.generator,
@@ -281,6 +282,7 @@ fn trial_plan<'a>(
         segment: Duration::from_millis(extent.segment_ms),
         idle: Duration::from_millis(scenario.idle_ms),
         late_p99_ns_max: scenario.late_p99_us_max * 1000,
+        interrupted,
     }
 }
 

@@ -20,6 +20,7 @@ use laneway_engine::MonotonicClock;
 use laneway_stats::Latency;
 use serde::{Deserialize, Serialize};
 use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::Duration;
 
@@ -67,6 +68,8 @@ pub(crate) struct TrialPlan<'a> {
     pub(crate) idle: Duration,
     /// Largest p99 of the generator's lateness.
     pub(crate) late_p99_ns_max: u64,
+    /// Set when nobody wants the trial any more.
+    pub(crate) interrupted: &'a AtomicBool,
 }
 
 /// A trial's outcome; one file each.
@@ -147,6 +150,9 @@ pub(crate) fn run(bench: &Bench, plan: &TrialPlan<'_>) -> Result<Trial, RaceErro
     };
     let mut before = State::read(bench, &mut arm)?;
     for load in 0..plan.loads_pps.len() {
+        if plan.interrupted.load(Ordering::Relaxed) {
+            return Err(RaceError::Interrupted);
+        }
         let schedule = schedule(plan, load);
         let (sent, usage) = send(bench, &mut arm, &mut generator, &schedule)?;
         let after = State::settled(bench, &mut arm)?;

@@ -69,7 +69,7 @@ struct {
 struct lw_scratch {
 	struct lw_record record;
 	struct lw_flow_key key;
-	struct lw_flow flow;
+	struct lw_flow empty; /* never written: what a flow is before its first frame */
 	__u64 rate_due_ns;
 	__u64 clock_ns; /* the latest time stamp seen: flows end by it */
 };
@@ -215,8 +215,10 @@ int features_packets(struct xdp_md *ctx)
 	if (!s || !admit(ctx, len, &number))
 		return lw_verdict;
 	ring = my_ring();
-	if (!ring)
+	if (!ring) {
+		count_drop(LW_DROP_RECORD_RING_FULL);
 		return lw_verdict;
+	}
 
 	/* A filter or a rate limit decides on the record, so it is made aside first. */
 	if (lw_filter.count || lw_rate_interval_ns) {
@@ -289,6 +291,8 @@ int features_flows(struct xdp_md *ctx)
 		count_drop(LW_DROP_RATE_LIMITED);
 		return lw_verdict;
 	}
+	if (r->ts_ns > s->clock_ns)
+		s->clock_ns = r->ts_ns;
 	if (!lw_flow_eligible(r)) {
 		__u32 status = r->status;
 		__u64 *n = bpf_map_lookup_elem(&unflowed, &status);
@@ -298,24 +302,34 @@ int features_flows(struct xdp_md *ctx)
 		return lw_verdict;
 	}
 
-	if (r->ts_ns > s->clock_ns)
-		s->clock_ns = r->ts_ns;
 	src_is_lo = lw_flow_key_of(r, &s->key);
 	f = bpf_map_lookup_elem(&flows, &s->key);
-	if (f && f->first_ns) {
-		why = lw_flow_ended(f, (const struct lw_flow_limits *)&lw_limits, r,
-				    s->clock_ns);
+	if (!f) {
+		/*
+		 * Zero on every CPU. This fails when the table is full, or when another CPU was first:
+		 * the second look tells which.
+		 */
+		bpf_map_update_elem(&flows, &s->key, &s->empty, BPF_NOEXIST);
+		f = bpf_map_lookup_elem(&flows, &s->key);
+		if (!f) {
+			count_drop(LW_DROP_FLOW_TABLE_FULL);
+			return lw_verdict;
+		}
+	}
+	/* Without frames when it is new, or when only other CPUs saw some. */
+	if (f->subflows) {
+		/* Read as volatile: a cast would let the compiler fold the zeros it sees here. */
+		const struct lw_flow_limits limits = {
+			.idle_ns = lw_limits.idle_ns,
+			.active_ns = lw_limits.active_ns,
+			.end_ns = lw_limits.end_ns,
+		};
+
+		why = lw_flow_ended(f, &limits, r, s->clock_ns);
 		if (why) {
 			emit_flow(&s->key, f, why);
 			__builtin_memset(f, 0, sizeof(*f));
 		}
-	} else if (!f) {
-		/* Inserting writes this CPU's value and zeroes the others'. */
-		__builtin_memset(&s->flow, 0, sizeof(s->flow));
-		lw_flow_add(&s->flow, r, src_is_lo);
-		if (bpf_map_update_elem(&flows, &s->key, &s->flow, BPF_NOEXIST))
-			count_drop(LW_DROP_FLOW_TABLE_FULL);
-		return lw_verdict;
 	}
 	lw_flow_add(f, r, src_is_lo);
 	return lw_verdict;

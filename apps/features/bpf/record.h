@@ -46,7 +46,7 @@ enum lw_status {
 
 struct lw_record {
 	__u64 ts_ns;
-	__u64 seq_no; /* number of the frame at its source; gaps show loss */
+	__u64 seq_no; /* number of the frame at its source (kernel half: on its CPU); gaps show loss */
 	__u8 src_ip[16];
 	__u8 dst_ip[16];
 	__u32 frame_len; /* on the wire, without FCS */

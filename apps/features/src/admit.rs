@@ -18,7 +18,7 @@ impl Admission {
     pub(crate) fn new(config: &Config) -> Admission {
         Admission {
             sample: u64::from(config.sample.max(1)),
-            filter: config.filter.clone(),
+            filter: config.filter,
             rate_interval_ns: config.rate_interval_ns(),
             rate_due_ns: 0,
         }
@@ -43,7 +43,8 @@ impl Admission {
             if due_ns - record.ts_ns > RATE_BURST_NS {
                 return Err(DropReason::RateLimited);
             }
-            self.rate_due_ns = due_ns + self.rate_interval_ns;
+            // Wraps as the kernel half's: only a stamp in the year 2554 gets there.
+            self.rate_due_ns = due_ns.wrapping_add(self.rate_interval_ns);
         }
         Ok(())
     }
@@ -52,6 +53,8 @@ impl Admission {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use laneway_flow::Has;
+    use proptest::prelude::*;
 
     #[test]
     fn a_rate_limit_holds_over_time_and_allows_a_burst() {
@@ -61,6 +64,55 @@ mod tests {
         assert_eq!(at_once, 11, "10 ms worth of 1000/s, and the one due now");
         assert_eq!(admission.admits(&at(0)), Err(DropReason::RateLimited));
         assert_eq!((1..=1000).filter(|&ms| admission.admits(&at(ms)).is_ok()).count(), 1000);
+    }
+
+    #[test]
+    fn what_the_filter_leaves_out_does_not_use_up_the_rate() {
+        let filter = Some("ipv6".parse().expect("a rule"));
+        let mut admission = Admission::new(&Config { rate_max: 100, filter, ..Config::default() });
+        let four = Record { has: Has::IPV4, ..Record::default() };
+        for _ in 0..1000 {
+            assert_eq!(admission.admits(&four), Err(DropReason::Filtered));
+        }
+        assert_eq!(admission.admits(&Record { has: Has::IPV6, ..four }), Ok(()));
+    }
+
+    proptest! {
+        #[test]
+        fn no_stretch_of_time_has_more_than_its_rate_and_one_burst(
+            rate_max in 1u32..2_000_000_000,
+            gaps in proptest::collection::vec(0u64..5_000_000, 1..500),
+        ) {
+            let mut admission = Admission::new(&Config { rate_max, ..Config::default() });
+            let mut now_ns = 1_000_000_000u64;
+            let mut admitted_ns = Vec::new();
+            for gap_ns in gaps {
+                now_ns += gap_ns;
+                let record = Record { ts_ns: now_ns, ..Record::default() };
+                if admission.admits(&record).is_ok() {
+                    admitted_ns.push(now_ns);
+                }
+            }
+            prop_assert!(!admitted_ns.is_empty(), "the first is always admitted");
+            let rate = u128::from(rate_max);
+            for (i, first_ns) in admitted_ns.iter().enumerate() {
+                let stretch_ns = admitted_ns[admitted_ns.len() - 1] - first_ns + RATE_BURST_NS;
+                let bound = u128::from(stretch_ns) * rate / 1_000_000_000 + 1;
+                prop_assert!(((admitted_ns.len() - i) as u128) <= bound);
+            }
+        }
+
+        #[test]
+        fn any_order_of_time_stamps_is_survived(
+            rate_max in any::<u32>(),
+            stamps in proptest::collection::vec(any::<u64>(), 0..200),
+        ) {
+            let mut admission = Admission::new(&Config { rate_max, ..Config::default() });
+            for ts_ns in stamps {
+                let admitted = admission.admits(&Record { ts_ns, ..Record::default() });
+                prop_assert!(matches!(admitted, Ok(()) | Err(DropReason::RateLimited)));
+            }
+        }
     }
 
     #[test]

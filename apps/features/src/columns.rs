@@ -16,7 +16,7 @@ use arrow_array::{
 use arrow_buffer::{Buffer, NullBuffer};
 use arrow_schema::{DataType, Field, Schema, SchemaRef};
 use laneway_flow::{
-    Direction, FlowKey, Flow, Has, PpiPacket, Record, Side, Span, TCP_FLAG_COUNT, flow_state,
+    Direction, Flow, FlowKey, Has, PpiPacket, Record, Side, Span, TCP_FLAG_COUNT, flow_state,
     side_state,
 };
 use std::{collections::HashMap, sync::Arc};
@@ -67,8 +67,6 @@ pub struct PacketRow {
 pub struct FlowRow {
     /// Index of the source file or interface.
     pub source: u16,
-    /// Number of the flow in the order of ending, from 0, per source and worker.
-    pub number: u64,
     /// Its key.
     pub key: FlowKey,
     /// Its accumulators.
@@ -77,9 +75,12 @@ pub struct FlowRow {
     pub first: Vec<PpiPacket>,
 }
 
+/// Makes a column's array of a batch of rows.
+type Filler<R> = dyn Fn(&[R]) -> ArrayRef + Send + Sync;
+
 struct Column<R> {
     field: Field,
-    fill: Box<dyn Fn(&[R]) -> ArrayRef + Send + Sync>,
+    fill: Box<Filler<R>>,
 }
 
 /// What a column says about itself, besides name and type.
@@ -185,7 +186,9 @@ fn text<R: 'static>(
 ) -> Column<R> {
     Column {
         field: about.field(name, DataType::Utf8, false),
-        fill: Box::new(move |rows| Arc::new(StringArray::from_iter_values(rows.iter().map(&value)))),
+        fill: Box::new(move |rows| {
+            Arc::new(StringArray::from_iter_values(rows.iter().map(&value)))
+        }),
     }
 }
 
@@ -234,50 +237,65 @@ impl<R> Table<R> {
 }
 
 /// Packet rows; `offset_ns` turns record time into Unix time.
-pub fn packets(offset_ns: i64) -> Table<PacketRow> {
+pub(crate) fn packets(offset_ns: i64) -> Table<PacketRow> {
     let ip = |r: &PacketRow| r.record.has_ip();
     let has = |bit: Has| move |r: &PacketRow| r.record.has.contains(bit);
     let mut c: Vec<Column<PacketRow>> = Vec::new();
-    c.push(timestamp("ts", about("ns since 1970 UTC", "when the frame was received"), offset_ns, |r| {
-        r.record.ts_ns
-    }));
+    c.push(timestamp(
+        "ts",
+        about("ns since 1970 UTC", "when the frame was received"),
+        offset_ns,
+        |r: &PacketRow| r.record.ts_ns,
+    ));
     c.push(number::<_, UInt16Type>(
         "source",
         about("index", "which of the run's sources (schema metadata `sources`), from 0"),
-        |r| r.source,
+        |r: &PacketRow| r.source,
     ));
     c.push(number::<_, Int64Type>(
         "seq_no",
-        about("count", "number of the frame at its source, from 0; gaps show frames without a row"),
-        |r| r.record.seq_no as i64,
+        about(
+            "count",
+            "number of the frame at its source, from 0; gaps show frames without a row; on lane xdp \
+             every CPU counts for itself",
+        ),
+        |r: &PacketRow| r.record.seq_no as i64,
     ));
     c.push(optional::<_, Int32Type>(
         "ifindex",
         about("index", "receiving interface; null for a capture file"),
-        |r| (r.record.ifindex > 0).then_some(r.record.ifindex as i32),
+        |r: &PacketRow| (r.record.ifindex > 0).then_some(r.record.ifindex as i32),
     ));
     c.push(optional::<_, Int16Type>(
         "rx_queue",
         about("index", "receive queue; null for a capture file"),
-        |r| (r.record.ifindex > 0).then_some(r.record.rx_queue as i16),
+        |r: &PacketRow| (r.record.ifindex > 0).then_some(r.record.rx_queue as i16),
     ));
     c.push(optional::<_, UInt16Type>(
         "eth_type",
         about("EtherType", "behind VLAN tags; below 1536 an 802.3 length"),
-        |r| (r.record.status != laneway_flow::Status::L2Truncated).then_some(r.record.eth_type),
+        |r: &PacketRow| {
+            (r.record.status != laneway_flow::Status::L2Truncated).then_some(r.record.eth_type)
+        },
     ));
-    c.push(optional::<_, UInt16Type>("vlan_id", about("id", "outer VLAN tag"), |r| {
+    c.push(optional::<_, UInt16Type>("vlan_id", about("id", "outer VLAN tag"), |r: &PacketRow| {
         r.record.vlan_id()
     }));
-    c.push(optional::<_, UInt8Type>("vlan_pcp", about("priority", "outer VLAN tag, 3 bits"), |r| {
-        r.record.vlan_id().map(|_| (r.record.vlan_tci >> 13) as u8)
-    }));
-    c.push(optional::<_, UInt16Type>("vlan_id2", about("id", "inner VLAN tag"), |r| {
-        r.record.vlan_id2()
-    }));
-    c.push(optional::<_, UInt8Type>("ip_version", about("4 or 6", "IP version"), |r| {
-        r.record.ip_version()
-    }));
+    c.push(optional::<_, UInt8Type>(
+        "vlan_pcp",
+        about("priority", "outer VLAN tag, 3 bits"),
+        |r: &PacketRow| r.record.vlan_id().map(|_| (r.record.vlan_tci >> 13) as u8),
+    ));
+    c.push(optional::<_, UInt16Type>(
+        "vlan_id2",
+        about("id", "inner VLAN tag"),
+        |r: &PacketRow| r.record.vlan_id2(),
+    ));
+    c.push(optional::<_, UInt8Type>(
+        "ip_version",
+        about("4 or 6", "IP version"),
+        |r: &PacketRow| r.record.ip_version(),
+    ));
     c.push(address(
         "src_ip",
         about("16 bytes", "source address; IPv4 as ::ffff:a.b.c.d").alias("nfstream", "src_ip"),
@@ -285,7 +303,8 @@ pub fn packets(offset_ns: i64) -> Table<PacketRow> {
     ));
     c.push(address(
         "dst_ip",
-        about("16 bytes", "destination address; IPv4 as ::ffff:a.b.c.d").alias("nfstream", "dst_ip"),
+        about("16 bytes", "destination address; IPv4 as ::ffff:a.b.c.d")
+            .alias("nfstream", "dst_ip"),
         move |r| ip(r).then_some(r.record.dst_ip),
     ));
     c.push(optional::<_, UInt16Type>(
@@ -303,9 +322,11 @@ pub fn packets(offset_ns: i64) -> Table<PacketRow> {
         about("IANA number", "IP protocol; IPv6: behind extension headers"),
         move |r| ip(r).then_some(r.record.proto),
     ));
-    c.push(optional::<_, UInt8Type>("ttl", about("hops", "time to live, hop limit"), move |r| {
-        ip(r).then_some(r.record.ttl)
-    }));
+    c.push(optional::<_, UInt8Type>(
+        "ttl",
+        about("hops", "time to live, hop limit"),
+        move |r: &PacketRow| ip(r).then_some(r.record.ttl),
+    ));
     c.push(optional::<_, UInt8Type>(
         "tos",
         about("bits", "DSCP << 2 + ECN; IPv6 traffic class"),
@@ -314,9 +335,11 @@ pub fn packets(offset_ns: i64) -> Table<PacketRow> {
     c.push(number::<_, UInt32Type>(
         "frame_len",
         about("byte", "length on the wire without frame check sequence"),
-        |r| r.record.frame_len,
+        |r: &PacketRow| r.record.frame_len,
     ));
-    c.push(number::<_, UInt32Type>("cap_len", about("byte", "captured of it"), |r| r.record.cap_len));
+    c.push(number::<_, UInt32Type>("cap_len", about("byte", "captured of it"), |r: &PacketRow| {
+        r.record.cap_len
+    }));
     c.push(optional::<_, UInt32Type>(
         "ip_len",
         about("byte", "IP packet as its header claims, IPv6 header included"),
@@ -343,42 +366,51 @@ pub fn packets(offset_ns: i64) -> Table<PacketRow> {
         about("bits", "FIN 1 SYN 2 RST 4 PSH 8 ACK 16 URG 32 ECE 64 CWR 128 AE 256"),
         move |r| tcp(r).then_some(r.record.tcp_flags),
     ));
-    c.push(optional::<_, UInt32Type>("tcp_seq", about("byte", "sequence number"), move |r| {
-        tcp(r).then_some(r.record.tcp_seq)
-    }));
-    c.push(optional::<_, UInt32Type>("tcp_ack", about("byte", "acknowledgement number"), move |r| {
-        tcp(r).then_some(r.record.tcp_ack)
-    }));
-    c.push(optional::<_, UInt16Type>("tcp_win", about("byte", "window, unscaled"), move |r| {
-        tcp(r).then_some(r.record.tcp_win)
-    }));
+    c.push(optional::<_, UInt32Type>(
+        "tcp_seq",
+        about("byte", "sequence number"),
+        move |r: &PacketRow| tcp(r).then_some(r.record.tcp_seq),
+    ));
+    c.push(optional::<_, UInt32Type>(
+        "tcp_ack",
+        about("byte", "acknowledgement number"),
+        move |r: &PacketRow| tcp(r).then_some(r.record.tcp_ack),
+    ));
+    c.push(optional::<_, UInt16Type>(
+        "tcp_win",
+        about("byte", "window, unscaled"),
+        move |r: &PacketRow| tcp(r).then_some(r.record.tcp_win),
+    ));
     let (mss, wscale, icmp) = (has(Has::MSS), has(Has::WSCALE), has(Has::ICMP));
-    c.push(optional::<_, UInt16Type>("tcp_mss", about("byte", "MSS option of a SYN"), move |r| {
-        mss(r).then_some(r.record.tcp_mss)
-    }));
+    c.push(optional::<_, UInt16Type>(
+        "tcp_mss",
+        about("byte", "MSS option of a SYN"),
+        move |r: &PacketRow| mss(r).then_some(r.record.tcp_mss),
+    ));
     c.push(optional::<_, UInt8Type>(
         "tcp_wscale",
         about("shift", "window scale option of a SYN"),
         move |r| wscale(r).then_some(r.record.tcp_wscale),
     ));
-    c.push(optional::<_, UInt8Type>("icmp_type", about("type", "ICMP or ICMPv6 type"), move |r| {
-        icmp(r).then_some(r.record.icmp_type)
-    }));
-    c.push(optional::<_, UInt8Type>("icmp_code", about("code", "ICMP or ICMPv6 code"), move |r| {
-        icmp(r).then_some(r.record.icmp_code)
-    }));
-    let v4_or_fragment =
-        |r: &PacketRow| r.record.has.intersects(Has::IPV4.with(Has::FRAG));
+    c.push(optional::<_, UInt8Type>(
+        "icmp_type",
+        about("type", "ICMP or ICMPv6 type"),
+        move |r: &PacketRow| icmp(r).then_some(r.record.icmp_type),
+    ));
+    c.push(optional::<_, UInt8Type>(
+        "icmp_code",
+        about("code", "ICMP or ICMPv6 code"),
+        move |r: &PacketRow| icmp(r).then_some(r.record.icmp_code),
+    ));
+    let v4_or_fragment = |r: &PacketRow| r.record.has.intersects(Has::IPV4.with(Has::FRAG));
     c.push(optional::<_, UInt16Type>(
         "ip_id",
         about("id", "IPv4 identification; low 16 bits of an IPv6 fragment's"),
         move |r| v4_or_fragment(r).then_some(r.record.ip_id),
     ));
-    c.push(optional::<_, UInt16Type>(
-        "frag_off",
-        about("8 bytes", "fragment offset"),
-        move |r| v4_or_fragment(r).then_some(r.record.frag & 0x1fff),
-    ));
+    c.push(optional::<_, UInt16Type>("frag_off", about("8 bytes", "fragment offset"), move |r| {
+        v4_or_fragment(r).then_some(r.record.frag & 0x1fff)
+    }));
     c.push(optional::<_, UInt8Type>(
         "frag_flags",
         about("bits", "more fragments 1, do not fragment 2, reserved 4"),
@@ -404,7 +436,7 @@ pub fn packets(offset_ns: i64) -> Table<PacketRow> {
                 .collect::<Vec<_>>()
                 .join(", "),
         ),
-        |r| r.record.status as u8,
+        |r: &PacketRow| r.record.status as u8,
     ));
     Table::new(c)
 }
@@ -479,7 +511,7 @@ fn initiator_is_low(row: &FlowRow) -> bool {
 
 /// Flow rows; `offset_ns` turns record time into Unix time, `first_packets` is how many packets'
 /// sequence is kept.
-pub fn flows(profile: Profile, offset_ns: i64, first_packets: usize) -> Table<FlowRow> {
+pub(crate) fn flows(profile: Profile, offset_ns: i64, first_packets: usize) -> Table<FlowRow> {
     let mut c = flow_identity(offset_ns);
     for of in Of::ALL {
         volume(&mut c, of);
@@ -504,17 +536,12 @@ fn flow_identity(offset_ns: i64) -> Vec<Column<FlowRow>> {
         number::<_, UInt16Type>(
             "source",
             about("index", "which of the run's sources (schema metadata `sources`), from 0"),
-            |r| r.source,
+            |r: &FlowRow| r.source,
         ),
         number::<_, Int64Type>(
             "flow_id",
             about("hash", "of the flow key, equal for both directions"),
             |r: &FlowRow| r.key.flow_id(),
-        ),
-        number::<_, Int64Type>(
-            "flow_seq",
-            about("count", "number of the flow in the order of ending, per source and worker"),
-            |r| r.number as i64,
         ),
         number::<_, UInt8Type>(
             "ip_version",
@@ -534,22 +561,22 @@ fn flow_identity(offset_ns: i64) -> Vec<Column<FlowRow>> {
         number::<_, UInt16Type>(
             "src_port",
             about("port", "of the sender of the first packet").alias("nfstream", "src_port").alias("cic", "Src Port"),
-            |r| if initiator_is_low(r) { r.key.port_lo } else { r.key.port_hi },
+            |r: &FlowRow| if initiator_is_low(r) { r.key.port_lo } else { r.key.port_hi },
         ),
         number::<_, UInt16Type>(
             "dst_port",
             about("port", "of the receiver of the first packet").alias("nfstream", "dst_port").alias("cic", "Dst Port"),
-            |r| if initiator_is_low(r) { r.key.port_hi } else { r.key.port_lo },
+            |r: &FlowRow| if initiator_is_low(r) { r.key.port_hi } else { r.key.port_lo },
         ),
         number::<_, UInt8Type>(
             "proto",
             about("IANA number", "IP protocol").alias("nfstream", "protocol").alias("cic", "Protocol"),
-            |r| r.key.proto,
+            |r: &FlowRow| r.key.proto,
         ),
         number::<_, UInt16Type>(
             "vlan_id",
             about("id", "outer VLAN id, 0 without a tag").alias("nfstream", "vlan_id"),
-            |r| r.key.vlan,
+            |r: &FlowRow| r.key.vlan,
         ),
         timestamp("first_ts", about("ns since 1970 UTC", "first packet"), offset_ns, |r: &FlowRow| {
             r.flow.first_ns
@@ -560,7 +587,7 @@ fn flow_identity(offset_ns: i64) -> Vec<Column<FlowRow>> {
         number::<_, Int64Type>(
             "duration_ns",
             about("ns", "last packet minus first").alias("cic", "Flow Duration"),
-            |r| r.flow.duration_ns() as i64,
+            |r: &FlowRow| r.flow.duration_ns() as i64,
         ),
         number::<_, UInt8Type>(
             "end_reason",
@@ -569,7 +596,7 @@ fn flow_identity(offset_ns: i64) -> Vec<Column<FlowRow>> {
                 "1 idle timeout, 2 active timeout, 3 end seen (RST or both FINs), 4 forced, 5 lack of resources",
             )
             .alias("ipfix", "136"),
-            |r| r.flow.end.map_or(0, |end| end as u8),
+            |r: &FlowRow| r.flow.end.map_or(0, |end| end as u8),
         ),
         text(
             "tcp_state",
@@ -578,7 +605,7 @@ fn flow_identity(offset_ns: i64) -> Vec<Column<FlowRow>> {
                 "none: no TCP; reset: RST seen; closed: FIN from both; half-closed: FIN from one; \
                  established: handshake seen; syn: SYN only; midstream: no SYN seen",
             ),
-            |r| tcp_state(&r.flow, r.key.proto),
+            |r: &FlowRow| tcp_state(&r.flow, r.key.proto),
         ),
     ]
 }
@@ -639,7 +666,10 @@ fn volume(c: &mut Vec<Column<FlowRow>>, of: Of) {
     }
     c.push(list::<_, UInt32Type>(
         &format!("{d}_len_hist"),
-        about("count", "frames shorter than 64, 128, 256, 512, 1024, 1519, 4096 bytes, and the rest"),
+        about(
+            "count",
+            "frames shorter than 64, 128, 256, 512, 1024, 1519, 4096 bytes, and the rest",
+        ),
         8,
         move |r: &FlowRow, i| Some(of.sides(&r.flow).map(|s| s.len_hist[i]).sum()),
     ));
@@ -667,7 +697,9 @@ fn volume(c: &mut Vec<Column<FlowRow>>, of: Of) {
         ));
     }
     let bulks: [(&str, &str, &str, Sum); 4] = [
-        ("bulk_n", "count", "runs of 4 or more data packets of one side, gaps at most 1 s", |s| s.bulk_n),
+        ("bulk_n", "count", "runs of 4 or more data packets of one side, gaps at most 1 s", |s| {
+            s.bulk_n
+        }),
         ("bulk_pkts", "count", "packets in bulks", |s| s.bulk_pkts),
         ("bulk_bytes", "byte", "payload in bulks", |s| s.bulk_bytes),
         ("bulk_ns", "ns", "duration of bulks", |s| s.bulk_ns),
@@ -713,10 +745,14 @@ fn timing(c: &mut Vec<Column<FlowRow>>, of: Of) {
 fn tcp(c: &mut Vec<Column<FlowRow>>, of: Of) {
     let d = of.prefix();
     for (bit, flag) in FLAG_NAMES.into_iter().enumerate() {
+        let meaning = about("count", format!("packets with {}", flag.to_uppercase()));
+        let meaning = match flag {
+            "ae" => meaning, // younger than NFStream's columns
+            _ => meaning.alias("nfstream", format!("{}_{flag}_packets", of.nfstream())),
+        };
         c.push(number::<_, Int64Type>(
             &format!("{d}_{flag}_pkts"),
-            about("count", format!("packets with {}", flag.to_uppercase()))
-                .alias("nfstream", format!("{}_{flag}_packets", of.nfstream())),
+            meaning,
             move |r: &FlowRow| of.sum(&r.flow, |s| u64::from(s.flags[bit])),
         ));
     }
@@ -733,11 +769,9 @@ fn tcp(c: &mut Vec<Column<FlowRow>>, of: Of) {
              something before them is missing",
             |s| u64::from(s.ahead_pkts),
         ),
-        (
-            "dup_ack_pkts",
-            "ACKs without data that repeat acknowledgement and window",
-            |s| u64::from(s.dup_ack_pkts),
-        ),
+        ("dup_ack_pkts", "ACKs without data that repeat acknowledgement and window", |s| {
+            u64::from(s.dup_ack_pkts)
+        }),
         ("zero_win_pkts", "TCP packets with window 0, RST aside", |s| u64::from(s.zero_win_pkts)),
     ];
     for (name, definition, value) in counts {
@@ -759,7 +793,8 @@ fn tcp(c: &mut Vec<Column<FlowRow>>, of: Of) {
         move |r: &FlowRow| of.fold(&r.flow, seen, |s| s.win_max, u16::max),
     ));
     if !matches!(of, Of::Both) {
-        let cic = if matches!(of, Of::Forward) { "FWD Init Win Bytes" } else { "Bwd Init Win Bytes" };
+        let cic =
+            if matches!(of, Of::Forward) { "FWD Init Win Bytes" } else { "Bwd Init Win Bytes" };
         c.push(optional::<_, UInt16Type>(
             &format!("{d}_win_first"),
             about("byte", "first TCP window, unscaled").alias("cic", cic),
@@ -789,15 +824,13 @@ fn tcp(c: &mut Vec<Column<FlowRow>>, of: Of) {
 
 /// Time of a handshake step in ns, where both ends of it were seen.
 fn step(from_ns: u64, to_ns: u64) -> Option<i64> {
-    (from_ns > 0 && to_ns > 0).then(|| to_ns as i64 - from_ns as i64)
+    (from_ns > 0 && to_ns > 0).then(|| to_ns.wrapping_sub(from_ns) as i64)
 }
 
 fn connection(c: &mut Vec<Column<FlowRow>>) {
-    c.push(optional::<_, Int64Type>(
-        "syn_ack_ns",
-        about("ns", "SYN to SYN-ACK"),
-        |r: &FlowRow| step(r.flow.syn_ns, r.flow.syn_ack_ns),
-    ));
+    c.push(optional::<_, Int64Type>("syn_ack_ns", about("ns", "SYN to SYN-ACK"), |r: &FlowRow| {
+        step(r.flow.syn_ns, r.flow.syn_ack_ns)
+    }));
     c.push(optional::<_, Int64Type>(
         "ack_dat_ns",
         about("ns", "SYN-ACK to the ACK that completes the handshake"),
@@ -940,7 +973,8 @@ fn sequence(c: &mut Vec<Column<FlowRow>>, first_packets: usize) {
     ));
     c.push(list::<_, Int8Type>(
         "ppi_dir",
-        about("0 or 1", "direction of the first packets: 0 forward").alias("nfstream", "splt_direction"),
+        about("0 or 1", "direction of the first packets: 0 forward")
+            .alias("nfstream", "splt_direction"),
         first_packets,
         |r: &FlowRow, i| r.first.get(i).map(|p| p.direction as i8),
     ));

@@ -66,8 +66,9 @@ impl Config {
     /// Flows at a time unless asked otherwise.
     pub const FLOWS_DEFAULT: usize = 1 << 18;
 
-    /// Nanoseconds per record at the rate limit; 0 without one.
+    /// Nanoseconds per record at the rate limit, rounded up so that it is never exceeded; 0 without
+    /// one.
     pub(crate) fn rate_interval_ns(&self) -> u64 {
-        1_000_000_000u64.checked_div(u64::from(self.rate_max)).unwrap_or(0)
+        if self.rate_max == 0 { 0 } else { 1_000_000_000u64.div_ceil(self.rate_max.into()) }
     }
 }

@@ -6,11 +6,10 @@ use crate::{
     sink::Sink,
     user::Flows,
 };
-use laneway_core::{
-    ConfigValue, Counters, KernelApp, KernelHalf, KernelMaps, RecordStream, Turn,
-};
+use laneway_core::{ConfigValue, Counters, KernelApp, KernelHalf, KernelMaps, RecordStream, Turn};
 use laneway_flow::{
-    EndReason, EndedFlow, FLOW_RECORD_BYTES, Flow, FlowKey, RECORD_BYTES, Record, RecordMatch,
+    EndReason, EndedFlow, FLOW_BYTES, FLOW_RECORD_BYTES, Flow, FlowKey, RECORD_BYTES, Record,
+    RecordMatch,
 };
 
 /// The compiled program.
@@ -18,6 +17,9 @@ pub static OBJECT: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/features.bp
 
 /// Bytes of each per-CPU ring unless a knob says otherwise: 40,000 records, 10 ms at 4 M/s.
 pub const RING_BYTES_DEFAULT: u32 = 4 << 20;
+
+/// Flows that the kernel half aggregates at a time unless asked otherwise: 60 MB per CPU.
+pub const KERNEL_FLOWS_DEFAULT: usize = 1 << 16;
 
 const XDP_DROP: u32 = 1;
 const XDP_PASS: u32 = 2;
@@ -60,7 +62,8 @@ impl<S: Sink> KernelFeatures<S> {
         &self.sink
     }
 
-    /// Records whose bytes were none: a program of another version.
+    /// Records and flows whose bytes were none (a program of another version), and reads of the
+    /// kernel's maps that failed at the end.
     pub fn damaged(&self) -> u64 {
         self.damaged
     }
@@ -74,40 +77,66 @@ impl<S: Sink> KernelFeatures<S> {
         self.config.level == Level::Flow && self.config.aggregation == Aggregation::Kernel
     }
 
-    /// Takes the flows out of the kernel's table that `ended` says have ended.
-    fn sweep(
-        &mut self,
-        maps: &dyn KernelMaps,
-        ended: impl Fn(&Flow) -> Option<EndReason>,
-    ) {
+    /// Takes quiet flows out of the kernel's table. A flow of which frames still come is left
+    /// alone, past its active timeout too: its next frame ends it, as in [`laneway_flow::FlowTable`].
+    ///
+    /// Reading and removing an entry are two calls. A frame of that very flow in between is lost to
+    /// it or, if it ended the flow as well, the flow is handed over twice; either leaves the ledger
+    /// open. So an entry is removed as soon as it is read.
+    fn sweep(&mut self, maps: &dyn KernelMaps, now_ns: u64) {
+        let limits = self.config.limits;
+        let (counters, sink) = (&mut self.counters, &mut self.sink);
         // A map that cannot be read leaves its flows where they are; the next sweep tries again.
-        let mut due = Vec::new();
         let _ = maps.visit("flows", &mut |key, per_cpu| {
-            let Some(key) = key.try_into().ok().and_then(FlowKey::from_bytes) else { return };
-            let mut merged: Option<Flow> = None;
-            for bytes in per_cpu.chunks_exact(laneway_flow::FLOW_BYTES) {
-                let flow = bytes.try_into().ok().and_then(Flow::from_bytes);
-                if let Some(flow) = flow.filter(|f| f.packets() > 0) {
-                    match &mut merged {
-                        None => merged = Some(flow),
-                        Some(whole) => whole.merge(&flow),
-                    }
-                }
-            }
-            if let Some(flow) = merged
-                && let Some(reason) = ended(&flow)
-            {
-                due.push((key, flow, reason));
-            }
-        });
-        for (key, mut flow, reason) in due {
+            let Some((key, mut flow, _)) = entry(key, per_cpu) else { return };
+            let Some(reason @ (EndReason::Idle | EndReason::EndSeen)) =
+                flow.ended(&limits, None, now_ns)
+            else {
+                return;
+            };
             if maps.remove("flows", &key.to_bytes()).is_ok() {
                 flow.close(reason);
-                self.counters.rx_frames += flow.packets();
-                self.sink.flow(&EndedFlow { key: &key, flow: &flow, ppi: &[] });
+                counters.rx_frames += flow.pkts();
+                sink.flow(&EndedFlow { key: &key, flow: &flow, ppi: &[] });
             }
+        });
+    }
+
+    /// Hands over every flow and reads the counts; the program is detached.
+    fn finish_in_kernel(&mut self, maps: &dyn KernelMaps, now_ns: u64) {
+        let limits = self.config.limits;
+        let (counters, sink, damaged) = (&mut self.counters, &mut self.sink, &mut self.damaged);
+        let flows = maps.visit("flows", &mut |key, per_cpu| {
+            let Some((key, mut flow, bad)) = entry(key, per_cpu) else { return };
+            *damaged += bad;
+            flow.close(flow.ended(&limits, None, now_ns).unwrap_or(EndReason::Forced));
+            counters.rx_frames += flow.pkts();
+            sink.flow(&EndedFlow { key: &key, flow: &flow, ppi: &[] });
+        });
+        let mut unflowed = 0;
+        let counts = maps.visit("unflowed", &mut |_, per_cpu| {
+            for word in per_cpu.chunks_exact(8) {
+                unflowed += u64::from_ne_bytes(word.try_into().expect("chunks of 8"));
+            }
+        });
+        self.damaged += u64::from(flows.is_err()) + u64::from(counts.is_err());
+        self.unflowed = unflowed;
+        self.counters.rx_frames += unflowed;
+    }
+}
+
+/// An entry of the kernel's table: the parts of all CPUs as one flow, and how many parts were none.
+/// `None` for an entry without frames.
+fn entry(key: &[u8], per_cpu: &[u8]) -> Option<(FlowKey, Flow, u64)> {
+    let key = FlowKey::from_bytes(key.try_into().ok()?);
+    let (mut whole, mut bad) = (Flow::default(), 0);
+    for bytes in per_cpu.chunks_exact(FLOW_BYTES) {
+        match bytes.try_into().ok().and_then(Flow::from_bytes) {
+            Some(part) => whole.merge(&part),
+            None => bad += 1,
         }
     }
+    (whole.pkts() > 0).then_some((key, whole, bad))
 }
 
 impl<S: Sink> KernelApp for KernelFeatures<S> {
@@ -115,13 +144,12 @@ impl<S: Sink> KernelApp for KernelFeatures<S> {
         half(&self.config)
     }
 
-    fn on_records(&mut self, records: &[u8], turn: Turn) {
-        self.sink.burst(turn.now_ns);
+    fn on_records(&mut self, records: &[u8], _turn: Turn) {
         if self.aggregates() {
             for bytes in records.chunks_exact(FLOW_RECORD_BYTES) {
-                match laneway_flow::flow_record_from_bytes(bytes) {
+                match bytes.try_into().ok().and_then(Flow::from_record_bytes) {
                     Some((key, flow)) => {
-                        self.counters.rx_frames += flow.packets();
+                        self.counters.rx_frames += flow.pkts();
                         self.sink.flow(&EndedFlow { key: &key, flow: &flow, ppi: &[] });
                     }
                     None => self.damaged += 1,
@@ -130,6 +158,7 @@ impl<S: Sink> KernelApp for KernelFeatures<S> {
             return;
         }
         for bytes in records.chunks_exact(RECORD_BYTES) {
+            self.sink.take(seq_no(bytes));
             match bytes.try_into().ok().and_then(Record::from_bytes) {
                 Some(record) => {
                     self.counters.rx_frames += 1;
@@ -145,25 +174,25 @@ impl<S: Sink> KernelApp for KernelFeatures<S> {
     }
 
     fn on_tick(&mut self, maps: &dyn KernelMaps, turn: Turn) {
+        if let Some(flows) = &mut self.flows {
+            flows.advance(turn.now_ns, &mut self.sink);
+        }
         if self.aggregates() && turn.now_ns.saturating_sub(self.swept_ns) >= SWEEP_NS {
             self.swept_ns = turn.now_ns;
-            let limits = self.config.limits;
-            self.sweep(maps, |flow| flow.ended(&limits, None, turn.now_ns));
+            self.sweep(maps, turn.now_ns);
         }
+        self.sink.tick(turn.now_ns);
     }
 
-    fn on_stop(&mut self, maps: &dyn KernelMaps, _turn: Turn) {
+    fn on_stop(&mut self, maps: &dyn KernelMaps, turn: Turn) {
         if self.aggregates() {
-            self.sweep(maps, |_| Some(EndReason::Forced));
-            let _ = maps.visit("unflowed", &mut |_, per_cpu| {
-                for word in per_cpu.chunks_exact(8) {
-                    self.unflowed += u64::from_ne_bytes(word.try_into().expect("chunks of 8"));
-                }
-            });
+            self.finish_in_kernel(maps, turn.now_ns);
         }
         if let Some(flows) = &mut self.flows {
+            flows.advance(turn.now_ns, &mut self.sink);
             flows.finish(&mut self.sink);
         }
+        self.sink.tick(turn.now_ns);
     }
 
     fn wants_stop(&self) -> bool {
@@ -175,6 +204,20 @@ impl<S: Sink> KernelApp for KernelFeatures<S> {
     }
 }
 
+/// The number in a record's bytes, read before anything else is done with them.
+#[inline]
+fn seq_no(record: &[u8]) -> u64 {
+    let word = record.get(8..16).and_then(|w| w.try_into().ok());
+    word.map_or(0, u64::from_ne_bytes)
+}
+
+/// Flows of the kernel's table: it is allocated at once and for every CPU, so the default is smaller
+/// than that of user space.
+fn flows_max(config: &Config) -> u32 {
+    let flows = if config.flows_max == 0 { KERNEL_FLOWS_DEFAULT } else { config.flows_max };
+    u32::try_from(flows).unwrap_or(u32::MAX)
+}
+
 /// The kernel half for a configuration.
 pub fn half(config: &Config) -> KernelHalf {
     let in_kernel = config.level == Level::Flow && config.aggregation == Aggregation::Kernel;
@@ -183,7 +226,10 @@ pub fn half(config: &Config) -> KernelHalf {
         Disposition::Pass => XDP_PASS,
         Disposition::Drop => XDP_DROP,
     };
-    let filter = config.filter.as_ref().map_or_else(|| RecordMatch::default().to_bytes(), RecordMatch::to_bytes);
+    let filter = config
+        .filter
+        .as_ref()
+        .map_or_else(|| RecordMatch::default().to_bytes(), RecordMatch::to_bytes);
     KernelHalf {
         name: "features",
         object: OBJECT,
@@ -198,11 +244,7 @@ pub fn half(config: &Config) -> KernelHalf {
             number("lw_limits", &config.limits.to_bytes()),
         ],
         entries: Vec::new(),
-        map_sizes: if in_kernel {
-            vec![("flows", u32::try_from(config.flows_max).unwrap_or(u32::MAX))]
-        } else {
-            Vec::new()
-        },
+        map_sizes: if in_kernel { vec![("flows", flows_max(config))] } else { Vec::new() },
         records: Some(RecordStream {
             map: "rings",
             record_bytes: if in_kernel { FLOW_RECORD_BYTES } else { RECORD_BYTES },

@@ -1,1 +1,43 @@
+//! App `features`: packet and flow features for machine learning, exact to the last integer on
+//! every lane and in the kernel.
+//!
+//! ```text
+//!   frame ─▶ admit ─▶ parse ─▶ Record ─▶ Sink::packet          level packet
+//!                                 └─▶ FlowTable ─▶ Sink::flow   level flow
+//! ```
+//!
+//! [`Features`] does this in user space on any frame lane; [`KernelFeatures`] describes the same
+//! work as an XDP program (`bpf/`) and takes the records that come back; [`offline`] runs whole
+//! captures on all cores. The three share the record, the rules and the output, and the tests hold
+//! their rows against each other on every capture at hand.
+//!
+//! Every frame is a row, or is counted under the reason why it is none.
+#![forbid(unsafe_code)]
 
+mod admit;
+mod columns;
+mod config;
+mod kernel;
+pub mod offline;
+mod output;
+mod parse;
+mod rows;
+mod sink;
+mod user;
+
+pub use columns::{FlowRow, PacketRow, Profile, Table};
+pub use config::{Aggregation, Config, Disposition, Level};
+pub use kernel::{KERNEL_FLOWS_DEFAULT, KernelFeatures, OBJECT, RING_BYTES_DEFAULT, half};
+pub use output::{Format, Output, OutputError, Provenance};
+pub use parse::{Stamp, parse};
+pub use rows::{RowSink, Tables};
+pub use sink::Sink;
+pub use user::Features;
+
+/// Whether a configuration can run: its flow table fits memory.
+///
+/// # Errors
+/// One sentence with the value and what to try.
+pub fn check(config: &Config) -> Result<(), laneway_flow::TableError> {
+    user::table(config).map(drop)
+}

@@ -10,8 +10,13 @@ pub trait Sink {
     /// A flow that has ended, at level [`Flow`](crate::Level::Flow).
     fn flow(&mut self, ended: &EndedFlow<'_>);
 
-    /// A burst begins: what comes until the next call was handed over at `now_ns`.
-    fn burst(&mut self, _now_ns: u64) {}
+    /// The frame (or kernel record) with this number is taken up next: its bytes are in user hands
+    /// and nothing has been done with them yet.
+    #[inline]
+    fn take(&mut self, _seq_no: u64) {}
+
+    /// Time has passed, with or without traffic: at least every 10 ms, and at the end.
+    fn tick(&mut self, _now_ns: u64) {}
 
     /// True when nothing more can be taken (the output failed or is complete).
     fn is_done(&self) -> bool {

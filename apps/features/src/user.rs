@@ -7,7 +7,11 @@ use crate::{
     sink::Sink,
 };
 use laneway_core::{Burst, Counters, DropReason, FrameApp, PortId, Turn, Verdict};
-use laneway_flow::{FlowTable, Record, TableOptions};
+use laneway_flow::{FlowTable, Record, TableError, TableOptions, random_seed};
+
+/// How far a frame's stamp may be from the worker's clock to be traffic of now. What is further
+/// away (a capture of the past) ends flows by its own time alone: a tick would end them all.
+const LIVE_NS_MAX: u64 = 10_000_000_000;
 
 /// The extractor over frames.
 pub struct Features<S> {
@@ -18,6 +22,9 @@ pub struct Features<S> {
     number_from_mac: bool,
     verdict: Verdict,
     ifindex: Vec<u32>,
+    rx_queue: u16,
+    /// The frames' stamps are near the worker's clock, so that ticks can end flows.
+    is_live: bool,
     counters: Counters,
 }
 
@@ -36,8 +43,17 @@ impl<S: Sink> Features<S> {
                 Disposition::Drop => Verdict::Drop,
             },
             ifindex,
+            rx_queue: 0,
+            is_live: false,
             counters: Counters::default(),
         }
+    }
+
+    /// For a lane that receives from this queue of its interfaces; without it rows say queue 0.
+    #[must_use]
+    pub fn on_queue(mut self, rx_queue: u16) -> Features<S> {
+        self.rx_queue = rx_queue;
+        self
     }
 
     /// The sink back, when the run is over.
@@ -59,7 +75,9 @@ impl<S: Sink> Features<S> {
 impl<S: Sink> FrameApp for Features<S> {
     fn on_burst(&mut self, port: PortId, burst: &mut Burst, turn: Turn) {
         let ifindex = self.ifindex.get(port.index()).copied().unwrap_or(0);
-        self.sink.burst(turn.now_ns);
+        if let Some(last) = burst.len().checked_sub(1) {
+            self.is_live = turn.now_ns.abs_diff(burst.frame(last).ts_ns) <= LIVE_NS_MAX;
+        }
         for i in 0..burst.len() {
             burst.set_verdict(i, self.verdict);
             let number = self.number;
@@ -75,12 +93,13 @@ impl<S: Sink> FrameApp for Features<S> {
                 }
                 _ => number,
             };
+            self.sink.take(seq_no);
             let stamp = Stamp {
                 ts_ns: frame.ts_ns,
                 seq_no,
                 wire_len: frame.wire_len,
                 ifindex,
-                rx_queue: 0,
+                rx_queue: self.rx_queue,
             };
             let mut record = parse(frame.bytes, stamp);
             // Headers lie in the first buffer; what follows only counts as captured.
@@ -98,10 +117,23 @@ impl<S: Sink> FrameApp for Features<S> {
         }
     }
 
-    fn on_stop(&mut self, _turn: Turn) {
+    fn on_tick(&mut self, turn: Turn) {
+        if let Some(flows) = &mut self.flows
+            && self.is_live
+        {
+            flows.advance(turn.now_ns, &mut self.sink);
+        }
+        self.sink.tick(turn.now_ns);
+    }
+
+    fn on_stop(&mut self, turn: Turn) {
         if let Some(flows) = &mut self.flows {
+            if self.is_live {
+                flows.advance(turn.now_ns, &mut self.sink);
+            }
             flows.finish(&mut self.sink);
         }
+        self.sink.tick(turn.now_ns);
     }
 
     fn wants_stop(&self) -> bool {
@@ -111,4 +143,61 @@ impl<S: Sink> FrameApp for Features<S> {
     fn counters(&self) -> &Counters {
         &self.counters
     }
+}
+
+/// Records on their way into flows: the flow table, fed a batch at a time because with many flows
+/// most of the cost is memory that can be fetched ahead.
+pub(crate) struct Flows {
+    table: FlowTable,
+    batch: Vec<Record>,
+}
+
+/// Records fed to the table at a time.
+const BATCH_RECORDS: usize = 64;
+
+impl Flows {
+    /// # Panics
+    /// If the configuration asks for more flows than memory holds: the caller has checked with
+    /// [`crate::check`].
+    pub(crate) fn new(config: &Config) -> Flows {
+        let table = table(config).expect("the configuration was checked");
+        Flows { table, batch: Vec::with_capacity(BATCH_RECORDS) }
+    }
+
+    #[inline]
+    pub(crate) fn add(&mut self, record: &Record, sink: &mut impl Sink) {
+        self.batch.push(*record);
+        if self.batch.len() == BATCH_RECORDS {
+            self.flush(sink);
+        }
+    }
+
+    fn flush(&mut self, sink: &mut impl Sink) {
+        self.table.add_batch(&self.batch, &mut |ended| sink.flow(&ended));
+        self.batch.clear();
+    }
+
+    /// Ends what has ended by `now_ns` although no frame came.
+    pub(crate) fn advance(&mut self, now_ns: u64, sink: &mut impl Sink) {
+        self.flush(sink);
+        self.table.advance(now_ns, &mut |ended| sink.flow(&ended));
+    }
+
+    /// Ends every flow.
+    pub(crate) fn finish(&mut self, sink: &mut impl Sink) {
+        self.flush(sink);
+        self.table.flush(&mut |ended| sink.flow(&ended));
+    }
+
+    pub(crate) fn unflowed(&self) -> u64 {
+        self.table.counters().unflowed_total()
+    }
+}
+
+/// The flow table that a configuration asks for.
+pub(crate) fn table(config: &Config) -> Result<FlowTable, TableError> {
+    let capacity = if config.flows_max == 0 { Config::FLOWS_DEFAULT } else { config.flows_max };
+    // A seed nobody outside knows: hostile traffic cannot aim at one chain of the index.
+    let options = TableOptions { hash_seed: random_seed(), ppi_packets: config.first_packets };
+    FlowTable::new(capacity, config.limits, options)
 }

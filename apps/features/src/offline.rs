@@ -1,0 +1,490 @@
+//! Whole captures on all cores: the same parser, admission and flow table as on any lane, without a
+//! lane between the file and them.
+//!
+//! ```text
+//!   source (one at a time, chunk by chunk)
+//!      │ chunk i                        every worker does all of this for the chunk it took
+//!      ├─▶ parse, admit ──▶ records ─▶ packet batch i ──────────────────▶ writer puts batches in order
+//!      │                       │
+//!      │                       └─▶ shard 0 ─▶ shard 1 ─▶ ...  (in chunk order, each shard its table)
+//!      └─ next chunk                     └─▶ ended flows ─▶ batch ─────▶ writer
+//! ```
+//!
+//! Packet rows come out in the order of the capture. A flow belongs to one shard by the hash of its
+//! key and sees its packets in order; every shard ends flows by the clock of the whole capture. So a
+//! flow's row does not depend on how many workers there are, only the order of flow rows does. Two
+//! things do depend on it: which flow is evicted when the table is full (each shard has its share),
+//! and how far ahead of the writer chunks are read (bounded by [`BATCHES_WAITING`]).
+//!
+//! Each source has its own frame numbers and its own flows: none goes on from one file to the next.
+
+use crate::{
+    admit::Admission,
+    columns::Profile,
+    config::{Config, Level},
+    output::{Output, OutputError},
+    parse::{Stamp, parse},
+    rows::{Rows, Tables},
+    user::table,
+};
+use arrow_array::RecordBatch;
+use laneway_core::{Counters, DropReason};
+use laneway_flow::{EndedFlow, FlowKey, FlowTable, Record};
+use std::{
+    collections::BTreeMap,
+    sync::{
+        Condvar, Mutex,
+        atomic::{AtomicBool, AtomicU64, Ordering},
+        mpsc,
+    },
+};
+
+/// Frames per chunk that a source is asked for.
+pub const CHUNK_FRAMES: usize = 4096;
+/// Chunks that may be taken and not yet written, per worker: the bound on memory when the disk is
+/// slow, or when one worker holds up the order.
+pub const BATCHES_WAITING: usize = 4;
+
+/// A frame of a capture, as Ethernet.
+#[derive(Clone, Copy, Debug)]
+pub struct OfflineFrame<'a> {
+    /// Unix time, ns.
+    pub ts_ns: u64,
+    /// Bytes on the wire.
+    pub wire_len: u32,
+    /// Captured bytes from the Ethernet header on; `None` if the link layer cannot be read as
+    /// Ethernet.
+    pub bytes: Option<&'a [u8]>,
+}
+
+/// Frames that can be handed to a worker.
+pub trait Chunk: Send {
+    /// How many.
+    fn len(&self) -> usize;
+    /// True without frames.
+    fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+    /// Shows each, in order.
+    fn each(&self, show: &mut dyn FnMut(OfflineFrame<'_>));
+}
+
+/// A capture, read chunk by chunk.
+pub trait Source: Send {
+    /// The chunks' type.
+    type Chunk: Chunk;
+    /// The next frames, `None` at the end. An error comes once, after all frames before it.
+    ///
+    /// # Errors
+    /// One sentence about what cannot be read further.
+    fn next_chunk(&mut self) -> Result<Option<Self::Chunk>, String>;
+    /// Bytes read so far and in total, where known.
+    fn progress(&self) -> (u64, Option<u64>);
+}
+
+/// What a run did.
+#[derive(Clone, Debug, Default)]
+pub struct Summary {
+    /// Frames and bytes read, and those left out by reason.
+    pub counters: Counters,
+    /// Frames by parse status, in the order of its codes.
+    pub by_status: Vec<u64>,
+    /// Frames that belong to no flow.
+    pub unflowed: u64,
+    /// Flows that were ended because the table was full.
+    pub evicted: u64,
+    /// Rows written.
+    pub rows: u64,
+    /// Sources that could not be read to the end, with the reason.
+    pub damaged: Vec<String>,
+    /// True if the run was asked to stop before the end.
+    pub interrupted: bool,
+}
+
+/// Shared between the run and whoever shows its progress or stops it.
+#[derive(Debug, Default)]
+pub struct Progress {
+    /// Frames read.
+    pub frames: AtomicU64,
+    /// Bytes read of the current source.
+    pub bytes: AtomicU64,
+    /// Bytes of the current source; 0 if unknown.
+    pub bytes_total: AtomicU64,
+    /// Set to end the run early; what was read is finished properly.
+    pub stop: AtomicBool,
+}
+
+struct Feed<S> {
+    source: S,
+    next: u64,
+    frames: u64,
+    /// Chunks whose rows are with the output.
+    written: u64,
+    error: Option<String>,
+}
+
+/// A value that passes from chunk to chunk, in the order of their numbers.
+struct InTurn<T> {
+    state: Mutex<(u64, T)>,
+    passed: Condvar,
+}
+
+impl<T> InTurn<T> {
+    fn new(value: T) -> InTurn<T> {
+        InTurn { state: Mutex::new((0, value)), passed: Condvar::new() }
+    }
+
+    /// Waits until it is chunk `number`'s turn, lends the value, and passes it on.
+    fn with<R>(&self, number: u64, work: impl FnOnce(&mut T) -> R) -> R {
+        let state = self.state.lock().expect("no worker panicked");
+        let not_yet = |state: &mut (u64, T)| state.0 != number;
+        let mut state = self.passed.wait_while(state, not_yet).expect("no worker panicked");
+        let result = work(&mut state.1);
+        state.0 += 1;
+        drop(state);
+        self.passed.notify_all();
+        result
+    }
+
+    fn into_inner(self) -> T {
+        self.state.into_inner().expect("no worker panicked").1
+    }
+}
+
+/// The flows of one part of the keys.
+struct Shard {
+    table: FlowTable,
+    /// The latest time stamp of the whole capture so far, which is the clock that ends flows.
+    clock_ns: u64,
+}
+
+/// The records of a chunk that belong to one shard, each with the latest stamp of its chunk so far.
+#[derive(Default)]
+struct Part {
+    records: Vec<Record>,
+    peaks_ns: Vec<u64>,
+}
+
+impl Shard {
+    fn add(&mut self, part: &Part, chunk_peak_ns: u64, sink: &mut impl FnMut(EndedFlow<'_>)) {
+        // A record that is not late sets the table's clock itself. Before a late one the table must
+        // know what the other shards saw.
+        let mut first = 0;
+        for (i, (record, peak_ns)) in part.records.iter().zip(&part.peaks_ns).enumerate() {
+            let clock_ns = self.clock_ns.max(*peak_ns);
+            if record.ts_ns < clock_ns {
+                self.table.add_batch(&part.records[first..i], sink);
+                self.table.advance(clock_ns, sink);
+                first = i;
+            }
+        }
+        self.table.add_batch(&part.records[first..], sink);
+        self.clock_ns = self.clock_ns.max(chunk_peak_ns);
+    }
+}
+
+/// Extracts `sources`, one after the other, into `output`, with `workers` threads.
+///
+/// # Errors
+/// When the output fails. A source that cannot be read further is no error: its rows so far are
+/// kept and it is named in the summary.
+pub fn run<S: Source>(
+    config: &Config,
+    profile: Profile,
+    sources: impl IntoIterator<Item = S>,
+    mut output: Output,
+    workers: usize,
+    progress: &Progress,
+    losses: impl FnOnce(&Summary) -> BTreeMap<String, u64>,
+) -> Result<Summary, OutputError> {
+    let tables = Tables::new(config, profile, 0);
+    let mut summary =
+        Summary { by_status: vec![0; laneway_flow::Status::COUNT], ..Summary::default() };
+    for (index, source) in sources.into_iter().enumerate() {
+        let feed = Mutex::new(Feed { source, next: 0, frames: 0, written: 0, error: None });
+        one_source(
+            config,
+            &tables,
+            index as u16,
+            &feed,
+            &mut output,
+            workers,
+            progress,
+            &mut summary,
+        )?;
+        let feed = feed.into_inner().expect("no worker panicked");
+        summary.damaged.extend(feed.error);
+        if progress.stop.load(Ordering::Relaxed) {
+            summary.interrupted = true;
+            break;
+        }
+    }
+    summary.rows = output.rows();
+    output.finish(&losses(&summary))?;
+    Ok(summary)
+}
+
+#[expect(clippy::too_many_arguments, reason = "the parts of one run, all borrowed from its owner")]
+fn one_source<S: Source>(
+    config: &Config,
+    tables: &Tables,
+    index: u16,
+    feed: &Mutex<Feed<S>>,
+    output: &mut Output,
+    workers: usize,
+    progress: &Progress,
+    summary: &mut Summary,
+) -> Result<(), OutputError> {
+    let workers = workers.max(1);
+    let shards: Vec<InTurn<Shard>> = match config.level {
+        Level::Packet => Vec::new(),
+        Level::Flow => (0..workers)
+            .map(|_| {
+                let table =
+                    table(&shard_config(config, workers)).expect("the configuration was checked");
+                InTurn::new(Shard { table, clock_ns: 0 })
+            })
+            .collect(),
+    };
+    // A rate limit is a schedule over all frames, so its state passes from chunk to chunk too.
+    let admission = InTurn::new(Admission::new(config));
+    let room = Condvar::new();
+    let ahead_max = workers * BATCHES_WAITING;
+    let (batches, received) = mpsc::sync_channel::<(u64, Option<RecordBatch>)>(ahead_max);
+
+    std::thread::scope(|scope| {
+        let handles: Vec<_> = (0..workers)
+            .map(|_| {
+                let batches = batches.clone();
+                let worker = Worker {
+                    config,
+                    tables,
+                    index,
+                    feed,
+                    shards: &shards,
+                    admission: &admission,
+                    room: &room,
+                    ahead_max: ahead_max as u64,
+                    progress,
+                };
+                scope.spawn(move || worker.run(&batches))
+            })
+            .collect();
+        drop(batches);
+        let written = write_in_order(&received, output, || {
+            feed.lock().expect("no worker panicked").written += 1;
+            room.notify_all();
+        });
+        if written.is_err() {
+            // Under the lock, so that no worker looks at the flag and then misses the call.
+            let feed = feed.lock().expect("no worker panicked");
+            progress.stop.store(true, Ordering::Relaxed);
+            drop(feed);
+            room.notify_all();
+        }
+        // Let workers that wait for a place in the channel go on to see the flag.
+        received.iter().for_each(drop);
+        for handle in handles {
+            let done = handle.join().expect("a worker does not panic");
+            summary.counters.merge(&done.counters);
+            for (sum, n) in summary.by_status.iter_mut().zip(done.by_status) {
+                *sum += n;
+            }
+        }
+        written
+    })?;
+
+    for shard in shards {
+        let Shard { mut table, clock_ns } = shard.into_inner();
+        let mut rows = Rows::of(index);
+        let mut failed = None;
+        let mut sink = |ended: EndedFlow<'_>| {
+            rows.flow(&ended);
+            if rows.is_full() && failed.is_none() {
+                failed = rows.take(tables).and_then(|b| output.write(&b).err());
+            }
+        };
+        table.advance(clock_ns, &mut sink);
+        table.flush(&mut sink);
+        if failed.is_none() {
+            failed = rows.take(tables).and_then(|b| output.write(&b).err());
+        }
+        if let Some(error) = failed {
+            return Err(error);
+        }
+        summary.unflowed += table.counters().unflowed_total();
+        summary.evicted += table.counters().ended(laneway_flow::EndReason::Resources);
+    }
+    Ok(())
+}
+
+/// The capacity is shared out, so that the bound holds for all shards together.
+fn shard_config(config: &Config, workers: usize) -> Config {
+    let all = if config.flows_max == 0 { Config::FLOWS_DEFAULT } else { config.flows_max };
+    Config { flows_max: all.div_ceil(workers), ..config.clone() }
+}
+
+/// Writes batches in the order of their chunks, holding back what comes early, and says so for each.
+fn write_in_order(
+    received: &mpsc::Receiver<(u64, Option<RecordBatch>)>,
+    output: &mut Output,
+    written: impl Fn(),
+) -> Result<(), OutputError> {
+    let mut early: BTreeMap<u64, Option<RecordBatch>> = BTreeMap::new();
+    let mut next = 0;
+    for (number, batch) in received {
+        early.insert(number, batch);
+        while let Some(batch) = early.remove(&next) {
+            if let Some(batch) = batch {
+                output.write(&batch)?;
+            }
+            next += 1;
+            written();
+        }
+    }
+    Ok(())
+}
+
+struct Worker<'a, S> {
+    config: &'a Config,
+    tables: &'a Tables,
+    index: u16,
+    feed: &'a Mutex<Feed<S>>,
+    shards: &'a [InTurn<Shard>],
+    admission: &'a InTurn<Admission>,
+    room: &'a Condvar,
+    ahead_max: u64,
+    progress: &'a Progress,
+}
+
+#[derive(Default)]
+struct Done {
+    counters: Counters,
+    by_status: Vec<u64>,
+}
+
+impl<S: Source> Worker<'_, S> {
+    fn run(&self, batches: &mpsc::SyncSender<(u64, Option<RecordBatch>)>) -> Done {
+        let mut done = Done { by_status: vec![0; laneway_flow::Status::COUNT], ..Done::default() };
+        let mut records: Vec<Record> = Vec::with_capacity(CHUNK_FRAMES);
+        let mut rows = Rows::of(self.index);
+        while let Some((number, first_frame, chunk)) = self.next_chunk() {
+            records.clear();
+            self.extract(&chunk, number, first_frame, &mut records, &mut done);
+            drop(chunk);
+            match self.config.level {
+                Level::Packet => records.iter().for_each(|r| rows.packet(r)),
+                Level::Flow => self.add_to_flows(number, &records, &mut rows),
+            }
+            // The writer is gone only when the output has failed; the flag then ends the loop.
+            let _ = batches.send((number, rows.take(self.tables)));
+        }
+        done
+    }
+
+    /// Takes a chunk, its number, and the number of its first frame.
+    fn next_chunk(&self) -> Option<(u64, u64, S::Chunk)> {
+        let is_far_ahead = |feed: &mut Feed<S>| {
+            feed.next >= feed.written + self.ahead_max
+                && !self.progress.stop.load(Ordering::Relaxed)
+        };
+        let feed = self.feed.lock().expect("no worker panicked");
+        let mut feed = self.room.wait_while(feed, is_far_ahead).expect("no worker panicked");
+        if self.progress.stop.load(Ordering::Relaxed) || feed.error.is_some() {
+            return None;
+        }
+        match feed.source.next_chunk() {
+            Ok(None) => None,
+            Ok(Some(chunk)) => {
+                let (bytes, total) = feed.source.progress();
+                self.progress.bytes.store(bytes, Ordering::Relaxed);
+                self.progress.bytes_total.store(total.unwrap_or(0), Ordering::Relaxed);
+                let frames = chunk.len() as u64;
+                self.progress.frames.fetch_add(frames, Ordering::Relaxed);
+                let taken = (feed.next, feed.frames, chunk);
+                feed.next += 1;
+                feed.frames += frames;
+                Some(taken)
+            }
+            Err(why) => {
+                feed.error = Some(why);
+                None
+            }
+        }
+    }
+
+    fn extract(
+        &self,
+        chunk: &S::Chunk,
+        number: u64,
+        first_frame: u64,
+        records: &mut Vec<Record>,
+        done: &mut Done,
+    ) {
+        let mut seq_no = first_frame;
+        let sample = u64::from(self.config.sample.max(1));
+        chunk.each(&mut |frame| {
+            let this = seq_no;
+            seq_no += 1;
+            let Some(bytes) = frame.bytes else {
+                done.counters.drop_one(DropReason::LinkTypeUnknown);
+                return;
+            };
+            if sample > 1 && !this.is_multiple_of(sample) {
+                done.counters.drop_one(DropReason::Sampled);
+                return;
+            }
+            let stamp = Stamp {
+                ts_ns: frame.ts_ns,
+                seq_no: this,
+                wire_len: frame.wire_len,
+                ..Stamp::default()
+            };
+            records.push(parse(bytes, stamp));
+        });
+        if self.config.filter.is_some() || self.config.rate_max > 0 {
+            self.admit(number, records, &mut done.counters);
+        }
+        for record in records.iter() {
+            done.by_status[record.status as usize] += 1;
+            done.counters.rx_bytes += u64::from(record.cap_len);
+        }
+        done.counters.rx_frames += records.len() as u64;
+    }
+
+    fn admit(&self, number: u64, records: &mut Vec<Record>, counters: &mut Counters) {
+        self.admission.with(number, |admission| {
+            records.retain(|record| match admission.admits(record) {
+                Ok(()) => true,
+                Err(reason) => {
+                    counters.drop_one(reason);
+                    false
+                }
+            });
+        });
+    }
+
+    fn add_to_flows(&self, number: u64, records: &[Record], rows: &mut Rows) {
+        let sink = &mut |ended: EndedFlow<'_>| rows.flow(&ended);
+        if let [shard] = self.shards {
+            return shard.with(number, |shard| shard.table.add_batch(records, sink));
+        }
+        let mut parts: Vec<Part> = Vec::new();
+        parts.resize_with(self.shards.len(), Part::default);
+        let mut peak_ns = 0;
+        for record in records {
+            peak_ns = record.ts_ns.max(peak_ns);
+            let part = &mut parts[shard_of(record, self.shards.len())];
+            part.records.push(*record);
+            part.peaks_ns.push(peak_ns);
+        }
+        for (shard, part) in self.shards.iter().zip(&parts) {
+            shard.with(number, |shard| shard.add(part, peak_ns, sink));
+        }
+    }
+}
+
+fn shard_of(record: &Record, shards: usize) -> usize {
+    // The high bits: the table's index uses the low ones of another seed.
+    ((FlowKey::of(record).0.hash(0) >> 32) % shards as u64) as usize
+}

@@ -1,0 +1,403 @@
+//! Whole captures: the same rows whatever the number of workers, and an account of every frame.
+
+use crate::support::{Choices, Folder, Frame};
+use arrow_array::{Array, RecordBatch, cast::AsArray, types::Int64Type};
+use laneway_core::DropReason;
+use laneway_features::{
+    Config, Format, Level, Output, Profile, Provenance, Tables,
+    offline::{self, CHUNK_FRAMES, Chunk, OfflineFrame, Progress, Source, Summary},
+};
+use laneway_flow::FlowLimits;
+use std::{
+    collections::{BTreeMap, VecDeque},
+    fs::File,
+    path::Path,
+    sync::atomic::Ordering,
+};
+
+const S: u64 = 1_000_000_000;
+const START_NS: u64 = 1_700_000_000 * S;
+
+/// Frames in memory, in chunks of a given size; `None` bytes are frames of another link layer.
+struct Memory {
+    chunks: VecDeque<Part>,
+    damage: Option<String>,
+}
+
+struct Part(Vec<(Frame, bool)>);
+
+impl Chunk for Part {
+    fn len(&self) -> usize {
+        self.0.len()
+    }
+
+    fn each(&self, show: &mut dyn FnMut(OfflineFrame<'_>)) {
+        for (frame, is_ethernet) in &self.0 {
+            show(OfflineFrame {
+                ts_ns: frame.ts_ns,
+                wire_len: frame.wire_len,
+                bytes: is_ethernet.then_some(&frame.bytes[..]),
+            });
+        }
+    }
+}
+
+impl Memory {
+    fn new(frames: &[Frame], chunk_frames: usize) -> Memory {
+        let part = |frames: &[Frame]| Part(frames.iter().map(|f| (f.clone(), true)).collect());
+        Memory { chunks: frames.chunks(chunk_frames).map(part).collect(), damage: None }
+    }
+}
+
+impl Source for Memory {
+    type Chunk = Part;
+
+    fn next_chunk(&mut self) -> Result<Option<Part>, String> {
+        match (self.chunks.pop_front(), self.damage.take()) {
+            (Some(chunk), damage) => {
+                self.damage = damage;
+                Ok(Some(chunk))
+            }
+            (None, Some(why)) => Err(why),
+            (None, None) => Ok(None),
+        }
+    }
+
+    fn progress(&self) -> (u64, Option<u64>) {
+        (self.chunks.len() as u64, None)
+    }
+}
+
+/// Traffic of many flows: TCP connections that open, close and are opened again, UDP, frames
+/// without IP; some stamped seconds before their predecessors.
+fn traffic(frames: usize) -> Vec<Frame> {
+    let mut choices = Choices(7);
+    let mut now_ns = START_NS;
+    let mut traffic = Vec::new();
+    for _ in 0..frames {
+        now_ns += choices.next() % 3_000_000;
+        if choices.below(400) == 0 {
+            now_ns += choices.next() % (3 * S);
+        }
+        let late = if choices.below(20) == 0 { choices.next() % (4 * S) } else { 0 };
+        let (host, port) = (choices.below(12) as u8, 1000 + choices.below(30) as u16);
+        let flags = [0x02, 0x12, 0x10, 0x18, 0x18, 0x11, 0x04][choices.below(7)];
+        let payload = vec![b'x'; choices.below(200)];
+        let bytes = match choices.below(10) {
+            0 => crate::support::ethernet(0x0806, &[0; 28]),
+            1..4 => crate::support::ethernet(
+                0x0800,
+                &crate::support::ipv4(17, host, 99, &crate::support::udp((port, 53), &payload)),
+            ),
+            n => {
+                let ports = if n % 2 == 0 { (port, 80) } else { (80, port) };
+                let (from, to) = if n % 2 == 0 { (host, 99) } else { (99, host) };
+                let tcp = crate::support::tcp(ports, choices.next() as u32, flags, &payload);
+                crate::support::ethernet(0x0800, &crate::support::ipv4(6, from, to, &tcp))
+            }
+        };
+        let wire_len = bytes.len() as u32;
+        traffic.push(Frame { ts_ns: now_ns - late, wire_len, bytes });
+    }
+    traffic
+}
+
+fn flow_config() -> Config {
+    let limits = FlowLimits::new(2 * S, 6 * S, S / 2).unwrap();
+    Config { level: Level::Flow, limits, first_packets: 3, ..Config::default() }
+}
+
+struct Run {
+    summary: Summary,
+    rows: Vec<RecordBatch>,
+}
+
+impl Run {
+    /// Every row as text, in order.
+    fn lines(&self) -> Vec<String> {
+        let mut lines = Vec::new();
+        for batch in &self.rows {
+            for row in 0..batch.num_rows() {
+                let cells = batch.columns().iter().map(|c| format!("{:?}", c.slice(row, 1)));
+                lines.push(cells.collect());
+            }
+        }
+        lines
+    }
+
+    fn sorted(&self) -> Vec<String> {
+        let mut lines = self.lines();
+        lines.sort_unstable();
+        lines
+    }
+
+    fn integers(&self, name: &str) -> Vec<i64> {
+        let columns = self.rows.iter().map(|b| b.column_by_name(name).unwrap());
+        columns.flat_map(|c| c.as_primitive::<Int64Type>().values().to_vec()).collect()
+    }
+}
+
+fn run_sources(config: &Config, sources: Vec<Memory>, workers: usize, progress: &Progress) -> Run {
+    let folder = Folder::new(&format!(
+        "offline-{:?}-{workers}-{}",
+        std::thread::current().id(),
+        config.sample
+    ));
+    let path = folder.path("rows.arrow");
+    let tables = Tables::new(config, Profile::Full, 0);
+    let provenance = Provenance::new(config.level, "full");
+    let output = Output::open(&path, Format::Arrow, tables.schema(), &provenance).unwrap();
+    let losses = |summary: &Summary| {
+        let dropped = summary.counters.nonzero_drops();
+        dropped.map(|(reason, n)| (reason.name().to_owned(), n)).collect::<BTreeMap<_, _>>()
+    };
+    let summary =
+        offline::run(config, Profile::Full, sources, output, workers, progress, losses).unwrap();
+    let reader =
+        arrow_ipc::reader::StreamReader::try_new(File::open(&path).unwrap(), None).unwrap();
+    let rows: Vec<RecordBatch> = reader.map(Result::unwrap).collect();
+    let written: usize = rows.iter().map(RecordBatch::num_rows).sum();
+    assert_eq!(summary.rows, written as u64);
+    Run { summary, rows }
+}
+
+fn run(config: &Config, frames: &[Frame], workers: usize) -> Run {
+    run_sources(config, vec![Memory::new(frames, 100)], workers, &Progress::default())
+}
+
+#[test]
+fn packet_rows_are_the_same_in_the_same_order_for_any_number_of_workers() {
+    let frames = traffic(5000);
+    let one = run(&Config::default(), &frames, 1);
+    assert_eq!(one.integers("seq_no"), (0..5000).collect::<Vec<i64>>());
+    for workers in [2, 3, 8] {
+        assert_eq!(run(&Config::default(), &frames, workers).lines(), one.lines(), "{workers}");
+    }
+}
+
+#[test]
+fn flow_rows_are_the_same_set_for_any_number_of_workers() {
+    let frames = traffic(6000);
+    let one = run(&flow_config(), &frames, 1);
+    assert!(one.rows.iter().map(RecordBatch::num_rows).sum::<usize>() > 300);
+    for workers in [2, 3, 8] {
+        let many = run(&flow_config(), &frames, workers);
+        let (one, many) = (one.sorted(), many.sorted());
+        assert_eq!(one.len(), many.len(), "{workers} workers");
+        for (a, b) in one.iter().zip(&many) {
+            assert_eq!(a, b, "{workers} workers");
+        }
+    }
+}
+
+#[test]
+fn a_late_frame_meets_the_clock_of_the_whole_capture_in_every_shard() {
+    let frame = |host: u8, at_ns: u64| {
+        let udp = crate::support::udp((1000, 53), b"x");
+        let bytes = crate::support::ethernet(0x0800, &crate::support::ipv4(17, host, 99, &udp));
+        Frame { ts_ns: START_NS + at_ns, wire_len: bytes.len() as u32, bytes }
+    };
+    // Sixteen flows, then one frame of another, 50 s later, then the sixteen again, stamped early.
+    let mut frames: Vec<Frame> = (1..17).map(|host| frame(host, 0)).collect();
+    frames.push(frame(50, 50 * S));
+    frames.extend((1..17).map(|host| frame(host, S)));
+    for workers in [1, 2, 5] {
+        for chunk in [100, 17, 3] {
+            let sources = vec![Memory::new(&frames, chunk)];
+            let run = run_sources(&flow_config(), sources, workers, &Progress::default());
+            assert_eq!(run.summary.rows, 33, "{workers} workers, chunks of {chunk}");
+        }
+    }
+}
+
+#[test]
+fn flows_and_the_frames_without_one_add_up_to_all_frames() {
+    let frames = traffic(3000);
+    for workers in [1, 3] {
+        let run = run(&flow_config(), &frames, workers);
+        let in_flows: i64 = run.integers("bi_pkts").iter().sum();
+        assert!(run.summary.unflowed > 0);
+        assert_eq!(in_flows as u64 + run.summary.unflowed, 3000);
+        assert_eq!((run.summary.counters.rx_frames, run.summary.evicted), (3000, 0));
+        assert_eq!(run.summary.by_status.iter().sum::<u64>(), 3000);
+    }
+}
+
+#[test]
+fn a_full_flow_table_evicts_counts_and_loses_no_frame() {
+    let frames = traffic(3000);
+    for workers in [1, 2] {
+        let run = run(&Config { flows_max: 8, ..flow_config() }, &frames, workers);
+        assert!(run.summary.evicted > 100, "{}", run.summary.evicted);
+        let in_flows: i64 = run.integers("bi_pkts").iter().sum();
+        assert_eq!(in_flows as u64 + run.summary.unflowed, 3000);
+    }
+}
+
+#[test]
+fn knobs_hold_over_the_bounds_of_chunks_and_every_frame_is_accounted_for() {
+    let frames = traffic(4000);
+    let configs = [
+        Config { sample: 7, ..Config::default() },
+        Config { rate_max: 200, ..Config::default() },
+        Config { filter: Some("ipv4 / udp".parse().unwrap()), ..Config::default() },
+        Config {
+            sample: 3,
+            rate_max: 150,
+            filter: Some("ipv4 src is 10.0.0.0/29 or eth type is 0x0806".parse().unwrap()),
+            ..Config::default()
+        },
+    ];
+    for config in configs {
+        let one =
+            run_sources(&config, vec![Memory::new(&frames, frames.len())], 1, &Progress::default());
+        let rows = one.summary.rows;
+        assert!(rows > 20 && rows < 3000, "{config:?}: {rows}");
+        let dropped: u64 = one.summary.counters.nonzero_drops().map(|(_, n)| n).sum();
+        assert_eq!(rows + dropped, 4000, "{config:?}");
+        assert_eq!(one.summary.counters.lost(), 0);
+        for (workers, chunk) in [(1, 100), (3, 100), (2, 7)] {
+            let sources = vec![Memory::new(&frames, chunk)];
+            let many = run_sources(&config, sources, workers, &Progress::default());
+            assert_eq!(many.lines(), one.lines(), "{config:?}, {workers} workers");
+            assert_eq!(many.summary.counters, one.summary.counters);
+        }
+    }
+}
+
+#[test]
+fn sampling_keeps_the_frames_whose_number_it_divides() {
+    let run = run(&Config { sample: 9, ..Config::default() }, &traffic(1000), 2);
+    assert_eq!(run.integers("seq_no"), (0..1000).step_by(9).collect::<Vec<i64>>());
+    assert_eq!(run.summary.counters.drops(DropReason::Sampled), 1000 - 112);
+}
+
+#[test]
+fn a_damaged_source_keeps_its_rows_so_far_and_is_named() {
+    for workers in [1, 3] {
+        let mut damaged = Memory::new(&traffic(450), 100);
+        damaged.damage = Some("a.pcap: cut at byte 77".to_owned());
+        let sources = vec![damaged, Memory::new(&traffic(50), 100)];
+        let run = run_sources(&Config::default(), sources, workers, &Progress::default());
+        assert_eq!(run.summary.damaged, ["a.pcap: cut at byte 77"]);
+        assert!(!run.summary.interrupted);
+        // The next source is read all the same, with numbers of its own.
+        let mut numbers: Vec<i64> = (0..450).collect();
+        numbers.extend(0..50);
+        assert_eq!(run.integers("seq_no"), numbers);
+    }
+}
+
+#[test]
+fn rows_name_their_source() {
+    let sources = (0..3).map(|_| Memory::new(&traffic(10), 100)).collect();
+    let run = run_sources(&Config::default(), sources, 2, &Progress::default());
+    let named: Vec<u16> = run
+        .rows
+        .iter()
+        .flat_map(|b| {
+            let column = b.column_by_name("source").unwrap();
+            column.as_primitive::<arrow_array::types::UInt16Type>().values().to_vec()
+        })
+        .collect();
+    assert_eq!(named, [[0; 10], [1; 10], [2; 10]].concat());
+}
+
+#[test]
+fn frames_of_another_link_layer_are_counted() {
+    for level in [Level::Packet, Level::Flow] {
+        let mut source = Memory::new(&traffic(100), 30);
+        source.chunks.iter_mut().for_each(|part| part.0[0].1 = false);
+        let config = Config { level, ..flow_config() };
+        let run = run_sources(&config, vec![source], 2, &Progress::default());
+        assert_eq!(run.summary.counters.drops(DropReason::LinkTypeUnknown), 4);
+        assert_eq!(run.summary.counters.rx_frames, 96);
+        assert_eq!(run.summary.counters.lost(), 4);
+    }
+}
+
+/// A source that asks for the end of the run after some chunks.
+struct Stopping<'a> {
+    inner: Memory,
+    chunks_left: usize,
+    progress: &'a Progress,
+}
+
+impl Source for Stopping<'_> {
+    type Chunk = Part;
+
+    fn next_chunk(&mut self) -> Result<Option<Part>, String> {
+        self.chunks_left -= 1;
+        if self.chunks_left == 0 {
+            self.progress.stop.store(true, Ordering::Relaxed);
+        }
+        self.inner.next_chunk()
+    }
+
+    fn progress(&self) -> (u64, Option<u64>) {
+        (0, Some(9))
+    }
+}
+
+#[test]
+fn a_run_that_is_stopped_finishes_what_it_has_read() {
+    for workers in [1, 3] {
+        let folder = Folder::new(&format!("stopped-{workers}"));
+        let path = folder.path("rows.csv");
+        let config = Config::default();
+        let tables = Tables::new(&config, Profile::Core, 0);
+        let output =
+            Output::open(&path, Format::Csv, tables.schema(), &Provenance::default()).unwrap();
+        let progress = Progress::default();
+        let inner = Memory::new(&traffic(5000), 100);
+        let source = Stopping { inner, chunks_left: 4, progress: &progress };
+        let summary =
+            offline::run(&config, Profile::Core, [source], output, workers, &progress, |_| {
+                BTreeMap::new()
+            })
+            .unwrap();
+        assert!(summary.interrupted);
+        assert_eq!(summary.rows, 400);
+        assert_eq!(progress.frames.load(Ordering::Relaxed), 400);
+        assert_eq!(progress.bytes_total.load(Ordering::Relaxed), 9);
+        assert_eq!(std::fs::read_to_string(&path).unwrap().lines().count(), 401);
+    }
+}
+
+#[test]
+fn an_output_that_fails_ends_the_run_for_every_number_of_workers() {
+    let frames = traffic(40_000);
+    for (workers, level) in [(1, Level::Packet), (3, Level::Packet), (3, Level::Flow)] {
+        let config = Config { level, ..flow_config() };
+        let tables = Tables::new(&config, Profile::Core, 0);
+        let output = Output::open(
+            Path::new("/dev/full"),
+            Format::JsonLines,
+            tables.schema(),
+            &Provenance::default(),
+        )
+        .unwrap();
+        let sources = vec![Memory::new(&frames, CHUNK_FRAMES / 8)];
+        let error = offline::run(
+            &config,
+            Profile::Core,
+            sources,
+            output,
+            workers,
+            &Progress::default(),
+            |_| BTreeMap::new(),
+        )
+        .expect_err("the device is full")
+        .to_string();
+        assert!(error.contains("/dev/full: cannot write"), "{error}");
+    }
+}
+
+#[test]
+fn no_frames_are_no_rows() {
+    for level in [Level::Packet, Level::Flow] {
+        let config = Config { level, ..Config::default() };
+        let run = run_sources(&config, vec![Memory::new(&[], 1)], 3, &Progress::default());
+        assert_eq!((run.summary.rows, run.summary.counters.rx_frames), (0, 0));
+    }
+}

@@ -1,0 +1,356 @@
+//! What may be said on the command line. Reading it decides nothing and touches nothing.
+
+use clap::builder::{PossibleValuesParser, TypedValueParser};
+use clap::{Args, CommandFactory, Parser, Subcommand};
+use clap_complete::Shell;
+use laneway_core::LaneSpec;
+use laneway_features::{Format, Level, Profile};
+use std::ffi::OsString;
+use std::path::PathBuf;
+use std::time::Duration;
+
+const EXAMPLES: &str = "\
+Examples:
+  laneway lanes
+  laneway features capture.pcapng -o packets.parquet
+  laneway run features --lane xdp --on eth1 --level flow -o flows.parquet
+
+Exit codes: 0 done, 1 a stated goal was missed (--strict), 2 bad usage or input, 3 inconclusive or
+interrupted, 4 invalid run (its ledger is open).";
+
+/// Runs a packet application on any Linux I/O path ("lane"), and says what became of every frame.
+#[derive(Debug, Parser)]
+#[command(name = "laneway", version, after_help = EXAMPLES, max_term_width = 100)]
+#[command(arg_required_else_help = true, subcommand_required = true, infer_long_args = false)]
+pub(crate) struct Arguments {
+    /// Say it as JSON, on standard output (on standard error when rows go to standard output)
+    #[arg(long, global = true)]
+    pub(crate) json: bool,
+    #[command(subcommand)]
+    pub(crate) verb: Verb,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Verb {
+    /// What this machine can do: each lane, the modes it obtains, and what is missing for the rest
+    #[command(after_help = LANES_EXAMPLES)]
+    Lanes,
+    /// Run an app on a lane
+    #[command(after_help = RUN_EXAMPLES, arg_required_else_help = true)]
+    Run {
+        #[command(subcommand)]
+        app: App,
+    },
+    /// Extract packet or flow features from capture files, on all cores
+    #[command(after_help = FEATURES_EXAMPLES, arg_required_else_help = true)]
+    Features(OfflineArguments),
+    /// Race lanes against each other: interleaved blocks, closed ledgers, verdicts, a report page
+    #[command(after_help = RACE_EXAMPLES, arg_required_else_help = true)]
+    Race(Box<RaceArguments>),
+    /// Make the report of a race again from its result file
+    #[command(after_help = REPORT_EXAMPLES, arg_required_else_help = true)]
+    Report {
+        /// The folder that the race wrote
+        #[arg(value_name = "DIR")]
+        folder: PathBuf,
+    },
+    /// Be an arm of a race
+    #[command(hide = true, after_help = CHILD_EXAMPLES)]
+    Arm,
+    /// Be the generator of a race
+    #[command(hide = true, after_help = CHILD_EXAMPLES)]
+    Generate,
+    /// Print a completion script for a shell
+    #[command(after_help = COMPLETIONS_EXAMPLES, arg_required_else_help = true)]
+    Completions {
+        /// The shell
+        shell: Shell,
+    },
+}
+
+/// The command that the arguments name, as far as they name one: `laneway run features`.
+pub(crate) fn command_named(given: &[OsString]) -> String {
+    let mut command = &Arguments::command();
+    let mut name = command.get_name().to_owned();
+    for word in given.iter().skip(1).filter_map(|word| word.to_str()) {
+        let Some(deeper) = command.find_subcommand(word) else { break };
+        command = deeper;
+        name = format!("{name} {word}");
+    }
+    name
+}
+
+const LANES_EXAMPLES: &str = "\
+Opens each lane on a veth pair in a network namespace of its own and removes it again; the machine's
+interfaces are not touched. Needs root for that; without it, says what is missing.
+
+Examples:
+  sudo laneway lanes
+  sudo laneway lanes --json | jq '.lanes[].modes[] | select(.missing) | .spec'";
+
+const RUN_EXAMPLES: &str = "\
+Example:
+  sudo laneway run features --lane packet:ring --on eth1 --duration 10 -o packets.csv";
+
+const FEATURES_EXAMPLES: &str = "\
+Reads pcap and pcapng, micro- and nanosecond, plain or inside gzip or zstd; `-` is standard input.
+A file that is cut short or damaged keeps its rows up to there: that is said, and the exit code is 2.
+Rows are written to OUT.partial, which becomes OUT when it is complete.
+
+Examples:
+  laneway features capture.pcap -o packets.parquet
+  laneway features a.pcap b.pcapng.zst -o flows.parquet --level flow --profile full
+  laneway features capture.pcap --filter 'eth / ipv4 / udp dst is 53 / end' | head";
+
+const RACE_EXAMPLES: &str = "\
+Builds two network namespaces joined by a cable, runs every arm in every block as a fresh process, and
+removes everything. The first arm is the base of every comparison; it runs twice per block, for the
+noise floor. Needs root. Stop everything else on the machine first.
+
+Exit codes: 0 done, 1 a stated goal was missed, 2 it could not be run, 3 inconclusive or interrupted,
+4 invalid: a ledger is open, the generator was late, or the host was busy.
+
+Examples:
+  sudo laneway race features
+  sudo laneway race features --full --out out/full
+  sudo laneway race features --pcap mine.pcap --lane packet:ring --lane xdp --load 500000
+  sudo laneway race scenarios/features.toml --generator packet --load 100000";
+
+const REPORT_EXAMPLES: &str = "\
+Example:
+  laneway report out/race-features";
+
+const CHILD_EXAMPLES: &str = "\
+It is the inside of `laneway race`, which tells it on standard input what to be.";
+
+const COMPLETIONS_EXAMPLES: &str = "\
+Example:
+  laneway completions bash > /etc/bash_completion.d/laneway";
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum App {
+    /// Packet and flow features for machine learning
+    #[command(after_help = RUN_FEATURES_EXAMPLES)]
+    Features(Box<LiveArguments>),
+}
+
+const RUN_FEATURES_EXAMPLES: &str = "\
+Ends at Ctrl-C, after --duration or --count, or when a capture file is at its end; what each port
+obtained and the ledger of all frames go to standard error. An interface that carries a default
+route is refused without --force.
+
+Examples:
+  sudo laneway run features --lane xdp --on eth1 -o packets.parquet --duration 60
+  sudo laneway run features --lane xdp --on eth1 --level flow --in-kernel -o flows.arrow
+  sudo laneway run features --lane afxdp:copy --on eth1,eth2 --drop -o - --format jsonl | jq .
+  laneway run features --lane pcap --on capture.pcap -o packets.csv";
+
+/// What both extractors, live and offline, are told.
+#[derive(Args, Debug)]
+pub(crate) struct ExtractArguments {
+    /// Where rows go; `-` is standard output
+    #[arg(short, long, value_name = "FILE", default_value = "-")]
+    pub(crate) output: PathBuf,
+    /// Format of the rows [default: what FILE ends in; csv on standard output]
+    #[arg(long, value_name = "FORMAT", value_parser = format_parser())]
+    pub(crate) format: Option<Format>,
+    /// A row per packet, or one per flow when it ends
+    #[arg(long, default_value = "packet", value_parser = level_parser())]
+    pub(crate) level: Level,
+    /// Columns of flow rows: integers only, or derived floats as well
+    #[arg(long, default_value = "core", value_parser = profile_parser())]
+    pub(crate) profile: Profile,
+    /// Keep one frame in N
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..))]
+    pub(crate) sample: u32,
+    /// At most N records per second (per worker; per CPU on lane xdp) [default: no limit]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    pub(crate) rate_max: Option<u32>,
+    /// Keep what a flow rule matches, such as 'eth / ipv4 / udp dst is 53 / end'
+    #[arg(long, value_name = "RULE")]
+    pub(crate) filter: Option<String>,
+    /// Flows at a time; beyond it the least recently used one ends [default: 262144; 65536 in the kernel]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    pub(crate) flows_max: Option<u32>,
+    /// A flow ends when no packet came for this long
+    #[arg(long, value_name = "TIME", default_value = "120s", value_parser = duration)]
+    pub(crate) idle_timeout: Duration,
+    /// A flow ends when it has lasted this long
+    #[arg(long, value_name = "TIME", default_value = "30m", value_parser = duration)]
+    pub(crate) active_timeout: Duration,
+    /// Packets of a flow whose length, gap, direction and flags are kept, at most 32
+    #[arg(long, value_name = "N", default_value_t = 0, value_parser = clap::value_parser!(u8).range(..=FIRST_PACKETS_MAX))]
+    pub(crate) first_packets: u8,
+    /// Exit with 1 if anything was lost that was not left out as asked
+    #[arg(long)]
+    pub(crate) strict: bool,
+}
+
+const FIRST_PACKETS_MAX: i64 = laneway_flow::PPI_PACKETS_MAX as i64;
+
+/// The most workers of an offline run: beyond it they only wait for each other.
+const WORKERS_MAX: i64 = 256;
+
+#[derive(Args, Debug)]
+pub(crate) struct RaceArguments {
+    /// A scenario file, or the name of a shipped one: features
+    #[arg(value_name = "APP|SCENARIO.toml")]
+    pub(crate) scenario: String,
+    /// Race these lane specs instead of the scenario's arms; the first is the base
+    #[arg(long, value_name = "SPEC")]
+    pub(crate) lane: Vec<String>,
+    /// The short version, about 3 minutes [the default]
+    #[arg(long, conflicts_with = "full")]
+    pub(crate) quick: bool,
+    /// The long version, about an hour
+    #[arg(long)]
+    pub(crate) full: bool,
+    /// Replay this capture
+    #[arg(long, value_name = "FILE")]
+    pub(crate) pcap: Option<PathBuf>,
+    /// How frames enter the wire: live (XDP live frames), or a lane that transmits, such as packet
+    #[arg(long, value_name = "WAY")]
+    pub(crate) generator: Option<String>,
+    /// Offered loads, frames per second, separated by commas
+    #[arg(long, value_name = "PPS", value_delimiter = ',')]
+    pub(crate) load: Vec<u64>,
+    /// Blocks to run; even
+    #[arg(long, value_name = "N")]
+    pub(crate) blocks: Option<usize>,
+    /// Length of a segment, ms
+    #[arg(long, value_name = "MS")]
+    pub(crate) segment_ms: Option<u64>,
+    /// Seed of block order and resampling
+    #[arg(long, value_name = "N")]
+    pub(crate) seed: Option<u64>,
+    /// Where to write result.json, report.html, report.md and trials/ [default: out/race-NAME]
+    #[arg(long, value_name = "DIR")]
+    pub(crate) out: Option<PathBuf>,
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct OfflineArguments {
+    /// Capture files, read one after the other; `-` is standard input
+    #[arg(required = true, value_name = "PCAP")]
+    pub(crate) captures: Vec<PathBuf>,
+    #[command(flatten)]
+    pub(crate) extract: ExtractArguments,
+    /// Threads [default: all cores]; with more than one, flow rows come in no fixed order
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=WORKERS_MAX))]
+    pub(crate) workers: Option<u16>,
+    /// Show no progress (nor is it shown where standard error is no terminal)
+    #[arg(long)]
+    pub(crate) no_progress: bool,
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct LiveArguments {
+    /// Lane and knobs, such as packet:ring, xdp, afxdp:copy,frames=8192; `laneway lanes` lists them
+    #[arg(long, value_name = "SPEC")]
+    pub(crate) lane: LaneSpec,
+    /// Interfaces, or capture files on lane pcap, separated by commas
+    #[arg(long, value_name = "IFACE", value_delimiter = ',', required = true)]
+    pub(crate) on: Vec<String>,
+    #[command(flatten)]
+    pub(crate) extract: ExtractArguments,
+    /// Put flows together in the kernel (lane xdp, level flow)
+    #[arg(long)]
+    pub(crate) in_kernel: bool,
+    /// Frames go on to the kernel's stack after they were looked at: a monitor [the default]
+    #[arg(long, conflicts_with = "drop")]
+    pub(crate) pass: bool,
+    /// Frames end here, where the lane can take them away from the kernel (xdp, afxdp)
+    #[arg(long)]
+    pub(crate) drop: bool,
+    /// End after this long
+    #[arg(long, value_name = "TIME", value_parser = duration)]
+    pub(crate) duration: Option<Duration>,
+    /// End after N rows
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
+    pub(crate) count: Option<u64>,
+    /// Keep the worker on this CPU
+    #[arg(long, value_name = "CPU")]
+    pub(crate) cpu: Option<usize>,
+    /// Use interfaces that carry a default route as well
+    #[arg(long)]
+    pub(crate) force: bool,
+}
+
+fn format_parser() -> impl TypedValueParser<Value = Format> {
+    PossibleValuesParser::new(Format::NAMES.map(|(name, ..)| name))
+        .map(|name| Format::from_name(&name).expect("only names of formats come through"))
+}
+
+fn profile_parser() -> impl TypedValueParser<Value = Profile> {
+    PossibleValuesParser::new(Profile::NAMES)
+        .map(|name| Profile::from_name(&name).expect("only names of profiles come through"))
+}
+
+fn level_parser() -> impl TypedValueParser<Value = Level> {
+    PossibleValuesParser::new(["packet", "flow"])
+        .map(|name| if name == "flow" { Level::Flow } else { Level::Packet })
+}
+
+/// The longest time that may be given: beyond a year it is a typing error.
+const DURATION_MAX: Duration = Duration::from_secs(366 * 24 * 3600);
+
+/// A time: a number of seconds, or one with `ms`, `s`, `m` or `h`.
+fn duration(text: &str) -> Result<Duration, String> {
+    let digits = text.trim_end_matches(|c: char| c.is_ascii_alphabetic());
+    let unit_s = match &text[digits.len()..] {
+        "" | "s" => 1.0,
+        "ms" => 1e-3,
+        "m" => 60.0,
+        "h" => 3600.0,
+        _ => return Err("use a number with ms, s, m or h, such as 500ms or 30m".to_owned()),
+    };
+    let seconds: f64 = digits
+        .parse()
+        .map_err(|_| "use a number of seconds, or such as 500ms or 30m".to_owned())?;
+    match Duration::try_from_secs_f64(seconds * unit_s) {
+        Ok(duration) if (Duration::from_nanos(1)..=DURATION_MAX).contains(&duration) => {
+            Ok(duration)
+        }
+        _ => Err("use more than 0 and at most a year".to_owned()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_arguments_fit_together() {
+        Arguments::command().debug_assert();
+    }
+
+    #[test]
+    fn every_verb_shows_an_example() {
+        fn check(command: &clap::Command) {
+            let name = command.get_name();
+            let help = command.get_after_help().map(ToString::to_string).unwrap_or_default();
+            assert!(name == "help" || help.contains("laneway "), "{name} shows no example");
+            command.get_subcommands().for_each(check);
+        }
+        check(&Arguments::command());
+    }
+
+    #[test]
+    fn the_command_is_named_as_deep_as_it_was() {
+        let name =
+            |words: &[&str]| command_named(&words.iter().map(OsString::from).collect::<Vec<_>>());
+        assert_eq!(name(&["laneway", "run", "features", "--lane"]), "laneway run features");
+        assert_eq!(name(&["x", "run", "feature"]), "laneway run");
+        assert_eq!(name(&[]), "laneway");
+    }
+
+    #[test]
+    fn times_are_seconds_unless_a_unit_is_given() {
+        let parsed = ["2", "0.5", "500ms", "30m", "24h"].map(|text| duration(text).unwrap());
+        assert_eq!(parsed.map(|d| d.as_millis()), [2000, 500, 500, 1_800_000, 86_400_000]);
+        for text in ["", "s", "0", "-1", "1d", "nan", "inf", "1e99", "500 ms", "9000h", "3\u{b5}s"]
+        {
+            assert!(duration(text).is_err(), "{text:?}");
+        }
+    }
+}

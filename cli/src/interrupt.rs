@@ -1,0 +1,46 @@
+//! Ctrl-C and friends: the first signal ends a run properly, the second one at once.
+//!
+//! A thread of its own takes the signals as values, so that everything may be done there that a
+//! signal handler may not do. XDP programs and sockets go with the process whatever happens.
+
+use crate::exit::Failure;
+use crate::terminal;
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+use signal_hook::iterator::Signals;
+use std::path::PathBuf;
+use std::{fs, process, thread};
+
+/// From now on, runs `first` at the first SIGINT, SIGTERM or SIGHUP, and says so unless standard
+/// error carries JSON; at the second one removes `leftover`, and the namespaces that this process
+/// made, and ends the process.
+pub(crate) fn on_signal(
+    leftover: Option<PathBuf>,
+    json: bool,
+    first: impl FnOnce() + Send + 'static,
+) -> Result<(), Failure> {
+    let cannot = |error| Failure::input(format!("cannot listen for Ctrl-C: {error}; try again"));
+    let mut signals = Signals::new([SIGINT, SIGTERM, SIGHUP]).map_err(cannot)?;
+    let listen = move || {
+        let mut first = Some(first);
+        for signal in signals.forever() {
+            match first.take() {
+                Some(first) => {
+                    first();
+                    if !json {
+                        terminal::note("laneway: finishing; a second signal ends at once");
+                    }
+                }
+                None => {
+                    // On the way out there is nobody to tell about what resists.
+                    let _ = laneway_netns::cleanup_all();
+                    if let Some(path) = &leftover {
+                        let _ = fs::remove_file(path);
+                    }
+                    process::exit(128 + signal);
+                }
+            }
+        }
+    };
+    thread::Builder::new().name("signals".to_owned()).spawn(listen).map_err(cannot)?;
+    Ok(())
+}

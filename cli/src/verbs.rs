@@ -1,0 +1,7 @@
+//! One module per verb; each gives an exit code, or the sentence of an error.
+
+pub(crate) mod completions;
+pub(crate) mod features;
+pub(crate) mod lanes;
+pub(crate) mod race;
+pub(crate) mod run;

@@ -1,0 +1,230 @@
+//! `laneway features`: capture files to rows, on all cores.
+//!
+//! What a person of tcpdump and tshark expects: a file that is cut short or damaged gives its rows
+//! up to there, a warning, and a non-zero exit code (2). A name that is no capture at all is refused
+//! before anything is written.
+
+use crate::arguments::OfflineArguments;
+use crate::exit::{Exit, Failure};
+use crate::extraction::output_failure;
+use crate::ledger::{Ledger, grouped};
+use crate::registry::CaptureSource;
+use crate::{interrupt, terminal};
+use laneway_features::offline::{self, Progress, Summary};
+use serde_json::json;
+use std::fs;
+use std::os::unix::fs::MetadataExt;
+use std::path::Path;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, mpsc};
+use std::thread;
+use std::time::{Duration, Instant};
+
+/// Rows name their capture by a number of 16 bits.
+const CAPTURES_MAX: usize = 1 << 16;
+/// A run shorter than this shows no progress.
+const PROGRESS_AFTER: Duration = Duration::from_secs(1);
+const PROGRESS_INTERVAL: Duration = Duration::from_millis(200);
+
+pub(crate) fn run(arguments: &OfflineArguments, json: bool) -> Result<Exit, Failure> {
+    let captures = &arguments.captures;
+    if captures.len() > CAPTURES_MAX {
+        return Err(Failure::input(format!(
+            "{} captures are too many for one output; give at most {CAPTURES_MAX}",
+            captures.len()
+        )));
+    }
+    let mut plan = arguments.extract.plan()?;
+    let sources = open_all(captures, plan.output_file())?;
+    for (index, source) in sources.iter().enumerate() {
+        plan.fact(&format!("source.{index}"), source.path().display());
+    }
+    let (_, output) = plan.open_output(0)?;
+
+    let progress = Arc::new(Progress::default());
+    let stopped = progress.clone();
+    interrupt::on_signal(plan.partial_file(), json, move || {
+        // Relaxed: the flag carries no data, only itself.
+        stopped.stop.store(true, Ordering::Relaxed);
+    })?;
+    let workers = match arguments.workers {
+        Some(workers) => usize::from(workers),
+        None => thread::available_parallelism().map_or(1, usize::from),
+    };
+    let started = Instant::now();
+    let at = AtomicUsize::new(0);
+    let taken = sources.into_iter().enumerate().map(|(index, source)| {
+        at.store(index, Ordering::Relaxed);
+        source
+    });
+    let ledger_of =
+        |summary: &Summary| Ledger::of_captures(progress.frames.load(Ordering::Relaxed), summary);
+    let shown = !arguments.no_progress && terminal::stderr_is_terminal();
+    let summary = thread::scope(|scope| {
+        let (over, ended) = mpsc::channel::<()>();
+        if shown {
+            let (progress, at) = (&progress, &at);
+            scope.spawn(move || show(progress, at, captures, started, &ended));
+        }
+        let losses = |summary: &Summary| ledger_of(summary).losses();
+        let summary =
+            offline::run(&plan.config, plan.profile, taken, output, workers, &progress, losses);
+        drop(over);
+        summary
+    })
+    .map_err(output_failure)?;
+    let ledger = ledger_of(&summary);
+
+    if json {
+        let value = json!({
+            "verb": "features",
+            "captures": captures,
+            "output": plan.output_file(),
+            "rows": summary.rows,
+            "ledger": ledger,
+            "closed": ledger.is_closed(),
+            "evicted_flows": summary.evicted,
+            "damaged": summary.damaged,
+            "interrupted": summary.interrupted,
+            "elapsed_ns": started.elapsed().as_nanos() as u64,
+            "workers": workers,
+        });
+        terminal::print_json(&value, plan.to_stdout())?;
+    } else {
+        tell(&summary, &ledger, captures.len(), &plan.output_name(), started.elapsed());
+    }
+    conclude(&summary, &ledger, arguments.extract.strict)
+}
+
+/// Opens every capture, before anything is written.
+fn open_all(
+    captures: &[impl AsRef<Path>],
+    output: Option<&Path>,
+) -> Result<Vec<CaptureSource>, Failure> {
+    let identity = |path: &Path| fs::metadata(path).ok().map(|file| (file.dev(), file.ino()));
+    let written = output.and_then(identity);
+    let mut sources = Vec::with_capacity(captures.len());
+    for path in captures.iter().map(AsRef::as_ref) {
+        if written.is_some() && identity(path) == written {
+            return Err(Failure::input(format!(
+                "{}: the rows would replace the capture; name another file with -o",
+                path.display()
+            )));
+        }
+        sources.push(CaptureSource::open(path).map_err(|error| unreadable(path, &error))?);
+    }
+    Ok(sources)
+}
+
+fn unreadable(path: &Path, error: &laneway_pcap::ReadError) -> Failure {
+    Failure::input(match error {
+        laneway_pcap::ReadError::Open { .. } => format!("{error}; check its name and your rights"),
+        _ => format!("{}: {error}", path.display()),
+    })
+}
+
+fn tell(summary: &Summary, ledger: &Ledger, captures: usize, output: &str, elapsed: Duration) {
+    if summary.damaged.len() > 1 {
+        for damaged in &summary.damaged {
+            terminal::note(&format!("laneway: warning: {damaged}"));
+        }
+    }
+    let seconds = elapsed.as_secs_f64();
+    terminal::note(&format!(
+        "{} rows from {} {} to {output} in {seconds:.1} s",
+        grouped(summary.rows),
+        captures,
+        if captures == 1 { "capture" } else { "captures" },
+    ));
+    terminal::note(ledger.table().trim_end());
+    if summary.evicted > 0 {
+        terminal::note(&format!(
+            "{} flows were cut because the table was full; raise --flows-max",
+            grouped(summary.evicted)
+        ));
+    }
+}
+
+fn conclude(summary: &Summary, ledger: &Ledger, strict: bool) -> Result<Exit, Failure> {
+    if let Some(complaint) = ledger.complaint() {
+        return Err(Failure::Because(Exit::Invalid, complaint));
+    }
+    if !summary.damaged.is_empty() {
+        let what = match summary.damaged.as_slice() {
+            [one] => one.clone(),
+            several => format!("{} captures could not be read to the end", several.len()),
+        };
+        return Err(Failure::input(format!("{what}; the rows up to there are kept")));
+    }
+    if summary.interrupted {
+        return Err(Failure::Because(
+            Exit::Inconclusive,
+            "interrupted: the rows up to there are kept; run it again for the rest".to_owned(),
+        ));
+    }
+    ledger.strictly(strict)
+}
+
+/// Shows how far the run has come until it is over.
+fn show(
+    progress: &Progress,
+    at: &AtomicUsize,
+    captures: &[impl AsRef<Path>],
+    started: Instant,
+    ended: &mpsc::Receiver<()>,
+) {
+    let mut wait = PROGRESS_AFTER;
+    let mut was_shown = false;
+    while let Err(mpsc::RecvTimeoutError::Timeout) = ended.recv_timeout(wait) {
+        let index = at.load(Ordering::Relaxed);
+        let (bytes, total) =
+            (progress.bytes.load(Ordering::Relaxed), progress.bytes_total.load(Ordering::Relaxed));
+        let frames = progress.frames.load(Ordering::Relaxed);
+        let name = captures.get(index).map(|path| path.as_ref().display().to_string());
+        terminal::show_progress(&progress_line(
+            (index, captures.len(), &name.unwrap_or_default()),
+            (bytes, total),
+            frames,
+            started.elapsed(),
+        ));
+        was_shown = true;
+        wait = PROGRESS_INTERVAL;
+    }
+    if was_shown {
+        terminal::show_progress("");
+    }
+}
+
+fn progress_line(
+    (index, captures, name): (usize, usize, &str),
+    (bytes, total): (u64, u64),
+    frames: u64,
+    elapsed: Duration,
+) -> String {
+    let part = match bytes.checked_mul(100).and_then(|b| b.checked_div(total)) {
+        Some(percent) => format!("{:>3} %", percent.min(100)),
+        None => format!("{} MB", bytes / 1_000_000),
+    };
+    let rate = frames as f64 / elapsed.as_secs_f64().max(1e-9) / 1e6;
+    let which = if captures > 1 { format!(" ({}/{captures})", index + 1) } else { String::new() };
+    format!("{part}  {} frames  {rate:.2} M/s  {name}{which}", grouped(frames))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn progress_names_part_frames_rate_and_file() {
+        let two = Duration::from_secs(2);
+        assert_eq!(
+            progress_line((1, 3, "b.pcap"), (25, 100), 4_000_000, two),
+            " 25 %  4,000,000 frames  2.00 M/s  b.pcap (2/3)"
+        );
+        assert_eq!(
+            progress_line((0, 1, "-"), (7_000_000, 0), 0, two),
+            "7 MB  0 frames  0.00 M/s  -",
+            "a pipe has no known end"
+        );
+    }
+}

@@ -1,0 +1,165 @@
+//! `laneway race`: arms in interleaved blocks under the same load, and a verdict per metric.
+
+use crate::arguments::RaceArguments;
+use crate::exit::{Exit, Failure};
+use crate::{interrupt, terminal};
+use laneway_lab::race::{self, Length, Options, Progress, RaceError};
+use laneway_lab::report;
+use laneway_lab::result::Outcome;
+use laneway_lab::scenario::Scenario;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+/// Where the scenarios of this build lie, below the repository.
+const SCENARIOS: &str = "scenarios";
+
+pub(crate) fn run(arguments: &RaceArguments, json: bool) -> Result<Exit, Failure> {
+    let mut scenario =
+        Scenario::load(&scenario_file(&arguments.scenario)?).map_err(Failure::input)?;
+    overrule(&mut scenario, arguments);
+    scenario.check().map_err(Failure::input)?;
+    laneway_netns::can_create().map_err(Failure::input)?;
+    for gone in laneway_netns::sweep_stale().map_err(Failure::input)? {
+        terminal::note(&format!("removed namespace {gone}, left by a race that was killed"));
+    }
+
+    let interrupted = Arc::new(AtomicBool::new(false));
+    let flag = interrupted.clone();
+    // Relaxed: the flag carries no data, only itself.
+    interrupt::on_signal(None, json, move || flag.store(true, Ordering::Relaxed))?;
+
+    let out = arguments.out.clone().unwrap_or_else(|| {
+        let name = Path::new(&arguments.scenario).file_stem().unwrap_or_default();
+        PathBuf::from("out").join(format!("race-{}", name.to_string_lossy()))
+    });
+    let options = Options {
+        length: if arguments.full { Length::Full } else { Length::Quick },
+        out: &out,
+        command: std::env::args().collect(),
+        version: version(),
+        interrupted: &interrupted,
+    };
+    let result = race::run(scenario, &options, show).map_err(|error| match error {
+        RaceError::Interrupted => Failure::Because(Exit::Inconclusive, error.to_string()),
+        other => Failure::input(other),
+    })?;
+    if json {
+        let value = serde_json::to_value(&result).map_err(Failure::input)?;
+        terminal::print_json(&value, false)?;
+    } else {
+        let style = if terminal::stdout_is_terminal() {
+            report::Style::Colour
+        } else {
+            report::Style::Plain
+        };
+        terminal::print(&report::styled_text(&result, style))?;
+    }
+    terminal::note(&format!("report: {}", out.join("report.html").display()));
+    Ok(match result.outcome {
+        Outcome::Done => Exit::Done,
+        Outcome::GoalMissed => Exit::GoalMissed,
+        Outcome::Inconclusive => Exit::Inconclusive,
+        Outcome::Invalid => Exit::Invalid,
+    })
+}
+
+/// `laneway report DIR`: the same report from the result file.
+pub(crate) fn report_again(folder: &Path, json: bool) -> Result<Exit, Failure> {
+    let path = folder.join("result.json");
+    let name = path.display();
+    let text = std::fs::read_to_string(&path).map_err(|error| {
+        Failure::input(format!("cannot read {name}: {error}; give the folder of a race (--out)"))
+    })?;
+    let result: laneway_lab::result::RaceResult = serde_json::from_str(&text).map_err(|error| {
+        Failure::input(format!("{name} is no result of a race that this version reads: {error}"))
+    })?;
+    if result.schema != laneway_lab::result::SCHEMA {
+        return Err(Failure::input(format!(
+            "{name} has schema {}, this version reads {}; use the laneway that wrote it ({})",
+            result.schema,
+            laneway_lab::result::SCHEMA,
+            result.version
+        )));
+    }
+    race::write_report(&result, folder).map_err(Failure::input)?;
+    if json {
+        terminal::print_json(&serde_json::to_value(&result).map_err(Failure::input)?, false)?;
+    } else {
+        terminal::print(&report::text(&result))?;
+    }
+    terminal::note(&format!("report: {}", folder.join("report.html").display()));
+    Ok(Exit::Done)
+}
+
+fn version() -> String {
+    let commit = option_env!("LANEWAY_COMMIT").map(|commit| format!(" ({commit})"));
+    format!("{}{}", env!("CARGO_PKG_VERSION"), commit.unwrap_or_default())
+}
+
+/// A file as given, or the shipped scenario of that name: beside the current folder, or beside the
+/// repository that the program was built in.
+fn scenario_file(given: &str) -> Result<PathBuf, Failure> {
+    let path = Path::new(given);
+    if path.extension().is_some() {
+        return Ok(path.to_owned());
+    }
+    let file = Path::new(SCENARIOS).join(format!("{given}.toml"));
+    let program = std::env::current_exe().unwrap_or_default();
+    let places = [Path::new(".")].into_iter().chain(program.ancestors().skip(1));
+    let found = places.map(|place| place.join(&file)).find(|path| path.is_file());
+    found.ok_or_else(|| {
+        Failure::input(format!(
+            "no scenario `{given}`: there is no {} here or above the program; give a scenario file \
+             (.toml), or run in Laneway's repository",
+            file.display()
+        ))
+    })
+}
+
+fn overrule(scenario: &mut Scenario, arguments: &RaceArguments) {
+    if let Some(pcap) = &arguments.pcap {
+        scenario.capture.clone_from(pcap);
+    }
+    if let Some(generator) = &arguments.generator {
+        scenario.generator.clone_from(generator);
+    }
+    if !arguments.lane.is_empty() {
+        scenario.race_these(&arguments.lane);
+    }
+    let extent = if arguments.full { &mut scenario.full } else { &mut scenario.quick };
+    if !arguments.load.is_empty() {
+        extent.loads_pps.clone_from(&arguments.load);
+    }
+    if let Some(blocks) = arguments.blocks {
+        extent.blocks = [blocks, blocks];
+    }
+    if let Some(ms) = arguments.segment_ms {
+        extent.segment_ms = ms;
+    }
+    if let Some(seed) = arguments.seed {
+        scenario.seed = seed;
+    }
+}
+
+/// One line per segment as it comes.
+fn show(progress: &Progress<'_>) {
+    for segment in &progress.trial.segments {
+        let cost = match segment.cpu.ns_per_record {
+            Some(ns) => format!("{ns:>7.0} ns CPU/record"),
+            None => format!("{:>18}", "-"),
+        };
+        terminal::note(&format!(
+            "block {}/{}  {:<16} {:>9.0}/s offered  {:>9.0}/s delivered  {cost}  {}",
+            progress.block + 1,
+            progress.blocks_min,
+            progress.trial.arm,
+            segment.generator.asked_pps,
+            segment.records_per_s,
+            segment.invalid.first().map_or("", String::as_str),
+        ));
+    }
+    if progress.again {
+        terminal::note("  the trial was disturbed and is run again");
+    }
+}

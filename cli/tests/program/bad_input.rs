@@ -1,0 +1,196 @@
+//! Everything that can be wrong with what was asked: exit 2, one sentence with the value and what to
+//! try, and nothing left behind.
+
+use crate::captures;
+use crate::live::as_nobody;
+use crate::said::{Folder, LANEWAY, Said, command, laneway, words};
+use laneway_netns::can_create;
+use laneway_testkit::skip;
+use std::fs::{self, File};
+use std::io::Write;
+use std::process::{Command, Stdio};
+
+#[test]
+fn wrong_words_are_answered_with_the_nearest_right_ones() {
+    for (line, parts) in [
+        ("featurs a.pcap", &["'featurs'", "'features'", "`laneway --help`"][..]),
+        ("run feature --lane packet", &["'feature'", "'features'", "`laneway run --help`"]),
+        ("run features --lane pakcet --on lo", &["`pakcet`", "did you mean `packet`?"]),
+        ("run features --lane packet:rng --on lo", &["`rng`", "did you mean `ring`?"]),
+        ("run features --lane packet:burst=0 --on lo", &["burst=0", "from 1 to"]),
+        ("run features --lane : --on lo", &["':'", "LANE[:KNOB"]),
+        ("run features --lane packet", &["--on <IFACE>", "`laneway run features --help`"]),
+        ("run features --lane packet --on lo --drop --pass", &["'--drop'", "'--pass'"]),
+        ("features a.pcap --format parket", &["'parket'", "'parquet'"]),
+        ("features a.pcap --leve flow", &["'--leve'", "'--level'"]),
+        ("features a.pcap --sample 0", &["0", "--sample", "`laneway features --help`"]),
+        ("features a.pcap --idle-timeout 0", &["'0'", "more than 0"]),
+        ("features a.pcap --active-timeout 48h", &["172800000000000 ns", "at most 24 hours"]),
+        ("features a.pcap --first-packets 33", &["33", "32"]),
+        ("features a.pcap --flows-max 4000000000", &["4000000000", "use"]),
+        ("features a.pcap -o rows.txt", &["rows.txt", "--format"]),
+        ("features", &["Extract"][..0]),
+        ("completions csh", &["'csh'", "bash"]),
+    ] {
+        let said = laneway(words(line));
+        match parts {
+            [] => assert_eq!(said.code, Some(2), "{line}"),
+            parts => said.refused(2, parts),
+        }
+        assert!(said.out.is_empty(), "{line}");
+    }
+}
+
+#[test]
+fn a_wrong_filter_is_told_with_its_place() {
+    laneway(["features", "a.pcap", "--filter", "eth / ipv5 / end"])
+        .refused(2, &["'eth / ipv5 / end', character 7", "did you mean `ipv4`?"]);
+}
+
+#[test]
+fn what_is_no_capture_is_refused_before_anything_is_written() {
+    let folder = Folder::new();
+    let (good, text, out) = (folder.file("a.pcap"), folder.file("notes"), folder.file("o.csv"));
+    fs::write(&good, captures::udp(3)).unwrap();
+    fs::write(&text, "dear diary").unwrap();
+    let empty = folder.file("empty");
+    fs::write(&empty, "").unwrap();
+    let missing = folder.file("gone.pcap");
+    let here = folder.path().to_str().unwrap();
+    for (bad, parts) in [
+        (text.as_str(), &[text.as_str(), "not a capture", "pcapng"][..]),
+        (&empty, &[&empty, "not a capture"]),
+        (&missing, &[&missing, "No such file", "check"]),
+        (here, &[here, "directory"]),
+    ] {
+        // The good one does not help: one output, all or nothing.
+        laneway(["features", &good, bad, "-o", &out]).refused(2, parts);
+        assert_eq!(folder.names(), ["a.pcap", "empty", "notes"], "{bad}");
+    }
+    laneway(["run", "features", "--lane", "pcap", "--on", &text, "-o", &out])
+        .refused(2, &[&text, "not a capture"]);
+    laneway(["run", "features", "--lane", "pcap", "--on", &missing, "-o", &out])
+        .refused(2, &[&missing]);
+    assert_eq!(folder.names(), ["a.pcap", "empty", "notes"]);
+}
+
+#[test]
+fn standard_input_that_is_no_capture_is_refused_before_anything_is_written() {
+    let folder = Folder::new();
+    let mut child = command(["features", "-", "-o", &folder.file("o.csv")])
+        .stdin(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    child.stdin.take().unwrap().write_all(b"dear diary, today").unwrap();
+    Said::of(child.wait_with_output().unwrap()).refused(2, &["-: not a capture"]);
+    assert!(folder.names().is_empty());
+}
+
+#[test]
+fn an_output_that_cannot_be_written_is_named() {
+    let folder = Folder::new();
+    let capture = folder.file("a.pcap");
+    fs::write(&capture, captures::udp(3)).unwrap();
+    let nowhere = folder.file("no/such/o.csv");
+    laneway(["features", &capture, "-o", &nowhere]).refused(2, &[&nowhere, "create the folder"]);
+    let here = folder.path().to_str().unwrap();
+    laneway(["features", &capture, "-o", here, "--format", "csv"])
+        .refused(2, &[here, "cannot create"]);
+    laneway(["features", &capture, "-o", &capture, "--format", "csv"])
+        .refused(2, &[&capture, "would replace the capture"]);
+    assert_eq!(fs::read(&capture).unwrap(), captures::udp(3), "untouched");
+    assert_eq!(folder.names(), ["a.pcap"]);
+}
+
+#[test]
+fn a_place_that_one_may_not_write_to_is_named() {
+    let folder = Folder::new();
+    let (capture, out) = (folder.file("a.pcap"), folder.file("o.parquet"));
+    fs::write(&capture, captures::udp(3)).unwrap();
+    let Some(mut nobody) = as_nobody(&["features", &capture, "-o", &out]) else { return };
+    Said::of(nobody.output().unwrap()).refused(2, &[&out, "denied", "may write to"]);
+    assert_eq!(folder.names(), ["a.pcap"]);
+}
+
+#[test]
+fn a_full_disk_ends_the_run_and_leaves_nothing_on_it() {
+    let folder = Folder::new();
+    let capture = folder.file("a.pcap");
+    fs::write(&capture, captures::udp(20_000)).unwrap();
+
+    for format in ["parquet", "arrow", "csv", "jsonl"] {
+        let full = File::options().write(true).open("/dev/full").unwrap();
+        let output = command(["features", &capture, "--format", format]).stdout(full).output();
+        Said::of(output.unwrap()).refused(2, &["-: cannot write", "No space left", "free some"]);
+    }
+
+    if let Err(why) = can_create() {
+        return skip(why);
+    }
+    let disk = folder.file("disk");
+    fs::create_dir(&disk).unwrap();
+    for format in ["parquet", "arrow", "csv", "jsonl"] {
+        // Mounted for this child alone.
+        let script = format!(
+            "mount -t tmpfs -o size=64k tmpfs {disk} && \
+             {LANEWAY} features {capture} -o {disk}/o --format {format}; code=$?; ls -A {disk}; exit $code"
+        );
+        let output =
+            Command::new("unshare").args(["--mount", "sh", "-c", &script]).output().unwrap();
+        let said = Said::of(output);
+        said.refused(2, &["/o: cannot write", "No space left"]);
+        assert!(said.out.is_empty(), "{format} left {}", String::from_utf8_lossy(&said.out));
+    }
+}
+
+#[test]
+fn interfaces_that_cannot_be_used_are_named_and_nothing_is_left() {
+    if let Err(why) = can_create() {
+        return skip(why);
+    }
+    let folder = Folder::new();
+    let out = folder.file("o.csv");
+    let run = |spec: &str, on: &str| {
+        laneway(["run", "features", "--lane", spec, "--on", on, "-o", &out, "--duration", "1ms"])
+    };
+    for spec in ["packet", "packet:ring", "xdp", "afxdp"] {
+        run(spec, "nosuch0").refused(2, &[spec.split(':').next().unwrap(), "`nosuch0`", "ip link"]);
+    }
+    run("packet", "l0").refused(2, &["`l0`", "did you mean `lo`?"]);
+    run("xdp", "lo").refused(2, &["native-xdp", "allow=native-xdp"]);
+    run("sim", "x").refused(2, &["sim", "use lane pcap"]);
+    if let Some(outside) = laneway_netns::default_route_interfaces().unwrap().first() {
+        for spec in ["packet", "xdp", "afxdp"] {
+            run(spec, outside).refused(2, &[outside, "default route", "--force"]);
+        }
+    }
+    let cpu = ["run", "features", "--lane", "packet", "--on", "lo", "--cpu", "9999", "-o", &out];
+    laneway(cpu).refused(2, &["no CPU `9999`"]);
+    assert!(folder.names().is_empty(), "{:?}", folder.names());
+}
+
+#[test]
+fn only_lane_xdp_puts_flows_together_in_the_kernel() {
+    for line in [
+        "run features --lane packet --on lo --in-kernel --level flow",
+        "run features --lane xdp --on lo --in-kernel",
+    ] {
+        laneway(words(line)).refused(2, &["--in-kernel", "use --lane xdp --level flow"]);
+    }
+}
+
+#[test]
+fn without_privilege_each_lane_says_what_it_needs() {
+    let folder = Folder::new();
+    for spec in ["packet", "packet:ring", "xdp:generic", "afxdp"] {
+        let out = format!("/tmp/laneway-cli-nobody-{}.csv", std::process::id());
+        let line = ["run", "features", "--lane", spec, "--on", "lo", "-o", &out];
+        let Some(mut nobody) = as_nobody(&line) else { return };
+        Said::of(nobody.output().unwrap()).refused(2, &[spec.split(':').next().unwrap(), "root"]);
+        for name in [out.clone(), format!("{out}.partial")] {
+            assert!(!fs::exists(&name).unwrap(), "{name} is left");
+        }
+    }
+    drop(folder);
+}

@@ -1,0 +1,94 @@
+//! What the verbs say about the machine and about themselves.
+
+use crate::said::{Said, command, laneway, words};
+use laneway_netns::can_create;
+use laneway_testkit::skip;
+use std::process::Command;
+
+#[test]
+fn help_of_every_verb_shows_an_example() {
+    for verb in ["lanes", "run", "run features", "features", "completions"] {
+        let said = laneway(words(verb).into_iter().chain(["--help"])).done();
+        let help = said.lines().join("\n");
+        assert!(
+            help.contains(&format!("  laneway {verb}"))
+                || help.contains(&format!("  sudo laneway {verb}")),
+            "{help}"
+        );
+    }
+}
+
+#[test]
+fn without_arguments_the_help_is_the_answer_and_nothing_was_done() {
+    let said = laneway([] as [&str; 0]);
+    assert_eq!(said.code, Some(2));
+    assert!(said.out.is_empty() && said.err.contains("Commands:"), "{}", said.err);
+}
+
+#[test]
+fn completions_name_the_verbs_for_every_shell() {
+    for shell in ["bash", "zsh", "fish", "elvish", "powershell"] {
+        let plain = laneway(["completions", shell]).done();
+        assert!(plain.lines().iter().any(|line| line.contains("lanes")), "{shell}");
+        let json = laneway(["completions", shell, "--json"]).done().json();
+        assert_eq!(json["script"].as_str().unwrap().as_bytes(), plain.out, "{shell}");
+    }
+}
+
+#[test]
+fn a_closed_standard_output_ends_every_printing_verb_quietly() {
+    for verb in ["lanes", "completions bash", "--help"] {
+        // The reader ends without reading.
+        let script = format!("{} {verb} | true; exit ${{PIPESTATUS[0]}}", crate::said::LANEWAY);
+        let output = Command::new("bash").args(["-c", &script]).output().unwrap();
+        let said = Said::of(output);
+        assert_eq!((said.code, said.err.as_str()), (Some(0), ""), "{verb}");
+    }
+}
+
+#[test]
+fn lanes_are_asked_on_a_veth_that_is_gone_afterwards() {
+    if let Err(why) = can_create() {
+        return skip(why);
+    }
+    let child = command(["lanes", "--json"])
+        .stdout(std::process::Stdio::piped())
+        .stderr(std::process::Stdio::piped())
+        .spawn()
+        .unwrap();
+    let id = child.id();
+    let said = Said::of(child.wait_with_output().unwrap()).done();
+    let json = said.json();
+    let lanes = json["lanes"].as_array().unwrap();
+    assert_eq!(lanes.len(), 5);
+    for lane in lanes {
+        for mode in lane["modes"].as_array().unwrap() {
+            let obtained = !mode["caps"].is_null();
+            assert!(obtained != mode["missing"].is_object(), "one or the other: {mode}");
+            let sim_or_pcap = mode["spec"] == "sim" || mode["spec"] == "pcap";
+            let plain = mode["spec"] == "packet" || mode["spec"] == "xdp:generic";
+            assert!(obtained || !(sim_or_pcap || plain), "{mode}");
+        }
+    }
+    let listed = Command::new("ip").args(["netns", "list"]).output().unwrap();
+    let listed = String::from_utf8(listed.stdout).unwrap();
+    assert!(!listed.contains(&format!("-{id}-")), "left behind: {listed}");
+}
+
+#[test]
+fn without_privilege_lanes_say_what_is_missing_and_how_to_get_it() {
+    let Some(mut nobody) = crate::live::as_nobody(&["lanes", "--json"]) else { return };
+    let said = Said::of(nobody.output().unwrap()).done();
+    for lane in said.json()["lanes"].as_array().unwrap() {
+        for mode in lane["modes"].as_array().unwrap() {
+            match lane["lane"].as_str().unwrap() {
+                "pcap" | "sim" => assert!(mode["missing"].is_null(), "{mode}"),
+                _ => {
+                    assert_eq!(mode["missing"]["command"], "sudo laneway lanes", "{mode}");
+                    let what = mode["missing"]["what"].as_str().unwrap();
+                    assert!(what.contains("CAP_SYS_ADMIN"), "{what}");
+                }
+            }
+        }
+    }
+}

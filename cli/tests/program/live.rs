@@ -1,0 +1,249 @@
+//! `laneway run features` on real lanes, between two namespaces.
+
+use crate::said::{Folder, LANEWAY, Said};
+use laneway_netns::{Topology, TopologyOptions, can_create};
+use laneway_testkit::skip;
+use rustix::process::{Pid, Signal, kill_process};
+use std::fs;
+use std::io::{BufRead, BufReader, Read};
+use std::net::UdpSocket;
+use std::process::{Child, ChildStderr, Command, Stdio};
+
+/// Frames that a test sends.
+const FRAMES: usize = 200;
+const TO: &str = "10.77.0.2:9999";
+/// Only what the test sends, not what the kernels say to each other.
+const FILTER: &str = "eth / ipv4 / udp dst is 9999 / end";
+
+/// The binary as a user without privileges, or a skip where that cannot be.
+pub(crate) fn as_nobody(arguments: &[&str]) -> Option<Command> {
+    if !rustix::process::geteuid().is_root() {
+        let mut command = Command::new(LANEWAY);
+        command.args(arguments).stdin(Stdio::null());
+        return Some(command);
+    }
+    let mut command = Command::new("setpriv");
+    command.args(["--reuid=65534", "--regid=65534", "--clear-groups", "--inh-caps=-all", LANEWAY]);
+    command.args(arguments).stdin(Stdio::null());
+    let can = Command::new("setpriv")
+        .args(["--reuid=65534", "--regid=65534", "--clear-groups", LANEWAY, "--version"])
+        .output();
+    match can {
+        Ok(output) if output.status.success() => Some(command),
+        Ok(output) => {
+            skip(format!(
+                "nobody may not run {LANEWAY}: {}",
+                String::from_utf8_lossy(&output.stderr)
+            ));
+            None
+        }
+        Err(error) => {
+            skip(format!("setpriv: {error}; install util-linux"));
+            None
+        }
+    }
+}
+
+/// Two namespaces, or a skip.
+fn world() -> Option<Topology> {
+    match can_create() {
+        Ok(()) => Some(Topology::create(&TopologyOptions::new("cli")).unwrap()),
+        Err(why) => {
+            skip(why);
+            None
+        }
+    }
+}
+
+/// A run whose lane is open.
+struct Running {
+    child: Child,
+    err: BufReader<ChildStderr>,
+    said: String,
+}
+
+impl Running {
+    /// Starts the binary in the namespace under test and waits until it says what it obtained.
+    fn start(world: &Topology, spec: &str, out: &str, more: &[&str]) -> Running {
+        let mut child = world
+            .sut
+            .namespace
+            .command(LANEWAY)
+            .args(["run", "features", "--lane", spec, "--on", world.sut.interface, "-o", out])
+            .args(more)
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let mut err = BufReader::new(child.stderr.take().unwrap());
+        let mut said = String::new();
+        err.read_line(&mut said).unwrap();
+        assert!(said.contains("asked for") && said.contains("obtained"), "{spec}: {said}");
+        Running { child, err, said }
+    }
+
+    fn signal(&self, signal: Signal) {
+        kill_process(Pid::from_child(&self.child), signal).unwrap();
+    }
+
+    fn end(mut self) -> Said {
+        self.err.read_to_string(&mut self.said).unwrap();
+        let output = self.child.wait_with_output().unwrap();
+        Said { err: self.said, ..Said::of(output) }
+    }
+}
+
+fn send(world: &Topology, frames: usize) {
+    let send = || {
+        let socket = UdpSocket::bind("10.77.0.1:0").unwrap();
+        for i in 0..frames {
+            // The far end may answer that nobody listens; the frame was sent all the same.
+            let _ = socket.send_to(&i.to_be_bytes(), TO);
+        }
+    };
+    world.generator.namespace.enter(send).unwrap();
+}
+
+/// Rows of a CSV file without its header.
+fn rows(path: &str) -> Vec<String> {
+    fs::read_to_string(path).unwrap().lines().skip(1).map(str::to_owned).collect()
+}
+
+/// The programs attached to the interface under test.
+fn attached(world: &Topology) -> String {
+    let output = world.sut.namespace.command("ip").args(["link", "show", "sut0"]).output().unwrap();
+    let text = String::from_utf8(output.stdout).unwrap();
+    text.lines().filter(|line| line.contains("xdp")).collect()
+}
+
+#[test]
+fn every_lane_makes_a_row_of_every_frame_and_closes_its_ledger() {
+    let Some(world) = world() else { return };
+    let folder = Folder::new();
+    let out = folder.file("o.csv");
+    for spec in ["packet", "packet:mmsg=16", "packet:ring", "xdp", "xdp:generic", "afxdp"] {
+        let count = FRAMES.to_string();
+        let more = ["--filter", FILTER, "--count", &count, "--strict"];
+        let running = Running::start(&world, spec, &out, &more);
+        // More than asked for: the count is exact all the same.
+        send(&world, FRAMES + 30);
+        let said = running.end().done();
+        assert!(said.err.contains("frames seen"), "{spec}: {}", said.err);
+        let rows = rows(&out);
+        assert_eq!(rows.len(), FRAMES, "{spec}");
+        let is_ours =
+            |row: &String| row.contains("10.77.0.1,10.77.0.2,") && row.contains(",9999,17,");
+        assert!(rows.iter().all(is_ours), "{spec}: {rows:?}");
+        assert_eq!(attached(&world), "", "{spec}");
+        assert_eq!(folder.names(), ["o.csv"], "{spec}");
+    }
+}
+
+#[test]
+fn an_interrupt_ends_a_run_in_order_and_leaves_nothing_behind() {
+    let Some(world) = world() else { return };
+    let folder = Folder::new();
+    let out = folder.file("o.csv");
+    let flow = ["--level", "flow", "--filter", FILTER];
+    for (spec, in_kernel, signal) in [
+        ("packet", false, Signal::INT),
+        ("afxdp", false, Signal::TERM),
+        ("xdp", false, Signal::INT),
+        ("xdp", true, Signal::TERM),
+        ("xdp", true, Signal::HUP),
+    ] {
+        let mut more = flow.to_vec();
+        more.extend(in_kernel.then_some("--in-kernel"));
+        let running = Running::start(&world, spec, &out, &more);
+        send(&world, FRAMES);
+        running.signal(signal);
+        let said = running.end().done();
+        // Frames are in the lane's queue when the sender returns, or were taken before: the flow is
+        // whole where the lane drains, which kernel lanes do.
+        if spec == "xdp" {
+            let rows = rows(&out);
+            assert_eq!(rows.len(), 1, "{spec}: {rows:?} {}", said.err);
+        }
+        assert_eq!(attached(&world), "", "{spec}");
+        assert_eq!(folder.names(), ["o.csv"], "{spec}");
+    }
+}
+
+#[test]
+fn a_duration_ends_a_run_and_json_tells_all_of_it() {
+    let Some(world) = world() else { return };
+    let folder = Folder::new();
+    let out = folder.file("o.parquet");
+    let line = ["run", "features", "--lane", "xdp", "--on", "sut0", "-o", &out, "--json"];
+    let output = world
+        .sut
+        .namespace
+        .command(LANEWAY)
+        .args(line)
+        .args(["--duration", "50ms"])
+        .output()
+        .unwrap();
+    let said = Said::of(output).done();
+    assert_eq!(said.err, "", "all is on standard output");
+    let json = said.json();
+    assert_eq!((&json["closed"], &json["lane"]), (&true.into(), &"xdp".into()));
+    assert_eq!(json["ports"][0]["obtained"], serde_json::json!(["native-xdp"]));
+    assert_eq!(json["report"]["ended"], "stopped");
+}
+
+#[test]
+fn an_interface_with_a_program_on_it_is_busy() {
+    let Some(world) = world() else { return };
+    let folder = Folder::new();
+    let (first, second) = (folder.file("a.csv"), folder.file("b.csv"));
+    let running = Running::start(&world, "xdp", &first, &[]);
+    for spec in ["xdp", "afxdp"] {
+        let line = ["run", "features", "--lane", spec, "--on", "sut0", "-o", &second];
+        let output = world.sut.namespace.command(LANEWAY).args(line).output().unwrap();
+        Said::of(output).refused(2, &["`sut0` is busy", "program"]);
+        assert_eq!(folder.names(), ["a.csv.partial"], "{spec}");
+    }
+    running.signal(Signal::INT);
+    running.end().done();
+    assert_eq!(folder.names(), ["a.csv"]);
+}
+
+#[test]
+fn an_interface_that_disappears_ends_the_run_with_its_rows() {
+    let Some(world) = world() else { return };
+    let folder = Folder::new();
+    let out = folder.file("o.csv");
+    let running = Running::start(&world, "packet", &out, &["--filter", FILTER]);
+    send(&world, FRAMES);
+    let delete = world.sut.namespace.command("ip").args(["link", "del", "sut0"]).status();
+    assert!(delete.unwrap().success());
+    let said = running.end();
+    assert_eq!(said.code, Some(2), "{}", said.err);
+    assert!(said.err.lines().last().unwrap().contains("`sut0` disappeared"), "{}", said.err);
+    assert_eq!(rows(&out).len(), FRAMES);
+    assert_eq!(folder.names(), ["o.csv"]);
+}
+
+#[test]
+fn rows_to_standard_output_end_when_their_reader_goes() {
+    let Some(world) = world() else { return };
+    let mut child = world
+        .sut
+        .namespace
+        .command(LANEWAY)
+        .args(["run", "features", "--lane", "packet", "--on", "sut0", "--filter", FILTER])
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut opened = String::new();
+    BufReader::new(child.stderr.as_mut().unwrap()).read_line(&mut opened).unwrap();
+    drop(child.stdout.take());
+    // Until it notices: a row is written only some time after it was made.
+    while child.try_wait().unwrap().is_none() {
+        send(&world, FRAMES);
+    }
+    assert_eq!(child.wait().unwrap().code(), Some(0));
+}

@@ -1,0 +1,255 @@
+//! `laneway features`: captures to rows.
+
+use crate::captures::{self, FRAME_BYTES, HEADER_BYTES, RECORD_HEADER_BYTES};
+use crate::said::{Folder, Said, command, laneway};
+use laneway_pcap::LinkType;
+use laneway_testkit::{UdpFrame, skip};
+use rustix::process::{Pid, Signal, kill_process};
+use std::fs;
+use std::io::{BufRead, BufReader, Read, Write};
+use std::process::{Child, ChildStderr, Stdio};
+
+const FORMATS: [&str; 4] = ["parquet", "arrow", "csv", "jsonl"];
+
+#[test]
+fn every_shared_capture_is_rows_or_a_counted_reason_in_every_format() {
+    let captures = match captures::shared() {
+        Ok(captures) => captures,
+        Err(why) => return skip(why),
+    };
+    let folder = Folder::new();
+    for level in ["packet", "flow"] {
+        let mut figures = Vec::new();
+        for format in FORMATS {
+            let out = folder.file(&format!("{level}.{format}"));
+            let options = ["features", "--json", "--level", level, "--profile", "full", "-o", &out];
+            let said = Said::of(command(options).args(&captures).output().unwrap());
+            let json = said.json();
+            // One of them is damaged on purpose.
+            assert_eq!(said.code == Some(2), json["damaged"] != serde_json::json!([]), "{said:?}");
+            assert_eq!(json["closed"], true);
+            let rows = json["rows"].as_u64().unwrap();
+            assert!(rows > 1000, "{rows} rows");
+            check_file(&out, format, rows);
+            figures.push((rows, json["ledger"].clone()));
+        }
+        assert!(figures.iter().all(|figure| *figure == figures[0]), "{figures:?}");
+    }
+    assert_eq!(folder.names().len(), 2 * FORMATS.len(), "{:?}", folder.names());
+}
+
+/// As far as can be told without a reader of the format (the app's own tests have those).
+fn check_file(path: &str, format: &str, rows: u64) {
+    let bytes = fs::read(path).unwrap();
+    let lines = bytes.iter().filter(|&&b| b == b'\n').count() as u64;
+    match format {
+        "parquet" => assert!(bytes.starts_with(b"PAR1") && bytes.ends_with(b"PAR1")),
+        "arrow" => assert!(bytes.starts_with(&[0xff; 4]) && bytes.ends_with(&[0; 4])),
+        "csv" => assert_eq!(lines, rows + 1),
+        _ => assert_eq!(lines, rows),
+    }
+}
+
+#[test]
+fn rows_go_to_standard_output_unless_a_file_is_named() {
+    let folder = Folder::new();
+    let (capture, out) = (folder.file("a.pcap"), folder.file("o.csv"));
+    fs::write(&capture, captures::udp(30)).unwrap();
+    let printed = laneway(["features", &capture]).done();
+    assert_eq!(printed.lines().len(), 31, "a header and a row per frame");
+    assert!(printed.err.contains("frames seen"), "{}", printed.err);
+    laneway(["features", &capture, "-o", &out]).done();
+    assert_eq!(fs::read(&out).unwrap(), printed.out);
+
+    let json = laneway(["features", &capture, "--json"]).done();
+    assert_eq!(json.out, printed.out, "rows alone");
+    let told: serde_json::Value = serde_json::from_str(&json.err).unwrap();
+    assert_eq!(told["rows"], 30);
+}
+
+#[test]
+fn running_twice_gives_the_same_file_and_nothing_else() {
+    let folder = Folder::new();
+    let (capture, out) = (folder.file("a.pcap"), folder.file("o.parquet"));
+    fs::write(&capture, captures::udp(500)).unwrap();
+    let run = || {
+        laneway(["features", &capture, "-o", &out, "--workers", "2"]).done();
+        fs::read(&out).unwrap()
+    };
+    assert_eq!(run(), run());
+    assert_eq!(folder.names(), ["a.pcap", "o.parquet"]);
+}
+
+#[test]
+fn what_is_left_out_as_asked_is_named_in_the_ledger() {
+    let folder = Folder::new();
+    let capture = folder.file("a.pcap");
+    fs::write(&capture, captures::udp(100)).unwrap();
+    let out = folder.file("o.csv");
+    let sampled = laneway(["features", &capture, "-o", &out, "--json", "--sample", "10"]).done();
+    let ledger = &sampled.json()["ledger"];
+    assert_eq!((&ledger["delivered"], &ledger["drops"]["sampled_out"]), (&10.into(), &90.into()));
+
+    let filter = ["--filter", "eth / ipv4 / udp src is 4003 / end", "--strict"];
+    let line = ["features", &capture, "-o", &out, "--json"];
+    let filtered = Said::of(command(line).args(filter).output().unwrap()).done();
+    let ledger = &filtered.json()["ledger"];
+    assert_eq!((&ledger["delivered"], &ledger["drops"]["filtered_out"]), (&10.into(), &90.into()));
+
+    let flows = laneway(["features", &capture, "-o", &out, "--json", "--level", "flow"]).done();
+    assert_eq!(flows.json()["rows"], 10);
+}
+
+#[test]
+fn plain_ip_behind_another_link_layer_becomes_rows_and_what_cannot_is_a_loss() {
+    let folder = Folder::new();
+    let out = folder.file("o.csv");
+    let frame = UdpFrame::default().build();
+    let raw = folder.file("raw.pcap");
+    fs::write(&raw, captures::capture(LinkType::Raw, &[frame[14..].to_vec()])).unwrap();
+    let said = laneway(["features", &raw, "-o", &out, "--json", "--strict"]).done();
+    assert_eq!(said.json()["rows"], 1);
+
+    let radio = folder.file("radio.pcap");
+    fs::write(&radio, captures::capture(LinkType::Other(127), &[frame])).unwrap();
+    let said = laneway(["features", &radio, "-o", &out, "--json"]).done();
+    assert_eq!(said.json()["ledger"]["drops"]["link_type_unknown"], 1);
+    let strict = laneway(["features", &radio, "-o", &out, "--strict"]);
+    assert_eq!(strict.code, Some(1));
+    assert!(strict.err.contains("--strict: lost 1 link_type_unknown"), "{}", strict.err);
+}
+
+#[test]
+fn a_capture_that_is_cut_short_keeps_its_rows_and_the_code_says_so() {
+    let folder = Folder::new();
+    let (capture, out) = (folder.file("cut.pcap"), folder.file("o.csv"));
+    let whole = captures::udp(100);
+    let cut = HEADER_BYTES + 40 * (RECORD_HEADER_BYTES + FRAME_BYTES) + 5;
+    fs::write(&capture, &whole[..cut]).unwrap();
+    for strict in [&[][..], &["--strict"]] {
+        let line = ["features", &capture, "-o", &out];
+        let said = Said::of(command(line).args(strict).output().unwrap());
+        assert_eq!(said.code, Some(2));
+        let sentence = said.err.lines().last().unwrap();
+        for part in [&capture, "cut short at byte 3224", "the 40 complete", "kept"] {
+            assert!(sentence.contains(part), "{part}: {sentence}");
+        }
+        check_file(&out, "csv", 40);
+    }
+    // The same on the lane that reads captures.
+    let said = laneway(["run", "features", "--lane", "pcap", "--on", &capture, "-o", &out]);
+    assert_eq!(said.code, Some(2), "{}", said.err);
+    assert!(said.err.lines().last().unwrap().contains("cut short"), "{}", said.err);
+    check_file(&out, "csv", 40);
+    assert_eq!(folder.names(), ["cut.pcap", "o.csv"]);
+}
+
+#[test]
+fn lane_pcap_and_the_offline_run_give_the_same_rows() {
+    let folder = Folder::new();
+    let (capture, all, one) = (folder.file("a.pcap"), folder.file("a.csv"), folder.file("b.csv"));
+    fs::write(&capture, captures::udp(1000)).unwrap();
+    for level in ["packet", "flow"] {
+        let level = ["--level", level, "--idle-timeout", "50ms", "--first-packets", "4"];
+        let offline = ["features", &capture, "-o", &all, "--workers", "1"];
+        Said::of(command(offline).args(level).output().unwrap()).done();
+        let lane = ["run", "features", "--lane", "pcap", "--on", &capture, "-o", &one];
+        Said::of(command(lane).args(level).output().unwrap()).done();
+        assert_eq!(sorted_lines(&all), sorted_lines(&one), "{level:?}");
+    }
+}
+
+fn sorted_lines(path: &str) -> Vec<String> {
+    let mut lines: Vec<String> =
+        fs::read_to_string(path).unwrap().lines().map(str::to_owned).collect();
+    lines.sort();
+    lines
+}
+
+#[test]
+fn a_reader_that_has_seen_enough_ends_the_run_quietly() {
+    let folder = Folder::new();
+    let capture = folder.file("a.pcap");
+    // More rows than any pipe holds.
+    fs::write(&capture, captures::udp(50_000)).unwrap();
+    for format in FORMATS {
+        let mut child = command(["features", &capture, "--format", format])
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap();
+        // A reader that reads a little and goes.
+        child.stdout.take().unwrap().read_exact(&mut [0; 4]).unwrap();
+        let said = Said::of(child.wait_with_output().unwrap());
+        assert_eq!((said.code, said.err.as_str()), (Some(0), ""), "{format}");
+    }
+}
+
+/// A run that was interrupted once while it waits for the rest of its capture, and its standard
+/// error from there on.
+fn interrupted(out: &str) -> (Child, BufReader<ChildStderr>) {
+    let mut child = command(["features", "-", "-o", out])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    child.stdin.as_mut().unwrap().write_all(&captures::udp(20)).unwrap();
+    // Before the one, SIGINT would end the program as it ends any; before the other, nothing would
+    // be left to do.
+    while !(catches_interrupt(&child) && reads_standard_input(&child)) {
+        std::thread::yield_now();
+    }
+    interrupt(&child);
+    let mut err = BufReader::new(child.stderr.take().unwrap());
+    let mut line = String::new();
+    err.read_line(&mut line).unwrap();
+    assert_eq!(line, "laneway: finishing; a second signal ends at once\n");
+    (child, err)
+}
+
+fn interrupt(child: &Child) {
+    kill_process(Pid::from_child(child), Signal::INT).unwrap();
+}
+
+fn catches_interrupt(child: &Child) -> bool {
+    const INTERRUPT_BIT: u64 = 1 << (2 - 1);
+    let status = fs::read_to_string(format!("/proc/{}/status", child.id())).unwrap();
+    let caught = status.lines().find_map(|line| line.strip_prefix("SigCgt:")).unwrap();
+    u64::from_str_radix(caught.trim(), 16).unwrap() & INTERRUPT_BIT != 0
+}
+
+/// The number of the system call `read`.
+const READ: u32 = if cfg!(target_arch = "x86_64") { 0 } else { 63 };
+
+/// True when a thread waits in `read` on descriptor 0.
+fn reads_standard_input(child: &Child) -> bool {
+    let tasks = fs::read_dir(format!("/proc/{}/task", child.id())).unwrap();
+    let read = format!("{READ} 0x0 ");
+    tasks.flatten().any(|task| {
+        fs::read_to_string(task.path().join("syscall")).is_ok_and(|call| call.starts_with(&read))
+    })
+}
+
+#[test]
+fn the_first_interrupt_keeps_the_rows_so_far() {
+    let folder = Folder::new();
+    let (mut child, mut err) = interrupted(&folder.file("o.csv"));
+    drop(child.stdin.take());
+    let mut said = String::new();
+    err.read_to_string(&mut said).unwrap();
+    assert_eq!(child.wait().unwrap().code(), Some(3), "{said}");
+    assert!(said.lines().last().unwrap().contains("interrupted"), "{said}");
+    assert_eq!(folder.names(), ["o.csv"]);
+}
+
+#[test]
+fn the_second_interrupt_ends_at_once_and_leaves_nothing() {
+    let folder = Folder::new();
+    let (mut child, _) = interrupted(&folder.file("o.csv"));
+    // Kept open, so that its capture does not end: only the signal ends it.
+    let _stdin = child.stdin.take();
+    interrupt(&child);
+    assert_eq!(child.wait().unwrap().code(), Some(130));
+    assert!(folder.names().is_empty(), "{:?}", folder.names());
+}
