@@ -7,8 +7,8 @@
 //! ```
 //!
 //! What must always hold: verdicts come from intervals and are judged against the noise floor (the
-//! base raced against itself in the same blocks); a trial is run again only because its generator
-//! was late or the host was busy, never because of what the arm did; a ledger that does not close makes the run invalid.
+//! base raced against itself in the same blocks); a load is offered again only because the
+//! generator was late or the host was busy, never because of what the arm did; a ledger that does not close makes the run invalid.
 
 mod analyse;
 
@@ -25,9 +25,6 @@ use sha2::{Digest, Sha256};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
-
-/// Times a trial is run again because it was disturbed.
-const RETRIES_MAX: usize = 2;
 
 /// Why a race did not come to a result.
 #[derive(Debug, thiserror::Error)]
@@ -100,8 +97,6 @@ pub struct Progress<'a> {
     pub blocks_min: usize,
     /// The trial that has just ended.
     pub trial: &'a Trial,
-    /// True when it is run again because it was disturbed.
-    pub again: bool,
 }
 
 /// Runs `scenario` and writes `result.json`, `report.html`, `report.md` and `trials/*.json`.
@@ -135,15 +130,15 @@ pub fn run(
         napi_cpu: scenario.arm_cpu,
         generator_cpu: scenario.generator_cpu,
         sentence: format!(
-            "The arm's worker and the threaded NAPI of its interface share CPU {}; the generator \
-             has CPU {}.",
+            "The arm's worker and the threaded NAPI of its interface share CPU {}; the \
+             generator has CPU {}.",
             scenario.arm_cpu, scenario.generator_cpu
         ),
     };
     let bench = Bench::create(placement.clone())?;
     let mut trials: Vec<Trial> = Vec::new();
     let mut segments: Vec<Segment> = Vec::new();
-    let mut notes = Vec::new();
+    let mut disturbed = 0;
     let mut topology = None;
     let mut caps = vec![CapsReport::default(); entrants.len()];
     let mut blocks = 0;
@@ -151,9 +146,13 @@ pub fn run(
         for &arm in order.block(block) {
             let plan =
                 trial_plan(&scenario, extent, &entrants[arm], [arm, block], options.interrupted);
-            let trial = fair_trial(&bench, &plan, options, &mut notes, |trial, again| {
-                show(&Progress { block, blocks_min: min, trial, again });
+            let trial = trial::run(&bench, &plan).map_err(|error| {
+                // A child that ended with us is no failure of its own.
+                let interrupted = options.interrupted.load(Ordering::Relaxed);
+                if interrupted { RaceError::Interrupted } else { error }
             })?;
+            show(&Progress { block, blocks_min: min, trial: &trial });
+            disturbed += trial.again.len();
             caps[arm].clone_from(&trial.caps);
             if topology.is_none() {
                 topology = serde_json::to_value(bench.describe()?).ok();
@@ -175,6 +174,13 @@ pub fn run(
     }
     drop(bench);
 
+    let notes = match disturbed {
+        0 => Vec::new(),
+        n => vec![format!(
+            "{n} segments were offered again because the generator was late or other programs ran; \
+             trials/*.json says which and why"
+        )],
+    };
     let loads = extent.loads_pps.len();
     let arms = entrants
         .iter()
@@ -283,42 +289,6 @@ fn trial_plan<'a>(
         idle: Duration::from_millis(scenario.idle_ms),
         late_p99_ns_max: scenario.late_p99_us_max * 1000,
         interrupted,
-    }
-}
-
-/// A trial, run again while it was disturbed, at most [`RETRIES_MAX`] times.
-fn fair_trial(
-    bench: &Bench,
-    plan: &TrialPlan<'_>,
-    options: &Options<'_>,
-    notes: &mut Vec<String>,
-    mut show: impl FnMut(&Trial, bool),
-) -> Result<Trial, RaceError> {
-    let mut retries = 0;
-    loop {
-        if options.interrupted.load(Ordering::Relaxed) {
-            return Err(RaceError::Interrupted);
-        }
-        let trial = trial::run(bench, plan).map_err(|error| {
-            match options.interrupted.load(Ordering::Relaxed) {
-                // A child that ended with us is no failure of its own.
-                true => RaceError::Interrupted,
-                false => error,
-            }
-        })?;
-        let again = trial.was_disturbed() && retries < RETRIES_MAX;
-        show(&trial, again);
-        if !again {
-            return Ok(trial);
-        }
-        retries += 1;
-        let why = trial.segments.iter().find_map(|s| s.invalid.first());
-        notes.push(format!(
-            "block {}, {}: run again because {}",
-            plan.block,
-            plan.name,
-            why.map_or("it was disturbed", String::as_str)
-        ));
     }
 }
 

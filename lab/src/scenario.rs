@@ -7,6 +7,8 @@ use std::path::{Path, PathBuf};
 
 /// Most arms, the noise floor not counted.
 pub const ARMS_MAX: usize = 16;
+/// Most loads: each may be offered four times in a trial.
+pub const LOADS_MAX: usize = SEGMENTS_MAX / 4;
 /// Longest segment, ms.
 const SEGMENT_MS_MAX: u64 = 600_000;
 /// Highest load: what the schedule's nanoseconds can tell apart.
@@ -301,9 +303,9 @@ impl Extent {
         let loads = &self.loads_pps;
         let rising = loads.is_sorted_by(|a, b| a < b);
         let possible = loads.iter().all(|load| (1..=LOAD_PPS_MAX).contains(load));
-        if loads.is_empty() || loads.len() > SEGMENTS_MAX || !rising || !possible {
+        if loads.is_empty() || loads.len() > LOADS_MAX || !rising || !possible {
             let hint = format!(
-                "1 to {SEGMENTS_MAX} loads in rising order, each 1 to {LOAD_PPS_MAX} frames/s"
+                "1 to {LOADS_MAX} loads in rising order, each 1 to {LOAD_PPS_MAX} frames/s"
             );
             return Err(value("loads_pps", format!("{loads:?}"), hint));
         }

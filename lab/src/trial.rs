@@ -15,10 +15,11 @@ use crate::plan::{
 use crate::race::RaceError;
 use crate::result::{Cpu, GeneratorReport, Ledger, Segment};
 use crate::worker::Worker;
-use laneway_core::{CapsReport, Clock, Counters};
+use laneway_core::{Cap, CapsReport, Clock, Counters, DropReason};
 use laneway_engine::MonotonicClock;
 use laneway_stats::Latency;
 use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
@@ -33,10 +34,17 @@ const OPEN_NS: u64 = 8_000_000;
 const DRAIN: Duration = Duration::from_millis(50);
 /// Between two looks at an arm that is settling.
 const SETTLE_STEP: Duration = Duration::from_millis(15);
+/// Windows of the idle control.
+const IDLE_WINDOWS: u32 = 3;
+/// Times a load is offered again because it was disturbed.
+const RETRIES_MAX: usize = 3;
 /// Looks at an arm that does not settle.
 const SETTLE_STEPS_MAX: usize = 200;
 /// What is added to a segment's own length before a silent child is given up.
 const PATIENCE: Duration = Duration::from_secs(20);
+/// What an AF_XDP socket counts when a redirect into it fails.
+const REDIRECT_LOSSES: [DropReason; 3] =
+    [DropReason::RxQueueFull, DropReason::RxNoFrame, DropReason::RxError];
 /// Share of one CPU that everything but arm, generator and kernel may take.
 const OTHERS_MAX: f64 = 0.1;
 /// How far the meter's parts may be from the whole.
@@ -89,13 +97,8 @@ pub struct Trial {
     pub app_only: Vec<Latency>,
     /// Samples and checksum of the features of each segment.
     pub checksums: Vec<(u64, u64)>,
-}
-
-impl Trial {
-    /// True when some load cannot be used, for a reason that is not the arm's.
-    pub(crate) fn was_disturbed(&self) -> bool {
-        self.segments.iter().any(|s| !s.invalid.is_empty())
-    }
+    /// Loads that were offered again because the first time was disturbed, each with the reason.
+    pub again: Vec<String>,
 }
 
 /// Runs it.
@@ -133,11 +136,7 @@ pub(crate) fn run(bench: &Bench, plan: &TrialPlan<'_>) -> Result<Trial, RaceErro
     bench.meter().classify(generator.pid(), Class::Generator)?;
 
     thread::sleep(DRAIN);
-    let idle = {
-        let start = bench.meter().read()?;
-        thread::sleep(plan.idle);
-        bench.meter().read()?.since(&start)
-    };
+    let idle = idle_control(bench, plan.idle)?;
 
     let mut trial = Trial {
         arm: plan.name.to_owned(),
@@ -147,37 +146,47 @@ pub(crate) fn run(bench: &Bench, plan: &TrialPlan<'_>) -> Result<Trial, RaceErro
         wire_to_app: Vec::new(),
         app_only: Vec::new(),
         checksums: Vec::new(),
+        again: Vec::new(),
     };
+    let mut number = 0;
     let mut before = State::read(bench, &mut arm)?;
     for load in 0..plan.loads_pps.len() {
-        if plan.interrupted.load(Ordering::Relaxed) {
-            return Err(RaceError::Interrupted);
+        for attempt in 0..=RETRIES_MAX {
+            if plan.interrupted.load(Ordering::Relaxed) {
+                return Err(RaceError::Interrupted);
+            }
+            number += 1;
+            let schedule = schedule(plan, load, number);
+            let (sent, usage) = send(bench, &mut arm, &mut generator, &schedule)?;
+            let after = State::settled(bench, &mut arm)?;
+            let seen = after.arm.segments.last().cloned().unwrap_or_default();
+            let mut segment = Segment {
+                arm: plan.arm,
+                block: plan.block,
+                order: 0,
+                load,
+                window_ns: usage.window_ns,
+                ledger: ledger(&schedule, &sent, &before, &after, &seen, &arm.ready.caps),
+                records_per_s: rate(&schedule, &seen),
+                cpu: cpu(&usage, &idle, seen.delivered),
+                generator: GeneratorReport { cpu_ns: usage.generator_ns(), ..sent },
+                wire_to_app: Some(seen.wire_to_app.summary()),
+                app_only: Some(seen.app_only.summary()),
+                memory: after.arm.memory.clone(),
+                invalid: Vec::new(),
+            };
+            segment.invalid = doubts(&segment, &idle, plan.late_p99_ns_max);
+            before = after;
+            if let (Some(why), true) = (segment.invalid.first(), attempt < RETRIES_MAX) {
+                trial.again.push(format!("{}/s: {why}", plan.loads_pps[load]));
+                continue;
+            }
+            trial.segments.push(segment);
+            trial.checksums.push((seen.samples, seen.checksum));
+            trial.wire_to_app.push(seen.wire_to_app);
+            trial.app_only.push(seen.app_only);
+            break;
         }
-        let schedule = schedule(plan, load);
-        let (sent, usage) = send(bench, &mut arm, &mut generator, &schedule)?;
-        let after = State::settled(bench, &mut arm)?;
-        let seen = after.arm.segments.last().cloned().unwrap_or_default();
-        let mut segment = Segment {
-            arm: plan.arm,
-            block: plan.block,
-            order: 0,
-            load,
-            window_ns: usage.window_ns,
-            ledger: ledger(&schedule, &sent, &before, &after, &seen),
-            records_per_s: rate(&schedule, &seen),
-            cpu: cpu(&usage, &idle, seen.delivered),
-            generator: GeneratorReport { cpu_ns: usage.generator_ns(), ..sent },
-            wire_to_app: Some(seen.wire_to_app.summary()),
-            app_only: Some(seen.app_only.summary()),
-            memory: after.arm.memory.clone(),
-            invalid: Vec::new(),
-        };
-        segment.invalid = doubts(&segment, plan.late_p99_ns_max);
-        trial.segments.push(segment);
-        trial.checksums.push((seen.samples, seen.checksum));
-        trial.wire_to_app.push(seen.wire_to_app);
-        trial.app_only.push(seen.app_only);
-        before = after;
     }
     // Both end when they are dropped; told first, they do so side by side.
     generator.order(&Order::Stop)?;
@@ -185,13 +194,27 @@ pub(crate) fn run(bench: &Bench, plan: &TrialPlan<'_>) -> Result<Trial, RaceErro
     Ok(trial)
 }
 
-fn schedule(plan: &TrialPlan<'_>, load: usize) -> SegmentPlan {
+/// The quietest of a few windows without traffic: what disturbs one is not the arm.
+fn idle_control(bench: &Bench, length: Duration) -> Result<Usage, RaceError> {
+    let mut quietest: Option<Usage> = None;
+    for _ in 0..IDLE_WINDOWS {
+        let start = bench.meter().read()?;
+        thread::sleep(length / IDLE_WINDOWS);
+        let usage = bench.meter().read()?.since(&start);
+        if quietest.as_ref().is_none_or(|least| usage.busy_ns() < least.busy_ns()) {
+            quietest = Some(usage);
+        }
+    }
+    Ok(quietest.unwrap_or_default())
+}
+
+fn schedule(plan: &TrialPlan<'_>, load: usize, segment: u8) -> SegmentPlan {
     let pps = plan.loads_pps[load].max(1);
     let burst = u64::from(plan.burst.max(1));
     let interval_ns = (burst * 1_000_000_000 / pps).max(1);
     let bursts = (plan.segment.as_nanos() as u64 / interval_ns).max(1);
     SegmentPlan {
-        segment: load as u8 + 1,
+        segment,
         t0_ns: 0,
         frames: u32::try_from(bursts * burst).unwrap_or(u32::MAX),
         interval_ns,
@@ -264,6 +287,7 @@ fn ledger(
     before: &State,
     after: &State,
     seen: &SegmentSeen,
+    caps: &CapsReport,
 ) -> Ledger {
     let offered = u64::from(schedule.frames);
     let strays = after.arm.foreign - before.arm.foreign;
@@ -283,7 +307,14 @@ fn ledger(
     name("generator: not sent", offered.saturating_sub(sent.sent + sent.refused));
     name("generator: refused", sent.refused);
     name("veth ring full", after.wire.ring_full - before.wire.ring_full);
-    name("veth receive", after.wire.receive - before.wire.receive);
+    // A frame that an XDP program cannot redirect into a socket is counted by the driver and by the
+    // socket, which knows the reason.
+    let by_socket = |state: &State| match caps.obtained.has(Cap::NativeXdp) {
+        true => REDIRECT_LOSSES.iter().map(|&reason| state.arm.lane.drops(reason)).sum::<u64>(),
+        false => 0,
+    };
+    let receive = after.wire.receive - before.wire.receive;
+    name("veth receive", receive.saturating_sub(by_socket(after) - by_socket(before)));
     let mut counted = |before: &Counters, after: &Counters| {
         for (reason, n) in after.nonzero_drops() {
             name(reason.name(), n.saturating_sub(before.drops(reason)));
@@ -322,7 +353,7 @@ fn cpu(usage: &Usage, idle: &Usage, delivered: u64) -> Cpu {
 
 /// Why a segment cannot be used. What the arm did is no reason, except that its ledger is judged
 /// by the race.
-fn doubts(segment: &Segment, late_p99_ns_max: u64) -> Vec<String> {
+fn doubts(segment: &Segment, idle: &Usage, late_p99_ns_max: u64) -> Vec<String> {
     let mut doubts = Vec::new();
     let GeneratorReport { asked_pps, achieved_pps, late_p99_ns, .. } = segment.generator;
     if achieved_pps < asked_pps * 0.99 {
@@ -337,13 +368,20 @@ fn doubts(segment: &Segment, late_p99_ns_max: u64) -> Vec<String> {
             late_p99_ns_max / 1000
         ));
     }
-    let others_ns = segment.cpu.contexts_ns.get("other tasks").copied().unwrap_or(0);
-    let others = others_ns as f64 / segment.window_ns.max(1) as f64;
-    if others > OTHERS_MAX {
-        doubts.push(format!(
-            "other programs used {:.0} % of a CPU; stop them and race again",
-            others * 100.0
-        ));
+    let others = |contexts: &BTreeMap<String, u64>, window_ns: u64| {
+        let ns = contexts.get("other tasks").copied().unwrap_or(0);
+        ns as f64 / window_ns.max(1) as f64
+    };
+    for (share, when) in [
+        (others(&segment.cpu.contexts_ns, segment.window_ns), "while frames were sent"),
+        (others(&idle.contexts_ns(), idle.window_ns), "during the idle control"),
+    ] {
+        if share > OTHERS_MAX {
+            doubts.push(format!(
+                "other programs used {:.0} % of a CPU {when}; stop them and race again",
+                share * 100.0
+            ));
+        }
     }
     if (segment.cpu.closure - 1.0).abs() > CLOSURE_ERROR_MAX {
         doubts.push(format!(

@@ -125,12 +125,21 @@ static __always_inline void *my_ring(void)
 	return bpf_map_lookup_elem(&rings, &cpu);
 }
 
+/*
+ * Call it after the reservation and submit with what it returns. One wake-up per sleep: a wake-up is
+ * an interrupt, several microseconds on a virtual machine, and a consumer that shares this CPU does
+ * not get to clear the word before we are done. None is lost: whoever clears it wakes, and the
+ * consumer does not block while a reserved record is in the ring.
+ */
 static __always_inline __u64 wake_flags(void)
 {
 	const __u32 zero = 0;
-	__u32 *asleep = bpf_map_lookup_elem(&wanted, &zero);
+	volatile __u32 *asleep = bpf_map_lookup_elem(&wanted, &zero);
 
-	return asleep && *(volatile __u32 *)asleep ? BPF_RB_FORCE_WAKEUP : BPF_RB_NO_WAKEUP;
+	if (!asleep || !*asleep)
+		return BPF_RB_NO_WAKEUP;
+	*asleep = 0;
+	return BPF_RB_FORCE_WAKEUP;
 }
 
 /* The rate limit: a virtual schedule (GCRA), so that only one number is state. */

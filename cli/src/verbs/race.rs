@@ -159,7 +159,7 @@ fn show(progress: &Progress<'_>) {
             segment.invalid.first().map_or("", String::as_str),
         ));
     }
-    if progress.again {
-        terminal::note("  the trial was disturbed and is run again");
+    for why in &progress.trial.again {
+        terminal::note(&format!("  offered again: {why}"));
     }
 }

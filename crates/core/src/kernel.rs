@@ -24,7 +24,8 @@ pub struct RecordStream {
     /// Bytes of each ring; a power of two and a multiple of the page size.
     pub ring_bytes: u32,
     /// Name of an array map of one `u32` that the lane sets to 1 before it blocks and to 0 when it
-    /// is awake; the program wakes the consumer only while it is 1 (adaptive wake-up).
+    /// is awake (adaptive wake-up). The program looks at it between reserving and submitting a
+    /// record; when it is 1, it sets it to 0 and wakes the consumer: one wake-up per sleep.
     pub wanted_map: &'static str,
 }
 

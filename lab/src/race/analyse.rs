@@ -12,7 +12,7 @@ use std::collections::BTreeMap;
 /// A difference in loss below this share does not matter.
 const LOSS_MATTERS: f64 = 0.001;
 /// Share of an arm's blocks at one load that may lack a value because its generator was late.
-const LATE_BLOCKS_MAX: f64 = 0.1;
+const LATE_BLOCKS_MAX: f64 = 0.34;
 
 /// How a metric is compared, given the smallest ratio that matters.
 fn rule(metric: Metric, matters: f64) -> Rule {
@@ -270,9 +270,10 @@ fn disagreements(trials: &[Trial], loads_pps: &[u64]) -> Vec<String> {
     faults
 }
 
-/// What became of the scenario's demands.
+/// What became of the scenario's demands at the loads that this version of it offered.
 pub(super) fn goals(result: &RaceResult, scenario: &Scenario) -> Vec<GoalOutcome> {
-    scenario.goals.iter().map(|goal| judge(goal, result, scenario)).collect()
+    let offered = |goal: &&Goal| result.loads_pps.contains(&goal.load_pps);
+    scenario.goals.iter().filter(offered).map(|goal| judge(goal, result, scenario)).collect()
 }
 
 fn judge(goal: &Goal, result: &RaceResult, scenario: &Scenario) -> GoalOutcome {

@@ -1,0 +1,175 @@
+//! A race is believed only as far as it can be seen to find what was planted in it: a slow-down, a
+//! double count, a generator that cannot keep up; and nothing where nothing was planted.
+//!
+//! Races need a quiet host and each other's absence, so these tests take turns. One that the host
+//! disturbed says so and is skipped: a busy machine is no fault of the code.
+
+use laneway_lab::result::{Outcome, RaceResult};
+use laneway_stats::Verdict;
+use std::path::PathBuf;
+use std::process::{Command, Output};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+static TURN: Mutex<()> = Mutex::new(());
+
+/// A folder of its own, removed at the end.
+struct Race {
+    folder: PathBuf,
+    _turn: MutexGuard<'static, ()>,
+}
+
+impl Race {
+    /// `None` where races cannot be run; the reason is printed.
+    fn new(name: &str) -> Option<Race> {
+        let turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Err(why) = laneway_netns::can_create() {
+            println!("skipped: {why}");
+            return None;
+        }
+        let folder = std::env::temp_dir().join(format!("laneway-{name}-{}", std::process::id()));
+        std::fs::create_dir_all(&folder).expect("the temporary folder is writable");
+        Some(Race { folder, _turn: turn })
+    }
+
+    /// Runs a race of `arms` (TOML) with these further arguments.
+    fn run(&self, arms: &str, arguments: &[&str]) -> Output {
+        let shipped = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../scenarios");
+        let text = std::fs::read_to_string(shipped.join("features.toml")).expect("it ships");
+        let captures = shipped.join("captures").display().to_string();
+        let head = text.split("[[arm]]").next().expect("text before the first arm");
+        let head = head.replace("captures/", &format!("{captures}/"));
+        let scenario = self.folder.join("scenario.toml");
+        std::fs::write(&scenario, format!("{head}\n{arms}")).expect("writable");
+        Command::new(env!("CARGO_BIN_EXE_laneway"))
+            .arg("race")
+            .arg(&scenario)
+            .arg("--out")
+            .arg(self.folder.join("out"))
+            .args(arguments)
+            .output()
+            .expect("the program starts")
+    }
+
+    fn result(&self) -> RaceResult {
+        let path = self.folder.join("out/result.json");
+        let text = std::fs::read_to_string(path).expect("the race wrote its result");
+        serde_json::from_str(&text).expect("a result")
+    }
+}
+
+impl Drop for Race {
+    fn drop(&mut self) {
+        // Left-overs in the temporary folder are harmless.
+        let _ = std::fs::remove_dir_all(&self.folder);
+    }
+}
+
+const HONEST: &str = "[[arm]]\nlane = \"packet\"\n";
+
+#[test]
+fn a_planted_slow_down_is_worse_and_the_same_lane_twice_is_not() {
+    let Some(race) = Race::new("slow") else { return };
+    // Of the worker's own time, which is about 60 % of what a record costs on this lane.
+    let slow = "[[arm]]\nname = \"slow\"\nlane = \"packet\"\nplant = { slow = { share = 0.35 } }\n";
+    let load = ["--load", "50000", "--blocks", "6", "--segment-ms", "500"];
+    let output = race.run(&format!("{HONEST}{slow}"), &load);
+    let result = race.result();
+    if result.outcome == Outcome::Invalid {
+        println!("skipped: the host disturbed the race: {:?}", result.invalid);
+        return;
+    }
+    assert!(matches!(output.status.code(), Some(0 | 3)), "{output:?}");
+    let cost = |name: &str| {
+        let arm = result.arms.iter().position(|arm| arm.name == name).expect("it raced");
+        let is_it =
+            |f: &&laneway_lab::result::Finding| f.arm == arm && f.metric == "CPU per record";
+        result.findings.iter().find(is_it).expect("it was compared")
+    };
+    let (slow, twin) = (cost("slow"), cost("packet again"));
+    println!("slow: {:?} times, {}", slow.comparison.median, slow.judgement.verdict);
+    println!("twin: {:?} times, {}", twin.comparison.median, twin.judgement.verdict);
+    if slow.judgement.verdict == Verdict::Inconclusive {
+        // Honest, and of no use here: an interval this wide says nothing of the planted share.
+        println!("skipped: the host is too noisy for a verdict: {:?}", slow.judgement.doubt);
+        return;
+    }
+    assert_eq!(slow.judgement.verdict, Verdict::Worse);
+    assert!(matches!(twin.judgement.verdict, Verdict::Same | Verdict::Inconclusive));
+}
+
+#[test]
+fn frames_delivered_twice_make_the_run_invalid() {
+    let Some(race) = Race::new("twice") else { return };
+    let twice = "[[arm]]\nname = \"twice\"\nlane = \"packet\"\nplant = { count-twice = { every = 1000 } }\n";
+    let load = ["--load", "20000", "--blocks", "4", "--segment-ms", "200"];
+    let output = race.run(&format!("{HONEST}{twice}"), &load);
+    assert_eq!(output.status.code(), Some(4), "{output:?}");
+    let told = String::from_utf8_lossy(&output.stdout).replace('\n', " ");
+    assert!(told.contains("delivered twice"), "{told}");
+    let result = race.result();
+    assert!(result.invalid.iter().any(|why| why.contains("twice") && why.contains("delivered")));
+}
+
+#[test]
+fn a_generator_that_lags_makes_the_run_invalid() {
+    let Some(race) = Race::new("late") else { return };
+    // Far beyond what a socket sends here.
+    let load =
+        ["--load", "2000000", "--blocks", "4", "--segment-ms", "100", "--generator", "packet"];
+    let output = race.run(HONEST, &load);
+    assert_eq!(output.status.code(), Some(4), "{output:?}");
+    let invalid = race.result().invalid;
+    assert!(invalid.iter().any(|why| why.contains("the generator")), "{invalid:?}");
+}
+
+/// Every lane delivers every frame at a load that all can bear, and all agree on the features.
+#[test]
+fn the_arms_of_the_shipped_scenario_close_their_ledgers() {
+    let Some(race) = Race::new("arms") else { return };
+    let arms = ["packet", "packet:batch", "afxdp", "xdp"];
+    let arms = arms.map(|lane| format!("[[arm]]\nlane = \"{lane}\"\n")).concat();
+    let load = ["--load", "5000", "--blocks", "4", "--segment-ms", "200"];
+    let output = race.run(&arms, &load);
+    assert!(output.status.code().is_some_and(|code| code != 2), "{output:?}");
+    let result = race.result();
+    for segment in &result.segments {
+        let (name, ledger) = (&result.arms[segment.arm].name, &segment.ledger);
+        assert!(ledger.is_closed(), "{name}: {ledger:?}");
+        assert!(ledger.delivered > 0, "{name}: {ledger:?}");
+    }
+    let disagrees = |why: &&String| why.contains("not the same features");
+    assert_eq!(result.invalid.iter().find(disagrees), None);
+}
+
+#[test]
+fn an_interrupted_race_leaves_nothing_behind() {
+    let Some(race) = Race::new("interrupted") else { return };
+    let scenario = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../scenarios/features.toml");
+    let child = Command::new(env!("CARGO_BIN_EXE_laneway"))
+        .args(["race", &scenario.display().to_string(), "--load", "10000", "--out"])
+        .arg(race.folder.join("out"))
+        .spawn()
+        .expect("the program starts");
+    let pid = rustix::process::Pid::from_child(&child);
+    let names = || {
+        let entries = std::fs::read_dir("/run/netns").into_iter().flatten().flatten();
+        let names = entries.map(|entry| entry.file_name().to_string_lossy().into_owned());
+        names.filter(|name| name.contains(&format!("-{}-", child.id()))).count()
+    };
+    // Its namespaces appear within the time it takes to start.
+    let mut waited = 0;
+    while names() < 2 && waited < 600 {
+        std::thread::sleep(std::time::Duration::from_millis(50));
+        waited += 1;
+    }
+    assert_eq!(names(), 2, "the race has its namespaces");
+    rustix::process::kill_process(pid, rustix::process::Signal::TERM).expect("it runs");
+    let id = child.id();
+    let output = child.wait_with_output().expect("it ends");
+    assert_eq!(output.status.code(), Some(3), "{output:?}");
+    let left = std::fs::read_dir("/run/netns").into_iter().flatten().flatten();
+    let mine = format!("-{id}-");
+    let left = left.filter(|entry| entry.file_name().to_string_lossy().contains(&mine)).count();
+    assert_eq!(left, 0);
+    assert!(!race.folder.join("out/result.json").exists());
+}
