@@ -29,7 +29,7 @@ help: ## this list
 
 race: toolchain ## install what is missing, build, race the lanes under app features (about 3 minutes)
 	@$(INSTALL) --race $(GO_ON)
-	cargo build --release --package laneway-cli
+	LANEWAY_COMMIT=$$(git rev-parse --short HEAD 2>/dev/null) cargo build --release --package laneway-cli
 	@if [ "$$(id -u)" -ne 0 ]; then \
 	    echo "make race: a race needs root: it creates network namespaces and veth pairs, opens packet"; \
 	    echo "           sockets and loads eBPF programs; run: sudo env \"PATH=\$$PATH\" make race"; \

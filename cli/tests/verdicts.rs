@@ -4,6 +4,8 @@
 //! Races need a quiet host and each other's absence, so these tests take turns. One that the host
 //! disturbed says so and is skipped: a busy machine is no fault of the code.
 
+#![expect(clippy::print_stdout, reason = "a skipped test says why")]
+
 use laneway_lab::result::{Outcome, RaceResult};
 use laneway_stats::Verdict;
 use std::path::PathBuf;

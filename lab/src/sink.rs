@@ -79,7 +79,8 @@ impl LedgerSink {
             self.foreign += 1;
             return;
         };
-        let Some(word) = open.arrived.get_mut(number as usize / 64) else {
+        let sent = number < open.plan.frames;
+        let Some(word) = open.arrived.get_mut(number as usize / 64).filter(|_| sent) else {
             open.seen.foreign += 1;
             return;
         };

@@ -750,11 +750,9 @@ fn tcp(c: &mut Vec<Column<FlowRow>>, of: Of) {
             "ae" => meaning, // younger than NFStream's columns
             _ => meaning.alias("nfstream", format!("{}_{flag}_packets", of.nfstream())),
         };
-        c.push(number::<_, Int64Type>(
-            &format!("{d}_{flag}_pkts"),
-            meaning,
-            move |r: &FlowRow| of.sum(&r.flow, |s| u64::from(s.flags[bit])),
-        ));
+        c.push(number::<_, Int64Type>(&format!("{d}_{flag}_pkts"), meaning, move |r: &FlowRow| {
+            of.sum(&r.flow, |s| u64::from(s.flags[bit]))
+        }));
     }
     let counts: [(&str, &str, Sum); 4] = [
         (

@@ -485,6 +485,7 @@ impl<S: Source> Worker<'_, S> {
 }
 
 fn shard_of(record: &Record, shards: usize) -> usize {
-    // The high bits: the table's index uses the low ones of another seed.
+    // The high bits: the table's index uses the low ones of another seed. This one is known, so that
+    // rows come in the same order every time; a capture made to fill one shard runs as on one core.
     ((FlowKey::of(record).0.hash(0) >> 32) % shards as u64) as usize
 }

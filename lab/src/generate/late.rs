@@ -61,7 +61,7 @@ fn upper_ns(bin: usize) -> u64 {
         return (2 << power) - 1;
     }
     let width = 1u64 << (power - 2);
-    (1u64 << power).saturating_add(width.saturating_mul(quarter as u64 + 1)) - 1
+    ((1u64 << power) - 1).saturating_add(width.saturating_mul(quarter as u64 + 1))
 }
 
 #[cfg(test)]
