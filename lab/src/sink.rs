@@ -16,7 +16,7 @@ use rustix::time::{ClockId, clock_gettime};
 use std::sync::mpsc::{Receiver, Sender};
 
 /// One frame in so many is stamped. A power of two.
-pub(crate) const SAMPLE: u32 = 64;
+pub(crate) const SAMPLE: u32 = 8;
 
 /// What the arm's control thread tells the sink; looked at on every tick.
 #[derive(Clone, Debug)]
@@ -231,7 +231,7 @@ mod tests {
         let numbers = 0..200;
         let segment =
             &seen(&numbers.map(|n| record(1, n)).collect::<Vec<_>>(), Plant::None).segments[0];
-        assert_eq!((segment.samples, segment.wire_to_app.n(), segment.app_only.n()), (4, 4, 4));
+        assert_eq!((segment.samples, segment.wire_to_app.n(), segment.app_only.n()), (25, 25, 25));
         assert!(segment.first_ns > 0 && segment.last_ns >= segment.first_ns);
     }
 
