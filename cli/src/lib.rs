@@ -26,6 +26,7 @@ mod verbs;
 use arguments::{Arguments, Verb};
 use clap::{CommandFactory, FromArgMatches};
 pub use exit::{Exit, Failure};
+use laneway_lab::ChildEnd;
 pub use ledger::Ledger;
 use registry::LabRegistry;
 use std::ffi::OsString;
@@ -59,9 +60,12 @@ fn parse(arguments: impl IntoIterator<Item = OsString>) -> Result<Parsed, Failur
     }
 }
 
-/// A child of a race has told its parent already, unless there was none.
-fn child(outcome: Result<(), String>) -> Result<Exit, Failure> {
-    outcome.map(|()| Exit::Done).map_err(Failure::input)
+/// A child of a race that failed has told its parent, which says it; unless there was none.
+fn child(outcome: Result<ChildEnd, String>) -> Result<Exit, Failure> {
+    match outcome.map_err(Failure::input)? {
+        ChildEnd::Done => Ok(Exit::Done),
+        ChildEnd::FailureTold => Ok(Exit::BadInput),
+    }
 }
 
 /// One line per verb.

@@ -7,5 +7,14 @@ mod generator;
 mod memory;
 mod pipe;
 
+/// How a child ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ChildEnd {
+    /// As told.
+    Done,
+    /// By a failure that its parent was told of in a sentence.
+    FailureTold,
+}
+
 pub use arm::serve as serve_arm;
 pub use generator::serve as serve_generator;

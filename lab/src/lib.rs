@@ -34,7 +34,7 @@ mod traffic;
 mod trial;
 mod worker;
 
-pub use child::{serve_arm, serve_generator};
+pub use child::{ChildEnd, serve_arm, serve_generator};
 pub use plan::Plant;
 pub use registry::{Place, Registry};
 pub use traffic::TrafficError;

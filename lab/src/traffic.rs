@@ -47,8 +47,13 @@ pub(crate) struct Replayable {
 #[derive(Debug, thiserror::Error)]
 pub enum TrafficError {
     /// It cannot be read.
-    #[error(transparent)]
-    Capture(#[from] CaptureError),
+    #[error("{path}: {source}; give another capture with --pcap")]
+    Capture {
+        /// The file.
+        path: String,
+        /// Why.
+        source: CaptureError,
+    },
     /// Nothing in it fits the wire.
     #[error(
         "{path}: none of its {frames} frames can be replayed (Ethernet, captured whole, 14 to \
@@ -79,8 +84,9 @@ impl Replayable {
     /// # Errors
     /// An unreadable capture, or one without a frame that fits.
     pub(crate) fn load(path: &Path) -> Result<Replayable, TrafficError> {
-        let capture = Capture::load(path, CAPTURE_BYTES_MAX)?;
         let name = || path.display().to_string();
+        let capture = Capture::load(path, CAPTURE_BYTES_MAX)
+            .map_err(|source| TrafficError::Capture { path: name(), source })?;
         let frames = capture.frames().len();
         let templates: Vec<Template> = capture
             .frames()

@@ -2,7 +2,9 @@
 
 use crate::arguments::RaceArguments;
 use crate::exit::{Exit, Failure};
+use crate::registry::Lane;
 use crate::{interrupt, terminal};
+use laneway_core::LaneSpec;
 use laneway_lab::race::{self, Length, Options, Progress, RaceError};
 use laneway_lab::report;
 use laneway_lab::result::Outcome;
@@ -19,6 +21,10 @@ pub(crate) fn run(arguments: &RaceArguments, json: bool) -> Result<Exit, Failure
         Scenario::load(&scenario_file(&arguments.scenario)?).map_err(Failure::input)?;
     overrule(&mut scenario, arguments);
     scenario.check().map_err(Failure::input)?;
+    for arm in &scenario.arms {
+        let spec: LaneSpec = arm.lane.parse().map_err(Failure::input)?;
+        Lane::of(&spec).map_err(Failure::input)?;
+    }
     laneway_netns::can_create().map_err(Failure::input)?;
     for gone in laneway_netns::sweep_stale().map_err(Failure::input)? {
         terminal::note(&format!("removed namespace {gone}, left by a race that was killed"));

@@ -1,7 +1,7 @@
 //! The arm: one lane, the extractor, the ledger's sink; a worker thread that races and a control
 //! thread that talks.
 
-use super::{memory, pipe};
+use super::{ChildEnd, memory, pipe};
 use crate::plan::{ArmReport, ArmSetup, Order, Ready, Reply};
 use crate::registry::{Place, Registry};
 use crate::sink::{LedgerSink, Seen, Tell};
@@ -15,11 +15,11 @@ use std::time::Duration;
 /// How long a worker may take to answer; it ticks every 10 ms.
 const ANSWER_MAX: Duration = Duration::from_secs(5);
 
-/// Is an arm until told to stop. The error is for standard error; the race was told already.
+/// Is an arm until told to stop, or until its lane fails.
 ///
 /// # Errors
-/// When the lane cannot be opened or fails, in one sentence.
-pub fn serve(registry: &(impl Registry + Sync)) -> Result<(), String> {
+/// When nobody says what to be, or the worker panicked.
+pub fn serve(registry: &(impl Registry + Sync)) -> Result<ChildEnd, String> {
     let setup: ArmSetup = pipe::setup()?;
     let control = Control::default();
     let (tell, tells) = mpsc::channel();
@@ -38,18 +38,20 @@ pub fn serve(registry: &(impl Registry + Sync)) -> Result<(), String> {
                 let _ = opened.send(caps.clone());
             });
             drop(opened);
-            done.map(drop).map_err(|error| {
-                let sentence = error.to_string();
-                pipe::reply(&Reply::Failed(sentence.clone()));
-                sentence
-            })
+            match done {
+                Ok(_) => ChildEnd::Done,
+                Err(error) => {
+                    pipe::reply(&Reply::Failed(error.to_string()));
+                    ChildEnd::FailureTold
+                }
+            }
         });
         if let Ok(caps) = caps.recv() {
             pipe::reply(&Reply::Ready(Ready { caps: caps.clone() }));
             converse(&control, &tell, &seen, caps);
         }
         control.stop.request();
-        worker.join().unwrap_or_else(|_| Err("the arm's worker panicked".to_owned()))
+        worker.join().map_err(|_| "the arm's worker panicked".to_owned())
     })
 }
 

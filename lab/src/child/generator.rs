@@ -1,6 +1,6 @@
 //! The generator: sends the segments that it is told to, on the way that it is told to.
 
-use super::pipe;
+use super::{ChildEnd, pipe};
 use crate::generate::{LiveGenerator, Replay};
 use crate::plan::{GeneratorSetup, Order, Ready, Reply, SegmentPlan};
 use crate::registry::{Place, Registry};
@@ -17,14 +17,16 @@ const LEAD_NS: u64 = 5_000_000;
 /// Is a generator until told to stop.
 ///
 /// # Errors
-/// One sentence; the race was told already.
-pub fn serve(registry: &impl Registry) -> Result<(), String> {
+/// When nobody says what to be.
+pub fn serve(registry: &impl Registry) -> Result<ChildEnd, String> {
     let setup: GeneratorSetup = pipe::setup()?;
-    let done = obey(registry, &setup);
-    if let Err(sentence) = &done {
-        pipe::reply(&Reply::Failed(sentence.clone()));
+    match obey(registry, &setup) {
+        Ok(()) => Ok(ChildEnd::Done),
+        Err(sentence) => {
+            pipe::reply(&Reply::Failed(sentence));
+            Ok(ChildEnd::FailureTold)
+        }
     }
-    done
 }
 
 fn obey(registry: &impl Registry, setup: &GeneratorSetup) -> Result<(), String> {
