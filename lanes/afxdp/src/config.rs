@@ -4,7 +4,7 @@
 //! (the UMEM has frames for every place they can be, the modes do not contradict each other). What
 //! it does not do: it does not know what the kernel will grant.
 
-use laneway_core::{Cap, CapSet, IdlePolicy, LaneError, LaneSpec, SpecError};
+use laneway_core::{Cap, CapSet, LaneError, LaneSpec, SpecError};
 use std::time::Duration;
 
 /// Entries that one ring may have.
@@ -45,7 +45,6 @@ pub(crate) struct Config {
     pub(crate) queue: u32,
     pub(crate) burst_frames: usize,
     pub(crate) hold_frames: usize,
-    pub(crate) idle: IdlePolicy,
     pub(crate) copy_mode: CopyMode,
     pub(crate) generic: bool,
     pub(crate) need_wakeup: bool,
@@ -79,7 +78,6 @@ impl Config {
             queue: knobs.number("queue", 0, 0..=QUEUES_MAX - 1)? as u32,
             burst_frames: knobs.burst()?,
             hold_frames: knobs.number("hold", 256, 0..=FRAMES_MAX)?,
-            idle: knobs.idle()?,
             copy_mode: if zero_copy { CopyMode::ZeroCopy } else { CopyMode::Copy },
             generic,
             need_wakeup,
@@ -102,6 +100,8 @@ impl Config {
         config
             .check_frames()
             .map_err(|want| knobs.bad("frames", &config.frames_per_port.to_string(), want))?;
+        // The worker follows it; here it only has to be one.
+        knobs.idle()?;
         knobs.finish()?;
         Ok(config)
     }

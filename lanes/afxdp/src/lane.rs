@@ -17,8 +17,8 @@ use crate::{
 };
 use laneway_bpf::XdpMode;
 use laneway_core::{
-    Burst, Cap, CapSet, CapsReport, ClockDomain, Counters, DropReason, FrameLane, IdlePolicy,
-    LaneError, LaneSpec, PortId, PortMask, Wake,
+    Burst, Cap, CapSet, CapsReport, ClockDomain, Counters, DropReason, FrameLane, LaneError,
+    LaneSpec, PortId, PortMask, Wake,
 };
 use std::{io, os::fd::AsRawFd, time::Duration};
 
@@ -36,7 +36,6 @@ pub struct AfXdp {
     ports: Vec<Port>,
     plane: Plane,
     poll: Vec<libc::pollfd>,
-    idle: IdlePolicy,
 }
 
 /// What belongs to one port besides its rings.
@@ -99,7 +98,6 @@ impl AfXdp {
             ports: Vec::with_capacity(names.len()),
             plane: Plane::new(umem),
             poll: Vec::with_capacity(names.len()),
-            idle: config.idle,
         };
         for interface in interfaces {
             lane.add_port(config, interface)?;
@@ -206,11 +204,6 @@ impl AfXdp {
     /// Where every frame of the UMEM is now. Adds up to the fact `umem_frames` at any time.
     pub fn census(&self) -> Census {
         self.plane.census()
-    }
-
-    /// The idle policy that the spec asked for; the engine acts on it.
-    pub fn idle(&self) -> IdlePolicy {
-        self.idle
     }
 
     fn gone(&mut self, port: usize) -> LaneError {

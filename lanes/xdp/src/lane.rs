@@ -6,8 +6,8 @@ use laneway_bpf::{
     wait_for_programs,
 };
 use laneway_core::{
-    Cap, CapSet, CapsReport, Counters, DropReason, IdlePolicy, KernelHalf, KernelLane, KernelMaps,
-    LaneError, LaneSpec, PortId, PortMask, SpecError, Wake,
+    Cap, CapSet, CapsReport, Counters, DropReason, KernelHalf, KernelLane, KernelMaps, LaneError,
+    LaneSpec, PortId, PortMask, SpecError, Wake,
 };
 use std::{
     io, thread,
@@ -32,7 +32,6 @@ pub struct XdpLane {
     loaded: Loaded,
     drops_map: Option<&'static str>,
     seen_map: Option<&'static str>,
-    idle: IdlePolicy,
     counters: Counters,
     looked: Instant,
 }
@@ -47,7 +46,6 @@ struct Port {
 struct Knobs {
     mode: XdpMode,
     ring_bytes: Option<u32>,
-    idle: IdlePolicy,
     allowed_missing: CapSet,
 }
 
@@ -78,7 +76,6 @@ impl XdpLane {
             loaded,
             drops_map: half.drops_map,
             seen_map: half.seen_map,
-            idle: knobs.idle,
             counters: Counters::default(),
             looked: Instant::now(),
         };
@@ -95,11 +92,6 @@ impl XdpLane {
             lane.ports.push(Port { interface: (*interface).to_owned(), link: Some(link), caps });
         }
         Ok(lane)
-    }
-
-    /// The idle policy that the spec asks for; the worker follows it.
-    pub fn idle(&self) -> IdlePolicy {
-        self.idle
     }
 
     /// How many interfaces the half is attached to.
@@ -237,9 +229,10 @@ fn read_knobs(spec: &LaneSpec, half: &KernelHalf) -> Result<Knobs, SpecError> {
     let read = Knobs {
         mode: if generic { XdpMode::Generic } else { XdpMode::Native },
         ring_bytes,
-        idle: knobs.idle()?,
         allowed_missing: knobs.allowed_missing()?,
     };
+    // The worker follows it; here it only has to be one.
+    knobs.idle()?;
     knobs.finish()?;
     Ok(read)
 }
