@@ -12,7 +12,7 @@ use std::collections::BTreeMap;
 /// A difference in loss below this share does not matter.
 const LOSS_MATTERS: f64 = 0.001;
 /// Share of an arm's blocks at one load that may lack a value because its generator was late.
-const LATE_BLOCKS_MAX: f64 = 0.34;
+const LATE_BLOCKS_MAX: f64 = 0.1;
 
 /// How a metric is compared, given the smallest ratio that matters.
 fn rule(metric: Metric, matters: f64) -> Rule {
