@@ -43,6 +43,7 @@ const PACKAGES: &[Package] = &[
     need("iputils-ping", Group::Test, "a real ICMP peer"),
     need("tcpdump", Group::Test, "a second opinion on frames and capture files"),
     need("tshark", Group::Test, "a second opinion on parsed columns"),
+    need("python3-venv", Group::Test, "an environment for NFStream, whose flows ours must equal"),
     need("gzip", Group::Test, "writes compressed captures that lane pcap must read"),
     need("zstd", Group::Test, "writes compressed captures that lane pcap must read"),
 ];

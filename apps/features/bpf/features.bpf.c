@@ -128,8 +128,8 @@ static __always_inline void *my_ring(void)
 /*
  * Call it after the reservation and submit with what it returns. One wake-up per sleep: a wake-up is
  * an interrupt, several microseconds on a virtual machine, and a consumer that shares this CPU does
- * not get to clear the word before we are done. None is lost: whoever clears it wakes, and the
- * consumer does not block while a reserved record is in the ring.
+ * not get to clear the word before we are done. Whoever clears it wakes, and the consumer does not
+ * block while it sees a reserved record; what is left of a race is in crates/bpf/src/rings.rs.
  */
 static __always_inline __u64 wake_flags(void)
 {

@@ -2,8 +2,9 @@
 //! shared with the kernel, and a flag that says whether anybody is asleep.
 //!
 //! A ring per CPU because producers of one ring share its lock: two already cost two thirds of the
-//! rate of one. Wake-ups are adaptive: the program wakes the reader only while the flag is 1, so a
-//! busy reader costs the data path no interrupt.
+//! rate of one. Wake-ups are adaptive: the program wakes the reader only while the flag is 1, and
+//! sets it to 0 when it does, so a busy reader costs the data path no interrupt and a sleeping one
+//! only the first.
 //!
 //! **The sleep protocol and its remaining race.** To sleep, [`Rings::wait`] stores 1 into the
 //! flag, issues a full fence, looks at every ring once more (a record still being written counts
