@@ -44,6 +44,28 @@ caps! {
     Transmit = 6 "transmit",
     /// Frames may go from port to port without a copy in user space.
     SharedMemory = 7 "shared-memory",
+    /// One send call carries a train of datagrams, cut by the kernel or the device (UDP_SEGMENT).
+    Gso = 8 "gso",
+    /// Received datagrams of one sender arrive as a train (UDP_GRO).
+    Gro = 9 "gro",
+    /// Several workers share one address, the kernel spreads flows over them (SO_REUSEPORT).
+    ReusePort = 10 "reuseport",
+    /// The socket buffers are as large as asked for.
+    SocketBuffers = 11 "socket-buffers",
+    /// One request keeps receiving or accepting (io_uring multishot).
+    Multishot = 12 "multishot",
+    /// The ring holds its files itself, so that none is looked up per request.
+    FixedFiles = 13 "fixed-files",
+    /// Sends read the user's memory in place (io_uring SEND_ZC).
+    SendZeroCopy = 14 "send-zc",
+    /// One request fills or empties several buffers (io_uring bundles).
+    Bundle = 15 "bundle",
+    /// Packet memory lies in huge pages.
+    HugePages = 16 "hugepages",
+    /// The device wakes a blocked worker.
+    RxInterrupt = 17 "rx-interrupt",
+    /// The device computes and checks checksums.
+    ChecksumOffload = 18 "checksum-offload",
 }
 
 /// A set of capabilities.

@@ -68,6 +68,22 @@ drop_reasons! {
     FlowTableFull = 14 "flow_table_full",
     /// A capture file's link layer is none that can be read as Ethernet.
     LinkTypeUnknown = 15 "link_type_unknown",
+    /// A header contradicts itself, or the bytes end before it does.
+    Malformed = 16 "malformed",
+    /// A checksum does not fit the bytes.
+    BadChecksum = 17 "bad_checksum",
+    /// Addressed to somebody else.
+    NotForUs = 18 "not_for_us",
+    /// Nobody listens on the port, or speaks the protocol, that it is addressed to.
+    NoListener = 19 "no_listener",
+    /// A fragment: the stack puts none together.
+    Fragment = 20 "fragment",
+    /// The next hop's link address could not be found out, or too many wait for it.
+    NoNeighbour = 21 "no_neighbour",
+    /// No route leads to the destination.
+    NoRoute = 22 "no_route",
+    /// The table of connections, or of half-open ones, was full.
+    ConnTableFull = 23 "conn_table_full",
 }
 
 impl DropReason {

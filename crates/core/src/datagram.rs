@@ -3,8 +3,8 @@
 //! One entry of a batch may be a *train*: several datagrams of equal size in one buffer, as UDP_GRO
 //! delivers them and UDP_SEGMENT sends them. An app that forwards a train uncut keeps it a train.
 
-use crate::{Counters, PortId, Turn};
-use std::net::SocketAddr;
+use crate::{CapsReport, Clock, ClockDomain, Counters, LaneError, PortId, Turn, Wake};
+use std::{net::SocketAddr, time::Duration};
 
 /// One datagram, or a train of them, borrowed from the lane.
 #[derive(Clone, Copy, Debug)]
@@ -32,24 +32,88 @@ pub trait DatagramOut {
     fn forward(&mut self, datagram: &Datagram<'_>, egress: PortId, destination: SocketAddr);
 
     /// Sends new bytes: `write` is given at most `bytes_max` bytes of the lane's memory and returns
-    /// how many it used.
+    /// how many it used. Where the lane has no memory left, `write` is not called.
     fn send(
         &mut self,
         egress: PortId,
         destination: SocketAddr,
         bytes_max: usize,
-        write: &mut dyn FnMut(&mut [u8]) -> usize,
+        write: impl FnOnce(&mut [u8]) -> usize,
     );
 }
 
 /// An application over datagrams.
 pub trait DatagramApp {
-    /// Looks at a batch, in order of arrival.
+    /// Looks at a batch of one port, in order of arrival.
     fn on_datagrams<O: DatagramOut>(&mut self, batch: &[Datagram<'_>], turn: Turn, out: &mut O);
 
     /// Time has passed.
     fn on_tick<O: DatagramOut>(&mut self, _turn: Turn, _out: &mut O) {}
 
+    /// Nothing more will come: finish what is open.
+    fn on_stop(&mut self, _turn: Turn) {}
+
+    /// True when the app wants to end the run.
+    fn wants_stop(&self) -> bool {
+        false
+    }
+
     /// What the app counted.
     fn counters(&self) -> &Counters;
+}
+
+/// All ports of one worker on a lane that carries datagrams: a port is one socket, or one address
+/// of a stack. Used by one thread; shares nothing.
+///
+/// Counters are in datagrams: `rx_frames` and `tx_frames` count every datagram of a train, bytes are
+/// payload.
+pub trait DatagramLane {
+    /// The lane's name in specs and results.
+    fn name(&self) -> &'static str;
+
+    /// How many ports there are; their ids are `0..ports`.
+    fn ports(&self) -> usize;
+
+    /// The clock that stamps this lane's datagrams.
+    fn clock_domain(&self) -> ClockDomain;
+
+    /// One round over all ports: takes what is there, up to the lane's batch and without waiting to
+    /// fill it, shows it to the app (the clock is read once per batch), and puts what the app sends
+    /// on its way before it returns. Returns how many datagrams the app saw.
+    ///
+    /// # Errors
+    /// Only for what ends the lane; a datagram that cannot be received or sent is counted.
+    fn serve<A: DatagramApp>(
+        &mut self,
+        app: &mut A,
+        clock: &impl Clock,
+    ) -> Result<usize, LaneError>;
+
+    /// Lets the app send on its own account ([`DatagramApp::on_tick`]), and puts that on its way.
+    ///
+    /// # Errors
+    /// As for [`serve`](Self::serve).
+    fn tick<A: DatagramApp>(&mut self, app: &mut A, turn: Turn) -> Result<(), LaneError>;
+
+    /// Blocks until something may be there on any port, at most for `timeout`. May wake early.
+    ///
+    /// # Errors
+    /// As for [`serve`](Self::serve).
+    fn wait(&mut self, timeout: Duration) -> Result<Wake, LaneError>;
+
+    /// When [`serve`](Self::serve) must be called next even if nothing arrives (timers of a stack).
+    fn due_ns(&self) -> Option<u64> {
+        None
+    }
+
+    /// True when nothing will ever come again.
+    fn exhausted(&self) -> bool {
+        false
+    }
+
+    /// What `port` was asked for and what it obtained.
+    fn caps(&self, port: PortId) -> &CapsReport;
+
+    /// The counters of `port`, the kernel's drops read afresh.
+    fn counters(&mut self, port: PortId) -> Counters;
 }

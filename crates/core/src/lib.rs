@@ -38,7 +38,7 @@ pub use app::{Fill, FrameApp, Turn};
 pub use caps::{Cap, CapSet, CapsReport};
 pub use clock::{Clock, ClockDomain};
 pub use counters::{Counters, DropReason};
-pub use datagram::{Datagram, DatagramApp, DatagramOut};
+pub use datagram::{Datagram, DatagramApp, DatagramLane, DatagramOut};
 pub use error::LaneError;
 pub use frame::{
     BURST_FRAMES_DEFAULT, BURST_FRAMES_MAX, Burst, Frame, FrameMut, HEADROOM_BYTES_MIN, Held,
@@ -48,5 +48,5 @@ pub use idle::IdlePolicy;
 pub use kernel::{ConfigValue, KernelApp, KernelHalf, KernelLane, KernelMaps, RecordStream};
 pub use lane::{FrameLane, Wake};
 pub use spec::{Knobs, LaneSpec, SpecError, nearest};
-pub use stream::{Close, ConnId, StreamApp, StreamOut};
+pub use stream::{Close, ConnId, StreamApp, StreamLane, StreamOut};
 pub use verdict::{PortId, PortMask, Verdict};

@@ -1,9 +1,9 @@
 //! The worker: one lane, one app, one core, joined in a loop.
 //!
 //! [`run_frames`] carries frames between a [`FrameLane`](laneway_core::FrameLane) and a
-//! [`FrameApp`](laneway_core::FrameApp); [`run_kernel`] feeds a
-//! [`KernelApp`](laneway_core::KernelApp) with what its kernel half emits. Both are compiled once
-//! per lane and app, run to completion on the calling thread, and give a [`RunReport`] whatever
+//! [`FrameApp`](laneway_core::FrameApp); [`run_datagrams`] and [`run_streams`] do so for the other
+//! two app shapes; [`run_kernel`] feeds a [`KernelApp`](laneway_core::KernelApp) with what its
+//! kernel half emits. Each is compiled once per lane and app, run to completion on the calling thread, and give a [`RunReport`] whatever
 //! ends them. A [`Stop`] ends a run from outside, a [`Watch`] looks at it meanwhile; both come in a
 //! [`Control`].
 //!
@@ -24,6 +24,7 @@ mod frames;
 mod idle;
 mod kernel;
 mod report;
+mod service;
 mod stop;
 mod watch;
 
@@ -33,6 +34,7 @@ pub use frames::run_frames;
 pub use idle::BLOCK_NS_MAX;
 pub use kernel::{DRAIN_TURNS_MAX, run_kernel};
 pub use report::{Ended, PortReport, RunFailed, RunReport};
+pub use service::{run_datagrams, run_streams};
 pub use stop::Stop;
 pub use watch::Watch;
 
