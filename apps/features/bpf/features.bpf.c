@@ -14,6 +14,7 @@
 #include <stdbool.h>
 
 #include <laneway/drop_reason.h>
+#include <laneway/wake.h>
 
 #include "filter.h"
 #include "flow.h"
@@ -94,7 +95,7 @@ struct {
 	__array(values, struct lw_ring);
 } rings SEC(".maps");
 
-/* 1 while the consumer sleeps and wants to be woken. */
+/* 0 while the consumer is awake, else how many bytes must be pending for it to be woken. */
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
 	__uint(map_flags, BPF_F_MMAPABLE);
@@ -125,21 +126,12 @@ static __always_inline void *my_ring(void)
 	return bpf_map_lookup_elem(&rings, &cpu);
 }
 
-/*
- * Call it after the reservation and submit with what it returns. One wake-up per sleep: a wake-up is
- * an interrupt, several microseconds on a virtual machine, and a consumer that shares this CPU does
- * not get to clear the word before we are done. Whoever clears it wakes, and the consumer does not
- * block while it sees a reserved record; what is left of a race is in crates/bpf/src/rings.rs.
- */
-static __always_inline __u64 wake_flags(void)
+/* Call it after the reservation and submit with what it returns. */
+static __always_inline __u64 wake_flags(void *ring)
 {
 	const __u32 zero = 0;
-	volatile __u32 *asleep = bpf_map_lookup_elem(&wanted, &zero);
 
-	if (!asleep || !*asleep)
-		return BPF_RB_NO_WAKEUP;
-	*asleep = 0;
-	return BPF_RB_FORCE_WAKEUP;
+	return lw_wake_flags(ring, bpf_map_lookup_elem(&wanted, &zero));
 }
 
 /* The rate limit: a virtual schedule (GCRA), so that only one number is state. */
@@ -252,7 +244,7 @@ int features_packets(struct xdp_md *ctx)
 		count_drop(LW_DROP_RECORD_RING_FULL);
 		return lw_verdict;
 	}
-	bpf_ringbuf_submit(r, wake_flags());
+	bpf_ringbuf_submit(r, wake_flags(ring));
 	return lw_verdict;
 }
 
@@ -274,7 +266,7 @@ static __always_inline void emit_flow(const struct lw_flow_key *key, struct lw_f
 	}
 	__builtin_memcpy(&out->key, key, sizeof(*key));
 	__builtin_memcpy(&out->flow, f, sizeof(*f));
-	bpf_ringbuf_submit(out, wake_flags());
+	bpf_ringbuf_submit(out, wake_flags(ring));
 }
 
 SEC("xdp.frags")

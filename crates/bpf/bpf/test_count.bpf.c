@@ -7,6 +7,7 @@
 #include <linux/bpf.h>
 #include <bpf/bpf_helpers.h>
 #include <laneway/drop_reason.h>
+#include <laneway/wake.h>
 
 /* tests/support reads the same 32 bytes. */
 struct record {
@@ -96,7 +97,6 @@ int count(struct xdp_md *ctx)
 	__u32 *want = bpf_map_lookup_elem(&wanted, &zero);
 	void *ring = bpf_map_lookup_elem(&records, &cpu);
 	struct record *record;
-	__u64 wake;
 
 	if (!total || !want)
 		return XDP_ABORTED;
@@ -125,8 +125,7 @@ int count(struct xdp_md *ctx)
 		bpf_ringbuf_discard(record, BPF_RB_NO_WAKEUP);
 		return verdict;
 	}
-	wake = *(volatile __u32 *)want ? BPF_RB_FORCE_WAKEUP : BPF_RB_NO_WAKEUP;
-	bpf_ringbuf_submit(record, wake);
+	bpf_ringbuf_submit(record, lw_wake_flags(ring, want));
 	return verdict;
 }
 

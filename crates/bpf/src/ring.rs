@@ -65,6 +65,16 @@ impl<M: RingMemory> Consumer<M> {
         self.memory.produced() != self.position
     }
 
+    /// Bytes of records that are there and not consumed, their headers included.
+    pub(crate) fn pending_bytes(&self) -> usize {
+        self.memory.produced().wrapping_sub(self.position)
+    }
+
+    /// Bytes of the ring's data area.
+    pub(crate) fn ring_bytes(&self) -> usize {
+        self.memory.data_bytes()
+    }
+
     /// Shows every finished record that is there now, in order, up to the first unfinished one.
     /// Returns how many were shown.
     #[inline]
@@ -98,7 +108,7 @@ impl<M: RingMemory> Consumer<M> {
 }
 
 /// Ring bytes that a record of `len` bytes takes, header included.
-fn slot_bytes(len: usize) -> usize {
+pub(crate) fn slot_bytes(len: usize) -> usize {
     (len + HEADER_BYTES).next_multiple_of(8)
 }
 

@@ -1,16 +1,23 @@
 //! The record rings of a kernel half: one BPF ring buffer per possible CPU, read through memory
-//! shared with the kernel, and a flag that says whether anybody is asleep.
+//! shared with the kernel, and a word that says whether anybody is asleep.
 //!
 //! A ring per CPU because producers of one ring share its lock: two already cost two thirds of the
-//! rate of one. Wake-ups are adaptive: the program wakes the reader only while the flag is 1, and
-//! sets it to 0 when it does, so a busy reader costs the data path no interrupt and a sleeping one
-//! only the first.
+//! rate of one. Wake-ups are adaptive: the word is 0 while the reader is awake, otherwise how many
+//! bytes must be pending in a ring before the program wakes it; the program sets it to 0 when it
+//! does. So a busy reader costs the data path no interrupt.
 //!
-//! **The sleep protocol and its remaining race.** To sleep, [`Rings::wait`] stores 1 into the
-//! flag, issues a full fence, looks at every ring once more (a record still being written counts
-//! as present) and only then blocks. A program that reserves, then executes a full barrier (any
-//! atomic read-modify-write, such as `__sync_fetch_and_add` on a counter), then reads the flag,
-//! cannot be missed. A program without the barrier may read the flag before its reservation is
+//! **A wake-up is dear**: `bpf_ringbuf_submit` wakes through `irq_work`, an interrupt to the own CPU,
+//! which on a virtual machine leaves the guest; it was 37 % of what the receive thread spent per
+//! record at 200,000/s (docs/measurements/features.md). So a reader that has just read records asks
+//! for [`Moderation::records`] of them before it is woken and looks by itself after
+//! [`Moderation::delay`], as TPACKET_V3 does with a block and its timeout; one that found none for
+//! a whole delay asks for the first record.
+//!
+//! **The sleep protocol and its remaining race.** To sleep, [`Rings::wait`] stores what it waits for
+//! into the word, issues a full fence, looks at every ring once more (a record still being written
+//! counts as present) and only then blocks. A program that reserves, then executes a full barrier (any
+//! atomic read-modify-write, such as `__sync_fetch_and_add` on a counter), then reads the word,
+//! cannot be missed. A program without the barrier may read the word before its reservation is
 //! visible to us: for the length of a store buffer (tens of nanoseconds) it may see 0 while we see
 //! an empty ring. The record then waits for the next record or for the timeout of `wait`,
 //! whichever is first; nothing is lost. So: always pass a timeout that the latency goal can bear.
@@ -21,7 +28,7 @@
 use crate::{
     BpfError,
     mapping::{Access, Mapping, page_bytes},
-    ring::{Consumer, GIVE_BACK, LOOK, RingMemory},
+    ring::{Consumer, GIVE_BACK, LOOK, RingMemory, slot_bytes},
 };
 use laneway_core::Wake;
 use libbpf_rs::{MapCore, MapHandle, MapType, libbpf_sys::bpf_map_create_opts};
@@ -38,13 +45,32 @@ pub const RING_BYTES_MIN: u32 = 1 << 12;
 /// The largest ring that a half may ask for, per CPU.
 pub const RING_BYTES_MAX: u32 = 1 << 30;
 
-/// All rings of one kernel half, with its wake-up flag. One thread consumes.
+/// How many wake-ups a reader can do without while records flow.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Moderation {
+    /// Records pending in one ring that are worth a wake-up; 1 wakes for each first one.
+    pub records: usize,
+    /// The longest a record waits for company.
+    pub delay: Duration,
+}
+
+impl Default for Moderation {
+    /// Either takes over at 256,000 records/s.
+    fn default() -> Self {
+        Moderation { records: 256, delay: Duration::from_millis(1) }
+    }
+}
+
+/// All rings of one kernel half, with its wake-up word. One thread consumes.
 pub struct Rings {
     /// Indexed by CPU. Declared before the maps, so that memory is unmapped before they close.
     consumers: Vec<Consumer<Shared>>,
     wanted: Wanted,
     epoll: OwnedFd,
     record_bytes: usize,
+    moderation: Moderation,
+    /// Records were read since the last wait: more will come soon.
+    flowing: bool,
     object: String,
     _maps: Vec<MapHandle>,
 }
@@ -59,7 +85,7 @@ impl Rings {
             .map_err(|e| crate::load::libbpf(format!("create a ring of {ring_bytes} bytes"), &e))
     }
 
-    /// Maps every ring and the flag into memory.
+    /// Maps every ring and the word into memory.
     pub(crate) fn map(
         object: &str,
         maps: Vec<MapHandle>,
@@ -97,6 +123,8 @@ impl Rings {
             wanted: Wanted::map(wanted)?,
             epoll,
             record_bytes,
+            moderation: Moderation::default(),
+            flowing: false,
             object: object.to_owned(),
             _maps: maps,
         })
@@ -140,6 +168,7 @@ impl Rings {
                 other = Some(record.len());
             }
         });
+        self.flowing |= records > 0;
         match other {
             None => Ok(records),
             Some(got) => Err(BpfError::Object {
@@ -154,19 +183,45 @@ impl Rings {
         self.consumers.iter().any(Consumer::has_any)
     }
 
+    /// Sets how many wake-ups the reader can do without.
+    pub fn moderate(&mut self, moderation: Moderation) {
+        self.moderation = moderation;
+    }
+
     /// Blocks until a ring has a record, at most for `timeout` (rounded up to milliseconds). May
     /// answer [`Wake::Ready`] for a record that is not finished yet; a signal counts as a timeout.
+    /// While records flow it blocks for more than one, within the limits of [`Moderation`].
     ///
     /// # Errors
     /// [`BpfError::Os`] when the kernel refuses to wait.
     pub fn wait(&mut self, timeout: Duration) -> Result<Wake, BpfError> {
-        self.wanted.store(1);
-        // Our store of the flag must be visible before we look at the rings: pairs with the
+        let flowing = std::mem::take(&mut self.flowing);
+        let worth_bytes = if flowing { self.worth_bytes() } else { 1 };
+        let timeout = if worth_bytes > 1 { timeout.min(self.moderation.delay) } else { timeout };
+        self.wanted.store(worth_bytes);
+        // Our store of the word must be visible before we look at the rings: pairs with the
         // barrier (see the module's text) between a program's reservation and its load.
         fence(Ordering::SeqCst);
-        let ready = if self.has_any() { Ok(Wake::Ready) } else { self.block(timeout) };
+        let is_worth_it = |ring: &Consumer<Shared>| ring.pending_bytes() >= worth_bytes as usize;
+        let ready = match self.consumers.iter().any(is_worth_it) {
+            true => Ok(Wake::Ready),
+            false => self.block(timeout),
+        };
         self.wanted.store(0);
-        ready
+        match ready {
+            Ok(Wake::Timeout) if self.has_any() => Ok(Wake::Ready),
+            other => other,
+        }
+    }
+
+    /// Pending bytes that are worth a wake-up; never so many that the ring would fill up first.
+    fn worth_bytes(&self) -> u32 {
+        if self.moderation.records <= 1 {
+            return 1;
+        }
+        let ring_bytes = self.consumers.first().map_or(0, Consumer::ring_bytes);
+        let bytes = self.moderation.records.saturating_mul(slot_bytes(self.record_bytes));
+        bytes.min(ring_bytes / 4).max(1) as u32
     }
 
     fn block(&self, timeout: Duration) -> Result<Wake, BpfError> {
@@ -259,7 +314,7 @@ impl RingMemory for Shared {
     }
 }
 
-/// The wake-up flag: the first `u32` of an array map that is mapped into memory.
+/// The wake-up word: the first `u32` of an array map that is mapped into memory.
 struct Wanted(Mapping);
 
 impl Wanted {
@@ -270,7 +325,7 @@ impl Wanted {
     fn store(&self, value: u32) {
         // SAFETY: mapped for writing as long as `self`, page-aligned; programs only load it, or
         // store whole words.
-        let flag: &AtomicU32 = unsafe { self.0.start().cast().as_ref() };
-        flag.store(value, Ordering::Relaxed);
+        let word: &AtomicU32 = unsafe { self.0.start().cast().as_ref() };
+        word.store(value, Ordering::Relaxed);
     }
 }

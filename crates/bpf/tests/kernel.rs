@@ -3,8 +3,8 @@
 mod support;
 
 use laneway_bpf::{
-    BpfError, LiveFrames, Loaded, RunInput, Tracing, XdpLink, XdpMode, attachment, live_frames,
-    prog_run,
+    BpfError, LiveFrames, Loaded, Moderation, RunInput, Tracing, XdpLink, XdpMode, attachment,
+    live_frames, prog_run,
 };
 use laneway_core::{ConfigValue, DropReason, KernelHalf, KernelMaps, Wake};
 use std::{collections::BTreeMap, os::fd::AsFd, thread, time::Duration};
@@ -191,6 +191,49 @@ fn the_program_wakes_a_sleeper_and_leaves_the_awake_alone() {
     let mut value = 9;
     loaded.maps().visit("wanted", &mut |_, v| value = v[0]).unwrap();
     assert_eq!(value, 0, "awake again");
+}
+
+/// What a reader that has just read a record sees of `bursts` sent while it sleeps.
+fn woken_with(moderation: Moderation, bursts: &'static [u32]) -> usize {
+    let mut loaded = load(&half());
+    let program = loaded.program().try_clone_to_owned().unwrap();
+    let rings = loaded.rings().unwrap();
+    rings.moderate(moderation);
+    run(&loaded, &frame(60), 1);
+    assert_eq!(take(&mut loaded).len(), 1);
+    let sender = thread::spawn(move || {
+        for &repeat in bursts {
+            thread::sleep(Duration::from_millis(30));
+            let input = RunInput { frame: &frame(60), meta: &[], repeat };
+            prog_run(program.as_fd(), input).unwrap();
+        }
+    });
+    let rings = loaded.rings().unwrap();
+    while rings.wait(PATIENCE).unwrap() == Wake::Timeout {}
+    let records = take(&mut loaded).len();
+    sender.join().unwrap();
+    records
+}
+
+#[test]
+fn while_records_flow_a_sleeper_is_woken_for_a_number_of_them() {
+    if skipped() {
+        return;
+    }
+    // The second burst is enough by itself: the sender may have moved to another CPU's ring.
+    let moderation = Moderation { records: 8, delay: PATIENCE };
+    assert!(woken_with(moderation, &[4, 8]) >= 8);
+    let at_once = Moderation { records: 1, delay: PATIENCE };
+    assert_eq!(woken_with(at_once, &[1, 7]), 1);
+}
+
+#[test]
+fn a_record_without_company_waits_no_longer_than_the_delay() {
+    if skipped() {
+        return;
+    }
+    let moderation = Moderation { records: 1000, delay: Duration::from_millis(1) };
+    assert_eq!(woken_with(moderation, &[1]), 1);
 }
 
 #[test]

@@ -23,9 +23,10 @@ pub struct RecordStream {
     pub record_bytes: usize,
     /// Bytes of each ring; a power of two and a multiple of the page size.
     pub ring_bytes: u32,
-    /// Name of an array map of one `u32` that the lane sets to 1 before it blocks and to 0 when it
-    /// is awake (adaptive wake-up). The program looks at it between reserving and submitting a
-    /// record; when it is 1, it sets it to 0 and wakes the consumer: one wake-up per sleep.
+    /// Name of an array map of one `u32` for adaptive wake-up: 0 while the lane is awake, otherwise
+    /// how many bytes must be pending in the ring, headers included, before the program wakes it.
+    /// The program looks between reserving and submitting a record; when there are as many, it sets
+    /// the word to 0 and wakes the consumer: one wake-up per sleep.
     pub wanted_map: &'static str,
 }
 

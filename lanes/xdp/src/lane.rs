@@ -2,7 +2,7 @@
 
 use crate::{LANE, route::refuse_default_route};
 use laneway_bpf::{
-    BpfError, Loaded, RING_BYTES_MAX, RING_BYTES_MIN, XdpLink, XdpMode, attachment,
+    BpfError, Loaded, Moderation, RING_BYTES_MAX, RING_BYTES_MIN, XdpLink, XdpMode, attachment,
     wait_for_programs,
 };
 use laneway_core::{
@@ -16,6 +16,9 @@ use std::{
 
 /// How often an idle lane looks whether its interfaces are still there.
 const PRESENCE_INTERVAL: Duration = Duration::from_millis(100);
+
+/// The most pending records that `wake` may ask for.
+const WAKE_RECORDS_MAX: usize = 1 << 16;
 
 /// What the user insists on beyond the spec.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -46,6 +49,7 @@ struct Port {
 struct Knobs {
     mode: XdpMode,
     ring_bytes: Option<u32>,
+    moderation: Moderation,
     allowed_missing: CapSet,
 }
 
@@ -80,6 +84,9 @@ impl XdpLane {
             looked: Instant::now(),
         };
         lane.check_counters(&half)?;
+        if let Some(rings) = lane.loaded.rings() {
+            rings.moderate(knobs.moderation);
+        }
         for interface in interfaces {
             let (link, mut caps) = attach(&lane.loaded, interface, &knobs)?;
             caps.fact("program", half.program);
@@ -87,6 +94,7 @@ impl XdpLane {
             caps.fact("attach_mode", link.mode());
             if let Some(stream) = &half.records {
                 caps.fact("ring_bytes", stream.ring_bytes);
+                caps.fact("wake_records", knobs.moderation.records);
                 caps.fact("rings", lane.loaded.maps().cpus());
             }
             lane.ports.push(Port { interface: (*interface).to_owned(), link: Some(link), caps });
@@ -226,9 +234,17 @@ fn read_knobs(spec: &LaneSpec, half: &KernelHalf) -> Result<Knobs, SpecError> {
             Some(knobs.power_of_two("ring", *range.start(), range)? as u32)
         }
     };
+    let default = Moderation::default();
+    let records = match knobs.text("wake")? {
+        Some(text) if half.records.is_none() => {
+            return Err(knobs.bad("wake", text, "this app emits no records; leave the knob out"));
+        }
+        _ => knobs.number("wake", default.records, 1..=WAKE_RECORDS_MAX)?,
+    };
     let read = Knobs {
         mode: if generic { XdpMode::Generic } else { XdpMode::Native },
         ring_bytes,
+        moderation: Moderation { records, ..default },
         allowed_missing: knobs.allowed_missing()?,
     };
     // The worker follows it; here it only has to be one.
@@ -345,6 +361,14 @@ mod tests {
             assert!(knobs(spec).is_err(), "{spec}");
         }
         assert!(read_knobs(&"xdp:ring=4m".parse().unwrap(), &half(false)).is_err());
+    }
+
+    #[test]
+    fn a_wake_up_is_for_some_records_and_needs_records() {
+        assert_eq!(knobs("xdp:wake=7").unwrap().moderation.records, 7);
+        assert_eq!(knobs("xdp").unwrap().moderation, Moderation::default());
+        assert!(knobs("xdp:wake=0").is_err());
+        assert!(read_knobs(&"xdp:wake=7".parse().unwrap(), &half(false)).is_err());
     }
 
     #[test]
