@@ -1,7 +1,7 @@
 //! One worker, one core.
 
 use laneway_core::LaneError;
-use rustix::thread::{CpuSet, sched_setaffinity};
+use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 
 /// Keeps the calling thread on `cpu`.
 ///
@@ -30,20 +30,29 @@ pub fn pin_to_cpu(cpu: usize) -> Result<(), LaneError> {
     })
 }
 
+/// The CPUs that the calling thread may run on, lowest first.
+///
+/// # Errors
+/// When the kernel does not tell.
+pub fn usable_cpus() -> Result<Vec<usize>, LaneError> {
+    let allowed = sched_getaffinity(None).map_err(|errno| {
+        let hint = "name the CPUs instead";
+        LaneError::os("worker", "ask which CPUs it may use", errno.into(), hint)
+    })?;
+    Ok((0..CpuSet::MAX_CPU).filter(|&cpu| allowed.is_set(cpu)).collect())
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
-    use rustix::thread::sched_getaffinity;
 
     #[test]
     fn a_pinned_thread_may_run_on_its_cpu_only() {
         // A thread of its own: the affinity ends with it.
         let pinned = std::thread::spawn(|| {
-            let allowed = sched_getaffinity(None).unwrap();
-            let cpu = (0..CpuSet::MAX_CPU).find(|&cpu| allowed.is_set(cpu)).unwrap();
+            let cpu = usable_cpus().unwrap()[0];
             pin_to_cpu(cpu).unwrap();
-            let now = sched_getaffinity(None).unwrap();
-            assert!(now.is_set(cpu) && now.count() == 1);
+            assert_eq!(usable_cpus().unwrap(), [cpu]);
         });
         pinned.join().unwrap();
     }

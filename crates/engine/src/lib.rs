@@ -3,13 +3,14 @@
 //! [`run_frames`] carries frames between a [`FrameLane`](laneway_core::FrameLane) and a
 //! [`FrameApp`](laneway_core::FrameApp); [`run_datagrams`] and [`run_streams`] do so for the other
 //! two app shapes; [`run_kernel`] feeds a [`KernelApp`](laneway_core::KernelApp) with what its
-//! kernel half emits. Each is compiled once per lane and app, run to completion on the calling thread, and give a [`RunReport`] whatever
-//! ends them. A [`Stop`] ends a run from outside, a [`Watch`] looks at it meanwhile; both come in a
-//! [`Control`].
+//! kernel half emits. Each is compiled once per lane and app, runs to completion on the calling
+//! thread, and gives a [`RunReport`] whatever ends it. A [`Stop`] ends a run from outside, a
+//! [`Watch`] looks at it meanwhile; both come in a [`Control`]. [`Workers`] runs several of them at
+//! once, one thread and one CPU each.
 //!
 //! The engine owns the only real clocks ([`MonotonicClock`], [`UnixClock`]); lanes and apps get
-//! the time as a value. It opens no lane, starts no thread, catches no signal and prints nothing:
-//! those are the caller's.
+//! the time as a value. It opens no lane, catches no signal and prints nothing: those are the
+//! caller's. It starts no thread but those of [`Workers`].
 //!
 //! What must always hold:
 //! * A worker sees a request to stop within [`BLOCK_NS_MAX`] plus the turn it is in.
@@ -27,9 +28,10 @@ mod report;
 mod service;
 mod stop;
 mod watch;
+mod workers;
 
 pub use clock::{MonotonicClock, UnixClock, unix_offset_ns};
-pub use cpu::pin_to_cpu;
+pub use cpu::{pin_to_cpu, usable_cpus};
 pub use frames::run_frames;
 pub use idle::BLOCK_NS_MAX;
 pub use kernel::{DRAIN_TURNS_MAX, run_kernel};
@@ -37,6 +39,10 @@ pub use report::{Ended, PortReport, RunFailed, RunReport};
 pub use service::{run_datagrams, run_streams};
 pub use stop::Stop;
 pub use watch::Watch;
+pub use workers::{
+    WORKERS_MAX, Worker, WorkerFailed, WorkerId, WorkerReport, Workers, WorkersFailed,
+    WorkersReport,
+};
 
 /// What the outside world may do to a worker.
 #[derive(Clone, Debug, Default)]

@@ -10,22 +10,32 @@
 //! * `rx_*` is counted on the port a frame came in on, `tx_*` on the port it left by.
 //! * The knobs `burst`, `hold`, `idle` and `allow` exist on every frame lane.
 //!
-//! Every wait is bounded by a number of turns; no wall-clock time is asserted.
+//! * When an interface is gone, down (unless the lane lives through that), or unusable, whichever call
+//!   finds out fails with [`LaneError::Gone`], and so does [`receive`](laneway_core::FrameLane::receive)
+//!   from then on: the engine looks there.
+//!
+//! Every wait is bounded by a number of turns or of the engine's ticks; no wall-clock time is
+//! asserted.
 
 mod account;
 mod bench;
+mod disturb;
 mod hold;
 mod open;
 mod receive;
 mod transmit;
+mod workers;
 
 pub use account::*;
+pub use disturb::*;
 pub use hold::*;
 pub use open::*;
 pub use receive::*;
 pub use transmit::*;
+pub use workers::*;
 
-use laneway_core::{Cap, FrameLane, LaneError, LaneSpec, PortId};
+use laneway_core::{Cap, Clock, FrameLane, LaneError, LaneSpec, PortId};
+use laneway_engine::MonotonicClock;
 
 /// A lane with two ends: the suite works the near one, the rig the far one.
 ///
@@ -69,6 +79,43 @@ pub trait Rig {
     ) -> Result<Self::Lane, LaneError> {
         self.open(spec, ports)
     }
+
+    /// The clock that stamps the lane's frames. A rig whose lane has no real one overrides this.
+    fn clock(&self) -> Box<dyn Clock> {
+        Box::new(MonotonicClock)
+    }
+
+    /// Does this to the near interface of `port` while the lane is open, and returns, when it has
+    /// happened, the name that the lane knows the interface by. The next [`open`](Self::open) finds
+    /// an interface that [`Disturbance::Remove`] took away back in its place.
+    ///
+    /// # Errors
+    /// Why the rig cannot do that; behaviours that need it are skipped with this reason.
+    fn disturb(&mut self, _port: PortId, _how: Disturbance) -> Result<String, String> {
+        Err("the rig has no interface to disturb".to_owned())
+    }
+
+    /// Opens the lane on port 0 as somebody without any capability, drops it, and says how it was
+    /// refused; nothing if it opened.
+    ///
+    /// # Errors
+    /// Why the rig cannot try that, or why the lane needs no privilege.
+    fn open_unprivileged(&mut self, _spec: &LaneSpec) -> Result<Option<LaneError>, String> {
+        Err("the lane needs no privilege".to_owned())
+    }
+}
+
+/// What may happen to an interface while a lane is open on it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Disturbance {
+    /// It is removed for good.
+    Remove,
+    /// It is set down.
+    Down,
+    /// It is set up again, and carries frames when the rig returns.
+    Up,
+    /// It gets another MTU, in bytes without the Ethernet header.
+    Mtu(usize),
 }
 
 /// What the suite may expect of a lane.
@@ -147,6 +194,11 @@ macro_rules! each_conformance_behaviour {
             an_unknown_knob_is_refused_with_a_suggestion
             every_idle_policy_is_accepted
             a_burst_outside_its_bounds_is_refused
+            a_removed_interface_ends_the_lane
+            an_interface_that_goes_down_and_up_loses_no_account
+            a_changed_mtu_loses_no_frame_silently
+            a_request_to_stop_ends_a_blocked_worker
+            a_missing_privilege_is_named
         }
     };
 }

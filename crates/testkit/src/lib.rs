@@ -1,5 +1,5 @@
-//! What the tests of several crates share: frames to send, the conformance suite of the frame
-//! lanes, and skips that say why.
+//! What the tests of several crates share: frames to send, the conformance suites of the lanes, and
+//! skips that say why.
 //!
 //! A lane proves that it keeps the contract of `laneway-core` by writing a [`Rig`] (how to open the
 //! lane in a fresh world, how to send and receive at the far end) and one line:
@@ -8,14 +8,18 @@
 //! laneway_testkit::conformance!(|| MyRig::new("packet"));
 //! ```
 //!
+//! Lanes that carry datagrams or streams do the same with the rigs and macros of [`service`].
+//!
 //! Assumes Linux (it reads `/proc/thread-self`). Never asserts a wall-clock time; every loop is
 //! bounded by a named number of turns. Does not know any lane.
 #![forbid(unsafe_code)]
 
 pub mod conformance;
 mod frames;
+pub mod service;
 mod skip;
 
-pub use conformance::{Impossible, Overload, Properties, Rig};
+pub use conformance::{Disturbance, Impossible, Overload, Properties, Rig};
 pub use frames::{FRAME_BYTES_MIN, SOURCE_MAC, UdpFrame, is_ours, sequence, udp_frames};
+pub use service::{DatagramProperties, DatagramRig, PeerId, PeerRead, StreamProperties, StreamRig};
 pub use skip::skip;

@@ -4,7 +4,10 @@
 //! Assumes Linux's interface ioctls and `/proc/thread-self/net`; everything is about the network
 //! namespace of the calling thread. What it does not do: it changes nothing.
 
-use crate::{config::NAME, sys};
+use crate::{
+    config::NAME,
+    sys::{self, Channels},
+};
 use laneway_core::LaneError;
 use std::{
     fs, io,
@@ -57,9 +60,20 @@ impl Interface {
         sys::interface_mtu(self.control.as_fd(), &self.name)
     }
 
-    /// Receive queues; `None` when the driver does not say.
-    pub(crate) fn rx_queues(&self) -> Option<u32> {
-        sys::interface_rx_queues(self.control.as_fd(), &self.name).ok()
+    /// Its queues; `None` when the driver does not say.
+    pub(crate) fn channels(&self) -> Option<Channels> {
+        sys::interface_channels(self.control.as_fd(), &self.name).ok()
+    }
+
+    /// Refuses a queue that the interface does not have; says what would give it that queue.
+    ///
+    /// # Errors
+    /// [`LaneError::Refused`] with the number of queues there are.
+    pub(crate) fn check_queue(&self, queue: u32) -> Result<(), LaneError> {
+        match self.channels() {
+            Some(channels) if queue >= channels.rx => Err(no_queue(&self.name, queue, channels)),
+            _ => Ok(()),
+        }
     }
 
     /// True while the interface exists and is up.
@@ -75,6 +89,30 @@ impl Interface {
         let v4 = read("route").unwrap_or_default();
         let v6 = read("ipv6_route").unwrap_or_default();
         is_default_v4(&v4, &self.name) || is_default_v6(&v6, &self.name)
+    }
+}
+
+fn no_queue(name: &str, queue: u32, channels: Channels) -> LaneError {
+    let want = queue + 1;
+    let hint = if want <= channels.max_combined {
+        format!(
+            "raise the number with `ethtool -L {name} combined {want}`, or use fewer workers or a lower queue="
+        )
+    } else if want <= channels.max_rx {
+        format!(
+            "raise the number with `ethtool -L {name} rx {want} tx {want}`, or use fewer workers or a lower queue="
+        )
+    } else {
+        let most = channels.max_combined.max(channels.max_rx);
+        format!(
+            "it can have at most {most} (`ethtool -l {name}`): use fewer workers or a lower queue="
+        )
+    };
+    LaneError::Refused {
+        lane: NAME.to_owned(),
+        name: name.to_owned(),
+        why: format!("it has {} receive queues, so no queue {queue}", channels.rx),
+        hint,
     }
 }
 
@@ -119,6 +157,22 @@ mod tests {
         };
         let v6 = route("00000003", "eth0") + &route("00200200", "lo");
         assert!(is_default_v6(&v6, "eth0") && !is_default_v6(&v6, "lo"));
+    }
+
+    #[test]
+    fn a_queue_that_is_not_there_is_refused_with_the_count_and_the_command() {
+        let sentence = |max_combined, max_rx| {
+            no_queue("eth7", 5, Channels { rx: 2, max_combined, max_rx }).to_string()
+        };
+        for (text, words) in [
+            (sentence(8, 0), "`ethtool -L eth7 combined 6`"),
+            (sentence(0, 8), "`ethtool -L eth7 rx 6 tx 6`"),
+            (sentence(0, 4), "at most 4"),
+            (sentence(4, 0), "at most 4"),
+        ] {
+            assert!(text.contains("2 receive queues, so no queue 5"), "{text}");
+            assert!(text.contains(words), "{text}");
+        }
     }
 
     #[test]

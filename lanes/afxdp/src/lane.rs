@@ -7,11 +7,12 @@
 //! do: frames are moved by the plane, not here.
 
 use crate::{
-    config::{self, BusyPoll, Config, NAME},
+    config::{self, BusyPoll, Config, NAME, QUEUES_MAX},
     interface::Interface,
     plane::{Census, Plane, PortLimits},
-    program::{AttachError, Program},
+    program::{Program, Registration},
     socket::Socket,
+    steering::Steering,
     sys::{self, Mapping},
     umem::{self, Umem},
 };
@@ -20,7 +21,7 @@ use laneway_core::{
     Burst, Cap, CapSet, CapsReport, ClockDomain, Counters, DropReason, FrameLane, LaneError,
     LaneSpec, PortId, PortMask, Wake,
 };
-use std::{io, os::fd::AsRawFd, time::Duration};
+use std::{io, os::fd::AsRawFd, sync::Arc, time::Duration};
 
 /// How long a wait lasts before it looks whether the interfaces are still there: the kernel does not
 /// wake a poller for that.
@@ -30,9 +31,13 @@ const LIVENESS_EMPTY_POLLS: u32 = 8192;
 /// How long a wait lasts while the kernel cannot take what is in a transmit ring.
 const STALL_INTERVAL: Duration = Duration::from_micros(200);
 
+/// An interface to open a port on, with the program that is attached there already, if there is one.
+type Place = (Interface, Option<Arc<Program>>);
+
 /// The lane: one worker's queue of every interface, over one memory.
 pub struct AfXdp {
-    // Dropped first: detaches the programs, then closes the sockets.
+    // Dropped first: takes the sockets out of the programs' maps (and detaches the programs, if
+    // nobody else uses them), then closes the sockets.
     ports: Vec<Port>,
     plane: Plane,
     poll: Vec<libc::pollfd>,
@@ -40,7 +45,7 @@ pub struct AfXdp {
 
 /// What belongs to one port besides its rings.
 struct Port {
-    program: Program,
+    registration: Registration,
     socket: Socket,
     interface: Interface,
     report: CapsReport,
@@ -73,16 +78,58 @@ impl AfXdp {
         let config = Config::read(spec)?;
         let interfaces: Vec<&str> = interfaces.iter().map(AsRef::as_ref).collect();
         check_names(&interfaces)?;
-        let mut less = config.clone();
+        let places = |config: &Config| {
+            let found = interfaces.iter().map(|name| Ok((find(name, config, force)?, None)));
+            found.collect()
+        };
+        AfXdp::open_allowing(config.requested(), config, places)
+    }
+
+    /// Opens the lane of one of several workers, counted from 0: it serves queue `queue=` +
+    /// `worker` of every interface of `steering`, in the mode that has been obtained there.
+    ///
+    /// # Errors
+    /// As [`open`](Self::open); [`LaneError::Refused`] when an interface has too few queues, with the
+    /// number it has and the command that gives it more.
+    pub fn open_steered(steering: &Steering, worker: usize) -> Result<AfXdp, LaneError> {
+        let mut config = steering.config().clone();
+        let requested = config.requested();
+        config.generic = steering.is_generic();
+        // The map of sockets ends there, whatever the interface has.
+        config.queue = config.queue.saturating_add(u32::try_from(worker).unwrap_or(u32::MAX));
+        if config.queue as usize >= QUEUES_MAX {
+            return Err(LaneError::Refused {
+                lane: NAME.to_owned(),
+                name: format!("queue {}", config.queue),
+                why: format!("a program knows {QUEUES_MAX} queues"),
+                hint: "use fewer workers or a lower queue=".to_owned(),
+            });
+        }
+        let places = |config: &Config| {
+            let ports = steering.ports();
+            // Whether the interface may be used was asked when the program was attached.
+            ports
+                .map(|(name, program)| Ok((find(name, config, true)?, Some(program.clone()))))
+                .collect()
+        };
+        AfXdp::open_allowing(requested, config, places)
+    }
+
+    /// Opens the lane without what cannot be had and may be missing.
+    fn open_allowing(
+        requested: CapSet,
+        mut config: Config,
+        places: impl Fn(&Config) -> Result<Vec<Place>, LaneError>,
+    ) -> Result<AfXdp, LaneError> {
         loop {
-            match AfXdp::open_as(&less, &interfaces, force) {
+            match AfXdp::open_as(&config, places(&config)?) {
                 // All ports share one memory, hence one mode: start anew without the capability.
                 Err(LaneError::CapMissing { cap, .. })
-                    if config.allowed_missing.has(cap) && less.do_without(cap) => {}
+                    if config.allowed_missing.has(cap) && config.do_without(cap) => {}
                 Err(e) => return Err(e),
                 Ok(mut lane) => {
                     for port in &mut lane.ports {
-                        port.report.requested = config.requested();
+                        port.report.requested = requested;
                     }
                     return Ok(lane);
                 }
@@ -90,22 +137,22 @@ impl AfXdp {
         }
     }
 
-    fn open_as(config: &Config, names: &[&str], force: bool) -> Result<AfXdp, LaneError> {
-        let interfaces =
-            names.iter().map(|name| find(name, config, force)).collect::<Result<Vec<_>, _>>()?;
-        let umem = map_umem(config, names.len())?;
+    fn open_as(config: &Config, places: Vec<Place>) -> Result<AfXdp, LaneError> {
+        let umem = map_umem(config, places.len())?;
         let mut lane = AfXdp {
-            ports: Vec::with_capacity(names.len()),
+            ports: Vec::with_capacity(places.len()),
+            poll: Vec::with_capacity(places.len()),
             plane: Plane::new(umem),
-            poll: Vec::with_capacity(names.len()),
         };
-        for interface in interfaces {
-            lane.add_port(config, interface)?;
+        for place in places {
+            lane.add_port(config, place)?;
         }
         Ok(lane)
     }
 
-    fn add_port(&mut self, config: &Config, interface: Interface) -> Result<(), LaneError> {
+    fn add_port(&mut self, config: &Config, place: Place) -> Result<(), LaneError> {
+        let (interface, shared) = place;
+        let is_shared = shared.is_some();
         let first = self.ports.first().map(|port| &port.socket);
         let (socket, rings) = Socket::open(config, &interface, &self.plane.umem, first)?;
         let mtu_bytes = interface.mtu_bytes().map_err(|e| {
@@ -124,9 +171,14 @@ impl AfXdp {
         };
         // The fill ring must have frames before the program sends any.
         self.plane.add_port(rings, limits);
-        let program = attach(config, &interface, &socket)?;
-        let report = self.report(config, &interface, &socket, &program, mtu_bytes);
+        let program = match shared {
+            Some(program) => program,
+            None => Arc::new(Program::attach(config, &interface)?),
+        };
+        let mut report = self.report(config, &interface, &socket, &program, mtu_bytes);
+        report.fact("xdp_program_shared", if is_shared { "yes" } else { "no" });
         report.admit(NAME)?;
+        let registration = Registration::new(program, config.queue, socket.fd())?;
         self.poll.push(libc::pollfd {
             fd: socket.fd().as_raw_fd(),
             events: libc::POLLIN,
@@ -137,7 +189,7 @@ impl AfXdp {
             need_wakeup: config.need_wakeup,
             busy_poll: config.busy_poll.filter(|_| socket.granted().busy_poll),
             multi_buffer: config.multi_buffer,
-            program,
+            registration,
             socket,
             interface,
             report,
@@ -177,8 +229,8 @@ impl AfXdp {
         report.fact("interface", interface.name());
         report.fact("mtu_bytes", mtu_bytes);
         report.fact("queue", config.queue);
-        let queues = interface.rx_queues();
-        report.fact("rx_queues", queues.map_or_else(|| "unknown".to_owned(), |n| n.to_string()));
+        let queues = interface.channels();
+        report.fact("rx_queues", queues.map_or_else(|| "unknown".to_owned(), |c| c.rx.to_string()));
         report.fact("xdp_mode", program.mode());
         report.fact("xdp_program_id", program.id());
         report.fact("copy_mode", if granted.zero_copy { "zero-copy" } else { "copy" });
@@ -206,23 +258,35 @@ impl AfXdp {
         self.plane.census()
     }
 
+    /// Ends a port: what has not left by now never will.
     fn gone(&mut self, port: usize) -> LaneError {
+        self.plane.close(port);
         let port = &mut self.ports[port];
         port.gone = true;
         LaneError::Gone { lane: NAME.to_owned(), name: port.interface.name().to_owned() }
     }
 
-    /// Fails with [`LaneError::Gone`] when an interface has disappeared or is down.
+    /// Fails with [`LaneError::Gone`] when an interface has disappeared or is down; otherwise takes
+    /// note of its MTU, because the kernel sends frames of any length from a transmit ring.
     fn check_alive(&mut self) -> Result<(), LaneError> {
-        match self.ports.iter().position(|port| port.gone || !port.interface.is_up()) {
-            Some(port) => Err(self.gone(port)),
-            None => Ok(()),
+        for index in 0..self.ports.len() {
+            let port = &self.ports[index];
+            if port.gone || !port.interface.is_up() {
+                return Err(self.gone(index));
+            }
+            if let Ok(mtu_bytes) = port.interface.mtu_bytes() {
+                self.plane.set_mtu(index, mtu_bytes);
+            }
         }
+        Ok(())
     }
 
     /// Announces published frames to the kernel, if it asks for that, until it has taken them or
     /// cannot take more.
     fn kick(&mut self, index: usize) -> Result<(), LaneError> {
+        if self.ports[index].gone {
+            return Err(self.gone(index));
+        }
         let (port, plane) = (&mut self.ports[index], &mut self.plane);
         if port.need_wakeup && !plane.ports[index].rings.tx.needs_wakeup() {
             return Ok(());
@@ -260,14 +324,17 @@ impl AfXdp {
         Ok(())
     }
 
-    /// Sends what settling one port put into the transmit rings.
+    /// Sends what settling one port put into the transmit rings; by the other ports also when one
+    /// is gone.
     fn kick_unsent(&mut self) -> Result<(), LaneError> {
+        let mut outcome = Ok(());
         for index in 0..self.ports.len() {
             if self.plane.take_unsent(index) || self.ports[index].stalled {
-                self.kick(index)?;
+                let kicked = self.kick(index);
+                outcome = outcome.and(kicked);
             }
         }
-        Ok(())
+        outcome
     }
 
     /// Before a port's burst is used again: the engine has settled it, or gave up in between.
@@ -330,7 +397,7 @@ impl FrameLane for AfXdp {
     }
 
     fn settle(&mut self, port: PortId) -> Result<(), LaneError> {
-        let program = &self.ports[port.index()].program;
+        let program = self.ports[port.index()].registration.program();
         self.plane.settle(port.index(), &mut |frame| program.pass(frame));
         self.kick_unsent()
     }
@@ -339,6 +406,10 @@ impl FrameLane for AfXdp {
         self.kick_unsent()?;
         let mut left = timeout;
         loop {
+            if self.ports.iter().any(|port| port.gone) {
+                // Polling would transmit, if the interface came back.
+                return Ok(Wake::Ready);
+            }
             if (0..self.ports.len()).any(|port| self.plane.is_ready(port)) {
                 return Ok(Wake::Ready);
             }
@@ -416,7 +487,7 @@ fn interrupted(polled: io::Result<usize>) -> Result<bool, LaneError> {
     }
 }
 
-fn check_names(interfaces: &[&str]) -> Result<(), LaneError> {
+pub(crate) fn check_names(interfaces: &[&str]) -> Result<(), LaneError> {
     let refused = |name: &str, why: &str, hint: &str| LaneError::Refused {
         lane: NAME.to_owned(),
         name: name.to_owned(),
@@ -437,7 +508,7 @@ fn check_names(interfaces: &[&str]) -> Result<(), LaneError> {
 }
 
 /// Finds an interface that this lane may be opened on.
-fn find(name: &str, config: &Config, force: bool) -> Result<Interface, LaneError> {
+pub(crate) fn find(name: &str, config: &Config, force: bool) -> Result<Interface, LaneError> {
     let interface = Interface::find(name)?;
     let refused = |why: String, hint: &str| LaneError::Refused {
         lane: NAME.to_owned(),
@@ -451,14 +522,10 @@ fn find(name: &str, config: &Config, force: bool) -> Result<Interface, LaneError
             "use another interface, or insist with --force",
         ));
     }
-    if let Some(queues) = interface.rx_queues().filter(|&queues| config.queue >= queues) {
-        return Err(refused(
-            format!("it has {queues} receive queues, so no queue {}", config.queue),
-            "choose a lower queue=, or raise the number with `ethtool -L`",
-        ));
-    }
+    interface.check_queue(config.queue)?;
     if !interface.is_up() {
-        return Err(refused("it is down".to_owned(), "try `ip link set dev IFACE up`"));
+        let hint = format!("try `ip link set dev {name} up`");
+        return Err(refused("it is down".to_owned(), &hint));
     }
     Ok(interface)
 }
@@ -470,6 +537,9 @@ fn map_umem(config: &Config, ports: usize) -> Result<Umem, LaneError> {
     let bytes = frames as usize * config.frame_bytes;
     let page_bytes = if config.hugepages { sys::huge_page_bytes() } else { sys::page_bytes() };
     let whole = bytes.next_multiple_of(page_bytes);
+    if !config.hugepages {
+        check_memory(whole, sys::available_memory_bytes())?;
+    }
     let mapping = Mapping::anonymous(whole, config.hugepages).map_err(|e| {
         let hint = if config.hugepages {
             let pages = whole / page_bytes;
@@ -485,25 +555,29 @@ fn map_umem(config: &Config, ports: usize) -> Result<Umem, LaneError> {
     Ok(unsafe { Umem::new(base, config.frame_bytes, frames, Box::new(mapping)) })
 }
 
-fn attach(config: &Config, interface: &Interface, socket: &Socket) -> Result<Program, LaneError> {
-    let mode = if config.generic { XdpMode::Generic } else { XdpMode::Native };
-    let attached =
-        Program::attach(interface.name(), config.queue, socket.fd(), mode, config.multi_buffer);
-    attached.map_err(|e| match e {
-        AttachError::Other(e) => e,
-        // Leave the choice to `allow=`.
-        AttachError::ModeRefused(_)
-            if !config.generic && config.allowed_missing.has(Cap::NativeXdp) =>
-        {
-            LaneError::CapMissing { lane: NAME.to_owned(), cap: Cap::NativeXdp }
-        }
-        AttachError::ModeRefused(source) => LaneError::Os {
+/// Refuses to lock memory that would be taken from other programs: the kernel would end one of them.
+fn check_memory(bytes: usize, available_bytes: Option<u64>) -> Result<(), LaneError> {
+    match available_bytes {
+        Some(available_bytes) if bytes as u64 > available_bytes => Err(LaneError::Refused {
             lane: NAME.to_owned(),
-            doing: format!("attach the {mode} XDP program to `{}`", interface.name()),
-            source,
-            hint: "an MTU beyond one page needs sg; a driver without native XDP needs generic, \
-                   or allow=native-xdp"
-                .to_owned(),
-        },
-    })
+            name: format!("umem of {bytes} bytes"),
+            why: format!("the machine has {available_bytes} bytes available"),
+            hint: "lower frames= or frame=, or use fewer ports".to_owned(),
+        }),
+        _ => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_umem_beyond_the_available_memory_is_refused_with_both_values() {
+        assert!(check_memory(4096, Some(4096)).is_ok() && check_memory(usize::MAX, None).is_ok());
+        let message = check_memory(8192, Some(4096)).unwrap_err().to_string();
+        for words in ["umem of 8192 bytes", "4096 bytes available", "lower frames="] {
+            assert!(message.contains(words), "{message}");
+        }
+    }
 }

@@ -4,12 +4,13 @@
 //!   lane    the lane itself: opens ports, kicks the kernel, waits, counts
 //!   plane   all movement of frames, no system call      config     the knobs
 //!   umem    memory, free list                           interface  what the kernel says of one
-//!   ring    one ring shared with the kernel             program    the XDP program of one port
-//!   socket  one bound socket                            sys        the system calls
+//!   ring    one ring shared with the kernel             program    the XDP program of an interface
+//!   socket  one bound socket                            steering   programs that workers share
+//!                                                       sys        the system calls
 //! ```
 //!
 //! [`AfXdp`] is a [`FrameLane`](laneway_core::FrameLane): one UMEM, and per interface one socket on
-//! one queue. Assumes Linux 5.11 or later (6.6 for multi-buffer) and the privileges named in the
+//! one queue. Several workers on one interface share its program by a [`Steering`]. Assumes Linux 5.11 or later (6.6 for multi-buffer) and the privileges named in the
 //! README. What must always hold: every frame of the UMEM is in exactly one place
 //! ([`AfXdp::census`]); nothing stays attached when the lane is dropped or the process ends. What it
 //! does not do: look into frames (but for a VLAN tag of a frame just longer than the MTU), or start
@@ -22,8 +23,10 @@ mod plane;
 mod program;
 mod ring;
 mod socket;
+mod steering;
 mod sys;
 mod umem;
 
 pub use lane::AfXdp;
 pub use plane::Census;
+pub use steering::Steering;

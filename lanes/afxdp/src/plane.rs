@@ -45,7 +45,7 @@ pub(crate) struct Rings {
     pub(crate) tx: Producer<XdpDesc>,
 }
 
-/// What is fixed when a port is opened.
+/// What a port is opened with. Only the MTU changes later on.
 #[derive(Clone, Copy)]
 pub(crate) struct PortLimits {
     /// Frames per burst.
@@ -71,6 +71,8 @@ pub(crate) struct PlanePort {
     transmitting: u32,
     /// Something was pushed to the transmit ring since the last publish.
     has_unsent: bool,
+    /// Nothing is sent here any more.
+    closed: bool,
 }
 
 /// Where the frames are.
@@ -128,6 +130,7 @@ impl Plane {
             receiving: 0,
             transmitting: 0,
             has_unsent: false,
+            closed: false,
         });
         self.refill(self.ports.len() - 1);
     }
@@ -231,6 +234,30 @@ impl Plane {
         std::mem::take(&mut self.ports[port].has_unsent)
     }
 
+    /// The interface of `port` has this MTU now.
+    pub(crate) fn set_mtu(&mut self, port: usize, mtu_bytes: u32) {
+        self.ports[port].limits.mtu_bytes = mtu_bytes;
+    }
+
+    /// Nothing leaves by `port` any more: what the kernel has not taken off the transmit ring is
+    /// counted as refused instead of sent, and so is what is told to leave from now on. The frames
+    /// stay where they are: the kernel may still read them.
+    pub(crate) fn close(&mut self, port: usize) {
+        let PlanePort { rings, counters, closed, .. } = &mut self.ports[port];
+        if std::mem::replace(closed, true) {
+            return;
+        }
+        let (mut frames, mut bytes) = (0, 0);
+        for i in 0.. {
+            let Some(desc) = rings.tx.left(i) else { break };
+            bytes += u64::from(desc.len);
+            frames += u64::from(desc.options & XDP_PKT_CONTD == 0);
+        }
+        counters.tx_frames = counters.tx_frames.saturating_sub(frames);
+        counters.tx_bytes = counters.tx_bytes.saturating_sub(bytes);
+        counters.drop_many(DropReason::TxRefused, frames);
+    }
+
     /// The kernel took the last descriptor off the transmit ring and says that it was not sent.
     pub(crate) fn count_refused(&mut self, port: usize) {
         let PlanePort { rings, counters, .. } = &mut self.ports[port];
@@ -332,7 +359,7 @@ impl Plane {
         // its frame.
         let reason = if bytes > bytes_max || parts > TX_PARTS_MAX {
             DropReason::TxTooLong
-        } else if has_empty_part || to.rings.tx.space(parts) < parts {
+        } else if has_empty_part || to.closed || to.rings.tx.space(parts) < parts {
             DropReason::TxRefused
         } else {
             return true;

@@ -1,16 +1,24 @@
-//! The redirect program of one interface: loaded, told its socket, attached until dropped; and the
-//! way back for frames that the app passes to the kernel's stack.
+//! The redirect program of one interface: loaded, attached until the last lane that uses it is gone,
+//! told which socket serves which queue; and the way back for frames that the app passes to the
+//! kernel's stack.
 //!
-//! Assumes `bpf/afxdp.bpf.c` and that the calling thread stays in the network namespace of the
-//! interface. What must always hold: the socket is in the map before the program is attached, and
-//! nothing is pinned. What it does not do: it never looks at a frame.
+//! Assumes `bpf/afxdp.bpf.c` and that the thread that attaches stands in the network namespace of
+//! the interface. What must always hold: a queue without a socket goes to the kernel's stack; an
+//! entry leaves the map with the lane that made it; nothing is pinned. After attaching, all is done
+//! by file descriptors, so that workers on several threads share a program without a lock. What it
+//! does not do: it never looks at a frame.
 
-use crate::config::NAME;
+use crate::{
+    config::{Config, NAME},
+    interface::Interface,
+    sys,
+};
 use laneway_bpf::{BpfError, LiveFrames, Loaded, XdpLink, XdpMode, live_frames};
-use laneway_core::{ConfigValue, KernelHalf, KernelMaps, LaneError};
+use laneway_core::{Cap, ConfigValue, KernelHalf, LaneError};
 use std::{
     io,
-    os::fd::{AsRawFd, BorrowedFd},
+    os::fd::{AsFd, BorrowedFd, OwnedFd},
+    sync::Arc,
 };
 
 const OBJECT: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/afxdp.bpf.o"));
@@ -24,48 +32,45 @@ const GENERIC: &str = "lw_generic";
 /// An attached program. Dropping it detaches.
 pub(crate) struct Program {
     link: XdpLink,
-    loaded: Loaded,
-    ifindex: u32,
+    /// The XSKMAP.
+    sockets: OwnedFd,
+    /// The program that gives frames back.
+    pass: OwnedFd,
 }
 
 impl Program {
-    /// Loads the program, makes it redirect `queue` of `interface` to `socket`, and attaches it in
-    /// exactly `mode`.
+    /// Loads the program and attaches it to `interface` in exactly the mode of `config`. No queue
+    /// has a socket yet.
     ///
     /// # Errors
-    /// As [`Loaded::load`] and [`XdpLink::attach`]; a mode that the driver refuses is told apart.
-    pub(crate) fn attach(
-        interface: &str,
-        queue: u32,
-        socket: BorrowedFd<'_>,
-        mode: XdpMode,
-        multi_buffer: bool,
-    ) -> Result<Program, AttachError> {
-        let other = |e: BpfError| AttachError::Other(e.in_lane(NAME));
-        let generic =
-            ConfigValue { name: GENERIC, bytes: vec![u8::from(mode == XdpMode::Generic)] };
+    /// As [`Loaded::load`] and [`XdpLink::attach`]; [`LaneError::CapMissing`] where the driver
+    /// refuses native mode and its absence is allowed.
+    pub(crate) fn attach(config: &Config, interface: &Interface) -> Result<Program, LaneError> {
+        let in_lane = |e: BpfError| e.in_lane(NAME);
+        let mode = if config.generic { XdpMode::Generic } else { XdpMode::Native };
         let loaded = Loaded::load(&KernelHalf {
             name: NAME,
             object: OBJECT,
-            program: if multi_buffer { REDIRECT_FRAGS } else { REDIRECT },
-            config: vec![generic],
+            program: if config.multi_buffer { REDIRECT_FRAGS } else { REDIRECT },
+            config: vec![ConfigValue { name: GENERIC, bytes: vec![u8::from(config.generic)] }],
             entries: Vec::new(),
             map_sizes: Vec::new(),
             records: None,
             drops_map: None,
             seen_map: None,
         })
-        .map_err(other)?;
-        let socket = socket.as_raw_fd().to_ne_bytes();
-        loaded
-            .maps()
-            .put(SOCKETS_MAP, &queue.to_ne_bytes(), &socket)
-            .map_err(AttachError::Other)?;
-        let link = XdpLink::attach(loaded.program(), interface, mode).map_err(|e| match e {
-            BpfError::ModeRefused { source, .. } => AttachError::ModeRefused(source),
-            e => other(e),
-        })?;
-        Ok(Program { ifindex: link.ifindex(), link, loaded })
+        .map_err(in_lane)?;
+        let keep = |fd: Option<BorrowedFd<'_>>| {
+            let fd = fd.expect("afxdp.bpf.c has this map and this program");
+            fd.try_clone_to_owned().map_err(|e| {
+                LaneError::os(NAME, "keep the program's files open", e, "raise `ulimit -n`")
+            })
+        };
+        let sockets = keep(loaded.maps().fd(SOCKETS_MAP))?;
+        let pass = keep(loaded.maps().program(PASS))?;
+        let link = XdpLink::attach(loaded.program(), interface.name(), mode);
+        let link = link.map_err(|e| refusal(config, interface, mode, e))?;
+        Ok(Program { link, sockets, pass })
     }
 
     /// The mode that was obtained, as read back.
@@ -82,17 +87,64 @@ impl Program {
     /// (a frame longer than one page can carry). A system call that costs far more than receiving
     /// the frame did.
     pub(crate) fn pass(&self, frame: &[u8]) -> bool {
-        let program = self.loaded.maps().program(PASS).expect("afxdp.bpf.c has this program");
-        let live =
-            LiveFrames { frame, meta: &[], frames: 1, batch: 1, ingress_ifindex: self.ifindex };
-        live_frames(program, live).is_ok()
+        let ingress_ifindex = self.link.ifindex();
+        let live = LiveFrames { frame, meta: &[], frames: 1, batch: 1, ingress_ifindex };
+        live_frames(self.pass.as_fd(), live).is_ok()
+    }
+}
+
+/// A queue whose frames go to a socket. Dropping it gives them back to the stack.
+pub(crate) struct Registration {
+    program: Arc<Program>,
+    queue: u32,
+}
+
+impl Registration {
+    /// From now on `program` redirects frames of `queue` to `socket`, which must be bound to it.
+    ///
+    /// # Errors
+    /// When the kernel refuses.
+    pub(crate) fn new(
+        program: Arc<Program>,
+        queue: u32,
+        socket: BorrowedFd<'_>,
+    ) -> Result<Registration, LaneError> {
+        sys::put_socket(program.sockets.as_fd(), queue, socket).map_err(|e| {
+            let doing = format!("tell the program which socket serves queue {queue}");
+            LaneError::os(NAME, doing, e, "see `dmesg`")
+        })?;
+        Ok(Registration { program, queue })
+    }
+
+    /// The program that redirects.
+    pub(crate) fn program(&self) -> &Program {
+        &self.program
+    }
+}
+
+impl Drop for Registration {
+    fn drop(&mut self) {
+        // Fails when the kernel has done so itself, because the interface is gone.
+        let _ = sys::remove_socket(self.program.sockets.as_fd(), self.queue);
     }
 }
 
 /// Why a program is not attached.
-pub(crate) enum AttachError {
-    /// The driver refuses this mode.
-    ModeRefused(io::Error),
-    /// Anything else.
-    Other(LaneError),
+fn refusal(config: &Config, interface: &Interface, mode: XdpMode, error: BpfError) -> LaneError {
+    let source: io::Error = match error {
+        BpfError::ModeRefused { source, .. } => source,
+        e => return e.in_lane(NAME),
+    };
+    // Leave the choice to `allow=`.
+    if !config.generic && config.allowed_missing.has(Cap::NativeXdp) {
+        return LaneError::CapMissing { lane: NAME.to_owned(), cap: Cap::NativeXdp };
+    }
+    LaneError::Os {
+        lane: NAME.to_owned(),
+        doing: format!("attach the {mode} XDP program to `{}`", interface.name()),
+        source,
+        hint: "an MTU beyond one page needs sg; a driver without native XDP needs generic, \
+               or allow=native-xdp"
+            .to_owned(),
+    }
 }

@@ -209,6 +209,16 @@ impl<T: Copy, M: RingMemory<T>> Producer<T, M> {
         self.published.wrapping_sub(self.consumed)
     }
 
+    /// The value of the published slot `i` that the other side has not taken yet, oldest first. For
+    /// accounting of what it will not take.
+    pub(crate) fn left(&mut self, i: u32) -> Option<T> {
+        if i >= self.waiting() {
+            return None;
+        }
+        // SAFETY: only this side writes slots, and the other side only reads them.
+        Some(unsafe { self.memory.read(self.consumed.wrapping_add(i)) })
+    }
+
     /// The value `back` slots before the consumer's index (1 is the slot taken last), as long as it
     /// has not been overwritten. For accounting of what the other side reports about it.
     pub(crate) fn taken(&mut self, back: u32) -> Option<T> {

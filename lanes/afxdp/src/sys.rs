@@ -249,6 +249,15 @@ pub(crate) fn huge_page_bytes() -> usize {
         .map_or(USUAL, |kib: usize| kib << 10)
 }
 
+/// The memory that can be had without taking it from others, in bytes, as the kernel estimates it;
+/// `None` if it does not.
+pub(crate) fn available_memory_bytes() -> Option<u64> {
+    let text = std::fs::read_to_string("/proc/meminfo").ok()?;
+    let line = text.lines().find_map(|line| line.strip_prefix("MemAvailable:"))?;
+    let kib: u64 = line.trim().strip_suffix(" kB")?.parse().ok()?;
+    Some(kib << 10)
+}
+
 /// The limit on locked memory in bytes; `None` when there is none.
 pub(crate) fn memlock_limit_bytes() -> Option<u64> {
     let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
@@ -310,6 +319,56 @@ impl Drop for Mapping {
     }
 }
 
+/// `union bpf_attr` for the commands on one map entry.
+#[repr(C)]
+struct BpfMapEntry {
+    map_fd: u32,
+    _padding: u32,
+    key: u64,
+    value: u64,
+    flags: u64,
+}
+
+const BPF_MAP_UPDATE_ELEM: i32 = 2;
+const BPF_MAP_DELETE_ELEM: i32 = 3;
+const BPF_ANY: u64 = 0;
+
+/// `bpf(2)` on the entry `key` of a map whose keys and values have 32 bits.
+fn bpf_map_entry(command: i32, map: BorrowedFd<'_>, key: u32, value: u32) -> io::Result<()> {
+    let entry = BpfMapEntry {
+        map_fd: map.as_raw_fd() as u32,
+        _padding: 0,
+        key: ptr::from_ref(&key).expose_provenance() as u64,
+        value: ptr::from_ref(&value).expose_provenance() as u64,
+        flags: BPF_ANY,
+    };
+    // SAFETY: the record and the two integers it points to live across the call, which reads them
+    // and, as the map's maker says, no more of them than 32 bits each.
+    let result = unsafe {
+        libc::syscall(
+            libc::SYS_bpf,
+            command,
+            ptr::from_ref(&entry),
+            size_of::<BpfMapEntry>() as u32,
+        )
+    };
+    if result < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
+}
+
+/// Puts a socket into the XSKMAP `map` as that of `queue`.
+pub(crate) fn put_socket(
+    map: BorrowedFd<'_>,
+    queue: u32,
+    socket: BorrowedFd<'_>,
+) -> io::Result<()> {
+    bpf_map_entry(BPF_MAP_UPDATE_ELEM, map, queue, socket.as_raw_fd() as u32)
+}
+
+/// Takes the socket of `queue` out of the XSKMAP `map`.
+pub(crate) fn remove_socket(map: BorrowedFd<'_>, queue: u32) -> io::Result<()> {
+    bpf_map_entry(BPF_MAP_DELETE_ELEM, map, queue, 0)
+}
+
 /// `struct ethtool_channels`, which an interface request may point to.
 #[repr(C)]
 #[derive(Default)]
@@ -369,11 +428,26 @@ pub(crate) fn interface_flags(fd: BorrowedFd<'_>, name: &str) -> io::Result<i32>
     Ok(i32::from(unsafe { request.ifr_ifru.ifru_flags }))
 }
 
-/// The receive queues in use on interface `name`.
-pub(crate) fn interface_rx_queues(fd: BorrowedFd<'_>, name: &str) -> io::Result<u32> {
+/// The queues of an interface, as `ethtool -l` tells them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Channels {
+    /// Receive queues in use.
+    pub(crate) rx: u32,
+    /// Queues for both directions that can be had; 0 when the device tells them apart.
+    pub(crate) max_combined: u32,
+    /// Receive queues that can be had besides those.
+    pub(crate) max_rx: u32,
+}
+
+/// The queues of interface `name`.
+pub(crate) fn interface_channels(fd: BorrowedFd<'_>, name: &str) -> io::Result<Channels> {
     let mut channels = EthtoolChannels { cmd: ETHTOOL_GCHANNELS, ..EthtoolChannels::default() };
     let mut request = interface_request(name);
     request.ifr_ifru.ifru_data = ptr::from_mut(&mut channels).cast();
     interface_ioctl(fd, libc::SIOCETHTOOL, &mut request)?;
-    Ok(channels.rx + channels.combined)
+    Ok(Channels {
+        rx: channels.rx + channels.combined,
+        max_combined: channels.max_combined,
+        max_rx: channels.max_rx,
+    })
 }

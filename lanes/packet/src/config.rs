@@ -65,6 +65,9 @@ pub(crate) struct RingSize {
 }
 
 /// How the kernel spreads frames over the sockets of one group (`PACKET_FANOUT_*`).
+///
+/// Without `PACKET_FANOUT_FLAG_DEFRAG`, which would put fragments together before they are spread:
+/// the lane shows frames as they were on the wire.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Fanout {
     pub(crate) name: &'static str,
@@ -81,11 +84,13 @@ impl Fanout {
 }
 
 /// The names of `fanout=`.
-const FANOUTS: [(&str, libc::c_uint); 3] = [
+const FANOUTS: [(&str, libc::c_uint); 4] = [
     ("hash", libc::PACKET_FANOUT_HASH),
     ("cpu", libc::PACKET_FANOUT_CPU),
     ("qm", libc::PACKET_FANOUT_QM),
+    ("lb", libc::PACKET_FANOUT_LB),
 ];
+const FANOUT_NAMES: &str = "use hash, cpu, qm or lb";
 
 /// The knobs of one lane.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -103,8 +108,8 @@ pub(crate) struct Config {
 }
 
 impl Config {
-    /// Reads every knob of `spec`.
-    pub(crate) fn read(spec: &LaneSpec) -> Result<Config, LaneError> {
+    /// Reads every knob of `spec`; `group` is the fan-out group if the spec names none.
+    pub(crate) fn read(spec: &LaneSpec, group: u16) -> Result<Config, LaneError> {
         if spec.lane() != NAME {
             return Err(spec.unknown_lane(&[NAME]).into());
         }
@@ -137,7 +142,7 @@ impl Config {
             rcvbuf_bytes: knobs.number("rcvbuf", RCVBUF_BYTES_DEFAULT, 1..=RCVBUF_BYTES_MAX)?,
             kernel_stamps: read_stamps(&knobs, mode)?,
             qdisc_bypass: knobs.flag("qdisc_bypass")?,
-            fanout: read_fanout(&knobs)?,
+            fanout: read_fanout(&knobs, group)?,
             allowed_missing: knobs.allowed_missing()?,
         };
         knobs.idle()?;
@@ -209,19 +214,17 @@ fn read_stamps(knobs: &Knobs<'_>, mode: Mode) -> Result<bool, SpecError> {
     }
 }
 
-fn read_fanout(knobs: &Knobs<'_>) -> Result<Option<Fanout>, SpecError> {
-    // The same in every worker of this process, unlikely in another one.
-    let own = std::process::id() as usize & usize::from(u16::MAX);
-    let group = knobs.number("group", own, 0..=usize::from(u16::MAX))? as u16;
+fn read_fanout(knobs: &Knobs<'_>, group: u16) -> Result<Option<Fanout>, SpecError> {
+    let group = knobs.number("group", usize::from(group), 0..=usize::from(u16::MAX))? as u16;
     let Some(name) = knobs.text("fanout")? else {
         return match knobs.text("group")? {
-            Some(value) => Err(knobs.bad("group", value, "needs fanout=hash, cpu or qm")),
+            Some(value) => Err(knobs.bad("group", value, "needs fanout=hash, cpu, qm or lb")),
             None => Ok(None),
         };
     };
     match FANOUTS.iter().find(|(known, _)| *known == name) {
         Some(&(name, kind)) => Ok(Some(Fanout { name, kind: kind as libc::c_int, group })),
-        None => Err(knobs.bad("fanout", name, "use hash, cpu or qm")),
+        None => Err(knobs.bad("fanout", name, FANOUT_NAMES)),
     }
 }
 
@@ -230,7 +233,7 @@ mod tests {
     use super::*;
 
     fn read(spec: &str) -> Result<Config, String> {
-        Config::read(&spec.parse().expect("well formed")).map_err(|e| e.to_string())
+        Config::read(&spec.parse().expect("well formed"), 77).map_err(|e| e.to_string())
     }
 
     #[track_caller]
@@ -267,6 +270,16 @@ mod tests {
     }
 
     #[test]
+    fn the_group_of_the_spec_wins_and_each_port_has_its_own() {
+        let group = |spec: &str, port| read(spec).unwrap().fanout.unwrap().group_of(PortId(port));
+        for name in ["hash", "cpu", "qm", "lb"] {
+            assert_eq!(group(&format!("packet:ring,fanout={name}"), 0), 77);
+        }
+        assert_eq!(group("packet:fanout=hash,group=5", 3), 8);
+        assert_eq!(group("packet:fanout=hash,group=65535", 1), 0);
+    }
+
+    #[test]
     fn holds_leave_something_to_receive_into() {
         refused("packet:frames=64,hold=64", "raise frames=");
         refused("packet:ring,blocks=8,hold=8", "raise blocks=");
@@ -279,7 +292,8 @@ mod tests {
         refused("packet:mmsg=0", "from 1 to 1024");
         refused("packet:ring,block=100000", "power of two");
         refused("packet:ring,block=4m,blocks=4096", "exceed 1 GiB");
-        refused("packet:fanout=random", "use hash, cpu or qm");
+        refused("packet:fanout=random", "use hash, cpu, qm or lb");
+        refused("packet:fanout=hash,group=70000", "from 0 to 65535");
         refused("packet:qdisc-bypass", "did you mean `qdisc_bypass`?");
     }
 }

@@ -8,6 +8,7 @@
 use crate::{
     clock::{WallClock, monotonic_ns},
     config::{Config, FRAME_AT, Mode, NAME},
+    group::FanoutGroup,
     inbox::Inbox,
     interface::Interface,
     memory::Memory,
@@ -124,7 +125,8 @@ impl Measures {
 
 impl PacketLane {
     /// Opens one socket per interface; port `i` is `interfaces[i]`, in the network namespace of this
-    /// thread.
+    /// thread. With `fanout=` and no `group=`, all lanes of this process that are opened like this
+    /// share one group.
     ///
     /// # Errors
     /// A wrong spec, no privilege (CAP_NET_RAW), an interface that is missing, down or without
@@ -135,7 +137,21 @@ impl PacketLane {
         interfaces: &[&str],
         options: OpenOptions,
     ) -> Result<PacketLane, LaneError> {
-        let config = Config::read(spec)?;
+        PacketLane::open_in(FanoutGroup::of_process(), spec, interfaces, options)
+    }
+
+    /// As [`open`](Self::open), for one of several workers: with `fanout=` the lane joins the run's
+    /// own `group`, unless the spec names one.
+    ///
+    /// # Errors
+    /// As [`open`](Self::open), and when a group of that number is of another kind.
+    pub fn open_in(
+        group: FanoutGroup,
+        spec: &LaneSpec,
+        interfaces: &[&str],
+        options: OpenOptions,
+    ) -> Result<PacketLane, LaneError> {
+        let config = Config::read(spec, group.number())?;
         if !(1..=PortMask::PORTS_MAX).contains(&interfaces.len()) {
             return Err(LaneError::Refused {
                 lane: NAME.to_owned(),

@@ -21,6 +21,7 @@
 
 mod clock;
 mod config;
+mod group;
 mod inbox;
 mod interface;
 mod lane;
@@ -31,4 +32,5 @@ mod socket;
 mod sys;
 mod vlan;
 
+pub use group::FanoutGroup;
 pub use lane::{OpenOptions, PacketLane};

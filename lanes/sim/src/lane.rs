@@ -6,7 +6,7 @@
 use crate::{
     knobs::SimKnobs,
     link::Entry,
-    world::{Direction, SimWorld},
+    world::{Direction, SimWorld, interface_name},
 };
 use laneway_core::{
     Burst, Cap, CapSet, CapsReport, Clock, ClockDomain, Counters, DropReason, FrameLane,
@@ -127,12 +127,12 @@ fn act(
             return counters[ingress.index()].drop_one(DropReason::TxNoPort);
         };
         match world.send(egress, bytes) {
-            Entry::Sent => {
+            Some(Entry::Sent) => {
                 egress_counters.tx_frames += 1;
                 egress_counters.tx_bytes += bytes.len() as u64;
             }
-            Entry::QueueFull => egress_counters.drop_one(DropReason::TxRefused),
-            Entry::TooLong => egress_counters.drop_one(DropReason::TxTooLong),
+            Some(Entry::QueueFull) | None => egress_counters.drop_one(DropReason::TxRefused),
+            Some(Entry::TooLong) => egress_counters.drop_one(DropReason::TxTooLong),
         }
     };
     match verdict {
@@ -142,6 +142,10 @@ fn act(
         Verdict::TxTo(egress) => send(egress),
         Verdict::Fanout(set) => set.iter().for_each(send),
     }
+}
+
+fn gone(port: PortId) -> LaneError {
+    LaneError::Gone { lane: "sim".to_owned(), name: interface_name(port) }
 }
 
 impl FrameLane for SimLane {
@@ -171,6 +175,9 @@ impl FrameLane for SimLane {
             counters.rx_bytes += bytes.len() as u64;
         });
         if near.burst.is_empty() {
+            if self.world.is_unplugged(port) {
+                return Err(gone(port));
+            }
             counters.polls_empty += 1;
             let now_ns = self.world.clock().now_ns();
             self.world.advance_to(now_ns + POLL_NS);
@@ -214,6 +221,9 @@ impl FrameLane for SimLane {
     /// Takes no real time: moves the virtual clock to the next arrival, at most by `timeout`.
     /// Counted on port 0, as one wait for all ports.
     fn wait(&mut self, timeout: Duration) -> Result<Wake, LaneError> {
+        if self.world.unplugged().is_some() {
+            return Ok(Wake::Ready); // receive is to tell, after what has arrived
+        }
         let now_ns = self.world.clock().now_ns();
         let timeout_ns = u64::try_from(timeout.as_nanos()).unwrap_or(u64::MAX);
         self.counters[0].waits += 1;

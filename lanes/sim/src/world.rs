@@ -73,6 +73,8 @@ struct End {
     /// Frames to be sent to the lane, by time and order of injection.
     script: BTreeMap<(u64, u64), Vec<u8>>,
     arrived: VecDeque<Arrival>,
+    /// The lane's interface is gone.
+    unplugged: bool,
 }
 
 impl End {
@@ -111,6 +113,7 @@ impl SimWorld {
             from_lane: wire(2 * port + 1),
             script: BTreeMap::new(),
             arrived: VecDeque::new(),
+            unplugged: false,
         });
         let state =
             State { ends: ends.collect(), injections: 0, finished: false, mtu_max: link.mtu };
@@ -154,6 +157,14 @@ impl SimWorld {
         self.state.borrow_mut().finished = true;
     }
 
+    /// Takes the lane's interface of `port` away: nothing leaves by it any more, and when what has
+    /// arrived is received, the lane ends with [`LaneError::Gone`](laneway_core::LaneError::Gone).
+    /// Returns the name that the error tells.
+    pub fn unplug(&self, port: PortId) -> String {
+        self.state.borrow_mut().ends[port.index()].unplugged = true;
+        interface_name(port)
+    }
+
     /// Moves the clock forward; earlier times change nothing.
     pub fn advance_to(&self, now_ns: u64) {
         let now_ns = now_ns.max(self.clock.now_ns());
@@ -181,12 +192,23 @@ impl SimWorld {
         self.state.borrow_mut().ends[port.index()].wire(direction).counters()
     }
 
-    /// Lane: puts a frame on the wire to the far end of `port`.
-    pub(crate) fn send(&self, port: PortId, frame: &[u8]) -> Entry {
+    /// Lane: puts a frame on the wire to the far end of `port`; nothing if that is unplugged.
+    pub(crate) fn send(&self, port: PortId, frame: &[u8]) -> Option<Entry> {
         let now_ns = self.clock.now_ns();
         let end = &mut self.state.borrow_mut().ends[port.index()];
         end.step(now_ns);
-        end.from_lane.offer(now_ns, frame)
+        (!end.unplugged).then(|| end.from_lane.offer(now_ns, frame))
+    }
+
+    /// Lane: the first port that is unplugged, if any.
+    pub(crate) fn unplugged(&self) -> Option<PortId> {
+        let position = self.state.borrow().ends.iter().position(|end| end.unplugged);
+        position.map(|port| PortId(port as u8))
+    }
+
+    /// Lane: true when `port` is unplugged.
+    pub(crate) fn is_unplugged(&self, port: PortId) -> bool {
+        self.state.borrow().ends[port.index()].unplugged
     }
 
     /// Lane: takes up to `frames` frames that have arrived on `port`; `each` copies one out.
@@ -228,4 +250,9 @@ impl SimWorld {
         let state = self.state.borrow();
         state.finished && state.ends.iter().all(|end| end.next_at_ns().is_none())
     }
+}
+
+/// What errors call the lane's interface of `port`.
+pub(crate) fn interface_name(port: PortId) -> String {
+    format!("link{}", port.0)
 }

@@ -1,8 +1,8 @@
 //! The lane keeps the contract, on a perfect link and on a slow one with little memory.
 
-use laneway_core::{LaneError, LaneSpec, PortId};
-use laneway_sim::{SimLane, SimWorld};
-use laneway_testkit::{Overload, Properties, Rig};
+use laneway_core::{Clock, LaneError, LaneSpec, PortId};
+use laneway_sim::{Direction, Link, SimLane, SimWorld};
+use laneway_testkit::{Disturbance, Overload, Properties, Rig};
 use std::convert::Infallible;
 
 struct SimRig {
@@ -49,6 +49,24 @@ impl Rig for SimRig {
 
     fn collect(&mut self, port: PortId, _expected: usize) -> Vec<Vec<u8>> {
         self.world().collect(port).into_iter().map(|arrival| arrival.bytes).collect()
+    }
+
+    fn clock(&self) -> Box<dyn Clock> {
+        Box::new(self.world().clock())
+    }
+
+    fn disturb(&mut self, port: PortId, how: Disturbance) -> Result<String, String> {
+        match how {
+            Disturbance::Remove => Ok(self.world().unplug(port)),
+            Disturbance::Mtu(mtu) => {
+                let link = self.world().link(port, Direction::FromLane);
+                self.world().set_link(port, Direction::FromLane, Link { mtu, ..link });
+                Ok(String::new())
+            }
+            Disturbance::Down | Disturbance::Up => {
+                Err("a simulated link is plugged in or not".to_owned())
+            }
+        }
     }
 }
 

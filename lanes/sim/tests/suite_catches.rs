@@ -2,12 +2,12 @@
 //! names it.
 
 use laneway_core::{
-    Burst, CapsReport, ClockDomain, Counters, DropReason, FrameLane, Held, LaneError, LaneSpec,
-    PortId, Verdict, Wake,
+    Burst, CapsReport, Clock, ClockDomain, Counters, DropReason, FrameLane, Held, HoldPool,
+    LaneError, LaneSpec, PortId, Region, Verdict, Wake,
 };
-use laneway_sim::{SimLane, SimWorld};
-use laneway_testkit::{Overload, Properties, Rig, UdpFrame, conformance::*};
-use std::{panic::AssertUnwindSafe, time::Duration};
+use laneway_sim::{Direction, Link, SimLane, SimWorld};
+use laneway_testkit::{Disturbance, Overload, Properties, Rig, UdpFrame, conformance::*};
+use std::{cell::Cell, panic::AssertUnwindSafe, rc::Rc, time::Duration};
 
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Fault {
@@ -28,6 +28,16 @@ enum Fault {
     IgnoresKnobs,
     /// Forgets what the link lost.
     HidesLoss,
+    /// Gives empty bursts when the interface is gone.
+    NeverEnds,
+    /// Says that frames may be there, and at once, when the interface is gone.
+    Spins,
+    /// Starts counting anew when the interface is gone.
+    Forgets,
+    /// Does not count frames beyond the MTU.
+    HidesTooLong,
+    /// Waits a thousand times as long as it may.
+    Oversleeps,
 }
 
 struct FaultyLane {
@@ -35,6 +45,15 @@ struct FaultyLane {
     fault: Fault,
     received: usize,
     kept: Vec<Held>,
+    world: SimWorld,
+    is_gone: Rc<Cell<bool>>,
+    nothing: Burst,
+}
+
+impl FaultyLane {
+    fn hides_the_end(&self) -> bool {
+        self.is_gone.get() && matches!(self.fault, Fault::NeverEnds | Fault::Spins)
+    }
 }
 
 impl FrameLane for FaultyLane {
@@ -51,6 +70,11 @@ impl FrameLane for FaultyLane {
     }
 
     fn receive(&mut self, port: PortId) -> Result<&mut Burst, LaneError> {
+        if self.hides_the_end() {
+            // Time goes on, or the test would not.
+            self.world.advance_to(self.world.clock().now_ns() + 10_000);
+            return Ok(&mut self.nothing);
+        }
         let burst = self.inner.receive(port)?;
         for i in 0..burst.len() {
             self.received += 1;
@@ -87,7 +111,12 @@ impl FrameLane for FaultyLane {
     }
 
     fn wait(&mut self, timeout: Duration) -> Result<Wake, LaneError> {
-        let wake = self.inner.wait(timeout)?;
+        if self.fault == Fault::NeverEnds && self.is_gone.get() {
+            self.world.advance_to(self.world.clock().now_ns() + timeout.as_nanos() as u64);
+            return Ok(Wake::Timeout);
+        }
+        let factor = if self.fault == Fault::Oversleeps { 1000 } else { 1 };
+        let wake = self.inner.wait(timeout * factor)?;
         Ok(if self.fault == Fault::NeverTimesOut { Wake::Ready } else { wake })
     }
 
@@ -102,6 +131,8 @@ impl FrameLane for FaultyLane {
             Fault::HidesLoss => {
                 counters.set_drops(DropReason::LinkQueueFull, 0);
             }
+            Fault::Forgets if self.is_gone.get() => counters = Counters::default(),
+            Fault::HidesTooLong => counters.set_drops(DropReason::TxTooLong, 0),
             _ => (),
         }
         counters
@@ -111,6 +142,7 @@ impl FrameLane for FaultyLane {
 struct FaultyRig {
     fault: Fault,
     world: Option<SimWorld>,
+    is_gone: Rc<Cell<bool>>,
 }
 
 impl FaultyRig {
@@ -144,8 +176,17 @@ impl Rig for FaultyRig {
             _ => spec.clone(),
         };
         let (inner, world) = SimLane::open(&spec, ports)?;
-        self.world = Some(world);
-        Ok(FaultyLane { inner, fault: self.fault, received: 0, kept: Vec::new() })
+        self.world = Some(world.clone());
+        self.is_gone = Rc::default();
+        Ok(FaultyLane {
+            inner,
+            fault: self.fault,
+            received: 0,
+            kept: Vec::new(),
+            world,
+            is_gone: self.is_gone.clone(),
+            nothing: Burst::new(Region::heap(64), HoldPool::new(0), 1),
+        })
     }
 
     fn inject(&mut self, port: PortId, frames: &[Vec<u8>]) {
@@ -154,6 +195,25 @@ impl Rig for FaultyRig {
 
     fn collect(&mut self, port: PortId, _expected: usize) -> Vec<Vec<u8>> {
         self.world().collect(port).into_iter().map(|arrival| arrival.bytes).collect()
+    }
+
+    fn clock(&self) -> Box<dyn Clock> {
+        Box::new(self.world().clock())
+    }
+
+    fn disturb(&mut self, port: PortId, how: Disturbance) -> Result<String, String> {
+        match how {
+            Disturbance::Remove => {
+                self.is_gone.set(true);
+                Ok(self.world().unplug(port))
+            }
+            Disturbance::Mtu(mtu) => {
+                let link = self.world().link(port, Direction::FromLane);
+                self.world().set_link(port, Direction::FromLane, Link { mtu, ..link });
+                Ok(String::new())
+            }
+            Disturbance::Down | Disturbance::Up => Err("not simulated".to_owned()),
+        }
     }
 }
 
@@ -172,10 +232,17 @@ const CAUGHT_BY: &[(Fault, Behaviour)] = &[
     (Fault::IgnoresKnobs, an_unknown_knob_is_refused_with_a_suggestion),
     (Fault::IgnoresKnobs, every_idle_policy_is_accepted),
     (Fault::HidesLoss, the_ledger_closes_when_the_lane_is_overrun),
+    (Fault::NeverEnds, a_removed_interface_ends_the_lane),
+    (Fault::Spins, a_removed_interface_ends_the_lane),
+    (Fault::Forgets, a_removed_interface_ends_the_lane),
+    (Fault::HidesTooLong, a_changed_mtu_loses_no_frame_silently),
+    (Fault::Oversleeps, a_request_to_stop_ends_a_blocked_worker),
 ];
 
 fn passes(fault: Fault, behaviour: Behaviour) -> bool {
-    let run = AssertUnwindSafe(|| behaviour(&mut FaultyRig { fault, world: None }));
+    let run = AssertUnwindSafe(|| {
+        behaviour(&mut FaultyRig { fault, world: None, is_gone: Rc::default() })
+    });
     std::panic::catch_unwind(run).is_ok()
 }
 

@@ -1,7 +1,7 @@
 //! What the simulation promises: one seed, one outcome; a ledger that closes; time that moves only
 //! when it must.
 
-use laneway_core::{Clock, Counters, FrameLane, PortId, Verdict, Wake};
+use laneway_core::{Clock, Counters, DropReason, FrameLane, LaneError, PortId, Verdict, Wake};
 use laneway_sim::{Arrival, Direction, LinkCounters, SimLane, SimWorld};
 use laneway_testkit::{sequence, udp_frames};
 use proptest::prelude::*;
@@ -139,4 +139,29 @@ proptest! {
         prop_assert_eq!(from_lane.offered, counters.rx_frames);
         prop_assert_eq!(arrived.len() as u64, from_lane.delivered);
     }
+}
+
+#[test]
+fn an_unplugged_port_gives_what_has_arrived_then_ends_and_counts_what_is_sent() {
+    let (mut lane, world) = open("sim:burst=3", 2);
+    udp_frames(0, 5, 80).iter().for_each(|frame| world.inject(PORT, frame));
+    assert_eq!(world.unplug(PORT), "link0");
+    let mut received = 0;
+    let error = loop {
+        assert_eq!(lane.wait(Duration::from_secs(9)).unwrap(), Wake::Ready);
+        match lane.receive(PORT) {
+            Ok(burst) => {
+                received += burst.len();
+                (0..burst.len()).for_each(|i| burst.set_verdict(i, Verdict::Tx));
+            }
+            Err(error) => break error,
+        }
+        lane.settle(PORT).unwrap();
+    };
+    assert!(matches!(&error, LaneError::Gone { name, .. } if name == "link0"), "{error}");
+    let counters = lane.counters(PORT);
+    assert_eq!((received, counters.tx_frames), (5, 0));
+    assert_eq!(counters.drops(DropReason::TxRefused), 5);
+    assert!(world.collect(PORT).is_empty());
+    assert!(lane.receive(PortId(1)).is_ok(), "the other port is still plugged in");
 }

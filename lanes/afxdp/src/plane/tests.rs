@@ -344,6 +344,37 @@ fn a_send_that_the_driver_drops_is_taken_back_from_the_counters() {
     assert_eq!((c.tx_frames, c.tx_bytes, c.drops(DropReason::TxRefused)), (0, 0, 1));
 }
 
+#[test]
+fn what_the_kernel_did_not_take_before_the_end_is_refused_not_sent() {
+    let mut w = world();
+    w.kernel_receives(0, 1, 60, 1);
+    w.kernel_receives(0, 2, 70, 1);
+    w.kernel_receives(0, 1, 80, 1);
+    w.turn(0, Verdict::Tx);
+    assert_eq!(w.kernel_transmits(0, 1).len(), 1);
+    w.plane.close(0);
+    w.plane.close(0);
+    let c = w.counters(0);
+    assert_eq!((c.tx_frames, c.tx_bytes, c.drops(DropReason::TxRefused)), (1, 60, 2));
+    // Afterwards nothing enters the ring, and frames from elsewhere are counted here.
+    w.kernel_receives(1, 1, 60, 1);
+    w.turn(1, Verdict::TxTo(PortId(0)));
+    assert_eq!(w.counters(0).drops(DropReason::TxRefused), 3);
+    assert_eq!(w.kernel_transmits(0, 9).len(), 3);
+}
+
+#[test]
+fn a_changed_mtu_decides_about_the_next_frame() {
+    let mut w = world();
+    for (mtu, too_long) in [(40, 1), (100, 1), (59, 2)] {
+        w.plane.set_mtu(0, mtu);
+        w.kernel_receives(0, 1, 74, 1);
+        w.turn(0, Verdict::Tx);
+        w.kernel_transmits(0, 9);
+        assert_eq!(w.counters(0).drops(DropReason::TxTooLong), too_long, "MTU {mtu}");
+    }
+}
+
 #[derive(Clone, Debug)]
 enum Step {
     KernelReceives { port: usize, parts: u32, len: u32 },

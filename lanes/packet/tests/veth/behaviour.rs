@@ -1,10 +1,10 @@
 //! What the conformance suite does not ask: tags, truncation, own frames, other interfaces, stamps,
 //! fan-out, pinned blocks, lost interfaces, and refusals.
 
-use crate::world::{NEAR, World, receive_all};
+use crate::world::{NEAR, World, give_up_capabilities, receive_all};
 use laneway_core::{Cap, DropReason, FrameLane, LaneError, LaneSpec, PortId, Verdict};
-use laneway_packet::{OpenOptions, PacketLane};
-use laneway_testkit::{sequence, skip, udp_frames};
+use laneway_packet::{FanoutGroup, OpenOptions, PacketLane};
+use laneway_testkit::{Disturbance, UdpFrame, sequence, skip, udp_frames};
 use std::time::Duration;
 
 const PORT: PortId = PortId(0);
@@ -197,10 +197,10 @@ fn a_fan_out_group_shares_frames_without_doubling_any() {
     let mut two = open(&mut world, text);
     let flows: Vec<_> = (0..64u16)
         .map(|i| {
-            let frame = laneway_testkit::UdpFrame {
+            let frame = UdpFrame {
                 sequence: u64::from(i),
                 source_port: 1000 + i * 7,
-                ..laneway_testkit::UdpFrame::default()
+                ..UdpFrame::default()
             };
             frame.build()
         })
@@ -211,6 +211,68 @@ fn a_fan_out_group_shares_frames_without_doubling_any() {
     let mut all: Vec<_> = shares.concat().iter().filter_map(|f| sequence(f)).collect();
     all.sort_unstable();
     assert_eq!(all, (0..64).collect::<Vec<u64>>());
+}
+
+#[test]
+fn both_directions_of_a_flow_go_to_one_worker() {
+    /// Flows, each sent in both directions.
+    const FLOWS: u16 = 48;
+    let Some(mut world) = world() else { return };
+    for mode in MODES {
+        let joint = if mode.contains(':') { "," } else { ":" };
+        let text = format!("{mode}{joint}fanout=hash");
+        let group = FanoutGroup::unique();
+        world.open(&spec(&text), 1).expect("it opens"); // far ends that have received nothing
+        let mut workers = [(); 2].map(|()| world.open_worker(group, &spec(&text)).expect(mode));
+        let groups = workers.each_ref().map(|lane| lane.caps(PORT).facts["fanout_group"].clone());
+        assert_eq!(groups[0], groups[1], "{mode}");
+        let frames: Vec<_> = (0..2 * FLOWS)
+            .map(|i| {
+                let there = UdpFrame {
+                    sequence: u64::from(i),
+                    source_port: 1000 + i / 2 * 7,
+                    ..UdpFrame::default()
+                };
+                let back = UdpFrame {
+                    source: there.destination,
+                    destination: there.source,
+                    source_port: there.destination_port,
+                    destination_port: there.source_port,
+                    ..there
+                };
+                if i % 2 == 0 { there.build() } else { back.build() }
+            })
+            .collect();
+        world.far_ends[0].send(&frames);
+        let shares = workers.each_mut().map(|lane| {
+            let received = receive_all(lane, PORT, frames.len());
+            let sequences = bytes(received).iter().filter_map(|f| sequence(f)).collect();
+            let sequences: Vec<u64> = sequences;
+            sequences
+        });
+        let mut flows = shares.each_ref().map(|share| {
+            let flows: std::collections::BTreeSet<u64> = share.iter().map(|s| s / 2).collect();
+            assert_eq!(share.len(), 2 * flows.len(), "{mode}: a direction went elsewhere");
+            flows
+        });
+        assert!(flows.iter().all(|flows| !flows.is_empty()), "{mode}: the hash spreads flows");
+        let [one, two] = &mut flows;
+        assert!(one.is_disjoint(two), "{mode}");
+        assert_eq!(one.len() + two.len(), usize::from(FLOWS), "{mode}: every flow has a worker");
+    }
+}
+
+#[test]
+fn runs_of_one_process_do_not_share_frames() {
+    let Some(mut world) = world() else { return };
+    let text = spec("packet:fanout=lb");
+    world.open(&text, 1).expect("it opens"); // far ends that have received nothing
+    let mut runs =
+        [(); 2].map(|()| world.open_worker(FanoutGroup::unique(), &text).expect("it opens"));
+    world.far_ends[0].send(&udp_frames(0, 20, 64));
+    for lane in &mut runs {
+        assert_eq!(receive_all(lane, PORT, 20).len(), 20, "each run sees every frame");
+    }
 }
 
 #[test]
@@ -280,7 +342,7 @@ fn an_interface_that_is_removed_ends_the_lane() {
     for mode in MODES {
         let Some(mut world) = world() else { return };
         let mut lane = open(&mut world, mode);
-        drop(world.cables.remove(0));
+        world.disturb(PORT, Disturbance::Remove);
         let error = (0..100).find_map(|_| {
             lane.wait(Duration::from_millis(10)).err().or_else(|| lane.receive(PORT).err())
         });
@@ -303,7 +365,7 @@ fn what_arrived_before_the_interface_went_is_delivered_before_the_lane_ends() {
         world.far_ends[0].send(&sent);
         // Removing waits for deliveries that have begun: what one socket has, both will have.
         assert_eq!(bytes(receive_all(&mut witness, PORT, 5)), sent, "{mode}");
-        drop(world.cables.remove(0));
+        world.disturb(PORT, Disturbance::Remove);
         assert_eq!(bytes(receive_all(&mut lane, PORT, 5)), sent, "{mode}");
         let error = (0..SPINS_MAX).find_map(|_| lane.receive(PORT).err());
         assert!(matches!(error, Some(LaneError::Gone { .. })), "{mode}: {error:?}");
@@ -315,7 +377,7 @@ fn a_worker_that_never_waits_notices_a_removed_interface() {
     for mode in MODES {
         let Some(mut world) = world() else { return };
         let mut lane = open(&mut world, mode);
-        drop(world.cables.remove(0));
+        world.disturb(PORT, Disturbance::Remove);
         let error = (0..SPINS_MAX).find_map(|_| lane.receive(PORT).err());
         assert!(matches!(error, Some(LaneError::Gone { .. })), "{mode}: {error:?}");
     }
@@ -325,7 +387,7 @@ fn a_worker_that_never_waits_notices_a_removed_interface() {
 fn sending_on_a_removed_interface_counts_the_frames_and_ends_the_lane() {
     let Some(mut world) = world() else { return };
     let mut lane = open(&mut world, "packet");
-    drop(world.cables.remove(0));
+    world.disturb(PORT, Disturbance::Remove);
     let burst = lane.lend(PORT, 2).expect("lending needs no interface");
     for i in 0..2 {
         assert!(burst.frame_mut(i).set_len(64));
@@ -385,15 +447,6 @@ fn without_privilege_the_sentence_says_what_is_needed() {
     let refusal = refusal.join().expect("no panic").expect("no packet socket without CAP_NET_RAW");
     assert!(matches!(refusal, LaneError::NotPermitted { .. }), "{refusal}");
     assert!(refusal.to_string().contains("CAP_NET_RAW"), "{refusal}");
-}
-
-fn give_up_capabilities() {
-    // _LINUX_CAPABILITY_VERSION_3, then the thread itself.
-    let header: [u32; 2] = [0x2008_0522, 0];
-    let none = [0u32; 6];
-    // SAFETY: capset reads a header of two words and, in this version, six words of sets.
-    let result = unsafe { libc::syscall(libc::SYS_capset, header.as_ptr(), none.as_ptr()) };
-    assert_eq!(result, 0, "giving up privileges needs none");
 }
 
 #[test]

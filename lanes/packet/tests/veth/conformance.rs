@@ -1,9 +1,9 @@
 //! The lane keeps the contract in each of its modes, over veth.
 
-use crate::world::{PORTS_MAX, World};
+use crate::world::{NEAR, PORTS_MAX, World, give_up_capabilities};
 use laneway_core::{LaneError, LaneSpec, PortId};
-use laneway_packet::PacketLane;
-use laneway_testkit::{Overload, Properties, Rig, conformance, skip};
+use laneway_packet::{OpenOptions, PacketLane};
+use laneway_testkit::{Disturbance, Overload, Properties, Rig, conformance, skip};
 
 struct VethRig {
     spec: &'static str,
@@ -52,6 +52,20 @@ impl Rig for VethRig {
     fn collect(&mut self, port: PortId, expected: usize) -> Vec<Vec<u8>> {
         self.world.far_ends[port.index()].receive(expected)
     }
+
+    fn disturb(&mut self, port: PortId, how: Disturbance) -> Result<String, String> {
+        self.world.disturb(port, how);
+        Ok(NEAR[port.index()].to_owned())
+    }
+
+    fn open_unprivileged(&mut self, spec: &LaneSpec) -> Result<Option<LaneError>, String> {
+        let near = &self.world.near;
+        let open = || {
+            give_up_capabilities();
+            PacketLane::open(spec, &NEAR[..1], OpenOptions::default()).err()
+        };
+        Ok(near.enter(open).expect("the near namespace is there"))
+    }
 }
 
 mod single {
@@ -64,6 +78,10 @@ mod mmsg {
 
 mod batch {
     laneway_testkit::conformance!(|| super::VethRig::ring("packet:batch"));
+}
+
+mod fanned_out {
+    laneway_testkit::conformance!(|| super::VethRig::ring("packet:ring,fanout=hash"));
 }
 
 #[test]

@@ -3,4 +3,5 @@
 
 mod behaviour;
 mod conformance;
+mod workers;
 mod world;

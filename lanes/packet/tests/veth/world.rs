@@ -4,8 +4,9 @@
 //! The far end shares no code with the lane. Everything disappears when the rig is dropped.
 
 use laneway_core::{FrameLane, LaneError, LaneSpec, PortId};
-use laneway_netns::{Mac, Namespace, VethEnd, VethOptions, VethPair, can_create};
-use laneway_packet::{OpenOptions, PacketLane};
+use laneway_netns::{Mac, Namespace, VethEnd, VethOptions, VethPair, can_create, wait_for_carrier};
+use laneway_packet::{FanoutGroup, OpenOptions, PacketLane};
+use laneway_testkit::Disturbance;
 use std::{
     fs::File,
     io,
@@ -22,7 +23,8 @@ const SENDS_MAX: usize = 100_000;
 /// Cables and their far ends.
 pub(crate) struct World {
     pub(crate) far_ends: Vec<FarEnd>,
-    pub(crate) cables: Vec<VethPair>,
+    /// By port; none where one was removed.
+    pub(crate) cables: Vec<Option<VethPair>>,
     pub(crate) near: Namespace,
     pub(crate) far: Namespace,
 }
@@ -36,24 +38,54 @@ impl World {
 
     fn build() -> Result<World, laneway_netns::Error> {
         let (near, far) = (Namespace::create("packet-near")?, Namespace::create("packet-far")?);
-        let mut cables = Vec::new();
-        for port in 0..PORTS_MAX {
-            let end = |side: u8| VethEnd {
-                mac: Mac([0x02, 0x4c, 0x57, 0x10, side, port as u8]),
-                addresses: Vec::new(),
-                ..VethOptions::default().a
-            };
-            let options = VethOptions { a: end(0), b: end(1), ..VethOptions::default() };
-            cables.push(VethPair::create(&near, NEAR[port], &far, FAR[port], &options)?);
-        }
+        let cables = (0..PORTS_MAX).map(|port| lay_cable(&near, &far, port).map(Some));
+        let cables = cables.collect::<Result<_, _>>()?;
         let far_ends = open_far_ends(&far)?;
         Ok(World { far_ends, cables, near, far })
     }
 
     /// Opens the lane on the first `ports` near ends, with far ends that have received nothing.
     pub(crate) fn open(&mut self, spec: &LaneSpec, ports: usize) -> Result<PacketLane, LaneError> {
+        for port in 0..PORTS_MAX {
+            if self.cables[port].is_none() {
+                let cable = lay_cable(&self.near, &self.far, port);
+                self.cables[port] = Some(cable.unwrap_or_else(|e| panic!("{e}")));
+            }
+        }
         self.far_ends = open_far_ends(&self.far).expect("the far namespace is there");
         self.open_on(spec, &NEAR[..ports], OpenOptions::default())
+    }
+
+    /// Opens the lane of one worker of the run that has `group`, on port 0.
+    pub(crate) fn open_worker(
+        &self,
+        group: FanoutGroup,
+        spec: &LaneSpec,
+    ) -> Result<PacketLane, LaneError> {
+        let _inside = Inside::enter(&self.near);
+        PacketLane::open_in(group, spec, &NEAR[..1], OpenOptions::default())
+    }
+
+    /// Does this to a near end.
+    pub(crate) fn disturb(&mut self, port: PortId, how: Disturbance) {
+        let name = NEAR[port.index()];
+        match how {
+            Disturbance::Remove => self.cables[port.index()] = None,
+            Disturbance::Down => self.ip(&["link", "set", "dev", name, "down"]),
+            Disturbance::Up => {
+                self.ip(&["link", "set", "dev", name, "up"]);
+                let up = self.near.enter(|| wait_for_carrier(name));
+                up.and_then(|carrier| carrier).unwrap_or_else(|e| panic!("{e}"));
+            }
+            Disturbance::Mtu(bytes) => {
+                self.ip(&["link", "set", "dev", name, "mtu", &bytes.to_string()]);
+            }
+        }
+    }
+
+    fn ip(&self, arguments: &[&str]) {
+        let status = self.near.command("ip").args(arguments).status().expect("ip runs");
+        assert!(status.success(), "ip {arguments:?}");
     }
 
     /// Opens the lane on named interfaces of the near namespace.
@@ -66,6 +98,20 @@ impl World {
         let _inside = Inside::enter(&self.near);
         PacketLane::open(spec, interfaces, options)
     }
+}
+
+fn lay_cable(
+    near: &Namespace,
+    far: &Namespace,
+    port: usize,
+) -> Result<VethPair, laneway_netns::Error> {
+    let end = |side: u8| VethEnd {
+        mac: Mac([0x02, 0x4c, 0x57, 0x10, side, port as u8]),
+        addresses: Vec::new(),
+        ..VethOptions::default().a
+    };
+    let options = VethOptions { a: end(0), b: end(1), ..VethOptions::default() };
+    VethPair::create(near, NEAR[port], far, FAR[port], &options)
 }
 
 fn open_far_ends(far: &Namespace) -> Result<Vec<FarEnd>, laneway_netns::Error> {
@@ -208,4 +254,14 @@ pub(crate) fn receive_all(
         lane.settle(port).expect("the lane settles");
     }
     received
+}
+
+/// Takes every capability from this thread, for good.
+pub(crate) fn give_up_capabilities() {
+    // _LINUX_CAPABILITY_VERSION_3, then the thread itself.
+    let header: [u32; 2] = [0x2008_0522, 0];
+    let none = [0u32; 6];
+    // SAFETY: capset reads a header of two words and, in this version, six words of sets.
+    let result = unsafe { libc::syscall(libc::SYS_capset, header.as_ptr(), none.as_ptr()) };
+    assert_eq!(result, 0, "giving up privileges needs none");
 }

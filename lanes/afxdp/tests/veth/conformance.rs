@@ -1,11 +1,9 @@
 //! The conformance suite of the frame lanes, over veth cables between two namespaces.
 
-mod world;
-
+use crate::world::{NEAR, World, give_up_capabilities};
 use laneway_afxdp::AfXdp;
 use laneway_core::{Cap, LaneError, LaneSpec, PortId};
-use laneway_testkit::{Impossible, Overload, Properties, Rig};
-use world::{NEAR, World};
+use laneway_testkit::{Disturbance, Impossible, Overload, Properties, Rig};
 
 struct VethRig {
     spec: &'static str,
@@ -48,6 +46,25 @@ impl Rig for VethRig {
 
     fn collect(&mut self, port: PortId, expected: usize) -> Vec<Vec<u8>> {
         self.world.collect(port.index(), expected)
+    }
+
+    fn disturb(&mut self, port: PortId, how: Disturbance) -> Result<String, String> {
+        self.world.disturb(port.index(), how);
+        Ok(NEAR[port.index()].to_owned())
+    }
+
+    fn open_unprivileged(&mut self, spec: &LaneSpec) -> Result<Option<LaneError>, String> {
+        // Capabilities belong to the thread: this one gives its own up and ends.
+        let refusal = std::thread::scope(|scope| {
+            let opening = scope.spawn(|| {
+                give_up_capabilities();
+                AfXdp::open(spec, &NEAR[..1], false).err()
+            });
+            opening.join()
+        });
+        let attached = laneway_bpf::attachment(NEAR[0]).expect("near0 is there");
+        assert_eq!(attached, Default::default(), "nothing stays attached");
+        Ok(refusal.expect("opening does not panic"))
     }
 }
 

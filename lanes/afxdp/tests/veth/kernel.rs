@@ -1,15 +1,13 @@
 //! What this lane promises beyond the contract: modes, refusals, multi-buffer, the way back to the
 //! kernel's stack, and that nothing stays behind. On veth cables, so copy mode only.
 
-mod world;
-
+use crate::world::{NEAR, NEAR_MAC, World, ip};
 use laneway_afxdp::AfXdp;
 use laneway_core::{
     Cap, DropReason, FrameLane, HEADROOM_BYTES_MIN, LaneError, LaneSpec, PortId, Verdict, Wake,
 };
 use laneway_testkit::{UdpFrame, sequence, skip, udp_frames};
-use std::{net::UdpSocket, process::Command, time::Duration};
-use world::{NEAR, NEAR_MAC, World};
+use std::{net::UdpSocket, time::Duration};
 
 const PORT: PortId = PortId(0);
 /// Receives, with a wait before each, that a test is ready to do for its frames.
@@ -22,12 +20,6 @@ fn spec(text: &str) -> LaneSpec {
 
 fn open(text: &str) -> Result<AfXdp, LaneError> {
     AfXdp::open(&spec(text), &NEAR[..1], false)
-}
-
-/// Runs `ip` where this thread stands: in the near namespace.
-fn ip(args: &[&str]) {
-    let status = Command::new("ip").args(args).status().expect("laneway-netns needs it as well");
-    assert!(status.success(), "ip {args:?}");
 }
 
 #[track_caller]
@@ -303,6 +295,35 @@ fn queues_are_reported_and_one_that_is_not_there_is_refused() {
     );
     let message = refusal("afxdp:queue=2");
     assert!(message.contains("2 receive queues, so no queue 2"), "{message}");
+    assert!(message.contains("at most 2"), "the cable was made with two: {message}");
+}
+
+#[test]
+fn a_queue_that_could_be_had_comes_with_the_command_that_makes_it() {
+    let _world = world!(1, 1500, 2);
+    let set = ["-L", NEAR[0], "rx", "1", "tx", "1"];
+    let status = std::process::Command::new("ethtool").args(set).status();
+    if !status.is_ok_and(|status| status.success()) {
+        return skip("this veth does not change its number of queues");
+    }
+    let message = refusal("afxdp:queue=1");
+    assert!(message.contains("1 receive queues, so no queue 1"), "{message}");
+    assert!(message.contains("`ethtool -L near0 rx 2 tx 2`"), "{message}");
+}
+
+#[test]
+fn a_umem_of_impossible_size_is_refused_with_the_value_and_the_fix() {
+    let _world = world!(1, 1500, 1);
+    let message = refusal("afxdp:frames=2m");
+    assert!(message.contains("2m") && message.contains("from 1 to 1048576"), "{message}");
+    let message = refusal("afxdp:frames=100");
+    assert!(
+        message.contains("100 frames per port") && message.contains("raise frames="),
+        "{message}"
+    );
+    let message = refusal("afxdp:queue=64");
+    assert!(message.contains("64") && message.contains("from 0 to 63"), "{message}");
+    assert_eq!(laneway_bpf::attachment(NEAR[0]).unwrap(), Default::default());
 }
 
 #[test]

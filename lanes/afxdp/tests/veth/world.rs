@@ -2,11 +2,13 @@
 //! thread that makes a world stands in the near namespace until the world is dropped, which removes
 //! everything, also during a panic.
 
-use laneway_netns::{Namespace, VethEnd, VethOptions, VethPair};
+use laneway_netns::{Namespace, VethEnd, VethOptions, VethPair, wait_for_carrier};
+use laneway_testkit::Disturbance;
 use std::{
     fs::File,
     io,
     os::fd::{AsRawFd, FromRawFd, OwnedFd},
+    process::Command,
     ptr,
     time::Duration,
 };
@@ -28,9 +30,11 @@ pub(crate) struct World {
     // Dropped first: a namespace that a thread stands in would outlive its removal.
     _home: OwnedNamespace,
     far_sockets: Vec<OwnedFd>,
-    cables: Vec<VethPair>,
-    _near: Namespace,
+    /// By port; none where one was removed.
+    cables: Vec<Option<VethPair>>,
+    near: Namespace,
     far: Namespace,
+    options: VethOptions,
 }
 
 /// The namespace that the thread came from; dropping it goes back there.
@@ -66,39 +70,48 @@ impl World {
         laneway_netns::can_create().map_err(|e| e.to_string())?;
         let near = Namespace::create("afxdp-near").map_err(|e| e.to_string())?;
         let far = Namespace::create("afxdp-far").map_err(|e| e.to_string())?;
-        let cables = (0..cables)
-            .map(|port| {
-                let end = |mut mac: [u8; 6], addresses: &[&str]| {
-                    mac[5] = port as u8;
-                    VethEnd::new(laneway_netns::Mac(mac), addresses).expect("addresses of the test")
-                };
-                let options = VethOptions {
-                    mtu_bytes,
-                    queues,
-                    a: end(NEAR_MAC, addresses[0]),
-                    b: end(FAR_MAC, addresses[1]),
-                };
-                VethPair::create(&near, NEAR[port], &far, FAR[port], &options)
-                    .expect("a machine with namespaces has veth")
-            })
-            .collect::<Vec<_>>();
+        let end = |mac: [u8; 6], addresses: &[&str]| {
+            VethEnd::new(laneway_netns::Mac(mac), addresses).expect("addresses of the test")
+        };
+        let (a, b) = (end(NEAR_MAC, addresses[0]), end(FAR_MAC, addresses[1]));
+        let options = VethOptions { mtu_bytes, queues, a, b };
+        let cables = (0..cables).map(|port| Some(lay_cable(&near, &far, port, &options))).collect();
         let home = OwnedNamespace(
             File::open("/proc/thread-self/ns/net").expect("every thread has a namespace"),
         );
         enter(&File::open(near.path()).expect("just made")).expect("root may enter it");
-        let mut world = World { _home: home, far_sockets: Vec::new(), cables, _near: near, far };
+        let mut world = World { _home: home, far_sockets: Vec::new(), cables, near, far, options };
         world.fresh_sockets();
         Ok(world)
     }
 
-    /// Opens the far ends' sockets anew, so that nothing received before is left in them.
+    /// Opens the far ends' sockets anew, so that nothing received before is left in them. Cables that
+    /// were removed are laid again.
     pub(crate) fn fresh_sockets(&mut self) {
         self.far_sockets.clear();
         let ports = self.cables.len();
+        for (port, cable) in self.cables.iter_mut().enumerate() {
+            cable.get_or_insert_with(|| lay_cable(&self.near, &self.far, port, &self.options));
+        }
         self.far_sockets = self
             .far
             .enter(|| (0..ports).map(|port| packet_socket(FAR[port])).collect::<Vec<_>>())
             .expect("the far namespace lives as long as the world");
+    }
+
+    /// Does this to a near end.
+    pub(crate) fn disturb(&mut self, port: usize, how: Disturbance) {
+        let name = NEAR[port];
+        match how {
+            Disturbance::Remove => self.cables[port] = None,
+            Disturbance::Down => ip(&["link", "set", name, "down"]),
+            Disturbance::Up => {
+                ip(&["link", "set", name, "up"]);
+                let up = self.near.enter(|| wait_for_carrier(name));
+                up.expect("the near namespace is there").expect("the far end is up");
+            }
+            Disturbance::Mtu(bytes) => ip(&["link", "set", name, "mtu", &bytes.to_string()]),
+        }
     }
 
     /// Sends frames from the far end of `port`.
@@ -143,6 +156,31 @@ impl World {
             }
         }
     }
+}
+
+/// Runs `ip` where this thread stands: in the near namespace.
+pub(crate) fn ip(args: &[&str]) {
+    let status = Command::new("ip").args(args).status().expect("laneway-netns needs it as well");
+    assert!(status.success(), "ip {args:?}");
+}
+
+/// Takes every capability from this thread, for good.
+pub(crate) fn give_up_capabilities() {
+    /// _LINUX_CAPABILITY_VERSION_3, then the thread itself.
+    const HEADER: [u32; 2] = [0x2008_0522, 0];
+    let none = [0u32; 6];
+    // SAFETY: capset reads a header of two words and, in this version, six words of sets.
+    let result = unsafe { libc::syscall(libc::SYS_capset, HEADER.as_ptr(), none.as_ptr()) };
+    assert_eq!(result, 0, "giving up privileges needs none");
+}
+
+fn lay_cable(near: &Namespace, far: &Namespace, port: usize, options: &VethOptions) -> VethPair {
+    let mut options = options.clone();
+    for end in [&mut options.a, &mut options.b] {
+        end.mac.0[5] = port as u8;
+    }
+    VethPair::create(near, NEAR[port], far, FAR[port], &options)
+        .expect("a machine with namespaces has veth")
 }
 
 /// A raw socket on one interface of the current namespace, blind to what it sends itself.

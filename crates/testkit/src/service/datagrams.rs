@@ -1,0 +1,555 @@
+//! What every datagram lane must do, one function per behaviour.
+//!
+//! What the suite assumes beyond the wording of the contract, because an engine does too: a batch
+//! is of one port; a datagram is counted on the port it came in on, or left by; one that names a
+//! missing port is counted on the port that was being served, or on port 0 when the app sent it on
+//! its own account.
+
+use super::{
+    Answer, DatagramProbe, DatagramProperties, DatagramRig, SILENT_TURNS, TickSend, WAIT,
+    WAITS_MAX, ok, payload, payloads, spec,
+};
+use crate::skip;
+use laneway_core::{
+    Cap, Clock, DatagramLane, DropReason, IdlePolicy, LaneError, PortId, PortMask, SpecError, Turn,
+    Wake,
+};
+use laneway_engine::{Control, Ended, Stop, run_datagrams};
+use std::time::Duration;
+
+const PORT: PortId = PortId(0);
+const OTHER: PortId = PortId(1);
+/// A port that no rig opens.
+const NOWHERE: PortId = PortId(PortMask::PORTS_MAX as u8 - 1);
+
+/// A lane on the bench, with its app and its far end.
+struct Bench<'r, R: DatagramRig> {
+    rig: &'r mut R,
+    lane: R::Lane,
+    clock: R::Clock,
+    is: DatagramProperties,
+    probe: DatagramProbe,
+}
+
+impl<'r, R: DatagramRig> Bench<'r, R> {
+    fn open(rig: &'r mut R, knobs: &str, ports: usize, answer: Answer) -> Self {
+        let is = rig.properties();
+        let spec = spec(is.spec, knobs);
+        let opened = rig.open(&spec, ports);
+        let lane = opened.unwrap_or_else(|e| panic!("`{spec}` with {ports} ports: {e}"));
+        assert_eq!(lane.ports(), ports, "ports of `{spec}`");
+        let clock = rig.clock();
+        assert_eq!(clock.domain(), lane.clock_domain(), "the rig's clock and the lane's");
+        Bench { rig, lane, clock, is, probe: DatagramProbe::new(answer) }
+    }
+
+    /// One round; what it returns equals what the app saw.
+    fn serve(&mut self) -> usize {
+        let seen = self.probe.seen.len();
+        let served = ok(self.lane.serve(&mut self.probe, &self.clock));
+        let shown: usize = self.probe.seen[seen..].iter().map(|s| s.datagrams().count()).sum();
+        assert_eq!(served, shown, "serve counts the datagrams that the app saw");
+        served
+    }
+
+    fn tick(&mut self) {
+        let turn = Turn { now_ns: self.clock.now_ns() };
+        ok(self.lane.tick(&mut self.probe, turn));
+    }
+
+    fn arrived(&self) -> usize {
+        self.probe.seen.iter().map(|seen| seen.datagrams().count()).sum()
+    }
+
+    /// Serves until the app saw `wanted` datagrams in all, or patience ends.
+    fn serve_until(&mut self, wanted: usize) {
+        let mut waits = 0;
+        while self.arrived() < wanted && waits < WAITS_MAX {
+            if self.serve() == 0 {
+                waits += 1;
+                ok(self.lane.wait(WAIT));
+            }
+        }
+    }
+
+    /// Sends `payloads` to `port`, as many at a time as it can take, and serves them.
+    fn pump(&mut self, port: PortId, payloads: &[Vec<u8>]) {
+        for chunk in payloads.chunks(self.is.send_max) {
+            let wanted = self.arrived() + chunk.len();
+            let borrowed: Vec<&[u8]> = chunk.iter().map(Vec::as_slice).collect();
+            self.rig.send(port, &borrowed);
+            self.serve_until(wanted);
+        }
+    }
+
+    /// Pumps, collecting what comes back to the far end of `egress` meanwhile, so that its queue
+    /// need not hold it all.
+    fn pump_and_collect(&mut self, payloads: &[Vec<u8>], egress: PortId) -> Vec<Vec<u8>> {
+        let mut collected = Vec::new();
+        for chunk in payloads.chunks(self.is.send_max) {
+            self.pump(PORT, chunk);
+            collected.extend(self.collect(egress, chunk.len()));
+        }
+        collected
+    }
+
+    /// Payloads that reached the far end of `port`, all from the lane's address: `expected` of
+    /// them, or as many as patience brings.
+    fn collect(&mut self, port: PortId, expected: usize) -> Vec<Vec<u8>> {
+        let mut collected = Vec::new();
+        let near = self.rig.near(port);
+        for _ in 0..WAITS_MAX {
+            let missing = expected.saturating_sub(collected.len());
+            for (source, payload) in self.rig.collect(port, missing) {
+                assert_eq!(source, near, "the source of what left port {}", port.0);
+                collected.push(payload);
+            }
+            if collected.len() >= expected {
+                break;
+            }
+            self.nudge();
+        }
+        collected
+    }
+
+    /// Fails if anything reaches the far end of `port` now.
+    fn assert_silent(&mut self, port: PortId) {
+        for _ in 0..SILENT_TURNS {
+            let stray = self.rig.collect(port, 1);
+            assert!(stray.is_empty(), "{} datagrams left port {} unasked", stray.len(), port.0);
+            self.nudge();
+        }
+    }
+
+    /// Lets transmissions go on: some lanes need a push, a simulated one needs time.
+    fn nudge(&mut self) {
+        self.serve();
+        ok(self.lane.wait(Duration::from_millis(1)));
+    }
+
+    fn assert_seen(&self, wanted: &[Vec<u8>]) {
+        assert_same(self.probe.datagrams(), wanted);
+    }
+
+    fn drops(&mut self, reason: DropReason) -> u64 {
+        (0..self.lane.ports()).map(|p| self.lane.counters(PortId(p as u8)).drops(reason)).sum()
+    }
+}
+
+/// Compares datagrams one by one, so that a failure names the first that differs.
+fn assert_same<'a>(got: impl IntoIterator<Item = &'a [u8]>, wanted: &[Vec<u8>]) {
+    let got: Vec<&[u8]> = got.into_iter().collect();
+    for (i, (got, wanted)) in got.iter().zip(wanted).enumerate() {
+        assert_eq!(got.len(), wanted.len(), "bytes of datagram {i}");
+        assert!(got == wanted, "the bytes of datagram {i} differ");
+    }
+    assert_eq!(got.len(), wanted.len(), "number of datagrams");
+}
+
+fn assert_collected(got: &[Vec<u8>], wanted: &[Vec<u8>]) {
+    assert_same(got.iter().map(Vec::as_slice), wanted);
+}
+
+/// True (and a printed reason) when the rig opens only one port.
+fn lacks_ports<R: DatagramRig>(rig: &R) -> bool {
+    let lacks = rig.properties().ports_max < 2;
+    if lacks {
+        skip("the rig opens only one port");
+    }
+    lacks
+}
+
+/// Datagrams of many lengths come in with the bytes and the order they were sent with, from whom
+/// they came and to whom they went, stamped with times that do not go back.
+pub fn datagrams_arrive_unchanged_in_order_with_their_addresses<R: DatagramRig>(rig: &mut R) {
+    let longest = rig.properties().payload_bytes_max;
+    let lengths = [1, 18, 64, 65, 512, 577, 999, longest - 1, longest];
+    let sent: Vec<_> = (0..45).map(|i| payload(i as u64, lengths[i % lengths.len()])).collect();
+    let mut bench = Bench::open(rig, "", 1, Answer::Nothing);
+    let opened_ns = bench.clock.now_ns();
+    bench.pump(PORT, &sent);
+    bench.assert_seen(&sent);
+    let (near, far) = (bench.rig.near(PORT), bench.rig.far(PORT));
+    let mut last_ns = 0;
+    for seen in &bench.probe.seen {
+        assert_eq!((seen.source, seen.destination, seen.ingress), (far, near, PORT));
+        assert!(seen.ts_ns >= last_ns, "stamps go back from {last_ns} to {}", seen.ts_ns);
+        last_ns = seen.ts_ns;
+    }
+    // A kernel stamp is converted between clocks and may be off by what that costs.
+    const CONVERSION_NS_MAX: u64 = 1_000_000;
+    let now_ns = bench.clock.now_ns();
+    let stamps = bench.probe.seen.iter().map(|seen| seen.ts_ns);
+    for ts_ns in stamps {
+        assert!(
+            ts_ns + CONVERSION_NS_MAX >= opened_ns && ts_ns <= now_ns + CONVERSION_NS_MAX,
+            "a stamp of {ts_ns} outside {opened_ns}..{now_ns}"
+        );
+    }
+}
+
+/// Every port gets its own datagrams, in its own order, and says so.
+pub fn datagrams_of_each_port_keep_to_it<R: DatagramRig>(rig: &mut R) {
+    if lacks_ports(rig) {
+        return;
+    }
+    let (some, others) = (payloads(0, 12, 100), payloads(100, 12, 100));
+    let mut bench = Bench::open(rig, "", 2, Answer::Nothing);
+    for (one, another) in some.iter().zip(&others) {
+        bench.rig.send(PORT, &[one]);
+        bench.rig.send(OTHER, &[another]);
+    }
+    bench.serve_until(some.len() + others.len());
+    for (port, wanted) in [(PORT, &some), (OTHER, &others)] {
+        let near = bench.rig.near(port);
+        let own = || bench.probe.seen.iter().filter(|seen| seen.ingress == port);
+        assert!(own().all(|seen| seen.destination == near), "destination at port {}", port.0);
+        assert_same(own().flat_map(super::Seen::datagrams), wanted);
+    }
+}
+
+/// The lane's batch knob bounds what the app is shown at once.
+pub fn a_batch_never_exceeds_its_knob<R: DatagramRig>(rig: &mut R) {
+    let (knobs, entries_max) = rig.properties().small_batch;
+    let mut bench = Bench::open(rig, knobs, 1, Answer::Nothing);
+    let sent = payloads(0, 5 * entries_max, 64);
+    bench.pump(PORT, &sent);
+    bench.assert_seen(&sent);
+    let longest = bench.probe.batches.iter().max();
+    assert!(longest <= Some(&entries_max), "a batch of {longest:?} entries, not {entries_max}");
+}
+
+/// A datagram without payload is one datagram, both ways, and does not disturb its neighbours.
+pub fn an_empty_datagram_survives<R: DatagramRig>(rig: &mut R) {
+    if !rig.properties().carries_empty {
+        return skip("an empty datagram cannot be told from none here");
+    }
+    let sent = [payload(0, 64), Vec::new(), payload(2, 64), Vec::new(), Vec::new(), payload(5, 9)];
+    for answer in [Answer::Reply, Answer::ForwardBack] {
+        let mut bench = Bench::open(rig, "", 1, answer);
+        let back = bench.pump_and_collect(&sent, PORT);
+        bench.assert_seen(&sent);
+        assert_collected(&back, &sent);
+        let counters = bench.lane.counters(PORT);
+        assert_eq!((counters.rx_frames, counters.tx_frames), (6, 6), "{counters:?}");
+    }
+}
+
+/// New bytes sent to a datagram's source arrive there, from the address that it was sent to.
+pub fn a_reply_reaches_its_sender<R: DatagramRig>(rig: &mut R) {
+    let longest = rig.properties().payload_bytes_max;
+    let mut sent = payloads(0, 30, 200);
+    sent.extend(payloads(30, 4, longest));
+    let mut bench = Bench::open(rig, "", 1, Answer::Reply);
+    let back = bench.pump_and_collect(&sent, PORT);
+    bench.assert_seen(&sent);
+    assert_collected(&back, &sent);
+    bench.assert_silent(PORT);
+}
+
+/// What is forwarded leaves byte for byte, in order, once.
+pub fn a_forwarded_datagram_keeps_its_bytes<R: DatagramRig>(rig: &mut R) {
+    let longest = rig.properties().payload_bytes_max;
+    let lengths = [300, 300, 300, 40, 300, longest, 1];
+    let sent: Vec<_> = (0..70).map(|i| payload(i as u64, lengths[i % lengths.len()])).collect();
+    let mut bench = Bench::open(rig, "", 1, Answer::ForwardBack);
+    let back = bench.pump_and_collect(&sent, PORT);
+    bench.assert_seen(&sent);
+    assert_collected(&back, &sent);
+    bench.assert_silent(PORT);
+}
+
+/// What is forwarded through another port leaves there, from that port's address, and is counted
+/// there.
+pub fn a_datagram_leaves_by_the_port_it_is_sent_through<R: DatagramRig>(rig: &mut R) {
+    if lacks_ports(rig) {
+        return;
+    }
+    let sent = payloads(0, 20, 200);
+    let mut bench = Bench::open(rig, "", 2, Answer::Nothing);
+    bench.probe.answer = Answer::ForwardTo(OTHER, bench.rig.far(OTHER));
+    let left = bench.pump_and_collect(&sent, OTHER);
+    assert_collected(&left, &sent);
+    bench.assert_silent(PORT);
+    assert_eq!(bench.lane.counters(OTHER).tx_frames, sent.len() as u64);
+    assert_eq!(bench.lane.counters(PORT).tx_frames, 0);
+}
+
+/// Whatever a lane makes of consecutive sends (trains of equal ones, say), the far end sees every
+/// datagram with its own length, in order.
+pub fn sends_of_any_sizes_leave_as_they_were<R: DatagramRig>(rig: &mut R) {
+    /// Runs of equal sizes, rises, falls, and a run that ends in a shorter one.
+    const LENGTHS: [usize; 18] =
+        [500, 500, 500, 200, 500, 500, 900, 900, 3, 3, 3, 3, 2, 1, 1, 700, 699, 700];
+    let sent: Vec<_> = (0..90).map(|i| payload(i as u64, LENGTHS[i % LENGTHS.len()])).collect();
+    let mut bench = Bench::open(rig, "", 1, Answer::Nothing);
+    let far = bench.rig.far(PORT);
+    for chunk in sent.chunks(bench.is.send_max) {
+        bench.probe.on_tick =
+            chunk.iter().map(|bytes| TickSend::exact(PORT, far, bytes.clone())).collect();
+        bench.tick();
+        let left = bench.collect(PORT, chunk.len());
+        assert_collected(&left, chunk);
+    }
+    assert_eq!(bench.lane.counters(PORT).tx_frames, sent.len() as u64);
+    assert_eq!(bench.probe.shortened, 0, "the lane has room for what passes");
+}
+
+/// A train comes in whole or cut, always with the size that cuts it right, and leaves as the
+/// same datagrams.
+pub fn a_train_arrives_and_leaves_as_its_datagrams<R: DatagramRig>(rig: &mut R) {
+    const TRAINS: [(usize, usize); 5] = [(8, 800), (3, 1000), (1, 700), (16, 100), (2, 1)];
+    /// Bytes by which the last datagram of every other train is shorter.
+    const SHORTER_BYTES: usize = 50;
+    let mut bench = Bench::open(rig, "", 1, Answer::ForwardBack);
+    let mut whole = 0;
+    for (sequence, (segments, segment_bytes)) in (0u64..).zip(TRAINS) {
+        let shorter = if sequence % 2 == 0 { SHORTER_BYTES } else { 0 };
+        let bytes = payload(sequence, segments * segment_bytes - shorter);
+        let cut: Vec<Vec<u8>> = bytes.chunks(segment_bytes).map(<[u8]>::to_vec).collect();
+        if cut.len() > bench.is.send_max {
+            continue;
+        }
+        bench.probe.seen.clear();
+        bench.rig.send_train(PORT, &bytes, segment_bytes);
+        bench.serve_until(cut.len());
+        bench.assert_seen(&cut);
+        whole += usize::from(cut.len() > 1 && bench.probe.seen.len() == 1);
+        let left = bench.collect(PORT, cut.len());
+        assert_collected(&left, &cut);
+    }
+    if bench.is.trains {
+        assert!(whole > 0, "no train arrived in one piece");
+    } else {
+        skip("trains do not arrive in one piece here; their datagrams were checked");
+    }
+}
+
+/// What the app sends on its own account leaves before the tick returns, and so does nothing else.
+pub fn what_a_tick_sends_leaves<R: DatagramRig>(rig: &mut R) {
+    let mut bench = Bench::open(rig, "", 1, Answer::Nothing);
+    let far = bench.rig.far(PORT);
+    let sent = payloads(0, bench.is.send_max.min(12), 333);
+    bench.probe.on_tick =
+        sent.iter().map(|bytes| TickSend::exact(PORT, far, bytes.clone())).collect();
+    bench.tick();
+    assert_collected(&bench.collect(PORT, sent.len()), &sent);
+    bench.tick();
+    bench.assert_silent(PORT);
+}
+
+/// The length that the app's closure returns is the length that leaves.
+pub fn a_send_of_less_than_was_offered_leaves_with_that_length<R: DatagramRig>(rig: &mut R) {
+    let mut bench = Bench::open(rig, "", 1, Answer::Nothing);
+    let (far, bytes_max) = (bench.rig.far(PORT), bench.is.payload_bytes_max);
+    let sent: Vec<_> = (1..6).map(|i| payload(i as u64, i * 10)).collect();
+    bench.probe.on_tick = sent
+        .iter()
+        .map(|bytes| TickSend { bytes_max, ..TickSend::exact(PORT, far, bytes.clone()) })
+        .collect();
+    bench.tick();
+    assert_collected(&bench.collect(PORT, sent.len()), &sent);
+}
+
+/// A datagram that no packet can carry is counted, keeps no other back, and is no reason to stop.
+pub fn a_datagram_too_long_to_leave_is_counted<R: DatagramRig>(rig: &mut R) {
+    let Some(too_long) = rig.properties().too_long_bytes else {
+        return skip("the lane cannot be asked to send what is too long");
+    };
+    let mut bench = Bench::open(rig, "", 1, Answer::Nothing);
+    let far = bench.rig.far(PORT);
+    let short = payloads(0, 4, 200);
+    let mut sends: Vec<_> =
+        short.iter().map(|bytes| TickSend::exact(PORT, far, bytes.clone())).collect();
+    sends.insert(2, TickSend::exact(PORT, far, payload(9, too_long)));
+    bench.probe.on_tick = sends;
+    bench.tick();
+    if bench.probe.shortened > 0 {
+        return skip(format!("the lane's buffers end before {too_long} bytes"));
+    }
+    assert_collected(&bench.collect(PORT, short.len()), &short);
+    bench.assert_silent(PORT);
+    assert_eq!(bench.drops(DropReason::TxTooLong), 1, "{:?}", bench.lane.counters(PORT));
+    assert_eq!(bench.lane.counters(PORT).tx_frames, short.len() as u64);
+}
+
+/// Sending or forwarding through a port that is not there loses that datagram by name and no other.
+pub fn a_port_that_is_not_there_is_counted<R: DatagramRig>(rig: &mut R) {
+    let mut bench = Bench::open(rig, "", 1, Answer::Nothing);
+    let far = bench.rig.far(PORT);
+    let sent = payloads(0, 4, 64);
+    bench.probe.answer = Answer::ForwardTo(NOWHERE, far);
+    bench.pump(PORT, &sent);
+    bench.assert_seen(&sent);
+    assert_eq!(bench.drops(DropReason::TxNoPort), 4);
+    bench.probe.on_tick = vec![
+        TickSend::exact(NOWHERE, far, payload(7, 64)),
+        TickSend::exact(PORT, far, payload(8, 64)),
+    ];
+    bench.tick();
+    assert_collected(&bench.collect(PORT, 1), &[payload(8, 64)]);
+    assert_eq!(bench.drops(DropReason::TxNoPort), 5);
+    bench.assert_silent(PORT);
+}
+
+/// Counters equal what the app saw and the far end collected, in datagrams and bytes.
+pub fn counters_match_what_was_seen<R: DatagramRig>(rig: &mut R) {
+    let mut sent = payloads(0, 20, 64);
+    sent.extend(payloads(20, 20, 700));
+    let mut bench = Bench::open(rig, "", 1, Answer::ForwardBack);
+    let left = bench.pump_and_collect(&sent, PORT);
+    let bytes = |datagrams: &[Vec<u8>]| datagrams.iter().map(|d| d.len() as u64).sum::<u64>();
+    let counters = bench.lane.counters(PORT);
+    assert_eq!(counters.rx_frames, sent.len() as u64, "rx_frames");
+    assert_eq!(counters.rx_bytes, bytes(&sent), "rx_bytes");
+    assert_eq!(counters.tx_frames, left.len() as u64, "tx_frames");
+    assert_eq!(counters.tx_bytes, bytes(&left), "tx_bytes");
+    assert_eq!(counters.lost(), 0, "{counters:?}");
+}
+
+/// More datagrams than can be queued: each is seen or lost under a name, and the lane goes on.
+pub fn the_ledger_closes_when_the_lane_is_overrun<R: DatagramRig>(rig: &mut R) {
+    let Some(overload) = rig.properties().overload else {
+        return skip("the lane's own queues cannot be overrun here");
+    };
+    let mut bench = Bench::open(rig, overload.knobs, 1, Answer::Nothing);
+    let sent = payloads(0, overload.frames, 64);
+    let borrowed: Vec<&[u8]> = sent.iter().map(Vec::as_slice).collect();
+    bench.rig.send(PORT, &borrowed);
+    for _ in 0..WAITS_MAX {
+        while bench.serve() > 0 {}
+        let lost = bench.lane.counters(PORT).lost();
+        if bench.arrived() as u64 + lost >= overload.frames as u64 {
+            break;
+        }
+        ok(bench.lane.wait(WAIT));
+    }
+    let (seen, counters) = (bench.arrived() as u64, bench.lane.counters(PORT));
+    assert!(counters.lost() > 0, "{} datagrams did not overrun the lane", overload.frames);
+    assert_eq!(seen + counters.lost(), overload.frames as u64, "{counters:?}");
+    let later = payloads(overload.frames as u64, 5, 64);
+    bench.probe.seen.clear();
+    bench.pump(PORT, &later);
+    bench.assert_seen(&later);
+}
+
+/// Without traffic the app is not called, and the lane does not sleep in it by itself.
+pub fn a_serve_without_traffic_shows_nothing<R: DatagramRig>(rig: &mut R) {
+    let mut bench = Bench::open(rig, "", 1, Answer::Nothing);
+    for _ in 0..100 {
+        assert_eq!(bench.serve(), 0);
+    }
+    assert!(bench.probe.batches.is_empty());
+    assert_eq!(bench.lane.counters(PORT).rx_frames, 0);
+}
+
+/// A wait without traffic comes to its end and says so; a wait with traffic says that it is there,
+/// and takes nothing away.
+pub fn wait_is_ready_with_traffic_and_times_out_without<R: DatagramRig>(rig: &mut R) {
+    /// Early wake-ups are allowed, but not for ever.
+    const ATTEMPTS: usize = 50;
+    let mut bench = Bench::open(rig, "", 1, Answer::Nothing);
+    let timed_out = (0..ATTEMPTS).any(|_| {
+        bench.serve();
+        ok(bench.lane.wait(Duration::from_millis(2))) == Wake::Timeout
+    });
+    assert!(timed_out, "no wait without traffic times out");
+    let sent = payloads(0, 3, 64);
+    let borrowed: Vec<&[u8]> = sent.iter().map(Vec::as_slice).collect();
+    bench.rig.send(PORT, &borrowed);
+    let ready =
+        (0..ATTEMPTS).any(|_| ok(bench.lane.wait(Duration::from_millis(50))) == Wake::Ready);
+    assert!(ready, "no wait with traffic is ready");
+    bench.serve_until(sent.len());
+    bench.assert_seen(&sent);
+}
+
+/// A worker without traffic ends when it is asked to from another thread, its app has ticked and
+/// was told to stop once; and what it leaves lets the same lane open again at once.
+pub fn a_worker_stops_and_the_lane_opens_again<R: DatagramRig>(rig: &mut R) {
+    for _ in 0..2 {
+        let mut bench = Bench::open(rig, "", 1, Answer::Nothing);
+        let stop = Stop::new();
+        let control = Control::from(stop.clone());
+        let ran = std::thread::scope(|scope| {
+            scope.spawn(move || {
+                std::thread::sleep(Duration::from_millis(30));
+                stop.request();
+            });
+            let Bench { lane, probe, clock, .. } = &mut bench;
+            run_datagrams(lane, probe, clock, IdlePolicy::Block, &control)
+        });
+        let report = ran.unwrap_or_else(|failed| panic!("the worker failed: {}", failed.error));
+        assert_eq!((report.ended, bench.probe.stops), (Ended::Stopped, 1));
+        assert!(report.waits > 0, "a worker without traffic blocks");
+        assert!(bench.probe.ticks > 0, "the app ticks without traffic");
+    }
+    let sent = payloads(0, 4, 64);
+    let mut bench = Bench::open(rig, "", 1, Answer::Nothing);
+    bench.pump(PORT, &sent);
+    bench.assert_seen(&sent);
+}
+
+/// What was asked for and cannot be had fails the opening, unless `allow=` names it; then the
+/// report says so.
+pub fn an_impossible_capability_is_refused_unless_allowed<R: DatagramRig>(rig: &mut R) {
+    let is = rig.properties();
+    let Some(impossible) = is.impossible else {
+        return skip("nothing that the lane can be asked for is impossible here");
+    };
+    let (cap, asking) = (impossible.cap, spec(is.spec, impossible.knobs));
+    match rig.open(&asking, 1) {
+        Err(LaneError::CapMissing { cap: missing, .. }) => assert_eq!(missing, cap),
+        Err(e) => panic!("`{asking}` must fail because {} is missing, not: {e}", cap.name()),
+        Ok(_) => panic!("`{asking}` opened without {}", cap.name()),
+    }
+    let allowing = format!("{},allow={}", impossible.knobs, cap.name());
+    let mut bench = Bench::open(rig, &allowing, 1, Answer::Reply);
+    let report = bench.lane.caps(PORT);
+    assert!(report.requested.has(cap), "{report:?}");
+    assert!(!report.obtained.has(cap), "{report:?}");
+    assert!(report.allowed_missing.has(cap), "{report:?}");
+    let sent = payloads(0, 4, 64);
+    let back = bench.pump_and_collect(&sent, PORT);
+    assert_collected(&back, &sent);
+}
+
+/// Every port has a report that admits itself and says that the lane transmits.
+pub fn every_port_reports_its_capabilities<R: DatagramRig>(rig: &mut R) {
+    let ports = rig.properties().ports_max;
+    let bench = Bench::open(rig, "", ports, Answer::Nothing);
+    for port in (0..ports).map(|p| PortId(p as u8)) {
+        let report = bench.lane.caps(port);
+        ok(report.admit(bench.lane.name()));
+        assert!(report.obtained.has(Cap::Transmit), "port {}: {report:?}", port.0);
+    }
+}
+
+/// A misspelt knob is refused with the right one, not ignored.
+pub fn an_unknown_knob_is_refused_with_a_suggestion<R: DatagramRig>(rig: &mut R) {
+    let (misspelt, right) = rig.properties().misspelt;
+    let spec = spec(rig.properties().spec, misspelt);
+    match rig.open(&spec, 1) {
+        Err(LaneError::Spec(SpecError::UnknownKnob { knob, nearest, .. })) => {
+            assert_eq!((knob.as_str(), nearest.as_deref()), (misspelt, Some(right)));
+        }
+        Err(e) => panic!("`{spec}` must fail for its knob, not: {e}"),
+        Ok(_) => panic!("`{spec}` opened"),
+    }
+}
+
+/// All forms of `idle=` open, and traffic flows; anything else is refused.
+pub fn every_idle_policy_is_accepted<R: DatagramRig>(rig: &mut R) {
+    for policy in ["idle=spin", "idle=block", "idle=adaptive", "idle=adaptive:200"] {
+        let sent = payloads(0, 4, 64);
+        let mut bench = Bench::open(rig, policy, 1, Answer::Nothing);
+        bench.pump(PORT, &sent);
+        bench.assert_seen(&sent);
+    }
+    let spec = spec(rig.properties().spec, "idle=sleepy");
+    match rig.open(&spec, 1) {
+        Err(LaneError::Spec(SpecError::BadValue { knob, .. })) => assert_eq!(knob, "idle"),
+        Err(e) => panic!("`{spec}` must fail for its value, not: {e}"),
+        Ok(_) => panic!("`{spec}` opened"),
+    }
+}

@@ -1,0 +1,583 @@
+//! What every stream lane must do, one function per behaviour.
+//!
+//! What the suite assumes beyond the wording of the contract: after a peer has finished, the lane
+//! shows what came before, sends what is queued, and only then closes with
+//! [`Close::Peer`]; a connection that the lane cannot take for want of room is closed or reset
+//! at once and counted under `conn_table_full`.
+
+use super::{
+    Manner, PeerId, PeerRead, SILENT_TURNS, StreamProbe, StreamRig, WAIT, WAITS_MAX, ok, payload,
+    spec,
+};
+use crate::skip;
+use laneway_core::{
+    Clock, Close, DropReason, IdlePolicy, LaneError, PortId, SpecError, StreamLane, Turn, Wake,
+};
+use laneway_engine::{Control, Ended, Stop, run_streams};
+use std::{collections::BTreeSet, time::Duration};
+
+const PORT: PortId = PortId(0);
+/// A far end reads at most so many bytes at a time.
+const READ_BYTES_MAX: usize = 1 << 16;
+/// More than any lane and kernel queue for one connection, by far.
+const UNQUEUEABLE_BYTES: usize = 64 << 20;
+
+/// A lane on the bench, with its app and its far end.
+struct Bench<'r, R: StreamRig> {
+    rig: &'r mut R,
+    lane: R::Lane,
+    clock: R::Clock,
+    probe: StreamProbe,
+}
+
+impl<'r, R: StreamRig> Bench<'r, R> {
+    fn open(rig: &'r mut R, knobs: &str, ports: usize, manner: Manner) -> Self {
+        let spec = spec(rig.properties().spec, knobs);
+        let opened = rig.open(&spec, ports);
+        let lane = opened.unwrap_or_else(|e| panic!("`{spec}` with {ports} ports: {e}"));
+        assert_eq!(lane.ports(), ports, "ports of `{spec}`");
+        let clock = rig.clock();
+        assert_eq!(clock.domain(), lane.clock_domain(), "the rig's clock and the lane's");
+        Bench { rig, lane, clock, probe: StreamProbe::new(manner) }
+    }
+
+    fn turn(&self) -> Turn {
+        Turn { now_ns: self.clock.now_ns() }
+    }
+
+    fn serve(&mut self) -> usize {
+        ok(self.lane.serve(&mut self.probe, &self.clock))
+    }
+
+    /// Serves while `step` says that it did something or waits for something; `step` gives true
+    /// once what it waits for is there. Returns whether it came before patience ended.
+    fn serve_until(&mut self, mut step: impl FnMut(&mut Self) -> Progress) -> bool {
+        let mut waits = 0;
+        while waits < WAITS_MAX {
+            let served = self.serve();
+            match step(self) {
+                Progress::Done => return true,
+                Progress::Some => {}
+                Progress::Nothing if served > 0 => {}
+                Progress::Nothing => {
+                    waits += 1;
+                    ok(self.lane.wait(WAIT));
+                }
+            }
+        }
+        false
+    }
+
+    /// A connection that the app has been told of.
+    fn connect(&mut self, port: PortId) -> PeerId {
+        let peer = self.rig.connect(port);
+        self.until_open(peer);
+        peer
+    }
+
+    fn until_open(&mut self, peer: PeerId) {
+        let opened = self.serve_until(|bench| {
+            let address = bench.rig.address(peer);
+            let conn = bench.probe.with_peer(address);
+            Progress::done_if(conn.is_some_and(|(_, conn)| conn.closed.is_none()))
+        });
+        assert!(opened, "the connection of {peer:?} was not accepted");
+    }
+
+    /// Writes all of `bytes` from the far end, serving meanwhile.
+    fn write(&mut self, peer: PeerId, bytes: &[u8]) {
+        let mut at = 0;
+        let written = self.serve_until(|bench| {
+            let took = bench.rig.write(peer, &bytes[at..]);
+            at += took;
+            if at == bytes.len() { Progress::Done } else { Progress::some_if(took > 0) }
+        });
+        assert!(written, "the far end could write {at} of {} bytes", bytes.len());
+    }
+
+    /// Reads at the far end, serving meanwhile, until `wanted` bytes came or it ended.
+    fn read(&mut self, peer: PeerId, wanted: usize) -> (Vec<u8>, Option<PeerRead>) {
+        let mut bytes = Vec::new();
+        let mut end = None;
+        self.serve_until(|bench| {
+            if bytes.len() >= wanted {
+                return Progress::Done;
+            }
+            match bench.rig.read(peer, READ_BYTES_MAX.min(wanted - bytes.len())) {
+                PeerRead::Bytes(more) => {
+                    bytes.extend(more);
+                    Progress::Some
+                }
+                PeerRead::Nothing => Progress::Nothing,
+                last => {
+                    end = Some(last);
+                    Progress::Done
+                }
+            }
+        });
+        (bytes, end)
+    }
+
+    /// What the far end reads after the last byte it is owed.
+    fn read_end(&mut self, peer: PeerId) -> Option<PeerRead> {
+        let (more, end) = self.read(peer, 1);
+        assert!(more.is_empty(), "{} bytes that nobody sent", more.len());
+        end
+    }
+
+    fn until_closed(&mut self, peer: PeerId) -> Close {
+        let address = self.rig.address(peer);
+        let why = |probe: &StreamProbe| probe.with_peer(address).and_then(|(_, conn)| conn.closed);
+        self.serve_until(|bench| Progress::done_if(why(&bench.probe).is_some()));
+        why(&self.probe).unwrap_or_else(|| panic!("the app was not told of the end of {peer:?}"))
+    }
+
+    fn taken(&self, peer: PeerId) -> &[u8] {
+        let address = self.rig.address(peer);
+        self.probe.with_peer(address).map_or(&[], |(_, conn)| &conn.taken)
+    }
+}
+
+/// What one step of a bench found.
+enum Progress {
+    Done,
+    Some,
+    Nothing,
+}
+
+impl Progress {
+    fn done_if(yes: bool) -> Progress {
+        if yes { Progress::Done } else { Progress::Nothing }
+    }
+
+    fn some_if(yes: bool) -> Progress {
+        if yes { Progress::Some } else { Progress::Nothing }
+    }
+}
+
+/// Compares streams without printing megabytes.
+fn assert_same(got: &[u8], wanted: &[u8], what: &str) {
+    let same = got.iter().zip(wanted).take_while(|(a, b)| a == b).count();
+    let (got, wanted) = (got.len(), wanted.len());
+    assert!(same == wanted && got == wanted, "{what}: {same} same bytes of {got} for {wanted}");
+}
+
+/// However bytes are cut on their way in, they are shown in order, and what the app sends leaves in
+/// order.
+pub fn bytes_come_back_in_pieces_of_any_size<R: StreamRig>(rig: &mut R) {
+    const PIECES: [usize; 10] = [1, 2, 3, 7, 100, 1459, 1461, 5000, 40_000, 1];
+    let mut bench = Bench::open(rig, "", 1, Manner::Echo);
+    let peer = bench.connect(PORT);
+    for (sequence, bytes) in (0..).zip(PIECES) {
+        let sent = payload(sequence, bytes);
+        let mut back = Vec::new();
+        let mut at = 0;
+        let returned = bench.serve_until(|bench| {
+            at += bench.rig.write(peer, &sent[at..]);
+            match bench.rig.read(peer, READ_BYTES_MAX) {
+                PeerRead::Bytes(more) => back.extend(more),
+                PeerRead::Nothing => {}
+                end => panic!("{end:?} after {} bytes", back.len()),
+            }
+            Progress::done_if(back.len() >= sent.len())
+        });
+        assert!(returned, "{} of {bytes} bytes came back", back.len());
+        assert_same(&back, &sent, "the echo");
+    }
+}
+
+/// The app is told who connected, on every port.
+pub fn a_connection_is_told_with_its_peer<R: StreamRig>(rig: &mut R) {
+    let ports = rig.properties().ports_max.min(2);
+    let mut bench = Bench::open(rig, "", ports, Manner::Echo);
+    for port in (0..ports).map(|port| PortId(port as u8)) {
+        let peer = bench.connect(port); // fails unless the address fits
+        let sent = payload(u64::from(port.0), 64);
+        bench.write(peer, &sent);
+        assert_same(&bench.read(peer, sent.len()).0, &sent, "the echo");
+        assert_eq!(bench.lane.counters(port).rx_bytes, 64, "counted on port {}", port.0);
+    }
+    assert_eq!(bench.probe.open(), ports);
+}
+
+/// What the app leaves is kept and shown again, first, when more has come.
+pub fn bytes_not_consumed_are_shown_again_with_the_rest<R: StreamRig>(rig: &mut R) {
+    let mut bench = Bench::open(rig, "", 1, Manner::Lines);
+    let peer = bench.connect(PORT);
+    for (pieces, piece) in [&b"un"[..], b"finish", b"ed\nand\nhalf"].into_iter().enumerate() {
+        bench.write(peer, piece);
+        // Each piece is shown before the next is written, so that lines are truly in pieces.
+        let address = bench.rig.address(peer);
+        let shown = bench.serve_until(|bench| {
+            let conn = bench.probe.with_peer(address);
+            Progress::done_if(conn.is_some_and(|(_, conn)| conn.shown.len() > pieces))
+        });
+        assert!(shown, "a piece was not shown");
+    }
+    let whole = b"unfinished\nand\n";
+    assert_same(&bench.read(peer, whole.len()).0, whole, "the whole lines");
+    assert_same(bench.taken(peer), whole, "what was consumed");
+    bench.write(peer, b" done\n");
+    assert_same(&bench.read(peer, 10).0, b"half done\n", "the line that was in halves");
+}
+
+/// While a peer does not read, the app is refused, bytes wait, nothing is lost, and everything
+/// flows again when it reads.
+pub fn a_full_send_queue_refuses_and_loses_nothing<R: StreamRig>(rig: &mut R) {
+    /// Turns without any progress after which everything is full.
+    const STALLED_TURNS: usize = 20;
+    let knobs = rig.properties().small_queues;
+    let mut bench = Bench::open(rig, knobs, 1, Manner::Echo);
+    let peer = bench.connect(PORT);
+    let mut sent = Vec::new();
+    let mut stalled = 0;
+    while stalled < STALLED_TURNS {
+        let piece = payload(sent.len() as u64, 4096);
+        let took = bench.rig.write(peer, &piece);
+        sent.extend_from_slice(&piece[..took]);
+        let before = bench.taken(peer).len();
+        bench.serve();
+        if took == 0 && bench.taken(peer).len() == before {
+            stalled += 1;
+            ok(bench.lane.wait(Duration::from_millis(1)));
+        } else {
+            stalled = 0;
+        }
+        assert!(sent.len() < UNQUEUEABLE_BYTES, "no queue of this connection is bounded");
+    }
+    assert!(bench.probe.refused > 0, "the app was never told that a queue is full");
+    assert!(bench.taken(peer).len() < sent.len(), "the app took more than could be answered");
+    let (back, end) = bench.read(peer, sent.len());
+    assert_eq!(end, None);
+    assert_same(&back, &sent, "the echo");
+    assert_eq!(bench.lane.counters(PORT).tx_bytes, sent.len() as u64);
+}
+
+/// One peer that does not read costs another nothing but the turn.
+pub fn a_slow_reader_does_not_hold_up_others<R: StreamRig>(rig: &mut R) {
+    const STALLED_TURNS: usize = 20;
+    let knobs = rig.properties().small_queues;
+    let mut bench = Bench::open(rig, knobs, 1, Manner::Echo);
+    let (slow, quick) = (bench.connect(PORT), bench.connect(PORT));
+    let mut stalled = 0;
+    while stalled < STALLED_TURNS {
+        let took = bench.rig.write(slow, &[0x5a; 4096]);
+        bench.serve();
+        if took == 0 {
+            stalled += 1;
+            ok(bench.lane.wait(Duration::from_millis(1)));
+        }
+    }
+    for sequence in 0..20 {
+        let sent = payload(sequence, 700);
+        bench.write(quick, &sent);
+        assert_same(&bench.read(quick, sent.len()).0, &sent, "the quick peer's echo");
+    }
+}
+
+/// After a half close the app still sees all that came, the peer still gets all that was sent, and
+/// then both are told.
+pub fn a_peer_that_finishes_gets_all_it_is_owed<R: StreamRig>(rig: &mut R) {
+    for bytes in [0, 1, 30_000] {
+        let mut bench = Bench::open(rig, "", 1, Manner::Echo);
+        let peer = bench.connect(PORT);
+        let sent = payload(1, bytes);
+        bench.write(peer, &sent);
+        bench.rig.finish(peer);
+        let (back, _) = bench.read(peer, bytes);
+        assert_same(&back, &sent, "the echo");
+        assert_eq!(bench.read_end(peer), Some(PeerRead::End));
+        assert_eq!(bench.until_closed(peer), Close::Peer);
+        assert_eq!(bench.probe.open(), 0);
+    }
+}
+
+/// `close` lets what was queued before it leave, and ends in order.
+pub fn a_close_by_the_app_lets_queued_bytes_leave<R: StreamRig>(rig: &mut R) {
+    let mut bench = Bench::open(rig, "", 1, Manner::EchoAndClose);
+    let peer = bench.connect(PORT);
+    let sent = payload(3, 900);
+    assert_eq!(bench.rig.write(peer, &sent), sent.len());
+    let (back, _) = bench.read(peer, sent.len());
+    assert_same(&back, &sent, "the echo");
+    assert_eq!(bench.read_end(peer), Some(PeerRead::End));
+    assert_eq!(bench.until_closed(peer), Close::App);
+}
+
+/// A reset is told as an error, and the others do not notice.
+pub fn a_reset_ends_only_its_connection<R: StreamRig>(rig: &mut R) {
+    let mut bench = Bench::open(rig, "", 1, Manner::Echo);
+    let (one, another) = (bench.connect(PORT), bench.connect(PORT));
+    bench.write(one, b"unread");
+    bench.rig.reset(one);
+    assert_eq!(bench.until_closed(one), Close::Error);
+    let sent = payload(4, 500);
+    bench.write(another, &sent);
+    assert_same(&bench.read(another, sent.len()).0, &sent, "the other's echo");
+    assert_eq!(bench.probe.open(), 1);
+}
+
+/// What is queued while bytes are shown stays until the app's turn has ended.
+pub fn replies_leave_only_after_the_turn_ended<R: StreamRig>(rig: &mut R) {
+    let mut bench = Bench::open(rig, "", 1, Manner::Echo);
+    let peers = [bench.connect(PORT), bench.connect(PORT)];
+    let Some(mut first) = bench.rig.arrivals(peers[0]) else {
+        return skip("the far end cannot look for arrivals while the lane is in its turn");
+    };
+    let mut second = bench.rig.arrivals(peers[1]).expect("one far end can look, so can the other");
+    bench.probe.arrivals = Some(Box::new(move || {
+        // What left early has this long to arrive; if that is too short, the fault goes unseen.
+        std::thread::sleep(Duration::from_millis(2));
+        first() || second()
+    }));
+    for sequence in 0..5 {
+        let sent = payload(sequence, 300);
+        for peer in peers {
+            assert_eq!(bench.rig.write(peer, &sent), sent.len());
+        }
+        for peer in peers {
+            assert_same(&bench.read(peer, sent.len()).0, &sent, "the echo");
+        }
+        // A later turn must not take the next round's bytes for early ones.
+        while bench.serve() > 0 {}
+    }
+    assert!(bench.probe.turn_ends > 0, "no turn ended");
+    assert_eq!(bench.probe.early, 0, "replies left before their turn ended");
+    bench.probe.arrivals = None;
+    bench.probe.manner = Manner::AtTurnEnd;
+    let sent = payload(9, 300);
+    bench.write(peers[0], &sent);
+    assert_same(&bench.read(peers[0], sent.len()).0, &sent, "what was queued at the turn's end");
+}
+
+/// What the app queues on a tick leaves before the tick returns, or as soon as the peer takes it.
+pub fn what_a_tick_sends_leaves_a_stream<R: StreamRig>(rig: &mut R) {
+    let mut bench = Bench::open(rig, "", 1, Manner::OnTick);
+    let peer = bench.connect(PORT);
+    let sent = payload(5, 800);
+    bench.write(peer, &sent);
+    bench.serve_until(|bench| Progress::done_if(bench.taken(peer).len() == sent.len()));
+    for _ in 0..SILENT_TURNS {
+        bench.serve();
+        assert_eq!(bench.rig.read(peer, 1), PeerRead::Nothing, "bytes left without a tick");
+    }
+    let turn = bench.turn();
+    ok(bench.lane.tick(&mut bench.probe, turn));
+    assert_same(&bench.read(peer, sent.len()).0, &sent, "what the tick sent");
+}
+
+/// Connections that come and go have ids of their own.
+pub fn a_connection_id_is_never_used_again<R: StreamRig>(rig: &mut R) {
+    const COMINGS: usize = 40;
+    let mut bench = Bench::open(rig, "", 1, Manner::Echo);
+    for coming in 1..=COMINGS {
+        let peer = bench.rig.connect(PORT); // the probe refuses an id that it knows
+        let opened =
+            bench.serve_until(|bench| Progress::done_if(bench.probe.conns.len() == coming));
+        assert!(opened, "connection {coming} was not accepted");
+        bench.rig.finish(peer);
+        let closed = bench.serve_until(|bench| Progress::done_if(bench.probe.open() == 0));
+        assert!(closed, "connection {coming} did not end");
+        bench.rig.reset(peer);
+    }
+    let ids: BTreeSet<_> = bench.probe.conns.keys().collect();
+    assert_eq!(ids.len(), COMINGS);
+}
+
+/// Two hundred connections (or as many as the rig has) are served, each with its own bytes.
+pub fn many_connections_are_served_at_once<R: StreamRig>(rig: &mut R) {
+    const MANY: usize = 200;
+    let count = rig.properties().peers_max.min(MANY);
+    let mut bench = Bench::open(rig, "", 1, Manner::Echo);
+    let peers: Vec<PeerId> = (0..count).map(|_| bench.connect(PORT)).collect();
+    assert_eq!(bench.probe.open(), count);
+    for round in 0..2 {
+        let sent: Vec<_> = (0..count as u64).map(|i| payload(round * 1000 + i, 300)).collect();
+        for (peer, bytes) in peers.iter().zip(&sent) {
+            bench.write(*peer, bytes);
+        }
+        for (peer, bytes) in peers.iter().zip(&sent) {
+            assert_same(&bench.read(*peer, bytes.len()).0, bytes, "the echo");
+        }
+    }
+    for peer in &peers {
+        bench.rig.finish(*peer);
+    }
+    assert!(bench.serve_until(|bench| Progress::done_if(bench.probe.open() == 0)));
+    let told = bench.probe.conns.values().filter(|conn| conn.closed == Some(Close::Peer)).count();
+    assert_eq!(told, count);
+}
+
+/// Connections that find no room are ended and counted; those that have some go on, and room that
+/// becomes free is used.
+pub fn connections_beyond_the_limit_are_counted<R: StreamRig>(rig: &mut R) {
+    let Some((knobs, limit)) = rig.properties().few_connections else {
+        return skip("the lane has no limit that the rig could reach");
+    };
+    let mut bench = Bench::open(rig, knobs, 1, Manner::Echo);
+    let peers: Vec<PeerId> = (0..limit).map(|_| bench.connect(PORT)).collect();
+    let refused = bench.rig.connect(PORT);
+    let turned_away = bench.serve_until(|bench| {
+        let end = bench.rig.read(refused, 1);
+        Progress::done_if(matches!(end, PeerRead::End | PeerRead::Reset))
+    });
+    assert!(turned_away, "connection {} of {limit} was not turned away", limit + 1);
+    assert_eq!(bench.lane.counters(PORT).drops(DropReason::ConnTableFull), 1);
+    assert_eq!(bench.probe.open(), limit);
+    let sent = payload(6, 64);
+    bench.write(peers[limit - 1], &sent);
+    assert_same(&bench.read(peers[limit - 1], sent.len()).0, &sent, "the echo");
+    bench.rig.finish(peers[0]);
+    assert_eq!(bench.until_closed(peers[0]), Close::Peer);
+    let late = bench.connect(PORT);
+    bench.write(late, &sent);
+    assert_same(&bench.read(late, sent.len()).0, &sent, "the late peer's echo");
+}
+
+/// `finish` ends every connection, tells the app why, and lets what was queued leave.
+pub fn finish_closes_every_connection_for_the_stop<R: StreamRig>(rig: &mut R) {
+    const COUNT: usize = 5;
+    let count = rig.properties().peers_max.min(COUNT);
+    let mut bench = Bench::open(rig, "", 1, Manner::Echo);
+    let peers: Vec<PeerId> = (0..count).map(|_| bench.connect(PORT)).collect();
+    let turn = bench.turn();
+    bench.lane.finish(&mut bench.probe, turn);
+    assert!(bench.probe.conns.values().all(|conn| conn.closed == Some(Close::Stop)));
+    for peer in peers {
+        let ended = (0..WAITS_MAX).any(|_| {
+            let end = bench.rig.read(peer, 1);
+            if end == PeerRead::Nothing {
+                ok(bench.lane.wait(Duration::from_millis(1)));
+            }
+            matches!(end, PeerRead::End | PeerRead::Reset)
+        });
+        assert!(ended, "{peer:?} was not told of the end");
+    }
+}
+
+/// Counters equal what the app consumed and sent, in bytes.
+pub fn stream_counters_match_what_was_seen<R: StreamRig>(rig: &mut R) {
+    let mut bench = Bench::open(rig, "", 1, Manner::Echo);
+    let peers = [bench.connect(PORT), bench.connect(PORT)];
+    let sent = payload(7, 1200);
+    for peer in peers {
+        bench.write(peer, &sent);
+        assert_same(&bench.read(peer, sent.len()).0, &sent, "the echo");
+    }
+    let counters = bench.lane.counters(PORT);
+    assert_eq!((counters.rx_bytes, counters.tx_bytes), (2400, 2400), "{counters:?}");
+    assert!((1..=2400).contains(&counters.rx_frames), "{counters:?}");
+    assert!((1..=2400).contains(&counters.tx_frames), "{counters:?}");
+    assert_eq!(counters.lost(), 0, "{counters:?}");
+}
+
+/// A wait without traffic comes to its end and says so; a connection or bytes make it ready, and it
+/// takes nothing away.
+pub fn a_stream_wait_is_ready_with_traffic_and_times_out_without<R: StreamRig>(rig: &mut R) {
+    /// Early wake-ups are allowed, but not for ever.
+    const ATTEMPTS: usize = 50;
+    let mut bench = Bench::open(rig, "", 1, Manner::Echo);
+    let times_out = |bench: &mut Bench<'_, R>| {
+        (0..ATTEMPTS).any(|_| {
+            bench.serve();
+            ok(bench.lane.wait(Duration::from_millis(2))) == Wake::Timeout
+        })
+    };
+    let is_ready = |bench: &mut Bench<'_, R>| {
+        (0..ATTEMPTS).any(|_| ok(bench.lane.wait(Duration::from_millis(50))) == Wake::Ready)
+    };
+    assert!(times_out(&mut bench), "no wait without traffic times out");
+    let peer = bench.rig.connect(PORT);
+    assert!(is_ready(&mut bench), "no wait with a connection is ready");
+    bench.until_open(peer);
+    assert!(times_out(&mut bench), "an idle connection keeps waits from timing out");
+    assert_eq!(bench.rig.write(peer, b"some"), 4);
+    assert!(is_ready(&mut bench), "no wait with bytes is ready");
+    assert_same(&bench.read(peer, 4).0, b"some", "the echo");
+}
+
+/// A worker without traffic ends when it is asked to from another thread, tells its app once, and
+/// the lane opens again at once at the same address.
+pub fn a_stream_worker_stops_and_the_lane_opens_again<R: StreamRig>(rig: &mut R) {
+    for _ in 0..2 {
+        let mut bench = Bench::open(rig, "", 1, Manner::Echo);
+        let peer = bench.connect(PORT);
+        bench.write(peer, b"some");
+        assert_same(&bench.read(peer, 4).0, b"some", "the echo");
+        let stop = Stop::new();
+        let control = Control::from(stop.clone());
+        let ran = std::thread::scope(|scope| {
+            scope.spawn(move || {
+                std::thread::sleep(Duration::from_millis(30));
+                stop.request();
+            });
+            let Bench { lane, probe, clock, .. } = &mut bench;
+            run_streams(lane, probe, clock, IdlePolicy::Block, &control)
+        });
+        let report = ran.unwrap_or_else(|failed| panic!("the worker failed: {}", failed.error));
+        assert_eq!((report.ended, bench.probe.stops), (Ended::Stopped, 1));
+        assert!(report.waits > 0, "a worker without traffic blocks");
+        assert!(bench.probe.ticks > 0, "the app ticks without traffic");
+        assert_eq!(bench.probe.open(), 0, "every connection ends with the worker");
+        assert!(bench.probe.conns.values().all(|conn| conn.closed == Some(Close::Stop)));
+    }
+}
+
+/// What was asked for and cannot be had fails the opening, unless `allow=` names it; then the
+/// report says so.
+pub fn an_impossible_capability_of_a_stream_is_refused_unless_allowed<R: StreamRig>(rig: &mut R) {
+    let is = rig.properties();
+    let Some(impossible) = is.impossible else {
+        return skip("nothing that the lane can be asked for is impossible here");
+    };
+    let (cap, asking) = (impossible.cap, spec(is.spec, impossible.knobs));
+    match rig.open(&asking, 1) {
+        Err(LaneError::CapMissing { cap: missing, .. }) => assert_eq!(missing, cap),
+        Err(e) => panic!("`{asking}` must fail because {} is missing, not: {e}", cap.name()),
+        Ok(_) => panic!("`{asking}` opened without {}", cap.name()),
+    }
+    let allowing = format!("{},allow={}", impossible.knobs, cap.name());
+    let bench = Bench::open(rig, &allowing, 1, Manner::Echo);
+    let report = bench.lane.caps(PORT);
+    assert!(report.requested.has(cap), "{report:?}");
+    assert!(!report.obtained.has(cap), "{report:?}");
+    assert!(report.allowed_missing.has(cap), "{report:?}");
+}
+
+/// Every port has a report that admits itself.
+pub fn every_listening_port_reports_its_capabilities<R: StreamRig>(rig: &mut R) {
+    let ports = rig.properties().ports_max;
+    let bench = Bench::open(rig, "", ports, Manner::Take);
+    for port in (0..ports).map(|p| PortId(p as u8)) {
+        ok(bench.lane.caps(port).admit(bench.lane.name()));
+    }
+}
+
+/// A misspelt knob is refused with the right one, not ignored.
+pub fn an_unknown_knob_of_a_stream_is_refused_with_a_suggestion<R: StreamRig>(rig: &mut R) {
+    let (misspelt, right) = rig.properties().misspelt;
+    let spec = spec(rig.properties().spec, misspelt);
+    match rig.open(&spec, 1) {
+        Err(LaneError::Spec(SpecError::UnknownKnob { knob, nearest, .. })) => {
+            assert_eq!((knob.as_str(), nearest.as_deref()), (misspelt, Some(right)));
+        }
+        Err(e) => panic!("`{spec}` must fail for its knob, not: {e}"),
+        Ok(_) => panic!("`{spec}` opened"),
+    }
+}
+
+/// All forms of `idle=` open, and traffic flows; anything else is refused.
+pub fn every_idle_policy_of_a_stream_is_accepted<R: StreamRig>(rig: &mut R) {
+    for policy in ["idle=spin", "idle=block", "idle=adaptive", "idle=adaptive:200"] {
+        let mut bench = Bench::open(rig, policy, 1, Manner::Echo);
+        let peer = bench.connect(PORT);
+        bench.write(peer, b"some");
+        assert_same(&bench.read(peer, 4).0, b"some", "the echo");
+    }
+    let spec = spec(rig.properties().spec, "idle=sleepy");
+    match rig.open(&spec, 1) {
+        Err(LaneError::Spec(SpecError::BadValue { knob, .. })) => assert_eq!(knob, "idle"),
+        Err(e) => panic!("`{spec}` must fail for its value, not: {e}"),
+        Ok(_) => panic!("`{spec}` opened"),
+    }
+}
