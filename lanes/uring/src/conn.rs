@@ -1,0 +1,307 @@
+//! One connection: what it received and the app did not consume, and its two send queues.
+//!
+//! ```text
+//!   app ──send──▶ filling half ──turn ends──▶ sending half ──last completion──▶ idle, to be filled
+//! ```
+//!
+//! The app fills one half while the kernel reads the other, so nothing that the kernel reads is ever
+//! moved or written. Only one half is being sent at a time, which keeps the bytes in order. A
+//! zero-copy send may keep its half after its bytes have gone, until its notification.
+//!
+//! Pure bookkeeping: it makes no call and touches no memory of a half.
+
+use laneway_core::{Close, ConnId};
+use std::{net::SocketAddr, os::fd::OwnedFd};
+
+/// One send queue.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Half {
+    /// Bytes in it.
+    pub(crate) bytes: usize,
+    /// Of these, taken by the kernel.
+    pub(crate) sent: usize,
+    /// Requests that have not ended.
+    pub(crate) requests: u32,
+}
+
+impl Half {
+    fn is_idle(self) -> bool {
+        self.bytes == 0 && self.requests == 0
+    }
+}
+
+/// The send queues of a connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Halves {
+    halves: [Half; 2],
+    filling: Option<usize>,
+    sending: Option<usize>,
+}
+
+impl Default for Halves {
+    fn default() -> Self {
+        Halves { halves: [Half::default(); 2], filling: Some(0), sending: None }
+    }
+}
+
+impl Halves {
+    /// The half that takes `bytes` more without exceeding `bytes_max`, and where in it they go.
+    pub(crate) fn room(&self, bytes: usize, bytes_max: usize) -> Option<(usize, usize)> {
+        let half = self.filling?;
+        let at = self.halves[half].bytes;
+        (bytes <= bytes_max - at).then_some((half, at))
+    }
+
+    /// `bytes` were written where [`room`](Self::room) said.
+    pub(crate) fn filled(&mut self, half: usize, bytes: usize) {
+        self.halves[half].bytes += bytes;
+    }
+
+    /// The half to send next, if there is something to send and nothing being sent. It is then the
+    /// kernel's, and the other one is filled.
+    pub(crate) fn begin(&mut self) -> Option<usize> {
+        let half = self.filling.filter(|&half| self.halves[half].bytes > 0)?;
+        if self.sending.is_some() {
+            return None;
+        }
+        self.sending = Some(half);
+        self.filling = None;
+        self.fill_idle();
+        Some(half)
+    }
+
+    /// What of `half` is still to be sent: where, and how many bytes.
+    pub(crate) fn rest(&self, half: usize) -> (usize, usize) {
+        let half = self.halves[half];
+        (half.sent, half.bytes - half.sent)
+    }
+
+    /// A request for `half` was handed to the kernel.
+    pub(crate) fn requested(&mut self, half: usize) {
+        self.halves[half].requests += 1;
+    }
+
+    /// The kernel took `bytes` of `half`. True when that was the last of it.
+    pub(crate) fn took(&mut self, half: usize, bytes: usize) -> bool {
+        let state = &mut self.halves[half];
+        state.sent += bytes.min(state.bytes - state.sent);
+        let is_done = state.sent == state.bytes;
+        if is_done {
+            *state = Half { requests: state.requests, ..Half::default() };
+            self.sending = self.sending.filter(|&sending| sending != half);
+        }
+        is_done
+    }
+
+    /// A request for `half` has ended: the kernel reads it no more.
+    pub(crate) fn ended(&mut self, half: usize) {
+        self.halves[half].requests = self.halves[half].requests.saturating_sub(1);
+        self.fill_idle();
+    }
+
+    /// Gives up what is queued: the connection is broken.
+    pub(crate) fn discard(&mut self) {
+        for half in &mut self.halves {
+            (half.bytes, half.sent) = (0, 0);
+        }
+        self.sending = None;
+        self.fill_idle();
+    }
+
+    /// Nothing is queued and nothing is being sent.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.halves.iter().all(|half| half.bytes == 0)
+    }
+
+    /// The kernel reads neither half.
+    pub(crate) fn is_quiet(&self) -> bool {
+        self.halves.iter().all(|half| half.requests == 0)
+    }
+
+    fn fill_idle(&mut self) {
+        if self.filling.is_none() {
+            self.filling = (0..2).find(|&half| self.halves[half].is_idle());
+        }
+    }
+}
+
+/// A place for a connection, and the connection in it.
+pub(crate) struct Conn {
+    /// Counts the connections of this place.
+    pub(crate) generation: u32,
+    pub(crate) port: usize,
+    /// Nothing: the place is free.
+    pub(crate) socket: Option<OwnedFd>,
+    pub(crate) peer: SocketAddr,
+    /// The app has been told of it, and not of its end.
+    pub(crate) is_open: bool,
+    /// Received and not consumed.
+    pub(crate) received: Vec<u8>,
+    pub(crate) halves: Halves,
+    /// A receive is with the kernel.
+    pub(crate) is_armed: bool,
+    /// It is on the list of receives to be armed.
+    pub(crate) is_to_be_armed: bool,
+    /// It is on the list of those with something to send.
+    pub(crate) is_dirty: bool,
+    /// It is on the list of those to be looked at.
+    pub(crate) is_noted: bool,
+    /// The place whose full queue keeps its bytes from being consumed.
+    pub(crate) stalled_on: Option<u32>,
+    /// A send was refused since its queue last drained.
+    pub(crate) has_refused: bool,
+    /// It ends, for this reason, when its queue is empty.
+    pub(crate) closing: Option<Close>,
+    /// Its requests are being cancelled.
+    pub(crate) is_dying: bool,
+    /// The turn it was last served in.
+    pub(crate) turn: u64,
+}
+
+impl Conn {
+    /// A free place.
+    pub(crate) fn free() -> Conn {
+        Conn {
+            generation: 0,
+            port: 0,
+            socket: None,
+            peer: SocketAddr::from(([0; 4], 0)),
+            is_open: false,
+            received: Vec::new(),
+            halves: Halves::default(),
+            is_armed: false,
+            is_to_be_armed: false,
+            is_dirty: false,
+            is_noted: false,
+            stalled_on: None,
+            has_refused: false,
+            closing: None,
+            is_dying: false,
+            turn: 0,
+        }
+    }
+
+    /// Moves a new connection in.
+    pub(crate) fn occupy(&mut self, port: usize, socket: OwnedFd, peer: SocketAddr) {
+        let mut received = std::mem::take(&mut self.received);
+        received.clear(); // its memory stays with the place
+        *self = Conn {
+            generation: self.generation + 1,
+            port,
+            socket: Some(socket),
+            peer,
+            received,
+            is_dirty: self.is_dirty,
+            is_noted: self.is_noted,
+            is_to_be_armed: self.is_to_be_armed,
+            ..Conn::free()
+        };
+    }
+
+    /// The kernel has no request of it.
+    pub(crate) fn is_quiet(&self) -> bool {
+        !self.is_armed && self.halves.is_quiet()
+    }
+}
+
+/// The name of the connection in `place`: never the same twice, because generations count up.
+pub(crate) fn id(place: u32, generation: u32) -> ConnId {
+    ConnId(u64::from(generation) << 32 | u64::from(place))
+}
+
+/// Place and generation of a name.
+pub(crate) fn parts(id: ConnId) -> (u32, u32) {
+    (id.0 as u32, (id.0 >> 32) as u32)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn a_half_that_awaits_its_notification_is_not_filled() {
+        let mut halves = Halves::default();
+        halves.filled(0, 10);
+        assert_eq!(halves.begin(), Some(0));
+        halves.requested(0);
+        assert!(halves.took(0, 10));
+        assert_eq!(halves.room(1, 10), Some((1, 0)));
+        halves.filled(1, 10);
+        assert_eq!(halves.begin(), Some(1));
+        halves.requested(1);
+        assert_eq!(halves.room(1, 10), None, "both halves are the kernel's");
+        halves.ended(0); // the notification
+        assert_eq!(halves.room(1, 10), Some((0, 0)));
+    }
+
+    #[test]
+    fn names_carry_place_and_generation() {
+        assert_eq!(parts(id(7, 9)), (7, 9));
+        assert_ne!(id(7, 9), id(7, 10));
+    }
+
+    #[derive(Clone, Debug)]
+    enum Step {
+        Fill(usize),
+        Begin,
+        Take(usize),
+        End,
+    }
+
+    fn steps() -> impl Strategy<Value = Vec<Step>> {
+        let step = prop_oneof![
+            (1usize..60).prop_map(Step::Fill),
+            Just(Step::Begin),
+            (1usize..60).prop_map(Step::Take),
+            Just(Step::End),
+        ];
+        prop::collection::vec(step, 1..200)
+    }
+
+    proptest! {
+        /// Whatever the order of events, no half is filled while the kernel reads it, and every byte
+        /// is sent once, in order.
+        #[test]
+        fn bytes_leave_in_order_from_halves_that_nobody_writes(steps in steps()) {
+            const BYTES_MAX: usize = 100;
+            let mut halves = Halves::default();
+            let mut memory = [[0u32; BYTES_MAX]; 2];
+            let (mut written, mut read) = (0, 0);
+            // Per request: its half, and the bytes it still has to take.
+            let mut requests: Vec<(usize, usize)> = Vec::new();
+            for step in steps {
+                match step {
+                    Step::Fill(bytes) => if let Some((half, at)) = halves.room(bytes, BYTES_MAX) {
+                        prop_assert!(requests.iter().all(|request| request.0 != half));
+                        for place in &mut memory[half][at..at + bytes] {
+                            *place = written;
+                            written += 1;
+                        }
+                        halves.filled(half, bytes);
+                    },
+                    Step::Begin => if let Some(half) = halves.begin() {
+                        halves.requested(half);
+                        requests.push((half, halves.rest(half).1));
+                    },
+                    Step::Take(bytes) => if let Some((half, left)) = requests.last_mut().filter(|r| r.1 > 0) {
+                        let bytes = bytes.min(*left);
+                        *left -= bytes;
+                        let (at, _) = halves.rest(*half);
+                        for place in &memory[*half][at..at + bytes] {
+                            prop_assert_eq!(*place, read);
+                            read += 1;
+                        }
+                        prop_assert_eq!(halves.took(*half, bytes), *left == 0);
+                    },
+                    Step::End => if requests.first().is_some_and(|request| request.1 == 0) {
+                        halves.ended(requests.remove(0).0);
+                    },
+                }
+            }
+            prop_assert!(read <= written);
+            prop_assert_eq!(halves.is_empty(), read == written);
+            prop_assert_eq!(halves.is_quiet(), requests.is_empty());
+        }
+    }
+}

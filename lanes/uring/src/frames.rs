@@ -1,0 +1,601 @@
+//! Frame ports: AF_PACKET sockets, one multishot `recvmsg` each, frames shown where the kernel wrote
+//! them.
+//!
+//! ```text
+//!   buffer:  │ room for headers │ recvmsg header, control │ frame ...              │
+//!            0                                            FRAME_AT (headroom of the app)
+//!
+//!   kernel ─▶ arrivals ─▶ Burst ─▶ settle ─▶ (SEND in flight) ─▶ give ─▶ kernel
+//!   lendable ──────────▶ Burst ─▶ settle ─▶ (SEND in flight) ─▶ lendable
+//! ```
+//!
+//! What must always hold: every buffer of a port is in exactly one place: with the kernel to receive
+//! into, among the arrivals, in the burst, held by the app, in flight, or lendable. A buffer that is
+//! sent by several ports is in flight until the last has it. The lane never sees what it sent itself
+//! (PACKET_IGNORE_OUTGOING) and sees frames of its own interface only; VLAN tags that the kernel took
+//! off are put back; what the kernel dropped for want of room is counted. On an error that ends the
+//! lane, frames received before it are delivered first.
+//!
+//! It takes no frame away from the kernel's own stack, so `pass` equals `drop`, and switches no
+//! interface to promiscuous mode.
+
+use crate::{
+    arrival::{Fields, Message, Notes},
+    buffers::{Buffers, Layout},
+    config::{FramesConfig, NAME},
+    grant::{Grant, ring_failed, tell_counts},
+    interface::Interface,
+    memory::Memory,
+    ring::{Completion, Ring},
+    socket, sys,
+    sys::failed,
+    token::{self, Kind},
+    udp::check_ports,
+    vlan::TAG_BYTES,
+};
+use io_uring::{opcode, types};
+use laneway_core::{
+    Burst, CapsReport, ClockDomain, Counters, DropReason, FrameLane, HEADROOM_BYTES_MIN, HoldPool,
+    LaneError, LaneSpec, PortId, Region, Slot, Verdict, Wake,
+};
+use std::{
+    collections::VecDeque,
+    io,
+    os::fd::{AsFd, AsRawFd, OwnedFd},
+    rc::Rc,
+    time::{Duration, Instant},
+};
+
+/// What each receive asks for beside the frame: PACKET_AUXDATA (20 bytes behind their header).
+const FIELDS: Fields = Fields { name_bytes: 0, control_bytes: 40 };
+/// Where a frame is received in its buffer: room for the contract's headroom and a tag, and such
+/// that the network header behind 14 bytes of Ethernet lies on 16 bytes.
+const FRAME_AT: usize = 146;
+/// Where the kernel begins to write; once read, what lies before the frame is headroom.
+const LEAD_BYTES: usize = FRAME_AT - FIELDS.payload_at();
+/// Buffers start at a cache line.
+const ALIGN_BYTES: usize = 64;
+/// Receives that end in an error, one after the other, before the lane gives up.
+const FAILURES_MAX: u32 = 64;
+
+const _: () =
+    assert!(FRAME_AT >= HEADROOM_BYTES_MIN + TAG_BYTES && (FRAME_AT + 14).is_multiple_of(16));
+
+/// What a spec cannot say.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct OpenOptions {
+    /// Open interfaces that carry a default route as well. Without it they are refused, because
+    /// frames sent there go out into the real network.
+    pub force: bool,
+}
+
+/// AF_PACKET sockets as a frame lane, through io_uring. See the crate's documentation.
+pub struct UringFrames {
+    ports: Vec<Port>,
+    exits: Exits,
+}
+
+/// The ways out of all ports. Apart from the ports, because a frame of one leaves by another.
+struct Exits {
+    ring: Ring,
+    /// Longest frame of each port.
+    frame_bytes_max: Vec<usize>,
+    counters: Vec<Counters>,
+    /// Frames whose buffers came back while their port was borrowed: (port, buffer).
+    sent: Vec<(usize, u32)>,
+    /// The error of each port that a send found to be gone.
+    gone: Vec<Option<i32>>,
+    /// The message header that receives are armed with.
+    template: Rc<Memory>,
+    /// What each send is about, by its number.
+    sends: Box<[Send]>,
+    free_sends: Vec<u32>,
+}
+
+/// A frame on its way out.
+#[derive(Clone, Copy, Debug, Default)]
+struct Send {
+    ingress: usize,
+    egress: usize,
+    frame: u32,
+    bytes: usize,
+}
+
+/// One interface.
+struct Port {
+    interface: Interface,
+    socket: OwnedFd,
+    caps: CapsReport,
+    memory: Rc<Memory>,
+    burst: Burst,
+    pool: Rc<HoldPool>,
+    buffers: Buffers,
+    arrivals: VecDeque<(u16, usize)>,
+    /// Buffers that nobody uses and the kernel does not receive into.
+    lendable: Vec<u32>,
+    /// Sends of each buffer that have not ended, and one while the lane itself settles it.
+    uses: Box<[u32]>,
+    measures: Measures,
+    is_armed: bool,
+    failures: u32,
+    rearms: u64,
+    /// Accumulated: the kernel clears its own count on each reading.
+    kernel_drops: u64,
+    end: Option<i32>,
+}
+
+/// How the memory of a port is cut into buffers: those to receive into first.
+#[derive(Clone, Copy)]
+struct Measures {
+    stride_bytes: usize,
+    received: u32,
+}
+
+impl Measures {
+    /// Buffer `frame` as an empty frame.
+    fn slot(self, frame: u32) -> Slot {
+        let room_start = frame as usize * self.stride_bytes;
+        Slot {
+            frame,
+            room_start,
+            start: room_start + FRAME_AT,
+            room_end: room_start + self.stride_bytes,
+            ..Slot::default()
+        }
+    }
+}
+
+impl UringFrames {
+    /// Opens one socket per interface; port `i` is `interfaces[i]`, in the network namespace of this
+    /// thread, which must also be the one to use and drop the lane.
+    ///
+    /// # Errors
+    /// A wrong spec, an io_uring that is missing or disabled, no privilege (CAP_NET_RAW), an
+    /// interface that is missing, down or without Ethernet headers, or the interface of a default
+    /// route without [`OpenOptions::force`].
+    pub fn open(
+        spec: &LaneSpec,
+        interfaces: &[&str],
+        options: OpenOptions,
+    ) -> Result<UringFrames, LaneError> {
+        let config = FramesConfig::read(spec)?;
+        check_ports(interfaces.len())?;
+        let mut grant = Grant::open(&config.common)?;
+        let mut opened = Vec::new();
+        for name in interfaces {
+            let mut caps = CapsReport { requested: config.requested(), ..CapsReport::default() };
+            let (socket, interface) = socket::packet(&config, name, options.force, &mut caps)?;
+            opened.push((socket, interface, caps));
+        }
+        let files: Vec<_> = opened.iter().map(|(socket, ..)| socket.as_raw_fd()).collect();
+        grant.fix_files(&files)?;
+        let mut ports = Vec::new();
+        for (i, (socket, interface, mut caps)) in opened.into_iter().enumerate() {
+            grant.tell(&config.common, &mut caps)?;
+            write_facts(&mut caps, &config, &interface);
+            ports.push(Port::new(&mut grant.ring, &config, i, (socket, interface), caps)?);
+        }
+        let header = Memory::map(size_of::<libc::msghdr>())
+            .map_err(failed("map message header", "free memory"))?;
+        let template = header.at_typed::<libc::msghdr>(0);
+        // SAFETY: inside a new mapping that nobody else knows; zero is a value of a header. Of it only
+        // the length of the control area matters.
+        unsafe { (*template).msg_controllen = FIELDS.control_bytes as _ };
+        let header = Rc::new(header);
+        grant.ring.keep(&header);
+        // As many sends in flight as requests fit the ring.
+        let sends = config.common.depth as usize;
+        let count = ports.len();
+        let mut lane = UringFrames {
+            exits: Exits {
+                frame_bytes_max: ports.iter().map(|p| p.interface.frame_bytes_max()).collect(),
+                counters: vec![Counters::default(); count],
+                sent: Vec::with_capacity(sends),
+                gone: vec![None; count],
+                template: header,
+                sends: vec![Send::default(); sends].into_boxed_slice(),
+                free_sends: (0..sends as u32).rev().collect(),
+                ring: grant.ring,
+            },
+            ports,
+        };
+        lane.arm();
+        lane.exits.ring.submit().map_err(ring_failed)?;
+        Ok(lane)
+    }
+
+    /// Arms every receive that has ended and has something to receive into.
+    fn arm(&mut self) {
+        for (i, port) in self.ports.iter_mut().enumerate() {
+            if port.is_armed || !port.buffers.has_any() {
+                continue;
+            }
+            let header = self.exits.template.at_typed::<libc::msghdr>(0);
+            let file = types::Fixed(i as u32);
+            let request = opcode::RecvMsgMulti::new(file, header, i as u16).build();
+            let token = token::token(Kind::Receive, i as u8, 0);
+            // SAFETY: the header lies in memory that the ring keeps and is never written again; the
+            // group's buffers are kept as well, and are the kernel's while it has them.
+            port.is_armed = unsafe { self.exits.ring.push(request, token) };
+        }
+    }
+
+    /// Takes every completion that is there.
+    fn reap(&mut self) -> Result<(), LaneError> {
+        while let Some(completion) = self.exits.ring.next() {
+            match token::read(completion.token) {
+                Some((Kind::Receive, port, _)) => {
+                    if let Some(port) = self.ports.get_mut(port) {
+                        port.received(completion)?;
+                    }
+                }
+                Some((Kind::Send, _, send)) => self.exits.ended(send, completion),
+                Some((Kind::Accept, ..)) | None => (),
+            }
+        }
+        for (port, frame) in self.exits.sent.drain(..) {
+            self.ports[port].release(frame);
+        }
+        for port in &mut self.ports {
+            port.buffers.publish();
+        }
+        match self.exits.ring.counts().lost {
+            0 => Ok(()),
+            _ => Err(ring_failed(io::Error::from_raw_os_error(libc::EBADR))),
+        }
+    }
+
+    /// Submits what is queued and takes what completes.
+    fn turn(&mut self) -> Result<(), LaneError> {
+        self.arm();
+        self.exits.ring.submit().map_err(ring_failed)?;
+        self.reap()
+    }
+
+    /// Sends `frame` of `ingress` by the ports that its verdict names. The caller holds one use.
+    fn dispatch(&mut self, ingress: usize, slot: Slot, verdict: Verdict) {
+        match verdict {
+            Verdict::Drop | Verdict::Hold => (),
+            Verdict::Pass => self.exits.counters[ingress].passed += 1,
+            Verdict::Tx => self.send(ingress, ingress, slot),
+            Verdict::TxTo(egress) => self.send(ingress, egress.index(), slot),
+            Verdict::Fanout(set) => {
+                set.iter().for_each(|egress| self.send(ingress, egress.index(), slot));
+            }
+        }
+    }
+
+    fn send(&mut self, ingress: usize, egress: usize, slot: Slot) {
+        let Some(&bytes_max) = self.exits.frame_bytes_max.get(egress) else {
+            return self.exits.counters[ingress].drop_one(DropReason::TxNoPort);
+        };
+        let bytes = slot.len as usize;
+        if bytes > bytes_max {
+            return self.exits.counters[egress].drop_one(DropReason::TxTooLong);
+        }
+        if self.exits.free_sends.is_empty() && self.turn().is_err() {
+            // The same error comes back when the caller submits.
+            return self.exits.counters[egress].drop_one(DropReason::TxRefused);
+        }
+        let Some(number) = self.exits.free_sends.pop() else {
+            return self.exits.counters[egress].drop_one(DropReason::TxRefused);
+        };
+        let port = &mut self.ports[ingress];
+        let start = port.memory.at(slot.start);
+        let flags = libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL;
+        let file = types::Fixed(egress as u32);
+        let request = opcode::Send::new(file, start, bytes as u32).flags(flags).build();
+        // SAFETY: the frame lies in memory that the ring keeps; the use counted below keeps its buffer
+        // from being given, lent or shown until the send has ended, so nobody writes it.
+        if unsafe { self.exits.ring.push(request, token::token(Kind::Send, 0, number)) } {
+            port.uses[slot.frame as usize] += 1;
+            self.exits.sends[number as usize] = Send { ingress, egress, frame: slot.frame, bytes };
+        } else {
+            self.exits.free_sends.push(number);
+            self.exits.counters[egress].drop_one(DropReason::TxRefused);
+        }
+    }
+}
+
+impl Exits {
+    /// A send has ended.
+    fn ended(&mut self, number: u32, completion: Completion) {
+        let Some(&send) = self.sends.get(number as usize) else { return };
+        let counters = &mut self.counters[send.egress];
+        match completion.outcome() {
+            Ok(_) => {
+                counters.tx_frames += 1;
+                counters.tx_bytes += send.bytes as u64;
+            }
+            Err(error) => {
+                let is_long = error.raw_os_error() == Some(libc::EMSGSIZE);
+                counters.drop_one(if is_long {
+                    DropReason::TxTooLong
+                } else {
+                    DropReason::TxRefused
+                });
+                if is_gone(&error) {
+                    self.gone[send.egress] = error.raw_os_error();
+                }
+            }
+        }
+        self.free_sends.push(number);
+        self.sent.push((send.ingress, send.frame));
+    }
+}
+
+impl Port {
+    fn new(
+        ring: &mut Ring,
+        config: &FramesConfig,
+        i: usize,
+        (socket, interface): (OwnedFd, Interface),
+        caps: CapsReport,
+    ) -> Result<Port, LaneError> {
+        let stride_bytes = (FRAME_AT + config.frame_bytes).next_multiple_of(ALIGN_BYTES);
+        let frames = usize::from(config.buffers) + config.frames;
+        let hint = "lower buffers=, frames= or frame=";
+        let memory = Memory::map(frames * stride_bytes).map_err(failed("map frames", hint))?;
+        memory.populate();
+        let memory = Rc::new(memory);
+        let bytes = FIELDS.payload_at() + config.frame_bytes;
+        let layout = Layout { stride_bytes, lead_bytes: LEAD_BYTES, bytes };
+        // SAFETY: the memory is new, and this lane uses one of these buffers only after it took it.
+        let buffers =
+            unsafe { Buffers::register(ring, &memory, layout, config.buffers, i as u16) }?;
+        // SAFETY: mapped until the last owner lets go, and the region is one of them; this module
+        // makes references only to filled buffers that are not in a burst yet.
+        let region =
+            unsafe { Region::mapped(memory.base(), memory.bytes(), Box::new(memory.clone())) };
+        let pool = HoldPool::new(config.hold);
+        Ok(Port {
+            burst: Burst::new(region, pool.clone(), config.burst),
+            pool,
+            buffers,
+            arrivals: VecDeque::with_capacity(usize::from(config.buffers)),
+            lendable: (u32::from(config.buffers)..frames as u32).rev().collect(),
+            uses: vec![0; frames].into_boxed_slice(),
+            measures: Measures { stride_bytes, received: u32::from(config.buffers) },
+            is_armed: false,
+            failures: 0,
+            rearms: 0,
+            kernel_drops: 0,
+            end: None,
+            interface,
+            socket,
+            caps,
+            memory,
+        })
+    }
+
+    /// An error of this port's socket: the interface is gone, or something nobody expects.
+    fn failed(&self, doing: &str, error: io::Error) -> LaneError {
+        let name = &self.interface.name;
+        if is_gone(&error) {
+            return LaneError::Gone { lane: NAME.to_owned(), name: name.clone() };
+        }
+        LaneError::os(NAME, format!("{doing} on `{name}`"), error, "see `dmesg`")
+    }
+
+    /// A receive of this port has completed.
+    fn received(&mut self, completion: Completion) -> Result<(), LaneError> {
+        let buffer = completion.buffer().and_then(|buffer| self.buffers.take(buffer));
+        self.is_armed &= completion.has_more();
+        match (completion.outcome(), buffer) {
+            (Ok(bytes), Some(buffer)) => {
+                self.failures = 0;
+                self.arrivals.push_back((buffer, bytes.min(self.buffers.bytes_max())));
+            }
+            (Ok(_), None) => self.failures += 1,
+            (Err(error), buffer) => {
+                if let Some(buffer) = buffer {
+                    self.buffers.give(buffer);
+                }
+                match error.raw_os_error() {
+                    // Nothing is lost: the frame waits in the socket.
+                    Some(libc::ENOBUFS) => self.rearms += 1,
+                    // Said once; what is queued can be received behind it.
+                    code @ Some(_) if is_gone(&error) => self.end = code,
+                    _ => self.failures += 1,
+                }
+                if self.failures > FAILURES_MAX {
+                    return Err(self.failed("receive", error));
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Puts arrivals into the empty burst.
+    fn fill(&mut self, now_ns: u64, counters: &mut Counters) {
+        while self.burst.space() > 0 {
+            let Some((buffer, bytes)) = self.arrivals.pop_front() else { break };
+            let start = self.buffers.start(buffer);
+            // SAFETY: the buffer became ours with its completion, and no burst shows it yet.
+            let bytes = unsafe { self.memory.slice(start, bytes) };
+            let Some(message) = Message::parse(bytes, FIELDS) else {
+                counters.drop_one(DropReason::RxError);
+                self.buffers.give(buffer);
+                continue;
+            };
+            let notes = Notes::parse(message.control);
+            let len = message.payload.len() as u32;
+            let slot = Slot {
+                len,
+                wire_len: notes.wire_bytes.unwrap_or(len).max(len),
+                ts_ns: now_ns,
+                ..self.measures.slot(u32::from(buffer))
+            };
+            // SAFETY: the buffer is ours, in no other place, and goes back to the kernel only when
+            // this slot is settled; the slice above is not used any more.
+            unsafe { self.burst.push(slot) };
+            if let Some(tag) = notes.tag {
+                tag.put_back(self.burst.frame_mut(self.burst.len() - 1));
+            }
+        }
+    }
+
+    /// One uses buffer `frame` no longer; the last puts it back where it came from.
+    fn release(&mut self, frame: u32) {
+        let uses = &mut self.uses[frame as usize];
+        *uses -= 1;
+        if *uses > 0 {
+            return;
+        }
+        if frame < self.measures.received {
+            self.buffers.give(frame as u16);
+        } else {
+            self.lendable.push(frame);
+        }
+    }
+
+    /// Reads what the kernel dropped since the last reading. A socket that cannot be asked any more
+    /// adds nothing.
+    fn read_statistics(&mut self) {
+        let zero = libc::tpacket_stats { tp_packets: 0, tp_drops: 0 };
+        let fd = self.socket.as_fd();
+        if let Ok(read) = sys::option(fd, libc::SOL_PACKET, libc::PACKET_STATISTICS, zero) {
+            self.kernel_drops += u64::from(read.tp_drops);
+        }
+    }
+}
+
+/// True for the answers of a socket whose interface is down or removed.
+fn is_gone(error: &io::Error) -> bool {
+    matches!(error.raw_os_error(), Some(libc::ENETDOWN | libc::ENODEV | libc::ENXIO))
+}
+
+fn write_facts(caps: &mut CapsReport, config: &FramesConfig, interface: &Interface) {
+    caps.fact("receive", "multishot recvmsg");
+    caps.fact("interface", &interface.name);
+    caps.fact("mtu_bytes", interface.mtu_bytes);
+    caps.fact("burst_frames", config.burst);
+    caps.fact("hold_frames", config.hold);
+    caps.fact("buffers", config.buffers);
+    caps.fact("pool_frames", config.frames);
+    caps.fact("frame_bytes", config.frame_bytes);
+    caps.fact("timestamps", "lane, per receive");
+}
+
+impl FrameLane for UringFrames {
+    fn name(&self) -> &'static str {
+        NAME
+    }
+
+    fn ports(&self) -> usize {
+        self.ports.len()
+    }
+
+    fn clock_domain(&self) -> ClockDomain {
+        ClockDomain::Monotonic
+    }
+
+    /// Settles first what the caller left unsettled.
+    fn receive(&mut self, port: PortId) -> Result<&mut Burst, LaneError> {
+        let i = port.index();
+        self.settle(port)?;
+        if self.ports[i].arrivals.is_empty() {
+            self.turn()?;
+        }
+        if self.ports[i].arrivals.is_empty() && self.ports[i].end.is_some() {
+            // What the socket had queued came with the receive that was armed since.
+            self.turn()?;
+        }
+        let (near, counters) = (&mut self.ports[i], &mut self.exits.counters[i]);
+        if near.arrivals.is_empty() {
+            if let Some(code) = near.end {
+                return Err(near.failed("receive", io::Error::from_raw_os_error(code)));
+            }
+            counters.polls_empty += 1;
+            return Ok(&mut near.burst);
+        }
+        // One reading for all, after the last arrival: no frame is stamped before it was there.
+        near.fill(monotonic_ns(), counters);
+        counters.rx_frames += near.burst.len() as u64;
+        for i in 0..near.burst.len() {
+            counters.rx_bytes += u64::from(near.burst.slot(i).len);
+        }
+        Ok(&mut near.burst)
+    }
+
+    /// Settles first what the caller left unsettled. Lent frames carry no time stamp (0).
+    fn lend(&mut self, port: PortId, frames: usize) -> Result<&mut Burst, LaneError> {
+        self.settle(port)?;
+        let near = &mut self.ports[port.index()];
+        for _ in 0..frames.min(near.burst.space()).min(near.lendable.len()) {
+            let frame = near.lendable.pop().expect("counted above");
+            // SAFETY: nobody has a lendable buffer, the kernel never receives into it, and buffers do
+            // not overlap; it is lendable again only when this slot is settled.
+            unsafe { near.burst.push(near.measures.slot(frame)) };
+        }
+        Ok(&mut near.burst)
+    }
+
+    fn settle(&mut self, port: PortId) -> Result<(), LaneError> {
+        let i = port.index();
+        for at in 0..self.ports[i].burst.len() {
+            let (slot, verdict) = (self.ports[i].burst.slot(at), self.ports[i].burst.verdict(at));
+            if verdict != Verdict::Hold {
+                self.ports[i].uses[slot.frame as usize] += 1;
+                self.dispatch(i, slot, verdict);
+                self.ports[i].release(slot.frame);
+            }
+        }
+        self.ports[i].burst.clear();
+        // Taken out while its frames are sent: sending borrows all ports.
+        let pool = self.ports[i].pool.clone();
+        pool.take_returned(|back| {
+            self.ports[i].uses[back.slot.frame as usize] += 1;
+            self.dispatch(i, back.slot, back.verdict);
+            self.ports[i].release(back.slot.frame);
+        });
+        for port in &mut self.ports {
+            port.buffers.publish();
+        }
+        self.turn()?;
+        match self.exits.gone.iter().position(Option::is_some) {
+            Some(at) => {
+                let code = self.exits.gone[at].take().expect("just found");
+                Err(self.ports[at].failed("send", io::Error::from_raw_os_error(code)))
+            }
+            None => Ok(()),
+        }
+    }
+
+    /// Counted on port 0, as one wait for all ports.
+    fn wait(&mut self, timeout: Duration) -> Result<Wake, LaneError> {
+        self.exits.counters[0].waits += 1;
+        let begun = Instant::now();
+        loop {
+            self.turn()?;
+            if self.ports.iter().any(|port| !port.arrivals.is_empty() || port.end.is_some()) {
+                return Ok(Wake::Ready);
+            }
+            let left = timeout.saturating_sub(begun.elapsed());
+            if !self.exits.ring.wait(left).map_err(ring_failed)? {
+                return Ok(Wake::Timeout);
+            }
+        }
+    }
+
+    fn caps(&self, port: PortId) -> &CapsReport {
+        &self.ports[port.index()].caps
+    }
+
+    fn counters(&mut self, port: PortId) -> Counters {
+        let near = &mut self.ports[port.index()];
+        near.read_statistics();
+        let mut counters = self.exits.counters[port.index()].clone();
+        counters.set_drops(DropReason::RxQueueFull, near.kernel_drops);
+        let is_first = port.index() == 0;
+        tell_counts(&mut self.exits.ring, &mut near.caps, is_first.then_some(&mut counters));
+        near.caps.fact("rearms", near.rearms);
+        near.caps.fact("buffers_in_use", near.buffers.ours());
+        counters
+    }
+}
+
+/// CLOCK_MONOTONIC in nanoseconds.
+fn monotonic_ns() -> u64 {
+    sys::clock_ns(libc::CLOCK_MONOTONIC)
+}

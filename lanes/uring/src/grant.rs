@@ -1,0 +1,81 @@
+//! What the ring and its kernel granted, written into the reports of the ports.
+
+use crate::{
+    config::{Common, NAME},
+    ring::Ring,
+};
+use io_uring::opcode;
+use laneway_core::{Cap, CapSet, CapsReport, Counters, DropReason, LaneError};
+use std::{io, os::fd::RawFd};
+
+/// A ring and what it can do.
+pub(crate) struct Grant {
+    pub(crate) ring: Ring,
+    obtained: CapSet,
+}
+
+impl Grant {
+    /// Opens the ring that the knobs ask for.
+    pub(crate) fn open(common: &Common) -> Result<Grant, LaneError> {
+        let ring = Ring::open(common.depth)?;
+        // DEFER_TASKRUN is younger than multishot receives: a ring that opened has them.
+        let mut obtained = CapSet::default().with(Cap::Transmit).with(Cap::Multishot);
+        if let Some(micros) = common.napi_us {
+            obtained = obtained.with_if(Cap::BusyPoll, ring.busy_poll(micros).is_ok());
+        }
+        obtained = obtained.with_if(Cap::Bundle, ring.has_bundles());
+        let zero_copy =
+            ring.supports(opcode::SendMsgZc::CODE) && ring.supports(opcode::SendZc::CODE);
+        obtained = obtained.with_if(Cap::SendZeroCopy, zero_copy);
+        Ok(Grant { ring, obtained })
+    }
+
+    /// Makes the ring hold the files of all ports. (Requests of this lane name no others, so without
+    /// it there is no lane.)
+    pub(crate) fn fix_files(&mut self, files: &[RawFd]) -> Result<(), LaneError> {
+        self.ring.fix_files(files).map_err(|error| {
+            let doing = format!("register {} files with the ring", files.len());
+            LaneError::os(NAME, doing, error, "lower conns=, or raise `ulimit -n`")
+        })?;
+        self.obtained = self.obtained.with(Cap::FixedFiles);
+        Ok(())
+    }
+
+    /// Writes into the report of a port what the ring has of what was asked for.
+    pub(crate) fn tell(&self, common: &Common, caps: &mut CapsReport) -> Result<(), LaneError> {
+        for cap in self.obtained.iter().filter(|&cap| caps.requested.has(cap)) {
+            caps.obtained = caps.obtained.with(cap);
+        }
+        caps.allowed_missing = common.allowed_missing;
+        caps.fact("sq_entries", self.ring.requests_max());
+        caps.fact("cq_entries", self.ring.completions_max());
+        caps.fact("ring_registered", self.ring.is_registered());
+        caps.fact("ring_setup", "single-issuer, defer-taskrun");
+        if let Some(micros) = common.napi_us {
+            caps.fact("napi_busy_poll_us", micros);
+        }
+        caps.admit(NAME)
+    }
+}
+
+/// Writes into a report, and into the counters of port 0, what happened to the ring of the worker.
+pub(crate) fn tell_counts(ring: &mut Ring, caps: &mut CapsReport, counters: Option<&mut Counters>) {
+    let counts = ring.counts();
+    caps.fact("ring_enters", counts.enters);
+    caps.fact("cq_overflows", counts.overflows);
+    caps.fact("cq_lost", counts.lost);
+    if let Some(counters) = counters {
+        counters.drop_many(DropReason::RxError, counts.lost);
+    }
+}
+
+/// The end of a lane whose ring failed.
+pub(crate) fn ring_failed(error: io::Error) -> LaneError {
+    LaneError::os(
+        NAME,
+        "enter the ring",
+        error,
+        "EBADR: the kernel had no memory for a completion, raise depth=; EEXIST: the lane was moved \
+         to another thread",
+    )
+}

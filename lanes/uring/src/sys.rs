@@ -1,0 +1,315 @@
+//! The system calls of this lane, one wrapper each.
+//!
+//! A wrapper turns a raw call into a safe function with an `io::Result` and does nothing else. What
+//! must always hold: it passes only pointers to memory that it owns or borrows for the call. What
+//! outlives a call goes through `ring`, next to the proof.
+
+use crate::{address, config::NAME};
+use laneway_core::LaneError;
+use std::{
+    ffi::{CStr, c_int},
+    io, mem,
+    net::SocketAddr,
+    os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd},
+    ptr,
+};
+
+/// A plain value that socket options carry: the kernel may read and write its bytes.
+///
+/// # Safety
+/// The type has no padding and every bit pattern is a value of it.
+pub(crate) unsafe trait OptionValue: Copy {}
+
+// SAFETY: an integer.
+unsafe impl OptionValue for c_int {}
+// SAFETY: two integers in repr(C).
+unsafe impl OptionValue for libc::linger {}
+// SAFETY: two u32 in repr(C).
+unsafe impl OptionValue for libc::tpacket_stats {}
+// SAFETY: integers.
+unsafe impl OptionValue for [u32; MEMINFO_WORDS] {}
+
+/// `SO_MEMINFO` (Linux 4.12): an array of counters of a socket, which libc does not name.
+const SO_MEMINFO: c_int = 55;
+const MEMINFO_WORDS: usize = 9;
+/// `SK_MEMINFO_DROPS`.
+const MEMINFO_DROPS: usize = 8;
+/// Connections that the kernel accepts on its own before the lane takes them.
+const BACKLOG: c_int = 4096;
+
+/// The value a call returned, or why it failed.
+pub(crate) fn check(result: c_int) -> io::Result<c_int> {
+    if result < 0 { Err(io::Error::last_os_error()) } else { Ok(result) }
+}
+
+/// A socket. A blocking one, because the ring would end a request on a non-blocking one, where it
+/// should wait, with EAGAIN; calls of this lane that must not block say so themselves.
+pub(crate) fn socket(family: c_int, kind: c_int) -> io::Result<OwnedFd> {
+    let kind = kind | libc::SOCK_CLOEXEC;
+    // SAFETY: no pointers.
+    let fd = check(unsafe { libc::socket(family, kind, 0) })?;
+    // SAFETY: the kernel just gave it to us and nobody else has it.
+    Ok(unsafe { OwnedFd::from_raw_fd(fd) })
+}
+
+/// A descriptor that a completion brought.
+///
+/// # Safety
+/// The kernel made it for this process, and nobody else has it.
+pub(crate) unsafe fn own(fd: RawFd) -> OwnedFd {
+    // SAFETY: the caller's promise.
+    unsafe { OwnedFd::from_raw_fd(fd) }
+}
+
+/// Binds a packet socket to one interface and lets frames of every protocol in.
+pub(crate) fn bind_interface(fd: BorrowedFd<'_>, interface_index: c_int) -> io::Result<()> {
+    let address = libc::sockaddr_ll {
+        sll_family: libc::AF_PACKET as u16,
+        sll_protocol: (libc::ETH_P_ALL as u16).to_be(),
+        sll_ifindex: interface_index,
+        sll_hatype: 0,
+        sll_pkttype: 0,
+        sll_halen: 0,
+        sll_addr: [0; 8],
+    };
+    let bytes = size_of_val(&address) as libc::socklen_t;
+    // SAFETY: the address lives across the call and `bytes` is its size.
+    check(unsafe { libc::bind(fd.as_raw_fd(), (&raw const address).cast(), bytes) }).map(drop)
+}
+
+/// Binds to an internet address.
+pub(crate) fn bind_address(fd: BorrowedFd<'_>, at: SocketAddr) -> io::Result<()> {
+    let mut raw = [0; address::BYTES];
+    let bytes = address::write(&mut raw, at) as libc::socklen_t;
+    // SAFETY: the address lives across the call and `bytes` is no more than its size.
+    check(unsafe { libc::bind(fd.as_raw_fd(), raw.as_ptr().cast(), bytes) }).map(drop)
+}
+
+/// `listen`.
+pub(crate) fn listen(fd: BorrowedFd<'_>) -> io::Result<()> {
+    // SAFETY: no pointers.
+    check(unsafe { libc::listen(fd.as_raw_fd(), BACKLOG) }).map(drop)
+}
+
+/// `shutdown`: no more is sent. A connection that is gone already cannot be shut down, which is as
+/// well.
+pub(crate) fn shutdown_writing(fd: BorrowedFd<'_>) {
+    // SAFETY: no pointers.
+    unsafe { libc::shutdown(fd.as_raw_fd(), libc::SHUT_WR) };
+}
+
+/// Makes closing a connection throw away what it has queued (`SO_LINGER` of 0). A connection that is
+/// gone already has nothing queued.
+pub(crate) fn reset_on_close(fd: BorrowedFd<'_>) {
+    let linger = libc::linger { l_onoff: 1, l_linger: 0 };
+    let _ = set_option(fd, libc::SOL_SOCKET, libc::SO_LINGER, linger);
+}
+
+/// The address a socket is bound to.
+pub(crate) fn local_address(fd: BorrowedFd<'_>) -> io::Result<SocketAddr> {
+    asked_address(|at, bytes| {
+        // SAFETY: the kernel writes at most `*bytes`, the size of the array behind `at`.
+        unsafe { libc::getsockname(fd.as_raw_fd(), at, bytes) }
+    })
+}
+
+/// The address at the other end of a connection.
+pub(crate) fn peer_address(fd: BorrowedFd<'_>) -> io::Result<SocketAddr> {
+    asked_address(|at, bytes| {
+        // SAFETY: the kernel writes at most `*bytes`, the size of the array behind `at`.
+        unsafe { libc::getpeername(fd.as_raw_fd(), at, bytes) }
+    })
+}
+
+fn asked_address(
+    ask: impl FnOnce(*mut libc::sockaddr, *mut libc::socklen_t) -> c_int,
+) -> io::Result<SocketAddr> {
+    let mut raw = [0u8; address::BYTES];
+    let mut bytes = raw.len() as libc::socklen_t;
+    check(ask(raw.as_mut_ptr().cast(), &raw mut bytes))?;
+    let filled = raw.get(..bytes as usize).unwrap_or(&raw);
+    address::read(filled).ok_or_else(|| io::Error::from_raw_os_error(libc::EAFNOSUPPORT))
+}
+
+/// `setsockopt`.
+pub(crate) fn set_option<T: OptionValue>(
+    fd: BorrowedFd<'_>,
+    level: c_int,
+    name: c_int,
+    value: T,
+) -> io::Result<()> {
+    let bytes = size_of::<T>() as libc::socklen_t;
+    // SAFETY: the value lives across the call and `bytes` is its size.
+    let result =
+        unsafe { libc::setsockopt(fd.as_raw_fd(), level, name, (&raw const value).cast(), bytes) };
+    check(result).map(drop)
+}
+
+/// `getsockopt`, into a value that keeps what the kernel does not fill.
+pub(crate) fn option<T: OptionValue>(
+    fd: BorrowedFd<'_>,
+    level: c_int,
+    name: c_int,
+    mut value: T,
+) -> io::Result<T> {
+    let mut bytes = size_of::<T>() as libc::socklen_t;
+    // SAFETY: the kernel writes at most `bytes`, the size of `value`, and OptionValue promises that
+    // any bytes are a value.
+    let result = unsafe {
+        libc::getsockopt(fd.as_raw_fd(), level, name, (&raw mut value).cast(), &raw mut bytes)
+    };
+    check(result).map(|_| value)
+}
+
+/// What the socket has dropped since it was made, for want of room or for a bad checksum. Wraps.
+pub(crate) fn drops(fd: BorrowedFd<'_>) -> io::Result<u32> {
+    let words = option(fd, libc::SOL_SOCKET, SO_MEMINFO, [0u32; MEMINFO_WORDS])?;
+    Ok(words[MEMINFO_DROPS])
+}
+
+/// Asks for a socket buffer of `bytes` and returns how many the kernel granted, without its own
+/// overhead. `forced` is the option for CAP_NET_ADMIN, `plain` the one that `net.core.*mem_max`
+/// bounds.
+pub(crate) fn set_buffer(
+    fd: BorrowedFd<'_>,
+    bytes: usize,
+    forced: c_int,
+    plain: c_int,
+) -> io::Result<usize> {
+    let asked = bytes as c_int;
+    set_option(fd, libc::SOL_SOCKET, forced, asked)
+        .or_else(|_| set_option(fd, libc::SOL_SOCKET, plain, asked))?;
+    buffer(fd, plain)
+}
+
+/// The granted bytes of a socket buffer. The kernel doubles what it is asked for, and says so.
+pub(crate) fn buffer(fd: BorrowedFd<'_>, plain: c_int) -> io::Result<usize> {
+    let doubled = option(fd, libc::SOL_SOCKET, plain, 0)?;
+    Ok(usize::try_from(doubled).unwrap_or(0) / 2)
+}
+
+/// Sends one datagram at once, or not at all.
+pub(crate) fn send_to(fd: BorrowedFd<'_>, bytes: &[u8], to: SocketAddr) -> io::Result<()> {
+    let mut raw = [0; address::BYTES];
+    let name_bytes = address::write(&mut raw, to) as libc::socklen_t;
+    let flags = libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL;
+    let name = raw.as_ptr().cast();
+    // SAFETY: bytes and address live across the call, which only reads them, with their sizes.
+    let sent = unsafe {
+        libc::sendto(fd.as_raw_fd(), bytes.as_ptr().cast(), bytes.len(), flags, name, name_bytes)
+    };
+    if sent < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
+}
+
+/// Asks an interface by name (`SIOCGIF...`) in the socket's network namespace.
+pub(crate) fn interface_request(
+    fd: BorrowedFd<'_>,
+    name: &CStr,
+    request: libc::Ioctl,
+) -> io::Result<libc::ifreq> {
+    // SAFETY: ifreq is made of integers and pointers that nobody follows; zero is a value.
+    let mut asked: libc::ifreq = unsafe { mem::zeroed() };
+    let name = name.to_bytes_with_nul();
+    if name.len() > asked.ifr_name.len() {
+        return Err(io::Error::from_raw_os_error(libc::ENODEV));
+    }
+    for (to, from) in asked.ifr_name.iter_mut().zip(name) {
+        *to = *from as libc::c_char;
+    }
+    // SAFETY: the SIOCGIF requests of this lane read the name and write within one ifreq.
+    check(unsafe { libc::ioctl(fd.as_raw_fd(), request, &raw mut asked) })?;
+    Ok(asked)
+}
+
+/// `io_uring_enter` with an extended argument (a timeout), or without.
+///
+/// # Safety
+/// Every request in the submission queue names memory that outlives it.
+pub(crate) unsafe fn enter(
+    ring: RawFd,
+    to_submit: u32,
+    wait_for: u32,
+    flags: u32,
+    timeout: Option<&libc::timespec>,
+) -> io::Result<u32> {
+    /// `struct io_uring_getevents_arg`.
+    #[repr(C)]
+    struct Argument {
+        sigmask: u64,
+        sigmask_bytes: u32,
+        min_wait_us: u32,
+        timeout: u64,
+    }
+    let argument = Argument {
+        sigmask: 0,
+        sigmask_bytes: 0,
+        min_wait_us: 0,
+        timeout: timeout.map_or(0, |timeout| ptr::from_ref(timeout) as u64),
+    };
+    let (flags, argument_at, bytes) = match timeout {
+        None => (flags, ptr::null(), 0),
+        Some(_) => (flags | ENTER_EXT_ARG, &raw const argument, size_of::<Argument>()),
+    };
+    // SAFETY: argument and timeout live across the call; a 64-bit timespec is what the kernel reads
+    // (32-bit targets are refused below); requests are the caller's promise.
+    let result = unsafe {
+        libc::syscall(
+            libc::SYS_io_uring_enter,
+            ring,
+            to_submit,
+            wait_for,
+            flags,
+            argument_at,
+            bytes,
+        )
+    };
+    if result < 0 { Err(io::Error::last_os_error()) } else { Ok(result as u32) }
+}
+
+const _: () = assert!(size_of::<libc::timespec>() == 16, "io_uring takes 64-bit time stamps only");
+
+/// `IORING_ENTER_EXT_ARG`.
+const ENTER_EXT_ARG: u32 = 1 << 3;
+
+/// Registers the ring's descriptor with itself, so that no call looks it up; returns its number.
+pub(crate) fn register_ring(ring: RawFd) -> io::Result<u32> {
+    const REGISTER_RING_FDS: u32 = 20;
+    let mut update = RingUpdate { offset: u32::MAX, reserved: 0, data: ring as u64 };
+    // SAFETY: one update, which lives across the call; the kernel writes its offset.
+    let done = unsafe {
+        libc::syscall(libc::SYS_io_uring_register, ring, REGISTER_RING_FDS, &raw mut update, 1)
+    };
+    if done < 0 { Err(io::Error::last_os_error()) } else { Ok(update.offset) }
+}
+
+/// Undoes [`register_ring`]: a thread has only 16 such places.
+pub(crate) fn unregister_ring(ring: RawFd, number: u32) {
+    const UNREGISTER_RING_FDS: u32 = 21;
+    let update = RingUpdate { offset: number, reserved: 0, data: 0 };
+    // SAFETY: one update, which lives across the call.
+    unsafe {
+        libc::syscall(libc::SYS_io_uring_register, ring, UNREGISTER_RING_FDS, &raw const update, 1)
+    };
+}
+
+/// `struct io_uring_rsrc_update`.
+#[repr(C)]
+struct RingUpdate {
+    offset: u32,
+    reserved: u32,
+    data: u64,
+}
+
+/// A failed call of this lane as an error that says what it was about.
+pub(crate) fn failed(doing: impl Into<String>, hint: &str) -> impl FnOnce(io::Error) -> LaneError {
+    let (doing, hint) = (doing.into(), hint.to_owned());
+    move |error| LaneError::os(NAME, doing, error, &hint)
+}
+
+/// Nanoseconds of one of the kernel's clocks.
+pub(crate) fn clock_ns(clock: libc::clockid_t) -> u64 {
+    let mut now = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    // SAFETY: `now` lives across the call. It cannot fail for the clocks every Linux has.
+    unsafe { libc::clock_gettime(clock, &raw mut now) };
+    now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64
+}

@@ -1,0 +1,257 @@
+//! The frame conformance suite over veth, and what it does not ask: tags, truncation, own frames,
+//! other interfaces, lost interfaces, and refusals.
+
+use crate::frames_world::{NEAR, PORTS_MAX, World, give_up_capabilities, receive_all};
+use laneway_core::{Cap, DropReason, FrameLane, LaneError, LaneSpec, PortId, Verdict};
+use laneway_testkit::{Disturbance, Overload, Properties, Rig, sequence, skip, udp_frames};
+use laneway_uring::{OpenOptions, UringFrames};
+use std::time::Duration;
+
+const PORT: PortId = PortId(0);
+/// Receives in vain after which a lost interface should have been noticed.
+const SPINS_MAX: usize = 100_000_000;
+
+struct VethRig {
+    spec: &'static str,
+    world: World,
+}
+
+impl VethRig {
+    fn new(spec: &'static str) -> Result<VethRig, String> {
+        World::new().map(|world| VethRig { spec, world })
+    }
+}
+
+impl Rig for VethRig {
+    type Lane = UringFrames;
+
+    fn properties(&self) -> Properties {
+        Properties {
+            spec: self.spec,
+            transmits: true,
+            ports_max: PORTS_MAX,
+            live: true,
+            inject_frames_max: 32,
+            frame_bytes_max: 1514,
+            small_pool: ("buffers=64,frames=32", 96),
+            overload: Some(Overload { knobs: "rcvbuf=16k", frames: 5000 }),
+            impossible: None,
+        }
+    }
+
+    fn open(&mut self, spec: &LaneSpec, ports: usize) -> Result<UringFrames, LaneError> {
+        self.world.open(spec, ports)
+    }
+
+    fn inject(&mut self, port: PortId, frames: &[Vec<u8>]) {
+        self.world.far_ends[port.index()].send(frames);
+    }
+
+    fn collect(&mut self, port: PortId, expected: usize) -> Vec<Vec<u8>> {
+        self.world.far_ends[port.index()].receive(expected)
+    }
+
+    fn disturb(&mut self, port: PortId, how: Disturbance) -> Result<String, String> {
+        self.world.disturb(port, how);
+        Ok(NEAR[port.index()].to_owned())
+    }
+
+    fn open_unprivileged(&mut self, spec: &LaneSpec) -> Result<Option<LaneError>, String> {
+        let near = &self.world.near;
+        let open = || {
+            give_up_capabilities();
+            UringFrames::open(spec, &NEAR[..1], OpenOptions::default()).err()
+        };
+        Ok(near.enter(open).expect("the near namespace is there"))
+    }
+}
+
+mod plain {
+    laneway_testkit::conformance!(|| super::VethRig::new("uring"));
+}
+
+mod shallow {
+    laneway_testkit::conformance!(|| super::VethRig::new("uring:depth=2"));
+}
+
+/// The world, or a printed reason why there is none.
+fn world() -> Option<World> {
+    World::new().map_err(skip).ok()
+}
+
+fn spec(text: &str) -> LaneSpec {
+    text.parse().expect("well formed")
+}
+
+fn open(world: &mut World, text: &str) -> UringFrames {
+    world.open(&spec(text), 1).unwrap_or_else(|e| panic!("`{text}`: {e}"))
+}
+
+fn bytes(received: Vec<(Vec<u8>, u32, u64)>) -> Vec<Vec<u8>> {
+    received.into_iter().map(|(bytes, ..)| bytes).collect()
+}
+
+#[test]
+fn vlan_tags_are_where_they_were_on_the_wire() {
+    let Some(mut world) = world() else { return };
+    let tagged = |tags: &[u8]| {
+        let plain = udp_frames(7, 1, 200).remove(0);
+        [&plain[..12], tags, &plain[12..]].concat()
+    };
+    let sent = [
+        udp_frames(6, 1, 64).remove(0),
+        tagged(&[0x81, 0x00, 0x60, 0x64]),
+        tagged(&[0x88, 0xa8, 0x00, 0x0a, 0x81, 0x00, 0x20, 0x14]),
+        udp_frames(8, 1, 1514).remove(0),
+        tagged(&[0x81, 0x00, 0x00, 0x00]), // a priority tag
+    ];
+    let mut lane = open(&mut world, "uring");
+    world.far_ends[0].send(&sent);
+    let received = receive_all(&mut lane, PORT, sent.len());
+    assert!(received.iter().all(|(bytes, wire, _)| bytes.len() == *wire as usize));
+    assert_eq!(bytes(received), sent);
+    assert_eq!(lane.counters(PORT).copies, 0, "twelve bytes moved are no copy");
+}
+
+#[test]
+fn a_tagged_frame_keeps_the_headroom_of_the_contract() {
+    let Some(mut world) = world() else { return };
+    let plain = udp_frames(0, 1, 100).remove(0);
+    let tagged = [&plain[..12], &[0x81, 0, 0, 5], &plain[12..]].concat();
+    let mut lane = open(&mut world, "uring");
+    world.far_ends[0].send(std::slice::from_ref(&tagged));
+    lane.wait(Duration::from_secs(1)).expect("the lane waits");
+    let burst = lane.receive(PORT).expect("the lane receives");
+    assert_eq!(burst.len(), 1);
+    assert!(burst.frame_mut(0).grow_front(laneway_core::HEADROOM_BYTES_MIN));
+}
+
+#[test]
+fn the_lane_sees_its_own_interface_only_and_not_what_that_sends() {
+    let Some(mut world) = world() else { return };
+    let mut lane = open(&mut world, "uring");
+    let near = world.open_on(&spec("uring"), &[NEAR[0]], OpenOptions::default());
+    let mut beside = near.expect("a second worker opens");
+    let frames = udp_frames(0, 10, 100);
+    let burst = beside.lend(PORT, frames.len()).expect("the lane lends");
+    for (i, bytes) in frames.iter().enumerate() {
+        let mut frame = burst.frame_mut(i);
+        assert!(frame.set_len(bytes.len()));
+        frame.bytes_mut().copy_from_slice(bytes);
+        frame.set_verdict(Verdict::Tx);
+    }
+    beside.settle(PORT).expect("the lane settles");
+    assert_eq!(world.far_ends[0].receive(10), frames);
+    world.far_ends[1].send(&udp_frames(50, 10, 100));
+    // The probe comes last: what could have been seen before it was not.
+    world.far_ends[0].send(&udp_frames(99, 1, 100));
+    let received = bytes(receive_all(&mut lane, PORT, 1));
+    assert_eq!(received.iter().filter_map(|f| sequence(f)).collect::<Vec<_>>(), [99]);
+}
+
+#[test]
+fn a_long_frame_is_cut_and_says_how_long_it_was() {
+    let Some(mut world) = world() else { return };
+    let sent = udp_frames(0, 3, 1000);
+    let mut lane = open(&mut world, "uring:frame=256");
+    world.far_ends[0].send(&sent);
+    for (i, (bytes, wire_len, _)) in receive_all(&mut lane, PORT, 3).into_iter().enumerate() {
+        assert_eq!((&bytes[..], wire_len), (&sent[i][..256], 1000));
+    }
+    assert_eq!(lane.counters(PORT).rx_bytes, 3 * 256);
+}
+
+#[test]
+fn running_out_of_buffers_loses_no_frame() {
+    let Some(mut world) = world() else { return };
+    let mut lane = open(&mut world, "uring:buffers=2,hold=0");
+    let sent = udp_frames(0, 200, 300);
+    world.far_ends[0].send(&sent);
+    assert_eq!(bytes(receive_all(&mut lane, PORT, sent.len())), sent);
+    assert_eq!(lane.counters(PORT).lost(), 0);
+    assert_ne!(lane.caps(PORT).facts["rearms"], "0");
+}
+
+#[test]
+fn what_arrived_before_the_interface_went_is_delivered_before_the_lane_ends() {
+    let Some(mut world) = world() else { return };
+    let mut witness = open(&mut world, "uring");
+    let mut lane = open(&mut world, "uring:buffers=2,hold=0");
+    let sent = udp_frames(0, 5, 100);
+    world.far_ends[0].send(&sent);
+    // Removing waits for deliveries that have begun: what one socket has, both will have.
+    assert_eq!(bytes(receive_all(&mut witness, PORT, 5)), sent);
+    world.disturb(PORT, Disturbance::Remove);
+    assert_eq!(bytes(receive_all(&mut lane, PORT, 5)), sent);
+    // This worker never waits.
+    let error = (0..SPINS_MAX).find_map(|_| lane.receive(PORT).err());
+    match error {
+        Some(LaneError::Gone { name, .. }) => assert_eq!(name, NEAR[0]),
+        other => panic!("{other:?}"),
+    }
+    lane.counters(PORT); // still answers
+    let error = (0..100).find_map(|_| {
+        witness.wait(Duration::from_millis(10)).err().or_else(|| witness.receive(PORT).err())
+    });
+    assert!(matches!(error, Some(LaneError::Gone { .. })), "{error:?}");
+}
+
+#[test]
+fn sending_on_a_removed_interface_counts_the_frames_and_ends_the_lane() {
+    let Some(mut world) = world() else { return };
+    let mut lane = open(&mut world, "uring");
+    world.disturb(PORT, Disturbance::Remove);
+    let burst = lane.lend(PORT, 2).expect("lending needs no interface");
+    for i in 0..2 {
+        assert!(burst.frame_mut(i).set_len(64));
+        burst.set_verdict(i, Verdict::Tx);
+    }
+    assert!(matches!(lane.settle(PORT), Err(LaneError::Gone { .. })));
+    assert_eq!(lane.counters(PORT).drops(DropReason::TxRefused), 2);
+}
+
+#[test]
+fn the_interface_of_the_default_route_is_refused_unless_forced() {
+    let Some(world) = world() else { return };
+    let route = ["route", "add", "default", "dev", NEAR[0]];
+    let added = world.near.command("ip").args(route).status().expect("ip runs");
+    assert!(added.success());
+    let open = |force| world.open_on(&spec("uring"), &[NEAR[0]], OpenOptions { force });
+    match open(false).err() {
+        Some(refused @ LaneError::Refused { .. }) => {
+            let sentence = refused.to_string();
+            assert!(sentence.contains(NEAR[0]) && sentence.contains("--force"), "{sentence}");
+        }
+        other => panic!("{other:?}"),
+    }
+    assert!(open(true).is_ok());
+    assert!(world.open_on(&spec("uring"), &[NEAR[1]], OpenOptions::default()).is_ok());
+}
+
+#[test]
+fn an_interface_that_is_missing_or_down_is_named() {
+    let Some(world) = world() else { return };
+    let refusal = |name: &str| {
+        let opened = world.open_on(&spec("uring"), &[name], OpenOptions::default());
+        opened.err().unwrap_or_else(|| panic!("`{name}` opened"))
+    };
+    for name in ["nowhere0", "", "a-name-too-long-to-exist"] {
+        assert!(matches!(refusal(name), LaneError::NotFound { .. }), "{name}");
+    }
+    let down = ["link", "set", "dev", NEAR[2], "down"];
+    assert!(world.near.command("ip").args(down).status().expect("ip runs").success());
+    let sentence = refusal(NEAR[2]).to_string();
+    assert!(sentence.contains(NEAR[2]) && sentence.contains("up"), "{sentence}");
+}
+
+#[test]
+fn a_ring_reports_what_it_was_granted() {
+    let Some(mut world) = world() else { return };
+    let lane = open(&mut world, "uring:depth=64,napi=50,rcvbuf=1m");
+    let caps = lane.caps(PORT);
+    for cap in [Cap::Multishot, Cap::FixedFiles, Cap::BusyPoll] {
+        assert!(caps.obtained.has(cap), "{}", cap.name());
+    }
+    assert_eq!(caps.facts["cq_entries"], "256");
+    assert_eq!(caps.facts["rcvbuf_bytes"], "1048576");
+}

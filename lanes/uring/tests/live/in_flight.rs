@@ -1,0 +1,460 @@
+//! Lanes with requests in flight: dropped, starved of buffers, and flooded with completions.
+
+use crate::{
+    datagrams::set_segment,
+    world::{World, until_free},
+};
+use laneway_core::{
+    Clock, Close, ConnId, Counters, Datagram, DatagramApp, DatagramLane, DatagramOut, DropReason,
+    LaneError, PortId, StreamApp, StreamLane, StreamOut, Turn,
+};
+use laneway_testkit::{service::MonotonicClock, skip};
+use laneway_uring::{UringTcp, UringUdp};
+use std::{
+    io::{Read, Write},
+    net::{Ipv4Addr, Ipv6Addr, SocketAddr, TcpStream, UdpSocket},
+    time::Duration,
+};
+
+const PORT: PortId = PortId(0);
+/// Turns in vain after which something should have come.
+const TURNS_MAX: usize = 300;
+/// How long a far end waits for what was sent: a busy machine delivers late even on the loopback.
+const PATIENCE: Option<Duration> = Some(Duration::from_secs(5));
+
+fn world() -> Option<World> {
+    World::new().map_err(skip).ok()
+}
+
+fn anywhere() -> SocketAddr {
+    (Ipv4Addr::LOCALHOST, 0).into()
+}
+
+/// A lane and a far end, in the namespace.
+fn udp(world: &World, spec: &str) -> (UringUdp, UdpSocket) {
+    let spec = spec.parse().expect("well formed");
+    world.inside(|| {
+        let lane = UringUdp::open(&spec, &[anywhere()]).unwrap_or_else(|e| panic!("{e}"));
+        (lane, UdpSocket::bind(anywhere()).expect("the namespace is ours"))
+    })
+}
+
+/// Keeps what it saw, and sends it on to each of `to`.
+#[derive(Default)]
+struct Relay {
+    seen: Vec<Vec<u8>>,
+    to: Vec<SocketAddr>,
+    counters: Counters,
+}
+
+impl DatagramApp for Relay {
+    fn on_datagrams<O: DatagramOut>(&mut self, batch: &[Datagram<'_>], _turn: Turn, out: &mut O) {
+        for datagram in batch {
+            let cut = datagram.payload.chunks(datagram.segment_bytes.max(1));
+            self.seen.extend(cut.map(<[u8]>::to_vec));
+            for &to in &self.to {
+                out.forward(datagram, PORT, to);
+            }
+        }
+    }
+
+    fn counters(&self) -> &Counters {
+        &self.counters
+    }
+}
+
+fn serve(lane: &mut UringUdp, app: &mut Relay, wanted: usize) {
+    for _ in 0..TURNS_MAX {
+        lane.serve(app, &MonotonicClock).expect("the lane serves");
+        if app.seen.len() >= wanted {
+            return;
+        }
+        lane.wait(Duration::from_millis(10)).expect("the lane waits");
+    }
+    panic!("{} of {wanted} datagrams", app.seen.len());
+}
+
+#[test]
+fn a_datagram_lane_can_be_dropped_with_requests_in_flight() {
+    let Some(world) = world() else { return };
+    for round in 0..200usize {
+        let spec = ["uring:gso,send_zc=1", "uring:depth=2,buffers=2", "uring:gso,gro"][round % 3];
+        let (mut lane, far) = udp(&world, spec);
+        let mut app = Relay { to: vec![far.local_addr().expect("bound")], ..Relay::default() };
+        for _ in 0..round % 7 {
+            far.send_to(&[round as u8; 700], lane.local_addr(PORT)).expect("the far end sends");
+        }
+        if round % 2 == 0 {
+            // Some are shown and sent on, without anybody waiting for their ends.
+            lane.serve(&mut app, &MonotonicClock).expect("the lane serves");
+            far.send_to(&[0; 100], lane.local_addr(PORT)).expect("the far end sends");
+        }
+        drop(lane);
+    }
+}
+
+#[test]
+fn running_out_of_buffers_delays_datagrams_and_loses_none() {
+    let Some(world) = world() else { return };
+    let (mut lane, far) = udp(&world, "uring:buffers=2,rcvbuf=1m");
+    let sent: Vec<Vec<u8>> = (0..300u16).map(|i| i.to_be_bytes().to_vec()).collect();
+    for bytes in &sent {
+        far.send_to(bytes, lane.local_addr(PORT)).expect("the far end sends");
+    }
+    let mut app = Relay::default();
+    serve(&mut lane, &mut app, sent.len());
+    assert_eq!(app.seen, sent);
+    let counters = lane.counters(PORT);
+    assert_eq!((counters.rx_frames, counters.lost()), (300, 0), "{counters:?}");
+    assert_ne!(lane.caps(PORT).facts["rearms"], "0", "two buffers were enough for 300");
+}
+
+#[test]
+fn more_completions_than_the_queue_holds_are_counted_and_lose_nothing() {
+    let Some(world) = world() else { return };
+    // Eight completions fit; 32 datagrams complete at once.
+    let (mut lane, far) = udp(&world, "uring:depth=2,buffers=64");
+    let mut app = Relay::default();
+    let mut sent = 0;
+    for _ in 0..20 {
+        for _ in 0..32 {
+            far.send_to(&[7; 64], lane.local_addr(PORT)).expect("the far end sends");
+            sent += 1;
+        }
+        serve(&mut lane, &mut app, sent);
+    }
+    let counters = lane.counters(PORT);
+    assert_eq!((counters.rx_frames, counters.lost()), (640, 0), "{counters:?}");
+    let facts = &lane.caps(PORT).facts;
+    assert_eq!(facts["cq_entries"], "8");
+    assert_ne!(facts["cq_overflows"], "0");
+    assert_eq!(facts["cq_lost"], "0");
+}
+
+#[test]
+fn a_train_forwarded_to_many_leaves_whole_from_one_buffer() {
+    let Some(world) = world() else { return };
+    let (mut lane, far) = udp(&world, "uring:gso,gro");
+    let outputs: Vec<UdpSocket> =
+        world.inside(|| (0..20).map(|_| UdpSocket::bind(anywhere()).expect("ours")).collect());
+    let to = outputs.iter().map(|socket| socket.local_addr().expect("bound")).collect();
+    let mut app = Relay { to, ..Relay::default() };
+    let mut sent = Vec::new();
+    for i in 0..40u8 {
+        sent.push(vec![i; 500]);
+        far.send_to(&sent[usize::from(i)], lane.local_addr(PORT)).expect("the far end sends");
+    }
+    serve(&mut lane, &mut app, sent.len());
+    for output in &outputs {
+        output.set_read_timeout(PATIENCE).expect("a socket can");
+        let mut buffer = [0; 2048];
+        for wanted in &sent {
+            let bytes = output.recv(&mut buffer).expect("it was sent");
+            assert_eq!(&buffer[..bytes], wanted);
+        }
+    }
+    let counters = lane.counters(PORT);
+    assert_eq!((counters.tx_frames, counters.copies, counters.lost()), (800, 0, 0), "{counters:?}");
+    assert_eq!(lane.caps(PORT).facts["buffers_in_use"], "0", "every buffer is back");
+}
+
+#[test]
+fn zero_copy_sends_are_told_from_those_that_the_kernel_copied() {
+    let Some(world) = world() else { return };
+    let (mut lane, far) = udp(&world, "uring:send_zc=400");
+    let mut app = Relay { to: vec![far.local_addr().expect("bound")], ..Relay::default() };
+    for bytes in [100, 500, 1000] {
+        far.send_to(&vec![1; bytes], lane.local_addr(PORT)).expect("the far end sends");
+    }
+    serve(&mut lane, &mut app, 3);
+    // Their notifications come when the far end has taken them.
+    let mut buffer = [0; 2048];
+    for _ in 0..3 {
+        far.recv(&mut buffer).expect("the far end receives");
+    }
+    for _ in 0..TURNS_MAX {
+        lane.serve(&mut app, &MonotonicClock).expect("the lane serves");
+        lane.counters(PORT);
+        if lane.caps(PORT).facts["buffers_in_use"] == "0" {
+            break;
+        }
+        lane.wait(Duration::from_millis(10)).expect("the lane waits");
+    }
+    assert_eq!(lane.caps(PORT).facts["buffers_in_use"], "0", "every buffer is back");
+    assert_eq!(lane.caps(PORT).facts["send_zc"], "2", "the shortest was copied by choice");
+}
+
+#[test]
+fn a_datagram_longer_than_a_buffer_is_counted_and_not_shown() {
+    let Some(world) = world() else { return };
+    let (mut lane, far) = udp(&world, "uring:buffer=128");
+    for bytes in [64, 129, 128] {
+        far.send_to(&vec![3; bytes], lane.local_addr(PORT)).expect("the far end sends");
+    }
+    let mut app = Relay::default();
+    serve(&mut lane, &mut app, 2);
+    assert_eq!(app.seen.iter().map(Vec::len).collect::<Vec<_>>(), [64, 128]);
+    assert_eq!(lane.counters(PORT).drops(DropReason::RxTooLong), 1);
+}
+
+#[test]
+fn a_train_arrives_whole_and_is_sent_on_by_one_request() {
+    let Some(world) = world() else { return };
+    let (mut lane, far) = udp(&world, "uring:gso,gro,batch=1");
+    far.set_read_timeout(PATIENCE).expect("a socket can");
+    let mut app = Relay { to: vec![far.local_addr().expect("bound")], ..Relay::default() };
+    let train: Vec<u8> = (0..7 * 800 + 50).map(|i| (i / 800) as u8).collect();
+    set_segment(&far, 800);
+    far.send_to(&train, lane.local_addr(PORT)).expect("the far end sends");
+    // A batch of one entry shows all eight datagrams.
+    serve(&mut lane, &mut app, 1);
+    let cut: Vec<Vec<u8>> = train.chunks(800).map(<[u8]>::to_vec).collect();
+    assert_eq!(app.seen, cut);
+    let mut buffer = [0; 2048];
+    for wanted in &cut {
+        let bytes = far.recv(&mut buffer).expect("it was sent");
+        assert_eq!(&buffer[..bytes], wanted);
+    }
+    let counters = lane.counters(PORT);
+    assert_eq!(
+        (counters.rx_frames, counters.tx_frames, counters.copies),
+        (8, 8, 0),
+        "{counters:?}"
+    );
+}
+
+#[test]
+fn a_train_that_the_path_refuses_is_sent_apart_and_trains_stay_off() {
+    let Some(world) = world() else { return };
+    let mtu = ["link", "set", "dev", "lo", "mtu", "1300"];
+    assert!(world.namespace.command("ip").args(mtu).status().expect("ip runs").success());
+    let (mut lane, far) = udp(&world, "uring:gso");
+    let mut app = Relay { to: vec![far.local_addr().expect("bound")], ..Relay::default() };
+    far.set_read_timeout(PATIENCE).expect("a socket can");
+    for round in 1..=3 {
+        let sent: Vec<_> = (0..6u8).map(|i| vec![i; 1400]).collect();
+        for bytes in &sent {
+            far.send_to(bytes, lane.local_addr(PORT)).expect("the far end sends");
+        }
+        serve(&mut lane, &mut app, round * sent.len());
+        let mut buffer = [0; 2048];
+        for wanted in &sent {
+            let bytes = far.recv(&mut buffer).expect("it was sent");
+            assert_eq!(&buffer[..bytes], wanted);
+        }
+    }
+    let counters = lane.counters(PORT);
+    assert_eq!((counters.tx_frames, counters.lost()), (18, 0), "{counters:?}");
+    assert_eq!(lane.caps(PORT).facts["gso_fallbacks"], "1");
+}
+
+#[test]
+fn a_port_of_ipv6_tells_addresses_of_ipv6() {
+    struct Addresses(Vec<(SocketAddr, SocketAddr)>, Counters);
+    impl DatagramApp for Addresses {
+        fn on_datagrams<O: DatagramOut>(&mut self, batch: &[Datagram<'_>], _: Turn, out: &mut O) {
+            for datagram in batch {
+                self.0.push((datagram.source, datagram.destination));
+                out.send(PORT, datagram.source, 4, |room| {
+                    room.copy_from_slice(b"back");
+                    4
+                });
+            }
+        }
+        fn counters(&self) -> &Counters {
+            &self.1
+        }
+    }
+    let Some(world) = world() else { return };
+    let any: SocketAddr = (Ipv6Addr::UNSPECIFIED, 0).into();
+    let here: SocketAddr = (Ipv6Addr::LOCALHOST, 0).into();
+    let spec = "uring:gro".parse().expect("well formed");
+    let (lane, far) = world.inside(|| (UringUdp::open(&spec, &[any]), UdpSocket::bind(here)));
+    let Ok(far) = far else { return skip("this kernel has no IPv6") };
+    let mut lane = lane.unwrap_or_else(|e| panic!("{e}"));
+    let to = (Ipv6Addr::LOCALHOST, lane.local_addr(PORT).port()).into();
+    far.send_to(b"there", to).expect("the far end sends");
+    let mut app = Addresses(Vec::new(), Counters::default());
+    for _ in 0..TURNS_MAX {
+        if lane.serve(&mut app, &MonotonicClock).expect("the lane serves") > 0 {
+            break;
+        }
+        lane.wait(Duration::from_millis(10)).expect("the lane waits");
+    }
+    // Bound to any address, the lane still knows which one was meant.
+    assert_eq!(app.0, [(far.local_addr().expect("bound"), to)]);
+    far.set_read_timeout(PATIENCE).expect("a socket can");
+    let mut buffer = [0; 16];
+    assert_eq!(far.recv_from(&mut buffer).expect("it was sent"), (4, to));
+}
+
+#[test]
+fn a_second_lane_on_one_address_is_told_of_reuseport() {
+    let Some(world) = world() else { return };
+    let (lane, _) = udp(&world, "uring");
+    let taken = lane.local_addr(PORT);
+    let second = world.inside(|| UringUdp::open(&"uring".parse().expect("well formed"), &[taken]));
+    let sentence = second.err().expect("the address is taken").to_string();
+    assert!(sentence.contains("reuseport") && sentence.contains(&taken.to_string()), "{sentence}");
+    drop(lane);
+    let shared = "uring:reuseport".parse().expect("well formed");
+    let open = || UringUdp::open(&shared, &[taken]);
+    let is_taken = |e: &LaneError| matches!(e, LaneError::Busy { .. });
+    let both = world.inside(|| [(); 2].map(|()| until_free(open, is_taken)));
+    assert!(both.iter().all(Result::is_ok));
+}
+
+#[test]
+fn an_address_that_is_not_here_is_named() {
+    let Some(world) = world() else { return };
+    let elsewhere = (Ipv4Addr::new(198, 18, 0, 1), 7001).into();
+    let opened =
+        world.inside(|| UringUdp::open(&"uring".parse().expect("well formed"), &[elsewhere]));
+    let sentence = opened.err().expect("it is not here").to_string();
+    assert!(sentence.contains("198.18.0.1") && sentence.contains("ip addr"), "{sentence}");
+}
+
+/// Sends everything back, and refuses to consume what it cannot.
+#[derive(Default)]
+struct Echo {
+    open: usize,
+    ended: Vec<Close>,
+    counters: Counters,
+}
+
+impl StreamApp for Echo {
+    fn on_open(&mut self, _conn: ConnId, _peer: SocketAddr) {
+        self.open += 1;
+    }
+
+    fn on_bytes<O: StreamOut>(&mut self, conn: ConnId, bytes: &[u8], out: &mut O) -> usize {
+        if out.send(conn, bytes) { bytes.len() } else { 0 }
+    }
+
+    fn on_close(&mut self, _conn: ConnId, why: Close) {
+        self.open -= 1;
+        self.ended.push(why);
+    }
+
+    fn counters(&self) -> &Counters {
+        &self.counters
+    }
+}
+
+fn tcp(world: &World, spec: &str) -> UringTcp {
+    let spec = spec.parse().expect("well formed");
+    world.inside(|| UringTcp::open(&spec, &[anywhere()])).unwrap_or_else(|e| panic!("{e}"))
+}
+
+#[test]
+fn a_stream_lane_can_be_dropped_with_requests_in_flight() {
+    let Some(world) = world() else { return };
+    for round in 0..100usize {
+        let specs = ["uring:bundle", "uring:send_zc=1", "uring:depth=2,buffers=2,buffer=64"];
+        let mut lane = tcp(&world, specs[round % 3]);
+        let mut app = Echo::default();
+        let at = lane.local_addr(PORT);
+        let mut far: Vec<_> = world.inside(|| {
+            (0..round % 5).map(|_| TcpStream::connect(at).expect("it listens")).collect()
+        });
+        for _ in 0..round % 4 {
+            for stream in &mut far {
+                // Nobody reads what comes back, so sends stay in flight.
+                stream.set_nonblocking(true).expect("a socket can");
+                let _ = stream.write(&[round as u8; 1 << 18]);
+            }
+            lane.serve(&mut app, &MonotonicClock).expect("the lane serves");
+        }
+        if round % 2 == 0 {
+            lane.finish(&mut app, Turn { now_ns: MonotonicClock.now_ns() });
+            assert_eq!(app.open, 0);
+        }
+        drop(lane);
+    }
+}
+
+#[test]
+fn places_of_connections_are_used_again_and_none_is_lost() {
+    let Some(world) = world() else { return };
+    let mut lane = tcp(&world, "uring:conns=4");
+    let mut app = Echo::default();
+    let at = lane.local_addr(PORT);
+    for round in 1..=50 {
+        let far: Vec<TcpStream> =
+            world.inside(|| (0..4).map(|_| TcpStream::connect(at).expect("it listens")).collect());
+        let turns = |lane: &mut UringTcp, app: &mut Echo, done: &dyn Fn(&Echo, usize) -> bool| {
+            (0..TURNS_MAX).any(|_| {
+                lane.serve(app, &MonotonicClock).expect("the lane serves");
+                let is_done = done(app, lane.connections());
+                if !is_done {
+                    lane.wait(Duration::from_millis(10)).expect("the lane waits");
+                }
+                is_done
+            })
+        };
+        assert!(turns(&mut lane, &mut app, &|app, _| app.open == 4), "round {round}");
+        drop(far);
+        assert!(turns(&mut lane, &mut app, &|app, places| app.open == 0 && places == 0));
+    }
+    assert_eq!(app.ended.len(), 200);
+    assert_eq!(lane.counters(PORT).drops(DropReason::ConnTableFull), 0);
+}
+
+#[test]
+fn a_request_longer_than_the_queue_ends_its_connection() {
+    /// Waits for a line that never ends.
+    #[derive(Default)]
+    struct Waiting(Echo);
+    impl StreamApp for Waiting {
+        fn on_open(&mut self, conn: ConnId, peer: SocketAddr) {
+            self.0.on_open(conn, peer);
+        }
+        fn on_bytes<O: StreamOut>(&mut self, _conn: ConnId, _bytes: &[u8], _out: &mut O) -> usize {
+            0
+        }
+        fn on_close(&mut self, conn: ConnId, why: Close) {
+            self.0.on_close(conn, why);
+        }
+        fn counters(&self) -> &Counters {
+            &self.0.counters
+        }
+    }
+    let Some(world) = world() else { return };
+    let mut lane = tcp(&world, "uring:queue=4k");
+    let mut app = Waiting::default();
+    let at = lane.local_addr(PORT);
+    let mut far = world.inside(|| TcpStream::connect(at).expect("it listens"));
+    far.write_all(&[b'x'; 8192]).expect("the kernel queues that much");
+    let ended = (0..TURNS_MAX).any(|_| {
+        lane.serve(&mut app, &MonotonicClock).expect("the lane serves");
+        lane.wait(Duration::from_millis(10)).expect("the lane waits");
+        !app.0.ended.is_empty()
+    });
+    assert!(ended && app.0.ended == [Close::Error]);
+    assert_eq!(lane.counters(PORT).drops(DropReason::RxTooLong), 1);
+}
+
+#[test]
+fn a_bundle_fills_several_buffers_with_one_completion() {
+    const BYTES: usize = 2000;
+    let Some(world) = world() else { return };
+    for (spec, completions) in [("uring:buffer=64", 32..=40), ("uring:buffer=64,bundle", 1..=8)] {
+        let mut lane = tcp(&world, spec);
+        let mut app = Echo::default();
+        let at = lane.local_addr(PORT);
+        let mut far = world.inside(|| TcpStream::connect(at).expect("it listens"));
+        let sent: Vec<u8> = (0..BYTES).map(|i| (i / 7) as u8).collect();
+        far.write_all(&sent).expect("the kernel queues that much");
+        let echoed = (0..TURNS_MAX).any(|_| {
+            lane.serve(&mut app, &MonotonicClock).expect("the lane serves");
+            lane.wait(Duration::from_millis(10)).expect("the lane waits");
+            lane.counters(PORT).tx_bytes == BYTES as u64
+        });
+        assert!(echoed, "{spec}: {:?}", lane.counters(PORT));
+        let mut back = vec![0; BYTES];
+        far.read_exact(&mut back).expect("it has been sent");
+        assert!(back == sent, "{spec}");
+        let counters = lane.counters(PORT);
+        assert!(completions.contains(&counters.rx_frames), "{spec}: {counters:?}");
+    }
+}

@@ -1,0 +1,72 @@
+//! The world of the datagram and stream tests: one namespace with nothing but its loopback, where lane
+//! and far ends live. It disappears when it is dropped.
+
+use laneway_netns::{Namespace, can_create};
+use std::{fs::File, io, os::fd::AsRawFd, time::Duration};
+
+/// A namespace whose loopback is up.
+pub(crate) struct World {
+    pub(crate) namespace: Namespace,
+}
+
+impl World {
+    /// Builds it, or says why that cannot be done here.
+    pub(crate) fn new() -> Result<World, String> {
+        can_create().map_err(|e| e.to_string())?;
+        let namespace = Namespace::create("uring-lo").map_err(|e| e.to_string())?;
+        let up = ["link", "set", "dev", "lo", "up"];
+        let done = namespace.command("ip").args(up).status().map_err(|e| e.to_string())?;
+        assert!(done.success(), "`ip {}` failed", up.join(" "));
+        Ok(World { namespace })
+    }
+
+    /// Does something in the namespace, on this thread.
+    pub(crate) fn inside<T>(&self, action: impl FnOnce() -> T) -> T {
+        let _inside = Inside::enter(&self.namespace);
+        action()
+    }
+}
+
+/// Does what needs an address until that is free. Another test's child process has a copy of every
+/// descriptor between its fork and its exec, so an address may stay taken for a moment after its
+/// socket was closed.
+pub(crate) fn until_free<T, E>(
+    mut open: impl FnMut() -> Result<T, E>,
+    is_taken: impl Fn(&E) -> bool,
+) -> Result<T, E> {
+    const ATTEMPTS: usize = 200;
+    for _ in 0..ATTEMPTS {
+        match open() {
+            Err(e) if is_taken(&e) => std::thread::sleep(Duration::from_millis(1)),
+            other => return other,
+        }
+    }
+    open()
+}
+
+/// This thread, in another network namespace until dropped. A lane is not `Send`, so it cannot be
+/// opened on a thread of its own.
+pub(crate) struct Inside {
+    home: File,
+}
+
+impl Inside {
+    pub(crate) fn enter(namespace: &Namespace) -> Inside {
+        let home = File::open("/proc/thread-self/ns/net").expect("Linux has namespaces");
+        let there = File::open(namespace.path()).expect("the namespace is there");
+        set_namespace(&there);
+        Inside { home }
+    }
+}
+
+impl Drop for Inside {
+    fn drop(&mut self) {
+        set_namespace(&self.home);
+    }
+}
+
+fn set_namespace(namespace: &File) {
+    // SAFETY: no pointers.
+    let result = unsafe { libc::setns(namespace.as_raw_fd(), libc::CLONE_NEWNET) };
+    assert_eq!(result, 0, "setns: {}", io::Error::last_os_error());
+}
