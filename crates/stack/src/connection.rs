@@ -1,0 +1,393 @@
+//! One TCP connection: smoltcp's socket with an interface of its own, and what lies around it.
+//!
+//! ```text
+//!   segment ─▶ socket's receive buffer ──▶ app      (what it leaves unread may move to `unread`)
+//!   app ─▶ socket's send buffer ─▶ lent frames      (what does not fit waits in `backlog`)
+//! ```
+//!
+//! An interface and a set of one socket per connection cost a few hundred bytes and make every
+//! operation independent of how many connections there are; a shared set is searched from its
+//! beginning for every packet. The memory of a connection serves the next one in its slot.
+//!
+//! smoltcp is given whole, checked packets, and never asked to send without a frame to send in: it
+//! would take a fast retransmission for done.
+
+use crate::{
+    config::TcpLimits,
+    device::{Egress, Ingress, Reply},
+    ip,
+    outbox::Hop,
+    sequence::Sent,
+};
+use laneway_core::{Burst, Close};
+use laneway_wire::Mac;
+use smoltcp::{
+    iface::{Config, Interface, PollResult, SocketHandle, SocketSet},
+    socket::tcp::{CongestionControl, Socket, SocketBuffer, State},
+    time::{Duration, Instant},
+    wire::{HardwareAddress, IpCidr, IpListenEndpoint},
+};
+use std::net::SocketAddr;
+
+/// Memory that a closed connection keeps for the next one's unread bytes or backlog.
+const KEPT_BYTES_MAX: usize = 16 << 10;
+
+/// The two ends of a connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct Ends {
+    pub(crate) local: SocketAddr,
+    pub(crate) remote: SocketAddr,
+}
+
+/// How far a connection is, for the app.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Phase {
+    /// The slot is free.
+    Free,
+    /// The handshake is not complete; the app knows nothing.
+    HalfOpen,
+    /// The app was told that it opened.
+    Open,
+    /// Nothing more is shown or accepted; what is queued is still sent, then the app is told.
+    Closing(Close),
+    /// The app was told that it closed; TCP has to finish.
+    Lingering,
+}
+
+/// A slot for a connection.
+pub(crate) struct Connection {
+    pub(crate) phase: Phase,
+    /// How many connections this slot had before; part of the id.
+    pub(crate) generation: u32,
+    pub(crate) ends: Ends,
+    /// The port of the stack that accepted it, and the interface that it came in on.
+    pub(crate) port: u8,
+    pub(crate) link: u8,
+    /// Where segments go: the MAC address of the last segment that moved the connection. Whoever
+    /// can send such a one knows its sequence numbers.
+    pub(crate) peer_mac: Mac,
+    mtu_bytes: usize,
+    interface: Interface,
+    sockets: SocketSet<'static>,
+    handle: SocketHandle,
+    /// When the handshake, or the closing, must be over.
+    pub(crate) deadline_ns: u64,
+    /// On the list of connections to look at, and to let send.
+    pub(crate) is_listed: bool,
+    pub(crate) is_sending: bool,
+    /// Bytes that were shown and left, at the last look.
+    pub(crate) shown: usize,
+    /// The app was refused and waits for the queue to drain.
+    pub(crate) refused: bool,
+    /// The app wants more queued than can ever be.
+    pub(crate) is_broken: bool,
+    /// Bytes that the app left and that made way for new ones in the receive buffer.
+    pub(crate) unread: Vec<u8>,
+    /// Bytes that the send buffer had no room for; those before `backlog_at` have moved on.
+    backlog: Vec<u8>,
+    backlog_at: usize,
+    finished: bool,
+    sent: Sent,
+}
+
+pub(crate) fn instant(now_ns: u64) -> Instant {
+    Instant::from_micros((now_ns / 1000) as i64)
+}
+
+fn duration(ns: u64) -> Duration {
+    Duration::from_micros(ns / 1000)
+}
+
+fn interface(ends: Ends, seed: u64, mtu_bytes: usize, now_ns: u64) -> Interface {
+    let mut reply = Reply::new();
+    let mut config = Config::new(HardwareAddress::Ip);
+    config.random_seed = seed;
+    let mut device = Ingress::new(&[], &mut reply, mtu_bytes);
+    let mut interface = Interface::new(config, &mut device, instant(now_ns));
+    let own = ends.local.ip();
+    let bits = if own.is_ipv4() { 32 } else { 128 };
+    interface.update_ip_addrs(|addresses| {
+        let pushed = addresses.push(IpCidr::new(own.into(), bits));
+        debug_assert!(pushed.is_ok(), "an interface has room for an address");
+    });
+    interface
+}
+
+impl Connection {
+    /// A free slot with its buffers.
+    pub(crate) fn new(limits: &TcpLimits, ends: Ends) -> Connection {
+        let buffer = |bytes: usize| SocketBuffer::new(vec![0; bytes]);
+        let mut sockets = SocketSet::new(Vec::with_capacity(1));
+        let handle = sockets.add(Socket::new(buffer(limits.rx_bytes), buffer(limits.tx_bytes)));
+        Connection {
+            phase: Phase::Free,
+            generation: 0,
+            ends,
+            port: 0,
+            link: 0,
+            peer_mac: [0; 6],
+            mtu_bytes: crate::config::MTU_BYTES_MIN,
+            interface: interface(ends, 0, crate::config::MTU_BYTES_MIN, 0),
+            sockets,
+            handle,
+            deadline_ns: u64::MAX,
+            is_listed: false,
+            is_sending: false,
+            shown: 0,
+            refused: false,
+            is_broken: false,
+            unread: Vec::new(),
+            backlog: Vec::new(),
+            backlog_at: 0,
+            finished: false,
+            sent: Sent::default(),
+        }
+    }
+
+    /// Makes the slot ready for a SYN between `ends`. False if the socket refuses, which it has no
+    /// reason to.
+    #[must_use]
+    pub(crate) fn listen(
+        &mut self,
+        ends: Ends,
+        (seed, mtu_bytes): (u64, usize),
+        limits: &TcpLimits,
+        hop_limit: u8,
+        now_ns: u64,
+    ) -> bool {
+        self.ends = ends;
+        self.mtu_bytes = mtu_bytes;
+        self.interface = interface(ends, seed, mtu_bytes, now_ns);
+        self.phase = Phase::HalfOpen;
+        self.deadline_ns = now_ns.saturating_add(limits.handshake_ns);
+        let socket = self.socket();
+        socket.abort();
+        let endpoint =
+            IpListenEndpoint { addr: Some(ends.local.ip().into()), port: ends.local.port() };
+        if socket.listen(endpoint).is_err() {
+            return false;
+        }
+        // The app gathers a turn's replies by itself; waiting for more would only add delay.
+        socket.set_nagle_enabled(false);
+        socket.set_congestion_control(CongestionControl::Reno);
+        socket.set_hop_limit(Some(hop_limit));
+        socket.set_keep_alive(Some(duration(limits.keep_alive_ns)));
+        socket.set_timeout(Some(duration(limits.timeout_ns)));
+        true
+    }
+
+    /// Empties the slot.
+    pub(crate) fn clear(&mut self) {
+        self.socket().abort();
+        self.phase = Phase::Free;
+        self.generation = self.generation.wrapping_add(1);
+        self.deadline_ns = u64::MAX;
+        self.shown = 0;
+        self.refused = false;
+        self.is_broken = false;
+        self.backlog_at = 0;
+        self.finished = false;
+        self.sent = Sent::default();
+        for memory in [&mut self.unread, &mut self.backlog] {
+            memory.clear();
+            memory.shrink_to(KEPT_BYTES_MAX);
+        }
+    }
+
+    fn socket(&mut self) -> &mut Socket<'static> {
+        self.sockets.get_mut::<Socket<'static>>(self.handle)
+    }
+
+    fn seen(&self) -> &Socket<'static> {
+        self.sockets.get::<Socket<'static>>(self.handle)
+    }
+
+    pub(crate) fn state(&self) -> State {
+        self.seen().state()
+    }
+
+    /// True when TCP has nothing more to do: reset, or ended, and nothing left to say.
+    pub(crate) fn is_over(&self) -> bool {
+        self.seen().remote_endpoint().is_none()
+    }
+
+    /// The smallest path MTU told so far.
+    pub(crate) fn shrink_mtu(&mut self, mtu_bytes: usize, now_ns: u64) {
+        if mtu_bytes < self.mtu_bytes {
+            self.mtu_bytes = mtu_bytes;
+            // Its sequence numbers are drawn already: the seed no longer matters.
+            self.interface = interface(self.ends, 0, mtu_bytes, now_ns);
+        }
+    }
+
+    /// Lets TCP look at a packet of this connection. True if the packet moved the connection.
+    pub(crate) fn receive(&mut self, packet: &[u8], reply: &mut Reply, now_ns: u64) -> bool {
+        let look = |socket: &Socket<'_>| (socket.state(), socket.recv_queue(), socket.send_queue());
+        let before = look(self.seen());
+        let mut device = Ingress::new(packet, reply, self.mtu_bytes);
+        self.interface.poll_ingress_single(instant(now_ns), &mut device, &mut self.sockets);
+        self.sent.follow(reply.bytes_mut());
+        look(self.seen()) != before
+    }
+
+    /// Bytes that wait for the app.
+    pub(crate) fn readable(&self) -> usize {
+        self.unread.len() + self.seen().recv_queue()
+    }
+
+    /// Copies the receive buffer's bytes to `into`, in one piece, and leaves them there.
+    pub(crate) fn peek(&mut self, into: &mut Vec<u8>) {
+        let bytes = self.seen().recv_queue();
+        into.resize(bytes, 0);
+        // It fails in no state: it looks at the buffer alone.
+        let peeked = self.socket().peek_slice(into).unwrap_or(0);
+        into.truncate(peeked);
+    }
+
+    /// Takes `bytes` from the receive buffer.
+    pub(crate) fn consume(&mut self, bytes: usize) {
+        let mut left = bytes;
+        while left > 0 {
+            // The buffer is a ring: two pieces at most.
+            let taken = self.socket().recv(|piece| {
+                let taken = piece.len().min(left);
+                (taken, taken)
+            });
+            match taken {
+                Ok(taken) if taken > 0 => left -= taken,
+                _ => break,
+            }
+        }
+    }
+
+    /// Moves what fits under `unread_bytes_max` from the receive buffer to the unread bytes.
+    pub(crate) fn put_aside(&mut self, unread_bytes_max: usize) {
+        let bytes =
+            self.seen().recv_queue().min(unread_bytes_max.saturating_sub(self.unread.len()));
+        let at = self.unread.len();
+        self.unread.resize(at + bytes, 0);
+        let mut unread = std::mem::take(&mut self.unread);
+        let taken = self.socket().recv_slice(&mut unread[at..]).unwrap_or(0);
+        unread.truncate(at + taken);
+        self.unread = unread;
+    }
+
+    /// True when half of the receive buffer is taken by bytes that the app left: the peer may hold
+    /// back whole segments for want of a window.
+    pub(crate) fn is_cramped(&self) -> bool {
+        let socket = self.seen();
+        socket.recv_queue() * 2 > socket.recv_capacity()
+    }
+
+    /// True when the peer said that it sends nothing more, and all it sent has arrived.
+    pub(crate) fn peer_finished(&self) -> bool {
+        matches!(self.state(), State::CloseWait | State::LastAck | State::Closing | State::TimeWait)
+    }
+
+    /// Queues `bytes`, all or nothing.
+    pub(crate) fn send(&mut self, bytes: &[u8], backlog_bytes_max: usize) -> bool {
+        let queue = self.seen().send_queue();
+        let room = self.seen().send_capacity() - queue;
+        let rest = bytes.len().saturating_sub(room);
+        if !self.backlog.is_empty() || rest > backlog_bytes_max {
+            self.refused = true;
+            // With nothing queued, no later turn can do better.
+            self.is_broken = self.backlog.is_empty() && queue == 0;
+            return false;
+        }
+        match self.socket().send_slice(bytes) {
+            Ok(sent) => {
+                self.backlog.extend_from_slice(&bytes[sent..]);
+                true
+            }
+            // The connection ends; the app will be told.
+            Err(_) => false,
+        }
+    }
+
+    /// True when an app that was refused may try again.
+    pub(crate) fn is_drained(&self) -> bool {
+        let socket = self.seen();
+        self.backlog.is_empty() && socket.send_queue() * 2 <= socket.send_capacity()
+    }
+
+    /// True when everything queued was sent and acknowledged.
+    pub(crate) fn is_flushed(&self) -> bool {
+        self.backlog.is_empty() && self.seen().send_queue() == 0
+    }
+
+    /// True when more is queued than the send buffer holds.
+    pub(crate) fn has_backlog(&self) -> bool {
+        !self.backlog.is_empty()
+    }
+
+    /// Breaks the connection; a reset is sent when there is a frame for it.
+    pub(crate) fn abort(&mut self) {
+        self.socket().abort();
+        self.backlog.clear();
+        self.backlog_at = 0;
+    }
+
+    /// Fills the send buffer from the backlog and, when a closing connection has nothing left,
+    /// queues the FIN. Gives when TCP next wants to send.
+    pub(crate) fn prepare(&mut self, now_ns: u64) -> Option<u64> {
+        if !self.backlog.is_empty() {
+            let Connection { sockets, handle, backlog, backlog_at, .. } = self;
+            let socket = sockets.get_mut::<Socket<'static>>(*handle);
+            *backlog_at += socket.send_slice(&backlog[*backlog_at..]).unwrap_or(0);
+            if *backlog_at == backlog.len() {
+                backlog.clear();
+                *backlog_at = 0;
+            }
+        }
+        let closes = matches!(self.phase, Phase::Closing(_) | Phase::Lingering);
+        if closes && self.backlog.is_empty() && !self.finished {
+            self.finished = true;
+            self.socket().close();
+        }
+        if closes {
+            // Nobody reads any more; a full buffer would stop the peer from ending.
+            let unread = self.seen().recv_queue();
+            self.consume(unread);
+        }
+        self.due_ns(now_ns)
+    }
+
+    fn due_ns(&mut self, now_ns: u64) -> Option<u64> {
+        let due = self.interface.poll_at(instant(now_ns), &self.sockets)?;
+        Some(due.total_micros().max(0) as u64 * 1000)
+    }
+
+    /// Lets TCP send in frames of `burst` from `used` on. False when it would send more than there
+    /// are frames.
+    pub(crate) fn transmit(
+        &mut self,
+        burst: &mut Burst,
+        used: &mut usize,
+        hop: Hop,
+        spill: (&mut Vec<u8>, &mut u64),
+        now_ns: u64,
+    ) -> bool {
+        let mut device = Egress {
+            burst,
+            used,
+            hop,
+            ether_type: ip::ether_type_of(self.ends.remote.ip()),
+            mtu_bytes: self.mtu_bytes,
+            sent: &mut self.sent,
+            spill: spill.0,
+            spilled: spill.1,
+        };
+        let now = instant(now_ns);
+        loop {
+            if *device.used == device.burst.len() {
+                return false;
+            }
+            let sent = self.interface.poll_egress(now, &mut device, &mut self.sockets);
+            let due = self.interface.poll_at(now, &self.sockets);
+            if sent == PollResult::None || due.is_none_or(|due| due > now) {
+                return true;
+            }
+        }
+    }
+}

@@ -1,0 +1,709 @@
+//! All connections of a stack: who may open one, which of them want attention, and when.
+//!
+//! Nothing here depends on how many connections there are: a segment finds its connection by a keyed
+//! hash of its ends, a timer wheel keeps their times, and only connections that got a segment, a byte
+//! of the app, or whose time has come are looked at.
+//!
+//! What must always hold: every connection is in exactly one slot, known under its ends while the
+//! slot is taken; the counts of half-open connections and of those per source agree with the slots;
+//! a connection that is over leaves its slot at once.
+
+use crate::{
+    config::TcpLimits,
+    connection::{Connection, Ends, Phase},
+    device::Reply,
+    host::{Audience, Flow, Host, Sorted, sender_mac},
+    ip::{self, Packet},
+    isn,
+    limit::RateLimit,
+    listen::Listeners,
+    outbox::Hop,
+    reset::Segment,
+    siphash::Keyed,
+    wheel::Wheel,
+};
+use laneway_core::{
+    Burst, Close, ConnId, Counters, DropReason, FrameLane, LaneError, PortId, StreamApp, StreamOut,
+    Verdict,
+};
+use laneway_wire::{ETHERNET_BYTES, Tcp, tcp_flags};
+use smoltcp::socket::tcp::State;
+use std::{
+    collections::{HashMap, VecDeque},
+    net::{IpAddr, SocketAddr},
+};
+
+/// Frames lent at a time: a lane's usual burst.
+const LEND_FRAMES_MAX: usize = 64;
+/// Attempts to send what [`Connections::finish`] leaves, as far as frames can be had.
+const FINISH_ROUNDS_MAX: usize = 64;
+
+/// The table.
+pub(crate) struct Connections {
+    limits: TcpLimits,
+    secret: [u64; 2],
+    hop_limit: u8,
+    slots: Vec<Connection>,
+    free: Vec<u32>,
+    index: HashMap<Ends, u32, Keyed>,
+    per_source: HashMap<IpAddr, u32, Keyed>,
+    half_open: usize,
+    lingering: usize,
+    /// Lingering connections, oldest first, with the generation that lingers; and some that do not
+    /// linger any more.
+    lingerers: VecDeque<(u32, u32)>,
+    wheel: Wheel,
+    /// Slots to look at for the app's sake.
+    listed: Vec<u32>,
+    /// Slots that may have something to send.
+    sending: Vec<u32>,
+    /// Memory of the two lists while they are worked off.
+    spare_list: Vec<u32>,
+    reply: Reply,
+    /// The bytes that an app is shown.
+    shown: Vec<u8>,
+    spill: Vec<u8>,
+    resets: RateLimit,
+    /// The present turn's time.
+    now_ns: u64,
+    pub(crate) counters: Vec<Counters>,
+}
+
+/// How many connections there are, by what they do.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ConnectionCounts {
+    /// In any state.
+    pub total: usize,
+    /// Whose handshake is not complete.
+    pub half_open: usize,
+    /// That have ended for the app and not yet for TCP.
+    pub lingering: usize,
+    /// Slots with buffers, taken or free: the most connections there ever were at once.
+    pub slots: usize,
+}
+
+impl Connections {
+    pub(crate) fn new(
+        limits: TcpLimits,
+        secret: [u64; 2],
+        hop_limit: u8,
+        ports: usize,
+    ) -> Connections {
+        let resets = limits.resets_per_second;
+        Connections {
+            secret,
+            hop_limit,
+            slots: Vec::new(),
+            free: Vec::new(),
+            index: HashMap::with_hasher(Keyed(secret)),
+            per_source: HashMap::with_hasher(Keyed(secret)),
+            half_open: 0,
+            lingering: 0,
+            lingerers: VecDeque::new(),
+            wheel: Wheel::new(),
+            listed: Vec::new(),
+            sending: Vec::new(),
+            spare_list: Vec::new(),
+            reply: Reply::new(),
+            shown: Vec::with_capacity(limits.rx_bytes),
+            spill: Vec::new(),
+            resets: RateLimit::new(resets, resets.min(50)),
+            now_ns: 0,
+            counters: vec![Counters::default(); ports],
+            limits,
+        }
+    }
+
+    pub(crate) fn counts(&self) -> ConnectionCounts {
+        ConnectionCounts {
+            total: self.index.len(),
+            half_open: self.half_open,
+            lingering: self.lingering,
+            slots: self.slots.len(),
+        }
+    }
+
+    /// True when a turn has something to do although nothing arrived.
+    pub(crate) fn is_busy(&self) -> bool {
+        !(self.listed.is_empty() && self.sending.is_empty())
+    }
+
+    /// When the first timer is due.
+    pub(crate) fn due_ns(&self) -> Option<u64> {
+        self.wheel.due_ns()
+    }
+
+    /// A TCP packet for us, in frame `i` of a burst from `link`.
+    pub(crate) fn receive(
+        &mut self,
+        host: &mut Host,
+        listeners: &Listeners,
+        (link, burst, i): (PortId, &mut Burst, usize),
+        (packet, audience): (&Packet, Audience),
+        now_ns: u64,
+    ) -> Verdict {
+        let bytes = burst.frame(i).bytes;
+        let Ok(tcp) = Tcp::parse(packet.payload(bytes)) else {
+            return rest(host, DropReason::Malformed);
+        };
+        let ends = Ends {
+            local: SocketAddr::new(packet.destination, tcp.destination_port),
+            remote: SocketAddr::new(packet.source, tcp.source_port),
+        };
+        let known = self.index.get(&ends).copied();
+        let listener = listeners.find(ends.local, audience);
+        if audience != Audience::Us || (host.pass_rest && known.is_none() && listener.is_none()) {
+            return rest(host, DropReason::NoListener);
+        }
+        let segment = match Segment::parse(bytes, packet) {
+            Ok(segment) => segment,
+            Err(reason) => {
+                let port = known.map(|slot| self.slots[slot as usize].port).or(listener);
+                match port {
+                    Some(port) => self.counters[usize::from(port)].drop_one(reason),
+                    None => host.counters.drop_one(reason),
+                }
+                return Verdict::Drop;
+            }
+        };
+        let opens = tcp.flags & (tcp_flags::SYN | tcp_flags::ACK | tcp_flags::RST)
+            == tcp_flags::SYN
+            && tcp.source_port != 0;
+        let slot = match known {
+            // Whoever comes back to a connection that has ended begins a new one (RFC 9293, 3.6.1;
+            // our new number is beyond the old ones).
+            Some(slot) if opens && self.slots[slot as usize].state() == State::TimeWait => {
+                self.release(slot);
+                None
+            }
+            slot => slot,
+        };
+        let slot = match (slot, listener) {
+            (Some(slot), _) => slot,
+            (None, Some(port)) if opens => match self.admit(host, ends, (port, link.0), now_ns) {
+                Ok(slot) => slot,
+                Err(Refusal { answered }) => {
+                    self.counters[usize::from(port)].drop_one(DropReason::ConnTableFull);
+                    if !answered {
+                        return Verdict::Drop;
+                    }
+                    let (frame, limit) = (&mut burst.frame_mut(i), &mut self.resets);
+                    return host.reset(link, frame, packet, &segment, (limit, now_ns));
+                }
+            },
+            _ => {
+                host.counters.drop_one(DropReason::NoListener);
+                let (frame, limit) = (&mut burst.frame_mut(i), &mut self.resets);
+                return host.reset(link, frame, packet, &segment, (limit, now_ns));
+            }
+        };
+        self.deliver(host, slot, (link, burst, i), packet, now_ns)
+    }
+
+    /// Gives a packet to its connection; what TCP answers at once leaves in the same frame.
+    fn deliver(
+        &mut self,
+        host: &Host,
+        slot: u32,
+        (link, burst, i): (PortId, &mut Burst, usize),
+        packet: &Packet,
+        now_ns: u64,
+    ) -> Verdict {
+        let mut frame = burst.frame_mut(i);
+        let from = sender_mac(&frame);
+        let connection = &mut self.slots[slot as usize];
+        let bytes = packet.bytes(frame.bytes());
+        if connection.receive(bytes, &mut self.reply, now_ns) {
+            connection.peer_mac = from;
+            connection.link = link.0;
+            if let Phase::Closing(_) = connection.phase {
+                // A slow reader may take as long as it likes, if it only reads.
+                connection.deadline_ns = now_ns.saturating_add(self.limits.linger_ns);
+            }
+        }
+        self.list(slot);
+        self.let_send(slot);
+        let reply = self.reply.bytes();
+        if reply.is_empty() {
+            return Verdict::Drop;
+        }
+        if !frame.set_len(ETHERNET_BYTES + reply.len()) {
+            // Shorter than any Ethernet frame: TCP asks again.
+            return Verdict::Drop;
+        }
+        let hop = host.hop(link.0, from);
+        let bytes = frame.bytes_mut();
+        ip::emit_ethernet(bytes, hop.to, hop.from, ip::ether_type_of(packet.source));
+        bytes[ETHERNET_BYTES..].copy_from_slice(reply);
+        Verdict::Tx
+    }
+
+    /// Finds a slot for a newcomer.
+    fn admit(
+        &mut self,
+        host: &mut Host,
+        ends: Ends,
+        (port, link): (u8, u8),
+        now_ns: u64,
+    ) -> Result<u32, Refusal> {
+        let from_there = self.per_source.get(&ends.remote.ip()).copied().unwrap_or(0);
+        if from_there as usize >= self.limits.per_source_max {
+            return Err(Refusal { answered: true });
+        }
+        if self.half_open >= self.limits.half_open_max {
+            return Err(Refusal { answered: false });
+        }
+        if self.index.len() >= self.limits.connections_max && !self.evict_lingering() {
+            return Err(Refusal { answered: true });
+        }
+        let slot = self.free.pop().unwrap_or_else(|| {
+            self.slots.push(Connection::new(&self.limits, ends));
+            self.wheel.add_entry();
+            (self.slots.len() - 1) as u32
+        });
+        let mtu_bytes = host.mtu_to(ends.remote.ip(), usize::from(link), now_ns);
+        let sequence = isn::initial_sequence(self.secret, &ends, now_ns);
+        let connection = &mut self.slots[slot as usize];
+        connection.port = port;
+        connection.link = link;
+        let drawn = (isn::seed_for(sequence), mtu_bytes);
+        let listens = connection.listen(ends, drawn, &self.limits, self.hop_limit, now_ns);
+        debug_assert!(listens, "a cleared socket listens");
+        let deadline_ns = connection.deadline_ns;
+        self.index.insert(ends, slot);
+        *self.per_source.entry(ends.remote.ip()).or_insert(0) += 1;
+        self.half_open += 1;
+        self.wheel.set(slot, deadline_ns, now_ns);
+        Ok(slot)
+    }
+
+    /// A router says that packets of `flow` are too long.
+    pub(crate) fn shrink_mtu(&mut self, flow: Flow, mtu_bytes: usize, now_ns: u64) {
+        let ends = Ends { local: flow.local, remote: flow.remote };
+        if let Some(&slot) = self.index.get(&ends) {
+            self.slots[slot as usize].shrink_mtu(mtu_bytes, now_ns);
+        }
+    }
+
+    /// Empties a slot.
+    fn release(&mut self, slot: u32) {
+        let connection = &mut self.slots[slot as usize];
+        let Ends { remote, .. } = connection.ends;
+        match connection.phase {
+            Phase::HalfOpen => self.half_open -= 1,
+            Phase::Lingering => self.lingering -= 1,
+            Phase::Free | Phase::Open | Phase::Closing(_) => (),
+        }
+        self.index.remove(&connection.ends);
+        let was_counted = connection.phase != Phase::Lingering;
+        connection.clear();
+        if was_counted {
+            self.uncount(remote.ip());
+        }
+        self.wheel.cancel(slot);
+        self.free.push(slot);
+    }
+
+    /// One connection less counts for this source.
+    fn uncount(&mut self, source: IpAddr) {
+        if let Some(count) = self.per_source.get_mut(&source) {
+            *count -= 1;
+            if *count == 0 {
+                self.per_source.remove(&source);
+            }
+        }
+    }
+
+    /// Makes room by ending the oldest connection that the app knows to be closed.
+    fn evict_lingering(&mut self) -> bool {
+        while let Some((slot, generation)) = self.lingerers.pop_front() {
+            if self.lingers(slot, generation) {
+                self.release(slot);
+                return true;
+            }
+        }
+        false
+    }
+
+    fn lingers(&self, slot: u32, generation: u32) -> bool {
+        let connection = &self.slots[slot as usize];
+        connection.generation == generation && connection.phase == Phase::Lingering
+    }
+
+    fn linger(&mut self, slot: u32) {
+        if self.lingering >= self.limits.lingering_max {
+            self.evict_lingering();
+        }
+        let connection = &mut self.slots[slot as usize];
+        connection.phase = Phase::Lingering;
+        connection.deadline_ns = self.now_ns.saturating_add(self.limits.linger_ns);
+        self.lingering += 1;
+        self.lingerers.push_back((slot, connection.generation));
+        let source = connection.ends.remote.ip();
+        self.uncount(source);
+        // One that outlives all that came after it keeps their entries in the queue.
+        if self.lingerers.len() > 2 * self.limits.lingering_max + LEND_FRAMES_MAX {
+            let mut lingerers = std::mem::take(&mut self.lingerers);
+            lingerers.retain(|&(slot, generation)| self.lingers(slot, generation));
+            self.lingerers = lingerers;
+        }
+    }
+
+    /// Puts a connection on the list of those to look at.
+    fn list(&mut self, slot: u32) {
+        let connection = &mut self.slots[slot as usize];
+        if !std::mem::replace(&mut connection.is_listed, true) {
+            self.listed.push(slot);
+        }
+    }
+
+    /// Puts a connection on the list of those that may have something to send.
+    fn let_send(&mut self, slot: u32) {
+        let connection = &mut self.slots[slot as usize];
+        if !std::mem::replace(&mut connection.is_sending, true) {
+            self.sending.push(slot);
+        }
+    }
+
+    /// Begins a turn: lists the connections whose time has come.
+    pub(crate) fn begin(&mut self, now_ns: u64) {
+        self.now_ns = now_ns;
+        while let Some(slot) = self.wheel.take(now_ns) {
+            self.list(slot);
+            self.let_send(slot);
+        }
+    }
+
+    /// Tells the app what happened to the listed connections, and shows their bytes. Returns how
+    /// many were served.
+    pub(crate) fn show<A: StreamApp>(&mut self, app: &mut A) -> usize {
+        let mut served = 0;
+        let spare = std::mem::take(&mut self.spare_list);
+        let mut listed = std::mem::replace(&mut self.listed, spare);
+        for &slot in &listed {
+            self.slots[slot as usize].is_listed = false;
+            served += usize::from(self.look(slot, app));
+        }
+        listed.clear();
+        self.spare_list = listed;
+        served
+    }
+
+    /// Takes one connection as far as it can get. True if the app was shown something.
+    fn look<A: StreamApp>(&mut self, slot: u32, app: &mut A) -> bool {
+        let now_ns = self.now_ns;
+        let connection = &mut self.slots[slot as usize];
+        let id = id_of(slot, connection.generation);
+        let mut served = false;
+        if connection.phase == Phase::HalfOpen {
+            match connection.state() {
+                State::SynReceived if now_ns < connection.deadline_ns => return false,
+                // No answer in time, or a reset in place of one.
+                State::SynReceived | State::Listen | State::Closed => {
+                    self.release(slot);
+                    return false;
+                }
+                _ => {
+                    connection.phase = Phase::Open;
+                    connection.deadline_ns = u64::MAX;
+                    self.half_open -= 1;
+                    app.on_open(id, self.slots[slot as usize].ends.remote);
+                    served = true;
+                }
+            }
+        }
+        if self.slots[slot as usize].phase == Phase::Open {
+            served |= self.show_bytes(slot, id, app);
+            self.judge(slot);
+        }
+        self.settle_close(slot, id, app);
+        served
+    }
+
+    /// Shows the bytes of an open connection, if there are new ones or the app may try again.
+    fn show_bytes<A: StreamApp>(&mut self, slot: u32, id: ConnId, app: &mut A) -> bool {
+        let connection = &mut self.slots[slot as usize];
+        let readable = connection.readable();
+        let retries = connection.refused && connection.is_drained();
+        let is_new = readable > connection.shown;
+        if readable == 0 || !(is_new || retries) {
+            connection.refused &= !retries;
+            return false;
+        }
+        connection.refused = false;
+        if is_new {
+            let counters = &mut self.counters[usize::from(connection.port)];
+            counters.rx_frames += 1;
+            counters.rx_bytes += (readable - connection.shown) as u64;
+        }
+        let from_unread = !connection.unread.is_empty();
+        let mut shown = if from_unread {
+            connection.put_aside(self.limits.unread_bytes_max);
+            std::mem::take(&mut connection.unread)
+        } else {
+            let mut shown = std::mem::take(&mut self.shown);
+            connection.peek(&mut shown);
+            shown
+        };
+        let consumed = app.on_bytes(id, &shown, &mut Out { table: self }).min(shown.len());
+        let connection = &mut self.slots[slot as usize];
+        if from_unread {
+            shown.drain(..consumed);
+            connection.unread = shown;
+        } else {
+            self.shown = shown;
+            connection.consume(consumed);
+        }
+        let left = connection.readable();
+        connection.shown = left;
+        if connection.phase == Phase::Open && !connection.refused && connection.is_cramped() {
+            connection.put_aside(self.limits.unread_bytes_max);
+            // Full and not even looked at: nothing that may still come can change that.
+            connection.is_broken |=
+                connection.is_cramped() && connection.unread.len() >= self.limits.unread_bytes_max;
+        }
+        // Taking bytes may reopen the window.
+        self.let_send(slot);
+        true
+    }
+
+    /// Decides whether an open connection ends.
+    fn judge(&mut self, slot: u32) {
+        let connection = &mut self.slots[slot as usize];
+        let waits_for_room = connection.refused && connection.readable() > 0;
+        let why = if connection.is_broken {
+            connection.abort();
+            Close::Error
+        } else if connection.phase != Phase::Open {
+            return; // The app closed it meanwhile.
+        } else if matches!(connection.state(), State::Closed | State::Listen) {
+            Close::Error
+        } else if connection.peer_finished() && !waits_for_room {
+            Close::Peer
+        } else {
+            return;
+        };
+        self.close(slot, why);
+    }
+
+    /// From here on nothing is shown or accepted.
+    fn close(&mut self, slot: u32, why: Close) {
+        let connection = &mut self.slots[slot as usize];
+        connection.phase = Phase::Closing(why);
+        connection.deadline_ns = self.now_ns.saturating_add(self.limits.linger_ns);
+        self.let_send(slot);
+    }
+
+    /// Tells the app of the end of a connection when what was queued has arrived, and frees the slot
+    /// when TCP is done.
+    fn settle_close<A: StreamApp>(&mut self, slot: u32, id: ConnId, app: &mut A) {
+        let connection = &mut self.slots[slot as usize];
+        let is_late = self.now_ns >= connection.deadline_ns;
+        match connection.phase {
+            Phase::Closing(why) => {
+                if connection.is_over() || is_late || connection.state() == State::Closed {
+                    let kept = connection.is_flushed() && why != Close::Error;
+                    connection.abort();
+                    self.linger(slot);
+                    app.on_close(id, if kept { why } else { Close::Error });
+                } else if connection.is_flushed() {
+                    self.linger(slot);
+                    app.on_close(id, why);
+                }
+            }
+            Phase::Lingering if is_late => connection.abort(),
+            Phase::Free | Phase::HalfOpen | Phase::Open | Phase::Lingering => return,
+        }
+        self.let_send(slot);
+    }
+
+    /// What an app sends with.
+    pub(crate) fn out(&mut self) -> impl StreamOut {
+        Out { table: self }
+    }
+
+    /// Lets every connection send that has something to send, into lent frames.
+    pub(crate) fn transmit<L: FrameLane>(
+        &mut self,
+        host: &mut Host,
+        lane: &mut L,
+    ) -> Result<(), LaneError> {
+        let now_ns = self.now_ns;
+        // First those that need no frame drop out: most have just been served.
+        let spare = std::mem::take(&mut self.spare_list);
+        let mut sending = std::mem::replace(&mut self.sending, spare);
+        sending.retain(|&slot| {
+            let connection = &mut self.slots[slot as usize];
+            if connection.phase == Phase::Free {
+                connection.is_sending = false;
+                return false;
+            }
+            let due_ns = connection.prepare(now_ns);
+            let wants = due_ns.is_some_and(|due_ns| due_ns <= now_ns);
+            if !wants {
+                self.rest_until(slot, due_ns, now_ns);
+            }
+            wants
+        });
+        let mut from = 0;
+        for link in 0..lane.ports() as u8 {
+            let slots = &self.slots;
+            // Grouped by link, in order.
+            let mut to = from;
+            for at in from..sending.len() {
+                if slots[sending[at] as usize].link == link {
+                    sending.swap(at, to);
+                    to += 1;
+                }
+            }
+            let mut spilled = 0;
+            while from < to {
+                let burst = lane.lend(PortId(link), (to - from).min(LEND_FRAMES_MAX))?;
+                let (mut used, lent) = (0, burst.len());
+                while from < to && used < lent {
+                    let slot = sending[from];
+                    let connection = &mut self.slots[slot as usize];
+                    let hop: Hop = host.hop(link, connection.peer_mac);
+                    let spill = (&mut self.spill, &mut spilled);
+                    if !connection.transmit(burst, &mut used, hop, spill, now_ns) {
+                        break;
+                    }
+                    let due_ns = connection.prepare(now_ns);
+                    self.rest_until(slot, due_ns, now_ns);
+                    from += 1;
+                }
+                lane.settle(PortId(link))?;
+                if lent == 0 {
+                    break;
+                }
+            }
+            host.counters.drop_many(DropReason::TxTooLong, spilled);
+            // Without frames, the rest of this link waits for the next turn.
+            for &slot in &sending[from..to] {
+                self.sending.push(slot);
+            }
+            from = to;
+        }
+        sending.clear();
+        self.spare_list = sending;
+        Ok(())
+    }
+
+    /// A connection has nothing to send before `due_ns`.
+    fn rest_until(&mut self, slot: u32, due_ns: Option<u64>, now_ns: u64) {
+        let connection = &mut self.slots[slot as usize];
+        connection.is_sending = false;
+        let over = connection.is_over() || connection.state() == State::Closed;
+        match connection.phase {
+            Phase::Lingering | Phase::HalfOpen if over => return self.release(slot),
+            // The app has to be told.
+            Phase::Open | Phase::Closing(_) if over => return self.list(slot),
+            Phase::Open if connection.refused && connection.is_drained() => self.list(slot),
+            Phase::Closing(_) if connection.is_flushed() => self.list(slot),
+            _ => (),
+        }
+        let connection = &self.slots[slot as usize];
+        let due_ns = due_ns.unwrap_or(u64::MAX).min(connection.deadline_ns);
+        if due_ns != u64::MAX {
+            // Not now again: whoever says so could not use a frame that it was offered.
+            self.wheel.set(slot, due_ns.max(now_ns), now_ns);
+        }
+    }
+
+    /// Closes every connection for the stop: tells the app, and sends what is queued as far as the
+    /// peers' windows let it leave now. One with more than that ends with a reset.
+    pub(crate) fn finish<L: FrameLane, A: StreamApp>(
+        &mut self,
+        host: &mut Host,
+        lane: &mut L,
+        app: &mut A,
+    ) -> Result<(), LaneError> {
+        for slot in 0..self.slots.len() as u32 {
+            let connection = &mut self.slots[slot as usize];
+            let id = id_of(slot, connection.generation);
+            match connection.phase {
+                Phase::Free => continue,
+                Phase::HalfOpen => connection.abort(),
+                Phase::Open | Phase::Closing(_) => {
+                    app.on_close(id, Close::Stop);
+                    self.linger(slot);
+                }
+                Phase::Lingering => (),
+            }
+            self.let_send(slot);
+        }
+        self.send_out(host, lane)?;
+        for slot in 0..self.slots.len() as u32 {
+            let connection = &mut self.slots[slot as usize];
+            if connection.phase == Phase::Lingering && connection.has_backlog() {
+                connection.abort();
+                self.let_send(slot);
+            }
+        }
+        self.send_out(host, lane)
+    }
+
+    fn send_out<L: FrameLane>(&mut self, host: &mut Host, lane: &mut L) -> Result<(), LaneError> {
+        for _ in 0..FINISH_ROUNDS_MAX {
+            if self.sending.is_empty() {
+                break;
+            }
+            self.transmit(host, lane)?;
+        }
+        Ok(())
+    }
+
+    fn find(&mut self, id: ConnId) -> Option<u32> {
+        let (slot, generation) = (id.0 as u32, (id.0 >> 32) as u32);
+        let connection = self.slots.get(slot as usize)?;
+        (connection.generation == generation && connection.phase == Phase::Open).then_some(slot)
+    }
+}
+
+/// Why a newcomer finds no room, and whether it is told.
+struct Refusal {
+    answered: bool,
+}
+
+fn rest(host: &mut Host, reason: DropReason) -> Verdict {
+    match host.rest(reason) {
+        Sorted::Done(verdict) => verdict,
+        Sorted::Transport(..) | Sorted::TooBig(..) => Verdict::Drop,
+    }
+}
+
+fn id_of(slot: u32, generation: u32) -> ConnId {
+    ConnId(u64::from(generation) << 32 | u64::from(slot))
+}
+
+/// What an app sends with.
+struct Out<'a> {
+    table: &'a mut Connections,
+}
+
+impl StreamOut for Out<'_> {
+    fn send(&mut self, conn: ConnId, bytes: &[u8]) -> bool {
+        let Some(slot) = self.table.find(conn) else { return false };
+        if bytes.is_empty() {
+            return true;
+        }
+        let connection = &mut self.table.slots[slot as usize];
+        let taken = connection.send(bytes, self.table.limits.backlog_bytes_max);
+        if taken {
+            let counters = &mut self.table.counters[usize::from(connection.port)];
+            counters.tx_frames += 1;
+            counters.tx_bytes += bytes.len() as u64;
+        } else if connection.is_broken {
+            self.table.list(slot);
+        }
+        self.table.let_send(slot);
+        taken
+    }
+
+    fn close(&mut self, conn: ConnId) {
+        if let Some(slot) = self.table.find(conn) {
+            self.table.close(slot, Close::App);
+            self.table.list(slot);
+        }
+    }
+}

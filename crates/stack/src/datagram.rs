@@ -1,0 +1,679 @@
+//! UDP over a frame lane: the datagram shape of the contract.
+//!
+//! ```text
+//!   receive ─▶ burst ─▶ sort ─▶ batch (borrows the frames) ─▶ app ─▶ out
+//!                                                     forward: the same frame, new headers ─▶ settle
+//!                                                     forward again, send ─▶ outbox ─▶ lent frames
+//! ```
+//!
+//! The first forward of a datagram goes out in the frame that it came in: headers are rewritten, the
+//! checksum follows by difference, and the payload is not touched. Every further one, and what an app
+//! writes itself, is copied once (and counted), because the borrowed burst must be settled before
+//! the lane can lend another. Datagrams to one destination never overtake each other that way: once
+//! something for it was copied, everything is, for the rest of the turn.
+//!
+//! What it does not do: it fragments nothing (what is longer than the path's MTU is counted as
+//! `tx_too_long`), and cuts trains into datagrams.
+
+use crate::{
+    HostEvents, StackConfig,
+    host::{Audience, Host, Sorted, Way, reframe},
+    icmp::Refusal,
+    ip::{self, Header, Packet},
+    limit::RateLimit,
+    listen::{self, Listeners},
+    neighbour::{Account, Place},
+    outbox::Hop,
+    reset::Segment,
+};
+use laneway_core::{
+    Burst, CapsReport, Clock, ClockDomain, Counters, Datagram, DatagramApp, DatagramLane,
+    DatagramOut, DropReason, FrameLane, LaneError, PortId, Turn, Verdict, Wake,
+};
+use laneway_wire::{ETHERNET_BYTES, Ethernet, Mac, UDP_BYTES, Udp, checksum, protocol};
+use std::{
+    net::{IpAddr, SocketAddr},
+    ops::Range,
+    time::Duration,
+};
+
+/// Where the checksum lies in a UDP header.
+const UDP_CHECKSUM_AT: usize = 6;
+/// The longest payload that a UDP header can state over IPv4.
+const PAYLOAD_BYTES_MAX: usize = 65_507;
+
+/// UDP on the ports of a frame lane. See the module's drawing.
+pub struct DatagramStack<L> {
+    lane: L,
+    host: Host,
+    listeners: Listeners,
+    caps: Vec<CapsReport>,
+    turn: TurnState,
+    /// The batch's memory between turns, empty.
+    batch: Vec<Datagram<'static>>,
+    arrivals: Vec<Arrival>,
+    resets: RateLimit,
+}
+
+/// What an app's sends of one turn leave behind.
+struct TurnState {
+    counters: Vec<Counters>,
+    /// Per frame of the burst: how it goes out again.
+    reuse: Vec<Option<Reuse>>,
+    /// Which destinations have something in the outbox, by a hash of 6 bits.
+    copied_to: u64,
+}
+
+/// A datagram in a frame of the burst.
+#[derive(Clone, Debug)]
+struct Arrival {
+    frame: usize,
+    port: u8,
+    payload: Range<usize>,
+    source: SocketAddr,
+    destination: SocketAddr,
+    from: Mac,
+}
+
+/// How a received frame goes out again.
+#[derive(Clone, Copy, Debug)]
+struct Reuse {
+    hop: Hop,
+    source: SocketAddr,
+    destination: SocketAddr,
+    egress: u8,
+    hop_limit: u8,
+}
+
+impl<L: FrameLane> DatagramStack<L> {
+    /// Puts a stack on `lane`. Port `i` of the stack is `config.listen[i]`.
+    ///
+    /// # Errors
+    /// [`LaneError::Refused`] for a config that cannot work, naming the value.
+    pub fn new(lane: L, config: &StackConfig) -> Result<DatagramStack<L>, LaneError> {
+        config.check(lane.name(), lane.ports())?;
+        let host = Host::new(config);
+        let resets = config.tcp.resets_per_second;
+        Ok(DatagramStack {
+            caps: listen::caps(&lane, &config.listen, |address| host.interface_of(address)),
+            listeners: Listeners::new(&config.listen),
+            turn: TurnState {
+                counters: vec![Counters::default(); config.listen.len()],
+                reuse: Vec::new(),
+                copied_to: 0,
+            },
+            batch: Vec::new(),
+            arrivals: Vec::new(),
+            resets: RateLimit::new(resets, resets.min(50)),
+            host,
+            lane,
+        })
+    }
+
+    /// The lane below.
+    pub fn lane(&self) -> &L {
+        &self.lane
+    }
+
+    /// What happened below the app.
+    pub fn events(&self) -> HostEvents {
+        self.host.events
+    }
+
+    /// Neighbours known or asked for.
+    pub fn neighbours(&self) -> usize {
+        self.host.neighbours.len()
+    }
+}
+
+/// Sorts every frame of a burst; datagrams for us become arrivals, in order.
+fn sort_burst(
+    host: &mut Host,
+    listeners: &Listeners,
+    counters: &mut [Counters],
+    resets: &mut RateLimit,
+    arrivals: &mut Vec<Arrival>,
+    (interface, burst, now_ns): (PortId, &mut Burst, u64),
+) {
+    for i in 0..burst.len() {
+        let (packet, audience) = match host.sort(interface, burst, i, now_ns) {
+            Sorted::Transport(packet, audience) => (packet, audience),
+            Sorted::Done(verdict) => {
+                burst.set_verdict(i, verdict);
+                continue;
+            }
+            Sorted::TooBig(..) => {
+                burst.set_verdict(i, host.consumed());
+                continue;
+            }
+        };
+        let verdict = if packet.protocol == protocol::TCP {
+            refuse_tcp(host, interface, burst, i, (&packet, audience), (resets, now_ns))
+        } else {
+            match read_udp(burst.frame(i).bytes, &packet, audience, listeners) {
+                Ok(mut arrival) => {
+                    arrival.frame = i;
+                    counters[usize::from(arrival.port)].rx_frames += 1;
+                    counters[usize::from(arrival.port)].rx_bytes += arrival.payload.len() as u64;
+                    arrivals.push(arrival);
+                    continue;
+                }
+                Err(Refused::Broken(port, reason)) => {
+                    counters[usize::from(port)].drop_one(reason);
+                    Verdict::Drop
+                }
+                Err(Refused::Header) => verdict_of(host.rest(DropReason::Malformed)),
+                Err(Refused::NoListener) if host.pass_rest || audience != Audience::Us => {
+                    verdict_of(host.rest(DropReason::NoListener))
+                }
+                Err(Refused::NoListener) => {
+                    host.refuse(interface, &mut burst.frame_mut(i), &packet, Refusal::Port, now_ns)
+                }
+            }
+        };
+        burst.set_verdict(i, verdict);
+    }
+}
+
+fn verdict_of(sorted: Sorted) -> Verdict {
+    match sorted {
+        Sorted::Done(verdict) => verdict,
+        Sorted::Transport(..) | Sorted::TooBig(..) => Verdict::Drop,
+    }
+}
+
+fn refuse_tcp(
+    host: &mut Host,
+    interface: PortId,
+    burst: &mut Burst,
+    i: usize,
+    (packet, audience): (&Packet, Audience),
+    (resets, now_ns): (&mut RateLimit, u64),
+) -> Verdict {
+    if host.pass_rest || audience != Audience::Us {
+        return verdict_of(host.rest(DropReason::NoListener));
+    }
+    match Segment::parse(burst.frame(i).bytes, packet) {
+        Ok(segment) => {
+            host.counters.drop_one(DropReason::NoListener);
+            let frame = &mut burst.frame_mut(i);
+            host.reset(interface, frame, packet, &segment, (resets, now_ns))
+        }
+        Err(reason) => verdict_of(host.drop(reason)),
+    }
+}
+
+/// Why a UDP packet is no arrival.
+enum Refused {
+    /// Its header makes no sense.
+    Header,
+    NoListener,
+    /// It is for this port, and damaged.
+    Broken(u8, DropReason),
+}
+
+fn read_udp(
+    frame: &[u8],
+    packet: &Packet,
+    audience: Audience,
+    listeners: &Listeners,
+) -> Result<Arrival, Refused> {
+    let udp = Udp::parse(packet.payload(frame)).map_err(|_| Refused::Header)?;
+    let total_bytes = usize::from(udp.total_bytes);
+    if total_bytes < UDP_BYTES || total_bytes > packet.payload.len() {
+        return Err(Refused::Header);
+    }
+    let destination = SocketAddr::new(packet.destination, udp.destination_port);
+    let port = listeners.find(destination, audience).ok_or(Refused::NoListener)?;
+    let start = packet.payload.start;
+    // What the IP packet has behind the datagram is not part of it (RFC 768).
+    let datagram = Packet { payload: start..start + total_bytes, ..packet.clone() };
+    let unsummed = udp.checksum == 0 && packet.source.is_ipv4();
+    if !unsummed && (udp.checksum == 0 || !datagram.payload_sums_up(frame)) {
+        return Err(Refused::Broken(port, DropReason::BadChecksum));
+    }
+    Ok(Arrival {
+        frame: 0,
+        port,
+        payload: start + UDP_BYTES..start + total_bytes,
+        source: SocketAddr::new(packet.source, udp.source_port),
+        destination,
+        from: Ethernet::parse(frame).map_or([0; 6], |ethernet| ethernet.source),
+    })
+}
+
+impl<L: FrameLane> DatagramStack<L> {
+    /// Shows what arrived in the burst of `interface` to the app; returns how many datagrams.
+    fn show<A: DatagramApp>(
+        &mut self,
+        interface: PortId,
+        app: &mut A,
+        clock: &impl Clock,
+        now_ns: u64,
+    ) -> Result<usize, LaneError> {
+        let burst = self.lane.receive(interface)?;
+        if burst.is_empty() {
+            return Ok(0);
+        }
+        let DatagramStack { host, listeners, arrivals, turn, batch, resets, .. } = self;
+        arrivals.clear();
+        let received = (interface, &mut *burst, now_ns);
+        sort_burst(host, listeners, &mut turn.counters, resets, arrivals, received);
+        if !arrivals.is_sorted_by_key(|arrival| arrival.port) {
+            arrivals.sort_unstable_by_key(|arrival| (arrival.port, arrival.frame));
+        }
+        turn.reuse.clear();
+        turn.reuse.resize(burst.len(), None);
+        let mut shown: Vec<Datagram<'_>> = std::mem::take(batch);
+        for run in arrivals.chunk_by(|a, b| a.port == b.port) {
+            shown.clear();
+            shown.extend(run.iter().map(|arrival| {
+                let frame = burst.frame(arrival.frame);
+                let payload = &frame.bytes[arrival.payload.clone()];
+                Datagram {
+                    payload,
+                    segment_bytes: payload.len(),
+                    source: arrival.source,
+                    destination: arrival.destination,
+                    ingress: PortId(arrival.port),
+                    ts_ns: frame.ts_ns,
+                }
+            }));
+            let now_ns = clock.now_ns();
+            let mut out = Out {
+                host,
+                listeners,
+                turn,
+                run,
+                shown: &shown,
+                interface: interface.0,
+                cursor: 0,
+                now_ns,
+            };
+            app.on_datagrams(&shown, Turn { now_ns }, &mut out);
+        }
+        *batch = emptied(shown);
+        for arrival in arrivals.iter() {
+            if let Some(reuse) = turn.reuse[arrival.frame] {
+                turn.send_in_place(burst, interface, arrival, reuse);
+            }
+        }
+        self.lane.settle(interface)?;
+        Ok(self.arrivals.len())
+    }
+}
+
+/// The same memory for datagrams of another turn.
+fn emptied<'a>(mut batch: Vec<Datagram<'_>>) -> Vec<Datagram<'a>> {
+    batch.clear();
+    // Collecting an empty vector of the same layout in place keeps its memory.
+    batch.into_iter().map(|_| unreachable!("it was cleared")).collect()
+}
+
+impl TurnState {
+    /// Writes the headers of a datagram that leaves in the frame it came in.
+    fn send_in_place(
+        &mut self,
+        burst: &mut Burst,
+        interface: PortId,
+        arrival: &Arrival,
+        reuse: Reuse,
+    ) {
+        let Reuse { hop, source, destination, egress, hop_limit } = reuse;
+        let counters = &mut self.counters[usize::from(egress)];
+        let datagram = arrival.payload.start - UDP_BYTES..arrival.payload.end;
+        let header = Header {
+            source: source.ip(),
+            destination: destination.ip(),
+            protocol: protocol::UDP,
+            hop_limit,
+            payload_bytes: datagram.len(),
+        };
+        let mut frame = burst.frame_mut(arrival.frame);
+        if !reframe(&mut frame, datagram, hop, &header) {
+            // The lane gave less headroom than the contract says, or a longer header is needed.
+            counters.drop_one(DropReason::TxRefused);
+            return;
+        }
+        let at = ETHERNET_BYTES + ip::header_bytes(destination.ip());
+        let bytes = &mut frame.bytes_mut()[at..];
+        let sum = u16::from_be_bytes([bytes[UDP_CHECKSUM_AT], bytes[UDP_CHECKSUM_AT + 1]]);
+        let udp = Udp {
+            source_port: source.port(),
+            destination_port: destination.port(),
+            total_bytes: bytes.len() as u16,
+            checksum: followed(sum, arrival, source, destination),
+        };
+        let emitted = udp.emit(bytes);
+        debug_assert!(emitted, "a datagram has its header");
+        if sum == 0 {
+            ip::seal_payload(bytes, UDP_CHECKSUM_AT, source.ip(), destination.ip(), protocol::UDP);
+        }
+        frame.set_verdict(if hop.interface == interface.0 {
+            Verdict::Tx
+        } else {
+            Verdict::TxTo(PortId(hop.interface))
+        });
+        counters.tx_frames += 1;
+        counters.tx_bytes += arrival.payload.len() as u64;
+    }
+}
+
+/// The checksum of an arrival's datagram between other ends (RFC 1624, equation 3).
+fn followed(sum: u16, arrival: &Arrival, source: SocketAddr, destination: SocketAddr) -> u16 {
+    let ends = |from: SocketAddr, to: SocketAddr| {
+        let ports = u64::from(from.port()) + u64::from(to.port());
+        checksum::fold(ip::pseudo_sum(from.ip(), to.ip(), 0, 0) + ports)
+    };
+    let before = ends(arrival.source, arrival.destination);
+    match checksum::replace(sum, before, ends(source, destination)) {
+        0 => 0xffff,
+        sum => sum,
+    }
+}
+
+/// What an app sends with.
+struct Out<'a, 'b> {
+    host: &'a mut Host,
+    listeners: &'a Listeners,
+    turn: &'a mut TurnState,
+    /// The arrivals shown, and the datagrams that they are shown as.
+    run: &'a [Arrival],
+    shown: &'a [Datagram<'b>],
+    /// Where they came in.
+    interface: u8,
+    /// The arrival that the app is probably at.
+    cursor: usize,
+    now_ns: u64,
+}
+
+/// A way out, found before anything is written.
+struct Exit {
+    source: SocketAddr,
+    way: Result<Hop, Place>,
+    payload_bytes_max: usize,
+}
+
+impl Out<'_, '_> {
+    fn lose(&mut self, egress: PortId, reason: DropReason) {
+        // What names no port of ours is booked on the one that is being served, or on the first.
+        let served = self.run.first().map_or(0, |arrival| usize::from(arrival.port));
+        let known = egress.index() < self.listeners.len();
+        self.turn.counters[if known { egress.index() } else { served }].drop_one(reason);
+    }
+
+    /// The arrival that `destination` sent, if it is the one that the app is at, or the next.
+    fn answered(&mut self, destination: SocketAddr) -> Option<&Arrival> {
+        let ahead = self.run.get(self.cursor..)?.iter().take(2);
+        let step = ahead.into_iter().position(|arrival| arrival.source == destination)?;
+        self.cursor += step;
+        self.run.get(self.cursor)
+    }
+
+    /// The frame that `datagram` came in, if it is one of the batch, whole.
+    fn frame_of(&mut self, datagram: &Datagram<'_>) -> Option<usize> {
+        let is_it = |shown: &Datagram<'_>| std::ptr::eq(shown.payload, datagram.payload);
+        let near = self.shown.get(self.cursor..)?.iter().take(2).position(is_it);
+        let i = match near {
+            Some(step) => self.cursor + step,
+            None => self.shown.iter().position(is_it)?,
+        };
+        self.cursor = i;
+        // Empty payloads may lie at one address.
+        (!datagram.payload.is_empty()).then(|| self.run[i].frame)
+    }
+
+    /// Finds the way from port `egress` to `destination`, or the reason why there is none.
+    fn exit(&mut self, egress: PortId, destination: SocketAddr) -> Result<Exit, DropReason> {
+        let bound = self.listeners.address(egress.index()).ok_or(DropReason::TxNoPort)?;
+        if bound.is_ipv4() != destination.is_ipv4() || destination.ip().is_unspecified() {
+            return Err(DropReason::NoRoute);
+        }
+        let interface = self.interface;
+        let reply = self.answered(destination).map(|a| (a.destination.ip(), a.from));
+        let (way, next_hop) = match reply {
+            // Back to where it came from, no lookup.
+            Some((_, mac)) => {
+                let place = Place { interface, address: destination.ip() };
+                (Ok(self.host.hop(interface, mac)), place)
+            }
+            None => {
+                let preferred = self.host.interface_of(bound.ip()).unwrap_or(0);
+                match self.host.way(destination.ip(), preferred, self.now_ns) {
+                    Way::Known(place, hop) => (Ok(hop), place),
+                    Way::Asked(place) => (Err(place), place),
+                    Way::None => return Err(DropReason::NoRoute),
+                }
+            }
+        };
+        let interface = usize::from(next_hop.interface);
+        let own = |host: &Host, address: IpAddr| host.is_own(address).then_some(address);
+        let source = own(self.host, bound.ip())
+            .or_else(|| reply.and_then(|(asked, _)| own(self.host, asked)))
+            .or_else(|| self.host.source_for(interface, next_hop.address))
+            .ok_or(DropReason::NoRoute)?;
+        let mtu_bytes = self.host.mtu_to(destination.ip(), interface, self.now_ns);
+        Ok(Exit {
+            source: SocketAddr::new(source, bound.port()),
+            way,
+            payload_bytes_max: mtu_bytes - ip::header_bytes(source) - UDP_BYTES,
+        })
+    }
+
+    /// Writes a datagram of at most `bytes_max` bytes into the outbox.
+    fn copy_out(
+        &mut self,
+        egress: PortId,
+        destination: SocketAddr,
+        exit: &Exit,
+        bytes_max: usize,
+        write: impl FnOnce(&mut [u8]) -> usize,
+    ) {
+        let front = ip::header_bytes(destination.ip()) + UDP_BYTES;
+        let hop_limit = self.host.hop_limit_to(destination.ip());
+        let bytes_max = bytes_max.min(PAYLOAD_BYTES_MAX);
+        let Host { outbox, neighbours, .. } = &mut *self.host;
+        let Some(room) = outbox.room(front + bytes_max) else {
+            return self.lose(egress, DropReason::TxRefused);
+        };
+        let payload_bytes = write(&mut room[front..]).min(bytes_max);
+        if payload_bytes > exit.payload_bytes_max {
+            return self.lose(egress, DropReason::TxTooLong);
+        }
+        let packet = &mut room[..front + payload_bytes];
+        emit_udp(packet, exit.source, destination, hop_limit);
+        let account = Account { port: egress.0, payload_bytes: payload_bytes as u32 };
+        let packet_bytes = packet.len();
+        match exit.way {
+            Ok(hop) => {
+                let kind = ip::ether_type_of(destination.ip());
+                outbox.post(hop, kind, packet_bytes, Some(account));
+                self.turn.copied_to |= mark(destination);
+            }
+            Err(place) => {
+                if let Some(lost) = neighbours.wait(place, packet, account) {
+                    self.turn.counters[usize::from(lost.port)].drop_one(DropReason::NoNeighbour);
+                }
+            }
+        }
+    }
+}
+
+/// One bit of 64 for a destination.
+fn mark(destination: SocketAddr) -> u64 {
+    let low = match destination.ip() {
+        IpAddr::V4(v4) => v4.to_bits(),
+        IpAddr::V6(v6) => v6.to_bits() as u32,
+    };
+    let mixed = (low ^ u32::from(destination.port()) << 16).wrapping_mul(0x9e37_79b1);
+    1 << (mixed >> 26)
+}
+
+/// Writes IP and UDP headers in front of the payload that `packet` ends with.
+fn emit_udp(packet: &mut [u8], source: SocketAddr, destination: SocketAddr, hop_limit: u8) {
+    let at = ip::header_bytes(destination.ip());
+    let header = Header {
+        source: source.ip(),
+        destination: destination.ip(),
+        protocol: protocol::UDP,
+        hop_limit,
+        payload_bytes: packet.len() - at,
+    };
+    header.emit(packet);
+    let datagram = &mut packet[at..];
+    let udp = Udp {
+        source_port: source.port(),
+        destination_port: destination.port(),
+        total_bytes: datagram.len() as u16,
+        checksum: 0,
+    };
+    let emitted = udp.emit(datagram);
+    debug_assert!(emitted, "the caller left room for the headers");
+    ip::seal_payload(datagram, UDP_CHECKSUM_AT, source.ip(), destination.ip(), protocol::UDP);
+}
+
+impl DatagramOut for Out<'_, '_> {
+    fn forward(&mut self, datagram: &Datagram<'_>, egress: PortId, destination: SocketAddr) {
+        let destination = ip::canonical(destination);
+        let frame = self.frame_of(datagram);
+        let segments = datagram.payload.chunks(datagram.segment_bytes.max(1));
+        let count = segments.len().max(1);
+        let exit = match self.exit(egress, destination) {
+            Ok(exit) => exit,
+            Err(reason) => return (0..count).for_each(|_| self.lose(egress, reason)),
+        };
+        if let (1, Some(frame), Ok(hop)) = (count, frame, exit.way)
+            && self.turn.reuse[frame].is_none()
+            && self.turn.copied_to & mark(destination) == 0
+        {
+            if datagram.payload.len() > exit.payload_bytes_max {
+                return self.lose(egress, DropReason::TxTooLong);
+            }
+            self.turn.reuse[frame] = Some(Reuse {
+                hop,
+                source: exit.source,
+                destination,
+                egress: egress.0,
+                hop_limit: self.host.hop_limit_to(destination.ip()),
+            });
+            return;
+        }
+        let mut copy = |segment: &[u8]| {
+            self.copy_out(egress, destination, &exit, segment.len(), |room| {
+                room.copy_from_slice(segment);
+                segment.len()
+            });
+        };
+        if datagram.payload.is_empty() {
+            copy(&[]);
+        } else {
+            segments.for_each(copy);
+        }
+    }
+
+    fn send(
+        &mut self,
+        egress: PortId,
+        destination: SocketAddr,
+        bytes_max: usize,
+        write: impl FnOnce(&mut [u8]) -> usize,
+    ) {
+        let destination = ip::canonical(destination);
+        match self.exit(egress, destination) {
+            Ok(exit) => self.copy_out(egress, destination, &exit, bytes_max, write),
+            Err(reason) => self.lose(egress, reason),
+        }
+    }
+}
+
+impl<L: FrameLane> DatagramLane for DatagramStack<L> {
+    /// That of the lane below.
+    fn name(&self) -> &'static str {
+        self.lane.name()
+    }
+
+    fn ports(&self) -> usize {
+        self.listeners.len()
+    }
+
+    fn clock_domain(&self) -> ClockDomain {
+        self.lane.clock_domain()
+    }
+
+    fn serve<A: DatagramApp>(
+        &mut self,
+        app: &mut A,
+        clock: &impl Clock,
+    ) -> Result<usize, LaneError> {
+        let now_ns = clock.now_ns();
+        self.host.begin(&mut self.turn.counters, now_ns);
+        let mut served = 0;
+        for interface in 0..self.lane.ports() {
+            served += self.show(PortId(interface as u8), app, clock, now_ns)?;
+        }
+        // What the app sent may need neighbours that are not known yet.
+        self.host.solicit_due(&mut self.turn.counters, now_ns);
+        self.flush()?;
+        Ok(served)
+    }
+
+    fn tick<A: DatagramApp>(&mut self, app: &mut A, turn: Turn) -> Result<(), LaneError> {
+        let mut out = Out {
+            host: &mut self.host,
+            listeners: &self.listeners,
+            turn: &mut self.turn,
+            run: &[],
+            shown: &[],
+            interface: 0,
+            cursor: 0,
+            now_ns: turn.now_ns,
+        };
+        app.on_tick(turn, &mut out);
+        self.host.solicit_due(&mut self.turn.counters, turn.now_ns);
+        self.flush()
+    }
+
+    fn wait(&mut self, timeout: Duration) -> Result<Wake, LaneError> {
+        self.lane.wait(timeout)
+    }
+
+    fn due_ns(&self) -> Option<u64> {
+        self.host.due_ns()
+    }
+
+    fn exhausted(&self) -> bool {
+        self.lane.exhausted()
+    }
+
+    fn caps(&self, port: PortId) -> &CapsReport {
+        &self.caps[port.index()]
+    }
+
+    /// Port 0 carries besides its own what belongs to no port: frames that were for nobody, and the
+    /// losses, passes, polls and waits of the lane below.
+    fn counters(&mut self, port: PortId) -> Counters {
+        let mut counters = self.turn.counters[port.index()].clone();
+        if port.index() == 0 {
+            merge_below(&mut counters, &self.host.counters, &mut self.lane);
+        }
+        counters
+    }
+}
+
+impl<L: FrameLane> DatagramStack<L> {
+    fn flush(&mut self) -> Result<(), LaneError> {
+        self.turn.copied_to = 0;
+        self.host.end(&mut self.lane, &mut self.turn.counters)
+    }
+}
+
+/// Adds what no port of a stack has to the counters of its first one. Frames and bytes are left out:
+/// the ports count datagrams, or bytes of streams.
+pub(crate) fn merge_below<L: FrameLane>(counters: &mut Counters, own: &Counters, lane: &mut L) {
+    counters.merge(own);
+    for interface in 0..lane.ports() {
+        let mut below = lane.counters(PortId(interface as u8));
+        (below.rx_frames, below.rx_bytes, below.tx_frames, below.tx_bytes) = (0, 0, 0, 0);
+        counters.merge(&below);
+    }
+}

@@ -1,0 +1,161 @@
+//! What smoltcp takes for a network device: the packet of one received frame, or lent frames to fill.
+//!
+//! Both speak IP without Ethernet; what smoltcp receives was checked before (lengths, checksums), so
+//! it checks no sums again, and computes those of what it sends.
+
+use crate::{ip, outbox::Hop, sequence::Sent};
+use laneway_core::{Burst, Verdict};
+use laneway_wire::ETHERNET_BYTES;
+use smoltcp::{
+    phy::{self, Checksum, DeviceCapabilities, Medium},
+    time::Instant,
+};
+
+/// The longest answer that is given at once: IPv6 and TCP headers with all options.
+const REPLY_BYTES_MAX: usize = 128;
+
+fn capabilities(mtu_bytes: usize) -> DeviceCapabilities {
+    let mut capabilities = DeviceCapabilities::default();
+    capabilities.medium = Medium::Ip;
+    capabilities.max_transmission_unit = mtu_bytes;
+    capabilities.checksum.ipv4 = Checksum::Tx;
+    capabilities.checksum.tcp = Checksum::Tx;
+    capabilities
+}
+
+/// An immediate answer (an acknowledgement or a reset), kept aside while the frame that it answers
+/// is still being read.
+pub(crate) struct Reply {
+    bytes: [u8; REPLY_BYTES_MAX],
+    len: usize,
+}
+
+impl Reply {
+    pub(crate) fn new() -> Reply {
+        Reply { bytes: [0; REPLY_BYTES_MAX], len: 0 }
+    }
+
+    /// The packet; empty if there is no answer.
+    pub(crate) fn bytes(&self) -> &[u8] {
+        &self.bytes[..self.len]
+    }
+
+    /// The packet, to be corrected.
+    pub(crate) fn bytes_mut(&mut self) -> &mut [u8] {
+        &mut self.bytes[..self.len]
+    }
+}
+
+/// One received packet, and room for an answer.
+pub(crate) struct Ingress<'a> {
+    packet: Option<&'a [u8]>,
+    reply: &'a mut Reply,
+    mtu_bytes: usize,
+}
+
+impl<'a> Ingress<'a> {
+    pub(crate) fn new(packet: &'a [u8], reply: &'a mut Reply, mtu_bytes: usize) -> Ingress<'a> {
+        reply.len = 0;
+        Ingress { packet: Some(packet), reply, mtu_bytes }
+    }
+}
+
+pub(crate) struct ReceivedPacket<'a>(&'a [u8]);
+
+impl phy::RxToken for ReceivedPacket<'_> {
+    fn consume<R, F: FnOnce(&[u8]) -> R>(self, f: F) -> R {
+        f(self.0)
+    }
+}
+
+pub(crate) struct ReplyRoom<'a>(&'a mut Reply);
+
+impl phy::TxToken for ReplyRoom<'_> {
+    fn consume<R, F: FnOnce(&mut [u8]) -> R>(self, len: usize, f: F) -> R {
+        assert!(len <= REPLY_BYTES_MAX, "an immediate answer carries no data");
+        self.0.len = len;
+        f(&mut self.0.bytes[..len])
+    }
+}
+
+impl phy::Device for Ingress<'_> {
+    type RxToken<'a>
+        = ReceivedPacket<'a>
+    where
+        Self: 'a;
+    type TxToken<'a>
+        = ReplyRoom<'a>
+    where
+        Self: 'a;
+
+    fn receive(&mut self, _now: Instant) -> Option<(ReceivedPacket<'_>, ReplyRoom<'_>)> {
+        self.packet.take().map(|packet| (ReceivedPacket(packet), ReplyRoom(self.reply)))
+    }
+
+    fn transmit(&mut self, _now: Instant) -> Option<ReplyRoom<'_>> {
+        None
+    }
+
+    fn capabilities(&self) -> DeviceCapabilities {
+        capabilities(self.mtu_bytes)
+    }
+}
+
+/// Lent frames, filled one after the other.
+pub(crate) struct Egress<'a> {
+    pub(crate) burst: &'a mut Burst,
+    /// The first frame that is still empty.
+    pub(crate) used: &'a mut usize,
+    pub(crate) hop: Hop,
+    pub(crate) ether_type: u16,
+    pub(crate) mtu_bytes: usize,
+    pub(crate) sent: &'a mut Sent,
+    /// Where a packet goes that is longer than the lane's frames.
+    pub(crate) spill: &'a mut Vec<u8>,
+    /// How many did.
+    pub(crate) spilled: &'a mut u64,
+}
+
+pub(crate) struct LentFrame<'a, 'b>(&'a mut Egress<'b>);
+
+impl phy::TxToken for LentFrame<'_, '_> {
+    fn consume<R, F: FnOnce(&mut [u8]) -> R>(self, len: usize, f: F) -> R {
+        let Egress { burst, used, hop, ether_type, sent, spill, spilled, .. } = self.0;
+        let mut frame = burst.frame_mut(**used);
+        if !frame.set_len(ETHERNET_BYTES + len) {
+            **spilled += 1;
+            spill.resize(len, 0);
+            return f(spill);
+        }
+        let bytes = frame.bytes_mut();
+        ip::emit_ethernet(bytes, hop.to, hop.from, *ether_type);
+        let result = f(&mut bytes[ETHERNET_BYTES..]);
+        sent.follow(&mut bytes[ETHERNET_BYTES..]);
+        frame.set_verdict(Verdict::Tx);
+        **used += 1;
+        result
+    }
+}
+
+impl<'b> phy::Device for Egress<'b> {
+    type RxToken<'a>
+        = ReceivedPacket<'a>
+    where
+        Self: 'a;
+    type TxToken<'a>
+        = LentFrame<'a, 'b>
+    where
+        Self: 'a;
+
+    fn receive(&mut self, _now: Instant) -> Option<(ReceivedPacket<'_>, LentFrame<'_, 'b>)> {
+        None
+    }
+
+    fn transmit(&mut self, _now: Instant) -> Option<LentFrame<'_, 'b>> {
+        (*self.used < self.burst.len()).then_some(LentFrame(self))
+    }
+
+    fn capabilities(&self) -> DeviceCapabilities {
+        capabilities(self.mtu_bytes)
+    }
+}

@@ -1,0 +1,61 @@
+//! A network stack in user space: datagram and stream apps on lanes that carry frames.
+//!
+//! ```text
+//!   DatagramApp          StreamApp
+//!       │                    │
+//!  DatagramStack<L>     StreamStack<L>        UDP; TCP (smoltcp's, one per connection)
+//!       └────────┬───────────┘
+//!              host                           who we are, ARP and ND, ICMP, routes
+//!                │
+//!           L: FrameLane                      packet, afxdp, dpdk, sim, ...
+//! ```
+//!
+//! [`DatagramStack`] and [`StreamStack`] give the two shapes of the contract that the sockets of the
+//! kernel would give, over any [`FrameLane`](laneway_core::FrameLane). Addresses are the stack's own
+//! ([`StackConfig`]); the kernel can keep the rest of the interface (`pass_rest`).
+//!
+//! What must always hold: nothing that strangers send makes it panic, grow beyond a named limit, or
+//! answer more often than a rate limit says; every frame is delivered, answered, passed or counted;
+//! nothing allocates per packet once buffers have grown to what traffic needs; time comes as values.
+//!
+//! What it does not do: it fragments nothing and puts no fragments together; it opens no connections;
+//! it sends no IGMP or MLD reports, no router solicitations, makes no addresses by itself, and probes
+//! for no duplicates (it announces its addresses, and defends them).
+//!
+//! It computes and checks every checksum, and wants frames as they are on a wire. On veth, turn
+//! `tx-checksumming`, `tso`, `gso` and `tx-udp-segmentation` off at the kernel's end, or packets with
+//! unfinished checksums are counted as `bad_checksum`; and, below the `packet` lane, `gro` off at the
+//! near end, or segments that were put together are counted as `rx_too_long`.
+#![forbid(unsafe_code)]
+
+mod address;
+mod arp;
+mod config;
+mod connection;
+mod connections;
+mod datagram;
+mod device;
+mod host;
+mod icmp;
+mod ip;
+mod isn;
+mod limit;
+mod listen;
+mod nd;
+mod neighbour;
+mod outbox;
+mod reset;
+mod resolve;
+mod sequence;
+mod siphash;
+mod stream;
+mod wheel;
+
+pub use config::{
+    ADDRESSES_MAX, HostLimits, InterfaceConfig, LISTEN_MAX, MTU_BYTES_MAX, MTU_BYTES_MIN,
+    StackConfig, TcpLimits,
+};
+pub use connections::ConnectionCounts;
+pub use datagram::DatagramStack;
+pub use host::HostEvents;
+pub use stream::StreamStack;

@@ -1,0 +1,230 @@
+//! Real programs as clients: ping, arping, netcat, socat, curl and redis-cli.
+
+use crate::{
+    apps::Server,
+    world::{NEAR_V4, NEAR_V6, World, config, open_packet},
+};
+use laneway_core::{
+    Close, Counters, Datagram, DatagramApp, DatagramLane, DatagramOut, DropReason, IdlePolicy,
+    StreamLane, Turn,
+};
+use laneway_engine::{Control, MonotonicClock, Stop, run_datagrams, run_streams};
+use laneway_stack::{DatagramStack, HostEvents, StreamStack};
+use laneway_testkit::skip;
+use std::{
+    net::SocketAddr,
+    process::{Command, Output, Stdio},
+};
+
+const FAR: [&str; 2] = ["10.77.0.2/24", "fd77::2/64"];
+
+/// The world, if it can be made and every program is there.
+fn world(programs: &[&str]) -> Option<World> {
+    for program in programs {
+        let found = Command::new("sh")
+            .args(["-c", &format!("command -v {program}")])
+            .stdout(Stdio::null())
+            .status();
+        if !found.is_ok_and(|status| status.success()) {
+            skip(format!("the program `{program}` is not installed"));
+            return None;
+        }
+    }
+    World::new(&FAR).map_err(skip).ok()
+}
+
+fn listen(port: u16) -> [SocketAddr; 2] {
+    [NEAR_V4, NEAR_V6].map(|ip| SocketAddr::new(ip.parse().unwrap(), port))
+}
+
+/// Runs shell lines at the far end, one after the other.
+fn far(world: &World, lines: &[String]) -> Vec<Output> {
+    let run = |line: &String| {
+        let mut command = world.far.command("timeout");
+        command.args(["20", "sh", "-c", line]).stdin(Stdio::null());
+        command.output().expect("the far end runs programs")
+    };
+    lines.iter().map(run).collect()
+}
+
+fn text(output: &Output) -> String {
+    String::from_utf8_lossy(&[&output.stdout[..], &output.stderr].concat()).into_owned()
+}
+
+/// Serves an app over TCP while the far end runs `lines`.
+fn serve_streams(
+    world: &World,
+    port: u16,
+    mut app: Server,
+    lines: &[String],
+) -> (Vec<Output>, Server, Counters) {
+    let lane = world.open(open_packet, &"packet:mmsg=32".parse().unwrap());
+    let lane = lane.unwrap_or_else(|e| panic!("{e}"));
+    let mut stack = StreamStack::new(lane, &config(&listen(port))).unwrap();
+    let stop = Stop::new();
+    let outputs = std::thread::scope(|scope| {
+        let (stop, control) = (stop.clone(), Control::from(stop));
+        let client = scope.spawn(move || {
+            let outputs = far(world, lines);
+            stop.request();
+            outputs
+        });
+        let ran = run_streams(&mut stack, &mut app, &MonotonicClock, IdlePolicy::Block, &control);
+        ran.unwrap_or_else(|failed| panic!("{}", failed.error));
+        client.join().expect("the client's thread ends")
+    });
+    let counters = stack.counters(laneway_core::PortId(0));
+    (outputs, app, counters)
+}
+
+/// Sends every datagram back.
+struct Echo(Counters);
+
+impl DatagramApp for Echo {
+    fn on_datagrams<O: DatagramOut>(&mut self, batch: &[Datagram<'_>], _turn: Turn, out: &mut O) {
+        for datagram in batch {
+            out.forward(datagram, datagram.ingress, datagram.source);
+        }
+    }
+
+    fn counters(&self) -> &Counters {
+        &self.0
+    }
+}
+
+fn serve_datagrams(world: &World, lines: &[String]) -> (Vec<Output>, HostEvents, Counters) {
+    let lane = world.open(open_packet, &"packet:mmsg=32".parse().unwrap());
+    let lane = lane.unwrap_or_else(|e| panic!("{e}"));
+    let mut stack = DatagramStack::new(lane, &config(&listen(7))).unwrap();
+    let stop = Stop::new();
+    let outputs = std::thread::scope(|scope| {
+        let (stop, control) = (stop.clone(), Control::from(stop));
+        let client = scope.spawn(move || {
+            let outputs = far(world, lines);
+            stop.request();
+            outputs
+        });
+        let (clock, mut app) = (MonotonicClock, Echo(Counters::default()));
+        let ran = run_datagrams(&mut stack, &mut app, &clock, IdlePolicy::Block, &control);
+        ran.unwrap_or_else(|failed| panic!("{}", failed.error));
+        client.join().expect("the client's thread ends")
+    });
+    let counters = stack.counters(laneway_core::PortId(0));
+    (outputs, stack.events(), counters)
+}
+
+#[test]
+fn ping_gets_its_answers_over_both_ip_versions() {
+    let Some(world) = world(&["ping"]) else { return };
+    let lines = [
+        format!("ping -c 3 -i 0.2 -W 2 {NEAR_V4}"),
+        format!("ping -c 3 -i 0.2 -W 2 -s 1400 {NEAR_V4}"),
+        format!("ping -6 -c 3 -i 0.2 -W 2 {NEAR_V6}"),
+        format!("ping -6 -c 3 -i 0.2 -W 2 -s 1400 {NEAR_V6}"),
+    ];
+    let (outputs, events, _) = serve_datagrams(&world, &lines);
+    for (line, output) in lines.iter().zip(&outputs) {
+        assert!(output.status.success(), "{line}: {}", text(output));
+        assert!(text(output).contains(" 0% packet loss"), "{line}: {}", text(output));
+    }
+    assert_eq!(events.echoes_answered, 12);
+}
+
+#[test]
+fn arping_finds_the_address_and_no_second_owner() {
+    let Some(world) = world(&["arping"]) else { return };
+    let lines = [
+        format!("arping -I far0 -c 2 {NEAR_V4}"),
+        format!("arping -D -I far0 -c 2 {NEAR_V4}"),
+        "arping -D -I far0 -c 1 10.77.0.99".to_owned(),
+    ];
+    let (outputs, ..) = serve_datagrams(&world, &lines);
+    assert!(text(&outputs[0]).contains("02:4C:57:53:00:01"), "{}", text(&outputs[0]));
+    // With -D the program succeeds when nobody answers.
+    assert!(!outputs[1].status.success(), "a probe for duplicates is answered");
+    assert!(outputs[2].status.success(), "{}", text(&outputs[2]));
+}
+
+#[test]
+fn netcat_and_socat_get_their_datagrams_back() {
+    let Some(world) = world(&["nc", "socat"]) else { return };
+    let lines = [
+        format!("echo from netcat | nc -u -w 1 {NEAR_V4} 7"),
+        format!("echo from netcat | nc -u -w 1 {NEAR_V6} 7"),
+        format!("echo from socat | socat -t 1 - UDP4:{NEAR_V4}:7"),
+        format!("echo from socat | socat -t 1 - UDP6:[{NEAR_V6}]:7"),
+        format!("echo nobody | socat -t 1 - UDP4:{NEAR_V4}:9"),
+    ];
+    let (outputs, events, counters) = serve_datagrams(&world, &lines);
+    for (line, output) in lines.iter().zip(&outputs).take(4) {
+        assert!(text(output).starts_with("from "), "{line}: {}", text(output));
+    }
+    assert!(text(&outputs[4]).contains("refused"), "{}", text(&outputs[4]));
+    assert!(events.icmp_errors_sent >= 1);
+    // netcat tries IPv4 ports more than once before it sends.
+    assert!(counters.tx_frames >= 2 && counters.rx_frames == counters.tx_frames, "{counters:?}");
+}
+
+#[test]
+fn megabytes_pass_through_tcp_unchanged() {
+    let Some(world) = world(&["nc", "socat", "sha256sum"]) else { return };
+    const BYTES: usize = 3 << 20;
+    let source = format!("head -c {BYTES} /dev/urandom | tee /tmp/lw-stack-$$ ");
+    let judge = "sha256sum; sha256sum < /tmp/lw-stack-$$; rm -f /tmp/lw-stack-$$";
+    let lines = [
+        format!("{source} | nc -N {NEAR_V4} 7 | {judge}"),
+        format!("{source} | nc -N {NEAR_V6} 7 | {judge}"),
+        format!("{source} | socat -t 5 - TCP4:{NEAR_V4}:7 | {judge}"),
+    ];
+    let (outputs, app, counters) = serve_streams(&world, 7, Server::echo(), &lines);
+    for (line, output) in lines.iter().zip(&outputs) {
+        let printed = text(output);
+        let sums: Vec<&str> = printed.lines().collect();
+        assert!(sums.len() == 2 && sums[0] == sums[1], "{line}: {printed}");
+    }
+    assert_eq!(app.closed, [Close::Peer; 3], "{counters:?}");
+    for reason in [DropReason::RxTooLong, DropReason::BadChecksum, DropReason::Malformed] {
+        assert_eq!(counters.drops(reason), 0, "{counters:?}");
+    }
+}
+
+#[test]
+fn curl_fetches_a_page_again_and_again() {
+    let Some(world) = world(&["curl"]) else { return };
+    let lines = [
+        format!("curl -s -m 5 http://{NEAR_V4}/"),
+        format!("curl -s -g -m 5 'http://[{NEAR_V6}]/'"),
+        format!("curl -s -m 10 'http://{NEAR_V4}/?[1-50]'"),
+        format!("curl -s -m 5 http://{NEAR_V4}:81/"),
+    ];
+    let (outputs, app, _) = serve_streams(&world, 80, Server::http(), &lines);
+    assert_eq!(text(&outputs[0]), "hello from laneway");
+    assert_eq!(text(&outputs[1]), "hello from laneway");
+    assert_eq!(text(&outputs[2]), "hello from laneway".repeat(50));
+    assert_eq!(outputs[3].status.code(), Some(7), "a refused connection");
+    assert_eq!(app.opened, 3, "one connection serves fifty requests");
+}
+
+#[test]
+fn redis_cli_pings() {
+    let Some(world) = world(&["redis-cli"]) else { return };
+    let lines = [
+        format!("redis-cli -h {NEAR_V4} PING"),
+        format!("yes PING | head -n 500 | redis-cli -h {NEAR_V4} | sort | uniq -c"),
+        format!("yes PING | head -n 2000 | redis-cli -h {NEAR_V4} --pipe"),
+    ];
+    let (outputs, ..) = serve_streams(&world, 6379, Server::resp(), &lines);
+    assert_eq!(text(&outputs[0]).trim(), "PONG");
+    assert_eq!(text(&outputs[1]).split_whitespace().collect::<Vec<_>>(), ["500", "PONG"]);
+    // The pipe mode ends with an ECHO of its own making, which this server answers with an error.
+    assert!(text(&outputs[2]).contains("replies: 2001") || !outputs[2].status.success());
+}
+
+#[test]
+fn a_client_that_goes_away_leaves_nothing_behind() {
+    let Some(world) = world(&["nc"]) else { return };
+    let lines = [format!("(sleep 5) | timeout -s KILL 1 nc {NEAR_V4} 7; true")];
+    let (_, app, _) = serve_streams(&world, 7, Server::echo(), &lines);
+    assert_eq!(app.opened, 1);
+    assert_eq!(app.closed.len(), 1);
+}

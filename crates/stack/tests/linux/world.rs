@@ -1,0 +1,83 @@
+//! A cable between a near namespace, where the lane is opened and the kernel has no address, and a
+//! far one, where the kernel is the peer. Everything disappears when it is dropped.
+
+use laneway_afxdp::AfXdp;
+use laneway_core::{FrameLane, LaneError, LaneSpec};
+use laneway_netns::{Mac, Namespace, VethEnd, VethOptions, VethPair, can_create};
+use laneway_packet::{OpenOptions, PacketLane};
+use laneway_stack::{InterfaceConfig, StackConfig};
+use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
+use std::{fs::File, net::SocketAddr, os::fd::AsFd};
+
+pub(crate) const NEAR: &str = "near0";
+const FAR: &str = "far0";
+/// Not that of the interface, so that the kernel at the near end takes no notice.
+const STACK_MAC: [u8; 6] = [0x02, 0x4c, 0x57, 0x53, 0, 1];
+pub(crate) const NEAR_V4: &str = "10.77.0.1";
+pub(crate) const NEAR_V6: &str = "fd77::1";
+pub(crate) const FAR_V4: &str = "10.77.0.2";
+
+/// Opens a lane in the namespace of the calling thread.
+pub(crate) type Open<L> = fn(&LaneSpec) -> Result<L, LaneError>;
+
+pub(crate) fn open_packet(spec: &LaneSpec) -> Result<PacketLane, LaneError> {
+    PacketLane::open(spec, &[NEAR], OpenOptions::default())
+}
+
+pub(crate) fn open_afxdp(spec: &LaneSpec) -> Result<AfXdp, LaneError> {
+    AfXdp::open(spec, &[NEAR], false)
+}
+
+pub(crate) struct World {
+    _cable: VethPair,
+    pub(crate) near: Namespace,
+    pub(crate) far: Namespace,
+}
+
+impl World {
+    /// Builds it, or says why that cannot be done here.
+    pub(crate) fn new(far_addresses: &[&str]) -> Result<World, String> {
+        can_create().map_err(|e| e.to_string())?;
+        World::build(far_addresses).map_err(|e| panic!("{e}"))
+    }
+
+    fn build(far_addresses: &[&str]) -> Result<World, laneway_netns::Error> {
+        let (near, far) = (Namespace::create("stack-near")?, Namespace::create("stack-far")?);
+        // The default offloads of this crate leave no checksum unfinished. Without GRO at the near
+        // end, no segments are put together there to more than a frame holds.
+        let end = |last: u8, addresses: &[&str]| {
+            VethEnd::new(Mac([0x02, 0x4c, 0x57, 0x53, 1, last]), addresses)
+                .expect("well-formed addresses")
+        };
+        let mut a = end(0, &[]);
+        a.offloads.gro = false;
+        let options = VethOptions { a, b: end(1, far_addresses), ..VethOptions::default() };
+        let cable = VethPair::create(&near, NEAR, &far, FAR, &options)?;
+        Ok(World { _cable: cable, near, far })
+    }
+
+    /// Opens a lane at the near end.
+    pub(crate) fn open<L: FrameLane>(
+        &self,
+        open: Open<L>,
+        spec: &LaneSpec,
+    ) -> Result<L, LaneError> {
+        let home = File::open("/proc/thread-self/ns/net").expect("Linux has namespaces");
+        let there = File::open(self.near.path()).expect("the namespace is there");
+        enter(&there);
+        let lane = open(spec);
+        enter(&home);
+        lane
+    }
+}
+
+fn enter(namespace: &File) {
+    move_into_link_name_space(namespace.as_fd(), Some(LinkNameSpaceType::Network))
+        .expect("whoever made a namespace may enter it");
+}
+
+/// A stack with an address of each IP version.
+pub(crate) fn config(listen: &[SocketAddr]) -> StackConfig {
+    let addresses = vec![(NEAR_V4.parse().unwrap(), 24), (NEAR_V6.parse().unwrap(), 64)];
+    StackConfig::new(InterfaceConfig::new(STACK_MAC, addresses), listen.to_vec())
+}

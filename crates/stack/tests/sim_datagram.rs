@@ -1,0 +1,659 @@
+//! UDP, ARP, ND and ICMP on simulated links, frame by frame.
+
+#![forbid(unsafe_code)]
+#[expect(dead_code, reason = "each test file uses a part")]
+mod far;
+
+use far::{FAR_MAC, NEAR_MAC, PORT, config, framed};
+use laneway_core::{
+    Clock, Counters, Datagram, DatagramApp, DatagramLane, DatagramOut, DropReason, PortId, Turn,
+};
+use laneway_sim::{SimLane, SimWorld};
+use laneway_stack::{DatagramStack, InterfaceConfig, StackConfig, StreamStack};
+use laneway_wire::{Ipv4, Ipv6, Udp, checksum, ether_type, protocol};
+use proptest::prelude::*;
+use std::net::{IpAddr, SocketAddr};
+
+/// What a test's app does.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Manner {
+    Echo,
+    /// New bytes in place of the old ones.
+    Reply,
+    /// To two others, in this order.
+    Fan([SocketAddr; 2]),
+    /// As a train of two datagrams.
+    Train,
+}
+
+struct App {
+    manner: Manner,
+    seen: Vec<(SocketAddr, SocketAddr, Vec<u8>)>,
+    on_tick: Vec<(SocketAddr, Vec<u8>)>,
+    counters: Counters,
+}
+
+impl DatagramApp for App {
+    fn on_datagrams<O: DatagramOut>(&mut self, batch: &[Datagram<'_>], _turn: Turn, out: &mut O) {
+        for datagram in batch {
+            self.seen.push((datagram.source, datagram.destination, datagram.payload.to_vec()));
+            match self.manner {
+                Manner::Echo => out.forward(datagram, datagram.ingress, datagram.source),
+                Manner::Reply => out.send(datagram.ingress, datagram.source, 64, |room| {
+                    room[..5].copy_from_slice(b"reply");
+                    5
+                }),
+                Manner::Fan(to) => {
+                    to.iter().for_each(|to| out.forward(datagram, datagram.ingress, *to));
+                }
+                Manner::Train => {
+                    let segment_bytes = datagram.payload.len().div_ceil(2);
+                    let train = Datagram { segment_bytes, ..*datagram };
+                    out.forward(&train, datagram.ingress, datagram.source);
+                }
+            }
+        }
+    }
+
+    fn on_tick<O: DatagramOut>(&mut self, _turn: Turn, out: &mut O) {
+        for (to, bytes) in self.on_tick.drain(..) {
+            out.send(PORT, to, bytes.len(), |room| {
+                room.copy_from_slice(&bytes);
+                bytes.len()
+            });
+        }
+    }
+
+    fn counters(&self) -> &Counters {
+        &self.counters
+    }
+}
+
+struct Bench {
+    stack: DatagramStack<SimLane>,
+    world: SimWorld,
+    app: App,
+}
+
+fn ip(text: &str) -> IpAddr {
+    text.parse().unwrap()
+}
+
+fn at(text: &str) -> SocketAddr {
+    text.parse().unwrap()
+}
+
+fn all_ports() -> StackConfig {
+    config(&["0.0.0.0:7", "[::]:7"])
+}
+
+impl Bench {
+    /// A stack that has made its announcements.
+    fn new(config: &StackConfig, manner: Manner) -> Bench {
+        let (lane, world) = SimLane::open(&"sim".parse().unwrap(), 1).unwrap();
+        let stack = DatagramStack::new(lane, config).unwrap();
+        let app =
+            App { manner, seen: Vec::new(), on_tick: Vec::new(), counters: Counters::default() };
+        let mut bench = Bench { stack, world, app };
+        bench.serve();
+        bench
+    }
+
+    /// One turn; the frames that reach the far end.
+    fn serve(&mut self) -> Vec<Vec<u8>> {
+        self.stack.serve(&mut self.app, &self.world.clock()).unwrap();
+        self.world.collect(PORT).into_iter().map(|arrival| arrival.bytes).collect()
+    }
+
+    /// The answers to a frame.
+    fn ask(&mut self, frame: &[u8]) -> Vec<Vec<u8>> {
+        self.world.inject(PORT, frame);
+        self.serve()
+    }
+
+    fn tick(&mut self, to: &str, bytes: &[u8]) -> Vec<Vec<u8>> {
+        self.app.on_tick.push((at(to), bytes.to_vec()));
+        let turn = Turn { now_ns: self.world.clock().now_ns() };
+        self.stack.tick(&mut self.app, turn).unwrap();
+        self.world.collect(PORT).into_iter().map(|arrival| arrival.bytes).collect()
+    }
+
+    fn pass(&self, seconds: u64) {
+        self.world.advance_to(self.world.clock().now_ns() + seconds * 1_000_000_000);
+    }
+
+    fn drops(&mut self, reason: DropReason) -> u64 {
+        self.stack.counters(PORT).drops(reason)
+    }
+}
+
+/// An IP packet with a right header.
+fn packet(from: IpAddr, to: IpAddr, kind: u8, hop_limit: u8, payload: &[u8]) -> Vec<u8> {
+    let mut packet = vec![0; if from.is_ipv4() { 20 } else { 40 }];
+    match (from, to) {
+        (IpAddr::V4(source), IpAddr::V4(destination)) => {
+            let header = Ipv4 {
+                header_bytes: 20,
+                tos: 0,
+                total_bytes: 20 + payload.len() as u16,
+                id: 9,
+                fragment: 0,
+                ttl: hop_limit,
+                protocol: kind,
+                checksum: 0,
+                source,
+                destination,
+            };
+            assert!(header.emit(&mut packet) && Ipv4::seal(&mut packet));
+        }
+        (IpAddr::V6(source), IpAddr::V6(destination)) => {
+            let header = Ipv6 {
+                traffic_class: 0,
+                flow_label: 0,
+                payload_bytes: payload.len() as u16,
+                next_header: kind,
+                hop_limit,
+                source,
+                destination,
+            };
+            assert!(header.emit(&mut packet));
+        }
+        _ => panic!("two versions"),
+    }
+    packet.extend_from_slice(payload);
+    packet
+}
+
+fn sum(from: IpAddr, to: IpAddr, kind: u8, payload: &[u8]) -> u16 {
+    let octets = |ip: IpAddr| match ip {
+        IpAddr::V4(v4) => v4.octets().to_vec(),
+        IpAddr::V6(v6) => v6.octets().to_vec(),
+    };
+    let ends = checksum::sum(&octets(from)) + checksum::sum(&octets(to));
+    let length = payload.len() as u64 + u64::from(kind);
+    checksum::fold(ends + length + checksum::sum(payload))
+}
+
+/// A whole UDP frame from the far end.
+fn udp(from: &str, to: &str, payload: &[u8]) -> Vec<u8> {
+    let (from, to) = (at(from), at(to));
+    let mut datagram = vec![0; 8];
+    let header = Udp {
+        source_port: from.port(),
+        destination_port: to.port(),
+        total_bytes: 8 + payload.len() as u16,
+        checksum: 0,
+    };
+    assert!(header.emit(&mut datagram));
+    datagram.extend_from_slice(payload);
+    let checksum = !sum(from.ip(), to.ip(), protocol::UDP, &datagram);
+    datagram[6..8].copy_from_slice(&checksum.to_be_bytes());
+    framed(&packet(from.ip(), to.ip(), protocol::UDP, 64, &datagram))
+}
+
+/// A UDP frame of the stack, its checksums checked: MAC, ends, payload.
+fn read_udp(frame: &[u8]) -> ([u8; 6], SocketAddr, SocketAddr, Vec<u8>) {
+    let v4 = frame[12..14] == [8, 0];
+    let (from, to, at): (IpAddr, IpAddr, usize) = if v4 {
+        let header = Ipv4::parse(&frame[14..]).unwrap();
+        assert_eq!(checksum::of(&frame[14..34]), 0, "the header's checksum");
+        assert_eq!(usize::from(header.total_bytes), frame.len() - 14);
+        (header.source.into(), header.destination.into(), 34)
+    } else {
+        let header = Ipv6::parse(&frame[14..]).unwrap();
+        assert_eq!(usize::from(header.payload_bytes), frame.len() - 54);
+        (header.source.into(), header.destination.into(), 54)
+    };
+    let header = Udp::parse(&frame[at..]).unwrap();
+    assert_ne!(header.checksum, 0);
+    assert_eq!(sum(from, to, protocol::UDP, &frame[at..]), 0xffff, "the datagram's checksum");
+    let source = SocketAddr::new(from, header.source_port);
+    let destination = SocketAddr::new(to, header.destination_port);
+    assert_eq!(frame[6..12], NEAR_MAC);
+    (frame[..6].try_into().unwrap(), source, destination, frame[at + 8..].to_vec())
+}
+
+fn arp(operation: u8, sender: ([u8; 6], [u8; 4]), target: ([u8; 6], [u8; 4])) -> Vec<u8> {
+    let mut frame = [0xff; 6].to_vec();
+    frame.extend_from_slice(&sender.0);
+    frame.extend_from_slice(&[8, 6, 0, 1, 8, 0, 6, 4, 0, operation]);
+    frame.extend_from_slice(&sender.0);
+    frame.extend_from_slice(&sender.1);
+    frame.extend_from_slice(&target.0);
+    frame.extend_from_slice(&target.1);
+    frame
+}
+
+const OWN: [u8; 4] = [10, 0, 0, 1];
+const PEER: [u8; 4] = [10, 0, 0, 2];
+
+#[test]
+fn an_echo_leaves_in_the_frame_it_came_in() {
+    let mut bench = Bench::new(&all_ports(), Manner::Echo);
+    for (from, to) in [
+        ("10.0.0.2:999", "10.0.0.1:7"),
+        ("172.16.9.9:1", "10.0.0.1:7"),
+        ("[fd00::2]:5", "[fd00::1]:7"),
+    ] {
+        for payload in [&b"some payload"[..], b"odd", &[0; 1400]] {
+            let back = bench.ask(&udp(from, to, payload));
+            let want = (FAR_MAC, at(to), at(from), payload.to_vec());
+            assert_eq!(back.iter().map(|f| read_udp(f)).collect::<Vec<_>>(), [want]);
+        }
+    }
+    let counters = bench.stack.counters(PORT);
+    assert_eq!((counters.rx_frames, counters.tx_frames), (6, 6));
+    assert_eq!(counters.copies, 2, "only the announcements were copied");
+    assert_eq!(bench.stack.counters(PortId(1)).tx_frames, 3);
+    assert_eq!(bench.stack.neighbours(), 0, "nobody was asked for, nothing learned");
+}
+
+#[test]
+fn new_bytes_go_to_the_sender_without_a_question() {
+    let mut bench = Bench::new(&all_ports(), Manner::Reply);
+    let back = bench.ask(&udp("10.0.0.2:999", "10.0.0.1:7", b"question"));
+    assert_eq!(back.len(), 1);
+    let want = (FAR_MAC, at("10.0.0.1:7"), at("10.0.0.2:999"), b"reply".to_vec());
+    assert_eq!(read_udp(&back[0]), want);
+}
+
+#[test]
+fn an_ipv4_datagram_without_a_checksum_is_taken_and_an_ipv6_one_is_not() {
+    let mut bench = Bench::new(&all_ports(), Manner::Echo);
+    let mut v4 = udp("10.0.0.2:999", "10.0.0.1:7", b"unsummed");
+    v4[40..42].fill(0);
+    let back = bench.ask(&v4);
+    assert_eq!(read_udp(&back[0]).3, b"unsummed");
+    let mut v6 = udp("[fd00::2]:5", "[fd00::1]:7", b"unsummed");
+    v6[60..62].fill(0);
+    assert!(bench.ask(&v6).is_empty());
+    assert_eq!(bench.stack.counters(PortId(1)).drops(DropReason::BadChecksum), 1);
+    let mut damaged = udp("10.0.0.2:999", "10.0.0.1:7", b"damaged");
+    damaged[43] ^= 4;
+    assert!(bench.ask(&damaged).is_empty());
+    assert_eq!(bench.drops(DropReason::BadChecksum), 1);
+}
+
+#[test]
+fn a_fan_keeps_the_order_for_each_destination() {
+    let others = [at("10.0.0.3:1"), at("10.0.0.4:2")];
+    let mut bench = Bench::new(&all_ports(), Manner::Fan(others));
+    for last in [3, 4] {
+        let mac = [2, 0, 0, 0, 0, last];
+        bench.ask(&arp(1, (mac, [10, 0, 0, last]), ([0; 6], OWN)));
+    }
+    for i in 0..20u8 {
+        bench.world.inject(PORT, &udp("10.0.0.2:999", "10.0.0.1:7", &[i; 30]));
+    }
+    // Neighbours who only asked are asked back as soon as they are used.
+    let out = bench.serve();
+    let out: Vec<_> = out.iter().filter(|f| f[12..14] == [8, 0]).map(|f| read_udp(f)).collect();
+    for (other, mac) in others.into_iter().zip([3, 4]) {
+        let to_it: Vec<u8> = out.iter().filter(|d| d.2 == other).map(|d| d.3[0]).collect();
+        assert!(to_it.into_iter().eq(0..20), "{other}");
+        assert!(out.iter().filter(|d| d.2 == other).all(|d| d.0[5] == mac));
+    }
+    let counters = bench.stack.counters(PORT);
+    assert_eq!((counters.tx_frames, counters.copies), (40, 20 + 4), "one of two needs no copy");
+}
+
+#[test]
+fn a_train_is_cut_into_its_datagrams() {
+    let mut bench = Bench::new(&all_ports(), Manner::Train);
+    let back = bench.ask(&udp("10.0.0.2:999", "10.0.0.1:7", b"firstlast"));
+    let payloads: Vec<_> = back.iter().map(|f| read_udp(f).3).collect();
+    assert_eq!(payloads, [b"first".to_vec(), b"last".to_vec()]);
+}
+
+#[test]
+fn what_waits_for_a_neighbour_leaves_when_it_answers() {
+    let mut bench = Bench::new(&all_ports(), Manner::Echo);
+    let asked = bench.tick("10.0.0.2:5", b"hello");
+    assert_eq!(asked, [arp(1, (NEAR_MAC, OWN), ([0; 6], PEER))]);
+    assert!(bench.tick("10.0.0.2:5", b"again").is_empty(), "one question is enough");
+    let out = bench.ask(&arp(2, (FAR_MAC, PEER), (NEAR_MAC, OWN)));
+    let payloads: Vec<_> = out.iter().map(|f| read_udp(f)).map(|d| (d.0, d.3)).collect();
+    assert_eq!(payloads, [(FAR_MAC, b"hello".to_vec()), (FAR_MAC, b"again".to_vec())]);
+    assert_eq!(read_udp(&bench.tick("10.0.0.2:5", b"now")[0]).3, b"now");
+}
+
+#[test]
+fn a_neighbour_that_never_answers_costs_three_questions_and_a_counted_packet() {
+    let mut bench = Bench::new(&all_ports(), Manner::Echo);
+    let mut questions = bench.tick("10.0.0.2:5", b"hello").len();
+    for _ in 0..10 {
+        bench.pass(1);
+        questions += bench.serve().len();
+    }
+    assert_eq!((questions, bench.drops(DropReason::NoNeighbour)), (3, 1));
+    assert_eq!(bench.stack.neighbours(), 0);
+}
+
+#[test]
+fn an_ipv6_neighbour_is_found_by_its_solicited_node_group() {
+    let mut bench = Bench::new(&all_ports(), Manner::Echo);
+    bench.app.on_tick.push((at("[fd00::2]:5"), b"ignored".to_vec()));
+    let asked = bench.tick("[fd00::2]:6", b"hello");
+    // Port 0 listens to IPv4 only, so neither can leave by it.
+    assert!(asked.is_empty());
+    assert_eq!(bench.drops(DropReason::NoRoute), 2);
+
+    let mut bench = Bench::new(&config(&["[fd00::1]:7"]), Manner::Echo);
+    let asked = bench.tick("[fd00::2]:6", b"hello");
+    assert_eq!(asked.len(), 1);
+    assert_eq!(asked[0][..6], [0x33, 0x33, 0xff, 0, 0, 2]);
+    let mut advertisement = vec![136, 0, 0, 0, 0x60, 0, 0, 0];
+    advertisement.extend_from_slice(&"fd00::2".parse::<std::net::Ipv6Addr>().unwrap().octets());
+    advertisement.extend_from_slice(&[2, 1]);
+    advertisement.extend_from_slice(&FAR_MAC);
+    let (from, to) = (ip("fd00::2"), ip("fd00::1"));
+    let checksum = !sum(from, to, protocol::ICMPV6, &advertisement);
+    advertisement[2..4].copy_from_slice(&checksum.to_be_bytes());
+    let forwarded = packet(from, to, protocol::ICMPV6, 254, &advertisement);
+    assert!(bench.ask(&framed(&forwarded)).is_empty(), "a router forwarded it");
+    let out = bench.ask(&framed(&packet(from, to, protocol::ICMPV6, 255, &advertisement)));
+    assert_eq!(read_udp(&out[0]).3, b"hello");
+}
+
+#[test]
+fn questions_for_our_addresses_are_answered_and_others_are_not() {
+    let mut bench = Bench::new(&all_ports(), Manner::Echo);
+    let answer = bench.ask(&arp(1, (FAR_MAC, PEER), ([0; 6], OWN)));
+    let mut want = arp(2, (NEAR_MAC, OWN), (FAR_MAC, PEER));
+    want[..6].copy_from_slice(&FAR_MAC);
+    assert_eq!(answer, [want.clone()]);
+    assert!(bench.ask(&arp(1, (FAR_MAC, PEER), ([0; 6], [10, 0, 0, 9]))).is_empty());
+    // A probe has no sender address.
+    let probe = bench.ask(&arp(1, (FAR_MAC, [0; 4]), ([0; 6], OWN)));
+    assert_eq!(probe.len(), 1);
+    assert_eq!(bench.stack.events().solicitations_answered, 2);
+}
+
+#[test]
+fn a_claim_to_our_address_is_answered_once_in_a_while() {
+    let mut bench = Bench::new(&all_ports(), Manner::Echo);
+    let claim = arp(1, (FAR_MAC, OWN), ([0; 6], OWN));
+    assert_eq!(bench.ask(&claim), [arp(1, (NEAR_MAC, OWN), ([0; 6], OWN))]);
+    assert!(bench.ask(&claim).is_empty());
+    bench.pass(10);
+    assert_eq!(bench.ask(&claim).len(), 1);
+    assert_eq!(bench.stack.events().address_conflicts, 3);
+}
+
+#[test]
+fn addresses_are_announced_at_the_start() {
+    let (lane, world) = SimLane::open(&"sim".parse().unwrap(), 1).unwrap();
+    let mut stack = DatagramStack::new(lane, &all_ports()).unwrap();
+    let mut app = Bench::new(&all_ports(), Manner::Echo).app;
+    assert_eq!(stack.due_ns(), Some(0));
+    stack.serve(&mut app, &world.clock()).unwrap();
+    let frames: Vec<_> = world.collect(PORT).into_iter().map(|a| a.bytes).collect();
+    assert_eq!(frames[0], arp(1, (NEAR_MAC, OWN), ([0; 6], OWN)));
+    assert_eq!((frames[1][..6].to_vec(), frames[1][54]), (vec![0x33, 0x33, 0, 0, 0, 1], 136));
+    assert_eq!((frames.len(), stack.due_ns()), (2, None));
+}
+
+fn echo_request(from: &str, to: &str) -> Vec<u8> {
+    let (from, to) = (ip(from), ip(to));
+    let (kind, proto) = if from.is_ipv4() { (8, protocol::ICMP) } else { (128, protocol::ICMPV6) };
+    let mut message = vec![kind, 0, 0, 0, 0x12, 0x34, 0, 1];
+    message.extend_from_slice(b"ping payload");
+    let checksum =
+        if from.is_ipv4() { checksum::of(&message) } else { !sum(from, to, proto, &message) };
+    message[2..4].copy_from_slice(&checksum.to_be_bytes());
+    framed(&packet(from, to, proto, 64, &message))
+}
+
+#[test]
+fn a_ping_is_answered_with_its_data() {
+    let mut bench = Bench::new(&all_ports(), Manner::Echo);
+    let v4 = bench.ask(&echo_request("10.0.0.2", "10.0.0.1"));
+    assert_eq!((v4.len(), v4[0][34], checksum::of(&v4[0][34..])), (1, 0, 0));
+    assert_eq!(v4[0][38..], *b"\x12\x34\0\x01ping payload");
+    assert_eq!(checksum::of(&v4[0][14..34]), 0);
+    let v6 = bench.ask(&echo_request("fd00::2", "fd00::1"));
+    assert_eq!((v6.len(), v6[0][54]), (1, 129));
+    assert_eq!(sum(ip("fd00::1"), ip("fd00::2"), protocol::ICMPV6, &v6[0][54..]), 0xffff);
+    assert!(bench.ask(&echo_request("10.0.0.2", "10.0.255.255")).is_empty(), "a broadcast");
+    let mut silent = all_ports();
+    silent.answer_echo = false;
+    assert!(
+        Bench::new(&silent, Manner::Echo).ask(&echo_request("10.0.0.2", "10.0.0.1")).is_empty()
+    );
+}
+
+#[test]
+fn a_port_without_a_listener_is_said_to_be_unreachable_at_a_bounded_rate() {
+    let mut config = all_ports();
+    config.limits.icmp_errors_per_second = 5;
+    let mut bench = Bench::new(&config, Manner::Echo);
+    let request = udp("10.0.0.2:999", "10.0.0.1:8", b"nobody");
+    let error = bench.ask(&request);
+    assert_eq!((error.len(), &error[0][34..36]), (1, &[3, 3][..]));
+    assert_eq!((checksum::of(&error[0][34..]), checksum::of(&error[0][14..34])), (0, 0));
+    assert_eq!(error[0][42..], request[14..], "the packet is quoted");
+    let v6 = bench.ask(&udp("[fd00::2]:999", "[fd00::1]:8", b"nobody"));
+    assert_eq!(&v6[0][54..56], &[1, 4][..]);
+    assert_eq!(sum(ip("fd00::1"), ip("fd00::2"), protocol::ICMPV6, &v6[0][54..]), 0xffff);
+    for _ in 0..10 {
+        bench.world.inject(PORT, &request);
+    }
+    assert_eq!(bench.serve().len(), 3);
+    assert_eq!(bench.stack.events().icmp_errors_suppressed, 7);
+    assert_eq!(bench.drops(DropReason::NoListener), 12);
+    let odd = framed(&packet(ip("10.0.0.2"), ip("10.0.0.1"), 99, 64, b"unknown"));
+    bench.pass(1);
+    assert_eq!(&bench.ask(&odd)[0][34..36], &[3, 2][..]);
+}
+
+#[test]
+fn errors_answer_no_broadcast_no_fragment_and_no_error() {
+    let mut bench = Bench::new(&config(&["10.0.0.1:7"]), Manner::Echo);
+    assert!(bench.ask(&udp("10.0.0.2:9", "10.0.255.255:8", b"all")).is_empty());
+    assert!(bench.ask(&udp("255.255.255.255:9", "10.0.0.1:8", b"all")).is_empty());
+    assert!(bench.ask(&udp("10.0.0.1:9", "10.0.0.1:8", b"from ourselves")).is_empty());
+    let mut fragment = udp("10.0.0.2:9", "10.0.0.1:8", b"part");
+    fragment[21] = 1;
+    assert!(Ipv4::seal(&mut fragment[14..]));
+    assert!(bench.ask(&fragment).is_empty());
+    assert_eq!(bench.drops(DropReason::Fragment), 1);
+    let mut to_all = udp("10.0.0.2:9", "10.0.0.1:8", b"in a frame for all");
+    to_all[..6].fill(0xff);
+    assert!(bench.ask(&to_all).is_empty());
+    let mut message = vec![3, 3, 0, 0, 0, 0, 0, 0];
+    message.extend_from_slice(&udp("10.0.0.1:7", "10.0.0.2:9", b"")[14..]);
+    let checksum = checksum::of(&message);
+    message[2..4].copy_from_slice(&checksum.to_be_bytes());
+    let error = packet(ip("10.0.0.2"), ip("10.0.0.1"), protocol::ICMP, 64, &message);
+    assert!(bench.ask(&framed(&error)).is_empty());
+}
+
+#[test]
+fn what_is_too_long_for_the_link_or_a_told_path_is_counted() {
+    let mut bench = Bench::new(&all_ports(), Manner::Echo);
+    bench.ask(&arp(1, (FAR_MAC, PEER), ([0; 6], OWN)));
+    // The packet, and a question to a neighbour that was never confirmed.
+    assert_eq!(bench.tick("10.0.0.2:5", &[1; 1472]).len(), 2);
+    assert!(bench.tick("10.0.0.2:5", &[1; 1473]).is_empty());
+    assert_eq!(bench.drops(DropReason::TxTooLong), 1);
+    let mut message = vec![3, 4, 0, 0, 0, 0, 5, 0x14];
+    message.extend_from_slice(&udp("10.0.0.1:7", "10.0.0.2:5", &[1; 8])[14..]);
+    let checksum = checksum::of(&message);
+    message[2..4].copy_from_slice(&checksum.to_be_bytes());
+    let told = packet(ip("10.0.0.9"), ip("10.0.0.1"), protocol::ICMP, 64, &message);
+    bench.ask(&framed(&told));
+    assert_eq!(bench.stack.events().path_mtus_learned, 1);
+    assert!(bench.tick("10.0.0.2:5", &[1; 1273]).is_empty());
+    assert_eq!(bench.tick("10.0.0.2:5", &[1; 1272]).len(), 1);
+    assert_eq!(bench.drops(DropReason::TxTooLong), 2);
+}
+
+#[test]
+fn routers_lead_where_no_link_does() {
+    let mut config = all_ports();
+    let mut bench = Bench::new(&config, Manner::Echo);
+    assert!(bench.tick("192.168.1.1:5", b"far").is_empty());
+    assert_eq!(bench.drops(DropReason::NoRoute), 1);
+    config.interfaces[0].gateways = vec![ip("10.0.0.254")];
+    let mut bench = Bench::new(&config, Manner::Echo);
+    let asked = bench.tick("192.168.1.1:5", b"far");
+    assert_eq!(asked, [arp(1, (NEAR_MAC, OWN), ([0; 6], [10, 0, 0, 254]))]);
+    let out = bench.ask(&arp(2, (FAR_MAC, [10, 0, 0, 254]), (NEAR_MAC, OWN)));
+    assert_eq!(
+        read_udp(&out[0]),
+        (FAR_MAC, at("10.0.0.1:7"), at("192.168.1.1:5"), b"far".to_vec())
+    );
+}
+
+#[test]
+fn groups_are_heard_if_accepted_and_sent_to_without_a_question() {
+    let mut config = config(&["239.1.2.3:7"]);
+    config.interfaces[0].addresses.truncate(1);
+    assert!(
+        DatagramStack::new(SimLane::open(&"sim".parse().unwrap(), 1).unwrap().0, &config).is_err()
+    );
+    config.interfaces[0].groups = vec![ip("239.1.2.3")];
+    let mut bench = Bench::new(&config, Manner::Fan([at("239.9.9.9:5"), at("239.9.9.8:5")]));
+    let mut frame = udp("10.0.0.2:9", "239.1.2.3:7", b"news");
+    frame[..6].copy_from_slice(&[1, 0, 0x5e, 1, 2, 3]);
+    let out: Vec<_> = bench.ask(&frame).iter().map(|f| read_udp(f)).collect();
+    assert_eq!(out.len(), 2);
+    assert_eq!((out[0].0, out[0].1), ([1, 0, 0x5e, 9, 9, 9], at("10.0.0.1:7")));
+    let mut other = udp("10.0.0.2:9", "239.1.2.4:7", b"news");
+    other[..6].copy_from_slice(&[1, 0, 0x5e, 1, 2, 4]);
+    assert!(bench.ask(&other).is_empty());
+}
+
+#[test]
+fn frames_for_others_are_dropped_by_name_or_passed() {
+    for pass_rest in [false, true] {
+        let mut config = all_ports();
+        config.pass_rest = pass_rest;
+        let mut bench = Bench::new(&config, Manner::Echo);
+        let mut other_mac = udp("10.0.0.2:9", "10.0.0.1:7", b"x");
+        other_mac[5] = 99;
+        let mut tagged = udp("10.0.0.2:9", "10.0.0.1:7", b"x");
+        tagged.splice(12..12, [0x81, 0, 0, 5]);
+        let frames = [
+            other_mac,
+            tagged,
+            udp("10.0.0.2:9", "10.0.0.9:7", b"x"),
+            udp("10.0.0.2:9", "10.0.0.1:8", b"x"),
+        ];
+        for frame in &frames {
+            bench.ask(frame);
+        }
+        let counters = bench.stack.counters(PORT);
+        if pass_rest {
+            assert_eq!((counters.passed, counters.lost()), (4, 0), "{counters:?}");
+        } else {
+            assert_eq!(counters.drops(DropReason::NotForUs), 3, "{counters:?}");
+            assert_eq!(counters.drops(DropReason::NoListener), 1, "{counters:?}");
+        }
+        assert!(bench.app.seen.is_empty());
+    }
+}
+
+#[test]
+fn a_datagram_leaves_by_another_interface() {
+    let (lane, world) = SimLane::open(&"sim".parse().unwrap(), 2).unwrap();
+    let mut config = config(&["10.0.0.1:7", "10.9.0.1:7"]);
+    let other = InterfaceConfig::new([2, 0, 0, 0, 9, 1], vec![(ip("10.9.0.1"), 24)]);
+    config.interfaces.push(other);
+    let stack = DatagramStack::new(lane, &config).unwrap();
+    let manner = Manner::Fan([at("10.9.0.2:1"), at("10.9.0.3:1")]);
+    let mut bench = Bench { stack, world, app: Bench::new(&all_ports(), manner).app };
+    bench.serve();
+    for last in [2, 3] {
+        let mut asks = arp(1, ([2, 0, 0, 0, 9, last], [10, 9, 0, last]), ([0; 6], [10, 9, 0, 1]));
+        asks[..6].fill(0xff);
+        bench.world.inject(PortId(1), &asks);
+    }
+    bench.serve();
+    bench.world.collect(PortId(1));
+    assert!(bench.ask(&udp("10.0.0.2:9", "10.0.0.1:7", b"across")).is_empty());
+    let mut out = bench.world.collect(PortId(1));
+    out.retain(|a| a.bytes[12..14] == [8, 0]);
+    assert_eq!(out.len(), 2);
+    assert!(out.iter().all(|a| a.bytes[6..12] == [2, 0, 0, 0, 9, 1]));
+    assert_eq!(out[0].bytes[26..34], [10, 0, 0, 1, 10, 9, 0, 2]);
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(200))]
+
+    /// Sound frames with bytes changed, cut or added, and noise: whatever comes, both stacks go on,
+    /// and count or pass what they do not take.
+    #[test]
+    fn any_frames_are_survived(
+        frames in proptest::collection::vec(
+            (0usize..8, proptest::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 0..4),
+             any::<prop::sample::Index>(), any::<bool>()), 1..12),
+        noise in proptest::collection::vec(any::<u8>(), 0..100), pass_rest: bool
+    ) {
+        let mut config = config(&["10.0.0.1:7", "[fd00::1]:7"]);
+        config.pass_rest = pass_rest;
+        let mut bench = Bench::new(&config, Manner::Echo);
+        let (lane, world) = SimLane::open(&"sim".parse().unwrap(), 1).unwrap();
+        let mut streams = StreamStack::new(lane, &config).unwrap();
+        let mut echo = Echo(Counters::default());
+        for (kind, changes, cut, is_cut) in frames {
+            let tcp = |from: &str, to: &str| {
+                let (from, to) = (at(from), at(to));
+                let mut segment = vec![0; 20];
+                segment[..4].copy_from_slice(&[0x13, 0x88, 0, 7]);
+                (segment[12], segment[13], segment[14]) = (0x50, 2, 16);
+                let checksum = !sum(from.ip(), to.ip(), protocol::TCP, &segment);
+                segment[16..18].copy_from_slice(&checksum.to_be_bytes());
+                framed(&packet(from.ip(), to.ip(), protocol::TCP, 64, &segment))
+            };
+            let mut frame = match kind {
+                0 => udp("10.0.0.2:9", "10.0.0.1:7", b"payload"),
+                1 => udp("[fd00::2]:9", "[fd00::1]:7", b"payload"),
+                2 => echo_request("10.0.0.2", "10.0.0.1"),
+                3 => echo_request("fd00::2", "fd00::1"),
+                4 => arp(1, (FAR_MAC, PEER), ([0; 6], OWN)),
+                5 => tcp("10.0.0.2:5000", "10.0.0.1:7"),
+                6 => tcp("[fd00::2]:5000", "[fd00::1]:7"),
+                _ => [&NEAR_MAC[..], &noise].concat(),
+            };
+            for (at, value) in changes {
+                let at = at.index(frame.len());
+                frame[at] = value;
+            }
+            if is_cut {
+                frame.truncate(cut.index(frame.len()));
+            }
+            // IPv4 headers are sealed, or hardly any change would get past their checksum.
+            if frame.len() > 34 && frame[12..14] == ether_type::IPV4.to_be_bytes() {
+                let _ = Ipv4::seal(&mut frame[14..]);
+            }
+            bench.ask(&frame);
+            world.inject(PORT, &frame);
+            laneway_core::StreamLane::serve(&mut streams, &mut echo, &world.clock()).unwrap();
+        }
+        bench.pass(100);
+        bench.serve();
+    }
+}
+
+struct Echo(Counters);
+
+impl laneway_core::StreamApp for Echo {
+    fn on_open(&mut self, _conn: laneway_core::ConnId, _peer: SocketAddr) {}
+
+    fn on_bytes<O: laneway_core::StreamOut>(
+        &mut self,
+        conn: laneway_core::ConnId,
+        bytes: &[u8],
+        out: &mut O,
+    ) -> usize {
+        if out.send(conn, bytes) { bytes.len() } else { 0 }
+    }
+
+    fn on_close(&mut self, _conn: laneway_core::ConnId, _why: laneway_core::Close) {}
+
+    fn counters(&self) -> &Counters {
+        &self.0
+    }
+}

@@ -1,0 +1,413 @@
+//! TCP against hosts at the far end of simulated links that lose, reorder and duplicate.
+
+#![forbid(unsafe_code)]
+#[expect(dead_code, reason = "each test file uses a part")]
+mod apps;
+mod far;
+
+use apps::Server;
+use far::{Bench, FAR_MAC, PORT, config, framed, near};
+use laneway_core::{Close, DropReason, StreamLane};
+use laneway_wire::{Ipv4, Tcp, checksum, protocol, tcp_flags};
+use proptest::prelude::*;
+use smoltcp::socket::tcp::State;
+use std::{
+    net::{Ipv4Addr, SocketAddr},
+    time::Duration,
+};
+
+const MINUTE: Duration = Duration::from_secs(60);
+
+/// Bytes that depend on their place and on `seed`.
+fn bytes(seed: u64, len: usize) -> Vec<u8> {
+    (0..len as u64).map(|i| (i.wrapping_mul(31).wrapping_add(i >> 8) ^ seed) as u8).collect()
+}
+
+/// A SYN from anywhere.
+fn syn(from: SocketAddr, to: SocketAddr) -> Vec<u8> {
+    segment(from, to, tcp_flags::SYN, 1000, 0)
+}
+
+fn segment(from: SocketAddr, to: SocketAddr, flags: u16, sequence: u32, ack: u32) -> Vec<u8> {
+    segment_with(from, to, (flags, sequence, ack), 4096, &[])
+}
+
+fn segment_with(
+    from: SocketAddr,
+    to: SocketAddr,
+    (flags, sequence, ack): (u16, u32, u32),
+    window: u16,
+    rest: &[u8],
+) -> Vec<u8> {
+    let (SocketAddr::V4(from), SocketAddr::V4(to)) = (from, to) else { panic!("IPv4") };
+    let mut packet = vec![0; 40];
+    packet.extend_from_slice(rest);
+    let ip = Ipv4 {
+        header_bytes: 20,
+        tos: 0,
+        total_bytes: packet.len() as u16,
+        id: 0,
+        fragment: 0x4000,
+        ttl: 64,
+        protocol: protocol::TCP,
+        checksum: 0,
+        source: *from.ip(),
+        destination: *to.ip(),
+    };
+    assert!(ip.emit(&mut packet) && Ipv4::seal(&mut packet));
+    let tcp = Tcp {
+        source_port: from.port(),
+        destination_port: to.port(),
+        sequence,
+        acknowledgement: ack,
+        header_bytes: 20,
+        flags,
+        window,
+        checksum: 0,
+        urgent: 0,
+    };
+    assert!(tcp.emit(&mut packet[20..]));
+    let ends = u64::from(from.ip().to_bits()) + u64::from(to.ip().to_bits());
+    let pseudo = ends + 6 + (packet.len() - 20) as u64;
+    let sum = !checksum::fold(pseudo + checksum::sum(&packet[20..]));
+    packet[36..38].copy_from_slice(&sum.to_be_bytes());
+    framed(&packet)
+}
+
+/// The TCP headers that arrived at the far end.
+fn collected(bench: &Bench<Server>) -> Vec<Tcp> {
+    let arrivals = bench.world.collect(PORT);
+    let tcp = |frame: &[u8]| Tcp::parse(&frame[34..]).unwrap();
+    let of_ipv4 = arrivals.iter().filter(|a| a.bytes[12..14] == [8, 0]);
+    of_ipv4.map(|a| tcp(&a.bytes)).collect()
+}
+
+#[test]
+fn bytes_come_back_exactly_whatever_the_link_does() {
+    const BYTES: usize = 50_000;
+    for loss in ["0.001", "0.01", "0.05"] {
+        for seed in 1..=4 {
+            let spec = format!(
+                "sim:seed={seed},loss={loss},dup=0.01,reorder=0.02,reorder_us=300,delay_us=50,jitter_us=20"
+            );
+            let config = config(&["10.0.0.1:7", "[fd00::1]:7"]);
+            let mut bench = Bench::new(&spec, &config, Server::echo());
+            let to = [near(7), "[fd00::1]:7".parse().unwrap(), near(7)];
+            let fars = to.map(|to| bench.connect(to));
+            for (i, far) in fars.iter().enumerate() {
+                bench.far(*far).write(&bytes(i as u64, BYTES));
+            }
+            let all_back = |bench: &mut Bench<Server>| {
+                fars.iter().all(|far| bench.far(*far).received.len() >= BYTES)
+            };
+            assert!(bench.until(10 * MINUTE, all_back), "{spec}: bytes are missing");
+            for (i, far) in fars.iter().enumerate() {
+                assert!(bench.far(*far).received == bytes(i as u64, BYTES), "{spec}: {far}");
+                bench.far(*far).finish();
+            }
+            assert!(bench.until(10 * MINUTE, |b| b.app.open.is_empty()), "{spec}: no end");
+            assert_eq!(bench.app.closed, [Close::Peer; 3], "{spec}");
+            assert!(bench.until(10 * MINUTE, |b| b.stack.connections().total == 0), "{spec}");
+        }
+    }
+}
+
+#[test]
+fn ten_thousand_connections_are_served_at_once_and_their_memory_used_again() {
+    const COUNT: usize = 10_000;
+    let mut config = config(&["10.0.0.1:7"]);
+    config.tcp.half_open_max = COUNT;
+    (config.tcp.rx_bytes, config.tcp.tx_bytes) = (2048, 2048);
+    let spec = "sim:frames=4096,queue=65536,burst=64,delay_us=10";
+    let mut bench = Bench::new(spec, &config, Server::echo());
+    bench.far_bytes = 64;
+    for round in 0..2 {
+        let fars: Vec<_> = (0..COUNT).map(|_| bench.connect(near(7))).collect();
+        for (i, far) in fars.iter().enumerate() {
+            bench.far(*far).write(&bytes(i as u64, 40));
+        }
+        assert!(bench.until(MINUTE, |b| b.app.opened == (round + 1) * COUNT), "not all opened");
+        assert_eq!(bench.stack.connections().total, COUNT);
+        let all_back = |b: &mut Bench<Server>| b.fars.values().all(|far| far.received.len() == 40);
+        assert!(bench.until(MINUTE, all_back), "not all were answered");
+        for (i, far) in fars.iter().enumerate() {
+            assert_eq!(bench.far(*far).received, bytes(i as u64, 40));
+            bench.far(*far).finish();
+        }
+        assert!(bench.until(MINUTE, |b| b.stack.connections().total == 0), "not all ended");
+        assert_eq!(bench.stack.connections().slots, COUNT, "slots serve again");
+        assert_eq!(bench.app.closed.len(), (round + 1) * COUNT);
+        bench.fars.clear();
+    }
+    assert_eq!(bench.stack.counters(PORT).drops(DropReason::ConnTableFull), 0);
+}
+
+#[test]
+fn a_flood_of_syns_is_bounded_and_starves_nobody_who_is_connected() {
+    let mut config = config(&["10.0.0.1:7"]);
+    config.tcp.half_open_max = 100;
+    let mut bench = Bench::new("sim:frames=4096,queue=8192", &config, Server::echo());
+    let far = bench.connect(near(7));
+    assert!(bench.until(MINUTE, |b| b.app.opened == 1));
+    for round in 1..=20u8 {
+        for i in 0..250u8 {
+            let from = SocketAddr::new(Ipv4Addr::new(10, 0, 200 + round, i + 1).into(), 999);
+            bench.world.inject(PORT, &syn(from, near(7)));
+        }
+        bench.far(far).write(&bytes(1, 100));
+        let want = usize::from(round) * 100;
+        assert!(bench.until(MINUTE, |b| b.far(far).received.len() == want), "starved");
+        assert!(bench.stack.connections().half_open <= 100);
+        assert!(bench.stack.connections().slots <= 101);
+    }
+    assert!(bench.stack.counters(PORT).drops(DropReason::ConnTableFull) > 4000);
+    let late = bench.connect(near(7));
+    let opened = bench.until(MINUTE, |b| b.far(late).state() == State::Established);
+    assert!(opened, "half-open connections make room when their time is up");
+    assert!(bench.until(MINUTE, |b| b.stack.connections().half_open == 0));
+}
+
+#[test]
+fn connections_beyond_a_limit_are_reset_and_counted() {
+    for per_source in [false, true] {
+        let mut config = config(&["10.0.0.1:7"]);
+        if per_source {
+            config.tcp.per_source_max = 2;
+        } else {
+            config.tcp.connections_max = 2;
+        }
+        let mut bench = Bench::new("sim", &config, Server::echo());
+        let fars: Vec<_> = (0..3).map(|_| bench.connect(near(7))).collect();
+        let turned_away =
+            |b: &mut Bench<Server>| b.app.opened == 2 && b.far(fars[2]).state() == State::Closed;
+        assert!(bench.until(MINUTE, turned_away));
+        assert_eq!(bench.stack.counters(PORT).drops(DropReason::ConnTableFull), 1);
+        bench.far(fars[0]).finish();
+        assert!(bench.until(MINUTE, |b| b.app.closed == [Close::Peer]));
+        let late = bench.connect(near(7));
+        assert!(bench.until(MINUTE, |b| b.far(late).state() == State::Established));
+    }
+}
+
+#[test]
+fn who_closes_first_and_how_is_told_apart() {
+    let mut bench = Bench::new("sim:delay_us=100", &config(&["10.0.0.1:7"]), Server::echo());
+    let (one, two) = (bench.connect(near(7)), bench.connect(near(7)));
+    assert!(bench.until(MINUTE, |b| b.app.opened == 2));
+    bench.far(one).abort();
+    assert!(bench.until(MINUTE, |b| b.app.closed == [Close::Error]));
+    bench.app.one_shot = true;
+    bench.far(two).write(b"last words");
+    assert!(bench.until(MINUTE, |b| b.app.closed == [Close::Error, Close::App]));
+    assert!(bench.until(MINUTE, |b| b.far(two).state() == State::CloseWait));
+    assert_eq!(bench.far(two).received, b"last words");
+    bench.far(two).finish();
+    // Our end closed first, so it waits in TIME-WAIT, and then is gone.
+    assert!(bench.until(MINUTE, |b| b.stack.connections().total == 0));
+}
+
+#[test]
+fn a_peer_that_falls_silent_is_given_up() {
+    let mut bench = Bench::new("sim", &config(&["10.0.0.1:7"]), Server::echo());
+    let far = bench.connect(near(7));
+    assert!(bench.until(MINUTE, |b| b.app.opened == 1));
+    bench.fars.remove(&far);
+    assert!(!bench.until(4 * MINUTE, |b| !b.app.closed.is_empty()));
+    assert!(bench.until(2 * MINUTE, |b| b.app.closed == [Close::Error]));
+    assert!(bench.until(MINUTE, |b| b.stack.connections().total == 0));
+}
+
+#[test]
+fn an_idle_connection_with_a_living_peer_stays() {
+    let mut bench = Bench::new("sim", &config(&["10.0.0.1:7"]), Server::echo());
+    let far = bench.connect(near(7));
+    assert!(!bench.until(10 * MINUTE, |b| !b.app.closed.is_empty()));
+    bench.far(far).write(b"still here");
+    assert!(bench.until(MINUTE, |b| b.far(far).received == b"still here"));
+}
+
+#[test]
+fn the_stop_ends_every_connection() {
+    let mut bench = Bench::new("sim", &config(&["10.0.0.1:7"]), Server::echo());
+    let fars = [bench.connect(near(7)), bench.connect(near(7))];
+    assert!(bench.until(MINUTE, |b| b.app.opened == 2));
+    let turn = laneway_core::Turn { now_ns: bench.now_ns() };
+    bench.stack.finish(&mut bench.app, turn);
+    assert_eq!(bench.app.closed, [Close::Stop; 2]);
+    assert!(
+        bench.until(MINUTE, |b| { fars.iter().all(|far| b.far(*far).state() == State::CloseWait) })
+    );
+    let late = bench.connect(near(7));
+    assert!(bench.until(MINUTE, |b| b.far(late).state() == State::Closed), "it listens no more");
+}
+
+#[test]
+fn segments_of_no_connection_are_reset_at_a_bounded_rate() {
+    let mut config = config(&["10.0.0.1:7"]);
+    config.tcp.resets_per_second = 10;
+    let mut bench = Bench::new("sim", &config, Server::echo());
+    bench.step();
+    collected(&bench);
+    let from: SocketAddr = "10.0.1.9:5000".parse().unwrap();
+    bench.world.inject(PORT, &segment(from, near(7), tcp_flags::ACK, 5, 77));
+    bench.world.inject(PORT, &syn(from, near(8)));
+    bench.world.inject(PORT, &segment(from, near(7), tcp_flags::RST, 5, 77));
+    let clock = bench.world.clock();
+    bench.stack.serve(&mut bench.app, &clock).unwrap();
+    let resets = collected(&bench);
+    assert_eq!(resets.len(), 2, "{resets:?}");
+    assert_eq!((resets[0].flags, resets[0].sequence), (tcp_flags::RST, 77));
+    assert_eq!(resets[1].flags, tcp_flags::RST | tcp_flags::ACK);
+    assert_eq!(resets[1].acknowledgement, 1001);
+    for _ in 0..50 {
+        bench.world.inject(PORT, &segment(from, near(7), tcp_flags::ACK, 5, 77));
+    }
+    bench.stack.serve(&mut bench.app, &clock).unwrap();
+    assert_eq!(collected(&bench).len(), 8);
+    assert_eq!(bench.stack.events().resets_suppressed, 42);
+    assert_eq!(bench.stack.counters(PORT).drops(DropReason::NoListener), 53);
+}
+
+#[test]
+fn a_damaged_segment_is_counted_and_changes_nothing() {
+    let mut bench = Bench::new("sim", &config(&["10.0.0.1:7"]), Server::echo());
+    let mut damaged = syn("10.0.1.9:5000".parse().unwrap(), near(7));
+    damaged[40] ^= 1;
+    bench.world.inject(PORT, &damaged);
+    bench.step();
+    assert_eq!(bench.stack.counters(PORT).drops(DropReason::BadChecksum), 1);
+    assert_eq!(bench.stack.connections().total, 0);
+}
+
+#[test]
+fn with_pass_rest_the_kernel_gets_what_nobody_here_listens_to() {
+    let mut config = config(&["10.0.0.1:7"]);
+    config.pass_rest = true;
+    let mut bench = Bench::new("sim", &config, Server::echo());
+    bench.world.inject(PORT, &syn("10.0.1.9:5000".parse().unwrap(), near(8)));
+    bench.world.inject(PORT, &[0xff; 60]);
+    bench.step();
+    let counters = bench.stack.counters(PORT);
+    assert_eq!((counters.passed, counters.lost()), (2, 0), "{counters:?}");
+}
+
+#[test]
+fn answers_go_to_the_mac_that_a_connection_comes_from() {
+    let mut bench = Bench::new("sim", &config(&["10.0.0.1:7"]), Server::echo());
+    bench.world.inject(PORT, &syn("172.16.0.1:5000".parse().unwrap(), near(7)));
+    let clock = bench.world.clock();
+    bench.stack.serve(&mut bench.app, &clock).unwrap();
+    let arrivals = bench.world.collect(PORT);
+    let answer = arrivals.iter().find(|a| a.bytes[12..14] == [8, 0]).expect("a SYN-ACK");
+    assert_eq!(answer.bytes[..6], FAR_MAC, "no route was needed");
+}
+
+#[test]
+fn a_told_path_mtu_shortens_the_segments_of_its_connection() {
+    let mut config = config(&["10.0.0.1:7"]);
+    config.tcp.tx_bytes = 16_384;
+    let mut bench = Bench::new("sim:delay_us=50", &config, Server::echo());
+    let far = bench.connect(near(7));
+    bench.far(far).write(&bytes(1, 20_000));
+    assert!(bench.until(MINUTE, |b| b.far(far).received.len() == 20_000));
+    assert_eq!(bench.longest, 1514);
+    let SocketAddr::V4(remote) = far else { panic!("IPv4") };
+    // Type 3, code 4, MTU 1000; then the quoted segment of ours.
+    let mut message = vec![3, 4, 0, 0, 0, 0, 3, 232];
+    let quoted = segment(near(7), far, tcp_flags::ACK, 1, 1);
+    message.extend_from_slice(&quoted[14..]);
+    let sum = checksum::of(&message);
+    message[2..4].copy_from_slice(&sum.to_be_bytes());
+    let mut packet = quoted[14..34].to_vec();
+    packet[2..4].copy_from_slice(&(20 + message.len() as u16).to_be_bytes());
+    packet[9] = protocol::ICMP;
+    packet[12..16].copy_from_slice(&remote.ip().octets());
+    packet[16..20].copy_from_slice(&[10, 0, 0, 1]);
+    assert!(Ipv4::seal(&mut packet));
+    packet.extend_from_slice(&message);
+    bench.world.inject(PORT, &framed(&packet));
+    assert!(bench.until(MINUTE, |b| b.stack.events().path_mtus_learned == 1));
+    bench.longest = 0;
+    bench.far(far).write(&bytes(2, 20_000));
+    assert!(bench.until(MINUTE, |b| b.far(far).received.len() == 40_000));
+    assert_eq!(bench.longest, 1014);
+}
+
+#[test]
+fn a_request_longer_than_the_receive_buffer_is_shown_whole_up_to_the_limit() {
+    let mut config = config(&["10.0.0.1:7"]);
+    (config.tcp.rx_bytes, config.tcp.unread_bytes_max) = (2048, 30_000);
+    let mut bench = Bench::new("sim:delay_us=50", &config, Server::http());
+    let far = bench.connect(near(7));
+    let request = |bytes: usize| [vec![b'x'; bytes], b"\r\n\r\n".to_vec()].concat();
+    for bytes in [25_000, 10, 29_000] {
+        bench.far(far).received.clear();
+        bench.far(far).write(&request(bytes));
+        let answered = bench.until(MINUTE, |b| b.far(far).received.ends_with(b"laneway"));
+        assert!(answered, "{bytes} bytes");
+    }
+    bench.far(far).write(&request(40_000));
+    assert!(bench.until(MINUTE, |b| b.app.closed == [Close::Error]));
+    assert!(bench.until(MINUTE, |b| b.far(far).state() == State::Closed), "it was reset");
+}
+
+#[test]
+fn a_reply_longer_than_the_send_buffer_leaves_whole_up_to_the_limit() {
+    const LONG: usize = 40_000;
+    let long = |bytes: &[u8], reply: &mut Vec<u8>| {
+        reply.resize(usize::from(bytes[0]) * 10_000, 0x77);
+        1
+    };
+    let mut config = config(&["10.0.0.1:7"]);
+    (config.tcp.tx_bytes, config.tcp.backlog_bytes_max) = (2048, LONG - 2048);
+    let mut bench = Bench::new("sim:delay_us=50", &config, Server::new(long));
+    let far = bench.connect(near(7));
+    bench.far(far).write(&[4, 4, 1]);
+    assert!(bench.until(MINUTE, |b| b.far(far).received.len() == 2 * LONG + 10_000));
+    assert!(bench.app.closed.is_empty());
+    bench.far(far).write(&[5]);
+    assert!(bench.until(MINUTE, |b| b.app.closed == [Close::Error]), "it could never leave");
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(300))]
+
+    /// Segments with right checksums and any numbers, flags and windows, near the true ones or not,
+    /// in every state of a connection: the stack goes on, and the next client is served.
+    #[test]
+    fn any_segments_of_a_connection_are_survived(
+        segments in proptest::collection::vec(
+            (0u16..0x40, -6000i32..6000, -6000i32..6000, any::<u16>(), 0usize..1460, 0u8..4, 0u64..3000), 1..40),
+        closes: bool
+    ) {
+        let mut bench = Bench::new("sim", &config(&["10.0.0.1:7"]), Server::echo());
+        bench.app.one_shot = closes;
+        let from: SocketAddr = "10.0.1.9:5000".parse().unwrap();
+        bench.world.inject(PORT, &syn(from, near(7)));
+        let clock = bench.world.clock();
+        bench.stack.serve(&mut bench.app, &clock).unwrap();
+        let own = collected(&bench)[0].sequence;
+        bench.world.inject(PORT, &segment(from, near(7), tcp_flags::ACK, 1001, own.wrapping_add(1)));
+        bench.stack.serve(&mut bench.app, &clock).unwrap();
+        for (flags, sequence, ack, window, length, exact, pause_ms) in segments {
+            // Half of the numbers are the right ones, so that states beyond the first are reached.
+            let sequence = if exact & 1 == 0 { 0 } else { sequence };
+            let ack = if exact & 2 == 0 { 0 } else { ack };
+            let numbers = (
+                flags | tcp_flags::ACK,
+                1001u32.wrapping_add_signed(sequence),
+                own.wrapping_add(1).wrapping_add_signed(ack),
+            );
+            let frame = segment_with(from, near(7), numbers, window, &bytes(1, length));
+            bench.world.inject(PORT, &frame);
+            bench.stack.serve(&mut bench.app, &clock).unwrap();
+            let now_ns = bench.now_ns();
+            bench.world.advance_to(now_ns + pause_ms * 1_000_000);
+            bench.stack.serve(&mut bench.app, &clock).unwrap();
+        }
+        let far = bench.connect(near(7));
+        bench.far(far).write(b"still there?");
+        prop_assert!(bench.until(MINUTE, |b| b.far(far).received == b"still there?"));
+        prop_assert!(bench.stack.connections().total <= 2);
+    }
+}
