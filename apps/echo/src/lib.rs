@@ -1,0 +1,45 @@
+//! App echo: answers pings before the stack does, and echoes datagrams and streams (RFC 862).
+//!
+//! ```text
+//!  frame ─▶ sort ──▶ not a question to us ──────────────▶ pass, unmodified
+//!             │ └──▶ a question that must not be answered ─▶ named drop
+//!             ▼
+//!          question ─▶ rate limits ─▶ answered in its own frame ─▶ transmit
+//! ```
+//!
+//! [`Echo`] is the app over frames: ICMP and ICMPv6 echo requests, ARP requests and neighbour
+//! solicitations for the addresses of its [`Config`]. [`KernelEcho`] is the same app as an XDP program
+//! (`bpf/`). [`UdpEcho`] and [`TcpEcho`] are the echo service over the other two app shapes.
+//!
+//! What must always hold:
+//! * Every frame has exactly one [`Fate`], the table of which is the specification of this app. Rust,
+//!   the C headers on the host, and the loaded program agree on it and on every byte.
+//! * A passed or dropped frame is as it came. An answer is exactly as long as its question, so that
+//!   nobody gains by having us answer somebody else.
+//! * Only echo requests to an address of ours are ever dropped, and neighbour solicitations for one
+//!   whose checksum or length is wrong. All else is somebody else's to judge.
+//!
+//! What it does not do: it routes nothing (an answer goes back to the MAC address that its question
+//! came from), puts no fragments together, reads no clock, and opens nothing.
+#![forbid(unsafe_code)]
+
+mod answer;
+mod config;
+mod fate;
+mod kernel;
+mod limit;
+mod own;
+mod sort;
+mod tcp;
+mod udp;
+mod user;
+
+pub use config::{
+    ADDRESSES_MAX, Config, ConfigError, Limits, PER_SECOND_MAX, Rate, SOURCES_DEFAULT, SOURCES_MAX,
+    TTL_DEFAULT,
+};
+pub use fate::{Class, Fate, Fates};
+pub use kernel::{KernelEcho, OBJECT, half};
+pub use tcp::TcpEcho;
+pub use udp::{UdpEcho, UdpEchoConfig, UdpFates};
+pub use user::Echo;

@@ -1,0 +1,134 @@
+//! TCP echo (RFC 862): the bytes of a connection are sent back on it, in order.
+//!
+//! Back-pressure is the stream's own: bytes that the connection's send queue does not take are not
+//! consumed, the lane shows them again, and in the end the peer's window closes. The app keeps no byte
+//! and no state per connection. There are no rate limits: a peer that has completed a handshake is who
+//! it says, and gets no more than it sends; the lane bounds how many there are.
+
+use laneway_core::{Close, ConnId, Counters, StreamApp, StreamOut};
+use std::net::SocketAddr;
+
+/// The most that is sent at once. A queue takes a piece whole or not at all, so that pieces must be
+/// smaller than any queue, or a full one would never move.
+const PIECE_BYTES_MAX: usize = 1024;
+
+/// The echo service over streams.
+#[derive(Debug, Default)]
+pub struct TcpEcho {
+    counters: Counters,
+    open: u64,
+    accepted: u64,
+    failed: u64,
+}
+
+impl TcpEcho {
+    /// An echo service.
+    pub fn new() -> TcpEcho {
+        TcpEcho::default()
+    }
+
+    /// Connections that are open now.
+    pub fn open(&self) -> u64 {
+        self.open
+    }
+
+    /// Connections so far.
+    pub fn accepted(&self) -> u64 {
+        self.accepted
+    }
+
+    /// Connections that ended in an error.
+    pub fn failed(&self) -> u64 {
+        self.failed
+    }
+}
+
+impl StreamApp for TcpEcho {
+    fn on_open(&mut self, _conn: ConnId, _peer: SocketAddr) {
+        self.accepted += 1;
+        self.open += 1;
+    }
+
+    fn on_bytes<O: StreamOut>(&mut self, conn: ConnId, bytes: &[u8], out: &mut O) -> usize {
+        let mut consumed = 0;
+        for piece in bytes.chunks(PIECE_BYTES_MAX) {
+            if !out.send(conn, piece) {
+                break;
+            }
+            consumed += piece.len();
+            self.counters.tx_frames += 1;
+        }
+        // A turn that brought bytes and moved none is counted all the same: it was one.
+        self.counters.rx_frames += 1;
+        self.counters.rx_bytes += consumed as u64;
+        self.counters.tx_bytes += consumed as u64;
+        consumed
+    }
+
+    fn on_close(&mut self, _conn: ConnId, why: Close) {
+        self.open = self.open.saturating_sub(1);
+        self.failed += u64::from(why == Close::Error);
+    }
+
+    fn counters(&self) -> &Counters {
+        &self.counters
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    /// A queue that takes what fits whole, as lanes' do.
+    struct Queue {
+        bytes: Vec<u8>,
+        room: usize,
+    }
+
+    impl StreamOut for Queue {
+        fn send(&mut self, _conn: ConnId, bytes: &[u8]) -> bool {
+            let fits = bytes.len() <= self.room;
+            if fits {
+                self.room -= bytes.len();
+                self.bytes.extend_from_slice(bytes);
+            }
+            fits
+        }
+
+        fn close(&mut self, _conn: ConnId) {
+            panic!("an echo leaves closing to its peer");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn all_bytes_come_back_in_order_however_slowly_the_queue_drains(
+            bytes in proptest::collection::vec(any::<u8>(), 0..20_000),
+            drained in proptest::collection::vec(0usize..4000, 1..20)
+        ) {
+            let (mut echo, conn) = (TcpEcho::new(), ConnId(1));
+            let mut queue = Queue { bytes: Vec::new(), room: 0 };
+            let mut shown = 0;
+            for drain in drained.into_iter().chain([bytes.len() + PIECE_BYTES_MAX]) {
+                queue.room += drain;
+                if shown < bytes.len() {
+                    shown += echo.on_bytes(conn, &bytes[shown..], &mut queue);
+                }
+                prop_assert_eq!(&queue.bytes, &bytes[..shown], "consumed is what was taken");
+            }
+            prop_assert_eq!(&queue.bytes, &bytes);
+            prop_assert_eq!(echo.counters().tx_bytes, bytes.len() as u64);
+        }
+    }
+
+    #[test]
+    fn connections_are_counted() {
+        let mut echo = TcpEcho::new();
+        let peer = "10.0.0.1:5000".parse().unwrap();
+        (0..3).for_each(|i| echo.on_open(ConnId(i), peer));
+        echo.on_close(ConnId(0), Close::Peer);
+        echo.on_close(ConnId(1), Close::Error);
+        assert_eq!((echo.open(), echo.accepted(), echo.failed()), (1, 3, 1));
+    }
+}

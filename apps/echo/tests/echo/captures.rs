@@ -1,0 +1,172 @@
+//! Captures to compare on: those of `scenarios/`, and public ones (hostile ICMP among them) where they
+//! are at hand beside the working tree; and a responder that owns what they ask for.
+
+use crate::{MAC, Sent, config};
+use laneway_echo::{ADDRESSES_MAX, Config};
+use laneway_pcap::{Reader, ethernet};
+use laneway_testkit::skip;
+use std::{
+    collections::BTreeSet,
+    fs,
+    net::{IpAddr, Ipv4Addr, Ipv6Addr},
+    path::{Path, PathBuf},
+    sync::OnceLock,
+};
+
+/// Frames looked at per capture, so that all tests together end within a minute unoptimised.
+const FRAMES_MAX: usize = 3_000;
+
+pub(crate) struct Capture {
+    pub(crate) name: String,
+    pub(crate) frames: Vec<Sent>,
+}
+
+/// Every capture that has frames of a known link layer.
+pub(crate) fn captures() -> &'static [Capture] {
+    static CAPTURES: OnceLock<Vec<Capture>> = OnceLock::new();
+    CAPTURES.get_or_init(load)
+}
+
+pub(crate) fn root() -> &'static Path {
+    let here = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let is_root = |dir: &&Path| dir.join("bpf/include/laneway").is_dir();
+    here.ancestors().find(is_root).expect("the shared headers are at the root of the tree")
+}
+
+/// A responder for what the captures ask for, without limits.
+pub(crate) fn asked_for() -> Config {
+    let (mut addresses, mut solicitors) = (BTreeSet::new(), BTreeSet::new());
+    for sent in captures().iter().flat_map(|c| &c.frames) {
+        addresses.extend(asked(&sent.bytes).filter(|a| is_host(*a)));
+        solicitors.extend(solicitor(&sent.bytes));
+    }
+    // Solicitations are few, and most hosts that send some are asked for too: who asks is not us.
+    let addresses = addresses.difference(&solicitors).copied().take(ADDRESSES_MAX).collect();
+    Config { addresses, ..config(&[]) }
+}
+
+fn is_host(address: IpAddr) -> bool {
+    Config { addresses: vec![address], ..config(&[]) }.check().is_ok()
+}
+
+/// Where the packet starts behind up to two tags, and its EtherType.
+fn packet(frame: &[u8]) -> Option<(usize, u16)> {
+    let mut at = 12;
+    for _ in 0..3 {
+        match u16::from_be_bytes([*frame.get(at)?, *frame.get(at + 1)?]) {
+            0x8100 | 0x88a8 | 0x9100 => at += 4,
+            kind => return Some((at + 2, kind)),
+        }
+    }
+    None
+}
+
+/// Who sent a neighbour solicitation.
+fn solicitor(frame: &[u8]) -> Option<IpAddr> {
+    let (at, kind) = packet(frame)?;
+    let packet = &frame[at..];
+    let source: [u8; 16] = packet.get(8..24)?.try_into().ok()?;
+    let is_one = kind == 0x86dd && packet[6] == 58 && packet.get(40) == Some(&135);
+    is_one.then(|| Ipv6Addr::from(source).into())
+}
+
+/// The address that an ICMP, ARP or neighbour discovery packet is to or about.
+fn asked(frame: &[u8]) -> Option<IpAddr> {
+    let (at, kind) = packet(frame)?;
+    let packet = &frame[at..];
+    let v4 = |from: usize| {
+        let bytes: [u8; 4] = packet.get(from..from + 4)?.try_into().ok()?;
+        Some(IpAddr::from(Ipv4Addr::from(bytes)))
+    };
+    let v6 = |from: usize| {
+        let bytes: [u8; 16] = packet.get(from..from + 16)?.try_into().ok()?;
+        Some(IpAddr::from(Ipv6Addr::from(bytes)))
+    };
+    match (kind, packet.get(9)?, packet.get(6)?) {
+        (0x0800, 1, _) => v4(16),
+        (0x0806, ..) => v4(24),
+        (0x86dd, _, 58) if packet.get(40) == Some(&135) => v6(48),
+        (0x86dd, _, 58) => v6(24),
+        _ => None,
+    }
+}
+
+/// The frames of a capture three times: as they are, as if sent to our MAC address, and their ICMP
+/// messages as if they were echo requests.
+pub(crate) fn variants(frames: &[Sent]) -> Vec<Sent> {
+    let mut all = frames.to_vec();
+    for sent in frames {
+        let mut to_us = sent.clone();
+        if let Some(mac) = to_us.bytes.first_chunk_mut::<6>()
+            && mac[0] & 1 == 0
+        {
+            *mac = MAC;
+        }
+        if let Some((at, kind)) = packet(&to_us.bytes) {
+            let mut request = to_us.clone();
+            let is = |at: usize, value: u8| sent.bytes.get(at) == Some(&value);
+            let ask = match kind {
+                0x0800 if is(at + 9, 1) => Some((at + 20, 8)),
+                0x86dd if is(at + 6, 58) => Some((at + 40, 128)),
+                _ => None,
+            };
+            if let Some((at, kind)) = ask
+                && let Some([message, code, ..]) = request.bytes.get_mut(at..)
+            {
+                (*message, *code) = (kind, 0);
+                all.push(request);
+            }
+        }
+        all.push(to_us);
+    }
+    all
+}
+
+fn load() -> Vec<Capture> {
+    let mut files = Vec::new();
+    gather(&root().join("scenarios/captures"), &mut files);
+    let public = root().join("../shared/pcaps");
+    if public.is_dir() {
+        gather(&public, &mut files);
+    } else {
+        skip(format!("the public captures: {} is not there", public.display()));
+    }
+    files.sort();
+    let captures: Vec<Capture> = files.iter().filter_map(|file| read(file)).collect();
+    skip(format!(
+        "{} of {} captures whose link layer cannot be read as Ethernet or that hold no frame",
+        files.len() - captures.len(),
+        files.len()
+    ));
+    let cut = captures.iter().filter(|c| c.frames.len() == FRAMES_MAX).count();
+    skip(format!("the frames of {cut} captures beyond the first {FRAMES_MAX}"));
+    captures
+}
+
+fn gather(folder: &Path, files: &mut Vec<PathBuf>) {
+    let entries = fs::read_dir(folder).unwrap_or_else(|e| panic!("{}: {e}", folder.display()));
+    for entry in entries {
+        let path = entry.expect("a readable folder").path();
+        if path.is_dir() {
+            gather(&path, files);
+        } else if path.to_string_lossy().contains(".pcap") {
+            files.push(path);
+        }
+    }
+}
+
+/// The frames before the end or the damage.
+fn read(path: &Path) -> Option<Capture> {
+    let mut reader = Reader::open(path).ok()?;
+    let (mut frames, mut scratch) = (Vec::new(), Vec::new());
+    while let Ok(Some(record)) = reader.next_record() {
+        if frames.len() == FRAMES_MAX {
+            break;
+        }
+        if let Ok(frame) = ethernet(&record, &mut scratch) {
+            frames.push(Sent { at_ns: frame.ts_ns, bytes: frame.data.to_vec() });
+        }
+    }
+    let name = path.strip_prefix(root().parent()?).unwrap_or(path).display().to_string();
+    (!frames.is_empty()).then_some(Capture { name, frames })
+}
