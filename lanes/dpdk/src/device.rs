@@ -1,0 +1,320 @@
+//! What is known of each driver: its arguments, its bounds, and what its counters mean.
+//!
+//! Drawn from the sources of DPDK 22.11, because drivers differ in what they count: some count a
+//! frame as a transmit error that the caller still owns, others one that is lost. What must always
+//! hold: an argument string that is built here names one device and nothing of it twice. What it does
+//! not do: it calls nothing.
+
+use crate::config::Config;
+
+/// A driver (poll mode driver, PMD) for devices without hardware of their own.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Driver {
+    AfPacket,
+    AfXdp,
+    Tap,
+    Memif,
+    Pcap,
+    Ring,
+    Null,
+}
+
+impl Driver {
+    pub(crate) const ALL: &[Driver] = &[
+        Driver::Tap,
+        Driver::AfPacket,
+        Driver::AfXdp,
+        Driver::Memif,
+        Driver::Pcap,
+        Driver::Ring,
+        Driver::Null,
+    ];
+
+    /// DPDK's name, which is the knob's as well.
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Driver::AfPacket => "net_af_packet",
+            Driver::AfXdp => "net_af_xdp",
+            Driver::Tap => "net_tap",
+            Driver::Memif => "net_memif",
+            Driver::Pcap => "net_pcap",
+            Driver::Ring => "net_ring",
+            Driver::Null => "net_null",
+        }
+    }
+}
+
+/// The capture files of net_pcap, if the interfaces do not name them.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Pcap {
+    pub(crate) receive: Option<String>,
+    pub(crate) transmit: Option<String>,
+}
+
+/// What the ports of a lane are.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Device {
+    AfPacket,
+    /// From this queue of the interface on.
+    AfXdp {
+        queue: u16,
+    },
+    Tap,
+    /// `socket` is a path, or an abstract name after `@`; port `i` has id `id + i`.
+    Memif {
+        server: bool,
+        socket: String,
+        id: u32,
+    },
+    Pcap(Pcap),
+    Ring,
+    Null,
+    /// The addresses of the ports.
+    Pci(Vec<String>),
+}
+
+/// Queues each way that a virtual device has at most (`RTE_PMD_*_MAX_RINGS` and the like).
+const VIRTUAL_QUEUES_MAX: usize = 16;
+/// What net_af_xdp fills its fill ring with (`ETH_AF_XDP_DFLT_NUM_DESCS`).
+const AF_XDP_FILL_MBUFS: usize = 2048;
+/// net_af_packet's own sizes, which hold an ordinary MTU.
+const AF_PACKET_FRAME_BYTES: usize = 2048;
+const AF_PACKET_BLOCK_BYTES: usize = 4096;
+/// The header in front of a frame in net_af_packet's ring, and the gap the kernel leaves.
+const AF_PACKET_HEADER_BYTES: usize = 96;
+/// What the kernel leaves free in front of a frame for XDP programs.
+const XDP_HEADROOM_BYTES: usize = 256;
+
+impl Device {
+    /// The driver; `None` for a PCI device, whose driver DPDK chooses.
+    pub(crate) fn driver(&self) -> Option<Driver> {
+        match self {
+            Device::AfPacket => Some(Driver::AfPacket),
+            Device::AfXdp { .. } => Some(Driver::AfXdp),
+            Device::Tap => Some(Driver::Tap),
+            Device::Memif { .. } => Some(Driver::Memif),
+            Device::Pcap(_) => Some(Driver::Pcap),
+            Device::Ring => Some(Driver::Ring),
+            Device::Null => Some(Driver::Null),
+            Device::Pci(_) => None,
+        }
+    }
+
+    /// For messages: the driver or `pci`.
+    pub(crate) fn name(&self) -> &'static str {
+        self.driver().map_or("pci", Driver::name)
+    }
+
+    /// The bus that DPDK finds it on.
+    pub(crate) fn bus(&self) -> &'static str {
+        if matches!(self, Device::Pci(_)) { "pci" } else { "vdev" }
+    }
+
+    /// True when a device is one of the kernel's, which not everybody may open.
+    pub(crate) fn needs_privilege(&self) -> bool {
+        !matches!(self, Device::Memif { .. } | Device::Ring | Device::Null)
+    }
+
+    /// True when a port works on an interface that is there already and belongs to somebody else.
+    pub(crate) fn borrows_interface(&self) -> bool {
+        matches!(self, Device::AfPacket | Device::AfXdp { .. })
+    }
+
+    /// Queues each way at most, where the number follows from the arguments and the device itself
+    /// would not say.
+    pub(crate) fn queues_max(&self) -> Option<usize> {
+        match self {
+            Device::AfPacket | Device::Tap | Device::Ring => Some(VIRTUAL_QUEUES_MAX),
+            Device::Pcap(_) => Some(1),
+            _ => None,
+        }
+    }
+
+    /// True when a device must have as many transmit as receive queues.
+    pub(crate) fn pairs_queues(&self) -> bool {
+        matches!(self, Device::AfPacket | Device::AfXdp { .. } | Device::Tap)
+    }
+
+    /// mbufs that one queue keeps to receive into: none, one per descriptor (0), or a fixed number.
+    pub(crate) fn keeps_mbufs(&self) -> Option<usize> {
+        match self {
+            Device::Tap | Device::Pci(_) => Some(0),
+            Device::AfXdp { .. } => Some(AF_XDP_FILL_MBUFS),
+            _ => None,
+        }
+    }
+
+    /// True when a frame that is sent may come back as the very same mbuf, which then must not have
+    /// been sent by another port as well.
+    pub(crate) fn hands_mbufs_over(&self) -> bool {
+        matches!(self, Device::Ring)
+    }
+
+    /// True when a transmit error is a frame that the driver took and lost. Else it is one that the
+    /// caller still has, and counts itself.
+    pub(crate) fn loses_transmit_errors(&self) -> bool {
+        matches!(self, Device::AfPacket | Device::Pcap(_) | Device::Pci(_))
+    }
+
+    /// True when a shortage of mbufs costs the frame. Else the frame waits for the next receive.
+    pub(crate) fn loses_without_mbuf(&self) -> bool {
+        matches!(self, Device::Tap | Device::Pcap(_) | Device::Pci(_))
+    }
+
+    /// What happens to a passed frame, for reports.
+    pub(crate) fn passing(&self) -> &'static str {
+        match self {
+            Device::AfPacket => "the kernel has the original",
+            _ => "consumed: no way back into the kernel's stack",
+        }
+    }
+
+    /// Bytes of an mbuf, behind its headroom, that a frame of `mtu` bytes payload needs.
+    pub(crate) fn frame_bytes_needed(&self, mtu: usize) -> usize {
+        let frame = mtu + ETHERNET_BYTES + VLAN_TAG_BYTES;
+        match self {
+            Device::AfXdp { .. } => frame + XDP_HEADROOM_BYTES,
+            Device::AfPacket => af_packet_ring(mtu).0,
+            _ => frame,
+        }
+    }
+
+    /// The arguments of port `port` on `interface`, whose MTU is known if it exists.
+    pub(crate) fn arguments(
+        &self,
+        config: &Config,
+        port: usize,
+        interface: &str,
+        mtu: usize,
+    ) -> String {
+        let queues = config.rx_queues;
+        let mut list: Vec<String> = Vec::new();
+        match self {
+            Device::AfPacket => {
+                list.push(format!("iface={interface},qpairs={queues}"));
+                if let Some(frames) = config.rx_descriptors {
+                    list.push(format!("framecnt={frames}"));
+                }
+                let (frame, block) = af_packet_ring(mtu);
+                if frame > AF_PACKET_FRAME_BYTES {
+                    list.push(format!("blocksz={block},framesz={frame}"));
+                }
+            }
+            Device::AfXdp { queue } => {
+                list.push(format!("iface={interface},start_queue={queue},queue_count={queues}"));
+            }
+            Device::Tap => list.push(format!("iface={interface}")),
+            Device::Memif { server, socket, id } => {
+                let role = if *server { "server" } else { "client" };
+                let (path, is_abstract) = match socket.strip_prefix('@') {
+                    Some(name) => (name, "yes"),
+                    None => (socket.as_str(), "no"),
+                };
+                let id = id + port as u32;
+                list.push(format!(
+                    "role={role},id={id},socket={path},socket-abstract={is_abstract}"
+                ));
+                if let Some(entries) = config.rx_descriptors {
+                    list.push(format!("rsize={}", entries.max(1).ilog2()));
+                }
+            }
+            Device::Pcap(files) => match (&files.receive, &files.transmit) {
+                (None, None) if is_file(interface) => {
+                    list.push(format!("rx_pcap={interface}"));
+                }
+                (None, None) => list.push(format!("iface={interface}")),
+                (receive, transmit) => {
+                    list.extend(receive.iter().map(|file| format!("rx_pcap={file}")));
+                    list.extend(transmit.iter().map(|file| format!("tx_pcap={file}")));
+                }
+            },
+            Device::Ring | Device::Null | Device::Pci(_) => {}
+        }
+        list.extend(config.arguments.clone());
+        list.join(",")
+    }
+
+    /// True when frames sent by port `name` go anywhere: capture files that are only read take none.
+    pub(crate) fn transmits(&self, name: &str) -> bool {
+        match self {
+            Device::Pcap(Pcap { receive: None, transmit: None }) => !is_file(name),
+            Device::Pcap(Pcap { transmit, .. }) => transmit.is_some(),
+            _ => true,
+        }
+    }
+
+    /// True when port names are those of network interfaces that exist now.
+    pub(crate) fn needs_interface(&self, name: &str) -> bool {
+        match self {
+            Device::AfPacket | Device::AfXdp { .. } => true,
+            Device::Pcap(Pcap { receive: None, transmit: None }) => !is_file(name),
+            _ => false,
+        }
+    }
+}
+
+/// Bytes of an Ethernet header.
+pub(crate) const ETHERNET_BYTES: usize = 14;
+/// Bytes of one VLAN tag, which a link carries on top of its MTU.
+pub(crate) const VLAN_TAG_BYTES: usize = 4;
+
+/// A capture file, by its looks: a path, or a name with the ending of one.
+fn is_file(name: &str) -> bool {
+    name.contains('/') || name.ends_with(".pcap") || name.ends_with(".pcapng")
+}
+
+/// Frame and block size of net_af_packet's rings for this MTU. The driver takes them as they are and
+/// loses what is longer without a word.
+fn af_packet_ring(mtu: usize) -> (usize, usize) {
+    let need = mtu + ETHERNET_BYTES + VLAN_TAG_BYTES + AF_PACKET_HEADER_BYTES;
+    let frame = need.next_power_of_two().max(AF_PACKET_FRAME_BYTES);
+    (frame, frame.max(AF_PACKET_BLOCK_BYTES))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn arguments(spec: &str, port: usize, interface: &str, mtu: usize) -> String {
+        let config = Config::read(&spec.parse().expect("well formed")).expect("valid");
+        config.device.arguments(&config, port, interface, mtu)
+    }
+
+    #[test]
+    fn arguments_come_from_the_interface_and_the_knobs() {
+        for (spec, port, interface, want) in [
+            ("dpdk:net_af_packet", 0, "eth1", "iface=eth1,qpairs=1"),
+            ("dpdk:net_af_packet,rxd=64", 0, "eth1", "iface=eth1,qpairs=1,framecnt=64"),
+            ("dpdk:net_af_xdp,queue=2", 0, "v0", "iface=v0,start_queue=2,queue_count=1"),
+            ("dpdk:net_tap", 1, "tap7", "iface=tap7"),
+            (
+                "dpdk:net_memif,role=server,id=4,socket=/run/x",
+                1,
+                "m",
+                "role=server,id=5,socket=/run/x,socket-abstract=no",
+            ),
+            (
+                "dpdk:net_memif,rxd=1024",
+                0,
+                "m",
+                "role=client,id=0,socket=laneway-memif,socket-abstract=yes,rsize=10",
+            ),
+            ("dpdk:net_pcap", 0, "./a.pcap", "rx_pcap=./a.pcap"),
+            ("dpdk:net_pcap", 0, "eth1", "iface=eth1"),
+            ("dpdk:net_pcap,rx_pcap=a,tx_pcap=b", 0, "x", "rx_pcap=a,tx_pcap=b"),
+            ("dpdk:net_null,args=size=1500;copy=1", 0, "n", "size=1500,copy=1"),
+            ("dpdk:net_ring", 0, "r", ""),
+        ] {
+            assert_eq!(arguments(spec, port, interface, 1500), want, "{spec}");
+        }
+    }
+
+    #[test]
+    fn af_packets_ring_grows_with_the_mtu() {
+        let spec = "dpdk:net_af_packet,frame=16k";
+        let want = "iface=e,qpairs=1,blocksz=16384,framesz=16384";
+        assert_eq!(arguments(spec, 0, "e", 9000), want);
+        assert_eq!(af_packet_ring(1500), (2048, 4096));
+        assert_eq!(af_packet_ring(2000), (4096, 4096));
+    }
+}

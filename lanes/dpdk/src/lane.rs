@@ -1,0 +1,542 @@
+//! The lane: one pool, one port per interface, and the frame contract on top of them.
+//!
+//! ```text
+//!                receive                      settle: Tx, TxTo, Fanout
+//!   device ─────────────────▶ burst ──────────────────────────────────▶ outbox of a port ─▶ device
+//!     ▲                        │ ▲                                                            │
+//!     │ takes mbufs itself     │ └─ lend ── pool                                              │ frees them
+//!     └───────── pool ◀────────┴─ settle: Drop, Pass, refused; take_returned ◀── Held         │ when sent
+//!                 ▲───────────────────────────────────────────────────────────────────────────┘
+//! ```
+//!
+//! Assumes that the worker stays on the thread and in the network namespace that opened it. What must
+//! always hold: every mbuf is in exactly one place; receiving makes one call of the shim per burst,
+//! sending one per egress port, dropping one. What it does not do: hand frames back to the kernel's
+//! stack. A passed frame is consumed, as the port's facts say.
+
+use crate::{
+    config::{Config, Memory, NAME},
+    device::{Device, ETHERNET_BYTES},
+    eal::{Eal, Lcore},
+    hugepages::Reservation,
+    interface::Interface,
+    pool::{Layout, Pool},
+    port::Port,
+    shim::{Shim, ShimFrame},
+    wake,
+};
+use laneway_core::{
+    Burst, CapsReport, ClockDomain, Counters, DropReason, FrameLane, HoldPool, LaneError, LaneSpec,
+    PortId, PortMask, Slot, Verdict, Wake,
+};
+use std::{
+    rc::Rc,
+    thread,
+    time::{Duration, Instant},
+};
+
+/// How long a wait lasts before it looks whether the interfaces are still there: nothing wakes a
+/// worker for that.
+const LIVENESS_INTERVAL: Duration = Duration::from_millis(50);
+/// Empty receives in a row after which a worker that never waits looks for the interface.
+const LIVENESS_EMPTY_POLLS: u32 = 8192;
+/// First and longest sleep of a wait that has nothing to poll. The longest is what the first frame
+/// after a silence may have to wait, and costs an idle worker well under 1 % of a core.
+const NAP_MIN: Duration = Duration::from_micros(50);
+const NAP_MAX: Duration = Duration::from_millis(1);
+
+/// Attempts to open net_af_xdp ports, and the pause between two: the kernel frees a queue some time
+/// after its last socket is closed.
+const AF_XDP_TRIES: usize = 10;
+const AF_XDP_PAUSE: Duration = Duration::from_millis(20);
+
+/// DPDK ports as a frame lane. See the crate's documentation.
+pub struct DpdkLane {
+    // Dropped in this order: the devices let go of the pool, and the thread leaves DPDK last.
+    ports: Vec<Port>,
+    bursts: Vec<PortBurst>,
+    counters: Vec<Counters>,
+    scratch: Scratch,
+    polled: Vec<libc::pollfd>,
+    /// True when every port has something to poll.
+    wakes: bool,
+    /// When a wait next looks whether the interfaces are still there.
+    next_check: Instant,
+    hands_mbufs_over: bool,
+    layout: Layout,
+    pool: Pool,
+    _lcore: Lcore,
+}
+
+/// What a port lends to the app.
+struct PortBurst {
+    burst: Burst,
+    holds: Rc<HoldPool>,
+    empty_polls: u32,
+    gone: bool,
+}
+
+/// Reused by every settle.
+struct Scratch {
+    /// mbufs to give back.
+    freed: Vec<u32>,
+    lent: Box<[ShimFrame]>,
+    /// Ports of a fan-out that take the frame.
+    egresses: Vec<usize>,
+}
+
+impl DpdkLane {
+    /// True when this program carries the shim, that is, was built where DPDK was installed. Whether
+    /// DPDK is installed here as well shows when a lane opens.
+    pub fn is_built() -> bool {
+        Shim::is_built()
+    }
+
+    /// Opens one port per interface, in this thread's network namespace; port ids follow their order.
+    ///
+    /// `interfaces` are network interfaces for net_af_packet and net_af_xdp, names of interfaces to
+    /// create for net_tap, capture files or interfaces for net_pcap, and mere names for net_memif,
+    /// net_ring and net_null. With `pci=` the addresses count, and `interfaces` may be empty.
+    /// Interfaces that carry a default route, and PCI devices that the kernel uses, are refused unless
+    /// `force`.
+    ///
+    /// # Errors
+    /// Bad knobs; no DPDK, driver, huge pages, interface or privilege; a device that cannot do what
+    /// was asked for.
+    pub fn open<S: AsRef<str>>(
+        spec: &LaneSpec,
+        interfaces: &[S],
+        force: bool,
+    ) -> Result<DpdkLane, LaneError> {
+        let config = Config::read(spec)?;
+        let given: Vec<&str> = interfaces.iter().map(AsRef::as_ref).collect();
+        let names: Vec<&str> = match &config.device {
+            Device::Pci(addresses) => addresses.iter().map(String::as_str).collect(),
+            _ => given,
+        };
+        check_names(&config, &names)?;
+        let reservation = match config.memory {
+            Memory::Reserve(pages) => Some(Reservation::take(pages)?),
+            _ => None,
+        };
+        let eal = Eal::get(&config)?;
+        let mut reservation = reservation;
+        let mut tries =
+            if matches!(config.device, Device::AfXdp { .. }) { AF_XDP_TRIES } else { 1 };
+        loop {
+            tries -= 1;
+            match DpdkLane::open_once(eal, &config, &names, force, reservation.take()) {
+                Err(LaneError::Os { .. }) if tries > 0 => thread::sleep(AF_XDP_PAUSE),
+                opened => return opened,
+            }
+        }
+    }
+
+    /// Opens pool and ports. A net_af_xdp port that fails to start keeps mbufs, so each attempt has a
+    /// pool of its own.
+    fn open_once(
+        eal: &'static Eal,
+        config: &Config,
+        names: &[&str],
+        force: bool,
+        reservation: Option<Reservation>,
+    ) -> Result<DpdkLane, LaneError> {
+        let lcore = Lcore::enter(eal);
+        let pool = Pool::make(eal, config, names.len(), reservation)?;
+        let mut ports = Vec::with_capacity(names.len());
+        for (index, name) in names.iter().enumerate() {
+            let mut port = Port::open(eal, config, &pool, index, name, force)?;
+            if !lcore.has_cache() {
+                port.caps.fact("mempool_cache", "0: DPDK has no number left for this thread");
+            }
+            ports.push(port);
+        }
+        Ok(DpdkLane::assemble(config, ports, pool, lcore))
+    }
+
+    fn assemble(config: &Config, ports: Vec<Port>, pool: Pool, lcore: Lcore) -> DpdkLane {
+        let bursts = ports.iter().map(|_| {
+            let holds = HoldPool::new(config.hold_frames);
+            let burst = Burst::new(pool.region().clone(), holds.clone(), config.burst_frames);
+            PortBurst { burst, holds, empty_polls: 0, gone: false }
+        });
+        let polled = ports.iter().flat_map(|port| port.wake.descriptors());
+        let polled = polled.map(|fd| libc::pollfd { fd, events: libc::POLLIN, revents: 0 });
+        DpdkLane {
+            bursts: bursts.collect(),
+            counters: vec![Counters::default(); ports.len()],
+            scratch: Scratch {
+                freed: Vec::with_capacity(config.burst_frames + config.hold_frames),
+                lent: vec![ShimFrame::default(); config.burst_frames].into_boxed_slice(),
+                egresses: Vec::with_capacity(ports.len()),
+            },
+            polled: polled.collect(),
+            wakes: config.rx_interrupt != Some(false)
+                && ports.iter().all(|port| port.wake.is_pollable()),
+            next_check: Instant::now() + LIVENESS_INTERVAL,
+            hands_mbufs_over: config.device.hands_mbufs_over(),
+            layout: pool.layout(),
+            ports,
+            pool,
+            _lcore: lcore,
+        }
+    }
+
+    /// mbufs that are not free now: with a device, in a burst, or held. Slow; for tests and reports.
+    pub fn mbufs_in_use(&self) -> usize {
+        self.pool.mbufs_in_use()
+    }
+
+    /// True when the device of `port` says that its link is up: a net_memif port is connected, a cable
+    /// is plugged in.
+    pub fn is_linked(&self, port: PortId) -> bool {
+        self.ports[port.index()].is_linked()
+    }
+
+    /// Fails with [`LaneError::Gone`] when an interface has disappeared or is down.
+    fn check_alive(&mut self) -> Result<(), LaneError> {
+        for (port, near) in self.ports.iter().zip(&mut self.bursts) {
+            near.gone |=
+                port.interface.as_ref().is_some_and(|interface| !Interface::is_up(interface));
+            if near.gone {
+                return Err(LaneError::Gone {
+                    lane: NAME.to_owned(),
+                    name: port.name().to_owned(),
+                });
+            }
+        }
+        Ok(())
+    }
+
+    /// Before a port's burst is used again: the engine has settled it, or gave up in between.
+    fn settle_leftover(&mut self, port: PortId) -> Result<(), LaneError> {
+        if self.bursts[port.index()].burst.is_empty() {
+            return Ok(());
+        }
+        self.settle(port)
+    }
+
+    /// Waits for a descriptor, or sleeps where there is none; false when it could not wait for one.
+    fn pause(&mut self, longest: Duration, nap: Duration) -> bool {
+        if !self.wakes {
+            thread::sleep(nap.min(longest));
+            return false;
+        }
+        for port in &self.ports {
+            port.set_interrupts(true);
+        }
+        // A frame that came before the interrupts were on wakes nobody.
+        let is_there = self.ports.iter_mut().any(Port::fetch);
+        let mut is_ready = false;
+        if !is_there {
+            let timeout = libc::timespec {
+                tv_sec: longest.as_secs() as libc::time_t,
+                tv_nsec: longest.subsec_nanos().into(),
+            };
+            let count = self.polled.len() as libc::nfds_t;
+            // SAFETY: that many records of ours and a timeout. An interruption (net_tap works with
+            // signals) is an early wake-up.
+            let ready =
+                unsafe { libc::ppoll(self.polled.as_mut_ptr(), count, &timeout, std::ptr::null()) };
+            is_ready = ready > 0;
+        }
+        for polled in self.polled.iter().filter(|_| is_ready) {
+            if polled.revents & libc::POLLIN != 0 && wake::is_counter(polled.fd) {
+                wake::clear_counter(polled.fd);
+            }
+        }
+        for port in &self.ports {
+            port.set_interrupts(false);
+        }
+        is_there || is_ready
+    }
+}
+
+/// Refuses what cannot be a list of ports.
+fn check_names(config: &Config, names: &[&str]) -> Result<(), LaneError> {
+    let refused = |name: String, why: &str, hint: &str| {
+        let (why, hint) = (why.to_owned(), hint.to_owned());
+        Err(LaneError::Refused { lane: NAME.to_owned(), name, why, hint })
+    };
+    if !(1..=PortMask::PORTS_MAX).contains(&names.len()) {
+        return refused(
+            format!("{} interfaces", names.len()),
+            "verdicts can name no others",
+            &format!("give 1 to {} interfaces", PortMask::PORTS_MAX),
+        );
+    }
+    for (i, name) in names.iter().enumerate() {
+        if names[..i].contains(name) {
+            return refused((*name).to_owned(), "it is given twice", "give each interface once");
+        }
+        // A comma would begin another argument of the device.
+        if name.contains(',') {
+            return refused(
+                (*name).to_owned(),
+                "DPDK takes no name with a comma",
+                "rename it, or use a link to it",
+            );
+        }
+    }
+    if let Device::Pcap(files) = &config.device
+        && (files.receive.is_some() || files.transmit.is_some())
+        && names.len() > 1
+    {
+        return refused(
+            format!("{} interfaces", names.len()),
+            "rx_pcap= and tx_pcap= describe one port",
+            "give one name, or the capture files as names",
+        );
+    }
+    Ok(())
+}
+
+/// CLOCK_MONOTONIC in nanoseconds.
+fn monotonic_ns() -> u64 {
+    let mut now = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    // SAFETY: room for the answer; this clock always exists.
+    unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC, &mut now) };
+    now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64
+}
+
+/// A frame on its way out, in a burst or back from a hold.
+struct Leaving<'l> {
+    ports: &'l mut [Port],
+    counters: &'l mut [Counters],
+    scratch: &'l mut Scratch,
+    layout: Layout,
+    hands_mbufs_over: bool,
+    base: usize,
+}
+
+impl Leaving<'_> {
+    /// Acts on one verdict; transmissions are posted, not yet sent.
+    #[inline]
+    fn settle(&mut self, ingress: usize, slot: &Slot, verdict: Verdict) {
+        match verdict {
+            Verdict::Drop | Verdict::Hold => self.scratch.freed.push(slot.frame),
+            Verdict::Pass => {
+                self.counters[ingress].passed += 1;
+                self.scratch.freed.push(slot.frame);
+            }
+            Verdict::Tx => self.transmit(ingress, slot, ingress),
+            Verdict::TxTo(egress) => self.transmit(ingress, slot, egress.index()),
+            Verdict::Fanout(set) => self.fan_out(ingress, slot, set),
+        }
+    }
+
+    #[inline]
+    fn transmit(&mut self, ingress: usize, slot: &Slot, egress: usize) {
+        if self.admit(ingress, slot, egress) {
+            self.ports[egress].post(self.layout.frame(slot));
+        } else {
+            self.scratch.freed.push(slot.frame);
+        }
+    }
+
+    /// One mbuf for all ports: each holds a reference and frees it when it has sent.
+    fn fan_out(&mut self, ingress: usize, slot: &Slot, set: PortMask) {
+        let mut egresses = std::mem::take(&mut self.scratch.egresses);
+        egresses.clear();
+        egresses.extend(
+            set.iter().map(PortId::index).filter(|&egress| self.admit(ingress, slot, egress)),
+        );
+        let frame = self.layout.frame(slot);
+        match egresses.split_last() {
+            None => self.scratch.freed.push(slot.frame),
+            Some((&last, others)) if self.hands_mbufs_over => {
+                for &egress in others {
+                    match self.ports[egress].copy(&frame) {
+                        Some(copy) => {
+                            self.ports[egress].post(copy);
+                            self.counters[egress].copies += 1;
+                        }
+                        None => self.counters[egress].drop_one(DropReason::TxRefused),
+                    }
+                }
+                self.ports[last].post(frame);
+            }
+            Some(_) => {
+                // The lowest port is flushed first, so it brings the references of all.
+                let mut references = (egresses.len() - 1) as u16;
+                for &egress in &egresses {
+                    self.ports[egress].post(ShimFrame { references, ..frame });
+                    references = 0;
+                }
+            }
+        }
+        self.scratch.egresses = egresses;
+    }
+
+    /// True when `egress` may take the frame; counts the reason when it may not.
+    #[inline]
+    fn admit(&mut self, ingress: usize, slot: &Slot, egress: usize) -> bool {
+        let Some(port) = self.ports.get_mut(egress) else {
+            self.counters[ingress].drop_one(DropReason::TxNoPort);
+            return false;
+        };
+        let reason = if (slot.len as usize) < ETHERNET_BYTES {
+            DropReason::TxRefused
+        } else if port.takes(slot.len, || is_tagged(self.base, slot)) {
+            return true;
+        } else {
+            DropReason::TxTooLong
+        };
+        self.counters[egress].drop_one(reason);
+        false
+    }
+}
+
+/// True for a frame with a VLAN tag, which may be longer than the MTU by the tag.
+fn is_tagged(base: usize, slot: &Slot) -> bool {
+    let at = (base + slot.start + 12) as *const [u8; 2];
+    // SAFETY: the frame has more than 14 bytes (it is longer than an MTU) inside the pool's region,
+    // its app is done with it, and bytes need no alignment.
+    let kind = unsafe { at.read() };
+    matches!(u16::from_be_bytes(kind), 0x8100 | 0x88a8)
+}
+
+impl FrameLane for DpdkLane {
+    fn name(&self) -> &'static str {
+        NAME
+    }
+
+    fn ports(&self) -> usize {
+        self.ports.len()
+    }
+
+    fn clock_domain(&self) -> ClockDomain {
+        ClockDomain::Monotonic
+    }
+
+    /// Settles first what the caller left unsettled.
+    fn receive(&mut self, port: PortId) -> Result<&mut Burst, LaneError> {
+        self.settle_leftover(port)?;
+        let index = port.index();
+        let near = &mut self.bursts[index];
+        let counters = &mut self.counters[index];
+        if self.ports[index].fetch() {
+            near.empty_polls = 0;
+            // One reading, when all of them were there: no frame is stamped before it arrived.
+            let now_ns = monotonic_ns();
+            let mut bytes = 0;
+            let arrived = self.ports[index].take();
+            counters.rx_frames += arrived.len() as u64;
+            for frame in arrived {
+                bytes += u64::from(frame.bytes);
+                // SAFETY: the driver gave the mbuf up, it lies in our pool in one piece (the shim
+                // saw to it), and nobody else gets it before it is settled.
+                unsafe { near.burst.push(self.layout.slot(frame, now_ns)) };
+            }
+            counters.rx_bytes += bytes;
+        } else {
+            counters.polls_empty += 1;
+            near.empty_polls += 1;
+            if near.gone || near.empty_polls >= LIVENESS_EMPTY_POLLS {
+                near.empty_polls = 0;
+                self.check_alive()?;
+            }
+        }
+        Ok(&mut self.bursts[index].burst)
+    }
+
+    /// Settles first what the caller left unsettled. Lent frames carry no time stamp (0).
+    fn lend(&mut self, port: PortId, frames: usize) -> Result<&mut Burst, LaneError> {
+        self.settle_leftover(port)?;
+        let near = &mut self.bursts[port.index()];
+        let want = frames.min(near.burst.space());
+        let got = self.ports[port.index()].lend(&mut self.scratch.lent[..want]);
+        for frame in &self.scratch.lent[..got] {
+            // SAFETY: fresh from the pool: nobody else refers to the mbuf before it is settled.
+            unsafe { near.burst.push(self.layout.slot(frame, 0)) };
+        }
+        Ok(&mut near.burst)
+    }
+
+    fn settle(&mut self, port: PortId) -> Result<(), LaneError> {
+        let index = port.index();
+        let DpdkLane { ports, bursts, counters, scratch, layout, hands_mbufs_over, .. } = self;
+        let PortBurst { burst, holds, .. } = &mut bursts[index];
+        let mut leaving = Leaving {
+            ports,
+            counters,
+            scratch,
+            layout: *layout,
+            hands_mbufs_over: *hands_mbufs_over,
+            base: layout.base,
+        };
+        for i in 0..burst.len() {
+            match burst.verdict(i) {
+                Verdict::Hold => {}
+                verdict => leaving.settle(index, &burst.slot(i), verdict),
+            }
+        }
+        burst.clear();
+        holds.take_returned(|back| leaving.settle(index, &back.slot, back.verdict));
+        for (port, counters) in ports.iter_mut().zip(counters) {
+            let (frames, bytes, refused) = port.flush();
+            counters.tx_frames += frames;
+            counters.tx_bytes += bytes;
+            if refused > 0 {
+                counters.drop_many(DropReason::TxRefused, refused);
+            }
+        }
+        if !scratch.freed.is_empty() {
+            ports[index].free(&scratch.freed);
+            scratch.freed.clear();
+        }
+        Ok(())
+    }
+
+    /// Counted on port 0, as one wait for all ports. Without anything to poll it sleeps, at most a
+    /// millisecond at a time, and looks.
+    fn wait(&mut self, timeout: Duration) -> Result<Wake, LaneError> {
+        self.counters[0].waits += 1;
+        let deadline = Instant::now().checked_add(timeout);
+        let mut nap = NAP_MIN;
+        loop {
+            // What is fetched here is handed over by the next receive.
+            if self.ports.iter_mut().fold(false, |any, port| port.fetch() | any) {
+                return Ok(Wake::Ready);
+            }
+            let now = Instant::now();
+            if now >= self.next_check {
+                self.check_alive()?;
+                self.next_check = now + LIVENESS_INTERVAL;
+            }
+            let left = deadline.map_or(LIVENESS_INTERVAL, |end| end.saturating_duration_since(now));
+            if left.is_zero() {
+                return Ok(Wake::Timeout);
+            }
+            if self.pause(left.min(LIVENESS_INTERVAL), nap)
+                && !self.ports.iter_mut().fold(false, |any, port| port.fetch() | any)
+            {
+                // Readable, and the driver has nothing yet (net_tap waits for a signal), or no mbuf
+                // to receive into: do not spin on it.
+                thread::sleep(NAP_MIN.min(left));
+            }
+            nap = (nap * 2).min(NAP_MAX);
+        }
+    }
+
+    fn caps(&self, port: PortId) -> &CapsReport {
+        &self.ports[port.index()].caps
+    }
+
+    fn counters(&mut self, port: PortId) -> Counters {
+        let losses = self.ports[port.index()].losses();
+        let mut counters = self.counters[port.index()].clone();
+        counters.copies += losses.copies;
+        counters.drop_many(DropReason::RxQueueFull, losses.queue_full);
+        counters.drop_many(DropReason::RxNoFrame, losses.no_frame);
+        counters.drop_many(DropReason::RxError, losses.rx_error);
+        counters.drop_many(DropReason::RxTooLong, losses.too_long);
+        counters.drop_many(DropReason::BadChecksum, losses.bad_checksum);
+        if let Some((frames, bytes_sent)) = losses.transmit {
+            counters.drop_many(DropReason::TxRefused, frames);
+            counters.tx_frames = counters.tx_frames.saturating_sub(frames);
+            counters.tx_bytes = counters.tx_bytes.min(bytes_sent);
+        }
+        counters
+    }
+}

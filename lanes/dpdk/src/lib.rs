@@ -1,0 +1,33 @@
+//! Lane `dpdk`: ports of the Data Plane Development Kit, loaded at run time.
+//!
+//! ```text
+//!   lane       receive, lend, settle, wait             device     what is known of each driver
+//!   port       one device: added, started, removed     config     the knobs
+//!   pool       the mbufs of a lane                     interface  what the kernel says of one
+//!   eal        DPDK's own start, once per process      wake       how a blocked worker wakes
+//!   shim       the C functions, loaded from memory     hugepages  a reservation that goes back
+//! ```
+//!
+//! DPDK's fast path is inline C, so `shim/laneway_dpdk.c` wraps it, one call per burst. Where DPDK
+//! was present at build time the compiled shim is carried inside the program and loaded when the
+//! first port opens: the program builds, starts and says what is missing on machines without DPDK.
+//!
+//! [`DpdkLane`] is a [`FrameLane`](laneway_core::FrameLane): one pool of mbufs, one device per port.
+//! Assumes Linux, DPDK 22.11 or later, and that the worker stays on the thread and in the network
+//! namespace that opened the lane. What must always hold: frames lie in mbufs of the lane's own pool,
+//! each in one piece with full headroom; devices and huge pages are gone when the lane is.
+//! What it does not do: bind PCI devices to drivers, spread one port over several workers, or hand
+//! frames back to the kernel's stack. `README.md` lists knobs, costs and limits.
+
+mod config;
+mod device;
+mod eal;
+mod hugepages;
+mod interface;
+mod lane;
+mod pool;
+mod port;
+mod shim;
+mod wake;
+
+pub use lane::DpdkLane;

@@ -1,0 +1,641 @@
+//! One DPDK port: a device added, its queues set up, started, and everything undone.
+//!
+//! Assumes that the port stays on the thread and in the network namespace that opened it. What must
+//! always hold: a device that was added is removed, however far its set-up came; nothing of the port
+//! touches the pool after that. Receiving and sending make one call of the shim per burst.
+
+use crate::{
+    config::{Config, NAME},
+    device::{Device, ETHERNET_BYTES, VLAN_TAG_BYTES},
+    eal::{Eal, Setup, is_privileged},
+    interface::{self, Interface},
+    pool::Pool,
+    shim::{PortConf, PortInfo, PortStats, ShimFrame, ShimQueue},
+    wake::{self, KernelDrops, Sockets, Wake},
+};
+use laneway_core::{Cap, CapSet, CapsReport, LaneError};
+use std::{ffi::CString, fs, path::Path};
+
+/// Frames up to this length pass every MTU in use, so that none needs to be asked for.
+const SHORT_FRAME_BYTES: u32 = 256;
+/// The frame check sequence, which drivers count.
+const CHECK_BYTES: usize = 4;
+/// The MTU of devices that have none of their own.
+const MTU_DEFAULT: usize = 1500;
+
+/// A device that is removed when dropped.
+struct Added {
+    eal: &'static Eal,
+    bus: CString,
+    name: CString,
+    port: u16,
+    /// Sockets that the driver forgets to close.
+    left_open: Vec<u64>,
+}
+
+impl Drop for Added {
+    fn drop(&mut self) {
+        let setup = self.eal.setup();
+        // SAFETY: the port of a device that was added and is not closed yet.
+        unsafe { (setup.shim().port_close)(self.port) };
+        // SAFETY: two terminated strings.
+        unsafe { (setup.shim().device_remove)(self.bus.as_ptr(), self.name.as_ptr()) };
+        wake::close_left_open(&self.left_open);
+    }
+}
+
+/// A started port.
+pub(crate) struct Port {
+    // Dropped first: a duplicate would keep the driver's socket open.
+    pub(crate) wake: Wake,
+    device: Added,
+    eal: &'static Eal,
+    /// The interface that the port stands for, if there is one.
+    pub(crate) interface: Option<Interface>,
+    name: String,
+    inbound: ShimQueue,
+    outbound: ShimQueue,
+    rx_queues: u16,
+    /// Frames that were received and not yet lent to the app.
+    arrived: Box<[ShimFrame]>,
+    arrived_count: usize,
+    /// Frames to send at the next flush.
+    outbox: Vec<ShimFrame>,
+    frame_bytes_max: u32,
+    /// What the driver's buffers were made for.
+    mtu_opened: u32,
+    loses_transmit_errors: bool,
+    loses_without_mbuf: bool,
+    follows_mtu: bool,
+    /// The MTU was read since the last flush.
+    knows_mtu: bool,
+    tx_dropped_before: Option<u64>,
+    pub(crate) caps: CapsReport,
+}
+
+/// What a port lost, since it was opened.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Losses {
+    pub(crate) queue_full: u64,
+    pub(crate) no_frame: u64,
+    pub(crate) rx_error: u64,
+    pub(crate) too_long: u64,
+    pub(crate) bad_checksum: u64,
+    /// Taken from us and not sent, with the bytes that were sent.
+    pub(crate) transmit: Option<(u64, u64)>,
+    /// Received frames that were copied; no loss.
+    pub(crate) copies: u64,
+}
+
+impl Port {
+    /// Adds, configures and starts port `index` on `name`.
+    ///
+    /// # Errors
+    /// A missing or refused interface, driver or device, or one that cannot do what was asked for.
+    pub(crate) fn open(
+        eal: &'static Eal,
+        config: &Config,
+        pool: &Pool,
+        index: usize,
+        name: &str,
+        force: bool,
+    ) -> Result<Port, LaneError> {
+        let device = &config.device;
+        eal.check_driver(device)?;
+        let mut interface = find_interface(device, name, force)?;
+        let mtu = choose_mtu(config, interface.as_ref())?;
+        let before = Sockets::now();
+        let mut added = add(eal, config, index, name, mtu)?;
+        let info = ask_info(eal, &added, name)?;
+        check_queues(device, name, config, &info)?;
+        let conf = start(eal, config, pool, &added, &info, name, mtu)?;
+        if matches!(device, Device::Tap) {
+            interface = Some(Interface::find(name)?);
+        }
+        let wake = find_wake(eal, config, &added, interface.as_ref(), &before);
+        added.left_open = wake.left_open();
+        let caps = report(eal, config, pool, &conf, &info, &wake, name, &added);
+        caps.admit(NAME)?;
+        let queue = |checksums| ShimQueue {
+            pool: pool.handle(),
+            base: pool.layout().base,
+            port: added.port,
+            queue: 0,
+            checksums,
+            too_long: 0,
+            copies: 0,
+            bad_checksum: 0,
+        };
+        Ok(Port {
+            inbound: queue(u32::from(conf.checksums)),
+            outbound: queue(u32::from(conf.checksums)),
+            wake,
+            eal,
+            tx_dropped_before: match (device, &interface) {
+                (Device::Tap, Some(tap)) => Some(tap.tx_dropped()),
+                _ => None,
+            },
+            interface,
+            name: name.to_owned(),
+            rx_queues: conf.rx_queues,
+            arrived: vec![ShimFrame::default(); config.burst_frames].into_boxed_slice(),
+            arrived_count: 0,
+            // One settle adds no more than one burst and all frames that can come back to it.
+            outbox: Vec::with_capacity(config.burst_frames + config.hold_frames),
+            frame_bytes_max: u32::from(conf.mtu) + ETHERNET_BYTES as u32,
+            mtu_opened: u32::from(conf.mtu),
+            loses_transmit_errors: device.loses_transmit_errors(),
+            loses_without_mbuf: device.loses_without_mbuf(),
+            // The kernel refuses what is longer, and net_af_packet then loses count of the others.
+            follows_mtu: matches!(device, Device::AfPacket),
+            knows_mtu: false,
+            caps,
+            device: added,
+        })
+    }
+
+    /// Its name, for messages.
+    pub(crate) fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// True when the device says that its link is up.
+    pub(crate) fn is_linked(&self) -> bool {
+        // SAFETY: a started port.
+        unsafe { (self.eal.shim.port_link)(self.device.port) == 1 }
+    }
+
+    /// Fetches what is there, unless something fetched earlier is still here. True when there is
+    /// something now.
+    #[inline]
+    pub(crate) fn fetch(&mut self) -> bool {
+        if self.arrived_count > 0 {
+            return true;
+        }
+        // The first queue that has something; the next fetch begins behind it.
+        for _ in 0..self.rx_queues {
+            let room = self.arrived.len() as u16;
+            // SAFETY: a started port's queue on its thread, and room for `room` frames.
+            let got = unsafe {
+                (self.eal.shim.receive)(&mut self.inbound, self.arrived.as_mut_ptr(), room)
+            };
+            if self.rx_queues > 1 {
+                self.inbound.queue = (self.inbound.queue + 1) % self.rx_queues;
+            }
+            if got > 0 {
+                self.arrived_count = usize::from(got);
+                return true;
+            }
+        }
+        false
+    }
+
+    /// Hands over what was fetched; it is the caller's now.
+    #[inline]
+    pub(crate) fn take(&mut self) -> &[ShimFrame] {
+        let count = std::mem::take(&mut self.arrived_count);
+        &self.arrived[..count]
+    }
+
+    /// Takes up to `frames` empty mbufs into `to`; returns how many.
+    pub(crate) fn lend(&mut self, to: &mut [ShimFrame]) -> usize {
+        // SAFETY: room for as many frames as are asked for, at most a burst.
+        let got =
+            unsafe { (self.eal.shim.lend)(&mut self.outbound, to.as_mut_ptr(), to.len() as u16) };
+        usize::from(got)
+    }
+
+    /// Gives mbufs back that are the caller's.
+    #[inline]
+    pub(crate) fn free(&mut self, numbers: &[u32]) {
+        // SAFETY: numbers of mbufs of this pool that the shim gave and nobody else has.
+        unsafe {
+            (self.eal.shim.free)(&mut self.outbound, numbers.as_ptr(), numbers.len() as u32);
+        }
+    }
+
+    /// True when a frame of `bytes` bytes may leave; `is_tagged` tells whether it has a VLAN tag.
+    #[inline]
+    pub(crate) fn takes(&mut self, bytes: u32, is_tagged: impl FnOnce() -> bool) -> bool {
+        if self.follows_mtu && !self.knows_mtu && bytes > SHORT_FRAME_BYTES {
+            self.read_mtu();
+        }
+        bytes <= self.frame_bytes_max
+            || (bytes <= self.frame_bytes_max + VLAN_TAG_BYTES as u32 && is_tagged())
+    }
+
+    /// Takes note of the interface's MTU, once per flush.
+    fn read_mtu(&mut self) {
+        self.knows_mtu = true;
+        if let Some(Ok(mtu)) = self.interface.as_ref().map(Interface::mtu_bytes) {
+            self.frame_bytes_max = (mtu as u32).min(self.mtu_opened) + ETHERNET_BYTES as u32;
+        }
+    }
+
+    /// Adds a frame to what the next flush sends.
+    #[inline]
+    pub(crate) fn post(&mut self, frame: ShimFrame) {
+        self.outbox.push(frame);
+    }
+
+    /// A copy of a frame in an mbuf of its own.
+    pub(crate) fn copy(&mut self, frame: &ShimFrame) -> Option<ShimFrame> {
+        let mut copy = ShimFrame::default();
+        // SAFETY: a frame of this pool that the caller has, and room for a description.
+        unsafe { (self.eal.shim.copy)(&mut self.outbound, frame, &mut copy) }.then_some(copy)
+    }
+
+    /// Sends what was posted; returns frames and bytes sent, and frames refused.
+    #[inline]
+    pub(crate) fn flush(&mut self) -> (u64, u64, u64) {
+        if self.outbox.is_empty() {
+            return (0, 0, 0);
+        }
+        self.knows_mtu = false;
+        let count = self.outbox.len();
+        // SAFETY: frames of this pool that are nobody else's (or shared with further ports by the
+        // references they carry); the shim takes all of them.
+        let sent = unsafe {
+            (self.eal.shim.transmit)(&mut self.outbound, self.outbox.as_ptr(), count as u32)
+        } as usize;
+        let bytes = self.outbox[..sent].iter().map(|frame| u64::from(frame.bytes)).sum();
+        self.outbox.clear();
+        (sent as u64, bytes, (count - sent) as u64)
+    }
+
+    /// Switches the device's receive interrupts, where it has some to switch.
+    pub(crate) fn set_interrupts(&self, on: bool) {
+        if let Wake::Queues(queues) = &self.wake {
+            for queue in 0..queues.len() {
+                // SAFETY: a queue of a started port. Drivers without the call have nothing to switch.
+                unsafe {
+                    (self.eal.shim.rx_interrupt)(self.device.port, queue as u16, i32::from(on));
+                }
+            }
+        }
+    }
+
+    /// What the device, the kernel in front of it, and the shim counted.
+    pub(crate) fn losses(&mut self) -> Losses {
+        let mut stats = PortStats::default();
+        // SAFETY: a started port and room for the record; untouched when the driver counts nothing.
+        unsafe { (self.eal.shim.port_stats)(self.device.port, &mut stats) };
+        let kernel: KernelDrops = self.wake.kernel_drops();
+        let tap = self.tx_dropped_before.map_or(0, |before| {
+            self.interface.as_ref().map_or(0, |tap| tap.tx_dropped().saturating_sub(before))
+        });
+        // What net_af_xdp counts as missed is among what its sockets say in more detail.
+        let missed = if matches!(self.wake, Wake::Xdp(_)) { 0 } else { stats.missed };
+        Losses {
+            queue_full: missed + kernel.queue_full + tap,
+            no_frame: kernel.no_frame + if self.loses_without_mbuf { stats.no_mbuf } else { 0 },
+            rx_error: stats.rx_errors,
+            too_long: self.inbound.too_long + kernel.too_long,
+            bad_checksum: self.inbound.bad_checksum,
+            transmit: (self.loses_transmit_errors && stats.tx_errors > 0)
+                .then_some((stats.tx_errors, stats.tx_bytes)),
+            copies: self.inbound.copies,
+        }
+    }
+}
+
+/// The interface that the port borrows, checked.
+fn find_interface(
+    device: &Device,
+    name: &str,
+    force: bool,
+) -> Result<Option<Interface>, LaneError> {
+    let refused = |why: String, hint: &str| LaneError::Refused {
+        lane: NAME.to_owned(),
+        name: name.to_owned(),
+        why,
+        hint: hint.to_owned(),
+    };
+    if let Device::Pci(_) = device {
+        return match kernel_interface(name) {
+            Some((driver, interface)) if !force && !is_bifurcated(&driver) => Err(refused(
+                format!("the kernel's driver {driver} uses it as `{interface}`"),
+                &format!(
+                    "if nobody needs that interface: `dpdk-devbind.py -b vfio-pci {name}`, or \
+                     insist with --force"
+                ),
+            )),
+            _ => Ok(None),
+        };
+    }
+    if matches!(device, Device::Tap) {
+        return match Interface::find(name) {
+            Ok(_) => Err(refused(
+                "net_tap creates the interface, and one of this name exists".to_owned(),
+                &format!("choose another name, or `ip link del {name}`"),
+            )),
+            Err(LaneError::NotFound { .. }) if interface::is_name(name) => Ok(None),
+            Err(e) => Err(e),
+        };
+    }
+    if !device.needs_interface(name) {
+        return Ok(None);
+    }
+    let interface = Interface::find(name)?;
+    if !force && interface.carries_default_route() {
+        return Err(refused(
+            "it carries this machine's default route".to_owned(),
+            "use another interface, or insist with --force",
+        ));
+    }
+    if !interface.is_up() {
+        return Err(refused(
+            "the interface is down".to_owned(),
+            &format!("try `ip link set dev {name} up`"),
+        ));
+    }
+    Ok(Some(interface))
+}
+
+/// Driver and interface by which the kernel uses a PCI device.
+fn kernel_interface(address: &str) -> Option<(String, String)> {
+    let folder = Path::new("/sys/bus/pci/devices").join(address);
+    let driver = fs::read_link(folder.join("driver")).ok()?;
+    let driver = driver.file_name()?.to_string_lossy().into_owned();
+    // A virtio device has its interface one level below.
+    let below = fs::read_dir(&folder).ok()?.flatten().map(|entry| entry.path().join("net"));
+    let mut places = [folder.join("net")].into_iter().chain(below);
+    let interface = places.find_map(|place| fs::read_dir(place).ok()?.flatten().next())?;
+    Some((driver, interface.file_name().to_string_lossy().into_owned()))
+}
+
+/// Drivers that DPDK works beside, not instead of.
+fn is_bifurcated(driver: &str) -> bool {
+    matches!(driver, "mlx4_core" | "mlx5_core" | "mana")
+}
+
+/// The MTU that the port is to have.
+fn choose_mtu(config: &Config, interface: Option<&Interface>) -> Result<usize, LaneError> {
+    let mtu = match (config.mtu, interface) {
+        (Some(mtu), _) => usize::from(mtu),
+        (None, None) => MTU_DEFAULT,
+        (None, Some(interface)) => interface.mtu_bytes().map_err(|e| {
+            let doing = format!("read the MTU of `{}`", interface.name());
+            LaneError::os(NAME, doing, e, "see `ip link`")
+        })?,
+    };
+    let need = config.device.frame_bytes_needed(mtu);
+    if need > config.frame_bytes {
+        return Err(LaneError::Refused {
+            lane: NAME.to_owned(),
+            name: format!("frame={}", config.frame_bytes),
+            why: format!("with an MTU of {mtu} bytes {} needs {need}", config.device.name()),
+            hint: format!("raise frame= to {}, or lower the MTU", need.next_power_of_two()),
+        });
+    }
+    Ok(mtu)
+}
+
+fn add(
+    eal: &'static Eal,
+    config: &Config,
+    index: usize,
+    name: &str,
+    mtu: usize,
+) -> Result<Added, LaneError> {
+    let device = &config.device;
+    let text = device.arguments(config, index, name, mtu);
+    let own = match device.driver() {
+        Some(driver) => format!("{}{}", driver.name(), eal.serial()),
+        None => name.to_owned(),
+    };
+    let terminated = |text: &str| {
+        CString::new(text).map_err(|_| LaneError::Refused {
+            lane: NAME.to_owned(),
+            name: text.replace('\0', "?"),
+            why: "a name with a zero byte is none".to_owned(),
+            hint: "leave the zero byte out".to_owned(),
+        })
+    };
+    let (bus, own, arguments) = (terminated(device.bus())?, terminated(&own)?, terminated(&text)?);
+    let mut port = 0;
+    let setup = eal.setup();
+    // SAFETY: three terminated strings and room for a number.
+    let code = unsafe {
+        (setup.shim().device_add)(bus.as_ptr(), own.as_ptr(), arguments.as_ptr(), &mut port)
+    };
+    if code < 0 {
+        let doing = format!("add {} with `{text}` for `{name}`", device.name());
+        return Err(failed(&setup, device, doing, code));
+    }
+    Ok(Added { eal, bus, name: own, port, left_open: Vec::new() })
+}
+
+/// The error for a device that cannot be added or started. Drivers do not tell a missing privilege
+/// from other reasons, so this does.
+fn failed(setup: &Setup<'_>, device: &Device, doing: String, code: i32) -> LaneError {
+    match (device.needs_privilege() && !is_privileged(), setup.failed(doing, code, hint(device))) {
+        (true, LaneError::Os { lane, doing, hint, .. }) => LaneError::NotPermitted {
+            lane,
+            doing,
+            hint: format!("run as root, or grant CAP_NET_RAW, CAP_NET_ADMIN and CAP_BPF; {hint}"),
+        },
+        (_, error) => error,
+    }
+}
+
+/// What to try when a device cannot be added or started.
+fn hint(device: &Device) -> &'static str {
+    match device {
+        Device::AfPacket => "the interface must be up; see rxd= for smaller rings",
+        Device::AfXdp { .. } => {
+            "the queue must exist (`ethtool -l`), no other XDP program or AF_XDP socket may have \
+             it, and the pool must be lockable (`ulimit -l`)"
+        }
+        Device::Tap => "the kernel needs /dev/net/tun; a name is at most 15 bytes",
+        Device::Memif { .. } => "server and client must agree on socket= and id=",
+        Device::Pcap(_) => "the file must be a capture that libpcap reads, or the interface be up",
+        Device::Ring | Device::Null => "see args=",
+        Device::Pci(_) => {
+            "the device must be bound to vfio-pci or uio_pci_generic (`dpdk-devbind.py --status`) \
+             and be named by the first dpdk lane of the process"
+        }
+    }
+}
+
+fn ask_info(eal: &Eal, added: &Added, name: &str) -> Result<PortInfo, LaneError> {
+    let mut info = PortInfo {
+        rx_queues_max: 0,
+        tx_queues_max: 0,
+        frame_bytes_max: 0,
+        mtu_max: 0,
+        rx_checksums: 0,
+        tx_checksums: 0,
+        driver: [0; 64],
+    };
+    let setup = eal.setup();
+    // SAFETY: a port that was added and room for the record.
+    match unsafe { (setup.shim().port_info)(added.port, &mut info) } {
+        0 => Ok(info),
+        code => Err(setup.failed(format!("ask what `{name}` can do"), code, "see the driver")),
+    }
+}
+
+/// Refuses more queues than the device has.
+fn check_queues(
+    device: &Device,
+    name: &str,
+    config: &Config,
+    info: &PortInfo,
+) -> Result<(), LaneError> {
+    for (knob, asked, max) in [
+        ("rxq", config.rx_queues, info.rx_queues_max),
+        ("txq", config.tx_queues, info.tx_queues_max),
+    ] {
+        if u32::from(asked) > max {
+            return Err(LaneError::Refused {
+                lane: NAME.to_owned(),
+                name: name.to_owned(),
+                why: format!(
+                    "{} has {max} queues there, {knob}={asked} asks for more",
+                    device.name()
+                ),
+                hint: format!("use {knob}={max} or fewer"),
+            });
+        }
+    }
+    Ok(())
+}
+
+fn start(
+    eal: &Eal,
+    config: &Config,
+    pool: &Pool,
+    added: &Added,
+    info: &PortInfo,
+    name: &str,
+    mtu: usize,
+) -> Result<PortConf, LaneError> {
+    let device = &config.device;
+    let has_checksums = info.rx_checksums != 0 && info.tx_checksums != 0;
+    let wants_interrupts = match device {
+        Device::Tap => config.rx_interrupt != Some(false),
+        Device::Pci(_) => config.rx_interrupt == Some(true),
+        _ => false,
+    };
+    // Drivers that set the MTU of an interface that is not theirs are told nothing.
+    let device_mtu = if device.borrows_interface() { 0 } else { mtu };
+    // Of the two bounds that drivers give, many leave one at "anything".
+    let by_frame = (info.frame_bytes_max as usize).saturating_sub(ETHERNET_BYTES + CHECK_BYTES);
+    let mtu_max = by_frame.min(if info.mtu_max == 0 { usize::MAX } else { info.mtu_max as usize });
+    if device_mtu > mtu_max {
+        return Err(LaneError::Refused {
+            lane: NAME.to_owned(),
+            name: name.to_owned(),
+            why: format!("its MTU is at most {mtu_max}, mtu={mtu} asks for more"),
+            hint: format!("use mtu={mtu_max} or less"),
+        });
+    }
+    let mut conf = PortConf {
+        pool: pool.handle(),
+        rx_queues: config.rx_queues,
+        tx_queues: config.tx_queues,
+        rx_descriptors: config.rx_descriptors.unwrap_or(0),
+        tx_descriptors: config.tx_descriptors.unwrap_or(0),
+        mtu: device_mtu as u16,
+        checksums: u8::from(config.checksums && has_checksums),
+        rx_interrupts: u8::from(wants_interrupts),
+        promiscuous: u8::from(config.promiscuous),
+    };
+    let setup = eal.setup();
+    // SAFETY: a port that was added and is not started, a pool that outlives it, one record.
+    let code = unsafe { (setup.shim().port_start)(added.port, &mut conf) };
+    if code < 0 {
+        return Err(failed(&setup, device, format!("start {} on `{name}`", device.name()), code));
+    }
+    if matches!(device, Device::Tap) && mtu != MTU_DEFAULT {
+        // Configuring tells only DPDK; this tells the interface.
+        // SAFETY: a started port.
+        let code = unsafe { (setup.shim().port_set_mtu)(added.port, mtu as u16) };
+        if code < 0 {
+            return Err(setup.failed(format!("set the MTU of `{name}`"), code, "lower mtu="));
+        }
+    }
+    conf.mtu = mtu as u16;
+    Ok(conf)
+}
+
+fn find_wake(
+    eal: &Eal,
+    config: &Config,
+    added: &Added,
+    interface: Option<&Interface>,
+    before: &Sockets,
+) -> Wake {
+    let queues = usize::from(config.rx_queues);
+    let setup = eal.setup();
+    let queue_descriptors = || {
+        let ask = |queue| {
+            // SAFETY: a queue of a started port.
+            let fd = unsafe { (setup.shim().rx_interrupt_fd)(added.port, queue) };
+            (fd >= 0).then_some(fd)
+        };
+        (0..config.rx_queues).map(ask).collect::<Option<Vec<_>>>().map_or(Wake::Sleep, Wake::Queues)
+    };
+    match (&config.device, interface) {
+        // The sockets are wanted for their statistics, whatever the worker waits for.
+        (Device::AfPacket, Some(interface)) => {
+            Wake::packet(before, interface.index().unwrap_or(0), queues)
+        }
+        (Device::AfXdp { .. }, _) => Wake::xdp(before, queues),
+        (Device::Tap, _) if config.rx_interrupt != Some(false) => queue_descriptors(),
+        (Device::Pci(_), _) if config.rx_interrupt == Some(true) => queue_descriptors(),
+        _ => Wake::Sleep,
+    }
+}
+
+#[expect(clippy::too_many_arguments, reason = "everything that was asked for and granted is told")]
+fn report(
+    eal: &Eal,
+    config: &Config,
+    pool: &Pool,
+    conf: &PortConf,
+    info: &PortInfo,
+    wake: &Wake,
+    name: &str,
+    added: &Added,
+) -> CapsReport {
+    let device = &config.device;
+    let wakes = wake.is_pollable() && config.rx_interrupt != Some(false);
+    let mut caps = CapsReport {
+        requested: config.requested(),
+        obtained: CapSet::default()
+            .with_if(Cap::Transmit, device.transmits(name))
+            .with(Cap::SharedMemory)
+            .with_if(Cap::HugePages, eal.is_huge())
+            .with_if(Cap::RxInterrupt, wakes)
+            .with_if(Cap::ChecksumOffload, conf.checksums != 0),
+        allowed_missing: config.allowed_missing,
+        ..CapsReport::default()
+    };
+    let driver = info.driver.split(|&b| b == 0).next().unwrap_or(&[]);
+    caps.fact("driver", String::from_utf8_lossy(driver));
+    caps.fact("dpdk", eal.version());
+    caps.fact("interface", name);
+    caps.fact("device", added.name.to_string_lossy());
+    caps.fact("memory", if eal.is_huge() { "hugepages" } else { "no-huge" });
+    caps.fact("mempool_mbufs", pool.mbufs());
+    caps.fact("mempool_cache", config.cache_mbufs);
+    caps.fact("mempool_bytes", pool.region().bytes());
+    caps.fact("frame_bytes", config.frame_bytes);
+    caps.fact("burst_frames", config.burst_frames);
+    caps.fact("hold_frames", config.hold_frames);
+    caps.fact("rx_queues", conf.rx_queues);
+    caps.fact("rx_queues_max", info.rx_queues_max);
+    caps.fact("tx_queues", conf.tx_queues);
+    caps.fact("rx_descriptors", conf.rx_descriptors);
+    caps.fact("tx_descriptors", conf.tx_descriptors);
+    caps.fact("mtu_bytes", conf.mtu);
+    caps.fact("wake", if wakes { wake.name() } else { Wake::Sleep.name() });
+    caps.fact("pass", device.passing());
+    let asked = if config.checksums { "checksums" } else { "none" };
+    let has = if conf.checksums != 0 { "checksums" } else { "none" };
+    caps.fact("offloads_asked", asked);
+    caps.fact("offloads_obtained", has);
+    caps
+}

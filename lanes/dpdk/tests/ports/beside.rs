@@ -1,0 +1,57 @@
+//! Two libbpf in one process: ours, inside the program, and the one that DPDK's net_af_xdp brings.
+
+use crate::world::{NEAR, World, spec};
+use laneway_bpf::{Loaded, XdpLink, XdpMode, attachment};
+use laneway_core::{FrameLane, KernelHalf, PortId, Verdict};
+use laneway_dpdk::DpdkLane;
+use laneway_testkit::{skip, udp_frames};
+use std::time::Duration;
+
+const OBJECT: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/count.bpf.o"));
+const PORT: PortId = PortId(0);
+const TURNS_MAX: usize = 300;
+
+/// Both programs see their frames, whichever was first, and each goes without the other.
+#[test]
+fn our_libbpf_and_that_of_net_af_xdp_work_side_by_side() {
+    let Ok(mut world) = World::cables(2).map_err(skip) else { return };
+    let mut lane = world.open(&spec("dpdk:net_af_xdp,no-huge"), 2).expect("opens");
+    drop(lane);
+    lane = DpdkLane::open(&spec("dpdk:net_af_xdp,no-huge"), &NEAR[..1], false).expect("opens");
+    let ours = Loaded::load(&KernelHalf {
+        name: "count",
+        object: OBJECT,
+        program: "lw_count",
+        config: Vec::new(),
+        entries: Vec::new(),
+        map_sizes: Vec::new(),
+        records: None,
+        drops_map: None,
+        seen_map: None,
+    })
+    .expect("our libbpf loads");
+    let link = XdpLink::attach(ours.program(), NEAR[1], XdpMode::Native).expect("it attaches");
+
+    let sent = udp_frames(0, 32, 100);
+    for round in 1..=4u64 {
+        world.inject(0, &sent);
+        world.inject(1, &sent);
+        let mut arrived = 0;
+        for _ in 0..TURNS_MAX {
+            lane.wait(Duration::from_millis(10)).expect("the lane waits");
+            let burst = lane.receive(PORT).expect("the lane receives");
+            arrived += burst.len();
+            (0..burst.len()).for_each(|i| burst.set_verdict(i, Verdict::Tx));
+            lane.settle(PORT).expect("the lane settles");
+            if arrived >= sent.len() {
+                break;
+            }
+        }
+        assert_eq!(world.collect(0, sent.len()), sent, "through DPDK's program and back");
+        let seen = ours.maps().per_cpu_sums("seen").expect("the map is there");
+        assert_eq!(seen, [round * sent.len() as u64], "through ours");
+    }
+    drop(lane);
+    assert_eq!(attachment(NEAR[0]).expect("it is there"), Default::default(), "DPDK's is gone");
+    assert!(link.is_attached().expect("it is there"), "ours is not");
+}

@@ -1,0 +1,170 @@
+//! Drivers without a far end, refusals, and what a lane leaves behind.
+
+use crate::world::{Alone, NEAR, World, spec};
+use laneway_core::{Cap, FrameLane, LaneError, PortId, PortMask, Verdict};
+use laneway_dpdk::DpdkLane;
+use laneway_testkit::{skip, udp_frames};
+use std::{fs, path::Path};
+
+const PORT: PortId = PortId(0);
+const OTHER: PortId = PortId(1);
+
+/// DPDK for this test alone, or a printed reason why there is none.
+fn alone() -> Option<Alone> {
+    Alone::new().map_err(skip).ok()
+}
+
+#[track_caller]
+fn refusal(text: &str, names: &[&str]) -> String {
+    match DpdkLane::open(&spec(text), names, false) {
+        Ok(_) => panic!("`{text}` opened"),
+        Err(e) => e.to_string(),
+    }
+}
+
+/// Lends and sends `frames` with this verdict.
+fn send(lane: &mut DpdkLane, frames: &[Vec<u8>], verdict: Verdict) {
+    let burst = lane.lend(PORT, frames.len()).expect("the lane lends");
+    for (i, bytes) in frames.iter().enumerate() {
+        let mut frame = burst.frame_mut(i);
+        assert!(frame.set_len(bytes.len()));
+        frame.bytes_mut().copy_from_slice(bytes);
+        frame.set_verdict(verdict);
+    }
+    lane.settle(PORT).expect("the lane settles");
+}
+
+/// One burst of `port`, consumed.
+fn receive(lane: &mut DpdkLane, port: PortId) -> Vec<Vec<u8>> {
+    let burst = lane.receive(port).expect("the lane receives");
+    let frames = (0..burst.len()).map(|i| burst.frame(i).bytes.to_vec()).collect();
+    lane.settle(port).expect("the lane settles");
+    frames
+}
+
+#[test]
+fn a_ring_gives_back_what_is_sent_and_keeps_no_mbuf() {
+    let Some(_alone) = alone() else { return };
+    let mut lane = DpdkLane::open(&spec("dpdk:net_ring,no-huge"), &["r0"], false).expect("opens");
+    let sent = udp_frames(0, 32, 100);
+    send(&mut lane, &sent, Verdict::Tx);
+    assert_eq!(lane.mbufs_in_use(), 32);
+    assert_eq!(receive(&mut lane, PORT), sent);
+    assert_eq!(lane.mbufs_in_use(), 0);
+}
+
+#[test]
+fn ports_that_hand_mbufs_over_get_copies_of_a_fan_out() {
+    let Some(_alone) = alone() else { return };
+    let names = ["r0", "r1"];
+    let mut lane = DpdkLane::open(&spec("dpdk:net_ring,no-huge"), &names, false).expect("opens");
+    let sent = udp_frames(0, 8, 100);
+    send(&mut lane, &sent, Verdict::Fanout(PortMask(0b11)));
+    assert_eq!(lane.mbufs_in_use(), 16, "each port has its own");
+    assert_eq!(receive(&mut lane, PORT), sent);
+    assert_eq!(receive(&mut lane, OTHER), sent);
+    assert_eq!(lane.counters(PORT).copies + lane.counters(OTHER).copies, 8);
+    assert_eq!(lane.mbufs_in_use(), 0);
+}
+
+#[test]
+fn a_full_ring_refuses_the_rest_and_loses_no_mbuf() {
+    let Some(_alone) = alone() else { return };
+    let mut lane = DpdkLane::open(&spec("dpdk:net_ring,no-huge"), &["r0"], false).expect("opens");
+    let frames = udp_frames(0, 64, 64);
+    for _ in 0..20 {
+        send(&mut lane, &frames, Verdict::Tx);
+    }
+    let counters = lane.counters(PORT);
+    assert!(counters.lost() > 0 && counters.tx_frames + counters.lost() == 20 * 64, "{counters:?}");
+    let mut received = 0;
+    while received < counters.tx_frames {
+        received += receive(&mut lane, PORT).len() as u64;
+    }
+    assert_eq!(lane.mbufs_in_use(), 0);
+}
+
+#[test]
+fn a_null_device_has_frames_at_any_time_and_its_arguments_reach_it() {
+    let Some(_alone) = alone() else { return };
+    let open = |text: &str| DpdkLane::open(&spec(text), &["n0"], false).expect("opens");
+    let mut lane = open("dpdk:net_null,no-huge,args=size=128");
+    let frames = receive(&mut lane, PORT);
+    assert!(frames.len() == 64 && frames.iter().all(|frame| frame.len() == 128));
+    drop(lane);
+    assert!(receive(&mut open("dpdk:net_null,no-huge,args=no-rx=1"), PORT).is_empty());
+}
+
+#[test]
+fn an_interrupt_is_obtained_where_there_is_one_and_refused_where_there_is_none() {
+    let Some(_alone) = alone() else { return };
+    let sentence = refusal("dpdk:net_ring,no-huge,intr", &["r0"]);
+    assert!(sentence.contains("allow=rx-interrupt"), "{sentence}");
+    let allowed = spec("dpdk:net_ring,no-huge,intr,allow=rx-interrupt");
+    let lane = DpdkLane::open(&allowed, &["r0"], false).expect("its absence is allowed");
+    assert_eq!(lane.caps(PORT).facts["wake"], "bounded sleep");
+    drop((lane, _alone));
+    let Ok(mut world) = World::taps().map_err(skip) else { return };
+    let lane = world.open(&spec("dpdk:net_tap,no-huge,intr"), 1).expect("opens");
+    assert!(lane.caps(PORT).obtained.has(Cap::RxInterrupt));
+}
+
+#[test]
+fn a_tap_is_there_with_its_lane_and_gone_after_it() {
+    let Ok(mut world) = World::taps().map_err(skip) else { return };
+    let lane = world.open(&spec("dpdk:net_tap,no-huge,mtu=1400"), 1).expect("opens");
+    let table = || fs::read_to_string("/proc/thread-self/net/dev").expect("Linux has it");
+    assert!(table().contains(NEAR[0]));
+    assert_eq!(lane.caps(PORT).facts["mtu_bytes"], "1400");
+    let sentence = refusal("dpdk:net_tap,no-huge", &[NEAR[0]]);
+    assert!(sentence.contains("one of this name exists"), "{sentence}");
+    drop(lane);
+    assert!(!table().contains(NEAR[0]));
+    let sentence = refusal("dpdk:net_tap,no-huge,mtu=9000,frame=16k", &[NEAR[0]]);
+    assert!(sentence.contains("mtu=9000 asks for more"), "{sentence}");
+}
+
+#[test]
+fn refusals_name_the_value_and_what_to_try() {
+    let Ok(world) = World::cables(1).map_err(skip) else { return };
+    let sentence = refusal("dpdk:net_af_packet,no-huge", &["nowhere0"]);
+    assert!(sentence.contains("no interface `nowhere0`"), "{sentence}");
+    let sentence = refusal("dpdk:net_af_xdp,no-huge,queue=7", &[NEAR[0]]);
+    assert!(sentence.contains(NEAR[0]) && sentence.contains("DPDK says"), "{sentence}");
+    let sentence = refusal("dpdk:net_null,no-huge,mempool=1m", &["n0"]);
+    assert!(sentence.contains("raise mem="), "{sentence}");
+    let sentence = refusal("dpdk:net_null,hugepages=1,no-huge", &["n0"]);
+    assert!(sentence.contains("contradicts"), "{sentence}");
+    world.ip(&["link", "set", "dev", NEAR[0], "down"]);
+    let sentence = refusal("dpdk:net_af_packet,no-huge", &[NEAR[0]]);
+    assert!(sentence.contains("down") && sentence.contains("ip link set"), "{sentence}");
+    for names in [&[][..], &["a", "a"], &["a,b"]] {
+        let opened = DpdkLane::open(&spec("dpdk:net_null,no-huge"), names, false);
+        assert!(matches!(opened.err(), Some(LaneError::Refused { .. })), "{names:?}");
+    }
+}
+
+#[test]
+fn other_memory_than_dpdk_was_started_with_is_refused() {
+    let Some(_alone) = alone() else { return };
+    let sentence = refusal("dpdk:net_null,hugepages", &["n0"]);
+    assert!(sentence.contains("without huge pages"), "{sentence}");
+    let allowed = spec("dpdk:net_null,hugepages,allow=hugepages");
+    let lane = DpdkLane::open(&allowed, &["n0"], false).expect("its absence is allowed");
+    assert!(!lane.caps(PORT).obtained.has(Cap::HugePages));
+    assert_eq!(lane.caps(PORT).facts["memory"], "no-huge");
+}
+
+#[test]
+fn the_worker_keeps_its_affinity_and_no_folder_stays() {
+    let Some(_alone) = alone() else { return };
+    let allowed = || {
+        let status = fs::read_to_string("/proc/thread-self/status").expect("Linux has it");
+        status.lines().find(|l| l.starts_with("Cpus_allowed_list")).map(str::to_owned)
+    };
+    let before = allowed();
+    let _lane = DpdkLane::open(&spec("dpdk:net_null,no-huge"), &["n0"], false).expect("opens");
+    assert_eq!(allowed(), before);
+    let own = format!("/var/run/dpdk/laneway-{}", std::process::id());
+    assert!(!Path::new(&own).exists());
+}

@@ -1,0 +1,124 @@
+//! What needs a process of its own, because DPDK starts once: huge pages, and silence on the terminal.
+//! The tests run this program again with one ignored test, the child.
+
+use crate::world::{Alone, spec};
+use laneway_core::{Cap, FrameLane, PortId};
+use laneway_dpdk::DpdkLane;
+use laneway_testkit::skip;
+use std::{
+    fs,
+    io::{Read, Write},
+    process::{Child, Command, Stdio},
+    thread,
+    time::Duration,
+};
+
+const CHILD: &str = "LANEWAY_DPDK_CHILD";
+const TOTAL: &str = "/sys/kernel/mm/hugepages/hugepages-2048kB/nr_hugepages";
+const SURPLUS: &str = "/sys/kernel/mm/hugepages/hugepages-2048kB/surplus_hugepages";
+/// Naps of 10 ms until what a dead process reserved has been given back.
+const NAPS_MAX: usize = 500;
+
+/// Pages that are reserved. Surplus ones are not: they vanish when their last user is gone.
+fn pages() -> usize {
+    let read = |path| fs::read_to_string(path).ok().and_then(|n| n.trim().parse().ok());
+    read(TOTAL).unwrap_or(0usize) - read(SURPLUS).unwrap_or(0usize)
+}
+
+fn start(scenario: &str) -> Child {
+    Command::new(std::env::current_exe().expect("this program has a path"))
+        .args(["--exact", "process::child", "--ignored", "--nocapture"])
+        .env(CHILD, scenario)
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .expect("this program runs")
+}
+
+#[test]
+#[ignore = "run by the other tests of this file, in a process of its own"]
+fn child() {
+    let scenario = std::env::var(CHILD).expect("the parent says what to do");
+    let open = |text: &str| DpdkLane::open(&spec(text), &["n0"], false);
+    match scenario.as_str() {
+        "drop" => {
+            let before = pages();
+            let lane = open("dpdk:net_null,hugepages=32,mempool=2048").expect("opens");
+            assert_eq!(pages(), before + 32);
+            assert!(lane.caps(PortId(0)).obtained.has(Cap::HugePages));
+            assert_eq!(lane.caps(PortId(0)).facts["memory"], "hugepages");
+            drop(lane);
+            assert_eq!(pages(), before);
+        }
+        "killed" => {
+            let _lane = open("dpdk:net_null,hugepages=32,mempool=2048").expect("opens");
+            let mut output = std::io::stdout();
+            output.write_all(b"ready\n").expect("the parent listens");
+            output.flush().expect("the parent listens");
+            // Until the parent kills this process.
+            let _ = std::io::stdin().read(&mut [0]);
+        }
+        "noise" => {
+            assert!(open("dpdk:net_null,no-huge,args=nonsense=1").is_err());
+            assert!(open("dpdk:net_pcap,no-huge,rx_pcap=/nowhere.pcap").is_err());
+            assert!(open("dpdk:net_null,no-huge").is_ok());
+        }
+        other => panic!("no scenario `{other}`"),
+    }
+}
+
+/// True when the test can run; prints the reason when not.
+fn can_reserve() -> bool {
+    // Waits for the tests that use interfaces; the children come one at a time.
+    if let Err(reason) = Alone::new() {
+        skip(reason);
+        return false;
+    }
+    if fs::write(TOTAL, pages().to_string()).is_err() {
+        skip("huge pages cannot be reserved here");
+        return false;
+    }
+    true
+}
+
+#[test]
+fn reserved_huge_pages_go_back_with_the_lane_and_with_a_killed_process() {
+    if !can_reserve() {
+        return;
+    }
+    let before = pages();
+    let ran = start("drop").wait_with_output().expect("the child ends");
+    assert!(ran.status.success(), "{}", String::from_utf8_lossy(&ran.stdout));
+    assert_eq!(pages(), before);
+
+    let mut child = start("killed");
+    let mut said = String::new();
+    let mut output = child.stdout.take().expect("piped");
+    let mut byte = [0];
+    while !said.contains("ready") && output.read(&mut byte).expect("readable") == 1 {
+        said.push(char::from(byte[0]));
+    }
+    assert!(said.contains("ready") && pages() == before + 32, "{said}");
+    child.kill().expect("it is our child");
+    child.wait().expect("it is our child");
+    let went_back = (0..NAPS_MAX).any(|_| {
+        thread::sleep(Duration::from_millis(10));
+        pages() == before
+    });
+    assert!(went_back, "{} pages instead of {before}", pages());
+}
+
+#[test]
+fn nothing_of_dpdk_is_printed() {
+    if let Err(reason) = Alone::new() {
+        return skip(reason);
+    }
+    let ran = start("noise").wait_with_output().expect("the child ends");
+    let text = [ran.stdout, ran.stderr].concat();
+    let text = String::from_utf8_lossy(&text);
+    assert!(ran.status.success(), "{text}");
+    for word in ["EAL", "ETHDEV", "vdev", "pmd", "VDEV", "rte_", "pcap"] {
+        assert!(!text.contains(word), "`{word}` in: {text}");
+    }
+}
