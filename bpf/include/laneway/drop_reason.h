@@ -31,7 +31,8 @@ enum lw_drop_reason {
 	LW_DROP_NO_NEIGHBOUR = 21,
 	LW_DROP_NO_ROUTE = 22,
 	LW_DROP_CONN_TABLE_FULL = 23,
-	LW_DROP_COUNT = 24,
+	LW_DROP_TTL_EXPIRED = 24,
+	LW_DROP_COUNT = 25,
 };
 
 #endif

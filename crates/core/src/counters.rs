@@ -84,6 +84,8 @@ drop_reasons! {
     NoRoute = 22 "no_route",
     /// The table of connections, or of half-open ones, was full.
     ConnTableFull = 23 "conn_table_full",
+    /// The time to live or hop limit ran out on the way through.
+    TtlExpired = 24 "ttl_expired",
 }
 
 impl DropReason {

@@ -1,0 +1,271 @@
+// SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause)
+/*
+ * The kernel half of app forward: one XDP program that decides by forward.h and sends by a device map.
+ *
+ * The mode and the interfaces are constants, so that the verifier removes what a run does not use.
+ * Rules lie in one of two banks; `active` names it. src/kernel.rs writes the other one, changes
+ * `active`, and waits for a grace period before it writes the first again: no run of the program sees
+ * a bank change. A frame from an interface that is none of ours is passed.
+ */
+#include <linux/bpf.h>
+#include <bpf/bpf_helpers.h>
+#include <stdbool.h>
+
+#include "forward.h"
+
+char LICENSE[] SEC("license") = "Dual BSD/GPL";
+
+/* Set before loading; see src/kernel.rs. */
+const volatile struct lw_config lw_config;
+
+struct lw_counts {
+	__u64 frames;
+	__u64 bytes;
+};
+
+struct {
+	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, struct lw_counts);
+} seen SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+	__uint(max_entries, LW_DROP_COUNT);
+	__type(key, __u32);
+	__type(value, __u64);
+} drops SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+	__uint(max_entries, LW_FATE_COUNT);
+	__type(key, __u32);
+	__type(value, __u64);
+} fates SEC(".maps");
+
+/* Frames by the queue that a rule chose. */
+struct {
+	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+	__uint(max_entries, LW_QUEUES_MAX);
+	__type(key, __u32);
+	__type(value, __u64);
+} queues SEC(".maps");
+
+/* What rules matched, by slot: it stays when the rules move to the other bank. */
+struct {
+	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+	__uint(max_entries, LW_SLOTS);
+	__type(key, __u32);
+	__type(value, struct lw_counts);
+} hits SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, 2);
+	__type(key, __u32);
+	__type(value, struct lw_bank);
+} banks SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, __u32);
+} active SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_DEVMAP);
+	__uint(max_entries, LW_PORTS_MAX);
+	__type(key, __u32);
+	__type(value, __u32);
+} egress SEC(".maps");
+
+struct lw_prefix4 {
+	__u32 bits;
+	__u8 address[4];
+};
+
+struct lw_prefix6 {
+	__u32 bits;
+	__u8 address[16];
+};
+
+struct {
+	__uint(type, BPF_MAP_TYPE_LPM_TRIE);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__uint(max_entries, 1);
+	__type(key, struct lw_prefix4);
+	__type(value, __u32);
+} routes4 SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_LPM_TRIE);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__uint(max_entries, 1);
+	__type(key, struct lw_prefix6);
+	__type(value, __u32);
+} routes6 SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, struct lw_hop);
+} hops SEC(".maps");
+
+struct lw_address {
+	__u8 bytes[16];
+};
+
+struct lw_mac {
+	__u8 bytes[8];
+};
+
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(max_entries, 1);
+	__type(key, struct lw_address);
+	__type(value, struct lw_mac);
+} neighbours SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, struct lw_room);
+} scratch SEC(".maps");
+
+/* Tests: what was decided on the last frame. */
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, struct lw_told);
+} told SEC(".maps");
+
+LW_INLINE void lw_hit(__u32 slot, __u32 bytes)
+{
+	struct lw_counts *n = bpf_map_lookup_elem(&hits, &slot);
+
+	if (n) {
+		n->frames++;
+		n->bytes += bytes;
+	}
+}
+
+LW_INLINE int lw_route(const struct lw_fields *now, int is_v4, struct lw_hop *hop)
+{
+	const struct lw_hop *found;
+	__u32 *number;
+
+	if (is_v4) {
+		struct lw_prefix4 key = { .bits = 32 };
+
+		__builtin_memcpy(key.address, &now->dst_ip[12], 4);
+		number = bpf_map_lookup_elem(&routes4, &key);
+	} else {
+		struct lw_prefix6 key = { .bits = 128 };
+
+		__builtin_memcpy(key.address, now->dst_ip, 16);
+		number = bpf_map_lookup_elem(&routes6, &key);
+	}
+	found = number ? bpf_map_lookup_elem(&hops, number) : 0;
+	if (!found)
+		return -1;
+	*hop = *found;
+	return 0;
+}
+
+LW_INLINE int lw_neighbour(const struct lw_fields *now, __u8 *mac)
+{
+	struct lw_address key;
+	const struct lw_mac *found;
+
+	__builtin_memcpy(key.bytes, now->dst_ip, 16);
+	found = bpf_map_lookup_elem(&neighbours, &key);
+	if (!found)
+		return -1;
+	__builtin_memcpy(mac, found->bytes, 6);
+	return 0;
+}
+
+static __always_inline void count(void *map, __u32 at)
+{
+	__u64 *n = bpf_map_lookup_elem(map, &at);
+
+	if (n)
+		(*n)++;
+}
+
+/* The port of an interface; LW_PORTS_MAX for a foreign one. */
+static __always_inline __u32 port_of(__u32 ifindex)
+{
+#pragma clang loop unroll(full)
+	for (__u32 port = 0; port < LW_PORTS_MAX; port++) {
+		if (port >= lw_config.ports)
+			break;
+		if (lw_config.ifindex[port] == ifindex)
+			return port;
+	}
+	return LW_PORTS_MAX;
+}
+
+static __always_inline const struct lw_bank *bank_in_force(void)
+{
+	const __u32 zero = 0;
+	const struct lw_bank *bank;
+	__u32 *number;
+
+	if (!lw_config.has_rules)
+		return 0;
+	number = bpf_map_lookup_elem(&active, &zero);
+	if (!number)
+		return 0;
+	bank = bpf_map_lookup_elem(&banks, number);
+	return bank && bank->count ? bank : 0;
+}
+
+SEC("xdp.frags")
+int forward(struct xdp_md *ctx)
+{
+	const __u32 zero = 0;
+	struct lw_view view = {
+		.data = (const __u8 *)(long)ctx->data,
+		.end = (const __u8 *)(long)ctx->data_end,
+		.len = (__u32)bpf_xdp_get_buff_len(ctx),
+		.ctx = ctx,
+	};
+	struct lw_counts *s = bpf_map_lookup_elem(&seen, &zero);
+	struct lw_room *room = bpf_map_lookup_elem(&scratch, &zero);
+	__u32 port = port_of(ctx->ingress_ifindex), reason;
+	struct lw_told t;
+
+	if (!s || !room || port >= LW_PORTS_MAX)
+		return XDP_PASS;
+	s->frames++;
+	s->bytes += view.len;
+
+	lw_forward(&lw_config, bank_in_force(), port, &view, (__u8 *)(long)view.data, room);
+	t = room->told;
+
+	count(&fates, t.fate);
+	if (t.queue != 0xff)
+		count(&queues, t.queue);
+	if (lw_config.tells)
+		bpf_map_update_elem(&told, &zero, &t, 0);
+	reason = lw_drop_reason(t.fate);
+	if (reason < LW_DROP_COUNT)
+		count(&drops, reason);
+	switch (t.fate) {
+	case LW_FATE_FORWARDED:
+		if (t.port == port)
+			return XDP_TX;
+		/* A port that has gone is a drop by the kernel, which its tracepoint names. */
+		return (int)bpf_redirect_map(&egress, t.port, XDP_DROP);
+	case LW_FATE_PASSED:
+		return XDP_PASS;
+	default:
+		return XDP_DROP;
+	}
+}

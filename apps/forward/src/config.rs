@@ -1,0 +1,348 @@
+//! What a run of the forwarder is asked to do; the same for every lane and placement.
+
+use crate::{
+    Bounds, QUEUES_MAX, RuleRefused,
+    bridge::{AGE_NS_DEFAULT, STATIONS_DEFAULT, STATIONS_MAX},
+    routes::Routes,
+};
+use laneway_core::{PortId, PortMask, nearest};
+use laneway_wire::Mac;
+use std::{net::IpAddr, str::FromStr};
+
+/// What is done with a frame that no rule decided on.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Mode {
+    /// Out of the other port of the pair, as it is. A port without a partner sends back.
+    #[default]
+    Io,
+    /// As `io`, with the sending port's own address as source and its configured peer's as
+    /// destination.
+    Mac,
+    /// As `io`, with source and destination MAC exchanged.
+    MacSwap,
+    /// As `io`, with MAC addresses, IP addresses and ports exchanged, as far as they are there.
+    FiveTupleSwap,
+    /// A learning bridge over all ports, per VLAN.
+    L2,
+    /// A router: longest prefix, TTL, checksum, configured neighbours.
+    L3,
+    /// Receive only.
+    Drop,
+}
+
+impl Mode {
+    /// All modes.
+    pub const ALL: &[Mode] =
+        &[Mode::Io, Mode::Mac, Mode::MacSwap, Mode::FiveTupleSwap, Mode::L2, Mode::L3, Mode::Drop];
+
+    /// The word on the command line.
+    pub fn word(self) -> &'static str {
+        match self {
+            Mode::Io => "io",
+            Mode::Mac => "mac",
+            Mode::MacSwap => "macswap",
+            Mode::FiveTupleSwap => "5tswap",
+            Mode::L2 => "l2",
+            Mode::L3 => "l3",
+            Mode::Drop => "drop",
+        }
+    }
+}
+
+impl FromStr for Mode {
+    type Err = ConfigError;
+
+    fn from_str(text: &str) -> Result<Mode, ConfigError> {
+        let found = Mode::ALL.iter().find(|mode| mode.word() == text);
+        found.copied().ok_or_else(|| {
+            let words: Vec<&str> = Mode::ALL.iter().map(|mode| mode.word()).collect();
+            let near = nearest(text, &words).map(|near| format!("; did you mean `{near}`?"));
+            ConfigError::Word {
+                what: "mode",
+                found: text.to_owned(),
+                expected: format!("one of {}{}", words.join(" "), near.unwrap_or_default()),
+            }
+        })
+    }
+}
+
+/// Why a configuration cannot be.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum ConfigError {
+    /// A text is not what it should be.
+    #[error("{what} `{found}`: expected {expected}")]
+    Word {
+        /// `mode`, `route`, `neighbour`.
+        what: &'static str,
+        /// What was said.
+        found: String,
+        /// What could be said.
+        expected: String,
+    },
+    /// A number is beyond its limit.
+    #[error("{len} {what} are too many; {max} are the most")]
+    TooMany {
+        /// What of.
+        what: &'static str,
+        /// How many were asked for.
+        len: usize,
+        /// The limit.
+        max: usize,
+    },
+    /// A number that must be at least 1 is 0.
+    #[error("0 {what} cannot be; use at least 1")]
+    None {
+        /// What of.
+        what: &'static str,
+    },
+    /// A route leaves by a port that is not there.
+    #[error("route to {to}: {why}")]
+    Route {
+        /// The prefix.
+        to: String,
+        /// What is wrong.
+        why: String,
+    },
+    /// What the kernel half cannot do.
+    #[error("the XDP program cannot do this: {what}; use a lane that shows frames to user space")]
+    Kernel {
+        /// What it cannot do.
+        what: String,
+    },
+}
+
+/// A route.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Route {
+    /// The prefix; bits beyond its length are zero.
+    pub address: IpAddr,
+    /// Its length.
+    pub bits: u32,
+    /// The next hop; `None` when the destination itself is on the link.
+    pub gateway: Option<IpAddr>,
+    /// The port to leave by.
+    pub port: PortId,
+}
+
+impl FromStr for Route {
+    type Err = ConfigError;
+
+    /// `10.0.0.0/8 via 192.0.2.1 port 1`, `2001:db8::/64 port 0`.
+    fn from_str(text: &str) -> Result<Route, ConfigError> {
+        let wrong = |expected: &str| ConfigError::Word {
+            what: "route",
+            found: text.to_owned(),
+            expected: expected.to_owned(),
+        };
+        let words: Vec<&str> = text.split_whitespace().collect();
+        let (prefix, gateway, port) = match words[..] {
+            [prefix, "port", port] => (prefix, None, port),
+            [prefix, "via", gateway, "port", port] => (prefix, Some(gateway), port),
+            _ => return Err(wrong("`PREFIX/BITS [via ADDRESS] port N`")),
+        };
+        let parsed = prefix.split_once('/').and_then(|(address, bits)| {
+            Some((address.parse::<IpAddr>().ok()?, bits.parse::<u32>().ok()?))
+        });
+        let (address, bits) =
+            parsed.ok_or_else(|| wrong("an address, `/` and a number of bits"))?;
+        let bits_max = if address.is_ipv4() { 32 } else { 128 };
+        if bits > bits_max {
+            return Err(wrong(&format!("at most {bits_max} bits")));
+        }
+        let gateway = match gateway.map(str::parse::<IpAddr>) {
+            None => None,
+            Some(Ok(gateway)) if gateway.is_ipv4() == address.is_ipv4() => Some(gateway),
+            Some(_) => return Err(wrong("a next hop of the same family behind `via`")),
+        };
+        let port = port.parse().map_err(|_| wrong("a port number behind `port`"))?;
+        let address = match address {
+            IpAddr::V4(ip) => {
+                let mask = u32::MAX.checked_shl(32 - bits).unwrap_or(0);
+                IpAddr::V4((u32::from(ip) & mask).into())
+            }
+            IpAddr::V6(ip) => {
+                let mask = u128::MAX.checked_shl(128 - bits).unwrap_or(0);
+                IpAddr::V6((u128::from(ip) & mask).into())
+            }
+        };
+        Ok(Route { address, bits, gateway, port: PortId(port) })
+    }
+}
+
+/// A neighbour's link address.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Neighbour {
+    /// Its address.
+    pub address: IpAddr,
+    /// Its link address.
+    pub mac: Mac,
+}
+
+impl FromStr for Neighbour {
+    type Err = ConfigError;
+
+    /// `192.0.2.1 02:00:00:00:00:09`
+    fn from_str(text: &str) -> Result<Neighbour, ConfigError> {
+        let words: Vec<&str> = text.split_whitespace().collect();
+        let parsed = match words[..] {
+            [address, mac] => address.parse().ok().zip(parse_mac(mac)),
+            _ => None,
+        };
+        parsed.map(|(address, mac)| Neighbour { address, mac }).ok_or_else(|| ConfigError::Word {
+            what: "neighbour",
+            found: text.to_owned(),
+            expected: "an address and a MAC address, as `192.0.2.1 02:00:00:00:00:09`".to_owned(),
+        })
+    }
+}
+
+/// Six hexadecimal bytes with colons.
+pub fn parse_mac(text: &str) -> Option<Mac> {
+    let value = crate::grammar::Notation::Mac.parse(text)?;
+    value.to_be_bytes()[10..].try_into().ok()
+}
+
+/// The knobs of a run.
+#[derive(Clone, Debug)]
+pub struct Config {
+    /// What is done with a frame that no rule decided on.
+    pub mode: Mode,
+    /// Ports of the lane, 1 to 32.
+    pub ports: usize,
+    /// Queues that rules may name, 1 to [`QUEUES_MAX`].
+    pub queues: u16,
+    /// Own link addresses by port: sources in `mac` and `l3`, and in `l3` the destination that frames
+    /// to be routed must have. Ports beyond the list send from `02:00:00:00:01:<port>` and take all.
+    pub own: Vec<Mac>,
+    /// Link addresses at the other end by port, for mode `mac`; beyond the list testpmd's own
+    /// `02:00:00:00:00:<port>`.
+    pub peers: Vec<Mac>,
+    /// Routes of mode `l3`.
+    pub routes: Vec<Route>,
+    /// Neighbours of mode `l3`.
+    pub neighbours: Vec<Neighbour>,
+    /// Stations that mode `l2` can know at a time.
+    pub stations_max: usize,
+    /// How long it knows a station that is silent.
+    pub age_ns: u64,
+    /// So that nobody outside can choose addresses that fall together in its table.
+    pub hash_seed: u64,
+}
+
+impl Default for Config {
+    fn default() -> Config {
+        Config {
+            mode: Mode::Io,
+            ports: 2,
+            queues: 1,
+            own: Vec::new(),
+            peers: Vec::new(),
+            routes: Vec::new(),
+            neighbours: Vec::new(),
+            stations_max: STATIONS_DEFAULT,
+            age_ns: AGE_NS_DEFAULT,
+            hash_seed: 0,
+        }
+    }
+}
+
+impl Config {
+    /// What rules of this run can name.
+    pub fn bounds(&self) -> Bounds {
+        Bounds { ports: self.ports, queues: self.queues }
+    }
+
+    /// The other port of the pair (0 and 1, 2 and 3, ...); the port itself without one.
+    pub fn partner(&self, port: PortId) -> PortId {
+        let other = port.0 ^ 1;
+        if usize::from(other) < self.ports { PortId(other) } else { port }
+    }
+
+    pub(crate) fn own_mac(&self, port: usize) -> Mac {
+        self.own.get(port).copied().unwrap_or([2, 0, 0, 0, 1, port as u8])
+    }
+
+    pub(crate) fn peer_mac(&self, port: usize) -> Mac {
+        self.peers.get(port).copied().unwrap_or([2, 0, 0, 0, 0, port as u8])
+    }
+
+    /// Whether this can run.
+    ///
+    /// # Errors
+    /// One sentence with the value and what to try.
+    pub fn check(&self) -> Result<(), ConfigError> {
+        self.tables().map(drop)
+    }
+
+    /// Checks everything and makes the table of routes, if the mode has one.
+    pub(crate) fn tables(&self) -> Result<Option<Routes>, ConfigError> {
+        for (what, len, max) in [
+            ("ports", self.ports, PortMask::PORTS_MAX),
+            ("queues", usize::from(self.queues), QUEUES_MAX),
+            ("stations", self.stations_max, STATIONS_MAX),
+        ] {
+            if len == 0 {
+                return Err(ConfigError::None { what });
+            }
+            if len > max {
+                return Err(ConfigError::TooMany { what, len, max });
+            }
+        }
+        for route in &self.routes {
+            let wrong = |why: RuleRefused| ConfigError::Route {
+                to: format!("{}/{}", route.address, route.bits),
+                why: why.to_string(),
+            };
+            self.bounds().check_port(route.port.0.into()).map_err(wrong)?;
+        }
+        match self.mode {
+            Mode::L3 => Routes::new(&self.routes, &self.neighbours).map(Some),
+            _ => Ok(None),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ports_pair_as_testpmd_pairs_them() {
+        let pairs = |ports: usize| -> Vec<u8> {
+            let config = Config { ports, ..Config::default() };
+            (0..ports as u8).map(|port| config.partner(PortId(port)).0).collect()
+        };
+        assert_eq!(pairs(1), [0]);
+        assert_eq!(pairs(2), [1, 0]);
+        assert_eq!(pairs(5), [1, 0, 3, 2, 4]);
+    }
+
+    #[test]
+    fn routes_and_neighbours_are_read_from_text() {
+        let route: Route = "10.9.8.7/8 via 192.0.2.1 port 1".parse().expect("a route");
+        assert_eq!(
+            (route.address.to_string(), route.bits, route.port.0),
+            ("10.0.0.0".into(), 8, 1)
+        );
+        assert!(route.gateway.is_some());
+        assert_eq!("::/0 port 0".parse::<Route>().expect("a route").gateway, None);
+        for bad in ["10.0.0.0/33 port 0", "10.0.0.0 port 0", "10.0.0.0/8 via ::1 port 0", "x"] {
+            bad.parse::<Route>().expect_err(bad);
+        }
+        let neighbour: Neighbour = "::1 2:0:0:0:0:9".parse().expect("a neighbour");
+        assert_eq!(neighbour.mac, [2, 0, 0, 0, 0, 9]);
+        "::1 2:0:0:0:0".parse::<Neighbour>().expect_err("five bytes");
+    }
+
+    #[test]
+    fn what_cannot_run_says_why() {
+        let why = |config: Config| config.check().expect_err("refused").to_string();
+        assert!(why(Config { ports: 33, ..Config::default() }).contains("32 are the most"));
+        assert!(why(Config { queues: 0, ..Config::default() }).contains("at least 1"));
+        let routes = vec!["10.0.0.0/8 port 2".parse().expect("a route")];
+        let config = Config { mode: Mode::L3, routes, ..Config::default() };
+        assert!(why(config).contains("route to 10.0.0.0/8: there is no port 2"));
+        let mode = "macswp".parse::<Mode>().expect_err("no mode").to_string();
+        assert!(mode.contains("did you mean `macswap`?"), "{mode}");
+    }
+}

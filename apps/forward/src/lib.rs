@@ -1,0 +1,51 @@
+//! App `forward`: testpmd's forwarding modes, a bridge, a router, and flow rules in testpmd's grammar,
+//! in user space on every frame lane and in the kernel.
+//!
+//! ```text
+//!   "flow create 0 ingress pattern eth / ipv4 / udp dst is 53 / end actions drop / end"
+//!        │ parser ─▶ Rule ─▶ compile ─▶ masks and values
+//!        ▼                                   │
+//!   RuleSet ── commit ──▶ RuleFeed ──▶ Forward        (a frame app)
+//!                    └──▶ KernelFeed ─▶ KernelForward (an XDP program and its user side)
+//! ```
+//!
+//! Rules, edits and modes exist twice: here and in `bpf/forward.h`, which is compiled for eBPF and, as
+//! the tests' referee, for the host; all three agree on every frame of every capture at hand.
+//!
+//! What must always hold: every frame has exactly one [`Fate`], a frame that is dropped has a reason,
+//! and every frame sees one whole rule set.
+#![forbid(unsafe_code)]
+
+mod bridge;
+mod compile;
+mod config;
+mod decide;
+mod edit;
+mod fate;
+mod fields;
+mod grammar;
+mod kernel;
+mod parser;
+mod routes;
+mod rules;
+mod table;
+mod user;
+
+pub use bridge::{AGE_NS_DEFAULT, STATIONS_DEFAULT, STATIONS_MAX};
+pub use compile::{Bounds, ENTRIES_PER_RULE_MAX, RuleRefused};
+pub use config::{Config, ConfigError, Mode, Neighbour, Route, parse_mac};
+pub use fate::{Fate, Stats};
+pub use fields::HEADERS_BYTES_MAX;
+pub use grammar::{Action, Attributes, Command, Item, ItemKind, Rule, Test};
+pub use kernel::{KERNEL_RULES_MAX, KernelForward, OBJECT};
+pub use parser::{LINE_BYTES_MAX, PRIORITY_MAX, SyntaxError, parse_command, parse_rule};
+pub use routes::{NEIGHBOURS_MAX, ROUTES_MAX};
+pub use rules::{
+    CHANGES_MAX, CommandError, Commit, ENTRIES_MAX, GROUPS_MAX, Hits, KernelFeed, Offload, Place,
+    Placement, RULES_MAX, RuleFeed, RuleSet,
+};
+pub use table::{MASKS_MAX, Shape};
+pub use user::Forward;
+
+/// Queues that `queue` and `rss` actions may name.
+pub const QUEUES_MAX: usize = 16;

@@ -1,0 +1,667 @@
+//! Text to [`Command`]: testpmd's `flow` line, word by word.
+//!
+//! Every error shows the column, what stood there and what was expected, with the nearest word where
+//! a word was meant. What is understood but cannot be done (an inner header behind `vxlan`, `egress`)
+//! is refused by name: there is no partial match. Words stand between blanks, `/` too.
+//!
+//! What must always hold: any text gives a command or an error that points into it.
+
+use crate::grammar::{Action, Attributes, Command, Field, Item, ItemKind, Notation, Rule, Test};
+use laneway_core::nearest;
+use std::fmt;
+
+/// The longest line in bytes.
+pub const LINE_BYTES_MAX: usize = 4096;
+/// Values of `rss queues` and of the lists of `destroy` and `list`.
+const LIST_MAX: usize = 256;
+/// Actions in a rule.
+const ACTIONS_MAX: usize = 16;
+/// The highest priority number; a rank has so many bits for it.
+pub const PRIORITY_MAX: u32 = (1 << 24) - 1;
+
+/// Why a line is no flow command, and where.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub struct SyntaxError {
+    /// The line, cut at [`LINE_BYTES_MAX`].
+    pub line: String,
+    /// The column of the word that is wrong, in characters from 1; behind the last one at the end.
+    pub column: usize,
+    /// What stands there; empty at the end.
+    pub found: String,
+    /// What could stand there, or what is wrong with what does.
+    pub expected: String,
+}
+
+impl fmt::Display for SyntaxError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let found = match self.found.as_str() {
+            "" => "the end of the line".to_owned(),
+            word => format!("`{word}`"),
+        };
+        let shown: String =
+            self.line.chars().map(|c| if c.is_control() { ' ' } else { c }).collect();
+        write!(
+            f,
+            "flow rule, column {}: found {found}, {}\n  {shown}\n  {:>column$}",
+            self.column,
+            self.expected,
+            '^',
+            column = self.column
+        )
+    }
+}
+
+/// Reads a line: `flow create 0 ingress pattern eth / ipv4 / end actions drop / end`.
+///
+/// # Errors
+/// [`SyntaxError`], with the place and what was expected there.
+pub fn parse_command(line: &str) -> Result<Command, SyntaxError> {
+    let mut words = Words::new(line)?;
+    words.keyword(&["flow"])?;
+    let verb = words.keyword(&["create", "validate", "list", "query", "destroy", "flush"])?;
+    let port = words.number("a port number", u16::MAX.into())? as u16;
+    let command = match verb {
+        "create" => Command::Create(port, rule(&mut words)?),
+        "validate" => Command::Validate(port, rule(&mut words)?),
+        "flush" => Command::Flush(port),
+        "query" => {
+            let id = words.number("a rule number", u32::MAX.into())? as u32;
+            words.keyword(&["count"])?;
+            Command::Query(port, id)
+        }
+        "destroy" => {
+            let ids = list(&mut words, "rule")?;
+            if ids.is_empty() {
+                return Err(words.wrong("expected `rule` and a number"));
+            }
+            Command::Destroy(port, ids)
+        }
+        _ => Command::List(port, list(&mut words, "group")?),
+    };
+    match words.peek() {
+        None => Ok(command),
+        Some(_) => Err(words.wrong("expected the end of the line")),
+    }
+}
+
+/// Reads a rule as it stands behind `flow create <port>`, which is how it prints itself.
+///
+/// # Errors
+/// As for [`parse_command`].
+pub fn parse_rule(text: &str) -> Result<Rule, SyntaxError> {
+    let mut words = Words::new(text)?;
+    let rule = rule(&mut words)?;
+    match words.peek() {
+        None => Ok(rule),
+        Some(_) => Err(words.wrong("expected the end of the line")),
+    }
+}
+
+fn list(words: &mut Words<'_>, word: &'static str) -> Result<Vec<u32>, SyntaxError> {
+    let mut values = Vec::new();
+    while words.peek().is_some() {
+        if values.len() == LIST_MAX {
+            return Err(words.wrong(format!("but {LIST_MAX} are the most in one line")));
+        }
+        words.keyword(&[word])?;
+        values.push(words.number("a number", u32::MAX.into())? as u32);
+    }
+    Ok(values)
+}
+
+fn rule(words: &mut Words<'_>) -> Result<Rule, SyntaxError> {
+    let mut attributes = Attributes::default();
+    let (mut has_group, mut has_priority) = (false, false);
+    const WORDS: [&str; 6] = ["group", "priority", "ingress", "egress", "transfer", "pattern"];
+    loop {
+        let (before, word) = (words.next, words.keyword(&WORDS)?);
+        let again = |words: &mut Words<'_>| Err(words.wrong_at(before, "but it was said before"));
+        match word {
+            "group" if has_group => return again(words),
+            "group" => {
+                has_group = true;
+                attributes.group = words.number("a group number", u32::MAX.into())? as u32;
+            }
+            "priority" if has_priority => return again(words),
+            "priority" => {
+                has_priority = true;
+                attributes.priority = words.number("a priority", u128::from(PRIORITY_MAX))? as u32;
+            }
+            "ingress" if attributes.ingress => return again(words),
+            "ingress" => attributes.ingress = true,
+            "transfer" if attributes.transfer => return again(words),
+            "transfer" => attributes.transfer = true,
+            "egress" => {
+                let why = "but rules apply to what comes in; expected `ingress` or `transfer`";
+                return Err(words.wrong_at(before, why));
+            }
+            _ if !attributes.ingress && !attributes.transfer => {
+                let why = "expected `ingress` or `transfer` before it";
+                return Err(words.wrong_at(before, why));
+            }
+            _ => break,
+        }
+    }
+    let pattern = pattern(words)?;
+    words.keyword(&["actions"])?;
+    let actions = actions(words)?;
+    Ok(Rule { attributes, pattern, actions })
+}
+
+fn pattern(words: &mut Words<'_>) -> Result<Vec<Item>, SyntaxError> {
+    let mut items: Vec<Item> = Vec::new();
+    let known: Vec<&'static str> =
+        ItemKind::ALL.iter().map(|kind| kind.word()).chain(["end"]).collect();
+    loop {
+        let (place, word) = (words.next, words.keyword(&known)?);
+        let Some(&kind) = ItemKind::ALL.iter().find(|kind| kind.word() == word) else { break };
+        if let Some(before) = items.last().map(|item| item.kind) {
+            if before == ItemKind::Vxlan {
+                let why = "but headers inside VXLAN cannot be matched; expected `end`";
+                return Err(words.wrong_at(place, why));
+            }
+            let vlans = items.iter().filter(|item| item.kind == ItemKind::Vlan).count();
+            let second_tag = kind == ItemKind::Vlan && before == kind && vlans < 2;
+            if kind.layer() <= before.layer() && !second_tag {
+                let why = format!("but it cannot stand behind `{}`", before.word());
+                return Err(words.wrong_at(place, why));
+            }
+        }
+        let tests = tests(words, kind)?;
+        items.push(Item { kind, tests });
+        words.slash()?;
+    }
+    Ok(items)
+}
+
+/// What has been said of one field so far.
+#[derive(Clone, Copy, Default)]
+struct Said {
+    spec: Option<u128>,
+    last: Option<u128>,
+    mask: Option<u128>,
+    /// Where it was first said.
+    place: usize,
+}
+
+fn tests(words: &mut Words<'_>, kind: ItemKind) -> Result<Vec<Test>, SyntaxError> {
+    let fields = kind.fields();
+    let names: Vec<&'static str> = fields.iter().map(|field| field.name).chain(["/"]).collect();
+    let mut said = vec![Said::default(); fields.len()];
+    while words.peek().is_some_and(|word| word != "/") {
+        let (place, name) = (words.next, words.keyword(&names)?);
+        let found = fields.iter().zip(&mut said).find(|(field, _)| field.name == name);
+        let (field, said) = found.expect("`names` are the names of `fields`");
+        if said.spec.or(said.last).or(said.mask).is_none() {
+            said.place = place;
+        }
+        let relation_at = words.next;
+        let relation = words.keyword(&["is", "spec", "last", "mask", "prefix"])?;
+        let has_mask = said.mask.is_some();
+        let slot = match relation {
+            "is" | "spec" => &mut said.spec,
+            "last" => &mut said.last,
+            _ => &mut said.mask,
+        };
+        if slot.is_some() || (relation == "is" && has_mask) {
+            let why = format!("but `{name}` has that already");
+            return Err(words.wrong_at(relation_at, why));
+        }
+        match relation {
+            "is" => {
+                let (value, mask) = value_and_mask(words, field)?;
+                (said.spec, said.mask) = (Some(value), Some(mask));
+            }
+            "prefix" => {
+                let bits = words.number("a number of bits", field.bits.into())? as u32;
+                *slot = Some(prefix_mask(field, bits));
+            }
+            _ => *slot = Some(value(words, field)?),
+        }
+    }
+    let mut tests = Vec::new();
+    for (field, said) in fields.iter().zip(said) {
+        let Said { spec, last, mask, place } = said;
+        if spec.or(last).or(mask).is_none() {
+            continue;
+        }
+        let Some(spec) = spec else {
+            let why = format!("but `{0}` needs a value: `{0} is` or `{0} spec`", field.name);
+            return Err(words.wrong_at(place, why));
+        };
+        let mask = mask.unwrap_or_else(|| field.full());
+        let (spec, last) = (spec & mask, last.unwrap_or(spec) & mask);
+        if last < spec {
+            let why = format!("but the range of `{}` is empty: last is below spec", field.name);
+            return Err(words.wrong_at(place, why));
+        }
+        if mask != 0 {
+            tests.push(Test { field, spec, last, mask });
+        }
+    }
+    Ok(tests)
+}
+
+/// The mask of the highest `bits` bits of a field.
+fn prefix_mask(field: &Field, bits: u32) -> u128 {
+    let rest = field.bits - bits;
+    field.full() & u128::MAX.checked_shl(rest).unwrap_or(0)
+}
+
+/// `192.0.2.1`, or `192.0.2.0/24` where an address is wanted.
+fn value_and_mask(words: &mut Words<'_>, field: &Field) -> Result<(u128, u128), SyntaxError> {
+    let whole = words.peek().and_then(|word| word.split_once('/'));
+    let Some((address, bits)) = whole.filter(|_| field.notation != Notation::Number) else {
+        return Ok((value(words, field)?, field.full()));
+    };
+    let bits = bits.parse().ok().filter(|bits| *bits <= field.bits);
+    match (field.notation.parse(address), bits) {
+        (Some(value), Some(bits)) => {
+            words.next += 1;
+            Ok((value, prefix_mask(field, bits)))
+        }
+        (Some(_), None) => {
+            Err(words.wrong(format!("expected a prefix of 0 to {} bits behind `/`", field.bits)))
+        }
+        (None, _) => Err(words.wrong(format!("expected {}", field.notation.wanted()))),
+    }
+}
+
+fn value(words: &mut Words<'_>, field: &Field) -> Result<u128, SyntaxError> {
+    let parsed = words.peek().and_then(|word| field.notation.parse(word));
+    match parsed {
+        Some(value) if value <= field.full() => {
+            words.next += 1;
+            Ok(value)
+        }
+        Some(_) => Err(words.wrong(format!(
+            "but `{}` has {} bits: {} is the most",
+            field.name,
+            field.bits,
+            field.full()
+        ))),
+        None => Err(words.wrong(format!("expected {}", field.notation.wanted()))),
+    }
+}
+
+const ACTION_WORDS: [&str; 18] = [
+    "drop",
+    "queue",
+    "rss",
+    "port_id",
+    "jump",
+    "passthru",
+    "count",
+    "mark",
+    "set_mac_src",
+    "set_mac_dst",
+    "set_ipv4_src",
+    "set_ipv4_dst",
+    "set_ipv6_src",
+    "set_ipv6_dst",
+    "set_tp_src",
+    "set_tp_dst",
+    "dec_ttl",
+    "end",
+];
+
+fn actions(words: &mut Words<'_>) -> Result<Vec<Action>, SyntaxError> {
+    let mut actions: Vec<Action> = Vec::new();
+    loop {
+        let (place, word) = (words.next, words.keyword(&ACTION_WORDS)?);
+        if word == "end" {
+            break;
+        }
+        if actions.len() == ACTIONS_MAX {
+            return Err(words.wrong_at(place, format!("but {ACTIONS_MAX} actions are the most")));
+        }
+        if actions.iter().any(|action| action.word() == word) {
+            return Err(words.wrong_at(place, "but a rule does each thing once"));
+        }
+        let action = action(words, word)?;
+        if action.is_fate()
+            && let Some(other) = actions.iter().find(|other| other.is_fate())
+        {
+            let why = format!("but `{}` has decided where the frame goes", other.word());
+            return Err(words.wrong_at(place, why));
+        }
+        actions.push(action);
+        words.slash()?;
+    }
+    if actions.is_empty() {
+        return Err(words.wrong_at(words.next - 1, "but a rule has at least one action"));
+    }
+    Ok(actions)
+}
+
+fn action(words: &mut Words<'_>, word: &str) -> Result<Action, SyntaxError> {
+    let argument = |words: &mut Words<'_>, name: &'static str, max: u128| {
+        words.keyword(&[name])?;
+        words.number("a number", max)
+    };
+    let mac = |words: &mut Words<'_>| {
+        words.keyword(&["mac_addr"])?;
+        let bytes = words.value(Notation::Mac)?.to_be_bytes();
+        let mut mac = [0; 6];
+        mac.copy_from_slice(&bytes[10..]);
+        Ok(mac)
+    };
+    let ipv4 = |words: &mut Words<'_>| {
+        words.keyword(&["ipv4_addr"])?;
+        Ok((words.value(Notation::Ipv4)? as u32).into())
+    };
+    let ipv6 = |words: &mut Words<'_>| {
+        words.keyword(&["ipv6_addr"])?;
+        Ok(words.value(Notation::Ipv6)?.into())
+    };
+    Ok(match word {
+        "drop" => Action::Drop,
+        "passthru" => Action::Passthru,
+        "count" => Action::Count,
+        "dec_ttl" => Action::DecTtl,
+        "queue" => Action::Queue(argument(words, "index", u16::MAX.into())? as u16),
+        "port_id" => {
+            if words.peek() == Some("original") {
+                return Err(words.wrong("but only `id` and a number can stand here"));
+            }
+            Action::PortId(argument(words, "id", u8::MAX.into())? as u8)
+        }
+        "jump" => Action::Jump(argument(words, "group", u32::MAX.into())? as u32),
+        "mark" => Action::Mark(argument(words, "id", u32::MAX.into())? as u32),
+        "set_mac_src" => Action::SetMacSrc(mac(words)?),
+        "set_mac_dst" => Action::SetMacDst(mac(words)?),
+        "set_ipv4_src" => Action::SetIpv4Src(ipv4(words)?),
+        "set_ipv4_dst" => Action::SetIpv4Dst(ipv4(words)?),
+        "set_ipv6_src" => Action::SetIpv6Src(ipv6(words)?),
+        "set_ipv6_dst" => Action::SetIpv6Dst(ipv6(words)?),
+        "set_tp_src" => Action::SetTpSrc(argument(words, "port", u16::MAX.into())? as u16),
+        "set_tp_dst" => Action::SetTpDst(argument(words, "port", u16::MAX.into())? as u16),
+        _ => Action::Rss(rss_queues(words)?),
+    })
+}
+
+fn rss_queues(words: &mut Words<'_>) -> Result<Vec<u16>, SyntaxError> {
+    match words.peek() {
+        Some("/") => return Ok(Vec::new()),
+        Some("types" | "func" | "level" | "key" | "key_len") => {
+            let why = "but the hash is over addresses and ports and cannot be set; \
+                       expected `queues` or `/`";
+            return Err(words.wrong(why));
+        }
+        _ => words.keyword(&["queues", "/"])?,
+    };
+    let mut queues = Vec::new();
+    while words.peek() != Some("end") {
+        if queues.len() == crate::QUEUES_MAX {
+            return Err(words.wrong(format!("but {} queues are the most", crate::QUEUES_MAX)));
+        }
+        queues.push(words.number("a queue number or `end`", u16::MAX.into())? as u16);
+    }
+    words.keyword(&["end"])?;
+    if queues.is_empty() {
+        return Err(words.wrong_at(words.next - 1, "expected a queue number before it"));
+    }
+    Ok(queues)
+}
+
+/// The words of a line, and which comes next.
+struct Words<'a> {
+    line: &'a str,
+    /// Byte position and text.
+    words: Vec<(usize, &'a str)>,
+    next: usize,
+}
+
+impl<'a> Words<'a> {
+    fn new(line: &'a str) -> Result<Words<'a>, SyntaxError> {
+        let start = line.as_ptr() as usize;
+        let words =
+            line.split_whitespace().map(|word| (word.as_ptr() as usize - start, word)).collect();
+        let words = Words { line, words, next: 0 };
+        if line.len() > LINE_BYTES_MAX {
+            let why =
+                format!("but the line has {} bytes; {LINE_BYTES_MAX} are the most", line.len());
+            return Err(words.wrong(why));
+        }
+        Ok(words)
+    }
+
+    fn peek(&self) -> Option<&'a str> {
+        self.words.get(self.next).map(|(_, word)| *word)
+    }
+
+    /// One of these words.
+    fn keyword(&mut self, known: &[&'static str]) -> Result<&'static str, SyntaxError> {
+        let word = self.peek().unwrap_or("");
+        if let Some(known) = known.iter().find(|known| **known == word) {
+            self.next += 1;
+            return Ok(known);
+        }
+        let mut expected = match known {
+            [one] => format!("expected `{one}`"),
+            many => format!("expected one of {}", many.join(" ")),
+        };
+        if let Some(near) = nearest(word, known).filter(|_| known.len() > 1) {
+            expected.push_str(&format!("; did you mean `{near}`?"));
+        }
+        Err(self.wrong(expected))
+    }
+
+    fn slash(&mut self) -> Result<(), SyntaxError> {
+        self.keyword(&["/"]).map(drop)
+    }
+
+    fn value(&mut self, notation: Notation) -> Result<u128, SyntaxError> {
+        match self.peek().and_then(|word| notation.parse(word)) {
+            Some(value) => {
+                self.next += 1;
+                Ok(value)
+            }
+            None => Err(self.wrong(format!("expected {}", notation.wanted()))),
+        }
+    }
+
+    fn number(&mut self, what: &str, max: u128) -> Result<u128, SyntaxError> {
+        match self.peek().and_then(|word| Notation::Number.parse(word)) {
+            Some(value) if value <= max => {
+                self.next += 1;
+                Ok(value)
+            }
+            Some(_) => Err(self.wrong(format!("but {max} is the most"))),
+            None => Err(self.wrong(format!("expected {what}"))),
+        }
+    }
+
+    fn wrong(&self, expected: impl Into<String>) -> SyntaxError {
+        self.wrong_at(self.next, expected)
+    }
+
+    fn wrong_at(&self, word: usize, expected: impl Into<String>) -> SyntaxError {
+        let (at, found) = self.words.get(word).copied().unwrap_or((self.line.len(), ""));
+        let mut end = self.line.len().min(LINE_BYTES_MAX);
+        while !self.line.is_char_boundary(end) {
+            end -= 1;
+        }
+        SyntaxError {
+            line: self.line[..end].to_owned(),
+            column: self.line[..at.min(end)].chars().count() + 1,
+            found: found.chars().take(64).collect(),
+            expected: expected.into(),
+        }
+    }
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use super::*;
+    use crate::grammar::Test;
+    use proptest::{collection::vec, prelude::*};
+
+    const FOUNDING: &str = "flow create 0 ingress pattern eth / ipv4 src is 10.0.0.0/8 / \
+                            udp dst is 53 / end actions queue index 0 / count / end";
+
+    fn test() -> impl Strategy<Value = (usize, u128, u128, u128)> {
+        (any::<usize>(), any::<u128>(), any::<u128>(), any::<u128>())
+    }
+
+    fn item(kind: ItemKind, drawn: Vec<(usize, u128, u128, u128)>) -> Item {
+        let mut tests: Vec<Test> = Vec::new();
+        for field in kind.fields() {
+            let place = kind.fields().iter().position(|other| std::ptr::eq(other, field));
+            let found = drawn.iter().find(|(at, ..)| Some(at % kind.fields().len()) == place);
+            let Some((_, a, b, mask)) = found else { continue };
+            // Whole, prefix and odd masks; single values and ranges.
+            let mask = match mask % 3 {
+                0 => field.full(),
+                1 => prefix_mask(field, (mask >> 8) as u32 % (field.bits + 1)),
+                _ => mask & field.full(),
+            };
+            let (a, b) = (a & mask, if b % 2 == 0 { *a } else { *b } & mask);
+            if mask != 0 {
+                tests.push(Test { field, spec: a.min(b), last: a.max(b), mask });
+            }
+        }
+        Item { kind, tests }
+    }
+
+    pub(crate) fn rules() -> impl Strategy<Value = Rule> {
+        let attributes = (any::<u32>(), 0..=PRIORITY_MAX, any::<bool>()).prop_map(
+            |(group, priority, transfer)| Attributes {
+                group,
+                priority,
+                ingress: !transfer || group % 2 == 0,
+                transfer,
+            },
+        );
+        let headers = prop::sample::subsequence(ItemKind::ALL.to_vec(), 0..=5);
+        let pattern = (headers, vec(vec(test(), 0..4), 6)).prop_map(|(kinds, tests)| {
+            let mut items: Vec<Item> = Vec::new();
+            for (kind, tests) in kinds.into_iter().zip(tests) {
+                if items.last().is_none_or(|last| last.kind.layer() < kind.layer()) {
+                    items.push(item(kind, tests));
+                }
+            }
+            items
+        });
+        let fate = prop_oneof![
+            Just(Action::Drop),
+            any::<u16>().prop_map(Action::Queue),
+            vec(any::<u16>(), 0..4).prop_map(Action::Rss),
+            any::<u8>().prop_map(Action::PortId),
+            any::<u32>().prop_map(Action::Jump),
+            Just(Action::Passthru),
+        ];
+        let other = vec![
+            Action::Count,
+            Action::Mark(7),
+            Action::SetMacSrc([1, 2, 3, 4, 5, 6]),
+            Action::SetMacDst([0xff; 6]),
+            Action::SetIpv4Src([10, 0, 0, 1].into()),
+            Action::SetIpv6Dst([7; 16].into()),
+            Action::SetTpSrc(0),
+            Action::SetTpDst(65535),
+            Action::DecTtl,
+        ];
+        let actions =
+            (fate, prop::sample::subsequence(other, 0..=9)).prop_map(|(fate, mut actions)| {
+                actions.push(fate);
+                actions
+            });
+        (attributes, pattern, actions).prop_map(|(attributes, pattern, actions)| Rule {
+            attributes,
+            pattern,
+            actions,
+        })
+    }
+
+    proptest! {
+        #[test]
+        fn what_a_rule_prints_parses_to_the_same_rule(rule in rules()) {
+            let text = rule.to_string();
+            prop_assert_eq!(parse_rule(&text).unwrap_or_else(|e| panic!("{e}")), rule);
+        }
+
+        #[test]
+        fn any_text_gives_a_command_or_an_error_that_points_into_it(
+            text in "\\PC{0,80}", cut in 0usize..200
+        ) {
+            let broken: String = FOUNDING.chars().take(cut).chain(text.chars()).collect();
+            for text in [&text, &broken] {
+                if let Err(error) = parse_command(text) {
+                    prop_assert!(error.column <= text.chars().count() + 1);
+                    prop_assert!(error.to_string().contains('^'));
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn the_rule_of_the_founding_report_is_understood() {
+        let Ok(Command::Create(0, rule)) = parse_command(FOUNDING) else { panic!("{FOUNDING}") };
+        assert_eq!(
+            rule.to_string(),
+            "ingress pattern eth / ipv4 src spec 10.0.0.0 src prefix 8 / udp dst is 53 / \
+             end actions queue index 0 / count / end"
+        );
+    }
+
+    #[test]
+    fn the_other_commands_are_understood() {
+        for (line, command) in [
+            ("flow destroy 1 rule 3 rule 4", Command::Destroy(1, vec![3, 4])),
+            ("flow flush 2", Command::Flush(2)),
+            ("flow query 0 7 count", Command::Query(0, 7)),
+            ("flow list 0", Command::List(0, vec![])),
+            ("flow list 0 group 1 group 2", Command::List(0, vec![1, 2])),
+        ] {
+            assert_eq!(parse_command(line).unwrap_or_else(|e| panic!("{e}")), command);
+        }
+    }
+
+    #[track_caller]
+    fn refuses(line: &str, column: usize, found: &str, expected: &str) {
+        let error = parse_command(line).expect_err(line);
+        assert_eq!((error.column, error.found.as_str()), (column, found), "{error}");
+        assert!(error.expected.contains(expected), "{error}");
+    }
+
+    #[test]
+    fn errors_show_the_place_what_stood_there_and_what_was_expected() {
+        refuses("flow crate 0", 6, "crate", "did you mean `create`?");
+        refuses("flow create x", 13, "x", "a port number");
+        refuses("flow create 0 pattern eth / end", 15, "pattern", "`ingress`");
+        refuses("flow create 0 egress pattern", 15, "egress", "what comes in");
+        let pattern = |rest: &str| format!("flow create 0 ingress pattern {rest}");
+        refuses(&pattern("eth / ipv4 scr is 1.2.3.4 / end"), 42, "scr", "did you mean `src`?");
+        refuses(&pattern("eth / ipv4 src is 1.2.3 / end"), 49, "1.2.3", "an IPv4 address");
+        refuses(&pattern("ipv4 src is 1.2.3.4/33 / end"), 43, "1.2.3.4/33", "0 to 32 bits");
+        refuses(&pattern("udp dst is 70000 / end"), 42, "70000", "65535 is the most");
+        refuses(&pattern("udp / ipv4 / end"), 37, "ipv4", "behind `udp`");
+        refuses(&pattern("ipv4 / ipv6 / end"), 38, "ipv6", "behind `ipv4`");
+        refuses(&pattern("vxlan / eth / end"), 39, "eth", "inside VXLAN");
+        refuses(&pattern("udp dst mask 3 / end"), 35, "dst", "needs a value");
+        refuses(&pattern("udp dst spec 9 dst last 3 / end"), 35, "dst", "range");
+        refuses(&pattern("udp dst is 9 dst is 3 / end"), 48, "is", "already");
+        refuses(&pattern("eth / end"), 40, "", "`actions`");
+        let actions = |rest: &str| pattern(&format!("end actions {rest}"));
+        refuses(&actions("drop / queue index 0 / end"), 50, "queue", "`drop` has decided");
+        refuses(&actions("count / count / end"), 51, "count", "once");
+        refuses(&actions("end"), 43, "end", "at least one");
+        refuses(&actions("queue 0 / end"), 49, "0", "`index`");
+        refuses(&actions("rss types ip end / end"), 47, "types", "cannot be set");
+        refuses(&actions("drop / end more"), 54, "more", "the end of the line");
+    }
+
+    #[test]
+    fn the_caret_stands_below_the_word() {
+        let error = parse_command("flow crate 0").expect_err("no verb").to_string();
+        let lines: Vec<&str> = error.lines().collect();
+        assert_eq!(lines[1].find("crate"), lines[2].find('^'), "{error}");
+    }
+
+    #[test]
+    fn a_line_beyond_the_limit_is_refused_whatever_it_holds() {
+        let line = format!("flow create 0 {}", "é".repeat(LINE_BYTES_MAX));
+        assert!(parse_command(&line).expect_err("too long").expected.contains("the most"));
+    }
+}

@@ -1,0 +1,1155 @@
+//! The rule set: testpmd's `flow` commands, and the way of a change to the workers.
+//!
+//! ```text
+//!   run("flow create ...") ─▶ pending ─ commit ─▶ spare table ══ swap ══ live table
+//!                                                      ▲                    │ one slot per worker
+//!                            all workers have left it ─┘                    ▼
+//!                                                       RuleFeed::take, between two bursts
+//! ```
+//!
+//! There are two tables. Workers read one, the owner of the set changes the other and then offers it;
+//! a worker takes what is offered at a burst boundary, so every frame sees one whole set. When all
+//! have left the older table it takes the same changes and waits for the next turn. So adding a rule
+//! costs the same in a set of any size and nothing is copied. While a worker has not moved yet, a
+//! commit says [`Commit::Waiting`] and changes nothing.
+//!
+//! Counters belong to a worker and to a rule's slot, not to a table: a swap keeps them. The slot of a
+//! rule that is gone rests until nobody can count there any more.
+//!
+//! Where the rules of a run are executed is one [`Place`]: a lane shows its frames to user space, or
+//! the kernel half has them. Rules that a port takes itself are offered to it first ([`Offload`]).
+
+use crate::{
+    compile::{Bounds, Compiled, Effects, Entry, RuleRefused, compile},
+    decide::Decision,
+    fields::Fields,
+    grammar::{Action, Command, Rule},
+    kernel::{BankRule, KERNEL_RULES_MAX, KERNEL_SLOTS, bank},
+    parser::{SyntaxError, parse_command},
+    table::{Shape, Table},
+};
+use std::{
+    borrow::Cow,
+    collections::BTreeMap,
+    fmt::Write as _,
+    sync::{
+        Arc, Mutex, PoisonError,
+        atomic::{AtomicBool, AtomicU64, Ordering},
+    },
+};
+
+/// Rules of a set in user space.
+pub const RULES_MAX: usize = 1 << 17;
+/// Masks and values of a set in user space, after ranges became prefixes.
+pub const ENTRIES_MAX: usize = 1 << 20;
+/// Groups of a port that hold rules at a time.
+pub const GROUPS_MAX: usize = 64;
+/// Changes between two commits.
+pub const CHANGES_MAX: usize = 1 << 19;
+/// Sets of slots: of rules that are live, that rest, and that the next commit brings.
+const SLOT_SETS: usize = 3;
+/// Lowest bits of a rank: the rule's turn among those of its priority.
+const TURN_BITS: u32 = 40;
+
+/// Where a rule is executed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Place {
+    /// By the port itself.
+    Offloaded,
+    /// By the XDP program, from its maps.
+    Kernel,
+    /// By the worker.
+    User,
+}
+
+impl Place {
+    /// The name in results.
+    pub fn name(self) -> &'static str {
+        match self {
+            Place::Offloaded => "offloaded",
+            Place::Kernel => "kernel",
+            Place::User => "user",
+        }
+    }
+}
+
+/// Where a rule is executed, and why there.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Placement {
+    /// Where.
+    pub place: Place,
+    /// Why, as part of a sentence.
+    pub reason: Cow<'static, str>,
+}
+
+/// A port that executes rules itself. No lane offers this yet.
+pub trait Offload: Send {
+    /// Takes the rule over for frames that arrive on `port`.
+    ///
+    /// # Errors
+    /// Why it does not; the rule then stays in software.
+    fn install(&mut self, port: u16, id: u32, rule: &Rule) -> Result<(), String>;
+
+    /// Gives the rule back. It was taken over.
+    fn remove(&mut self, port: u16, id: u32);
+
+    /// Frames and bytes that matched, if the port counts them.
+    fn count(&self, port: u16, id: u32) -> Option<(u64, u64)>;
+}
+
+/// Why a command was not carried out.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum CommandError {
+    /// It is no command.
+    #[error(transparent)]
+    Syntax(#[from] SyntaxError),
+    /// The rule cannot be.
+    #[error("port {port}: flow rule refused: {why}")]
+    Refused {
+        /// The port of the rule.
+        port: u16,
+        /// The reason.
+        why: RuleRefused,
+    },
+    /// There is no such rule.
+    #[error("Flow rule #{id} not found on port {port}; `flow list {port}` shows what is there")]
+    NotFound {
+        /// The port asked about.
+        port: u16,
+        /// The number asked for.
+        id: u32,
+    },
+    /// A file of rules has a line that cannot be.
+    #[error("line {line}: {why}")]
+    InFile {
+        /// Counted from 1.
+        line: usize,
+        /// What is wrong there.
+        why: Box<CommandError>,
+    },
+    /// A file of rules holds another command.
+    #[error("only `flow create` can stand in a file of rules: it says what the set is")]
+    NotCreate,
+}
+
+/// What a commit did.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Commit {
+    /// The workers see the changes from their next burst on, or there were none.
+    Done,
+    /// A worker has not yet taken the set before this one; the changes are kept. Try again.
+    Waiting,
+}
+
+/// What a rule has matched.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Hits {
+    /// Frames.
+    pub frames: u64,
+    /// Bytes, as received.
+    pub bytes: u64,
+}
+
+struct Installed {
+    rule: Rule,
+    rank: u64,
+    slot: u32,
+    /// What the slot had counted before this rule.
+    before: Hits,
+    placement: Placement,
+}
+
+impl Installed {
+    fn is_offloaded(&self) -> bool {
+        self.placement.place == Place::Offloaded
+    }
+}
+
+/// The rules of all ports of a run, and their one owner.
+pub struct RuleSet {
+    bounds: Bounds,
+    ports: Vec<BTreeMap<u32, Installed>>,
+    /// By port: how many rules each group has.
+    groups: Vec<BTreeMap<u32, usize>>,
+    rules_max: usize,
+    rules: usize,
+    entries_max: usize,
+    entries: usize,
+    turn: u64,
+    /// Rules of later turns have been in no table yet.
+    turn_committed: u64,
+    slots: Slots,
+    target: Target,
+    offload: Option<Box<dyn Offload>>,
+}
+
+/// The places of rules in the counters.
+#[derive(Default)]
+struct Slots {
+    /// Slots below this have been used.
+    used: u32,
+    free: Vec<u32>,
+    /// Of rules that the live table no longer has; the spare one may.
+    resting: Vec<u32>,
+    /// Of rules that the next commit takes out.
+    leaving: Vec<u32>,
+}
+
+impl Slots {
+    fn take(&mut self) -> u32 {
+        self.free.pop().unwrap_or_else(|| {
+            self.used += 1;
+            self.used - 1
+        })
+    }
+
+    /// All workers have left the table before the live one.
+    fn wake(&mut self) {
+        self.free.append(&mut self.resting);
+        self.resting = std::mem::take(&mut self.leaving);
+    }
+}
+
+enum Target {
+    User(Publisher),
+    Kernel(KernelPublisher),
+}
+
+impl RuleSet {
+    /// An empty set for lanes that show frames to user space.
+    pub fn for_user(bounds: Bounds) -> RuleSet {
+        let table = Table::new(bounds.ports);
+        let publisher = Publisher {
+            live: Arc::new(table.clone()),
+            spare: Arc::new(table),
+            backlog: Vec::new(),
+            pending: Vec::new(),
+            workers: Vec::new(),
+        };
+        RuleSet::new(bounds, Target::User(publisher), RULES_MAX, ENTRIES_MAX)
+    }
+
+    /// An empty set for the kernel half.
+    pub fn for_kernel(bounds: Bounds) -> RuleSet {
+        let publisher = KernelPublisher {
+            shared: Arc::new(KernelShared {
+                next: Mutex::new(None),
+                hits: Mutex::new(vec![Hits::default(); KERNEL_SLOTS]),
+            }),
+            current: bank(&[]),
+            changed: false,
+            is_read: false,
+        };
+        RuleSet::new(bounds, Target::Kernel(publisher), KERNEL_RULES_MAX, KERNEL_RULES_MAX)
+    }
+
+    fn new(bounds: Bounds, target: Target, rules_max: usize, entries_max: usize) -> RuleSet {
+        let ports = (0..bounds.ports).map(|_| BTreeMap::new()).collect();
+        RuleSet {
+            bounds,
+            ports,
+            groups: vec![BTreeMap::new(); bounds.ports],
+            rules_max,
+            rules: 0,
+            entries_max,
+            entries: 0,
+            turn: 0,
+            turn_committed: 0,
+            slots: Slots::default(),
+            target,
+            offload: None,
+        }
+    }
+
+    /// From now on offers rules to the ports themselves first.
+    pub fn offer_to(&mut self, offload: Box<dyn Offload>) {
+        self.offload = Some(offload);
+    }
+
+    /// Carries out a line of testpmd's `flow` command and gives what testpmd prints. Workers see a
+    /// change after [`commit`](Self::commit).
+    ///
+    /// # Errors
+    /// [`CommandError`]; nothing has changed then.
+    pub fn run(&mut self, line: &str) -> Result<String, CommandError> {
+        match parse_command(line)? {
+            Command::Validate(port, rule) => {
+                self.check(port, &rule).map_err(|why| CommandError::Refused { port, why })?;
+                Ok("Flow rule validated\n".to_owned())
+            }
+            Command::Create(port, rule) => {
+                let id = self.create(port, rule)?;
+                Ok(format!("Flow rule #{id} created\n"))
+            }
+            Command::Destroy(port, ids) => {
+                ids.iter().try_for_each(|id| self.installed(port, *id).map(drop))?;
+                let mut said = String::new();
+                for id in ids {
+                    // Named twice in one line: gone the first time.
+                    if self.destroy(port, id).is_ok() {
+                        let _ = writeln!(said, "Flow rule #{id} destroyed");
+                    }
+                }
+                Ok(said)
+            }
+            Command::Flush(port) => self.flush(port).map(|()| String::new()),
+            Command::Query(port, id) => self.query(port, id),
+            Command::List(port, groups) => self.list(port, &groups),
+        }
+    }
+
+    /// Replaces the whole set by the `flow create` lines of a file; empty lines and lines that begin
+    /// with `#` do not count. Returns how many rules there are now.
+    ///
+    /// # Errors
+    /// [`CommandError::InFile`] for the first line that cannot be; nothing has changed then.
+    pub fn load(&mut self, text: &str) -> Result<usize, CommandError> {
+        let (mut rules, mut entries) = (Vec::new(), 0);
+        for (number, line) in (1..).zip(text.lines()) {
+            let line = line.trim();
+            if line.is_empty() || line.starts_with('#') {
+                continue;
+            }
+            let in_file = |why| CommandError::InFile { line: number, why: Box::new(why) };
+            let (port, rule) = match parse_command(line) {
+                Ok(Command::Create(port, rule)) => (port, rule),
+                Ok(_) => return Err(in_file(CommandError::NotCreate)),
+                Err(error) => return Err(in_file(error.into())),
+            };
+            let refused = |why| in_file(CommandError::Refused { port, why });
+            self.bounds.check_port(port.into()).map_err(refused)?;
+            entries += compile(&rule, self.bounds).map_err(refused)?.entries.len();
+            let full = |what, max| Err(refused(RuleRefused::Full { what, max }));
+            if rules.len() >= self.rules_max {
+                return full("the set", self.rules_max);
+            }
+            if entries > self.entries_max {
+                return full("the table of masks and values", self.entries_max);
+            }
+            rules.push((number, port, rule));
+        }
+        // One for each rule, and one for each port's former rules.
+        if self.target.changes() + rules.len() + self.ports.len() > CHANGES_MAX {
+            let what = "the list of changes that wait for a commit";
+            let why = RuleRefused::Full { what, max: CHANGES_MAX };
+            return Err(CommandError::Refused { port: 0, why });
+        }
+        let mut groups: Vec<(u16, u32)> =
+            rules.iter().map(|(_, port, rule)| (*port, rule.attributes.group)).collect();
+        groups.sort_unstable();
+        groups.dedup();
+        for port in 0..self.ports.len() as u16 {
+            if groups.iter().filter(|(of, _)| *of == port).count() > GROUPS_MAX {
+                let why = RuleRefused::Full { what: "the list of groups", max: GROUPS_MAX };
+                return Err(CommandError::Refused { port, why });
+            }
+        }
+        for port in 0..self.ports.len() as u16 {
+            self.flush(port)?;
+        }
+        let count = rules.len();
+        for (line, port, rule) in rules {
+            let created = self.create(port, rule);
+            created.map_err(|why| CommandError::InFile { line, why: Box::new(why) })?;
+        }
+        Ok(count)
+    }
+
+    /// Rules over all ports.
+    pub fn len(&self) -> usize {
+        self.rules
+    }
+
+    /// True when no port has a rule.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Where a rule is executed, and why there.
+    ///
+    /// # Errors
+    /// [`CommandError::NotFound`].
+    pub fn placement(&self, port: u16, id: u32) -> Result<&Placement, CommandError> {
+        self.installed(port, id).map(|installed| &installed.placement)
+    }
+
+    /// What a rule has matched since it was created, over all workers.
+    ///
+    /// # Errors
+    /// [`CommandError::NotFound`].
+    pub fn hits(&self, port: u16, id: u32) -> Result<Hits, CommandError> {
+        let installed = self.installed(port, id)?;
+        if installed.is_offloaded() {
+            let counted = self.offload.as_ref().and_then(|offload| offload.count(port, id));
+            let (frames, bytes) = counted.unwrap_or_default();
+            return Ok(Hits { frames, bytes });
+        }
+        let now = self.target.hits(installed.slot);
+        Ok(Hits {
+            frames: now.frames.saturating_sub(installed.before.frames),
+            bytes: now.bytes.saturating_sub(installed.before.bytes),
+        })
+    }
+
+    /// How the live set is looked up, in user space.
+    pub fn shape(&self) -> Shape {
+        match &self.target {
+            Target::User(publisher) => publisher.live.shape(),
+            Target::Kernel(_) => Shape { entries: self.entries, masks: 0, in_line: self.entries },
+        }
+    }
+
+    /// The live set for one more worker, and the way of later ones to it. `None` for a set of the
+    /// kernel half.
+    pub fn feed(&mut self) -> Option<RuleFeed> {
+        let Target::User(publisher) = &mut self.target else { return None };
+        let hits = (0..self.rules_max * SLOT_SETS).map(|_| Default::default()).collect();
+        let shared =
+            Arc::new(Shared { is_new: AtomicBool::new(false), next: Mutex::new(None), hits });
+        publisher.workers.push(shared.clone());
+        Some(RuleFeed { table: publisher.live.clone(), shared })
+    }
+
+    /// The way of this set to the kernel half. `None` for a set of user space.
+    pub fn kernel_feed(&mut self) -> Option<KernelFeed> {
+        let Target::Kernel(publisher) = &mut self.target else { return None };
+        publisher.is_read = true;
+        lock(&publisher.shared.next).take();
+        Some(KernelFeed { first: publisher.current.clone(), shared: publisher.shared.clone() })
+    }
+
+    /// Offers all changes since the last commit to the workers, as one.
+    pub fn commit(&mut self) -> Commit {
+        match &mut self.target {
+            Target::User(publisher) => match publisher.commit() {
+                None => return Commit::Waiting,
+                Some(false) => return Commit::Done,
+                Some(true) => {}
+            },
+            Target::Kernel(publisher) => {
+                let mut next = lock(&publisher.shared.next);
+                if next.is_some() {
+                    return Commit::Waiting;
+                }
+                if !std::mem::take(&mut publisher.changed) {
+                    return Commit::Done;
+                }
+                publisher.current = kernel_bank(&self.ports, self.bounds);
+                if publisher.is_read {
+                    *next = Some(publisher.current.clone());
+                }
+            }
+        }
+        self.slots.wake();
+        self.turn_committed = self.turn;
+        Commit::Done
+    }
+
+    fn check(&self, port: u16, rule: &Rule) -> Result<Compiled, RuleRefused> {
+        self.bounds.check_port(port.into())?;
+        let compiled = compile(rule, self.bounds)?;
+        let full = |what, max| Err(RuleRefused::Full { what, max });
+        if self.rules >= self.rules_max {
+            return full("the set", self.rules_max);
+        }
+        if self.entries + compiled.entries.len() > self.entries_max {
+            return full("the table of masks and values", self.entries_max);
+        }
+        if self.target.changes() >= CHANGES_MAX {
+            return full("the list of changes that wait for a commit", CHANGES_MAX);
+        }
+        let groups = &self.groups[usize::from(port)];
+        if groups.len() >= GROUPS_MAX && !groups.contains_key(&rule.attributes.group) {
+            return full("the list of groups", GROUPS_MAX);
+        }
+        Ok(compiled)
+    }
+
+    fn create(&mut self, port: u16, rule: Rule) -> Result<u32, CommandError> {
+        let refused = |why| CommandError::Refused { port, why };
+        let compiled = self.check(port, &rule).map_err(refused)?;
+        let rules = &self.ports[usize::from(port)];
+        // As testpmd numbers: one more than the newest rule that is left.
+        let id = match rules.last_key_value() {
+            None => 0,
+            Some((last, _)) => last.checked_add(1).ok_or_else(|| {
+                refused(RuleRefused::Full { what: "the list of numbers", max: u32::MAX as usize })
+            })?,
+        };
+        self.turn += 1;
+        let rank = u64::from(rule.attributes.priority) << TURN_BITS | self.turn;
+        let placement = self.place(port, id, &rule, rank);
+        let slot = self.slots.take();
+        let before = self.target.hits(slot);
+        let installed = Installed { rule, rank, slot, before, placement };
+        if !installed.is_offloaded() {
+            self.entries += compiled.entries.len();
+            self.target.insert(port, &installed, compiled);
+        }
+        self.rules += 1;
+        let group = installed.rule.attributes.group;
+        *self.groups[usize::from(port)].entry(group).or_default() += 1;
+        self.ports[usize::from(port)].insert(id, installed);
+        Ok(id)
+    }
+
+    /// Offers the rule to the port, if that keeps the order of the rules: what the port decides comes
+    /// before all software, so no rule in software may rank before it.
+    fn place(&mut self, port: u16, id: u32, rule: &Rule, rank: u64) -> Placement {
+        let software = match &self.target {
+            Target::User(_) => Placement {
+                place: Place::User,
+                reason: "the lane shows its frames to user space and its ports take no rules"
+                    .into(),
+            },
+            Target::Kernel(_) => Placement {
+                place: Place::Kernel,
+                reason: "the lane executes rules in its XDP program".into(),
+            },
+        };
+        let Some(offload) = &mut self.offload else { return software };
+        let because = |reason: String| Placement { reason: reason.into(), ..software.clone() };
+        let rules = &self.ports[usize::from(port)];
+        let goes_on = rule.actions.iter().any(|a| matches!(a, Action::Jump(_) | Action::Passthru));
+        if rule.attributes.group != 0 || goes_on {
+            return because("the port is offered rules of group 0 that decide alone".to_owned());
+        }
+        if let Some((other, _)) =
+            rules.iter().find(|(_, other)| !other.is_offloaded() && other.rank < rank)
+        {
+            return because(format!("rule #{other} comes before it and is not offloaded"));
+        }
+        match offload.install(port, id, rule) {
+            Ok(()) => Placement { place: Place::Offloaded, reason: "the port takes it".into() },
+            Err(why) => {
+                self.take_back(port, rank, id);
+                because(format!("the port refuses it: {why}"))
+            }
+        }
+    }
+
+    /// Takes those rules back from the port that come after one that stays in software.
+    fn take_back(&mut self, port: u16, rank: u64, id: u32) {
+        let rules = &mut self.ports[usize::from(port)];
+        let software = match &self.target {
+            Target::User(_) => Place::User,
+            Target::Kernel(_) => Place::Kernel,
+        };
+        for (&theirs, later) in rules.iter_mut().filter(|(_, r)| r.is_offloaded() && r.rank > rank)
+        {
+            if let Some(offload) = &mut self.offload {
+                offload.remove(port, theirs);
+            }
+            let reason = format!("rule #{id} comes before it and is not offloaded").into();
+            later.placement = Placement { place: software, reason };
+            let compiled = compile(&later.rule, self.bounds).expect("it was compiled before");
+            self.entries += compiled.entries.len();
+            self.target.insert(port, later, compiled);
+        }
+    }
+
+    fn destroy(&mut self, port: u16, id: u32) -> Result<(), CommandError> {
+        self.installed(port, id)?;
+        let Some(gone) = self.ports[usize::from(port)].remove(&id) else { return Ok(()) };
+        self.forget(port, id, &gone, true);
+        Ok(())
+    }
+
+    /// What is left to do for a rule that is no longer listed.
+    fn forget(&mut self, port: u16, id: u32, gone: &Installed, from_table: bool) {
+        self.rules -= 1;
+        let (groups, group) = (&mut self.groups[usize::from(port)], gone.rule.attributes.group);
+        if let Some(rules) = groups.get_mut(&group) {
+            *rules -= 1;
+            if *rules == 0 {
+                groups.remove(&group);
+            }
+        }
+        // A rule that came and went between two commits was in no table: nobody counts for it.
+        if gone.rank & ((1 << TURN_BITS) - 1) > self.turn_committed {
+            self.slots.free.push(gone.slot);
+        } else {
+            self.slots.leaving.push(gone.slot);
+        }
+        if gone.is_offloaded() {
+            if let Some(offload) = &mut self.offload {
+                offload.remove(port, id);
+            }
+            return;
+        }
+        let compiled = compile(&gone.rule, self.bounds).expect("it was compiled before");
+        self.entries -= compiled.entries.len();
+        if from_table {
+            self.target.remove(port, gone, compiled);
+        }
+    }
+
+    fn flush(&mut self, port: u16) -> Result<(), CommandError> {
+        self.check_port(port)?;
+        let rules = std::mem::take(&mut self.ports[usize::from(port)]);
+        if !rules.is_empty() {
+            self.target.clear(port);
+        }
+        for (id, gone) in &rules {
+            self.forget(port, *id, gone, false);
+        }
+        Ok(())
+    }
+
+    fn query(&self, port: u16, id: u32) -> Result<String, CommandError> {
+        let installed = self.installed(port, id)?;
+        let counts = u8::from(installed.rule.actions.contains(&Action::Count));
+        let Hits { frames, bytes } = match counts {
+            1 => self.hits(port, id)?,
+            _ => Hits::default(),
+        };
+        Ok(format!(
+            "COUNT:\n hits_set: {counts}\n bytes_set: {counts}\n hits: {frames}\n bytes: {bytes}\n"
+        ))
+    }
+
+    fn list(&self, port: u16, groups: &[u32]) -> Result<String, CommandError> {
+        self.check_port(port)?;
+        let rules = &self.ports[usize::from(port)];
+        if rules.is_empty() {
+            return Ok(String::new());
+        }
+        let mut listed: Vec<(u32, u32, u32, &Rule)> = rules
+            .iter()
+            .map(|(id, r)| (r.rule.attributes.group, r.rule.attributes.priority, *id, &r.rule))
+            .filter(|(group, ..)| groups.is_empty() || groups.contains(group))
+            .collect();
+        listed.sort_unstable_by_key(|(group, priority, id, _)| (*group, *priority, *id));
+        let mut said = "ID\tGroup\tPrio\tAttr\tRule\n".to_owned();
+        for (group, priority, id, rule) in listed {
+            let ingress = if rule.attributes.ingress { 'i' } else { '-' };
+            let transfer = if rule.attributes.transfer { 't' } else { '-' };
+            let _ = write!(said, "{id}\t{group}\t{priority}\t{ingress}-{transfer}\t");
+            for item in &rule.pattern {
+                let _ = write!(said, "{} ", item.kind.word().to_uppercase());
+            }
+            said.push_str("=>");
+            for action in &rule.actions {
+                let _ = write!(said, " {}", action.word().to_uppercase());
+            }
+            said.push('\n');
+        }
+        Ok(said)
+    }
+
+    fn check_port(&self, port: u16) -> Result<(), CommandError> {
+        let checked = self.bounds.check_port(port.into());
+        checked.map(drop).map_err(|why| CommandError::Refused { port, why })
+    }
+
+    fn installed(&self, port: u16, id: u32) -> Result<&Installed, CommandError> {
+        self.check_port(port)?;
+        self.ports[usize::from(port)].get(&id).ok_or(CommandError::NotFound { port, id })
+    }
+}
+
+/// The bank of the kernel half: all entries in the order in which one pass decides.
+fn kernel_bank(ports: &[BTreeMap<u32, Installed>], bounds: Bounds) -> Vec<u8> {
+    let mut rules = Vec::new();
+    for (port, installed) in
+        (0u8..).zip(ports).flat_map(|(port, rules)| rules.values().map(move |r| (port, r)))
+    {
+        if installed.is_offloaded() {
+            continue;
+        }
+        let compiled = compile(&installed.rule, bounds).expect("it was compiled before");
+        for entry in compiled.entries {
+            rules.push(BankRule {
+                port,
+                group: installed.rule.attributes.group,
+                rank: installed.rank,
+                slot: installed.slot,
+                entry,
+                effects: compiled.effects,
+            });
+        }
+    }
+    rules.sort_by_key(|rule| (rule.group, rule.rank));
+    bank(&rules)
+}
+
+impl Target {
+    fn hits(&self, slot: u32) -> Hits {
+        match self {
+            Target::Kernel(publisher) => lock(&publisher.shared.hits)[slot as usize],
+            Target::User(publisher) => {
+                let mut sum = Hits::default();
+                for worker in &publisher.workers {
+                    let Count { frames, bytes } = &worker.hits[slot as usize];
+                    sum.frames += frames.load(Ordering::Relaxed);
+                    sum.bytes += bytes.load(Ordering::Relaxed);
+                }
+                sum
+            }
+        }
+    }
+
+    /// Changes that wait for a commit, where they are kept one by one.
+    fn changes(&self) -> usize {
+        match self {
+            Target::User(publisher) => publisher.pending.len(),
+            Target::Kernel(_) => 0,
+        }
+    }
+
+    fn insert(&mut self, port: u16, rule: &Installed, compiled: Compiled) {
+        let (port, group) = (usize::from(port), rule.rule.attributes.group);
+        match self {
+            Target::Kernel(publisher) => publisher.changed = true,
+            Target::User(publisher) => publisher.pending.push(Op::Insert {
+                port,
+                group,
+                place: (rule.rank, rule.slot),
+                entries: compiled.entries,
+                effects: Box::new(compiled.effects),
+            }),
+        }
+    }
+
+    fn remove(&mut self, port: u16, rule: &Installed, compiled: Compiled) {
+        let (port, group, rank) = (usize::from(port), rule.rule.attributes.group, rule.rank);
+        match self {
+            Target::Kernel(publisher) => publisher.changed = true,
+            Target::User(publisher) => {
+                publisher.pending.push(Op::Remove { port, group, rank, entries: compiled.entries });
+            }
+        }
+    }
+
+    fn clear(&mut self, port: u16) {
+        match self {
+            Target::Kernel(publisher) => publisher.changed = true,
+            Target::User(publisher) => {
+                publisher.pending.push(Op::Clear { port: usize::from(port) });
+            }
+        }
+    }
+}
+
+/// A change of a table.
+enum Op {
+    Insert {
+        port: usize,
+        group: u32,
+        place: (u64, u32),
+        entries: Vec<Entry>,
+        effects: Box<Effects>,
+    },
+    Remove {
+        port: usize,
+        group: u32,
+        rank: u64,
+        entries: Vec<Entry>,
+    },
+    Clear {
+        port: usize,
+    },
+}
+
+impl Op {
+    fn apply(&self, table: &mut Table) {
+        match self {
+            Op::Insert { port, group, place, entries, effects } => {
+                table.insert(*port, *group, *place, entries, **effects);
+            }
+            Op::Remove { port, group, rank, entries } => {
+                table.remove(*port, *group, *rank, entries);
+            }
+            Op::Clear { port } => table.clear(*port),
+        }
+    }
+}
+
+struct Publisher {
+    /// What was offered last.
+    live: Arc<Table>,
+    /// What was offered before that; changed when no worker has it any more.
+    spare: Arc<Table>,
+    /// Changes that `live` has and `spare` has not.
+    backlog: Vec<Op>,
+    /// Changes that neither has.
+    pending: Vec<Op>,
+    workers: Vec<Arc<Shared>>,
+}
+
+impl Publisher {
+    /// `None` while a worker still has the spare table, else whether there was anything to do.
+    fn commit(&mut self) -> Option<bool> {
+        if self.pending.is_empty() {
+            return Some(false);
+        }
+        // A worker that has ended takes nothing any more; what it counted stays.
+        for worker in self.workers.iter().filter(|worker| Arc::strong_count(worker) == 1) {
+            lock(&worker.next).take();
+        }
+        // Synchronises with the workers' drops: whoever had it has stopped reading.
+        let spare = Arc::get_mut(&mut self.spare)?;
+        self.backlog.drain(..).for_each(|op| op.apply(spare));
+        self.pending.iter().for_each(|op| op.apply(spare));
+        std::mem::swap(&mut self.live, &mut self.spare);
+        self.backlog = std::mem::take(&mut self.pending);
+        for worker in self.workers.iter().filter(|worker| Arc::strong_count(worker) > 1) {
+            *lock(&worker.next) = Some(self.live.clone());
+            // Pairs with the load in `RuleFeed::take`.
+            worker.is_new.store(true, Ordering::Release);
+        }
+        Some(true)
+    }
+}
+
+/// Between the set and one worker.
+struct Shared {
+    is_new: AtomicBool,
+    /// The slot: the latest set that the worker has not taken yet.
+    next: Mutex<Option<Arc<Table>>>,
+    /// By rule slot; the worker alone writes.
+    hits: Box<[Count]>,
+}
+
+#[derive(Default)]
+struct Count {
+    frames: AtomicU64,
+    bytes: AtomicU64,
+}
+
+/// A worker's end: the rules it executes now, and its counters.
+pub struct RuleFeed {
+    table: Arc<Table>,
+    shared: Arc<Shared>,
+}
+
+impl RuleFeed {
+    /// Moves to the latest set, if there is a new one. Between bursts; does not wait, and frees
+    /// nothing: the set's owner keeps both tables.
+    #[inline]
+    pub(crate) fn take(&mut self) {
+        if self.shared.is_new.load(Ordering::Acquire)
+            && let Ok(mut next) = self.shared.next.try_lock()
+            && let Some(table) = next.take()
+        {
+            self.shared.is_new.store(false, Ordering::Relaxed);
+            self.table = table;
+        }
+    }
+
+    #[inline]
+    pub(crate) fn is_empty(&self, port: usize) -> bool {
+        self.table.is_empty(port)
+    }
+
+    /// Runs the rules of a port on the fields of a frame of `bytes` bytes.
+    #[inline]
+    pub(crate) fn decide(&self, port: usize, fields: &mut Fields, bytes: u64) -> Decision {
+        let hits = &self.shared.hits;
+        self.table.decide(port, fields, |slot| {
+            // Loads and stores instead of additions: this worker alone writes.
+            let add = |counter: &AtomicU64, n: u64| {
+                counter.store(counter.load(Ordering::Relaxed).wrapping_add(n), Ordering::Relaxed);
+            };
+            let Count { frames, bytes: total } = &hits[slot as usize];
+            add(frames, 1);
+            add(total, bytes);
+        })
+    }
+}
+
+struct KernelPublisher {
+    shared: Arc<KernelShared>,
+    /// The bank offered last.
+    current: Vec<u8>,
+    changed: bool,
+    /// There is a kernel half that takes banks; before that a commit only prepares the first.
+    is_read: bool,
+}
+
+/// Between the set and the user side of the kernel half.
+struct KernelShared {
+    /// The slot: a bank that is not in the kernel yet.
+    next: Mutex<Option<Vec<u8>>>,
+    /// By rule slot, as last read from the kernel.
+    hits: Mutex<Vec<Hits>>,
+}
+
+/// The kernel half's end: banks to load, counters to report.
+pub struct KernelFeed {
+    pub(crate) first: Vec<u8>,
+    shared: Arc<KernelShared>,
+}
+
+impl KernelFeed {
+    /// A bank that waits. It stays in the slot until [`taken`](Self::taken), so that a commit waits.
+    pub(crate) fn next(&self) -> Option<Vec<u8>> {
+        lock(&self.shared.next).clone()
+    }
+
+    /// The bank is in force and no CPU executes the one before it any more.
+    pub(crate) fn taken(&self) {
+        *lock(&self.shared.next) = None;
+    }
+
+    pub(crate) fn report(&self, hits: impl Iterator<Item = Hits>) {
+        lock(&self.shared.hits).iter_mut().zip(hits).for_each(|(to, from)| *to = from);
+    }
+}
+
+/// Whoever panicked while holding one of these locks had written nothing or everything.
+fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{fate::Fate, fields::Parsed};
+    use laneway_testkit::UdpFrame;
+
+    const BOUNDS: Bounds = Bounds { ports: 2, queues: 4 };
+
+    fn set() -> RuleSet {
+        RuleSet::for_user(BOUNDS)
+    }
+
+    #[track_caller]
+    fn run(set: &mut RuleSet, line: &str) -> String {
+        set.run(line).unwrap_or_else(|e| panic!("{e}"))
+    }
+
+    fn decide(feed: &RuleFeed, destination_port: u16) -> Decision {
+        let frame = UdpFrame { destination_port, ..UdpFrame::default() }.build();
+        feed.decide(0, &mut Parsed::of(&frame).fields, frame.len() as u64)
+    }
+
+    const DROP_53: &str =
+        "flow create 0 ingress pattern eth / ipv4 / udp dst is 53 / end actions drop / count / end";
+
+    #[test]
+    fn numbers_and_answers_are_those_of_testpmd() {
+        let mut set = set();
+        for id in 0..3 {
+            assert_eq!(run(&mut set, DROP_53), format!("Flow rule #{id} created\n"));
+        }
+        assert_eq!(run(&mut set, "flow destroy 0 rule 2"), "Flow rule #2 destroyed\n");
+        assert_eq!(run(&mut set, "flow destroy 0 rule 0"), "Flow rule #0 destroyed\n");
+        let queue = "flow create 0 group 0 priority 5 transfer pattern vlan / ipv6 / end \
+                     actions queue index 1 / end";
+        assert_eq!(run(&mut set, queue), "Flow rule #2 created\n");
+        run(&mut set, "flow create 0 group 1 ingress pattern end actions drop / end");
+        assert_eq!(
+            run(&mut set, "flow list 0"),
+            "ID\tGroup\tPrio\tAttr\tRule\n\
+             1\t0\t0\ti--\tETH IPV4 UDP => DROP COUNT\n\
+             2\t0\t5\t--t\tVLAN IPV6 => QUEUE\n\
+             3\t1\t0\ti--\t=> DROP\n"
+        );
+        assert!(run(&mut set, "flow list 0 group 1").ends_with("3\t1\t0\ti--\t=> DROP\n"));
+        assert_eq!(run(&mut set, "flow list 1"), "");
+        let validate = DROP_53.replace("create", "validate");
+        assert_eq!(run(&mut set, &validate), "Flow rule validated\n");
+        assert_eq!(set.len(), 3);
+        assert_eq!(run(&mut set, "flow flush 0"), "");
+        assert!(set.is_empty());
+        assert_eq!(run(&mut set, DROP_53), "Flow rule #0 created\n");
+    }
+
+    #[test]
+    fn what_is_not_there_is_said() {
+        let mut set = set();
+        let why = set.run("flow destroy 0 rule 7").expect_err("no such rule").to_string();
+        assert!(why.contains("#7 not found"), "{why}");
+        let why = set.run("flow list 2").expect_err("no such port").to_string();
+        assert!(why.contains("ports are 0 to 1"), "{why}");
+        run(&mut set, DROP_53);
+        set.run("flow destroy 0 rule 0 rule 9").expect_err("one of them is not there");
+        assert_eq!(set.len(), 1, "nothing was destroyed");
+    }
+
+    #[test]
+    fn a_worker_sees_a_change_after_it_took_the_set_and_counts_across_swaps() {
+        let mut set = set();
+        let mut feed = set.feed().expect("a set of user space");
+        run(&mut set, DROP_53);
+        assert_eq!(decide(&feed, 53).fate, None);
+        assert_eq!(set.commit(), Commit::Done);
+        assert_eq!(decide(&feed, 53).fate, None, "not yet taken");
+        feed.take();
+        assert_eq!(decide(&feed, 53).fate, Some(Fate::RuleDrop));
+        for _ in 0..3 {
+            run(&mut set, &DROP_53.replace("53", "99"));
+            assert_eq!(set.commit(), Commit::Done);
+            feed.take();
+        }
+        assert_eq!(decide(&feed, 53).fate, Some(Fate::RuleDrop));
+        assert_eq!(
+            run(&mut set, "flow query 0 0 count"),
+            "COUNT:\n hits_set: 1\n bytes_set: 1\n hits: 2\n bytes: 128\n"
+        );
+    }
+
+    #[test]
+    fn a_commit_waits_for_the_slowest_worker_and_keeps_the_changes() {
+        let mut set = set();
+        let (mut quick, mut slow) = (set.feed().expect("a feed"), set.feed().expect("a feed"));
+        run(&mut set, DROP_53);
+        assert_eq!(set.commit(), Commit::Done);
+        quick.take();
+        run(&mut set, &DROP_53.replace("53", "54"));
+        assert_eq!(set.commit(), Commit::Waiting);
+        assert_eq!(decide(&slow, 53).fate, None);
+        slow.take();
+        assert_eq!(set.commit(), Commit::Done);
+        for feed in [&mut quick, &mut slow] {
+            feed.take();
+            assert_eq!(decide(feed, 54).fate, Some(Fate::RuleDrop));
+        }
+        // One that ended does not hold up the others.
+        run(&mut set, "flow destroy 0 rule 0");
+        assert_eq!(set.commit(), Commit::Done);
+        drop(slow);
+        quick.take();
+        run(&mut set, "flow flush 0");
+        assert_eq!(set.commit(), Commit::Done);
+        quick.take();
+        assert_eq!(decide(&quick, 54).fate, None);
+    }
+
+    #[test]
+    fn a_new_rule_does_not_inherit_the_counts_of_one_that_is_gone() {
+        let mut set = set();
+        let mut feed = set.feed().expect("a feed");
+        for _ in 0..20 {
+            run(&mut set, DROP_53);
+            assert_eq!(set.commit(), Commit::Done);
+            feed.take();
+            decide(&feed, 53);
+            assert_eq!(set.hits(0, 0).expect("it is there").frames, 1);
+            run(&mut set, "flow destroy 0 rule 0");
+            assert_eq!(set.commit(), Commit::Done);
+            // The worker has not moved: what it counts now must not reach the next rule.
+            decide(&feed, 53);
+            feed.take();
+        }
+        assert!(set.slots.used <= 4, "slots are used again: {}", set.slots.used);
+    }
+
+    #[test]
+    fn the_counter_of_a_rule_that_is_gone_rests_while_a_worker_may_still_count_there() {
+        let mut set = set();
+        let mut feed = set.feed().expect("a feed");
+        run(&mut set, DROP_53);
+        assert_eq!(set.commit(), Commit::Done);
+        feed.take();
+        run(&mut set, "flow destroy 0 rule 0");
+        assert_eq!(set.commit(), Commit::Done);
+        run(&mut set, DROP_53);
+        // The worker has not moved: it counts for the rule that is gone.
+        assert_eq!(decide(&feed, 53).fate, Some(Fate::RuleDrop));
+        feed.take();
+        assert_eq!(set.commit(), Commit::Done);
+        assert_eq!(set.hits(0, 0).expect("it is there"), Hits::default());
+    }
+
+    #[test]
+    fn a_file_replaces_the_set_as_a_whole_or_not_at_all() {
+        let mut set = set();
+        let mut feed = set.feed().expect("a feed");
+        run(&mut set, &DROP_53.replace("53", "1"));
+        let file = format!("# ours\n\n{DROP_53}\n{}\n", DROP_53.replace("53", "54"));
+        let broken = format!("{file}flow crate 0\n");
+        let why = set.load(&broken).expect_err("line 5").to_string();
+        assert!(why.starts_with("line 5: ") && set.len() == 1, "{why}");
+        assert!(set.load("flow flush 0").is_err());
+        assert_eq!(set.load(&file), Ok(2));
+        assert_eq!(set.commit(), Commit::Done);
+        feed.take();
+        assert_eq!(decide(&feed, 1).fate, None);
+        assert_eq!(decide(&feed, 53).fate, Some(Fate::RuleDrop));
+        assert_eq!(decide(&feed, 54).fate, Some(Fate::RuleDrop));
+    }
+
+    /// Takes rules whose priority is even.
+    struct Even(Arc<Mutex<Vec<u32>>>);
+
+    impl Offload for Even {
+        fn install(&mut self, _port: u16, id: u32, rule: &Rule) -> Result<(), String> {
+            if rule.attributes.priority % 2 == 1 {
+                return Err("an odd priority".to_owned());
+            }
+            lock(&self.0).push(id);
+            Ok(())
+        }
+
+        fn remove(&mut self, _port: u16, id: u32) {
+            lock(&self.0).retain(|other| *other != id);
+        }
+
+        fn count(&self, _port: u16, id: u32) -> Option<(u64, u64)> {
+            Some((u64::from(id) + 40, 0))
+        }
+    }
+
+    #[test]
+    fn rules_are_offloaded_where_the_port_can_and_the_order_allows_it() {
+        let (mut set, taken) = (set(), Arc::default());
+        set.offer_to(Box::new(Even(Arc::clone(&taken))));
+        let create = |set: &mut RuleSet, priority: u32| {
+            let line = DROP_53.replace("ingress", &format!("priority {priority} ingress"));
+            run(set, &line);
+        };
+        let places = |set: &RuleSet| -> Vec<&'static str> {
+            (0..4).map_while(|id| set.placement(0, id).ok()).map(|p| p.place.name()).collect()
+        };
+        create(&mut set, 2);
+        create(&mut set, 6);
+        assert_eq!(
+            (places(&set), set.hits(0, 1).expect("there").frames),
+            (vec!["offloaded"; 2], 41)
+        );
+        create(&mut set, 3);
+        assert_eq!(places(&set), ["offloaded", "user", "user"]);
+        assert_eq!(*lock(&taken), [0]);
+        let reason = &set.placement(0, 1).expect("there").reason;
+        assert!(reason.contains("rule #2 comes before it"), "{reason}");
+        create(&mut set, 4);
+        assert_eq!(places(&set), ["offloaded", "user", "user", "user"]);
+        run(&mut set, "flow destroy 0 rule 0");
+        assert!(lock(&taken).is_empty());
+        assert_eq!(set.shape().entries, 0, "not committed");
+        set.commit();
+        assert_eq!(set.shape().entries, 3);
+    }
+
+    #[test]
+    fn every_rule_says_where_it_is_executed_and_why() {
+        let mut user = set();
+        run(&mut user, DROP_53);
+        assert_eq!(user.placement(0, 0).expect("there").place, Place::User);
+        let mut kernel = RuleSet::for_kernel(BOUNDS);
+        run(&mut kernel, DROP_53);
+        let placement = kernel.placement(0, 0).expect("there");
+        assert_eq!(placement.place, Place::Kernel);
+        assert!(placement.reason.contains("XDP"), "{placement:?}");
+    }
+
+    #[test]
+    fn a_full_table_of_the_kernel_half_is_said_before_anything_changes() {
+        let mut set = RuleSet::for_kernel(BOUNDS);
+        for _ in 0..KERNEL_RULES_MAX {
+            run(&mut set, DROP_53);
+        }
+        let why = set.run(DROP_53).expect_err("full").to_string();
+        assert!(why.contains("64 are the most"), "{why}");
+        let range = DROP_53.replace("dst is 53", "dst spec 1 dst last 65534");
+        set.run("flow flush 0").expect("it is there");
+        run(&mut set, &range);
+        assert_eq!(
+            set.shape().entries,
+            30,
+            "one rule, as many masks and values as its range needs"
+        );
+    }
+}

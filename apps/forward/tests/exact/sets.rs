@@ -1,0 +1,176 @@
+//! Rule sets to compare placements under: written by hand, and drawn at random around the values that
+//! the captures hold.
+
+use laneway_forward::{CommandError, RuleRefused, RuleSet};
+
+/// Each is a whole set.
+pub(crate) const BY_HAND: &[&str] = &[
+    "flow create 0 ingress pattern eth / ipv4 src is 10.0.0.0/8 / udp dst is 53 / end \
+     actions queue index 0 / count / end",
+    "flow create 0 ingress pattern eth / ipv4 / tcp dst spec 80 dst last 1024 / end actions drop / end\n\
+     flow create 0 ingress pattern eth / ipv4 / udp / end actions port_id id 1 / count / end\n\
+     flow create 0 ingress pattern ipv6 / end actions port_id id 0 / end",
+    "flow create 0 ingress pattern ipv4 / udp / end actions set_ipv4_src ipv4_addr 192.0.2.77 / \
+     set_ipv4_dst ipv4_addr 198.51.100.3 / set_tp_src port 4711 / set_tp_dst port 1 / dec_ttl / \
+     set_mac_src mac_addr 02:11:22:33:44:55 / count / end\n\
+     flow create 0 ingress pattern ipv4 / tcp / end actions set_ipv4_src ipv4_addr 255.255.255.255 / \
+     set_tp_dst port 65535 / end\n\
+     flow create 0 ingress pattern ipv6 / tcp / end actions set_ipv6_src ipv6_addr 2001:db8::77 / \
+     set_tp_src port 0 / dec_ttl / end\n\
+     flow create 0 ingress pattern ipv6 / end actions set_ipv6_dst ipv6_addr ::1 / \
+     set_mac_dst mac_addr 02:aa:bb:cc:dd:ee / end\n\
+     flow create 0 ingress pattern ipv4 / end actions set_ipv4_dst ipv4_addr 10.9.8.7 / end",
+    "flow create 0 priority 9 ingress pattern end actions drop / end\n\
+     flow create 0 priority 1 ingress pattern ipv4 / end actions passthru / mark id 7 / \
+     set_ipv4_dst ipv4_addr 10.0.0.2 / end\n\
+     flow create 0 priority 2 ingress pattern ipv4 dst is 10.0.0.2 / udp / end \
+     actions jump group 5 / set_tp_dst port 99 / end\n\
+     flow create 0 priority 3 ingress pattern ipv4 / end actions rss queues 0 2 3 end / end\n\
+     flow create 0 group 5 ingress pattern udp dst is 99 / end actions jump group 6 / end\n\
+     flow create 0 group 5 priority 1 ingress pattern end actions drop / end\n\
+     flow create 0 group 6 ingress pattern udp src spec 1 src last 1023 / end \
+     actions queue index 1 / end",
+    "flow create 0 ingress pattern vlan vid is 5 / end actions port_id id 1 / end\n\
+     flow create 0 ingress pattern vlan / vlan vid spec 1 vid last 9 / end actions queue index 2 / end\n\
+     flow create 0 ingress pattern vlan pcp is 3 / ipv6 / end actions drop / end\n\
+     flow create 0 ingress pattern udp / vxlan vni is 5 / end actions drop / count / end\n\
+     flow create 0 ingress pattern eth type is 0x0806 / end actions drop / end\n\
+     flow create 0 ingress pattern eth dst spec 01:00:00:00:00:00 dst mask 01:00:00:00:00:00 / end \
+     actions queue index 3 / end",
+    "flow create 0 ingress pattern icmp type is 8 / end actions set_mac_dst mac_addr 2:0:0:0:0:9 / end\n\
+     flow create 0 ingress pattern icmp6 type spec 128 type last 137 / end actions drop / end\n\
+     flow create 0 ingress pattern tcp flags spec 2 flags mask 0x12 / end actions rss / end\n\
+     flow create 0 ingress pattern ipv4 ttl spec 1 ttl last 63 / end actions dec_ttl / end\n\
+     flow create 0 ingress pattern ipv4 fragment_offset spec 0x2000 fragment_offset mask 0x3fff / end \
+     actions drop / end\n\
+     flow create 0 ingress pattern ipv4 tos spec 0 tos mask 3 / end actions rss queues 1 3 end / end",
+];
+
+/// A small generator: the same numbers on every machine.
+pub(crate) struct Draw(u64);
+
+impl Draw {
+    pub(crate) fn new(seed: u64) -> Draw {
+        Draw(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1)
+    }
+
+    pub(crate) fn below(&mut self, n: u64) -> u64 {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        (self.0 >> 11) % n
+    }
+
+    fn one_of<'a, T: ?Sized>(&mut self, from: &[&'a T]) -> &'a T {
+        from[self.below(from.len() as u64) as usize]
+    }
+}
+
+/// A rule that has something to do with one of the frames.
+pub(crate) fn rule(draw: &mut Draw, frames: &[Vec<u8>]) -> String {
+    let frame = &frames[draw.below(frames.len() as u64) as usize];
+    let byte = |at: usize| frame.get(at).copied().unwrap_or(0);
+    let word = |at: usize| u16::from_be_bytes([byte(at), byte(at + 1)]);
+    let is_v6 = word(12) == 0x86dd;
+    let mut pattern: Vec<String> = Vec::new();
+    if draw.below(3) == 0 {
+        pattern.push(match draw.below(2) {
+            0 => "eth".to_owned(),
+            _ => format!("eth type is {}", word(12)),
+        });
+    }
+    let (ip, l4) = if is_v6 { ("ipv6", 54) } else { ("ipv4", 34) };
+    if draw.below(5) != 0 {
+        let side = draw.one_of(&["src", "dst"]);
+        let from = if side == "src" { 0 } else { 1 };
+        let address = match is_v6 {
+            true => (0..8)
+                .map(|i| format!("{:x}", word(22 + 16 * from + 2 * i)))
+                .collect::<Vec<_>>()
+                .join(":"),
+            false => {
+                (0..4).map(|i| byte(26 + 4 * from + i).to_string()).collect::<Vec<_>>().join(".")
+            }
+        };
+        let bits = draw.below(if is_v6 { 129 } else { 33 });
+        pattern.push(match draw.below(4) {
+            0 => ip.to_owned(),
+            1 => format!("{ip} {side} is {address}"),
+            2 => format!("{ip} proto is {}", byte(if is_v6 { 20 } else { 23 })),
+            _ => format!("{ip} {side} spec {address} {side} prefix {bits}"),
+        });
+    }
+    let l4_name = match byte(if is_v6 { 20 } else { 23 }) {
+        6 => Some("tcp"),
+        17 => Some("udp"),
+        1 => Some("icmp"),
+        58 => Some("icmp6"),
+        _ => None,
+    };
+    let has_ports = matches!(l4_name, Some("tcp" | "udp"));
+    let mut names_l4 = false;
+    if let Some(name) = l4_name.filter(|_| draw.below(2) == 0) {
+        names_l4 = true;
+        let (side, at) = if draw.below(2) == 0 { ("src", l4) } else { ("dst", l4 + 2) };
+        let first = word(at) & !(draw.below(64) as u16);
+        pattern.push(match draw.below(3) {
+            0 if has_ports => format!("{name} {side} is {}", word(at)),
+            1 if has_ports => format!("{name} {side} spec {first} {side} last {}", first | 63),
+            _ => name.to_owned(),
+        });
+    }
+    let names_ip = pattern.iter().any(|item| item.starts_with(ip));
+    let mut actions: Vec<String> = Vec::new();
+    if names_ip && draw.below(3) == 0 {
+        let to = if is_v6 { "2001:db8::9".to_owned() } else { format!("10.0.0.{}", draw.below(4)) };
+        let side = draw.one_of(&["src", "dst"]);
+        actions.push(format!("set_{ip}_{side} {ip}_addr {to}"));
+    }
+    if names_ip && draw.below(4) == 0 {
+        actions.push("dec_ttl".to_owned());
+    }
+    if names_l4 && has_ports && draw.below(2) == 0 {
+        actions.push(format!("set_tp_{} port {}", draw.one_of(&["src", "dst"]), draw.below(100)));
+    }
+    if draw.below(4) == 0 {
+        actions.push(format!("set_mac_dst mac_addr 02:00:00:00:00:{:02x}", draw.below(256)));
+    }
+    let group = draw.below(3);
+    let fate = match draw.below(8) {
+        0 => "drop".to_owned(),
+        1 => format!("queue index {}", draw.below(4)),
+        2 => "rss".to_owned(),
+        3 => format!("port_id id {}", draw.below(2)),
+        4 | 5 => "passthru".to_owned(),
+        6 => format!("jump group {}", group + 1),
+        _ => "count".to_owned(),
+    };
+    actions.push(fate);
+    pattern.push("end".to_owned());
+    actions.push("end".to_owned());
+    format!(
+        "flow create 0 group {group} priority {} ingress pattern {} actions {}",
+        draw.below(6),
+        pattern.join(" / "),
+        actions.join(" / ")
+    )
+}
+
+/// Fills both sets with the same rules, until the smaller one is full.
+pub(crate) fn fill_both(
+    kernel: &mut RuleSet,
+    user: &mut RuleSet,
+    lines: impl Iterator<Item = String>,
+) {
+    for line in lines {
+        match kernel.run(&line) {
+            Ok(said) => assert_eq!(user.run(&line), Ok(said), "{line}"),
+            Err(CommandError::Refused { why: RuleRefused::Full { .. }, .. }) => break,
+            // Drawn parts may contradict each other.
+            Err(CommandError::Refused { why: RuleRefused::Contradiction { .. }, .. }) => {}
+            Err(error) => panic!("{line}: {error}"),
+        }
+    }
+    kernel.commit();
+    user.commit();
+}
