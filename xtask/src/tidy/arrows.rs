@@ -19,11 +19,8 @@ struct Role {
 const ROLES: &[Role] = &[
     Role { name: "wire", folders: &["crates/wire"], may_use: &[] },
     Role { name: "core", folders: &["crates/core"], may_use: &["wire"] },
-    Role {
-        name: "shared",
-        folders: &["crates/flow", "crates/stack", "crates/resp"],
-        may_use: &["core", "wire"],
-    },
+    Role { name: "shared", folders: &["crates/flow", "crates/resp"], may_use: &["core", "wire"] },
+    Role { name: "stack", folders: &["crates/stack"], may_use: &["core", "wire"] },
     Role { name: "bpf", folders: &["crates/bpf"], may_use: &["core", "wire"] },
     Role {
         name: "engine",
@@ -37,13 +34,16 @@ const ROLES: &[Role] = &[
     Role {
         name: "lab",
         folders: &["lab"],
-        may_use: &["engine", "lane", "app", "stats", "netns", "shared", "bpf", "core", "wire"],
+        may_use: &[
+            "engine", "lane", "app", "stats", "netns", "stack", "shared", "bpf", "core", "wire",
+        ],
     },
     Role {
         name: "front",
         folders: &["cli", "python"],
         may_use: &[
-            "lab", "engine", "lane", "app", "stats", "netns", "shared", "bpf", "core", "wire",
+            "lab", "engine", "lane", "app", "stats", "netns", "stack", "shared", "bpf", "core",
+            "wire",
         ],
     },
     Role {
@@ -58,10 +58,10 @@ const ROLES: &[Role] = &[
 /// What any crate's tests may use besides, and nothing else may.
 const IN_TESTS: &[&str] = &["testkit", "netns"];
 
-/// What the tests of an app, or of the engine, may use besides: a world to run in. The crate itself
+/// What the tests of an app, of the engine or of the stack may use besides: a world to run in. The crate itself
 /// still knows no lane.
 const WORLDS: &[&str] = &["engine", "lane"];
-const RUN_IN_WORLDS: &[&str] = &["engine", "app"];
+const RUN_IN_WORLDS: &[&str] = &["engine", "stack", "app"];
 
 /// What any crate's build script may use; a build script uses nothing else of ours.
 const IN_BUILD_SCRIPTS: &[&str] = &["bpf-build"];
