@@ -24,7 +24,7 @@ pub mod streams;
 
 pub use datagram_probe::{Answer, DatagramProbe, Seen, TickSend};
 pub use laneway_engine::MonotonicClock;
-pub use stream_probe::{Manner, StreamProbe};
+pub use stream_probe::{AMPLIFIED_BYTES, Manner, StreamProbe};
 
 use crate::{Impossible, Overload};
 use laneway_core::{Clock, DatagramLane, LaneError, LaneSpec, PortId, StreamLane};
@@ -59,6 +59,12 @@ pub trait DatagramRig {
 
     /// The address at which the far end reaches `port` of the open lane.
     fn near(&self, port: PortId) -> SocketAddr;
+
+    /// The source of what the lane sends through `port` without being asked from there. Differs from
+    /// [`near`](Self::near) where the lane listens at every address, so that another is chosen.
+    fn near_unasked(&self, port: PortId) -> SocketAddr {
+        self.near(port)
+    }
 
     /// The address that the far end of `port` sends from and receives at.
     fn far(&self, port: PortId) -> SocketAddr;
@@ -270,6 +276,7 @@ macro_rules! each_stream_behaviour {
             a_connection_is_told_with_its_peer
             bytes_not_consumed_are_shown_again_with_the_rest
             a_full_send_queue_refuses_and_loses_nothing
+            what_a_full_queue_left_is_shown_again_by_itself
             a_slow_reader_does_not_hold_up_others
             a_peer_that_finishes_gets_all_it_is_owed
             a_close_by_the_app_lets_queued_bytes_leave

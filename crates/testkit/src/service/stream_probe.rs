@@ -23,6 +23,8 @@ pub enum Manner {
     EchoAndClose,
     /// Consumes all, and sends it back on the next tick.
     OnTick,
+    /// Sends [`AMPLIFIED_BYTES`] copies of every byte; what the queue refuses is not consumed.
+    Amplify,
 }
 
 /// What the probe knows of one connection.
@@ -97,6 +99,9 @@ impl StreamProbe {
     }
 }
 
+/// What [`Manner::Amplify`] makes of one byte.
+pub const AMPLIFIED_BYTES: usize = 1024;
+
 /// The longest piece that the probe sends at once: small against any send queue.
 const PIECE_BYTES_MAX: usize = 1024;
 
@@ -136,6 +141,15 @@ impl StreamApp for StreamProbe {
                 }
                 if self.manner == Manner::EchoAndClose {
                     out.close(id);
+                }
+            }
+            Manner::Amplify => {
+                for byte in bytes {
+                    if !out.send(id, &[*byte; AMPLIFIED_BYTES]) {
+                        self.refused += 1;
+                        break;
+                    }
+                    consumed += 1;
                 }
             }
             Manner::Lines => {

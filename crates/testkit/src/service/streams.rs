@@ -6,8 +6,8 @@
 //! at once and counted under `conn_table_full`.
 
 use super::{
-    Manner, PeerId, PeerRead, SILENT_TURNS, StreamProbe, StreamRig, WAIT, WAITS_MAX, ok, payload,
-    spec,
+    AMPLIFIED_BYTES, Manner, PeerId, PeerRead, SILENT_TURNS, StreamProbe, StreamRig, WAIT,
+    WAITS_MAX, ok, payload, spec,
 };
 use crate::skip;
 use laneway_core::{
@@ -251,6 +251,21 @@ pub fn a_full_send_queue_refuses_and_loses_nothing<R: StreamRig>(rig: &mut R) {
     assert_eq!(end, None);
     assert_same(&back, &sent, "the echo");
     assert_eq!(bench.lane.counters(PORT).tx_bytes, sent.len() as u64);
+}
+
+/// What the app left because its queue was full is shown again when that has drained, although
+/// nothing new comes.
+pub fn what_a_full_queue_left_is_shown_again_by_itself<R: StreamRig>(rig: &mut R) {
+    const BYTES: usize = 3000;
+    let knobs = rig.properties().small_queues;
+    let mut bench = Bench::open(rig, knobs, 1, Manner::Amplify);
+    let peer = bench.connect(PORT);
+    let sent = payload(8, BYTES);
+    bench.write(peer, &sent);
+    let (back, end) = bench.read(peer, BYTES * AMPLIFIED_BYTES);
+    assert_eq!(end, None);
+    let wanted: Vec<u8> = sent.iter().flat_map(|byte| [*byte; AMPLIFIED_BYTES]).collect();
+    assert_same(&back, &wanted, "the long answer");
 }
 
 /// One peer that does not read costs another nothing but the turn.

@@ -1,0 +1,638 @@
+//! The stream lane: TCP listeners and connections of one worker, by edge-triggered epoll.
+//!
+//! A turn: take what epoll tells, accept, write what was left over from earlier turns, show new bytes,
+//! end the app's turn, write its replies by one call per connection.
+//!
+//! Assumes one thread and the network namespace of the thread that opens it. What must always hold: an
+//! edge that was told is remembered until a read or write finds nothing more; a connection is on each
+//! list at most once; nothing an app queues in a turn leaves before its turn has ended. Bytes are read
+//! into one buffer of the lane and copied only when the app leaves some.
+
+use crate::{
+    config::{NAME, StreamConfig},
+    conn::{Conn, Left, Read, Room, Stage},
+    options::{self, Kind},
+    sys,
+};
+use laneway_core::{
+    CapsReport, Clock, ClockDomain, Close, ConnId, Counters, DropReason, LaneError, LaneSpec,
+    PortId, StreamApp, StreamLane, StreamOut, Turn, Wake,
+};
+use std::{
+    collections::VecDeque,
+    fs::File,
+    io, mem,
+    net::SocketAddr,
+    os::fd::{AsFd, OwnedFd},
+    time::Duration,
+};
+
+/// What epoll tells at a time; more is told the next time.
+const EVENTS_MAX: usize = 256;
+/// Connections that one listener accepts in a turn.
+const ACCEPTS_MAX: usize = 128;
+/// Low bits of a connection's id: its place in the table.
+const SLOT_BITS: u32 = 20;
+/// Tokens from here up are listeners.
+const LISTENERS_FROM: u64 = u64::MAX - 63;
+/// How long a closed connection waits for its peer to finish too.
+const LINGER_NS: u64 = 2_000_000_000;
+/// What a closed connection may still send before it is cut off.
+const LINGER_READS_MAX: usize = 64;
+/// Memory kept for bytes that apps leave.
+const SPARE_BYTES_MAX: usize = 64 << 20;
+/// The file that is opened for the sake of its descriptor.
+const RESERVE_PATH: &str = "/dev/null";
+
+/// TCP sockets as a stream lane. See the crate's documentation.
+pub struct TcpLane {
+    config: StreamConfig,
+    epoll: OwnedFd,
+    listeners: Vec<Listener>,
+    table: Table,
+    events: Vec<libc::epoll_event>,
+    /// Events that a wait was told and no turn has seen.
+    told: usize,
+    /// Connections to be served in the next turn.
+    ready: Vec<usize>,
+    serving: Vec<usize>,
+    flushing: Vec<usize>,
+    /// Closed connections whose peers have not finished, by when they are cut off.
+    lingering: VecDeque<(u64, ConnId)>,
+    /// Where bytes are received.
+    scratch: Box<[u8]>,
+    /// Buffers for bytes that apps leave.
+    spares: Vec<Box<[u8]>>,
+    /// A descriptor to give up when there is no other, so that a connection can be refused.
+    reserve: Option<File>,
+}
+
+/// One listening socket.
+struct Listener {
+    /// Absent after [`StreamLane::finish`].
+    socket: Option<OwnedFd>,
+    local: SocketAddr,
+    /// More may be waiting to be accepted.
+    pending: bool,
+    caps: CapsReport,
+    counters: Counters,
+}
+
+/// The connections, by place.
+struct Table {
+    slots: Vec<Option<Conn>>,
+    free: Vec<usize>,
+    /// Of the next connection; never used twice.
+    serial: u64,
+    queue_bytes: usize,
+    /// Connections with replies of this turn.
+    dirty: Vec<usize>,
+}
+
+impl Table {
+    fn get(&mut self, id: ConnId) -> Option<(usize, &mut Conn)> {
+        let slot = (id.0 & ((1 << SLOT_BITS) - 1)) as usize;
+        let conn = self.slots.get_mut(slot)?.as_mut()?;
+        (conn.id == id).then_some((slot, conn))
+    }
+
+    /// The connection at a place that is known to have one.
+    fn at(&mut self, slot: usize) -> &mut Conn {
+        self.slots[slot].as_mut().expect("a listed connection is removed from its lists first")
+    }
+
+    fn open(&self) -> usize {
+        self.slots.len() - self.free.len()
+    }
+
+    fn insert(&mut self, socket: OwnedFd, port: usize) -> (usize, ConnId) {
+        let slot = self.free.pop().unwrap_or_else(|| {
+            self.slots.push(None);
+            self.slots.len() - 1
+        });
+        let id = ConnId(self.serial << SLOT_BITS | slot as u64);
+        self.serial += 1;
+        self.slots[slot] = Some(Conn::new(id, socket, port));
+        (slot, id)
+    }
+
+    fn remove(&mut self, slot: usize) -> Option<Conn> {
+        let removed = self.slots[slot].take();
+        if removed.is_some() {
+            self.free.push(slot);
+        }
+        removed
+    }
+}
+
+/// Where an app puts what it sends.
+struct Out<'a> {
+    table: &'a mut Table,
+}
+
+impl StreamOut for Out<'_> {
+    /// True as well, and without effect, for a connection that has ended or was closed.
+    fn send(&mut self, id: ConnId, bytes: &[u8]) -> bool {
+        let queue_bytes = self.table.queue_bytes;
+        let Some((slot, conn)) = self.table.get(id) else { return true };
+        if conn.stage != Stage::Open || conn.broken {
+            return true;
+        }
+        if !conn.queue(bytes, queue_bytes) {
+            return false;
+        }
+        if !mem::replace(&mut conn.dirty, true) {
+            self.table.dirty.push(slot);
+        }
+        true
+    }
+
+    fn close(&mut self, id: ConnId) {
+        let Some((slot, conn)) = self.table.get(id) else { return };
+        if conn.stage == Stage::Open {
+            conn.stage = Stage::Closing;
+            if !mem::replace(&mut conn.dirty, true) {
+                self.table.dirty.push(slot);
+            }
+        }
+    }
+}
+
+impl TcpLane {
+    /// Listens at every address; port `i` is `listen[i]`, in the network namespace of this thread.
+    ///
+    /// # Errors
+    /// A wrong spec; an address that is taken, foreign, or not permitted; something asked for that
+    /// was not granted.
+    pub fn open(spec: &LaneSpec, listen: &[SocketAddr]) -> Result<TcpLane, LaneError> {
+        let config = StreamConfig::read(spec, listen)?;
+        let os = |doing: &str| {
+            let doing = doing.to_owned();
+            move |e| LaneError::os(NAME, doing, e, "raise the limit of open files (`ulimit -n`)")
+        };
+        let epoll = sys::epoll().map_err(os("create an epoll instance"))?;
+        let mut listeners = Vec::new();
+        for (i, address) in listen.iter().enumerate() {
+            let listener = Listener::open(&config, *address)?;
+            let token = LISTENERS_FROM + i as u64;
+            let socket = listener.socket.as_ref().expect("just opened");
+            sys::epoll_add(epoll.as_fd(), socket.as_fd(), libc::EPOLLIN | libc::EPOLLET, token)
+                .map_err(os("watch a listening socket"))?;
+            listeners.push(listener);
+        }
+        let reserve = File::open(RESERVE_PATH).map_err(os("open a spare descriptor"))?;
+        Ok(TcpLane {
+            epoll,
+            listeners,
+            table: Table {
+                slots: Vec::new(),
+                free: Vec::new(),
+                serial: 0,
+                queue_bytes: config.queue_bytes,
+                dirty: Vec::new(),
+            },
+            events: vec![libc::epoll_event { events: 0, u64: 0 }; EVENTS_MAX],
+            told: 0,
+            ready: Vec::new(),
+            serving: Vec::new(),
+            flushing: Vec::new(),
+            lingering: VecDeque::new(),
+            scratch: vec![0; config.buffer_bytes].into(),
+            spares: Vec::new(),
+            reserve: Some(reserve),
+            config,
+        })
+    }
+
+    /// The address that `port` listens at, with the TCP port that the kernel chose if it was to.
+    pub fn local_address(&self, port: PortId) -> SocketAddr {
+        self.listeners[port.index()].local
+    }
+
+    /// Connections at the moment, those included that only wait for their peer to finish.
+    pub fn connections(&self) -> usize {
+        self.table.open()
+    }
+
+    /// Remembers what epoll tells.
+    fn look(&mut self) -> Result<(), LaneError> {
+        if self.told == 0 {
+            self.told = sys::epoll_wait(self.epoll.as_fd(), &mut self.events, Duration::ZERO)
+                .map_err(|e| LaneError::os(NAME, "ask for events", e, "see `dmesg`"))?;
+        }
+        for i in 0..mem::take(&mut self.told) {
+            let libc::epoll_event { events, u64: token } = self.events[i];
+            if token >= LISTENERS_FROM {
+                self.listeners[(token - LISTENERS_FROM) as usize].pending = true;
+                continue;
+            }
+            let Some((slot, conn)) = self.table.get(ConnId(token)) else { continue };
+            let has = |bits: i32| events & bits as u32 != 0;
+            conn.readable |= has(libc::EPOLLIN | libc::EPOLLRDHUP | libc::EPOLLHUP);
+            conn.end_is_near |= has(libc::EPOLLRDHUP | libc::EPOLLHUP);
+            conn.writable |= has(libc::EPOLLOUT);
+            conn.broken |= has(libc::EPOLLERR);
+            self.list(slot);
+        }
+        Ok(())
+    }
+
+    /// Puts a connection on the list of those to be served.
+    fn list(&mut self, slot: usize) {
+        if !mem::replace(&mut self.table.at(slot).listed, true) {
+            self.ready.push(slot);
+        }
+    }
+
+    /// Takes in who came; gives how many did.
+    fn accept<A: StreamApp>(&mut self, app: &mut A) -> usize {
+        let mut accepted = 0;
+        for port in 0..self.listeners.len() {
+            for _ in 0..ACCEPTS_MAX {
+                let listener = &mut self.listeners[port];
+                let Some(socket) = listener.socket.as_ref().filter(|_| listener.pending) else {
+                    break;
+                };
+                match sys::accept(socket.as_fd()) {
+                    Ok((stream, peer)) => {
+                        if self.table.open() >= self.config.conns
+                            || !self.admit(port, stream, peer, app)
+                        {
+                            let counters = &mut self.listeners[port].counters;
+                            counters.drop_one(DropReason::ConnTableFull);
+                        } else {
+                            accepted += 1;
+                        }
+                    }
+                    Err(e) if e.kind() == io::ErrorKind::WouldBlock => listener.pending = false,
+                    Err(e) => match e.raw_os_error() {
+                        Some(libc::EMFILE | libc::ENFILE) if self.refuse_one(port) => {}
+                        // Nothing can be done now: the kernel's queue holds them for a later turn.
+                        Some(libc::EMFILE | libc::ENFILE | libc::ENOBUFS | libc::ENOMEM) => break,
+                        // The connection ended while it waited, or a signal came.
+                        _ => {}
+                    },
+                }
+            }
+        }
+        accepted
+    }
+
+    /// Registers a connection and tells the app. False when the kernel has no room to watch it.
+    fn admit<A: StreamApp>(
+        &mut self,
+        port: usize,
+        stream: OwnedFd,
+        peer: SocketAddr,
+        app: &mut A,
+    ) -> bool {
+        let (slot, id) = self.table.insert(stream, port);
+        let events = libc::EPOLLIN | libc::EPOLLOUT | libc::EPOLLRDHUP | libc::EPOLLET;
+        let conn = self.table.at(slot);
+        let watched = sys::epoll_add(self.epoll.as_fd(), conn.socket().as_fd(), events, id.0);
+        if watched.is_err() {
+            self.table.remove(slot);
+            return false;
+        }
+        app.on_open(id, peer);
+        true
+    }
+
+    /// Without a free descriptor nothing can be accepted, not even to be refused, and the peer would
+    /// hang: the reserve is given up for one moment. False when that does not help.
+    fn refuse_one(&mut self, port: usize) -> bool {
+        self.reserve = None;
+        let listener = &mut self.listeners[port];
+        let refused =
+            listener.socket.as_ref().is_some_and(|socket| sys::accept(socket.as_fd()).is_ok());
+        if refused {
+            listener.counters.drop_one(DropReason::ConnTableFull);
+        }
+        self.reserve = File::open(RESERVE_PATH).ok();
+        refused
+    }
+
+    /// Reads one connection and shows the app what it has not consumed. True when it was shown some.
+    fn show<A: StreamApp>(&mut self, slot: usize, app: &mut A) -> bool {
+        let conn = self.table.at(slot);
+        let (id, port) = (conn.id, conn.port);
+        let mut new_bytes = 0;
+        if conn.readable && !conn.left.as_ref().is_some_and(Left::is_full) {
+            let room = match conn.left {
+                Some(_) => Room::Own,
+                None => Room::Foreign(&mut self.scratch),
+            };
+            if let Read::Bytes(bytes) = conn.read(room) {
+                new_bytes = bytes;
+                let counters = &mut self.listeners[port].counters;
+                counters.rx_frames += 1;
+                counters.rx_bytes += bytes as u64;
+            }
+        }
+        if let Some(left) = &mut conn.left {
+            left.received(new_bytes);
+        }
+        let again = mem::take(&mut conn.show_again) && conn.left.is_some();
+        if new_bytes == 0 && !again {
+            return false;
+        }
+        // Apart from the table, which the app reaches through its way out.
+        let left = conn.left.take();
+        let bytes = left.as_ref().map_or(&self.scratch[..new_bytes], Left::bytes);
+        let shown_bytes = bytes.len();
+        let mut out = Out { table: &mut self.table };
+        let consumed = app.on_bytes(id, bytes, &mut out);
+        assert!(consumed <= shown_bytes, "the app consumed {consumed} of {shown_bytes} bytes");
+        let rest = match left {
+            Some(left) if consumed == shown_bytes => {
+                self.spare(left.into_buffer());
+                None
+            }
+            Some(mut left) => {
+                left.consume(consumed);
+                Some(left)
+            }
+            None if consumed == shown_bytes => None,
+            None => {
+                let buffer = self.spares.pop();
+                let buffer =
+                    buffer.unwrap_or_else(|| vec![0; self.config.buffer_bytes].into_boxed_slice());
+                Some(Left::new(buffer, &self.scratch[consumed..shown_bytes]))
+            }
+        };
+        let conn = self.table.at(slot);
+        if rest.as_ref().is_some_and(Left::is_full) && consumed == 0 && !conn.refused {
+            // What the app waits for is longer than the buffer: it will never see it whole.
+            self.listeners[port].counters.drop_one(DropReason::RxTooLong);
+            conn.broken = true;
+        }
+        conn.left = rest;
+        true
+    }
+
+    fn spare(&mut self, buffer: Box<[u8]>) {
+        if self.spares.len() < SPARE_BYTES_MAX / self.config.buffer_bytes {
+            self.spares.push(buffer);
+        }
+    }
+
+    /// Writes what is queued on one connection, and sees what that makes possible.
+    fn flush(&mut self, slot: usize) {
+        let queue_bytes = self.table.queue_bytes;
+        let conn = self.table.at(slot);
+        conn.write(&mut self.listeners[conn.port].counters);
+        if conn.refused && conn.queued_bytes() <= queue_bytes / 2 {
+            conn.refused = false;
+            conn.show_again = true;
+            if conn.left.is_some() || conn.readable || conn.ended {
+                self.list(slot);
+            }
+        }
+    }
+
+    /// Writes the replies of the turn that has ended, then ends connections that are done.
+    fn flush_dirty<A: StreamApp>(&mut self, app: &mut A, turn: Turn) {
+        mem::swap(&mut self.table.dirty, &mut self.flushing);
+        for i in 0..self.flushing.len() {
+            let slot = self.flushing[i];
+            if let Some(conn) = &mut self.table.slots[slot] {
+                conn.dirty = false;
+                self.flush(slot);
+                self.settle(slot, app, turn);
+            }
+        }
+        self.flushing.clear();
+    }
+
+    /// Ends a connection that is done: broken, closed by the app with nothing queued, or finished by
+    /// the peer with nothing owed.
+    fn settle<A: StreamApp>(&mut self, slot: usize, app: &mut A, turn: Turn) {
+        let conn = self.table.at(slot);
+        let id = conn.id;
+        let drained = conn.queued_bytes() == 0;
+        match conn.stage {
+            Stage::Lingering => {
+                if conn.broken || conn.ended {
+                    self.remove(slot);
+                }
+            }
+            _ if conn.broken => {
+                self.remove(slot);
+                app.on_close(id, Close::Error);
+            }
+            Stage::Closing if drained => {
+                if conn.ended || sys::finish_sending(conn.socket().as_fd()).is_err() {
+                    self.remove(slot);
+                } else {
+                    conn.stage = Stage::Lingering;
+                    conn.readable = true;
+                    self.lingering.push_back((turn.now_ns.saturating_add(LINGER_NS), id));
+                    self.list(slot);
+                }
+                app.on_close(id, Close::App);
+            }
+            Stage::Open if drained && conn.ended && !conn.refused && !conn.listed => {
+                self.remove(slot);
+                app.on_close(id, Close::Peer);
+            }
+            Stage::Open | Stage::Closing => {}
+        }
+    }
+
+    /// Forgets a connection and closes its socket. Its place may still be on the lists, which skip it.
+    fn remove(&mut self, slot: usize) {
+        if let Some(mut conn) = self.table.remove(slot)
+            && let Some(left) = conn.left.take()
+        {
+            self.spare(left.into_buffer());
+        }
+    }
+
+    /// Reads and forgets what the peer of a closed connection still sends.
+    fn linger(&mut self, slot: usize) {
+        let conn = self.table.at(slot);
+        let mut reads = 0;
+        while conn.readable && reads < LINGER_READS_MAX {
+            conn.read(Room::Foreign(&mut self.scratch));
+            reads += 1;
+        }
+        if reads == LINGER_READS_MAX {
+            conn.broken = true; // it has not understood, and would go on for ever
+        }
+    }
+}
+
+impl Listener {
+    fn open(config: &StreamConfig, address: SocketAddr) -> Result<Listener, LaneError> {
+        let kind =
+            Kind { kind: libc::SOCK_STREAM, protocol: libc::IPPROTO_TCP, listed_by: "ss -tlpn" };
+        let mut caps = CapsReport {
+            requested: config.requested(),
+            allowed_missing: config.shared.allowed_missing,
+            ..CapsReport::default()
+        };
+        let socket = options::create(kind, address)?;
+        let fd = socket.as_fd();
+        // Accepted connections inherit all of this.
+        options::apply(fd, &config.shared, &mut caps);
+        // Connections of a lane that was closed a moment ago must not keep its address.
+        options::set(fd, libc::SOL_SOCKET, libc::SO_REUSEADDR, 1, address, "SO_REUSEADDR")?;
+        options::set(fd, libc::IPPROTO_TCP, libc::TCP_NODELAY, 1, address, "TCP_NODELAY")?;
+        caps.admit(NAME)?;
+        options::bind(fd, kind, address)?;
+        sys::listen(fd, config.backlog).map_err(|e| {
+            if e.raw_os_error() == Some(libc::EADDRINUSE) {
+                return LaneError::Busy {
+                    lane: NAME.to_owned(),
+                    name: address.to_string(),
+                    why: "another socket listens here".to_owned(),
+                    hint: "`ss -tlpn` names its owner; stop it, or give all of them reuseport"
+                        .to_owned(),
+                };
+            }
+            LaneError::os(NAME, format!("listen at {address}"), e, "see `dmesg`")
+        })?;
+        let local = sys::local_address(fd).map_err(|e| {
+            LaneError::os(NAME, format!("ask for the address of {address}"), e, "see `dmesg`")
+        })?;
+        caps.fact("local_address", local);
+        caps.fact("backlog_asked", config.backlog);
+        caps.fact("backlog", config.backlog.min(somaxconn()));
+        caps.fact("connections_max", config.conns);
+        caps.fact("buffer_bytes", config.buffer_bytes);
+        caps.fact("queue_bytes", config.queue_bytes);
+        Ok(Listener {
+            socket: Some(socket),
+            local,
+            pending: false,
+            caps,
+            counters: Counters::default(),
+        })
+    }
+}
+
+/// The kernel's bound of every backlog; none where it cannot be read.
+fn somaxconn() -> usize {
+    let text = std::fs::read_to_string("/proc/sys/net/core/somaxconn");
+    text.ok().and_then(|text| text.trim().parse().ok()).unwrap_or(usize::MAX)
+}
+
+impl StreamLane for TcpLane {
+    fn name(&self) -> &'static str {
+        NAME
+    }
+
+    fn ports(&self) -> usize {
+        self.listeners.len()
+    }
+
+    fn clock_domain(&self) -> ClockDomain {
+        ClockDomain::Monotonic
+    }
+
+    fn serve<A: StreamApp>(&mut self, app: &mut A, clock: &impl Clock) -> Result<usize, LaneError> {
+        self.look()?;
+        let accepted = self.accept(app);
+        if self.ready.is_empty() {
+            self.listeners[0].counters.polls_empty += u64::from(accepted == 0);
+            return Ok(0);
+        }
+        mem::swap(&mut self.ready, &mut self.serving);
+        // First what was queued in earlier turns: replies of this one must not leave with it.
+        for i in 0..self.serving.len() {
+            let slot = self.serving[i];
+            if let Some(conn) = &mut self.table.slots[slot] {
+                conn.listed = false;
+                if conn.stage != Stage::Lingering {
+                    self.flush(slot);
+                }
+            }
+        }
+        let mut served = 0;
+        for i in 0..self.serving.len() {
+            let slot = self.serving[i];
+            let Some(conn) = &self.table.slots[slot] else { continue };
+            match conn.stage {
+                Stage::Open if !conn.refused && !conn.broken => {
+                    served += usize::from(self.show(slot, app));
+                    let conn = self.table.at(slot);
+                    if conn.readable && !conn.refused && conn.stage == Stage::Open {
+                        self.list(slot);
+                    }
+                }
+                Stage::Lingering => self.linger(slot),
+                Stage::Open | Stage::Closing => {}
+            }
+        }
+        // One reading per turn, when its bytes have been shown: no earlier than they came.
+        let turn = Turn { now_ns: clock.now_ns() };
+        if served > 0 {
+            app.on_turn_end(turn, &mut Out { table: &mut self.table });
+        }
+        self.flush_dirty(app, turn);
+        for i in 0..self.serving.len() {
+            let slot = self.serving[i];
+            if self.table.slots[slot].is_some() {
+                self.settle(slot, app, turn);
+            }
+        }
+        self.serving.clear();
+        Ok(served)
+    }
+
+    fn tick<A: StreamApp>(&mut self, app: &mut A, turn: Turn) -> Result<(), LaneError> {
+        app.on_tick(turn, &mut Out { table: &mut self.table });
+        self.flush_dirty(app, turn);
+        while let Some((until_ns, id)) = self.lingering.front().copied()
+            && turn.now_ns >= until_ns
+        {
+            self.lingering.pop_front();
+            if let Some((slot, _)) = self.table.get(id) {
+                self.remove(slot);
+            }
+        }
+        Ok(())
+    }
+
+    fn finish<A: StreamApp>(&mut self, app: &mut A, _turn: Turn) {
+        for listener in &mut self.listeners {
+            listener.socket = None;
+            listener.pending = false;
+        }
+        for slot in 0..self.table.slots.len() {
+            let Some(conn) = &mut self.table.slots[slot] else { continue };
+            let (id, stage) = (conn.id, conn.stage);
+            // What the kernel takes at once still leaves, and what came is taken from it, so that
+            // closing does not reset what is on its way.
+            conn.write(&mut self.listeners[conn.port].counters);
+            let _ = sys::finish_sending(conn.socket().as_fd());
+            conn.readable = true;
+            self.linger(slot);
+            self.remove(slot);
+            if stage != Stage::Lingering {
+                app.on_close(id, Close::Stop);
+            }
+        }
+        self.ready.clear();
+        self.table.dirty.clear();
+    }
+
+    fn wait(&mut self, timeout: Duration) -> Result<Wake, LaneError> {
+        let pending = self.listeners.iter().any(|listener| listener.pending);
+        if self.told > 0 || pending || !self.ready.is_empty() {
+            return Ok(Wake::Ready);
+        }
+        self.listeners[0].counters.waits += 1;
+        self.told = sys::epoll_wait(self.epoll.as_fd(), &mut self.events, timeout)
+            .map_err(|e| LaneError::os(NAME, "wait for connections", e, "see `dmesg`"))?;
+        Ok(if self.told > 0 { Wake::Ready } else { Wake::Timeout })
+    }
+
+    fn caps(&self, port: PortId) -> &CapsReport {
+        &self.listeners[port.index()].caps
+    }
+
+    fn counters(&mut self, port: PortId) -> Counters {
+        self.listeners[port.index()].counters.clone()
+    }
+}
