@@ -22,7 +22,7 @@ INSTALL := cargo xtask install
 GO_ON := || [ $$? -eq 2 ]
 
 .DEFAULT_GOAL := help
-.PHONY: help race test lint tidy fmt install clean toolchain
+.PHONY: help race bench test lint tidy fmt install clean toolchain
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-8s %s\n", $$1, $$2 }' Makefile
@@ -49,6 +49,15 @@ race: toolchain ## install what is missing, build, race the lanes under app feat
 	esac; \
 	case $$code in 0|1|3|4) echo "make race: the report is $(OUT)/report.html" ;; esac; \
 	exit $$code
+
+bench: toolchain ## every figure of docs/measurements again: races, idle lanes, costs (about 25 minutes)
+	@$(INSTALL) --race $(GO_ON)
+	LANEWAY_COMMIT=$$(git rev-parse --short HEAD 2>/dev/null) cargo build --release --package laneway-cli
+	-$(LANEWAY) race features $(MODE) --out out/race-features
+	-$(LANEWAY) race lanes $(MODE) --out out/race-lanes
+	-$(LANEWAY) race lanes --wakeup --out out/wakeup
+	cargo run --release --package laneway-lab --example send_cost
+	cargo run --release --package laneway-stack --example requests
 
 test: toolchain ## install what is missing, run every test; ARGS="-p laneway-wire" narrows it
 	@$(INSTALL) --test $(GO_ON)
