@@ -30,7 +30,7 @@ pub use config::{Aggregation, Config, Disposition, Level};
 pub use kernel::{KERNEL_FLOWS_DEFAULT, KernelFeatures, OBJECT, RING_BYTES_DEFAULT, half};
 pub use output::{Format, Output, OutputError, Provenance};
 pub use parse::{Stamp, parse};
-pub use rows::{RowSink, Tables};
+pub use rows::{RowSink, SharedOutput, Tables};
 pub use sink::Sink;
 pub use user::Features;
 

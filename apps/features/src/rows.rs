@@ -9,6 +9,10 @@ use crate::{
 use arrow_array::RecordBatch;
 use arrow_schema::SchemaRef;
 use laneway_flow::{EndedFlow, Record};
+use std::sync::{
+    Arc, Mutex, PoisonError,
+    atomic::{AtomicBool, Ordering},
+};
 
 /// Packet rows per batch.
 pub(crate) const PACKET_ROWS: usize = 8192;
@@ -88,37 +92,103 @@ impl Rows {
 /// How long rows may wait for a batch to fill on a live lane, ns.
 const LINGER_NS: u64 = 200_000_000;
 
-/// A sink that writes to an output.
-pub struct RowSink {
-    tables: Tables,
+/// An output that the sinks of several workers write to, whole batches at a time. Clones share it.
+#[derive(Clone)]
+pub struct SharedOutput(Arc<Shared>);
+
+struct Shared {
+    /// Locked once per batch, never per row.
+    writing: Mutex<Writing>,
+    /// Tells every sink, so that a worker without rows ends, too.
+    has_failed: AtomicBool,
+}
+
+struct Writing {
     output: Output,
-    rows: Rows,
-    written_ns: u64,
     failed: Option<OutputError>,
 }
 
-impl RowSink {
-    /// Rows of `tables` to `output`.
-    pub fn new(tables: Tables, output: Output) -> RowSink {
-        RowSink { tables, output, rows: Rows::default(), written_ns: 0, failed: None }
+impl SharedOutput {
+    /// Makes `output` one that can be shared.
+    pub fn new(output: Output) -> SharedOutput {
+        let writing = Mutex::new(Writing { output, failed: None });
+        SharedOutput(Arc::new(Shared { writing, has_failed: AtomicBool::new(false) }))
     }
 
-    fn write(&mut self) {
-        if let (Some(batch), None) = (self.rows.take(&self.tables), &self.failed) {
-            self.failed = self.output.write(&batch).err();
+    fn write(&self, batch: &RecordBatch) {
+        // A batch that a panic cut short ends with the run: the panic goes on in the caller.
+        let mut writing = self.0.writing.lock().unwrap_or_else(PoisonError::into_inner);
+        if writing.failed.is_none()
+            && let Err(error) = writing.output.write(batch)
+        {
+            writing.failed = Some(error);
+            // Relaxed, here and below: the flag carries no data, only itself.
+            self.0.has_failed.store(true, Ordering::Relaxed);
         }
     }
 
-    /// Writes what is left; the output is then ready to be finished.
+    fn has_failed(&self) -> bool {
+        self.0.has_failed.load(Ordering::Relaxed)
+    }
+
+    /// The output back, ready to be finished, when the sinks on it are.
     ///
     /// # Errors
     /// The first error of writing.
-    pub fn into_output(mut self) -> Result<Output, OutputError> {
-        self.write();
-        match self.failed {
-            None => Ok(self.output),
+    ///
+    /// # Panics
+    /// If a sink on this output is still there: its rows would be missing.
+    pub fn into_output(self) -> Result<Output, OutputError> {
+        let shared = Arc::into_inner(self.0).expect("every sink was closed before the output");
+        let writing = shared.writing.into_inner().unwrap_or_else(PoisonError::into_inner);
+        match writing.failed {
+            None => Ok(writing.output),
             Some(error) => Err(error),
         }
+    }
+}
+
+/// A sink that writes to an output.
+pub struct RowSink {
+    tables: Tables,
+    output: SharedOutput,
+    rows: Rows,
+    written_ns: u64,
+}
+
+impl RowSink {
+    /// Rows of `tables` to `output`, which is this sink's own.
+    pub fn new(tables: Tables, output: Output) -> RowSink {
+        RowSink::on(tables, &SharedOutput::new(output))
+    }
+
+    /// Rows of `tables` to an output that other sinks write to as well.
+    pub fn on(tables: Tables, output: &SharedOutput) -> RowSink {
+        RowSink { tables, output: output.clone(), rows: Rows::default(), written_ns: 0 }
+    }
+
+    fn write(&mut self) {
+        if let Some(batch) = self.rows.take(&self.tables) {
+            self.output.write(&batch);
+        }
+    }
+
+    /// Writes what is left. What failed, the shared output tells.
+    pub fn close(mut self) {
+        self.write();
+    }
+
+    /// Writes what is left; the output is then ready to be finished. Of a sink that has its output
+    /// for itself.
+    ///
+    /// # Errors
+    /// The first error of writing.
+    ///
+    /// # Panics
+    /// If other sinks are on the same output.
+    pub fn into_output(mut self) -> Result<Output, OutputError> {
+        self.write();
+        self.output.into_output()
     }
 }
 
@@ -145,6 +215,6 @@ impl Sink for RowSink {
     }
 
     fn is_done(&self) -> bool {
-        self.failed.is_some()
+        self.output.has_failed()
     }
 }

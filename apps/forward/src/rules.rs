@@ -365,6 +365,17 @@ impl RuleSet {
         self.len() == 0
     }
 
+    /// Ports that rules can be given to; their numbers are `0..ports`.
+    pub fn ports(&self) -> u16 {
+        self.ports.len() as u16 // at most 32
+    }
+
+    /// The rules of a port by number, and where each is executed; none of a port that is not there.
+    pub fn rules(&self, port: u16) -> impl Iterator<Item = (u32, &Rule, &Placement)> {
+        let rules = self.ports.get(usize::from(port)).into_iter().flatten();
+        rules.map(|(id, installed)| (*id, &installed.rule, &installed.placement))
+    }
+
     /// Where a rule is executed, and why there.
     ///
     /// # Errors

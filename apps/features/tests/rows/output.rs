@@ -6,7 +6,7 @@ use arrow_cast::display::{ArrayFormatter, FormatOptions};
 use arrow_schema::{DataType, Schema};
 use laneway_features::{
     Config, FlowRow, Format, Level, Output, OutputError, PacketRow, Profile, Provenance, RowSink,
-    Sink, Stamp, Tables, parse,
+    SharedOutput, Sink, Stamp, Tables, parse,
 };
 use laneway_flow::{FlowLimits, FlowTable, Record, TableOptions};
 use laneway_testkit::skip;
@@ -19,6 +19,7 @@ use std::{
     net::Ipv6Addr,
     path::Path,
     process::{Command, Stdio},
+    thread,
 };
 
 const FORMATS: [Format; 4] = [Format::Parquet, Format::Arrow, Format::Csv, Format::JsonLines];
@@ -470,6 +471,47 @@ fn a_row_sink_writes_full_batches_at_once_and_the_rest_after_a_while() {
     assert_eq!(output.rows(), batch_rows as u64 + 6);
     output.finish(&losses()).unwrap();
     assert_eq!(fs::read_to_string(&path).unwrap().lines().count(), batch_rows + 6);
+}
+
+#[test]
+fn the_sinks_of_several_workers_lose_and_double_no_row() {
+    let folder = Folder::new("shared");
+    let path = folder.path("rows.jsonl");
+    let shared = SharedOutput::new(open(&path, Format::JsonLines, tables(Level::Packet).schema()));
+    let records = records();
+    // More than a batch each, and not the same number.
+    let rows = [9000, 100, 17_000];
+    thread::scope(|scope| {
+        for rows in rows {
+            let (shared, records) = (&shared, &records);
+            scope.spawn(move || {
+                let mut sink = RowSink::on(tables(Level::Packet), shared);
+                (0..rows).for_each(|i| sink.packet(&records[i % records.len()]));
+                sink.close();
+            });
+        }
+    });
+    let output = shared.into_output().unwrap();
+    assert_eq!(output.rows(), rows.iter().sum::<usize>() as u64);
+    output.finish(&losses()).unwrap();
+    assert_eq!(fs::read_to_string(&path).unwrap().lines().count(), rows.iter().sum::<usize>());
+}
+
+#[test]
+fn an_output_that_fails_ends_the_sinks_that_have_no_rows_as_well() {
+    let output = open(Path::new("/dev/full"), Format::JsonLines, tables(Level::Packet).schema());
+    let shared = SharedOutput::new(output);
+    let mut busy = RowSink::on(tables(Level::Packet), &shared);
+    let idle = RowSink::on(tables(Level::Packet), &shared);
+    let records = records();
+    for i in 0..3 * 8192 {
+        busy.packet(&records[i % records.len()]);
+    }
+    assert!(busy.is_done() && idle.is_done());
+    busy.close();
+    idle.close();
+    let error = shared.into_output().err().expect("the device is full").to_string();
+    assert!(error.contains("/dev/full: cannot write"), "{error}");
 }
 
 #[test]
