@@ -6,6 +6,7 @@
 //!   pool       the mbufs of a lane                     interface  what the kernel says of one
 //!   eal        DPDK's own start, once per process      wake       how a blocked worker wakes
 //!   shim       the C functions, loaded from memory     hugepages  a reservation that goes back
+//!                                                      listener   sockets that a driver forgets
 //! ```
 //!
 //! DPDK's fast path is inline C, so `shim/laneway_dpdk.c` wraps it, one call per burst. Where DPDK
@@ -25,6 +26,7 @@ mod eal;
 mod hugepages;
 mod interface;
 mod lane;
+mod listener;
 mod pool;
 mod port;
 mod shim;

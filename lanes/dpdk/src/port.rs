@@ -9,6 +9,7 @@ use crate::{
     device::{Device, ETHERNET_BYTES, VLAN_TAG_BYTES},
     eal::{Eal, Setup, is_privileged},
     interface::{self, Interface},
+    listener::Listener,
     pool::Pool,
     shim::{PortConf, PortInfo, PortStats, ShimFrame, ShimQueue},
     wake::{self, KernelDrops, Sockets, Wake},
@@ -31,6 +32,8 @@ struct Added {
     port: u16,
     /// Sockets that the driver forgets to close.
     left_open: Vec<u64>,
+    /// Where it listens, if it is a net_memif server.
+    listener: Option<Listener>,
 }
 
 impl Drop for Added {
@@ -40,6 +43,8 @@ impl Drop for Added {
         unsafe { (setup.shim().port_close)(self.port) };
         // SAFETY: two terminated strings.
         unsafe { (setup.shim().device_remove)(self.bus.as_ptr(), self.name.as_ptr()) };
+        // Under the lock: another port may be about to listen on the same name.
+        self.listener = None;
         wake::close_left_open(&self.left_open);
     }
 }
@@ -195,6 +200,14 @@ impl Port {
     pub(crate) fn take(&mut self) -> &[ShimFrame] {
         let count = std::mem::take(&mut self.arrived_count);
         &self.arrived[..count]
+    }
+
+    /// See [`DpdkLane::hand_written`](crate::DpdkLane::hand_written).
+    #[inline]
+    pub(crate) fn read_and_free(&mut self, sum: &mut u64) -> usize {
+        let room = self.arrived.len() as u16;
+        // SAFETY: a started port's queue on its thread, and room for a sum.
+        usize::from(unsafe { (self.eal.shim.read_and_free)(&mut self.inbound, room, sum) })
     }
 
     /// Takes up to `frames` empty mbufs into `to`; returns how many.
@@ -423,7 +436,11 @@ fn add(
         let doing = format!("add {} with `{text}` for `{name}`", device.name());
         return Err(failed(&setup, device, doing, code));
     }
-    Ok(Added { eal, bus, name: own, port, left_open: Vec::new() })
+    let listener = match device {
+        Device::Memif { server: true, socket, .. } => Some(Listener::new(socket)),
+        _ => None,
+    };
+    Ok(Added { eal, bus, name: own, port, left_open: Vec::new(), listener })
 }
 
 /// The error for a device that cannot be added or started. Drivers do not tell a missing privilege

@@ -139,6 +139,7 @@ shim! {
     rx_interrupt_fd = c"lw_rx_interrupt_fd" (u16, u16) -> c_int;
     rx_interrupt = c"lw_rx_interrupt" (u16, u16, c_int) -> c_int;
     receive = c"lw_receive" (*mut ShimQueue, *mut ShimFrame, u16) -> u16;
+    read_and_free = c"lw_read_and_free" (*mut ShimQueue, u16, *mut u64) -> u16;
     lend = c"lw_lend" (*mut ShimQueue, *mut ShimFrame, u16) -> u16;
     free = c"lw_free" (*mut ShimQueue, *const u32, u32);
     transmit = c"lw_transmit" (*mut ShimQueue, *const ShimFrame, u32) -> u32;

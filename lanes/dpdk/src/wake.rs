@@ -39,7 +39,7 @@ impl Sockets {
 }
 
 /// Descriptor and inode of every open socket.
-fn open_sockets() -> Vec<(RawFd, u64)> {
+pub(crate) fn open_sockets() -> Vec<(RawFd, u64)> {
     let Ok(folder) = fs::read_dir("/proc/self/fd") else { return Vec::new() };
     folder
         .flatten()
@@ -62,7 +62,7 @@ fn duplicate(fd: RawFd) -> io::Result<OwnedFd> {
 }
 
 /// Reads an integer option.
-fn option(fd: RawFd, level: libc::c_int, name: libc::c_int) -> Option<libc::c_int> {
+pub(crate) fn option(fd: RawFd, level: libc::c_int, name: libc::c_int) -> Option<libc::c_int> {
     read_option::<1>(fd, level, name).map(|[value]| value as libc::c_int)
 }
 

@@ -4,5 +4,6 @@
 mod beside;
 mod conformance;
 mod drivers;
+mod memif;
 mod process;
 mod world;
