@@ -3,4 +3,6 @@
 fn main() {
     laneway_bpf_build::compile("bpf/meter.bpf.c");
     laneway_bpf_build::compile("bpf/generate.bpf.c");
+    laneway_bpf_build::compile("bpf/returns.bpf.c");
+    laneway_bpf_build::compile("bpf/replies.bpf.c");
 }

@@ -1,11 +1,21 @@
 //! What may be said on the command line. Reading it decides nothing and touches nothing.
 
+mod forward;
+mod generate;
+
+pub(crate) use forward::ForwardArguments;
+pub(crate) use generate::{Generator, ReplayArguments};
+
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 use clap::{Args, CommandFactory, Parser, Subcommand};
 use clap_complete::Shell;
 use laneway_core::LaneSpec;
+use laneway_echo::Rate;
 use laneway_features::{Format, Level, Profile};
+use laneway_netns::Mac;
 use std::ffi::OsString;
+use std::net::{IpAddr, SocketAddr};
+use std::ops::RangeInclusive;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -44,6 +54,12 @@ pub(crate) enum Verb {
     /// Extract packet or flow features from capture files, on all cores
     #[command(after_help = FEATURES_EXAMPLES, arg_required_else_help = true)]
     Features(OfflineArguments),
+    /// Send traffic: replay captures
+    #[command(after_help = generate::EXAMPLES, arg_required_else_help = true)]
+    Gen {
+        #[command(subcommand)]
+        what: Generator,
+    },
     /// Race lanes against each other: interleaved blocks, closed ledgers, verdicts, a report page
     #[command(after_help = RACE_EXAMPLES, arg_required_else_help = true)]
     Race(Box<RaceArguments>),
@@ -81,16 +97,20 @@ pub(crate) fn command_named(given: &[OsString]) -> String {
 }
 
 const LANES_EXAMPLES: &str = "\
-Opens each lane on a veth pair in a network namespace of its own and removes it again; the machine's
-interfaces are not touched. Needs root for that; without it, says what is missing.
+Opens every mode of every lane and closes it again: sockets and io_uring on the loopback address,
+the rest on a veth pair in a network namespace of its own, which is removed. The machine's
+interfaces are not touched. Lanes that need root say so without it. Each `no` names what is missing
+and, below it, the command that adds it.
 
 Examples:
   sudo laneway lanes
   sudo laneway lanes --json | jq '.lanes[].modes[] | select(.missing) | .spec'";
 
 const RUN_EXAMPLES: &str = "\
-Example:
-  sudo laneway run features --lane packet:ring --on eth1 --duration 10 -o packets.csv";
+Examples:
+  sudo laneway run features --lane packet:ring --on eth1 --duration 10 -o packets.csv
+  sudo laneway run echo --lane xdp --on eth1 --address 192.0.2.9
+  laneway run echo --lane socket --udp --listen 0.0.0.0:7007";
 
 const FEATURES_EXAMPLES: &str = "\
 Reads pcap and pcapng, micro- and nanosecond, plain or inside gzip or zstd; `-` is standard input.
@@ -114,6 +134,8 @@ Examples:
   sudo laneway race features
   sudo laneway race features --full --out out/full
   sudo laneway race features --pcap mine.pcap --lane packet:ring --lane xdp --load 500000
+  sudo laneway race lanes --variant count-64
+  sudo laneway race lanes --wakeup
   sudo laneway race scenarios/features.toml --generator packet --load 100000";
 
 const REPORT_EXAMPLES: &str = "\
@@ -132,18 +154,45 @@ pub(crate) enum App {
     /// Packet and flow features for machine learning
     #[command(after_help = RUN_FEATURES_EXAMPLES)]
     Features(Box<LiveArguments>),
+    /// Answer pings before the kernel does, or be an echo service over UDP or TCP
+    #[command(after_help = RUN_ECHO_EXAMPLES, arg_required_else_help = true)]
+    Echo(Box<EchoArguments>),
+    /// Forward between interfaces as testpmd does, with its flow rules
+    #[command(after_help = forward::EXAMPLES, arg_required_else_help = true)]
+    Forward(Box<ForwardArguments>),
 }
 
 const RUN_FEATURES_EXAMPLES: &str = "\
 Ends at Ctrl-C, after --duration or --count, or when a capture file is at its end; what each port
 obtained and the ledger of all frames go to standard error. An interface that carries a default
-route is refused without --force.
+route is refused without --force. Several workers write to one output, in no fixed order; each
+numbers its own packet rows.
 
 Examples:
   sudo laneway run features --lane xdp --on eth1 -o packets.parquet --duration 60
   sudo laneway run features --lane xdp --on eth1 --level flow --in-kernel -o flows.arrow
   sudo laneway run features --lane afxdp:copy --on eth1,eth2 --drop -o - --format jsonl | jq .
+  sudo laneway run features --lane packet:ring --on eth1 --workers 2 --level flow -o flows.parquet
   laneway run features --lane pcap --on capture.pcap -o packets.csv";
+
+const RUN_ECHO_EXAMPLES: &str = "\
+Without --udp and --tcp it answers pings, ARP and neighbour discovery for --address, on lanes
+packet, uring, afxdp, dpdk, pcap and, as an XDP program, xdp. With --udp or --tcp it is the echo
+service (RFC 862) at --listen: by the kernel's sockets on lanes socket and uring, by a stack of its
+own on packet, afxdp and dpdk, which need --on as well. Only for the kernel's sockets and lane xdp
+may the address be one that the machine itself has; elsewhere both would answer. On a veth pair
+lane xdp sends nothing unless there is an XDP program at the far end as well.
+
+Ends at Ctrl-C or after --duration; what each port obtained, and what became of every frame, go to
+standard error. An interface that carries a default route is refused without --force.
+
+Examples:
+  sudo laneway run echo --lane afxdp --on eth1 --address 192.0.2.9,2001:db8::9
+  sudo laneway run echo --lane xdp:generic --on eth1 --address 192.0.2.9 --ttl 99 --source-rate 100
+  laneway run echo --lane uring --udp --listen 0.0.0.0:7007,[::]:7007
+  sudo laneway run echo --lane afxdp --on eth1 --tcp --listen 192.0.2.9:7
+  laneway run echo --lane pcap:out=answers.pcapng --on pings.pcap --address 192.0.2.9 \\
+      --mac 02:00:00:00:00:09";
 
 /// What both extractors, live and offline, are told.
 #[derive(Args, Debug)]
@@ -193,13 +242,19 @@ const WORKERS_MAX: i64 = 256;
 
 #[derive(Args, Debug)]
 pub(crate) struct RaceArguments {
-    /// A scenario file, or the name of a shipped one: features
+    /// A scenario file, or the name of a shipped one: features, lanes
     #[arg(value_name = "APP|SCENARIO.toml")]
     pub(crate) scenario: String,
     /// Race these lane specs instead of the scenario's arms; the first is the base
     #[arg(long, value_name = "SPEC")]
     pub(crate) lane: Vec<String>,
-    /// The short version, about 3 minutes [the default]
+    /// Of a scenario with variants, race only these
+    #[arg(long, value_name = "NAME")]
+    pub(crate) variant: Vec<String>,
+    /// No race: per arm and idle policy, what waiting costs and how late the first packet is seen
+    #[arg(long, conflicts_with = "variant")]
+    pub(crate) wakeup: bool,
+    /// The short version, about 3 minutes per variant [the default]
     #[arg(long, conflicts_with = "full")]
     pub(crate) quick: bool,
     /// The long version, about an hour
@@ -269,11 +324,111 @@ pub(crate) struct LiveArguments {
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
     pub(crate) count: Option<u64>,
     /// Keep the worker on this CPU
+    #[arg(long, value_name = "CPU", conflicts_with_all = ["workers", "cpus"])]
+    pub(crate) cpu: Option<usize>,
+    /// Threads, each with a CPU and a lane of its own; the kernel spreads flows over them (lanes
+    /// packet and afxdp) [default: 1, on no CPU in particular]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u8).range(1..=LIVE_WORKERS_MAX))]
+    pub(crate) workers: Option<u8>,
+    /// CPUs of the workers, such as 0,2 or 4-7 [default: the first that may be used]
+    #[arg(long, value_name = "LIST", value_parser = cpu_range, value_delimiter = ',')]
+    pub(crate) cpus: Vec<RangeInclusive<usize>>,
+    /// Use interfaces that carry a default route as well
+    #[arg(long)]
+    pub(crate) force: bool,
+}
+
+/// The most workers of a live run.
+const LIVE_WORKERS_MAX: i64 = laneway_engine::WORKERS_MAX as i64;
+
+#[derive(Args, Debug)]
+pub(crate) struct EchoArguments {
+    /// Lane and knobs, such as xdp, afxdp, socket:batch=64; `laneway lanes` lists them
+    #[arg(long, value_name = "SPEC")]
+    pub(crate) lane: LaneSpec,
+    /// Interfaces, or capture files on lane pcap, separated by commas
+    #[arg(long, value_name = "IFACE", value_delimiter = ',')]
+    pub(crate) on: Vec<String>,
+    /// Addresses to answer for, separated by commas
+    #[arg(long, value_name = "ADDR", value_delimiter = ',')]
+    pub(crate) address: Vec<IpAddr>,
+    /// MAC address that they are at [default: the interface's]
+    #[arg(long, value_name = "MAC")]
+    pub(crate) mac: Option<Mac>,
+    /// Be the echo service over UDP at --listen
+    #[arg(long, conflicts_with = "tcp")]
+    pub(crate) udp: bool,
+    /// Be the echo service over TCP at --listen
+    #[arg(long)]
+    pub(crate) tcp: bool,
+    /// Where the echo service listens, separated by commas; the service's own port is 7
+    #[arg(long, value_name = "ADDR:PORT", value_delimiter = ',')]
+    pub(crate) listen: Vec<SocketAddr>,
+    /// Requests per second that one source is answered, and how many at once; or none for no limit
+    /// [default: 1000/1000]
+    #[arg(long, value_name = "RATE[/BURST]", value_parser = rate)]
+    pub(crate) source_rate: Option<RateLimit>,
+    /// Requests per second that are answered altogether, likewise [default: 100000/10000]
+    #[arg(long, value_name = "RATE[/BURST]", value_parser = rate)]
+    pub(crate) total_rate: Option<RateLimit>,
+    /// Sources whose rate is known at a time; beyond it the one not seen for longest is forgotten
+    /// [default: 32768]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    pub(crate) sources_max: Option<u32>,
+    /// TTL and hop limit of answers: a mark by which one sees who answered [default: 64]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u8).range(1..))]
+    pub(crate) ttl: Option<u8>,
+    /// Leave ARP and neighbour discovery to somebody else
+    #[arg(long)]
+    pub(crate) no_neighbours: bool,
+    /// The lowest source port that --udp answers: services have lower ones, and might answer back
+    /// [default: 1024]
+    #[arg(long, value_name = "PORT")]
+    pub(crate) source_port_min: Option<u16>,
+    /// End after this long
+    #[arg(long, value_name = "TIME", value_parser = duration)]
+    pub(crate) duration: Option<Duration>,
+    /// Keep the worker on this CPU
     #[arg(long, value_name = "CPU")]
     pub(crate) cpu: Option<usize>,
     /// Use interfaces that carry a default route as well
     #[arg(long)]
     pub(crate) force: bool,
+}
+
+/// A limit, or none.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct RateLimit(pub(crate) Option<Rate>);
+
+/// So many may come at once where only a rate was given.
+const BURST_DEFAULT_MAX: u32 = 10_000;
+
+/// `RATE`, `RATE/BURST` or `none`.
+fn rate(text: &str) -> Result<RateLimit, String> {
+    if text == "none" {
+        return Ok(RateLimit(None));
+    }
+    let number = |text: &str| match text.parse::<u32>() {
+        Ok(n) if n > 0 => Ok(n),
+        _ => Err("use a number per second such as 500, with a burst 500/50, or none".to_owned()),
+    };
+    let (per_second, burst) = match text.split_once('/') {
+        Some((per_second, burst)) => (number(per_second)?, number(burst)?),
+        None => (number(text)?, number(text)?.min(BURST_DEFAULT_MAX)),
+    };
+    Ok(RateLimit(Some(Rate { per_second, burst })))
+}
+
+/// `4`, or `4-7`.
+fn cpu_range(text: &str) -> Result<RangeInclusive<usize>, String> {
+    let number = |text: &str| {
+        text.parse::<u16>()
+            .map(usize::from)
+            .map_err(|_| "use numbers of CPUs, such as 0,2 or 4-7".to_owned())
+    };
+    let (first, last) = text.split_once('-').unwrap_or((text, text));
+    let range = number(first)?..=number(last)?;
+    if range.is_empty() { Err(format!("{last} comes before {first}")) } else { Ok(range) }
 }
 
 fn format_parser() -> impl TypedValueParser<Value = Format> {
@@ -342,6 +497,26 @@ mod tests {
         assert_eq!(name(&["laneway", "run", "features", "--lane"]), "laneway run features");
         assert_eq!(name(&["x", "run", "feature"]), "laneway run");
         assert_eq!(name(&[]), "laneway");
+    }
+
+    #[test]
+    fn a_rate_has_a_burst_as_large_as_itself_up_to_a_bound() {
+        let limit = |per_second, burst| Ok(RateLimit(Some(Rate { per_second, burst })));
+        assert_eq!(rate("500"), limit(500, 500));
+        assert_eq!(rate("500/50"), limit(500, 50));
+        assert_eq!(rate("1000000"), limit(1_000_000, 10_000));
+        assert_eq!(rate("none"), Ok(RateLimit(None)));
+        for text in ["", "0", "5/0", "5/", "-1", "many", "5/5/5"] {
+            assert!(rate(text).is_err(), "{text:?}");
+        }
+    }
+
+    #[test]
+    fn cpus_are_numbers_and_ranges() {
+        assert_eq!((cpu_range("3"), cpu_range("4-7")), (Ok(3..=3), Ok(4..=7)));
+        for text in ["", "a", "7-4", "1-", "-1", "70000"] {
+            assert!(cpu_range(text).is_err(), "{text:?}");
+        }
     }
 
     #[test]

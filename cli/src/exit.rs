@@ -4,7 +4,7 @@ use crate::terminal;
 use std::process::ExitCode;
 
 /// Exit codes; a stable surface.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Exit {
     /// Done.
     Done = 0,

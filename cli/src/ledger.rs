@@ -73,6 +73,18 @@ impl Ledger {
         }
     }
 
+    /// Adds that of another worker.
+    pub fn merge(&mut self, other: &Ledger) {
+        let Ledger { seen, delivered, unflowed, drops, damaged } = other;
+        self.seen += seen;
+        self.delivered += delivered;
+        self.unflowed += unflowed;
+        self.damaged += damaged;
+        for (reason, n) in drops {
+            *self.drops.entry(*reason).or_default() += n;
+        }
+    }
+
     /// Frames that are accounted for.
     pub fn accounted(&self) -> u64 {
         self.delivered + self.drops.values().sum::<u64>() + self.damaged
@@ -118,15 +130,7 @@ impl Ledger {
         if self.damaged > 0 {
             lines.push(("  damaged_records", self.damaged, "lost"));
         }
-        let name_chars = lines.iter().map(|(name, ..)| name.len()).max().unwrap_or(0);
-        let mut text = String::new();
-        for (name, n, note) in lines {
-            let n = grouped(n);
-            let line = format!("{name:<name_chars$}  {n:>15}  {note}");
-            // A String takes whatever it is given.
-            let _ = writeln!(text, "{}", line.trim_end());
-        }
-        text
+        aligned(&lines)
     }
 
     /// Fails if anything was lost and that matters.
@@ -153,6 +157,18 @@ impl Ledger {
             )
         })
     }
+}
+
+/// Lines of a name, a figure and a note, right-aligned.
+pub(crate) fn aligned(lines: &[(&str, u64, &str)]) -> String {
+    let name_chars = lines.iter().map(|(name, ..)| name.len()).max().unwrap_or(0);
+    let mut text = String::new();
+    for (name, n, note) in lines {
+        let line = format!("{name:<name_chars$}  {:>15}  {note}", grouped(*n));
+        // A String takes whatever it is given.
+        let _ = writeln!(text, "{}", line.trim_end());
+    }
+    text
 }
 
 /// A number in groups of three digits.
@@ -195,6 +211,18 @@ mod tests {
         assert_eq!(ledger.losses(), [("record_ring_full".to_owned(), 3)].into());
         assert_eq!(ledger.lost(), 3);
         assert!(ledger.table().contains("sampled_out"), "{}", ledger.table());
+    }
+
+    #[test]
+    fn ledgers_of_workers_add_up_and_one_that_is_open_shows() {
+        let mut sum = ledger();
+        sum.merge(&Ledger { seen: 5, delivered: 4, damaged: 1, ..Ledger::default() });
+        sum.merge(&ledger());
+        assert_eq!((sum.seen, sum.delivered, sum.damaged), (45, 24, 1));
+        assert_eq!(sum.drops, [(DropReason::RecordRingFull, 6), (DropReason::Sampled, 14)].into());
+        assert!(sum.is_closed());
+        sum.merge(&Ledger { seen: 1, ..Ledger::default() });
+        assert!(!sum.is_closed());
     }
 
     struct Nowhere;

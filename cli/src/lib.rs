@@ -20,6 +20,7 @@ mod extraction;
 mod interrupt;
 mod ledger;
 pub mod registry;
+mod replay;
 mod terminal;
 mod verbs;
 
@@ -75,6 +76,7 @@ fn dispatch(arguments: Arguments) -> Result<Exit, Failure> {
         Verb::Lanes => verbs::lanes::run(json),
         Verb::Run { app } => verbs::run::run(app, json),
         Verb::Features(arguments) => verbs::features::run(&arguments, json),
+        Verb::Gen { what } => verbs::generate::run(&what, json),
         Verb::Race(arguments) => verbs::race::run(&arguments, json),
         Verb::Report { folder } => verbs::race::report_again(&folder, json),
         Verb::Arm => child(laneway_lab::serve_arm(&LabRegistry)),

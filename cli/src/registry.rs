@@ -8,10 +8,22 @@
 //! prints nothing, catches no signal, and starts no thread.
 
 mod captures;
+mod echo;
+mod forward;
 mod lab;
+mod probe;
+mod replay;
+mod service;
+mod workers;
 
 pub use captures::{CaptureChunk, CaptureSource};
+pub use echo::{EchoRun, run_pings, run_tcp_echo, run_udp_echo};
+pub use forward::{ForwardRun, check_forward, forward_rules, run_forward};
 pub use lab::LabRegistry;
+pub use probe::{Needs, needs, probe};
+pub use replay::{SourceRun, run_source};
+pub use service::{Service, is_the_kernels, takes_a_stack};
+pub use workers::{WorkersRun, run_features_workers};
 
 use crate::ledger::Ledger;
 use laneway_afxdp::AfXdp;
@@ -19,13 +31,14 @@ use laneway_core::{
     CapsReport, Clock, ClockDomain, FrameApp, FrameLane, IdlePolicy, KernelLane, LaneError,
     LaneSpec, PortId, SpecError,
 };
+use laneway_dpdk::DpdkLane;
 use laneway_engine::{
     Control, MonotonicClock, RunFailed, RunReport, pin_to_cpu, run_frames, run_kernel,
 };
 use laneway_features::{Config, Features, KernelFeatures, Sink};
 use laneway_packet::PacketLane;
 use laneway_pcap::PcapLane;
-use laneway_sim::SimLane;
+use laneway_uring::UringFrames;
 use laneway_xdp::XdpLane;
 use rustix::net::{AddressFamily, SocketType, netdevice::name_to_index, socket};
 
@@ -38,6 +51,12 @@ pub enum Lane {
     Xdp,
     /// AF_XDP sockets.
     AfXdp,
+    /// UDP, TCP and raw sockets.
+    Socket,
+    /// The kernel's sockets, packet sockets among them, through io_uring.
+    Uring,
+    /// DPDK's ports.
+    Dpdk,
     /// Capture files.
     Pcap,
     /// Simulated links.
@@ -63,10 +82,13 @@ const MONOTONIC: ClockDomain = ClockDomain::Monotonic;
 
 /// The lanes, one line each.
 #[rustfmt::skip] // a table
-pub const LANES: [LaneEntry; 5] = [
-    LaneEntry { lane: Lane::Packet, name: "packet", about: "AF_PACKET sockets, on every interface",     clock: MONOTONIC,            modes: &["packet", "packet:mmsg=64", "packet:ring"] },
+pub const LANES: [LaneEntry; 8] = [
+    LaneEntry { lane: Lane::Packet, name: "packet", about: "AF_PACKET sockets, on every interface",     clock: MONOTONIC,            modes: &["packet", "packet:mmsg=64", "packet:ring", "packet:fanout=hash"] },
+    LaneEntry { lane: Lane::Socket, name: "socket", about: "UDP, TCP and raw sockets",                  clock: MONOTONIC,            modes: &["socket", "socket:batch=64", "socket:gso,gro,batch=64", "socket:reuseport", "socket:busy_poll=20"] },
+    LaneEntry { lane: Lane::Uring,  name: "uring",  about: "sockets through io_uring, packet sockets too", clock: MONOTONIC,         modes: &["uring", "uring:gso,gro", "uring:send_zc=4096", "uring:bundle", "uring:napi=20"] },
     LaneEntry { lane: Lane::Xdp,    name: "xdp",    about: "the app's decision at the XDP hook",        clock: MONOTONIC,            modes: &["xdp", "xdp:generic"] },
     LaneEntry { lane: Lane::AfXdp,  name: "afxdp",  about: "AF_XDP sockets: rings shared with the kernel", clock: MONOTONIC,         modes: &["afxdp", "afxdp:generic", "afxdp:sg", "afxdp:busy_poll=20", "afxdp:hugepages", "afxdp:zero-copy"] },
+    LaneEntry { lane: Lane::Dpdk,   name: "dpdk",   about: "DPDK's ports, loaded at run time",          clock: MONOTONIC,            modes: &["dpdk:net_af_packet", "dpdk:net_af_xdp", "dpdk:net_tap", "dpdk:net_memif,role=server", "dpdk:net_pcap", "dpdk:net_ring", "dpdk:net_null", "dpdk:net_null,hugepages"] },
     LaneEntry { lane: Lane::Pcap,   name: "pcap",   about: "capture files: pcap and pcapng, gzip, zstd", clock: ClockDomain::Unix,   modes: &["pcap"] },
     LaneEntry { lane: Lane::Sim,    name: "sim",    about: "seeded links on a virtual clock, for tests", clock: ClockDomain::Virtual, modes: &["sim"] },
 ];
@@ -131,15 +153,6 @@ pub fn run_features<S: Sink>(
     let force = options.force;
     let frames = Frames { interfaces, config, sink, idle, control, on_open };
     match lane {
-        Lane::Packet => {
-            let options = laneway_packet::OpenOptions { force };
-            let mut lane = PacketLane::open(spec, interfaces, options)?;
-            Ok(frames.features(&mut lane, &MonotonicClock))
-        }
-        Lane::AfXdp => {
-            let mut lane = AfXdp::open(spec, interfaces, force)?;
-            Ok(frames.features(&mut lane, &MonotonicClock))
-        }
         Lane::Pcap => {
             let mut lane = PcapLane::open(spec, interfaces)?;
             let mut run = frames.features(&mut lane, &CaptureClock);
@@ -159,13 +172,92 @@ pub fn run_features<S: Sink>(
             let ledger = Ledger::of_kernel(&report, &app, &config);
             Ok(FeaturesRun { report, ledger, failure, sink: app.into_sink() })
         }
-        Lane::Sim => Err(LaneError::Refused {
-            lane: "sim".to_owned(),
-            name: interfaces.join(","),
-            why: "a simulated link has no traffic unless a test puts it there".to_owned(),
-            hint: "use lane pcap to run on recorded traffic".to_owned(),
-        }),
+        _ => with_frame_lane(spec, interfaces, force, frames),
     }
+}
+
+/// What is done with a frame lane once it is open; compiled once per lane.
+pub(crate) trait OnFrameLane {
+    /// What comes of it.
+    type Out;
+
+    /// The lane's frames are stamped with `CLOCK_MONOTONIC`.
+    fn on_lane<L: FrameLane>(self, lane: &mut L) -> Self::Out;
+}
+
+/// As [`OnFrameLane`], for what keeps the lane: a stack on top of it.
+pub(crate) trait WithFrameLane {
+    /// What comes of it.
+    type Out;
+
+    /// The lane's frames are stamped with `CLOCK_MONOTONIC`.
+    fn with_lane<L: FrameLane>(self, lane: L) -> Self::Out;
+}
+
+/// Lends the lane to who does not keep it.
+struct Lent<V>(V);
+
+impl<V: OnFrameLane> WithFrameLane for Lent<V> {
+    type Out = V::Out;
+
+    fn with_lane<L: FrameLane>(self, mut lane: L) -> V::Out {
+        self.0.on_lane(&mut lane)
+    }
+}
+
+/// Opens the frame lane that `spec` names on `interfaces`, and closes it again.
+///
+/// # Errors
+/// When the lane cannot be opened, or carries no frames between interfaces and user space.
+pub(crate) fn with_frame_lane<V: OnFrameLane>(
+    spec: &LaneSpec,
+    interfaces: &[&str],
+    force: bool,
+    then: V,
+) -> Result<V::Out, LaneError> {
+    give_frame_lane(spec, interfaces, force, Lent(then))
+}
+
+/// Opens the frame lane that `spec` names on `interfaces`: the one place that does.
+///
+/// # Errors
+/// When the lane cannot be opened, or carries no frames between interfaces and user space.
+pub(crate) fn give_frame_lane<V: WithFrameLane>(
+    spec: &LaneSpec,
+    interfaces: &[&str],
+    force: bool,
+    then: V,
+) -> Result<V::Out, LaneError> {
+    let entry = Lane::of(spec)?;
+    Ok(match entry.lane {
+        Lane::Packet => {
+            let options = laneway_packet::OpenOptions { force };
+            then.with_lane(PacketLane::open(spec, interfaces, options)?)
+        }
+        Lane::AfXdp => then.with_lane(AfXdp::open(spec, interfaces, force)?),
+        Lane::Uring => {
+            let options = laneway_uring::OpenOptions { force };
+            then.with_lane(UringFrames::open(spec, interfaces, options)?)
+        }
+        Lane::Dpdk => then.with_lane(DpdkLane::open(spec, interfaces, force)?),
+        Lane::Socket | Lane::Xdp | Lane::Pcap | Lane::Sim => {
+            let (why, hint) = match entry.lane {
+                Lane::Sim => (
+                    "a simulated link has no traffic unless a test puts it there",
+                    "use lane pcap to run on recorded traffic",
+                ),
+                Lane::Socket => (
+                    "its sockets show datagrams and streams, and this app wants frames",
+                    "use packet, uring or afxdp",
+                ),
+                _ => (
+                    "it carries no frames between an interface and user space",
+                    "use packet, uring, afxdp or dpdk",
+                ),
+            };
+            return Err(refused(entry, interfaces.join(","), why, hint));
+        }
+    })
 }
 
 /// Runs any frame app on the frame lane that `spec` names, on one interface, as the lab's generator
@@ -181,54 +273,28 @@ pub fn run_frame_app<A: FrameApp>(
     control: &Control,
     on_open: impl FnOnce(&CapsReport),
 ) -> Result<RunReport, LaneError> {
-    let entry = Lane::of(spec)?;
     let idle = spec.knobs().idle()?;
     if let Some(cpu) = options.cpu {
         pin_to_cpu(cpu)?;
     }
-    let force = options.force;
-    match entry.lane {
-        Lane::Packet => {
-            let options = laneway_packet::OpenOptions { force };
-            let mut lane = PacketLane::open(spec, &[interface], options)?;
-            on_open(lane.caps(PortId(0)));
-            Ok(run_frames(&mut lane, app, &MonotonicClock, idle, control)?)
-        }
-        Lane::AfXdp => {
-            let mut lane = AfXdp::open(spec, &[interface], force)?;
-            on_open(lane.caps(PortId(0)));
-            Ok(run_frames(&mut lane, app, &MonotonicClock, idle, control)?)
-        }
-        Lane::Xdp | Lane::Pcap | Lane::Sim => Err(LaneError::Refused {
-            lane: entry.name.to_owned(),
-            name: interface.to_owned(),
-            why: "it carries no frames between an interface and user space".to_owned(),
-            hint: "use packet or afxdp".to_owned(),
-        }),
-    }
+    let run = FrameRun { app, idle, control, on_open };
+    Ok(with_frame_lane(spec, &[interface], options.force, run)??)
 }
 
-/// Opens the lane of `spec` on `interface` as app `features` would, closes it, and gives what its
-/// port asked for and obtained. Lane `sim` needs no interface; lane `pcap` obtains nothing from a
-/// machine and gives an empty report.
-///
-/// # Errors
-/// Why the lane cannot be opened.
-pub fn probe(spec: &LaneSpec, interface: &str) -> Result<CapsReport, LaneError> {
-    let port = PortId(0);
-    match Lane::of(spec)?.lane {
-        Lane::Packet => {
-            let lane = PacketLane::open(spec, &[interface], laneway_packet::OpenOptions::default());
-            Ok(lane?.caps(port).clone())
-        }
-        Lane::Xdp => {
-            let half = laneway_features::half(&Config::default());
-            let options = laneway_xdp::Options::default();
-            Ok(XdpLane::open(spec, &[interface], half, options)?.caps(port).clone())
-        }
-        Lane::AfXdp => Ok(AfXdp::open(spec, &[interface], false)?.caps(port).clone()),
-        Lane::Pcap => Ok(CapsReport::default()),
-        Lane::Sim => Ok(SimLane::open(spec, 1)?.0.caps(port).clone()),
+/// Runs a frame app on whatever lane it is given.
+struct FrameRun<'a, A, F> {
+    app: &'a mut A,
+    idle: IdlePolicy,
+    control: &'a Control,
+    on_open: F,
+}
+
+impl<A: FrameApp, F: FnOnce(&CapsReport)> OnFrameLane for FrameRun<'_, A, F> {
+    type Out = Result<RunReport, RunFailed>;
+
+    fn on_lane<L: FrameLane>(self, lane: &mut L) -> Self::Out {
+        (self.on_open)(lane.caps(PortId(0)));
+        run_frames(lane, self.app, &MonotonicClock, self.idle, self.control)
     }
 }
 
@@ -240,6 +306,14 @@ struct Frames<'a, S, F> {
     idle: IdlePolicy,
     control: &'a Control,
     on_open: F,
+}
+
+impl<S: Sink, F: FnOnce(&[CapsReport])> OnFrameLane for Frames<'_, S, F> {
+    type Out = FeaturesRun<S>;
+
+    fn on_lane<L: FrameLane>(self, lane: &mut L) -> FeaturesRun<S> {
+        self.features(lane, &MonotonicClock)
+    }
 }
 
 impl<S: Sink, F: FnOnce(&[CapsReport])> Frames<'_, S, F> {
@@ -261,6 +335,16 @@ fn settled(outcome: Result<RunReport, RunFailed>) -> (RunReport, Option<LaneErro
     match outcome {
         Ok(report) => (report, None),
         Err(RunFailed { error, report }) => (*report, Some(error)),
+    }
+}
+
+/// What a lane of this kind cannot do.
+fn refused(entry: &LaneEntry, name: impl ToString, why: &str, hint: &str) -> LaneError {
+    LaneError::Refused {
+        lane: entry.name.to_owned(),
+        name: name.to_string(),
+        why: why.to_owned(),
+        hint: hint.to_owned(),
     }
 }
 

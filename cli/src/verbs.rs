@@ -2,6 +2,7 @@
 
 pub(crate) mod completions;
 pub(crate) mod features;
+pub(crate) mod generate;
 pub(crate) mod lanes;
 pub(crate) mod race;
 pub(crate) mod run;

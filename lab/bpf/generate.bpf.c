@@ -22,6 +22,8 @@ char LICENSE[] SEC("license") = "Dual BSD/GPL";
 const volatile __u32 lw_ifindex;     /* egress */
 const volatile __u32 lw_templates = 1;
 const volatile __u8 lw_destination[6];
+const volatile __u32 lw_number_at;   /* where the number goes besides the source MAC; 0: nowhere */
+const volatile __u8 lw_balanced;     /* its complement follows there, so that no checksum changes */
 
 /* Set per run, in `plan`. */
 struct lw_plan {
@@ -94,6 +96,16 @@ static __always_inline void shift_address(__u8 *word, __u32 k)
 	word[3] = (__u8)b;
 }
 
+static __always_inline void put_number(__u8 *to, __u64 segment, __u64 number)
+{
+	to[0] = 0x02;
+	to[1] = (__u8)segment;
+	to[2] = (__u8)(number >> 24);
+	to[3] = (__u8)(number >> 16);
+	to[4] = (__u8)(number >> 8);
+	to[5] = (__u8)number;
+}
+
 SEC("xdp")
 int generate(struct xdp_md *ctx)
 {
@@ -142,12 +154,13 @@ int generate(struct xdp_md *ctx)
 		goto refused;
 	for (int i = 0; i < 6; i++)
 		data[i] = lw_destination[i];
-	data[6] = 0x02;
-	data[7] = (__u8)p->segment;
-	data[8] = (__u8)(number >> 24);
-	data[9] = (__u8)(number >> 16);
-	data[10] = (__u8)(number >> 8);
-	data[11] = (__u8)number;
+	put_number(data + 6, p->segment, number);
+	off = lw_number_at;
+	if (off && off < 128 && data + off + 6 <= end)
+		put_number(data + off, p->segment, number);
+	if (lw_balanced && off && off < 128 && data + off + 12 <= end)
+		for (int i = 0; i < 6; i++)
+			data[off + 6 + i] = ~data[off + i];
 	if (pass && t->src_off) {
 		__u32 k = (__u32)(pass % 65533) + 1;
 

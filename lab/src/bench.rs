@@ -1,22 +1,63 @@
-//! The bench of a race: a cable between two namespaces, the CPU meter, and who runs where.
+//! The bench of a race: one or two cables between two namespaces, the CPU meter, and who runs where.
+//!
+//! ```text
+//!   generator ── gen0 ═══════ sut0 ── arm ── sut1 ═══════ gen1 ── far end (app `across`)
+//!                  └── far end (apps `bounce` and `echo`)
+//! ```
 //!
 //! Dropping it removes everything.
 
 use crate::meter::{Class, Meter};
+use crate::plan::{App, SegmentPlan};
 use crate::race::RaceError;
+use crate::replies::{Replied, Replies};
 use crate::result::Placement;
+use crate::returns::{Returned, Returns};
 use laneway_netns::{
-    Namespace, Topology, TopologyOptions, TopologyRecord, VethOptions, driver_counters,
-    interface_counters, napi_threads,
+    Mac, Namespace, Topology, TopologyOptions, TopologyRecord, VethEnd, VethOptions, VethPair,
+    driver_counters, interface_counters, napi_threads,
 };
+use std::collections::BTreeMap;
+use std::net::{Ipv4Addr, SocketAddrV4};
+use std::process::Command;
 
 /// Room for a second VLAN tag on top of the usual 1500.
 const MTU_BYTES: u32 = 1504;
 /// Where frames go: an address that nobody owns, so that no stack answers.
 pub(crate) const DESTINATION: [u8; 6] = [0x02, 0x4c, 0x57, 0xff, 0xff, 0xfe];
 
+/// Hardware address of the arm's end of the first cable.
+pub(crate) const SUT_MAC: [u8; 6] = [0x02, 0x4c, 0x57, 0, 0, 2];
+/// Interfaces of the second cable.
+const SECOND: [&str; 2] = ["gen1", "sut1"];
+/// What app `echo` answers for. Not the interface's own address: only an arm that is the kernel's
+/// stack may have it, or both would answer.
+pub(crate) const ECHO: Ipv4Addr = Ipv4Addr::new(10, 77, 0, 3);
+
+/// UDP port that the arm listens on.
+const PORT: u16 = 7_000;
+/// UDP port that the generator sends from.
+const GENERATOR_PORT: u16 = 7_001;
+
+/// Where the generator's frames come from.
+pub(crate) const GENERATOR: SocketAddrV4 = address(77, 1, GENERATOR_PORT);
+/// Where they go, as datagrams.
+pub(crate) const SUT: SocketAddrV4 = address(77, 2, PORT);
+/// The arm's address on the second cable.
+pub(crate) const SUT_SECOND: SocketAddrV4 = address(78, 2, PORT);
+/// The far end of the second cable.
+pub(crate) const FAR_END: SocketAddrV4 = address(78, 1, GENERATOR_PORT);
+
+const fn address(net: u8, host: u8, port: u16) -> SocketAddrV4 {
+    SocketAddrV4::new(Ipv4Addr::new(10, net, 0, host), port)
+}
+
 /// The bench.
 pub(crate) struct Bench {
+    /// Declared before the topology: it goes before the rooms that it joins.
+    returns: Option<Returns>,
+    replies: Option<Replies>,
+    second: Option<VethPair>,
     topology: Topology,
     meter: Meter,
     placement: Placement,
@@ -29,17 +70,89 @@ pub(crate) struct WireLosses {
     pub(crate) ring_full: u64,
     /// The receiving driver could not take a frame over.
     pub(crate) receive: u64,
+    /// On the way back: no room in the ring of the far end.
+    pub(crate) return_ring_full: u64,
+    /// On the way back: the far end's driver could not take a frame over.
+    pub(crate) return_receive: u64,
 }
 
 impl Bench {
-    /// Builds it.
-    pub(crate) fn create(placement: Placement) -> Result<Bench, RaceError> {
+    /// Builds it for races of `app`.
+    pub(crate) fn create(placement: Placement, app: App) -> Result<Bench, RaceError> {
         let meter = Meter::attach()?;
         let mut options = TopologyOptions::new("race");
         options.veth = VethOptions { mtu_bytes: MTU_BYTES, ..VethOptions::default() };
         options.sut_napi_cpus = Some(vec![placement.napi_cpu]);
         let topology = Topology::create(&options)?;
-        Ok(Bench { topology, meter, placement })
+        let second = match app.cables() {
+            1 => None,
+            _ => Some(second_cable(&topology)?),
+        };
+        let mut bench = Bench { returns: None, replies: None, second, topology, meter, placement };
+        let (_, far_end) = bench.way_back();
+        if app.returns() {
+            bench.returns = Some(Returns::attach(&bench.topology.generator.namespace, far_end)?);
+        }
+        if app == App::Echo {
+            bench.replies = Some(Replies::attach(&bench.topology.generator.namespace, far_end)?);
+            bench.introduce(ECHO)?;
+        }
+        Ok(bench)
+    }
+
+    /// Makes `address` known to the generator's side as the arm's, so that nobody has to ask.
+    fn introduce(&self, address: Ipv4Addr) -> Result<(), RaceError> {
+        let (namespace, interface) = self.generator();
+        let (address, mac) = (address.to_string(), Mac(SUT_MAC).to_string());
+        let output = namespace.enter(|| {
+            Command::new("ip")
+                .args(["neighbour", "replace", &address, "lladdr", &mac, "dev", interface])
+                .args(["nud", "permanent"])
+                .output()
+        })?;
+        let failed = |why: String| RaceError::Child { what: "`ip neighbour`".to_owned(), why };
+        let output = output.map_err(|e| failed(e.to_string()))?;
+        match output.status.success() {
+            true => Ok(()),
+            false => Err(failed(String::from_utf8_lossy(&output.stderr).trim().to_owned())),
+        }
+    }
+
+    /// Tells the far end which echo replies are coming, if it waits for any.
+    pub(crate) fn expect(&self, plan: &SegmentPlan) -> Result<(), RaceError> {
+        Ok(self.replies.as_ref().map_or(Ok(()), |replies| replies.expect(plan))?)
+    }
+
+    /// The echo replies of the segment under way; `None` where none are to come.
+    pub(crate) fn replied(&self) -> Result<Option<Replied>, RaceError> {
+        Ok(self.replies.as_ref().map(Replies::read).transpose()?)
+    }
+
+    /// The arm's interfaces, one per port.
+    pub(crate) fn sut_interfaces(&self) -> Vec<String> {
+        let second = self.second.iter().map(|_| SECOND[1]);
+        [self.topology.sut.interface].into_iter().chain(second).map(str::to_owned).collect()
+    }
+
+    /// The arm's addresses, one per port.
+    pub(crate) fn sut_addresses(&self) -> Vec<SocketAddrV4> {
+        if self.replies.is_some() {
+            return vec![SocketAddrV4::new(ECHO, 0)];
+        }
+        [SUT].into_iter().chain(self.second.iter().map(|_| SUT_SECOND)).collect()
+    }
+
+    /// The arm's interface that frames come back from, and the generator's that they come back to.
+    fn way_back(&self) -> (&'static str, &'static str) {
+        match self.second {
+            Some(_) => (SECOND[1], SECOND[0]),
+            None => (self.topology.sut.interface, self.topology.generator.interface),
+        }
+    }
+
+    /// What came back so far, by segment; `None` where nothing is to come back.
+    pub(crate) fn returned(&self) -> Result<Option<Returned>, RaceError> {
+        Ok(self.returns.as_ref().map(Returns::read).transpose()?)
     }
 
     pub(crate) fn meter(&self) -> &Meter {
@@ -82,11 +195,37 @@ impl Bench {
         let (sut, far) = self.sut();
         let near = generator.enter(|| interface_counters(near))??;
         let driver = sut.enter(|| driver_counters(far))??;
-        // `rx_queue_0_drops` and so on; `rx_queue_0_xdp_drops` are a program's verdicts, no loss.
-        let is_loss = |name: &str| {
-            name.starts_with("rx_queue_") && name.ends_with("_drops") && !name.contains("xdp")
+        let mut losses = WireLosses {
+            ring_full: near.tx_dropped,
+            receive: driver_losses(&driver),
+            ..WireLosses::default()
         };
-        let receive = driver.iter().filter(|(name, _)| is_loss(name)).map(|(_, n)| n).sum();
-        Ok(WireLosses { ring_full: near.tx_dropped, receive })
+        if self.returns.is_some() || self.replies.is_some() {
+            let (from, to) = self.way_back();
+            losses.return_ring_full = sut.enter(|| interface_counters(from))??.tx_dropped;
+            losses.return_receive = driver_losses(&generator.enter(|| driver_counters(to))??);
+        }
+        Ok(losses)
     }
+}
+
+/// What a veth driver could not take over.
+fn driver_losses(counters: &BTreeMap<String, u64>) -> u64 {
+    // `rx_queue_0_drops` and so on; `rx_queue_0_xdp_drops` are a program's verdicts, no loss.
+    let is_loss = |name: &str| {
+        name.starts_with("rx_queue_") && name.ends_with("_drops") && !name.contains("xdp")
+    };
+    counters.iter().filter(|(name, _)| is_loss(name)).map(|(_, n)| n).sum()
+}
+
+/// A cable like the first, in its own network.
+fn second_cable(topology: &Topology) -> Result<VethPair, RaceError> {
+    let end = |host: u8| {
+        let mac = Mac([0x02, 0x4c, 0x57, 0, 1, host]);
+        VethEnd::new(mac, &[&format!("10.78.0.{host}/24")]).expect("24 bits fit IPv4")
+    };
+    let options =
+        VethOptions { mtu_bytes: MTU_BYTES, a: end(1), b: end(2), ..VethOptions::default() };
+    let (generator, sut) = (&topology.generator.namespace, &topology.sut.namespace);
+    Ok(VethPair::create(generator, SECOND[0], sut, SECOND[1], &options)?)
 }

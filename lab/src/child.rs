@@ -5,6 +5,7 @@
 mod arm;
 mod generator;
 mod memory;
+mod peer;
 mod pipe;
 
 /// How a child ended.

@@ -18,23 +18,34 @@
 //! It knows no lane by name: the binary's registry opens them ([`Registry`]).
 #![forbid(unsafe_code)]
 
+mod apps;
 mod bench;
 mod child;
 mod generate;
 mod host;
 mod meter;
+mod ping;
 mod plan;
 pub mod race;
 mod registry;
+mod replies;
 pub mod report;
 pub mod result;
+mod returns;
+mod round_trips;
 pub mod scenario;
+mod search;
 mod sink;
+mod tally;
+mod testpmd;
 mod traffic;
 mod trial;
+pub mod wakeup;
 mod worker;
 
 pub use child::{ChildEnd, serve_arm, serve_generator};
-pub use plan::Plant;
+pub use ping::PingTrial;
+pub use plan::{App, Peer, Plant, Shape};
 pub use registry::{Place, Registry};
+pub use round_trips::RoundTrips;
 pub use traffic::TrafficError;

@@ -159,6 +159,16 @@ impl Usage {
         self.of(Class::Generator, 0)
     }
 
+    /// The arm's own tasks, ns.
+    pub(crate) fn arm_ns(&self) -> u64 {
+        self.of(Class::Arm, 0)
+    }
+
+    /// The threads that do the receive work of the arm's interface, ns.
+    pub(crate) fn napi_ns(&self) -> u64 {
+        self.of(Class::Napi, 0)
+    }
+
     /// All time booked against CPUs x window: 1 when nothing is missing or counted twice.
     pub(crate) fn closure(&self) -> f64 {
         let all: u64 = self.ns.iter().flatten().sum();

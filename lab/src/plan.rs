@@ -5,10 +5,11 @@
 //! due without anything being written into the frame but its number.
 
 use crate::result::{GeneratorReport, Memory};
+use crate::traffic::TrafficPlan;
 use laneway_core::{CapsReport, Counters};
 use laneway_stats::Latency;
 use serde::{Deserialize, Serialize};
-use std::path::PathBuf;
+use std::net::SocketAddrV4;
 
 /// Segments of a trial; the number's place in the source MAC is one byte.
 pub(crate) const SEGMENTS_MAX: usize = 200;
@@ -45,6 +46,68 @@ impl SegmentPlan {
     }
 }
 
+/// What an arm does with packets.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum App {
+    /// The feature extractor.
+    Features,
+    /// The lab's own: ticks each frame off and drops it.
+    Count,
+    /// The lab's own: sends each frame back out of the port it came from, MACs swapped; as a
+    /// datagram, back to its sender.
+    Bounce,
+    /// The lab's own: sends each frame on, unchanged, out of the other of two ports; as a datagram,
+    /// to the far end of the other cable.
+    Across,
+    /// The echo responder: answers pings.
+    Echo,
+}
+
+impl App {
+    /// As in scenarios and results.
+    pub fn name(self) -> &'static str {
+        match self {
+            App::Features => "features",
+            App::Count => "count",
+            App::Bounce => "bounce",
+            App::Across => "across",
+            App::Echo => "echo",
+        }
+    }
+
+    /// Cables of its bench.
+    pub(crate) fn cables(self) -> usize {
+        if self == App::Across { 2 } else { 1 }
+    }
+
+    /// Whether delivered is what comes back to the generator's side, not what the app saw.
+    pub(crate) fn returns(self) -> bool {
+        matches!(self, App::Bounce | App::Across)
+    }
+}
+
+/// A program of somebody else that is an arm.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Peer {
+    /// DPDK's own test program, `dpdk-testpmd`; the lane is the name of its virtual device.
+    Testpmd,
+    /// The kernel's own stack, with nothing started at all. For app `echo`, whose address it is given.
+    Stack,
+}
+
+/// What a lane hands to an app.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Shape {
+    /// Ethernet frames, whoever they are addressed to.
+    #[default]
+    Frames,
+    /// Datagrams that are addressed to it.
+    Datagrams,
+}
+
 /// A fault planted in an arm, so that anybody can see the race find it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
@@ -67,10 +130,18 @@ pub enum Plant {
 /// The first line to an arm: what to be.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(crate) struct ArmSetup {
-    /// Lane spec.
+    /// What it does.
+    pub app: App,
+    /// Somebody else's program, if it is one.
+    pub peer: Option<Peer>,
+    /// Lane spec; of a peer, its device.
     pub lane: String,
-    /// Interface of its namespace.
-    pub interface: String,
+    /// Interfaces of its namespace, one per port.
+    pub interfaces: Vec<String>,
+    /// Where it listens if it sees datagrams, one per port; of app `echo`, what it answers for.
+    pub addresses: Vec<SocketAddrV4>,
+    /// Where [`App::Across`] sends datagrams to.
+    pub onward: SocketAddrV4,
     /// CPU of the worker.
     pub cpu: usize,
     /// Its fault, if any.
@@ -80,8 +151,8 @@ pub(crate) struct ArmSetup {
 /// The first line to a generator: what to be.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(crate) struct GeneratorSetup {
-    /// The capture.
-    pub capture: PathBuf,
+    /// What to send.
+    pub traffic: TrafficPlan,
     /// How frames enter the wire: `live`, or a lane spec.
     pub way: String,
     /// Interface of its namespace.
@@ -125,6 +196,10 @@ pub(crate) enum Reply {
 pub(crate) struct Ready {
     /// What the lane obtained; for the generator, of its own lane.
     pub caps: CapsReport,
+    /// Of an arm: what its lane hands to the app, so how frames must be addressed.
+    pub shape: Shape,
+    /// Of an arm: processes besides its own whose time is the arm's.
+    pub processes: Vec<u32>,
 }
 
 /// An arm's state.
@@ -138,9 +213,14 @@ pub(crate) struct ArmReport {
     pub segments: Vec<SegmentSeen>,
     /// Records of frames that no announced segment sent.
     pub foreign: u64,
+    /// Latencies of wake-up probes, ns, in order of arrival; at most [`PROBES_MAX`].
+    pub wakeups_ns: Vec<u64>,
     /// Memory now.
     pub memory: Memory,
 }
+
+/// Most wake-up probes that an arm remembers.
+pub(crate) const PROBES_MAX: usize = 10_000;
 
 /// What the sink saw of a segment.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]

@@ -11,13 +11,15 @@
 //! generator was late or the host was busy, never because of what the arm did; a ledger that does not close makes the run invalid.
 
 mod analyse;
+mod pings;
 
 use crate::bench::Bench;
 use crate::host::Look;
-use crate::plan::Plant;
+use crate::ping;
+use crate::plan::{App, Peer, Plant};
 use crate::result::{Arm, Outcome, Placement, RaceResult, SCHEMA, Segment, Traffic};
 use crate::scenario::{Extent, Scenario, ScenarioError};
-use crate::traffic::{Replayable, TrafficError};
+use crate::traffic::{Replayable, TrafficError, TrafficPlan};
 use crate::trial::{self, Trial, TrialPlan};
 use laneway_core::{CapsReport, LaneError};
 use laneway_stats::{BlockOrder, Step, StopRule};
@@ -112,30 +114,22 @@ pub fn run(
     let started = Instant::now();
     let started_unix = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     let look = Look::start();
-    let traffic = describe_traffic(&scenario)?;
+    let plan = scenario.traffic()?;
+    let traffic = describe_traffic(&scenario, &plan)?;
     let trials_folder = options.out.join("trials");
     std::fs::create_dir_all(&trials_folder).map_err(write_error(&trials_folder))?;
 
-    let entrants = entrants(&scenario);
-    let extent = match options.length {
-        Length::Quick => &scenario.quick,
-        Length::Full => &scenario.full,
-    };
-    let [min, max] = extent.blocks;
+    let mut entrants = entrants(&scenario);
+    let [min, max] = extent_of(&scenario, options.length).blocks;
     let stop = StopRule::new(min, max).expect("the scenario was checked");
-    let order = BlockOrder::new(entrants.len(), max, scenario.seed).expect("as was this");
 
-    let placement = Placement {
-        arm_cpu: scenario.arm_cpu,
-        napi_cpu: scenario.arm_cpu,
-        generator_cpu: scenario.generator_cpu,
-        sentence: format!(
-            "The arm's worker and the threaded NAPI of its interface share CPU {}; the \
-             generator has CPU {}.",
-            scenario.arm_cpu, scenario.generator_cpu
-        ),
-    };
-    let bench = Bench::create(placement.clone())?;
+    let placement = placement(&scenario);
+    let program = pinging(&mut scenario);
+    let extent = extent_of(&scenario, options.length).clone();
+    let bench = Bench::create(placement.clone(), scenario.app)?;
+    let mut skipped = left_out(&scenario);
+    skipped.extend(leave_out(&bench, &scenario, &extent, &plan, &mut entrants, options)?);
+    let order = BlockOrder::new(entrants.len(), max, scenario.seed).expect("as was this");
     let mut trials: Vec<Trial> = Vec::new();
     let mut segments: Vec<Segment> = Vec::new();
     let mut disturbed = 0;
@@ -144,8 +138,9 @@ pub fn run(
     let mut blocks = 0;
     for block in 0..max {
         for &arm in order.block(block) {
+            let place = [arm, block];
             let plan =
-                trial_plan(&scenario, extent, &entrants[arm], [arm, block], options.interrupted);
+                trial_plan(&scenario, &extent, &plan, &entrants[arm], place, options.interrupted);
             let trial = trial::run(&bench, &plan).map_err(|error| {
                 // A child that ended with us is no failure of its own.
                 let interrupted = options.interrupted.load(Ordering::Relaxed);
@@ -174,13 +169,23 @@ pub fn run(
     }
     drop(bench);
 
-    let notes = match disturbed {
-        0 => Vec::new(),
-        n => vec![format!(
-            "{n} segments were offered again because the generator was late or other programs ran; \
-             trials/*.json says which and why"
-        )],
-    };
+    let mut notes = skipped;
+    if scenario.app == App::Echo {
+        notes.extend(pings::notes(&scenario, program.as_deref()));
+    }
+    if disturbed > 0 {
+        notes.push(format!(
+            "{disturbed} segments were offered again because the generator was late or other \
+             programs ran; trials/*.json says which and why"
+        ));
+    }
+    if scenario.app.returns() {
+        notes.push(
+            "delivered is what came back to the generator's side, counted and dropped there by an \
+             XDP program in the softirq of whoever sends: its cost is in every arm's figure alike"
+                .to_owned(),
+        );
+    }
     let loads = extent.loads_pps.len();
     let arms = entrants
         .iter()
@@ -193,10 +198,14 @@ pub fn run(
             caps,
         })
         .collect();
+    let (ping, mut ping_findings) =
+        pings::section(&trials, entrants.len(), loads, blocks, &scenario, program);
+    let mut findings = analyse::findings(&segments, entrants.len(), loads, blocks, &scenario);
+    findings.append(&mut ping_findings);
     let mut result = RaceResult {
         schema: SCHEMA.to_owned(),
         title: scenario.title.clone(),
-        app: scenario.app.clone(),
+        app: scenario.app.name().to_owned(),
         scenario: toml::to_string(&scenario).unwrap_or_default(),
         command: options.command.clone(),
         version: options.version.clone(),
@@ -211,7 +220,8 @@ pub fn run(
         arms,
         loads_pps: extent.loads_pps.clone(),
         summaries: analyse::summaries(&segments, &trials, entrants.len(), loads),
-        findings: analyse::findings(&segments, entrants.len(), loads, blocks, &scenario),
+        findings,
+        ping,
         goals: Vec::new(),
         invalid: analyse::faults(
             &segments,
@@ -230,10 +240,78 @@ pub fn run(
     Ok(result)
 }
 
+/// Who runs where.
+pub(crate) fn placement(scenario: &Scenario) -> Placement {
+    Placement {
+        arm_cpu: scenario.arm_cpu,
+        napi_cpu: scenario.arm_cpu,
+        generator_cpu: scenario.generator_cpu,
+        sentence: format!(
+            "The arm's worker and the threaded NAPI of its interface share CPU {}; the \
+             generator has CPU {}.",
+            scenario.arm_cpu, scenario.generator_cpu
+        ),
+    }
+}
+
+fn extent_of(scenario: &Scenario, length: Length) -> &Extent {
+    match length {
+        Length::Quick => &scenario.quick,
+        Length::Full => &scenario.full,
+    }
+}
+
+/// The version of the real ping, where one is to run; where there is none, none is to run.
+fn pinging(scenario: &mut Scenario) -> Option<String> {
+    let echo = scenario.echo.as_mut().filter(|echo| echo.pings > 0)?;
+    let version = ping::version();
+    if version.is_none() {
+        echo.pings = 0;
+    }
+    version
+}
+
+/// The arms that the scenario itself leaves out, a sentence each.
+fn left_out(scenario: &Scenario) -> Vec<String> {
+    let sentence = |name: &str, why: &str| format!("skipped: arm `{name}`: {why}");
+    let arms = scenario.arms.iter();
+    arms.filter_map(|arm| Some(sentence(&arm.name, arm.left_out.as_ref()?))).collect()
+}
+
+/// Takes out the optional arms that do not start, and gives a sentence for each.
+fn leave_out(
+    bench: &Bench,
+    scenario: &Scenario,
+    extent: &Extent,
+    traffic: &TrafficPlan,
+    entrants: &mut Vec<Entrant>,
+    options: &Options<'_>,
+) -> Result<Vec<String>, RaceError> {
+    let mut skipped = Vec::new();
+    let mut running = Vec::new();
+    for entrant in entrants.drain(..) {
+        if options.interrupted.load(Ordering::Relaxed) {
+            return Err(RaceError::Interrupted);
+        }
+        if entrant.optional {
+            let plan = trial_plan(scenario, extent, traffic, &entrant, [0, 0], options.interrupted);
+            if let Err(error) = trial::start_arm(bench, &plan) {
+                skipped.push(format!("skipped: {error}"));
+                continue;
+            }
+        }
+        running.push(entrant);
+    }
+    *entrants = running;
+    Ok(skipped)
+}
+
 /// An arm as it starts.
 pub(crate) struct Entrant {
     name: String,
     lane: String,
+    peer: Option<Peer>,
+    optional: bool,
     note: String,
     plant: Plant,
     is_noise_floor: bool,
@@ -244,9 +322,12 @@ fn entrants(scenario: &Scenario) -> Vec<Entrant> {
     let mut entrants: Vec<Entrant> = scenario
         .arms
         .iter()
+        .filter(|arm| arm.left_out.is_none())
         .map(|arm| Entrant {
             name: arm.name.clone(),
             lane: arm.lane.clone(),
+            peer: arm.peer,
+            optional: arm.optional,
             note: arm.note.clone(),
             plant: arm.plant,
             is_noise_floor: false,
@@ -256,6 +337,8 @@ fn entrants(scenario: &Scenario) -> Vec<Entrant> {
     let twin = Entrant {
         name: format!("{} again", base.name),
         lane: base.lane.clone(),
+        peer: base.peer,
+        optional: false,
         note: "the base once more: what differs here is noise".to_owned(),
         plant: base.plant,
         is_noise_floor: true,
@@ -271,6 +354,7 @@ fn entrants_names(entrants: &[Entrant]) -> Vec<String> {
 fn trial_plan<'a>(
     scenario: &'a Scenario,
     extent: &'a Extent,
+    traffic: &'a TrafficPlan,
     entrant: &'a Entrant,
     [arm, block]: [usize; 2],
     interrupted: &'a AtomicBool,
@@ -278,45 +362,68 @@ fn trial_plan<'a>(
     TrialPlan {
         arm,
         name: &entrant.name,
+        app: scenario.app,
+        peer: entrant.peer,
         lane: &entrant.lane,
         plant: entrant.plant,
         block,
-        capture: &scenario.capture,
+        traffic,
         way: &scenario.generator,
         burst: scenario.burst,
         loads_pps: &extent.loads_pps,
         segment: Duration::from_millis(extent.segment_ms),
         idle: Duration::from_millis(scenario.idle_ms),
         late_p99_ns_max: scenario.late_p99_us_max * 1000,
+        others_max: scenario.others_max,
+        echo: scenario.echo.as_ref(),
         interrupted,
     }
 }
 
-fn describe_traffic(scenario: &Scenario) -> Result<Traffic, RaceError> {
-    let capture = &scenario.capture;
-    let replayable = Replayable::load(capture)?;
-    let bytes = std::fs::read(capture)
-        .map_err(|source| ScenarioError::Read { path: capture.display().to_string(), source })?;
+fn describe_traffic(scenario: &Scenario, plan: &TrafficPlan) -> Result<Traffic, RaceError> {
+    let replayable = Replayable::prepare(plan)?;
+    let (capture, bytes, flows) = match plan {
+        TrafficPlan::Capture(path) => {
+            let capture = path.display().to_string();
+            let bytes = std::fs::read(path)
+                .map_err(|source| ScenarioError::Read { path: capture.clone(), source })?;
+            (capture, bytes, "each pass over the capture has new addresses")
+        }
+        TrafficPlan::Udp { payload_bytes, source, destination } => {
+            let capture =
+                format!("none: UDP from {source} to {destination}, {payload_bytes} bytes payload");
+            (capture, replayable.templates[0].frame.clone(), "one flow")
+        }
+        TrafficPlan::Ping { payload_bytes, source, destination } => {
+            let capture = format!(
+                "none: ICMP echo requests from {source} to {destination}, {payload_bytes} bytes data"
+            );
+            (capture, replayable.templates[0].frame.clone(), "one source")
+        }
+    };
+    let bursts = match scenario.app {
+        App::Echo => {
+            format!("one by one up to 50,000/s, in bursts of up to {} beyond", scenario.burst)
+        }
+        _ => format!("in bursts of {}", scenario.burst),
+    };
     let sha256: String = Sha256::digest(&bytes).iter().map(|b| format!("{b:02x}")).collect();
     Ok(Traffic {
-        capture: capture.display().to_string(),
+        capture,
         sha256,
         frames: replayable.frames,
         replayed: replayable.templates.len(),
         mean_frame_bytes: replayable.mean_frame_bytes,
         generator: scenario.generator.clone(),
-        schedule: format!(
-            "open loop, constant rate in bursts of {}; each pass over the capture has new addresses",
-            scenario.burst
-        ),
+        schedule: format!("open loop, constant rate {bursts}; {flows}"),
     })
 }
 
-fn write_error(path: &Path) -> impl Fn(std::io::Error) -> RaceError + '_ {
+pub(crate) fn write_error(path: &Path) -> impl Fn(std::io::Error) -> RaceError + '_ {
     |source| RaceError::Write { path: path.display().to_string(), source }
 }
 
-fn write_json(path: &Path, value: &impl serde::Serialize) -> Result<(), RaceError> {
+pub(crate) fn write_json(path: &Path, value: &impl serde::Serialize) -> Result<(), RaceError> {
     let text = serde_json::to_string(value).expect("results are plain data");
     write_file(path, &text)
 }

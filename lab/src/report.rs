@@ -16,6 +16,7 @@
 mod markup;
 mod number;
 mod page;
+mod pings;
 mod plots;
 mod summary;
 mod svg;
@@ -53,7 +54,7 @@ pub fn markdown(result: &RaceResult) -> String {
 #[cfg(test)]
 mod tests {
     use super::example::{
-        bare, empty, hostile, invalid, not_numbers, one_block, race, single_point,
+        bare, empty, hostile, invalid, not_numbers, one_block, pings, race, single_point,
     };
     use super::*;
     use std::io::Write;
@@ -72,6 +73,7 @@ mod tests {
             ("empty", empty()),
             ("not numbers", not_numbers()),
             ("hostile", hostile()),
+            ("pings", pings()),
         ]
     }
 
@@ -280,6 +282,25 @@ mod tests {
         assert!(text(&result).contains("arm 77 (not listed)"));
         check_balance(&html(&result));
         assert!(markdown(&result).contains("load 88"));
+    }
+
+    #[test]
+    fn the_tables_of_pings_stand_in_all_three_forms_and_nowhere_else() {
+        let result = pings();
+        let tables = pings::tables(&result);
+        assert_eq!(tables.len(), 3);
+        for form in [html, text, markdown] {
+            let page = form(&result);
+            for word in ["mdev", "ping avg", "capacity", "no fixed load"] {
+                assert!(page.contains(word), "{word}");
+            }
+            assert!(!page.contains("Latency, wire to app"));
+            assert!(!form(&race()).contains("mdev"));
+        }
+        assert!(text(&result).lines().all(|line| line.chars().count() <= 100));
+        // Both probes name their arm and never share a row's group.
+        let groups = tables[0].rows.iter().filter(|row| row.opens_group).count();
+        assert_eq!(groups, result.loads_pps.len() + 1);
     }
 
     #[test]

@@ -9,8 +9,16 @@ use laneway_stats::{Comparison, CurvePoint, Judgement, LatencySummary};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
-/// Version of this schema; a reader refuses a newer major one.
-pub const SCHEMA: &str = "laneway-race/1";
+/// Version of this schema; a reader refuses another major one. 1.1 added round trips
+/// ([`Segment::rtt`], [`Summary::rtt`]) and pings ([`RaceResult::ping`]).
+pub const SCHEMA: &str = "laneway-race/1.1";
+
+/// Whether this version reads results of `schema`: any minor version of the same major one, since
+/// minor ones only add what may be absent.
+pub fn is_readable(schema: &str) -> bool {
+    let major = |schema: &str| schema.split('.').next().map(str::to_owned);
+    major(schema) == major(SCHEMA)
+}
 
 /// A whole race.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -53,6 +61,9 @@ pub struct RaceResult {
     pub summaries: Vec<Summary>,
     /// Per metric, arm and load: the comparison with the base.
     pub findings: Vec<Finding>,
+    /// Of a race of pings: what its table has beyond the summaries.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ping: Option<PingSection>,
     /// What the scenario demanded.
     pub goals: Vec<GoalOutcome>,
     /// Everything that makes the run invalid; empty if it is valid.
@@ -174,6 +185,10 @@ pub struct Segment {
     pub wire_to_app: Option<LatencySummary>,
     /// From the frame (or record) in user hands to the record handled (scope `app only`).
     pub app_only: Option<LatencySummary>,
+    /// From the scheduled time of a request to its reply at the generator's driver (scope `round
+    /// trip`), of app `echo`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub rtt: Option<Rtt>,
     /// Memory of the arm.
     pub memory: Memory,
     /// Why this segment cannot be used; empty if it can.
@@ -302,20 +317,89 @@ pub struct Summary {
     pub app_only: Option<LatencySummary>,
     /// Its curve.
     pub app_only_curve: Vec<CurvePoint>,
+    /// Round trips of all blocks merged.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub rtt: Option<Rtt>,
+    /// Their curve.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub rtt_curve: Vec<CurvePoint>,
     /// Largest memory seen.
     pub memory: Memory,
+}
+
+/// Round trips of one probe: the whole way, never halved.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Rtt {
+    /// Percentiles; extremes exact.
+    pub summary: LatencySummary,
+    /// Mean, ns.
+    pub avg_ns: Option<f64>,
+    /// As `ping` has it: the root of (mean of squares - square of the mean), ns.
+    pub mdev_ns: Option<f64>,
+    /// Replies later than 10 ms: counted here, and booked as long as they took.
+    pub late: u64,
+}
+
+/// Of a race of pings, what was measured without an offered load. Its findings stand among the
+/// others, with the load index one beyond the last of `loads_pps`.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct PingSection {
+    /// The real ping's version; `None` if none was run.
+    pub program: Option<String>,
+    /// Pings per trial, the same for every arm.
+    pub pings_per_trial: u32,
+    /// Between two, us.
+    pub interval_us: u32,
+    /// One per arm, all blocks merged; empty if none was run.
+    pub pings: Vec<PingRow>,
+    /// Loss up to which a rate counts as carried.
+    pub loss_max_share: f64,
+    /// The rates searched between, per second.
+    pub searched_pps: [u64; 2],
+    /// One per arm; empty if none was searched.
+    pub capacities: Vec<CapacityRow>,
+}
+
+/// The real pings of one arm.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct PingRow {
+    /// Index into `arms`.
+    pub arm: usize,
+    /// Requests sent; sent = replied + without reply.
+    pub sent: u64,
+    /// Requests replied to.
+    pub replied: u64,
+    /// Replies to a request that had one.
+    pub duplicates: u64,
+    /// As ping printed them, to the microsecond.
+    pub rtt: Rtt,
+}
+
+/// The capacity of one arm.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct CapacityRow {
+    /// Index into `arms`.
+    pub arm: usize,
+    /// Highest rate carried, requests per second: median, minimum, maximum over blocks.
+    pub pps: Option<[f64; 3]>,
+    /// Blocks searched.
+    pub searches: usize,
+    /// Of them, those whose end was the highest rate asked for, or the generator: the capacity is
+    /// not less than what stands here.
+    pub open_ended: usize,
 }
 
 /// One metric of one arm at one load against the base.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Finding {
-    /// `records/s`, `CPU per record`, `p99 wire to app`, `p99 app only`, `loss`.
+    /// `records/s`, `CPU per record`, `p99 wire to app`, `p99 app only`, `p50 rtt`, `p99 rtt`, `loss`;
+    /// without an offered load `ping avg`, `ping p50`, `capacity`.
     pub metric: String,
     /// Unit of the values behind the effect: `1/s`, `ns`, `share`.
     pub unit: String,
     /// Index into `arms`.
     pub arm: usize,
-    /// Index into `loads_pps`.
+    /// Index into `loads_pps`; its length, where no load was offered.
     pub load: usize,
     /// Effects per block, median, interval.
     pub comparison: Comparison,
@@ -363,6 +447,20 @@ mod tests {
         assert!(ledger.is_closed());
         ledger.duplicates = 1;
         assert!(!ledger.is_closed());
+    }
+
+    #[test]
+    fn results_of_the_same_major_schema_are_read() {
+        for (schema, readable) in [
+            ("laneway-race/1", true),
+            (SCHEMA, true),
+            ("laneway-race/1.7", true),
+            ("laneway-race/2", false),
+            ("laneway-race/10", false),
+            ("", false),
+        ] {
+            assert_eq!(is_readable(schema), readable, "{schema}");
+        }
     }
 
     #[test]

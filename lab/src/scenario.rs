@@ -1,6 +1,11 @@
 //! A scenario: a TOML file that fully describes a race.
 
-use crate::plan::{Plant, SEGMENTS_MAX};
+use crate::bench::{ECHO, GENERATOR, SUT};
+use crate::ping::PINGS_MAX;
+use crate::plan::{App, Peer, Plant, SEGMENTS_MAX};
+use crate::replies::REQUESTS_MAX;
+use crate::testpmd::DEVICES;
+use crate::traffic::{PAYLOAD_BYTES, TrafficPlan};
 use laneway_core::LaneSpec;
 use serde::{Deserialize, Serialize};
 use std::path::{Path, PathBuf};
@@ -14,6 +19,13 @@ const SEGMENT_MS_MAX: u64 = 600_000;
 /// Highest load: what the schedule's nanoseconds can tell apart.
 const LOAD_PPS_MAX: u64 = 100_000_000;
 
+/// Share of one CPU that everything but arm, generator and kernel may take, unless said otherwise.
+const OTHERS_MAX: f64 = 0.1;
+/// Most steps of a capacity search: beyond it they are closer together than loss is certain.
+const CAPACITY_STEPS_MAX: u32 = 16;
+/// Longest pause between two pings, us.
+const PING_INTERVAL_US_MAX: u32 = 1_000_000;
+
 /// A race, described.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -21,17 +33,27 @@ pub struct Scenario {
     /// What it is about, in a line.
     pub title: String,
     /// The app raced.
-    pub app: String,
-    /// The capture replayed; a relative path counts from the scenario's folder.
-    pub capture: PathBuf,
+    pub app: App,
+    /// The capture replayed; a relative path counts from the scenario's folder. For app `features`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub capture: Option<PathBuf>,
+    /// Payload of the UDP frames (app `echo`: of the echo requests) sent, bytes. Not for app
+    /// `features`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub payload_bytes: Option<u16>,
     /// How frames enter the wire: `live` (XDP live frames), or the spec of a lane that transmits.
     pub generator: String,
-    /// Frames per burst.
+    /// Frames per burst; of app `echo` the most: requests are sent one by one up to 50,000/s, and in
+    /// bursts that grow with the rate beyond.
     pub burst: u32,
     /// Idle control of each trial, ms.
     pub idle_ms: u64,
     /// Largest p99 of the generator's lateness, us; beyond it a segment is not used.
     pub late_p99_us_max: u64,
+    /// Largest share of one CPU that programs which are no part of the race may use; beyond it a
+    /// segment is not used.
+    #[serde(default = "others_max")]
+    pub others_max: f64,
     /// The smallest relative difference that matters: the threshold of every verdict on a ratio.
     pub matters: f64,
     /// CPU of the arm's worker and of the receive stack of its interface.
@@ -44,12 +66,49 @@ pub struct Scenario {
     pub quick: Extent,
     /// The long version.
     pub full: Extent,
+    /// What is measured without an offered load. For app `echo`, and only for it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub echo: Option<EchoPlan>,
     /// The arms; the first is the base of every comparison and runs twice, for the noise floor.
     #[serde(rename = "arm")]
     pub arms: Vec<ArmPlan>,
     /// What is demanded.
     #[serde(rename = "goal", default)]
     pub goals: Vec<Goal>,
+    /// The same race with another app or payload, each with a result of its own, so that every
+    /// comparison is of like with like; none: the scenario as it stands.
+    #[serde(rename = "variant", default, skip_serializing_if = "Vec::is_empty")]
+    pub variants: Vec<Variant>,
+}
+
+/// A race of the same arms with something changed.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Variant {
+    /// Its name, also of its folder: a-z, 0-9 and `-`.
+    pub name: String,
+    /// The app, if another.
+    pub app: Option<App>,
+    /// The payload, if another.
+    pub payload_bytes: Option<u16>,
+}
+
+/// What a race of pings measures beside its loads, in every trial.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct EchoPlan {
+    /// Pings of the machine's own `ping`, the same for every arm; 0: none.
+    pub pings: u32,
+    /// Between two of them, us.
+    pub ping_interval_us: u32,
+    /// The loss up to which a rate counts as carried, a share.
+    pub loss_max: f64,
+    /// Where the capacity is searched, requests per second.
+    pub capacity_pps: [u64; 2],
+    /// Rates asked per search; 0: none is made.
+    pub capacity_steps: u32,
+    /// How long each is offered, ms.
+    pub capacity_ms: u64,
 }
 
 /// How much is measured.
@@ -71,8 +130,17 @@ pub struct ArmPlan {
     /// Its name in tables; the lane spec if left out.
     #[serde(default)]
     pub name: String,
-    /// Lane spec.
+    /// Lane spec; of a peer, the device it is given.
     pub lane: String,
+    /// Somebody else's program instead of ours.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub peer: Option<Peer>,
+    /// Left out, with the reason in the notes, where this machine cannot open it.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub optional: bool,
+    /// Not run at all, for this reason, which stands in the notes.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub left_out: Option<String>,
     /// What becomes of a frame after it was looked at, and whatever else a reader must know.
     #[serde(default)]
     pub note: String,
@@ -81,8 +149,17 @@ pub struct ArmPlan {
     pub plant: Plant,
 }
 
+fn others_max() -> f64 {
+    OTHERS_MAX
+}
+
 fn is_honest(plant: &Plant) -> bool {
     *plant == Plant::None
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde calls it so")]
+fn is_false(value: &bool) -> bool {
+    !value
 }
 
 /// A demand on one metric of one arm at one load: of its ratio to another arm, or of its value.
@@ -98,6 +175,9 @@ pub struct Goal {
     pub over: Option<String>,
     /// At which load.
     pub load_pps: u64,
+    /// In which variant only.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub variant: Option<String>,
     /// Upper limit.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub at_most: Option<f64>,
@@ -121,15 +201,25 @@ pub enum Metric {
     /// 99th percentile from the frame in user hands to the record handled, ns.
     #[serde(rename = "p99 app only")]
     AppOnly,
+    /// Median from the scheduled time of a request to its reply, ns.
+    #[serde(rename = "p50 rtt")]
+    RttP50,
+    /// 99th percentile from the scheduled time of a request to its reply, ns.
+    #[serde(rename = "p99 rtt")]
+    RttP99,
     /// Lost frames as a share of the offered.
     #[serde(rename = "loss")]
     Loss,
 }
 
 impl Metric {
-    /// All.
-    pub const ALL: [Metric; 5] =
-        [Metric::Rate, Metric::Cpu, Metric::WireToApp, Metric::AppOnly, Metric::Loss];
+    /// Those of an app's races, in the order shown.
+    pub fn of(app: App) -> &'static [Metric] {
+        match app {
+            App::Echo => &[Metric::RttP50, Metric::RttP99, Metric::Rate, Metric::Cpu, Metric::Loss],
+            _ => &[Metric::Rate, Metric::Cpu, Metric::WireToApp, Metric::AppOnly, Metric::Loss],
+        }
+    }
 
     /// The name in tables and scenarios.
     pub fn name(self) -> &'static str {
@@ -138,6 +228,8 @@ impl Metric {
             Metric::Cpu => "CPU per record",
             Metric::WireToApp => "p99 wire to app",
             Metric::AppOnly => "p99 app only",
+            Metric::RttP50 => "p50 rtt",
+            Metric::RttP99 => "p99 rtt",
             Metric::Loss => "loss",
         }
     }
@@ -146,7 +238,9 @@ impl Metric {
     pub fn unit(self) -> &'static str {
         match self {
             Metric::Rate => "1/s",
-            Metric::Cpu | Metric::WireToApp | Metric::AppOnly => "ns",
+            Metric::Cpu | Metric::WireToApp | Metric::AppOnly | Metric::RttP50 | Metric::RttP99 => {
+                "ns"
+            }
             Metric::Loss => "share",
         }
     }
@@ -198,17 +292,77 @@ impl Scenario {
             .map_err(|source| ScenarioError::Read { path: name(), source })?;
         let mut scenario: Scenario = toml::from_str(&text)
             .map_err(|e| ScenarioError::Parse { path: name(), why: e.to_string() })?;
-        if scenario.capture.is_relative() {
+        if let Some(capture) = scenario.capture.as_mut().filter(|capture| capture.is_relative()) {
             let folder = path.parent().unwrap_or_else(|| Path::new("."));
-            scenario.capture = folder.join(&scenario.capture);
+            *capture = folder.join(&capture);
         }
         Ok(scenario)
+    }
+
+    /// The races that this scenario describes, each under the name of its variant: of those in
+    /// `only`, or of all if that is empty. One without a name if there are no variants.
+    ///
+    /// # Errors
+    /// For a name that no variant has.
+    pub fn races(&self, only: &[String]) -> Result<Vec<(String, Scenario)>, ScenarioError> {
+        let names: Vec<&str> = self.variants.iter().map(|variant| variant.name.as_str()).collect();
+        if let Some(stranger) = only.iter().find(|name| !names.contains(&name.as_str())) {
+            let hint = match names.as_slice() {
+                [] => "this scenario has none".to_owned(),
+                names => format!("the variants are {}", names.join(", ")),
+            };
+            return Err(value("a variant", stranger, hint));
+        }
+        let is_wanted = |variant: &&Variant| only.is_empty() || only.contains(&variant.name);
+        let mut races: Vec<(String, Scenario)> = Vec::new();
+        for variant in self.variants.iter().filter(is_wanted) {
+            let mut race = Scenario { variants: Vec::new(), ..self.clone() };
+            race.title = format!("{}: {}", self.title, variant.name);
+            race.app = variant.app.unwrap_or(self.app);
+            race.payload_bytes = variant.payload_bytes.or(self.payload_bytes);
+            race.goals.retain(|goal| goal.variant.as_ref().is_none_or(|v| *v == variant.name));
+            races.push((variant.name.clone(), race));
+        }
+        if self.variants.is_empty() {
+            races.push((String::new(), self.clone()));
+        }
+        Ok(races)
+    }
+
+    /// What is sent.
+    pub(crate) fn traffic(&self) -> Result<TrafficPlan, ScenarioError> {
+        let is_capture = self.app == App::Features;
+        match (is_capture, &self.capture, self.payload_bytes) {
+            (true, Some(capture), None) => Ok(TrafficPlan::Capture(capture.clone())),
+            (true, ..) => {
+                let hint = "give `capture`, and no `payload_bytes`";
+                Err(value("the traffic of app features", "not a capture", hint))
+            }
+            (false, None, Some(payload_bytes))
+                if PAYLOAD_BYTES.contains(&payload_bytes) && self.app == App::Echo =>
+            {
+                let source = *GENERATOR.ip();
+                Ok(TrafficPlan::Ping { payload_bytes, source, destination: ECHO })
+            }
+            (false, None, Some(payload_bytes)) if PAYLOAD_BYTES.contains(&payload_bytes) => {
+                Ok(TrafficPlan::Udp { payload_bytes, source: GENERATOR, destination: SUT })
+            }
+            (false, None, Some(bytes)) => {
+                let hint = format!("{} to {}", PAYLOAD_BYTES.start(), PAYLOAD_BYTES.end());
+                Err(value("payload_bytes", bytes, hint))
+            }
+            (false, ..) => {
+                let hint = "give `payload_bytes`, and no `capture`: its frames are made here";
+                Err(value(format!("the traffic of app {}", self.app.name()), "a capture", hint))
+            }
+        }
     }
 
     /// Puts other arms in place of the scenario's; the first is the base. An arm of the scenario
     /// that has the same lane spec or name keeps its name and note. Goals on arms that are gone go,
     /// too.
     pub fn race_these(&mut self, lanes: &[String]) {
+        self.name_arms();
         let known = std::mem::take(&mut self.arms);
         self.arms = lanes
             .iter()
@@ -217,11 +371,18 @@ impl Scenario {
                 same.cloned().unwrap_or_else(|| ArmPlan {
                     name: String::new(),
                     lane: lane.clone(),
+                    peer: None,
+                    optional: false,
+                    left_out: None,
                     note: String::new(),
                     plant: Plant::None,
                 })
             })
             .collect();
+        if let Some(base) = self.arms.first_mut() {
+            base.optional = false;
+            base.left_out = None;
+        }
         self.name_arms();
         let has = |name: &String| self.arms.iter().any(|arm| arm.name == *name);
         self.goals.retain(|goal| has(&goal.arm) && goal.over.as_ref().is_none_or(&has));
@@ -230,7 +391,11 @@ impl Scenario {
     fn name_arms(&mut self) {
         for arm in &mut self.arms {
             if arm.name.is_empty() {
-                arm.name.clone_from(&arm.lane);
+                arm.name = match arm.peer {
+                    None => arm.lane.clone(),
+                    Some(Peer::Testpmd) => format!("testpmd:{}", arm.lane),
+                    Some(Peer::Stack) => "kernel".to_owned(),
+                };
             }
         }
     }
@@ -240,10 +405,18 @@ impl Scenario {
     /// # Errors
     /// The first value that cannot be.
     pub fn check(&mut self) -> Result<(), ScenarioError> {
-        if self.app != "features" {
-            let hint = "the app that can be raced is `features`";
-            return Err(value("app", &self.app, hint));
+        self.traffic()?;
+        for variant in &self.variants {
+            let fits = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-';
+            if variant.name.is_empty() || !variant.name.chars().all(fits) {
+                let hint = "use a-z, 0-9 and `-`: it is the name of a folder";
+                return Err(value("the name of a variant", &variant.name, hint));
+            }
         }
+        for (_, race) in self.races(&[])? {
+            race.traffic()?;
+        }
+        self.check_echo()?;
         self.name_arms();
         if self.arms.is_empty() || self.arms.len() > ARMS_MAX {
             return Err(value("the number of arms", self.arms.len(), format!("1 to {ARMS_MAX}")));
@@ -252,6 +425,41 @@ impl Scenario {
             if self.arms[..i].iter().any(|other| other.name == arm.name) {
                 let hint = "give each its own `name`";
                 return Err(value("the name of two arms", &arm.name, hint));
+            }
+            if arm.optional && i == 0 {
+                let hint = "the base of every comparison must run: leave `optional` out";
+                return Err(value("`optional` of the first arm", arm.optional, hint));
+            }
+            if let (Some(why), 0) = (&arm.left_out, i) {
+                let hint = "the base of every comparison must run: name another arm first";
+                return Err(value("`left_out` of the first arm", why, hint));
+            }
+            if self.app == App::Echo && arm.plant != Plant::None {
+                let hint = "faults are planted in apps that tick frames off; app echo does not";
+                return Err(value("plant", format!("{:?}", arm.plant), hint));
+            }
+            if arm.peer == Some(Peer::Stack) {
+                if self.app != App::Echo {
+                    let hint = "the kernel's stack alone answers pings only: use app `echo`";
+                    return Err(value("the app of peer stack", self.app.name(), hint));
+                }
+                continue;
+            }
+            if arm.peer.is_some() {
+                let device = arm.lane.split(':').next().unwrap_or_default();
+                if self.app == App::Features {
+                    let hint = "a peer runs `count`, `bounce` or `across`";
+                    return Err(value("the app of a peer", self.app.name(), hint));
+                }
+                if arm.plant != Plant::None {
+                    let hint = "faults are planted in our own arms only";
+                    return Err(value("plant", format!("{:?}", arm.plant), hint));
+                }
+                if !DEVICES.contains(&device) {
+                    let hint = format!("the devices are {}", DEVICES.join(", "));
+                    return Err(value(format!("lane of arm `{}`", arm.name), &arm.lane, hint));
+                }
+                continue;
             }
             if let Err(error) = arm.lane.parse::<LaneSpec>() {
                 return Err(value(
@@ -271,6 +479,9 @@ impl Scenario {
         }
         if !(50..=60_000).contains(&self.idle_ms) {
             return Err(value("idle_ms", self.idle_ms, "50 to 60000"));
+        }
+        if !(0.0..=1_000.0).contains(&self.others_max) {
+            return Err(value("others_max", self.others_max, "0 to 1000, a share of one CPU"));
         }
         if !(0.001..=1.0).contains(&self.matters) {
             return Err(value("matters", self.matters, "0.001 to 1, a share: 0.05 is 5 %"));
@@ -292,6 +503,66 @@ impl Scenario {
             if goal.at_most.is_some() == goal.at_least.is_some() {
                 let hint = "give `at_most` or `at_least`, one of them";
                 return Err(value("the limit of a goal", goal.sentence(), hint));
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Scenario {
+    fn check_echo(&self) -> Result<(), ScenarioError> {
+        let Some(echo) = &self.echo else {
+            return match self.app {
+                App::Echo => {
+                    let hint = "give `[echo]` with pings, ping_interval_us, loss_max, \
+                                capacity_pps, capacity_steps and capacity_ms";
+                    Err(value("the section of app echo", "missing", hint))
+                }
+                _ => Ok(()),
+            };
+        };
+        if self.app != App::Echo || !self.variants.is_empty() {
+            let hint = "`[echo]` belongs to app echo without variants; take it out";
+            return Err(value("app", self.app.name(), hint));
+        }
+        if echo.pings > PINGS_MAX {
+            return Err(value("echo.pings", echo.pings, format!("0 to {PINGS_MAX}")));
+        }
+        if !(100..=PING_INTERVAL_US_MAX).contains(&echo.ping_interval_us) {
+            let hint = format!("100 to {PING_INTERVAL_US_MAX}");
+            return Err(value("echo.ping_interval_us", echo.ping_interval_us, hint));
+        }
+        if !(0.0..=0.5).contains(&echo.loss_max) {
+            let hint = "0 to 0.5, a share: 0.005 is 0.5 %";
+            return Err(value("echo.loss_max", echo.loss_max, hint));
+        }
+        if echo.capacity_steps > CAPACITY_STEPS_MAX {
+            let hint = format!("0 to {CAPACITY_STEPS_MAX}");
+            return Err(value("echo.capacity_steps", echo.capacity_steps, hint));
+        }
+        if !(50..=60_000).contains(&echo.capacity_ms) {
+            return Err(value("echo.capacity_ms", echo.capacity_ms, "50 to 60000"));
+        }
+        let [low, high] = echo.capacity_pps;
+        if !(1..high).contains(&low) || high > LOAD_PPS_MAX {
+            let hint = format!("two rates in rising order, at most {LOAD_PPS_MAX}");
+            return Err(value("echo.capacity_pps", format!("{:?}", echo.capacity_pps), hint));
+        }
+        // Each step of a search may be asked twice.
+        let loads_max = (SEGMENTS_MAX - 2 * CAPACITY_STEPS_MAX as usize) / 4;
+        for extent in [&self.quick, &self.full] {
+            if extent.loads_pps.len() > loads_max {
+                let hint = format!("1 to {loads_max} beside a capacity search");
+                return Err(value("the number of loads", extent.loads_pps.len(), hint));
+            }
+        }
+        let segments = [&self.quick, &self.full]
+            .map(|extent| (extent.loads_pps.last().copied().unwrap_or(0), extent.segment_ms));
+        for (pps, ms) in segments.into_iter().chain([(high, echo.capacity_ms)]) {
+            let most = pps.saturating_mul(ms) / 1000;
+            if most > u64::from(REQUESTS_MAX) {
+                let hint = format!("at most {REQUESTS_MAX}: shorten it, or lower the load");
+                return Err(value("the number of requests of the longest segment", most, hint));
             }
         }
         Ok(())
@@ -389,8 +660,15 @@ mod tests {
     #[test]
     fn a_value_that_cannot_be_is_named_with_what_it_may_be() {
         type Change = fn(&mut Scenario);
-        let changes: [(Change, &str); 8] = [
+        let changes: [(Change, &str); 12] = [
             (|s| s.arms.clear(), "number of arms"),
+            (|s| s.arms[0].optional = true, "`optional` of the first arm"),
+            (|s| s.app = App::Count, "traffic of app count"),
+            (|s| s.payload_bytes = Some(64), "traffic of app features"),
+            (
+                |s| (s.app, s.capture, s.payload_bytes) = (App::Bounce, None, Some(17)),
+                "payload_bytes",
+            ),
             (|s| s.arms[1].name = "packet".into(), "name of two arms"),
             (|s| s.arms[0].lane = "packet:=".into(), "lane of arm"),
             (|s| s.burst = 0, "burst"),
@@ -405,6 +683,92 @@ mod tests {
             let sentence = scenario.check().expect_err(part).to_string();
             assert!(sentence.contains(part), "{sentence}");
         }
+    }
+
+    #[test]
+    fn the_shipped_scenarios_are_sound_and_every_variant_has_its_traffic() {
+        let folder = Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../scenarios"));
+        for name in ["features.toml", "lanes.toml", "ping.toml"] {
+            Scenario::load(&folder.join(name)).unwrap().check().unwrap();
+        }
+        let lanes = Scenario::load(&folder.join("lanes.toml")).unwrap();
+        let races = lanes.races(&[]).unwrap();
+        let of = |name: &str| &races.iter().find(|(n, _)| n == name).unwrap().1;
+        assert_eq!((of("count-64").app, of("across-64").app), (App::Count, App::Across));
+        assert_eq!(of("bounce-1316").payload_bytes, Some(1316));
+        assert!(of("count-64").goals.iter().all(|g| g.variant.as_deref() == Some("count-64")));
+        assert!(of("bounce-64").goals.is_empty() && !of("across-64").goals.is_empty());
+        for (name, mut race) in races {
+            race.check().unwrap();
+            let again: Scenario = toml::from_str(&toml::to_string(&race).unwrap()).unwrap();
+            assert_eq!(again, race, "{name}");
+        }
+        let refused = lanes.races(&["count-65".into()]).unwrap_err().to_string();
+        assert!(refused.contains("count-64, "), "{refused}");
+    }
+
+    /// A race of pings.
+    fn pings() -> Scenario {
+        let mut scenario = scenario();
+        (scenario.app, scenario.capture, scenario.payload_bytes) = (App::Echo, None, Some(56));
+        (scenario.arms[0].peer, scenario.arms[0].lane) = (Some(Peer::Stack), "kernel".into());
+        scenario.arms[1].plant = Plant::None;
+        scenario.goals.clear();
+        scenario.echo = Some(EchoPlan {
+            pings: 100,
+            ping_interval_us: 2_000,
+            loss_max: 0.005,
+            capacity_pps: [10_000, 1_000_000],
+            capacity_steps: 6,
+            capacity_ms: 150,
+        });
+        scenario
+    }
+
+    #[test]
+    fn a_race_of_pings_has_the_kernel_as_a_peer_and_a_section_of_its_own() {
+        let mut scenario = pings();
+        scenario.check().unwrap();
+        assert_eq!(scenario.arms[0].name, "kernel");
+        let again: Scenario = toml::from_str(&toml::to_string(&scenario).unwrap()).unwrap();
+        assert_eq!(again, scenario);
+        type Change = fn(&mut Scenario);
+        let changes: [(Change, &str); 9] = [
+            (|s| s.echo = None, "the section of app echo"),
+            (|s| s.app = App::Count, "`[echo]` belongs to app echo"),
+            (|s| (s.app, s.echo) = (App::Count, None), "the app of peer stack"),
+            (|s| s.arms[1].plant = Plant::Slow { share: 0.1 }, "plant"),
+            (|s| s.arms[0].left_out = Some("no".into()), "`left_out` of the first arm"),
+            (|s| s.echo.as_mut().unwrap().loss_max = 0.6, "echo.loss_max"),
+            (|s| s.echo.as_mut().unwrap().capacity_pps = [2, 1], "echo.capacity_pps"),
+            (|s| s.echo.as_mut().unwrap().pings = PINGS_MAX + 1, "echo.pings"),
+            (|s| s.quick.loads_pps = vec![20_000_000], "the number of requests"),
+        ];
+        for (change, part) in changes {
+            let mut scenario = pings();
+            change(&mut scenario);
+            let sentence = scenario.check().expect_err(part).to_string();
+            assert!(sentence.contains(part), "{sentence}");
+        }
+    }
+
+    #[test]
+    fn a_peer_is_named_after_its_device_and_runs_only_what_it_has() {
+        let mut scenario = scenario();
+        scenario.arms[1].peer = Some(Peer::Testpmd);
+        scenario.arms[1].plant = Plant::None;
+        scenario.arms[1].lane = "net_tap".into();
+        scenario.goals.clear();
+        let refused = scenario.check().unwrap_err().to_string();
+        assert!(refused.contains("the app of a peer"), "{refused}");
+        (scenario.app, scenario.capture, scenario.payload_bytes) = (App::Count, None, Some(64));
+        let refused = scenario.check().unwrap_err().to_string();
+        assert!(refused.contains("net_af_xdp"), "{refused}");
+        scenario.arms[1].lane = "net_af_packet:qdisc_bypass=1".into();
+        scenario.arms[1].name.clear();
+        scenario.check().unwrap();
+        scenario.race_these(&["testpmd:net_af_packet:qdisc_bypass=1".into()]);
+        assert_eq!(scenario.arms[0].peer, Some(Peer::Testpmd));
     }
 
     #[test]

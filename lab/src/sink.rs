@@ -1,129 +1,22 @@
-//! The consumer of an arm's records: proves frame by frame what arrived, and when.
-//!
-//! It lives in the arm's worker and is told of each segment before its first frame is due. Every
-//! record costs one look at a bitmap; every [`SAMPLE`]th frame number is also stamped and its
-//! features are mixed into a checksum, so that arms which delivered the same frames can be seen to
-//! have delivered the same features. All arms run the same sink, so its cost is in every arm's
-//! figure alike and pulls ratios towards 1.
+//! The consumer of the extractor's records: a [`Tally`] that also stamps when a record was taken and
+//! when it was handled.
 
-use crate::plan::{Plant, SegmentPlan, SegmentSeen};
-use crate::traffic::split_number;
+use crate::tally::{SAMPLE, Tally, mix};
 use laneway_core::Clock;
 use laneway_engine::MonotonicClock;
 use laneway_features::Sink;
 use laneway_flow::{EndedFlow, Record};
-use rustix::time::{ClockId, clock_gettime};
-use std::sync::mpsc::{Receiver, Sender};
-
-/// One frame in so many is stamped. A power of two.
-pub(crate) const SAMPLE: u32 = 8;
-
-/// What the arm's control thread tells the sink; looked at on every tick.
-#[derive(Clone, Debug)]
-pub(crate) enum Tell {
-    /// This segment is coming.
-    Segment(SegmentPlan),
-    /// Answer with what was seen so far.
-    Report,
-}
-
-/// What the sink saw of all segments.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct Seen {
-    /// In order of segment.
-    pub segments: Vec<SegmentSeen>,
-    /// Records of frames that no announced segment sent.
-    pub foreign: u64,
-}
 
 /// The sink.
 pub(crate) struct LedgerSink {
-    tells: Receiver<Tell>,
-    answers: Sender<Seen>,
-    segments: Vec<Open>,
-    foreign: u64,
-    plant: Plant,
+    tally: Tally,
     taken_ns: u64,
-    records: u64,
-    spun_cpu_ns: u64,
-}
-
-/// A segment under way.
-struct Open {
-    plan: SegmentPlan,
-    /// One bit per frame number.
-    arrived: Vec<u64>,
-    next: u32,
-    seen: SegmentSeen,
 }
 
 impl LedgerSink {
-    /// A sink that listens to `tells` and answers on `answers`; `plant` is the fault it plays.
-    pub(crate) fn new(tells: Receiver<Tell>, answers: Sender<Seen>, plant: Plant) -> LedgerSink {
-        LedgerSink {
-            tells,
-            answers,
-            segments: Vec::new(),
-            foreign: 0,
-            plant,
-            taken_ns: 0,
-            records: 0,
-            spun_cpu_ns: thread_cpu_ns(),
-        }
-    }
-
-    fn arrived(&mut self, record: &Record) {
-        let (segment, number) = split_number(record.seq_no);
-        let index = usize::from(segment).checked_sub(1);
-        let Some(open) = index.and_then(|index| self.segments.get_mut(index)) else {
-            self.foreign += 1;
-            return;
-        };
-        let sent = number < open.plan.frames;
-        let Some(word) = open.arrived.get_mut(number as usize / 64).filter(|_| sent) else {
-            open.seen.foreign += 1;
-            return;
-        };
-        let bit = 1 << (number % 64);
-        if *word & bit != 0 {
-            open.seen.duplicates += 1;
-            return;
-        }
-        *word |= bit;
-        open.seen.delivered += 1;
-        if number < open.next {
-            open.seen.reordered += 1;
-        } else {
-            open.next = number + 1;
-        }
-        if number.is_multiple_of(SAMPLE) {
-            open.seen.sample(&open.plan, record, self.taken_ns);
-        }
-    }
-
-    /// Burns the planted share of the processor time that this thread used since last time.
-    fn slow_down(&mut self, share: f64) {
-        let used_ns = thread_cpu_ns().saturating_sub(self.spun_cpu_ns);
-        let until_ns = thread_cpu_ns() + (used_ns as f64 * share) as u64;
-        while thread_cpu_ns() < until_ns {
-            std::hint::spin_loop();
-        }
-        self.spun_cpu_ns = thread_cpu_ns();
-    }
-}
-
-impl SegmentSeen {
-    fn sample(&mut self, plan: &SegmentPlan, record: &Record, taken_ns: u64) {
-        let handled_ns = MonotonicClock.now_ns();
-        if self.first_ns == 0 {
-            self.first_ns = handled_ns;
-        }
-        self.last_ns = handled_ns;
-        self.samples += 1;
-        self.checksum = self.checksum.wrapping_add(mix(record));
-        let due_ns = plan.due_ns(record.seq_no as u32);
-        self.wire_to_app.record(taken_ns.saturating_sub(due_ns));
-        self.app_only.record(handled_ns.saturating_sub(taken_ns));
+    /// A sink that ticks off on `tally`.
+    pub(crate) fn new(tally: Tally) -> LedgerSink {
+        LedgerSink { tally, taken_ns: 0 }
     }
 }
 
@@ -136,12 +29,10 @@ impl Sink for LedgerSink {
     }
 
     fn packet(&mut self, record: &Record) {
-        self.arrived(record);
-        if let Plant::CountTwice { every } = self.plant {
-            self.records += 1;
-            if self.records.is_multiple_of(every.max(1)) {
-                self.arrived(record);
-            }
+        if let Some((plan, seen)) = self.tally.arrived(record.seq_no) {
+            let handled_ns = MonotonicClock.now_ns();
+            let due_ns = plan.due_ns(record.seq_no as u32);
+            seen.sample(due_ns, self.taken_ns, Some(handled_ns), content(record));
         }
     }
 
@@ -150,47 +41,21 @@ impl Sink for LedgerSink {
     }
 
     fn tick(&mut self, _now_ns: u64) {
-        if let Plant::Slow { share } = self.plant {
-            self.slow_down(share);
-        }
-        while let Ok(tell) = self.tells.try_recv() {
-            match tell {
-                Tell::Segment(plan) => self.segments.push(Open {
-                    plan,
-                    arrived: vec![0; (plan.frames as usize).div_ceil(64)],
-                    next: 0,
-                    seen: SegmentSeen { segment: plan.segment, ..SegmentSeen::default() },
-                }),
-                Tell::Report => {
-                    let segments = self.segments.iter().map(|open| open.seen.clone()).collect();
-                    // Nobody listens any more when the arm is ending.
-                    let _ = self.answers.send(Seen { segments, foreign: self.foreign });
-                }
-            }
-        }
+        self.tally.tick();
     }
 }
 
 /// A mix of what the record says about its frame: everything but when, where and as which number it
 /// came, which differ between arms.
-fn mix(record: &Record) -> u64 {
-    let features = Record { ts_ns: 0, seq_no: 0, ifindex: 0, rx_queue: 0, ..*record }.to_bytes();
-    features.chunks(8).fold(0x9e37_79b9_7f4a_7c15, |hash: u64, chunk| {
-        let mut word = [0; 8];
-        word[..chunk.len()].copy_from_slice(chunk);
-        // The multiplier is that of FNV-1a; the rotation brings the high bits back down.
-        (hash ^ u64::from_le_bytes(word)).wrapping_mul(0x0000_0100_0000_01b3).rotate_left(29)
-    })
-}
-
-fn thread_cpu_ns() -> u64 {
-    let time = clock_gettime(ClockId::ThreadCPUTime);
-    time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
+fn content(record: &Record) -> u64 {
+    mix(&Record { ts_ns: 0, seq_no: 0, ifindex: 0, rx_queue: 0, ..*record }.to_bytes())
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::plan::{Plant, SegmentPlan};
+    use crate::tally::{Seen, Tell};
     use std::sync::mpsc;
 
     const PLAN: SegmentPlan =
@@ -204,7 +69,7 @@ mod tests {
     fn seen(records: &[Record], plant: Plant) -> Seen {
         let (tell, tells) = mpsc::channel();
         let (answers, answer) = mpsc::channel();
-        let mut sink = LedgerSink::new(tells, answers, plant);
+        let mut sink = LedgerSink::new(Tally::new(tells, answers, plant));
         tell.send(Tell::Segment(PLAN)).unwrap();
         sink.tick(0);
         for record in records {
@@ -239,8 +104,8 @@ mod tests {
     fn the_checksum_tells_features_apart_and_not_time_or_place() {
         let one = Record { cap_len: 60, ..Record::default() };
         let moved = Record { ts_ns: 5, seq_no: 6, ifindex: 7, rx_queue: 1, ..one };
-        assert_eq!(mix(&one), mix(&moved));
-        assert_ne!(mix(&one), mix(&Record { cap_len: 61, ..one }));
+        assert_eq!(content(&one), content(&moved));
+        assert_ne!(content(&one), content(&Record { cap_len: 61, ..one }));
     }
 
     #[test]
@@ -248,19 +113,5 @@ mod tests {
         let records: Vec<Record> = (0..200).map(|n| record(1, n)).collect();
         let segment = &seen(&records, Plant::CountTwice { every: 100 }).segments[0];
         assert_eq!((segment.delivered, segment.duplicates), (200, 2));
-    }
-
-    #[test]
-    fn a_planted_slow_down_burns_processor_time() {
-        let mut sink = {
-            let (_, tells) = mpsc::channel();
-            let (answers, _) = mpsc::channel();
-            LedgerSink::new(tells, answers, Plant::Slow { share: 1.0 })
-        };
-        let start_ns = thread_cpu_ns();
-        while thread_cpu_ns() < start_ns + 1_000_000 {}
-        let worked_ns = thread_cpu_ns() - start_ns;
-        sink.tick(0);
-        assert!(thread_cpu_ns() - start_ns >= worked_ns * 2 - worked_ns / 10);
     }
 }

@@ -1,17 +1,26 @@
-//! What the generator sends: a capture, made ready to be replayed as many flows.
+//! What the generator sends: a capture, made ready to be replayed as many flows, or UDP frames made
+//! here, of one flow.
 //!
 //! A frame of the capture becomes a [`Template`]: its bytes, and where in them a pass over the
 //! capture may shift the addresses so that the pass makes new flows. The number of a frame travels
 //! in its source MAC, which no feature reads, so the sink can account for every single frame
 //! without the traffic being touched where it matters.
 //!
+//! Frames made here carry the number in their payload as well ([`numbered`]), so that an app that
+//! is handed datagrams reads the same number as one that is handed frames. In an echo request the
+//! number is followed by its complement ([`Template::balanced`]), so that the checksum stays right.
+//!
 //! Shifting adds k to one 16-bit word of an address and takes it from the next, in ones'
 //! complement, so every checksum that covers the address stays right. `bpf/generate.bpf.c` does the
 //! same in the kernel; a test here compares the two on the shipped capture.
 
 use laneway_pcap::{Capture, CaptureError, LinkType};
-use laneway_wire::{ETHERNET_BYTES, Ethernet, VLAN_BYTES, ether_type, is_vlan_type};
-use std::path::Path;
+use laneway_wire::{
+    ETHERNET_BYTES, Ethernet, Ipv4, VLAN_BYTES, checksum, ether_type, is_vlan_type,
+};
+use serde::{Deserialize, Serialize};
+use std::net::{Ipv4Addr, SocketAddrV4};
+use std::path::{Path, PathBuf};
 
 /// The longest frame replayed: MTU 1500, Ethernet header, two VLAN tags.
 pub(crate) const FRAME_BYTES_MAX: usize = 1522;
@@ -22,6 +31,81 @@ pub(crate) const TEMPLATES_MAX: usize = 1 << 20;
 /// Where addresses may lie: the kernel program checks no further.
 const ADDRESS_OFFSET_MAX: usize = 124;
 
+/// Where the payload of a frame made here begins: Ethernet, IPv4 and UDP header, bytes.
+pub(crate) const PAYLOAD_AT: usize = ETHERNET_BYTES + 20 + 8;
+/// Payloads that can be asked for, bytes: a frame is at least 60 bytes long, and at most an MTU of
+/// 1500.
+pub(crate) const PAYLOAD_BYTES: std::ops::RangeInclusive<u16> = 18..=1472;
+/// The first byte of a number, in a payload as in a MAC (where it says: locally administered).
+const NUMBER_MARK: u8 = 0x02;
+/// The first byte of a wake-up probe's payload.
+const PROBE_MARK: u8 = 0x03;
+/// ICMP identifier of our echo requests; `LW_PROBE_ID` in `bpf/replies.h`.
+const PROBE_ID: u16 = 0x4c57;
+/// Bytes of a number: mark, segment, and the number, big-endian.
+const NUMBER_BYTES: usize = 6;
+/// Bytes of a wake-up probe: its mark, 7 bytes of nothing, and its send stamp.
+pub(crate) const PROBE_BYTES: usize = 18;
+
+/// What to send.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub(crate) enum TrafficPlan {
+    /// The frames of a capture file.
+    Capture(PathBuf),
+    /// UDP frames made here.
+    Udp {
+        /// Bytes after the UDP header.
+        payload_bytes: u16,
+        /// From where.
+        source: SocketAddrV4,
+        /// Where to.
+        destination: SocketAddrV4,
+    },
+    /// ICMP echo requests made here.
+    Ping {
+        /// Bytes after the ICMP header.
+        payload_bytes: u16,
+        /// From where.
+        source: Ipv4Addr,
+        /// Where to.
+        destination: Ipv4Addr,
+    },
+}
+
+/// What a payload of ours says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Payload {
+    /// Segment and number, as a record's sequence number carries them: see [`split_number`].
+    Number(u64),
+    /// A wake-up probe, sent at this time, CLOCK_MONOTONIC ns.
+    Probe(u64),
+}
+
+/// Reads a payload; `None` if it is not ours.
+#[inline]
+pub(crate) fn numbered(payload: &[u8]) -> Option<Payload> {
+    match *payload.first_chunk::<NUMBER_BYTES>()? {
+        [NUMBER_MARK, segment, a, b, c, d] => {
+            let number = u32::from_be_bytes([a, b, c, d]);
+            Some(Payload::Number(u64::from(segment) << 32 | u64::from(number)))
+        }
+        [PROBE_MARK, ..] => {
+            let stamp = payload.get(8..16)?.first_chunk::<8>()?;
+            Some(Payload::Probe(u64::from_le_bytes(*stamp)))
+        }
+        _ => None,
+    }
+}
+
+/// The payload of a wake-up probe sent at `sent_ns`.
+pub(crate) fn probe(sent_ns: u64) -> [u8; PROBE_BYTES] {
+    let mut payload = [0; PROBE_BYTES];
+    payload[0] = PROBE_MARK;
+    payload[8..16].copy_from_slice(&sent_ns.to_le_bytes());
+    payload
+}
+
 /// A frame ready to be replayed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Template {
@@ -30,6 +114,11 @@ pub(crate) struct Template {
     /// Offsets of the 4 bytes of source and destination address that a pass shifts; `None` for what
     /// is not IP.
     pub addresses: Option<(u16, u16)>,
+    /// Where the frame's number goes besides the source MAC.
+    pub number_at: Option<u16>,
+    /// The complement of that number follows it: whatever the number, the words of both sum up to
+    /// nothing, and a checksum over them stays what it is.
+    pub balanced: bool,
 }
 
 /// A capture made ready.
@@ -78,6 +167,26 @@ pub enum TrafficError {
 }
 
 impl Replayable {
+    /// Makes ready what `plan` says.
+    ///
+    /// # Errors
+    /// As for [`load`](Self::load).
+    pub(crate) fn prepare(plan: &TrafficPlan) -> Result<Replayable, TrafficError> {
+        match plan {
+            TrafficPlan::Capture(path) => Replayable::load(path),
+            &TrafficPlan::Udp { payload_bytes, source, destination } => {
+                let template = Template::udp(payload_bytes, source, destination);
+                let mean_frame_bytes = template.frame.len() as f64;
+                Ok(Replayable { templates: vec![template], frames: 1, mean_frame_bytes })
+            }
+            &TrafficPlan::Ping { payload_bytes, source, destination } => {
+                let template = Template::ping(payload_bytes, source, destination);
+                let mean_frame_bytes = template.frame.len() as f64;
+                Ok(Replayable { templates: vec![template], frames: 1, mean_frame_bytes })
+            }
+        }
+    }
+
     /// Reads a capture and keeps the frames that fit the wire: Ethernet, captured whole, no longer
     /// than [`FRAME_BYTES_MAX`].
     ///
@@ -109,7 +218,36 @@ impl Replayable {
 impl Template {
     /// Looks for the addresses of `frame`.
     pub(crate) fn new(frame: &[u8]) -> Template {
-        Template { frame: frame.to_vec(), addresses: addresses(frame) }
+        Template {
+            frame: frame.to_vec(),
+            addresses: addresses(frame),
+            number_at: None,
+            balanced: false,
+        }
+    }
+
+    /// A UDP frame with `payload_bytes` zeros and no UDP checksum, so that the number can be
+    /// written into it as it is.
+    fn udp(payload_bytes: u16, source: SocketAddrV4, destination: SocketAddrV4) -> Template {
+        let udp_bytes = 8 + payload_bytes;
+        let mut head = Vec::with_capacity(8);
+        head.extend(source.port().to_be_bytes());
+        head.extend(destination.port().to_be_bytes());
+        head.extend(udp_bytes.to_be_bytes());
+        head.extend([0, 0]);
+        let frame = ipv4_frame(17, *source.ip(), *destination.ip(), &head, payload_bytes);
+        Template { frame, addresses: None, number_at: Some(PAYLOAD_AT as u16), balanced: false }
+    }
+
+    /// An ICMP echo request with `payload_bytes` zeros, whose checksum holds for every number.
+    fn ping(payload_bytes: u16, source: Ipv4Addr, destination: Ipv4Addr) -> Template {
+        let mut head = vec![8, 0, 0, 0];
+        head.extend(PROBE_ID.to_be_bytes());
+        head.extend([0, 0]);
+        let sum = checksum::of(&head);
+        head[2..4].copy_from_slice(&sum.to_be_bytes());
+        let frame = ipv4_frame(1, source, destination, &head, payload_bytes);
+        Template { frame, addresses: None, number_at: Some(PAYLOAD_AT as u16), balanced: true }
     }
 
     /// Writes frame `number` of `segment`, sent to `destination` in pass `pass`, and returns its
@@ -125,9 +263,16 @@ impl Template {
         let to = &mut to[..self.frame.len()];
         to.copy_from_slice(&self.frame);
         to[..6].copy_from_slice(&destination);
-        to[6] = 0x02;
-        to[7] = segment;
-        to[8..12].copy_from_slice(&number.to_be_bytes());
+        let [a, b, c, d] = number.to_be_bytes();
+        let number = [NUMBER_MARK, segment, a, b, c, d];
+        to[6..12].copy_from_slice(&number);
+        if let Some(at) = self.number_at.map(usize::from) {
+            to[at..at + NUMBER_BYTES].copy_from_slice(&number);
+            if self.balanced {
+                let complement = number.map(|byte| !byte);
+                to[at + NUMBER_BYTES..at + 2 * NUMBER_BYTES].copy_from_slice(&complement);
+            }
+        }
         if let (Some((source, destination)), true) = (self.addresses, pass > 0) {
             let k = (pass % 65_533) as u32 + 1;
             shift_address(&mut to[usize::from(source)..], k);
@@ -135,6 +280,27 @@ impl Template {
         }
         self.frame.len()
     }
+}
+
+/// An Ethernet frame without addresses, IPv4 in it, then `head` (8 bytes) and `payload_bytes` zeros.
+fn ipv4_frame(
+    protocol: u8,
+    source: Ipv4Addr,
+    destination: Ipv4Addr,
+    head: &[u8],
+    payload_bytes: u16,
+) -> Vec<u8> {
+    let mut frame = vec![0; 12];
+    frame.extend(ether_type::IPV4.to_be_bytes());
+    frame.extend([0x45, 0]);
+    frame.extend((20 + 8 + payload_bytes).to_be_bytes());
+    frame.extend([0, 0, 0x40, 0, 64, protocol, 0, 0]); // do not fragment; 64 hops
+    frame.extend(source.octets());
+    frame.extend(destination.octets());
+    frame.extend(head);
+    frame.resize(PAYLOAD_AT + usize::from(payload_bytes), 0);
+    assert!(Ipv4::seal(&mut frame[ETHERNET_BYTES..]), "the header above is whole");
+    frame
 }
 
 /// The offsets of the address bytes to shift: an IPv4 address, or bytes 4..8 of an IPv6 address
@@ -174,13 +340,12 @@ pub(crate) fn split_number(seq_no: u64) -> (u8, u32) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use laneway_wire::checksum;
 
     fn ipv4_udp() -> Vec<u8> {
         let mut frame = vec![0xff; 12];
         frame.extend([0x08, 0x00, 0x45, 0, 0, 28, 0, 1, 0, 0, 64, 17, 0, 0]);
         frame.extend([10, 0, 0, 1, 192, 0, 2, 250, 0x12, 0x34, 0, 53, 0, 8, 0, 0]);
-        assert!(laneway_wire::Ipv4::seal(&mut frame[14..]));
+        assert!(Ipv4::seal(&mut frame[14..]));
         frame
     }
 
@@ -199,6 +364,40 @@ mod tests {
         }
         // Pass 65,533 shifts by 1 like pass 0 would by none plus one: only it repeats pass 65,533 % 65,533 + 1.
         assert_eq!(seen.len(), 7);
+    }
+
+    #[test]
+    fn a_frame_made_here_carries_its_number_for_frames_and_for_datagrams() {
+        let end = |last, port| SocketAddrV4::new([10, 77, 0, last].into(), port);
+        let template = Template::udp(64, end(1, 7001), end(2, 7000));
+        let mut out = [0; 128];
+        let bytes = template.write(&mut out, [2, 0, 0, 0, 0, 9], 3, 0x0102_0304, 5);
+        assert_eq!(bytes, 14 + 20 + 8 + 64);
+        assert_eq!(checksum::of(&out[14..34]), 0);
+        assert_eq!(out[6..12], out[PAYLOAD_AT..PAYLOAD_AT + 6]);
+        let said = numbered(&out[PAYLOAD_AT..bytes]).unwrap();
+        assert_eq!(said, Payload::Number(3 << 32 | 0x0102_0304));
+    }
+
+    #[test]
+    fn an_echo_request_sums_up_whatever_its_number() {
+        let template = Template::ping(56, [10, 77, 0, 1].into(), [10, 77, 0, 3].into());
+        let mut out = [0; 128];
+        for (segment, number) in [(0, 0), (1, 0), (255, u32::MAX), (7, 0x0102_0304), (9, 65_536)] {
+            let bytes = template.write(&mut out, [2, 0, 0, 0, 0, 9], segment, number, 0);
+            assert_eq!((bytes, checksum::of(&out[14..34])), (98, 0));
+            assert_eq!(checksum::of(&out[34..bytes]), 0, "segment {segment} number {number}");
+            let said = numbered(&out[PAYLOAD_AT..bytes]).unwrap();
+            assert_eq!(said, Payload::Number(u64::from(segment) << 32 | u64::from(number)));
+        }
+    }
+
+    #[test]
+    fn a_probe_carries_its_stamp_and_a_stranger_nothing() {
+        assert_eq!(numbered(&probe(123_456_789_000)), Some(Payload::Probe(123_456_789_000)));
+        assert_eq!(numbered(&[3, 0, 0, 0, 0, 0]), None);
+        assert_eq!(numbered(&[0; 64]), None);
+        assert_eq!(numbered(&[2, 1]), None);
     }
 
     #[test]

@@ -1,10 +1,20 @@
 //! The registry as the lab's children use it: an arm opens its lane where every user's run does.
 
-use super::{OpenOptions, run_features, run_frame_app};
-use laneway_core::{CapsReport, FrameApp, LaneError, LaneSpec};
-use laneway_engine::{Control, RunReport};
+use super::{
+    Lane, OnFrameLane, OpenOptions, run_features, run_frame_app, run_pings, with_frame_lane,
+};
+use laneway_core::{
+    CapsReport, DatagramApp, DatagramLane, FrameApp, FrameLane, IdlePolicy, LaneError, LaneSpec,
+    PortId,
+};
+use laneway_echo::Config as EchoConfig;
+use laneway_engine::{
+    Control, MonotonicClock, RunFailed, RunReport, pin_to_cpu, run_datagrams, run_frames,
+};
 use laneway_features::{Config, Sink};
-use laneway_lab::{Place, Registry};
+use laneway_lab::{Place, Registry, Shape};
+use laneway_socket::UdpLane;
+use laneway_uring::UringUdp;
 
 /// This program's lanes and apps.
 #[derive(Clone, Copy, Debug, Default)]
@@ -23,7 +33,24 @@ impl Registry for LabRegistry {
         let options = OpenOptions { force: false, cpu: Some(place.cpu) };
         let on_open = |caps: &[CapsReport]| opened(&caps[0]);
         let config = config.clone();
-        let run = run_features(&spec, &[place.interface], config, sink, options, control, on_open)?;
+        let run = run_features(&spec, place.interfaces, config, sink, options, control, on_open)?;
+        match run.failure {
+            None => Ok(run.report),
+            Some(failure) => Err(failure),
+        }
+    }
+
+    fn run_echo(
+        &self,
+        place: Place<'_>,
+        config: &EchoConfig,
+        control: &Control,
+        opened: impl FnOnce(&CapsReport),
+    ) -> Result<RunReport, LaneError> {
+        let spec: LaneSpec = place.lane.parse()?;
+        let options = OpenOptions { force: false, cpu: Some(place.cpu) };
+        let on_open = |caps: &[CapsReport]| opened(&caps[0]);
+        let run = run_pings(&spec, place.interfaces, config, options, control, on_open)?;
         match run.failure {
             None => Ok(run.report),
             Some(failure) => Err(failure),
@@ -39,6 +66,49 @@ impl Registry for LabRegistry {
     ) -> Result<RunReport, LaneError> {
         let spec: LaneSpec = place.lane.parse()?;
         let options = OpenOptions { force: false, cpu: Some(place.cpu) };
-        run_frame_app(&spec, place.interface, app, options, control, opened)
+        let interface = place.interfaces.first().copied().unwrap_or_default();
+        run_frame_app(&spec, interface, app, options, control, opened)
+    }
+
+    fn run_either<A: FrameApp + DatagramApp>(
+        &self,
+        place: Place<'_>,
+        app: &mut A,
+        control: &Control,
+        opened: impl FnOnce(Shape, &CapsReport),
+    ) -> Result<RunReport, LaneError> {
+        let spec: LaneSpec = place.lane.parse()?;
+        let lane = Lane::of(&spec)?.lane;
+        pin_to_cpu(place.cpu)?;
+        let either = Either { idle: spec.knobs().idle()?, app, control, opened };
+        match lane {
+            Lane::Socket => either.datagrams(UdpLane::open(&spec, place.addresses)?),
+            Lane::Uring => either.datagrams(UringUdp::open(&spec, place.addresses)?),
+            _ => Ok(with_frame_lane(&spec, place.interfaces, false, either)??),
+        }
+    }
+}
+
+/// What every lane needs to run an app of either shape.
+struct Either<'a, A, F> {
+    idle: IdlePolicy,
+    app: &'a mut A,
+    control: &'a Control,
+    opened: F,
+}
+
+impl<A: FrameApp, F: FnOnce(Shape, &CapsReport)> OnFrameLane for Either<'_, A, F> {
+    type Out = Result<RunReport, RunFailed>;
+
+    fn on_lane<L: FrameLane>(self, lane: &mut L) -> Self::Out {
+        (self.opened)(Shape::Frames, lane.caps(PortId(0)));
+        run_frames(lane, self.app, &MonotonicClock, self.idle, self.control)
+    }
+}
+
+impl<A: DatagramApp, F: FnOnce(Shape, &CapsReport)> Either<'_, A, F> {
+    fn datagrams<L: DatagramLane>(self, mut lane: L) -> Result<RunReport, LaneError> {
+        (self.opened)(Shape::Datagrams, lane.caps(PortId(0)));
+        Ok(run_datagrams(&mut lane, self.app, &MonotonicClock, self.idle, self.control)?)
     }
 }

@@ -7,8 +7,9 @@ use crate::{interrupt, terminal};
 use laneway_core::LaneSpec;
 use laneway_lab::race::{self, Length, Options, Progress, RaceError};
 use laneway_lab::report;
-use laneway_lab::result::Outcome;
+use laneway_lab::result::{Outcome, RaceResult};
 use laneway_lab::scenario::Scenario;
+use laneway_lab::wakeup;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -21,7 +22,8 @@ pub(crate) fn run(arguments: &RaceArguments, json: bool) -> Result<Exit, Failure
         Scenario::load(&scenario_file(&arguments.scenario)?).map_err(Failure::input)?;
     overrule(&mut scenario, arguments);
     scenario.check().map_err(Failure::input)?;
-    for arm in &scenario.arms {
+    let races = scenario.races(&arguments.variant).map_err(Failure::input)?;
+    for arm in scenario.arms.iter().filter(|arm| arm.peer.is_none() && !arm.optional) {
         let spec: LaneSpec = arm.lane.parse().map_err(Failure::input)?;
         Lane::of(&spec).map_err(Failure::input)?;
     }
@@ -39,19 +41,45 @@ pub(crate) fn run(arguments: &RaceArguments, json: bool) -> Result<Exit, Failure
         let name = Path::new(&arguments.scenario).file_stem().unwrap_or_default();
         PathBuf::from("out").join(format!("race-{}", name.to_string_lossy()))
     });
-    let options = Options {
+    if arguments.wakeup {
+        return wake(scenario, &options(arguments, &out, &interrupted), json);
+    }
+    let mut worst = Exit::Done;
+    for (variant, scenario) in races {
+        // A scenario without variants has one race without a name.
+        let out = out.join(variant);
+        let result = race::run(scenario, &options(arguments, &out, &interrupted), show);
+        let result = result.map_err(failure)?;
+        worst = worst.max(tell(&result, &out, json)?);
+    }
+    Ok(worst)
+}
+
+fn options<'a>(
+    arguments: &RaceArguments,
+    out: &'a Path,
+    interrupted: &'a AtomicBool,
+) -> Options<'a> {
+    Options {
         length: if arguments.full { Length::Full } else { Length::Quick },
-        out: &out,
+        out,
         command: std::env::args().collect(),
         version: version(),
-        interrupted: &interrupted,
-    };
-    let result = race::run(scenario, &options, show).map_err(|error| match error {
+        interrupted,
+    }
+}
+
+fn failure(error: RaceError) -> Failure {
+    match error {
         RaceError::Interrupted => Failure::Because(Exit::Inconclusive, error.to_string()),
         other => Failure::input(other),
-    })?;
+    }
+}
+
+/// Prints the report of a race; with `--json`, its result, one object after the other.
+fn tell(result: &RaceResult, out: &Path, json: bool) -> Result<Exit, Failure> {
     if json {
-        let value = serde_json::to_value(&result).map_err(Failure::input)?;
+        let value = serde_json::to_value(result).map_err(Failure::input)?;
         terminal::print_json(&value, false)?;
     } else {
         let style = if terminal::stdout_is_terminal() {
@@ -59,7 +87,7 @@ pub(crate) fn run(arguments: &RaceArguments, json: bool) -> Result<Exit, Failure
         } else {
             report::Style::Plain
         };
-        terminal::print(&report::styled_text(&result, style))?;
+        terminal::print(&report::styled_text(result, style))?;
     }
     terminal::note(&format!("report: {}", out.join("report.html").display()));
     Ok(match result.outcome {
@@ -70,6 +98,22 @@ pub(crate) fn run(arguments: &RaceArguments, json: bool) -> Result<Exit, Failure
     })
 }
 
+/// `--wakeup`: idle lanes instead of a race.
+fn wake(scenario: Scenario, options: &Options<'_>, json: bool) -> Result<Exit, Failure> {
+    let show = |row: &wakeup::IdleRow| {
+        terminal::note(&format!("{:<20} idle={:<12} done", row.arm, row.policy));
+    };
+    let result = wakeup::run(scenario, options, show).map_err(failure)?;
+    if json {
+        let value = serde_json::to_value(&result).map_err(Failure::input)?;
+        terminal::print_json(&value, false)?;
+    } else {
+        terminal::print(&wakeup::text(&result))?;
+    }
+    terminal::note(&format!("result: {}", options.out.join("idle.json").display()));
+    Ok(Exit::Done)
+}
+
 /// `laneway report DIR`: the same report from the result file.
 pub(crate) fn report_again(folder: &Path, json: bool) -> Result<Exit, Failure> {
     let path = folder.join("result.json");
@@ -77,10 +121,10 @@ pub(crate) fn report_again(folder: &Path, json: bool) -> Result<Exit, Failure> {
     let text = std::fs::read_to_string(&path).map_err(|error| {
         Failure::input(format!("cannot read {name}: {error}; give the folder of a race (--out)"))
     })?;
-    let result: laneway_lab::result::RaceResult = serde_json::from_str(&text).map_err(|error| {
+    let result: RaceResult = serde_json::from_str(&text).map_err(|error| {
         Failure::input(format!("{name} is no result of a race that this version reads: {error}"))
     })?;
-    if result.schema != laneway_lab::result::SCHEMA {
+    if !laneway_lab::result::is_readable(&result.schema) {
         return Err(Failure::input(format!(
             "{name} has schema {}, this version reads {}; use the laneway that wrote it ({})",
             result.schema,
@@ -125,7 +169,7 @@ fn scenario_file(given: &str) -> Result<PathBuf, Failure> {
 
 fn overrule(scenario: &mut Scenario, arguments: &RaceArguments) {
     if let Some(pcap) = &arguments.pcap {
-        scenario.capture.clone_from(pcap);
+        scenario.capture = Some(pcap.clone());
     }
     if let Some(generator) = &arguments.generator {
         scenario.generator.clone_from(generator);
@@ -163,6 +207,29 @@ fn show(progress: &Progress<'_>) {
             segment.generator.asked_pps,
             segment.records_per_s,
             segment.invalid.first().map_or("", String::as_str),
+        ));
+    }
+    if let Some(capacity) = &progress.trial.capacity {
+        let rate = |pps: Option<u64>| pps.map_or_else(|| "-".to_owned(), |pps| pps.to_string());
+        terminal::note(&format!(
+            "  capacity {}/s, beyond it at {}/s, {} rates asked{}",
+            rate(capacity.pps),
+            rate(capacity.beyond_pps),
+            capacity.steps.len(),
+            if capacity.is_generator_limited { "; the generator's limit" } else { "" }
+        ));
+    }
+    if let Some(ping) = &progress.trial.ping {
+        let [min, avg, max, mdev] = ping.said_ms.unwrap_or_default();
+        let ms = |ms: Option<f64>| ms.map_or_else(|| "-".to_owned(), |ms| format!("{ms:.3}"));
+        terminal::note(&format!(
+            "  ping {} of {} replied, min/avg/max/mdev {}/{}/{}/{} ms",
+            ping.replied,
+            ping.sent,
+            ms(min),
+            ms(avg),
+            ms(max),
+            ms(mdev)
         ));
     }
     for why in &progress.trial.again {

@@ -45,9 +45,14 @@ pub(crate) fn as_nobody(arguments: &[&str]) -> Option<Command> {
 }
 
 /// Two namespaces, or a skip.
-fn world() -> Option<Topology> {
+pub(crate) fn world() -> Option<Topology> {
+    world_of(&TopologyOptions::new("cli"))
+}
+
+/// As asked for, or a skip.
+pub(crate) fn world_of(options: &TopologyOptions) -> Option<Topology> {
     match can_create() {
-        Ok(()) => Some(Topology::create(&TopologyOptions::new("cli")).unwrap()),
+        Ok(()) => Some(Topology::create(options).unwrap()),
         Err(why) => {
             skip(why);
             None
@@ -56,38 +61,53 @@ fn world() -> Option<Topology> {
 }
 
 /// A run whose lane is open.
-struct Running {
+pub(crate) struct Running {
     child: Child,
     err: BufReader<ChildStderr>,
     said: String,
 }
 
 impl Running {
-    /// Starts the binary in the namespace under test and waits until it says what it obtained.
+    /// Runs app `features` on the interface under test.
     fn start(world: &Topology, spec: &str, out: &str, more: &[&str]) -> Running {
+        let app = ["features", "--lane", spec, "--on", world.sut.interface, "-o", out];
+        Running::app(world, &[&app, more].concat())
+    }
+
+    /// Runs an app in the namespace under test and waits until it says what its first port obtained.
+    pub(crate) fn app(world: &Topology, words: &[&str]) -> Running {
         let mut child = world
             .sut
             .namespace
             .command(LANEWAY)
-            .args(["run", "features", "--lane", spec, "--on", world.sut.interface, "-o", out])
-            .args(more)
+            .arg("run")
+            .args(words)
             .stdin(Stdio::null())
             .stdout(Stdio::piped())
             .stderr(Stdio::piped())
             .spawn()
             .unwrap();
-        let mut err = BufReader::new(child.stderr.take().unwrap());
-        let mut said = String::new();
-        err.read_line(&mut said).unwrap();
-        assert!(said.contains("asked for") && said.contains("obtained"), "{spec}: {said}");
-        Running { child, err, said }
+        let err = BufReader::new(child.stderr.take().unwrap());
+        let mut running = Running { child, err, said: String::new() };
+        running.await_line("asked for");
+        assert!(running.said.contains("obtained"), "{words:?}: {}", running.said);
+        running
     }
 
-    fn signal(&self, signal: Signal) {
+    /// Waits for the next line, which must say `what`.
+    #[track_caller]
+    pub(crate) fn await_line(&mut self, what: &str) {
+        let mut line = String::new();
+        self.err.read_line(&mut line).unwrap();
+        assert!(line.contains(what), "not `{what}`: {line}");
+        self.said.push_str(&line);
+    }
+
+    pub(crate) fn signal(&self, signal: Signal) {
         kill_process(Pid::from_child(&self.child), signal).unwrap();
     }
 
-    fn end(mut self) -> Said {
+    pub(crate) fn end(mut self) -> Said {
         self.err.read_to_string(&mut self.said).unwrap();
         let output = self.child.wait_with_output().unwrap();
         Said { err: self.said, ..Said::of(output) }
@@ -111,7 +131,7 @@ fn rows(path: &str) -> Vec<String> {
 }
 
 /// The programs attached to the interface under test.
-fn attached(world: &Topology) -> String {
+pub(crate) fn attached(world: &Topology) -> String {
     let output = world.sut.namespace.command("ip").args(["link", "show", "sut0"]).output().unwrap();
     let text = String::from_utf8(output.stdout).unwrap();
     text.lines().filter(|line| line.contains("xdp")).collect()

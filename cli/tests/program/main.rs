@@ -5,7 +5,9 @@
 
 mod bad_input;
 mod captures;
+mod echo;
 mod host;
 mod live;
 mod offline;
 mod said;
+mod workers;

@@ -1,13 +1,18 @@
-//! The arm: one lane, the extractor, the ledger's sink; a worker thread that races and a control
-//! thread that talks.
+//! The arm: one lane, one app, its tally; a worker thread that races and a control thread that
+//! talks.
 
-use super::{ChildEnd, memory, pipe};
-use crate::plan::{ArmReport, ArmSetup, Order, Ready, Reply};
+use super::{ChildEnd, memory, peer, pipe};
+use crate::apps::{Bounce, Count, Way};
+use crate::bench::SUT_MAC;
+use crate::plan::{App, ArmReport, ArmSetup, Order, Ready, Reply, Shape};
 use crate::registry::{Place, Registry};
-use crate::sink::{LedgerSink, Seen, Tell};
-use laneway_core::{CapsReport, Counters};
-use laneway_engine::Control;
+use crate::sink::LedgerSink;
+use crate::tally::{Seen, Tally, Tell};
+use laneway_core::{CapsReport, Counters, LaneError};
+use laneway_echo::{Config as EchoConfig, Limits};
+use laneway_engine::{Control, RunReport};
 use laneway_features::{Config, Disposition};
+use std::net::SocketAddr;
 use std::sync::mpsc;
 use std::thread;
 use std::time::Duration;
@@ -21,21 +26,19 @@ const ANSWER_MAX: Duration = Duration::from_secs(5);
 /// When nobody says what to be, or the worker panicked.
 pub fn serve(registry: &(impl Registry + Sync)) -> Result<ChildEnd, String> {
     let setup: ArmSetup = pipe::setup()?;
+    if let Some(kind) = setup.peer {
+        return Ok(peer::serve(kind, &setup));
+    }
     let control = Control::default();
     let (tell, tells) = mpsc::channel();
     let (answers, seen) = mpsc::channel();
-    let (opened, caps) = mpsc::channel();
-    // What the extractor keeps is not to go on into the stack where the lane can prevent it: an
-    // interface that is read by one consumer, as behind a mirror port.
-    let config =
-        Config { disposition: Disposition::Drop, number_from_mac: true, ..Config::default() };
+    let (opened, open) = mpsc::channel();
     thread::scope(|scope| {
         let worker = scope.spawn(|| {
-            let sink = LedgerSink::new(tells, answers, setup.plant);
-            let place = Place { lane: &setup.lane, interface: &setup.interface, cpu: setup.cpu };
-            let done = registry.run_features(place, &config, sink, &control, |caps| {
+            let tally = Tally::new(tells, answers, setup.plant);
+            let done = run(registry, &setup, tally, &control, |shape, caps| {
                 // The control thread waits for it.
-                let _ = opened.send(caps.clone());
+                let _ = opened.send((shape, caps.clone()));
             });
             drop(opened);
             match done {
@@ -46,37 +49,86 @@ pub fn serve(registry: &(impl Registry + Sync)) -> Result<ChildEnd, String> {
                 }
             }
         });
-        if let Ok(caps) = caps.recv() {
-            pipe::reply(&Reply::Ready(Ready { caps: caps.clone() }));
-            converse(&control, &tell, &seen, caps);
+        if let Ok((shape, caps)) = open.recv() {
+            let ready = Ready { caps: caps.clone(), shape, processes: Vec::new() };
+            pipe::reply(&Reply::Ready(ready));
+            // The responder ticks nothing off: what it answered is counted where it comes back.
+            let tally = (setup.app != App::Echo).then_some((&tell, &seen));
+            converse(&control, tally, caps);
         }
         control.stop.request();
         worker.join().map_err(|_| "the arm's worker panicked".to_owned())
     })
 }
 
+/// Runs the arm's app on its lane until told to stop.
+fn run(
+    registry: &impl Registry,
+    setup: &ArmSetup,
+    tally: Tally,
+    control: &Control,
+    opened: impl FnOnce(Shape, &CapsReport),
+) -> Result<RunReport, LaneError> {
+    let interfaces: Vec<&str> = setup.interfaces.iter().map(String::as_str).collect();
+    let addresses: Vec<SocketAddr> = setup.addresses.iter().map(|&at| at.into()).collect();
+    let place =
+        Place { lane: &setup.lane, interfaces: &interfaces, addresses: &addresses, cpu: setup.cpu };
+    match setup.app {
+        App::Features => {
+            // What the extractor keeps is not to go on into the stack where the lane can prevent
+            // it: an interface that is read by one consumer, as behind a mirror port.
+            let config = Config {
+                disposition: Disposition::Drop,
+                number_from_mac: true,
+                ..Config::default()
+            };
+            let sink = LedgerSink::new(tally);
+            let opened = |caps: &CapsReport| opened(Shape::Frames, caps);
+            registry.run_features(place, &config, sink, control, opened)
+        }
+        App::Count => registry.run_either(place, &mut Count::new(tally), control, opened),
+        App::Bounce => {
+            registry.run_either(place, &mut Bounce::new(tally, Way::Back), control, opened)
+        }
+        App::Across => {
+            let way = Way::Across(setup.onward.into());
+            registry.run_either(place, &mut Bounce::new(tally, way), control, opened)
+        }
+        App::Echo => {
+            let own = addresses.iter().map(SocketAddr::ip);
+            // What is measured is answering, not refusing.
+            let config = EchoConfig { limits: Limits::none(), ..EchoConfig::new(SUT_MAC, own) };
+            let opened = |caps: &CapsReport| opened(Shape::Frames, caps);
+            registry.run_echo(place, &config, control, opened)
+        }
+    }
+}
+
 /// Obeys until told to stop, or the worker is gone.
 fn converse(
     control: &Control,
-    tell: &mpsc::Sender<Tell>,
-    seen: &mpsc::Receiver<Seen>,
+    tally: Option<(&mpsc::Sender<Tell>, &mpsc::Receiver<Seen>)>,
     mut caps: CapsReport,
 ) {
     loop {
         match pipe::order() {
             Order::Stop => return,
             Order::Segment(plan) => {
-                if tell.send(Tell::Segment(plan)).is_err() {
+                if tally.is_some_and(|(tell, _)| tell.send(Tell::Segment(plan)).is_err()) {
                     return;
                 }
             }
             Order::Report => {
-                // The sink is told before the worker is looked at, so the same tick serves both.
-                if tell.send(Tell::Report).is_err() {
+                // The tally is told before the worker is looked at, so the same tick serves both.
+                if tally.is_some_and(|(tell, _)| tell.send(Tell::Report).is_err()) {
                     return;
                 }
                 let Some(run) = control.watch.look(ANSWER_MAX) else { return };
-                let Ok(seen) = seen.recv_timeout(ANSWER_MAX) else { return };
+                let seen = match tally {
+                    Some((_, seen)) => seen.recv_timeout(ANSWER_MAX),
+                    None => Ok(Seen::default()),
+                };
+                let Ok(seen) = seen else { return };
                 let mut lane = Counters::default();
                 for port in &run.ports {
                     lane.merge(&port.counters);
@@ -87,6 +139,7 @@ fn converse(
                     app: run.app,
                     segments: seen.segments,
                     foreign: seen.foreign,
+                    wakeups_ns: seen.wakeups_ns,
                     memory: memory::read(&caps),
                 })));
             }

@@ -30,7 +30,7 @@ pub fn serve(registry: &impl Registry) -> Result<ChildEnd, String> {
 }
 
 fn obey(registry: &impl Registry, setup: &GeneratorSetup) -> Result<(), String> {
-    let traffic = Replayable::load(&setup.capture).map_err(|e| e.to_string())?;
+    let traffic = Replayable::prepare(&setup.traffic).map_err(|e| e.to_string())?;
     pin_to_cpu(setup.cpu).map_err(|e| e.to_string())?;
     let mut live = match setup.way.as_str() {
         LIVE => {
@@ -45,10 +45,17 @@ fn obey(registry: &impl Registry, setup: &GeneratorSetup) -> Result<(), String> 
     } else {
         let mut nothing = Idle(Counters::default());
         registry
-            .run_frames(place(setup), &mut nothing, &Control::default(), |got| caps = got.clone())
+            .run_frames(
+                place(setup, &[&setup.interface]),
+                &mut nothing,
+                &Control::default(),
+                |got| {
+                    caps = got.clone();
+                },
+            )
             .map_err(|e| e.to_string())?;
     }
-    pipe::reply(&Reply::Ready(Ready { caps }));
+    pipe::reply(&Reply::Ready(Ready { caps, ..Ready::default() }));
     loop {
         match pipe::order() {
             Order::Segment(plan) => {
@@ -70,8 +77,8 @@ fn obey(registry: &impl Registry, setup: &GeneratorSetup) -> Result<(), String> 
 /// The way that needs no lane.
 pub(crate) const LIVE: &str = "live";
 
-fn place(setup: &GeneratorSetup) -> Place<'_> {
-    Place { lane: &setup.way, interface: &setup.interface, cpu: setup.cpu }
+fn place<'a>(setup: &'a GeneratorSetup, interfaces: &'a [&'a str]) -> Place<'a> {
+    Place { lane: &setup.way, interfaces, addresses: &[], cpu: setup.cpu }
 }
 
 fn replay(
@@ -82,7 +89,7 @@ fn replay(
 ) -> Result<GeneratorReport, String> {
     let mut replay = Replay::new(traffic, setup.destination, plan);
     let run = registry
-        .run_frames(place(setup), &mut replay, &Control::default(), |_| ())
+        .run_frames(place(setup, &[&setup.interface]), &mut replay, &Control::default(), |_| ())
         .map_err(|e| e.to_string())?;
     let counters = run.counters();
     // What the lane neither sent nor has still to send was refused.

@@ -5,9 +5,14 @@ use crate::result::Memory;
 use laneway_core::CapsReport;
 use std::fs;
 
-/// Reads `/proc/self/status` and the lane's facts. A figure that cannot be read stays 0.
+/// Reads this process and the lane's facts. A figure that cannot be read stays 0.
 pub(super) fn read(caps: &CapsReport) -> Memory {
-    let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
+    of_process("self", caps)
+}
+
+/// The same of process `pid`.
+pub(super) fn of_process(pid: &str, caps: &CapsReport) -> Memory {
+    let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
     let kib = |name: &str| -> u64 {
         let line = status.lines().find_map(|line| line.strip_prefix(name));
         let number = line.and_then(|line| line.trim_start_matches(':').split_whitespace().next());

@@ -51,6 +51,8 @@ impl LiveGenerator {
                 value("lw_ifindex", &egress_ifindex.to_ne_bytes()),
                 value("lw_templates", &count.to_ne_bytes()),
                 value("lw_destination", &destination),
+                value("lw_number_at", &u32::from(number_at(traffic)).to_ne_bytes()),
+                value("lw_balanced", &[u8::from(traffic.templates.iter().all(|t| t.balanced))]),
             ],
             entries: (0u32..)
                 .zip(&traffic.templates)
@@ -101,6 +103,11 @@ impl LiveGenerator {
         })?;
         Ok(report(plan, &read))
     }
+}
+
+/// Where numbers go besides the source MAC, the same for all templates; 0: nowhere.
+fn number_at(traffic: &Replayable) -> u16 {
+    traffic.templates.first().and_then(|template| template.number_at).unwrap_or(0)
 }
 
 fn report(plan: &SegmentPlan, read: &[u64; GENERATED_WORDS + BINS]) -> GeneratorReport {

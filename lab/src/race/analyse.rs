@@ -4,6 +4,7 @@
 use crate::result::{
     Finding, GoalOutcome, GoalStatus, Ledger, Memory, Outcome, RaceResult, Segment, Summary,
 };
+use crate::round_trips::RoundTrips;
 use crate::scenario::{Goal, Metric, Scenario};
 use crate::trial::Trial;
 use laneway_stats::{Bootstrap, Comparison, Direction, Latency, Rule, Verdict, holm, quantile};
@@ -19,9 +20,9 @@ fn rule(metric: Metric, matters: f64) -> Rule {
     let relative = Rule { threshold_min: matters, half_width_target: matters, ..Rule::COST };
     match metric {
         Metric::Rate => Rule { direction: Direction::HigherIsBetter, ..relative },
-        Metric::Cpu => relative,
+        Metric::Cpu | Metric::RttP50 => relative,
         // A tail is estimated from a hundredth of the samples.
-        Metric::WireToApp | Metric::AppOnly => {
+        Metric::WireToApp | Metric::AppOnly | Metric::RttP99 => {
             Rule { half_width_target: matters * 2.0, ..relative }
         }
         Metric::Loss => Rule::difference(Direction::LowerIsBetter, LOSS_MATTERS),
@@ -38,6 +39,8 @@ fn value(metric: Metric, segment: &Segment) -> Option<f64> {
         Metric::Cpu => segment.cpu.ns_per_record,
         Metric::WireToApp => Some(segment.wire_to_app?.p99_ns? as f64),
         Metric::AppOnly => Some(segment.app_only?.p99_ns? as f64),
+        Metric::RttP50 => Some(segment.rtt?.summary.p50_ns? as f64),
+        Metric::RttP99 => Some(segment.rtt?.summary.p99_ns? as f64),
         Metric::Loss => Some(segment.ledger.loss_share()),
     }
 }
@@ -81,7 +84,7 @@ pub(super) fn findings(
     scenario: &Scenario,
 ) -> Vec<Finding> {
     let mut findings = Vec::new();
-    for metric in Metric::ALL {
+    for &metric in Metric::of(scenario.app) {
         let family = findings.len();
         for load in 0..loads {
             let noise = compare(segments, metric, [0, 1], load, blocks, scenario);
@@ -139,10 +142,14 @@ pub(super) fn summaries(
             ledger.balance();
             contexts.values_mut().for_each(|ns| *ns /= ledger.delivered.max(1) as f64);
             let (mut wire_to_app, mut app_only) = (Latency::new(), Latency::new());
+            let mut round_trips: Option<RoundTrips> = None;
             let mine = |t: &&Trial| t.segments.first().is_some_and(|s| s.arm == arm);
             for trial in trials.iter().filter(mine) {
                 trial.wire_to_app.get(load).inspect(|l| wire_to_app.merge(l));
                 trial.app_only.get(load).inspect(|l| app_only.merge(l));
+                if let Some(trips) = trial.round_trips.get(load) {
+                    round_trips.get_or_insert_default().merge(trips);
+                }
             }
             let usable: Vec<&&Segment> = of.iter().filter(|s| s.invalid.is_empty()).collect();
             let rates: Vec<f64> = usable.iter().map(|s| s.records_per_s).collect();
@@ -154,10 +161,13 @@ pub(super) fn summaries(
                 records_per_s: spread(&rates),
                 cpu_ns_per_record: spread(&costs),
                 contexts_ns_per_record: contexts,
-                wire_to_app: Some(wire_to_app.summary()),
+                // Where round trips are measured, nothing is known of the arm's inside.
+                wire_to_app: round_trips.is_none().then(|| wire_to_app.summary()),
                 wire_to_app_curve: wire_to_app.curve(),
-                app_only: Some(app_only.summary()),
+                app_only: round_trips.is_none().then(|| app_only.summary()),
                 app_only_curve: app_only.curve(),
+                rtt: round_trips.as_ref().map(RoundTrips::figures),
+                rtt_curve: round_trips.map_or_else(Vec::new, |trips| trips.latency().curve()),
                 memory,
             });
         }
@@ -184,7 +194,7 @@ fn largest(most: &mut Memory, memory: &Memory) {
     most.socket_bytes = most.socket_bytes.max(memory.socket_bytes);
 }
 
-fn spread(values: &[f64]) -> Option<[f64; 3]> {
+pub(super) fn spread(values: &[f64]) -> Option<[f64; 3]> {
     let at = |q| quantile(values, q).ok();
     Some([at(0.5)?, at(0.0)?, at(1.0)?])
 }
@@ -236,6 +246,7 @@ pub(super) fn faults(
         }
     }
     faults.extend(disagreements(trials, loads_pps));
+    faults.extend(super::pings::faults(trials));
     faults
 }
 
@@ -251,7 +262,8 @@ fn disagreements(trials: &[Trial], loads_pps: &[u64]) -> Vec<String> {
             };
             let complete = segment.ledger.delivered == segment.ledger.offered
                 && segment.ledger.duplicates == 0;
-            if !complete {
+            // A peer samples nothing: it is known by its counters only.
+            if !complete || sum.0 == 0 {
                 continue;
             }
             match first {

@@ -2,11 +2,12 @@
 //! real statistics. Nothing here was measured.
 
 use crate::result::{
-    Arm, Cpu, Finding, GeneratorReport, GoalOutcome, GoalStatus, Ledger, Machine, Memory, Outcome,
-    Placement, RaceResult, SCHEMA, Segment, Summary, Traffic,
+    Arm, CapacityRow, Cpu, Finding, GeneratorReport, GoalOutcome, GoalStatus, Ledger, Machine,
+    Memory, Outcome, PingRow, PingSection, Placement, RaceResult, Rtt, SCHEMA, Segment, Summary,
+    Traffic,
 };
 use laneway_core::{Cap, CapSet, CapsReport};
-use laneway_stats::{Bootstrap, Comparison, Direction, Latency, Rule, quantile};
+use laneway_stats::{Bootstrap, Comparison, Direction, Latency, LatencySummary, Rule, quantile};
 use std::collections::BTreeMap;
 use std::sync::LazyLock;
 
@@ -183,6 +184,7 @@ fn segment(
         },
         wire_to_app: Some(wire_to_app.summary()),
         app_only: Some(app_only.summary()),
+        rtt: None,
         memory: model.memory.clone(),
         ledger,
         invalid: Vec::new(),
@@ -226,6 +228,8 @@ fn summarise(arm: usize, load: usize, segments: &[&Segment], latencies: [Latency
         wire_to_app_curve: wire_to_app.curve(),
         app_only: Some(app_only.summary()),
         app_only_curve: app_only.curve(),
+        rtt: None,
+        rtt_curve: Vec::new(),
         memory: segments.first().map(|s| s.memory.clone()).unwrap_or_default(),
     }
 }
@@ -277,6 +281,57 @@ fn findings(result: &RaceResult) -> Vec<Finding> {
         }
     }
     findings
+}
+
+/// The same race as one of pings: with round trips, real pings and capacities, one arm without.
+pub(super) fn pings() -> RaceResult {
+    let mut result = race();
+    result.app = "echo".to_owned();
+    let rtt = |s: Option<LatencySummary>| {
+        let summary = s?;
+        Some(Rtt { summary, avg_ns: Some(8_123.4), mdev_ns: Some(912.0), late: 3 })
+    };
+    for summary in &mut result.summaries {
+        summary.rtt = rtt(summary.wire_to_app.take());
+        summary.app_only = None;
+        summary.rtt_curve = std::mem::take(&mut summary.wire_to_app_curve);
+        summary.app_only_curve.clear();
+    }
+    for segment in &mut result.segments {
+        segment.rtt = rtt(segment.wire_to_app.take());
+        segment.app_only = None;
+    }
+    let loads = result.loads_pps.len();
+    result.findings.retain(|finding| !finding.metric.contains("app"));
+    for metric in ["ping avg", "capacity"] {
+        let copied: Vec<Finding> = result
+            .findings
+            .iter()
+            .filter(|f| f.metric == "CPU per record" && f.load == 0)
+            .map(|f| Finding { metric: metric.to_owned(), load: loads, ..f.clone() })
+            .collect();
+        result.findings.extend(copied);
+    }
+    let figures = result.summaries[0].rtt.expect("it was just given");
+    result.ping = Some(PingSection {
+        program: Some("ping from iputils 20221126".to_owned()),
+        pings_per_trial: 500,
+        interval_us: 2_000,
+        pings: (0..2)
+            .map(|arm| PingRow { arm, sent: 2_000, replied: 1_999, duplicates: 0, rtt: figures })
+            .collect(),
+        loss_max_share: 0.005,
+        searched_pps: [20_000, 4_000_000],
+        capacities: (0..2)
+            .map(|arm| CapacityRow {
+                arm,
+                pps: (arm == 0).then_some([412_345.0, 400_000.0, 420_000.0]),
+                searches: 4,
+                open_ended: arm,
+            })
+            .collect(),
+    });
+    result
 }
 
 fn caps_of(model: &Model) -> CapsReport {
@@ -396,6 +451,7 @@ fn race_of(loads_pps: Vec<u64>, blocks: usize, models: &[Model]) -> RaceResult {
         segments,
         summaries,
         findings: Vec::new(),
+        ping: None,
         goals: vec![
             GoalOutcome {
                 goal: "CPU per record of xdp at 400000/s: at most 0.2 times packet".to_owned(),

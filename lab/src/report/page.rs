@@ -7,6 +7,7 @@
 
 use super::markup::{escape, put};
 use super::number::{ABSENT, count, figure, percent, utc};
+use super::pings;
 use super::plots;
 use super::table::{self, Cell, Scope, Table};
 use super::wording::{
@@ -44,9 +45,12 @@ pub(super) fn page(result: &RaceResult) -> String {
     out.push_str("<main>\n");
     first_screen(&mut out, result);
     plot_sections(&mut out, result);
-    let [wire_to_app, app_only] = Scope::ALL.map(|scope| table::latency(result, scope));
-    let tables =
-        [table::rates(result), table::ledger(result), wire_to_app, app_only, table::memory(result)];
+    let mut tables = pings::tables(result);
+    tables.extend([table::rates(result), table::ledger(result)]);
+    // Round trips have stood in the tables of pings, both probes together.
+    let scopes = Scope::of(result).iter().filter(|&&scope| scope != Scope::RoundTrip);
+    tables.extend(scopes.map(|&scope| table::latency(result, scope)));
+    tables.push(table::memory(result));
     out.push_str("<section>\n<h2 id=\"figures\">Figures</h2>\n");
     for table in &tables {
         html_table(&mut out, table);
@@ -339,12 +343,12 @@ fn plot_sections(out: &mut String, result: &RaceResult) {
         plots::rate_against_load(result),
         plots::cpu_against_load(result)
     );
-    for scope in Scope::ALL {
+    for &scope in Scope::of(result) {
         put!(
             out,
             "<figure>\n<figcaption><h3>Latency by percentile, {}</h3><p>From {}. All blocks merged; \
-             a curve ends where fewer than 50 samples lie beyond. The panels share their axes; the \
-             two scopes do not, and are never compared.</p></figcaption>\n{legend}{}</figure>\n",
+             a curve ends where fewer than 50 samples lie beyond. The panels of a scope share their \
+             axes; scopes do not, and are never compared.</p></figcaption>\n{legend}{}</figure>\n",
             scope.name(),
             scope.span().trim_start_matches("from "),
             plots::latency_panels(result, scope)
@@ -610,14 +614,20 @@ fn method(out: &mut String, result: &RaceResult, tables: &[&Table]) {
          given only if at least 50 samples lie beyond it."
             .to_owned(),
     ];
+    let scopes = Scope::of(result);
     sentences.extend(
-        Scope::ALL
+        scopes
+            .iter()
             .map(|scope| format!("Scope \u{201c}{}\u{201d}: {}.", scope.name(), scope.span())),
     );
-    sentences.push(
+    sentences.push(if scopes.len() > 1 {
         "The two scopes are different quantities; no figure of one is set against the other."
-            .to_owned(),
-    );
+            .to_owned()
+    } else {
+        "Round trips of our probe and of ping end at different places; no figure of one is set \
+         against the other."
+            .to_owned()
+    });
     sentences.push("Units: 1 MiB = 1,048,576 bytes; k = 1000; 1 \u{b5}s = 1000 ns.".to_owned());
     let mut meters: Vec<&str> = Vec::new();
     for segment in &result.segments {

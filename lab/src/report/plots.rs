@@ -186,6 +186,7 @@ pub(super) fn latency_panels(result: &RaceResult, scope: Scope) -> String {
         match scope {
             Scope::WireToApp => summary.wire_to_app_curve.clone(),
             Scope::AppOnly => summary.app_only_curve.clone(),
+            Scope::RoundTrip => summary.rtt_curve.clone(),
         }
     };
     let points: Vec<CurvePoint> = result.summaries.iter().flat_map(curve).collect();

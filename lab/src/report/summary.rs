@@ -4,6 +4,7 @@
 
 use super::markup::put;
 use super::number::{ABSENT, figure, utc};
+use super::pings;
 use super::table::{self, Cell, Scope, Table};
 use super::terminal::printable;
 use super::wording::{
@@ -44,8 +45,11 @@ pub(super) fn summary(result: &RaceResult) -> String {
     lines.extend(fact_lines(result));
     bullets(&mut out, &lines);
     verdicts(&mut out, result);
+    for table in pings::tables(result) {
+        markdown_table(&mut out, &table);
+    }
     markdown_table(&mut out, &table::rates(result));
-    for scope in Scope::ALL {
+    for &scope in Scope::of(result).iter().filter(|&&scope| scope != Scope::RoundTrip) {
         markdown_table(&mut out, &table::latency(result, scope));
     }
     markdown_table(&mut out, &table::ledger(result));

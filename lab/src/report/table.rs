@@ -64,24 +64,32 @@ pub(super) enum Cell {
     Absent(String),
 }
 
-/// The two scopes of latency.
+/// The scopes of latency.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Scope {
     /// From the scheduled send time to the record in the app's hands.
     WireToApp,
     /// From the frame in user hands to the record handled.
     AppOnly,
+    /// From the scheduled time of a request to its reply; of app `echo`, instead of the others.
+    RoundTrip,
 }
 
 impl Scope {
-    /// Both, in the order shown.
+    /// Those of an app that is handed frames, in the order shown.
     pub(super) const ALL: [Self; 2] = [Self::WireToApp, Self::AppOnly];
+
+    /// Those that a result has.
+    pub(super) fn of(result: &RaceResult) -> &'static [Self] {
+        if result.ping.is_some() { &[Self::RoundTrip] } else { &Self::ALL }
+    }
 
     /// As in the result.
     pub(super) fn name(self) -> &'static str {
         match self {
             Self::WireToApp => "wire to app",
             Self::AppOnly => "app only",
+            Self::RoundTrip => "round trip",
         }
     }
 
@@ -95,6 +103,7 @@ impl Scope {
         match self {
             Self::WireToApp => summary.wire_to_app.as_ref(),
             Self::AppOnly => summary.app_only.as_ref(),
+            Self::RoundTrip => summary.rtt.as_ref().map(|rtt| &rtt.summary),
         }
     }
 }
@@ -509,11 +518,11 @@ fn closing_cell(ledger: &Ledger) -> Cell {
     Cell::Check(text, good)
 }
 
-fn counted(n: u64) -> Cell {
+pub(super) fn counted(n: u64) -> Cell {
     Cell::Figure(count(n), n as f64)
 }
 
-fn column(head: &str, unit: &'static str, note: &str) -> Column {
+pub(super) fn column(head: &str, unit: &'static str, note: &str) -> Column {
     Column { head: head.to_owned(), unit, note: note.to_owned() }
 }
 
@@ -521,7 +530,7 @@ fn load_column() -> Column {
     column("offered", "frames/s", "Frames per second that the schedule asks for, lost or not.")
 }
 
-fn arm_column() -> Column {
+pub(super) fn arm_column() -> Column {
     column("arm", "", "The lane and configuration under test.")
 }
 

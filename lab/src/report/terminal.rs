@@ -6,6 +6,7 @@
 
 use super::markup::{is_unprintable, put};
 use super::number::{ABSENT, figure, plain, utc};
+use super::pings;
 use super::table::{self, Cell, Scope, Table};
 use super::wording::{
     arm_name, base_name, direction, disclaimer, doubt, effect_note, fact_lines, generator_lines,
@@ -64,11 +65,14 @@ pub(super) fn report(result: &RaceResult, style: Style) -> String {
     page.verdicts(result);
     page.noise_floor(result);
     page.goals(result);
+    for table in pings::tables(result) {
+        page.table(&table);
+    }
     for table in [table::rates(result), table::ledger_totals(result)] {
         page.table(&table);
     }
     page.drops(result);
-    for scope in Scope::ALL {
+    for &scope in Scope::of(result).iter().filter(|&&scope| scope != Scope::RoundTrip) {
         page.table(&table::latency(result, scope));
     }
     page.table(&table::memory_per_arm(result));

@@ -8,9 +8,15 @@ use super::number::{ABSENT, count, duration, figure, percent, ratio, tied};
 use crate::result::{Arm, Finding, GoalStatus, Outcome, RaceResult, Segment, Summary};
 use laneway_stats::{Direction, Doubt, Interval, Scale, Unusable};
 
-/// The arm's name.
+/// The arm's name, behind a label if it obtained less than it asked for: whatever is cut to fit a
+/// column, the label stays.
 pub(super) fn arm_name(result: &RaceResult, arm: usize) -> String {
-    result.arms.get(arm).map_or_else(|| format!("arm {arm} (not listed)"), |arm| arm.name.clone())
+    let Some(arm) = result.arms.get(arm) else { return format!("arm {arm} (not listed)") };
+    let missing = arm.caps.missing();
+    match missing.iter().next() {
+        None => arm.name.clone(),
+        Some(_) => format!("[no {}] {}", caps(missing), arm.name),
+    }
 }
 
 /// Name of the arm that every comparison is against.
@@ -18,10 +24,14 @@ pub(super) fn base_name(result: &RaceResult) -> String {
     arm_name(result, 0)
 }
 
+/// Where a load would stand, for what is measured without one: real pings, and searches.
+pub(super) const NO_LOAD: &str = "no fixed load";
+
 /// The offered load with its unit: `400 000/s`.
 pub(super) fn load_name(result: &RaceResult, load: usize) -> String {
     match result.loads_pps.get(load) {
         Some(&pps) => format!("{}/s", count(pps)),
+        None if result.ping.is_some() && load == result.loads_pps.len() => NO_LOAD.to_owned(),
         None => format!("load {load} (not listed)"),
     }
 }
@@ -53,6 +63,12 @@ pub(super) fn scope(metric: &str) -> &'static str {
         "from the frame in user hands to the record handled"
     } else if metric.contains("wire to app") {
         "from the scheduled send time to the record in the app's hands"
+    } else if metric.contains("round trip") || metric.contains("rtt") {
+        "from the scheduled time of a request to its reply at the generator's driver"
+    } else if metric.contains("ping") {
+        "as the machine's own ping prints it, with nothing else sent"
+    } else if metric.contains("capacity") {
+        "highest rate whose loss is within the limit, by bisection in every block"
     } else if metric.contains("CPU") {
         "all CPUs, receive stack included; generator and idle control left out"
     } else {
@@ -429,6 +445,18 @@ mod tests {
     fn a_command_is_quoted_word_by_word() {
         let command = ["laneway", "race", "my file's.toml", ""].map(str::to_owned);
         assert_eq!(shell_command(&command), r"laneway race 'my file'\''s.toml' ''");
+    }
+
+    #[test]
+    fn an_arm_that_obtained_less_is_labelled_wherever_it_is_named() {
+        let mut result = super::super::example::race();
+        let arm = result.arms.len() - 1;
+        result.arms[arm].caps.requested = laneway_core::CapSet::default();
+        assert_eq!(arm_name(&result, arm), result.arms[arm].name);
+        result.arms[arm].caps.requested =
+            laneway_core::CapSet::default().with(laneway_core::Cap::Gro);
+        result.arms[arm].caps.obtained = laneway_core::CapSet::default();
+        assert_eq!(arm_name(&result, arm), format!("[no gro] {}", result.arms[arm].name));
     }
 
     #[test]

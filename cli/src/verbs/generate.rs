@@ -1,0 +1,316 @@
+//! `laneway gen`: traffic from one interface, or into a capture.
+//!
+//! The rate that is told is that of what the lane sent, from the first frame to the last: n frames are
+//! n - 1 distances. What was asked for is the same figure of the schedule, so that both agree when
+//! nothing was late and nothing refused.
+
+use super::run::{end_after, lane_failure, opened};
+use crate::arguments::{Generator, ReplayArguments};
+use crate::exit::{Exit, Failure};
+use crate::ledger::{aligned, grouped};
+use crate::registry::{Lane, OpenOptions, run_source};
+use crate::replay::{Pacing, Plan, Replay, record};
+use crate::{interrupt, terminal};
+use laneway_core::{CapsReport, Counters, DropReason, FrameApp, LaneError};
+use laneway_engine::{Control, RunReport};
+use serde_json::{Value, json};
+use std::collections::BTreeMap;
+use std::ffi::OsString;
+use std::fs;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+
+pub(crate) fn run(what: &Generator, json: bool) -> Result<Exit, Failure> {
+    match what {
+        Generator::Pcap(arguments) => replay(arguments, json),
+    }
+}
+
+fn replay(arguments: &ReplayArguments, json: bool) -> Result<Exit, Failure> {
+    let spec = &arguments.lane;
+    let lane = Lane::of(spec).map_err(Failure::input)?.lane;
+    let plan = plan(arguments);
+    if lane == Lane::Pcap {
+        spec.knobs().finish().map_err(Failure::input)?;
+        check_recording(arguments)?;
+    }
+    let mut replay = Replay::new(&plan).map_err(Failure::input)?;
+    let control = Control::default();
+    let stop = control.stop.clone();
+    let leftover = (lane == Lane::Pcap).then(|| {
+        let mut partial = OsString::from(&arguments.on);
+        partial.push(".partial");
+        PathBuf::from(partial)
+    });
+    interrupt::on_signal(leftover, json, move || stop.request())?;
+
+    let told = if lane == Lane::Pcap {
+        let path = Path::new(&arguments.on);
+        let written =
+            record(&mut replay, path, arguments.duration, &control.stop).map_err(Failure::input)?;
+        Told { lane: written, caps: None, report: None, failure: None }
+    } else {
+        let mut caps = None;
+        let on_open = |obtained: &CapsReport| {
+            caps = Some(obtained.clone());
+            if !json {
+                let place = format!("on {}", arguments.on);
+                terminal::note(&opened(&spec.to_string(), &place, obtained));
+            }
+            end_after(arguments.duration, &control.stop);
+        };
+        let options = OpenOptions { force: arguments.force, cpu: arguments.cpu };
+        let run = run_source(spec, &arguments.on, &mut replay, options, &control, on_open)
+            .map_err(|error| lane_failure(&error))?;
+        let lane = run.report.counters();
+        Told { lane, caps, report: Some(run.report), failure: run.failure }
+    };
+    told.conclude(arguments, &replay, lane, json)
+}
+
+fn plan(arguments: &ReplayArguments) -> Plan {
+    let pacing = match (arguments.pps, arguments.mbps, arguments.topspeed) {
+        (Some(per_second), ..) => Pacing::Frames { per_second },
+        (_, Some(megabits), _) => Pacing::Bits { per_second: megabits * 1e6 },
+        (_, _, true) => Pacing::Topspeed,
+        _ => Pacing::Capture { multiplier: arguments.multiplier.unwrap_or(1.0) },
+    };
+    Plan {
+        captures: arguments.captures.clone(),
+        passes: (arguments.passes > 0).then_some(arguments.passes),
+        pacing,
+        preload: arguments.preload,
+        unique_ip: arguments.unique_ip,
+        count: arguments.count,
+    }
+}
+
+/// What makes no sense where the traffic goes into a file.
+fn check_recording(arguments: &ReplayArguments) -> Result<(), Failure> {
+    let wrong = |why: &str| Err(Failure::input(why));
+    if arguments.topspeed {
+        return wrong(
+            "--topspeed is as fast as the lane takes frames, and a capture has no speed; use --pps, \
+             --mbps or --multiplier, or leave it out to keep the times",
+        );
+    }
+    if arguments.cpu.is_some() {
+        return wrong("--cpu is for lanes that send; leave it out to write a capture");
+    }
+    let has_end = arguments.passes > 0 || arguments.count.is_some() || arguments.duration.is_some();
+    if !has_end {
+        return wrong("--loop 0 into a capture would fill the disk; add --count or --duration");
+    }
+    let identity = |path: &Path| fs::metadata(path).map(|file| (file.dev(), file.ino())).ok();
+    let out = identity(Path::new(&arguments.on));
+    match arguments.captures.iter().find(|path| out.is_some() && identity(path) == out) {
+        None => Ok(()),
+        Some(path) => Err(Failure::input(format!(
+            "{} would replace the capture to read ({}); name another file with --on",
+            arguments.on,
+            path.display()
+        ))),
+    }
+}
+
+/// What a replay left behind.
+struct Told {
+    /// What was sent, and what was not.
+    lane: Counters,
+    caps: Option<CapsReport>,
+    report: Option<RunReport>,
+    failure: Option<LaneError>,
+}
+
+/// Frames and bits per second.
+#[derive(Clone, Copy, Debug, PartialEq)]
+struct Rate {
+    pps: f64,
+    mbps: f64,
+}
+
+impl Rate {
+    /// Of `frames` frames of `bytes` bytes together, `span_ns` from the first to the last. `None` where
+    /// there is no distance to tell it from.
+    fn of(frames: u64, bytes: u64, span_ns: u64) -> Option<Rate> {
+        if frames < 2 || span_ns == 0 {
+            return None;
+        }
+        let pps = (frames - 1) as f64 * 1e9 / span_ns as f64;
+        Some(Rate { pps, mbps: pps * (bytes as f64 / frames as f64) * 8.0 / 1e6 })
+    }
+
+    fn text(self) -> String {
+        format!("{:.1} packets/s, {:.3} Mbit/s", self.pps, self.mbps)
+    }
+
+    fn json(rate: Option<Rate>) -> Value {
+        rate.map_or(Value::Null, |rate| json!({ "pps": rate.pps, "mbps": rate.mbps }))
+    }
+}
+
+impl Told {
+    fn conclude(
+        self,
+        arguments: &ReplayArguments,
+        replay: &Replay,
+        lane: Lane,
+        json: bool,
+    ) -> Result<Exit, Failure> {
+        let given = replay.counters();
+        let sent = replay.sent();
+        let span_ns = sent.last_ns - sent.first_ns;
+        let asked = match arguments.topspeed {
+            true => None,
+            false => Rate::of(given.tx_frames, given.tx_bytes, sent.due_ns),
+        };
+        let achieved = Rate::of(self.lane.tx_frames, self.lane.tx_bytes, span_ns);
+        let refused: BTreeMap<DropReason, u64> = self.lane.nonzero_drops().collect();
+        let left_out: BTreeMap<DropReason, u64> = given.nonzero_drops().collect();
+        let read = given.tx_frames + left_out.values().sum::<u64>();
+        // A lane may count under these also what it could not hand on to the kernel's stack.
+        let lost_on_the_way: u64 = [DropReason::TxRefused, DropReason::TxTooLong]
+            .iter()
+            .map(|&reason| self.lane.drops(reason))
+            .sum();
+        let unconfirmed =
+            given.tx_frames.saturating_sub(self.lane.tx_frames.saturating_add(lost_on_the_way));
+        if json {
+            let names: Vec<String> =
+                arguments.captures.iter().map(|path| path.display().to_string()).collect();
+            let value = json!({
+                "verb": "gen",
+                "source": "pcap",
+                "captures": names,
+                "lane": arguments.lane.to_string(),
+                "interface": arguments.on,
+                "timing": timing(arguments),
+                "port": self.caps,
+                "passes": replay.passes(),
+                "whole": replay.is_done() && replay.failure().is_none(),
+                "read": read,
+                "cut": replay.cut(),
+                "left_out": left_out,
+                "given": given.tx_frames,
+                "sent": self.lane.tx_frames,
+                "sent_bytes": self.lane.tx_bytes,
+                "refused": refused,
+                "unconfirmed": unconfirmed,
+                "span_ns": span_ns,
+                "asked": Rate::json(asked),
+                "achieved": Rate::json(achieved),
+                "late": replay.late(),
+                "failure": self.failure.as_ref().map(ToString::to_string)
+                    .or_else(|| replay.failure().map(str::to_owned)),
+                "report": self.report,
+            });
+            terminal::print_json(&value, false)?;
+        } else {
+            let end = if replay.is_done() { "" } else { ", ended before the captures did" };
+            let verb = if lane == Lane::Pcap { "written to" } else { "sent on" };
+            terminal::note(&format!(
+                "{} frames {verb} {} in {:.3} s, {} passes{end}",
+                grouped(self.lane.tx_frames),
+                arguments.on,
+                span_ns as f64 / 1e9,
+                replay.passes(),
+            ));
+            let mut lines = vec![("frames read".to_owned(), read, "")];
+            let reasons = |reasons: &BTreeMap<DropReason, u64>, note: &'static str| {
+                let line =
+                    |(reason, &n): (&DropReason, &u64)| (format!("  {}", reason.name()), n, note);
+                reasons.iter().map(line).collect::<Vec<_>>()
+            };
+            lines.extend(reasons(&left_out, "left out"));
+            lines.push(("  given to the lane".to_owned(), given.tx_frames, ""));
+            lines.push(("    sent".to_owned(), self.lane.tx_frames, ""));
+            lines.extend(reasons(&refused, "by the lane"));
+            if unconfirmed > 0 {
+                lines.push(("    on the way".to_owned(), unconfirmed, "when it ended"));
+            }
+            if replay.cut() > 0 {
+                lines.push((
+                    "cut".to_owned(),
+                    replay.cut(),
+                    "the capture has only their beginning",
+                ));
+            }
+            lines.push(("bytes sent".to_owned(), self.lane.tx_bytes, ""));
+            let lines: Vec<(&str, u64, &str)> =
+                lines.iter().map(|(name, n, note)| (name.as_str(), *n, *note)).collect();
+            terminal::note(aligned(&lines).trim_end());
+            terminal::note(&rates(achieved, asked));
+            if lane != Lane::Pcap {
+                lateness(replay);
+            }
+        }
+        if let Some(error) = &self.failure {
+            return Err(lane_failure(error));
+        }
+        if let Some(why) = replay.failure() {
+            return Err(Failure::input(why));
+        }
+        // io_uring tells of a frame when it is sent: the last ones are on the way at an interrupt.
+        if unconfirmed > 0 && (replay.is_done() || lane != Lane::Uring) {
+            return Err(Failure::Because(
+                Exit::Invalid,
+                format!(
+                    "the ledger is open: {} frames given to the lane, {unconfirmed} without a fate; \
+                     please report this with the command",
+                    given.tx_frames
+                ),
+            ));
+        }
+        Ok(Exit::Done)
+    }
+}
+
+fn timing(arguments: &ReplayArguments) -> Value {
+    match plan(arguments).pacing {
+        Pacing::Capture { multiplier } => json!({ "multiplier": multiplier }),
+        Pacing::Frames { per_second } => json!({ "pps": per_second }),
+        Pacing::Bits { per_second } => json!({ "mbps": per_second / 1e6 }),
+        Pacing::Topspeed => json!("topspeed"),
+    }
+}
+
+fn rates(achieved: Option<Rate>, asked: Option<Rate>) -> String {
+    match (achieved, asked) {
+        (None, _) => "rate: none, fewer than two frames at different times".to_owned(),
+        (Some(achieved), None) => format!("rate: {}", achieved.text()),
+        (Some(achieved), Some(asked)) => {
+            format!("rate: {} (asked for {})", achieved.text(), asked.text())
+        }
+    }
+}
+
+/// Percentiles are told as far as there are frames enough to tell them from.
+fn lateness(replay: &Replay) {
+    let Some(late) = replay.late() else { return };
+    let figures = [
+        ("p50", late.p50_ns),
+        ("p90", late.p90_ns),
+        ("p99", late.p99_ns),
+        ("p99.9", late.p999_ns),
+        ("max", late.max_ns),
+    ];
+    let told: Vec<String> = figures
+        .iter()
+        .filter_map(|(name, ns)| ns.map(|ns| format!("{name} {:.1} us", ns as f64 / 1e3)))
+        .collect();
+    if !told.is_empty() {
+        terminal::note(&format!("late: {}", told.join(", ")));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_rate_is_that_of_the_distances_between_frames() {
+        let rate = Rate::of(11, 11_000, 10_000_000).unwrap();
+        assert!((rate.pps - 1_000.0).abs() < 1e-9 && (rate.mbps - 8.0).abs() < 1e-9);
+        assert_eq!((Rate::of(1, 60, 5), Rate::of(5, 300, 0)), (None, None));
+    }
+}

@@ -1,0 +1,375 @@
+//! `laneway run features`: rows from a live lane, by one worker or several.
+//!
+//! The output is made before the lane is opened: a program is attached to an interface only when its
+//! rows have a place to go. Several workers write to one output, a batch of rows at a time.
+
+use super::{end_after, lane_failure, opened};
+use crate::arguments::LiveArguments;
+use crate::exit::{Exit, Failure};
+use crate::extraction::{Extraction, output_failure};
+use crate::ledger::{Ledger, grouped};
+use crate::registry::{self, FeaturesRun, Lane, OpenOptions, WorkersRun};
+use crate::{interrupt, terminal};
+use laneway_core::{CapsReport, ClockDomain, LaneError};
+use laneway_engine::{Control, Ended, WorkerId, Workers, unix_offset_ns, usable_cpus};
+use laneway_features::{Aggregation, Disposition, Level, RowSink, SharedOutput, Sink};
+use laneway_flow::{EndedFlow, Record};
+use serde_json::{Value, json};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+pub(super) fn run(arguments: &LiveArguments, json: bool) -> Result<Exit, Failure> {
+    let spec = &arguments.lane;
+    let entry = Lane::of(spec).map_err(Failure::input)?;
+    let mut plan = arguments.extract.plan()?;
+    plan.config.disposition = if arguments.drop { Disposition::Drop } else { Disposition::Pass };
+    if arguments.in_kernel {
+        if entry.lane != Lane::Xdp || plan.config.level != Level::Flow {
+            return Err(Failure::input(format!(
+                "--in-kernel puts flows together in an XDP program, and this is lane {} at level \
+                 {}; use --lane xdp --level flow",
+                entry.name,
+                if plan.config.level == Level::Flow { "flow" } else { "packet" },
+            )));
+        }
+        plan.config.aggregation = Aggregation::Kernel;
+    }
+    let cpus = worker_cpus(arguments)?;
+    plan.fact("lane", spec);
+    for (index, interface) in arguments.on.iter().enumerate() {
+        plan.fact(&format!("interface.{index}"), interface);
+    }
+    let offset_ns = match entry.clock {
+        ClockDomain::Monotonic => unix_offset_ns(),
+        ClockDomain::Unix | ClockDomain::Virtual => 0,
+    };
+    let (tables, output) = plan.open_output(offset_ns)?;
+    let output = SharedOutput::new(output);
+    let count = Count::new(arguments.count);
+    let control = Control::default();
+    let stop = control.stop.clone();
+    interrupt::on_signal(plan.partial_file(), json, move || stop.request())?;
+
+    let live = Live { arguments, plan: &plan, json, count: &count, control: &control };
+    let told = match cpus {
+        None => {
+            let rows = RowSink::on(tables, &output);
+            live.by_one(Limited { rows, count: count.clone() })?
+        }
+        Some(cpus) => {
+            let sink = || Limited {
+                rows: RowSink::on(plan.tables(offset_ns), &output),
+                count: count.clone(),
+            };
+            live.by_several(&cpus, sink)?
+        }
+    };
+    let rows = output
+        .into_output()
+        .and_then(|output| output.finish(&told.ledger.losses()))
+        .map_err(output_failure)?;
+    told.conclude(&live, rows)
+}
+
+/// The CPUs of several workers; nothing where one was asked for, on whatever CPU.
+fn worker_cpus(arguments: &LiveArguments) -> Result<Option<Vec<usize>>, Failure> {
+    let named: Vec<usize> = arguments.cpus.iter().cloned().flatten().collect();
+    let wanted = arguments.workers.map(usize::from);
+    if !named.is_empty() {
+        return match wanted {
+            Some(wanted) if wanted != named.len() => Err(Failure::input(format!(
+                "--workers {wanted} and --cpus with {} CPUs do not fit; every worker needs one: \
+                 name as many, or leave --workers out",
+                named.len()
+            ))),
+            _ => Ok(Some(named)),
+        };
+    }
+    let Some(wanted) = wanted.filter(|&wanted| wanted > 1) else { return Ok(None) };
+    let mut usable = usable_cpus().map_err(Failure::input)?;
+    if usable.len() < wanted {
+        return Err(Failure::input(format!(
+            "--workers {wanted} need a CPU each, and this process may use {}; use --workers {0}",
+            usable.len()
+        )));
+    }
+    usable.truncate(wanted);
+    Ok(Some(usable))
+}
+
+/// A run that is about to begin.
+struct Live<'a> {
+    arguments: &'a LiveArguments,
+    plan: &'a Extraction,
+    json: bool,
+    count: &'a Count,
+    control: &'a Control,
+}
+
+/// What a run left behind.
+struct Told {
+    ledger: Ledger,
+    failure: Option<LaneError>,
+    ended: Ended,
+    elapsed: Duration,
+    /// For a person, below the ledger; empty with one worker.
+    table: String,
+    /// What the program's JSON holds beside.
+    facts: Vec<(&'static str, Value)>,
+}
+
+impl Live<'_> {
+    fn by_one(&self, sink: Limited) -> Result<Told, Failure> {
+        let arguments = self.arguments;
+        let spec = &arguments.lane;
+        let interfaces: Vec<&str> = arguments.on.iter().map(String::as_str).collect();
+        let options = OpenOptions { force: arguments.force, cpu: arguments.cpu };
+        let mut ports = Vec::new();
+        let mut started = Instant::now();
+        let on_open = |caps: &[CapsReport]| {
+            ports = caps.to_vec();
+            started = Instant::now();
+            self.say_opened("", caps);
+            end_after(arguments.duration, &self.control.stop);
+        };
+        let config = self.plan.config.clone();
+        let run =
+            registry::run_features(spec, &interfaces, config, sink, options, self.control, on_open);
+        let run = run.map_err(|error| lane_failure(&error))?;
+        let elapsed = started.elapsed();
+        let FeaturesRun { report, ledger, failure, sink } = run;
+        sink.rows.close();
+        let ended = report.ended;
+        let facts = vec![("ports", json!(ports)), ("report", json!(report))];
+        Ok(Told { ledger, failure, ended, elapsed, table: String::new(), facts })
+    }
+
+    fn by_several(
+        &self,
+        cpus: &[usize],
+        sink: impl Fn() -> Limited + Sync,
+    ) -> Result<Told, Failure> {
+        let arguments = self.arguments;
+        let interfaces: Vec<&str> = arguments.on.iter().map(String::as_str).collect();
+        let workers = Workers::new(cpus, self.control.stop.clone()).map_err(Failure::input)?;
+        let started = Mutex::new(None);
+        let on_open = |worker: WorkerId, caps: &[CapsReport]| {
+            let mut started = started.lock().unwrap_or_else(PoisonError::into_inner);
+            self.say_opened(&format!("worker {} on CPU {}: ", worker.0, cpus[worker.0]), caps);
+            if started.is_none() {
+                *started = Some(Instant::now());
+                end_after(arguments.duration, &self.control.stop);
+            }
+        };
+        let run = registry::run_features_workers(
+            &arguments.lane,
+            &interfaces,
+            &self.plan.config,
+            arguments.force,
+            &workers,
+            sink,
+            |sink| sink.rows.close(),
+            on_open,
+        );
+        let WorkersRun { report, ledgers, failure } = run.map_err(|error| lane_failure(&error))?;
+        let started = started.into_inner().unwrap_or_else(PoisonError::into_inner);
+        let elapsed = started.map_or(Duration::ZERO, |started| started.elapsed());
+        let mut ledger = Ledger::default();
+        ledgers.iter().flatten().for_each(|worker| ledger.merge(worker));
+        let each: Vec<Value> = report
+            .workers
+            .iter()
+            .zip(&ledgers)
+            .map(|(worker, ledger)| {
+                let (id, cpu, run) = (worker.worker, worker.cpu, &worker.run);
+                json!({ "worker": id, "cpu": cpu, "ledger": ledger, "report": run })
+            })
+            .collect();
+        let ended = report.runs().map(|run| run.ended).max_by_key(|&ended| ended as u8);
+        Ok(Told {
+            ledger,
+            failure: failure.map(|(_, error)| error),
+            ended: ended.unwrap_or(Ended::Failed),
+            elapsed,
+            table: by_worker(cpus, &ledgers),
+            facts: vec![("workers", Value::Array(each))],
+        })
+    }
+
+    /// What every port obtained, one line each.
+    fn say_opened(&self, who: &str, caps: &[CapsReport]) {
+        if self.json {
+            return;
+        }
+        let spec = self.arguments.lane.to_string();
+        for (interface, caps) in self.arguments.on.iter().zip(caps) {
+            terminal::note(&format!("{who}{}", opened(&spec, &format!("on {interface}"), caps)));
+        }
+    }
+}
+
+/// A line per worker: what it saw, what became rows, what was lost.
+fn by_worker(cpus: &[usize], ledgers: &[Option<Ledger>]) -> String {
+    let mut table = format!(
+        "{:<6}  {:>3}  {:>15}  {:>15}  {:>12}\n",
+        "worker", "CPU", "seen", "delivered", "lost"
+    );
+    for (worker, (cpu, ledger)) in cpus.iter().zip(ledgers).enumerate() {
+        let line = match ledger {
+            None => format!("{worker:<6}  {cpu:>3}  never began\n"),
+            Some(ledger) => format!(
+                "{worker:<6}  {cpu:>3}  {:>15}  {:>15}  {:>12}\n",
+                grouped(ledger.seen),
+                grouped(ledger.delivered),
+                grouped(ledger.lost()),
+            ),
+        };
+        table.push_str(&line);
+    }
+    table
+}
+
+impl Told {
+    /// Says what there is to say, and judges.
+    fn conclude(self, live: &Live<'_>, rows: u64) -> Result<Exit, Failure> {
+        let (ledger, plan) = (&self.ledger, live.plan);
+        if live.json {
+            let mut value = json!({
+                "verb": "run",
+                "app": "features",
+                "lane": live.arguments.lane.to_string(),
+                "interfaces": live.arguments.on,
+                "output": plan.output_file(),
+                "rows": rows,
+                "rows_beyond_count": live.count.beyond(),
+                "ledger": ledger,
+                "closed": ledger.is_closed(),
+                "failure": self.failure.as_ref().map(ToString::to_string),
+                "elapsed_ns": self.elapsed.as_nanos() as u64,
+            });
+            for (name, fact) in self.facts {
+                value[name] = fact;
+            }
+            terminal::print_json(&value, plan.to_stdout())?;
+        } else {
+            let why = match self.ended {
+                Ended::Exhausted => ", to the end of the input",
+                Ended::App if live.count.is_reached() => ", to the count asked for",
+                _ => "",
+            };
+            terminal::note(&format!(
+                "{} rows to {} in {:.1} s{why}",
+                grouped(rows),
+                plan.output_name(),
+                self.elapsed.as_secs_f64(),
+            ));
+            terminal::note(ledger.table().trim_end());
+            if !self.table.is_empty() {
+                terminal::note(self.table.trim_end());
+            }
+        }
+        if let Some(error) = &self.failure {
+            return Err(lane_failure(error));
+        }
+        if let Some(complaint) = ledger.complaint() {
+            return Err(Failure::Because(Exit::Invalid, complaint));
+        }
+        ledger.strictly(live.arguments.extract.strict)
+    }
+}
+
+/// How many rows are wanted, over all workers. Without a limit nothing is shared per row.
+#[derive(Clone)]
+struct Count(Option<Arc<Wanted>>);
+
+struct Wanted {
+    rows: u64,
+    offered: AtomicU64,
+}
+
+impl Count {
+    fn new(rows: Option<u64>) -> Count {
+        Count(rows.map(|rows| Arc::new(Wanted { rows, offered: AtomicU64::new(0) })))
+    }
+
+    /// True when one more row is wanted; what comes behind the last one is counted.
+    #[inline]
+    fn admits(&self) -> bool {
+        // Relaxed, here and below: only the number counts.
+        let offer = |wanted: &Arc<Wanted>| wanted.offered.fetch_add(1, Ordering::Relaxed);
+        self.0.as_ref().is_none_or(|wanted| offer(wanted) < wanted.rows)
+    }
+
+    fn is_reached(&self) -> bool {
+        self.0.as_ref().is_some_and(|w| w.offered.load(Ordering::Relaxed) >= w.rows)
+    }
+
+    /// Rows that were made although enough were there.
+    fn beyond(&self) -> u64 {
+        let beyond = |w: &Arc<Wanted>| w.offered.load(Ordering::Relaxed).saturating_sub(w.rows);
+        self.0.as_ref().map_or(0, beyond)
+    }
+}
+
+/// Rows up to a count.
+struct Limited {
+    rows: RowSink,
+    count: Count,
+}
+
+impl Sink for Limited {
+    #[inline]
+    fn packet(&mut self, record: &Record) {
+        if self.count.admits() {
+            self.rows.packet(record);
+        }
+    }
+
+    fn flow(&mut self, ended: &EndedFlow<'_>) {
+        if self.count.admits() {
+            self.rows.flow(ended);
+        }
+    }
+
+    fn tick(&mut self, now_ns: u64) {
+        self.rows.tick(now_ns);
+    }
+
+    fn is_done(&self) -> bool {
+        self.count.is_reached() || self.rows.is_done()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_count_is_one_for_all_workers_and_exact() {
+        let count = Count::new(Some(100));
+        let admitted = AtomicU64::new(0);
+        std::thread::scope(|scope| {
+            for _ in 0..3 {
+                let (count, admitted) = (count.clone(), &admitted);
+                scope.spawn(move || {
+                    let rows = (0..60).filter(|_| count.admits()).count();
+                    admitted.fetch_add(rows as u64, Ordering::Relaxed);
+                });
+            }
+        });
+        assert_eq!((admitted.into_inner(), count.beyond()), (100, 80));
+        assert!(count.is_reached() && !Count::new(None).is_reached());
+    }
+
+    #[test]
+    fn each_worker_has_a_line_and_one_that_never_began_says_so() {
+        let ledger = Ledger { seen: 1234, delivered: 1230, ..Ledger::default() };
+        let table = by_worker(&[0, 5], &[Some(ledger), None]);
+        let lines: Vec<Vec<&str>> =
+            table.lines().map(|line| line.split_whitespace().collect()).collect();
+        assert_eq!(lines[1], ["0", "0", "1,234", "1,230", "0"]);
+        assert_eq!(lines[2], ["1", "5", "never", "began"]);
+    }
+}

@@ -1,0 +1,532 @@
+//! `laneway run forward`: testpmd's modes and flow rules between interfaces, or on captures.
+//!
+//! The rule set has one owner, whoever holds its lock: this thread before and after the run, the one
+//! that reads commands while it runs. A command is answered when its change is in force.
+
+use super::{end_after, lane_failure, opened};
+use crate::arguments::ForwardArguments;
+use crate::exit::{Exit, Failure};
+use crate::ledger::{aligned, grouped};
+use crate::registry::{ForwardRun, Lane, OpenOptions, check_forward, forward_rules, run_forward};
+use crate::{interrupt, terminal};
+use laneway_core::{CapsReport, DropReason};
+use laneway_engine::{Control, Ended, Stop};
+use laneway_forward::{CommandError, Commit, Config, Fate, LINE_BYTES_MAX, QUEUES_MAX, RuleSet};
+use laneway_netns::Mac;
+use serde_json::{Map, Value, json};
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+use std::fs::{self, File};
+use std::hash::{BuildHasher, Hasher, RandomState};
+use std::io::{self, BufRead, Read};
+use std::path::Path;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread;
+use std::time::{Duration, Instant};
+
+/// Bytes of a file of rules: as many as the largest set has, and some.
+const RULES_FILE_BYTES_MAX: u64 = 256 << 20;
+/// Rules of a port that a person is shown at the end; programs get all.
+const RULES_SHOWN_MAX: usize = 100;
+/// How often a commit is tried, with a millisecond in between. Workers take a set every 10 ms or so.
+const COMMITS_MAX: usize = 5_000;
+
+pub(super) fn run(arguments: &ForwardArguments, json: bool) -> Result<Exit, Failure> {
+    let spec = &arguments.lane;
+    let lane = Lane::of(spec).map_err(Failure::input)?.lane;
+    let interfaces: Vec<&str> = arguments.on.iter().map(String::as_str).collect();
+    let config = config(arguments);
+    check_forward(spec, &config).map_err(Failure::input)?;
+    let rules = rules(arguments, &config, json)?;
+
+    let control = Control::default();
+    let stop = control.stop.clone();
+    interrupt::on_signal(None, json, move || stop.request())?;
+    let mut ports = Vec::new();
+    let mut started = Instant::now();
+    let on_open = |caps: &[CapsReport]| {
+        ports = caps.to_vec();
+        started = Instant::now();
+        if !json {
+            for (interface, caps) in interfaces.iter().zip(caps) {
+                let place = format!("on {interface}");
+                terminal::note(&opened(&spec.to_string(), &place, caps));
+            }
+            let end = if arguments.interactive { "`quit` or Ctrl-C ends" } else { "Ctrl-C ends" };
+            terminal::note(&format!("forwarding, mode {}; {end}", arguments.mode.word()));
+        }
+        if let Some(rules) = rules.as_ref().filter(|_| arguments.interactive) {
+            let talk = Talk { rules: Arc::clone(rules), stop: control.stop.clone(), json };
+            // Ends with the process; a run that is over already does not mind.
+            thread::spawn(move || talk.listen(io::stdin().lock()));
+        }
+        end_after(arguments.duration, &control.stop);
+    };
+    let options = OpenOptions { force: arguments.force, cpu: arguments.cpu };
+    let set = rules.as_deref();
+    let run = run_forward(spec, &interfaces, &config, set, options, &control, on_open)
+        .map_err(|error| lane_failure(&error))?;
+    let elapsed = started.elapsed();
+    control.stop.request();
+    let told = Told { arguments, run, lane, rules: set.map(told_rules).unwrap_or_default() };
+    if json {
+        terminal::print_json(&told.json(&ports, elapsed), false)?;
+    } else {
+        terminal::note(told.text(elapsed, set.map(locked).as_deref_mut()).trim_end());
+    }
+    if let Some(error) = &told.run.failure {
+        return Err(lane_failure(error));
+    }
+    told.judge()
+}
+
+fn config(arguments: &ForwardArguments) -> Config {
+    let own: Vec<Option<Mac>> = arguments.on.iter().map(|name| own_mac(name)).collect();
+    Config {
+        mode: arguments.mode,
+        ports: arguments.on.len(),
+        queues: arguments.queues,
+        // The list is by port: from the first port without an address on, the app's own choice holds.
+        own: own.into_iter().map_while(|mac| mac.map(|mac| mac.0)).collect(),
+        peers: arguments.peer.iter().map(|mac| mac.0).collect(),
+        routes: arguments.route.clone(),
+        neighbours: arguments.neighbour.clone(),
+        hash_seed: RandomState::new().build_hasher().finish(),
+        ..Config::default()
+    }
+}
+
+/// The interface's own address, if it is an interface that has one now.
+fn own_mac(interface: &str) -> Option<Mac> {
+    let is_one_name = !interface.contains('/') && !interface.is_empty() && interface != "..";
+    let path = Path::new("/sys/class/net").join(interface).join("address");
+    let text = is_one_name.then(|| fs::read_to_string(path).ok())??;
+    text.trim().parse().ok().filter(|mac: &Mac| mac.is_assignable())
+}
+
+/// The rules to begin with; none where none are given and none can come.
+fn rules(
+    arguments: &ForwardArguments,
+    config: &Config,
+    json: bool,
+) -> Result<Option<Arc<Mutex<RuleSet>>>, Failure> {
+    if arguments.rules.is_none() && arguments.rule.is_empty() && !arguments.interactive {
+        return Ok(None);
+    }
+    let mut set = forward_rules(&arguments.lane, config).map_err(Failure::input)?;
+    if let Some(path) = &arguments.rules {
+        let text = read_rules(path)?;
+        set.load(&text).map_err(|error| in_file(path, &text, &error))?;
+    }
+    for line in &arguments.rule {
+        let said = set
+            .run(line)
+            .map_err(|error| Failure::input(one_line(&format!("--rule '{line}'"), 0, &error)))?;
+        if !json && !said.is_empty() {
+            terminal::note(said.trim_end());
+        }
+    }
+    // Nobody reads the set yet, so nothing can make this wait.
+    set.commit();
+    Ok(Some(Arc::new(Mutex::new(set))))
+}
+
+fn read_rules(path: &Path) -> Result<String, Failure> {
+    let cannot = |why: String| {
+        Failure::input(format!("cannot read the rules of {}: {why}; check --rules", path.display()))
+    };
+    let mut text = String::new();
+    let file = File::open(path).map_err(|error| cannot(error.to_string()))?;
+    file.take(RULES_FILE_BYTES_MAX + 1)
+        .read_to_string(&mut text)
+        .map_err(|error| cannot(error.to_string()))?;
+    if text.len() as u64 > RULES_FILE_BYTES_MAX {
+        return Err(cannot(format!("it has more than {RULES_FILE_BYTES_MAX} bytes")));
+    }
+    Ok(text)
+}
+
+/// The place in the file, line and column, and what is wrong there.
+fn in_file(path: &Path, text: &str, error: &CommandError) -> Failure {
+    let CommandError::InFile { line, why } = error else {
+        return Failure::input(one_line(&path.display().to_string(), 0, error));
+    };
+    let whole = text.lines().nth(line - 1).unwrap_or_default();
+    let indent = whole.chars().take_while(|c| c.is_whitespace()).count();
+    Failure::input(one_line(&format!("{}, line {line}", path.display()), indent, why))
+}
+
+/// The error in one sentence; `indent` characters stand in front of what was read.
+fn one_line(place: &str, indent: usize, error: &CommandError) -> String {
+    let CommandError::Syntax(wrong) = error else { return format!("{place}: {error}") };
+    let found = match wrong.found.as_str() {
+        "" => "the end of the line".to_owned(),
+        word => format!("`{word}`"),
+    };
+    format!("{place}, column {}: found {found}, {}", wrong.column + indent, wrong.expected)
+}
+
+/// Whoever panicked with the set in hand had changed nothing or everything.
+fn locked(rules: &Mutex<RuleSet>) -> MutexGuard<'_, RuleSet> {
+    rules.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// The conversation about rules while the app runs.
+struct Talk {
+    rules: Arc<Mutex<RuleSet>>,
+    stop: Stop,
+    json: bool,
+}
+
+impl Talk {
+    /// Reads commands until there are no more. The run goes on then; `quit` ends it.
+    fn listen(self, mut input: impl BufRead) {
+        let mut line = Vec::new();
+        loop {
+            line.clear();
+            // One byte more than a line may have: the parser says that it is too long.
+            let mut bounded = (&mut input).take(LINE_BYTES_MAX as u64 + 2);
+            match bounded.read_until(b'\n', &mut line) {
+                Ok(0) | Err(_) => return,
+                Ok(_) => (),
+            }
+            if line.last() != Some(&b'\n') && line.len() > LINE_BYTES_MAX {
+                // The rest of it is no command of its own.
+                if input.skip_until(b'\n').is_err() {
+                    return;
+                }
+            }
+            let text = String::from_utf8_lossy(&line);
+            let answer = match text.trim() {
+                "" => continue,
+                "quit" => return self.stop.request(),
+                _ => self.answer(text.trim_end_matches(['\n', '\r'])),
+            };
+            if self.json {
+                terminal::note(answer.trim_end());
+            } else if terminal::print(&answer).is_err() {
+                return self.stop.request();
+            }
+        }
+    }
+
+    /// What testpmd says to a command, once its change is in force.
+    fn answer(&self, line: &str) -> String {
+        let said = match locked(&self.rules).run(line) {
+            Ok(said) => said,
+            Err(error) => return format!("{error}\n"),
+        };
+        // Twice: the second is done when the lane has taken what the first one offered.
+        match self.commit() && self.commit() {
+            true => said,
+            false => format!("{said}not in force yet: the worker is busy; the change is kept\n"),
+        }
+    }
+
+    fn commit(&self) -> bool {
+        (0..COMMITS_MAX).any(|_| {
+            let is_done = locked(&self.rules).commit() == Commit::Done;
+            if !is_done {
+                thread::sleep(Duration::from_millis(1));
+            }
+            is_done
+        })
+    }
+}
+
+/// A rule at the end of the run.
+struct ToldRule {
+    port: u16,
+    id: u32,
+    text: String,
+    hits: u64,
+    bytes: u64,
+    place: &'static str,
+    reason: String,
+}
+
+fn told_rules(rules: &Mutex<RuleSet>) -> Vec<ToldRule> {
+    let set = locked(rules);
+    let ports = 0..set.ports();
+    ports
+        .flat_map(|port| {
+            set.rules(port).map(move |(id, rule, placement)| (port, id, rule, placement))
+        })
+        .map(|(port, id, rule, placement)| {
+            let hits = set.hits(port, id).unwrap_or_default();
+            ToldRule {
+                port,
+                id,
+                text: rule.to_string(),
+                hits: hits.frames,
+                bytes: hits.bytes,
+                place: placement.place.name(),
+                reason: placement.reason.to_string(),
+            }
+        })
+        .collect()
+}
+
+/// What there is to say at the end.
+struct Told<'a> {
+    arguments: &'a ForwardArguments,
+    run: ForwardRun,
+    lane: Lane,
+    rules: Vec<ToldRule>,
+}
+
+/// Reasons under which a lane counts a frame that it was to send and did not.
+const NOT_SENT: [DropReason; 3] =
+    [DropReason::TxRefused, DropReason::TxTooLong, DropReason::TxNoPort];
+
+impl Told<'_> {
+    /// What the lane gave the app.
+    fn seen(&self) -> u64 {
+        self.run.report.counters().rx_frames
+    }
+
+    /// Frames that were to leave and have neither left nor been counted as lost. In the kernel nobody
+    /// counts what a redirect came to.
+    fn unconfirmed(&self) -> u64 {
+        if self.lane == Lane::Xdp {
+            return 0;
+        }
+        let counters = self.run.report.counters();
+        let copies = self.arguments.on.len() as u64 - 1;
+        let to_leave =
+            self.run.stats.frames(Fate::Forwarded) + self.run.stats.frames(Fate::Flooded) * copies;
+        let lost: u64 = NOT_SENT.iter().map(|&reason| counters.drops(reason)).sum();
+        to_leave.saturating_sub(counters.tx_frames + lost)
+    }
+
+    fn is_closed(&self) -> bool {
+        // io_uring tells of a frame when it is sent: the last ones are on the way at the end.
+        let may_be_on_the_way = self.lane == Lane::Uring;
+        self.seen() == self.run.stats.total() && (may_be_on_the_way || self.unconfirmed() == 0)
+    }
+
+    fn judge(&self) -> Result<Exit, Failure> {
+        if self.is_closed() {
+            return Ok(Exit::Done);
+        }
+        Err(Failure::Because(
+            Exit::Invalid,
+            format!(
+                "the ledger is open: {} frames seen, {} with a fate, {} neither sent nor lost; please \
+                 report this with the command",
+                self.seen(),
+                self.run.stats.total(),
+                self.unconfirmed()
+            ),
+        ))
+    }
+
+    /// Frames by the queue that a rule chose.
+    fn queues(&self) -> Vec<(usize, u64)> {
+        let frames = self.run.stats.queue_frames.iter().copied().enumerate().take(QUEUES_MAX);
+        frames.filter(|&(_, n)| n > 0).collect()
+    }
+
+    /// Losses of the lane by port; in the kernel they are fates, which are told as such.
+    fn losses(&self) -> Vec<BTreeMap<DropReason, u64>> {
+        if self.lane == Lane::Xdp {
+            return Vec::new();
+        }
+        let ports = self.run.report.ports.iter();
+        ports.map(|port| port.counters.nonzero_drops().collect()).collect()
+    }
+
+    fn json(&self, caps: &[CapsReport], elapsed: Duration) -> Value {
+        let fates: Map<String, Value> = Fate::ALL
+            .iter()
+            .map(|&fate| (fate.name().to_owned(), self.run.stats.frames(fate).into()))
+            .collect();
+        let queues: Map<String, Value> =
+            self.queues().into_iter().map(|(queue, n)| (queue.to_string(), n.into())).collect();
+        let rules: Vec<Value> = self
+            .rules
+            .iter()
+            .map(|rule| {
+                json!({
+                    "port": rule.port,
+                    "id": rule.id,
+                    "rule": rule.text,
+                    "hits": rule.hits,
+                    "bytes": rule.bytes,
+                    "place": rule.place,
+                    "reason": rule.reason,
+                })
+            })
+            .collect();
+        json!({
+            "verb": "run",
+            "app": "forward",
+            "mode": self.arguments.mode.word(),
+            "lane": self.arguments.lane.to_string(),
+            "interfaces": self.arguments.on,
+            "ports": caps,
+            "seen": self.seen(),
+            "fates": fates,
+            "queues": queues,
+            "unlearned": self.run.unlearned,
+            "unconfirmed": self.unconfirmed(),
+            "rules": rules,
+            "closed": self.is_closed(),
+            "failure": self.run.failure.as_ref().map(ToString::to_string),
+            "elapsed_ns": elapsed.as_nanos() as u64,
+            "report": self.run.report,
+        })
+    }
+
+    fn text(&self, elapsed: Duration, rules: Option<&mut RuleSet>) -> String {
+        let end = match self.run.report.ended {
+            Ended::Exhausted => ", to the end of the input",
+            _ => "",
+        };
+        let seconds = elapsed.as_secs_f64();
+        let mut text = format!("{} frames in {seconds:.1} s{end}\n", grouped(self.seen()));
+        let mut lines = vec![("frames".to_owned(), self.seen(), "")];
+        let fates = self.run.stats.nonzero();
+        lines.extend(fates.map(|(fate, n)| (format!("  {}", fate.name()), n, "")));
+        let queues = self.queues().into_iter();
+        lines.extend(queues.map(|(queue, n)| (format!("to queue {queue}"), n, "by rules")));
+        if self.run.unlearned > 0 {
+            lines.push((
+                "stations not learned".to_owned(),
+                self.run.unlearned,
+                "the table was full",
+            ));
+        }
+        if self.unconfirmed() > 0 {
+            lines.push(("on the way".to_owned(), self.unconfirmed(), "when it ended"));
+        }
+        text.push_str(&aligned(
+            &lines.iter().map(|(name, n, note)| (name.as_str(), *n, *note)).collect::<Vec<_>>(),
+        ));
+        self.say_ports(&mut text);
+        if let Some(rules) = rules {
+            self.say_rules(&mut text, rules);
+        }
+        text
+    }
+
+    /// A line per port, and one per reason of a loss. The kernel half counts its ports together.
+    fn say_ports(&self, text: &mut String) {
+        let name = |port: usize| match self.lane {
+            Lane::Xdp => "all",
+            _ => self.arguments.on.get(port).map_or("", String::as_str),
+        };
+        let names = (0..self.run.report.ports.len()).map(|port| name(port).len());
+        let chars = names.max().unwrap_or(0).max("interface".len());
+        // A String takes whatever it is given, here and below.
+        let _ = writeln!(
+            text,
+            "port  {:<chars$}  {:>15}  {:>15}  {:>15}",
+            "interface", "received", "sent", "passed"
+        );
+        for (port, report) in self.run.report.ports.iter().enumerate() {
+            let counters = &report.counters;
+            // What leaves by a redirect is nobody's to count.
+            let sent = match self.lane {
+                Lane::Xdp => "by redirect".to_owned(),
+                _ => grouped(counters.tx_frames),
+            };
+            let passed = match self.lane {
+                Lane::Xdp => self.run.stats.frames(Fate::Passed),
+                _ => counters.passed,
+            };
+            let _ = writeln!(
+                text,
+                "{port:<4}  {:<chars$}  {:>15}  {sent:>15}  {:>15}",
+                name(port),
+                grouped(counters.rx_frames),
+                grouped(passed),
+            );
+        }
+        for (port, losses) in self.losses().iter().enumerate() {
+            for (reason, n) in losses {
+                let _ = writeln!(text, "port {port} lost {} {}", grouped(*n), reason.name());
+            }
+        }
+    }
+
+    /// As `flow list` and `flow query` say it, and where each rule was executed.
+    fn say_rules(&self, text: &mut String, set: &mut RuleSet) {
+        let mut set_ports: Vec<u16> = self.rules.iter().map(|rule| rule.port).collect();
+        set_ports.dedup();
+        for port in set_ports {
+            let rules = || self.rules.iter().filter(|rule| rule.port == port);
+            let list = format!("flow list {port}");
+            let listed = set.run(&list).unwrap_or_default();
+            let _ = writeln!(text, "{list}");
+            for line in listed.lines().take(RULES_SHOWN_MAX + 1) {
+                let _ = writeln!(text, "{line}");
+            }
+            for rule in rules().take(RULES_SHOWN_MAX) {
+                let _ = writeln!(
+                    text,
+                    "flow query {port} {}: hits: {} bytes: {}; {}: {}",
+                    rule.id, rule.hits, rule.bytes, rule.place, rule.reason
+                );
+            }
+            let beyond = rules().count().saturating_sub(RULES_SHOWN_MAX);
+            if beyond > 0 {
+                let _ =
+                    writeln!(text, "... and {} more, which --json tells", grouped(beyond as u64));
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use laneway_forward::Bounds;
+
+    const DROP: &str = "flow create 0 ingress pattern eth / ipv4 / end actions drop / count / end";
+
+    fn set() -> RuleSet {
+        RuleSet::for_user(Bounds { ports: 2, queues: 1 })
+    }
+
+    fn sentence(failure: &Failure) -> &str {
+        let Failure::Because(Exit::BadInput, sentence) = failure else { panic!("{failure:?}") };
+        assert_eq!(sentence.lines().count(), 1, "{sentence}");
+        sentence
+    }
+
+    #[test]
+    fn an_error_in_a_file_shows_line_and_column_of_the_file() {
+        let path = Path::new("rules.txt");
+        for (text, place) in [
+            (
+                format!("# ours\n{DROP}\n   flow crate 0\n"),
+                "rules.txt, line 3, column 9: found `crate`",
+            ),
+            (format!("{DROP} more"), "rules.txt, line 1, column 75: found `more`"),
+            ("flow flush 0".to_owned(), "rules.txt, line 1: only `flow create`"),
+            (DROP.replace("create 0", "create 7"), "rules.txt, line 1: port 7: flow rule refused"),
+        ] {
+            let error = set().load(&text).unwrap_err();
+            let failure = in_file(path, &text, &error);
+            assert!(sentence(&failure).starts_with(place), "{} / {place}", sentence(&failure));
+        }
+    }
+
+    #[test]
+    fn a_conversation_answers_as_testpmd_does_and_quit_ends_the_run() {
+        let rules = Arc::new(Mutex::new(set()));
+        let stop = Stop::new();
+        let talk = Talk { rules: Arc::clone(&rules), stop: stop.clone(), json: true };
+        assert_eq!(talk.answer(DROP), "Flow rule #0 created\n");
+        assert!(talk.answer("flow query 0 0 count").contains("hits: 0"));
+        let wrong = talk.answer("flow lost 0");
+        assert!(wrong.contains("column 6") && wrong.contains('^'), "{wrong}");
+        assert_eq!(talk.answer("flow destroy 0 rule 0"), "Flow rule #0 destroyed\n");
+        assert_eq!(locked(&rules).len(), 0);
+        let long = format!("{DROP}\n\n{}\n{DROP}\nquit\n{DROP}\n", "x".repeat(3 * LINE_BYTES_MAX));
+        talk.listen(long.as_bytes());
+        assert!(stop.is_due(0));
+        assert_eq!(locked(&rules).len(), 2, "what comes behind quit is not read");
+    }
+}

@@ -1,0 +1,429 @@
+//! `laneway run forward` as a user meets it: between two real cables, on captures, with rules from a
+//! file, the command line and standard input.
+//!
+//! Tests that need root say so and pass without it.
+#![forbid(unsafe_code)]
+
+use laneway_core::{FrameLane, PortId, Verdict, Wake};
+use laneway_netns::{Mac, Namespace, VethEnd, VethOptions, VethPair, can_create};
+use laneway_packet::{OpenOptions, PacketLane};
+use laneway_pcap::{Layout, LinkType, Reader, Record, Writer};
+use laneway_testkit::{UdpFrame, is_ours, skip, udp_frames};
+use laneway_wire::{ETHERNET_BYTES, checksum};
+use laneway_xdp::PassGuard;
+use rustix::process::{Pid, Signal, kill_process};
+use serde_json::Value;
+use std::fs;
+use std::io::{BufRead, BufReader, Read, Write};
+use std::path::PathBuf;
+use std::process::{self, Child, ChildStderr, Command, Output, Stdio};
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
+
+/// The binary under test.
+const LANEWAY: &str = env!("CARGO_BIN_EXE_laneway");
+const NEAR: [&str; 2] = ["near0", "near1"];
+const FAR: [&str; 2] = ["far0", "far1"];
+/// Frames into each end: no more than a veth queue holds.
+const FRAMES: usize = 60;
+/// Waits in vain of 20 ms before the far end gives up.
+const WAITS_MAX: usize = 25;
+
+/// Two cables between a near namespace, where the program runs, and a far one.
+struct World {
+    _cables: Vec<VethPair>,
+    near: Namespace,
+    far: Namespace,
+}
+
+fn near_mac(port: usize) -> [u8; 6] {
+    [0x02, 0x4c, 0x57, 0x31, 0, port as u8]
+}
+
+impl World {
+    /// Builds it; `None`, and says so, where that cannot be done.
+    fn new() -> Option<World> {
+        if let Err(why) = can_create() {
+            skip(why);
+            return None;
+        }
+        let near = Namespace::create("cli-forward-near").unwrap();
+        let far = Namespace::create("cli-forward-far").unwrap();
+        let cable = |port: usize| {
+            let end = |mac: [u8; 6]| VethEnd {
+                mac: Mac(mac),
+                addresses: Vec::new(),
+                ..VethOptions::default().a
+            };
+            let far_mac = [0x02, 0x4c, 0x57, 0x31, 1, port as u8];
+            let options =
+                VethOptions { a: end(near_mac(port)), b: end(far_mac), ..VethOptions::default() };
+            VethPair::create(&near, NEAR[port], &far, FAR[port], &options).unwrap()
+        };
+        Some(World { _cables: vec![cable(0), cable(1)], near, far })
+    }
+
+    /// Runs the program with `arguments` while `far` does what it does at the far ends; ends it with
+    /// Ctrl-C, unless `far` has ended it, and gives what it said.
+    fn run<R: Send>(
+        &self,
+        arguments: &[&str],
+        far: impl FnOnce(&mut FarEnds, &mut Running) -> R + Send,
+    ) -> (Output, R) {
+        let mut command = self.near.command(LANEWAY);
+        command.args(["run", "forward", "--on", "near0", "--on", "near1"]).args(arguments);
+        let look = || {
+            // A veth end to which frames are redirected takes them only with a program of its own.
+            let _guards = FAR.map(|name| PassGuard::attach(name).unwrap());
+            let mut ends = FarEnds::open();
+            let mut running = Running::start(command);
+            let seen = far(&mut ends, &mut running);
+            (running.end(), seen)
+        };
+        self.far.enter(look).unwrap()
+    }
+}
+
+/// The program, ready to forward.
+struct Running {
+    child: Child,
+    err: BufReader<ChildStderr>,
+    said: String,
+}
+
+impl Running {
+    fn start(mut command: Command) -> Running {
+        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let mut child = command.spawn().unwrap();
+        let mut err = BufReader::new(child.stderr.take().unwrap());
+        let mut said = String::new();
+        while err.read_line(&mut said).unwrap() > 0 && !said.contains("forwarding, mode") {}
+        assert!(said.contains("forwarding, mode"), "{said}");
+        Running { child, err, said }
+    }
+
+    /// Says a line and gives the first `lines` lines of the answer.
+    fn ask(&mut self, line: &str, lines: usize) -> String {
+        writeln!(self.child.stdin.as_mut().unwrap(), "{line}").unwrap();
+        let mut answer = String::new();
+        let out = self.child.stdout.as_mut().unwrap();
+        let mut byte = [0];
+        while answer.matches('\n').count() < lines && out.read(&mut byte).unwrap() > 0 {
+            answer.push(byte[0].into());
+        }
+        answer
+    }
+
+    fn end(mut self) -> Output {
+        if self.child.try_wait().unwrap().is_none() {
+            kill_process(Pid::from_child(&self.child), Signal::INT).unwrap();
+        }
+        self.err.read_to_string(&mut self.said).unwrap();
+        let output = self.child.wait_with_output().unwrap();
+        Output { stderr: self.said.into_bytes(), ..output }
+    }
+}
+
+/// The far ends of both cables.
+struct FarEnds(PacketLane);
+
+impl FarEnds {
+    fn open() -> FarEnds {
+        let spec = "packet".parse().unwrap();
+        FarEnds(PacketLane::open(&spec, &FAR, OpenOptions::default()).unwrap())
+    }
+
+    fn send(&mut self, port: u8, mut frames: &[Vec<u8>]) {
+        while !frames.is_empty() {
+            let burst = self.0.lend(PortId(port), frames.len()).unwrap();
+            let sent = burst.len().min(frames.len());
+            for (i, bytes) in frames[..sent].iter().enumerate() {
+                let mut frame = burst.frame_mut(i);
+                assert!(frame.set_len(bytes.len()));
+                frame.bytes_mut().copy_from_slice(bytes);
+                frame.set_verdict(Verdict::Tx);
+            }
+            frames = &frames[sent..];
+            self.0.settle(PortId(port)).unwrap();
+        }
+    }
+
+    /// What comes, by port, until there are as many frames as expected or patience ends.
+    fn collect(&mut self, expected: usize) -> [Vec<Vec<u8>>; 2] {
+        let mut received = [Vec::new(), Vec::new()];
+        let mut waits = 0;
+        while received.iter().map(Vec::len).sum::<usize>() < expected && waits < WAITS_MAX {
+            let mut found = false;
+            for (port, received) in (0..).zip(&mut received) {
+                let burst = self.0.receive(PortId(port)).unwrap();
+                found |= !burst.is_empty();
+                received.extend((0..burst.len()).map(|i| burst.frame(i).bytes.to_vec()));
+                self.0.settle(PortId(port)).unwrap();
+            }
+            if !found {
+                let woken = self.0.wait(Duration::from_millis(20)).unwrap();
+                waits += usize::from(woken == Wake::Timeout);
+            }
+        }
+        received
+    }
+}
+
+fn said(output: &Output) -> &str {
+    std::str::from_utf8(&output.stderr).unwrap()
+}
+
+/// The run ended well.
+#[track_caller]
+fn done(output: &Output) {
+    assert_eq!(output.status.code(), Some(0), "{}", said(output));
+}
+
+/// The run ended with exit code 2 and one sentence that says each of `parts`.
+#[track_caller]
+fn refused(output: &Output, parts: &[&str]) {
+    let err = said(output);
+    assert_eq!(output.status.code(), Some(2), "{err}");
+    assert!(err.starts_with("laneway: ") && err.trim_end().lines().count() == 1, "{err}");
+    parts.iter().for_each(|part| assert!(err.contains(part), "`{part}` is missing in: {err}"));
+}
+
+fn laneway(arguments: &[&str]) -> Output {
+    Command::new(LANEWAY).args(arguments).stdin(Stdio::null()).output().unwrap()
+}
+
+/// A folder of its own, removed when dropped.
+struct Folder(PathBuf);
+
+impl Folder {
+    fn new() -> Folder {
+        static NEXT: AtomicU32 = AtomicU32::new(0);
+        let n = NEXT.fetch_add(1, Ordering::Relaxed);
+        let path = std::env::temp_dir().join(format!("laneway-forward-{}-{n}", process::id()));
+        fs::create_dir(&path).unwrap();
+        Folder(path)
+    }
+
+    fn file(&self, name: &str) -> String {
+        self.0.join(name).to_str().unwrap().to_owned()
+    }
+
+    fn capture(&self, name: &str, frames: &[Vec<u8>]) -> String {
+        let path = self.file(name);
+        let link = LinkType::Ethernet;
+        let mut writer = Writer::create(&path, Layout::Pcap, &[link]).unwrap();
+        for (ts_ns, data) in (1..).zip(frames) {
+            let wire_len = data.len() as u32;
+            writer.write(&Record { ts_ns, interface: 0, link, wire_len, data }).unwrap();
+        }
+        writer.commit().unwrap();
+        path
+    }
+}
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        // A test that failed has said why already.
+        let _ = fs::remove_dir_all(&self.0);
+    }
+}
+
+/// Frames to be routed by port `port`.
+fn to_route(port: usize) -> Vec<Vec<u8>> {
+    let mut frames = udp_frames(0, FRAMES, 80);
+    frames.iter_mut().for_each(|frame| frame[..6].copy_from_slice(&near_mac(port)));
+    frames
+}
+
+fn swapped(frame: &[u8]) -> Vec<u8> {
+    [&frame[6..12], &frame[..6], &frame[12..]].concat()
+}
+
+/// As a router leaves it: one hop less, new link addresses, the header's sum right.
+fn routed(frame: &[u8], egress: usize) -> Vec<u8> {
+    let mut frame = frame.to_vec();
+    frame[..6].copy_from_slice(&[2, 0, 0, 0, 0, 9]);
+    frame[6..12].copy_from_slice(&near_mac(egress));
+    frame[ETHERNET_BYTES + 8] -= 1;
+    frame[ETHERNET_BYTES + 10..ETHERNET_BYTES + 12].fill(0);
+    let sum = checksum::of(&frame[ETHERNET_BYTES..ETHERNET_BYTES + 20]);
+    frame[ETHERNET_BYTES + 10..ETHERNET_BYTES + 12].copy_from_slice(&sum.to_be_bytes());
+    frame
+}
+
+#[test]
+fn frames_cross_between_two_cables_as_the_mode_says() {
+    let Some(world) = World::new() else { return };
+    for lane in ["packet", "uring", "afxdp", "xdp", "dpdk:net_af_packet"] {
+        for mode in ["io", "macswap"] {
+            let line = ["--lane", lane, "--mode", mode];
+            if lane.starts_with("dpdk") {
+                let mut probe = world.near.command(LANEWAY);
+                probe.args(["run", "forward", "--on", "near0,near1", "--duration", "1ms"]);
+                let output = probe.args(line).stdin(Stdio::null()).output().unwrap();
+                if output.status.code() == Some(2) {
+                    skip(format!("{lane}: {}", said(&output)));
+                    continue;
+                }
+            }
+            let frames = udp_frames(0, FRAMES, 64);
+            let (output, received) = world.run(&line, |far, _| {
+                far.send(0, &frames);
+                far.collect(FRAMES)
+            });
+            done(&output);
+            let expected: Vec<Vec<u8>> = match mode {
+                "io" => frames.clone(),
+                _ => frames.iter().map(|frame| swapped(frame)).collect(),
+            };
+            let arrived: Vec<&Vec<u8>> =
+                received[1].iter().filter(|f| is_ours(f) || is_ours(&swapped(f))).collect();
+            assert_eq!(arrived.len(), FRAMES, "{lane} {mode}: {}", said(&output));
+            assert!(arrived.into_iter().eq(&expected), "{lane} {mode}: other bytes or order");
+            for part in ["  forwarded", "port  interface"] {
+                assert!(said(&output).contains(part), "{lane} {mode}: {}", said(&output));
+            }
+        }
+    }
+}
+
+#[test]
+fn a_router_sends_by_the_longest_prefix_with_its_own_address() {
+    let Some(world) = World::new() else { return };
+    let destination = UdpFrame::default().build()[30..34].to_vec();
+    let exact = format!(
+        "{}.{}.{}.{}/32 via 192.0.2.1 port 1",
+        destination[0], destination[1], destination[2], destination[3]
+    );
+    for lane in ["packet", "afxdp", "xdp"] {
+        let line = [
+            "--lane",
+            lane,
+            "--mode",
+            "l3",
+            "--route",
+            "0.0.0.0/0 port 0",
+            "--route",
+            &exact,
+            "--neighbour",
+            "192.0.2.1 02:00:00:00:00:09",
+        ];
+        let frames = to_route(0);
+        let (output, received) = world.run(&line, |far, _| {
+            far.send(0, &frames);
+            far.send(0, &udp_frames(900, 5, 64));
+            far.collect(FRAMES)
+        });
+        done(&output);
+        let expected: Vec<Vec<u8>> = frames.iter().map(|frame| routed(frame, 1)).collect();
+        let arrived: Vec<&Vec<u8>> =
+            received[1].iter().filter(|frame| frame[..6] == [2, 0, 0, 0, 0, 9]).collect();
+        assert_eq!(arrived.len(), FRAMES, "{lane}: {}", said(&output));
+        assert!(arrived.into_iter().eq(&expected), "{lane}");
+        assert!(said(&output).contains("not_for_us"), "{lane}: {}", said(&output));
+    }
+}
+
+const DROP: &str = "flow create 0 ingress pattern eth / ipv4 / udp dst is 53 / end \
+                    actions drop / count / end";
+
+fn to_port(destination_port: u16, frames: usize) -> Vec<Vec<u8>> {
+    (0..frames as u64)
+        .map(|sequence| UdpFrame { sequence, destination_port, ..UdpFrame::default() }.build())
+        .collect()
+}
+
+#[test]
+fn rules_come_and_go_by_standard_input_while_frames_cross() {
+    let Some(world) = World::new() else { return };
+    let folder = Folder::new();
+    let file = folder.file("rules.txt");
+    fs::write(&file, format!("# names\n\n{DROP}\n")).unwrap();
+    let to_99 = DROP.replace("53", "99");
+    for (lane, place) in [("packet", "user: "), ("afxdp", "user: "), ("xdp", "kernel: ")] {
+        let line = ["--lane", lane, "--rules", &file, "--interactive"];
+        let (output, counts) = world.run(&line, |far, running| {
+            let mut counts = Vec::new();
+            let mut look = |far: &mut FarEnds, port, expected| {
+                far.send(0, &to_port(port, 20));
+                let received = far.collect(expected);
+                counts.push(received[1].iter().filter(|frame| is_ours(frame)).count());
+            };
+            look(far, 53, 1);
+            assert_eq!(running.ask(&to_99, 1), "Flow rule #1 created\n", "{lane}");
+            look(far, 99, 1);
+            assert!(running.ask("flow list 0", 3).contains("ETH IPV4 UDP => DROP COUNT"), "{lane}");
+            assert!(running.ask("flow crate 0", 3).contains("column 6"), "{lane}");
+            assert_eq!(running.ask("flow destroy 0 rule 0", 1), "Flow rule #0 destroyed\n");
+            look(far, 53, 20);
+            let told = running.ask("flow query 0 1 count", 5);
+            assert!(told.contains("hits_set: 1"), "{lane}: {told}");
+            writeln!(running.child.stdin.as_mut().unwrap(), "quit").unwrap();
+            running.err.read_to_string(&mut running.said).unwrap();
+            counts
+        });
+        done(&output);
+        assert_eq!(counts, [0, 0, 20], "{lane}: {}", said(&output));
+        for part in ["  rule_drop", "flow list 0", "flow query 0 1: hits: 20 bytes: ", place] {
+            assert!(said(&output).contains(part), "`{part}` on {lane}: {}", said(&output));
+        }
+    }
+}
+
+#[test]
+fn a_run_on_captures_tells_fates_rules_and_places_as_json() {
+    let folder = Folder::new();
+    let frames = [to_port(53, 7), to_port(99, 3)].concat();
+    let (a, b) = (folder.capture("a.pcap", &frames), folder.capture("b.pcap", &to_port(7, 2)));
+    let out = folder.file("out.pcapng");
+    let lane = format!("pcap:out={out}");
+    let line = ["run", "forward", "--lane", &lane, "--on", &a, "--on", &b, "--mode", "macswap"];
+    let output = laneway(&[&line[..], &["--json", "--rule", DROP]].concat());
+    done(&output);
+    let told: Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!((&told["seen"], &told["closed"]), (&12.into(), &true.into()), "{told:#}");
+    assert_eq!(told["fates"]["rule_drop"], 7);
+    assert_eq!(told["fates"]["forwarded"], 5);
+    let rule = &told["rules"][0];
+    assert_eq!(
+        (&rule["hits"], &rule["place"], &rule["port"]),
+        (&7.into(), &"user".into(), &0.into())
+    );
+    assert_eq!(rule["bytes"], 7 * frames[0].len());
+    let mut reader = Reader::open(&out).unwrap();
+    let mut written = Vec::new();
+    while let Some(record) = reader.next_record().unwrap() {
+        written.push((record.interface, record.data.to_vec()));
+    }
+    let expected = |interface, frames: &[Vec<u8>]| -> Vec<_> {
+        frames.iter().map(|frame| (interface, swapped(frame))).collect()
+    };
+    written.sort_by_key(|(interface, _)| *interface);
+    assert_eq!(written, [expected(0, &to_port(7, 2)), expected(1, &frames[7..])].concat());
+}
+
+#[test]
+fn what_cannot_be_is_refused_in_a_sentence_with_its_place() {
+    let folder = Folder::new();
+    let rules = folder.file("rules.txt");
+    let base = ["run", "forward", "--lane", "packet", "--on", "lo"];
+    let run = |more: &[&str]| laneway(&[&base[..], more].concat());
+    fs::write(&rules, format!("# first\n{DROP}\n  flow create 0 ingres pattern eth / end\n"))
+        .unwrap();
+    refused(
+        &run(&["--rules", &rules]),
+        &[&rules, "line 3, column 17", "found `ingres`", "did you mean `ingress`?"],
+    );
+    fs::write(&rules, DROP.replace("create 0", "create 4")).unwrap();
+    refused(&run(&["--rules", &rules]), &["line 1", "there is no port 4"]);
+    refused(&run(&["--rules", &folder.file("gone")]), &["gone", "No such file", "--rules"]);
+    refused(&run(&["--rule", "flow crate 0"]), &["column 6", "did you mean `create`?"]);
+    refused(&run(&["--mode", "macswp"]), &["macswp", "did you mean `macswap`?"]);
+    refused(&run(&["--mode", "l3", "--route", "10.0.0.0/8 port 3"]), &["10.0.0.0/8", "no port 3"]);
+    refused(&run(&["--route", "10.0.0.0/40 port 0"]), &["--route", "32 bits"]);
+    refused(&run(&["--peer", "nobody"]), &["--peer", "nobody"]);
+    let kernel = ["run", "forward", "--lane", "xdp", "--on", "lo", "--mode", "l2"];
+    refused(&laneway(&kernel), &["mode l2", "user space"]);
+    let sim = ["run", "forward", "--lane", "sim", "--on", "x"];
+    refused(&laneway(&sim), &["sim", "use lane pcap"]);
+}

@@ -1,0 +1,152 @@
+//! `laneway run features` with several workers.
+
+use crate::live::{Running, attached, world_of};
+use crate::said::{Folder, laneway};
+use laneway_engine::usable_cpus;
+use laneway_netns::{Topology, TopologyOptions};
+use laneway_testkit::skip;
+use rustix::process::Signal;
+use std::fs;
+use std::net::UdpSocket;
+
+/// Flows that a test sends, and packets of each.
+const FLOWS: usize = 24;
+const PACKETS: usize = 25;
+const TO: &str = "10.77.0.2:9999";
+const FILTER: &str = "eth / ipv4 / udp dst is 9999 / end";
+
+/// Two namespaces and a cable of two queues, or a skip.
+fn world() -> Option<Topology> {
+    match usable_cpus() {
+        Ok(cpus) if cpus.len() >= 2 => {}
+        _ => {
+            skip("two workers need two CPUs");
+            return None;
+        }
+    }
+    let mut options = TopologyOptions::new("workers");
+    options.veth.queues = 2;
+    world_of(&options)
+}
+
+fn send(world: &Topology) {
+    let send = || {
+        let sockets: Vec<UdpSocket> =
+            (0..FLOWS).map(|_| UdpSocket::bind("10.77.0.1:0").unwrap()).collect();
+        for i in 0..PACKETS {
+            for socket in &sockets {
+                // The far end may answer that nobody listens; the frame was sent all the same.
+                let _ = socket.send_to(&i.to_be_bytes(), TO);
+            }
+        }
+        let mut ports: Vec<u16> =
+            sockets.iter().map(|socket| socket.local_addr().unwrap().port()).collect();
+        ports.sort_unstable();
+        ports
+    };
+    let ports: Vec<u16> = world.generator.namespace.enter(send).unwrap();
+    assert_eq!(ports.len(), FLOWS);
+}
+
+/// Source port and packets of each flow row, sorted; time differs from run to run.
+fn flows(path: &str) -> Vec<(u16, u64)> {
+    let text = fs::read_to_string(path).unwrap();
+    let mut lines = text.lines().map(|line| line.split(',').collect::<Vec<_>>());
+    let header = lines.next().unwrap();
+    let column = |name: &str| header.iter().position(|column| *column == name).unwrap();
+    let (port, packets) = (column("src_port"), column("fwd_pkts"));
+    let mut flows: Vec<(u16, u64)> =
+        lines.map(|row| (row[port].parse().unwrap(), row[packets].parse().unwrap())).collect();
+    flows.sort_unstable();
+    flows
+}
+
+/// The figures of each worker's line: seen and delivered.
+fn by_worker(said: &str) -> Vec<(u64, u64)> {
+    let table = said.lines().skip_while(|line| !line.starts_with("worker  CPU")).skip(1);
+    let figure = |word: &str| word.replace(',', "").parse().unwrap();
+    table
+        .map(|line| line.split_whitespace().collect::<Vec<_>>())
+        .map(|words| (figure(words[2]), figure(words[3])))
+        .collect()
+}
+
+#[test]
+fn two_workers_give_together_the_flow_rows_of_one() {
+    let Some(world) = world() else { return };
+    let folder = Folder::new();
+    let (one, two) = (folder.file("one.csv"), folder.file("two.csv"));
+    let level = ["--level", "flow", "--filter", FILTER];
+    for spec in ["packet", "packet:ring", "afxdp"] {
+        // The one beside sees copies of what the two see, unless they take it away: they pass it.
+        let on = ["--on", "sut0", "-o", &one];
+        let alone =
+            Running::app(&world, &[&["features", "--lane", "packet"], &on[..], &level].concat());
+        let on = ["--on", "sut0", "-o", &two, "--workers", "2"];
+        let lane = ["features", "--lane", spec];
+        let mut together = Running::app(&world, &[&lane, &on[..], &level].concat());
+        together.await_line("asked for");
+        send(&world);
+        // What was sent is with them, or in a queue that they empty when they are woken.
+        std::thread::sleep(std::time::Duration::from_millis(500));
+        [&alone, &together].iter().for_each(|running| running.signal(Signal::INT));
+        let (_, said) = (alone.end().done(), together.end().done());
+        let (of_one, of_two) = (flows(&one), flows(&two));
+        assert_eq!(of_one.len(), FLOWS, "{spec}: {of_one:?}");
+        assert!(of_one.iter().all(|&(_, packets)| packets == PACKETS as u64), "{of_one:?}");
+        assert_eq!(of_one, of_two, "{spec}: {}", said.err);
+        let workers = by_worker(&said.err);
+        assert_eq!(workers.len(), 2, "{spec}: {}", said.err);
+        assert!(workers.iter().all(|&(seen, _)| seen > 0), "{spec}: one was idle: {}", said.err);
+        let delivered: u64 = workers.iter().map(|&(_, delivered)| delivered).sum();
+        assert_eq!(delivered, (FLOWS * PACKETS) as u64, "{spec}: {}", said.err);
+        assert_eq!(attached(&world), "", "{spec}");
+        assert_eq!(folder.names(), ["one.csv", "two.csv"], "{spec}");
+    }
+}
+
+#[test]
+fn a_count_is_exact_over_all_workers_and_ends_them() {
+    let Some(world) = world() else { return };
+    let folder = Folder::new();
+    let out = folder.file("o.csv");
+    let words = ["features", "--lane", "packet", "--on", "sut0", "-o", &out, "--filter", FILTER];
+    let more = ["--workers", "2", "--count", "100"];
+    let mut running = Running::app(&world, &[&words[..], &more].concat());
+    running.await_line("asked for");
+    send(&world);
+    let said = running.end().done();
+    assert_eq!(fs::read_to_string(&out).unwrap().lines().count(), 101, "{}", said.err);
+    assert!(said.err.contains("to the count asked for"), "{}", said.err);
+}
+
+#[test]
+fn more_workers_than_queues_are_refused_with_the_command_that_adds_some() {
+    let Some(world) = world() else { return };
+    let folder = Folder::new();
+    let out = folder.file("o.csv");
+    let words = ["run", "features", "--lane", "afxdp:queue=1", "--on", "sut0", "-o", &out];
+    let mut command = world.sut.namespace.command(crate::said::LANEWAY);
+    let output = command.args(words).args(["--workers", "2"]).output().unwrap();
+    crate::said::Said::of(output).refused(2, &["afxdp", "queue"]);
+    assert_eq!(attached(&world), "");
+    assert!(folder.names().is_empty(), "{:?}", folder.names());
+}
+
+#[test]
+fn lanes_that_spread_nothing_say_why_and_what_does() {
+    let folder = Folder::new();
+    let out = folder.file("o.csv");
+    for (spec, more, part) in [
+        ("uring", &[][..], "no fan-out"),
+        ("xdp", &[], "leave --workers out"),
+        ("dpdk:net_af_packet", &[], "packet:fanout=hash or afxdp"),
+        ("pcap", &[], "laneway features"),
+        ("packet:fanout=lb", &["--level", "flow"], "fanout=hash"),
+    ] {
+        let words = ["run", "features", "--lane", spec, "--on", "lo", "-o", &out, "--cpus", "0-1"];
+        let lane = spec.split(':').next().unwrap();
+        laneway([&words[..], more].concat()).refused(2, &[lane, "several workers", part]);
+        assert!(folder.names().is_empty(), "{spec}: {:?}", folder.names());
+    }
+}

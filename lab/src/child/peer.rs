@@ -1,0 +1,118 @@
+//! An arm that is somebody else's: a program that is started here, asked for its counters, and ended
+//! here, or the kernel's own stack, which is given the address that pings go to.
+//!
+//! The race talks to this process as to any arm; the program's own process is named in
+//! [`Ready`](crate::plan::Ready), so that its time is booked as the arm's. What the program does not
+//! tell (latency, which frames it got) stays empty.
+
+use super::{ChildEnd, memory, pipe};
+use crate::plan::{ArmReport, ArmSetup, Order, Peer, Ready, Reply, SegmentSeen, Shape};
+use crate::testpmd::Testpmd;
+use laneway_core::{CapsReport, Counters};
+use std::net::Ipv4Addr;
+use std::process::Command;
+
+/// Is the peer's keeper until told to stop.
+pub(super) fn serve(kind: Peer, setup: &ArmSetup) -> ChildEnd {
+    let done = match kind {
+        Peer::Testpmd => obey(setup),
+        Peer::Stack => lend(setup),
+    };
+    match done {
+        Ok(()) => ChildEnd::Done,
+        Err(sentence) => {
+            pipe::reply(&Reply::Failed(sentence));
+            ChildEnd::FailureTold
+        }
+    }
+}
+
+fn obey(setup: &ArmSetup) -> Result<(), String> {
+    let mut program = Testpmd::start(setup.app, &setup.lane, &setup.interfaces, setup.cpu)?;
+    let caps = program.caps();
+    pipe::reply(&Reply::Ready(Ready {
+        caps: caps.clone(),
+        shape: Shape::Frames,
+        processes: vec![program.pid()],
+    }));
+    let mut segments: Vec<SegmentSeen> = Vec::new();
+    let mut received_before = 0;
+    loop {
+        match pipe::order() {
+            Order::Stop => return Ok(()),
+            Order::Segment(plan) => {
+                received_before = program.counters()?.rx_frames;
+                segments.push(SegmentSeen { segment: plan.segment, ..SegmentSeen::default() });
+            }
+            Order::Report => {
+                let lane = program.counters()?;
+                if let Some(segment) = segments.last_mut() {
+                    segment.delivered = lane.rx_frames - received_before.min(lane.rx_frames);
+                }
+                pipe::reply(&Reply::Report(Box::new(ArmReport {
+                    memory: memory::of_process(&program.pid().to_string(), &caps),
+                    lane,
+                    app: Counters::default(),
+                    segments: segments.clone(),
+                    foreign: 0,
+                    wakeups_ns: Vec::new(),
+                })));
+            }
+        }
+    }
+}
+
+/// Lends the kernel's stack the addresses, and takes them back at the end.
+fn lend(setup: &ArmSetup) -> Result<(), String> {
+    let lent: Vec<Lent<'_>> = setup
+        .interfaces
+        .iter()
+        .zip(&setup.addresses)
+        .map(|(interface, address)| Lent::new(interface, *address.ip()))
+        .collect::<Result<_, _>>()?;
+    let mut caps = CapsReport::default();
+    caps.fact("program", "none: the kernel's own stack");
+    for Lent { interface, address } in &lent {
+        caps.fact("address", format!("{address} on {interface}"));
+    }
+    pipe::reply(&Reply::Ready(Ready { caps, shape: Shape::Frames, processes: Vec::new() }));
+    loop {
+        match pipe::order() {
+            Order::Stop => return Ok(()),
+            Order::Segment(_) => {}
+            // It counts nothing that a segment could be told from; what it answered is counted
+            // where it comes back.
+            Order::Report => pipe::reply(&Reply::Report(Box::default())),
+        }
+    }
+}
+
+/// An address on an interface, taken off again when this is dropped.
+struct Lent<'a> {
+    interface: &'a str,
+    address: Ipv4Addr,
+}
+
+impl<'a> Lent<'a> {
+    fn new(interface: &'a str, address: Ipv4Addr) -> Result<Lent<'a>, String> {
+        ip(["address", "add", &format!("{address}/32"), "dev", interface])?;
+        Ok(Lent { interface, address })
+    }
+}
+
+impl Drop for Lent<'_> {
+    fn drop(&mut self) {
+        // The namespace that it lies in goes at the end of the race, whatever comes of this.
+        let _ = ip(["address", "del", &format!("{}/32", self.address), "dev", self.interface]);
+    }
+}
+
+fn ip(arguments: [&str; 5]) -> Result<(), String> {
+    let said = Command::new("ip").args(arguments).output();
+    let output = said.map_err(|e| format!("cannot run `ip`: {e}; try `apt install iproute2`"))?;
+    if output.status.success() {
+        return Ok(());
+    }
+    let words = String::from_utf8_lossy(&output.stderr).trim().to_owned();
+    Err(format!("`ip {}` failed: {words}", arguments.join(" ")))
+}

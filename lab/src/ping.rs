@@ -1,0 +1,140 @@
+//! The machine's own `ping` as a second probe: started in the generator's namespace on the
+//! generator's CPU while nothing else is sent, and read line by line.
+//!
+//! Its round trips are those it prints, in microseconds: from its own send call to the kernel's stamp
+//! on the reply, a wake-up of `ping` and the sender's stack included. They are a table of their own and
+//! never compared with the round trips of our probe. Assumes `ping` in PATH with `-n -c -i -s -W`.
+
+mod output;
+
+use crate::bench::Bench;
+use crate::race::RaceError;
+use crate::round_trips::RoundTrips;
+use laneway_engine::pin_to_cpu;
+use output::Said;
+use serde::{Deserialize, Serialize};
+use std::net::Ipv4Addr;
+use std::process::{Command, Stdio};
+
+/// The program.
+const PROGRAM: &str = "ping";
+/// Most pings of a trial: each is a line that is kept until it is read.
+pub(crate) const PINGS_MAX: u32 = 10_000;
+/// How long the last ping is waited for, s.
+const LAST_WAIT_S: u32 = 1;
+
+/// What a trial's pings are to be.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct PingOrder {
+    pub(crate) destination: Ipv4Addr,
+    pub(crate) pings: u32,
+    pub(crate) interval_us: u32,
+    pub(crate) payload_bytes: u16,
+}
+
+/// What the pings of a trial came to: sent = replied + no reply.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct PingTrial {
+    /// Requests sent, by its own summary.
+    pub sent: u64,
+    /// Requests replied to, by its lines and its summary alike.
+    pub replied: u64,
+    /// Replies to a request that had one.
+    pub duplicates: u64,
+    /// Its own last line, for comparison: min, avg, max, mdev, ms; mdev where it tells.
+    pub said_ms: Option<[Option<f64>; 4]>,
+    /// As printed, line by line.
+    pub round_trips: RoundTrips,
+}
+
+/// Its version, as it says; `None` where there is none.
+pub(crate) fn version() -> Option<String> {
+    let output = Command::new(PROGRAM).arg("-V").env("LC_ALL", "C").output().ok()?;
+    let text = String::from_utf8_lossy(&output.stdout).into_owned();
+    let line = text.lines().next().unwrap_or_default().trim();
+    // A ping without -V is one all the same.
+    let line = if line.is_empty() { "ping of unknown version" } else { line };
+    Some(line.chars().filter(|c| !c.is_control()).take(80).collect())
+}
+
+/// Pings, and waits for the end.
+pub(crate) fn run(bench: &Bench, order: PingOrder) -> Result<PingTrial, RaceError> {
+    let failed = |why: String| RaceError::Child { what: PROGRAM.to_owned(), why };
+    let (namespace, _) = bench.generator();
+    let cpu = bench.placement().generator_cpu;
+    let output = namespace.enter(|| {
+        // The child stays where its parent is.
+        pin_to_cpu(cpu)?;
+        Command::new(PROGRAM)
+            .args(arguments(order))
+            .env("LC_ALL", "C")
+            .stdin(Stdio::null())
+            .output()
+            .map_err(|error| failed(format!("{error}; try `apt install iputils-ping`")))
+    })??;
+    let text = String::from_utf8_lossy(&output.stdout);
+    let said = output::read(&text).map_err(|why| {
+        let stderr = String::from_utf8_lossy(&output.stderr);
+        let words: String = stderr.chars().filter(|c| !c.is_control()).take(200).collect();
+        failed(format!("{why} ({}; {words})", output.status))
+    })?;
+    trial(said).map_err(failed)
+}
+
+fn arguments(order: PingOrder) -> [String; 10] {
+    let interval_s = f64::from(order.interval_us) / 1e6;
+    [
+        "-n".to_owned(),
+        format!("-c{}", order.pings),
+        "-i".to_owned(),
+        format!("{interval_s:.6}"),
+        "-s".to_owned(),
+        order.payload_bytes.to_string(),
+        "-W".to_owned(),
+        LAST_WAIT_S.to_string(),
+        "--".to_owned(),
+        order.destination.to_string(),
+    ]
+}
+
+/// Its lines and its summary must tell the same.
+fn trial(said: Said) -> Result<PingTrial, String> {
+    let replied = said.replies_ns.len() as u64;
+    if said.received != replied || said.sent < replied {
+        return Err(format!(
+            "its summary says {} of {} received, and it printed {replied} replies",
+            said.received, said.sent
+        ));
+    }
+    let mut round_trips = RoundTrips::default();
+    said.replies_ns.iter().for_each(|&ns| round_trips.record(ns));
+    Ok(PingTrial {
+        sent: said.sent,
+        replied,
+        duplicates: said.duplicates,
+        said_ms: said.summary_ms,
+        round_trips,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_summary_that_contradicts_the_lines_is_refused() {
+        let said = |sent, received| Said {
+            sent,
+            received,
+            duplicates: 0,
+            replies_ns: vec![45_000, 47_000],
+            summary_ms: None,
+        };
+        let kept = trial(said(3, 2)).unwrap();
+        assert_eq!((kept.sent, kept.replied, kept.round_trips.n()), (3, 2, 2));
+        for (sent, received) in [(3, 3), (3, 1), (1, 2)] {
+            let refused = trial(said(sent, received)).unwrap_err();
+            assert!(refused.contains("printed 2 replies"), "{refused}");
+        }
+    }
+}

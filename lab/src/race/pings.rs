@@ -1,0 +1,287 @@
+//! What a race of pings has beyond its loads: real pings and capacities, compared arm by arm with the
+//! base in the same blocks as everything else.
+
+use super::analyse::spread;
+use crate::plan::App;
+use crate::result::{CapacityRow, Finding, PingRow, PingSection};
+use crate::round_trips::RoundTrips;
+use crate::scenario::Scenario;
+use crate::trial::{Capacity, Trial};
+use laneway_stats::{Bootstrap, Comparison, Direction, Rule, holm};
+
+/// The trials by arm and block; a block that did not come to an end is missing.
+struct ByBlock<'a> {
+    trials: &'a [Trial],
+    blocks: usize,
+}
+
+impl<'a> ByBlock<'a> {
+    fn of(&self, arm: usize) -> impl Iterator<Item = (usize, &'a Trial)> + use<'a> {
+        self.trials.iter().filter_map(move |trial| {
+            let segment = trial.segments.first().filter(|segment| segment.arm == arm)?;
+            Some((segment.block, trial))
+        })
+    }
+
+    /// A value per block.
+    fn values(&self, arm: usize, value: impl Fn(&Trial) -> Option<f64>) -> Vec<Option<f64>> {
+        let mut values = vec![None; self.blocks];
+        for (block, trial) in self.of(arm) {
+            if let Some(place) = values.get_mut(block) {
+                *place = value(trial);
+            }
+        }
+        values
+    }
+}
+
+/// One thing that is compared.
+struct Compared {
+    metric: &'static str,
+    unit: &'static str,
+    direction: Direction,
+    /// In one trial.
+    value: fn(&Trial) -> Option<f64>,
+}
+
+const PINGS: [Compared; 2] = [
+    Compared {
+        metric: "ping avg",
+        unit: "ns",
+        direction: Direction::LowerIsBetter,
+        value: |trial| trial.ping.as_ref()?.round_trips.figures().avg_ns,
+    },
+    Compared {
+        metric: "ping p50",
+        unit: "ns",
+        direction: Direction::LowerIsBetter,
+        value: |trial| Some(trial.ping.as_ref()?.round_trips.figures().summary.p50_ns? as f64),
+    },
+];
+const CAPACITY: Compared = Compared {
+    metric: "capacity",
+    unit: "1/s",
+    direction: Direction::HigherIsBetter,
+    value: |trial| trial.capacity.as_ref()?.pps.map(|pps| pps as f64),
+};
+
+/// The section of the result and its findings; neither for another app.
+pub(super) fn section(
+    trials: &[Trial],
+    arms: usize,
+    loads: usize,
+    blocks: usize,
+    scenario: &Scenario,
+    program: Option<String>,
+) -> (Option<PingSection>, Vec<Finding>) {
+    let (Some(echo), App::Echo) = (&scenario.echo, scenario.app) else {
+        return (None, Vec::new());
+    };
+    let all = ByBlock { trials, blocks };
+    let (pings, searched) = (echo.pings > 0, echo.capacity_steps > 0);
+    let section = PingSection {
+        program,
+        pings_per_trial: echo.pings,
+        interval_us: echo.ping_interval_us,
+        pings: (0..arms).filter(|_| pings).map(|arm| ping_row(&all, arm)).collect(),
+        loss_max_share: echo.loss_max,
+        searched_pps: echo.capacity_pps,
+        capacities: (0..arms).filter(|_| searched).map(|arm| capacity_row(&all, arm)).collect(),
+    };
+    let pings = PINGS.iter().filter(|_| pings);
+    let compared = pings.chain(Some(&CAPACITY).filter(|_| searched));
+    let findings = compared.flat_map(|what| findings(&all, what, arms, loads, scenario)).collect();
+    (Some(section), findings)
+}
+
+fn ping_row(all: &ByBlock<'_>, arm: usize) -> PingRow {
+    let mut round_trips = RoundTrips::default();
+    let (mut sent, mut replied, mut duplicates) = (0, 0, 0);
+    for ping in all.of(arm).filter_map(|(_, trial)| trial.ping.as_ref()) {
+        round_trips.merge(&ping.round_trips);
+        sent += ping.sent;
+        replied += ping.replied;
+        duplicates += ping.duplicates;
+    }
+    PingRow { arm, sent, replied, duplicates, rtt: round_trips.figures() }
+}
+
+fn capacity_row(all: &ByBlock<'_>, arm: usize) -> CapacityRow {
+    let found: Vec<&Capacity> =
+        all.of(arm).filter_map(|(_, trial)| trial.capacity.as_ref()).collect();
+    let rates: Vec<f64> = found.iter().filter_map(|c| c.pps).map(|pps| pps as f64).collect();
+    let is_open = |c: &&&Capacity| c.beyond_pps.is_none() || c.is_generator_limited;
+    CapacityRow {
+        arm,
+        pps: spread(&rates),
+        searches: found.len(),
+        open_ended: found.iter().filter(is_open).count(),
+    }
+}
+
+fn findings(
+    all: &ByBlock<'_>,
+    what: &Compared,
+    arms: usize,
+    load: usize,
+    scenario: &Scenario,
+) -> Vec<Finding> {
+    // A value per block rests on a few short segments, or on a few pings: it is coarser than a load's.
+    let matters = scenario.matters;
+    let rule = Rule {
+        direction: what.direction,
+        threshold_min: matters,
+        half_width_target: matters * 2.0,
+        ..Rule::COST
+    };
+    let compare = |arm| {
+        let [base, other] = [0, arm].map(|arm| all.values(arm, what.value));
+        Comparison::new(&base, &other, rule, Bootstrap::standard(scenario.seed))
+            .expect("both arms ran the same blocks, within limits")
+    };
+    let noise = compare(1);
+    let mut findings: Vec<Finding> = (1..arms)
+        .map(|arm| {
+            let comparison = compare(arm);
+            Finding {
+                metric: what.metric.to_owned(),
+                unit: what.unit.to_owned(),
+                arm,
+                load,
+                judgement: comparison.judge((arm > 1).then_some(&noise)),
+                p_holm: None,
+                comparison,
+            }
+        })
+        .collect();
+    let p: Vec<Option<f64>> = findings.iter().map(|f| f.comparison.p).collect();
+    for (finding, p) in findings.iter_mut().zip(holm(&p)) {
+        finding.p_holm = p;
+    }
+    findings
+}
+
+/// What makes the run invalid: a search is made of segments, and theirs are ledgers, too.
+pub(super) fn faults(trials: &[Trial]) -> Vec<String> {
+    let mut faults = Vec::new();
+    for trial in trials {
+        for step in trial.capacity.iter().flat_map(|capacity| &capacity.steps) {
+            if !step.ledger.is_closed() {
+                faults.push(format!(
+                    "{}, capacity search at {}/s: the ledger is open, {} of {} requests are \
+                     unexplained, {} were replied to twice",
+                    trial.arm,
+                    step.pps,
+                    step.ledger.unexplained,
+                    step.ledger.offered,
+                    step.ledger.duplicates
+                ));
+            }
+        }
+        if let Some(ping) = trial.ping.as_ref().filter(|ping| ping.duplicates > 0) {
+            faults.push(format!("{}: {} pings were replied to twice", trial.arm, ping.duplicates));
+        }
+    }
+    faults
+}
+
+/// What a reader of the result must know.
+pub(super) fn notes(scenario: &Scenario, program: Option<&str>) -> Vec<String> {
+    let mut notes = vec![
+        "a round trip is the time a reply is in the driver of the generator's interface minus the \
+         time its request was due, never halved; it is read by an XDP program there, in the softirq \
+         of whoever sends, whose cost is in every arm's figure alike"
+            .to_owned(),
+        "the round trips of a load are those of the load itself: every request is a probe".to_owned(),
+    ];
+    match (program, &scenario.echo) {
+        (Some(program), Some(echo)) => notes.push(format!(
+            "{program} sent {} pings per trial, {} us apart, with nothing else on the wire: beside a \
+             generator that spins it would have no CPU of its own, so it is not run under load. It \
+             prints microseconds, and its own wake-up is inside",
+            echo.pings, echo.ping_interval_us
+        )),
+        _ => notes.push(
+            "no real pings: none were asked for, or there is no `ping` here (`apt install \
+             iputils-ping`)"
+                .to_owned(),
+        ),
+    }
+    notes
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::result::{Cpu, GeneratorReport, Ledger, Memory, Segment};
+    use crate::trial::CapacityStep;
+    use laneway_core::CapsReport;
+
+    fn segment(arm: usize, block: usize) -> Segment {
+        Segment {
+            arm,
+            block,
+            order: 0,
+            load: 0,
+            window_ns: 1,
+            ledger: Ledger::default(),
+            generator: GeneratorReport::default(),
+            records_per_s: 0.0,
+            cpu: Cpu::default(),
+            wire_to_app: None,
+            app_only: None,
+            rtt: None,
+            memory: Memory::default(),
+            invalid: Vec::new(),
+        }
+    }
+
+    fn trial(arm: usize, block: usize, capacity: Capacity) -> Trial {
+        Trial {
+            arm: format!("arm {arm}"),
+            caps: CapsReport::default(),
+            generator_caps: CapsReport::default(),
+            segments: vec![segment(arm, block)],
+            wire_to_app: Vec::new(),
+            app_only: Vec::new(),
+            checksums: Vec::new(),
+            round_trips: Vec::new(),
+            capacity: Some(capacity),
+            ping: None,
+            again: Vec::new(),
+        }
+    }
+
+    fn capacity(pps: u64) -> Capacity {
+        Capacity { pps: Some(pps), beyond_pps: Some(pps + 1), ..Capacity::default() }
+    }
+
+    #[test]
+    fn capacities_are_paired_by_block_and_an_open_end_is_said() {
+        let open = Capacity { beyond_pps: None, ..capacity(400) };
+        let trials = [
+            trial(1, 1, capacity(220)),
+            trial(0, 0, capacity(100)),
+            trial(0, 1, capacity(110)),
+            trial(1, 0, open),
+        ];
+        let all = ByBlock { trials: &trials, blocks: 2 };
+        assert_eq!(all.values(1, CAPACITY.value), [Some(400.0), Some(220.0)]);
+        assert_eq!(all.values(2, CAPACITY.value), [None, None]);
+        let row = capacity_row(&all, 1);
+        assert_eq!((row.searches, row.open_ended, row.pps.unwrap()[1]), (2, 1, 220.0));
+        assert_eq!(capacity_row(&all, 0).open_ended, 0);
+        assert_eq!(capacity_row(&all, 2).pps, None);
+    }
+
+    #[test]
+    fn an_open_ledger_of_a_search_is_a_fault() {
+        let mut ledger = Ledger { offered: 10, delivered: 9, ..Ledger::default() };
+        ledger.balance();
+        let step = CapacityStep { pps: 5, loss_share: 0.1, passed: false, ledger };
+        let open = Capacity { steps: vec![step], ..Capacity::default() };
+        let faults = faults(&[trial(0, 0, capacity(1)), trial(1, 0, open)]);
+        assert_eq!(faults.len(), 1);
+        assert!(faults[0].contains("arm 1, capacity search at 5/s"), "{faults:?}");
+    }
+}

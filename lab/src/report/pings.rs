@@ -1,0 +1,189 @@
+//! The tables of a race of pings: what the founding report's table had, for both probes, with what it
+//! lacked: percentiles, how many were sent and not replied to, and what each arm obtained.
+
+use super::number::{count, figure, percent};
+use super::table::{Cell, Column, Row, Table, arm_column, column, counted};
+use super::wording::{arm_name, caps, load_name, summary_of};
+use crate::result::{PingSection, RaceResult, Rtt};
+
+/// What the real pings stand under.
+const REAL: &str = "ping";
+
+/// All of them; none for another app.
+pub(super) fn tables(result: &RaceResult) -> Vec<Table> {
+    let Some(ping) = &result.ping else { return Vec::new() };
+    let mut tables = vec![round_trips(result, ping), requests(result, ping)];
+    if !ping.capacities.is_empty() {
+        tables.push(capacities(result, ping));
+    }
+    tables
+}
+
+/// min, avg, max, mdev and percentiles, per probe and arm.
+fn round_trips(result: &RaceResult, ping: &PingSection) -> Table {
+    let micros = |head: &str, note: &str| column(head, "\u{b5}s", note);
+    let columns = vec![
+        probe_column(),
+        arm_column(),
+        column("replies", "", "Round trips behind the figures, all blocks merged."),
+        micros("min", "The shortest, exact."),
+        micros("avg", "The mean of all."),
+        micros("max", "The longest, exact; not to be compared between unequal numbers."),
+        micros("mdev", "As ping has it: the root of the mean square minus the squared mean."),
+        micros("p50", "Half took at most this long; needs 100 replies."),
+        micros("p99", "99 % took at most this long; needs 5,000 replies."),
+        micros("p99.9", "99.9 % took at most this long; needs 50,000 replies."),
+    ];
+    let cells = |rtt: Option<&Rtt>| {
+        let Some(Rtt { summary, avg_ns, mdev_ns, .. }) = rtt else {
+            return (0..8).map(|_| Cell::Absent("no round trip was measured".to_owned())).collect();
+        };
+        let cell = |ns: Option<f64>, needed: u64| match ns {
+            Some(ns) => Cell::Figure(figure(ns / 1e3), ns),
+            None => {
+                Cell::Absent(format!("{} recorded, {} needed", count(summary.n), count(needed)))
+            }
+        };
+        let whole = |ns: Option<u64>| ns.map(|ns| ns as f64);
+        vec![
+            counted(summary.n),
+            cell(whole(summary.min_ns), 1),
+            cell(*avg_ns, 1),
+            cell(whole(summary.max_ns), 1),
+            cell(*mdev_ns, 1),
+            cell(whole(summary.p50_ns), 100),
+            cell(whole(summary.p99_ns), 5_000),
+            cell(whole(summary.p999_ns), 50_000),
+        ]
+    };
+    let caption =
+        "Round trips: ours from the scheduled time, ping's as it prints them; never halved";
+    per_probe(result, ping, caption, columns, |arm, load| {
+        cells(match load {
+            Some(load) => summary_of(result, arm, load).and_then(|s| s.rtt.as_ref()),
+            None => ping.pings.iter().find(|row| row.arm == arm).map(|row| &row.rtt),
+        })
+    })
+}
+
+/// What became of every request, and what the arm obtained.
+fn requests(result: &RaceResult, ping: &PingSection) -> Table {
+    let columns = vec![
+        probe_column(),
+        arm_column(),
+        column("mode", "", "How the arm's program is attached, as obtained."),
+        column("requests", "", "As the schedule asked for; of ping, as it says."),
+        column("replied", "", "Requests with a reply."),
+        column("no reply", "%", "Share of the requests without; ours by place in the ledger."),
+        column("late", "", "Replies later than 10 ms; of ping, not told apart."),
+        column("twice", "", "Replies to a request that had one; each is a fault."),
+    ];
+    let cells = |[sent, replied, twice]: [u64; 3], late: Option<u64>| {
+        let lost = sent.saturating_sub(replied) as f64 / sent.max(1) as f64;
+        vec![
+            counted(sent),
+            counted(replied),
+            Cell::Figure(figure(lost * 100.0), lost),
+            late.map_or_else(|| Cell::Absent("ping does not tell".to_owned()), counted),
+            counted(twice),
+        ]
+    };
+    let none = || (0..5).map(|_| Cell::Absent("this arm did not run".to_owned())).collect();
+    per_probe(result, ping, "Requests, and what each arm obtained", columns, |arm, load| {
+        let mut row = vec![Cell::Words(mode(result, arm))];
+        row.extend::<Vec<Cell>>(match load {
+            Some(load) => summary_of(result, arm, load).map_or_else(none, |s| {
+                let ledger = &s.ledger;
+                let counts = [ledger.offered, ledger.delivered, ledger.duplicates];
+                cells(counts, s.rtt.as_ref().map(|rtt| rtt.late))
+            }),
+            None => ping
+                .pings
+                .iter()
+                .find(|row| row.arm == arm)
+                .map_or_else(none, |row| cells([row.sent, row.replied, row.duplicates], None)),
+        });
+        row
+    })
+}
+
+/// The highest rate carried, per arm.
+fn capacities(result: &RaceResult, ping: &PingSection) -> Table {
+    let columns = vec![
+        arm_column(),
+        column("mode", "", "How the arm's program is attached, as obtained."),
+        column("capacity", "k/s", "Highest rate within the limit: median over blocks."),
+        column("min\u{2013}max", "k/s", "The lowest and the highest block."),
+        column("searches", "", "Blocks searched."),
+        column(
+            "open",
+            "",
+            "Searches that ended at the highest rate asked for or at the generator's limit: the \
+             capacity is not less than what stands here.",
+        ),
+    ];
+    let rows = ping.capacities.iter().map(|row| {
+        let mut cells =
+            vec![Cell::Words(arm_name(result, row.arm)), Cell::Words(mode(result, row.arm))];
+        cells.extend(match row.pps {
+            Some([median, min, max]) => {
+                let range = format!("{}\u{2013}{}", figure(min / 1e3), figure(max / 1e3));
+                [Cell::Figure(figure(median / 1e3), median), Cell::Figure(range, max - min)]
+            }
+            None => {
+                let why = "not even the lowest rate came through";
+                [Cell::Absent(why.to_owned()), Cell::Absent(why.to_owned())]
+            }
+        });
+        cells.extend([counted(row.searches as u64), counted(row.open_ended as u64)]);
+        Row { cells, opens_group: false }
+    });
+    let [low, high] = ping.searched_pps;
+    let caption = format!(
+        "Capacity: highest rate of requests with at most {} without reply, searched from {}/s to {}/s",
+        percent(ping.loss_max_share),
+        count(low),
+        count(high)
+    );
+    Table { caption, columns, heads: 2, rows: rows.collect() }
+}
+
+/// A row for each arm under each load, and then one for each arm that real pings were sent to.
+fn per_probe(
+    result: &RaceResult,
+    ping: &PingSection,
+    caption: &str,
+    columns: Vec<Column>,
+    cells_of: impl Fn(usize, Option<usize>) -> Vec<Cell>,
+) -> Table {
+    let loads = (0..result.loads_pps.len()).map(Some);
+    let probes = loads.chain((!ping.pings.is_empty()).then_some(None));
+    let mut rows = Vec::new();
+    for load in probes {
+        let probe = load.map_or_else(|| REAL.to_owned(), |load| load_name(result, load));
+        for arm in 0..result.arms.len() {
+            let mut cells = vec![Cell::Words(probe.clone()), Cell::Words(arm_name(result, arm))];
+            cells.extend(cells_of(arm, load));
+            rows.push(Row { cells, opens_group: arm == 0 });
+        }
+    }
+    Table { caption: caption.to_owned(), columns, heads: 2, rows }
+}
+
+fn probe_column() -> Column {
+    let note = "Our own probe at an offered load, open loop; or the machine's own ping by itself.";
+    column("probe", "", note)
+}
+
+/// How an arm's program is attached, by what its lane reported; else what it obtained.
+fn mode(result: &RaceResult, arm: usize) -> String {
+    let Some(arm) = result.arms.get(arm) else { return String::new() };
+    let facts = ["attach_mode", "xdp_mode", "copy_mode", "driver"];
+    let told: Vec<&str> =
+        facts.iter().filter_map(|&fact| arm.caps.facts.get(fact)).map(String::as_str).collect();
+    match (told.is_empty(), arm.caps.facts.get("program")) {
+        (false, _) => told.join(", "),
+        (true, Some(program)) => program.clone(),
+        (true, None) => caps(arm.caps.obtained),
+    }
+}

@@ -1,0 +1,144 @@
+//! Round trips of one probe: what a histogram keeps, and what the table of a ping says.
+//!
+//! A [`Latency`] keeps percentiles; a ping's table also has the mean and the mean deviation, which
+//! need the sums of all values and of their squares, and exact extremes. Round trips of different
+//! probes end at different places (see [`crate::replies`] and [`crate::ping`]) and must not be merged.
+
+use crate::result::Rtt;
+use laneway_stats::Latency;
+use serde::{Deserialize, Serialize};
+
+/// Round trips, mergeable over blocks.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct RoundTrips {
+    /// For percentiles.
+    latency: Latency,
+    /// Exact; `None` without any.
+    extremes_ns: Option<[u64; 2]>,
+    /// Of all, ns.
+    sum_ns: f64,
+    /// Of all, ns squared.
+    squares_ns2: f64,
+    /// Replies that came later than the probe's limit.
+    late: u64,
+}
+
+impl RoundTrips {
+    /// Books one.
+    pub(crate) fn record(&mut self, ns: u64) {
+        self.latency.record(ns);
+        self.stretch([ns, ns]);
+        self.sum_ns += ns as f64;
+        self.squares_ns2 += (ns as f64).powi(2);
+    }
+
+    /// From bins: each with the value that stands for it and how often it came. Sums and extremes are
+    /// exact, as whoever filled the bins kept them.
+    pub(crate) fn of_bins(
+        bins: impl Iterator<Item = (u64, u64)>,
+        extremes_ns: [u64; 2],
+        sum_ns: f64,
+        squares_ns2: f64,
+        late: u64,
+    ) -> RoundTrips {
+        let mut trips = RoundTrips { sum_ns, squares_ns2, late, ..RoundTrips::default() };
+        for (ns, n) in bins {
+            let ns = ns.clamp(extremes_ns[0], extremes_ns[1]);
+            (0..n).for_each(|_| trips.latency.record(ns));
+        }
+        if trips.latency.n() > 0 {
+            trips.stretch(extremes_ns);
+        }
+        trips
+    }
+
+    /// Adds those of another block, of the same probe.
+    pub(crate) fn merge(&mut self, other: &RoundTrips) {
+        self.latency.merge(&other.latency);
+        if let Some(extremes_ns) = other.extremes_ns {
+            self.stretch(extremes_ns);
+        }
+        self.sum_ns += other.sum_ns;
+        self.squares_ns2 += other.squares_ns2;
+        self.late += other.late;
+    }
+
+    /// The histogram, for a curve.
+    pub(crate) fn latency(&self) -> &Latency {
+        &self.latency
+    }
+
+    /// How many.
+    pub(crate) fn n(&self) -> u64 {
+        self.latency.n()
+    }
+
+    /// The figures of a table's row.
+    pub(crate) fn figures(&self) -> Rtt {
+        let mut summary = self.latency.summary();
+        let n = self.n() as f64;
+        let avg_ns = (n > 0.0).then(|| self.sum_ns / n);
+        if let Some([shortest_ns, longest_ns]) = self.extremes_ns {
+            summary.min_ns = Some(shortest_ns);
+            summary.max_ns = Some(longest_ns);
+        }
+        Rtt {
+            summary,
+            avg_ns,
+            // As ping has it: the root of the mean square minus the squared mean.
+            mdev_ns: avg_ns.map(|avg| (self.squares_ns2 / n - avg * avg).max(0.0).sqrt()),
+            late: self.late,
+        }
+    }
+
+    fn stretch(&mut self, [shortest_ns, longest_ns]: [u64; 2]) {
+        let [low, high] = self.extremes_ns.unwrap_or([u64::MAX, 0]);
+        self.extremes_ns = Some([low.min(shortest_ns), high.max(longest_ns)]);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn of(values: &[u64]) -> RoundTrips {
+        let mut trips = RoundTrips::default();
+        values.iter().for_each(|&ns| trips.record(ns));
+        trips
+    }
+
+    #[test]
+    fn mean_and_mean_deviation_are_those_of_a_ping() {
+        let figures = of(&[1_000, 2_000, 3_000, 6_000]).figures();
+        assert_eq!(figures.avg_ns, Some(3_000.0));
+        // (1 + 4 + 9 + 36) / 4 - 9 = 3.5
+        assert!((figures.mdev_ns.unwrap() - 3.5f64.sqrt() * 1e3).abs() < 1e-6);
+        assert_eq!((figures.summary.min_ns, figures.summary.max_ns), (Some(1_000), Some(6_000)));
+    }
+
+    #[test]
+    fn merging_is_the_same_as_booking_all_in_one() {
+        let mut merged = of(&[5, 700]);
+        merged.merge(&of(&[90_000]));
+        merged.merge(&RoundTrips::default());
+        assert_eq!(merged, of(&[5, 700, 90_000]));
+    }
+
+    #[test]
+    fn bins_keep_the_exact_sums_and_extremes_that_came_with_them() {
+        let bins = [(1_000, 2), (4_000, 1)];
+        let trips = RoundTrips::of_bins(bins.into_iter(), [990, 3_950], 5_930.0, 17_562_500.0, 1);
+        let figures = trips.figures();
+        assert_eq!((figures.summary.n, figures.late), (3, 1));
+        assert_eq!((figures.summary.min_ns, figures.summary.max_ns), (Some(990), Some(3_950)));
+        assert!((figures.avg_ns.unwrap() - 5_930.0 / 3.0).abs() < 1e-9);
+    }
+
+    #[test]
+    fn without_any_there_are_no_figures() {
+        let figures = RoundTrips::default().figures();
+        assert_eq!((figures.avg_ns, figures.mdev_ns, figures.summary.min_ns), (None, None, None));
+        let none = RoundTrips::of_bins([].into_iter(), [0, 0], 0.0, 0.0, 0);
+        assert_eq!(none.figures().summary.max_ns, None);
+    }
+}

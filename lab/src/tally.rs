@@ -1,0 +1,233 @@
+//! Proof, frame by frame, of what arrived, and when: the part that all sinks of an arm share.
+//!
+//! It lives in the arm's worker and is told of each segment before its first frame is due. Every
+//! frame costs one look at a bitmap; every [`SAMPLE`]th frame number is also stamped and what is
+//! known of it is mixed into a checksum, so that arms which delivered the same frames can be seen
+//! to have delivered the same content. All arms run the same tally, so its cost is in every arm's
+//! figure alike and pulls ratios towards 1.
+
+use crate::plan::{PROBES_MAX, Plant, SegmentPlan, SegmentSeen};
+use crate::traffic::split_number;
+use rustix::time::{ClockId, clock_gettime};
+use std::sync::mpsc::{Receiver, Sender};
+
+/// One frame in so many is stamped. A power of two.
+pub(crate) const SAMPLE: u32 = 8;
+
+/// What the arm's control thread tells the tally; looked at on every tick.
+#[derive(Clone, Debug)]
+pub(crate) enum Tell {
+    /// This segment is coming.
+    Segment(SegmentPlan),
+    /// Answer with what was seen so far.
+    Report,
+}
+
+/// What was seen of all segments.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Seen {
+    /// In order of segment.
+    pub(crate) segments: Vec<SegmentSeen>,
+    /// Frames that no announced segment sent.
+    pub(crate) foreign: u64,
+    /// Latencies of wake-up probes, ns.
+    pub(crate) wakeups_ns: Vec<u64>,
+}
+
+/// The tally.
+pub(crate) struct Tally {
+    tells: Receiver<Tell>,
+    answers: Sender<Seen>,
+    segments: Vec<Open>,
+    foreign: u64,
+    wakeups_ns: Vec<u64>,
+    plant: Plant,
+    frames: u64,
+    spun_cpu_ns: u64,
+}
+
+/// A segment under way.
+struct Open {
+    plan: SegmentPlan,
+    /// One bit per frame number.
+    arrived: Vec<u64>,
+    next: u32,
+    seen: SegmentSeen,
+}
+
+impl Tally {
+    /// A tally that listens to `tells` and answers on `answers`; `plant` is the fault it plays.
+    pub(crate) fn new(tells: Receiver<Tell>, answers: Sender<Seen>, plant: Plant) -> Tally {
+        Tally {
+            tells,
+            answers,
+            segments: Vec::new(),
+            foreign: 0,
+            wakeups_ns: Vec::new(),
+            plant,
+            frames: 0,
+            spun_cpu_ns: thread_cpu_ns(),
+        }
+    }
+
+    /// Ticks off a frame by its number ([`split_number`]), and by a planted fault once more. Gives
+    /// where to note a frame that is to be sampled.
+    #[inline]
+    pub(crate) fn arrived(&mut self, seq_no: u64) -> Option<(&SegmentPlan, &mut SegmentSeen)> {
+        let is_sample = self.tick_off(seq_no);
+        if let Plant::CountTwice { every } = self.plant {
+            self.frames += 1;
+            if self.frames.is_multiple_of(every.max(1)) {
+                self.tick_off(seq_no);
+            }
+        }
+        if !is_sample {
+            return None;
+        }
+        let (segment, _) = split_number(seq_no);
+        let open = self.segments.get_mut(usize::from(segment) - 1)?;
+        Some((&open.plan, &mut open.seen))
+    }
+
+    /// True for the first arrival of a frame that is to be sampled.
+    #[inline]
+    fn tick_off(&mut self, seq_no: u64) -> bool {
+        let (segment, number) = split_number(seq_no);
+        let index = usize::from(segment).checked_sub(1);
+        let Some(open) = index.and_then(|index| self.segments.get_mut(index)) else {
+            self.foreign += 1;
+            return false;
+        };
+        let sent = number < open.plan.frames;
+        let Some(word) = open.arrived.get_mut(number as usize / 64).filter(|_| sent) else {
+            open.seen.foreign += 1;
+            return false;
+        };
+        let bit = 1 << (number % 64);
+        if *word & bit != 0 {
+            open.seen.duplicates += 1;
+            return false;
+        }
+        *word |= bit;
+        open.seen.delivered += 1;
+        if number < open.next {
+            open.seen.reordered += 1;
+        } else {
+            open.next = number + 1;
+        }
+        number.is_multiple_of(SAMPLE)
+    }
+
+    /// Counts a frame that nobody numbered.
+    pub(crate) fn stranger(&mut self) {
+        self.foreign += 1;
+    }
+
+    /// Notes a wake-up probe.
+    pub(crate) fn woke(&mut self, latency_ns: u64) {
+        if self.wakeups_ns.len() < PROBES_MAX {
+            self.wakeups_ns.push(latency_ns);
+        }
+    }
+
+    /// Hears what it is told, and plays its fault.
+    pub(crate) fn tick(&mut self) {
+        if let Plant::Slow { share } = self.plant {
+            self.slow_down(share);
+        }
+        while let Ok(tell) = self.tells.try_recv() {
+            match tell {
+                Tell::Segment(plan) => self.segments.push(Open {
+                    plan,
+                    arrived: vec![0; (plan.frames as usize).div_ceil(64)],
+                    next: 0,
+                    seen: SegmentSeen { segment: plan.segment, ..SegmentSeen::default() },
+                }),
+                Tell::Report => {
+                    let segments = self.segments.iter().map(|open| open.seen.clone()).collect();
+                    let wakeups_ns = self.wakeups_ns.clone();
+                    // Nobody listens any more when the arm is ending.
+                    let _ = self.answers.send(Seen { segments, foreign: self.foreign, wakeups_ns });
+                }
+            }
+        }
+    }
+
+    /// Burns the planted share of the processor time that this thread used since last time.
+    fn slow_down(&mut self, share: f64) {
+        let used_ns = thread_cpu_ns().saturating_sub(self.spun_cpu_ns);
+        let until_ns = thread_cpu_ns() + (used_ns as f64 * share) as u64;
+        while thread_cpu_ns() < until_ns {
+            std::hint::spin_loop();
+        }
+        self.spun_cpu_ns = thread_cpu_ns();
+    }
+}
+
+impl SegmentSeen {
+    /// Notes a sampled frame: when the app had it in its hands and when it was done with it (if
+    /// that is a reading of its own), and a mix of its content.
+    pub(crate) fn sample(
+        &mut self,
+        due_ns: u64,
+        taken_ns: u64,
+        handled_ns: Option<u64>,
+        content: u64,
+    ) {
+        let last_ns = handled_ns.unwrap_or(taken_ns);
+        if self.first_ns == 0 {
+            self.first_ns = last_ns;
+        }
+        self.last_ns = last_ns;
+        self.samples += 1;
+        self.checksum = self.checksum.wrapping_add(content);
+        self.wire_to_app.record(taken_ns.saturating_sub(due_ns));
+        if let Some(handled_ns) = handled_ns {
+            self.app_only.record(handled_ns.saturating_sub(taken_ns));
+        }
+    }
+}
+
+/// Mixes `bytes` into 64 bits.
+pub(crate) fn mix(bytes: &[u8]) -> u64 {
+    bytes.chunks(8).fold(0x9e37_79b9_7f4a_7c15, |hash: u64, chunk| {
+        let mut word = [0; 8];
+        word[..chunk.len()].copy_from_slice(chunk);
+        // The multiplier is that of FNV-1a; the rotation brings the high bits back down.
+        (hash ^ u64::from_le_bytes(word)).wrapping_mul(0x0000_0100_0000_01b3).rotate_left(29)
+    })
+}
+
+fn thread_cpu_ns() -> u64 {
+    let time = clock_gettime(ClockId::ThreadCPUTime);
+    time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::mpsc;
+
+    #[test]
+    fn a_planted_slow_down_burns_processor_time() {
+        let mut tally = {
+            let (_, tells) = mpsc::channel();
+            let (answers, _) = mpsc::channel();
+            Tally::new(tells, answers, Plant::Slow { share: 1.0 })
+        };
+        let start_ns = thread_cpu_ns();
+        while thread_cpu_ns() < start_ns + 1_000_000 {}
+        let worked_ns = thread_cpu_ns() - start_ns;
+        tally.tick();
+        assert!(thread_cpu_ns() - start_ns >= worked_ns * 2 - worked_ns / 10);
+    }
+
+    #[test]
+    fn wake_up_probes_are_remembered_up_to_their_limit() {
+        let (_, tells) = mpsc::channel();
+        let (answers, _) = mpsc::channel();
+        let mut tally = Tally::new(tells, answers, Plant::None);
+        (0..PROBES_MAX as u64 + 5).for_each(|ns| tally.woke(ns));
+        assert_eq!((tally.wakeups_ns.len(), tally.wakeups_ns.last()), (PROBES_MAX, Some(&9_999)));
+    }
+}

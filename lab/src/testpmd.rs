@@ -1,0 +1,352 @@
+//! `dpdk-testpmd`, the test program of DPDK, as a peer: started with one virtual device per port,
+//! asked for its port statistics on standard input, told to quit at the end.
+//!
+//! ```text
+//!   count ─▶ forward mode rxonly     bounce ─▶ macswap     across ─▶ io (port 0 to port 1)
+//!   echo ─▶ icmpecho
+//! ```
+//!
+//! Assumes the program in PATH, `setpriv` (util-linux), which has the kernel kill it when this
+//! process dies, however, and `stdbuf` (coreutils). Memory lies in huge pages where enough are free, else in ordinary ones
+//! (`--no-huge`); which, is a fact of the report. It polls, so its CPU is full at any load.
+
+use crate::plan::App;
+use laneway_core::{CapsReport, Counters};
+use std::fs;
+use std::io::{Read, Write};
+use std::path::PathBuf;
+use std::process::{Child, ChildStdin, Command, Stdio};
+use std::sync::mpsc::{self, Receiver};
+use std::thread;
+use std::time::{Duration, Instant};
+
+/// The program.
+const PROGRAM: &str = "dpdk-testpmd";
+/// Virtual devices that can be raced: those that sit on an interface.
+pub(crate) const DEVICES: [&str; 2] = ["net_af_xdp", "net_af_packet"];
+/// What it prints when it waits for a command.
+const PROMPT: &str = "testpmd> ";
+/// Ends the statistics of a port.
+const PORT_END: &str = "Tx-bps:";
+/// Memory it is given, MiB.
+const MEMORY_MIB: u64 = 192;
+/// Packet buffers; of 2176 bytes each.
+const BUFFERS: u32 = 32_768;
+/// Frames per burst: ours.
+const BURST_FRAMES: usize = laneway_core::BURST_FRAMES_DEFAULT;
+/// How long it may take to start, and to answer.
+const START_MAX: Duration = Duration::from_secs(25);
+const ANSWER_MAX: Duration = Duration::from_secs(5);
+/// How long it may take to end before it is killed.
+const END_MAX: Duration = Duration::from_secs(3);
+/// Characters of its output that are kept for an error.
+const TAIL_CHARS: usize = 400;
+
+/// The running program; ended when this is dropped.
+pub(crate) struct Testpmd {
+    child: Child,
+    commands: ChildStdin,
+    output: Receiver<Vec<u8>>,
+    interfaces: Vec<String>,
+    /// Where it makes a folder of its own, whether it needs one or not; removed with it.
+    runtime: PathBuf,
+    caps: CapsReport,
+}
+
+impl Testpmd {
+    /// Starts it on `interfaces` with device `device` (`net_af_xdp`, or with arguments
+    /// `net_af_packet:qdisc_bypass=1`), forwarding on `cpu`.
+    ///
+    /// # Errors
+    /// A sentence: it is not installed, it does not start, or it says why it cannot.
+    pub(crate) fn start(
+        app: App,
+        device: &str,
+        interfaces: &[String],
+        cpu: usize,
+    ) -> Result<Testpmd, String> {
+        if !is_installed() {
+            return Err(format!("{PROGRAM} is not installed; try `apt install dpdk-dev`"));
+        }
+        let mode = forward_mode(app)
+            .ok_or_else(|| format!("{PROGRAM} has nothing like app `{}`", app.name()))?;
+        let huge = huge_pages_free_mib() >= MEMORY_MIB;
+        let arguments = arguments(mode, device, interfaces, cpu, huge);
+        let runtime = std::env::temp_dir().join(format!("laneway-testpmd-{}", std::process::id()));
+        fs::create_dir_all(&runtime)
+            .map_err(|e| format!("cannot make {}: {e}; set TMPDIR", runtime.display()))?;
+        let mut child = Command::new("setpriv")
+            // It prints by stdio, which holds back what goes into a pipe.
+            .args(["--pdeathsig", "KILL", "--", "stdbuf", "--output=L", PROGRAM])
+            .args(&arguments)
+            .env("RUNTIME_DIRECTORY", &runtime)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .map_err(|e| {
+                let _ = fs::remove_dir_all(&runtime);
+                format!("cannot start setpriv (package util-linux): {e}")
+            })?;
+        let commands = child.stdin.take().expect("it was asked for");
+        let (send, output) = mpsc::channel();
+        let outputs: [Option<Box<dyn Read + Send>>; 2] = [
+            child.stdout.take().map(|o| Box::new(o) as Box<dyn Read + Send>),
+            child.stderr.take().map(|o| Box::new(o) as Box<dyn Read + Send>),
+        ];
+        for mut from in outputs.into_iter().flatten() {
+            let send = send.clone();
+            // Ends with the program's output.
+            thread::spawn(move || {
+                let mut chunk = [0; 4096];
+                while let Ok(n @ 1..) = from.read(&mut chunk) {
+                    if send.send(chunk[..n].to_vec()).is_err() {
+                        return;
+                    }
+                }
+            });
+        }
+        let mut caps = CapsReport::default();
+        caps.fact("program", PROGRAM);
+        caps.fact("device", device);
+        caps.fact("forward_mode", mode);
+        caps.fact("burst_frames", BURST_FRAMES);
+        caps.fact("memory", if huge { "huge pages" } else { "ordinary pages (--no-huge)" });
+        let interfaces = interfaces.to_vec();
+        let mut program = Testpmd { child, commands, output, interfaces, runtime, caps };
+        let greeting = program.hear(START_MAX, |said| said.contains(PROMPT))?;
+        if let Some(version) = greeting.split("RTE Version: '").nth(1) {
+            let version = version.split('\'').next().unwrap_or_default();
+            program.caps.fact("version", version);
+        }
+        program.ask("start", ANSWER_MAX, |said| said.contains(PROMPT))?;
+        Ok(program)
+    }
+
+    /// Its process.
+    pub(crate) fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// What it was started with.
+    pub(crate) fn caps(&self) -> CapsReport {
+        self.caps.clone()
+    }
+
+    /// Its port statistics, summed over ports. What it says it missed is left out: on the devices
+    /// raced here it is also counted, or not counted at all, by the interface.
+    ///
+    /// # Errors
+    /// When it does not answer, or not what was asked.
+    pub(crate) fn counters(&mut self) -> Result<Counters, String> {
+        let ports = self.interfaces.len();
+        let said = self.ask("show port stats all", ANSWER_MAX, |said| {
+            said.matches(PORT_END).count() >= ports && said.rfind(PROMPT) > said.rfind(PORT_END)
+        })?;
+        parse(&said, ports).ok_or_else(|| format!("{PROGRAM} gave no statistics: {}", tail(&said)))
+    }
+
+    fn ask(
+        &mut self,
+        command: &str,
+        patience: Duration,
+        is_whole: impl Fn(&str) -> bool,
+    ) -> Result<String, String> {
+        // What it printed unasked, since.
+        while self.output.try_recv().is_ok() {}
+        writeln!(self.commands, "{command}")
+            .and_then(|()| self.commands.flush())
+            .map_err(|e| format!("{PROGRAM} takes no commands any more: {e}"))?;
+        self.hear(patience, is_whole)
+    }
+
+    /// Reads what it prints until that is whole.
+    fn hear(
+        &mut self,
+        patience: Duration,
+        is_whole: impl Fn(&str) -> bool,
+    ) -> Result<String, String> {
+        let until = Instant::now() + patience;
+        let mut said = String::new();
+        loop {
+            let left = until.saturating_duration_since(Instant::now());
+            match self.output.recv_timeout(left) {
+                Ok(chunk) => said.push_str(&String::from_utf8_lossy(&chunk)),
+                Err(mpsc::RecvTimeoutError::Timeout) => {
+                    let seconds = patience.as_secs();
+                    return Err(format!(
+                        "{PROGRAM} did not answer within {seconds} s: {}",
+                        tail(&said)
+                    ));
+                }
+                Err(mpsc::RecvTimeoutError::Disconnected) => {
+                    return Err(format!("{PROGRAM} ended: {}", tail(&said)));
+                }
+            }
+            if is_whole(&said) {
+                return Ok(said);
+            }
+        }
+    }
+}
+
+impl Drop for Testpmd {
+    fn drop(&mut self) {
+        // Fails when it has ended already.
+        let _ = writeln!(self.commands, "quit").and_then(|()| self.commands.flush());
+        let until = Instant::now() + END_MAX;
+        while matches!(self.child.try_wait(), Ok(None)) {
+            if Instant::now() > until {
+                let _ = self.child.kill();
+                break;
+            }
+            thread::sleep(Duration::from_millis(5));
+        }
+        let _ = self.child.wait();
+        // What is left in a temporary folder is harmless.
+        let _ = fs::remove_dir_all(&self.runtime);
+        // Its device attaches an XDP program that outlives a process that was killed. Nothing to do
+        // where none is attached, or the interface is gone.
+        for interface in &self.interfaces {
+            for mode in ["xdp", "xdpgeneric"] {
+                let _ = Command::new("ip")
+                    .args(["link", "set", "dev", interface, mode, "off"])
+                    .stdout(Stdio::null())
+                    .stderr(Stdio::null())
+                    .status();
+            }
+        }
+    }
+}
+
+fn is_installed() -> bool {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    std::env::split_paths(&path).any(|folder| folder.join(PROGRAM).is_file())
+}
+
+fn huge_pages_free_mib() -> u64 {
+    let text = fs::read_to_string("/proc/meminfo").unwrap_or_default();
+    let number = |name: &str| -> u64 {
+        let line = text.lines().find_map(|line| line.strip_prefix(name));
+        let word = line.and_then(|line| line.split_whitespace().next());
+        word.and_then(|word| word.parse().ok()).unwrap_or(0)
+    };
+    number("HugePages_Free:") * number("Hugepagesize:") / 1024
+}
+
+fn forward_mode(app: App) -> Option<&'static str> {
+    match app {
+        App::Count => Some("rxonly"),
+        App::Bounce => Some("macswap"),
+        App::Across => Some("io"),
+        App::Echo => Some("icmpecho"),
+        App::Features => None,
+    }
+}
+
+fn arguments(
+    mode: &str,
+    device: &str,
+    interfaces: &[String],
+    cpu: usize,
+    huge: bool,
+) -> Vec<String> {
+    let (driver, rest) = device.split_once(':').unwrap_or((device, ""));
+    let rest = if rest.is_empty() { String::new() } else { format!(",{rest}") };
+    // The first thread takes commands and sleeps; the second forwards.
+    let lcores = format!("0@{cpu},1@{cpu}");
+    let mut words: Vec<String> =
+        ["--lcores", &lcores, "-v", "--no-pci", "--no-telemetry"].map(str::to_owned).into();
+    // Either way it shares nothing with other DPDK programs.
+    let memory: &[&str] = if huge { &["--in-memory"] } else { &["--no-huge", "--no-shconf"] };
+    words.extend(memory.iter().map(|&word| word.to_owned()));
+    words.extend(["-m".to_owned(), MEMORY_MIB.to_string()]);
+    for (port, interface) in interfaces.iter().enumerate() {
+        words.extend(["--vdev".to_owned(), format!("{driver}{port},iface={interface}{rest}")]);
+    }
+    words.extend(["--".to_owned(), "-i".to_owned()]);
+    words.push(format!("--forward-mode={mode}"));
+    words.push(format!("--burst={BURST_FRAMES}"));
+    words.push(format!("--total-num-mbufs={BUFFERS}"));
+    words
+}
+
+/// Frames and bytes out of `show port stats all`.
+fn parse(said: &str, ports: usize) -> Option<Counters> {
+    let all = |name: &str| -> Vec<u64> {
+        let numbers = said.split(name).skip(1);
+        numbers.filter_map(|rest| rest.split_whitespace().next()?.parse().ok()).collect()
+    };
+    let sum = |name: &str| {
+        let numbers = all(name);
+        (numbers.len() == ports).then(|| numbers.iter().sum::<u64>())
+    };
+    let mut counters = Counters::default();
+    counters.rx_frames = sum("RX-packets:")?;
+    counters.rx_bytes = sum("RX-bytes:")?;
+    counters.tx_frames = sum("TX-packets:")?;
+    counters.tx_bytes = sum("TX-bytes:")?;
+    Some(counters)
+}
+
+/// The end of what it said, on one line.
+fn tail(said: &str) -> String {
+    let words: Vec<&str> = said.split_whitespace().collect();
+    let line = words.join(" ");
+    let skip = line.chars().count().saturating_sub(TAIL_CHARS);
+    line.chars().skip(skip).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const STATISTICS: &str = "
+  ######################## NIC statistics for port 0  ########################
+  RX-packets: 1200       RX-missed: 3          RX-bytes:  72000
+  RX-errors: 0
+  RX-nombuf:  0
+  TX-packets: 7          TX-errors: 0          TX-bytes:  420
+
+  Throughput (since last show)
+  Rx-pps:            0          Rx-bps:            0
+  Tx-pps:            0          Tx-bps:            0
+  ############################################################################
+
+  ######################## NIC statistics for port 1  ########################
+  RX-packets: 5          RX-missed: 0          RX-bytes:  300
+  RX-errors: 0
+  RX-nombuf:  0
+  TX-packets: 1193       TX-errors: 0          TX-bytes:  71580
+
+  Throughput (since last show)
+  Rx-pps:            0          Rx-bps:            0
+  Tx-pps:            0          Tx-bps:            0
+  ############################################################################
+testpmd> ";
+
+    #[test]
+    fn statistics_are_summed_over_ports_and_must_be_whole() {
+        let counters = parse(STATISTICS, 2).unwrap();
+        assert_eq!((counters.rx_frames, counters.tx_frames), (1205, 1200));
+        assert_eq!((counters.rx_bytes, counters.tx_bytes), (72_300, 72_000));
+        assert_eq!(parse(STATISTICS, 1), None);
+        assert_eq!(parse("testpmd> ", 1), None);
+    }
+
+    #[test]
+    fn each_port_gets_a_device_on_its_interface() {
+        let interfaces = ["sut0".to_owned(), "sut1".to_owned()];
+        let words = arguments("io", "net_af_packet:qdisc_bypass=1", &interfaces, 3, false);
+        let line = words.join(" ");
+        assert!(line.contains("--lcores 0@3,1@3"), "{line}");
+        assert!(line.contains("--vdev net_af_packet1,iface=sut1,qdisc_bypass=1"), "{line}");
+        assert!(line.contains("--no-huge") && line.contains("--forward-mode=io"), "{line}");
+    }
+
+    #[test]
+    fn an_answer_that_is_an_error_is_told_by_its_end() {
+        let said = format!("{}\n EAL: cannot\n\tprobe", "x".repeat(1000));
+        assert!(tail(&said).ends_with("EAL: cannot probe") && tail(&said).len() <= TAIL_CHARS);
+    }
+}
