@@ -242,7 +242,7 @@ const WORKERS_MAX: i64 = 256;
 
 #[derive(Args, Debug)]
 pub(crate) struct RaceArguments {
-    /// A scenario file, or the name of a shipped one: features, lanes
+    /// A scenario file, or the name of a shipped one: features, lanes, ping
     #[arg(value_name = "APP|SCENARIO.toml")]
     pub(crate) scenario: String,
     /// Race these lane specs instead of the scenario's arms; the first is the base

@@ -59,6 +59,8 @@ const REDIRECT_LOSSES: [DropReason; 3] =
 /// An arm that delivers less than this share of what was sent is overloaded: the figure is its
 /// capacity, and the generator's lateness does not limit it.
 const OVERLOADED_SHARE: f64 = 0.8;
+/// ... as long as the generator kept at least this share of its schedule.
+const OFFERED_SHARE_MIN: f64 = 0.5;
 /// An arm that uses more than this share of a CPU while nothing is sent is polling.
 const POLLING_MIN: f64 = 0.5;
 /// The place of what a peer lost without a counter.
@@ -624,14 +626,16 @@ fn keeps_up(asked_pps: f64, achieved_pps: f64) -> bool {
 fn doubts(segment: &Segment, idle: &Usage, late_p99_ns_max: u64, others_max: f64) -> Vec<String> {
     let mut doubts = Vec::new();
     let GeneratorReport { asked_pps, achieved_pps, late_p99_ns, sent, .. } = segment.generator;
-    // Beyond its capacity an arm takes what it can, whenever the rest is offered.
-    let has_room = segment.ledger.delivered as f64 >= sent as f64 * OVERLOADED_SHARE;
+    // Beyond its capacity an arm takes what it can, whenever the rest is offered; but what was hardly
+    // offered is no load at all.
+    let is_overloaded = (segment.ledger.delivered as f64) < sent as f64 * OVERLOADED_SHARE
+        && achieved_pps > asked_pps * OFFERED_SHARE_MIN;
     if has_room && !keeps_up(asked_pps, achieved_pps) {
         doubts.push(format!(
             "the generator sent {achieved_pps:.0} of {asked_pps:.0} frames/s asked for"
         ));
     }
-    if has_room && late_p99_ns > late_p99_ns_max {
+    if !is_overloaded && late_p99_ns > late_p99_ns_max {
         doubts.push(format!(
             "the generator was late: p99 {} us, allowed are {} us",
             late_p99_ns / 1000,

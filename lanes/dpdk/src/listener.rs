@@ -1,11 +1,10 @@
 //! The listening sockets that net_memif leaves behind.
 //!
-//! The driver of DPDK 22.11.11 frees what it knows of a server's socket when the last port on it is
-//! removed, but neither closes the socket nor takes back the call that DPDK's interrupt thread makes
-//! when somebody connects. An abstract name would stay taken until the process ends, and a client that
-//! connects would send that thread into freed memory. So the lane counts the ports per socket and,
-//! after the last one, puts a counter that nobody ever raises in the descriptor's place: the socket is
-//! closed, and DPDK still polls something that exists (it ends the process when it does not).
+//! With DPDK 22.11.11 a server's socket still listens after its last port is removed (seen), so that an
+//! abstract name would stay taken. In an older source the driver also frees what DPDK's interrupt
+//! thread is given when somebody connects. So the lane counts the ports per socket and, after the last
+//! one, puts a counter that nobody ever raises in the descriptor's place: the socket is closed, and
+//! what DPDK may still poll exists.
 //!
 //! Assumes that ports come and go under the EAL's lock. What it does not do: it never touches a
 //! socket that does not listen on the name given.
