@@ -18,7 +18,7 @@ use crate::host::Look;
 use crate::ping;
 use crate::plan::{App, Peer, Plant};
 use crate::result::{Arm, Outcome, Placement, RaceResult, SCHEMA, Segment, Traffic};
-use crate::scenario::{Extent, Scenario, ScenarioError};
+use crate::scenario::{Extent, OTHERS_MAX, Scenario, ScenarioError};
 use crate::traffic::{Replayable, TrafficError, TrafficPlan};
 use crate::trial::{self, Trial, TrialPlan};
 use laneway_core::{CapsReport, LaneError};
@@ -172,6 +172,14 @@ pub fn run(
     let mut notes = skipped;
     if scenario.app == App::Echo {
         notes.extend(pings::notes(&scenario, program.as_deref()));
+    }
+    if scenario.others_max > OTHERS_MAX {
+        notes.push(format!(
+            "this scenario lets other programs use {:.0} % of a CPU, more than the usual {:.0} %: \
+             its figures may be theirs",
+            scenario.others_max * 100.0,
+            OTHERS_MAX * 100.0
+        ));
     }
     if disturbed > 0 {
         notes.push(format!(

@@ -20,7 +20,7 @@ const SEGMENT_MS_MAX: u64 = 600_000;
 const LOAD_PPS_MAX: u64 = 100_000_000;
 
 /// Share of one CPU that everything but arm, generator and kernel may take, unless said otherwise.
-const OTHERS_MAX: f64 = 0.1;
+pub(crate) const OTHERS_MAX: f64 = 0.1;
 /// Most steps of a capacity search: beyond it they are closer together than loss is certain.
 const CAPACITY_STEPS_MAX: u32 = 16;
 /// Longest pause between two pings, us.
