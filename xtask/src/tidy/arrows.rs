@@ -19,7 +19,11 @@ struct Role {
 const ROLES: &[Role] = &[
     Role { name: "wire", folders: &["crates/wire"], may_use: &[] },
     Role { name: "core", folders: &["crates/core"], may_use: &["wire"] },
-    Role { name: "shared", folders: &["crates/flow", "crates/resp"], may_use: &["core", "wire"] },
+    Role {
+        name: "shared",
+        folders: &["crates/flow", "crates/resp", "crates/tracer"],
+        may_use: &["core", "wire"],
+    },
     Role { name: "stack", folders: &["crates/stack"], may_use: &["core", "wire"] },
     Role { name: "bpf", folders: &["crates/bpf"], may_use: &["core", "wire"] },
     Role {
@@ -31,6 +35,18 @@ const ROLES: &[Role] = &[
     Role { name: "app", folders: &["apps/*"], may_use: &["shared", "bpf", "core", "wire"] },
     Role { name: "stats", folders: &["lab/stats"], may_use: &[] },
     Role { name: "netns", folders: &["lab/netns"], may_use: &["core", "wire"] },
+    Role { name: "trace-read", folders: &["trace/read"], may_use: &["shared"] },
+    Role { name: "trace", folders: &["trace"], may_use: &["trace-read", "stats", "shared"] },
+    Role {
+        name: "trace-export",
+        folders: &["trace/export"],
+        may_use: &["trace", "trace-read", "stats", "shared"],
+    },
+    Role {
+        name: "trace-record",
+        folders: &["trace/record"],
+        may_use: &["trace-read", "shared", "bpf", "core", "wire"],
+    },
     Role {
         name: "lab",
         folders: &["lab"],
@@ -42,8 +58,21 @@ const ROLES: &[Role] = &[
         name: "front",
         folders: &["cli", "python"],
         may_use: &[
-            "lab", "engine", "lane", "app", "stats", "netns", "stack", "shared", "bpf", "core",
+            "lab",
+            "engine",
+            "lane",
+            "app",
+            "stats",
+            "netns",
+            "stack",
+            "shared",
+            "bpf",
+            "core",
             "wire",
+            "trace",
+            "trace-read",
+            "trace-export",
+            "trace-record",
         ],
     },
     Role {

@@ -1,0 +1,2 @@
+//! What an analysed trace looks like elsewhere.
+#![forbid(unsafe_code)]

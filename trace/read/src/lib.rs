@@ -1,0 +1,15 @@
+//! Traces in, events out.
+//!
+//! What producers write (CTF, JSON, dumps) differs; what an analysis needs is one thing: per thread, in time order, what was
+//! entered, left, received, sent, taken from a pool, and where something is missing. This crate turns the one into the
+//! other, streaming and in bounded memory. It decides nothing about what events mean together: no stacks, no durations, no
+//! causes.
+//!
+//! A damaged input is read as far as it goes. What was not read is told ([`Damage`]), with its place, and is never invented.
+#![forbid(unsafe_code)]
+
+mod event;
+
+pub use event::{
+    Consumer, Damage, Event, FunctionKey, Kind, Loss, PoolAction, Producer, Thread, ThreadId,
+};
