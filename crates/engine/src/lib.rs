@@ -30,7 +30,7 @@ mod stop;
 mod watch;
 mod workers;
 
-pub use clock::{MonotonicClock, UnixClock, unix_offset_ns};
+pub use clock::{MonotonicClock, UnixClock};
 pub use cpu::{pin_to_cpu, usable_cpus};
 pub use frames::run_frames;
 pub use idle::BLOCK_NS_MAX;

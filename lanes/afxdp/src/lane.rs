@@ -21,6 +21,7 @@ use laneway_core::{
     Burst, Cap, CapSet, CapsReport, ClockDomain, Counters, DropReason, FrameLane, LaneError,
     LaneSpec, PortId, PortMask, Wake,
 };
+use laneway_linux::{monotonic_ns, refuse_default_route};
 use std::{io, os::fd::AsRawFd, sync::Arc, time::Duration};
 
 /// How long a wait lasts before it looks whether the interfaces are still there: the kernel does not
@@ -367,7 +368,7 @@ impl FrameLane for AfXdp {
             // Drives the device's receive queue on this core; an error shows up in the next wait.
             let _ = sys::wake_receive(own.socket.fd());
         }
-        self.plane.receive(index, sys::monotonic_ns);
+        self.plane.receive(index, monotonic_ns);
         let plane_port = &mut self.plane.ports[index];
         if plane_port.burst.is_empty() {
             own.empty_polls += 1;
@@ -516,11 +517,9 @@ pub(crate) fn find(name: &str, config: &Config, force: bool) -> Result<Interface
         why,
         hint: hint.to_owned(),
     };
-    if !force && interface.carries_default_route() {
-        return Err(refused(
-            "it carries the default route, and its traffic would go to the app".to_owned(),
-            "use another interface, or insist with --force",
-        ));
+    if !force {
+        let hint = "use another interface, or insist with --force";
+        refuse_default_route(NAME, name, "its traffic would go to the app", hint)?;
     }
     interface.check_queue(config.queue)?;
     if !interface.is_up() {

@@ -221,16 +221,6 @@ pub(crate) fn poll(fds: &mut [libc::pollfd], timeout: Duration) -> io::Result<us
     Ok(check(ready)? as usize)
 }
 
-/// CLOCK_MONOTONIC in nanoseconds.
-#[inline]
-pub(crate) fn monotonic_ns() -> u64 {
-    // SAFETY: all-zero is a timespec.
-    let mut now: libc::timespec = unsafe { mem::zeroed() };
-    // SAFETY: `now` is ours; this clock always exists, so the call cannot fail.
-    unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC, &mut now) };
-    now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64
-}
-
 /// Bytes per page.
 pub(crate) fn page_bytes() -> usize {
     // SAFETY: a plain question.
@@ -402,30 +392,6 @@ fn interface_ioctl(fd: BorrowedFd<'_>, call: u64, request: &mut libc::ifreq) -> 
     // call.
     check(unsafe { libc::ioctl(fd.as_raw_fd(), call as _, ptr::from_mut(request)) })?;
     Ok(())
-}
-
-/// The index of interface `name`.
-pub(crate) fn interface_index(fd: BorrowedFd<'_>, name: &str) -> io::Result<u32> {
-    let mut request = interface_request(name);
-    interface_ioctl(fd, libc::SIOCGIFINDEX, &mut request)?;
-    // SAFETY: SIOCGIFINDEX fills this field of the union.
-    Ok(unsafe { request.ifr_ifru.ifru_ifindex } as u32)
-}
-
-/// The MTU of interface `name` in bytes.
-pub(crate) fn interface_mtu(fd: BorrowedFd<'_>, name: &str) -> io::Result<u32> {
-    let mut request = interface_request(name);
-    interface_ioctl(fd, libc::SIOCGIFMTU, &mut request)?;
-    // SAFETY: SIOCGIFMTU fills this field of the union.
-    Ok(unsafe { request.ifr_ifru.ifru_mtu } as u32)
-}
-
-/// The flags (`IFF_UP` and others) of interface `name`.
-pub(crate) fn interface_flags(fd: BorrowedFd<'_>, name: &str) -> io::Result<i32> {
-    let mut request = interface_request(name);
-    interface_ioctl(fd, libc::SIOCGIFFLAGS, &mut request)?;
-    // SAFETY: SIOCGIFFLAGS fills this field of the union.
-    Ok(i32::from(unsafe { request.ifr_ifru.ifru_flags }))
 }
 
 /// The queues of an interface, as `ethtool -l` tells them.

@@ -4,11 +4,11 @@
 //! its mode is one, and held frames leave buffers (or blocks) to receive into. A knob of another
 //! mode is refused, not ignored.
 
-use crate::vlan::TAG_BYTES;
 use laneway_core::{
     BURST_FRAMES_MAX, Cap, CapSet, HEADROOM_BYTES_MIN, Knobs, LaneError, LaneSpec, PortId,
     SpecError,
 };
+use laneway_linux::TAG_BYTES;
 
 /// The lane's name in specs, results and messages.
 pub(crate) const NAME: &str = "packet";

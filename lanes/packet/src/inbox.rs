@@ -6,7 +6,7 @@
 //!
 //! All headers are set anew for each call: the kernel overwrites them.
 
-use crate::vlan::Tag;
+use laneway_linux::Tag;
 use std::{
     io, mem,
     os::fd::{AsRawFd, BorrowedFd},

@@ -6,21 +6,19 @@
 //! lane, frames received before it are delivered first.
 
 use crate::{
-    clock::{WallClock, monotonic_ns},
     config::{Config, FRAME_AT, Mode, NAME},
     group::FanoutGroup,
     inbox::Inbox,
-    interface::Interface,
     memory::Memory,
     outbox::{Outbox, is_gone},
     ring::Ring,
     socket, sys,
-    vlan::Tag,
 };
 use laneway_core::{
     Burst, CapsReport, ClockDomain, Counters, DropReason, FrameLane, HoldPool, LaneError, LaneSpec,
     PortId, PortMask, Slot, Verdict, Wake,
 };
+use laneway_linux::{Interface, Tag, WallClock, monotonic_ns};
 use std::{
     io,
     os::fd::{AsFd, AsRawFd, OwnedFd},
@@ -167,7 +165,10 @@ impl PacketLane {
         let exits = ports.iter().map(|port| Exit {
             socket: port.socket.clone(),
             // One settle adds no more than one burst and all frames that can come back to it.
-            outbox: Outbox::new(config.burst + config.hold, port.interface.frame_bytes_max()),
+            outbox: Outbox::new(
+                config.burst + config.hold,
+                port.interface.found().frame_bytes_max(),
+            ),
         });
         let polled = ports.iter().map(|port| libc::pollfd {
             fd: port.socket.as_raw_fd(),
@@ -248,9 +249,9 @@ impl Port {
 
     /// An error of this port's socket: the interface is gone, or something nobody expects.
     fn failed(&self, doing: &str, error: io::Error) -> LaneError {
-        let name = &self.interface.name;
+        let name = self.interface.name();
         if is_gone(&error) {
-            return LaneError::Gone { lane: NAME.to_owned(), name: name.clone() };
+            return LaneError::Gone { lane: NAME.to_owned(), name: name.to_owned() };
         }
         LaneError::os(NAME, format!("{doing} on `{name}`"), error, "see `dmesg`")
     }
@@ -427,8 +428,8 @@ fn write_facts(
         Mode::Ring(_) => "TPACKET_V3 ring".to_owned(),
     };
     caps.fact("receive", call);
-    caps.fact("interface", &interface.name);
-    caps.fact("mtu_bytes", interface.mtu_bytes);
+    caps.fact("interface", interface.name());
+    caps.fact("mtu_bytes", interface.found().mtu_bytes);
     caps.fact("burst_frames", config.burst);
     caps.fact("hold_frames", config.hold);
     caps.fact("pool_frames", config.frames);

@@ -19,18 +19,15 @@
 //! promiscuous mode, and does not complete checksums that a virtual device left to an offload.
 //! `README.md` lists knobs and limits.
 
-mod clock;
 mod config;
 mod group;
 mod inbox;
-mod interface;
 mod lane;
 mod memory;
 mod outbox;
 mod ring;
 mod socket;
 mod sys;
-mod vlan;
 
 pub use group::FanoutGroup;
 pub use lane::{OpenOptions, PacketLane};

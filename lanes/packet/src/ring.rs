@@ -15,7 +15,8 @@
 //! in order, so a frame that is held for a whole round stops it at that block; what then arrives is
 //! dropped and counted by the kernel (and the standstill as a freeze).
 
-use crate::{config::RingSize, memory::Memory, vlan::Tag};
+use crate::{config::RingSize, memory::Memory};
+use laneway_linux::Tag;
 use std::{
     mem::offset_of,
     sync::atomic::{AtomicU32, Ordering},
@@ -25,7 +26,7 @@ use std::{
 /// contract and a VLAN tag, in a multiple of the 16 bytes that keep the network header aligned.
 pub(crate) const RESERVE_BYTES: usize = 144;
 const _: () = assert!(
-    RESERVE_BYTES >= laneway_core::HEADROOM_BYTES_MIN + crate::vlan::TAG_BYTES
+    RESERVE_BYTES >= laneway_core::HEADROOM_BYTES_MIN + laneway_linux::TAG_BYTES
         && RESERVE_BYTES.is_multiple_of(16)
 );
 

@@ -7,11 +7,11 @@
 
 use crate::{
     config::{Config, Fanout, Mode, NAME, RingSize},
-    interface::{Interface, carries_default_route},
     ring::{RESERVE_BYTES, Ring},
     sys,
 };
 use laneway_core::{LaneError, PortId};
+use laneway_linux::{Interface, refuse_default_route};
 use std::{
     io,
     os::fd::{AsFd, BorrowedFd, OwnedFd},
@@ -34,14 +34,11 @@ pub(crate) fn open(
         "this kernel needs CONFIG_PACKET (`modprobe af_packet`)",
     ))?;
     let fd = socket.as_fd();
-    let interface = Interface::find(fd, name)?;
-    if !force && carries_default_route(name) {
-        return Err(LaneError::Refused {
-            lane: NAME.to_owned(),
-            name: name.to_owned(),
-            why: "it carries a default route, and frames sent there leave this machine".to_owned(),
-            hint: "use another interface, or insist with --force".to_owned(),
-        });
+    let interface = Interface::find(NAME, name)?;
+    interface.check_usable(NAME)?;
+    if !force {
+        let hint = "use another interface, or insist with --force";
+        refuse_default_route(NAME, name, "frames sent there leave this machine", hint)?;
     }
     set(fd, libc::PACKET_IGNORE_OUTGOING, 1)
         .map_err(failed("leave out what is sent on", "this lane needs Linux 4.20 or newer"))?;
@@ -57,7 +54,7 @@ pub(crate) fn open(
         Mode::Single | Mode::Many(_) => make_queue(fd, config)
             .map_err(failed("set up the receive queue of", "lower rcvbuf="))?,
     }
-    sys::bind(fd, interface.index)
+    sys::bind(fd, interface.index() as libc::c_int)
         .map_err(failed("bind to", "see `ip link`: the interface may just have gone"))?;
     if let Some(fanout) = config.fanout {
         join(fd, fanout, id).map_err(failed(

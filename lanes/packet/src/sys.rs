@@ -5,8 +5,8 @@
 //! that take pointers to frames are in `inbox`, `outbox` and `memory`, next to the proof.
 
 use std::{
-    ffi::{CStr, c_int},
-    io, mem,
+    ffi::c_int,
+    io,
     os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd},
     ptr,
     time::Duration,
@@ -91,26 +91,6 @@ pub(crate) fn take_error(fd: BorrowedFd<'_>) -> io::Result<Option<io::Error>> {
     Ok((code != 0).then(|| io::Error::from_raw_os_error(code)))
 }
 
-/// Asks an interface by name (`SIOCGIF...`) in the socket's network namespace.
-pub(crate) fn interface_request(
-    fd: BorrowedFd<'_>,
-    name: &CStr,
-    request: libc::Ioctl,
-) -> io::Result<libc::ifreq> {
-    // SAFETY: ifreq is made of integers and pointers that nobody follows; zero is a value.
-    let mut asked: libc::ifreq = unsafe { mem::zeroed() };
-    let name = name.to_bytes_with_nul();
-    if name.len() > asked.ifr_name.len() {
-        return Err(io::Error::from_raw_os_error(libc::ENODEV));
-    }
-    for (to, from) in asked.ifr_name.iter_mut().zip(name) {
-        *to = *from as libc::c_char;
-    }
-    // SAFETY: the SIOCGIF requests of this lane read the name and write within one ifreq.
-    check(unsafe { libc::ioctl(fd.as_raw_fd(), request, &raw mut asked) })?;
-    Ok(asked)
-}
-
 /// `ppoll`: waits until a descriptor is ready, the time is up (then 0), or a signal came (then 0).
 pub(crate) fn poll(sockets: &mut [libc::pollfd], timeout: Duration) -> io::Result<usize> {
     let timeout = libc::timespec {
@@ -125,12 +105,4 @@ pub(crate) fn poll(sockets: &mut [libc::pollfd], timeout: Duration) -> io::Resul
         Err(e) if e.kind() == io::ErrorKind::Interrupted => Ok(0),
         other => other.map(|ready| ready as usize),
     }
-}
-
-/// Nanoseconds of one of the kernel's clocks.
-pub(crate) fn clock_ns(clock: libc::clockid_t) -> u64 {
-    let mut now = libc::timespec { tv_sec: 0, tv_nsec: 0 };
-    // SAFETY: `now` lives across the call. It cannot fail for the clocks every Linux has.
-    unsafe { libc::clock_gettime(clock, &raw mut now) };
-    now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64
 }

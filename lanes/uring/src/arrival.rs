@@ -8,7 +8,7 @@
 //! The fields have the asked-for size whatever arrived, so the payload always begins at the same
 //! place. Assumes nothing about the bytes: takes any, returns an arrival or nothing, never panics.
 
-use crate::vlan::Tag;
+use laneway_linux::Tag;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 /// Bytes of `struct io_uring_recvmsg_out`.

@@ -24,20 +24,19 @@ use crate::{
     buffers::{Buffers, Layout},
     config::{FramesConfig, NAME},
     grant::{Grant, ring_failed, tell_counts},
-    interface::Interface,
     memory::Memory,
     ring::{Completion, Ring},
     socket, sys,
     sys::failed,
     token::{self, Kind},
     udp::check_ports,
-    vlan::TAG_BYTES,
 };
 use io_uring::{opcode, types};
 use laneway_core::{
     Burst, CapsReport, ClockDomain, Counters, DropReason, FrameLane, HEADROOM_BYTES_MIN, HoldPool,
     LaneError, LaneSpec, PortId, Region, Slot, Verdict, Wake,
 };
+use laneway_linux::{Interface, TAG_BYTES, monotonic_ns};
 use std::{
     collections::VecDeque,
     io,
@@ -188,7 +187,10 @@ impl UringFrames {
         let count = ports.len();
         let mut lane = UringFrames {
             exits: Exits {
-                frame_bytes_max: ports.iter().map(|p| p.interface.frame_bytes_max()).collect(),
+                frame_bytes_max: ports
+                    .iter()
+                    .map(|p| p.interface.found().frame_bytes_max())
+                    .collect(),
                 counters: vec![Counters::default(); count],
                 sent: Vec::with_capacity(sends),
                 gone: vec![None; count],
@@ -370,9 +372,9 @@ impl Port {
 
     /// An error of this port's socket: the interface is gone, or something nobody expects.
     fn failed(&self, doing: &str, error: io::Error) -> LaneError {
-        let name = &self.interface.name;
+        let name = self.interface.name();
         if is_gone(&error) {
-            return LaneError::Gone { lane: NAME.to_owned(), name: name.clone() };
+            return LaneError::Gone { lane: NAME.to_owned(), name: name.to_owned() };
         }
         LaneError::os(NAME, format!("{doing} on `{name}`"), error, "see `dmesg`")
     }
@@ -467,8 +469,8 @@ fn is_gone(error: &io::Error) -> bool {
 
 fn write_facts(caps: &mut CapsReport, config: &FramesConfig, interface: &Interface) {
     caps.fact("receive", "multishot recvmsg");
-    caps.fact("interface", &interface.name);
-    caps.fact("mtu_bytes", interface.mtu_bytes);
+    caps.fact("interface", interface.name());
+    caps.fact("mtu_bytes", interface.found().mtu_bytes);
     caps.fact("burst_frames", config.burst);
     caps.fact("hold_frames", config.hold);
     caps.fact("buffers", config.buffers);
@@ -593,9 +595,4 @@ impl FrameLane for UringFrames {
         near.caps.fact("buffers_in_use", near.buffers.ours());
         counters
     }
-}
-
-/// CLOCK_MONOTONIC in nanoseconds.
-fn monotonic_ns() -> u64 {
-    sys::clock_ns(libc::CLOCK_MONOTONIC)
 }

@@ -27,7 +27,6 @@ mod config;
 mod conn;
 mod frames;
 mod grant;
-mod interface;
 mod memory;
 mod ring;
 mod socket;
@@ -36,7 +35,6 @@ mod tcp;
 mod token;
 mod trains;
 mod udp;
-mod vlan;
 
 pub use frames::{OpenOptions, UringFrames};
 pub use tcp::UringTcp;

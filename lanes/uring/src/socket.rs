@@ -6,10 +6,10 @@
 
 use crate::{
     config::{FramesConfig, NAME, Sockets},
-    interface::{Interface, carries_default_route},
     sys::{self, failed},
 };
 use laneway_core::{Cap, CapsReport, LaneError};
+use laneway_linux::{Interface, refuse_default_route};
 use std::{
     io,
     net::SocketAddr,
@@ -162,14 +162,11 @@ pub(crate) fn packet(
         "this kernel needs CONFIG_PACKET (`modprobe af_packet`)",
     ))?;
     let fd = socket.as_fd();
-    let interface = Interface::find(fd, name)?;
-    if !force && carries_default_route(name) {
-        return Err(LaneError::Refused {
-            lane: NAME.to_owned(),
-            name: name.to_owned(),
-            why: "it carries a default route, and frames sent there leave this machine".to_owned(),
-            hint: "use another interface, or insist with --force".to_owned(),
-        });
+    let interface = Interface::find(NAME, name)?;
+    interface.check_usable(NAME)?;
+    if !force {
+        let hint = "use another interface, or insist with --force";
+        refuse_default_route(NAME, name, "frames sent there leave this machine", hint)?;
     }
     sys::set_option(fd, libc::SOL_PACKET, libc::PACKET_IGNORE_OUTGOING, 1).map_err(failed(
         doing("leave out what is sent on"),
@@ -181,7 +178,7 @@ pub(crate) fn packet(
         .map_err(failed(doing("set up the receive queue of"), "lower rcvbuf="))?;
     caps.fact("rcvbuf_bytes_asked", config.rcvbuf_bytes);
     caps.fact("rcvbuf_bytes", granted);
-    sys::bind_interface(fd, interface.index)
+    sys::bind_interface(fd, interface.index() as libc::c_int)
         .map_err(failed(doing("bind to"), "see `ip link`: the interface may just have gone"))?;
     Ok((socket, interface))
 }

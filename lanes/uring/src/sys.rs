@@ -7,8 +7,8 @@
 use crate::{address, config::NAME};
 use laneway_core::LaneError;
 use std::{
-    ffi::{CStr, c_int},
-    io, mem,
+    ffi::c_int,
+    io,
     net::SocketAddr,
     os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd},
     ptr,
@@ -201,26 +201,6 @@ pub(crate) fn send_to(fd: BorrowedFd<'_>, bytes: &[u8], to: SocketAddr) -> io::R
     if sent < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
 }
 
-/// Asks an interface by name (`SIOCGIF...`) in the socket's network namespace.
-pub(crate) fn interface_request(
-    fd: BorrowedFd<'_>,
-    name: &CStr,
-    request: libc::Ioctl,
-) -> io::Result<libc::ifreq> {
-    // SAFETY: ifreq is made of integers and pointers that nobody follows; zero is a value.
-    let mut asked: libc::ifreq = unsafe { mem::zeroed() };
-    let name = name.to_bytes_with_nul();
-    if name.len() > asked.ifr_name.len() {
-        return Err(io::Error::from_raw_os_error(libc::ENODEV));
-    }
-    for (to, from) in asked.ifr_name.iter_mut().zip(name) {
-        *to = *from as libc::c_char;
-    }
-    // SAFETY: the SIOCGIF requests of this lane read the name and write within one ifreq.
-    check(unsafe { libc::ioctl(fd.as_raw_fd(), request, &raw mut asked) })?;
-    Ok(asked)
-}
-
 /// `io_uring_enter` with an extended argument (a timeout), or without.
 ///
 /// # Safety
@@ -304,12 +284,4 @@ struct RingUpdate {
 pub(crate) fn failed(doing: impl Into<String>, hint: &str) -> impl FnOnce(io::Error) -> LaneError {
     let (doing, hint) = (doing.into(), hint.to_owned());
     move |error| LaneError::os(NAME, doing, error, &hint)
-}
-
-/// Nanoseconds of one of the kernel's clocks.
-pub(crate) fn clock_ns(clock: libc::clockid_t) -> u64 {
-    let mut now = libc::timespec { tv_sec: 0, tv_nsec: 0 };
-    // SAFETY: `now` lives across the call. It cannot fail for the clocks every Linux has.
-    unsafe { libc::clock_gettime(clock, &raw mut now) };
-    now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64
 }

@@ -1,37 +1,45 @@
-//! Which interfaces carry the default route, so that this lane can keep off them: a program that
-//! drops what it sees would cut the machine off.
+//! Whether the machine's default route leaves by an interface, so that a lane can keep off it: what drops or
+//! answers frames there would cut the machine off.
 //!
-//! Reads the kernel's own tables for the calling thread's network namespace. Sees the main table
-//! of IPv4 and all tables of IPv6; default routes in other IPv4 tables are not seen.
+//! Reads the kernel's own tables: the main table of IPv4 and all tables of IPv6. Default routes in other
+//! IPv4 tables are not seen.
 
-use crate::LANE;
 use laneway_core::LaneError;
 use std::{fs, io};
 
-/// `RTF_REJECT` of `<linux/route.h>`: a route that refuses, through no interface.
+/// `RTF_REJECT` of `<linux/route.h>`: a route that refuses, through no interface. Every kernel has one on `lo`.
 const REJECT: u32 = 0x200;
 
-/// Refuses `interface` when it carries a default route.
-pub(crate) fn refuse_default_route(interface: &str, hint: &str) -> Result<(), LaneError> {
+/// Refuses `interface` for `lane` when a default route of this thread's network namespace leaves by it.
+///
+/// # Errors
+/// [`LaneError::Refused`] with `why` and how to insist; an OS error when the tables cannot be read: without /proc
+/// nobody knows.
+pub fn refuse_default_route(
+    lane: &'static str,
+    interface: &str,
+    why: &str,
+    hint: &str,
+) -> Result<(), LaneError> {
     // `thread-self`, because `/proc/net` speaks of the main thread's namespace.
-    let ipv4 = table("/proc/thread-self/net/route")?;
-    let ipv6 = table("/proc/thread-self/net/ipv6_route")?;
+    let ipv4 = table(lane, "/proc/thread-self/net/route")?;
+    let ipv6 = table(lane, "/proc/thread-self/net/ipv6_route")?;
     if !default_ipv4(&ipv4).chain(default_ipv6(&ipv6)).any(|name| name == interface) {
         return Ok(());
     }
     Err(LaneError::Refused {
-        lane: LANE.to_owned(),
+        lane: lane.to_owned(),
         name: interface.to_owned(),
-        why: "it carries the default route, and an XDP program can cut this machine off".to_owned(),
+        why: format!("it carries the default route, and {why}"),
         hint: hint.to_owned(),
     })
 }
 
-fn table(path: &str) -> Result<String, LaneError> {
+fn table(lane: &str, path: &str) -> Result<String, LaneError> {
     match fs::read_to_string(path) {
-        // The kernel was built without this protocol.
+        // The kernel was built without this protocol, and then there is no such route.
         Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(String::new()),
-        Err(e) => Err(LaneError::os(LANE, format!("read {path}"), e, "is /proc mounted?")),
+        Err(e) => Err(LaneError::os(lane, format!("read {path}"), e, "is /proc mounted?")),
         Ok(text) => Ok(text),
     }
 }
@@ -72,6 +80,13 @@ mod tests {
                      *\t00000000\t00000000\t0201\t0\t0\t0\t00000000\t0\t0\t0\n\
                      cut off";
         assert_eq!(default_ipv4(table).collect::<Vec<_>>(), ["eth0"]);
+    }
+
+    #[test]
+    fn hostile_tables_are_no_default_route() {
+        for table in ["", "\n\n", "eth0", "eth0 00000000", "x 00 y", "00 eth0"] {
+            assert_eq!(default_ipv4(table).chain(default_ipv6(table)).count(), 0, "{table:?}");
+        }
     }
 
     #[test]

@@ -1,0 +1,291 @@
+//! An interface by name: index, MTU, link type, whether it is up, what its driver dropped.
+//!
+//! Asked by rtnetlink (RTM_GETLINK), which needs no privilege and, unlike the interface ioctls, no unsafe code. An
+//! [`Interface`] keeps its socket, so it goes on speaking of the namespace it was found in. A name may come to
+//! mean another interface later; an index does not, so everything after [`Interface::find`] asks by index.
+
+use crate::vlan::TAG_BYTES;
+use laneway_core::LaneError;
+use rustix::net::{
+    AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, recv, send, socket_with,
+};
+use std::{io, os::fd::OwnedFd};
+
+/// Bytes of an Ethernet header, which the MTU does not count.
+pub const ETHERNET_BYTES: usize = 14;
+/// The kernel's bound on names, with the terminating zero (IFNAMSIZ).
+pub const NAME_BYTES_MAX: usize = 16;
+
+/// Bytes of an answer: a link's attributes take about 2 KiB, most for a device with many statistics.
+const ANSWER_BYTES: usize = 16 * 1024;
+/// `struct nlmsghdr`, `struct ifinfomsg`, `struct nlattr`, bytes.
+const HEADER_BYTES: usize = 16;
+const LINK_BYTES: usize = 16;
+const ATTRIBUTE_BYTES: usize = 4;
+/// Position of `tx_dropped` in `struct rtnl_link_stats64`, bytes.
+const TX_DROPPED_AT: usize = 7 * 8;
+
+/// An interface, found by name.
+#[derive(Debug)]
+pub struct Interface {
+    name: String,
+    found: Facts,
+    netlink: OwnedFd,
+}
+
+/// What the kernel says of an interface at one moment.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Facts {
+    /// Its number in its namespace.
+    pub index: u32,
+    /// `IFF_*`.
+    pub flags: u32,
+    /// `ARPHRD_*`.
+    pub link_type: u16,
+    /// Longest payload of a frame, without the Ethernet header.
+    pub mtu_bytes: usize,
+    /// Frames that the kernel wanted to send by it and its driver dropped: on a tap, those nobody fetched in time.
+    pub tx_dropped: u64,
+}
+
+impl Facts {
+    /// Administratively up.
+    pub fn is_up(&self) -> bool {
+        self.flags & libc::IFF_UP as u32 != 0
+    }
+
+    /// The longest frame that may leave: the header, the MTU and, as the kernel grants, a VLAN tag (it refuses four
+    /// bytes too many that are none).
+    pub fn frame_bytes_max(&self) -> usize {
+        ETHERNET_BYTES + self.mtu_bytes + TAG_BYTES
+    }
+
+    /// Its frames begin with an Ethernet header (loopback's do).
+    pub fn is_ethernet(&self) -> bool {
+        matches!(self.link_type, libc::ARPHRD_ETHER | libc::ARPHRD_LOOPBACK)
+    }
+}
+
+impl Interface {
+    /// Finds `name` in this thread's network namespace, for `lane`.
+    ///
+    /// # Errors
+    /// [`LaneError::NotFound`] when it is not there.
+    pub fn find(lane: &'static str, name: &str) -> Result<Interface, LaneError> {
+        if !is_name(name) {
+            return Err(LaneError::no_interface(lane, name));
+        }
+        let found = netlink_socket().and_then(|netlink| {
+            let found = ask(&netlink, Which::Name(name))?;
+            Ok(Interface { name: name.to_owned(), found, netlink })
+        });
+        found.map_err(|error| match error.raw_os_error() {
+            Some(libc::ENODEV) => LaneError::no_interface(lane, name),
+            _ => LaneError::os(lane, format!("look up interface `{name}`"), error, "see `ip link`"),
+        })
+    }
+
+    /// The name it was found by.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// Its number.
+    pub fn index(&self) -> u32 {
+        self.found.index
+    }
+
+    /// What the kernel said of it when it was found.
+    pub fn found(&self) -> Facts {
+        self.found
+    }
+
+    /// What the kernel says of it now.
+    ///
+    /// # Errors
+    /// ENODEV when it is gone.
+    pub fn facts(&self) -> io::Result<Facts> {
+        ask(&self.netlink, Which::Index(self.found.index))
+    }
+
+    /// Its MTU now, without the Ethernet header.
+    ///
+    /// # Errors
+    /// ENODEV when it is gone.
+    pub fn mtu_bytes(&self) -> io::Result<usize> {
+        Ok(self.facts()?.mtu_bytes)
+    }
+
+    /// True while it exists and is up.
+    pub fn is_up(&self) -> bool {
+        self.facts().is_ok_and(|facts| facts.is_up())
+    }
+
+    /// Refuses for `lane` what could not carry Ethernet frames when it was found.
+    ///
+    /// # Errors
+    /// [`LaneError::Refused`] without Ethernet headers; ENETDOWN, with the command to try, when it is not up.
+    pub fn check_usable(&self, lane: &'static str) -> Result<(), LaneError> {
+        let name = &self.name;
+        if !self.found.is_ethernet() {
+            return Err(LaneError::Refused {
+                lane: lane.to_owned(),
+                name: name.to_owned(),
+                why: format!(
+                    "its frames have no Ethernet header (link type {})",
+                    self.found.link_type
+                ),
+                hint: "use an Ethernet-like interface: veth, tap, bridge, or a device".to_owned(),
+            });
+        }
+        if !self.found.is_up() {
+            let down = io::Error::from_raw_os_error(libc::ENETDOWN);
+            let hint = format!("try `ip link set dev {name} up`");
+            return Err(LaneError::os(lane, format!("use interface `{name}`"), down, &hint));
+        }
+        Ok(())
+    }
+}
+
+/// True for a text that can be an interface's name (`dev_valid_name` in the kernel; a comma would end a device
+/// argument of DPDK).
+pub fn is_name(name: &str) -> bool {
+    (1..NAME_BYTES_MAX).contains(&name.len())
+        && !matches!(name, "." | "..")
+        && !name.bytes().any(|b| matches!(b, b'/' | b':' | b',' | 0) || b.is_ascii_whitespace())
+}
+
+/// How a link is asked for.
+#[derive(Clone, Copy)]
+enum Which<'a> {
+    Name(&'a str),
+    Index(u32),
+}
+
+/// NETLINK_ROUTE is protocol 0.
+fn netlink_socket() -> io::Result<OwnedFd> {
+    Ok(socket_with(AddressFamily::NETLINK, SocketType::RAW, SocketFlags::CLOEXEC, None)?)
+}
+
+fn ask(netlink: &OwnedFd, which: Which<'_>) -> io::Result<Facts> {
+    send(netlink, &question(which), SendFlags::empty())?;
+    let mut answer = [0; ANSWER_BYTES];
+    let (len, _) = recv(netlink, answer.as_mut_slice(), RecvFlags::empty())?;
+    facts(&answer[..len])
+}
+
+/// RTM_GETLINK for one interface.
+fn question(which: Which<'_>) -> Vec<u8> {
+    let (index, name) = match which {
+        Which::Name(name) => (0, name),
+        Which::Index(index) => (index, ""),
+    };
+    let mut message = vec![0; HEADER_BYTES + LINK_BYTES];
+    message[4..6].copy_from_slice(&libc::RTM_GETLINK.to_ne_bytes());
+    message[6..8].copy_from_slice(&(libc::NLM_F_REQUEST as u16).to_ne_bytes());
+    message[HEADER_BYTES + 4..HEADER_BYTES + 8].copy_from_slice(&index.to_ne_bytes());
+    if !name.is_empty() {
+        let len = ATTRIBUTE_BYTES + name.len() + 1;
+        message.extend((len as u16).to_ne_bytes());
+        message.extend(libc::IFLA_IFNAME.to_ne_bytes());
+        message.extend(name.bytes());
+        message.resize(HEADER_BYTES + LINK_BYTES + len.next_multiple_of(4), 0);
+    }
+    let len = message.len() as u32;
+    message[..4].copy_from_slice(&len.to_ne_bytes());
+    message
+}
+
+/// Reads RTM_NEWLINK, or the error that came instead.
+fn facts(answer: &[u8]) -> io::Result<Facts> {
+    let broken = || io::Error::new(io::ErrorKind::InvalidData, "netlink's answer is cut short");
+    let u16_at = |at: usize| Some(u16::from_ne_bytes(answer.get(at..at + 2)?.try_into().ok()?));
+    let u32_at = |at: usize| Some(u32::from_ne_bytes(answer.get(at..at + 4)?.try_into().ok()?));
+    let kind = u16_at(4).ok_or_else(broken)?;
+    if libc::c_int::from(kind) == libc::NLMSG_ERROR {
+        let code = u32_at(HEADER_BYTES).ok_or_else(broken)?;
+        return Err(io::Error::from_raw_os_error((code as i32).wrapping_neg()));
+    }
+    let mut facts = Facts {
+        link_type: u16_at(HEADER_BYTES + 2).ok_or_else(broken)?,
+        index: u32_at(HEADER_BYTES + 4).ok_or_else(broken)?,
+        flags: u32_at(HEADER_BYTES + 8).ok_or_else(broken)?,
+        mtu_bytes: 0,
+        tx_dropped: 0,
+    };
+    let mut at = HEADER_BYTES + LINK_BYTES;
+    while let (Some(len), Some(attribute)) = (u16_at(at), u16_at(at + 2)) {
+        let len = usize::from(len);
+        if len < ATTRIBUTE_BYTES {
+            return Err(broken());
+        }
+        let value_at = at + ATTRIBUTE_BYTES;
+        match attribute {
+            libc::IFLA_MTU => facts.mtu_bytes = u32_at(value_at).ok_or_else(broken)? as usize,
+            libc::IFLA_STATS64 if len >= ATTRIBUTE_BYTES + TX_DROPPED_AT + 8 => {
+                let value = value_at + TX_DROPPED_AT;
+                let bytes = answer.get(value..value + 8).and_then(|b| b.try_into().ok());
+                facts.tx_dropped = u64::from_ne_bytes(bytes.ok_or_else(broken)?);
+            }
+            _ => {}
+        }
+        at += len.next_multiple_of(4);
+    }
+    Ok(facts)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn loopback_is_found_and_has_an_mtu() {
+        let lo = Interface::find("test", "lo").unwrap();
+        assert_eq!((lo.name(), lo.index()), ("lo", 1));
+        let facts = lo.facts().unwrap();
+        assert!(facts.is_ethernet() && facts.mtu_bytes > 1000, "{facts:?}");
+        assert_eq!(facts.is_up(), lo.is_up());
+    }
+
+    #[test]
+    fn an_unknown_interface_is_named() {
+        for name in
+            ["no-such-if0", "", "a-name-that-is-too-long-to-exist", "a,b", "a/b", "a b", ".."]
+        {
+            let message = Interface::find("test", name).expect_err("not found").to_string();
+            assert!(message.contains(&format!("no interface `{name}`")), "{message}");
+        }
+    }
+
+    #[test]
+    fn the_kernels_own_counters_agree() {
+        let dev = std::fs::read_to_string("/proc/thread-self/net/dev").unwrap();
+        let row =
+            dev.lines().find_map(|line| line.trim().strip_prefix("lo:")).expect("lo is there");
+        let dropped: u64 = row.split_whitespace().nth(11).unwrap().parse().unwrap();
+        assert_eq!(Interface::find("test", "lo").unwrap().facts().unwrap().tx_dropped, dropped);
+    }
+
+    #[test]
+    fn an_interface_that_is_gone_is_an_error() {
+        let netlink = netlink_socket().unwrap();
+        let error = ask(&netlink, Which::Index(u32::MAX >> 1)).unwrap_err();
+        assert_eq!(error.raw_os_error(), Some(libc::ENODEV));
+    }
+
+    proptest! {
+        #[test]
+        fn any_answer_is_facts_or_an_error(answer in prop::collection::vec(any::<u8>(), 0..200)) {
+            let _ = facts(&answer);
+        }
+
+        #[test]
+        fn any_attributes_are_facts_or_an_error(attributes in prop::collection::vec(any::<u8>(), 0..200)) {
+            let mut answer = question(Which::Index(1));
+            answer[4..6].copy_from_slice(&libc::RTM_NEWLINK.to_ne_bytes());
+            answer.extend(attributes);
+            let _ = facts(&answer);
+        }
+    }
+}
