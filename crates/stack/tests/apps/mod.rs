@@ -1,5 +1,7 @@
 //! Small apps for tests: echoes, a request counter, and just enough of HTTP and RESP for real clients.
 
+pub(crate) mod iperf;
+
 use laneway_core::{Close, ConnId, Counters, StreamApp, StreamOut};
 use std::{collections::HashMap, net::SocketAddr};
 

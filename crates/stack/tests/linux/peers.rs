@@ -1,12 +1,12 @@
-//! Real programs as clients: ping, arping, netcat, socat, curl and redis-cli.
+//! Real programs as clients: ping, arping, netcat, socat, curl, redis-cli and iperf3.
 
 use crate::{
-    apps::Server,
+    apps::{Server, iperf::Iperf},
     world::{NEAR_V4, NEAR_V6, World, config, open_packet},
 };
 use laneway_core::{
     Close, Counters, Datagram, DatagramApp, DatagramLane, DatagramOut, DropReason, IdlePolicy,
-    StreamLane, Turn,
+    StreamApp, StreamLane, Turn,
 };
 use laneway_engine::{Control, MonotonicClock, Stop, run_datagrams, run_streams};
 use laneway_stack::{DatagramStack, HostEvents, StreamStack};
@@ -52,12 +52,12 @@ fn text(output: &Output) -> String {
 }
 
 /// Serves an app over TCP while the far end runs `lines`.
-fn serve_streams(
+fn serve_streams<A: StreamApp>(
     world: &World,
     port: u16,
-    mut app: Server,
+    mut app: A,
     lines: &[String],
-) -> (Vec<Output>, Server, Counters) {
+) -> (Vec<Output>, A, Counters) {
     let lane = world.open(open_packet, &"packet:mmsg=32".parse().unwrap());
     let lane = lane.unwrap_or_else(|e| panic!("{e}"));
     let mut stack = StreamStack::new(lane, &config(&listen(port))).unwrap();
@@ -218,6 +218,39 @@ fn redis_cli_pings() {
     assert_eq!(text(&outputs[1]).split_whitespace().collect::<Vec<_>>(), ["500", "PONG"]);
     // The pipe mode ends with an ECHO of its own making, which this server answers with an error.
     assert!(text(&outputs[2]).contains("replies: 2001") || !outputs[2].status.success());
+}
+
+#[test]
+fn iperf3_and_the_server_count_the_same_bytes() {
+    let Some(world) = world(&["iperf3"]) else { return };
+    let lines = [
+        format!("iperf3 -c {NEAR_V4} -n 4M --json"),
+        format!("iperf3 -c {NEAR_V6} -n 4M --json"),
+        format!("iperf3 -c {NEAR_V4} -n 4M -P 4 --json"),
+        format!("iperf3 -c {NEAR_V4} -n 4M -R --json"),
+    ];
+    let (outputs, app, counters) = serve_streams(&world, 5201, Iperf::default(), &lines);
+    for (line, output) in lines.iter().zip(&outputs) {
+        assert!(output.status.success(), "{line}: {}", text(output));
+    }
+    assert_eq!(app.tests.len(), lines.len());
+    for (line, (output, served)) in lines.iter().zip(outputs.iter().zip(&app.tests)).take(3) {
+        let sent = bytes_of(&text(output), "\"sum_sent\"");
+        assert!(*served >= 4 << 20 && *served == sent, "{line}: {served} of {sent} bytes");
+    }
+    // In reverse the client stops when it has enough; what was on its way then is nobody's.
+    let received = bytes_of(&text(&outputs[3]), "\"sum_received\"");
+    assert!(received >= 4 << 20 && received <= app.tests[3], "{received} of {}", app.tests[3]);
+    for reason in [DropReason::RxTooLong, DropReason::BadChecksum, DropReason::Malformed] {
+        assert_eq!(counters.drops(reason), 0, "{counters:?}");
+    }
+}
+
+/// The `bytes` of one sum in iperf3's report.
+fn bytes_of(report: &str, sum: &str) -> u64 {
+    let sum = &report[report.rfind(sum).expect("the report has it")..];
+    let value = &sum[sum.find("\"bytes\":").expect("a sum has bytes") + 8..];
+    value[..value.find(',').expect("more follows")].trim().parse().expect("a number")
 }
 
 #[test]
