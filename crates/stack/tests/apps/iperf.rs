@@ -46,8 +46,10 @@ pub(crate) struct Iperf {
     /// The server sends.
     is_reverse: bool,
     is_running: bool,
-    /// Data bytes of each finished test.
+    /// Data bytes of each finished test when its client said that it was over; some may have been on their way.
     pub(crate) tests: Vec<u64>,
+    /// Data bytes of all tests.
+    pub(crate) received: u64,
     counters: Counters,
 }
 
@@ -168,6 +170,7 @@ impl StreamApp for Iperf {
             }
             Waits::ForData if self.is_reverse => self.send_blocks(conn, bytes, out),
             Waits::ForData => {
+                self.received += bytes.len() as u64;
                 // What arrives after the control connection is gone belongs to no test.
                 if let Some((_, count)) = self.streams.iter_mut().find(|(of, _)| *of == conn) {
                     *count += bytes.len() as u64;
@@ -181,8 +184,12 @@ impl StreamApp for Iperf {
     fn on_close(&mut self, conn: ConnId, _why: Close) {
         self.conns.remove(&conn);
         if self.control == Some(conn) {
-            let tests = std::mem::take(&mut self.tests);
-            *self = Iperf { tests, conns: std::mem::take(&mut self.conns), ..Iperf::default() };
+            *self = Iperf {
+                conns: std::mem::take(&mut self.conns),
+                tests: std::mem::take(&mut self.tests),
+                received: self.received,
+                ..Iperf::default()
+            };
         }
     }
 
