@@ -111,13 +111,11 @@ impl Iperf {
 
     /// A data connection of a reverse test: fills its queue. One byte of the cookie stays unread, so that the
     /// connection is shown again when the queue has drained.
-    fn send_blocks<O: StreamOut>(&mut self, conn: ConnId, unread: &[u8], out: &mut O) -> usize {
-        let Some((_, count)) = self.streams.iter_mut().find(|(of, _)| *of == conn) else {
-            return unread.len();
-        };
+    fn send_blocks<O: StreamOut>(&mut self, stream: usize, unread: &[u8], out: &mut O) -> usize {
+        let (conn, count) = &mut self.streams[stream];
         // A client reads whole blocks, so the last one is finished after the end, too.
         while self.is_running || *count % BLOCK_BYTES != 0 {
-            if !out.send(conn, &PIECE) {
+            if !out.send(*conn, &PIECE) {
                 return 0;
             }
             *count += PIECE.len() as u64;
@@ -163,17 +161,20 @@ impl StreamApp for Iperf {
                     self.is_running = true;
                 }
                 if self.is_reverse {
-                    self.send_blocks(conn, bytes, out);
+                    self.send_blocks(self.streams.len() - 1, bytes, out);
                     return COOKIE_BYTES - 1;
                 }
                 COOKIE_BYTES
             }
-            Waits::ForData if self.is_reverse => self.send_blocks(conn, bytes, out),
             Waits::ForData => {
+                let stream = self.streams.iter().position(|(of, _)| *of == conn);
+                if let Some(stream) = stream.filter(|_| self.is_reverse) {
+                    return self.send_blocks(stream, bytes, out);
+                }
                 self.received += bytes.len() as u64;
                 // What arrives after the control connection is gone belongs to no test.
-                if let Some((_, count)) = self.streams.iter_mut().find(|(of, _)| *of == conn) {
-                    *count += bytes.len() as u64;
+                if let Some(stream) = stream {
+                    self.streams[stream].1 += bytes.len() as u64;
                 }
                 bytes.len()
             }
