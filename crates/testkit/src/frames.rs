@@ -1,10 +1,11 @@
-//! Frames to send: Ethernet, IPv4, UDP, with a counter in the payload and valid checksums.
+//! Frames to send and to receive: Ethernet, IPv4, UDP, with a counter in the payload and valid checksums.
 //!
 //! Every frame carries [`SOURCE_MAC`], so that a test can tell its own frames from what else an
 //! interface says (neighbour discovery, ARP). The payload is a mark, the counter, and a pattern
 //! that depends on the counter, so that a byte that belongs to another frame is seen.
 
-use std::net::Ipv4Addr;
+use laneway_core::{FrameLane, PortId};
+use std::{net::Ipv4Addr, time::Duration};
 
 /// The source address of every frame built here. Locally administered; nobody's.
 pub const SOURCE_MAC: [u8; 6] = [0x02, 0x4c, 0x57, 0x00, 0x00, 0x01];
@@ -123,6 +124,31 @@ fn sum(start: u32, bytes: &[u8]) -> u16 {
         total = (total & 0xffff) + (total >> 16);
     }
     total as u16
+}
+
+/// The frames that `lane` receives on `port` until there are `expected` or patience ends, each with
+/// its wire length and stamp.
+pub fn receive_all(
+    lane: &mut impl FrameLane,
+    port: PortId,
+    expected: usize,
+) -> Vec<(Vec<u8>, u32, u64)> {
+    const EMPTY_MAX: usize = 20;
+    let mut received = Vec::new();
+    let mut empty = 0;
+    while received.len() < expected && empty < EMPTY_MAX {
+        let burst = lane.receive(port).expect("the lane receives");
+        for i in 0..burst.len() {
+            let frame = burst.frame(i);
+            received.push((frame.bytes.to_vec(), frame.wire_len, frame.ts_ns));
+        }
+        if burst.is_empty() {
+            empty += 1;
+            lane.wait(Duration::from_millis(20)).expect("the lane waits");
+        }
+        lane.settle(port).expect("the lane settles");
+    }
+    received
 }
 
 #[cfg(test)]

@@ -20,6 +20,8 @@ pub mod service;
 mod skip;
 
 pub use conformance::{Disturbance, Impossible, Overload, Properties, Rig};
-pub use frames::{FRAME_BYTES_MIN, SOURCE_MAC, UdpFrame, is_ours, sequence, udp_frames};
+pub use frames::{
+    FRAME_BYTES_MIN, SOURCE_MAC, UdpFrame, is_ours, receive_all, sequence, udp_frames,
+};
 pub use service::{DatagramProperties, DatagramRig, PeerId, PeerRead, StreamProperties, StreamRig};
 pub use skip::skip;

@@ -1,6 +1,9 @@
 //! The conformance suite of the frame lanes, over veth cables between two namespaces.
 
-use crate::world::{NEAR, World, give_up_capabilities};
+use crate::{
+    cables::{NEAR, give_up_capabilities},
+    world::World,
+};
 use laneway_afxdp::AfXdp;
 use laneway_core::{Cap, LaneError, LaneSpec, PortId};
 use laneway_testkit::{Disturbance, Impossible, Overload, Properties, Rig};
@@ -36,7 +39,7 @@ impl Rig for VethRig {
     }
 
     fn open(&mut self, spec: &LaneSpec, ports: usize) -> Result<AfXdp, LaneError> {
-        self.world.fresh_sockets();
+        self.world.refresh();
         AfXdp::open(spec, &NEAR[..ports], false)
     }
 
@@ -49,7 +52,7 @@ impl Rig for VethRig {
     }
 
     fn disturb(&mut self, port: PortId, how: Disturbance) -> Result<String, String> {
-        self.world.disturb(port.index(), how);
+        self.world.disturb(port, how);
         Ok(NEAR[port.index()].to_owned())
     }
 

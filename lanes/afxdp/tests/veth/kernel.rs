@@ -1,7 +1,10 @@
 //! What this lane promises beyond the contract: modes, refusals, multi-buffer, the way back to the
 //! kernel's stack, and that nothing stays behind. On veth cables, so copy mode only.
 
-use crate::world::{NEAR, NEAR_MAC, World, ip};
+use crate::{
+    cables::{NEAR, silent},
+    world::{World, ip},
+};
 use laneway_afxdp::AfXdp;
 use laneway_core::{
     Cap, DropReason, FrameLane, HEADROOM_BYTES_MIN, LaneError, LaneSpec, PortId, Verdict, Wake,
@@ -228,7 +231,7 @@ fn a_passed_frame_reaches_the_kernels_stack() {
         let frames: Vec<Vec<u8>> = (0..3)
             .map(|sequence| {
                 UdpFrame {
-                    destination_mac: NEAR_MAC,
+                    destination_mac: silent().a.mac.0,
                     source: [10, 9, 0, 2].into(),
                     destination: [10, 9, 0, 1].into(),
                     sequence,

@@ -1,6 +1,9 @@
 //! Several workers on one interface of two queues: flows, what is attached, and who ends what.
 
-use crate::world::{NEAR, World, give_up_capabilities};
+use crate::{
+    cables::{NEAR, give_up_capabilities},
+    world::World,
+};
 use laneway_afxdp::{AfXdp, Steering};
 use laneway_bpf::{Attachment, attachment};
 use laneway_core::{FrameLane, LaneError, LaneSpec, PortId};
@@ -210,7 +213,7 @@ fn an_interface_that_goes_ends_every_worker() {
     let mut world = two_queues!(1);
     let steering = steer("afxdp");
     let mut lanes = [worker(&steering, 0), worker(&steering, 1)];
-    world.disturb(0, laneway_testkit::Disturbance::Remove);
+    world.disturb(PortId(0), laneway_testkit::Disturbance::Remove);
     for lane in &mut lanes {
         let error = lane.wait(Duration::from_secs(60)).err();
         assert!(

@@ -1,10 +1,13 @@
 //! What the conformance suite does not ask: tags, truncation, own frames, other interfaces, stamps,
 //! fan-out, pinned blocks, lost interfaces, and refusals.
 
-use crate::world::{NEAR, World, give_up_capabilities, receive_all};
+use crate::{
+    cables::{NEAR, give_up_capabilities},
+    world::World,
+};
 use laneway_core::{Cap, DropReason, FrameLane, LaneError, LaneSpec, PortId, Verdict};
 use laneway_packet::{FanoutGroup, OpenOptions, PacketLane};
-use laneway_testkit::{Disturbance, UdpFrame, sequence, skip, udp_frames};
+use laneway_testkit::{Disturbance, UdpFrame, receive_all, sequence, skip, udp_frames};
 use std::time::Duration;
 
 const PORT: PortId = PortId(0);

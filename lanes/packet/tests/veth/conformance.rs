@@ -1,6 +1,9 @@
 //! The lane keeps the contract in each of its modes, over veth.
 
-use crate::world::{NEAR, PORTS_MAX, World, give_up_capabilities};
+use crate::{
+    cables::{NEAR, PORTS_MAX, give_up_capabilities},
+    world::World,
+};
 use laneway_core::{LaneError, LaneSpec, PortId};
 use laneway_packet::{OpenOptions, PacketLane};
 use laneway_testkit::{Disturbance, Overload, Properties, Rig, conformance, skip};

@@ -2,6 +2,7 @@
 //! ask. Needs root; without it every test says so and is skipped.
 
 mod behaviour;
+mod cables;
 mod conformance;
 mod workers;
 mod world;

@@ -1,58 +1,36 @@
-//! The world of this crate's tests: three cables between a near namespace, where the lane is opened,
-//! and a far one, where plain sockets of the test's own send and receive.
-//!
-//! The far end shares no code with the lane. Everything disappears when the rig is dropped.
+//! Three cables, and the lane opened at their near ends.
 
-use laneway_core::{FrameLane, LaneError, LaneSpec, PortId};
-use laneway_netns::{Mac, Namespace, VethEnd, VethOptions, VethPair, can_create, wait_for_carrier};
+use crate::cables::{Cables, Inside, NEAR, PORTS_MAX, silent};
+use laneway_core::{LaneError, LaneSpec};
 use laneway_packet::{FanoutGroup, OpenOptions, PacketLane};
-use laneway_testkit::Disturbance;
-use std::{
-    fs::File,
-    io,
-    os::fd::{AsRawFd, FromRawFd, OwnedFd},
-    time::Duration,
-};
+use std::ops::{Deref, DerefMut};
 
-pub(crate) const PORTS_MAX: usize = 3;
-pub(crate) const NEAR: [&str; PORTS_MAX] = ["near0", "near1", "near2"];
-const FAR: [&str; PORTS_MAX] = ["far0", "far1", "far2"];
-/// Attempts to send a frame that finds a queue full.
-const SENDS_MAX: usize = 100_000;
+/// The cables, as where this lane lives.
+pub(crate) struct World(Cables);
 
-/// Cables and their far ends.
-pub(crate) struct World {
-    pub(crate) far_ends: Vec<FarEnd>,
-    /// By port; none where one was removed.
-    pub(crate) cables: Vec<Option<VethPair>>,
-    pub(crate) near: Namespace,
-    pub(crate) far: Namespace,
+impl Deref for World {
+    type Target = Cables;
+
+    fn deref(&self) -> &Cables {
+        &self.0
+    }
+}
+
+impl DerefMut for World {
+    fn deref_mut(&mut self) -> &mut Cables {
+        &mut self.0
+    }
 }
 
 impl World {
     /// Builds it, or says why that cannot be done here.
     pub(crate) fn new() -> Result<World, String> {
-        can_create().map_err(|e| e.to_string())?;
-        World::build().map_err(|e| panic!("{e}"))
-    }
-
-    fn build() -> Result<World, laneway_netns::Error> {
-        let (near, far) = (Namespace::create("packet-near")?, Namespace::create("packet-far")?);
-        let cables = (0..PORTS_MAX).map(|port| lay_cable(&near, &far, port).map(Some));
-        let cables = cables.collect::<Result<_, _>>()?;
-        let far_ends = open_far_ends(&far)?;
-        Ok(World { far_ends, cables, near, far })
+        Cables::new(PORTS_MAX, silent()).map(World)
     }
 
     /// Opens the lane on the first `ports` near ends, with far ends that have received nothing.
     pub(crate) fn open(&mut self, spec: &LaneSpec, ports: usize) -> Result<PacketLane, LaneError> {
-        for port in 0..PORTS_MAX {
-            if self.cables[port].is_none() {
-                let cable = lay_cable(&self.near, &self.far, port);
-                self.cables[port] = Some(cable.unwrap_or_else(|e| panic!("{e}")));
-            }
-        }
-        self.far_ends = open_far_ends(&self.far).expect("the far namespace is there");
+        self.refresh();
         self.open_on(spec, &NEAR[..ports], OpenOptions::default())
     }
 
@@ -66,28 +44,6 @@ impl World {
         PacketLane::open_in(group, spec, &NEAR[..1], OpenOptions::default())
     }
 
-    /// Does this to a near end.
-    pub(crate) fn disturb(&mut self, port: PortId, how: Disturbance) {
-        let name = NEAR[port.index()];
-        match how {
-            Disturbance::Remove => self.cables[port.index()] = None,
-            Disturbance::Down => self.ip(&["link", "set", "dev", name, "down"]),
-            Disturbance::Up => {
-                self.ip(&["link", "set", "dev", name, "up"]);
-                let up = self.near.enter(|| wait_for_carrier(name));
-                up.and_then(|carrier| carrier).unwrap_or_else(|e| panic!("{e}"));
-            }
-            Disturbance::Mtu(bytes) => {
-                self.ip(&["link", "set", "dev", name, "mtu", &bytes.to_string()]);
-            }
-        }
-    }
-
-    fn ip(&self, arguments: &[&str]) {
-        let status = self.near.command("ip").args(arguments).status().expect("ip runs");
-        assert!(status.success(), "ip {arguments:?}");
-    }
-
     /// Opens the lane on named interfaces of the near namespace.
     pub(crate) fn open_on(
         &self,
@@ -98,170 +54,4 @@ impl World {
         let _inside = Inside::enter(&self.near);
         PacketLane::open(spec, interfaces, options)
     }
-}
-
-fn lay_cable(
-    near: &Namespace,
-    far: &Namespace,
-    port: usize,
-) -> Result<VethPair, laneway_netns::Error> {
-    let end = |side: u8| VethEnd {
-        mac: Mac([0x02, 0x4c, 0x57, 0x10, side, port as u8]),
-        addresses: Vec::new(),
-        ..VethOptions::default().a
-    };
-    let options = VethOptions { a: end(0), b: end(1), ..VethOptions::default() };
-    VethPair::create(near, NEAR[port], far, FAR[port], &options)
-}
-
-fn open_far_ends(far: &Namespace) -> Result<Vec<FarEnd>, laneway_netns::Error> {
-    far.enter(|| FAR.iter().map(|name| FarEnd::open(name)).collect())
-}
-
-/// This thread, in another network namespace until dropped. A lane is not `Send`, so it cannot be
-/// opened on a thread of its own.
-struct Inside {
-    home: File,
-}
-
-impl Inside {
-    fn enter(namespace: &Namespace) -> Inside {
-        let home = File::open("/proc/thread-self/ns/net").expect("Linux has namespaces");
-        let there = File::open(namespace.path()).expect("the namespace is there");
-        set_namespace(&there);
-        Inside { home }
-    }
-}
-
-impl Drop for Inside {
-    fn drop(&mut self) {
-        set_namespace(&self.home);
-    }
-}
-
-fn set_namespace(namespace: &File) {
-    // SAFETY: no pointers.
-    let result = unsafe { libc::setns(namespace.as_raw_fd(), libc::CLONE_NEWNET) };
-    assert_eq!(result, 0, "setns: {}", io::Error::last_os_error());
-}
-
-/// A plain packet socket.
-pub(crate) struct FarEnd {
-    socket: OwnedFd,
-}
-
-impl FarEnd {
-    fn open(name: &str) -> FarEnd {
-        let kind = libc::SOCK_RAW | libc::SOCK_NONBLOCK | libc::SOCK_CLOEXEC;
-        // SAFETY: no pointers.
-        let fd = unsafe { libc::socket(libc::AF_PACKET, kind, 0) };
-        assert!(fd >= 0, "socket: {}", io::Error::last_os_error());
-        // SAFETY: just made, nobody else has it.
-        let socket = unsafe { OwnedFd::from_raw_fd(fd) };
-        let set = |level, name, value: libc::c_int| {
-            // SAFETY: the value lives across the call.
-            let result = unsafe {
-                libc::setsockopt(
-                    fd,
-                    level,
-                    name,
-                    (&raw const value).cast(),
-                    size_of_val(&value) as u32,
-                )
-            };
-            assert_eq!(result, 0, "setsockopt: {}", io::Error::last_os_error());
-        };
-        set(libc::SOL_PACKET, libc::PACKET_IGNORE_OUTGOING, 1);
-        set(libc::SOL_SOCKET, libc::SO_RCVBUFFORCE, 16 << 20);
-        let c_name = std::ffi::CString::new(name).expect("no zero in it");
-        // SAFETY: a terminated string that lives across the call.
-        let index = unsafe { libc::if_nametoindex(c_name.as_ptr()) };
-        assert!(index > 0, "no interface {name}");
-        // SAFETY: made of integers.
-        let mut address: libc::sockaddr_ll = unsafe { std::mem::zeroed() };
-        address.sll_family = libc::AF_PACKET as u16;
-        address.sll_protocol = (libc::ETH_P_ALL as u16).to_be();
-        address.sll_ifindex = index as i32;
-        // SAFETY: the address lives across the call and this is its size.
-        let result =
-            unsafe { libc::bind(fd, (&raw const address).cast(), size_of_val(&address) as u32) };
-        assert_eq!(result, 0, "bind: {}", io::Error::last_os_error());
-        FarEnd { socket }
-    }
-
-    /// Sends in order; a full queue on the way is waited out.
-    pub(crate) fn send(&self, frames: &[Vec<u8>]) {
-        for frame in frames {
-            let sent = (0..SENDS_MAX).any(|_| {
-                let fd = self.socket.as_raw_fd();
-                // SAFETY: the frame lives across the call.
-                let sent = unsafe { libc::send(fd, frame.as_ptr().cast(), frame.len(), 0) };
-                if sent < 0 {
-                    let error = io::Error::last_os_error();
-                    let full = matches!(error.raw_os_error(), Some(libc::ENOBUFS | libc::EAGAIN));
-                    assert!(full, "send of {} bytes: {error}", frame.len());
-                    std::thread::yield_now();
-                }
-                sent >= 0
-            });
-            assert!(sent, "the cable does not drain");
-        }
-    }
-
-    /// What came since the last call; waits a moment for `expected` frames.
-    pub(crate) fn receive(&self, expected: usize) -> Vec<Vec<u8>> {
-        /// Waits of 5 ms in vain.
-        const WAITS_MAX: usize = 10;
-        let mut frames = Vec::new();
-        let mut buffer = vec![0u8; 1 << 16];
-        for _ in 0..WAITS_MAX {
-            loop {
-                let (fd, at) = (self.socket.as_raw_fd(), buffer.as_mut_ptr().cast());
-                // SAFETY: the buffer lives across the call and is this long.
-                let bytes = unsafe { libc::recv(fd, at, buffer.len(), 0) };
-                let Ok(bytes) = usize::try_from(bytes) else { break };
-                frames.push(buffer[..bytes].to_vec());
-            }
-            if frames.len() >= expected {
-                break;
-            }
-            std::thread::sleep(Duration::from_millis(5));
-        }
-        frames
-    }
-}
-
-/// The frames that `lane` receives on `port` until there are `expected` or patience ends, each with
-/// its wire length and stamp.
-pub(crate) fn receive_all(
-    lane: &mut PacketLane,
-    port: PortId,
-    expected: usize,
-) -> Vec<(Vec<u8>, u32, u64)> {
-    const EMPTY_MAX: usize = 20;
-    let mut received = Vec::new();
-    let mut empty = 0;
-    while received.len() < expected && empty < EMPTY_MAX {
-        let burst = lane.receive(port).expect("the lane receives");
-        for i in 0..burst.len() {
-            let frame = burst.frame(i);
-            received.push((frame.bytes.to_vec(), frame.wire_len, frame.ts_ns));
-        }
-        if burst.is_empty() {
-            empty += 1;
-            lane.wait(Duration::from_millis(20)).expect("the lane waits");
-        }
-        lane.settle(port).expect("the lane settles");
-    }
-    received
-}
-
-/// Takes every capability from this thread, for good.
-pub(crate) fn give_up_capabilities() {
-    // _LINUX_CAPABILITY_VERSION_3, then the thread itself.
-    let header: [u32; 2] = [0x2008_0522, 0];
-    let none = [0u32; 6];
-    // SAFETY: capset reads a header of two words and, in this version, six words of sets.
-    let result = unsafe { libc::syscall(libc::SYS_capset, header.as_ptr(), none.as_ptr()) };
-    assert_eq!(result, 0, "giving up privileges needs none");
 }

@@ -1,9 +1,14 @@
 //! The frame conformance suite over veth, and what it does not ask: tags, truncation, own frames,
 //! other interfaces, lost interfaces, and refusals.
 
-use crate::frames_world::{NEAR, PORTS_MAX, World, give_up_capabilities, receive_all};
+use crate::{
+    cables::{NEAR, PORTS_MAX, give_up_capabilities},
+    frames_world::World,
+};
 use laneway_core::{Cap, DropReason, FrameLane, LaneError, LaneSpec, PortId, Verdict};
-use laneway_testkit::{Disturbance, Overload, Properties, Rig, sequence, skip, udp_frames};
+use laneway_testkit::{
+    Disturbance, Overload, Properties, Rig, receive_all, sequence, skip, udp_frames,
+};
 use laneway_uring::{OpenOptions, UringFrames};
 use std::time::Duration;
 

@@ -1,6 +1,8 @@
 //! Lane `uring` on real sockets: the conformance suites in each mode, and what they do not ask. Needs
 //! root, for network namespaces; without it every test says so and is skipped.
 
+#[path = "../../../packet/tests/veth/cables.rs"]
+mod cables;
 mod datagrams;
 mod frames;
 mod frames_world;

@@ -1,8 +1,9 @@
 //! The world of the datagram and stream tests: one namespace with nothing but its loopback, where lane
 //! and far ends live. It disappears when it is dropped.
 
+use crate::cables::Inside;
 use laneway_netns::{Namespace, can_create};
-use std::{fs::File, io, os::fd::AsRawFd, time::Duration};
+use std::time::Duration;
 
 /// A namespace whose loopback is up.
 pub(crate) struct World {
@@ -42,31 +43,4 @@ pub(crate) fn until_free<T, E>(
         }
     }
     open()
-}
-
-/// This thread, in another network namespace until dropped. A lane is not `Send`, so it cannot be
-/// opened on a thread of its own.
-pub(crate) struct Inside {
-    home: File,
-}
-
-impl Inside {
-    pub(crate) fn enter(namespace: &Namespace) -> Inside {
-        let home = File::open("/proc/thread-self/ns/net").expect("Linux has namespaces");
-        let there = File::open(namespace.path()).expect("the namespace is there");
-        set_namespace(&there);
-        Inside { home }
-    }
-}
-
-impl Drop for Inside {
-    fn drop(&mut self) {
-        set_namespace(&self.home);
-    }
-}
-
-fn set_namespace(namespace: &File) {
-    // SAFETY: no pointers.
-    let result = unsafe { libc::setns(namespace.as_raw_fd(), libc::CLONE_NEWNET) };
-    assert_eq!(result, 0, "setns: {}", io::Error::last_os_error());
 }
