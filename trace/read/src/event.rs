@@ -59,6 +59,7 @@ pub enum Kind {
         got: u16,
     },
     /// Receive calls that returned nothing, one after the other, written as one record at the end of the run.
+    /// The time of the event is that end.
     EmptyRun {
         /// How many.
         polls: u32,
@@ -71,7 +72,7 @@ pub enum Kind {
         port: u16,
         /// Queue of that port.
         queue: u16,
-        /// Frames it was given.
+        /// Frames it was given, 0 where not told (DPDK's `tx.burst` tells only what was taken).
         asked: u16,
         /// Frames it took; fewer than `asked` is backpressure.
         sent: u16,
@@ -171,7 +172,7 @@ pub enum Producer {
 ///
 /// Called from one thread. Slices are lent for the call.
 pub trait Consumer {
-    /// A thread is seen for the first time.
+    /// A thread is seen for the first time, or again under the same number if it changed its name.
     fn thread(&mut self, id: ThreadId, thread: &Thread);
 
     /// The next events of one thread, in time order, never empty. `cpu` is where they were recorded, if known.
@@ -179,4 +180,17 @@ pub trait Consumer {
 
     /// Events are missing here for the named threads: what is open in them cannot be trusted to be closed.
     fn lost(&mut self, loss: &Loss, threads: &[ThreadId]);
+
+    /// A profiler found the thread in this stack, innermost function first; `weight` is what the sample stands for in the
+    /// unit of the producer (`perf script`: its period). Only [`Producer::Perf`] tells samples; they are no calls.
+    fn sample(
+        &mut self,
+        id: ThreadId,
+        cpu: Option<u32>,
+        time_ns: u64,
+        weight: u64,
+        stack: &[FunctionKey],
+    ) {
+        let _ = (id, cpu, time_ns, weight, stack);
+    }
 }

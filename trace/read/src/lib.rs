@@ -8,8 +8,23 @@
 //! A damaged input is read as far as it goes. What was not read is told ([`Damage`]), with its place, and is never invented.
 #![forbid(unsafe_code)]
 
+mod block;
+mod chrome;
+mod ctf;
+mod delivery;
 mod event;
+mod merge;
+mod own;
+mod perf;
+mod shelf;
+mod symbols;
+#[cfg(test)]
+mod testing;
+mod trace;
+mod uftrace;
 
 pub use event::{
     Consumer, Damage, Event, FunctionKey, Kind, Loss, PoolAction, Producer, Thread, ThreadId,
 };
+pub use symbols::{Function, ListingError, ListingPlace, Module, Symbols};
+pub use trace::{About, Clock, DAMAGES_MAX, OpenError, Read, ReadError, Record, Trace};

@@ -1,0 +1,874 @@
+//! The parser of TSDL: metadata text to [`Metadata`].
+//!
+//! Recursive descent over what LTTng-UST, LTTng-modules, rte_trace and barectf write. What it does not know inside a block is
+//! skipped and kept in [`Metadata::unknown`] where that is safe; what would make a layout wrong is an error. Both carry line
+//! and offset.
+
+use std::collections::HashMap;
+
+use super::lexer::{Misread, Parsed, Place, Token, tokens};
+use super::types::{
+    ClockClass, DEPTH_MAX, EventClass, Field, Float, Integer, Kind, Metadata, NODES_MAX, Range,
+    StreamClass, Type,
+};
+
+/// Most event classes of one trace.
+const EVENTS_MAX: usize = 65_536;
+
+/// Parses the text of a metadata file.
+///
+/// # Errors
+/// [`Misread`] if a layout cannot be understood.
+pub(super) fn parse(text: &str) -> Parsed<Metadata> {
+    let mut parser =
+        Parser { tokens: tokens(text)?, at: 0, scopes: vec![HashMap::new()], depth: 0 };
+    let mut metadata = Metadata::default();
+    while parser.peek() != &Token::End {
+        parser.block(&mut metadata)?;
+    }
+    Ok(metadata)
+}
+
+struct Parser {
+    tokens: Vec<(Token, Place)>,
+    at: usize,
+    /// Named types, innermost scope last. `struct x` is named "struct x".
+    scopes: Vec<HashMap<String, Type>>,
+    depth: u32,
+}
+
+/// What a declaration turned out to be.
+enum Declared {
+    Name,
+    Member(Type),
+    Nothing,
+}
+
+/// Value of an attribute of a block.
+enum Value {
+    Number(i128),
+    Text(String),
+}
+
+impl Parser {
+    fn peek(&self) -> &Token {
+        self.ahead(0)
+    }
+
+    fn ahead(&self, by: usize) -> &Token {
+        self.tokens.get(self.at + by).map_or(&Token::End, |(token, _)| token)
+    }
+
+    fn place(&self) -> Place {
+        let last = self.tokens.len() - 1; // `tokens` always ends with `End`
+        self.tokens[self.at.min(last)].1
+    }
+
+    fn take(&mut self) -> Token {
+        let token = self.peek().clone();
+        self.at += 1;
+        token
+    }
+
+    fn wrong<T>(&self, what: impl Into<String>) -> Parsed<T> {
+        Err(Misread { place: self.place(), what: what.into() })
+    }
+
+    fn expected<T>(&self, what: &str) -> Parsed<T> {
+        self.wrong(format!("{} found, {what} expected", self.peek().shown()))
+    }
+
+    fn is(&self, sign: char) -> bool {
+        self.peek() == &Token::Sign(sign)
+    }
+
+    fn accept(&mut self, sign: char) -> bool {
+        let found = self.is(sign);
+        self.at += usize::from(found);
+        found
+    }
+
+    fn demand(&mut self, sign: char) -> Parsed<()> {
+        if self.accept(sign) { Ok(()) } else { self.expected(&format!("`{sign}`")) }
+    }
+
+    fn is_word(&self, word: &str) -> bool {
+        matches!(self.peek(), Token::Word(found) if found == word)
+    }
+
+    fn accept_word(&mut self, word: &str) -> bool {
+        let found = self.is_word(word);
+        self.at += usize::from(found);
+        found
+    }
+
+    fn word(&mut self) -> Parsed<String> {
+        match self.peek().clone() {
+            Token::Word(word) => {
+                self.at += 1;
+                Ok(word)
+            }
+            _ => self.expected("a name"),
+        }
+    }
+
+    fn number(&mut self) -> Parsed<i128> {
+        let negative = self.accept('-');
+        if !negative {
+            self.accept('+');
+        }
+        let Token::Number(number) = *self.peek() else { return self.expected("a number") };
+        self.at += 1;
+        Ok(if negative { -i128::from(number) } else { number.into() })
+    }
+
+    fn limited<T>(&self, found: Option<T>) -> Parsed<T> {
+        found.map_or_else(
+            || {
+                self.wrong(format!(
+                    "a type with more than {NODES_MAX} parts or {DEPTH_MAX} levels is not read"
+                ))
+            },
+            Ok,
+        )
+    }
+
+    fn named(&self, name: &str) -> Option<&Type> {
+        self.scopes.iter().rev().find_map(|scope| scope.get(name))
+    }
+
+    fn name(&mut self, name: String, of: Type) {
+        if let Some(scope) = self.scopes.last_mut() {
+            scope.insert(name, of);
+        }
+    }
+
+    /// Skips to behind the `;` that ends what stands here, over nested braces.
+    fn skip(&mut self) -> Parsed<()> {
+        let mut open = 0_u32;
+        loop {
+            match self.peek() {
+                Token::End => return self.expected("`;`"),
+                Token::Sign('{') => open += 1,
+                Token::Sign('}') if open == 0 => return Ok(()),
+                Token::Sign('}') => open -= 1,
+                Token::Sign(';') if open == 0 => {
+                    self.at += 1;
+                    return Ok(());
+                }
+                _ => {}
+            }
+            self.at += 1;
+        }
+    }
+
+    fn block(&mut self, metadata: &mut Metadata) -> Parsed<()> {
+        let place = self.place();
+        let Token::Word(word) = self.peek().clone() else {
+            return self.expected("a block (trace, env, clock, stream, event) or a type");
+        };
+        let opens = self.ahead(1) == &Token::Sign('{');
+        match word.as_str() {
+            "trace" if opens => self.trace(metadata),
+            "env" if opens => self.env(metadata),
+            "clock" if opens => self.clock(metadata),
+            "stream" if opens => self.stream(metadata),
+            "event" if opens => {
+                if metadata.events.len() == EVENTS_MAX {
+                    return self.wrong(format!("more than {EVENTS_MAX} kinds of events"));
+                }
+                self.event(metadata)
+            }
+            "typealias" | "typedef" | "struct" | "variant" | "enum" => match self.declaration()? {
+                Declared::Name => Ok(()),
+                Declared::Member(_) | Declared::Nothing => self.expected("`;`"),
+            },
+            _ if opens => {
+                metadata
+                    .unknown
+                    .push(Misread { place, what: format!("block `{word}` is skipped") });
+                self.skip()
+            }
+            _ => self.expected("a block (trace, env, clock, stream, event) or a type"),
+        }
+    }
+
+    /// A declaration that names a type, or the type of a member that begins like one.
+    fn declaration(&mut self) -> Parsed<Declared> {
+        if self.accept_word("typealias") {
+            let of = self.specifier(true)?.0;
+            if self.take() != Token::Assign {
+                self.at -= 1;
+                return self.expected("`:=`");
+            }
+            let name = self.words()?;
+            while self.accept('*') {}
+            self.demand(';')?;
+            self.name(name, of);
+            return Ok(Declared::Name);
+        }
+        if self.accept_word("typedef") {
+            let (of, name) = self.specifier(false)?;
+            let (name, of) = self.declarator(of, name)?;
+            self.demand(';')?;
+            self.name(name, of);
+            return Ok(Declared::Name);
+        }
+        // `struct x { ... };` names a type; `struct x { ... } y;` is a member. What follows tells, and nothing is parsed
+        // twice: going back would double the work at each level of nesting.
+        let tagged = ["struct", "variant", "enum"].iter().any(|word| self.is_word(word));
+        if tagged && matches!(self.ahead(1), Token::Word(_)) {
+            let of = self.specifier(true)?.0;
+            return Ok(if self.accept(';') { Declared::Name } else { Declared::Member(of) });
+        }
+        Ok(Declared::Nothing)
+    }
+
+    fn words(&mut self) -> Parsed<String> {
+        let mut words = self.word()?;
+        while let Token::Word(word) = self.peek().clone() {
+            self.at += 1;
+            words.push(' ');
+            words.push_str(&word);
+        }
+        Ok(words)
+    }
+
+    /// A type. With `whole`, all words that follow belong to it; otherwise the last of several words is the name of a
+    /// member and is given back.
+    fn specifier(&mut self, whole: bool) -> Parsed<(Type, Option<String>)> {
+        if self.depth == DEPTH_MAX {
+            return self.wrong(format!("types nested more than {DEPTH_MAX} deep are not read"));
+        }
+        self.depth += 1;
+        let found = self.specifier_inner(whole);
+        self.depth -= 1;
+        found
+    }
+
+    fn specifier_inner(&mut self, whole: bool) -> Parsed<(Type, Option<String>)> {
+        self.accept_word("const");
+        let opens = |parser: &Self, by| parser.ahead(by) == &Token::Sign('{');
+        if self.is_word("integer") && opens(self, 1) {
+            self.at += 1;
+            let kind = Kind::Integer(self.integer()?);
+            return Ok((self.limited(Type::new(kind))?, None));
+        }
+        if self.is_word("floating_point") && opens(self, 1) {
+            self.at += 1;
+            let kind = Kind::Float(self.float()?);
+            return Ok((self.limited(Type::new(kind))?, None));
+        }
+        if self.accept_word("string") {
+            if self.is('{') {
+                self.attributes(&mut |parser, name, _| match name {
+                    "encoding" => Ok(()),
+                    _ => parser.wrong(format!("unknown attribute `{name}` of a string")),
+                })?;
+            }
+            return Ok((self.limited(Type::new(Kind::Text))?, None));
+        }
+        if self.accept_word("struct") {
+            return Ok((self.structure()?, None));
+        }
+        if self.accept_word("variant") {
+            return Ok((self.variant()?, None));
+        }
+        if self.accept_word("enum") {
+            return Ok((self.enumeration()?, None));
+        }
+        let start = self.at;
+        let words = self.words()?;
+        if whole {
+            return match self.named(&words).cloned() {
+                Some(of) => Ok((of, None)),
+                None => {
+                    self.at = start;
+                    self.wrong(format!("unknown type `{words}`"))
+                }
+            };
+        }
+        let Some((of, member)) = words.rsplit_once(' ') else {
+            return self.expected("a type and a name");
+        };
+        match self.named(of).cloned() {
+            Some(found) => Ok((found, Some(member.into()))),
+            None => {
+                let what = format!("unknown type `{of}`");
+                self.at = start;
+                self.wrong(what)
+            }
+        }
+    }
+
+    /// `{ name = value; ... }`
+    fn attributes(
+        &mut self,
+        each: &mut dyn FnMut(&mut Self, &str, Value) -> Parsed<()>,
+    ) -> Parsed<()> {
+        self.demand('{')?;
+        while !self.accept('}') {
+            let start = self.at;
+            let name = self.dotted()?;
+            self.demand('=')?;
+            let value = match self.peek().clone() {
+                Token::Text(text) => {
+                    self.at += 1;
+                    Value::Text(text)
+                }
+                Token::Word(_) => Value::Text(self.dotted()?),
+                _ => Value::Number(self.number()?),
+            };
+            let end = self.at;
+            self.at = start; // so that a complaint names the attribute
+            each(self, &name, value)?;
+            self.at = end;
+            self.demand(';')?;
+        }
+        Ok(())
+    }
+
+    fn dotted(&mut self) -> Parsed<String> {
+        let mut name = self.word()?;
+        while self.accept('.') {
+            name.push('.');
+            name.push_str(&self.word()?);
+        }
+        Ok(name)
+    }
+
+    fn integer(&mut self) -> Parsed<Integer> {
+        let place = self.place();
+        let (mut bits, mut align, mut found) = (
+            None,
+            None,
+            Integer {
+                bits: 0,
+                align_bits: 1,
+                signed: false,
+                big_endian: None,
+                text: false,
+                base: 10,
+                clock: None,
+            },
+        );
+        self.attributes(&mut |parser, name, value| {
+            match (name, &value) {
+                ("size", Value::Number(size)) => bits = Some(*size),
+                ("align", Value::Number(bits)) => align = Some(parser.align(*bits)?),
+                ("signed", _) => found.signed = parser.truth(&value)?,
+                ("byte_order", _) => found.big_endian = parser.byte_order(&value)?,
+                ("encoding", Value::Text(text)) => {
+                    found.text = ["UTF8", "ASCII", "utf8", "ascii"].contains(&text.as_str());
+                    if !found.text && text != "none" {
+                        return parser.wrong(format!("unknown encoding `{text}`"));
+                    }
+                }
+                ("base", _) => {
+                    found.base = match &value {
+                        Value::Number(base @ (2 | 8 | 10 | 16)) => *base as u32,
+                        Value::Text(base) => match base.as_str() {
+                            "decimal" | "dec" | "d" | "i" | "u" => 10,
+                            "hexadecimal" | "hex" | "x" | "X" | "p" => 16,
+                            "octal" | "oct" | "o" => 8,
+                            "binary" | "b" => 2,
+                            _ => return parser.wrong(format!("unknown base `{base}`")),
+                        },
+                        Value::Number(base) => {
+                            return parser.wrong(format!("unknown base {base}"));
+                        }
+                    };
+                }
+                ("map", Value::Text(map)) => {
+                    let clock = map
+                        .strip_prefix("clock.")
+                        .and_then(|rest| rest.strip_suffix(".value"))
+                        .map(str::to_owned);
+                    if clock.is_none() {
+                        return parser.wrong(format!("`{map}` is no value of a clock"));
+                    }
+                    found.clock = clock;
+                }
+                _ => return parser.wrong(format!("unknown attribute `{name}` of an integer")),
+            }
+            Ok(())
+        })?;
+        match bits.and_then(|bits| u32::try_from(bits).ok()) {
+            Some(bits @ 1..=64) => found.bits = bits,
+            _ => {
+                let what = bits.map_or_else(
+                    || "integer without `size`".to_owned(),
+                    |bits| format!("integer of {bits} bits; 1 to 64 are read"),
+                );
+                return Err(Misread { place, what });
+            }
+        }
+        found.align_bits =
+            align.unwrap_or_else(|| if found.bits.is_multiple_of(8) { 8 } else { 1 });
+        Ok(found)
+    }
+
+    fn float(&mut self) -> Parsed<Float> {
+        let place = self.place();
+        let (mut exponent, mut mantissa) = (0, 0);
+        let mut found = Float { bits: 0, align_bits: 8, big_endian: None };
+        self.attributes(&mut |parser, name, value| {
+            match (name, &value) {
+                ("exp_dig", Value::Number(digits)) => exponent = *digits,
+                ("mant_dig", Value::Number(digits)) => mantissa = *digits,
+                ("align", Value::Number(bits)) => found.align_bits = parser.align(*bits)?,
+                ("byte_order", _) => found.big_endian = parser.byte_order(&value)?,
+                _ => return parser.wrong(format!("unknown attribute `{name}` of a float")),
+            }
+            Ok(())
+        })?;
+        found.bits = match (exponent, mantissa) {
+            (8, 24) => 32,
+            (11, 53) => 64,
+            _ => {
+                let what = format!(
+                    "floating-point number with {exponent} exponent and {mantissa} mantissa digits; \
+                     8+24 and 11+53 are read"
+                );
+                return Err(Misread { place, what });
+            }
+        };
+        Ok(found)
+    }
+
+    fn align(&self, bits: i128) -> Parsed<u32> {
+        match u32::try_from(bits) {
+            Ok(bits @ 1..=4096) if bits.is_power_of_two() => Ok(bits),
+            _ => self.wrong(format!("alignment {bits} is no power of two up to 4096")),
+        }
+    }
+
+    fn truth(&self, value: &Value) -> Parsed<bool> {
+        match value {
+            Value::Number(0) => Ok(false),
+            Value::Number(1) => Ok(true),
+            Value::Text(text) if ["true", "TRUE"].contains(&text.as_str()) => Ok(true),
+            Value::Text(text) if ["false", "FALSE"].contains(&text.as_str()) => Ok(false),
+            _ => self.wrong("true or false expected"),
+        }
+    }
+
+    fn byte_order(&self, value: &Value) -> Parsed<Option<bool>> {
+        match value {
+            Value::Text(order) if order == "le" => Ok(Some(false)),
+            Value::Text(order) if order == "be" || order == "network" => Ok(Some(true)),
+            Value::Text(order) if order == "native" => Ok(None),
+            Value::Text(order) => self.wrong(format!("unknown byte order `{order}`")),
+            Value::Number(order) => self.wrong(format!("unknown byte order {order}")),
+        }
+    }
+
+    fn structure(&mut self) -> Parsed<Type> {
+        let name = if self.is('{') { None } else { Some(self.word()?) };
+        if !self.is('{') {
+            let name = name.unwrap_or_default();
+            return match self.named(&format!("struct {name}")).cloned() {
+                Some(of) => Ok(of),
+                None => self.wrong(format!("unknown type `struct {name}`")),
+            };
+        }
+        let fields = self.members()?;
+        let mut align_bits = 1;
+        if self.accept_word("align") {
+            self.demand('(')?;
+            let bits = self.number()?;
+            align_bits = self.align(bits)?;
+            self.demand(')')?;
+        }
+        let of = self.limited(Type::new(Kind::Struct { fields, align_bits }))?;
+        if let Some(name) = name {
+            self.name(format!("struct {name}"), of.clone());
+        }
+        Ok(of)
+    }
+
+    fn variant(&mut self) -> Parsed<Type> {
+        let name = match self.peek() {
+            Token::Word(_) => Some(self.word()?),
+            _ => None,
+        };
+        let tag = if self.accept('<') {
+            let tag = self.dotted()?;
+            self.demand('>')?;
+            Some(tag)
+        } else {
+            None
+        };
+        let options = if self.is('{') {
+            self.members()?
+        } else {
+            let name = name.clone().unwrap_or_default();
+            match self.named(&format!("variant {name}")).map(|of| of.kind.as_ref().clone()) {
+                Some(Kind::Variant { options, .. }) => options,
+                _ => return self.wrong(format!("unknown type `variant {name}`")),
+            }
+        };
+        let of = self.limited(Type::new(Kind::Variant { tag, options }))?;
+        if let Some(name) = name {
+            self.name(format!("variant {name}"), of.clone());
+        }
+        Ok(of)
+    }
+
+    fn enumeration(&mut self) -> Parsed<Type> {
+        let name = match self.peek() {
+            Token::Word(_) => Some(self.word()?),
+            _ => None,
+        };
+        let of = if self.accept(':') {
+            let container = self.specifier(true)?.0;
+            match container.kind.as_ref() {
+                Kind::Integer(integer) => Some(integer.clone()),
+                _ => return self.wrong("an enumeration of something that is no integer"),
+            }
+        } else {
+            None
+        };
+        if !self.is('{') {
+            let name = name.unwrap_or_default();
+            return match self.named(&format!("enum {name}")).cloned() {
+                Some(of) => Ok(of),
+                None => self.wrong(format!("unknown type `enum {name}`")),
+            };
+        }
+        // Without a container, TSDL takes the type named `int`.
+        let of = match (of, self.named("int").map(|int| int.kind.as_ref())) {
+            (Some(of), _) => of,
+            (None, Some(Kind::Integer(int))) => int.clone(),
+            _ => return self.wrong("an enumeration without its integer, and no type `int`"),
+        };
+        self.demand('{')?;
+        let mut ranges: Vec<Range> = Vec::new();
+        let mut next = 0;
+        while !self.accept('}') {
+            let (Token::Word(label) | Token::Text(label)) = self.peek().clone() else {
+                return self.expected("a label");
+            };
+            self.at += 1;
+            let first = if self.accept('=') { self.number()? } else { next };
+            let last = if self.peek() == &Token::Range {
+                self.at += 1;
+                self.number()?
+            } else {
+                first
+            };
+            next = last + 1;
+            ranges.push(Range { label, first, last });
+            if !self.accept(',') && !self.is('}') {
+                return self.expected("`,` or `}`");
+            }
+        }
+        let of = self.limited(Type::new(Kind::Enumeration { of, ranges }))?;
+        if let Some(name) = name {
+            self.name(format!("enum {name}"), of.clone());
+        }
+        Ok(of)
+    }
+
+    /// `{ type name; ... }`
+    fn members(&mut self) -> Parsed<Vec<Field>> {
+        self.demand('{')?;
+        self.scopes.push(HashMap::new());
+        let mut fields = Vec::new();
+        while !self.accept('}') {
+            let (of, name) = match self.declaration()? {
+                Declared::Name => continue,
+                Declared::Member(of) => (of, None),
+                Declared::Nothing => self.specifier(false)?,
+            };
+            let (name, of) = self.declarator(of, name)?;
+            self.demand(';')?;
+            fields.push(Field { name, of });
+        }
+        self.scopes.pop();
+        Ok(fields)
+    }
+
+    /// The name of a member, if it was not taken yet, and its dimensions.
+    fn declarator(&mut self, of: Type, name: Option<String>) -> Parsed<(String, Type)> {
+        let name = match name {
+            Some(name) => name,
+            None => self.word()?,
+        };
+        // `a[2][3]` is two arrays of three: the last dimension is the innermost.
+        let mut dimensions = Vec::new();
+        while self.accept('[') {
+            let dimension = match self.peek().clone() {
+                Token::Number(length) => {
+                    self.at += 1;
+                    Ok(length)
+                }
+                _ => Err(self.dotted()?),
+            };
+            self.demand(']')?;
+            dimensions.push(dimension);
+        }
+        let mut of = of;
+        for dimension in dimensions.into_iter().rev() {
+            let kind = match dimension {
+                Ok(length) => Kind::Array { of, length },
+                Err(length) => Kind::Sequence { of, length },
+            };
+            of = self.limited(Type::new(kind))?;
+        }
+        Ok((name, of))
+    }
+
+    /// The entries of a block: `name = value;` and `name := type;`, and types declared among them.
+    fn entries(
+        &mut self,
+        each: &mut dyn FnMut(&mut Self, &str, Entry) -> Parsed<()>,
+    ) -> Parsed<()> {
+        self.at += 1; // the word that named the block
+        self.demand('{')?;
+        self.scopes.push(HashMap::new());
+        while !self.accept('}') {
+            match self.declaration()? {
+                Declared::Name => continue,
+                Declared::Member(_) => return self.expected("`;`"),
+                Declared::Nothing => {}
+            }
+            let start = self.at;
+            let name = self.dotted()?;
+            let entry = if self.peek() == &Token::Assign {
+                self.at += 1;
+                Entry::Type(self.specifier(true)?.0)
+            } else {
+                self.demand('=')?;
+                Entry::Value(match self.peek().clone() {
+                    Token::Text(text) => {
+                        self.at += 1;
+                        Value::Text(text)
+                    }
+                    Token::Word(_) => Value::Text(self.dotted()?),
+                    _ => Value::Number(self.number()?),
+                })
+            };
+            let end = self.at;
+            self.at = start;
+            each(self, &name, entry)?;
+            self.at = end;
+            self.demand(';')?;
+        }
+        self.accept(';');
+        self.scopes.pop();
+        Ok(())
+    }
+
+    fn trace(&mut self, metadata: &mut Metadata) -> Parsed<()> {
+        self.entries(&mut |parser, name, entry| {
+            match (name, entry) {
+                ("major", Entry::Value(Value::Number(1)))
+                | ("minor", Entry::Value(Value::Number(_))) => {}
+                ("major", Entry::Value(Value::Number(other))) => {
+                    return parser.wrong(format!("CTF {other}; 1.8 is read"));
+                }
+                ("uuid", Entry::Value(Value::Text(text))) => {
+                    metadata.uuid = Some(
+                        uuid(&text)
+                            .map_or_else(|| parser.wrong(format!("`{text}` is no uuid")), Ok)?,
+                    );
+                }
+                ("byte_order", Entry::Value(value)) => {
+                    metadata.big_endian = parser.byte_order(&value)?;
+                }
+                ("packet.header", Entry::Type(of)) => metadata.packet_header = Some(of),
+                (other, _) => metadata.unknown.push(parser.skipped("trace", other)),
+            }
+            Ok(())
+        })
+    }
+
+    fn skipped(&self, block: &str, attribute: &str) -> Misread {
+        let what = format!("attribute `{attribute}` of `{block}` is skipped");
+        Misread { place: self.place(), what }
+    }
+
+    fn env(&mut self, metadata: &mut Metadata) -> Parsed<()> {
+        self.entries(&mut |parser, name, entry| {
+            match entry {
+                Entry::Value(Value::Text(text)) => metadata.env.push((name.into(), text)),
+                Entry::Value(Value::Number(number)) => {
+                    metadata.env.push((name.into(), number.to_string()));
+                }
+                Entry::Type(_) => metadata.unknown.push(parser.skipped("env", name)),
+            }
+            Ok(())
+        })
+    }
+
+    fn clock(&mut self, metadata: &mut Metadata) -> Parsed<()> {
+        let place = self.place();
+        let mut clock = ClockClass {
+            name: String::new(),
+            frequency_hz: 1_000_000_000,
+            offset_s: 0,
+            offset_ticks: 0,
+        };
+        self.entries(&mut |parser, name, entry| {
+            match (name, entry) {
+                ("name", Entry::Value(Value::Text(name))) => clock.name = name,
+                ("freq", Entry::Value(Value::Number(hz))) => match u64::try_from(hz) {
+                    Ok(hz) if hz > 0 => clock.frequency_hz = hz,
+                    _ => return parser.wrong(format!("a clock of {hz} Hz")),
+                },
+                ("offset_s", Entry::Value(Value::Number(seconds))) => {
+                    clock.offset_s = match i64::try_from(seconds) {
+                        Ok(seconds) => seconds,
+                        Err(_) => return parser.wrong(format!("{seconds} s is out of range")),
+                    };
+                }
+                ("offset", Entry::Value(Value::Number(ticks))) => {
+                    clock.offset_ticks = match u64::try_from(ticks) {
+                        Ok(ticks) => ticks,
+                        Err(_) => return parser.wrong(format!("an offset of {ticks} ticks")),
+                    };
+                }
+                ("uuid" | "description" | "precision" | "absolute", Entry::Value(_)) => {}
+                (other, _) => metadata.unknown.push(parser.skipped("clock", other)),
+            }
+            Ok(())
+        })?;
+        if clock.name.is_empty() {
+            return Err(Misread { place, what: "clock without `name`".into() });
+        }
+        metadata.clocks.push(clock);
+        Ok(())
+    }
+
+    fn stream(&mut self, metadata: &mut Metadata) -> Parsed<()> {
+        let place = self.place();
+        let mut stream = StreamClass::default();
+        self.entries(&mut |parser, name, entry| {
+            match (name, entry) {
+                ("id", Entry::Value(Value::Number(id))) => stream.id = parser.id(id)?,
+                ("packet.context", Entry::Type(of)) => stream.packet_context = Some(of),
+                ("event.header", Entry::Type(of)) => stream.event_header = Some(of),
+                ("event.context", Entry::Type(of)) => stream.event_context = Some(of),
+                (other, _) => metadata.unknown.push(parser.skipped("stream", other)),
+            }
+            Ok(())
+        })?;
+        if metadata.streams.iter().any(|other| other.id == stream.id) {
+            return Err(Misread { place, what: format!("second stream class {}", stream.id) });
+        }
+        metadata.streams.push(stream);
+        Ok(())
+    }
+
+    fn id(&self, id: i128) -> Parsed<u64> {
+        u64::try_from(id).or_else(|_| self.wrong(format!("{id} is no id")))
+    }
+
+    fn event(&mut self, metadata: &mut Metadata) -> Parsed<()> {
+        let mut event = EventClass::default();
+        self.entries(&mut |parser, name, entry| {
+            match (name, entry) {
+                ("id", Entry::Value(Value::Number(id))) => event.id = parser.id(id)?,
+                ("stream_id", Entry::Value(Value::Number(id))) => {
+                    event.stream_id = parser.id(id)?
+                }
+                ("name", Entry::Value(Value::Text(name))) => event.name = name,
+                ("context", Entry::Type(of)) => event.context = Some(of),
+                ("fields", Entry::Type(of)) => event.fields = Some(of),
+                ("loglevel" | "model.emf.uri", Entry::Value(_)) => {}
+                (other, _) => metadata.unknown.push(parser.skipped("event", other)),
+            }
+            Ok(())
+        })?;
+        metadata.events.push(event);
+        Ok(())
+    }
+}
+
+/// An entry of a block.
+enum Entry {
+    Value(Value),
+    Type(Type),
+}
+
+fn uuid(text: &str) -> Option<[u8; 16]> {
+    let digits: Vec<u8> = text.bytes().filter(|&byte| byte != b'-').collect();
+    let mut uuid = [0; 16];
+    if digits.len() != 32 {
+        return None;
+    }
+    for (byte, pair) in uuid.iter_mut().zip(digits.chunks_exact(2)) {
+        *byte = u8::from_str_radix(std::str::from_utf8(pair).ok()?, 16).ok()?;
+    }
+    Some(uuid)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn fails(text: &str, line: u32, part: &str) {
+        let error = parse(text).expect_err(text);
+        assert!(error.what.contains(part), "{error:?}");
+        assert_eq!(error.place.line, line, "{error:?}");
+    }
+
+    #[test]
+    fn reads_blocks_and_types() {
+        let metadata = parse(
+            "typealias integer { size = 32; align = 8; signed = false; } := unsigned long;
+             trace { major = 1; minor = 8; byte_order = be;
+                     uuid = \"c55dc709-f482-46d3-b869-ad9d4e5a42cc\";
+                     packet.header := struct { unsigned long magic; }; };
+             env { hostname = \"vm\"; tracer_major = -2; };
+             clock { name = c; freq = 10; offset_s = -5; offset = 3; };
+             struct h { enum : integer { size = 5; } { a = 0 ... 30, b } id; variant <id> { unsigned long a; string b; } v; } align(8);
+             stream { id = 7; event.header := struct h; };
+             event { name = \"e\"; id = 1; stream_id = 7; fields := struct { unsigned long n; unsigned long _x[n][2]; }; };",
+        )
+        .expect("valid metadata");
+        assert_eq!(metadata.big_endian, Some(true));
+        assert_eq!(metadata.uuid.map(|uuid| uuid[0]), Some(0xc5));
+        assert_eq!(metadata.env[1], ("tracer_major".into(), "-2".into()));
+        assert_eq!(metadata.clocks[0].offset_s, -5);
+        assert_eq!(metadata.streams[0].id, 7);
+        let fields = metadata.events[0].fields.as_ref().expect("declared");
+        let Kind::Struct { fields, .. } = fields.kind.as_ref() else { panic!("{fields:?}") };
+        let Kind::Sequence { of, length } = fields[1].of.kind.as_ref() else {
+            panic!("{fields:?}")
+        };
+        assert_eq!(length, "n");
+        assert!(matches!(of.kind.as_ref(), Kind::Array { length: 2, .. }));
+    }
+
+    #[test]
+    fn names_what_it_does_not_know() {
+        fails("trace { byte_order = middle; };", 1, "byte order `middle`");
+        fails("trace { major = 2; };", 1, "CTF 2");
+        fails("\nevent { fields := struct { foo_t x; }; };", 2, "unknown type `foo_t`");
+        fails("typealias integer { size = 65; } := a;", 1, "65 bits");
+        fails("typealias integer { size = 8; color = red; } := a;", 1, "`color`");
+        fails("typealias integer { size = 8; align = 3; } := a;", 1, "alignment 3");
+        fails("typealias floating_point { exp_dig = 5; mant_dig = 11; } := half;", 1, "5 exponent");
+        fails("clock { freq = 0; };", 1, "0 Hz");
+        fails("stream { id = 1; }; stream { id = 1; };", 1, "second stream");
+        fails("event { name = \"a\"", 1, "the end");
+        let skipped =
+            parse("callsite { name = \"x\"; }; trace { mood = good; };").expect("skipped");
+        assert_eq!(skipped.unknown.len(), 2);
+    }
+
+    #[test]
+    fn types_that_grow_or_nest_without_end_are_refused() {
+        let mut doubling = String::from("typealias integer { size = 8; } := t0;\n");
+        for level in 1..40 {
+            doubling += &format!("struct s{level} {{ ");
+            let of = if level == 1 { "t0".into() } else { format!("struct s{}", level - 1) };
+            doubling += &format!("{of} a; {of} b; }};\n");
+        }
+        fails(&doubling, 17, "65536 parts");
+        let deep = "struct { ".repeat(10_000);
+        fails(&format!("event {{ fields := {deep}"), 1, "deep");
+    }
+}

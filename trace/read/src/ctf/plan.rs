@@ -1,0 +1,523 @@
+//! The plan by which the streams of one trace are decoded: layouts, clocks and the meaning of each kind of event.
+//!
+//! Made once from the metadata. For layouts that matter it knows where everything lies ([`Fixed`], [`Form`]), so that an
+//! event is a few loads; for all others it keeps the layout to walk.
+
+use std::collections::HashMap;
+
+use super::layout::{Compiler, Node, Spot, SpotKind, Whole, fixed};
+use super::types::Metadata;
+use crate::event::PoolAction;
+
+/// Ids below this are found by index.
+const DENSE_IDS: usize = 4096;
+
+/// How to decode the streams of one trace.
+#[derive(Debug)]
+pub(super) struct Plan {
+    pub(super) packet_header: Option<Node>,
+    pub(super) streams: Vec<StreamPlan>,
+    pub(super) uuid: Option<[u8; 16]>,
+    pub(super) big_endian: bool,
+    /// Values to keep for lengths and tags.
+    pub(super) slots: usize,
+    /// Process of all events, where the trace is of one (`vpid` of the environment).
+    pub(super) pid: u32,
+}
+
+/// How to decode the streams of one class.
+#[derive(Debug)]
+pub(super) struct StreamPlan {
+    pub(super) id: u64,
+    pub(super) packet_context: Option<Node>,
+    pub(super) header: Option<Node>,
+    pub(super) context: Option<Node>,
+    pub(super) form: Form,
+    pub(super) scale: Scale,
+    pub(super) who: Who,
+    pub(super) kinds: Vec<EventPlan>,
+    dense: Vec<u32>,
+    sparse: HashMap<u64, u32>,
+}
+
+/// Event headers that are read without walking.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Form {
+    /// LTTng: 5 bits of id and 27 of time, or 31, 32 bits of id and 64 of time.
+    Compact,
+    /// LTTng: 16 bits of id and 32 of time, or 65535, 32 bits of id and 64 of time.
+    Large,
+    /// DPDK: 48 bits of time and 16 of id, aligned to 8 bytes.
+    Dpdk,
+    /// Any other: walked.
+    Other,
+}
+
+/// Where the thread of an event is told in the context of its stream.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Who {
+    pub(super) pid: Option<Spot>,
+    pub(super) tid: Option<Spot>,
+    pub(super) name: Option<Spot>,
+    /// The context tells the thread, if only to a walk.
+    pub(super) told: bool,
+}
+
+impl Who {
+    /// Offsets of process and thread as 8 bytes in a row, and of a name of 17 bytes: the contexts that everybody adds.
+    pub(super) fn in_a_row(self) -> Option<(usize, usize)> {
+        let (pid, tid, name) = (self.pid?, self.tid?, self.name?);
+        (tid.offset == pid.offset + 4 && name.bytes == 17).then_some((pid.offset, name.offset))
+    }
+}
+
+/// Ticks to nanoseconds.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Scale {
+    origin_ns: i64,
+    frequency_hz: u64,
+}
+
+impl Scale {
+    pub(super) fn new(frequency_hz: u64, offset_s: i64, offset_ticks: u64) -> Self {
+        let seconds = i64::try_from(offset_ticks / frequency_hz).unwrap_or(i64::MAX);
+        let rest = ticks_ns(offset_ticks % frequency_hz, frequency_hz);
+        let origin_ns = offset_s
+            .saturating_add(seconds)
+            .saturating_mul(1_000_000_000)
+            .saturating_add(i64::try_from(rest).unwrap_or(i64::MAX));
+        Self { origin_ns, frequency_hz }
+    }
+
+    pub(super) fn origin_ns(self) -> i64 {
+        self.origin_ns
+    }
+
+    /// Nanoseconds since the epoch.
+    pub(super) fn ns(self, ticks: u64) -> u64 {
+        let ns = ticks_ns(ticks, self.frequency_hz);
+        if self.origin_ns >= 0 {
+            ns.saturating_add(self.origin_ns.unsigned_abs())
+        } else {
+            ns.saturating_sub(self.origin_ns.unsigned_abs())
+        }
+    }
+}
+
+/// As babeltrace2 computes it, in double precision and cut off: what both print must be the same moment.
+fn ticks_ns(ticks: u64, frequency_hz: u64) -> u64 {
+    if frequency_hz == 1_000_000_000 {
+        ticks
+    } else {
+        (1e9 * ticks as f64 / frequency_hz as f64) as u64
+    }
+}
+
+/// How to decode one kind of event.
+#[derive(Debug)]
+pub(super) struct EventPlan {
+    pub(super) name: String,
+    pub(super) context: Option<Node>,
+    pub(super) fields: Option<Node>,
+    pub(super) role: Role,
+    pub(super) fixed: Option<Fixed>,
+}
+
+/// A layout whose members lie at fixed bytes behind the header.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Fixed {
+    /// All of context and fields.
+    pub(super) bytes: usize,
+    /// The fields that [`Role::wanted`] names, in its order.
+    pub(super) spots: [Option<Spot>; WANTED_MAX],
+    /// Offset of the address of a call, if it has 8 bytes in the byte order of the trace.
+    pub(super) address: Option<usize>,
+}
+
+/// Most fields of an event that become part of what is delivered.
+pub(super) const WANTED_MAX: usize = 3;
+
+/// What an event means.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Role {
+    Enter,
+    Leave,
+    LeaveInnermost,
+    Receive,
+    Send,
+    Pool(PoolAction),
+    /// Tells about the process or a pool, not about a moment.
+    Tells(Tells),
+    Point(u32),
+}
+
+/// What such an event tells.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Tells {
+    /// A program or library lies here.
+    Module,
+    /// ... and this is its build id.
+    BuildId,
+    /// A pool was created.
+    Pool,
+    /// Nothing that is used.
+    Nothing,
+}
+
+impl Role {
+    fn of(name: &str, has: impl Fn(&str) -> bool, point: impl FnOnce() -> u32) -> Self {
+        let role = match name {
+            "lttng_ust_cyg_profile:func_entry" | "lttng_ust_cyg_profile_fast:func_entry" => {
+                Self::Enter
+            }
+            "lttng_ust_cyg_profile:func_exit" => Self::Leave,
+            "lttng_ust_cyg_profile_fast:func_exit" => Self::LeaveInnermost,
+            "lib.ethdev.rx.burst"
+            | "lib.ethdev.rx.burst.empty"
+            | "lib.ethdev.rx.burst.nonempty" => Self::Receive,
+            "lib.ethdev.tx.burst" => Self::Send,
+            // `get.bulk` and `put.bulk` call the generic ones: taking both would count each buffer twice.
+            "lib.mempool.generic.get" => Self::Pool(PoolAction::Get),
+            "lib.mempool.generic.put" => Self::Pool(PoolAction::Put),
+            "lib.mempool.ops.deq.bulk" => Self::Pool(PoolAction::Refill),
+            "lib.mempool.ops.enq.bulk" => Self::Pool(PoolAction::Drain),
+            "lib.mempool.create" | "lib.mempool.create.empty" => return Self::Tells(Tells::Pool),
+            "lttng_ust_statedump:bin_info" | "lttng_ust_lib:load" | "lttng_ust_dl:dlopen" => {
+                return Self::Tells(Tells::Module);
+            }
+            "lttng_ust_statedump:build_id" | "lttng_ust_lib:build_id" | "lttng_ust_dl:build_id" => {
+                return Self::Tells(Tells::BuildId);
+            }
+            _ if name.starts_with("lttng_ust_statedump:")
+                || name.starts_with("lttng_ust_lib:")
+                || name.starts_with("lttng_ust_dl:") =>
+            {
+                return Self::Tells(Tells::Nothing);
+            }
+            _ => return Self::Point(point()),
+        };
+        let optional = |wanted: &str| role == Self::Receive && wanted == "nb_rx";
+        if role.wanted().iter().all(|wanted| optional(wanted) || has(wanted)) {
+            role
+        } else {
+            Self::Point(point())
+        }
+    }
+
+    /// Names of the fields that become part of what is delivered.
+    pub(super) fn wanted(self) -> &'static [&'static str] {
+        match self {
+            Self::Enter | Self::Leave => &["addr"],
+            Self::LeaveInnermost | Self::Tells(_) | Self::Point(_) => &[],
+            Self::Receive => &["port_id", "queue_id", "nb_rx"],
+            Self::Send => &["port_id", "queue_id", "nb_pkts"],
+            Self::Pool(_) => &["mempool", "nb_objs"],
+        }
+    }
+}
+
+impl StreamPlan {
+    /// Where the kind of event with this id lies in `kinds`; beyond its end for some ids without a kind.
+    #[inline]
+    pub(super) fn index(&self, id: u64) -> Option<usize> {
+        let index = match usize::try_from(id).ok().and_then(|id| self.dense.get(id)) {
+            Some(&index) => index,
+            None => *self.sparse.get(&id)?,
+        };
+        usize::try_from(index).ok()
+    }
+
+    /// The kind of event with this id.
+    #[inline]
+    pub(super) fn kind(&self, id: u64) -> Option<&EventPlan> {
+        self.kinds.get(self.index(id)?)
+    }
+}
+
+impl Plan {
+    /// Compiles `metadata`. `point` gives a number to a name.
+    ///
+    /// # Errors
+    /// A sentence if a layout refers to something that is not there.
+    pub(super) fn new(
+        metadata: &Metadata,
+        point: &mut dyn FnMut(&str) -> u32,
+    ) -> Result<Self, String> {
+        let big_endian = metadata.big_endian.unwrap_or(false);
+        let clocks: Vec<String> = metadata.clocks.iter().map(|clock| clock.name.clone()).collect();
+        let mut compiler = Compiler::new(big_endian, &clocks);
+        let mut packet_header = match &metadata.packet_header {
+            Some(of) => Some(
+                compiler
+                    .compile(of, &mut [])
+                    .map_err(|why| format!("packet header of the trace: {why}"))?,
+            ),
+            None => None,
+        };
+        let mut streams = Vec::with_capacity(metadata.streams.len());
+        for class in &metadata.streams {
+            let named =
+                |what: &str, why: String| format!("{what} of stream class {}: {why}", class.id);
+            let mut packet_context = None;
+            if let Some(of) = &class.packet_context {
+                let roots = &mut [("trace.packet.header", &mut packet_header)];
+                let mut node =
+                    compiler.compile(of, roots).map_err(|why| named("packet context", why))?;
+                end_sets_no_clock(&mut node);
+                packet_context = Some(node);
+            }
+            let mut header = None;
+            if let Some(of) = &class.event_header {
+                let roots = &mut [
+                    ("trace.packet.header", &mut packet_header),
+                    ("stream.packet.context", &mut packet_context),
+                ];
+                header =
+                    Some(compiler.compile(of, roots).map_err(|why| named("event header", why))?);
+            }
+            let mut context = None;
+            if let Some(of) = &class.event_context {
+                let roots = &mut [
+                    ("trace.packet.header", &mut packet_header),
+                    ("stream.packet.context", &mut packet_context),
+                    ("stream.event.header", &mut header),
+                ];
+                context =
+                    Some(compiler.compile(of, roots).map_err(|why| named("event context", why))?);
+            }
+            let mut kinds = Vec::new();
+            let mut sparse = HashMap::new();
+            for event in metadata.events.iter().filter(|event| event.stream_id == class.id) {
+                let named = |why: String| format!("event `{}`: {why}", event.name);
+                let mut own = None;
+                if let Some(of) = &event.context {
+                    let roots = &mut [
+                        ("stream.packet.context", &mut packet_context),
+                        ("stream.event.header", &mut header),
+                        ("stream.event.context", &mut context),
+                    ];
+                    own = Some(compiler.compile(of, roots).map_err(named)?);
+                }
+                let mut fields = None;
+                if let Some(of) = &event.fields {
+                    let roots = &mut [
+                        ("stream.packet.context", &mut packet_context),
+                        ("stream.event.header", &mut header),
+                        ("stream.event.context", &mut context),
+                        ("event.context", &mut own),
+                    ];
+                    fields = Some(compiler.compile(of, roots).map_err(named)?);
+                }
+                let has = |name: &str| match &fields {
+                    Some(Node::Struct { members, .. }) => members.iter().any(|member| {
+                        member.name() == name && matches!(member.node, Node::Whole(_))
+                    }),
+                    _ => false,
+                };
+                let role = Role::of(&event.name, has, || point(&event.name));
+                let index = u32::try_from(kinds.len()).map_err(|_| "too many events".to_owned())?;
+                if sparse.insert(event.id, index).is_some() {
+                    return Err(format!(
+                        "event `{}`: second event with id {}",
+                        event.name, event.id
+                    ));
+                }
+                kinds.push(EventPlan {
+                    name: event.name.clone(),
+                    context: own,
+                    fields,
+                    role,
+                    fixed: None,
+                });
+            }
+            let mut dense = vec![u32::MAX; DENSE_IDS];
+            for (&id, &index) in &sparse {
+                if let Some(place) = usize::try_from(id).ok().and_then(|id| dense.get_mut(id)) {
+                    *place = index;
+                }
+            }
+            let clock = header
+                .as_ref()
+                .and_then(clock_of)
+                .or_else(|| packet_context.as_ref().and_then(clock_of));
+            let scale = match clock.and_then(|clock| metadata.clocks.get(clock)) {
+                Some(clock) => Scale::new(clock.frequency_hz, clock.offset_s, clock.offset_ticks),
+                None => Scale::new(1_000_000_000, 0, 0),
+            };
+            streams.push(StreamPlan {
+                id: class.id,
+                form: header.as_ref().map_or(Form::Other, |header| form(header, big_endian)),
+                who: Who::default(),
+                packet_context,
+                header,
+                context,
+                scale,
+                kinds,
+                dense,
+                sparse,
+            });
+        }
+        // Only now: compiling an event may have given a slot to a member of a context before it.
+        for stream in &mut streams {
+            stream.find_fixed(big_endian);
+        }
+        let pid = metadata.env.iter().find(|(name, _)| name == "vpid");
+        Ok(Self {
+            packet_header,
+            streams,
+            uuid: metadata.uuid,
+            big_endian,
+            slots: compiler.slots,
+            pid: pid.and_then(|(_, pid)| pid.parse().ok()).unwrap_or(0),
+        })
+    }
+}
+
+impl StreamPlan {
+    fn find_fixed(&mut self, big_endian: bool) {
+        let mut spots = Vec::new();
+        let context = match &self.context {
+            None => Some(0),
+            Some(node) => {
+                self.who.told = ["vtid", "tid", "vpid", "pid"].iter().any(|name| names(node, name));
+                fixed(node, 0, &mut spots)
+            }
+        };
+        let Some(context) = context else { return };
+        let spot = |names: [&str; 2], whole: bool| {
+            let mut found = names.iter().filter_map(|wanted| {
+                spots.iter().find(|(name, _)| name == wanted).map(|&(_, spot)| spot)
+            });
+            found.find(|spot| matches!(spot.kind, SpotKind::Whole { .. }) == whole)
+        };
+        self.who.pid = spot(["vpid", "pid"], true).filter(|spot| spot.bytes == 4);
+        self.who.tid = spot(["vtid", "tid"], true).filter(|spot| spot.bytes == 4);
+        self.who.name = spot(["procname", "procname"], false);
+        for kind in &mut self.kinds {
+            kind.fixed = None;
+            if matches!(kind.role, Role::Tells(_)) {
+                continue;
+            }
+            let mut spots = Vec::new();
+            let own = kind
+                .context
+                .as_ref()
+                .map_or(Some(context), |node| fixed(node, context, &mut spots));
+            spots.clear();
+            let Some(own) = own else { continue };
+            let bytes = kind.fields.as_ref().map_or(Some(own), |node| fixed(node, own, &mut spots));
+            let Some(bytes) = bytes else { continue };
+            let mut found = [None; WANTED_MAX];
+            for (place, wanted) in found.iter_mut().zip(kind.role.wanted()) {
+                *place = spots.iter().find(|(name, _)| name == wanted).map(|&(_, spot)| spot);
+            }
+            if let Role::Point(_) = kind.role {
+                let first = spots.iter().find(|(_, spot)| spot.kind != SpotKind::Text);
+                found[0] = first.map(|&(_, spot)| spot);
+            }
+            let address = found[0]
+                .filter(|spot| matches!(kind.role, Role::Enter | Role::Leave) && spot.bytes == 8)
+                .filter(|spot| matches!(spot.kind, SpotKind::Whole { big_endian: big, .. } if big == big_endian))
+                .map(|spot| spot.offset);
+            kind.fixed = Some(Fixed { bytes, spots: found, address });
+        }
+    }
+}
+
+fn names(node: &Node, name: &str) -> bool {
+    match node {
+        Node::Struct { members, .. } => members.iter().any(|member| member.name() == name),
+        _ => false,
+    }
+}
+
+/// `timestamp_end` is a moment in the future of the packet: reading it must not set the clock its events begin with.
+fn end_sets_no_clock(node: &mut Node) {
+    if let Node::Struct { members, .. } = node {
+        for member in members {
+            let end = member.name() == "timestamp_end";
+            if let Node::Whole(whole) = &mut member.node
+                && end
+            {
+                whole.clock = None;
+            }
+        }
+    }
+}
+
+fn clock_of(node: &Node) -> Option<usize> {
+    match node {
+        Node::Whole(whole) | Node::Enumeration(whole, _) => whole.clock,
+        Node::Struct { members, .. } => members.iter().find_map(|member| clock_of(&member.node)),
+        Node::Variant { options, .. } => options.iter().find_map(|option| clock_of(&option.node)),
+        Node::Array { of, .. } | Node::Sequence { of, .. } => clock_of(of),
+        Node::Float { .. } | Node::Text => None,
+    }
+}
+
+/// Recognises headers by their structure, not by their name.
+fn form(header: &Node, big_endian: bool) -> Form {
+    let Node::Struct { align_bits, members } = header else { return Form::Other };
+    let plain = |whole: &Whole, bits: u32, align: u32| {
+        whole.bits == bits
+            && whole.align_bits == align
+            && whole.big_endian == big_endian
+            && !whole.signed
+    };
+    match members.as_slice() {
+        [time, id] => match (&time.node, &id.node) {
+            (Node::Whole(time), Node::Whole(number))
+                if *align_bits == 64
+                    && plain(time, 48, 1)
+                    && time.clock.is_some()
+                    && plain(number, 16, 8)
+                    && id.name() == "id" =>
+            {
+                Form::Dpdk
+            }
+            (Node::Enumeration(tag, ranges), Node::Variant { options, .. })
+                if *align_bits == 8 && time.name() == "id" =>
+            {
+                let (form, bits, time_bits, time_align, limit) = match tag.bits {
+                    5 => (Form::Compact, (5, 1), 27, 1, 31),
+                    16 => (Form::Large, (16, 8), 32, 8, 65_535),
+                    _ => return Form::Other,
+                };
+                let labels =
+                    ranges.iter().map(|range| (range.label.as_str(), range.first, range.last));
+                let labels_fit = labels.eq([("compact", 0, limit - 1), ("extended", limit, limit)]);
+                let inner = |option: usize| match &options.get(option)?.node {
+                    Node::Struct { members, align_bits: ..=8 } => Some(members.as_slice()),
+                    _ => None,
+                };
+                let short = matches!(inner(0), Some([only]) if matches!(&only.node,
+                    Node::Whole(whole) if plain(whole, time_bits, time_align) && whole.clock.is_some()));
+                let long = matches!(inner(1), Some([id, time]) if id.name() == "id"
+                    && matches!((&id.node, &time.node), (Node::Whole(id), Node::Whole(time))
+                        if plain(id, 32, 8) && plain(time, 64, 8) && time.clock.is_some()));
+                if plain(tag, bits.0, bits.1) && labels_fit && short && long && options.len() == 2 {
+                    form
+                } else {
+                    Form::Other
+                }
+            }
+            _ => Form::Other,
+        },
+        _ => Form::Other,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn time_is_cut_off_as_babeltrace2_does() {
+        let scale = Scale::new(2_600_000_000, 1_795_192_294, 3_317_235_445);
+        // 3317235445 ticks are one second and 717235445 ticks.
+        assert_eq!(scale.origin_ns(), 1_795_192_295_275_859_786);
+        assert_eq!(scale.ns(26), 1_795_192_295_275_859_796);
+        assert_eq!(Scale::new(1_000_000_000, 0, 5).ns(7), 12);
+        assert_eq!(Scale::new(1_000_000_000, -1, 0).ns(7), 0, "before 1970");
+    }
+}

@@ -1,0 +1,604 @@
+//! CTF written here, byte by byte, and read back: byte orders, headers, wraps, losses, migration, and whatever is broken.
+
+use std::path::PathBuf;
+
+use proptest::prelude::*;
+
+use crate::testing::{Folder, Log, read};
+use crate::{Event, FunctionKey, Kind, OpenError};
+
+/// Event header of LTTng.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Header {
+    Compact,
+    Large,
+}
+
+/// A small trace as LTTng-UST would write it.
+#[derive(Clone, Debug)]
+struct Writer {
+    big_endian: bool,
+    header: Header,
+    packets: Vec<Vec<u8>>,
+}
+
+/// What is told about a packet.
+#[derive(Clone, Copy, Debug, Default)]
+struct Packet {
+    begin: u64,
+    end: u64,
+    sequence: u64,
+    discarded: u64,
+    cpu: u32,
+}
+
+/// An event: id, time, process, thread, address.
+type Row = (u32, u64, u32, u32, u64);
+
+const ENTRY: u32 = 1;
+const EXIT: u32 = 2;
+const WORDS: u32 = 3;
+const FAST_EXIT: u32 = 70_000;
+
+impl Writer {
+    fn new(big_endian: bool, header: Header) -> Self {
+        Self { big_endian, header, packets: Vec::new() }
+    }
+
+    fn metadata(&self) -> String {
+        let order = if self.big_endian { "be" } else { "le" };
+        let header = match self.header {
+            Header::Compact => {
+                "struct { enum : u5 { compact = 0 ... 30, extended = 31 } id; variant <id> {
+                    struct { t27 timestamp; } compact;
+                    struct { u32 id; t64 timestamp; } extended; } v; } align(8)"
+            }
+            Header::Large => {
+                "struct { enum : u16 { compact = 0 ... 65534, extended = 65535 } id; variant <id> {
+                    struct { t32 timestamp; } compact;
+                    struct { u32 id; t64 timestamp; } extended; } v; } align(8)"
+            }
+        };
+        let integer = |bits: u32, align: u32, map: &str, name: &str| {
+            format!(
+                "typealias integer {{ size = {bits}; align = {align}; signed = false; {map} }} := {name};\n"
+            )
+        };
+        let map = "map = clock.c.value;";
+        let mut text = "/* CTF 1.8 */\n".to_owned();
+        for (bits, align, map, name) in [
+            (5, 1, "", "u5"),
+            (8, 8, "", "u8"),
+            (16, 8, "", "u16"),
+            (32, 8, "", "u32"),
+            (64, 8, "", "u64"),
+        ] {
+            text += &integer(bits, align, map, name);
+        }
+        text += &format!(
+            "trace {{ major = 1; minor = 8; byte_order = {order}; packet.header := struct {{ u32 magic; }}; }};
+             env {{ tracer_name = \"lttng-ust\"; hostname = \"here\"; }};
+             clock {{ name = c; freq = 1000000000; offset = 1000; }};\n"
+        );
+        text += &integer(27, 1, map, "t27");
+        text += &integer(32, 8, map, "t32");
+        text += &integer(64, 8, map, "t64");
+        text += &format!(
+            "stream {{ id = 0; event.header := {header};
+               packet.context := struct {{ t64 timestamp_begin; t64 timestamp_end; u64 content_size; u64 packet_size;
+                 u64 packet_seq_num; u64 events_discarded; u32 cpu_id; }};
+               event.context := struct {{ u32 _vpid; u32 _vtid;
+                 integer {{ size = 8; align = 8; signed = 1; encoding = UTF8; }} _procname[17]; }}; }};
+             event {{ id = {ENTRY}; name = \"lttng_ust_cyg_profile:func_entry\"; fields := struct {{ u64 _addr; u64 _call_site; }}; }};
+             event {{ id = {EXIT}; name = \"lttng_ust_cyg_profile:func_exit\"; fields := struct {{ u64 _addr; u64 _call_site; }}; }};
+             event {{ id = {FAST_EXIT}; name = \"lttng_ust_cyg_profile_fast:func_exit\"; fields := struct {{ }}; }};
+             event {{ id = {WORDS}; name = \"mine:words\"; fields := struct {{ u32 _n; u16 _x[_n]; string _s; }}; }};\n"
+        );
+        text
+    }
+
+    fn number(&self, bytes: &mut Vec<u8>, value: u64, size: usize) {
+        if self.big_endian {
+            bytes.extend(&value.to_be_bytes()[8 - size..]);
+        } else {
+            bytes.extend(&value.to_le_bytes()[..size]);
+        }
+    }
+
+    /// Adds a packet; times that the short header cannot tell are written with the long one.
+    fn packet(&mut self, about: Packet, rows: &[Row]) {
+        let mut body = Vec::new();
+        let mut last = about.begin;
+        for &(id, time, pid, tid, address) in rows {
+            let (bits, most) = match self.header {
+                Header::Compact => (27, 30),
+                Header::Large => (32, 65_534),
+            };
+            let long = id > most || time < last || time - last >= 1 << bits;
+            last = time;
+            match (self.header, long) {
+                (Header::Compact, false) => {
+                    let time = time & ((1 << 27) - 1);
+                    let id = u64::from(id);
+                    let word = if self.big_endian { (id << 27) | time } else { (time << 5) | id };
+                    self.number(&mut body, word, 4);
+                }
+                (Header::Large, false) => {
+                    self.number(&mut body, id.into(), 2);
+                    self.number(&mut body, time & 0xffff_ffff, 4);
+                }
+                (Header::Compact, true) => {
+                    body.push(if self.big_endian { 31 << 3 } else { 31 });
+                    self.number(&mut body, id.into(), 4);
+                    self.number(&mut body, time, 8);
+                }
+                (Header::Large, true) => {
+                    self.number(&mut body, 65_535, 2);
+                    self.number(&mut body, id.into(), 4);
+                    self.number(&mut body, time, 8);
+                }
+            }
+            self.number(&mut body, pid.into(), 4);
+            self.number(&mut body, tid.into(), 4);
+            let mut name = [0; 17];
+            name[..6].copy_from_slice(b"worker");
+            name[7] = 0x55; // behind the end of the text: LTTng writes what was there
+            body.extend(name);
+            match id {
+                ENTRY | EXIT => {
+                    self.number(&mut body, address, 8);
+                    self.number(&mut body, 7, 8);
+                }
+                WORDS => {
+                    self.number(&mut body, 2, 4);
+                    self.number(&mut body, address, 2);
+                    self.number(&mut body, 9, 2);
+                    body.extend(b"text\0");
+                }
+                _ => {}
+            }
+        }
+        self.raw(about, &body);
+    }
+
+    fn raw(&mut self, about: Packet, body: &[u8]) {
+        let content = 4 + 6 * 8 + 4 + body.len();
+        let size = content.next_multiple_of(64);
+        let mut packet = Vec::new();
+        self.number(&mut packet, 0xc1fc_1fc1, 4);
+        for value in [
+            about.begin,
+            about.end,
+            content as u64 * 8,
+            size as u64 * 8,
+            about.sequence,
+            about.discarded,
+        ] {
+            self.number(&mut packet, value, 8);
+        }
+        self.number(&mut packet, about.cpu.into(), 4);
+        packet.extend(body);
+        packet.resize(size, 0xee);
+        self.packets.push(packet);
+    }
+
+    fn bytes(&self) -> Vec<u8> {
+        self.packets.concat()
+    }
+
+    fn read(&self) -> Log {
+        let folder = Folder::new();
+        folder.write("metadata", self.metadata().as_bytes());
+        folder.write("channel0_0", &self.bytes());
+        read(folder.path()).expect("a trace")
+    }
+}
+
+fn call(time: u64, tid: u32, address: u64) -> [Row; 2] {
+    [(ENTRY, time, 1, tid, address), (EXIT, time + 10, 1, tid, address)]
+}
+
+/// The event that a row should become.
+fn event(row: &Row) -> Event {
+    let &(id, time, _, _, address) = row;
+    let key = FunctionKey(address);
+    let kind = match id {
+        ENTRY => Kind::Enter(key),
+        EXIT => Kind::Leave(key),
+        WORDS => Kind::Point { point: 0, value: 2 },
+        _ => Kind::LeaveInnermost,
+    };
+    Event { time_ns: time + 1000, kind }
+}
+
+fn every_layout() -> [(bool, Header); 4] {
+    [
+        (false, Header::Compact),
+        (false, Header::Large),
+        (true, Header::Compact),
+        (true, Header::Large),
+    ]
+}
+
+#[test]
+fn every_byte_order_and_header_gives_the_same_events() {
+    for (big_endian, header) in every_layout() {
+        let mut writer = Writer::new(big_endian, header);
+        let rows: Vec<Row> = vec![
+            (ENTRY, 100, 1, 2, 0xffff_ffff_0000_1111),
+            (WORDS, 101, 1, 2, 5),
+            (FAST_EXIT, 102, 1, 2, 0),
+            (EXIT, 1 << 40, 1, 3, 0x1234),
+        ];
+        writer.packet(Packet { begin: 50, end: 1 << 41, cpu: 3, ..Packet::default() }, &rows);
+        let log = writer.read();
+        assert!(log.read.damages.is_empty(), "{:?}", log.read.damages);
+        let mut found: Vec<Event> = log.events.iter().map(|&(_, _, event)| event).collect();
+        found.sort_by_key(|event| event.time_ns);
+        assert_eq!(found, rows.iter().map(event).collect::<Vec<_>>(), "{big_endian} {header:?}");
+        assert!(log.events.iter().all(|&(_, cpu, _)| cpu == Some(3)));
+        let threads: Vec<_> = log.threads.iter().map(|t| (t.pid, t.tid, t.name.as_str())).collect();
+        assert_eq!(threads, [(1, 2, "worker"), (1, 3, "worker")]);
+        assert_eq!((log.read.entries, log.read.exits, log.read.records), (1, 2, 4));
+    }
+}
+
+#[test]
+fn short_times_wrap() {
+    for (big_endian, header) in every_layout() {
+        let step = if header == Header::Compact { 1 << 26 } else { 1 << 31 };
+        let rows: Vec<Row> = (1..20).map(|n| (ENTRY, n * step + 7, 1, 2, n)).collect();
+        let mut writer = Writer::new(big_endian, header);
+        writer.packet(Packet { begin: 7, end: 20 * step, ..Packet::default() }, &rows);
+        let times: Vec<u64> = writer.read().events.iter().map(|event| event.2.time_ns).collect();
+        assert_eq!(times, rows.iter().map(|row| row.1 + 1000).collect::<Vec<_>>());
+    }
+}
+
+#[test]
+fn discarded_events_are_told_behind_the_packet_that_counts_them() {
+    let mut writer = Writer::new(false, Header::Large);
+    writer.packet(Packet { begin: 0, end: 50, ..Packet::default() }, &call(10, 2, 1));
+    let second = Packet { begin: 50, end: 500, sequence: 1, discarded: 40, ..Packet::default() };
+    writer.packet(second, &call(60, 2, 1));
+    let third = Packet { begin: 500, end: 600, sequence: 2, discarded: 40, ..Packet::default() };
+    writer.packet(third, &call(510, 2, 1));
+    let log = writer.read();
+    assert_eq!(log.losses.len(), 1);
+    let (loss, threads, before) = &log.losses[0];
+    assert_eq!((loss.from_ns, loss.to_ns, loss.events), (1070, 1500, Some(40)));
+    assert_eq!((threads.len(), *before), (1, 4), "told between the second and the third packet");
+    assert_eq!((log.read.discarded, log.read.losses), (40, 1));
+}
+
+#[test]
+fn missing_packets_are_told_before_the_one_that_shows_it() {
+    let mut writer = Writer::new(false, Header::Large);
+    writer.packet(Packet { begin: 0, end: 50, ..Packet::default() }, &call(10, 2, 1));
+    let late = Packet { begin: 100, end: 200, sequence: 5, ..Packet::default() };
+    writer.packet(late, &call(110, 2, 1));
+    let log = writer.read();
+    let (loss, _, before) = &log.losses[0];
+    assert_eq!((loss.from_ns, loss.to_ns, loss.events, *before), (1020, 1100, None, 2));
+}
+
+#[test]
+fn a_first_packet_that_is_not_the_first_of_the_session_counts_no_loss() {
+    for (sequence, lost) in [(0, 40), (3, 0)] {
+        let mut writer = Writer::new(false, Header::Large);
+        let first = Packet { begin: 0, end: 50, sequence, discarded: 40, ..Packet::default() };
+        writer.packet(first, &call(10, 2, 1));
+        assert_eq!(writer.read().read.discarded, lost);
+    }
+}
+
+#[test]
+fn a_thread_that_moves_between_cpus_stays_in_order() {
+    // Thread 2 alternates between two CPUs with every event; thread 3 stays.
+    let rows: Vec<Row> = (0..20_000_u32)
+        .map(|n| (ENTRY, u64::from(n) * 3, 1, 2 + u32::from(n % 7 == 0), n.into()))
+        .collect();
+    let folder = Folder::new();
+    let mut streams = [Writer::new(false, Header::Compact), Writer::new(false, Header::Compact)];
+    for (cpu, writer) in streams.iter_mut().enumerate() {
+        let mine: Vec<Row> = rows
+            .iter()
+            .filter(|row| if row.3 == 3 { cpu == 0 } else { row.4 as usize % 2 == cpu })
+            .copied()
+            .collect();
+        for (sequence, rows) in mine.chunks(1000).enumerate() {
+            let about = Packet {
+                begin: rows[0].1,
+                end: rows[rows.len() - 1].1,
+                sequence: sequence as u64,
+                cpu: cpu as u32,
+                ..Packet::default()
+            };
+            writer.packet(about, rows);
+        }
+        folder.write(&format!("channel0_{cpu}"), &writer.bytes());
+    }
+    folder.write("metadata", streams[0].metadata().as_bytes());
+    let log = read(folder.path()).expect("a trace");
+    assert_eq!(log.events.len(), rows.len());
+    for thread in 0..2 {
+        let mine: Vec<u64> = log
+            .events
+            .iter()
+            .filter(|event| event.0 == thread)
+            .map(|event| event.2.time_ns)
+            .collect();
+        assert!(mine.is_sorted(), "thread {thread}");
+        let tid = log.threads[thread].tid;
+        assert_eq!(mine.len(), rows.iter().filter(|row| row.3 == tid).count());
+    }
+}
+
+#[test]
+fn reading_twice_gives_the_same() {
+    let mut writer = Writer::new(false, Header::Large);
+    let rows: Vec<Row> = (0..30_000).flat_map(|n| call(n * 20, 2 + (n % 3) as u32, n)).collect();
+    writer.packet(Packet { end: 600_000, ..Packet::default() }, &rows);
+    assert_eq!(writer.read().events, writer.read().events);
+}
+
+#[test]
+fn time_that_goes_back_is_held_and_named() {
+    let mut writer = Writer::new(false, Header::Large);
+    writer.packet(
+        Packet { begin: 100, end: 300, ..Packet::default() },
+        &[(ENTRY, 200, 1, 2, 1), (EXIT, 150, 1, 2, 1), (ENTRY, 210, 1, 2, 1)],
+    );
+    let log = writer.read();
+    let times: Vec<u64> = log.events.iter().map(|event| event.2.time_ns).collect();
+    assert_eq!(times, [1200, 1200, 1210]);
+    let damage = &log.read.damages[0];
+    assert!(damage.what.contains("time goes back"), "{damage:?}");
+    assert_eq!(damage.offset, 56 + 6 + 25 + 16, "the second event");
+}
+
+fn damaged(bytes: &[u8]) -> Log {
+    let folder = Folder::new();
+    folder.write("metadata", Writer::new(false, Header::Large).metadata().as_bytes());
+    folder.write("channel0_0", bytes);
+    read(folder.path()).expect("the metadata is whole")
+}
+
+fn small() -> Writer {
+    let mut writer = Writer::new(false, Header::Large);
+    let mut rows: Vec<Row> = (0..5).flat_map(|n| call(n * 20, 2, n)).collect();
+    rows.push((WORDS, 110, 1, 2, 7));
+    writer.packet(Packet { end: 120, ..Packet::default() }, &rows);
+    writer.packet(
+        Packet { begin: 120, end: 150, sequence: 1, ..Packet::default() },
+        &call(130, 2, 9),
+    );
+    writer
+}
+
+#[test]
+fn a_file_cut_off_anywhere_is_read_as_far_as_it_goes() {
+    let bytes = small().bytes();
+    let whole = damaged(&bytes);
+    assert!(whole.read.damages.is_empty(), "{:?}", whole.read.damages);
+    let first = small().packets[0].len();
+    for length in 1..bytes.len() {
+        let log = damaged(&bytes[..length]);
+        assert!(whole.events.starts_with(&log.events), "cut at {length}");
+        if length != first {
+            assert!(!log.read.damages.is_empty(), "cut at {length}");
+            assert!(log.read.damages.iter().all(|damage| damage.offset <= length as u64));
+        }
+    }
+}
+
+#[test]
+fn each_broken_header_is_named() {
+    let check = |offset: usize, value: u64, part: &str| {
+        let mut bytes = small().bytes();
+        let size = if offset == 0 { 4 } else { 8 };
+        bytes[offset..offset + size].copy_from_slice(&value.to_le_bytes()[..size]);
+        let log = damaged(&bytes);
+        let told = log.read.damages.iter().any(|damage| damage.what.contains(part));
+        assert!(told, "{part}: {:?}", log.read.damages);
+        log
+    };
+    check(0, 0x1234, "magic is 0x00001234");
+    check(0, 0xc11f_fcc1, "other byte order");
+    check(20, 1 << 60, "claims");
+    check(20, 7, "claims");
+    check(28, 0, "a packet of 0 bits");
+    check(28, 12, "a packet of 12 bits");
+    check(28, 1 << 50, "the file ends");
+    check(28, !7, "the file ends");
+    let unknown = check(56, 0x1111_2222_3333_0063, "no kind of event has the id 99");
+    assert_eq!(unknown.events.len(), 2, "the next packet is read");
+    let offset = unknown.read.damages[0].offset;
+    assert_eq!(offset, 56, "the first event");
+}
+
+#[test]
+fn a_huge_sequence_is_refused() {
+    let mut writer = Writer::new(false, Header::Large);
+    let mut body = vec![3, 0, 9, 0, 0, 0];
+    body.extend([0; 25]);
+    body.extend(u32::MAX.to_le_bytes());
+    body.extend([1; 100]);
+    writer.raw(Packet { end: 100, ..Packet::default() }, &body);
+    let log = writer.read();
+    assert!(log.events.is_empty());
+    assert!(log.read.damages[0].what.contains("mine:words"), "{:?}", log.read.damages);
+}
+
+#[test]
+fn directories_without_a_readable_trace_are_refused_with_a_reason() {
+    let folder = Folder::new();
+    let error = read(folder.path()).expect_err("nothing in it");
+    assert!(matches!(error, OpenError::NotATrace { .. }), "{error}");
+    for (metadata, part) in [
+        ("trace { byte_order = middle; };", "byte order `middle`"),
+        ("stream { };", "no `byte_order`"),
+        ("trace { byte_order = le; };", "no block `stream`"),
+        (
+            "trace { byte_order = le; }; stream { event.header := struct { uint5_t id; }; };",
+            "uint5_t",
+        ),
+        (
+            "trace { byte_order = le; }; typealias integer { size = 8; } := u8; stream { };
+             event { fields := struct { u8 x[n]; }; };",
+            "no member `n`",
+        ),
+        ("\u{7f}ELF", "0x7f"),
+    ] {
+        folder.write("metadata", metadata.as_bytes());
+        folder.write("channel0_0", b"x");
+        let error = read(folder.path()).expect_err(metadata).to_string();
+        assert!(error.contains(part) && error.contains("metadata"), "{error}");
+    }
+    let missing = PathBuf::from("/nonexistent/trace");
+    assert!(matches!(read(&missing), Err(OpenError::Io { .. })));
+    let text = folder.write("text", b"hello, world");
+    assert!(matches!(read(&text), Err(OpenError::NotATrace { .. })));
+}
+
+/// DPDK's layout: no packet size, no time in the packet.
+fn dpdk(streams: &[&[(u64, u16, u8)]]) -> Log {
+    let folder = Folder::new();
+    folder.write(
+        "metadata",
+        b"typealias integer {size = 8; base = x;} := uint8_t;
+          typealias integer {size = 16; base = x;} := uint16_t;
+          typealias integer {size = 32; base = x;} := uint32_t;
+          typealias integer {size = 8; signed = false; encoding = ASCII; } := string_bounded_t;
+          trace { major = 1; minor = 8; byte_order = le; packet.header := struct { uint32_t magic; }; };
+          env { tracer_name = \"dpdk\"; };
+          clock { name = \"dpdk\"; freq = 2000000000; offset_s = 1; offset = 0; };
+          typealias integer { size = 48; align = 1; signed = false; map = clock.dpdk.value; } := time_t;
+          stream { packet.context := struct { uint32_t cpu_id; string_bounded_t name[32]; };
+                   event.header := struct { time_t timestamp; uint16_t id; } align(64); };
+          event { id = 4; name = \"lib.ethdev.rx.burst.nonempty\";
+                  fields := struct { uint16_t port_id; uint16_t queue_id; uint8_t nb_rx; }; };
+          event { id = 5; name = \"lib.ethdev.rx.burst.empty\";
+                  fields := struct { uint16_t port_id; uint16_t queue_id; }; };",
+    );
+    for (index, rows) in streams.iter().enumerate() {
+        let mut bytes = 0xc1fc_1fc1_u32.to_le_bytes().to_vec();
+        bytes.extend((index as u32).to_le_bytes());
+        let mut name = [0; 32];
+        name[0] = b'a' + index as u8;
+        bytes.extend(name);
+        for &(time, id, got) in *rows {
+            bytes.resize(bytes.len().next_multiple_of(8), 0xee);
+            bytes.extend((time | u64::from(id) << 48).to_le_bytes());
+            bytes.extend([1, 0, 2, 0]);
+            if id == 4 {
+                bytes.push(got);
+            }
+        }
+        folder.write(&format!("channel0_{index}"), &bytes);
+    }
+    read(folder.path()).expect("a trace")
+}
+
+#[test]
+fn polls_of_dpdk_are_told_with_port_queue_and_count() {
+    let log = dpdk(&[&[(20, 5, 0), (40, 4, 32)]]);
+    let receive = |got| Kind::Receive { port: 1, queue: 2, asked: 0, got };
+    let found: Vec<Event> = log.events.iter().map(|event| event.2).collect();
+    assert_eq!(
+        found,
+        [
+            Event { time_ns: 1_000_000_010, kind: receive(0) },
+            Event { time_ns: 1_000_000_020, kind: receive(32) }
+        ]
+    );
+    assert_eq!(log.threads[0].name, "a");
+    assert!(log.read.damages.is_empty(), "{:?}", log.read.damages);
+}
+
+#[test]
+fn a_clock_of_48_bits_wraps_in_and_between_threads() {
+    const WRAP: u64 = 1 << 48;
+    let log = dpdk(&[&[(WRAP - 4, 5, 0), (2, 5, 0)], &[(6, 5, 0)]]);
+    let mut times: Vec<u64> = log.events.iter().map(|event| event.2.time_ns).collect();
+    times.sort_unstable();
+    let ns = |ticks: u64| 1_000_000_000 + ticks / 2;
+    assert_eq!(times, [ns(WRAP - 4), ns(WRAP + 2), ns(WRAP + 6)]);
+    assert!(log.read.damages.is_empty(), "{:?}", log.read.damages);
+}
+
+#[test]
+fn a_buffer_written_around_is_told_from_a_wrap_of_the_clock() {
+    let log = dpdk(&[&[(2000, 5, 0), (2010, 5, 0), (1500, 5, 0), (1510, 5, 0)]]);
+    assert_eq!(log.events.len(), 2);
+    assert_eq!(log.losses.len(), 1);
+    assert!(log.read.damages[0].what.contains("written around"), "{:?}", log.read.damages);
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 64, ..ProptestConfig::default() })]
+
+    /// The fast path and the general one agree: rows that only the general one can read (`WORDS`) lie between.
+    #[test]
+    fn what_is_written_is_read(
+        big_endian: bool,
+        compact: bool,
+        steps in prop::collection::vec((0_u64..1 << 40, 0_u32..4, 0_u32..3, any::<u64>()), 1..200),
+        cut in 1_usize..60,
+    ) {
+        let header = if compact { Header::Compact } else { Header::Large };
+        let mut time = 0;
+        let rows: Vec<Row> = steps
+            .iter()
+            .map(|&(step, kind, tid, address)| {
+                time += step >> (address % 41);
+                let id = [ENTRY, EXIT, WORDS, FAST_EXIT][kind as usize];
+                (id, time, 1, tid, address)
+            })
+            .collect();
+        let mut writer = Writer::new(big_endian, header);
+        let mut begin = 0;
+        for (sequence, rows) in rows.chunks(cut).enumerate() {
+            let end = rows[rows.len() - 1].1;
+            writer.packet(Packet { begin, end, sequence: sequence as u64, ..Packet::default() }, rows);
+            begin = end;
+        }
+        let log = writer.read();
+        prop_assert!(log.read.damages.is_empty(), "{:?}", log.read.damages);
+        prop_assert_eq!(log.events.len(), rows.len());
+        for (number, thread) in log.threads.iter().enumerate() {
+            let found: Vec<Event> =
+                log.events.iter().filter(|event| event.0 == number).map(|event| event.2).collect();
+            let wanted: Vec<Event> = rows.iter().filter(|row| row.3 == thread.tid).map(event).collect();
+            prop_assert_eq!(found, wanted);
+        }
+    }
+
+    #[test]
+    fn flipped_bits_never_panic_and_never_disorder(flips in prop::collection::vec((any::<prop::sample::Index>(), 0_u8..8), 1..12)) {
+        let mut bytes = small().bytes();
+        for (index, bit) in flips {
+            let at = index.index(bytes.len());
+            bytes[at] ^= 1 << bit;
+        }
+        let log = damaged(&bytes);
+        for thread in 0..log.threads.len() {
+            let times = log.events.iter().filter(|event| event.0 == thread).map(|event| event.2.time_ns);
+            prop_assert!(times.is_sorted());
+        }
+    }
+
+    #[test]
+    fn changed_metadata_never_panics(flips in prop::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 1..6)) {
+        let writer = small();
+        let mut text = writer.metadata().into_bytes();
+        for (index, byte) in flips {
+            let at = index.index(text.len());
+            text[at] = byte;
+        }
+        let folder = Folder::new();
+        folder.write("metadata", &text);
+        folder.write("channel0_0", &writer.bytes());
+        let _ = read(folder.path());
+    }
+}

@@ -1,0 +1,138 @@
+//! Types as metadata declares them.
+//!
+//! Shared where metadata names them twice; `nodes` and `depth` of each type bound what expanding it can cost, so that a
+//! few lines of hostile metadata cannot grow into gigabytes of layout.
+
+use std::sync::Arc;
+
+/// Deepest nesting of types.
+pub(super) const DEPTH_MAX: u32 = 32;
+/// Most types that one type may contain, counted as often as they occur.
+pub(super) const NODES_MAX: u32 = 65_536;
+
+/// A declared type.
+#[derive(Clone, Debug)]
+pub(super) struct Type {
+    pub(super) kind: Arc<Kind>,
+    pub(super) nodes: u32,
+    pub(super) depth: u32,
+}
+
+/// What a type is.
+#[derive(Clone, Debug)]
+pub(super) enum Kind {
+    Integer(Integer),
+    Float(Float),
+    Enumeration { of: Integer, ranges: Vec<Range> },
+    Text,
+    Struct { fields: Vec<Field>, align_bits: u32 },
+    Array { of: Type, length: u64 },
+    Sequence { of: Type, length: String },
+    Variant { tag: Option<String>, options: Vec<Field> },
+}
+
+/// An integer.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Integer {
+    /// 1 to 64.
+    pub(super) bits: u32,
+    pub(super) align_bits: u32,
+    pub(super) signed: bool,
+    /// `None`: as the trace says.
+    pub(super) big_endian: Option<bool>,
+    /// A character of text.
+    pub(super) text: bool,
+    /// 2, 8, 10 or 16: how a person wants to see it.
+    pub(super) base: u32,
+    /// Its value sets this clock.
+    pub(super) clock: Option<String>,
+}
+
+/// A floating-point number of 32 or 64 bits.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Float {
+    pub(super) bits: u32,
+    pub(super) align_bits: u32,
+    pub(super) big_endian: Option<bool>,
+}
+
+/// A label of an enumeration and the values it stands for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Range {
+    pub(super) label: String,
+    pub(super) first: i128,
+    pub(super) last: i128,
+}
+
+/// A member of a struct or variant.
+#[derive(Clone, Debug)]
+pub(super) struct Field {
+    pub(super) name: String,
+    pub(super) of: Type,
+}
+
+impl Type {
+    /// A type of this kind, or `None` if it would break a limit.
+    pub(super) fn new(kind: Kind) -> Option<Self> {
+        let (mut nodes, mut depth) = (1_u32, 0);
+        let mut add = |inner: &Self| {
+            nodes = nodes.saturating_add(inner.nodes);
+            depth = depth.max(inner.depth);
+        };
+        match &kind {
+            Kind::Integer(_) | Kind::Float(_) | Kind::Enumeration { .. } | Kind::Text => {}
+            Kind::Struct { fields: members, .. } | Kind::Variant { options: members, .. } => {
+                members.iter().for_each(|member| add(&member.of));
+            }
+            Kind::Array { of, .. } | Kind::Sequence { of, .. } => add(of),
+        }
+        let depth = depth + 1;
+        (nodes <= NODES_MAX && depth <= DEPTH_MAX).then(|| Self {
+            kind: Arc::new(kind),
+            nodes,
+            depth,
+        })
+    }
+}
+
+/// A whole trace as its metadata declares it.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Metadata {
+    pub(super) big_endian: Option<bool>,
+    pub(super) uuid: Option<[u8; 16]>,
+    pub(super) packet_header: Option<Type>,
+    pub(super) env: Vec<(String, String)>,
+    pub(super) clocks: Vec<ClockClass>,
+    pub(super) streams: Vec<StreamClass>,
+    pub(super) events: Vec<EventClass>,
+    /// What was skipped: attributes and blocks this reader does not know.
+    pub(super) unknown: Vec<super::lexer::Misread>,
+}
+
+/// A clock.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct ClockClass {
+    pub(super) name: String,
+    pub(super) frequency_hz: u64,
+    pub(super) offset_s: i64,
+    pub(super) offset_ticks: u64,
+}
+
+/// A class of streams.
+#[derive(Clone, Debug, Default)]
+pub(super) struct StreamClass {
+    pub(super) id: u64,
+    pub(super) packet_context: Option<Type>,
+    pub(super) event_header: Option<Type>,
+    pub(super) event_context: Option<Type>,
+}
+
+/// A class of events.
+#[derive(Clone, Debug, Default)]
+pub(super) struct EventClass {
+    pub(super) id: u64,
+    pub(super) stream_id: u64,
+    pub(super) name: String,
+    pub(super) context: Option<Type>,
+    pub(super) fields: Option<Type>,
+}

@@ -1,0 +1,134 @@
+//! The last step of every reader: counts what is passed to the consumer, numbers threads, keeps damages.
+//!
+//! Readers of text hand in one event at a time and get batches; the reader of CTF hands in whole runs.
+
+use std::collections::HashMap;
+
+use crate::event::{Consumer, Damage, Event, FunctionKey, Kind, Loss, Thread, ThreadId};
+use crate::trace::{DAMAGES_MAX, Read};
+
+/// Events a reader of text collects before it passes them on.
+const BATCH_EVENTS: usize = 1024;
+
+pub(crate) struct Delivery<'c> {
+    consumer: &'c mut dyn Consumer,
+    read: Read,
+    /// Threads by process, thread and, if they are known by a name only, the name.
+    ids: HashMap<(u32, u32, String), ThreadId>,
+    batch: Vec<Event>,
+    batch_of: Option<(ThreadId, Option<u32>)>,
+}
+
+impl<'c> Delivery<'c> {
+    pub(crate) fn new(consumer: &'c mut dyn Consumer) -> Self {
+        Self {
+            consumer,
+            read: Read::default(),
+            ids: HashMap::new(),
+            batch: Vec::with_capacity(BATCH_EVENTS),
+            batch_of: None,
+        }
+    }
+
+    /// The number of a thread; announces it if it is new or has a new name. `of` tells threads apart that have no number.
+    pub(crate) fn thread(&mut self, thread: Thread, of: &str) -> ThreadId {
+        let key = (thread.pid, thread.tid, of.to_owned());
+        let next = ThreadId(u32::try_from(self.read.threads.len()).unwrap_or(u32::MAX));
+        let id = *self.ids.entry(key).or_insert(next);
+        match self.read.threads.get_mut(id.0 as usize) {
+            Some(known) if *known == thread => return id,
+            Some(known) => *known = thread.clone(),
+            None => self.read.threads.push(thread.clone()),
+        }
+        self.flush();
+        self.consumer.thread(id, &thread);
+        id
+    }
+
+    /// Events of one thread in time order, counted by the caller.
+    pub(crate) fn run(&mut self, id: ThreadId, cpu: Option<u32>, events: &[Event]) {
+        let (Some(first), Some(last)) = (events.first(), events.last()) else { return };
+        if self.read.events == 0 {
+            self.read.from_ns = first.time_ns;
+        }
+        self.read.from_ns = self.read.from_ns.min(first.time_ns);
+        self.read.to_ns = self.read.to_ns.max(last.time_ns);
+        self.read.events += events.len() as u64;
+        self.consumer.events(id, cpu, events);
+    }
+
+    /// Counts records and events of calls.
+    pub(crate) fn count(&mut self, records: u64, entries: u64, exits: u64) {
+        self.read.records += records;
+        self.read.entries += entries;
+        self.read.exits += exits;
+    }
+
+    /// One event; passed on with others of its thread, in the order of coming.
+    pub(crate) fn event(&mut self, id: ThreadId, cpu: Option<u32>, event: Event) {
+        if self.batch_of != Some((id, cpu)) || self.batch.len() >= BATCH_EVENTS {
+            self.flush();
+            self.batch_of = Some((id, cpu));
+        }
+        let (entries, exits) = match event.kind {
+            Kind::Enter(_) => (1, 0),
+            Kind::Leave(_) | Kind::LeaveInnermost => (0, 1),
+            _ => (0, 0),
+        };
+        self.count(1, entries, exits);
+        self.batch.push(event);
+    }
+
+    /// Passes on what was collected.
+    pub(crate) fn flush(&mut self) {
+        let batch = std::mem::take(&mut self.batch);
+        if let Some((id, cpu)) = self.batch_of.take() {
+            self.run(id, cpu, &batch);
+        }
+        self.batch = batch;
+        self.batch.clear();
+    }
+
+    pub(crate) fn sample(
+        &mut self,
+        id: ThreadId,
+        cpu: Option<u32>,
+        time_ns: u64,
+        weight: u64,
+        stack: &[FunctionKey],
+    ) {
+        self.flush();
+        self.read.records += 1;
+        self.read.samples += 1;
+        if self.read.samples == 1 {
+            self.read.from_ns = time_ns;
+        }
+        self.read.from_ns = self.read.from_ns.min(time_ns);
+        self.read.to_ns = self.read.to_ns.max(time_ns);
+        self.consumer.sample(id, cpu, time_ns, weight, stack);
+    }
+
+    pub(crate) fn lost(&mut self, loss: &Loss, threads: &[ThreadId]) {
+        self.flush();
+        self.read.losses += 1;
+        self.read.discarded += loss.events.unwrap_or(0);
+        self.consumer.lost(loss, threads);
+    }
+
+    pub(crate) fn damage(&mut self, damage: Damage) {
+        if self.read.damages.len() < DAMAGES_MAX {
+            self.read.damages.push(damage);
+        } else {
+            self.read.damages_untold += 1;
+        }
+    }
+
+    pub(crate) fn damages_untold(&mut self, count: u64) {
+        self.read.damages_untold += count;
+    }
+
+    pub(crate) fn finish(mut self) -> Read {
+        self.flush();
+        self.read
+    }
+}

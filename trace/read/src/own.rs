@@ -1,0 +1,370 @@
+//! Files of our own tracer, as events.
+//!
+//! The format and its damage are the business of `laneway-tracer`; here records become events of the vocabulary all readers
+//! share. A file of one thread is a stream as it is. A file of many (the kernel's view) is in order per thread only: it
+//! is sorted in memory, bounded by [`SORTED_MAX`]. Threads are the same in all files if process and thread number are, so that
+//! what the kernel tells falls between the calls it interrupted.
+
+use std::collections::HashMap;
+use std::fs::File;
+use std::io::Read as _;
+use std::path::PathBuf;
+
+use laneway_tracer::{Happening, Happenings, PointId, TraceFile, What};
+
+use crate::block::{Block, Source, Who};
+use crate::delivery::Delivery;
+use crate::event::{Damage, Event, FunctionKey, Kind, Loss};
+use crate::symbols::Symbols;
+use crate::trace::{About, Clock, OpenError, ReadError};
+
+pub(crate) use laneway_tracer::EXTENSION;
+
+/// Most bytes of all files together: they are held in memory, because a map of a file that shrinks is a fault.
+const BYTES_MAX: u64 = 2 << 30;
+/// Most happenings of files that must be sorted.
+const SORTED_MAX: usize = 8_000_000;
+
+/// True if `start`, the first bytes of a file, are those of ours.
+pub(crate) fn is(start: &[u8]) -> bool {
+    start.starts_with(b"LANEWAY\0")
+}
+
+/// Those of `paths` that can be read. With `only`, nothing else is in the trace, and the first error counts.
+///
+/// # Errors
+/// [`OpenError`] if a file cannot be read, or all together are too large.
+pub(crate) fn open(
+    paths: &[PathBuf],
+    only: bool,
+    about: &mut About,
+) -> Result<Vec<PathBuf>, OpenError> {
+    let mut found = Vec::new();
+    let mut total = 0;
+    for path in paths {
+        let io = |source| OpenError::Io { path: path.clone(), source };
+        let file = File::open(path).map_err(io)?;
+        let length = file.metadata().map_err(io)?.len();
+        total += length;
+        if total > BYTES_MAX {
+            let what = format!("{total} bytes of files of our own tracer");
+            return Err(OpenError::TooMuch { path: path.clone(), what, max: BYTES_MAX });
+        }
+        // The header is at the beginning; what follows is looked at when it is read.
+        let mut start = Vec::new();
+        file.take(1 << 20).read_to_end(&mut start).map_err(io)?;
+        let opened = TraceFile::open(&start).map(|trace| trace.header().clone());
+        match opened {
+            Ok(header) => {
+                about.host.get_or_insert_with(|| header.host.clone());
+                let mut fact = |name: &str, value: String| {
+                    let pair = (name.to_owned(), value);
+                    if !about.env.contains(&pair) {
+                        about.env.push(pair);
+                    }
+                };
+                fact("program", header.program.clone());
+                if let Some(cost) = header.calibration {
+                    fact("call_inside_ns", cost.inside_ns.to_string());
+                    fact("call_whole_ns", cost.whole_ns.to_string());
+                }
+                let clock = Clock {
+                    name: "ticks".into(),
+                    frequency_hz: header.ticks_per_s,
+                    origin_ns: header.unix_offset_ns,
+                };
+                if !about.clocks.contains(&clock) {
+                    about.clocks.push(clock);
+                }
+                about.files.push((path.clone(), length));
+                found.push(path.clone());
+            }
+            Err(error) => about.damages.push(Damage {
+                place: path.display().to_string(),
+                offset: 0,
+                what: format!("left out: {error}"),
+            }),
+        }
+    }
+    match about.damages.last() {
+        Some(damage) if only && found.is_empty() && !paths.is_empty() => {
+            Err(OpenError::NotATrace { path: about.path.clone(), what: damage.what.clone() })
+        }
+        _ => Ok(found),
+    }
+}
+
+/// The bytes of all files.
+///
+/// # Errors
+/// [`ReadError`] if the file system fails.
+pub(crate) fn load(paths: &[PathBuf]) -> Result<Vec<(String, Vec<u8>)>, ReadError> {
+    let mut all = Vec::with_capacity(paths.len());
+    let mut left = BYTES_MAX;
+    for path in paths {
+        let io = |source| ReadError::Io { path: path.clone(), offset: 0, source };
+        let mut bytes = Vec::new();
+        // A file that grew since it was opened is read up to the limit, and its end is told as damage.
+        File::open(path).map_err(io)?.take(left).read_to_end(&mut bytes).map_err(io)?;
+        left -= bytes.len() as u64;
+        all.push((path.display().to_string(), bytes));
+    }
+    Ok(all)
+}
+
+/// All files, checked; what is damaged is told.
+pub(crate) fn index<'b>(
+    files: &'b [(String, Vec<u8>)],
+    delivery: &mut Delivery<'_>,
+) -> Vec<(&'b str, TraceFile<'b>)> {
+    let mut all = Vec::with_capacity(files.len());
+    for (place, bytes) in files {
+        let mut damage = |offset, what| {
+            delivery.damage(Damage { place: place.clone(), offset, what });
+        };
+        match TraceFile::open(bytes) {
+            Ok(file) => {
+                for damaged in file.damage() {
+                    damage(damaged.offset, damaged.what.clone());
+                }
+                delivery.damages_untold(file.damage_more());
+                all.push((place.as_str(), file));
+            }
+            Err(error) => damage(0, format!("left out: {error}")),
+        }
+    }
+    // Files of many threads come first: the name that a worker gives itself is told last and stays.
+    all.sort_by_key(|(_, file)| std::cmp::Reverse(file.threads().len()));
+    all
+}
+
+/// The files as streams.
+pub(crate) fn sources<'f>(
+    files: &'f [(&'f str, TraceFile<'f>)],
+    symbols: &mut Symbols,
+) -> Vec<Box<dyn Source + 'f>> {
+    let mut left = SORTED_MAX;
+    let mut all: Vec<Box<dyn Source + 'f>> = Vec::new();
+    for (place, file) in files {
+        let mut keys = HashMap::new();
+        for point in &file.header().points {
+            let key = symbols.number_function(&point.name, "");
+            keys.insert(point.id, (key, symbols.number_point(&point.name)));
+        }
+        // For points of no table.
+        let other = (
+            symbols.number_function("(unknown point)", ""),
+            symbols.number_point("(unknown point)"),
+        );
+        let words = Words { place, file, keys, other, announced: false, left_out: 0 };
+        if file.threads().len() <= 1 {
+            all.push(Box::new(Lines { words, happenings: file.happenings() }));
+        } else {
+            let mut rows: Vec<Happening> = file.happenings().take(left).collect();
+            left -= rows.len();
+            let left_out = if left == 0 { file.happenings().skip(rows.len()).count() } else { 0 };
+            rows.sort_by_key(|row| row.time_ns);
+            let words = Words { left_out: left_out as u64, ..words };
+            all.push(Box::new(Lines { words, happenings: rows.into_iter() }));
+        }
+    }
+    all
+}
+
+/// One file on its way to be events.
+struct Lines<'f, I> {
+    words: Words<'f>,
+    happenings: I,
+}
+
+/// What a file's numbers mean.
+struct Words<'f> {
+    place: &'f str,
+    file: &'f TraceFile<'f>,
+    keys: HashMap<PointId, (FunctionKey, u32)>,
+    other: (FunctionKey, u32),
+    announced: bool,
+    left_out: u64,
+}
+
+/// Happenings that can be decoded on another thread.
+trait Rows: Iterator<Item = Happening> + Send {}
+impl Rows for Happenings<'_> {}
+impl Rows for std::vec::IntoIter<Happening> {}
+
+impl<I: Rows> Source for Lines<'_, I> {
+    fn place(&self) -> &str {
+        self.words.place
+    }
+
+    fn fill(&mut self, block: &mut Block) -> Result<(), ReadError> {
+        block.clear();
+        self.words.announce(block);
+        while !block.full() {
+            let Some(happening) = self.happenings.next() else {
+                block.ended = true;
+                break;
+            };
+            if !self.words.take(&happening, block) {
+                break;
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Words<'_> {
+    fn announce(&mut self, block: &mut Block) {
+        if std::mem::replace(&mut self.announced, true) {
+            return;
+        }
+        for (number, thread) in (0_u32..).zip(self.file.threads()) {
+            let tid = (thread.tid != 0).then_some(thread.tid);
+            block.threads.push((number, Who { pid: thread.pid, tid, name: thread.name.clone() }));
+        }
+        if self.left_out > 0 {
+            let what = format!(
+                "{} happenings beyond the first {SORTED_MAX} of files with many threads are left out",
+                self.left_out
+            );
+            block.damage(self.place, 0, what);
+        }
+    }
+
+    /// False if the block ends here, because events are missing.
+    fn take(&self, happening: &Happening, block: &mut Block) -> bool {
+        let &Happening { thread, cpu, time_ns, what } = happening;
+        let queue = self.file.threads().get(usize::from(thread)).map_or(0, |thread| thread.queue);
+        let key = |point: PointId| self.keys.get(&point).unwrap_or(&self.other).0;
+        block.records += 1;
+        let kind = match what {
+            What::Enter(point) => {
+                block.entries += 1;
+                Kind::Enter(key(point))
+            }
+            What::Leave(point) => {
+                block.exits += 1;
+                Kind::Leave(key(point))
+            }
+            What::Receive { port, asked, got } => {
+                Kind::Receive { port: port.into(), queue, asked, got }
+            }
+            What::EmptyRun { polls, lasted_ns } => {
+                let lasted_ns = u32::try_from(lasted_ns).unwrap_or(u32::MAX);
+                Kind::EmptyRun { polls, lasted_ns }
+            }
+            What::Send { port, asked, sent } => {
+                Kind::Send { port: port.into(), queue, asked, sent }
+            }
+            What::SwitchedOut { runnable } => Kind::SwitchedOut { runnable },
+            What::SwitchedIn => Kind::SwitchedIn,
+            What::InterruptIn(number) => Kind::InterruptIn(number),
+            What::InterruptOut(number) => Kind::InterruptOut(number),
+            What::SyscallIn(number) => Kind::SyscallIn(number),
+            What::SyscallOut(number) => Kind::SyscallOut(number),
+            What::Signal(number) => Kind::Signal(number),
+            What::Instant { point, value } => {
+                Kind::Point { point: self.keys.get(&point).unwrap_or(&self.other).1, value }
+            }
+            What::Lost { from_ns, records } => {
+                let loss = Loss {
+                    from_ns,
+                    to_ns: time_ns,
+                    events: Some(records),
+                    place: self.place.into(),
+                };
+                (block.loss, block.loss_of) = (Some(loss), Some(thread.into()));
+                return false;
+            }
+        };
+        block.push(thread.into(), cpu, Event { time_ns, kind });
+        true
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use laneway_tracer::{FileWriter, Header, Record, SyncPoint, ThreadInfo, points};
+
+    use crate::testing::{Folder, read};
+    use crate::{Kind, OpenError, Producer};
+
+    fn thread(tid: u32, name: &str) -> ThreadInfo {
+        ThreadInfo { pid: 1, tid, name: name.into(), cpu: None, queue: 3 }
+    }
+
+    /// A tick is a nanosecond, and Unix time is monotonic time plus 1000.
+    fn file(folder: &Folder, name: &str, threads: &[(ThreadInfo, Vec<Record>)]) {
+        let header = Header { unix_offset_ns: 1000, ..Header::of_this_program() };
+        let path = folder.path().join(name);
+        let mut file = FileWriter::create(&path, &header, 1 << 20).expect("a new file");
+        for at in [0, 1_000_000] {
+            let sync = SyncPoint { ticks: at, monotonic_ns: at, realtime_ns: at + 1000 };
+            file.sync(sync).expect("room");
+        }
+        for (thread, records) in threads {
+            let number = file.thread(thread).expect("room");
+            file.records(number, Some(1), 0, records).expect("room");
+        }
+        file.finish(0).expect("room");
+    }
+
+    fn record(delta: u32, point: laneway_tracer::PointId, small: u16, value: u64) -> Record {
+        Record { delta, point, small, value }
+    }
+
+    #[test]
+    fn what_the_kernel_tells_falls_between_the_calls_of_its_thread() {
+        let folder = Folder::new();
+        let calls = vec![
+            record(100, points::SERVE, 0, 0),
+            record(300, points::SERVE, 1, 0),
+            record(10, points::LOST, 0, 5),
+            record(10, points::SEND, 2, 7 | 6 << 16),
+        ];
+        file(&folder, "worker-0.lwt", &[(thread(7, "worker-0"), calls)]);
+        let switches = |delta| {
+            vec![record(delta, points::SWITCHED_OUT, 1, 0), record(20, points::SWITCHED_IN, 0, 0)]
+        };
+        let threads = [(thread(7, "comm"), switches(200)), (thread(8, "other"), switches(150))];
+        file(&folder, "kernel.lwt", &threads);
+        let log = read(folder.path()).expect("a trace");
+        assert_eq!(log.producer, Some(Producer::Laneway));
+        assert!(log.read.damages.is_empty(), "{:?}", log.read.damages);
+        let of = |tid: u32| {
+            let number = log.threads.iter().position(|thread| thread.tid == tid).expect("told");
+            let mine = log.events.iter().filter(move |event| event.0 == number);
+            mine.map(|event| (event.2.time_ns, event.2.kind)).collect::<Vec<_>>()
+        };
+        let worker = of(7);
+        let times: Vec<u64> = worker.iter().map(|event| event.0).collect();
+        assert_eq!(times, [1100, 1200, 1220, 1400, 1420]);
+        assert!(matches!(worker[0].1, Kind::Enter(key) if log.names[&key] == "lane.serve"));
+        assert_eq!(worker[1].1, Kind::SwitchedOut { runnable: true });
+        assert_eq!(worker[4].1, Kind::Send { port: 2, queue: 3, asked: 7, sent: 6 });
+        assert_eq!(of(8).len(), 2);
+        assert!(log.threads.iter().any(|thread| thread.name == "worker-0"));
+        let (loss, threads, _) = &log.losses[0];
+        assert_eq!(
+            (loss.from_ns, loss.to_ns, loss.events, threads.len()),
+            (1400, 1410, Some(5), 1)
+        );
+    }
+
+    #[test]
+    fn a_cut_file_is_read_as_far_as_it_goes_and_other_bytes_are_refused() {
+        let folder = Folder::new();
+        let calls = (0..100).map(|_| record(10, points::SERVE, 0, 0)).collect();
+        file(&folder, "worker-0.lwt", &[(thread(7, "worker-0"), calls)]);
+        let path = folder.path().join("worker-0.lwt");
+        let bytes = std::fs::read(&path).expect("written above");
+        for length in (0..bytes.len()).step_by(7) {
+            let cut = folder.write("cut.lwt", &bytes[..length]);
+            match read(&cut) {
+                Ok(log) => assert!(!log.read.damages.is_empty(), "cut at {length}"),
+                Err(error) => assert!(matches!(error, OpenError::NotATrace { .. }), "{error}"),
+            }
+        }
+        assert_eq!(read(&path).expect("a trace").events.len(), 100);
+    }
+}

@@ -1,0 +1,107 @@
+//! Events of inputs that are not in the order of time, kept until all are read.
+//!
+//! Chrome JSON writes a span when it ends, and `uftrace dump` writes one file after the other; order is known only at
+//! the end. What is kept is bounded by [`EVENTS_MAX`]; what goes beyond is told as damage.
+
+use crate::delivery::Delivery;
+use crate::event::{Damage, Event, Kind, Thread};
+
+/// Most events of an input that must be sorted; 24 bytes each.
+pub(crate) const EVENTS_MAX: usize = 12_000_000;
+
+#[derive(Default)]
+pub(crate) struct Shelf {
+    threads: Vec<OnShelf>,
+    events: usize,
+    left_out: u64,
+}
+
+struct OnShelf {
+    thread: Thread,
+    of: String,
+    rows: Vec<Row>,
+}
+
+/// An event and where it stands among those of the same moment: first what ends, innermost (latest begun) first, then
+/// the others, what lasts longest first, then as they came.
+struct Row {
+    event: Event,
+    rank: u64,
+}
+
+impl Shelf {
+    /// The place of a thread; `of` tells threads apart that have no number.
+    pub(crate) fn thread(&mut self, thread: &Thread, of: &str) -> usize {
+        let same = |known: &OnShelf| {
+            (known.thread.pid, known.thread.tid) == (thread.pid, thread.tid) && known.of == of
+        };
+        self.threads.iter().position(same).unwrap_or_else(|| {
+            self.threads.push(OnShelf { thread: thread.clone(), of: of.into(), rows: Vec::new() });
+            self.threads.len() - 1
+        })
+    }
+
+    /// Gives a thread its name.
+    pub(crate) fn rename(&mut self, place: usize, name: String) {
+        if let Some(known) = self.threads.get_mut(place) {
+            known.thread.name = name;
+        }
+    }
+
+    /// An event of the thread at `place`, in the order of coming.
+    pub(crate) fn put(&mut self, place: usize, event: Event) {
+        self.row(place, Row { event, rank: u64::MAX });
+    }
+
+    /// A call that lasted from `from_ns` to `to_ns`.
+    pub(crate) fn span(
+        &mut self,
+        place: usize,
+        from_ns: u64,
+        to_ns: u64,
+        enter: Kind,
+        leave: Kind,
+    ) {
+        let half = u64::MAX / 2;
+        let lasted = to_ns.saturating_sub(from_ns);
+        let longest_first = half + (half - lasted.min(half - 1));
+        self.row(
+            place,
+            Row { event: Event { time_ns: from_ns, kind: enter }, rank: longest_first },
+        );
+        // What takes no time ends where it began, not before.
+        let rank = if lasted == 0 { longest_first } else { half - from_ns.min(half) };
+        self.row(place, Row { event: Event { time_ns: to_ns.max(from_ns), kind: leave }, rank });
+    }
+
+    fn row(&mut self, place: usize, row: Row) {
+        if self.events == EVENTS_MAX {
+            self.left_out += 1;
+        } else if let Some(thread) = self.threads.get_mut(place) {
+            thread.rows.push(row);
+            self.events += 1;
+        }
+    }
+
+    /// Passes all on, thread by thread.
+    pub(crate) fn deliver(self, place: &str, delivery: &mut Delivery<'_>) {
+        for OnShelf { thread, of, mut rows } in self.threads {
+            rows.sort_by_key(|row| (row.event.time_ns, row.rank));
+            let id = delivery.thread(thread, &of);
+            for row in rows {
+                delivery.event(id, None, row.event);
+            }
+            delivery.flush();
+        }
+        if self.left_out > 0 {
+            delivery.damage(Damage {
+                place: place.into(),
+                offset: 0,
+                what: format!(
+                    "{} events beyond the first {EVENTS_MAX} are left out",
+                    self.left_out
+                ),
+            });
+        }
+    }
+}

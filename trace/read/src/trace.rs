@@ -1,0 +1,380 @@
+//! A trace as a person names it: a path.
+//!
+//! [`Trace::open`] finds out who wrote what lies there and reads what tells about it (layouts, clocks, files);
+//! [`Trace::read`] passes the events to a [`Consumer`]; [`Trace::symbols`] then names what the events carry as numbers.
+//! Opening reads little; reading streams in bounded memory and decodes ahead on other cores; a trace can be read again.
+
+use std::fs::File;
+use std::io::Read as _;
+use std::path::{Path, PathBuf};
+
+use crate::block::Source;
+use crate::delivery::Delivery;
+use crate::event::{Consumer, Damage, Producer, Thread};
+use crate::symbols::Symbols;
+use crate::{chrome, ctf, merge, own, perf, uftrace};
+
+/// Most damages that are told one by one; the rest are counted in [`Read::damages_untold`].
+pub const DAMAGES_MAX: usize = 1_000;
+
+/// Bytes by which a file is recognised.
+const START_BYTES: u64 = 4096;
+
+/// A trace that was recognised and can be read.
+#[derive(Debug)]
+pub struct Trace {
+    about: About,
+    input: Input,
+    symbols: Symbols,
+}
+
+/// What reads it.
+#[derive(Debug)]
+enum Input {
+    /// CTF traces and files of our own tracer, on one axis of time.
+    Streams {
+        ctf: Option<ctf::Session>,
+        own: Vec<PathBuf>,
+    },
+    Chrome,
+    Uftrace,
+    Perf,
+}
+
+/// Deepest directory below the one that was given.
+const DEPTH_MAX: u32 = 12;
+/// Most files and directories looked at.
+const ENTRIES_MAX: u64 = 100_000;
+
+/// What lies in a directory and below.
+#[derive(Default)]
+struct Found {
+    /// Directories with a file `metadata`.
+    ctf: Vec<PathBuf>,
+    /// Files of our own tracer.
+    own: Vec<PathBuf>,
+    entries: u64,
+}
+
+impl Found {
+    fn look(&mut self, path: &Path, depth: u32) -> Result<(), OpenError> {
+        if path.join("metadata").is_file() {
+            self.ctf.push(path.to_path_buf());
+            return Ok(());
+        }
+        if depth == DEPTH_MAX {
+            return Ok(());
+        }
+        let io = |source| OpenError::Io { path: path.into(), source };
+        let entries: Result<Vec<_>, _> = std::fs::read_dir(path).map_err(io)?.collect();
+        let mut entries = entries.map_err(io)?;
+        entries.sort_by_key(std::fs::DirEntry::file_name);
+        self.entries += entries.len() as u64;
+        if self.entries > ENTRIES_MAX {
+            let what = "files and directories in it and below".into();
+            return Err(OpenError::TooMuch { path: path.into(), what, max: ENTRIES_MAX });
+        }
+        for entry in entries {
+            // Links are not followed: they may lead round in a circle.
+            let kind = entry.file_type().map_err(io)?;
+            if kind.is_dir() {
+                self.look(&entry.path(), depth + 1)?;
+            } else if kind.is_file()
+                && entry.path().extension().is_some_and(|end| end == own::EXTENSION)
+            {
+                self.own.push(entry.path());
+            }
+        }
+        Ok(())
+    }
+}
+
+/// What a trace says about itself before its events are read.
+#[derive(Clone, Debug)]
+pub struct About {
+    /// As it was given.
+    pub path: PathBuf,
+    /// Who wrote it.
+    pub producer: Producer,
+    /// Name of the machine it was recorded on, where told.
+    pub host: Option<String>,
+    /// Further facts of the producer, in its own words: `tracer_name`, `dpdk_version`; of our own tracer `program`, and
+    /// `call_inside_ns` and `call_whole_ns` if it measured what recording a call costs.
+    pub env: Vec<(String, String)>,
+    /// Clocks, usually one.
+    pub clocks: Vec<Clock>,
+    /// Files with events and their sizes in bytes.
+    pub files: Vec<(PathBuf, u64)>,
+    /// Functions are told by `LeaveInnermost`, or not at all: stacks are sound only without loss.
+    pub leaves_are_anonymous: bool,
+    /// What a reader of figures must know of this producer, whole sentences.
+    pub notes: Vec<String>,
+    /// What could not be understood while opening.
+    pub damages: Vec<Damage>,
+}
+
+impl About {
+    pub(crate) fn new(path: &Path, producer: Producer) -> Self {
+        Self {
+            path: path.into(),
+            producer,
+            host: None,
+            env: Vec::new(),
+            clocks: Vec::new(),
+            files: Vec::new(),
+            leaves_are_anonymous: false,
+            notes: Vec::new(),
+            damages: Vec::new(),
+        }
+    }
+
+    pub(crate) fn note(&mut self, note: &str) {
+        if !self.notes.iter().any(|known| known == note) {
+            self.notes.push(note.into());
+        }
+    }
+}
+
+/// A clock of a trace.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Clock {
+    /// As the producer calls it: `monotonic`, `dpdk`.
+    pub name: String,
+    /// Ticks in a second.
+    pub frequency_hz: u64,
+    /// Moment of its tick 0, ns since the Unix epoch; 0 where the producer does not tell.
+    pub origin_ns: i64,
+}
+
+/// What was read.
+#[derive(Clone, Debug, Default)]
+pub struct Read {
+    /// Records in the trace, also those that only tell about the process (statedump) and give no event.
+    pub records: u64,
+    /// Events passed to the consumer.
+    pub events: u64,
+    /// ... of these, functions entered.
+    pub entries: u64,
+    /// ... and left.
+    pub exits: u64,
+    /// Samples passed to the consumer (`perf script`).
+    pub samples: u64,
+    /// Events that the producer counted as not recorded.
+    pub discarded: u64,
+    /// Holes told to the consumer, counted or not.
+    pub losses: u64,
+    /// Time of the first event, ns since the epoch; 0 without events.
+    pub from_ns: u64,
+    /// Time of the last event.
+    pub to_ns: u64,
+    /// Threads by their number.
+    pub threads: Vec<Thread>,
+    /// What could not be read, at most [`DAMAGES_MAX`].
+    pub damages: Vec<Damage>,
+    /// Damages beyond that.
+    pub damages_untold: u64,
+}
+
+/// A record of a trace as it was written.
+#[derive(Clone, Copy, Debug)]
+pub struct Record<'a> {
+    /// Nanoseconds since the Unix epoch.
+    pub time_ns: u64,
+    /// Name of the event.
+    pub name: &'a str,
+    /// Where it was recorded, if known.
+    pub cpu: Option<u32>,
+    /// Contexts and fields as babeltrace2 prints them: `{ cpu_id = 1 }, { vpid = 7 }, { addr = 0x5F }`.
+    pub fields: &'a str,
+}
+
+/// Why a path could not be opened as a trace.
+#[derive(Debug, thiserror::Error)]
+pub enum OpenError {
+    /// The file system said no.
+    #[error("cannot read {path}: {source}")]
+    Io {
+        /// File or directory.
+        path: PathBuf,
+        /// What it said.
+        source: std::io::Error,
+    },
+    /// Nothing there looks like a trace.
+    #[error(
+        "{path} is not a trace: {what}; give a directory with CTF traces (a file `metadata` and streams), \
+         a file of `laneway trace record`, Chrome JSON, `uftrace dump` or `perf script` text"
+    )]
+    NotATrace {
+        /// As it was given.
+        path: PathBuf,
+        /// What was found instead.
+        what: String,
+    },
+    /// The metadata cannot be understood.
+    #[error("{path}, line {line}, byte {offset}: {what}")]
+    Metadata {
+        /// The metadata file.
+        path: PathBuf,
+        /// Line of the text, from 1.
+        line: u32,
+        /// Offset in the text, bytes.
+        offset: u64,
+        /// What was found, and what was expected.
+        what: String,
+    },
+    /// More than a limit of this reader allows.
+    #[error("{path}: {what}; at most {max} are read, open a part of it")]
+    TooMuch {
+        /// File or directory.
+        path: PathBuf,
+        /// What there is too much of, with its number.
+        what: String,
+        /// The limit.
+        max: u64,
+    },
+}
+
+/// Why reading stopped. Damaged input is no reason: it is told as [`Damage`] and read as far as it goes.
+#[derive(Debug, thiserror::Error)]
+pub enum ReadError {
+    /// The file system said no in the middle of reading.
+    #[error("cannot read {path} at byte {offset}: {source}; events before it were delivered")]
+    Io {
+        /// File.
+        path: PathBuf,
+        /// Where in it, bytes.
+        offset: u64,
+        /// What it said.
+        source: std::io::Error,
+    },
+}
+
+impl Trace {
+    /// Recognises and opens what lies at `path`: a directory that contains CTF traces at any depth, or a file of one of the
+    /// other producers.
+    ///
+    /// # Errors
+    /// [`OpenError`] if nothing there is a trace, or its metadata cannot be understood.
+    pub fn open(path: impl AsRef<Path>) -> Result<Self, OpenError> {
+        let path = path.as_ref();
+        let mut symbols = Symbols::default();
+        let io = |source| OpenError::Io { path: path.into(), source };
+        let kind = std::fs::metadata(path).map_err(io)?;
+        if kind.is_dir() {
+            let mut found = Found::default();
+            found.look(path, 0)?;
+            let ctf = ctf::open(path, &found.ctf, &mut symbols)?;
+            let (session, mut about) = match ctf {
+                Some((session, about)) => (Some(session), about),
+                None => (None, About::new(path, Producer::Laneway)),
+            };
+            let own = own::open(&found.own, session.is_none(), &mut about)?;
+            if session.is_some() || !own.is_empty() {
+                return Ok(Self { about, input: Input::Streams { ctf: session, own }, symbols });
+            }
+            let what = if path.join("task.txt").is_file() && path.join("info").is_file() {
+                "it is data of uftrace; write `uftrace dump -d DIR > dump.txt` and give that file"
+                    .into()
+            } else {
+                "no file `metadata` lies in it or below".into()
+            };
+            return Err(OpenError::NotATrace { path: path.into(), what });
+        }
+        if path.file_name().is_some_and(|name| name == "metadata")
+            && let Some(folder) = path.parent()
+        {
+            return Self::open(if folder.as_os_str().is_empty() { Path::new(".") } else { folder });
+        }
+        let mut start = Vec::new();
+        let file = File::open(path).map_err(io)?;
+        file.take(START_BYTES).read_to_end(&mut start).map_err(io)?;
+        if own::is(&start) {
+            let mut about = About::new(path, Producer::Laneway);
+            let own = own::open(&[path.to_path_buf()], true, &mut about)?;
+            return Ok(Self { about, input: Input::Streams { ctf: None, own }, symbols });
+        }
+        let (producer, input) = if chrome::is(&start) {
+            (Producer::Chrome, Input::Chrome)
+        } else if uftrace::is(&start) {
+            (Producer::Uftrace, Input::Uftrace)
+        } else if perf::is(&start) {
+            (Producer::Perf, Input::Perf)
+        } else {
+            let shown = shortened(&String::from_utf8_lossy(&start));
+            let what = format!("it begins with {shown:?}, which no producer writes");
+            return Err(OpenError::NotATrace { path: path.into(), what });
+        };
+        let mut about = About::new(path, producer);
+        about.files.push((path.into(), kind.len()));
+        about.note("times count from a moment that this format does not tell, not from 1970");
+        if producer == Producer::Perf {
+            about.note("samples of stacks: no calls, no durations");
+        }
+        about.clocks.push(Clock {
+            name: if producer == Producer::Chrome { "unknown" } else { "monotonic" }.into(),
+            frequency_hz: 1_000_000_000,
+            origin_ns: 0,
+        });
+        Ok(Self { about, input, symbols })
+    }
+
+    /// What the trace says about itself.
+    pub fn about(&self) -> &About {
+        &self.about
+    }
+
+    /// Passes all events to `consumer`: per thread in time order, in batches of up to some thousand; decoding goes on
+    /// on other cores meanwhile, a few batches ahead. The consumer is called on this thread only. May be called again.
+    ///
+    /// # Errors
+    /// [`ReadError`] if the file system fails. Damaged input is told in [`Read::damages`] instead.
+    pub fn read(&mut self, consumer: &mut dyn Consumer) -> Result<Read, ReadError> {
+        let path = &self.about.path;
+        let mut delivery = Delivery::new(consumer);
+        match &self.input {
+            Input::Streams { ctf, own } => {
+                let bytes = own::load(own)?;
+                let files = own::index(&bytes, &mut delivery);
+                let mut sources: Vec<Box<dyn Source + '_>> = Vec::new();
+                if let Some(session) = ctf {
+                    sources.extend(session.sources()?);
+                }
+                sources.extend(own::sources(&files, &mut self.symbols));
+                merge::read(sources, &mut delivery, &mut self.symbols)?;
+            }
+            Input::Chrome => chrome::read(path, &mut delivery, &mut self.symbols)?,
+            Input::Uftrace => uftrace::read(path, &mut delivery, &mut self.symbols)?,
+            Input::Perf => perf::read(path, &mut delivery, &mut self.symbols)?,
+        }
+        Ok(delivery.finish())
+    }
+
+    /// Shows every record with all its fields, in the order of time, slowly: for a person who looks closely, and for
+    /// comparing with another reader. Only traces in CTF have records; for others nothing is shown.
+    ///
+    /// # Errors
+    /// [`ReadError`] if the file system fails.
+    pub fn records(&self, each: &mut dyn FnMut(&Record<'_>)) -> Result<(), ReadError> {
+        match &self.input {
+            Input::Streams { ctf: Some(session), .. } => session.records(each),
+            Input::Streams { ctf: None, .. } | Input::Chrome | Input::Uftrace | Input::Perf => {
+                Ok(())
+            }
+        }
+    }
+
+    /// Names of functions, points and pools; complete after [`Trace::read`].
+    pub fn symbols(&self) -> &Symbols {
+        &self.symbols
+    }
+
+    /// ... to add a listing of symbols to.
+    pub fn symbols_mut(&mut self) -> &mut Symbols {
+        &mut self.symbols
+    }
+}
+
+/// The beginning of a text that a message quotes.
+pub(crate) fn shortened(text: &str) -> String {
+    text.chars().take(60).collect()
+}

@@ -1,0 +1,317 @@
+//! Recorded traces, event by event against babeltrace2.
+//!
+//! Needs the recorded traces beside the repository, `tar` with zstd, and babeltrace2; says so and passes without them.
+#![expect(clippy::print_stdout, reason = "a test that is skipped says why")]
+
+use std::collections::HashMap;
+use std::io::{BufRead as _, BufReader};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+
+use laneway_trace_read::{
+    Consumer, Event, FunctionKey, Kind, ListingPlace, Loss, PoolAction, Thread, ThreadId, Trace,
+};
+
+/// A recorded trace, unpacked, and removed in the end.
+struct Unpacked(PathBuf);
+
+impl Drop for Unpacked {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
+fn traces() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../shared/traces")
+}
+
+fn unpack(name: &str, test: &str) -> Option<Unpacked> {
+    let archive = traces().join(name);
+    if !archive.is_file() {
+        println!("skipped: {} is not there", archive.display());
+        return None;
+    }
+    let folder = std::env::temp_dir().join(format!("laneway-exact-{test}-{}", std::process::id()));
+    std::fs::create_dir_all(&folder).expect("the folder for temporary files can be written");
+    let unpacked = Unpacked(folder);
+    let done = Command::new("tar")
+        .args(["--zstd", "-xf"])
+        .arg(&archive)
+        .arg("-C")
+        .arg(&unpacked.0)
+        .status();
+    if !done.is_ok_and(|status| status.success()) {
+        println!("skipped: tar cannot unpack {}", archive.display());
+        return None;
+    }
+    Some(unpacked)
+}
+
+/// babeltrace2's text, line by line.
+struct Babeltrace {
+    child: Child,
+}
+
+impl Babeltrace {
+    fn start(path: &Path) -> Option<Self> {
+        let child = Command::new("babeltrace2")
+            .args(["--clock-seconds", "--no-delta"])
+            .arg(path)
+            .stdout(Stdio::piped())
+            .stderr(Stdio::null())
+            .spawn();
+        match child {
+            Ok(child) => Some(Self { child }),
+            Err(error) => {
+                println!("skipped: babeltrace2 cannot be run: {error}");
+                None
+            }
+        }
+    }
+
+    fn lines(&mut self) -> impl Iterator<Item = String> {
+        let output = self.child.stdout.take().expect("piped above, taken once");
+        BufReader::new(output).lines().map(|line| line.expect("babeltrace2 writes text"))
+    }
+}
+
+impl Drop for Babeltrace {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// `[12.345] host name: { ...` to nanoseconds, name and fields.
+fn parts(line: &str) -> Option<(u64, &str, &str)> {
+    let (time, rest) = line.strip_prefix('[')?.split_once("] ")?;
+    let (seconds, part) = time.split_once('.')?;
+    let time_ns = seconds.parse::<u64>().ok()? * 1_000_000_000 + part.parse::<u64>().ok()?;
+    let (names, fields) = rest.split_once(": {")?;
+    let name = names.rsplit(' ').next()?;
+    Some((time_ns, name, fields))
+}
+
+fn field<'a>(fields: &'a str, name: &str) -> Option<&'a str> {
+    let (_, rest) = fields.split_once(&format!(" {name} = "))?;
+    let end = rest.find([',', ' ']).unwrap_or(rest.len());
+    Some(rest[..end].trim_matches('"'))
+}
+
+fn number(fields: &str, name: &str) -> u64 {
+    let text = field(fields, name).unwrap_or_else(|| panic!("no {name} in {fields}"));
+    match text.strip_prefix("0x") {
+        Some(hex) => u64::from_str_radix(hex, 16).expect("a number"),
+        None => text.parse().expect("a number"),
+    }
+}
+
+/// All records of both, moment by moment: what happened in the same nanosecond has no order between streams.
+fn same_records(path: &Path) -> Option<u64> {
+    let mut oracle = Babeltrace::start(path)?;
+    let mut theirs = oracle.lines().peekable();
+    let trace = Trace::open(path).expect("a trace");
+    let mut count = 0;
+    let mut ours: Vec<String> = Vec::new();
+    let mut at = 0;
+    let mut compare = |ours: &mut Vec<String>, at: u64| {
+        let mut expected = Vec::new();
+        while let Some(line) = theirs.peek()
+            && let Some((time_ns, name, fields)) = parts(line)
+            && time_ns == at
+        {
+            expected.push(format!("{name}: {{{fields}"));
+            theirs.next();
+        }
+        ours.sort();
+        expected.sort();
+        assert_eq!(*ours, expected, "at {at} ns");
+        ours.clear();
+    };
+    trace
+        .records(&mut |record| {
+            if record.time_ns != at {
+                compare(&mut ours, at);
+                at = record.time_ns;
+            }
+            ours.push(format!("{}: {}", record.name, record.fields));
+            count += 1;
+        })
+        .expect("files can be read");
+    compare(&mut ours, at);
+    assert_eq!(theirs.next(), None, "babeltrace2 has more");
+    Some(count)
+}
+
+#[derive(Default)]
+struct Log {
+    threads: Vec<Thread>,
+    /// Time, CPU, thread, kind.
+    events: Vec<(u64, Option<u32>, u32, Kind)>,
+    losses: Vec<(Loss, Vec<ThreadId>)>,
+    last: HashMap<u32, u64>,
+}
+
+impl Consumer for Log {
+    fn thread(&mut self, id: ThreadId, thread: &Thread) {
+        assert_eq!(id.0 as usize, self.threads.len(), "no thread changes its name in these traces");
+        self.threads.push(thread.clone());
+    }
+    fn events(&mut self, id: ThreadId, cpu: Option<u32>, events: &[Event]) {
+        for event in events {
+            let last = self.last.entry(id.0).or_insert(0);
+            assert!(*last <= event.time_ns, "thread {id:?} goes back");
+            *last = event.time_ns;
+            self.events.push((event.time_ns, cpu, id.0, event.kind));
+        }
+    }
+    fn lost(&mut self, loss: &Loss, threads: &[ThreadId]) {
+        self.losses.push((loss.clone(), threads.to_vec()));
+    }
+}
+
+#[test]
+fn lttng_every_field_equals_babeltrace2() {
+    let Some(folder) = unpack("testpmd-tap-lttng.tar.zst", "lttng-fields") else { return };
+    let Some(records) = same_records(&folder.0) else { return };
+    assert_eq!(records, 1_751_468);
+}
+
+#[test]
+fn dpdk_every_field_equals_babeltrace2() {
+    let Some(folder) = unpack("testpmd-tap-rte.tar.zst", "dpdk-fields") else { return };
+    let Some(records) = same_records(&folder.0) else { return };
+    assert_eq!(records, 148_043);
+}
+
+#[test]
+fn lttng_every_call_equals_babeltrace2() {
+    let Some(folder) = unpack("testpmd-tap-lttng.tar.zst", "lttng-calls") else { return };
+    let mut trace = Trace::open(&folder.0).expect("a trace");
+    let mut log = Log::default();
+    let read = trace.read(&mut log).expect("files can be read");
+    assert_eq!((read.entries, read.exits, read.records), (875_676, 875_677, 1_751_468));
+    assert_eq!((read.discarded, read.losses), (40_395_002, 1));
+    assert!(read.damages.is_empty(), "{:?}", read.damages);
+    let loss = &log.losses[0].0;
+    assert!(loss.to_ns - loss.from_ns > 3_000_000_000, "40 million events took seconds: {loss:?}");
+
+    let Some(mut oracle) = Babeltrace::start(&folder.0) else { return };
+    let mut events = std::mem::take(&mut log.events);
+    events.sort_by_key(|&(time_ns, ..)| time_ns);
+    let mut ours = events.iter().peekable();
+    for line in oracle.lines() {
+        let (time_ns, name, fields) = parts(&line).expect("a line of babeltrace2");
+        let key = |fields| FunctionKey(number(fields, "addr"));
+        let kind = match name {
+            "lttng_ust_cyg_profile:func_entry" => Kind::Enter(key(fields)),
+            "lttng_ust_cyg_profile:func_exit" => Kind::Leave(key(fields)),
+            _ => continue,
+        };
+        let &(found_ns, cpu, thread, found) = ours.next().expect("as many events");
+        assert_eq!((found_ns, found), (time_ns, kind), "{line}");
+        assert_eq!(cpu.map(u64::from), Some(number(fields, "cpu_id")), "{line}");
+        let thread = &log.threads[thread as usize];
+        assert_eq!(u64::from(thread.pid), number(fields, "vpid"));
+        assert_eq!(u64::from(thread.tid), number(fields, "vtid"));
+        assert_eq!(Some(thread.name.as_str()), field(fields, "procname"));
+    }
+    assert_eq!(ours.next(), None);
+}
+
+#[test]
+fn dpdk_every_event_equals_babeltrace2() {
+    let Some(folder) = unpack("testpmd-tap-rte.tar.zst", "dpdk-events") else { return };
+    let mut trace = Trace::open(&folder.0).expect("a trace");
+    let mut log = Log::default();
+    let read = trace.read(&mut log).expect("files can be read");
+    assert!(read.damages.is_empty(), "{:?}", read.damages);
+    assert_eq!(read.events, 148_043);
+    let Some(mut oracle) = Babeltrace::start(&folder.0) else { return };
+    let mut by_thread: HashMap<String, std::vec::IntoIter<(u64, Kind)>> = HashMap::new();
+    for (number, thread) in log.threads.iter().enumerate() {
+        let mine: Vec<(u64, Kind)> = log
+            .events
+            .iter()
+            .filter(|event| event.2 as usize == number)
+            .map(|event| (event.0, event.3))
+            .collect();
+        by_thread.insert(thread.name.clone(), mine.into_iter());
+    }
+    for line in oracle.lines() {
+        let (time_ns, name, fields) = parts(&line).expect("a line of babeltrace2");
+        let thread = field(fields, "name").expect("the packet names its thread");
+        let ours = by_thread.get_mut(thread).expect("a thread of ours");
+        let (found_ns, kind) = ours.next().expect("as many events");
+        assert_eq!(found_ns, time_ns, "{line}");
+        let (port, queue) = match name {
+            "lib.ethdev.rx.burst" => {
+                (number(fields, "port_id") as u16, number(fields, "queue_id") as u16)
+            }
+            _ => (0, 0),
+        };
+        match kind {
+            Kind::Receive { asked: 0, got, port: found, queue: at } => {
+                assert_eq!((name, found, at), ("lib.ethdev.rx.burst", port, queue));
+                assert_eq!(u64::from(got), number(fields, "nb_rx"));
+            }
+            Kind::Pool { action: PoolAction::Refill, pool, buffers } => {
+                assert_eq!(name, "lib.mempool.ops.deq.bulk");
+                assert_eq!(u64::from(buffers), number(fields, "nb_objs"));
+                let address = format!("{:#x}", number(fields, "mempool"));
+                assert_eq!(trace.symbols().pool(pool), Some(address));
+            }
+            Kind::Point { point, .. } => assert_eq!(trace.symbols().point(point), Some(name)),
+            other => panic!("{other:?} for {line}"),
+        }
+    }
+    assert!(by_thread.values_mut().all(|rest| rest.next().is_none()));
+}
+
+#[test]
+fn functions_get_their_names_from_a_listing() {
+    let Some(folder) = unpack("testpmd-tap-lttng.tar.zst", "names") else { return };
+    let mut trace = Trace::open(&folder.0).expect("a trace");
+    let mut log = Log::default();
+    trace.read(&mut log).expect("files can be read");
+    let mut calls: HashMap<FunctionKey, u64> = HashMap::new();
+    for (.., kind) in &log.events {
+        if let Kind::Enter(key) = kind {
+            *calls.entry(*key).or_default() += 1;
+        }
+    }
+    let keys: Vec<FunctionKey> = calls.keys().copied().collect();
+    let program = trace
+        .symbols()
+        .modules()
+        .iter()
+        .find(|module| module.path.ends_with("dpdk-testpmd-traced") || module.bytes > 20_000_000)
+        .expect("the statedump tells the program")
+        .clone();
+    let name = program.path.file_name().expect("a file").to_string_lossy().into_owned();
+    for key in &keys {
+        let function = trace.symbols().function(*key);
+        assert!(
+            !function.known && function.name.starts_with(&format!("{name}+0x")),
+            "{function:?}"
+        );
+    }
+    let listing = traces().join("testpmd.nm.gz");
+    let symbols = trace.symbols_mut();
+    symbols.add_listing(&listing, &ListingPlace::Module(name.clone())).expect("a listing");
+    let by_module: Vec<String> =
+        keys.iter().map(|&key| trace.symbols().function(key).name).collect();
+    for key in &keys {
+        let function = trace.symbols().function(*key);
+        assert!(function.known && function.module == name, "{function:?}");
+    }
+    let most = calls.iter().max_by_key(|(_, count)| **count).expect("calls");
+    println!("most called: {} ({} times)", trace.symbols().function(*most.0).name, most.1);
+    assert!(by_module.iter().any(|name| name == "pkt_burst_io_forward"));
+
+    // Without statedump the place is found by where the addresses fit.
+    let mut fitted = Trace::open(&folder.0).expect("a trace");
+    fitted.symbols_mut().add_listing(&listing, &ListingPlace::Fit(keys.clone())).expect("it fits");
+    let by_fit: Vec<String> = keys.iter().map(|&key| fitted.symbols().function(key).name).collect();
+    assert_eq!(by_module, by_fit);
+}
