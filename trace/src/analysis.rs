@@ -1,0 +1,743 @@
+//! From a trace to a [`Report`]: reading, then everything that is computed once.
+//!
+//! [`analyze`] is the whole way; [`Analyzer`] is the same for events that come from elsewhere (tests, a
+//! live source). Memory is bounded by the limits of the tables, not by the length of the trace.
+
+use laneway_trace_read::{
+    Consumer, Damage, Event, FunctionKey, Kind, Loss, Producer, ReadError, Thread, ThreadId, Trace,
+};
+
+use crate::blocks::Block;
+use crate::detect::{self, CUT_SHARE_MAX, Case, cause, cause_name};
+use crate::histogram::Histogram;
+use crate::machine::{Machine, Own};
+use crate::model::{Context, Model, Name};
+use crate::result::*;
+use crate::series::OTHERS;
+use crate::worst::Captured;
+use crate::{advice, blocks};
+
+/// Calls and mean duration beyond which a function is proposed for the exclude list (TAU's rule).
+const EXCLUDE_CALLS: u64 = 100_000;
+const EXCLUDE_NS: u64 = 10_000;
+/// Points of a pool's course in a result.
+const POOL_POINTS_MAX: usize = 512;
+
+/// What the user knows beyond the trace.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Options {
+    /// Cost of one traced call inside its interval and outside of it, ns, measured on this host with this tracer.
+    pub measured_cost_ns: Option<(f64, f64)>,
+    /// Rate of the same program without instrumentation, packets/s.
+    pub control_per_second: Option<f64>,
+    /// Packets dropped elsewhere during the trace (interface counters, a ledger).
+    pub drops: Option<u64>,
+    /// Seed of everything that is resampled.
+    pub seed: u64,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self { measured_cost_ns: None, control_per_second: None, drops: None, seed: 1 }
+    }
+}
+
+/// Where the events came from.
+#[derive(Debug, Clone, Default)]
+pub struct Source {
+    /// Who wrote them.
+    pub producers: Vec<Producer>,
+    /// As the user named them.
+    pub inputs: Vec<String>,
+    /// What could not be read.
+    pub damages: Vec<Damage>,
+    /// Damages beyond those listed.
+    pub damages_untold: u64,
+    /// What must be known of the producer, whole sentences; told among the limits.
+    pub notes: Vec<String>,
+}
+
+/// An analysis, with what [`diff`](crate::diff) needs beyond it.
+#[derive(Debug, Clone)]
+pub struct Report {
+    /// The result.
+    pub analysis: Analysis,
+    /// Blocks of time; rows are functions of the analysis.
+    pub(crate) blocks: Vec<Block>,
+    /// Corrected time by layer per block, ns.
+    pub(crate) layer_blocks: Vec<[f64; Layer::ALL.len()]>,
+}
+
+/// Takes events and makes a [`Report`] of them.
+#[derive(Debug)]
+pub struct Analyzer {
+    machine: Machine,
+    options: Options,
+}
+
+/// Reads `trace` and analyses it.
+///
+/// A cost per call that the trace states (`call_inside_ns`, `call_whole_ns` among its facts) is used where
+/// `options` has none.
+///
+/// # Errors
+/// [`ReadError`] if the file system fails while reading.
+pub fn analyze(trace: &mut Trace, mut options: Options) -> Result<Report, ReadError> {
+    let about = trace.about();
+    let fact = |name: &str| -> Option<f64> {
+        let (_, value) = about.env.iter().find(|(key, _)| key == name)?;
+        value.parse().ok().filter(|cost: &f64| cost.is_finite() && *cost >= 0.0)
+    };
+    if options.measured_cost_ns.is_none()
+        && let (Some(inside), Some(whole)) = (fact("call_inside_ns"), fact("call_whole_ns"))
+    {
+        options.measured_cost_ns = Some((inside, (whole - inside).max(0.0)));
+    }
+    let mut source = Source {
+        producers: vec![about.producer],
+        inputs: vec![about.path.display().to_string()],
+        damages: about.damages.clone(),
+        damages_untold: 0,
+        notes: about.notes.clone(),
+    };
+    let mut analyzer = Analyzer::new(options);
+    let read = trace.read(&mut analyzer)?;
+    source.damages.extend(read.damages);
+    source.damages_untold = read.damages_untold;
+    let symbols = trace.symbols();
+    Ok(analyzer.finish(&source, &mut |key| {
+        let function = symbols.function(key);
+        Name { text: function.demangled, known: function.known }
+    }))
+}
+
+impl Analyzer {
+    /// Starts with nothing.
+    pub fn new(options: Options) -> Self {
+        Self { machine: Machine::new(), options }
+    }
+
+    /// Ends reading. `name` is asked once per function.
+    pub fn finish(self, source: &Source, name: &mut dyn FnMut(FunctionKey) -> Name) -> Report {
+        let Self { machine, options } = self;
+        let model = Model::new(machine, name, options.measured_cost_ns);
+        let blocks = blocks::cut(&model);
+        let case =
+            Case { model: &model, blocks: &blocks, seed: options.seed, drops: options.drops };
+        let (findings, facts) = detect::all(&case);
+        let exclude = exclude(&model);
+        let control = options.control_per_second.map(|per_second| Control {
+            per_second,
+            slow_down: model
+                .packets
+                .per_second
+                .filter(|&traced| traced > 0.0)
+                .map(|traced| per_second / traced),
+        });
+        let (advice, silent) = advice::all(&model, &findings, &facts, &exclude, control.is_some());
+        let order = order(&model);
+        let layer_blocks = blocks
+            .iter()
+            .map(|block| Layer::ALL.map(|layer| block.layer_ns(&model, layer)))
+            .collect();
+        let writer = Writer { model: &model, order: &order };
+        let (worst, windows) = writer.worst();
+        let analysis = Analysis {
+            schema: SCHEMA.to_owned(),
+            coverage: coverage(&model, source),
+            calibration: model.calibration,
+            threads: writer.threads(),
+            functions: writer.functions(),
+            contexts: writer.contexts(),
+            layers: writer.layers(),
+            packets: model.packets.clone(),
+            polls: writer.polls(),
+            sends: writer.sends(),
+            pools: writer.pools(),
+            findings,
+            advice,
+            silent,
+            exclude,
+            control,
+            time_lines: writer.time_lines(),
+            worst,
+            windows,
+        };
+        let blocks = blocks
+            .into_iter()
+            .map(|block| {
+                let by_function =
+                    |rows: &[f64]| order.functions.iter().map(|&row| rows[row as usize]).collect();
+                Block {
+                    packets: block.packets,
+                    self_ns: block.self_ns,
+                    corrected_ns: by_function(&block.corrected_ns),
+                    raw_ns: by_function(&block.raw_ns),
+                }
+            })
+            .collect();
+        Report { analysis, blocks, layer_blocks }
+    }
+}
+
+impl Consumer for Analyzer {
+    fn thread(&mut self, id: ThreadId, thread: &Thread) {
+        self.machine.thread(id, thread);
+    }
+
+    fn events(&mut self, id: ThreadId, cpu: Option<u32>, events: &[Event]) {
+        self.machine.events(id, cpu, events);
+    }
+
+    fn lost(&mut self, loss: &Loss, threads: &[ThreadId]) {
+        self.machine.lost(loss, threads);
+    }
+
+    fn sample(
+        &mut self,
+        id: ThreadId,
+        cpu: Option<u32>,
+        time_ns: u64,
+        weight: u64,
+        stack: &[FunctionKey],
+    ) {
+        self.machine.sample(id, cpu, time_ns, weight, stack);
+    }
+}
+
+/// Which row is which function of the result.
+struct Order {
+    /// Row by function.
+    functions: Vec<u32>,
+    /// Function by row; `u32::MAX` for rows without any call.
+    of_row: Vec<u32>,
+}
+
+fn order(model: &Model) -> Order {
+    let mut functions: Vec<u32> = (0..model.rows.len() as u32)
+        .filter(|&row| {
+            let row = &model.rows[row as usize];
+            row.calls + row.cut > 0 || !row.contexts.is_empty()
+        })
+        .collect();
+    functions.sort_by(|&a, &b| {
+        let (a, b) = (&model.rows[a as usize], &model.rows[b as usize]);
+        (a.dominated.cmp(&b.dominated))
+            .then(b.self_corrected_ns.total_cmp(&a.self_corrected_ns))
+            .then(b.self_ns.cmp(&a.self_ns))
+            .then(a.name.cmp(&b.name))
+    });
+    let mut of_row = vec![u32::MAX; model.rows.len()];
+    for (function, &row) in (0u32..).zip(&functions) {
+        of_row[row as usize] = function;
+    }
+    Order { functions, of_row }
+}
+
+fn exclude(model: &Model) -> Vec<String> {
+    let mut rows: Vec<&crate::model::Row> = model
+        .rows
+        .iter()
+        .filter(|row| !row.own && row.calls > EXCLUDE_CALLS)
+        .filter(|row| row.total_ns / row.calls.max(1) < EXCLUDE_NS)
+        .collect();
+    rows.sort_by_key(|row| std::cmp::Reverse(row.calls));
+    rows.into_iter().map(|row| row.name.clone()).collect()
+}
+
+fn coverage(model: &Model, source: &Source) -> Coverage {
+    let counts = &model.counts;
+    let cut_share = model.cut_share();
+    let mut withheld = Vec::new();
+    let mut withhold = |what: &str, why: String| {
+        withheld.push(Withheld { what: what.to_owned(), why });
+    };
+    if cut_share > CUT_SHARE_MAX {
+        let why = format!("{:.2} % of the calls are cut, more than 0.1 %", 100.0 * cut_share);
+        withhold("maxima, stalls and periods", why);
+    }
+    if counts.unsound > 0 {
+        withhold(
+            "calls after a hole",
+            format!("{} exits do not name their function and events are missing", counts.unsound),
+        );
+    }
+    if counts.kernel == 0 {
+        withhold("causes of stalls", "no kernel events were recorded".to_owned());
+    }
+    if counts.samples > 0 {
+        let why = format!(
+            "{} samples of a profiler: times are their weights, in its unit, not durations",
+            counts.samples
+        );
+        withhold("calls, durations and the time line", why);
+    }
+    if model.packets.received.is_none() {
+        withhold("figures per packet", model.packets.source.clone());
+    }
+    let mut limits = source.notes.clone();
+    let mut limit = |reached: u64, what: String| {
+        if reached > 0 {
+            limits.push(what);
+        }
+    };
+    let refused = counts.functions_refused;
+    limit(
+        refused,
+        format!("{refused} calls of functions beyond the first {FUNCTIONS_MAX} share one row"),
+    );
+    let refused = model.refused_contexts;
+    limit(
+        refused,
+        format!(
+            "{refused} calls found no room among {CONTEXTS_MAX} contexts and count for their caller"
+        ),
+    );
+    let threads = counts.threads.saturating_sub(THREADS_MAX as u64);
+    limit(
+        threads,
+        format!("{threads} threads beyond the first {THREADS_MAX} are counted, not analysed"),
+    );
+    limit(counts.too_deep, format!("{} calls are deeper than 1,024", counts.too_deep));
+    let points: u64 = model.lanes.iter().map(|lane| lane.points.refused).sum();
+    limit(
+        points,
+        format!("{points} polls or sends are of queues beyond the first 256 of a thread"),
+    );
+    let pools = model.pools.refused;
+    limit(pools, format!("{pools} pool events are of pools beyond the first 64"));
+    let damages = source.damages.iter().take(DAMAGES_MAX);
+    let rows = || model.rows.iter().filter(|row| row.calls + row.cut > 0);
+    let mut producers: Vec<String> =
+        source.producers.iter().map(|&producer| producer_name(producer).to_owned()).collect();
+    producers.dedup();
+    Coverage {
+        producers,
+        inputs: source.inputs.clone(),
+        span: model.span,
+        events: counts.events,
+        entries: counts.entries,
+        exits: counts.exits,
+        points: counts.events - counts.entries - counts.exits,
+        kernel_events: counts.kernel,
+        discarded: counts.discarded,
+        losses: counts.losses,
+        losses_uncounted: counts.losses_uncounted,
+        calls: model.calls(),
+        cut: counts.cut,
+        cut_share,
+        open: counts.open,
+        unmatched: counts.unmatched,
+        mismatched: counts.mismatched,
+        unsound: counts.unsound,
+        clock_backwards: counts.clock_backwards,
+        unresolved: rows().filter(|row| !row.known).count() as u64,
+        asynchronous: rows().filter(|row| row.asynchronous).map(|row| row.name.clone()).collect(),
+        threads: counts.threads,
+        damages: damages
+            .map(|damage| DamageRow {
+                place: damage.place.clone(),
+                offset: damage.offset,
+                what: damage.what.clone(),
+            })
+            .collect(),
+        damages_total: source.damages.len() as u64 + source.damages_untold,
+        limits,
+        withheld,
+    }
+}
+
+const fn producer_name(producer: Producer) -> &'static str {
+    match producer {
+        Producer::Lttng => "lttng",
+        Producer::Dpdk => "dpdk",
+        Producer::Laneway => "laneway",
+        Producer::Chrome => "chrome",
+        Producer::Uftrace => "uftrace",
+        Producer::Perf => "perf",
+    }
+}
+
+/// Turns the model into rows of a result.
+struct Writer<'a> {
+    model: &'a Model,
+    order: &'a Order,
+}
+
+impl Writer<'_> {
+    fn function(&self, row: u32) -> u32 {
+        self.order.of_row[row as usize]
+    }
+
+    fn maxima(&self) -> bool {
+        self.model.cut_share() <= CUT_SHARE_MAX
+    }
+
+    fn durations(&self, contexts: &[(u32, &Context)], histogram: &Histogram) -> Durations {
+        let n: u64 = contexts.iter().map(|(_, context)| context.calls).sum();
+        let (mut whole, mut squares, mut min) = (0.0, 0.0, u64::MAX);
+        let mut longest: Option<Longest> = None;
+        for (at, context) in contexts.iter().filter(|(_, context)| context.calls > 0) {
+            whole += context.whole_ns as f64;
+            squares += context.squares;
+            min = min.min(context.min_ns);
+            if longest.is_none_or(|longest| context.max_ns > longest.duration_ns) {
+                longest = Some(Longest {
+                    duration_ns: context.max_ns,
+                    at_ns: self.model.since(context.max_at_ns),
+                    thread: context.max_thread,
+                    context: *at,
+                });
+            }
+        }
+        let mean = (n > 0).then(|| whole / n as f64);
+        Durations {
+            n,
+            min_ns: (n > 0).then_some(min),
+            avg_ns: mean,
+            sd_ns: mean.map(|mean| (squares / n as f64 - mean * mean).max(0.0).sqrt()),
+            p50_ns: histogram.percentile(0.5),
+            p90_ns: histogram.percentile(0.9),
+            p99_ns: histogram.percentile(0.99),
+            p999_ns: histogram.percentile(0.999),
+            max: longest.filter(|_| self.maxima()),
+        }
+    }
+
+    fn functions(&self) -> Vec<FunctionRow> {
+        let model = self.model;
+        let traced = (model.traced_ns() as f64).max(1.0);
+        let corrected: f64 = model.rows.iter().map(|row| row.self_corrected_ns).sum();
+        let packets = model.packets.received.filter(|&packets| packets > 0);
+        let rows = self.order.functions.iter().map(|&row| &model.rows[row as usize]);
+        rows.map(|row| {
+            let contexts: Vec<(u32, &Context)> =
+                row.contexts.iter().map(|&at| (at, &model.contexts[at as usize])).collect();
+            // Where most of its time is, not idle time: that is how often it was called in vain.
+            let mut best = (Layer::Other, -1.0);
+            for (_, context) in &contexts {
+                if context.self_ns as f64 > best.1 {
+                    best = (context.layer, context.self_ns as f64);
+                }
+            }
+            FunctionRow {
+                name: row.name.clone(),
+                layer: best.0,
+                calls: row.calls,
+                cut: row.cut,
+                calls_per_packet: packets.map(|packets| row.calls as f64 / packets as f64),
+                total_ns: row.total_ns,
+                self_ns: row.self_ns,
+                total_corrected_ns: row.total_corrected_ns,
+                self_corrected_ns: row.self_corrected_ns,
+                share: row.self_ns as f64 / traced,
+                share_corrected: row.self_corrected_ns / corrected.max(1.0),
+                dominated: row.dominated,
+                asynchronous: row.asynchronous,
+                durations: self.durations(&contexts, &row.histogram),
+                histogram: row.histogram.coarse(),
+            }
+        })
+        .collect()
+    }
+
+    fn contexts(&self) -> Vec<ContextRow> {
+        let contexts = (0u32..).zip(&self.model.contexts);
+        contexts
+            .map(|(at, context)| ContextRow {
+                parent: context.parent,
+                function: self.function(context.row),
+                calls: context.calls,
+                cut: context.cut,
+                total_ns: context.total_ns,
+                self_ns: context.self_ns,
+                total_corrected_ns: context.total_corrected_ns,
+                self_corrected_ns: context.self_corrected_ns,
+                idle_ns: context.idle_ns,
+                durations: self.durations(&[(at, context)], &context.histogram),
+            })
+            .collect()
+    }
+
+    fn threads(&self) -> Vec<ThreadRow> {
+        let model = self.model;
+        let lanes = model.lanes.iter().zip(&model.timed);
+        lanes
+            .map(|(lane, timed)| {
+                let (mut traced, mut idle, mut packets) = (0, 0.0, 0.0);
+                for cell in timed.buckets.iter().flat_map(|bucket| &bucket.cells) {
+                    traced += cell.self_ns;
+                    if cell.function != OTHERS {
+                        let row = &model.rows[cell.function as usize];
+                        idle += cell.self_ns as f64 * row.layer_shares[Layer::Idle.index()];
+                        packets += f64::from(cell.calls) * row.packet_share;
+                    }
+                }
+                let polled: u64 = lane.points.polls.iter().map(|row| row.packets).sum();
+                let [preempted_ns, waiting_ns, interrupt_ns, syscall_ns] = lane.kernel_ns;
+                ThreadRow {
+                    pid: lane.thread.pid,
+                    tid: lane.thread.tid,
+                    name: lane.thread.name.clone(),
+                    cpus: lane.cpus.clone(),
+                    events: lane.events,
+                    first_ns: model.since(lane.first_ns.min(lane.last_ns)),
+                    last_ns: model.since(lane.last_ns),
+                    traced_ns: traced,
+                    idle_ns: idle as u64,
+                    preempted_ns,
+                    waiting_ns,
+                    interrupt_ns,
+                    syscall_ns,
+                    packets: if model.counts.receives > 0 {
+                        polled
+                    } else {
+                        packets.round() as u64
+                    },
+                }
+            })
+            .collect()
+    }
+
+    fn layers(&self) -> Vec<LayerRow> {
+        let model = self.model;
+        let figures = Layer::ALL.map(|layer| (layer, model.layer_ns(layer)));
+        let traced: u64 = figures.iter().map(|(_, (raw, _))| raw).sum();
+        let corrected: f64 = figures.iter().map(|(_, (_, corrected))| corrected).sum();
+        let packets = model.packets.received.filter(|&packets| packets > 0);
+        figures
+            .iter()
+            .map(|&(layer, (self_ns, corrected_ns))| LayerRow {
+                layer,
+                self_ns,
+                corrected_ns,
+                share: self_ns as f64 / traced.max(1) as f64,
+                share_corrected: corrected_ns / corrected.max(1.0),
+                ns_per_packet: packets.map(|packets| corrected_ns / packets as f64),
+            })
+            .collect()
+    }
+
+    fn polls(&self) -> Vec<PollRow> {
+        let model = self.model;
+        let mut rows = Vec::new();
+        for (thread, lane) in (0u32..).zip(&model.lanes) {
+            for row in &lane.points.polls {
+                let productive = row.polls - row.empty;
+                let mean = row.packets as f64 / productive.max(1) as f64;
+                let variance = row.squares as f64 / productive.max(1) as f64 - mean * mean;
+                rows.push(PollRow {
+                    thread,
+                    port: row.queue.map(|queue| queue.0),
+                    queue: row.queue.map(|queue| queue.1),
+                    polls: row.polls,
+                    empty: row.empty,
+                    packets: row.packets,
+                    full: row.full,
+                    empty_ns: row.empty_ns,
+                    productive_ns: row.productive_ns,
+                    packets_per_productive: (productive > 0).then_some(mean),
+                    packets_sd: (productive > 0).then(|| variance.max(0.0).sqrt()),
+                    sizes: (0u64..)
+                        .zip(&row.sizes)
+                        .filter(|&(_, &polls)| polls > 0)
+                        .map(|(size, &polls)| [size, polls])
+                        .collect(),
+                });
+            }
+        }
+        if rows.is_empty() {
+            let received = model.packets.received;
+            rows.extend(model.polls.iter().map(|row| {
+                let productive = row.polls - row.empty;
+                let packets = if model.polls.len() == 1 { received } else { None };
+                PollRow {
+                    thread: model.contexts[row.context as usize].max_thread,
+                    port: None,
+                    queue: None,
+                    polls: row.polls,
+                    empty: row.empty,
+                    packets: packets.unwrap_or(0),
+                    full: 0,
+                    empty_ns: row.empty_ns,
+                    productive_ns: row.productive_ns,
+                    packets_per_productive: packets
+                        .filter(|_| productive > 0)
+                        .map(|packets| packets as f64 / productive as f64),
+                    packets_sd: None,
+                    sizes: Vec::new(),
+                }
+            }));
+        }
+        rows
+    }
+
+    fn sends(&self) -> Vec<SendRow> {
+        let lanes = (0u32..).zip(&self.model.lanes);
+        lanes
+            .flat_map(|(thread, lane)| {
+                lane.points.sends.iter().map(move |row| SendRow {
+                    thread,
+                    port: row.queue.0,
+                    queue: row.queue.1,
+                    calls: row.calls,
+                    asked: row.asked,
+                    sent: row.sent,
+                    short: row.short,
+                    first_short_ns: row.first_short_ns.map(|at| self.model.since(at)),
+                })
+            })
+            .collect()
+    }
+
+    fn pools(&self) -> Vec<PoolRow> {
+        let pools = self.model.pools.pools.iter();
+        pools
+            .map(|pool| {
+                let mut buffers = pool.refill_buffers.clone();
+                buffers.sort_unstable();
+                let mut intervals: Vec<u64> =
+                    pool.intervals.iter().map(|&(taken, _)| taken).collect();
+                intervals.sort_unstable();
+                let step = pool.course.len().div_ceil(POOL_POINTS_MAX).max(1);
+                PoolRow {
+                    pool: pool.pool,
+                    taken: pool.taken,
+                    given: pool.given,
+                    in_use_max: pool.in_use_max,
+                    refills: pool.refills,
+                    refill_buffers: buffers.get(buffers.len() / 2).map(|&n| u64::from(n)),
+                    refill_interval: (intervals.len() >= 8)
+                        .then(|| intervals[intervals.len() / 2] as f64),
+                    drains: pool.drains,
+                    failures: pool.failures,
+                    first_failure_ns: pool.first_failure_ns.map(|at| self.model.since(at)),
+                    in_use: pool
+                        .course
+                        .iter()
+                        .step_by(step)
+                        .map(|&(at, in_use)| [self.model.since(at) as i64, in_use])
+                        .collect(),
+                }
+            })
+            .collect()
+    }
+
+    fn time_lines(&self) -> Vec<TimeLine> {
+        let model = self.model;
+        let threads = (0u32..).zip(&model.timed);
+        threads
+            .map(|(thread, timed)| {
+                let timed = timed.reduced(TIME_BUCKETS_MAX);
+                let buckets = timed
+                    .buckets
+                    .iter()
+                    .map(|bucket| {
+                        let mut shares = [0.0; Layer::ALL.len()];
+                        let mut top: Vec<[u64; 2]> = Vec::new();
+                        let mut packets = f64::from(bucket.packets);
+                        for cell in &bucket.cells {
+                            let part = cell.self_ns as f64 / timed.width_ns as f64;
+                            if cell.function == OTHERS {
+                                shares[Layer::Other.index()] += part;
+                                continue;
+                            }
+                            let row = &model.rows[cell.function as usize];
+                            for (share, of_row) in shares.iter_mut().zip(row.layer_shares) {
+                                *share += part * of_row;
+                            }
+                            packets += f64::from(cell.calls) * row.packet_share;
+                            top.push([u64::from(self.function(cell.function)), cell.self_ns]);
+                        }
+                        top.sort_by_key(|entry| std::cmp::Reverse(entry[1]));
+                        top.truncate(TOP_FRAMES_MAX);
+                        TimeBucket {
+                            shares: shares.iter().map(|&share| share as f32).collect(),
+                            top,
+                            events: bucket.events,
+                            packets: packets.round() as u32,
+                        }
+                    })
+                    .collect();
+                TimeLine {
+                    thread,
+                    start_ns: model.since(timed.start_ns),
+                    width_ns: timed.width_ns,
+                    buckets,
+                }
+            })
+            .collect()
+    }
+
+    fn worst(&self) -> (Vec<WorstCall>, Vec<Window>) {
+        let model = self.model;
+        if !self.maxima() {
+            return (Vec::new(), Vec::new());
+        }
+        let mut silences: Vec<(u32, &crate::worst::Silence)> = (0u32..)
+            .zip(&model.lanes)
+            .flat_map(|(thread, lane)| lane.worst.silences.iter().map(move |one| (thread, one)))
+            .collect();
+        silences.sort_by_key(|(_, silence)| std::cmp::Reverse(silence.length_ns));
+        silences.truncate(WORST_MAX);
+        let mut windows = Vec::new();
+        let worst = silences
+            .into_iter()
+            .map(|(thread, silence)| {
+                let stack: Vec<u32> = silence
+                    .stack
+                    .iter()
+                    .map(|&number| self.function(model.row_of[number as usize]))
+                    .collect();
+                let window = silence.window.as_ref().map(|captured| {
+                    windows.push(self.window(thread, &stack, captured));
+                    windows.len() as u32 - 1
+                });
+                WorstCall {
+                    thread,
+                    function: self.function(model.row_of[silence.function as usize]),
+                    context: silence.node,
+                    at_ns: model.since(silence.at_ns),
+                    duration_ns: silence.length_ns,
+                    stack,
+                    cause: cause_name(cause(silence)).to_owned(),
+                    window,
+                }
+            })
+            .collect();
+        (worst, windows)
+    }
+
+    fn window(&self, thread: u32, stack: &[u32], captured: &Captured) -> Window {
+        let of_key = |key: FunctionKey| self.model.keys.get(&key).map(|&row| self.function(row));
+        let mut open = stack[..captured.kept.min(stack.len())].to_vec();
+        open.extend(captured.open.iter().filter_map(|&key| of_key(key)));
+        // A window of a thread without calls has the name of its own pseudo call as stack.
+        let own: Vec<&str> = Own::ALL.iter().map(|own| own.name()).collect();
+        open.retain(|&function| {
+            let row = self.order.functions[function as usize];
+            !own.contains(&self.model.rows[row as usize].name.as_str())
+        });
+        let events = captured.events.iter().map(|event| {
+            let (what, function, value) = match event.kind {
+                Kind::Enter(key) => (What::Enter, of_key(key), 0),
+                Kind::Leave(key) => (What::Leave, of_key(key), 0),
+                Kind::LeaveInnermost => (What::Leave, None, 0),
+                Kind::Receive { got, .. } => (What::Receive, None, u64::from(got)),
+                Kind::EmptyRun { polls, .. } => (What::EmptyRun, None, u64::from(polls)),
+                Kind::Send { sent, .. } => (What::Send, None, u64::from(sent)),
+                Kind::Pool { buffers, .. } => (What::Pool, None, u64::from(buffers)),
+                Kind::SwitchedOut { runnable } => (What::SwitchedOut, None, u64::from(runnable)),
+                Kind::SwitchedIn => (What::SwitchedIn, None, 0),
+                Kind::InterruptIn(vector) => (What::InterruptIn, None, u64::from(vector)),
+                Kind::InterruptOut(vector) => (What::InterruptOut, None, u64::from(vector)),
+                Kind::SyscallIn(call) => (What::SyscallIn, None, u64::from(call)),
+                Kind::SyscallOut(call) => (What::SyscallOut, None, u64::from(call)),
+                Kind::Signal(signal) => (What::Signal, None, u64::from(signal)),
+                Kind::Point { value, .. } => (What::Point, None, value),
+            };
+            WindowEvent { at_ns: self.model.since(event.time_ns), what, function, value }
+        });
+        Window { thread, stack: open, events: events.collect() }
+    }
+}

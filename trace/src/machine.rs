@@ -1,0 +1,735 @@
+//! The stack machine: events in, calls with durations out, one stack per thread.
+//!
+//! It assumes what `laneway-trace-read` promises: events of a thread in time order, losses told where
+//! they are. It holds these rules (specification 6.2):
+//!
+//! - an exit closes the call it names; calls above it are cut, and counted;
+//! - a hole closes all open calls of the threads concerned as cut: their time as far as seen stays in
+//!   the totals, they are in no percentile;
+//! - after a hole, exits that do not name their function cannot be trusted, and nothing that follows in
+//!   that thread is counted as a call;
+//! - what a signal starts is charged to itself, not to the function it interrupted.
+//!
+//! Producers without calls tell moments only (a poll returned). Then the time from the previous
+//! event of the thread to this one is taken as the call, under a name that says so.
+//!
+//! No allocation, hashing or name per event: functions get small numbers through a direct-mapped cache, the
+//! tree guesses the child. The only growth is in tables with a limit.
+
+use std::collections::HashMap;
+use std::hash::BuildHasherDefault;
+
+use laneway_trace_read::{Consumer, Event, FunctionKey, Kind, Loss, Thread, ThreadId};
+
+use crate::histogram::{Histogram, bucket_of};
+use crate::points::{Points, Pools};
+use crate::result::{FUNCTIONS_MAX, THREADS_MAX};
+use crate::series::Series;
+use crate::tree::{Mixer, NONE, Tree};
+use crate::worst::{Join, Worst};
+
+/// Buckets of the time series of the first threads, and of the others.
+const SERIES_BUCKETS: [usize; 2] = [8_192, 1_024];
+/// Threads with long series.
+const SERIES_LONG: usize = 8;
+/// Deepest stack; calls beyond are counted, not followed.
+const DEPTH_MAX: usize = 1_024;
+/// CPUs named per thread.
+const CPUS_MAX: usize = 16;
+/// Entries of the direct-mapped cache from function keys to numbers.
+const CACHE: usize = 4_096;
+/// Events looked at between two visits of the worst-call windows.
+const STRIDE: usize = 128;
+
+/// Functions that no producer names, numbered before all others.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[repr(u32)]
+pub(crate) enum Own {
+    EmptyPolls,
+    Receive,
+    Send,
+    PoolUse,
+    OtherPoint,
+    Preempted,
+    Waiting,
+    Interrupt,
+    Syscall,
+    OtherFunctions,
+}
+
+impl Own {
+    pub(crate) const ALL: [Self; 10] = [
+        Self::EmptyPolls,
+        Self::Receive,
+        Self::Send,
+        Self::PoolUse,
+        Self::OtherPoint,
+        Self::Preempted,
+        Self::Waiting,
+        Self::Interrupt,
+        Self::Syscall,
+        Self::OtherFunctions,
+    ];
+
+    pub(crate) const fn name(self) -> &'static str {
+        match self {
+            Self::EmptyPolls => "(empty polls)",
+            Self::Receive => "(until a receive returned)",
+            Self::Send => "(until a send returned)",
+            Self::PoolUse => "(until a pool was used)",
+            Self::OtherPoint => "(until another point)",
+            Self::Preempted => "(preempted)",
+            Self::Waiting => "(waiting)",
+            Self::Interrupt => "(interrupt)",
+            Self::Syscall => "(system call)",
+            Self::OtherFunctions => "(other functions)",
+        }
+    }
+}
+
+/// One open call.
+#[derive(Debug, Clone, Copy)]
+struct Frame {
+    node: u32,
+    function: u32,
+    start_ns: u64,
+    /// Children called so far.
+    children: u64,
+    /// Time inside that belongs to signal handlers, ns.
+    foreign_ns: u64,
+    asynchronous: bool,
+}
+
+/// What is known of a thread.
+#[derive(Debug)]
+pub(crate) struct Lane {
+    pub(crate) thread: Thread,
+    pub(crate) cpus: Vec<u32>,
+    pub(crate) events: u64,
+    pub(crate) first_ns: u64,
+    pub(crate) last_ns: u64,
+    pub(crate) kernel_ns: [u64; 4],
+    pub(crate) series: Series,
+    pub(crate) points: Points,
+    pub(crate) worst: Worst,
+    stack: Vec<Frame>,
+    started: bool,
+    /// The last function event was an exit: the next entry ends a gap between siblings.
+    just_left: bool,
+    signalled: bool,
+    lossy: bool,
+    anonymous: bool,
+    /// Calls can no longer be told.
+    unsound: bool,
+    too_deep: u64,
+}
+
+/// Counts over all threads.
+#[derive(Debug, Default, Clone)]
+pub(crate) struct Counts {
+    pub(crate) events: u64,
+    pub(crate) entries: u64,
+    pub(crate) exits: u64,
+    pub(crate) kernel: u64,
+    pub(crate) signals: u64,
+    pub(crate) syscalls: u64,
+    pub(crate) switches: u64,
+    pub(crate) discarded: u64,
+    pub(crate) losses: u64,
+    pub(crate) losses_uncounted: u64,
+    pub(crate) cut: u64,
+    pub(crate) open: u64,
+    pub(crate) unmatched: u64,
+    pub(crate) mismatched: u64,
+    pub(crate) unsound: u64,
+    pub(crate) clock_backwards: u64,
+    pub(crate) threads: u64,
+    pub(crate) too_deep: u64,
+    pub(crate) functions_refused: u64,
+    pub(crate) receives: u64,
+    pub(crate) samples: u64,
+    pub(crate) holes: Vec<(u64, u64)>,
+}
+
+/// Most holes kept with their place.
+const HOLES_MAX: usize = 64;
+
+/// Reads a whole trace into tables. Feed it through [`Consumer`].
+#[derive(Debug)]
+pub(crate) struct Machine {
+    pub(crate) counts: Counts,
+    pub(crate) keys: Vec<FunctionKey>,
+    pub(crate) tree: Tree,
+    pub(crate) lanes: Vec<Lane>,
+    pub(crate) pools: Pools,
+    /// From an exit to the next entry below the same call: what the tracer costs outside of calls.
+    pub(crate) gaps: Histogram,
+    numbers: HashMap<FunctionKey, u32, BuildHasherDefault<Mixer>>,
+    cache: Vec<(FunctionKey, u32)>,
+    places: Vec<Option<u32>>,
+}
+
+impl Machine {
+    pub(crate) fn new() -> Self {
+        // Numbers of our own come first; their keys are never looked up.
+        let keys = vec![FunctionKey(u64::MAX); Own::ALL.len()];
+        Self {
+            counts: Counts::default(),
+            keys,
+            tree: Tree::default(),
+            lanes: Vec::new(),
+            pools: Pools::default(),
+            gaps: Histogram::default(),
+            numbers: HashMap::default(),
+            cache: vec![(FunctionKey(u64::MAX), NONE); CACHE],
+            places: Vec::new(),
+        }
+    }
+
+    /// Closes what is still open at the end of the trace.
+    pub(crate) fn finish(&mut self) {
+        for index in 0..self.lanes.len() {
+            let lane = &mut self.lanes[index];
+            self.counts.open += lane.stack.len() as u64;
+            self.counts.too_deep += lane.too_deep;
+            let end = lane.last_ns;
+            unwind(lane, &mut self.tree, 0, end);
+            lane.worst.finish();
+        }
+    }
+}
+
+/// Small number of a function.
+#[inline]
+fn number(
+    cache: &mut [(FunctionKey, u32)],
+    numbers: &mut HashMap<FunctionKey, u32, BuildHasherDefault<Mixer>>,
+    keys: &mut Vec<FunctionKey>,
+    refused: &mut u64,
+    key: FunctionKey,
+) -> u32 {
+    let place = (key.0.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 52) as usize % CACHE;
+    let (cached, found) = cache[place];
+    if cached == key && found != NONE {
+        return found;
+    }
+    let found = match numbers.get(&key) {
+        Some(&found) => found,
+        None if keys.len() < FUNCTIONS_MAX => {
+            let added = keys.len() as u32;
+            keys.push(key);
+            numbers.insert(key, added);
+            added
+        }
+        None => {
+            *refused += 1;
+            Own::OtherFunctions as u32
+        }
+    };
+    cache[place] = (key, found);
+    found
+}
+
+impl Consumer for Machine {
+    fn thread(&mut self, id: ThreadId, thread: &Thread) {
+        let place = id.0 as usize;
+        if self.places.len() <= place {
+            self.places.resize(place + 1, None);
+        }
+        if let Some(known) = self.places[place] {
+            self.lanes[known as usize].thread = thread.clone();
+            return;
+        }
+        self.counts.threads += 1;
+        if self.lanes.len() < THREADS_MAX {
+            self.places[place] = Some(self.lanes.len() as u32);
+            let long = usize::from(self.lanes.len() >= SERIES_LONG);
+            self.lanes.push(Lane::new(thread.clone(), SERIES_BUCKETS[long]));
+        }
+    }
+
+    fn events(&mut self, id: ThreadId, cpu: Option<u32>, events: &[Event]) {
+        self.counts.events += events.len() as u64;
+        let place = self.places.get(id.0 as usize).copied().flatten();
+        let Some(place) = place else {
+            for event in events {
+                match event.kind {
+                    Kind::Enter(_) => self.counts.entries += 1,
+                    Kind::Leave(_) | Kind::LeaveInnermost => self.counts.exits += 1,
+                    _ => {}
+                }
+            }
+            return;
+        };
+        if let Some(cpu) = cpu {
+            self.lanes[place as usize].saw_cpu(cpu);
+        }
+        for stride in events.chunks(STRIDE) {
+            let mut step = Step {
+                thread: place,
+                lane: &mut self.lanes[place as usize],
+                tree: &mut self.tree,
+                pools: &mut self.pools,
+                counts: &mut self.counts,
+                gaps: &mut self.gaps,
+                keys: &mut self.keys,
+                numbers: &mut self.numbers,
+                cache: &mut self.cache,
+            };
+            stride.iter().for_each(|event| step.event(event));
+            let lane = &mut self.lanes[place as usize];
+            lane.events += stride.len() as u64;
+            lane.worst.passed(stride);
+        }
+    }
+
+    fn sample(
+        &mut self,
+        id: ThreadId,
+        cpu: Option<u32>,
+        time_ns: u64,
+        weight: u64,
+        stack: &[FunctionKey],
+    ) {
+        let Some(place) = self.places.get(id.0 as usize).copied().flatten() else { return };
+        self.counts.samples += 1;
+        let lane = &mut self.lanes[place as usize];
+        if let Some(cpu) = cpu {
+            lane.saw_cpu(cpu);
+        }
+        lane.events += 1;
+        lane.first_ns = lane.first_ns.min(time_ns);
+        lane.last_ns = lane.last_ns.max(time_ns);
+        lane.series.reach(lane.last_ns);
+        let mut node = NONE;
+        for &key in stack.iter().rev().take(DEPTH_MAX) {
+            let refused = &mut self.counts.functions_refused;
+            let function = number(&mut self.cache, &mut self.numbers, &mut self.keys, refused, key);
+            let child = self.tree.child(node, function);
+            if child == NONE {
+                break;
+            }
+            node = child;
+            self.tree.nodes[node as usize].cut_ns += weight;
+        }
+        if let Some(innermost) = self.tree.nodes.get_mut(node as usize) {
+            innermost.self_ns += weight;
+        }
+    }
+
+    fn lost(&mut self, loss: &Loss, threads: &[ThreadId]) {
+        self.counts.losses += 1;
+        match loss.events {
+            Some(events) => self.counts.discarded = self.counts.discarded.saturating_add(events),
+            None => self.counts.losses_uncounted += 1,
+        }
+        if self.counts.holes.len() < HOLES_MAX {
+            self.counts.holes.push((loss.from_ns, loss.to_ns));
+        }
+        for id in threads {
+            let Some(place) = self.places.get(id.0 as usize).copied().flatten() else { continue };
+            let lane = &mut self.lanes[place as usize];
+            self.counts.cut += lane.stack.len() as u64;
+            let end = lane.last_ns;
+            unwind(lane, &mut self.tree, 0, end);
+            lane.lossy = true;
+            lane.unsound |= lane.anonymous;
+            lane.signalled = false;
+            lane.just_left = false;
+            lane.points.pause();
+            lane.worst.pause();
+            // The next event begins anew: what lies between belongs to nobody.
+            lane.started = false;
+        }
+    }
+}
+
+impl Lane {
+    fn new(thread: Thread, buckets: usize) -> Self {
+        Self {
+            thread,
+            cpus: Vec::new(),
+            events: 0,
+            first_ns: u64::MAX,
+            last_ns: 0,
+            kernel_ns: [0; 4],
+            series: Series::new(buckets),
+            points: Points::default(),
+            worst: Worst::default(),
+            stack: Vec::with_capacity(DEPTH_MAX),
+            started: false,
+            just_left: false,
+            signalled: false,
+            lossy: false,
+            anonymous: false,
+            unsound: false,
+            too_deep: 0,
+        }
+    }
+
+    fn saw_cpu(&mut self, cpu: u32) {
+        if let Err(place) = self.cpus.binary_search(&cpu)
+            && self.cpus.len() < CPUS_MAX
+        {
+            self.cpus.insert(place, cpu);
+        }
+    }
+}
+
+/// Closes the frames above `depth` as cut, at `end_ns`.
+fn unwind(lane: &mut Lane, tree: &mut Tree, depth: usize, end_ns: u64) {
+    while lane.stack.len() > depth {
+        let Some(frame) = lane.stack.pop() else { return };
+        let duration = end_ns.saturating_sub(frame.start_ns);
+        let own = duration.saturating_sub(frame.foreign_ns);
+        if let Some(node) = tree.nodes.get_mut(frame.node as usize) {
+            node.cut += 1;
+            node.cut_ns += own;
+        }
+        pass_up(lane, frame, duration);
+    }
+}
+
+/// Tells the frame below how much of its time was a signal handler's.
+#[inline]
+fn pass_up(lane: &mut Lane, frame: Frame, duration_ns: u64) {
+    if (frame.asynchronous || frame.foreign_ns > 0)
+        && let Some(below) = lane.stack.last_mut()
+    {
+        below.foreign_ns += if frame.asynchronous { duration_ns } else { frame.foreign_ns };
+    }
+}
+
+/// Everything one event touches, borrowed once per stride.
+struct Step<'a> {
+    thread: u32,
+    lane: &'a mut Lane,
+    tree: &'a mut Tree,
+    pools: &'a mut Pools,
+    counts: &'a mut Counts,
+    gaps: &'a mut Histogram,
+    keys: &'a mut Vec<FunctionKey>,
+    numbers: &'a mut HashMap<FunctionKey, u32, BuildHasherDefault<Mixer>>,
+    cache: &'a mut [(FunctionKey, u32)],
+}
+
+impl Step<'_> {
+    #[inline]
+    fn event(&mut self, event: &Event) {
+        let mut now = event.time_ns;
+        if self.lane.started {
+            if now < self.lane.last_ns {
+                self.counts.clock_backwards += 1;
+                now = self.lane.last_ns;
+            }
+        } else {
+            self.begin(&mut now);
+        }
+        self.lane.series.event();
+        match event.kind {
+            Kind::Enter(key) => self.enter(key, now),
+            Kind::Leave(key) => self.leave(key, now),
+            Kind::LeaveInnermost => self.leave_innermost(now),
+            _ => self.point(event.kind, now),
+        }
+        self.lane.last_ns = now;
+    }
+
+    #[cold]
+    fn begin(&mut self, now: &mut u64) {
+        let lane = &mut *self.lane;
+        if *now < lane.last_ns {
+            self.counts.clock_backwards += 1;
+            *now = lane.last_ns;
+        }
+        lane.started = true;
+        lane.first_ns = lane.first_ns.min(*now);
+        lane.last_ns = *now;
+        lane.series.reach(*now);
+        lane.worst.resume(*now);
+    }
+
+    /// Charges the time since the last event to the innermost call.
+    #[inline]
+    fn settle(&mut self, now: u64) {
+        let lane = &mut *self.lane;
+        if let Some(top) = lane.stack.last() {
+            if let Some(node) = self.tree.nodes.get_mut(top.node as usize) {
+                node.self_ns += now - lane.last_ns;
+            }
+            lane.series.spend(top.function, lane.last_ns, now);
+        } else {
+            lane.series.reach(now);
+        }
+    }
+
+    /// A function event: the stretch of silence before it ends.
+    #[inline]
+    fn note(&mut self, now: u64) {
+        if self.lane.worst.is_long(now) {
+            let stack = &self.lane.stack;
+            if let Some(top) = stack.last() {
+                let functions = stack.iter().map(|frame| frame.function);
+                self.lane.worst.consider(top.node, top.function, now, functions);
+            }
+        }
+        self.lane.worst.heard(now);
+    }
+
+    /// The same at a point: without calls around it, what it ends is a call of its own.
+    fn note_point(&mut self, own: Own, now: u64) {
+        if self.lane.stack.is_empty() && self.lane.points.running() && self.lane.worst.is_long(now)
+        {
+            let node = self.tree.child(NONE, own as u32);
+            self.lane.worst.consider(node, own as u32, now, std::iter::once(own as u32));
+        }
+        self.note(now);
+    }
+
+    #[inline]
+    fn enter(&mut self, key: FunctionKey, now: u64) {
+        self.counts.entries += 1;
+        if self.lane.unsound {
+            self.counts.unsound += 1;
+            return;
+        }
+        self.settle(now);
+        self.note(now);
+        if std::mem::take(&mut self.lane.just_left) && !self.lane.stack.is_empty() {
+            self.gaps.record(bucket_of(now - self.lane.last_ns));
+        }
+        let function =
+            number(self.cache, self.numbers, self.keys, &mut self.counts.functions_refused, key);
+        let asynchronous = std::mem::take(&mut self.lane.signalled);
+        self.push(function, now, asynchronous);
+    }
+
+    #[inline]
+    fn push(&mut self, function: u32, now: u64, asynchronous: bool) {
+        let lane = &mut *self.lane;
+        if lane.stack.len() >= DEPTH_MAX {
+            lane.too_deep += 1;
+        }
+        let parent = match lane.stack.last() {
+            Some(top) if !asynchronous => top.node,
+            _ => NONE,
+        };
+        let mut node = self.tree.child(parent, function);
+        if node == NONE {
+            // No room: the call is charged to its caller's context.
+            node = parent;
+        } else {
+            if let Some(top) = lane.stack.last_mut()
+                && !asynchronous
+            {
+                top.children |= self.tree.nodes[node as usize].bit();
+            }
+            if asynchronous {
+                self.tree.nodes[node as usize].asynchronous = true;
+            }
+        }
+        lane.stack.push(Frame {
+            node,
+            function,
+            start_ns: now,
+            children: 0,
+            foreign_ns: 0,
+            asynchronous,
+        });
+    }
+
+    #[inline]
+    fn leave(&mut self, key: FunctionKey, now: u64) {
+        self.counts.exits += 1;
+        if self.lane.unsound {
+            self.counts.unsound += 1;
+            return;
+        }
+        self.settle(now);
+        self.note(now);
+        let function =
+            number(self.cache, self.numbers, self.keys, &mut self.counts.functions_refused, key);
+        match self.lane.stack.last() {
+            Some(top) if top.function == function => self.pop(now),
+            _ => self.leave_other(function, now),
+        }
+        self.lane.just_left = true;
+    }
+
+    #[cold]
+    fn leave_other(&mut self, function: u32, now: u64) {
+        let Some(depth) = self.lane.stack.iter().rposition(|frame| frame.function == function)
+        else {
+            self.counts.unmatched += 1;
+            return;
+        };
+        self.counts.mismatched += 1;
+        self.counts.cut += (self.lane.stack.len() - depth - 1) as u64;
+        unwind(self.lane, self.tree, depth + 1, now);
+        self.pop(now);
+    }
+
+    fn leave_innermost(&mut self, now: u64) {
+        self.counts.exits += 1;
+        self.lane.anonymous = true;
+        if self.lane.lossy && !self.lane.unsound {
+            self.lane.unsound = true;
+            self.counts.cut += self.lane.stack.len() as u64;
+            unwind(self.lane, self.tree, 0, now);
+        }
+        if self.lane.unsound {
+            self.counts.unsound += 1;
+            return;
+        }
+        self.settle(now);
+        self.note(now);
+        if self.lane.stack.is_empty() {
+            self.counts.unmatched += 1;
+        } else {
+            self.pop(now);
+        }
+        self.lane.just_left = true;
+    }
+
+    /// Closes the innermost call, seen whole.
+    #[inline]
+    fn pop(&mut self, now: u64) {
+        let lane = &mut *self.lane;
+        let Some(frame) = lane.stack.pop() else { return };
+        let duration = now - frame.start_ns;
+        let own = duration.saturating_sub(frame.foreign_ns);
+        if let Some(node) = self.tree.nodes.get_mut(frame.node as usize) {
+            let bucket = node.call(frame.start_ns, own, frame.children, self.thread);
+            lane.series.call(frame.function, bucket);
+        }
+        pass_up(lane, frame, duration);
+    }
+
+    /// A call that is told only when it is over, `lasted_ns` before now at most.
+    fn past_call(&mut self, own: Own, calls: u64, lasted_ns: u64, now: u64) {
+        let begin = now.saturating_sub(lasted_ns).max(self.lane.last_ns);
+        self.settle(begin);
+        self.lane.last_ns = begin;
+        self.push(own as u32, begin, false);
+        self.settle(now);
+        self.lane.last_ns = now;
+        let node = self.lane.stack.last().map_or(NONE, |frame| frame.node);
+        self.pop(now);
+        if let Some(node) = self.tree.nodes.get_mut(node as usize) {
+            node.calls += calls.saturating_sub(1);
+        }
+        self.lane.just_left = false;
+    }
+
+    fn point(&mut self, kind: Kind, now: u64) {
+        self.lane.just_left = false;
+        let since = now - self.lane.last_ns;
+        let alone = self.lane.stack.is_empty();
+        // Without calls around it a point ends the time since the event before it.
+        let told = if alone && self.lane.points.running() { since } else { 0 };
+        match kind {
+            Kind::Receive { port, queue, asked, got } => {
+                let own = if got == 0 { Own::EmptyPolls } else { Own::Receive };
+                self.note_point(own, now);
+                self.counts.receives += 1;
+                self.lane.points.receive((port, queue), asked, got, told);
+                self.lane.series.packets(u32::from(got));
+                self.after(own, told, now);
+            }
+            Kind::EmptyRun { polls, lasted_ns } => {
+                self.lane.worst.excuse();
+                self.note(now);
+                let lasted = u64::from(lasted_ns).min(since);
+                self.lane.points.empty_run(polls, lasted);
+                self.past_call(Own::EmptyPolls, u64::from(polls), lasted, now);
+            }
+            Kind::Send { port, queue, asked, sent } => {
+                self.note_point(Own::Send, now);
+                self.lane.points.send((port, queue), asked, sent, told, now);
+                self.after(Own::Send, told, now);
+            }
+            Kind::Pool { action, pool, buffers } => {
+                self.note_point(Own::PoolUse, now);
+                self.pools.used(self.thread, pool, action, buffers, now);
+                self.after(Own::PoolUse, told, now);
+            }
+            Kind::SwitchedOut { runnable } => {
+                self.kernel();
+                self.counts.switches += 1;
+                self.open(if runnable { Own::Preempted } else { Own::Waiting }, now);
+            }
+            Kind::SwitchedIn => {
+                self.kernel();
+                self.close(&[Own::Preempted, Own::Waiting], now);
+            }
+            Kind::InterruptIn(_) => {
+                self.kernel();
+                self.open(Own::Interrupt, now);
+            }
+            Kind::InterruptOut(_) => {
+                self.kernel();
+                self.close(&[Own::Interrupt], now);
+            }
+            Kind::SyscallIn(_) => {
+                self.kernel();
+                self.counts.syscalls += 1;
+                self.open(Own::Syscall, now);
+            }
+            Kind::SyscallOut(_) => {
+                self.kernel();
+                self.close(&[Own::Syscall], now);
+            }
+            Kind::Signal(_) => {
+                self.counts.signals += 1;
+                self.settle(now);
+                self.lane.signalled = true;
+            }
+            Kind::Point { .. } => {
+                self.note_point(Own::OtherPoint, now);
+                self.after(Own::OtherPoint, told, now);
+            }
+            Kind::Enter(_) | Kind::Leave(_) | Kind::LeaveInnermost => {}
+        }
+    }
+
+    fn kernel(&mut self) {
+        self.counts.kernel += 1;
+    }
+
+    /// After a point: its time is a call of its own, or belongs to the call around it.
+    fn after(&mut self, own: Own, told_ns: u64, now: u64) {
+        if self.lane.stack.is_empty() && told_ns > 0 {
+            self.past_call(own, 1, told_ns, now);
+        } else {
+            self.settle(now);
+        }
+        self.lane.points.run();
+    }
+
+    fn open(&mut self, own: Own, now: u64) {
+        self.settle(now);
+        self.push(own as u32, now, false);
+    }
+
+    /// Ends the innermost of these, if one is open; the kernel's view begins at any time.
+    fn close(&mut self, owns: &[Own], now: u64) {
+        self.settle(now);
+        let is_one = |function: u32| owns.iter().any(|&own| own as u32 == function);
+        let Some(depth) = self.lane.stack.iter().rposition(|frame| is_one(frame.function)) else {
+            return;
+        };
+        let frame = self.lane.stack[depth];
+        let lasted = now - frame.start_ns;
+        let join = match frame.function {
+            function if function == Own::Preempted as u32 => Join::Preempted,
+            function if function == Own::Waiting as u32 => Join::Waiting,
+            function if function == Own::Interrupt as u32 => Join::Interrupt,
+            _ => Join::Syscall,
+        };
+        self.lane.kernel_ns[join as usize] += lasted;
+        self.lane.worst.join(join, lasted);
+        // The same event may have been lost for what the kernel nested inside.
+        unwind(self.lane, self.tree, depth + 1, now);
+        self.pop(now);
+    }
+}

@@ -1,0 +1,599 @@
+//! An analysis and a difference as plain text for a terminal: what is known first, then what was
+//! found, then tables, then what to do. At most [`COLUMNS`] columns, no colour, no control characters.
+
+use std::fmt::Write;
+
+use crate::result::{
+    Analysis, CalibrationSource, Confidence, Coverage, Difference, DifferenceRow, Finding, State,
+};
+
+/// Widest line.
+pub const COLUMNS: usize = 100;
+/// Functions printed; the rest are in the JSON and on the page.
+const FUNCTIONS_SHOWN: usize = 25;
+/// Contexts, threads, worst calls and differences printed.
+const ROWS_SHOWN: usize = 12;
+
+/// The analysis for people.
+pub fn analysis(analysis: &Analysis) -> String {
+    let mut page = Page::default();
+    coverage(&mut page, &analysis.coverage);
+    cost(&mut page, analysis);
+    findings(&mut page, analysis);
+    advice(&mut page, analysis);
+    layers(&mut page, analysis);
+    polls(&mut page, analysis);
+    functions(&mut page, analysis);
+    contexts(&mut page, analysis);
+    worst(&mut page, analysis);
+    threads(&mut page, analysis);
+    page.text
+}
+
+/// The difference for people.
+pub fn difference(difference: &Difference) -> String {
+    let mut page = Page::default();
+    for (which, covered) in [("first", &difference.base), ("second", &difference.other)] {
+        let input = covered.inputs.join(", ");
+        page.paragraph(
+            "",
+            &format!(
+                "{which}: {input}: {} events, {}, {} missing, {:.2} % of the calls cut",
+                number(covered.events),
+                seconds(covered.span.length_ns),
+                number(covered.discarded),
+                100.0 * covered.cut_share
+            ),
+        );
+    }
+    for doubt in &difference.doubts {
+        page.paragraph("doubt: ", doubt);
+    }
+    page.paragraph("", &format!(
+        "Ratios are second over first, medians over {} blocks of time with 95 % intervals; p is \
+         Mann-Whitney after Holm. Blocks of one run are not runs: confirm with laneway race.",
+        difference.blocks
+    ));
+    for (title, rows) in [
+        ("rates", &difference.rates),
+        ("layers", &difference.layers),
+        ("functions", &difference.functions),
+    ] {
+        difference_table(&mut page, title, rows);
+    }
+    page.text
+}
+
+fn difference_table(page: &mut Page, title: &str, rows: &[DifferenceRow]) {
+    let Some(first) = rows.first() else { return };
+    page.head(&format!("{title} ({})", first.unit));
+    page.line(&format!(
+        "{:<30} {:>12} {:>12} {:>7} {:>15} {:>7}  {}",
+        "", "first", "second", "ratio", "95 %", "p", "verdict"
+    ));
+    for row in rows.iter().take(ROWS_SHOWN * 2) {
+        let figure = |value: Option<f64>, digits: usize| match value {
+            Some(value) => format!("{value:.digits$}"),
+            None => "-".to_owned(),
+        };
+        let interval = match (row.low, row.high) {
+            (Some(low), Some(high)) => format!("{low:.3} to {high:.3}"),
+            _ => "-".to_owned(),
+        };
+        let p = row
+            .p
+            .map_or_else(dash, |p| if p < 0.001 { "<0.001".to_owned() } else { format!("{p:.3}") });
+        page.line(&format!(
+            "{:<30} {:>12} {:>12} {:>7} {interval:>15} {p:>7}  {}",
+            cut(&row.name, 30),
+            figure(row.base, 1),
+            figure(row.other, 1),
+            figure(row.ratio, 3),
+            short_verdict(&row.verdict)
+        ));
+    }
+    page.more(rows.len(), ROWS_SHOWN * 2);
+}
+
+fn short_verdict(verdict: &str) -> &str {
+    match verdict {
+        "inconclusive" => "unclear",
+        "only in the first" => "gone",
+        "only in the second" => "new",
+        other => other,
+    }
+}
+
+fn coverage(page: &mut Page, coverage: &Coverage) {
+    page.line("COVERAGE");
+    page.field(
+        "trace",
+        &format!("{} ({})", coverage.inputs.join(", "), coverage.producers.join(", ")),
+    );
+    let threads = if coverage.threads == 1 { "thread" } else { "threads" };
+    let span = seconds(coverage.span.length_ns);
+    page.field("span", &format!("{span}, {} {threads}", coverage.threads));
+    page.field(
+        "events",
+        &format!(
+            "{}: {} entries, {} exits, {} others, {} of them the kernel's",
+            number(coverage.events),
+            number(coverage.entries),
+            number(coverage.exits),
+            number(coverage.points),
+            number(coverage.kernel_events)
+        ),
+    );
+    let uncounted = match coverage.losses_uncounted {
+        0 => String::new(),
+        n => format!(", {n} of unknown size"),
+    };
+    page.field(
+        "missing",
+        &match coverage.losses {
+            0 => "nothing".to_owned(),
+            n => format!("{} events in {n} holes{uncounted}", number(coverage.discarded)),
+        },
+    );
+    page.field(
+        "calls",
+        &format!(
+            "{} whole, {} cut ({:.3} %), {} open at the end, {} exits without entry",
+            number(coverage.calls),
+            number(coverage.cut),
+            100.0 * coverage.cut_share,
+            number(coverage.open),
+            number(coverage.unmatched)
+        ),
+    );
+    let mut notes = Vec::new();
+    let mut note = |count: u64, what: &str| {
+        if count > 0 {
+            notes.push(format!("{} {what}", number(count)));
+        }
+    };
+    note(coverage.mismatched, "exits skipped open calls");
+    note(coverage.unsound, "exits cannot be trusted");
+    note(coverage.clock_backwards, "clock steps back");
+    note(coverage.unresolved, "functions without a name");
+    note(coverage.damages_total, "damaged parts");
+    if !notes.is_empty() {
+        page.field("also", &notes.join(", "));
+    }
+    if !coverage.asynchronous.is_empty() {
+        page.field(
+            "handlers",
+            &format!("{} (charged to themselves)", coverage.asynchronous.join(", ")),
+        );
+    }
+    for damage in coverage.damages.iter().take(ROWS_SHOWN) {
+        page.field(
+            "damage",
+            &format!("{} at byte {}: {}", damage.place, damage.offset, damage.what),
+        );
+    }
+    for limit in &coverage.limits {
+        page.field("note", limit);
+    }
+    for withheld in &coverage.withheld {
+        page.field("withheld", &format!("{}: {}", withheld.what, withheld.why));
+    }
+}
+
+fn cost(page: &mut Page, analysis: &Analysis) {
+    let cost = &analysis.calibration;
+    let source = match cost.source {
+        CalibrationSource::Measured => "measured",
+        CalibrationSource::Estimated => {
+            "estimated (1st percentile of leaf calls, and of gaps between calls)"
+        }
+        CalibrationSource::None => {
+            page.field("tracer", "its cost per call is not known; nothing is taken off");
+            return;
+        }
+    };
+    page.field(
+        "tracer",
+        &format!(
+            "{:.0} ns inside and {:.0} ns outside each call, {source}: {:.1} % of the traced time",
+            cost.inside_ns,
+            cost.outside_ns,
+            100.0 * cost.overhead_share
+        ),
+    );
+    if let Some(control) = analysis.control {
+        let factor = control.slow_down.map_or_else(
+            || "the trace has no packet rate to compare with".to_owned(),
+            |factor| format!("tracing slows by {factor:.2}"),
+        );
+        page.field(
+            "control",
+            &format!("{:.0} packets/s without instrumentation: {factor}", control.per_second),
+        );
+    }
+    let packets = &analysis.packets;
+    if let Some(received) = packets.received {
+        page.field(
+            "packets",
+            &format!(
+                "{} received{}, {:.0}/s ({})",
+                number(received),
+                packets.sent.map_or_else(String::new, |sent| format!(", {} sent", number(sent))),
+                packets.per_second.unwrap_or(0.0),
+                packets.source
+            ),
+        );
+    }
+}
+
+fn findings(page: &mut Page, analysis: &Analysis) {
+    page.head("FINDINGS");
+    let order = [State::Fired, State::Silent, State::Withheld, State::NotMeasurable];
+    for state in order {
+        for finding in analysis.findings.iter().filter(|finding| finding.state == state) {
+            page.paragraph(&finding_label(finding), &finding_text(finding));
+        }
+    }
+}
+
+fn finding_label(finding: &Finding) -> String {
+    let state = match finding.state {
+        State::Fired => "FIRED",
+        State::Silent => "silent",
+        State::Withheld => "withheld",
+        State::NotMeasurable => "unknown",
+    };
+    format!("{:<4}{state:<10}", finding.id)
+}
+
+fn finding_text(finding: &Finding) -> String {
+    let mut text = format!("{}: {}", finding.title, finding.sentence);
+    let measured = matches!(finding.state, State::Fired | State::Silent);
+    if let (Some(value), true) = (finding.value, measured) {
+        let _ = write!(text, " [{}", figure(value));
+        if let (Some(low), Some(high)) = (finding.low, finding.high) {
+            let _ = write!(text, ", 95 % {} to {}", figure(low), figure(high));
+        }
+        let _ = write!(text, " {}", finding.unit);
+        if finding.state == State::Fired {
+            let confidence = match finding.confidence {
+                Confidence::Low => "low",
+                Confidence::Medium => "medium",
+                Confidence::High => "high",
+            };
+            let _ = write!(text, "; confidence {confidence}");
+        }
+        text.push(']');
+    }
+    text
+}
+
+fn advice(page: &mut Page, analysis: &Analysis) {
+    page.head("ADVICE");
+    if analysis.advice.is_empty() {
+        page.line("None: nothing that was found calls for a change.");
+    }
+    for (at, advice) in analysis.advice.iter().enumerate() {
+        page.paragraph(&format!("{:>2}. ", at + 1), &advice.text);
+        page.paragraph("    because   ", &advice.because);
+        page.paragraph("    expect    ", &advice.expected);
+        page.paragraph("    confirm   ", &advice.confirm);
+    }
+    for silent in &analysis.silent {
+        page.paragraph("not: ", &format!("{}. {}", silent.rule, silent.why));
+    }
+    if !analysis.exclude.is_empty() {
+        let shown: Vec<&str> =
+            analysis.exclude.iter().take(ROWS_SHOWN).map(String::as_str).collect();
+        page.paragraph("exclude: ", &shown.join(","));
+        page.more(analysis.exclude.len(), ROWS_SHOWN);
+    }
+}
+
+fn layers(page: &mut Page, analysis: &Analysis) {
+    page.head("LAYERS");
+    page.line(&format!(
+        "{:<20} {:>14} {:>7} {:>14} {:>7} {:>12}",
+        "", "raw ms", "%", "corrected ms", "%", "ns/packet"
+    ));
+    for row in analysis.layers.iter().filter(|row| row.self_ns > 0) {
+        page.line(&format!(
+            "{:<20} {:>14} {:>7.1} {:>14} {:>7.1} {:>12}",
+            row.layer.name(),
+            millis(row.self_ns as f64),
+            100.0 * row.share,
+            millis(row.corrected_ns),
+            100.0 * row.share_corrected,
+            row.ns_per_packet.map_or_else(dash, |ns| format!("{ns:.0}"))
+        ));
+    }
+}
+
+fn polls(page: &mut Page, analysis: &Analysis) {
+    if analysis.polls.is_empty() {
+        return;
+    }
+    page.head("POLLS");
+    page.line(&format!(
+        "{:<24} {:>5} {:>5} {:>13} {:>8} {:>12} {:>9} {:>6}",
+        "thread", "port", "queue", "polls", "empty %", "packets", "per poll", "full"
+    ));
+    for row in analysis.polls.iter().take(ROWS_SHOWN) {
+        let of = |value: Option<u16>| value.map_or_else(dash, |value| value.to_string());
+        page.line(&format!(
+            "{:<24} {:>5} {:>5} {:>13} {:>8.2} {:>12} {:>9} {:>6}",
+            thread_name(analysis, row.thread),
+            of(row.port),
+            of(row.queue),
+            number(row.polls),
+            100.0 * row.empty as f64 / row.polls.max(1) as f64,
+            number(row.packets),
+            row.packets_per_productive.map_or_else(dash, |mean| format!("{mean:.2}")),
+            row.full
+        ));
+    }
+    page.more(analysis.polls.len(), ROWS_SHOWN);
+}
+
+fn functions(page: &mut Page, analysis: &Analysis) {
+    if analysis.functions.is_empty() {
+        return;
+    }
+    page.head("FUNCTIONS (self and total corrected; durations raw; ! dominated by the tracer, not ranked)");
+    page.line(&format!(
+        "  {:<30} {:>9} {:>8} {:>10} {:>10} {:>5} {:>8} {:>8}",
+        "", "calls", "/packet", "self ms", "total ms", "%", "p50", "p99"
+    ));
+    for row in analysis.functions.iter().take(FUNCTIONS_SHOWN) {
+        page.line(&format!(
+            "{} {:<30} {:>9} {:>8} {:>10} {:>10} {:>5.1} {:>8} {:>8}",
+            if row.dominated { '!' } else { ' ' },
+            cut(&row.name, 30),
+            number(row.calls),
+            row.calls_per_packet.map_or_else(dash, |calls| format!("{calls:.2}")),
+            millis(row.self_corrected_ns),
+            millis(row.total_corrected_ns),
+            100.0 * row.share_corrected,
+            row.durations.p50_ns.map_or_else(dash, duration),
+            row.durations.p99_ns.map_or_else(dash, duration)
+        ));
+    }
+    page.more(analysis.functions.len(), FUNCTIONS_SHOWN);
+    let maxima: Vec<_> = analysis
+        .functions
+        .iter()
+        .filter(|row| !row.dominated)
+        .filter_map(|row| row.durations.max.map(|max| (row, max)))
+        .take(ROWS_SHOWN)
+        .collect();
+    if maxima.is_empty() {
+        return;
+    }
+    page.head("LONGEST CALLS");
+    page.line(&format!(
+        "  {:<30} {:>9} {:>9} {:>9} {:>9} {:>12}  {}",
+        "", "avg", "SD", "p99.9", "max", "at s", "thread"
+    ));
+    for (row, max) in maxima {
+        let durations = &row.durations;
+        page.line(&format!(
+            "  {:<30} {:>9} {:>9} {:>9} {:>9} {:>12.6}  {}",
+            cut(&row.name, 30),
+            durations.avg_ns.map_or_else(dash, |ns| duration(ns as u64)),
+            durations.sd_ns.map_or_else(dash, |ns| duration(ns as u64)),
+            durations.p999_ns.map_or_else(dash, duration),
+            duration(max.duration_ns),
+            max.at_ns as f64 / 1e9,
+            cut(&thread_name(analysis, max.thread), 14)
+        ));
+    }
+}
+
+fn contexts(page: &mut Page, analysis: &Analysis) {
+    let mut order: Vec<usize> = (0..analysis.contexts.len()).collect();
+    let dominated =
+        |at: usize| analysis.functions[analysis.contexts[at].function as usize].dominated;
+    order.retain(|&at| !dominated(at) && analysis.contexts[at].self_corrected_ns > 0.0);
+    order.sort_by(|&a, &b| {
+        let own = |at: usize| analysis.contexts[at].self_corrected_ns;
+        own(b).total_cmp(&own(a)).then(a.cmp(&b))
+    });
+    if order.is_empty() {
+        return;
+    }
+    page.head("CONTEXTS (by corrected self time)");
+    for &at in order.iter().take(ROWS_SHOWN) {
+        let row = &analysis.contexts[at];
+        let mut path = Vec::new();
+        let mut next = Some(at);
+        while let Some(context) = next {
+            let row = &analysis.contexts[context];
+            path.push(analysis.functions[row.function as usize].name.as_str());
+            next = row.parent.map(|parent| parent as usize);
+        }
+        path.reverse();
+        let skipped = path.len().saturating_sub(4);
+        let path =
+            format!("{}{}", if skipped > 0 { "... > " } else { "" }, path[skipped..].join(" > "));
+        page.paragraph(
+            &format!("{:>10} ms {:>9} calls  ", millis(row.self_corrected_ns), number(row.calls)),
+            &path,
+        );
+    }
+    page.more(order.len(), ROWS_SHOWN);
+}
+
+fn worst(page: &mut Page, analysis: &Analysis) {
+    if analysis.worst.is_empty() {
+        return;
+    }
+    page.head("LONGEST SILENCES (no event of the thread)");
+    for call in analysis.worst.iter().take(ROWS_SHOWN) {
+        page.line(&format!(
+            "{:>10} at {:>12.6} s  {:<14} {:<30} {}",
+            duration(call.duration_ns),
+            call.at_ns as f64 / 1e9,
+            cut(&call.cause, 14),
+            cut(&analysis.functions[call.function as usize].name, 30),
+            cut(&thread_name(analysis, call.thread), 20)
+        ));
+    }
+    page.more(analysis.worst.len(), ROWS_SHOWN);
+}
+
+fn threads(page: &mut Page, analysis: &Analysis) {
+    page.head("THREADS");
+    page.line(&format!(
+        "{:<24} {:>8} {:>12} {:>12} {:>12} {:>12}  {}",
+        "", "tid", "events", "traced ms", "idle ms", "packets", "cpus"
+    ));
+    for (at, row) in analysis.threads.iter().enumerate().take(ROWS_SHOWN) {
+        let cpus: Vec<String> = row.cpus.iter().map(u32::to_string).collect();
+        page.line(&format!(
+            "{:<24} {:>8} {:>12} {:>12} {:>12} {:>12}  {}",
+            thread_name(analysis, at as u32),
+            row.tid,
+            number(row.events),
+            millis(row.traced_ns as f64),
+            millis(row.idle_ns as f64),
+            number(row.packets),
+            cut(&cpus.join(","), 12)
+        ));
+    }
+    page.more(analysis.threads.len(), ROWS_SHOWN);
+}
+
+fn thread_name(analysis: &Analysis, thread: u32) -> String {
+    analysis.threads.get(thread as usize).map_or_else(
+        || thread.to_string(),
+        |row| if row.name.is_empty() { format!("thread {thread}") } else { cut(&row.name, 24) },
+    )
+}
+
+/// Lines of at most [`COLUMNS`] columns.
+#[derive(Default)]
+struct Page {
+    text: String,
+}
+
+impl Page {
+    fn line(&mut self, line: &str) {
+        let line = cut(line, COLUMNS);
+        self.text.push_str(line.trim_end());
+        self.text.push('\n');
+    }
+
+    fn head(&mut self, title: &str) {
+        self.text.push('\n');
+        self.line(title);
+    }
+
+    fn field(&mut self, name: &str, value: &str) {
+        self.paragraph(&format!("  {name:<10}"), value);
+    }
+
+    fn more(&mut self, all: usize, shown: usize) {
+        if all > shown {
+            self.line(&format!("  ... and {} more", all - shown));
+        }
+    }
+
+    /// Breaks at spaces; further lines are indented below the first word.
+    fn paragraph(&mut self, label: &str, text: &str) {
+        let indent = " ".repeat(label.chars().count());
+        let mut line = label.to_owned();
+        let mut empty = true;
+        for word in text.split_whitespace() {
+            let width = line.chars().count() + word.chars().count() + usize::from(!empty);
+            if width > COLUMNS && !empty {
+                self.line(&line);
+                line.clone_from(&indent);
+                empty = true;
+            }
+            if !empty {
+                line.push(' ');
+            }
+            line.push_str(word);
+            empty = false;
+        }
+        self.line(&line);
+    }
+}
+
+/// At most `columns` characters, control characters shown as `?`: names come from files.
+fn cut(text: &str, columns: usize) -> String {
+    let clean = text.chars().map(|c| if c.is_control() { '?' } else { c });
+    if text.chars().count() <= columns {
+        clean.collect()
+    } else {
+        clean.take(columns - 1).chain(['~']).collect()
+    }
+}
+
+/// What stands for a figure that is not known.
+fn dash() -> String {
+    "-".to_owned()
+}
+
+/// 1234567 as 1,234,567.
+fn number(value: u64) -> String {
+    let digits = value.to_string();
+    let mut text = String::new();
+    for (at, digit) in digits.chars().enumerate() {
+        if at > 0 && (digits.len() - at).is_multiple_of(3) {
+            text.push(',');
+        }
+        text.push(digit);
+    }
+    text
+}
+
+fn millis(ns: f64) -> String {
+    format!("{:.3}", ns / 1e6)
+}
+
+fn seconds(ns: u64) -> String {
+    format!("{:.6} s", ns as f64 / 1e9)
+}
+
+fn duration(ns: u64) -> String {
+    match ns {
+        0..10_000 => format!("{ns} ns"),
+        10_000..10_000_000 => format!("{:.1} us", ns as f64 / 1e3),
+        _ => format!("{:.1} ms", ns as f64 / 1e6),
+    }
+}
+
+/// Three digits that matter.
+fn figure(value: f64) -> String {
+    match value.abs() {
+        0.0 => "0".to_owned(),
+        magnitude if magnitude >= 100.0 => format!("{value:.0}"),
+        magnitude if magnitude >= 1.0 => format!("{value:.2}"),
+        magnitude if magnitude >= 0.001 => format!("{value:.4}"),
+        _ => format!("{value:.1e}"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn figures_are_written_for_people() {
+        assert_eq!(number(1_234_567), "1,234,567");
+        assert_eq!(number(12), "12");
+        assert_eq!(duration(9_999), "9999 ns");
+        assert_eq!(duration(12_345_678), "12.3 ms");
+        assert_eq!(figure(0.25), "0.2500");
+        assert_eq!(cut("a\u{1b}[31mb", 10), "a?[31mb");
+    }
+
+    #[test]
+    fn paragraphs_keep_within_the_columns() {
+        let mut page = Page::default();
+        page.paragraph("label: ", &"word ".repeat(60));
+        assert!(page.text.lines().all(|line| line.chars().count() <= COLUMNS));
+        assert!(page.text.lines().nth(1).is_some_and(|line| line.starts_with("       word")));
+    }
+}

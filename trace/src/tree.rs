@@ -1,0 +1,229 @@
+//! The calling-context tree of all threads, as it grows while events come in.
+//!
+//! Finding the child that a call leads to is the hot path: code calls in cycles, so each child
+//! remembers which sibling followed it last time, and that guess is looked at first. A miss goes
+//! through one map over (parent, function).
+//!
+//! A context also tells its calls apart by *which* children they called. Names are not known while
+//! reading, so an empty poll cannot be recognised here; but it calls fewer children than a productive one, and
+//! that is kept: up to [`VARIANTS_MAX`] sets of children, each with its calls and time.
+
+use std::collections::HashMap;
+use std::hash::{BuildHasherDefault, Hasher};
+
+use crate::histogram::{Histogram, bucket_of};
+use crate::result::CONTEXTS_MAX;
+
+/// No context.
+pub(crate) const NONE: u32 = u32::MAX;
+/// Sets of children told apart per context; calls of further sets count in the last.
+pub(crate) const VARIANTS_MAX: usize = 8;
+
+/// Calls that called the same children.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Variant {
+    /// Bit n: the child with ordinal n was called; bit 63 stands for all from there on.
+    pub(crate) children: u64,
+    pub(crate) calls: u64,
+    pub(crate) total_ns: u64,
+}
+
+/// One context.
+#[derive(Debug, Clone)]
+pub(crate) struct Node {
+    pub(crate) parent: u32,
+    pub(crate) function: u32,
+    /// Its place among its siblings, in order of first call.
+    pub(crate) ordinal: u32,
+    children: u32,
+    /// Child called last, and the sibling called after this one the last time.
+    last_child: u32,
+    follower: u32,
+    last_variant: u32,
+    pub(crate) asynchronous: bool,
+    pub(crate) calls: u64,
+    pub(crate) cut: u64,
+    /// Of calls seen whole.
+    pub(crate) whole_ns: u64,
+    /// Of the others, as far as seen.
+    pub(crate) cut_ns: u64,
+    pub(crate) self_ns: u64,
+    pub(crate) min_ns: u64,
+    pub(crate) max_ns: u64,
+    pub(crate) max_at_ns: u64,
+    pub(crate) max_thread: u32,
+    pub(crate) squares: f64,
+    pub(crate) histogram: Histogram,
+    pub(crate) variants: Vec<Variant>,
+}
+
+/// All contexts. Parents come before children.
+#[derive(Debug, Default)]
+pub(crate) struct Tree {
+    pub(crate) nodes: Vec<Node>,
+    index: HashMap<(u32, u32), u32, BuildHasherDefault<Mixer>>,
+    roots: u32,
+    /// Calls that found no room for a context of their own.
+    pub(crate) refused: u64,
+}
+
+impl Tree {
+    /// The context of `function` called from `parent` ([`NONE`]: a root).
+    #[inline]
+    pub(crate) fn child(&mut self, parent: u32, function: u32) -> u32 {
+        if parent != NONE {
+            let last = self.nodes[parent as usize].last_child;
+            if last != NONE {
+                let follower = self.nodes[last as usize].follower;
+                for guess in [follower, last] {
+                    if guess != NONE && self.nodes[guess as usize].function == function {
+                        self.nodes[parent as usize].last_child = guess;
+                        return guess;
+                    }
+                }
+            }
+        }
+        self.find_child(parent, function)
+    }
+
+    #[cold]
+    fn find_child(&mut self, parent: u32, function: u32) -> u32 {
+        let found = match self.index.get(&(parent, function)) {
+            Some(&found) => found,
+            None => match self.add(parent, function) {
+                Some(added) => added,
+                None => return NONE,
+            },
+        };
+        if let Some(node) = self.nodes.get_mut(parent as usize) {
+            let last = std::mem::replace(&mut node.last_child, found);
+            if let Some(last) = self.nodes.get_mut(last as usize) {
+                last.follower = found;
+            }
+        }
+        found
+    }
+
+    fn add(&mut self, parent: u32, function: u32) -> Option<u32> {
+        if self.nodes.len() >= CONTEXTS_MAX {
+            self.refused += 1;
+            return None;
+        }
+        let added = self.nodes.len() as u32;
+        let siblings = match self.nodes.get_mut(parent as usize) {
+            Some(parent) => &mut parent.children,
+            None => &mut self.roots,
+        };
+        let ordinal = *siblings;
+        *siblings += 1;
+        self.nodes.push(Node::new(parent, function, ordinal));
+        self.index.insert((parent, function), added);
+        Some(added)
+    }
+}
+
+impl Node {
+    fn new(parent: u32, function: u32, ordinal: u32) -> Self {
+        Self {
+            parent,
+            function,
+            ordinal,
+            children: 0,
+            last_child: NONE,
+            follower: NONE,
+            last_variant: 0,
+            asynchronous: false,
+            calls: 0,
+            cut: 0,
+            whole_ns: 0,
+            cut_ns: 0,
+            self_ns: 0,
+            min_ns: u64::MAX,
+            max_ns: 0,
+            max_at_ns: 0,
+            max_thread: 0,
+            squares: 0.0,
+            histogram: Histogram::default(),
+            variants: Vec::new(),
+        }
+    }
+
+    /// The bit of this context in its parent's set of children.
+    #[inline]
+    pub(crate) fn bit(&self) -> u64 {
+        1 << self.ordinal.min(63)
+    }
+
+    /// A call was seen whole; returns the histogram bucket of its duration.
+    #[inline]
+    pub(crate) fn call(
+        &mut self,
+        start_ns: u64,
+        duration_ns: u64,
+        children: u64,
+        thread: u32,
+    ) -> u32 {
+        self.calls += 1;
+        self.whole_ns += duration_ns;
+        self.squares += duration_ns as f64 * duration_ns as f64;
+        if duration_ns > self.max_ns || self.calls == 1 {
+            self.max_ns = duration_ns;
+            self.max_at_ns = start_ns;
+            self.max_thread = thread;
+        }
+        self.min_ns = self.min_ns.min(duration_ns);
+        let bucket = bucket_of(duration_ns);
+        self.histogram.record(bucket);
+        match self.variants.get_mut(self.last_variant as usize) {
+            Some(variant) if variant.children == children => {
+                variant.calls += 1;
+                variant.total_ns += duration_ns;
+            }
+            _ => self.call_of_other_variant(children, duration_ns),
+        }
+        bucket
+    }
+
+    fn call_of_other_variant(&mut self, children: u64, duration_ns: u64) {
+        let place = match self.variants.iter().position(|variant| variant.children == children) {
+            Some(place) => place,
+            None if self.variants.len() < VARIANTS_MAX => {
+                self.variants.push(Variant { children, calls: 0, total_ns: 0 });
+                self.variants.len() - 1
+            }
+            None => {
+                // Many sets of children: the last one stands for the rest, as their union.
+                self.variants[VARIANTS_MAX - 1].children |= children;
+                VARIANTS_MAX - 1
+            }
+        };
+        self.variants[place].calls += 1;
+        self.variants[place].total_ns += duration_ns;
+        self.last_variant = place as u32;
+    }
+}
+
+/// Multiplies and folds: keys are two small numbers, nobody chooses them to collide.
+#[derive(Debug, Default)]
+pub(crate) struct Mixer(u64);
+
+impl Hasher for Mixer {
+    fn finish(&self) -> u64 {
+        self.0
+    }
+
+    fn write(&mut self, bytes: &[u8]) {
+        for &byte in bytes {
+            self.write_u64(u64::from(byte));
+        }
+    }
+
+    fn write_u32(&mut self, value: u32) {
+        self.write_u64(u64::from(value));
+    }
+
+    fn write_u64(&mut self, value: u64) {
+        let product = u128::from(self.0 ^ value.wrapping_add(1)) * 0x9e37_79b9_7f4a_7c15;
+        self.0 = (product as u64) ^ ((product >> 64) as u64);
+    }
+}
