@@ -1,6 +1,8 @@
-//! Compiles the far end's pass program, and the counting half that the tests share with `bpf`.
+//! Compiles the lane's own programs, and the counting half that the tests share with `bpf`.
 
 fn main() {
     laneway_bpf_build::compile("bpf/pass.bpf.c");
+    laneway_bpf_build::compile("bpf/spread.bpf.c");
+    laneway_bpf_build::compile("bpf/spread_drops.bpf.c");
     laneway_bpf_build::compile("../../crates/bpf/bpf/test_count.bpf.c");
 }

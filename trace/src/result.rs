@@ -229,7 +229,7 @@ pub enum Layer {
     Ethdev,
     /// The driver.
     Driver,
-    /// Buffers: mempool and mbuf.
+    /// Buffers and their pools (`rte_mempool_*`, `rte_pktmbuf_*`).
     Mempool,
     /// System calls and their wrappers.
     Kernel,

@@ -32,6 +32,7 @@ mod xdp;
 pub use error::BpfError;
 pub use load::{ENTRIES_MAX, Loaded};
 pub use maps::{Maps, sum_per_cpu};
+pub use program::XdpProgram;
 pub use rings::{Moderation, RING_BYTES_MAX, RING_BYTES_MIN, Rings};
 pub use run::{LiveFrames, META_BYTES_MAX, RunInput, RunOutput, live_frames, prog_run};
 pub use tracing::Tracing;

@@ -8,6 +8,7 @@ use crate::{BpfError, Maps, Rings, messages};
 use laneway_core::{ConfigValue, KernelHalf, RecordStream};
 use libbpf_rs::{
     AsRawLibbpf, Btf, MapCore, MapFlags, MapHandle, MapType, ObjectBuilder, OpenObject,
+    ProgramAttachType,
     btf::types::{DataSec, Var},
     libbpf_sys::{BPF_F_MMAPABLE, bpf_program__set_log_buf},
 };
@@ -41,9 +42,27 @@ impl Loaded {
     /// the half says; [`BpfError::Verifier`] with the end of the log; [`BpfError::NotPermitted`],
     /// [`BpfError::NoBtf`], [`BpfError::NoMemory`] as named.
     pub fn load(half: &KernelHalf) -> Result<Self, BpfError> {
+        Loaded::load_as(half, None)
+    }
+
+    /// As [`load`](Self::load), for a program that is not attached to an interface but put into a CPUMAP
+    /// (`BPF_XDP_CPUMAP`): the kernel takes it nowhere else.
+    ///
+    /// # Errors
+    /// As for [`load`](Self::load).
+    pub fn load_for_cpumap(half: &KernelHalf) -> Result<Self, BpfError> {
+        Loaded::load_as(half, Some(ProgramAttachType::XdpCpumap))
+    }
+
+    fn load_as(half: &KernelHalf, place: Option<ProgramAttachType>) -> Result<Self, BpfError> {
         let mut object = open(half.name, half.object, &half.config)?;
         if !object.progs().any(|p| p.name() == half.program) {
             return Err(wrong(half.name, format!("it has no program `{}`", half.program)));
+        }
+        if let Some(place) = place
+            && let Some(mut program) = object.progs_mut().find(|p| p.name() == half.program)
+        {
+            program.set_attach_type(place);
         }
         for &(map, entries) in &half.map_sizes {
             resize(&mut object, half.name, map, entries)?;
@@ -227,7 +246,7 @@ fn resize(
 }
 
 /// Makes one ring per possible CPU and prepares the two maps of the stream for them.
-fn prepare_rings(
+pub(crate) fn prepare_rings(
     object: &mut OpenObject,
     name: &str,
     stream: &RecordStream,
@@ -279,7 +298,7 @@ fn prepare_rings(
 const RING_BYTES: std::ops::RangeInclusive<u32> = crate::RING_BYTES_MIN..=crate::RING_BYTES_MAX;
 
 /// Puts the rings where the program looks them up, and maps them into memory.
-fn connect_rings(
+pub(crate) fn connect_rings(
     maps: &Maps,
     name: &str,
     stream: &RecordStream,

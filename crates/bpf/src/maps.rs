@@ -8,8 +8,8 @@ use laneway_core::{KernelMaps, LaneError};
 use libbpf_rs::{
     Map, MapCore, MapType, Object,
     libbpf_sys::{
-        bpf_map_batch_opts, bpf_map_delete_elem, bpf_map_get_next_key, bpf_map_lookup_batch,
-        bpf_map_lookup_elem, bpf_map_update_elem,
+        bpf_map_batch_opts, bpf_map_delete_elem, bpf_map_get_info_by_fd, bpf_map_get_next_key,
+        bpf_map_info, bpf_map_lookup_batch, bpf_map_lookup_elem, bpf_map_update_elem,
     },
 };
 use std::{
@@ -41,6 +41,22 @@ impl Maps {
         let raw = self.find(map)?.as_fd().as_raw_fd();
         // SAFETY: the descriptor belongs to `self.object` and is open as long as `self`.
         Some(unsafe { BorrowedFd::borrow_raw(raw) })
+    }
+
+    /// The kernel's number of a map, by which tracepoints name it.
+    ///
+    /// # Errors
+    /// [`BpfError::Object`] when there is no such map; [`BpfError::Os`] when the kernel does not tell.
+    pub fn id(&self, map: &str) -> Result<u32, BpfError> {
+        let shape = self.shape(map)?;
+        let mut info = bpf_map_info::default();
+        let mut info_bytes = size_of::<bpf_map_info>() as u32;
+        // SAFETY: `info` is as long as `info_bytes` says, and has no pointers.
+        let code = unsafe {
+            bpf_map_get_info_by_fd(shape.fd.as_raw_fd(), &raw mut info, &raw mut info_bytes)
+        };
+        BpfError::check(code, || format!("ask the kernel about map `{map}`"))?;
+        Ok(info.id)
     }
 
     /// The descriptor of a program of the object.

@@ -2,10 +2,10 @@
 //! uses them: all programs of an object attached at once, detached together.
 
 use crate::{
-    BpfError, Maps,
+    BpfError, Maps, Rings,
     load::{self, libbpf},
 };
-use laneway_core::ConfigValue;
+use laneway_core::{ConfigValue, RecordStream};
 use libbpf_rs::Link;
 
 /// An object whose programs are attached to the places that their section names say. Detached
@@ -13,6 +13,7 @@ use libbpf_rs::Link;
 pub struct Tracing {
     /// Declared first: detach, then free the maps.
     links: Vec<Link>,
+    rings: Option<Rings>,
     maps: Maps,
 }
 
@@ -23,7 +24,39 @@ impl Tracing {
     /// As for [`Loaded::load`](crate::Loaded::load); [`BpfError::Os`] naming the program that
     /// could not be attached (no such tracepoint).
     pub fn attach(name: &str, object: &[u8], config: &[ConfigValue]) -> Result<Self, BpfError> {
-        let maps = Maps::new(name, load::load(load::open(name, object, config)?, name)?)?;
+        Tracing::attach_with(name, object, config, None)
+    }
+
+    /// As [`attach`](Self::attach), for an object whose programs emit a stream of records.
+    ///
+    /// # Errors
+    /// As for [`attach`](Self::attach).
+    pub fn attach_recording(
+        name: &str,
+        object: &[u8],
+        config: &[ConfigValue],
+        records: &RecordStream,
+    ) -> Result<Self, BpfError> {
+        Tracing::attach_with(name, object, config, Some(records))
+    }
+
+    fn attach_with(
+        name: &str,
+        object: &[u8],
+        config: &[ConfigValue],
+        records: Option<&RecordStream>,
+    ) -> Result<Self, BpfError> {
+        let mut object = load::open(name, object, config)?;
+        let prepared = match records {
+            None => None,
+            Some(stream) => Some((stream, load::prepare_rings(&mut object, name, stream)?)),
+        };
+        let maps = Maps::new(name, load::load(object, name)?)?;
+        // Before the programs run: their first record finds its ring.
+        let rings = match prepared {
+            None => None,
+            Some((stream, made)) => Some(load::connect_rings(&maps, name, stream, made)?),
+        };
         let links = maps
             .object()
             .progs_mut()
@@ -32,7 +65,12 @@ impl Tracing {
                 program.attach().map_err(|e| libbpf(format!("attach `{name}` to {place}"), &e))
             })
             .collect::<Result<Vec<_>, _>>()?;
-        Ok(Tracing { links, maps })
+        Ok(Tracing { links, rings, maps })
+    }
+
+    /// The rings of the programs' records, if they emit any; readable after [`detach`](Self::detach).
+    pub fn rings(&mut self) -> Option<&mut Rings> {
+        self.rings.as_mut()
     }
 
     /// The object's maps.
@@ -40,7 +78,7 @@ impl Tracing {
         &self.maps
     }
 
-    /// Detaches all programs; the maps stay readable. Not at once when another thread is just
+    /// Detaches all programs; maps and rings stay readable. Not at once when another thread is just
     /// starting a process: its child holds a copy of the links until it executes its program.
     pub fn detach(&mut self) {
         self.links.clear();

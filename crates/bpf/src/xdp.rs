@@ -189,7 +189,10 @@ fn holder(interface: &str) -> String {
     let names =
         [("native", found.native), ("generic", found.generic), ("offloaded", found.offloaded)];
     match names.iter().find_map(|(mode, id)| Some((mode, (*id)?))) {
-        Some((mode, id)) => format!("XDP program {id} is attached ({mode} mode)"),
+        Some((mode, id)) => {
+            let name = program::name_of(id).map_or_else(String::new, |name| format!(" `{name}`"));
+            format!("XDP program {id}{name} is attached ({mode} mode)")
+        }
         None => "the driver is in use by another XDP user (an AF_XDP socket?)".to_owned(),
     }
 }

@@ -6,11 +6,12 @@
 //!         tick when due; when nothing was found on any port: spin or block
 //! ```
 
-use crate::{Control, Ended, PortReport, RunFailed, RunReport, idle::Pace};
+use crate::{Control, Ended, PortReport, RunFailed, RunReport, idle::Pace, probe::Probe};
 use laneway_core::{
     BURST_FRAMES_MAX, Cap, Clock, Fill, FrameApp, FrameLane, IdlePolicy, LaneError, PortId, Turn,
     Verdict,
 };
+use laneway_tracer::points;
 
 /// Runs `app` on `lane` until `control` says stop, the app wants to end, or nothing can come any more
 /// and the app has nothing to send.
@@ -39,8 +40,9 @@ pub fn run_frames<L: FrameLane, A: FrameApp>(
         })
         .collect();
     let mut pace = Pace::new(clock, idle);
+    let mut probe = Probe::of(control);
 
-    let outcome = turns(lane, app, &ports, &mut fills, &mut pace, control);
+    let outcome = turns(lane, app, &ports, &mut fills, &mut pace, control, &mut probe);
 
     app.on_stop(Turn { now_ns: pace.read() });
     // What the app released on its way out is still to be sent.
@@ -48,6 +50,7 @@ pub fn run_frames<L: FrameLane, A: FrameApp>(
         ports.iter().try_for_each(|&port| lane.settle(port))?;
         Ok(ended)
     });
+    probe.count_transmits(&ports, |port| lane.counters(port));
     match outcome {
         Ok(ended) => Ok(report(lane, app, &ports, &pace, ended)),
         Err(error) => {
@@ -64,6 +67,7 @@ fn turns<L: FrameLane, A: FrameApp>(
     fills: &mut [Fill],
     pace: &mut Pace<'_, impl Clock>,
     control: &Control,
+    probe: &mut Probe,
 ) -> Result<Ended, LaneError> {
     loop {
         if control.stop.is_due(pace.now_ns) {
@@ -74,25 +78,44 @@ fn turns<L: FrameLane, A: FrameApp>(
         }
         let mut worked = false;
         for (&port, fill) in ports.iter().zip(fills.iter_mut()) {
+            let began = probe.now();
             let burst = lane.receive(port)?;
-            if !burst.is_empty() {
+            let frames = burst.len();
+            if frames > 0 {
+                let received = probe.received(port, burst.capacity(), frames, began);
                 app.on_burst(port, burst, Turn { now_ns: pace.read() });
+                let looked = probe.called(points::APP_FRAMES, received, frames);
                 worked = true;
-            }
-            lane.settle(port)?;
-            if wants_to_fill(*fill, pace.now_ns) {
-                let burst = lane.lend(port, BURST_FRAMES_MAX)?;
-                if !burst.is_empty() {
-                    *fill = app.fill(port, burst, Turn { now_ns: pace.read() });
-                    worked |= (0..burst.len()).any(|i| burst.verdict(i) != Verdict::Drop);
-                }
                 lane.settle(port)?;
+                probe.called(points::SETTLE, looked, frames);
+            } else {
+                // What the app released is sent here, so this is no empty call.
+                lane.settle(port)?;
+                probe.received_nothing(began);
+            }
+            if wants_to_fill(*fill, pace.now_ns) {
+                let began = probe.now();
+                let burst = lane.lend(port, BURST_FRAMES_MAX)?;
+                let frames = burst.len();
+                if frames > 0 {
+                    let lent = probe.called(points::LEND, began, frames);
+                    *fill = app.fill(port, burst, Turn { now_ns: pace.read() });
+                    worked |= (0..frames).any(|i| burst.verdict(i) != Verdict::Drop);
+                    let filled = probe.called(points::APP_FILL, lent, frames);
+                    lane.settle(port)?;
+                    probe.called(points::SETTLE, filled, frames);
+                } else {
+                    lane.settle(port)?;
+                }
             }
         }
         let ticked = pace.tick_is_due();
         if ticked {
             let watched = control.watch.is_wanted();
+            let began = probe.now();
             app.on_tick(Turn { now_ns: pace.now_ns });
+            probe.called(points::APP_TICK, began, 0);
+            probe.count_transmits(ports, |port| lane.counters(port));
             if watched {
                 control.watch.publish(report(lane, app, ports, pace, Ended::Running));
             }
@@ -111,7 +134,9 @@ fn turns<L: FrameLane, A: FrameApp>(
             return Ok(Ended::Exhausted);
         }
         if let Some(timeout) = pace.found_nothing(&control.stop, next_fill_at_ns(fills)) {
+            let began = probe.now();
             lane.wait(timeout)?;
+            probe.called(points::WAIT, began, 0);
             pace.blocked();
         }
     }

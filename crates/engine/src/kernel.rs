@@ -4,10 +4,11 @@
 //! detach first, so that nothing new is emitted, then drain the rings, then let the app read the
 //! maps: what the kernel half saw is then either a record, an accumulator or a counted drop.
 
-use crate::{Control, Ended, PortReport, RunFailed, RunReport, idle::Pace};
+use crate::{Control, Ended, PortReport, RunFailed, RunReport, idle::Pace, probe::Probe};
 use laneway_core::{
     Clock, ClockDomain, IdlePolicy, KernelApp, KernelLane, LaneError, PortId, Turn,
 };
+use laneway_tracer::points;
 
 /// Turns in which the rings are drained after the program is detached. Rings are finite and
 /// nothing refills them, so this is reached only if a detached program still runs.
@@ -30,7 +31,8 @@ pub fn run_kernel<L: KernelLane, A: KernelApp>(
 ) -> Result<RunReport, RunFailed> {
     assert_eq!(clock.domain(), ClockDomain::Monotonic, "the worker's clock");
     let mut pace = Pace::new(clock, idle);
-    let outcome = turns(lane, app, &mut pace, control);
+    let mut probe = Probe::of(control);
+    let outcome = turns(lane, app, &mut pace, control, &mut probe);
     lane.detach();
     let outcome = outcome.and_then(|ended| drain(lane, app, clock).map(|()| ended));
     app.on_stop(lane.maps(), Turn { now_ns: pace.read() });
@@ -47,6 +49,7 @@ fn turns<L: KernelLane, A: KernelApp>(
     app: &mut A,
     pace: &mut Pace<'_, impl Clock>,
     control: &Control,
+    probe: &mut Probe,
 ) -> Result<Ended, LaneError> {
     loop {
         if control.stop.is_due(pace.now_ns) {
@@ -55,13 +58,20 @@ fn turns<L: KernelLane, A: KernelApp>(
         if app.wants_stop() {
             return Ok(Ended::App);
         }
+        let began = probe.now();
         let records = receive(lane, app, pace.clock)?;
         if records > 0 {
             pace.read();
+            // The app's share is inside: it sees records one by one, too short to be told apart.
+            probe.received(PortId(0), 0, records, began);
+        } else {
+            probe.received_nothing(began);
         }
         if pace.tick_is_due() {
             let watched = control.watch.is_wanted();
+            let began = probe.now();
             app.on_tick(lane.maps(), Turn { now_ns: pace.now_ns });
+            probe.called(points::APP_TICK, began, 0);
             if watched {
                 control.watch.publish(report(lane, app, pace, Ended::Running));
             }
@@ -69,7 +79,9 @@ fn turns<L: KernelLane, A: KernelApp>(
         if records > 0 {
             pace.worked();
         } else if let Some(timeout) = pace.found_nothing(&control.stop, None) {
+            let began = probe.now();
             lane.wait(timeout)?;
+            probe.called(points::WAIT, began, 0);
             pace.blocked();
         }
     }

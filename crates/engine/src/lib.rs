@@ -5,7 +5,7 @@
 //! two app shapes; [`run_kernel`] feeds a [`KernelApp`](laneway_core::KernelApp) with what its
 //! kernel half emits. Each is compiled once per lane and app, runs to completion on the calling
 //! thread, and gives a [`RunReport`] whatever ends it. A [`Stop`] ends a run from outside, a
-//! [`Watch`] looks at it meanwhile; both come in a [`Control`]. [`Workers`] runs several of them at
+//! [`Watch`] looks at it meanwhile, a [`TraceSlot`] may hold a recorder for it; all come in a [`Control`]. [`Workers`] runs several of them at
 //! once, one thread and one CPU each.
 //!
 //! The engine owns the only real clocks ([`MonotonicClock`], [`UnixClock`]); lanes and apps get
@@ -24,7 +24,9 @@ mod cpu;
 mod frames;
 mod idle;
 mod kernel;
+mod probe;
 mod report;
+mod rounds;
 mod service;
 mod stop;
 mod watch;
@@ -44,6 +46,8 @@ pub use workers::{
     WorkersReport,
 };
 
+use laneway_tracer::TraceSlot;
+
 /// What the outside world may do to a worker.
 #[derive(Clone, Debug, Default)]
 pub struct Control {
@@ -51,11 +55,13 @@ pub struct Control {
     pub stop: Stop,
     /// Look at it.
     pub watch: Watch,
+    /// Trace it: the run takes the recorder that waits here, if one does.
+    pub trace: TraceSlot,
 }
 
 impl From<Stop> for Control {
     fn from(stop: Stop) -> Control {
-        Control { stop, watch: Watch::new() }
+        Control { stop, ..Control::default() }
     }
 }
 

@@ -4,11 +4,17 @@
 //! read, and what an answer costs, is theirs. What is left is when to serve, tick, block and stop,
 //! and that is the same for both.
 
-use crate::{Control, Ended, PortReport, RunFailed, RunReport, idle::Pace};
+use crate::{
+    Control, Ended, PortReport, RunFailed, RunReport,
+    idle::Pace,
+    probe::Probe,
+    rounds::{TracedDatagrams, TracedStreams},
+};
 use laneway_core::{
     CapsReport, Clock, ClockDomain, Counters, DatagramApp, DatagramLane, IdlePolicy, LaneError,
     PortId, StreamApp, StreamLane, Turn, Wake,
 };
+use laneway_tracer::points;
 use std::time::Duration;
 
 /// Runs a datagram app on a lane until `control` says stop, the app wants to end, or nothing can come
@@ -51,7 +57,7 @@ trait Service {
     fn name(&self) -> &'static str;
     fn ports(&self) -> usize;
     fn clock_domain(&self) -> ClockDomain;
-    fn serve(&mut self, clock: &impl Clock) -> Result<usize, LaneError>;
+    fn serve(&mut self, clock: &impl Clock, probe: &mut Probe) -> Result<usize, LaneError>;
     fn tick(&mut self, turn: Turn) -> Result<(), LaneError>;
     fn finish(&mut self, turn: Turn);
     fn wait(&mut self, timeout: Duration) -> Result<Wake, LaneError>;
@@ -85,9 +91,6 @@ macro_rules! pass_on {
         fn clock_domain(&self) -> ClockDomain {
             self.lane.clock_domain()
         }
-        fn serve(&mut self, clock: &impl Clock) -> Result<usize, LaneError> {
-            self.lane.serve(self.app, clock)
-        }
         fn tick(&mut self, turn: Turn) -> Result<(), LaneError> {
             self.lane.tick(self.app, turn)
         }
@@ -118,6 +121,13 @@ macro_rules! pass_on {
 impl<L: DatagramLane, A: DatagramApp> Service for Datagrams<'_, L, A> {
     pass_on!();
 
+    fn serve(&mut self, clock: &impl Clock, probe: &mut Probe) -> Result<usize, LaneError> {
+        let mut app = TracedDatagrams::new(self.app, probe);
+        let served = self.lane.serve(&mut app, clock)?;
+        app.end_round(served);
+        Ok(served)
+    }
+
     fn finish(&mut self, turn: Turn) {
         self.app.on_stop(turn);
     }
@@ -125,6 +135,13 @@ impl<L: DatagramLane, A: DatagramApp> Service for Datagrams<'_, L, A> {
 
 impl<L: StreamLane, A: StreamApp> Service for Streams<'_, L, A> {
     pass_on!();
+
+    fn serve(&mut self, clock: &impl Clock, probe: &mut Probe) -> Result<usize, LaneError> {
+        let mut app = TracedStreams::new(self.app, probe);
+        let served = self.lane.serve(&mut app, clock)?;
+        app.end_round(served);
+        Ok(served)
+    }
 
     fn finish(&mut self, turn: Turn) {
         self.lane.finish(self.app, turn);
@@ -141,8 +158,10 @@ fn run(
     let name = service.name();
     assert_eq!(clock.domain(), service.clock_domain(), "the worker's clock and lane {name}");
     let mut pace = Pace::new(clock, idle);
-    let outcome = turns(service, &mut pace, control);
+    let mut probe = Probe::of(control);
+    let outcome = turns(service, &mut pace, control, &mut probe);
     service.finish(Turn { now_ns: pace.read() });
+    probe.count_transmits(&ports(service), |port| service.counters(port));
     match outcome {
         Ok(ended) => Ok(report(service, &pace, ended)),
         Err(error) => {
@@ -156,7 +175,9 @@ fn turns(
     service: &mut impl Service,
     pace: &mut Pace<'_, impl Clock>,
     control: &Control,
+    probe: &mut Probe,
 ) -> Result<Ended, LaneError> {
+    let ports = ports(service);
     loop {
         if control.stop.is_due(pace.now_ns) {
             return Ok(Ended::Stopped);
@@ -164,13 +185,16 @@ fn turns(
         if service.wants_stop() {
             return Ok(Ended::App);
         }
-        let served = service.serve(pace.clock)?;
+        let served = service.serve(pace.clock, probe)?;
         if served > 0 {
             pace.read();
         }
         if pace.tick_is_due() {
             let watched = control.watch.is_wanted();
+            let began = probe.now();
             service.tick(Turn { now_ns: pace.now_ns })?;
+            probe.called(points::APP_TICK, began, 0);
+            probe.count_transmits(&ports, |port| service.counters(port));
             if watched {
                 control.watch.publish(report(service, pace, Ended::Running));
             }
@@ -183,18 +207,23 @@ fn turns(
             return Ok(Ended::Exhausted);
         }
         if let Some(timeout) = pace.found_nothing(&control.stop, service.due_ns()) {
+            let began = probe.now();
             service.wait(timeout)?;
+            probe.called(points::WAIT, began, 0);
             pace.blocked();
         }
     }
 }
 
+fn ports(service: &impl Service) -> Vec<PortId> {
+    (0..service.ports()).map(|port| PortId(port as u8)).collect()
+}
+
 fn report(service: &mut impl Service, pace: &Pace<'_, impl Clock>, ended: Ended) -> RunReport {
-    let mut ports = Vec::with_capacity(service.ports());
-    for port in 0..service.ports() {
-        let port = PortId(port as u8);
+    let mut reports = Vec::with_capacity(service.ports());
+    for port in ports(service) {
         let caps = service.caps(port).clone();
-        ports.push(PortReport { caps, counters: service.counters(port) });
+        reports.push(PortReport { caps, counters: service.counters(port) });
     }
-    pace.report(service.name(), ended, ports, service.app_counters())
+    pace.report(service.name(), ended, reports, service.app_counters())
 }

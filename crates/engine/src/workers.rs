@@ -14,6 +14,7 @@
 
 use crate::{Control, RunFailed, RunReport, Stop, Watch, pin_to_cpu};
 use laneway_core::{Counters, LaneError};
+use laneway_tracer::TraceSlot;
 use serde::Serialize;
 use std::{
     any::Any,
@@ -142,6 +143,7 @@ pub struct Workers {
     cpus: Vec<usize>,
     stop: Stop,
     watches: Vec<Watch>,
+    traces: Vec<TraceSlot>,
 }
 
 impl Workers {
@@ -168,7 +170,21 @@ impl Workers {
             return Err(refused(format!("CPU {}", cpus[i]), "it was given twice", hint));
         }
         let watches = cpus.iter().map(|_| Watch::new()).collect();
-        Ok(Workers { cpus: cpus.to_vec(), stop, watches })
+        let traces = vec![TraceSlot::empty(); cpus.len()];
+        Ok(Workers { cpus: cpus.to_vec(), stop, watches, traces })
+    }
+
+    /// Traces the workers: each takes the recorder that waits in its slot. Slots beyond the number of
+    /// workers are left alone, workers beyond the number of slots are not traced.
+    #[must_use]
+    pub fn traced(mut self, slots: impl IntoIterator<Item = TraceSlot>) -> Workers {
+        self.traces.iter_mut().zip(slots).for_each(|(trace, slot)| *trace = slot);
+        self
+    }
+
+    /// The CPU that each worker will be pinned to, in their order.
+    pub fn cpus(&self) -> &[usize] {
+        &self.cpus
     }
 
     /// How many there are.
@@ -230,7 +246,11 @@ impl Workers {
         // Also when `work` panics.
         let _ending = Ending { id, gate: &shared.gate, stop: &self.stop };
         let cpu = self.cpus[id.0];
-        let control = Control { stop: self.stop.clone(), watch: self.watches[id.0].clone() };
+        let control = Control {
+            stop: self.stop.clone(),
+            watch: self.watches[id.0].clone(),
+            trace: self.traces[id.0].clone(),
+        };
         let worker = Worker { id, cpu, control, gate: &shared.gate };
         let outcome = pin_to_cpu(cpu).map_err(WorkerFailed::Open).and_then(|()| work(&worker));
         if let Err(failed) = &outcome {
@@ -316,7 +336,8 @@ impl Drop for Ending<'_> {
     }
 }
 
-/// Opens when every worker has come to it (or has ended), and lets nobody through once closed.
+/// Opens when every worker has come to it (or has ended), unless it was closed before; once open it
+/// stays so: whoever wakes late must not take a failure after the beginning for one before it.
 #[derive(Debug)]
 struct Gate {
     state: Mutex<GateState>,
@@ -326,17 +347,21 @@ struct Gate {
 #[derive(Debug)]
 struct GateState {
     missing: Vec<bool>,
+    opened: bool,
     closed: bool,
 }
 
 impl Gate {
     fn new(workers: usize) -> Gate {
-        let state = GateState { missing: vec![true; workers], closed: false };
+        let state = GateState { missing: vec![true; workers], opened: false, closed: false };
         Gate { state: Mutex::new(state), changed: Condvar::new() }
     }
 
     fn arrive(&self, id: WorkerId) {
-        locked(&self.state).missing[id.0] = false;
+        let mut state = locked(&self.state);
+        state.missing[id.0] = false;
+        state.opened |= !state.closed && !state.missing.contains(&true);
+        drop(state);
         self.changed.notify_all();
     }
 
@@ -348,16 +373,16 @@ impl Gate {
     /// Arrives and waits for the others; false if the gate was closed first.
     fn pass(&self, id: WorkerId) -> bool {
         self.arrive(id);
-        let waits = |state: &mut GateState| !state.closed && state.missing.contains(&true);
+        let waits = |state: &mut GateState| !state.opened && !state.closed;
         let state = self
             .changed
             .wait_while(locked(&self.state), waits)
             .unwrap_or_else(PoisonError::into_inner);
-        !state.closed
+        state.opened
     }
 }
 
 fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    // Each change is one assignment: whoever panicked left it whole.
+    // Nothing between the changes can panic: whoever panicked left it whole.
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -1,6 +1,9 @@
 //! The lane itself: one loaded half, attached to one or more interfaces.
 
-use crate::{LANE, route::refuse_default_route};
+use crate::{
+    CUTS_OFF, LANE,
+    spread::{Spread, SpreadKnobs, Spreading},
+};
 use laneway_bpf::{
     BpfError, Loaded, Moderation, RING_BYTES_MAX, RING_BYTES_MIN, XdpLink, XdpMode, attachment,
     wait_for_programs,
@@ -9,8 +12,11 @@ use laneway_core::{
     Cap, CapSet, CapsReport, Counters, DropReason, KernelHalf, KernelLane, KernelMaps, LaneError,
     LaneSpec, PortId, PortMask, SpecError, Wake,
 };
+use laneway_linux::refuse_default_route;
 use std::{
-    io, thread,
+    io,
+    os::fd::BorrowedFd,
+    thread,
     time::{Duration, Instant},
 };
 
@@ -25,6 +31,9 @@ const WAKE_RECORDS_MAX: usize = 1 << 16;
 pub struct Options {
     /// Attach even to the interface of the default route.
     pub force: bool,
+    /// The half only passes and drops, so that it may run behind a CPUMAP (knob `cpus`), where nothing
+    /// can transmit. Who opens the lane knows the app; the lane cannot tell.
+    pub never_transmits: bool,
 }
 
 /// A kernel half at work. Port `n` is the `n`th interface; all share one program, its maps and its
@@ -32,6 +41,10 @@ pub struct Options {
 pub struct XdpLane {
     /// Declared first: detach before the maps go.
     ports: Vec<Port>,
+    /// Before the half that it leads to.
+    spread: Option<Spread>,
+    /// What came, once nothing more can come.
+    spread_at_end: Option<Spreading>,
     loaded: Loaded,
     drops_map: Option<&'static str>,
     seen_map: Option<&'static str>,
@@ -50,6 +63,7 @@ struct Knobs {
     mode: XdpMode,
     ring_bytes: Option<u32>,
     moderation: Moderation,
+    spread: Option<SpreadKnobs>,
     allowed_missing: CapSet,
 }
 
@@ -60,7 +74,7 @@ impl XdpLane {
     /// # Errors
     /// [`LaneError::Spec`]; [`LaneError::NotFound`] for an interface that does not exist;
     /// [`LaneError::Refused`] for that of the default route without `force`, and for no, too many
-    /// or repeated interfaces; [`LaneError::Busy`] naming the program that is there;
+    /// or repeated interfaces, and of `cpus=` for a half that may transmit; [`LaneError::Busy`] naming the program that is there;
     /// [`LaneError::CapMissing`] when the driver has no native mode; [`LaneError::NotPermitted`];
     /// [`LaneError::Os`] with the verifier's or driver's reason. Nothing stays attached.
     pub fn open(
@@ -74,9 +88,11 @@ impl XdpLane {
         if let (Some(stream), Some(ring_bytes)) = (&mut half.records, knobs.ring_bytes) {
             stream.ring_bytes = ring_bytes;
         }
-        let loaded = Loaded::load(&half).map_err(in_lane)?;
+        let (loaded, spread) = load(&half, &knobs, options)?;
         let mut lane = XdpLane {
             ports: Vec::with_capacity(interfaces.len()),
+            spread,
+            spread_at_end: None,
             loaded,
             drops_map: half.drops_map,
             seen_map: half.seen_map,
@@ -88,7 +104,14 @@ impl XdpLane {
             rings.moderate(knobs.moderation);
         }
         for interface in interfaces {
-            let (link, mut caps) = attach(&lane.loaded, interface, &knobs)?;
+            let entry = match &lane.spread {
+                Some(spread) => spread.program(),
+                None => lane.loaded.program(),
+            };
+            let (link, mut caps) = attach(entry, interface, &knobs)?;
+            for (name, fact) in lane.spread.iter().flat_map(Spread::facts) {
+                caps.fact(name, fact);
+            }
             caps.fact("program", half.program);
             caps.fact("program_id", link.program_id());
             caps.fact("attach_mode", link.mode());
@@ -123,6 +146,13 @@ impl XdpLane {
             }
         }
         Ok(())
+    }
+
+    /// Frames and bytes that the half has seen; zero if it does not count.
+    fn seen(&self) -> [u64; 2] {
+        let sums = self.seen_map.and_then(|map| self.loaded.maps().per_cpu_sums(map).ok());
+        // The map was read when the lane was opened.
+        sums.and_then(|sums| sums.try_into().ok()).unwrap_or_default()
     }
 
     /// Refuses a half whose counter maps are missing or of another shape: later reads rely on it.
@@ -189,6 +219,7 @@ impl KernelLane for XdpLane {
         if !links.is_empty() {
             drop(links);
             wait_for_programs();
+            self.spread_at_end = self.spread.as_ref().map(|spread| spread.drain(|| self.seen()[0]));
         }
     }
 
@@ -214,8 +245,44 @@ impl KernelLane for XdpLane {
         {
             self.counters.set_drops(reason, total);
         }
-        self.counters.clone()
+        let mut counters = self.counters.clone();
+        if let Some(spread) = &self.spread {
+            // While frames are under way, what was not dropped yet is not told yet.
+            let now = self.spread_at_end.unwrap_or_else(|| spread.read());
+            counters.drop_many(DropReason::RxQueueFull, now.queue_full);
+            counters.rx_frames += now.queue_full;
+            if let Some(Spreading { frames, bytes, .. }) = self.spread_at_end {
+                counters.drop_many(DropReason::RxError, frames.saturating_sub(counters.rx_frames));
+                (counters.rx_frames, counters.rx_bytes) = (frames, bytes);
+            }
+        }
+        counters
     }
+}
+
+/// Loads the half, and what leads to it if it is to run on the CPUs of its flows.
+fn load(
+    half: &KernelHalf,
+    knobs: &Knobs,
+    options: Options,
+) -> Result<(Loaded, Option<Spread>), LaneError> {
+    let Some(spread) = &knobs.spread else {
+        return Ok((Loaded::load(half).map_err(in_lane)?, None));
+    };
+    if !options.never_transmits {
+        return Err(LaneError::Refused {
+            lane: LANE.to_owned(),
+            name: format!("cpus= for app {}", half.name),
+            why: "its program sends frames, and behind a CPUMAP the kernel throws away what a program \
+                  sends (XDP_TX)"
+                .to_owned(),
+            hint: "leave cpus= out; it is for apps that only pass and drop, such as features"
+                .to_owned(),
+        });
+    }
+    let loaded = Loaded::load_for_cpumap(half).map_err(in_lane)?;
+    let spread = Spread::new(spread.clone(), half, loaded.program())?;
+    Ok((loaded, Some(spread)))
 }
 
 fn read_knobs(spec: &LaneSpec, half: &KernelHalf) -> Result<Knobs, SpecError> {
@@ -245,6 +312,7 @@ fn read_knobs(spec: &LaneSpec, half: &KernelHalf) -> Result<Knobs, SpecError> {
         mode: if generic { XdpMode::Generic } else { XdpMode::Native },
         ring_bytes,
         moderation: Moderation { records, ..default },
+        spread: SpreadKnobs::read(&knobs)?,
         allowed_missing: knobs.allowed_missing()?,
     };
     // The worker follows it; here it only has to be one.
@@ -272,7 +340,8 @@ fn check_interfaces(interfaces: &[&str], options: Options) -> Result<(), LaneErr
         }
         attachment(interface).map_err(in_lane)?;
         if !options.force {
-            refuse_default_route(interface, "choose another interface, or insist with --force")?;
+            let hint = "choose another interface, or insist with --force";
+            refuse_default_route(LANE, interface, CUTS_OFF, hint)?;
         }
     }
     Ok(())
@@ -280,7 +349,7 @@ fn check_interfaces(interfaces: &[&str], options: Options) -> Result<(), LaneErr
 
 /// Attaches in the mode asked for; in generic mode instead only when the spec allows that by name.
 fn attach(
-    loaded: &Loaded,
+    program: BorrowedFd<'_>,
     interface: &str,
     knobs: &Knobs,
 ) -> Result<(XdpLink, CapsReport), LaneError> {
@@ -289,12 +358,12 @@ fn attach(
         allowed_missing: knobs.allowed_missing,
         ..CapsReport::default()
     };
-    let link = match XdpLink::attach(loaded.program(), interface, knobs.mode) {
+    let link = match XdpLink::attach(program, interface, knobs.mode) {
         Err(BpfError::ModeRefused { mode: XdpMode::Native, source, .. })
             if knobs.allowed_missing.has(Cap::NativeXdp) =>
         {
             caps.fact("native_refused", &source);
-            XdpLink::attach(loaded.program(), interface, XdpMode::Generic).map_err(in_lane)?
+            XdpLink::attach(program, interface, XdpMode::Generic).map_err(in_lane)?
         }
         // The driver has no native mode at all: the contract's own sentence says it best.
         Err(BpfError::ModeRefused { mode: XdpMode::Native, source, .. })
@@ -380,7 +449,7 @@ mod tests {
     #[test]
     fn interfaces_are_named_once_each_and_at_least_one() {
         for (interfaces, want) in [(&[][..], "1 to 32"), (&["lo", "lo"][..], "twice")] {
-            let options = Options { force: true };
+            let options = Options { force: true, ..Options::default() };
             let refused = check_interfaces(interfaces, options).unwrap_err().to_string();
             assert!(refused.contains(want), "{refused}");
         }

@@ -13,11 +13,17 @@
 //! the default route is never touched unless forced. Knows no app: the half is data.
 #![forbid(unsafe_code)]
 
+mod beside;
 mod lane;
 mod pass;
-mod route;
+mod spread;
 
+/// Why an interface that carries the default route is left alone.
+const CUTS_OFF: &str = "an XDP program can cut this machine off";
+
+pub use beside::{check, find_program};
 pub use lane::{Options, XdpLane};
+pub use laneway_bpf::XdpProgram;
 pub use pass::PassGuard;
 
 /// The lane's name in specs, results and errors.

@@ -1,8 +1,9 @@
 //! The far end's companion: an XDP program that lets everything pass.
 
-use crate::{LANE, route::refuse_default_route};
+use crate::{CUTS_OFF, LANE};
 use laneway_bpf::{Loaded, XdpLink, XdpMode};
 use laneway_core::{KernelHalf, LaneError};
+use laneway_linux::refuse_default_route;
 
 const OBJECT: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/pass.bpf.o"));
 
@@ -25,7 +26,7 @@ impl PassGuard {
     /// refused always.
     pub fn attach(interface: &str) -> Result<Self, LaneError> {
         let lane_error = |e: laneway_bpf::BpfError| e.in_lane(LANE);
-        refuse_default_route(interface, "choose another interface")?;
+        refuse_default_route(LANE, interface, CUTS_OFF, "choose another interface")?;
         let loaded = Loaded::load(&KernelHalf {
             name: "lw_pass",
             object: OBJECT,

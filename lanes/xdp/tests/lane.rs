@@ -98,7 +98,8 @@ fn the_interface_of_the_default_route_needs_force() {
         assert_eq!(attachment("right").unwrap(), Default::default());
         open("xdp", &["left"]).unwrap();
         let spec: LaneSpec = "xdp".parse().unwrap();
-        XdpLane::open(&spec, &["right"], half(), Options { force: true }).unwrap();
+        XdpLane::open(&spec, &["right"], half(), Options { force: true, ..Options::default() })
+            .unwrap();
     });
 }
 
@@ -236,6 +237,112 @@ fn an_interface_that_disappears_ends_the_lane() {
         let gone = (0..100).find_map(|_| lane.wait(PATIENCE).err()).expect("noticed");
         assert!(matches!(&gone, LaneError::Gone { name, .. } if name == "right"), "{gone}");
         assert_eq!(lane.counters().rx_frames, 1, "counters are kept");
+    });
+}
+
+fn open_spread(spec: &str, half: KernelHalf) -> Result<XdpLane, LaneError> {
+    let options = Options { never_transmits: true, ..Options::default() };
+    XdpLane::open(&spec.parse::<LaneSpec>()?, &["right"], half, options)
+}
+
+/// A UDP frame of `len` bytes; either direction of a flow with this port.
+fn flow_frame(port: u16, back: bool, len: usize) -> Vec<u8> {
+    let mut frame = frame(len);
+    frame[12..14].copy_from_slice(&[0x08, 0x00]);
+    frame[14..24].copy_from_slice(&[0x45, 0, 0, 46, 0, 0, 0x40, 0, 64, 17]);
+    let ends = [([192, 0, 2, 1], port), ([192, 0, 2, 2], 9)];
+    let (source, destination) = if back { (ends[1], ends[0]) } else { (ends[0], ends[1]) };
+    frame[26..30].copy_from_slice(&source.0);
+    frame[30..34].copy_from_slice(&destination.0);
+    frame[34..36].copy_from_slice(&source.1.to_be_bytes());
+    frame[36..38].copy_from_slice(&destination.1.to_be_bytes());
+    frame
+}
+
+fn has_two_cpus() -> bool {
+    let online = std::fs::read_to_string("/sys/devices/system/cpu/online").unwrap_or_default();
+    let two = online.trim_end() != "0";
+    if !two {
+        support::say("skipped: two flows on two CPUs need two CPUs");
+    }
+    two
+}
+
+#[test]
+fn each_flow_runs_on_one_cpu_and_the_counters_close() {
+    if !has_two_cpus() {
+        return;
+    }
+    const FLOWS: usize = 16;
+    const ROUNDS: usize = 20;
+    for spec in ["xdp:cpus=0-1", "xdp:generic,cpus=0-1"] {
+        in_namespace(move || {
+            cable("left", "right");
+            let mut lane = open_spread(spec, half()).unwrap();
+            let facts = &lane.caps(PortId(0)).facts;
+            assert_eq!((&*facts["cpus"], &*facts["cpu_queue_frames"]), ("0-1", "2048"));
+            assert!(facts["verdicts"].contains("nothing transmits"));
+            let sender = Sender::on("left");
+            for round in 0..ROUNDS {
+                for flow in 0..FLOWS {
+                    // The length tells the flow.
+                    let frame = flow_frame(1000 + flow as u16, round % 2 == 1, 60 + flow);
+                    sender.send(&frame);
+                }
+            }
+            let records = take_all(&mut lane, FLOWS * ROUNDS);
+            lane.detach();
+            assert_eq!(take(&mut lane).unwrap(), [], "nothing after the detach");
+            let mut cpus: Vec<u32> = (0..FLOWS as u32)
+                .map(|flow| {
+                    let of_flow = records.iter().filter(|record| record.len == 60 + flow);
+                    let cpus: Vec<u32> = of_flow.map(|record| record.cpu).collect();
+                    assert_eq!(cpus, vec![cpus[0]; ROUNDS], "flow {flow}, both directions");
+                    cpus[0]
+                })
+                .collect();
+            cpus.sort_unstable();
+            cpus.dedup();
+            assert_eq!(cpus, [0, 1], "both CPUs have flows");
+            let counters = lane.counters();
+            assert_eq!((counters.rx_frames, counters.lost()), ((FLOWS * ROUNDS) as u64, 0));
+        });
+    }
+}
+
+#[test]
+fn frames_that_find_the_queue_of_their_cpu_full_are_counted_and_the_ledger_closes() {
+    in_namespace(|| {
+        cable("left", "right");
+        let mut lane = open_spread("xdp:cpus=0,cpu_queue=1,ring=1m", half()).unwrap();
+        let sender = Sender::on("left");
+        for _ in 0..3000 {
+            sender.send(&frame(60));
+        }
+        lane.detach();
+        let records = take(&mut lane).unwrap().len() as u64;
+        let counters = lane.counters();
+        let full = counters.drops(DropReason::RxQueueFull);
+        assert_eq!(counters.drops(DropReason::RxError), 0, "every frame was found: {counters:?}");
+        assert_eq!((counters.rx_frames, counters.rx_frames - full), (3000, records));
+        assert_eq!(counters.rx_bytes, 3000 * 60);
+        assert!(full > 0, "a queue of one frame holds {records}");
+    });
+}
+
+#[test]
+fn cpus_are_refused_where_they_cannot_be() {
+    in_namespace(|| {
+        cable("left", "right");
+        let refused = |opened: Result<XdpLane, LaneError>| opened.err().unwrap().to_string();
+        let sends = refused(open("xdp:cpus=0", &["right"]));
+        assert!(sends.contains("XDP_TX") && sends.contains("leave cpus= out"), "{sends}");
+        let missing = refused(open_spread("xdp:cpus=0+999", half()));
+        assert!(missing.contains("no CPU `999`"), "{missing}");
+        let uncounted = KernelHalf { seen_map: None, ..half() };
+        let uncounted = refused(open_spread("xdp:cpus=0", uncounted));
+        assert!(uncounted.contains("counts no frames"), "{uncounted}");
+        assert_eq!(attachment("right").unwrap(), Default::default());
     });
 }
 

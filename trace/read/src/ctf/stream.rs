@@ -1067,7 +1067,7 @@ impl Visit for Header {
             Some("packet_size") => self.packet_bits = Some(value),
             Some("packet_seq_num") => self.sequence = Some(value),
             Some("events_discarded") => self.discarded = Some((value, whole.bits)),
-            // DPDK writes all ones for a thread that is no lcore.
+            // DPDK writes all ones for a thread that is bound to no CPU.
             Some("cpu_id") => self.cpu = u32::try_from(value).ok().filter(|&cpu| cpu != u32::MAX),
             _ => {}
         }

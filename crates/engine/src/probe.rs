@@ -1,0 +1,139 @@
+//! What the loops tell a tracer, if there is one.
+//!
+//! Each method is one predictable branch when nobody traces. When somebody does, an edge between two things is
+//! read once: what a method gives back is where the next thing begins. Receive calls that found nothing are
+//! counted, not written, and so is what a loop does around them.
+//!
+//! What it does not tell: how many frames of a burst a lane sent. `settle` does not say; the lane's counters
+//! do, so they are read at each tick (of a traced run only) and the difference is told.
+
+use crate::Control;
+use laneway_core::{Counters, DropReason, PortId};
+use laneway_tracer::{PointId, Recorder, points};
+
+/// The hooks of one run.
+pub(crate) struct Probe(Option<Tracing>);
+
+struct Tracing {
+    recorder: Recorder,
+    /// By port, at the last tick.
+    transmits: Vec<Transmits>,
+}
+
+/// A lane's own count of what it was to send.
+#[derive(Clone, Copy, Default)]
+struct Transmits {
+    sent: u64,
+    refused: u64,
+}
+
+impl Transmits {
+    fn of(counters: &Counters) -> Transmits {
+        let refused = [DropReason::TxRefused, DropReason::LinkQueueFull];
+        Transmits {
+            sent: counters.tx_frames,
+            refused: refused.into_iter().map(|reason| counters.drops(reason)).sum(),
+        }
+    }
+}
+
+impl Probe {
+    /// Takes the recorder that waits for this run, if one does.
+    pub(crate) fn of(control: &Control) -> Probe {
+        Probe(control.trace.take().map(|recorder| Tracing { recorder, transmits: Vec::new() }))
+    }
+
+    /// Where something begins.
+    #[inline]
+    pub(crate) fn now(&self) -> u64 {
+        self.0.as_ref().map_or(0, |tracing| tracing.recorder.now())
+    }
+
+    /// `function` ran from `from` until now.
+    #[inline]
+    pub(crate) fn called(&mut self, function: PointId, from: u64, argument: usize) -> u64 {
+        let Some(Tracing { recorder, .. }) = &mut self.0 else { return 0 };
+        let now = recorder.now();
+        recorder.called(function, from, now, argument as u32);
+        now
+    }
+
+    /// A receive call found `got` frames.
+    #[inline]
+    pub(crate) fn received(&mut self, port: PortId, asked: usize, got: usize, from: u64) -> u64 {
+        let Some(Tracing { recorder, .. }) = &mut self.0 else { return 0 };
+        let now = recorder.now();
+        let mut rest = got;
+        let first = clipped(rest);
+        recorder.received(port.0, clipped(asked), first, from, now);
+        rest -= usize::from(first);
+        while rest > 0 {
+            let more = clipped(rest);
+            recorder.came(port.0, clipped(asked), more, now);
+            rest -= usize::from(more);
+        }
+        now
+    }
+
+    /// A receive call found nothing.
+    #[inline]
+    pub(crate) fn received_nothing(&mut self, from: u64) {
+        if let Some(Tracing { recorder, .. }) = &mut self.0 {
+            recorder.received_nothing(from);
+        }
+    }
+
+    /// A round of a lane of datagrams or streams; true inside it once the app was called.
+    #[inline]
+    pub(crate) fn served(&mut self, from: u64, entered: bool, served: usize) {
+        let Some(Tracing { recorder, .. }) = &mut self.0 else { return };
+        if !entered && served == 0 {
+            recorder.received_nothing(from);
+            return;
+        }
+        if !entered {
+            recorder.entered(points::SERVE, from);
+        }
+        let now = recorder.now();
+        recorder.came(0, 0, clipped(served), now);
+        recorder.left(points::SERVE, now);
+    }
+
+    /// The app is about to be called in a round that began at `from`. The round is told only now: most rounds of
+    /// an idle worker find nothing.
+    #[inline]
+    pub(crate) fn enter_round(&mut self, from: u64) -> u64 {
+        let Some(Tracing { recorder, .. }) = &mut self.0 else { return 0 };
+        recorder.entered(points::SERVE, from);
+        recorder.now()
+    }
+
+    /// At a tick and at the end of a run: tells what the lane sent and was refused since the last time.
+    #[inline]
+    pub(crate) fn count_transmits(
+        &mut self,
+        ports: &[PortId],
+        mut counters: impl FnMut(PortId) -> Counters,
+    ) {
+        let Some(Tracing { recorder, transmits }) = &mut self.0 else { return };
+        transmits.resize(ports.len(), Transmits::default());
+        for (&port, before) in ports.iter().zip(transmits) {
+            let now = Transmits::of(&counters(port));
+            let mut sent = now.sent.saturating_sub(before.sent);
+            let mut refused = now.refused.saturating_sub(before.refused);
+            *before = now;
+            let at = recorder.now();
+            while sent + refused > 0 {
+                let some_sent = sent.min(u64::from(u16::MAX));
+                let some_refused = refused.min(u64::from(u16::MAX) - some_sent);
+                recorder.sent(port.0, (some_sent + some_refused) as u16, some_sent as u16, at);
+                sent -= some_sent;
+                refused -= some_refused;
+            }
+        }
+    }
+}
+
+fn clipped(frames: usize) -> u16 {
+    u16::try_from(frames).unwrap_or(u16::MAX)
+}

@@ -1,0 +1,273 @@
+//! What a traced run tells: every frame that the report counts, in calls that nest, and nothing when nobody
+//! traces.
+
+use laneway_core::{
+    Burst, CapsReport, Clock, ClockDomain, Counters, Datagram, DatagramApp, DatagramLane,
+    DatagramOut, FrameApp, IdlePolicy, LaneError, PortId, Turn, Verdict, Wake,
+};
+use laneway_engine::{
+    Control, MonotonicClock, RunReport, Stop, Worker, Workers, run_datagrams, run_frames,
+    usable_cpus,
+};
+use laneway_sim::SimLane;
+use laneway_testkit::udp_frames;
+use laneway_tracer::{
+    Happening, PointId, Session, SessionOptions, ThreadInfo, TraceFile, TraceSlot, What, points,
+};
+use std::{
+    collections::BTreeMap, env, fs, net::SocketAddr, path::PathBuf, process, time::Duration,
+};
+
+const MS: u64 = 1_000_000;
+
+/// A folder of its own that goes with the test.
+struct Folder(PathBuf);
+
+impl Folder {
+    fn new(name: &str) -> Folder {
+        let folder = env::temp_dir().join(format!("laneway-engine-{}-{name}", process::id()));
+        fs::create_dir(&folder).unwrap();
+        Folder(folder)
+    }
+}
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(&self.0);
+    }
+}
+
+/// Runs `run` with a control that is traced; gives what the trace says.
+fn traced(name: &str, run: impl FnOnce(Control) -> RunReport) -> (RunReport, Vec<Happening>) {
+    let folder = Folder::new(name);
+    let session = Session::create(&folder.0, SessionOptions::default()).unwrap();
+    let recorder = session.recorder(&ThreadInfo::current("worker-0")).unwrap();
+    let trace = TraceSlot::holding(recorder);
+    let report = run(Control { trace, ..Control::default() });
+    let summary = session.finish().unwrap().remove(0);
+    assert_eq!(summary.lost, 0);
+    let bytes = fs::read(summary.path).unwrap();
+    let file = TraceFile::open(&bytes).unwrap();
+    assert_eq!(file.damage(), []);
+    let happenings: Vec<Happening> = file.happenings().collect();
+    assert!(happenings.is_sorted_by_key(|h| h.time_ns));
+    (report, happenings)
+}
+
+/// Calls by function; every exit matches its entry.
+fn calls(happenings: &[Happening]) -> BTreeMap<PointId, u64> {
+    let mut open = Vec::new();
+    let mut calls = BTreeMap::new();
+    for happening in happenings {
+        match happening.what {
+            What::Enter(function) => open.push(function),
+            What::Leave(function) => {
+                assert_eq!(open.pop(), Some(function), "calls do not nest");
+                *calls.entry(function).or_default() += 1;
+            }
+            _ => {}
+        }
+    }
+    assert!(open.is_empty(), "{open:?} were never left");
+    calls
+}
+
+fn sum(happenings: &[Happening], of: impl Fn(What) -> u64) -> u64 {
+    happenings.iter().map(|h| of(h.what)).sum()
+}
+
+#[derive(Default)]
+struct Bounce(Counters);
+
+impl FrameApp for Bounce {
+    fn on_burst(&mut self, _port: PortId, burst: &mut Burst, _turn: Turn) {
+        (0..burst.len()).for_each(|i| burst.set_verdict(i, Verdict::Tx));
+    }
+    fn counters(&self) -> &Counters {
+        &self.0
+    }
+}
+
+fn bounce(control: &Control, idle: IdlePolicy) -> RunReport {
+    let (mut lane, world) = SimLane::open(&"sim".parse().unwrap(), 2).unwrap();
+    for port in 0..2 {
+        for (i, frame) in udp_frames(0, 200, 64).iter().enumerate() {
+            world.inject_at(PortId(port), i as u64 * 100_000, frame);
+        }
+    }
+    world.finish();
+    run_frames(&mut lane, &mut Bounce::default(), &world.clock(), idle, control).unwrap()
+}
+
+#[test]
+fn a_run_over_frames_tells_every_frame_every_poll_and_every_wait() {
+    for (name, idle) in [("spin", IdlePolicy::Spin), ("block", IdlePolicy::Block)] {
+        let (report, told) = traced(name, |control| bounce(&control, idle));
+        assert_eq!(report.counters().rx_frames, 400);
+        let received = sum(&told, |what| match what {
+            What::Receive { got, .. } => u64::from(got),
+            _ => 0,
+        });
+        assert_eq!(received, 400);
+        let (asked, sent) = told.iter().fold((0, 0), |(a, s), h| match h.what {
+            What::Send { asked, sent, .. } => (a + u64::from(asked), s + u64::from(sent)),
+            _ => (a, s),
+        });
+        assert_eq!((asked, sent), (400, report.counters().tx_frames));
+        let calls = calls(&told);
+        assert_eq!(calls[&points::RECEIVE], calls[&points::APP_FRAMES]);
+        // An app that sends nothing on its own is asked once per port.
+        assert_eq!((calls[&points::LEND], calls[&points::APP_FILL]), (2, 2));
+        assert_eq!(calls[&points::SETTLE], calls[&points::RECEIVE] + calls[&points::LEND]);
+        assert_eq!(calls.get(&points::WAIT).copied().unwrap_or(0), report.waits);
+        // Two ports, so each turn polls twice.
+        let empty = sum(&told, |what| match what {
+            What::EmptyRun { polls, .. } => u64::from(polls),
+            _ => 0,
+        });
+        // The one that finds that nothing will come is not counted.
+        assert_eq!(empty + calls[&points::RECEIVE], 2 * (report.turns + 1));
+    }
+}
+
+#[test]
+fn nothing_is_written_when_nobody_traces() {
+    let control = Control::default();
+    assert!(control.trace.take().is_none());
+    assert_eq!(bounce(&control, IdlePolicy::Spin).counters().rx_frames, 400);
+}
+
+/// Ten rounds of three datagrams each, an empty one before each.
+struct Rounds {
+    left: usize,
+    empty: bool,
+    caps: CapsReport,
+}
+
+struct Nowhere;
+
+impl DatagramOut for Nowhere {
+    fn forward(&mut self, _: &Datagram<'_>, _: PortId, _: SocketAddr) {}
+    fn send(&mut self, _: PortId, _: SocketAddr, _: usize, _: impl FnOnce(&mut [u8]) -> usize) {}
+}
+
+impl DatagramLane for Rounds {
+    fn name(&self) -> &'static str {
+        "rounds"
+    }
+    fn ports(&self) -> usize {
+        1
+    }
+    fn clock_domain(&self) -> ClockDomain {
+        ClockDomain::Monotonic
+    }
+    fn serve<A: DatagramApp>(
+        &mut self,
+        app: &mut A,
+        clock: &impl Clock,
+    ) -> Result<usize, LaneError> {
+        self.empty = !self.empty;
+        if self.empty || self.left == 0 {
+            return Ok(0);
+        }
+        self.left -= 1;
+        let address = "192.0.2.1:7".parse().expect("an address");
+        let datagram = Datagram {
+            payload: b"x",
+            segment_bytes: 1,
+            source: address,
+            destination: address,
+            ingress: PortId(0),
+            ts_ns: 0,
+        };
+        app.on_datagrams(&[datagram; 3], Turn { now_ns: clock.now_ns() }, &mut Nowhere);
+        Ok(3)
+    }
+    fn tick<A: DatagramApp>(&mut self, app: &mut A, turn: Turn) -> Result<(), LaneError> {
+        app.on_tick(turn, &mut Nowhere);
+        Ok(())
+    }
+    fn wait(&mut self, _timeout: Duration) -> Result<Wake, LaneError> {
+        Ok(Wake::Ready)
+    }
+    fn exhausted(&self) -> bool {
+        self.left == 0
+    }
+    fn caps(&self, _port: PortId) -> &CapsReport {
+        &self.caps
+    }
+    fn counters(&mut self, _port: PortId) -> Counters {
+        Counters::default()
+    }
+}
+
+#[derive(Default)]
+struct Listener(Counters);
+
+impl DatagramApp for Listener {
+    fn on_datagrams<O: DatagramOut>(&mut self, batch: &[Datagram<'_>], _: Turn, _: &mut O) {
+        self.0.rx_frames += batch.len() as u64;
+    }
+    fn counters(&self) -> &Counters {
+        &self.0
+    }
+}
+
+#[test]
+fn a_round_tells_the_apps_share_inside_it() {
+    let (report, told) = traced("rounds", |control| {
+        let mut lane = Rounds { left: 10, empty: false, caps: CapsReport::default() };
+        let mut app = Listener::default();
+        run_datagrams(&mut lane, &mut app, &MonotonicClock, IdlePolicy::Spin, &control).unwrap()
+    });
+    assert_eq!(report.app.rx_frames, 30);
+    let calls = calls(&told);
+    assert_eq!((calls[&points::SERVE], calls[&points::APP_DATAGRAMS]), (10, 10));
+    let enter = |function| move |h: &Happening| h.what == What::Enter(function);
+    let serve = told.iter().position(enter(points::SERVE)).unwrap();
+    assert!(told[serve..].iter().position(enter(points::APP_DATAGRAMS)) == Some(1));
+    let got = sum(&told, |what| match what {
+        What::Receive { got, .. } => u64::from(got),
+        _ => 0,
+    });
+    assert_eq!(got, 30);
+}
+
+#[test]
+fn each_worker_has_a_trace_of_its_own() {
+    let folder = Folder::new("workers");
+    let session = Session::create(&folder.0, SessionOptions::default()).unwrap();
+    let cpus = usable_cpus().unwrap();
+    let slots = (0..cpus.len()).map(|i| {
+        let thread = ThreadInfo::current(format!("worker-{i}"));
+        TraceSlot::holding(session.recorder(&thread).unwrap())
+    });
+    let workers = Workers::new(&cpus, Stop::new()).unwrap().traced(slots);
+    let work = |worker: &Worker<'_>| Ok(bounce(&worker.control, IdlePolicy::Block));
+    workers.run(work).unwrap();
+    drop(workers);
+    let summaries = session.finish().unwrap();
+    assert_eq!(summaries.len(), cpus.len());
+    let mut tids = Vec::new();
+    for summary in summaries {
+        let bytes = fs::read(&summary.path).unwrap();
+        let file = TraceFile::open(&bytes).unwrap();
+        assert!(file.happenings().any(|h| matches!(h.what, What::Receive { .. })));
+        tids.push(file.threads()[0].tid);
+    }
+    tids.dedup();
+    assert_eq!(tids.len(), cpus.len(), "the workers recorded, not the thread that started them");
+}
+
+#[test]
+fn a_trace_of_a_stopped_run_has_its_end() {
+    let (_, told) = traced("stopped", |control| {
+        let stop = Stop::new().with_deadline_ns(30 * MS);
+        let (mut lane, world) = SimLane::open(&"sim".parse().unwrap(), 1).unwrap();
+        let control = Control { stop, ..control };
+        let idle = IdlePolicy::Spin;
+        run_frames(&mut lane, &mut Bounce::default(), &world.clock(), idle, &control).unwrap()
+    });
+    assert!(matches!(told.last().unwrap().what, What::EmptyRun { .. }), "{:?}", told.last());
+    assert_eq!(calls(&told)[&points::APP_TICK], 2);
+}

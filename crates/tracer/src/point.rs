@@ -1,0 +1,192 @@
+//! What can be told: the static points, their numbers and shapes.
+//!
+//! A file carries the table of the points it uses, so that a reader needs no copy of this one and an old
+//! reader can still read what it knows. Numbers are stable; a number that is given up is not given
+//! out again.
+
+use std::fmt;
+
+/// Number of a point.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct PointId(pub u16);
+
+/// How the two arguments of a record are to be read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Shape {
+    /// The time starts anew: `value` is the counter itself. Told where 32 bits of ticks are too few.
+    Time,
+    /// `value` records are missing between the record before this one and this one.
+    Lost,
+    /// A function. The low 8 bits of `small` say what of it: 0 entered, 1 left, 2 a whole call that ends
+    /// now and lasted 40 bits of ticks (high 8 bits of `small`, low 32 of `value`); the high 32 bits of
+    /// `value` are an argument.
+    Function,
+    /// A receive call that found something, as a whole call; the tag is the port, the argument's low 16
+    /// bits how many frames were asked for, its high ones how many came.
+    Receive,
+    /// Receive calls that found nothing, one after the other: how many is the argument; they lasted the
+    /// 40 bits of ticks and ended now.
+    EmptyRun,
+    /// Frames asked for (low 16 bits of `value`) and come (next 16 bits) in a receive call whose length other
+    /// records tell; `small` is the port.
+    Came,
+    /// Frames given to be sent (low 16 bits of `value`) and taken (next 16 bits); `small` is the port.
+    Send,
+    /// The thread left the CPU; `small` is 1 if it could have gone on.
+    SwitchedOut,
+    /// The thread is on a CPU again.
+    SwitchedIn,
+    /// An interrupt came: `value` is its number.
+    InterruptIn,
+    /// ... and is done.
+    InterruptOut,
+    /// A system call began: `value` is its number.
+    SyscallIn,
+    /// ... and ended.
+    SyscallOut,
+    /// A signal was delivered: `value` is its number.
+    Signal,
+    /// Something at one moment: `value`.
+    Instant,
+}
+
+impl Shape {
+    /// Every shape with its name in headers.
+    const NAMES: [(Shape, &'static str); 15] = [
+        (Shape::Time, "time"),
+        (Shape::Lost, "lost"),
+        (Shape::Function, "function"),
+        (Shape::Receive, "receive"),
+        (Shape::EmptyRun, "empty-run"),
+        (Shape::Came, "came"),
+        (Shape::Send, "send"),
+        (Shape::SwitchedOut, "switched-out"),
+        (Shape::SwitchedIn, "switched-in"),
+        (Shape::InterruptIn, "interrupt-in"),
+        (Shape::InterruptOut, "interrupt-out"),
+        (Shape::SyscallIn, "syscall-in"),
+        (Shape::SyscallOut, "syscall-out"),
+        (Shape::Signal, "signal"),
+        (Shape::Instant, "instant"),
+    ];
+
+    pub(crate) fn name(self) -> &'static str {
+        Self::NAMES.iter().find(|(shape, _)| *shape == self).map_or("", |(_, name)| name)
+    }
+
+    /// A shape that a later version added is an instant to this one.
+    pub(crate) fn from_name(name: &str) -> Shape {
+        let known = Self::NAMES.iter().find(|(_, known)| *known == name);
+        known.map_or(Shape::Instant, |(shape, _)| *shape)
+    }
+}
+
+/// A row of the table.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Point {
+    /// Its number.
+    pub id: PointId,
+    /// How its records are to be read.
+    pub shape: Shape,
+    /// What the analysis calls it.
+    pub name: String,
+}
+
+impl fmt::Display for Point {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} {} {}", self.id.0, self.shape.name(), self.name)
+    }
+}
+
+/// The points of this program.
+pub mod points {
+    use super::{Point, PointId, Shape};
+
+    macro_rules! points {
+        ($($(#[doc = $doc:literal])+ $id:ident = $number:literal $shape:ident $name:literal,)+) => {
+            $($(#[doc = $doc])+ pub const $id: PointId = PointId($number);)+
+
+            /// The table that goes into headers.
+            pub fn all() -> Vec<Point> {
+                vec![$(Point { id: $id, shape: Shape::$shape, name: $name.to_owned() }),+]
+            }
+        };
+    }
+
+    points! {
+        /// The time starts anew.
+        TIME = 1 Time "tracer.time",
+        /// Records are missing here.
+        LOST = 2 Lost "tracer.lost",
+        /// Receive calls that found nothing.
+        EMPTY_RUN = 3 EmptyRun "lane.receive.empty",
+        /// A receive call that found something.
+        RECEIVE = 4 Receive "lane.receive",
+        /// What the lane sent and was refused since the last tick, by its own counters.
+        SEND = 5 Send "lane.sent",
+        /// What a round of a lane of datagrams or streams found.
+        CAME = 6 Came "lane.came",
+        /// The lane acts on verdicts; the argument is how many frames the burst had.
+        SETTLE = 16 Function "lane.settle",
+        /// The worker blocks until something may be there.
+        WAIT = 17 Function "lane.wait",
+        /// A lane of datagrams or streams does its round; the app's calls are inside.
+        SERVE = 18 Function "lane.serve",
+        /// Free frames are borrowed to be filled; the argument is how many came.
+        LEND = 19 Function "lane.lend",
+        /// The app looks at a burst; the argument is how many frames it has.
+        APP_FRAMES = 32 Function "app.frames",
+        /// The app fills a burst.
+        APP_FILL = 33 Function "app.fill",
+        /// The app looks at a batch of datagrams; the argument is how many entries it has.
+        APP_DATAGRAMS = 34 Function "app.datagrams",
+        /// The app looks at bytes of a connection; the argument is how many.
+        APP_BYTES = 35 Function "app.bytes",
+        /// The app ends its turn.
+        APP_TURN_END = 36 Function "app.turn_end",
+        /// Time passes for the app.
+        APP_TICK = 37 Function "app.tick",
+        /// The thread left the CPU.
+        SWITCHED_OUT = 64 SwitchedOut "kernel.switched_out",
+        /// The thread is on a CPU again.
+        SWITCHED_IN = 65 SwitchedIn "kernel.switched_in",
+        /// A device interrupt came.
+        IRQ_IN = 66 InterruptIn "kernel.irq",
+        /// A device interrupt is done.
+        IRQ_OUT = 67 InterruptOut "kernel.irq.out",
+        /// A softirq began; its number is its vector plus 65536, so that no device interrupt has it.
+        SOFTIRQ_IN = 68 InterruptIn "kernel.softirq",
+        /// A softirq is done.
+        SOFTIRQ_OUT = 69 InterruptOut "kernel.softirq.out",
+        /// A system call began.
+        SYSCALL_IN = 70 SyscallIn "kernel.syscall",
+        /// A system call ended.
+        SYSCALL_OUT = 71 SyscallOut "kernel.syscall.out",
+        /// A NAPI poll ended; the value is how many frames it took.
+        NAPI_POLL = 72 Instant "kernel.napi_poll",
+        /// A signal was delivered.
+        SIGNAL = 73 Signal "kernel.signal",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::BTreeSet;
+
+    #[test]
+    fn numbers_and_names_are_given_once() {
+        let all = points::all();
+        let numbers: BTreeSet<_> = all.iter().map(|point| point.id).collect();
+        let names: BTreeSet<_> = all.iter().map(|point| &point.name).collect();
+        assert_eq!((numbers.len(), names.len()), (all.len(), all.len()));
+    }
+
+    #[test]
+    fn every_shape_has_a_name_of_its_own() {
+        for (shape, name) in Shape::NAMES {
+            assert_eq!((Shape::from_name(name), shape.name()), (shape, name));
+        }
+        assert_eq!(Shape::from_name("of tomorrow"), Shape::Instant);
+    }
+}

@@ -1,0 +1,328 @@
+//! One run's folder of traces: a file per thread, written by one thread for all.
+//!
+//! The drainer empties every ring each [`DRAIN_INTERVAL`] and writes a [`SyncPoint`](crate::SyncPoint) each second. It is
+//! started by whoever creates the session, so it runs where that thread may run, not on a
+//! worker's CPU, if workers pin themselves afterwards.
+//!
+//! What must always hold: a file's holes are told in it, also those at its end and those that a full disk or
+//! the limit of bytes made; dropping a session ends its thread and its files.
+
+use crate::{
+    FileWriter, Header, Record, Recorder, ThreadInfo, Ticks, TraceError, calibrate, points,
+    ring::{Consumer, ring},
+    write::after,
+};
+use std::{
+    fs,
+    path::{Path, PathBuf},
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicBool, AtomicU32, Ordering},
+    },
+    thread::{self, JoinHandle},
+    time::Duration,
+};
+
+/// Records of a ring unless asked otherwise: 4 MiB, a tenth of a second at 2.6 million events a second.
+pub const RING_RECORDS: usize = 1 << 18;
+/// The smallest ring.
+pub const RING_RECORDS_MIN: usize = 1 << 6;
+/// The largest ring: 256 MiB.
+pub const RING_RECORDS_MAX: usize = 1 << 24;
+/// Threads of one session.
+pub const THREADS_MAX: usize = 256;
+/// Bytes of one file unless asked otherwise: more than an analysis of one run needs, less than a disk.
+pub const FILE_BYTES_MAX: u64 = 4 << 30;
+
+/// How often rings are emptied.
+const DRAIN_INTERVAL: Duration = Duration::from_millis(5);
+/// Rounds of the drainer between two syncs: a second.
+const SYNC_ROUNDS: u32 = 200;
+
+/// The limits of a session.
+#[derive(Clone, Copy, Debug)]
+pub struct SessionOptions {
+    /// Records per ring: a power of two from [`RING_RECORDS_MIN`] to [`RING_RECORDS_MAX`].
+    pub ring_records: usize,
+    /// Bytes per file; what comes later is counted as lost.
+    pub file_bytes_max: u64,
+}
+
+impl Default for SessionOptions {
+    fn default() -> Self {
+        SessionOptions { ring_records: RING_RECORDS, file_bytes_max: FILE_BYTES_MAX }
+    }
+}
+
+/// Traces being written into one folder.
+pub struct Session {
+    folder: PathBuf,
+    options: SessionOptions,
+    ticks: Ticks,
+    header: Header,
+    shared: Arc<Shared>,
+    drainer: Option<JoinHandle<()>>,
+}
+
+/// What became of one thread's trace.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ThreadSummary {
+    /// Its file.
+    pub path: PathBuf,
+    /// The thread's name.
+    pub name: String,
+    /// Records in the file.
+    pub records: u64,
+    /// Records that found no room in the ring, or none in the file.
+    pub lost: u64,
+}
+
+#[derive(Default)]
+struct Shared {
+    tracks: Mutex<Vec<Track>>,
+    finish: AtomicBool,
+}
+
+impl Session {
+    /// Makes the folder if need be, measures what recording costs here, and starts the drainer.
+    ///
+    /// # Errors
+    /// [`TraceError`], when a limit cannot be, or the folder cannot be made, or a thread not be started.
+    pub fn create(folder: &Path, options: SessionOptions) -> Result<Session, TraceError> {
+        let asked = options.ring_records;
+        let (min, max) = (RING_RECORDS_MIN, RING_RECORDS_MAX);
+        if !asked.is_power_of_two() || !(min..=max).contains(&asked) {
+            return Err(TraceError::Ring { asked, min, max });
+        }
+        fs::create_dir_all(folder).map_err(|source| TraceError::File {
+            doing: "make the folder",
+            path: folder.to_owned(),
+            source,
+            hint: "name a folder that can be written",
+        })?;
+        let ticks = Ticks::new();
+        let ticks_per_s = ticks.per_second();
+        let header = Header {
+            ticks_per_s,
+            unix_offset_ns: ticks.sync().unix_offset_ns(),
+            calibration: Some(calibrate(&ticks, ticks_per_s)),
+            ..Header::of_this_program()
+        };
+        let shared = Arc::new(Shared::default());
+        let drainer = {
+            let (shared, ticks) = (Arc::clone(&shared), ticks.clone());
+            thread::Builder::new()
+                .name("trace".to_owned())
+                .spawn(move || drain(&shared, &ticks))
+                .map_err(|source| TraceError::Drainer { source })?
+        };
+        let folder = folder.to_owned();
+        Ok(Session { folder, options, ticks, header, shared, drainer: Some(drainer) })
+    }
+
+    /// Where files go.
+    pub fn folder(&self) -> &Path {
+        &self.folder
+    }
+
+    /// A recorder for one thread, whose file is `NAME.lwt`. May be given to another thread, which then
+    /// [adopts](Recorder::adopt) it, or takes it from a [`TraceSlot`](crate::TraceSlot).
+    ///
+    /// # Errors
+    /// [`TraceError`], when the file is there already or cannot be made, or there are too many threads.
+    pub fn recorder(&self, thread: &ThreadInfo) -> Result<Recorder, TraceError> {
+        let name = thread.name.replace(['/', '\0'], "-");
+        let path = self.folder.join(format!("{name}.{}", crate::EXTENSION));
+        let mut tracks = self.shared.tracks();
+        if tracks.len() >= THREADS_MAX {
+            return Err(TraceError::Threads { max: THREADS_MAX });
+        }
+        let mut file = FileWriter::create(&path, &self.header, self.options.file_bytes_max)?;
+        file.sync(self.ticks.sync())?;
+        let tid = Arc::new(AtomicU32::new(thread.tid));
+        let began = self.ticks.now();
+        let (producer, ring) = ring(self.options.ring_records);
+        tracks.push(Track {
+            ring,
+            thread: Some(thread.clone()),
+            tid: Arc::clone(&tid),
+            cpu: thread.cpu,
+            at: began,
+            batch: Vec::new(),
+            told: 0,
+            unsaved: 0,
+            file: Some(file),
+            failed: None,
+            summary: ThreadSummary { path, name: thread.name.clone(), records: 0, lost: 0 },
+        });
+        Ok(Recorder::new(self.ticks.clone(), producer, began, tid))
+    }
+
+    /// Writes what is still in the rings and ends the files. What a recorder that is still in use writes
+    /// from now on is lost.
+    ///
+    /// # Errors
+    /// [`TraceError`] of the first file that could not be written; all are ended.
+    pub fn finish(mut self) -> Result<Vec<ThreadSummary>, TraceError> {
+        self.end_drainer();
+        let tracks = std::mem::take(&mut *self.shared.tracks());
+        let mut summaries = Vec::with_capacity(tracks.len());
+        let mut first_failure = None;
+        for track in tracks {
+            match track.failed {
+                Some(error) => drop(first_failure.get_or_insert(error)),
+                None => summaries.push(track.summary),
+            }
+        }
+        first_failure.map_or(Ok(summaries), Err)
+    }
+
+    fn end_drainer(&mut self) {
+        // Relaxed: the flag carries nothing; joining orders what the drainer did.
+        self.shared.finish.store(true, Ordering::Relaxed);
+        if let Some(drainer) = self.drainer.take() {
+            drainer.thread().unpark();
+            // A drainer that panicked has told so on standard error; its files lack their ends.
+            let _ = drainer.join();
+        }
+    }
+}
+
+impl Drop for Session {
+    fn drop(&mut self) {
+        self.end_drainer();
+    }
+}
+
+impl Shared {
+    fn tracks(&self) -> MutexGuard<'_, Vec<Track>> {
+        // A track is pushed whole, and changed by the drainer alone.
+        self.tracks.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// The drainer's thread.
+fn drain(shared: &Shared, ticks: &Ticks) {
+    let mut round = 0;
+    loop {
+        let finish = shared.finish.load(Ordering::Relaxed);
+        round = (round + 1) % SYNC_ROUNDS;
+        let sync = (finish || round == 0).then(|| ticks.sync());
+        for track in shared.tracks().iter_mut() {
+            // Asked before the ring is emptied: what is there after it is all there will be.
+            let ends = finish || track.ring.is_closed();
+            track.drain(ticks);
+            if let Some(sync) = sync {
+                track.write(|file| file.sync(sync).map(|()| true));
+            }
+            if ends {
+                track.end(ticks);
+            }
+        }
+        if finish {
+            return;
+        }
+        thread::park_timeout(DRAIN_INTERVAL);
+    }
+}
+
+/// One thread's way from its ring to its file.
+struct Track {
+    ring: Consumer,
+    /// None once the file announces it.
+    thread: Option<ThreadInfo>,
+    /// Whoever adopted the recorder.
+    tid: Arc<AtomicU32>,
+    cpu: Option<u32>,
+    /// The time of the record taken last.
+    at: u64,
+    batch: Vec<Record>,
+    /// Refused records that the file tells of.
+    told: u64,
+    /// Records taken that the file had no room for and does not tell of.
+    unsaved: u64,
+    /// None once it is ended or failed.
+    file: Option<FileWriter>,
+    failed: Option<TraceError>,
+    summary: ThreadSummary,
+}
+
+impl Track {
+    fn drain(&mut self, ticks: &Ticks) {
+        let mut batch = std::mem::take(&mut self.batch);
+        let base = self.at;
+        let (mut at, mut told) = (base, 0);
+        let slots = RING_RECORDS_MAX; // all that is there; a ring is no larger
+        self.ring.take(slots, |words| {
+            let record = Record::from_words(words);
+            at = after(at, record);
+            if record.point == points::LOST {
+                told += record.value;
+            }
+            batch.push(record);
+        });
+        self.at = at;
+        if !batch.is_empty() {
+            self.announce();
+            let cpu = self.cpu;
+            let saved = self.write(|file| file.records(0, cpu, base, &batch));
+            if saved {
+                self.told += told;
+            } else {
+                // A hole that could not be saved is still known from the ring's own count.
+                let holes = batch.iter().filter(|record| record.point == points::LOST).count();
+                self.unsaved += (batch.len() - holes) as u64;
+                self.at = ticks.now().max(at);
+            }
+        }
+        batch.clear();
+        self.batch = batch;
+    }
+
+    /// Says whose records these are, once: when there are some, who records is settled.
+    fn announce(&mut self) {
+        if let Some(mut thread) = self.thread.take() {
+            // Relaxed: it was stored before the first record, which the ring has ordered.
+            thread.tid = self.tid.load(Ordering::Relaxed);
+            self.write(|file| file.thread(&thread).map(|_| true));
+        }
+    }
+
+    /// Tells what is missing at the end and ends the file.
+    fn end(&mut self, ticks: &Ticks) {
+        if self.file.is_none() {
+            return;
+        }
+        self.announce();
+        let lost = self.ring.lost() + self.unsaved;
+        let untold = lost - self.told;
+        if untold > 0 {
+            let base = ticks.now().max(self.at);
+            let hole = Record { delta: 0, point: points::LOST, small: 0, value: untold };
+            let cpu = self.cpu;
+            // Its room was not kept free: a file at its limit tells only the number, in its end.
+            self.write(|file| file.records(0, cpu, base, &[hole]));
+        }
+        self.write(|file| file.sync(ticks.sync()).map(|()| true));
+        self.summary.lost = lost;
+        if let Some(file) = self.file.take() {
+            match file.finish(lost) {
+                Ok(records) => self.summary.records = records,
+                Err(error) => self.failed = Some(error),
+            }
+        }
+    }
+
+    /// False when it was not written: the file is full, or failed now or earlier.
+    fn write(&mut self, write: impl FnOnce(&mut FileWriter) -> Result<bool, TraceError>) -> bool {
+        let Some(file) = &mut self.file else { return false };
+        match write(file) {
+            Ok(written) => written,
+            Err(error) => {
+                self.failed = Some(error);
+                self.file = None;
+                false
+            }
+        }
+    }
+}

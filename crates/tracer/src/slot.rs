@@ -1,0 +1,33 @@
+//! Where a recorder waits for the worker that it is for.
+//!
+//! Whoever starts a run knows about tracing; the loop that runs knows neither files nor
+//! sessions. The slot is what travels between them: empty when nobody traces, which costs the loop one look
+//! at its start.
+
+use crate::Recorder;
+use std::sync::{Arc, Mutex, PoisonError};
+
+/// Holds at most one recorder until a worker takes it. Clones share it.
+#[derive(Clone, Debug, Default)]
+pub struct TraceSlot(Option<Arc<Mutex<Option<Recorder>>>>);
+
+impl TraceSlot {
+    /// Nobody traces.
+    pub fn empty() -> TraceSlot {
+        TraceSlot::default()
+    }
+
+    /// For the worker that takes it first.
+    pub fn holding(recorder: Recorder) -> TraceSlot {
+        TraceSlot(Some(Arc::new(Mutex::new(Some(recorder)))))
+    }
+
+    /// The recorder, once; from now on it is the calling thread's.
+    pub fn take(&self) -> Option<Recorder> {
+        let slot = self.0.as_ref()?;
+        // Taking is one assignment: whoever panicked left it whole.
+        let mut recorder = slot.lock().unwrap_or_else(PoisonError::into_inner).take()?;
+        recorder.adopt();
+        Some(recorder)
+    }
+}

@@ -1,0 +1,374 @@
+//! What is recorded is read, as far as a file goes, and holes are told.
+
+use laneway_tracer::{
+    FILE_BYTES_MAX, FileWriter, Happening, Header, NotATrace, PointId, RING_RECORDS_MAX, Record,
+    Recorder, Session, SessionOptions, SyncPoint, ThreadInfo, TraceError, TraceFile, TraceSlot,
+    What, points,
+};
+use proptest::prelude::*;
+use std::{
+    env, fs,
+    path::{Path, PathBuf},
+    process,
+    sync::atomic::{AtomicU64, Ordering},
+};
+
+/// A folder of its own that goes with the test.
+struct Folder(PathBuf);
+
+impl Folder {
+    fn new() -> Folder {
+        static NEXT: AtomicU64 = AtomicU64::new(0);
+        let number = NEXT.fetch_add(1, Ordering::Relaxed);
+        let folder = env::temp_dir().join(format!("laneway-tracer-{}-{number}", process::id()));
+        fs::create_dir(&folder).unwrap();
+        Folder(folder)
+    }
+
+    fn file(&self, name: &str) -> PathBuf {
+        self.0.join(name)
+    }
+}
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(&self.0);
+    }
+}
+
+/// What a worker may do, with ticks between and during.
+#[derive(Clone, Copy, Debug)]
+enum Step {
+    Call(u16, u32, u32),
+    Nest(u16, u32),
+    Receive(u8, u16, u16, u32),
+    Nothing(u32),
+    Send(u8, u16, u16),
+    Came(u8, u16, u16),
+    Tell(u64),
+    Silence,
+}
+
+fn steps() -> impl Strategy<Value = Vec<Step>> {
+    let function =
+        prop::sample::select(vec![points::SETTLE.0, points::WAIT.0, points::APP_FRAMES.0]);
+    let step =
+        prop_oneof![
+            (function.clone(), any::<u16>(), any::<u32>())
+                .prop_map(|(f, ticks, argument)| Step::Call(f, ticks.into(), argument)),
+            (function, any::<u16>()).prop_map(|(f, ticks)| Step::Nest(f, ticks.into())),
+            (any::<u8>(), any::<u16>(), 1u16.., any::<u16>()).prop_map(
+                |(port, asked, got, ticks)| Step::Receive(port, asked, got, ticks.into())
+            ),
+            any::<u16>().prop_map(|ticks| Step::Nothing(ticks.into())),
+            (any::<u8>(), any::<u16>(), any::<u16>()).prop_map(|(p, a, s)| Step::Send(p, a, s)),
+            (any::<u8>(), any::<u16>(), any::<u16>()).prop_map(|(p, a, g)| Step::Came(p, a, g)),
+            any::<u64>().prop_map(Step::Tell),
+            Just(Step::Silence),
+        ];
+    prop::collection::vec(step, 0..80)
+}
+
+/// Does the steps; gives what a reader should be told, without times, and the time in ticks of each.
+fn act(recorder: &mut Recorder, steps: &[Step]) -> Vec<(What, u64)> {
+    let mut now = recorder.now();
+    let mut told = Vec::new();
+    let mut empty: Option<(u32, u64)> = None;
+    for &step in steps {
+        let from = now;
+        if !matches!(step, Step::Nothing(_) | Step::Silence) {
+            told.extend(
+                empty.take().map(|(polls, _)| (What::EmptyRun { polls, lasted_ns: 0 }, from)),
+            );
+        }
+        match step {
+            Step::Call(function, ticks, argument) => {
+                let function = PointId(function);
+                now += u64::from(ticks);
+                recorder.called(function, from, now, argument);
+                told.push((What::Enter(function), from));
+                told.push((What::Leave(function), now));
+            }
+            Step::Nest(function, ticks) => {
+                let function = PointId(function);
+                recorder.entered(function, from);
+                now += u64::from(ticks);
+                recorder.left(function, now);
+                told.push((What::Enter(function), from));
+                told.push((What::Leave(function), now));
+            }
+            Step::Receive(port, asked, got, ticks) => {
+                now += u64::from(ticks);
+                recorder.received(port, asked, got, from, now);
+                told.push((What::Enter(points::RECEIVE), from));
+                told.push((What::Receive { port, asked, got }, now));
+                told.push((What::Leave(points::RECEIVE), now));
+            }
+            Step::Nothing(ticks) => {
+                recorder.received_nothing(from);
+                now += u64::from(ticks);
+                empty = Some((empty.map_or(1, |(polls, _)| polls + 1), from));
+            }
+            Step::Send(port, asked, sent) => {
+                recorder.sent(port, asked, sent, now);
+                told.push((What::Send { port, asked, sent }, now));
+            }
+            Step::Came(port, asked, got) => {
+                recorder.came(port, asked, got, now);
+                told.push((What::Receive { port, asked, got }, now));
+            }
+            Step::Tell(value) => {
+                recorder.told(points::NAPI_POLL, now, value);
+                told.push((What::Instant { point: points::NAPI_POLL, value }, now));
+            }
+            Step::Silence => now += 1 << 33,
+        }
+    }
+    told.extend(empty.map(|(polls, _)| (What::EmptyRun { polls, lasted_ns: 0 }, now)));
+    told
+}
+
+/// Lengths of time depend on the counter's rate; everything else does not.
+fn without_lengths(what: What) -> What {
+    match what {
+        What::EmptyRun { polls, .. } => What::EmptyRun { polls, lasted_ns: 0 },
+        other => other,
+    }
+}
+
+fn traced(folder: &Folder, name: &str, steps: &[Step]) -> (Vec<u8>, Vec<(What, u64)>) {
+    let session = Session::create(&folder.0, SessionOptions::default()).unwrap();
+    let mut recorder = session.recorder(&ThreadInfo::current(name)).unwrap();
+    let told = act(&mut recorder, steps);
+    drop(recorder);
+    let summaries = session.finish().unwrap();
+    assert_eq!((summaries.len(), summaries[0].lost), (1, 0));
+    (fs::read(&summaries[0].path).unwrap(), told)
+}
+
+fn happened(bytes: &[u8]) -> Vec<Happening> {
+    TraceFile::open(bytes).unwrap().happenings().collect()
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(32))]
+
+    #[test]
+    fn what_was_written_is_read(steps in steps()) {
+        let folder = Folder::new();
+        let (bytes, told) = traced(&folder, "worker-0", &steps);
+        let file = TraceFile::open(&bytes).unwrap();
+        prop_assert_eq!(file.damage(), &[]);
+        prop_assert_eq!(file.lost(), Some(0));
+        prop_assert_eq!(&file.threads()[0].name, "worker-0");
+        let read: Vec<Happening> = file.happenings().collect();
+        let what: Vec<What> = read.iter().map(|h| without_lengths(h.what)).collect();
+        prop_assert_eq!(what, told.iter().map(|(what, _)| *what).collect::<Vec<_>>());
+        prop_assert!(read.is_sorted_by_key(|h| h.time_ns));
+    }
+
+    /// Whatever byte is broken, and wherever the file is cut: nothing panics, time does not go back, and what is
+    /// read was written.
+    #[test]
+    fn a_damaged_file_is_read_as_far_as_it_goes(
+        steps in steps(),
+        cut in any::<prop::sample::Index>(),
+        broken in any::<prop::sample::Index>(),
+        bit in 0u8..8,
+    ) {
+        let folder = Folder::new();
+        let (whole, _) = traced(&folder, "worker-0", &steps);
+        let told = happened(&whole);
+
+        let cut = &whole[..cut.index(whole.len())];
+        if let Ok(file) = TraceFile::open(cut) {
+            prop_assert!(!file.damage().is_empty(), "the end is missing and nobody says so");
+            let read: Vec<What> = file.happenings().map(|h| without_lengths(h.what)).collect();
+            let prefix: Vec<What> =
+                told.iter().take(read.len()).map(|h| without_lengths(h.what)).collect();
+            prop_assert_eq!(read, prefix);
+        }
+
+        let mut bytes = whole.clone();
+        let at = broken.index(bytes.len());
+        bytes[at] ^= 1 << bit;
+        // Two bytes of the head are not used.
+        if let Ok(file) = TraceFile::open(&bytes) {
+            prop_assert!(!file.damage().is_empty() || (10..12).contains(&at), "byte {at}");
+            let read: Vec<Happening> = file.happenings().collect();
+            prop_assert!(read.is_sorted_by_key(|h| h.time_ns));
+            prop_assert!(read.len() <= told.len());
+        }
+    }
+
+    #[test]
+    fn any_bytes_behind_a_good_header_are_read_without_panic(
+        tail in prop::collection::vec(any::<u8>(), 0..400),
+    ) {
+        let folder = Folder::new();
+        let path = folder.file("a.lwt");
+        let header = Header::of_this_program();
+        FileWriter::create(&path, &header, FILE_BYTES_MAX).unwrap().finish(0).unwrap();
+        let mut bytes = fs::read(&path).unwrap();
+        bytes.extend(tail);
+        let file = TraceFile::open(&bytes).unwrap();
+        let _ = file.happenings().count();
+    }
+}
+
+#[test]
+fn a_full_ring_drops_counts_and_tells_where() {
+    let folder = Folder::new();
+    let options = SessionOptions { ring_records: 64, ..SessionOptions::default() };
+    let session = Session::create(&folder.0, options).unwrap();
+    let mut recorder = session.recorder(&ThreadInfo::current("worker-0")).unwrap();
+    let written = 100_000;
+    for value in 0..written {
+        recorder.told(points::NAPI_POLL, recorder.now(), value);
+    }
+    drop(recorder);
+    let summary = session.finish().unwrap().remove(0);
+    let bytes = fs::read(&summary.path).unwrap();
+    let file = TraceFile::open(&bytes).unwrap();
+    assert_eq!(file.damage(), []);
+    assert!(summary.lost > 0, "64 slots held {written} records");
+    assert_eq!(file.lost(), Some(summary.lost));
+    let (mut next, mut kept, mut lost) = (0, 0, 0);
+    for happening in file.happenings() {
+        match happening.what {
+            What::Instant { value, .. } => {
+                assert_eq!(value, next, "a hole that nobody told of");
+                next += 1;
+                kept += 1;
+            }
+            What::Lost { records, from_ns } => {
+                assert!(from_ns <= happening.time_ns);
+                next += records;
+                lost += records;
+            }
+            other => panic!("nobody wrote {other:?}"),
+        }
+    }
+    assert_eq!((kept + lost, lost), (written, summary.lost));
+}
+
+#[test]
+fn a_file_at_its_limit_says_what_is_missing() {
+    let folder = Folder::new();
+    let options = SessionOptions { file_bytes_max: 8 << 10, ..SessionOptions::default() };
+    let session = Session::create(&folder.0, options).unwrap();
+    let mut recorder = session.recorder(&ThreadInfo::current("worker-0")).unwrap();
+    for value in 0..10_000 {
+        recorder.told(points::NAPI_POLL, recorder.now(), value);
+    }
+    drop(recorder);
+    let summary = session.finish().unwrap().remove(0);
+    let bytes = fs::read(&summary.path).unwrap();
+    let file = TraceFile::open(&bytes).unwrap();
+    assert_eq!(file.lost(), Some(summary.lost));
+    let kept = file.happenings().filter(|h| matches!(h.what, What::Instant { .. })).count() as u64;
+    assert_eq!(kept + summary.lost, 10_000);
+}
+
+#[test]
+fn each_thread_has_a_file_and_a_second_run_takes_another_folder() {
+    let folder = Folder::new();
+    let session = Session::create(&folder.0, SessionOptions::default()).unwrap();
+    let first = session.recorder(&ThreadInfo::current("worker-0")).unwrap();
+    let slot = TraceSlot::holding(session.recorder(&ThreadInfo::current("worker-1")).unwrap());
+    let error = session.recorder(&ThreadInfo::current("worker-1")).unwrap_err();
+    assert!(matches!(error, TraceError::Taken { .. }), "{error}");
+    let second = std::thread::spawn({
+        let slot = slot.clone();
+        move || (slot.take(), ThreadInfo::current("").tid)
+    });
+    let (second, tid) = second.join().unwrap();
+    assert!(second.is_some() && slot.take().is_none() && TraceSlot::empty().take().is_none());
+    drop((first, second));
+    let names: Vec<_> = session.finish().unwrap().into_iter().map(|s| s.name).collect();
+    assert_eq!(names, ["worker-0", "worker-1"]);
+    let bytes = fs::read(folder.file("worker-1.lwt")).unwrap();
+    let thread = TraceFile::open(&bytes).unwrap().threads()[0].clone();
+    assert_eq!(thread.tid, tid, "whoever took the recorder recorded");
+}
+
+#[test]
+fn a_limit_that_cannot_be_is_named() {
+    let folder = Folder::new();
+    for ring_records in [0, 63, 100, RING_RECORDS_MAX * 2] {
+        let options = SessionOptions { ring_records, ..SessionOptions::default() };
+        let error = Session::create(&folder.0, options).err().unwrap().to_string();
+        assert!(error.contains(&ring_records.to_string()), "{error}");
+    }
+    let missing = Path::new("/proc/laneway");
+    let error = Session::create(missing, SessionOptions::default()).err().unwrap().to_string();
+    assert!(error.contains("/proc/laneway"), "{error}");
+}
+
+#[test]
+fn a_writer_that_was_killed_leaves_what_it_wrote() {
+    let folder = Folder::new();
+    let path = folder.file("kernel.lwt");
+    let header = Header::of_this_program();
+    let mut writer = FileWriter::create(&path, &header, FILE_BYTES_MAX).unwrap();
+    writer.sync(SyncPoint { ticks: 1000, monotonic_ns: 1000, realtime_ns: 0 }).unwrap();
+    let thread = ThreadInfo { pid: 7, tid: 8, name: "a thread".to_owned(), cpu: None, queue: 0 };
+    let number = writer.thread(&thread).unwrap();
+    let records = [
+        Record { delta: 5, point: points::SWITCHED_OUT, small: 1, value: 0 },
+        Record { delta: 10, point: points::SWITCHED_IN, small: 0, value: 0 },
+        Record { delta: 1, point: points::SYSCALL_IN, small: 0, value: 44 },
+    ];
+    assert!(writer.records(number, Some(1), 2000, &records).unwrap());
+    drop(writer); // no end block
+
+    let bytes = fs::read(&path).unwrap();
+    let file = TraceFile::open(&bytes).unwrap();
+    assert!(file.damage()[0].what.contains("no end block"), "{:?}", file.damage());
+    assert_eq!((file.lost(), &file.threads()[0]), (None, &thread));
+    let read: Vec<Happening> = file.happenings().collect();
+    assert_eq!(
+        read.iter().map(|h| h.what).collect::<Vec<_>>(),
+        [What::SwitchedOut { runnable: true }, What::SwitchedIn, What::SyscallIn(44)]
+    );
+    let unix_ns = |monotonic_ns: u64| monotonic_ns.saturating_add_signed(header.unix_offset_ns);
+    assert_eq!(read.iter().map(|h| h.time_ns).collect::<Vec<_>>(), [2005, 2015, 2016].map(unix_ns));
+    assert!(read.iter().all(|h| h.cpu == Some(1)));
+}
+
+#[test]
+fn other_files_are_refused_by_name() {
+    assert_eq!(TraceFile::open(b"\x7fELF").err(), Some(NotATrace::Magic));
+    assert!(matches!(TraceFile::open(b"").err(), Some(NotATrace::Short { bytes: 0, .. })));
+}
+
+#[test]
+fn a_broken_block_costs_one_block() {
+    let folder = Folder::new();
+    let path = folder.file("a.lwt");
+    let header = Header::of_this_program();
+    let mut writer = FileWriter::create(&path, &header, FILE_BYTES_MAX).unwrap();
+    let thread = writer.thread(&ThreadInfo::current("a")).unwrap();
+    for value in 0..3 {
+        let record = Record { delta: 1, point: points::NAPI_POLL, small: 0, value };
+        writer.records(thread, None, 1000 + value, &[record]).unwrap();
+    }
+    writer.finish(0).unwrap();
+    let whole = fs::read(&path).unwrap();
+    // From the end: the end block, 48 bytes; before it three blocks of one record, 48 bytes each.
+    let second = whole.len() - 48 * 3;
+    for at in [second + 1, second + 40] {
+        let mut bytes = whole.clone();
+        bytes[at] ^= 0xff;
+        let file = TraceFile::open(&bytes).unwrap();
+        assert_eq!(file.damage()[0].offset, second as u64, "{:?}", file.damage());
+        let values: Vec<u64> = file
+            .happenings()
+            .map(|h| match h.what {
+                What::Instant { value, .. } => value,
+                other => panic!("nobody wrote {other:?}"),
+            })
+            .collect();
+        assert_eq!(values, [0, 2]);
+    }
+}

@@ -1,0 +1,195 @@
+// SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause)
+/*
+ * The kernel join: where the threads of the followed processes lose their CPU, are interrupted, and enter
+ * the kernel. Together with a trace of the program itself it turns "a call took 3 ms" into "it was
+ * preempted", "a softirq took it", or "nothing happened: look at the program".
+ *
+ * Followed are the processes in `followed`, and every child of one. A child of `lw_parent` is followed
+ * as well, though that process itself is not: so a command is followed from its first instruction.
+ *
+ * Timer and inter-processor interrupts have no tracepoint that can be used here; their time belongs to
+ * whatever they interrupted.
+ */
+#include <linux/bpf.h>
+#include <bpf/bpf_core_read.h>
+#include <bpf/bpf_helpers.h>
+#include <bpf/bpf_tracing.h>
+#include <laneway/wake.h>
+
+#include "join.h"
+
+char LICENSE[] SEC("license") = "Dual BSD/GPL";
+
+const volatile __u32 lw_parent; /* its children are followed; 0: nobody's */
+
+/* Just enough of the kernel's types; the fields' places are found when the program is loaded. */
+struct task_struct {
+	int pid;
+	int tgid;
+} __attribute__((preserve_access_index));
+
+/* Thread group ids. */
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(max_entries, 1024);
+	__type(key, __u32);
+	__type(value, __u32);
+} followed SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+	__uint(max_entries, LW_JOIN_DROPS);
+	__type(key, __u32);
+	__type(value, __u64);
+} drops SEC(".maps");
+
+struct lw_ring {
+	__uint(type, BPF_MAP_TYPE_RINGBUF);
+	__uint(max_entries, 4096);
+};
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY_OF_MAPS);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__array(values, struct lw_ring);
+} rings SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(map_flags, BPF_F_MMAPABLE);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, __u32);
+} wanted SEC(".maps");
+
+static __always_inline void count_drop(__u32 why)
+{
+	__u64 *n = bpf_map_lookup_elem(&drops, &why);
+
+	if (n)
+		(*n)++;
+}
+
+static __always_inline int is_followed(__u32 tgid)
+{
+	return tgid && bpf_map_lookup_elem(&followed, &tgid);
+}
+
+static __always_inline void tell(__u32 tgid, __u32 tid, __u16 point, __u16 small, __u64 value)
+{
+	const __u32 zero = 0;
+	__u32 cpu = bpf_get_smp_processor_id();
+	void *ring = bpf_map_lookup_elem(&rings, &cpu);
+	struct lw_join *r;
+
+	if (!ring)
+		return;
+	r = bpf_ringbuf_reserve(ring, sizeof(*r), 0);
+	if (!r) {
+		count_drop(LW_JOIN_RING_FULL);
+		return;
+	}
+	r->ts_ns = bpf_ktime_get_ns();
+	r->value = value;
+	r->tgid = tgid;
+	r->tid = tid;
+	r->cpu = cpu;
+	r->point = point;
+	r->small = small;
+	bpf_ringbuf_submit(r, lw_wake_flags(ring, bpf_map_lookup_elem(&wanted, &zero)));
+}
+
+/* Whatever happens to the thread that this CPU runs. */
+static __always_inline void tell_current(__u16 point, __u64 value)
+{
+	__u64 id = bpf_get_current_pid_tgid();
+	__u32 tgid = (__u32)(id >> 32);
+
+	if (is_followed(tgid))
+		tell(tgid, (__u32)id, point, 0, value);
+}
+
+SEC("tp_btf/sched_switch")
+int BPF_PROG(on_switch, _Bool preempt, struct task_struct *prev, struct task_struct *next,
+	     unsigned int prev_state)
+{
+	/* Told before `next` comes on: one thread's end, then another one's beginning. */
+	if (is_followed(prev->tgid))
+		tell(prev->tgid, prev->pid, LW_JOIN_SWITCHED_OUT, preempt || !prev_state, 0);
+	if (is_followed(next->tgid))
+		tell(next->tgid, next->pid, LW_JOIN_SWITCHED_IN, 0, 0);
+	return 0;
+}
+
+SEC("tp_btf/irq_handler_entry")
+int BPF_PROG(on_interrupt, int irq)
+{
+	tell_current(LW_JOIN_IRQ_IN, (__u32)irq);
+	return 0;
+}
+
+SEC("tp_btf/irq_handler_exit")
+int BPF_PROG(on_interrupt_done, int irq)
+{
+	tell_current(LW_JOIN_IRQ_OUT, (__u32)irq);
+	return 0;
+}
+
+SEC("tp_btf/softirq_entry")
+int BPF_PROG(on_softirq, unsigned int vector)
+{
+	tell_current(LW_JOIN_SOFTIRQ_IN, LW_JOIN_SOFTIRQ_BASE + (__u64)vector);
+	return 0;
+}
+
+SEC("tp_btf/softirq_exit")
+int BPF_PROG(on_softirq_done, unsigned int vector)
+{
+	tell_current(LW_JOIN_SOFTIRQ_OUT, LW_JOIN_SOFTIRQ_BASE + (__u64)vector);
+	return 0;
+}
+
+SEC("tp_btf/napi_poll")
+int BPF_PROG(on_napi_poll, void *napi, int work, int budget)
+{
+	tell_current(LW_JOIN_NAPI_POLL, (__u32)work);
+	return 0;
+}
+
+SEC("tp_btf/sys_enter")
+int BPF_PROG(on_syscall, void *regs, long number)
+{
+	tell_current(LW_JOIN_SYSCALL_IN, (__u64)number);
+	return 0;
+}
+
+/* Which call it was is where an architecture keeps it, and gone after a return from a signal handler:
+ * the reader of this knows, because it has seen the entry. */
+SEC("tp_btf/sys_exit")
+int BPF_PROG(on_syscall_done)
+{
+	tell_current(LW_JOIN_SYSCALL_OUT, LW_JOIN_UNKNOWN);
+	return 0;
+}
+
+SEC("tp_btf/signal_deliver")
+int BPF_PROG(on_signal, int number)
+{
+	tell_current(LW_JOIN_SIGNAL, (__u32)number);
+	return 0;
+}
+
+SEC("tp_btf/sched_process_fork")
+int BPF_PROG(on_fork, struct task_struct *parent, struct task_struct *child)
+{
+	__u32 tgid = child->tgid, yes = 1;
+
+	/* A new thread is followed with its process. */
+	if (tgid == (__u32)parent->tgid)
+		return 0;
+	if (((__u32)parent->tgid == lw_parent && lw_parent) || is_followed(parent->tgid))
+		if (bpf_map_update_elem(&followed, &tgid, &yes, BPF_ANY))
+			count_drop(LW_JOIN_NOT_FOLLOWED);
+	return 0;
+}

@@ -1,0 +1,471 @@
+//! The kernel join: `bpf/join.bpf.c` attached, and what it tells written to a file.
+//!
+//! One thread loads, attaches, drains and writes. Rings are per CPU, so a thread that migrates leaves its events in
+//! two of them: what was drained is sorted by time, and what is younger than [`SETTLED_NS`] waits for
+//! the next round, when nothing older can still come.
+//!
+//! What must always hold: programs are detached before the last records are read, and on every way out, because links
+//! end with their descriptors; an event that found no room is counted, and told to every thread as a hole.
+
+use crate::RecordError;
+use laneway_bpf::{Moderation, Rings, Tracing};
+use laneway_core::{ConfigValue, KernelMaps, RecordStream};
+use laneway_tracer::{
+    FILE_BYTES_MAX, FileWriter, Header, PointId, Record, SyncPoint, ThreadInfo, points,
+};
+use rustix::time::{ClockId, clock_gettime};
+use std::{
+    collections::HashMap,
+    fs, mem,
+    path::{Path, PathBuf},
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+        mpsc,
+    },
+    thread::{self, JoinHandle},
+    time::Duration,
+};
+
+/// The compiled programs.
+static OBJECT: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/join.bpf.o"));
+
+/// Bytes of the ring of each CPU: 50,000 events, which at a million a second is ten rounds.
+pub const RING_BYTES: u32 = 1 << 21;
+
+/// How long a round waits for events.
+const ROUND: Duration = Duration::from_millis(5);
+/// Events that are younger than this wait for the next round: a program that an interrupt holds up submits its record late.
+const SETTLED_NS: u64 = 2_000_000;
+/// Between two readings of the clocks.
+const SYNC_NS: u64 = 1_000_000_000;
+/// Threads of one file; events of more are counted as lost.
+const THREADS_MAX: usize = 1 << 16;
+/// The number of a system call whose entry was not seen: it began before the join, or a ring was full.
+const SYSCALL_UNKNOWN: u64 = 0xffff_ffff;
+/// Bytes of `struct lw_join`.
+const EVENT_BYTES: usize = 32;
+
+/// Whose threads are joined.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Follow {
+    /// Of the processes that this process starts while the join is attached, and of theirs.
+    Children,
+    /// Of these processes, by number, and of those they start.
+    Processes(Vec<u32>),
+}
+
+/// What a join left behind.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct KernelSummary {
+    /// Its file.
+    pub path: PathBuf,
+    /// Threads seen.
+    pub threads: usize,
+    /// Events written.
+    pub events: u64,
+    /// Events that found no room in a ring, or none in the file.
+    pub lost: u64,
+    /// Processes that were not followed, because too many were.
+    pub not_followed: u64,
+}
+
+/// An attached join, writing.
+pub struct KernelJoin {
+    stop: Arc<AtomicBool>,
+    thread: Option<JoinHandle<Result<KernelSummary, RecordError>>>,
+}
+
+impl KernelJoin {
+    /// Attaches the programs and starts to write to `path`. Process numbers are those of the machine's own PID
+    /// namespace.
+    ///
+    /// # Errors
+    /// [`RecordError::Kernel`] without CAP_BPF and CAP_PERFMON, or on a kernel without one of the tracepoints;
+    /// [`RecordError::Trace`] when the file cannot be made.
+    pub fn attach(path: &Path, follow: &Follow) -> Result<KernelJoin, RecordError> {
+        let stop = Arc::new(AtomicBool::new(false));
+        let (ready, is_ready) = mpsc::channel();
+        let (path, follow) = (path.to_owned(), follow.clone());
+        let work = {
+            let stop = Arc::clone(&stop);
+            move || {
+                let mut join = match Join::open(&path, &follow) {
+                    Ok(join) => {
+                        // Whoever waits for this is there: it waits below.
+                        let _ = ready.send(());
+                        join
+                    }
+                    // Its end without a word is told by joining this thread.
+                    Err(error) => return Err(error),
+                };
+                join.run(&stop)
+            }
+        };
+        let thread = thread::Builder::new()
+            .name("kernel-join".to_owned())
+            .spawn(work)
+            .map_err(RecordError::Thread)?;
+        let mut join = KernelJoin { stop, thread: Some(thread) };
+        match is_ready.recv() {
+            Ok(()) => Ok(join),
+            Err(mpsc::RecvError) => match join.end() {
+                Ok(summary) => unreachable!("a join that never began wrote {summary:?}"),
+                Err(error) => Err(error),
+            },
+        }
+    }
+
+    /// Detaches the programs, writes what they told until then, and ends the file.
+    ///
+    /// # Errors
+    /// [`RecordError`], of whatever went wrong since it was attached.
+    pub fn finish(mut self) -> Result<KernelSummary, RecordError> {
+        self.end()
+    }
+
+    fn end(&mut self) -> Result<KernelSummary, RecordError> {
+        // Relaxed: the flag carries nothing; joining orders what the thread did.
+        self.stop.store(true, Ordering::Relaxed);
+        let thread = self.thread.take().expect("it is ended once");
+        thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+    }
+}
+
+impl Drop for KernelJoin {
+    fn drop(&mut self) {
+        self.stop.store(true, Ordering::Relaxed);
+        if let Some(thread) = self.thread.take() {
+            // Nobody is left who would want to know.
+            let _ = thread.join();
+        }
+    }
+}
+
+/// One event, as `struct lw_join` has it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Event {
+    ts_ns: u64,
+    value: u64,
+    tgid: u32,
+    tid: u32,
+    cpu: u32,
+    point: u16,
+    small: u16,
+}
+
+impl Event {
+    fn parse(bytes: &[u8; EVENT_BYTES]) -> Event {
+        let u64_at = |at: usize| {
+            u64::from_ne_bytes(bytes[at..at + 8].try_into().expect("eight of the event's bytes"))
+        };
+        let u32_at = |at: usize| {
+            u32::from_ne_bytes(bytes[at..at + 4].try_into().expect("four of the event's bytes"))
+        };
+        let last = u32_at(28);
+        let (point, small) = if cfg!(target_endian = "little") {
+            (last as u16, (last >> 16) as u16)
+        } else {
+            ((last >> 16) as u16, last as u16)
+        };
+        Event {
+            ts_ns: u64_at(0),
+            value: u64_at(8),
+            tgid: u32_at(16),
+            tid: u32_at(20),
+            cpu: u32_at(24),
+            point,
+            small,
+        }
+    }
+}
+
+/// The join's thread.
+struct Join {
+    tracing: Tracing,
+    file: Option<FileWriter>,
+    /// Drained and not written, in no order.
+    waiting: Vec<Event>,
+    tracks: Tracks,
+    lost_in_rings: u64,
+    synced_ns: u64,
+}
+
+impl Join {
+    fn open(path: &Path, follow: &Follow) -> Result<Join, RecordError> {
+        let header = Header::of_this_program();
+        let mut file = FileWriter::create(path, &header, FILE_BYTES_MAX)?;
+        file.sync(SyncPoint::of_monotonic())?;
+        let parent = match follow {
+            Follow::Children => std::process::id(),
+            Follow::Processes(_) => 0,
+        };
+        let config = [ConfigValue { name: "lw_parent", bytes: parent.to_ne_bytes().to_vec() }];
+        let stream = RecordStream {
+            map: "rings",
+            record_bytes: EVENT_BYTES,
+            ring_bytes: RING_BYTES,
+            wanted_map: "wanted",
+        };
+        let attached = Tracing::attach_recording("join", OBJECT, &config, &stream);
+        let mut tracing = match attached {
+            Ok(tracing) => tracing,
+            Err(error) => {
+                // A file that says nothing would be taken for a trace in which nothing happened.
+                drop(file);
+                let _ = fs::remove_file(path);
+                return Err(error.into());
+            }
+        };
+        if let Follow::Processes(processes) = follow {
+            for tgid in processes {
+                let one = 1u32.to_ne_bytes();
+                tracing.maps().put("followed", &tgid.to_ne_bytes(), &one)?;
+            }
+        }
+        // A wake-up is an interrupt on the CPU under test; a round later is soon enough.
+        rings(&mut tracing).moderate(Moderation { records: usize::MAX, delay: ROUND });
+        Ok(Join {
+            tracing,
+            file: Some(file),
+            waiting: Vec::new(),
+            tracks: Tracks::default(),
+            lost_in_rings: 0,
+            synced_ns: monotonic_ns(),
+        })
+    }
+
+    fn run(&mut self, stop: &AtomicBool) -> Result<KernelSummary, RecordError> {
+        while !stop.load(Ordering::Relaxed) {
+            rings(&mut self.tracing).wait(ROUND)?;
+            self.drain()?;
+            self.write(monotonic_ns().saturating_sub(SETTLED_NS))?;
+        }
+        self.tracing.detach();
+        // A program that was running when its link went submits within microseconds.
+        thread::sleep(Duration::from_nanos(SETTLED_NS));
+        self.drain()?;
+        self.write(u64::MAX)?;
+        let mut file = self.file.take().expect("the file is finished once");
+        file.sync(SyncPoint::of_monotonic())?;
+        let not_followed = self.drops()?[1];
+        let lost = self.lost_in_rings + self.tracks.lost;
+        let (path, threads) = (file.path().to_owned(), self.tracks.by_tid.len());
+        file.finish(lost)?;
+        Ok(KernelSummary { path, threads, events: self.tracks.events, lost, not_followed })
+    }
+
+    fn drain(&mut self) -> Result<(), RecordError> {
+        let waiting = &mut self.waiting;
+        rings(&mut self.tracing).consume(|bytes| {
+            let bytes = bytes.first_chunk().expect("the rings have checked the length");
+            waiting.push(Event::parse(bytes));
+        })?;
+        Ok(())
+    }
+
+    /// Writes what happened before `until_ns`.
+    fn write(&mut self, until_ns: u64) -> Result<(), RecordError> {
+        self.waiting.sort_by_key(|event| event.ts_ns);
+        let settled = self.waiting.partition_point(|event| event.ts_ns < until_ns);
+        let file = self.file.as_mut().expect("the file is finished once");
+        for event in self.waiting.drain(..settled) {
+            self.tracks.tell(event, file)?;
+        }
+        self.tracks.flush(file)?;
+        let now_ns = monotonic_ns();
+        if now_ns - self.synced_ns >= SYNC_NS {
+            file.sync(SyncPoint::of_monotonic())?;
+            self.synced_ns = now_ns;
+        }
+        let lost = self.drops()?[0];
+        if lost > self.lost_in_rings {
+            let more = lost - self.lost_in_rings;
+            self.lost_in_rings = lost;
+            let file = self.file.as_mut().expect("the file is finished once");
+            self.tracks.tell_hole(more, now_ns.min(until_ns), file)?;
+        }
+        Ok(())
+    }
+
+    /// Events that found no room; processes that were not followed.
+    fn drops(&self) -> Result<[u64; 2], RecordError> {
+        let mut drops = [0; 2];
+        let sums = self.tracing.maps().per_cpu_sums("drops")?;
+        drops.iter_mut().zip(sums).for_each(|(drop, sum)| *drop = sum);
+        Ok(drops)
+    }
+}
+
+fn rings(tracing: &mut Tracing) -> &mut Rings {
+    tracing.rings().expect("the join declares its records")
+}
+
+/// Every thread's way into the file.
+#[derive(Default)]
+struct Tracks {
+    by_tid: HashMap<u32, Track>,
+    events: u64,
+    /// Events that the file had no room for.
+    lost: u64,
+}
+
+struct Track {
+    number: u16,
+    cpu: u32,
+    /// The time that the batch counts from, and that of its last record.
+    base_ns: u64,
+    last_ns: u64,
+    /// The system call that it is in, by number.
+    syscall: u64,
+    batch: Vec<Record>,
+}
+
+impl Tracks {
+    fn tell(&mut self, event: Event, file: &mut FileWriter) -> Result<(), RecordError> {
+        if !self.by_tid.contains_key(&event.tid) {
+            if self.by_tid.len() >= THREADS_MAX {
+                self.lost += 1;
+                return Ok(());
+            }
+            let number = file.thread(&thread_of(event))?;
+            let track = Track {
+                number,
+                cpu: event.cpu,
+                base_ns: event.ts_ns,
+                last_ns: event.ts_ns,
+                syscall: SYSCALL_UNKNOWN,
+                batch: Vec::new(),
+            };
+            self.by_tid.insert(event.tid, track);
+        }
+        let track = self.by_tid.get_mut(&event.tid).expect("it is there, or was just put there");
+        let delta_ns = event.ts_ns.saturating_sub(track.last_ns);
+        if track.cpu != event.cpu || u32::try_from(delta_ns).is_err() {
+            let lost = track.flush(file)?;
+            self.lost += lost;
+            track.cpu = event.cpu;
+            track.base_ns = track.last_ns.max(event.ts_ns);
+            track.last_ns = track.base_ns;
+        }
+        let delta = event.ts_ns.saturating_sub(track.last_ns) as u32;
+        track.last_ns += u64::from(delta);
+        let point = PointId(event.point);
+        let value = match point {
+            points::SYSCALL_IN => {
+                track.syscall = event.value;
+                event.value
+            }
+            points::SYSCALL_OUT => mem::replace(&mut track.syscall, SYSCALL_UNKNOWN),
+            _ => event.value,
+        };
+        track.batch.push(Record { delta, point, small: event.small, value });
+        self.events += 1;
+        Ok(())
+    }
+
+    fn flush(&mut self, file: &mut FileWriter) -> Result<(), RecordError> {
+        for track in self.by_tid.values_mut() {
+            self.lost += track.flush(file)?;
+        }
+        Ok(())
+    }
+
+    /// Some thread lost `events`: the first one is told the number, the others that it may have been they.
+    fn tell_hole(
+        &mut self,
+        events: u64,
+        at_ns: u64,
+        file: &mut FileWriter,
+    ) -> Result<(), RecordError> {
+        let mut number = events;
+        for track in self.by_tid.values_mut() {
+            let at_ns = at_ns.max(track.last_ns);
+            track.base_ns = at_ns;
+            track.last_ns = at_ns;
+            let hole = Record { delta: 0, point: points::LOST, small: 0, value: number };
+            track.batch.push(hole);
+            track.flush(file)?;
+            number = 0;
+        }
+        Ok(())
+    }
+}
+
+impl Track {
+    /// Gives how many the file had no room for.
+    fn flush(&mut self, file: &mut FileWriter) -> Result<u64, RecordError> {
+        if self.batch.is_empty() {
+            return Ok(0);
+        }
+        let written = file.records(self.number, Some(self.cpu), self.base_ns, &self.batch)?;
+        let lost = if written { 0 } else { self.batch.len() as u64 };
+        self.batch.clear();
+        self.base_ns = self.last_ns;
+        Ok(lost)
+    }
+}
+
+/// Who it is, as far as it still is: a thread that has ended has no name left.
+fn thread_of(event: Event) -> ThreadInfo {
+    let place = format!("/proc/{}/task/{}/comm", event.tgid, event.tid);
+    let name = fs::read_to_string(place).map(|name| name.trim().to_owned());
+    ThreadInfo {
+        pid: event.tgid,
+        tid: event.tid,
+        name: name.unwrap_or_else(|_| format!("thread {}", event.tid)),
+        cpu: None,
+        queue: 0,
+    }
+}
+
+fn monotonic_ns() -> u64 {
+    let time = clock_gettime(ClockId::Monotonic);
+    time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_programs_and_the_tracer_number_points_alike() {
+        let header = include_str!("../bpf/join.h");
+        let value = |name: &str| -> u64 {
+            let line = header
+                .lines()
+                .find(|line| line.starts_with(&format!("#define {name} ")))
+                .unwrap_or_else(|| panic!("{name} is not defined"));
+            line.split_whitespace().nth(2).unwrap().parse().unwrap()
+        };
+        for (name, point) in [
+            ("LW_JOIN_SWITCHED_OUT", points::SWITCHED_OUT),
+            ("LW_JOIN_SWITCHED_IN", points::SWITCHED_IN),
+            ("LW_JOIN_IRQ_IN", points::IRQ_IN),
+            ("LW_JOIN_IRQ_OUT", points::IRQ_OUT),
+            ("LW_JOIN_SOFTIRQ_IN", points::SOFTIRQ_IN),
+            ("LW_JOIN_SOFTIRQ_OUT", points::SOFTIRQ_OUT),
+            ("LW_JOIN_SYSCALL_IN", points::SYSCALL_IN),
+            ("LW_JOIN_SYSCALL_OUT", points::SYSCALL_OUT),
+            ("LW_JOIN_NAPI_POLL", points::NAPI_POLL),
+            ("LW_JOIN_SIGNAL", points::SIGNAL),
+        ] {
+            assert_eq!(value(name), u64::from(point.0), "{name}");
+        }
+    }
+
+    #[test]
+    fn an_event_is_read_from_its_bytes() {
+        let mut bytes = [0; EVENT_BYTES];
+        bytes[..8].copy_from_slice(&1u64.to_ne_bytes());
+        bytes[8..16].copy_from_slice(&2u64.to_ne_bytes());
+        for (at, value) in [(16, 3u32), (20, 4), (24, 5)] {
+            bytes[at..at + 4].copy_from_slice(&value.to_ne_bytes());
+        }
+        bytes[28..30].copy_from_slice(&6u16.to_ne_bytes());
+        bytes[30..].copy_from_slice(&7u16.to_ne_bytes());
+        let event = Event::parse(&bytes);
+        assert_eq!((event.ts_ns, event.value, event.tgid, event.tid), (1, 2, 3, 4));
+        assert_eq!((event.cpu, event.point, event.small), (5, 6, 7));
+    }
+}
