@@ -1,5 +1,6 @@
-//! Compiles the kernel half.
+//! Compiles the kernel half, with and without frames in fragments.
 
 fn main() {
     laneway_bpf_build::compile("bpf/echo.bpf.c");
+    laneway_bpf_build::compile("bpf/echo_linear.bpf.c");
 }

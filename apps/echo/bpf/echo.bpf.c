@@ -135,7 +135,12 @@ static __always_inline void add(void *map, __u32 at, __u64 n)
 		*sum += n;
 }
 
-SEC("xdp.frags")
+/* A program can call only programs that take fragments if it does: echo_linear.bpf.c takes none. */
+#ifndef LW_ECHO_SECTION
+#define LW_ECHO_SECTION "xdp.frags"
+#endif
+
+SEC(LW_ECHO_SECTION)
 int echo(struct xdp_md *ctx)
 {
 	const struct lw_view view = {

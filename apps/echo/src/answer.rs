@@ -46,7 +46,12 @@ fn echo_v4(packet: &mut [u8], ttl: u8) {
     let after = be16(packet, 8);
     let sum = checksum::replace(be16(packet, 10), before, after);
     put16(packet, 10, sum);
-    let message = &mut packet[IPV4_BYTES_MIN..];
+    reply_v4(&mut packet[IPV4_BYTES_MIN..]);
+}
+
+/// Turns an ICMP echo request into its reply.
+#[inline]
+pub(crate) fn reply_v4(message: &mut [u8]) {
     put16(message, 0, REPLY_V4);
     let sum = followed_v4(be16(message, 2));
     put16(message, 2, sum);
@@ -69,7 +74,12 @@ fn echo_v6(packet: &mut [u8], hop_limit: u8) {
     // The hop limit is in no checksum, the swapped addresses are in the pseudo-header as before.
     packet[7] = hop_limit;
     swap::<16>(packet, 8, 24);
-    let message = &mut packet[IPV6_BYTES..];
+    reply_v6(&mut packet[IPV6_BYTES..]);
+}
+
+/// Turns an ICMPv6 echo request into its reply.
+#[inline]
+pub(crate) fn reply_v6(message: &mut [u8]) {
     put16(message, 0, REPLY_V6);
     let sum = checksum::replace(be16(message, 2), REQUEST_V6, REPLY_V6);
     put16(message, 2, sum);

@@ -12,6 +12,9 @@ use std::os::fd::{AsRawFd, BorrowedFd};
 /// The compiled program.
 pub static OBJECT: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/echo.bpf.o"));
 
+/// The same program for frames that lie in one buffer only.
+pub static OBJECT_LINEAR: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/echo_linear.bpf.o"));
+
 /// The map of fates has one more entry: the bytes of the answers.
 const ANSWERED_BYTES: usize = Fate::COUNT;
 
@@ -45,6 +48,16 @@ impl KernelEcho {
         let program = next.as_raw_fd().to_ne_bytes().to_vec();
         self.half.entries.push(("next", 0u32.to_ne_bytes().to_vec(), program));
         self
+    }
+
+    /// As [`before`](Self::before), for a program that does not accept frames in fragments, as most
+    /// programs out there do not: a program of one kind cannot call one of the other. The responder
+    /// does not accept them then either, so that the driver refuses a native program where the MTU
+    /// needs them.
+    #[must_use]
+    pub fn before_linear(mut self, next: BorrowedFd<'_>) -> KernelEcho {
+        self.half.object = OBJECT_LINEAR;
+        self.before(next)
     }
 
     /// How many frames had which fate, as last read: at most a tick old, final after the end.

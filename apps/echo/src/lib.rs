@@ -9,7 +9,7 @@
 //!
 //! [`Echo`] is the app over frames: ICMP and ICMPv6 echo requests, ARP requests and neighbour
 //! solicitations for the addresses of its [`Config`]. [`KernelEcho`] is the same app as an XDP program
-//! (`bpf/`). [`UdpEcho`] and [`TcpEcho`] are the echo service over the other two app shapes.
+//! (`bpf/`), and [`IcmpEcho`] over raw sockets, which show the messages alone. [`UdpEcho`] and [`TcpEcho`] are the echo service over the other two app shapes.
 //!
 //! What must always hold:
 //! * Every frame has exactly one [`Fate`], the table of which is the specification of this app. Rust,
@@ -26,6 +26,7 @@
 mod answer;
 mod config;
 mod fate;
+mod icmp;
 mod kernel;
 mod limit;
 mod own;
@@ -39,7 +40,8 @@ pub use config::{
     TTL_DEFAULT,
 };
 pub use fate::{Class, Fate, Fates};
-pub use kernel::{KernelEcho, OBJECT, half};
+pub use icmp::IcmpEcho;
+pub use kernel::{KernelEcho, OBJECT, OBJECT_LINEAR, half};
 pub use tcp::TcpEcho;
 pub use udp::{UdpEcho, UdpEchoConfig, UdpFates};
 pub use user::Echo;

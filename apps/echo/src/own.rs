@@ -78,6 +78,15 @@ impl Own {
         address[0] != 0xff && self.has(&address)
     }
 
+    /// Of either family.
+    #[inline]
+    pub(crate) fn has_ip(&self, address: IpAddr) -> bool {
+        match address {
+            IpAddr::V4(v4) => self.has_v4(v4.octets()),
+            IpAddr::V6(v6) => self.has_v6(v6.octets()),
+        }
+    }
+
     #[inline]
     fn has(&self, key: &Key) -> bool {
         match &self.keys[..] {

@@ -22,8 +22,9 @@ pub(crate) const SOLICITATION_BYTES: usize = 24;
 /// Bytes of the option that holds a MAC address.
 pub(crate) const LINK_OPTION_BYTES: usize = 8;
 
-const ECHO_REQUEST_V4: u8 = 8;
-const ECHO_REQUEST_V6: u8 = 128;
+/// The types of an echo request.
+pub(crate) const ECHO_REQUEST_V4: u8 = 8;
+pub(crate) const ECHO_REQUEST_V6: u8 = 128;
 const SOLICITATION: u8 = 135;
 /// ARP over Ethernet for IPv4, a request.
 const ARP_REQUEST: [u8; 8] = [0, 1, 8, 0, 6, 4, 0, 1];
@@ -214,17 +215,7 @@ impl Sorting<'_> {
     /// A whole echo request, with a header of `header_bytes` in front and so many bytes by its length?
     fn check_echo(&self, header_bytes: usize, message_bytes: usize, kind: u8) -> Result<(), Fate> {
         let at = self.at + header_bytes;
-        let icmp = Icmp::parse(&self.bytes[at..]).map_err(|_| Fate::PassedTruncated)?;
-        if message_bytes < ICMP_BYTES {
-            return Err(Fate::PassedTruncated);
-        }
-        if (icmp.kind, icmp.code) != (kind, 0) {
-            return Err(Fate::PassedOtherIcmp);
-        }
-        if at + message_bytes > self.captured_bytes {
-            return Err(Fate::DroppedLength);
-        }
-        Ok(())
+        check_echo(&self.bytes[at..], message_bytes, self.captured_bytes - at, kind)
     }
 
     fn check_group_or_own_mac(&self) -> Result<(), Fate> {
@@ -235,6 +226,28 @@ impl Sorting<'_> {
     fn is_from_group(&self) -> bool {
         self.ethernet.source[0] & 1 != 0
     }
+}
+
+/// Is `message`, which is `message_bytes` long by what is in front of it and of which `captured_bytes`
+/// came, a whole echo request of type `kind`?
+#[inline]
+pub(crate) fn check_echo(
+    message: &[u8],
+    message_bytes: usize,
+    captured_bytes: usize,
+    kind: u8,
+) -> Result<(), Fate> {
+    let icmp = Icmp::parse(message).map_err(|_| Fate::PassedTruncated)?;
+    if message_bytes < ICMP_BYTES {
+        return Err(Fate::PassedTruncated);
+    }
+    if (icmp.kind, icmp.code) != (kind, 0) {
+        return Err(Fate::PassedOtherIcmp);
+    }
+    if message_bytes > captured_bytes {
+        return Err(Fate::DroppedLength);
+    }
+    Ok(())
 }
 
 fn bad_header(malformed: Malformed) -> Fate {

@@ -42,7 +42,7 @@ pub use datagram::{Datagram, DatagramApp, DatagramLane, DatagramOut};
 pub use error::LaneError;
 pub use frame::{
     BURST_FRAMES_DEFAULT, BURST_FRAMES_MAX, Burst, Frame, FrameMut, HEADROOM_BYTES_MIN, Held,
-    HoldError, HoldPool, Region, Returned, Slot, TAILS_MAX,
+    HoldError, HoldPool, Place, Region, Returned, Slot, TAILS_MAX,
 };
 pub use idle::IdlePolicy;
 pub use kernel::{ConfigValue, KernelApp, KernelHalf, KernelLane, KernelMaps, RecordStream};

@@ -14,6 +14,7 @@
 #include <errno.h>
 #include <pthread.h>
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <string.h>
@@ -23,6 +24,7 @@
 #include <rte_eal.h>
 #include <rte_errno.h>
 #include <rte_ethdev.h>
+#include <rte_flow.h>
 #include <rte_ip.h>
 #include <rte_lcore.h>
 #include <rte_log.h>
@@ -43,6 +45,8 @@
 #define LW_RX_CHECKSUMS	    RTE_ETH_RX_OFFLOAD_CHECKSUM
 #define LW_TX_CHECKSUMS                                                                            \
 	(RTE_ETH_TX_OFFLOAD_IPV4_CKSUM | RTE_ETH_TX_OFFLOAD_UDP_CKSUM | RTE_ETH_TX_OFFLOAD_TCP_CKSUM)
+#define LW_RSS_FIELDS	    (RTE_ETH_RSS_IP | RTE_ETH_RSS_TCP | RTE_ETH_RSS_UDP)
+#define LW_RSS_KEY_BYTES    40
 #define LW_EXPORT __attribute__((visibility("default")))
 
 /* One frame: the mbuf's distance from the pool's first byte in cache lines, and where it lies. */
@@ -76,6 +80,8 @@ struct lw_port_info {
 	uint32_t mtu_max;
 	uint32_t rx_checksums;
 	uint32_t tx_checksums;
+	/* Bit 0: takes a hash key of the length that makes it symmetric. */
+	uint32_t rss;
 	char driver[64];
 };
 
@@ -90,7 +96,14 @@ struct lw_port_conf {
 	uint16_t mtu;
 	uint8_t checksums;
 	uint8_t rx_interrupts;
-	uint8_t promiscuous;
+	/* Fields that choose the queue (0: none), then those that the device has of them. */
+	uint64_t rss;
+};
+
+struct lw_queue_stats {
+	uint64_t rx_frames;
+	uint64_t tx_frames;
+	uint64_t tx_bytes;
 };
 
 struct lw_stats {
@@ -329,9 +342,17 @@ LW_EXPORT int lw_port_info(uint16_t port, struct lw_port_info *to)
 	to->mtu_max = info.max_mtu;
 	to->rx_checksums = (info.rx_offload_capa & LW_RX_CHECKSUMS) == LW_RX_CHECKSUMS;
 	to->tx_checksums = (info.tx_offload_capa & LW_TX_CHECKSUMS) == LW_TX_CHECKSUMS;
+	to->rss = info.hash_key_size == LW_RSS_KEY_BYTES;
 	snprintf(to->driver, sizeof(to->driver), "%s", info.driver_name);
 	return 0;
 }
+
+/* With this key the Toeplitz hash is the same for both directions of a flow (Woo and Park, 2012). */
+static uint8_t symmetric_key[LW_RSS_KEY_BYTES] = {
+	0x6d, 0x5a, 0x6d, 0x5a, 0x6d, 0x5a, 0x6d, 0x5a, 0x6d, 0x5a, 0x6d, 0x5a, 0x6d, 0x5a,
+	0x6d, 0x5a, 0x6d, 0x5a, 0x6d, 0x5a, 0x6d, 0x5a, 0x6d, 0x5a, 0x6d, 0x5a, 0x6d, 0x5a,
+	0x6d, 0x5a, 0x6d, 0x5a, 0x6d, 0x5a, 0x6d, 0x5a, 0x6d, 0x5a, 0x6d, 0x5a,
+};
 
 /* Configures a port with all its queues and starts it. */
 LW_EXPORT int lw_port_start(uint16_t port, struct lw_port_conf *want)
@@ -353,6 +374,15 @@ LW_EXPORT int lw_port_start(uint16_t port, struct lw_port_conf *want)
 		conf.txmode.offloads |= RTE_ETH_TX_OFFLOAD_MULTI_SEGS;
 	if (want->mtu)
 		conf.rxmode.mtu = want->mtu;
+	want->rss &= LW_RSS_FIELDS & info.flow_type_rss_offloads;
+	if (want->rss) {
+		conf.rxmode.mq_mode = RTE_ETH_MQ_RX_RSS;
+		conf.rx_adv_conf.rss_conf.rss_hf = want->rss;
+		if (info.hash_key_size == LW_RSS_KEY_BYTES) {
+			conf.rx_adv_conf.rss_conf.rss_key = symmetric_key;
+			conf.rx_adv_conf.rss_conf.rss_key_len = LW_RSS_KEY_BYTES;
+		}
+	}
 	failed = rte_eth_dev_configure(port, want->rx_queues, want->tx_queues, &conf);
 	if (failed)
 		return failed;
@@ -370,9 +400,13 @@ LW_EXPORT int lw_port_start(uint16_t port, struct lw_port_conf *want)
 	failed = rte_eth_dev_start(port);
 	if (failed)
 		return failed;
-	/* Not every driver can, and not every one needs to. */
-	if (want->promiscuous)
-		(void)rte_eth_promiscuous_enable(port);
+	if (want->rss) {
+		struct rte_eth_rss_conf has = {0};
+
+		/* Some drivers hash and do not say by what. */
+		if (!rte_eth_dev_rss_hash_conf_get(port, &has))
+			want->rss = has.rss_hf;
+	}
 	want->rx_descriptors = rx;
 	want->tx_descriptors = tx;
 	return rte_eth_dev_get_mtu(port, &want->mtu);
@@ -383,6 +417,18 @@ LW_EXPORT int lw_port_set_mtu(uint16_t port, uint16_t mtu)
 {
 	LW_QUIETLY;
 	return rte_eth_dev_set_mtu(port, mtu);
+}
+
+/* Sets promiscuous mode, or leaves it when `on` is negative; 1 when the port is in it then. */
+LW_EXPORT int lw_port_promiscuous(uint16_t port, int on)
+{
+	int failed;
+
+	LW_QUIETLY;
+	if (on < 0)
+		return rte_eth_promiscuous_get(port);
+	failed = on ? rte_eth_promiscuous_enable(port) : rte_eth_promiscuous_disable(port);
+	return failed ? failed : rte_eth_promiscuous_get(port);
 }
 
 /* 1 when the link is up. */
@@ -416,6 +462,26 @@ LW_EXPORT int lw_port_stats(uint16_t port, struct lw_stats *to)
 	return 0;
 }
 
+/* -ENOTSUP when the driver does not count by queue. */
+LW_EXPORT int lw_queue_stats(uint16_t port, uint16_t queue, struct lw_queue_stats *to)
+{
+	struct rte_eth_dev_info info;
+	struct rte_eth_stats stats;
+	int failed = rte_eth_dev_info_get(port, &info);
+
+	if (!failed && (queue >= RTE_ETHDEV_QUEUE_STAT_CNTRS ||
+			!(*info.dev_flags & RTE_ETH_DEV_AUTOFILL_QUEUE_XSTATS)))
+		failed = -ENOTSUP;
+	if (!failed)
+		failed = rte_eth_stats_get(port, &stats);
+	if (failed)
+		return failed;
+	to->rx_frames = stats.q_ipackets[queue];
+	to->tx_frames = stats.q_opackets[queue];
+	to->tx_bytes = stats.q_obytes[queue];
+	return 0;
+}
+
 /* A descriptor that is readable while frames wait; negative when the driver has none. */
 LW_EXPORT int lw_rx_interrupt_fd(uint16_t port, uint16_t queue)
 {
@@ -441,8 +507,9 @@ static inline uint32_t number_of(const struct lw_queue *q, const struct rte_mbuf
 	return (uint32_t)(((uintptr_t)m - q->base) >> LW_UNIT_SHIFT);
 }
 
-/* A frame that does not lie in one mbuf of our pool behind full headroom: moves it there. */
-static struct rte_mbuf *frame_straighten(struct lw_queue *q, struct rte_mbuf *m)
+/* A frame that does not lie in one mbuf of our pool behind full headroom: moves it there. Rare, and
+ * kept out of lw_receive, whose loop would lose its registers to it. */
+static __attribute__((noinline, cold)) struct rte_mbuf *frame_straighten(struct lw_queue *q, struct rte_mbuf *m)
 {
 	struct rte_mbuf *own = rte_pktmbuf_alloc(q->pool);
 	uint32_t bytes = m->pkt_len;
@@ -647,9 +714,255 @@ LW_EXPORT bool lw_copy(struct lw_queue *q, const struct lw_frame *from, struct l
 	return true;
 }
 
+/* ---- rules that ports execute: src/flow_rules.rs ---------------------------------------------- */
+
+#define LW_HEADER_BYTES 40
+#define LW_HEADERS_MAX	8
+
+/* A header that must be there, byte by byte as on the wire. */
+struct lw_flow_item {
+	uint32_t header;
+	uint8_t spec[LW_HEADER_BYTES];
+	uint8_t last[LW_HEADER_BYTES];
+	uint8_t mask[LW_HEADER_BYTES];
+};
+
+enum {
+	LW_DOES_DROP = 1,
+	LW_DOES_QUEUE = 2,
+	LW_DOES_MARK = 4,
+	LW_DOES_COUNT = 8,
+};
+
+struct lw_flow_rule {
+	uint32_t priority;
+	uint32_t items;
+	uint32_t actions;
+	uint32_t mark;
+	uint16_t queue;
+	uint16_t zeros[3];
+	struct lw_flow_item item[LW_HEADERS_MAX];
+};
+
+_Static_assert(sizeof(struct lw_flow_item) == 124, "ShimItem");
+_Static_assert(sizeof(struct lw_flow_rule) == 1016, "ShimRule");
+
+/* By lw_flow_item.header: DPDK's type, and how many bytes of the header its item begins with. */
+static const struct {
+	enum rte_flow_item_type type;
+	uint32_t bytes;
+} flow_headers[] = {
+	{RTE_FLOW_ITEM_TYPE_ETH, 14},  {RTE_FLOW_ITEM_TYPE_VLAN, 4},  {RTE_FLOW_ITEM_TYPE_IPV4, 20},
+	{RTE_FLOW_ITEM_TYPE_IPV6, 40}, {RTE_FLOW_ITEM_TYPE_TCP, 20},  {RTE_FLOW_ITEM_TYPE_UDP, 8},
+	{RTE_FLOW_ITEM_TYPE_ICMP, 4},  {RTE_FLOW_ITEM_TYPE_ICMP6, 4}, {RTE_FLOW_ITEM_TYPE_VXLAN, 8},
+};
+
+/* An item is the header, then what only DPDK knows of it, which stays zero: not asked for. */
+_Static_assert(offsetof(struct rte_flow_item_eth, type) == 12, "wire order");
+_Static_assert(offsetof(struct rte_flow_item_vlan, inner_type) == 2, "wire order");
+_Static_assert(sizeof(struct rte_flow_item_ipv4) == 20, "wire order");
+_Static_assert(offsetof(struct rte_flow_item_ipv6, hdr.dst_addr) == 24, "wire order");
+_Static_assert(sizeof(struct rte_flow_item_tcp) == 20, "wire order");
+_Static_assert(sizeof(struct rte_flow_item_udp) == 8, "wire order");
+_Static_assert(offsetof(struct rte_flow_item_icmp, hdr.icmp_cksum) == 2, "wire order");
+_Static_assert(offsetof(struct rte_flow_item_icmp6, checksum) == 2, "wire order");
+_Static_assert(offsetof(struct rte_flow_item_vxlan, vni) == 4, "wire order");
+
+/* Room for the longest of DPDK's items. */
+union flow_room {
+	struct rte_flow_item_eth eth;
+	struct rte_flow_item_ipv6 ipv6;
+	uint8_t bytes[64];
+};
+
+struct flow_arrays {
+	struct rte_flow_attr attr;
+	struct rte_flow_item items[LW_HEADERS_MAX + 1];
+	struct rte_flow_action actions[4];
+	union flow_room spec[LW_HEADERS_MAX];
+	union flow_room last[LW_HEADERS_MAX];
+	union flow_room mask[LW_HEADERS_MAX];
+	struct rte_flow_action_mark mark;
+	struct rte_flow_action_queue queue;
+};
+
+static bool has_bits(const uint8_t *bytes)
+{
+	uint8_t any = 0;
+	unsigned int i;
+
+	for (i = 0; i < LW_HEADER_BYTES; i++)
+		any |= bytes[i];
+	return any;
+}
+
+static int flow_arrays_fill(const struct lw_flow_rule *rule, struct flow_arrays *to)
+{
+	unsigned int i, n = 0;
+
+	memset(to, 0, sizeof(*to));
+	to->attr.ingress = 1;
+	to->attr.priority = rule->priority;
+	if (rule->items > LW_HEADERS_MAX)
+		return -E2BIG;
+	for (i = 0; i < rule->items; i++) {
+		const struct lw_flow_item *from = &rule->item[i];
+
+		if (from->header >= RTE_DIM(flow_headers))
+			return -EINVAL;
+		to->items[i].type = flow_headers[from->header].type;
+		/* Without a mask the header must be there, whatever it holds. */
+		if (!has_bits(from->mask))
+			continue;
+		memcpy(to->spec[i].bytes, from->spec, flow_headers[from->header].bytes);
+		memcpy(to->mask[i].bytes, from->mask, flow_headers[from->header].bytes);
+		to->items[i].spec = &to->spec[i];
+		to->items[i].mask = &to->mask[i];
+		if (has_bits(from->last)) {
+			memcpy(to->last[i].bytes, from->last, flow_headers[from->header].bytes);
+			to->items[i].last = &to->last[i];
+		}
+	}
+	to->items[i].type = RTE_FLOW_ITEM_TYPE_END;
+	to->mark.id = rule->mark;
+	to->queue.index = rule->queue;
+	if (rule->actions & LW_DOES_MARK)
+		to->actions[n++] = (struct rte_flow_action){RTE_FLOW_ACTION_TYPE_MARK, &to->mark};
+	if (rule->actions & LW_DOES_COUNT)
+		to->actions[n++] = (struct rte_flow_action){RTE_FLOW_ACTION_TYPE_COUNT, NULL};
+	if (rule->actions & LW_DOES_DROP)
+		to->actions[n++] = (struct rte_flow_action){RTE_FLOW_ACTION_TYPE_DROP, NULL};
+	else if (rule->actions & LW_DOES_QUEUE)
+		to->actions[n++] = (struct rte_flow_action){RTE_FLOW_ACTION_TYPE_QUEUE, &to->queue};
+	to->actions[n].type = RTE_FLOW_ACTION_TYPE_END;
+	return 0;
+}
+
+/* Gives the rule to the port, if it validates; else says why in `why`. */
+LW_EXPORT int lw_flow_create(uint16_t port, const struct lw_flow_rule *rule, struct rte_flow **flow,
+			     char *why, size_t room)
+{
+	struct rte_flow_error error = {0};
+	struct flow_arrays arrays;
+	const char *doing = "validate";
+	int failed;
+
+	LW_QUIETLY;
+	*flow = NULL;
+	failed = flow_arrays_fill(rule, &arrays);
+	if (!failed)
+		failed = rte_flow_validate(port, &arrays.attr, arrays.items, arrays.actions, &error);
+	if (!failed) {
+		doing = "create";
+		*flow = rte_flow_create(port, &arrays.attr, arrays.items, arrays.actions, &error);
+		failed = *flow ? 0 : -(rte_errno ? rte_errno : EIO);
+	}
+	if (failed)
+		snprintf(why, room, "%s (rte_flow_%s, error %d)",
+			 error.message ? error.message : rte_strerror(-failed), doing, -failed);
+	return failed;
+}
+
+LW_EXPORT int lw_flow_destroy(uint16_t port, struct rte_flow *flow)
+{
+	struct rte_flow_error error = {0};
+
+	LW_QUIETLY;
+	return rte_flow_destroy(port, flow, &error);
+}
+
+LW_EXPORT int lw_flow_query(uint16_t port, struct rte_flow *flow, uint64_t *frames, uint64_t *bytes)
+{
+	const struct rte_flow_action count[] = {
+		{RTE_FLOW_ACTION_TYPE_COUNT, NULL},
+		{RTE_FLOW_ACTION_TYPE_END, NULL},
+	};
+	struct rte_flow_query_count found = {0};
+	struct rte_flow_error error = {0};
+	int failed;
+
+	LW_QUIETLY;
+	failed = rte_flow_query(port, flow, count, &found, &error);
+	if (failed)
+		return failed;
+	*frames = found.hits_set ? found.hits : 0;
+	*bytes = found.bytes_set ? found.bytes : 0;
+	return 0;
+}
+
+static void say_bytes(FILE *to, const char *what, const void *bytes, uint32_t count)
+{
+	if (!bytes)
+		return;
+	fprintf(to, " %s ", what);
+	for (uint32_t i = 0; i < count; i++)
+		fprintf(to, "%02x", ((const uint8_t *)bytes)[i]);
+}
+
+/* Says in words what DPDK would be given, from copies and by names that DPDK itself makes. */
+LW_EXPORT int lw_flow_describe(const struct lw_flow_rule *rule, char *text, size_t room)
+{
+	struct rte_flow_error error = {0};
+	struct flow_arrays arrays;
+	union {
+		struct rte_flow_item first;
+		uint8_t bytes[4096];
+	} items;
+	union {
+		struct rte_flow_action first;
+		uint8_t bytes[1024];
+	} actions;
+	const struct rte_flow_item *item = &items.first;
+	const struct rte_flow_action *action = &actions.first;
+	char name[32];
+	FILE *to;
+	int failed = flow_arrays_fill(rule, &arrays);
+
+	if (failed)
+		return failed;
+	if (rte_flow_conv(RTE_FLOW_CONV_OP_PATTERN, items.bytes, sizeof(items), arrays.items,
+			  &error) < 0 ||
+	    rte_flow_conv(RTE_FLOW_CONV_OP_ACTIONS, actions.bytes, sizeof(actions), arrays.actions,
+			  &error) < 0)
+		return -rte_errno;
+	to = fmemopen(text, room, "w");
+	if (!to)
+		return -ENOMEM;
+	fprintf(to, "%s priority %u\n", arrays.attr.ingress ? "ingress" : "-", arrays.attr.priority);
+	for (uint32_t i = 0;; i++, item++) {
+		uint32_t bytes = i < rule->items ? flow_headers[rule->item[i].header].bytes : 0;
+
+		rte_flow_conv(RTE_FLOW_CONV_OP_ITEM_NAME, name, sizeof(name),
+			      (const void *)(uintptr_t)item->type, &error);
+		fprintf(to, "%s", name);
+		say_bytes(to, "spec", item->spec, bytes);
+		say_bytes(to, "last", item->last, bytes);
+		say_bytes(to, "mask", item->mask, bytes);
+		fprintf(to, "\n");
+		if (item->type == RTE_FLOW_ITEM_TYPE_END)
+			break;
+	}
+	for (;; action++) {
+		rte_flow_conv(RTE_FLOW_CONV_OP_ACTION_NAME, name, sizeof(name),
+			      (const void *)(uintptr_t)action->type, &error);
+		fprintf(to, "%s", name);
+		if (action->type == RTE_FLOW_ACTION_TYPE_MARK)
+			fprintf(to, " %u", ((const struct rte_flow_action_mark *)action->conf)->id);
+		if (action->type == RTE_FLOW_ACTION_TYPE_QUEUE)
+			fprintf(to, " %u",
+				((const struct rte_flow_action_queue *)action->conf)->index);
+		fprintf(to, "\n");
+		if (action->type == RTE_FLOW_ACTION_TYPE_END)
+			break;
+	}
+	fclose(to);
+	return 0;
+}
+
 /* src/shim.rs declares the records once more, with these sizes. */
 _Static_assert(sizeof(struct lw_frame) == 12, "ShimFrame");
 _Static_assert(sizeof(struct lw_queue) == 48, "ShimQueue");
-_Static_assert(sizeof(struct lw_port_info) == 88, "PortInfo");
-_Static_assert(sizeof(struct lw_port_conf) == 24, "PortConf");
+_Static_assert(sizeof(struct lw_port_info) == 92, "PortInfo");
+_Static_assert(sizeof(struct lw_port_conf) == 32, "PortConf");
+_Static_assert(sizeof(struct lw_queue_stats) == 24, "QueueStats");
 _Static_assert(sizeof(struct lw_stats) == 40, "PortStats");

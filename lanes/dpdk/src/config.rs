@@ -49,6 +49,8 @@ pub(crate) enum Memory {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Config {
     pub(crate) device: Device,
+    /// Workers that share the queues of each port.
+    pub(crate) workers: usize,
     /// Free arguments for the device, as DPDK reads them.
     pub(crate) arguments: Option<String>,
     pub(crate) rx_queues: u16,
@@ -71,17 +73,42 @@ pub(crate) struct Config {
 }
 
 impl Config {
-    /// Reads every knob of `spec`.
-    pub(crate) fn read(spec: &LaneSpec) -> Result<Config, LaneError> {
+    /// Reads every knob of `spec`, for so many workers.
+    pub(crate) fn read(spec: &LaneSpec, workers: usize) -> Result<Config, LaneError> {
         if spec.lane() != NAME {
             return Err(spec.unknown_lane(&[NAME]).into());
         }
         let knobs = spec.knobs();
         let device = read_device(spec, &knobs)?;
         let queues_max = device.queues_max().unwrap_or(QUEUES_MAX);
-        let rx_queues = read_queues(&knobs, "rxq", 1, queues_max, &device)?;
-        let default = if device.pairs_queues() { rx_queues } else { 1 };
+        if !(1..=queues_max).contains(&workers) {
+            return Err(LaneError::Refused {
+                lane: NAME.to_owned(),
+                name: format!("{workers} workers"),
+                why: format!(
+                    "each needs a queue of its own, and a port of {} has at most {queues_max}",
+                    device.name()
+                ),
+                hint: format!("use 1 to {queues_max} workers"),
+            });
+        }
+        let each = workers as u16;
+        let rx_queues = read_queues(&knobs, "rxq", each, queues_max, &device)?;
+        if rx_queues % each != 0 {
+            let (below, above) = (rx_queues - rx_queues % each, rx_queues.next_multiple_of(each));
+            let want = format!(
+                "{workers} workers share the queues evenly: use rxq={}",
+                if below == 0 || usize::from(above) <= queues_max { above } else { below }
+            );
+            return Err(knobs.bad("rxq", &rx_queues.to_string(), want).into());
+        }
+        let default = if device.pairs_queues() { rx_queues } else { each };
         let tx_queues = read_queues(&knobs, "txq", default, queues_max, &device)?;
+        if tx_queues < each {
+            let want =
+                format!("each of {workers} workers sends by a queue of its own: use txq={each}");
+            return Err(knobs.bad("txq", &tx_queues.to_string(), want).into());
+        }
         if device.pairs_queues() && rx_queues != tx_queues {
             let want = format!("{} has as many queues each way: leave txq= out", device.name());
             return Err(knobs.bad("txq", &tx_queues.to_string(), want).into());
@@ -90,6 +117,7 @@ impl Config {
         let hold_default = HOLD_FRAMES_DEFAULT.min(mbufs_per_port / 4);
         let cache_default = CACHE_MBUFS_DEFAULT.min(mbufs_per_port / 8);
         let config = Config {
+            workers,
             arguments: knobs.text("args")?.map(|text| text.replace(';', ",")),
             rx_queues,
             tx_queues,
@@ -144,9 +172,9 @@ impl Config {
         Ok(())
     }
 
-    /// mbufs that the device keeps to receive into.
+    /// mbufs that the device keeps to receive into, for each worker.
     fn device_mbufs(&self) -> usize {
-        let queues = usize::from(self.rx_queues);
+        let queues = usize::from(self.rx_queues) / self.workers;
         let descriptors = usize::from(self.rx_descriptors.unwrap_or(DESCRIPTORS_ASSUMED));
         match self.device.keeps_mbufs() {
             None => 0,
@@ -327,7 +355,7 @@ mod tests {
     use super::*;
 
     fn read(spec: &str) -> Result<Config, String> {
-        Config::read(&spec.parse().expect("well formed")).map_err(|e| e.to_string())
+        Config::read(&spec.parse().expect("well formed"), 1).map_err(|e| e.to_string())
     }
 
     #[track_caller]
@@ -365,6 +393,27 @@ mod tests {
         refused("dpdk:net_tap,rxq=17", &["rxq=17", "at most 16"]);
         refused("dpdk:net_af_packet,rxq=2,txq=3", &["as many queues each way"]);
         assert_eq!(read("dpdk:net_af_packet,rxq=2").unwrap().tx_queues, 2);
+    }
+
+    #[test]
+    fn workers_share_the_queues_of_a_port_evenly() {
+        let read = |spec: &str, workers| {
+            Config::read(&spec.parse().expect("well formed"), workers)
+                .map(|config| (config.rx_queues, config.tx_queues))
+                .map_err(|e| e.to_string())
+        };
+        assert_eq!(read("dpdk:net_null", 2), Ok((2, 2)));
+        assert_eq!(read("dpdk:net_null,rxq=4", 2), Ok((4, 2)));
+        assert_eq!(read("dpdk:net_tap,rxq=4", 2), Ok((4, 4)));
+        for (spec, workers, words) in [
+            ("dpdk:net_tap", 17, ["17 workers", "at most 16", "1 to 16"]),
+            ("dpdk:net_pcap", 2, ["2 workers", "at most 1", "1 to 1"]),
+            ("dpdk:net_null,rxq=3", 2, ["rxq=3", "2 workers", "rxq=4"]),
+            ("dpdk:net_null,txq=1", 2, ["txq=1", "2 workers", "txq=2"]),
+        ] {
+            let sentence = read(spec, workers).expect_err(spec);
+            assert!(words.iter().all(|word| sentence.contains(word)), "{sentence}");
+        }
     }
 
     #[test]

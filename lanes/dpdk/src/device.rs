@@ -130,6 +130,34 @@ impl Device {
         }
     }
 
+    /// True for hardware, which spreads frames over its queues by a hash that it is told (RSS).
+    pub(crate) fn is_hardware(&self) -> bool {
+        matches!(self, Device::Pci(_))
+    }
+
+    /// What decides on the queue of a frame, for reports.
+    pub(crate) fn steering(&self) -> &'static str {
+        match self {
+            Device::AfPacket => {
+                "PACKET_FANOUT by the kernel's flow hash; a full ring rolls over to the next queue"
+            }
+            Device::AfXdp { .. } => "the interface's own receive queues (`ethtool -x`)",
+            Device::Tap => {
+                "the kernel's flow hash; a flow that was answered by another queue moves there"
+            }
+            Device::Memif { .. } => "the peer: each queue is a ring of its own",
+            Device::Ring => "the sender: what leaves by a queue comes back by it",
+            Device::Null => "nothing: each queue makes frames of its own",
+            Device::Pcap(_) => "nothing: there is one queue",
+            Device::Pci(_) => "RSS",
+        }
+    }
+
+    /// True when the driver counts sent frames by queue, exactly: only those that left.
+    pub(crate) fn counts_queues(&self) -> bool {
+        matches!(self, Device::AfPacket)
+    }
+
     /// True when a device must have as many transmit as receive queues.
     pub(crate) fn pairs_queues(&self) -> bool {
         matches!(self, Device::AfPacket | Device::AfXdp { .. } | Device::Tap)
@@ -276,7 +304,7 @@ mod tests {
     use super::*;
 
     fn arguments(spec: &str, port: usize, interface: &str, mtu: usize) -> String {
-        let config = Config::read(&spec.parse().expect("well formed")).expect("valid");
+        let config = Config::read(&spec.parse().expect("well formed"), 1).expect("valid");
         config.device.arguments(&config, port, interface, mtu)
     }
 

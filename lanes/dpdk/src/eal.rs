@@ -406,7 +406,7 @@ mod tests {
     use super::*;
 
     fn arguments(spec: &str, huge: bool) -> String {
-        let config = Config::read(&spec.parse().expect("well formed")).expect("valid");
+        let config = Config::read(&spec.parse().expect("well formed"), 1).expect("valid");
         let words = start_arguments(&config, huge).expect("this thread runs somewhere");
         words.iter().map(|w| w.to_str().unwrap()).collect::<Vec<_>>().join(" ")
     }

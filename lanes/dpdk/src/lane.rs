@@ -1,4 +1,7 @@
-//! The lane: one pool, one port per interface, and the frame contract on top of them.
+//! The lane: a pool, one port per interface, and the frame contract on top of them.
+//!
+//! Several workers share pool and ports ([`DpdkPorts`]): each opens a lane of its own, with its own
+//! queues of every port.
 //!
 //! ```text
 //!                receive                      settle: Tx, TxTo, Fanout
@@ -19,9 +22,8 @@ use crate::{
     device::{Device, ETHERNET_BYTES},
     eal::{Eal, Lcore},
     hugepages::Reservation,
-    interface::Interface,
-    pool::{Layout, Pool},
-    port::Port,
+    pool::{Layout, Pool, SharedPool},
+    port::{Port, QueueCounts, Started},
     shim::{Shim, ShimFrame},
     wake,
 };
@@ -29,8 +31,13 @@ use laneway_core::{
     Burst, CapsReport, ClockDomain, Counters, DropReason, FrameLane, HoldPool, LaneError, LaneSpec,
     PortId, PortMask, Slot, Verdict, Wake,
 };
+use laneway_linux::monotonic_ns;
 use std::{
     rc::Rc,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
     thread,
     time::{Duration, Instant},
 };
@@ -52,7 +59,7 @@ const AF_XDP_PAUSE: Duration = Duration::from_millis(20);
 
 /// DPDK ports as a frame lane. See the crate's documentation.
 pub struct DpdkLane {
-    // Dropped in this order: the devices let go of the pool, and the thread leaves DPDK last.
+    // Dropped in this order: ports before the pool, and the thread leaves DPDK last.
     ports: Vec<Port>,
     bursts: Vec<PortBurst>,
     counters: Vec<Counters>,
@@ -71,8 +78,6 @@ pub struct DpdkLane {
 /// What a port lends to the app.
 struct PortBurst {
     burst: Burst,
-    /// The mbufs of the burst, in its order: all that giving a frame back needs.
-    mbufs: Vec<u32>,
     holds: Rc<HoldPool>,
     empty_polls: u32,
     gone: bool,
@@ -110,58 +115,49 @@ impl DpdkLane {
         interfaces: &[S],
         force: bool,
     ) -> Result<DpdkLane, LaneError> {
-        let config = Config::read(spec)?;
-        let given: Vec<&str> = interfaces.iter().map(AsRef::as_ref).collect();
-        let names: Vec<&str> = match &config.device {
-            Device::Pci(addresses) => addresses.iter().map(String::as_str).collect(),
-            _ => given,
-        };
-        check_names(&config, &names)?;
-        let reservation = match config.memory {
-            Memory::Reserve(pages) => Some(Reservation::take(pages)?),
-            _ => None,
-        };
-        let eal = Eal::get(&config)?;
-        let mut reservation = reservation;
-        let mut tries =
-            if matches!(config.device, Device::AfXdp { .. }) { AF_XDP_TRIES } else { 1 };
-        loop {
-            tries -= 1;
-            match DpdkLane::open_once(eal, &config, &names, force, reservation.take()) {
-                Err(LaneError::Os { .. }) if tries > 0 => thread::sleep(AF_XDP_PAUSE),
-                opened => return opened,
-            }
-        }
+        let ports = DpdkPorts::open(spec, interfaces, force, 1)?;
+        DpdkLane::open_shared(&ports, 0)
     }
 
-    /// Opens pool and ports. A net_af_xdp port that fails to start keeps mbufs, so each attempt has a
-    /// pool of its own.
-    fn open_once(
-        eal: &'static Eal,
-        config: &Config,
-        names: &[&str],
-        force: bool,
-        reservation: Option<Reservation>,
-    ) -> Result<DpdkLane, LaneError> {
+    /// Opens the lane of worker `worker`, counted from 0, on the thread that will use it: its queues of
+    /// each of `ports`.
+    ///
+    /// # Errors
+    /// [`LaneError::Refused`] when there is no such worker, or its queues are taken; an interface that is
+    /// gone by now.
+    pub fn open_shared(ports: &DpdkPorts, worker: usize) -> Result<DpdkLane, LaneError> {
+        let Shared { config, started, pool, taken, eal } = &*ports.shared;
+        let refused = |why: String| LaneError::Refused {
+            lane: NAME.to_owned(),
+            name: format!("worker {worker}"),
+            why,
+            hint: "open the ports anew, for as many workers as there are".to_owned(),
+        };
+        let Some(taken) = taken.get(worker) else {
+            return Err(refused(format!("the ports were opened for {} workers", config.workers)));
+        };
+        // Relaxed: the first to swap has the queues; nothing else is passed by it.
+        if taken.swap(true, Ordering::Relaxed) {
+            return Err(refused("another lane has its queues".to_owned()));
+        }
         let lcore = Lcore::enter(eal);
-        let pool = Pool::make(eal, config, names.len(), reservation)?;
-        let mut ports = Vec::with_capacity(names.len());
-        for (index, name) in names.iter().enumerate() {
-            let mut port = Port::open(eal, config, &pool, index, name, force)?;
+        let pool = Pool::of(pool);
+        let own = started.iter().map(|started| {
+            let mut port = Port::of_worker(started, config, &pool, worker)?;
             if !lcore.has_cache() {
                 port.caps.fact("mempool_cache", "0: DPDK has no number left for this thread");
             }
-            ports.push(port);
-        }
-        Ok(DpdkLane::assemble(config, ports, pool, lcore))
+            Ok(port)
+        });
+        let own = own.collect::<Result<Vec<_>, LaneError>>()?;
+        Ok(DpdkLane::assemble(config, own, pool, lcore))
     }
 
     fn assemble(config: &Config, ports: Vec<Port>, pool: Pool, lcore: Lcore) -> DpdkLane {
         let bursts = ports.iter().map(|_| {
             let holds = HoldPool::new(config.hold_frames);
             let burst = Burst::new(pool.region().clone(), holds.clone(), config.burst_frames);
-            let mbufs = Vec::with_capacity(config.burst_frames);
-            PortBurst { burst, mbufs, holds, empty_polls: 0, gone: false }
+            PortBurst { burst, holds, empty_polls: 0, gone: false }
         });
         let polled = ports.iter().flat_map(|port| port.wake.descriptors());
         let polled = polled.map(|fd| libc::pollfd { fd, events: libc::POLLIN, revents: 0 });
@@ -196,6 +192,12 @@ impl DpdkLane {
         self.ports[port.index()].is_linked()
     }
 
+    /// What the device counted for each of this lane's queues of `port`; empty where its driver counts
+    /// for the whole device only.
+    pub fn queue_counts(&self, port: PortId) -> Vec<QueueCounts> {
+        self.ports[port.index()].queue_counts()
+    }
+
     /// The yardstick of `examples/contract_cost.rs`: one turn of the loop that a program would write by
     /// hand against DPDK, in C and past the contract. Takes a burst from `port`, adds the first 16
     /// bytes of each frame to `sum` as two numbers in the machine's order, frees all, and returns how
@@ -207,8 +209,7 @@ impl DpdkLane {
     /// Fails with [`LaneError::Gone`] when an interface has disappeared or is down.
     fn check_alive(&mut self) -> Result<(), LaneError> {
         for (port, near) in self.ports.iter().zip(&mut self.bursts) {
-            near.gone |=
-                port.interface.as_ref().is_some_and(|interface| !Interface::is_up(interface));
+            near.gone |= port.interface.as_ref().is_some_and(|interface| !interface.is_up());
             if near.gone {
                 return Err(LaneError::Gone {
                     lane: NAME.to_owned(),
@@ -263,6 +264,100 @@ impl DpdkLane {
     }
 }
 
+/// Devices that were opened once, with as many queues as their workers need. Clones share them; they are
+/// closed when the last clone and the last lane are gone, on whatever thread that is.
+#[derive(Clone)]
+pub struct DpdkPorts {
+    shared: Arc<Shared>,
+}
+
+struct Shared {
+    config: Config,
+    started: Vec<Arc<Started>>,
+    pool: Arc<SharedPool>,
+    /// By worker: a lane has its queues.
+    taken: Box<[AtomicBool]>,
+    eal: &'static Eal,
+}
+
+impl DpdkPorts {
+    /// Opens and starts one port per interface, as [`DpdkLane::open`] does, with queues for `workers`
+    /// workers: each is to call [`DpdkLane::open_shared`] on its own thread. From here on frames wait in
+    /// the queues.
+    ///
+    /// What spreads frames over the queues depends on the driver; the fact `steering` says it.
+    ///
+    /// # Errors
+    /// As [`DpdkLane::open`], and more workers than a port has queues.
+    pub fn open<S: AsRef<str>>(
+        spec: &LaneSpec,
+        interfaces: &[S],
+        force: bool,
+        workers: usize,
+    ) -> Result<DpdkPorts, LaneError> {
+        let config = Config::read(spec, workers)?;
+        let given: Vec<&str> = interfaces.iter().map(AsRef::as_ref).collect();
+        let names: Vec<&str> = match &config.device {
+            Device::Pci(addresses) => addresses.iter().map(String::as_str).collect(),
+            _ => given,
+        };
+        check_names(&config, &names)?;
+        let mut reservation = match config.memory {
+            Memory::Reserve(pages) => Some(Reservation::take(pages)?),
+            _ => None,
+        };
+        let eal = Eal::get(&config)?;
+        let mut tries =
+            if matches!(config.device, Device::AfXdp { .. }) { AF_XDP_TRIES } else { 1 };
+        loop {
+            tries -= 1;
+            match DpdkPorts::open_once(eal, &config, &names, force, reservation.take()) {
+                Err(LaneError::Os { .. }) if tries > 0 => thread::sleep(AF_XDP_PAUSE),
+                opened => return opened,
+            }
+        }
+    }
+
+    /// Opens pool and ports. A net_af_xdp port that fails to start keeps mbufs, so each attempt has a
+    /// pool of its own.
+    fn open_once(
+        eal: &'static Eal,
+        config: &Config,
+        names: &[&str],
+        force: bool,
+        reservation: Option<Reservation>,
+    ) -> Result<DpdkPorts, LaneError> {
+        let pool = Arc::new(SharedPool::make(eal, config, names.len(), reservation)?);
+        let started = names.iter().enumerate().map(|(index, name)| {
+            Started::open(eal, config, &pool, index, name, force).map(Arc::new)
+        });
+        let started = started.collect::<Result<_, _>>()?;
+        let taken = (0..config.workers).map(|_| AtomicBool::new(false)).collect();
+        let shared = Shared { config: config.clone(), started, pool, taken, eal };
+        Ok(DpdkPorts { shared: Arc::new(shared) })
+    }
+
+    /// DPDK's numbers of them, by port.
+    pub(crate) fn numbers(&self) -> Vec<u16> {
+        self.shared.started.iter().map(|started| started.number()).collect()
+    }
+
+    pub(crate) fn eal(&self) -> &'static Eal {
+        self.shared.eal
+    }
+
+    /// How many workers they were opened for.
+    pub fn workers(&self) -> usize {
+        self.shared.config.workers
+    }
+}
+
+/// Workers take them to their threads.
+const _: () = {
+    const fn is_shared<T: Send + Sync>() {}
+    is_shared::<DpdkPorts>();
+};
+
 /// Refuses what cannot be a list of ports.
 fn check_names(config: &Config, names: &[&str]) -> Result<(), LaneError> {
     let refused = |name: String, why: &str, hint: &str| {
@@ -300,14 +395,6 @@ fn check_names(config: &Config, names: &[&str]) -> Result<(), LaneError> {
         );
     }
     Ok(())
-}
-
-/// CLOCK_MONOTONIC in nanoseconds.
-fn monotonic_ns() -> u64 {
-    let mut now = libc::timespec { tv_sec: 0, tv_nsec: 0 };
-    // SAFETY: room for the answer; this clock always exists.
-    unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC, &mut now) };
-    now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64
 }
 
 /// A frame on its way out, in a burst or back from a hold.
@@ -430,17 +517,17 @@ impl FrameLane for DpdkLane {
             near.empty_polls = 0;
             // One reading, when all of them were there: no frame is stamped before it arrived.
             let now_ns = monotonic_ns();
-            let mut bytes = 0;
             let arrived = self.ports[index].take();
-            counters.rx_frames += arrived.len() as u64;
-            near.mbufs.clear();
-            near.mbufs.extend(arrived.iter().map(|frame| frame.number));
-            for frame in arrived {
+            let layout = self.layout;
+            let mut bytes = 0;
+            let frames = arrived.iter().map(|frame| {
                 bytes += u64::from(frame.bytes);
-                // SAFETY: the driver gave the mbuf up, it lies in our pool in one piece (the shim
-                // saw to it), and nobody else gets it before it is settled.
-                unsafe { near.burst.push(self.layout.slot(frame, now_ns)) };
-            }
+                layout.place(frame, now_ns)
+            });
+            // SAFETY: the driver gave the mbufs up, they lie in our pool in one piece each (the shim
+            // saw to it), and nobody else gets them before they are settled.
+            unsafe { near.burst.extend(frames) };
+            counters.rx_frames += arrived.len() as u64;
             counters.rx_bytes += bytes;
         } else {
             counters.polls_empty += 1;
@@ -459,19 +546,22 @@ impl FrameLane for DpdkLane {
         let near = &mut self.bursts[port.index()];
         let want = frames.min(near.burst.space());
         let got = self.ports[port.index()].lend(&mut self.scratch.lent[..want]);
-        near.mbufs.clear();
-        near.mbufs.extend(self.scratch.lent[..got].iter().map(|frame| frame.number));
-        for frame in &self.scratch.lent[..got] {
-            // SAFETY: fresh from the pool: nobody else refers to the mbuf before it is settled.
-            unsafe { near.burst.push(self.layout.slot(frame, 0)) };
-        }
+        let layout = self.layout;
+        let frames = self.scratch.lent[..got].iter().map(|frame| layout.place(frame, 0));
+        // SAFETY: fresh from the pool: nobody else refers to the mbufs before they are settled.
+        unsafe { near.burst.extend(frames) };
         Ok(&mut near.burst)
     }
 
     fn settle(&mut self, port: PortId) -> Result<(), LaneError> {
         let index = port.index();
         let DpdkLane { ports, bursts, counters, scratch, layout, hands_mbufs_over, .. } = self;
-        let PortBurst { burst, mbufs, holds, .. } = &mut bursts[index];
+        let PortBurst { burst, holds, .. } = &mut bursts[index];
+        // Most bursts of most apps: nothing goes on, and where the frames lie does not matter.
+        let is_consumed = burst.is_consumed();
+        if is_consumed {
+            ports[index].free(burst.frame_numbers());
+        }
         let mut leaving = Leaving {
             ports,
             counters,
@@ -480,12 +570,12 @@ impl FrameLane for DpdkLane {
             hands_mbufs_over: *hands_mbufs_over,
             base: layout.base,
         };
-        for (i, &mbuf) in mbufs.iter().enumerate().take(burst.len()) {
-            match burst.verdict(i) {
-                Verdict::Hold => {}
-                // Most frames of most apps: where they lie does not matter.
-                Verdict::Drop => leaving.scratch.freed.push(mbuf),
-                verdict => leaving.settle(index, &burst.slot(i), verdict),
+        if !is_consumed {
+            for i in 0..burst.len() {
+                match burst.verdict(i) {
+                    Verdict::Hold => {}
+                    verdict => leaving.settle(index, &burst.slot(i), verdict),
+                }
             }
         }
         burst.clear();
@@ -498,10 +588,8 @@ impl FrameLane for DpdkLane {
                 counters.drop_many(DropReason::TxRefused, refused);
             }
         }
-        if !scratch.freed.is_empty() {
-            ports[index].free(&scratch.freed);
-            scratch.freed.clear();
-        }
+        ports[index].free(&scratch.freed);
+        scratch.freed.clear();
         Ok(())
     }
 
@@ -541,8 +629,8 @@ impl FrameLane for DpdkLane {
     }
 
     fn counters(&mut self, port: PortId) -> Counters {
-        let losses = self.ports[port.index()].losses();
         let mut counters = self.counters[port.index()].clone();
+        let losses = self.ports[port.index()].losses(counters.tx_frames);
         counters.copies += losses.copies;
         counters.drop_many(DropReason::RxQueueFull, losses.queue_full);
         counters.drop_many(DropReason::RxNoFrame, losses.no_frame);

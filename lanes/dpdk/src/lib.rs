@@ -6,6 +6,7 @@
 //!   pool       the mbufs of a lane                     interface  what the kernel says of one
 //!   eal        DPDK's own start, once per process      wake       how a blocked worker wakes
 //!   shim       the C functions, loaded from memory     hugepages  a reservation that goes back
+//!   flow_rules what ports match and do themselves
 //!                                                      listener   sockets that a driver forgets
 //! ```
 //!
@@ -17,14 +18,14 @@
 //! Assumes Linux, DPDK 22.11 or later, and that the worker stays on the thread and in the network
 //! namespace that opened the lane. What must always hold: frames lie in mbufs of the lane's own pool,
 //! each in one piece with full headroom; devices and huge pages are gone when the lane is.
-//! What it does not do: bind PCI devices to drivers, spread one port over several workers, or hand
-//! frames back to the kernel's stack. `README.md` lists knobs, costs and limits.
+//! [`DpdkPorts`] opens the devices once for several workers, each with queues of its own.
+//! What it does not do: bind PCI devices to drivers, or hand frames back to the kernel's stack. `README.md` lists knobs, costs and limits.
 
 mod config;
 mod device;
 mod eal;
+mod flow_rules;
 mod hugepages;
-mod interface;
 mod lane;
 mod listener;
 mod pool;
@@ -32,4 +33,6 @@ mod port;
 mod shim;
 mod wake;
 
-pub use lane::DpdkLane;
+pub use flow_rules::FlowRules;
+pub use lane::{DpdkLane, DpdkPorts};
+pub use port::QueueCounts;

@@ -1,34 +1,52 @@
-//! The mbufs of one lane: one pool for all its ports, so that a frame goes from port to port without
-//! being moved.
+//! The mbufs of one run: one pool for all ports and workers, so that a frame goes from port to port
+//! without being moved, and each worker's view of it.
 //!
 //! Assumes that DPDK finds the memory in one piece, as it does unless huge pages are nearly used up.
-//! What must always hold: the region covers every mbuf, and lives until the lane and every held frame
-//! are gone. Frames are told by the mbuf's distance from the region's start.
+//! What must always hold: the region covers every mbuf, and lives until the devices, every lane and
+//! every held frame are gone. Frames are told by the mbuf's distance from the region's start. DPDK's
+//! pool may be used by several threads at a time; each has a cache of its own.
 
 use crate::{
     config::{Config, Memory},
     device::Device,
-    eal::Eal,
+    eal::{Eal, Setup},
     hugepages::{self, Reservation},
     shim::{ShimFrame, UNIT_BYTES},
 };
-use laneway_core::{LaneError, Region, Slot};
+use laneway_core::{LaneError, Place, Region, Slot};
 use std::{
     ffi::{CString, c_void},
     ptr::NonNull,
     rc::Rc,
+    sync::Arc,
 };
 
 /// Bytes of an mbuf and its pool entry beside the buffer, for messages.
 const MBUF_BYTES_BESIDE: usize = 192;
 
-/// One pool.
-pub(crate) struct Pool {
-    region: Rc<Region>,
+/// DPDK's pool, shared by devices and workers.
+pub(crate) struct SharedPool {
+    eal: &'static Eal,
     handle: *mut c_void,
+    /// The first byte of its memory.
+    start: NonNull<u8>,
+    bytes: usize,
     layout: Layout,
     mbufs: usize,
-    eal: &'static Eal,
+    _reservation: Option<Reservation>,
+}
+
+// SAFETY: the pointers are to memory of DPDK's that no thread owns, and the reservation is a descriptor
+// and a number; freeing may be done by any thread, under the EAL's lock.
+unsafe impl Send for SharedPool {}
+// SAFETY: nothing of it changes but DPDK's pool, whose gets, puts and counts may be made by several
+// threads at a time (its default ring has several producers and consumers).
+unsafe impl Sync for SharedPool {}
+
+/// One worker's view of the pool.
+pub(crate) struct Pool {
+    region: Rc<Region>,
+    shared: Arc<SharedPool>,
 }
 
 /// Where frames lie in the region.
@@ -39,23 +57,23 @@ pub(crate) struct Layout {
     /// From an mbuf to its buffer.
     buffer_at: usize,
     /// Bytes of a buffer.
-    buffer_bytes: usize,
+    buffer_bytes: u32,
 }
 
 impl Layout {
-    /// The slot of a frame that the shim described.
+    /// Number and place of a frame that the shim described.
     #[inline]
-    pub(crate) fn slot(self, frame: &ShimFrame, ts_ns: u64) -> Slot {
-        let room_start = frame.number as usize * UNIT_BYTES + self.buffer_at;
-        Slot {
-            frame: frame.number,
-            room_start,
-            start: room_start + usize::from(frame.data_off),
-            len: frame.bytes,
-            room_end: room_start + self.buffer_bytes,
-            wire_len: frame.bytes,
+    pub(crate) fn place(self, frame: &ShimFrame, ts_ns: u64) -> (u32, Place) {
+        let headroom = u32::from(frame.data_off);
+        let place = Place {
+            start: frame.number as usize * UNIT_BYTES + self.buffer_at + headroom as usize,
             ts_ns,
-        }
+            len: frame.bytes,
+            wire_len: frame.bytes,
+            headroom,
+            len_max: self.buffer_bytes.saturating_sub(headroom),
+        };
+        (frame.number, place)
     }
 
     /// The shim's description of a slot, wherever the app moved its ends.
@@ -72,23 +90,17 @@ impl Layout {
 }
 
 /// Gives the memory back, then the huge pages it lay in.
-struct Owner {
-    eal: &'static Eal,
-    handle: *mut c_void,
-    _reservation: Option<Reservation>,
-}
-
-impl Drop for Owner {
+impl Drop for SharedPool {
     fn drop(&mut self) {
         let _setup = self.eal.setup();
-        // SAFETY: made by `Pool::make`; the ports are closed (they go before the lane's pool) and the
-        // last frame that lay in it is gone with the region.
+        // SAFETY: made by `SharedPool::make`; the devices, the lanes and the frames that lay in it each
+        // had a share of this value, so all of them are gone.
         unsafe { (self.eal.shim.pool_free)(self.handle) };
     }
 }
 
-impl Pool {
-    /// mbufs for `ports` ports.
+impl SharedPool {
+    /// mbufs for `ports` ports of each worker.
     ///
     /// # Errors
     /// When memory is short, or comes in pieces.
@@ -97,19 +109,23 @@ impl Pool {
         config: &Config,
         ports: usize,
         reservation: Option<Reservation>,
-    ) -> Result<Pool, LaneError> {
-        let mbufs = config.mbufs_per_port * ports;
+    ) -> Result<SharedPool, LaneError> {
+        let mbufs = config.mbufs_per_port * ports * config.workers;
         let name = CString::new(format!("laneway{}", eal.serial())).expect("no zero in it");
         let doing = format!("make a pool of {mbufs} mbufs of {} bytes", config.buffer_bytes());
         let room = u16::try_from(config.buffer_bytes()).expect("the frame knob is bounded");
         let hint = shortage(eal, config, mbufs);
+        let failed = |setup: &Setup<'_>, code| setup.failed(&*doing, code, &hint);
+        let Ok(count) = u32::try_from(mbufs) else {
+            return Err(failed(&eal.setup(), -libc::ENOMEM));
+        };
         let setup = eal.setup();
         let mut handle = std::ptr::null_mut();
         // SAFETY: a terminated string and room for a pointer.
         let code = unsafe {
             (eal.shim.pool_make)(
                 name.as_ptr(),
-                mbufs as u32,
+                count,
                 config.cache_mbufs as u32,
                 room,
                 i32::from(!matches!(config.device, Device::Pci(_))),
@@ -117,26 +133,48 @@ impl Pool {
             )
         };
         if code < 0 {
-            return Err(setup.failed(doing, code, &hint));
+            return Err(failed(&setup, code));
         }
         let (mut base, mut bytes) = (0, 0);
         // SAFETY: a pool, just made, and room for two numbers.
         let code = unsafe { (eal.shim.pool_span)(handle, &mut base, &mut bytes) };
-        let failure = (code < 0).then(|| setup.failed(doing, code, &hint));
+        let failure = (code < 0).then(|| failed(&setup, code));
         drop(setup);
-        // From here on the owner frees the pool, whatever happens.
-        let owner = Owner { eal, handle, _reservation: reservation };
-        if let Some(failure) = failure {
-            return Err(failure);
-        }
         // SAFETY: a pool.
         let buffer_at = unsafe { (eal.shim.pool_buffer_at)(handle) } as usize;
         let start = NonNull::new(base as *mut u8).expect("DPDK maps nothing at address 0");
-        // SAFETY: DPDK keeps the pool's memory mapped until `owner` frees it, it is one piece (just
-        // checked), and nobody makes Rust references into it.
-        let region = unsafe { Region::mapped(start, bytes, Box::new(owner)) };
-        let layout = Layout { base, buffer_at, buffer_bytes: config.buffer_bytes() };
-        Ok(Pool { region, handle, layout, mbufs, eal })
+        let layout = Layout { base, buffer_at, buffer_bytes: u32::from(room) };
+        // From here on the value frees the pool, whatever happens.
+        let pool =
+            SharedPool { eal, handle, start, bytes, layout, mbufs, _reservation: reservation };
+        failure.map_or(Ok(pool), Err)
+    }
+
+    /// DPDK's pool, for the shim.
+    pub(crate) fn handle(&self) -> *mut c_void {
+        self.handle
+    }
+
+    /// mbufs in all.
+    pub(crate) fn mbufs(&self) -> usize {
+        self.mbufs
+    }
+
+    /// Bytes of its memory.
+    pub(crate) fn bytes(&self) -> usize {
+        self.bytes
+    }
+}
+
+impl Pool {
+    /// A view for the calling thread.
+    pub(crate) fn of(shared: &Arc<SharedPool>) -> Pool {
+        let owner = Box::new(shared.clone());
+        // SAFETY: DPDK keeps the pool's memory mapped until the last share is dropped, of which the
+        // region has one; it is one piece (checked when it was made), and nobody makes Rust references
+        // into it. Regions of several workers cover the same bytes; frames in them belong to one.
+        let region = unsafe { Region::mapped(shared.start, shared.bytes, owner) };
+        Pool { region, shared: shared.clone() }
     }
 
     /// The memory.
@@ -146,23 +184,19 @@ impl Pool {
 
     /// DPDK's pool, for the shim.
     pub(crate) fn handle(&self) -> *mut c_void {
-        self.handle
+        self.shared.handle
     }
 
     /// Where frames lie.
     pub(crate) fn layout(&self) -> Layout {
-        self.layout
+        self.shared.layout
     }
 
-    /// mbufs in all.
-    pub(crate) fn mbufs(&self) -> usize {
-        self.mbufs
-    }
-
-    /// mbufs that are not free: with a device, in a burst, or held. Slow; for tests and reports.
+    /// mbufs that are not free: with a device, in a burst, or held, by any worker. Slow; for tests and
+    /// reports.
     pub(crate) fn mbufs_in_use(&self) -> usize {
-        // SAFETY: the pool lives as long as `self.region`.
-        unsafe { (self.eal.shim.pool_in_use)(self.handle) as usize }
+        // SAFETY: the pool lives as long as `self.shared`.
+        unsafe { (self.shared.eal.shim.pool_in_use)(self.shared.handle) as usize }
     }
 }
 

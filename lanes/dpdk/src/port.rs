@@ -1,26 +1,35 @@
-//! One DPDK port: a device added, its queues set up, started, and everything undone.
+//! DPDK ports: a device added, all its queues set up, started, and everything undone; and a worker's
+//! part of one.
 //!
-//! Assumes that the port stays on the thread and in the network namespace that opened it. What must
-//! always hold: a device that was added is removed, however far its set-up came; nothing of the port
-//! touches the pool after that. Receiving and sending make one call of the shim per burst.
+//! ```text
+//!   Started (one per device)            Port (one per worker and device)
+//!     added, configured, running  ◀──┬──  queues 0..k   of worker 0, which also tells what only the
+//!     closed when nobody is left     ├──  queues k..2k  of worker 1      device as a whole counts
+//! ```
+//!
+//! Assumes that the workers' threads stand in the network namespace that the device was started in. What
+//! must always hold: a device that was added is removed, however far its set-up came, and before the
+//! pool goes; a queue belongs to one worker. Receiving and sending make one call of the shim per burst.
 
 use crate::{
     config::{Config, NAME},
     device::{Device, ETHERNET_BYTES, VLAN_TAG_BYTES},
     eal::{Eal, Setup, is_privileged},
-    interface::{self, Interface},
     listener::Listener,
-    pool::Pool,
-    shim::{PortConf, PortInfo, PortStats, ShimFrame, ShimQueue},
+    pool::{Pool, SharedPool},
+    shim::{PortConf, PortInfo, PortStats, QueueStats, ShimFrame, ShimQueue},
     wake::{self, KernelDrops, Sockets, Wake},
 };
 use laneway_core::{Cap, CapSet, CapsReport, LaneError};
-use std::{ffi::CString, fs, path::Path};
+use laneway_linux::{Interface, is_name, refuse_default_route};
+use std::{ffi::CString, fs, ops::Range, path::Path, sync::Arc};
 
 /// Frames up to this length pass every MTU in use, so that none needs to be asked for.
 const SHORT_FRAME_BYTES: u32 = 256;
 /// The frame check sequence, which drivers count.
 const CHECK_BYTES: usize = 4;
+/// Where the kernel lists PCI devices by address.
+const PCI_DEVICES: &str = "/sys/bus/pci/devices";
 /// The MTU of devices that have none of their own.
 const MTU_DEFAULT: usize = 1500;
 
@@ -34,11 +43,17 @@ struct Added {
     left_open: Vec<u64>,
     /// Where it listens, if it is a net_memif server.
     listener: Option<Listener>,
+    /// Made so for this port, on an interface that may not be ours: it ends with the port.
+    is_promiscuous: bool,
 }
 
 impl Drop for Added {
     fn drop(&mut self) {
         let setup = self.eal.setup();
+        if self.is_promiscuous {
+            // SAFETY: the port of a device that was added and is not closed yet.
+            unsafe { (setup.shim().port_promiscuous)(self.port, 0) };
+        }
         // SAFETY: the port of a device that was added and is not closed yet.
         unsafe { (setup.shim().port_close)(self.port) };
         // SAFETY: two terminated strings.
@@ -49,18 +64,33 @@ impl Drop for Added {
     }
 }
 
-/// A started port.
+/// A started device with all its queues, shared by the workers that have them.
+pub(crate) struct Started {
+    // Dropped first: a duplicate would keep the driver's socket open.
+    wake: Wake,
+    device: Added,
+    name: String,
+    rx_queues: u16,
+    has_checksums: bool,
+    mtu_bytes: u32,
+    tx_dropped_before: Option<u64>,
+    caps: CapsReport,
+    // Dropped last: the device has mbufs of it.
+    _pool: Arc<SharedPool>,
+}
+
+/// One worker's queues of a started device.
 pub(crate) struct Port {
     // Dropped first: a duplicate would keep the driver's socket open.
     pub(crate) wake: Wake,
-    device: Added,
     eal: &'static Eal,
     /// The interface that the port stands for, if there is one.
     pub(crate) interface: Option<Interface>,
-    name: String,
     inbound: ShimQueue,
     outbound: ShimQueue,
-    rx_queues: u16,
+    rx_queues: Range<u16>,
+    /// It tells what only the device as a whole counts.
+    is_first: bool,
     /// Frames that were received and not yet lent to the app.
     arrived: Box<[ShimFrame]>,
     arrived_count: usize,
@@ -69,13 +99,24 @@ pub(crate) struct Port {
     frame_bytes_max: u32,
     /// What the driver's buffers were made for.
     mtu_opened: u32,
-    loses_transmit_errors: bool,
+    transmit_errors: TransmitErrors,
     loses_without_mbuf: bool,
     follows_mtu: bool,
     /// The MTU was read since the last flush.
     knows_mtu: bool,
-    tx_dropped_before: Option<u64>,
     pub(crate) caps: CapsReport,
+    started: Arc<Started>,
+}
+
+/// What a driver's transmit errors are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum TransmitErrors {
+    /// Frames that the caller still has, and counts itself.
+    OurOwn,
+    /// Frames that the driver took and lost, counted for the device.
+    OfDevice,
+    /// As above, and each queue's sent frames are counted apart: what it took beyond them is lost.
+    OfQueue,
 }
 
 /// What a port lost, since it was opened.
@@ -92,7 +133,12 @@ pub(crate) struct Losses {
     pub(crate) copies: u64,
 }
 
-impl Port {
+impl Started {
+    /// DPDK's number of the device.
+    pub(crate) fn number(&self) -> u16 {
+        self.device.port
+    }
+
     /// Adds, configures and starts port `index` on `name`.
     ///
     /// # Errors
@@ -100,11 +146,11 @@ impl Port {
     pub(crate) fn open(
         eal: &'static Eal,
         config: &Config,
-        pool: &Pool,
+        pool: &Arc<SharedPool>,
         index: usize,
         name: &str,
         force: bool,
-    ) -> Result<Port, LaneError> {
+    ) -> Result<Started, LaneError> {
         let device = &config.device;
         eal.check_driver(device)?;
         let mut interface = find_interface(device, name, force)?;
@@ -114,60 +160,104 @@ impl Port {
         let info = ask_info(eal, &added, name)?;
         check_queues(device, name, config, &info)?;
         let conf = start(eal, config, pool, &added, &info, name, mtu)?;
+        let is_promiscuous = make_promiscuous(config, &mut added, interface.as_ref(), name)?;
         if matches!(device, Device::Tap) {
-            interface = Some(Interface::find(name)?);
+            interface = Some(Interface::find(NAME, name)?);
         }
         let wake = find_wake(eal, config, &added, interface.as_ref(), &before);
         added.left_open = wake.left_open();
-        let caps = report(eal, config, pool, &conf, &info, &wake, name, &added);
+        let mut caps = report(eal, config, pool, &conf, &info, &wake, name, &added);
+        caps.fact("promiscuous", if is_promiscuous { "on" } else { "off" });
         caps.admit(NAME)?;
-        let queue = |checksums| ShimQueue {
+        Ok(Started {
+            wake,
+            name: name.to_owned(),
+            rx_queues: conf.rx_queues,
+            has_checksums: conf.checksums != 0,
+            mtu_bytes: u32::from(conf.mtu),
+            tx_dropped_before: match (device, &interface) {
+                (Device::Tap, Some(tap)) => Some(tx_dropped(tap)),
+                _ => None,
+            },
+            caps,
+            device: added,
+            _pool: pool.clone(),
+        })
+    }
+}
+
+impl Port {
+    /// The part of worker `worker`, by its own pool's view.
+    ///
+    /// # Errors
+    /// When the interface is gone by now.
+    pub(crate) fn of_worker(
+        started: &Arc<Started>,
+        config: &Config,
+        pool: &Pool,
+        worker: usize,
+    ) -> Result<Port, LaneError> {
+        let device = &config.device;
+        let share = started.rx_queues / config.workers as u16;
+        let first = worker as u16 * share;
+        let rx_queues = first..first + share;
+        // Its own netlink socket: two threads on one would take each other's answers.
+        let interface = match device.needs_interface(&started.name) || *device == Device::Tap {
+            true => Some(Interface::find(NAME, &started.name)?),
+            false => None,
+        };
+        let mut caps = started.caps.clone();
+        caps.fact("queue", first);
+        caps.fact("queues", share);
+        let queue = |queue| ShimQueue {
             pool: pool.handle(),
             base: pool.layout().base,
-            port: added.port,
-            queue: 0,
-            checksums,
+            port: started.device.port,
+            queue,
+            checksums: u32::from(started.has_checksums),
             too_long: 0,
             copies: 0,
             bad_checksum: 0,
         };
+        let is_alone = config.workers == 1;
         Ok(Port {
-            inbound: queue(u32::from(conf.checksums)),
-            outbound: queue(u32::from(conf.checksums)),
-            wake,
-            eal,
-            tx_dropped_before: match (device, &interface) {
-                (Device::Tap, Some(tap)) => Some(tap.tx_dropped()),
-                _ => None,
-            },
+            wake: started.wake.of_queues(&rx_queues),
+            eal: started.device.eal,
             interface,
-            name: name.to_owned(),
-            rx_queues: conf.rx_queues,
+            inbound: queue(first),
+            // Where both are counted in pairs, the first of its own; else the worker's only one.
+            outbound: queue(if device.pairs_queues() { first } else { worker as u16 }),
+            rx_queues,
+            is_first: worker == 0,
             arrived: vec![ShimFrame::default(); config.burst_frames].into_boxed_slice(),
             arrived_count: 0,
             // One settle adds no more than one burst and all frames that can come back to it.
             outbox: Vec::with_capacity(config.burst_frames + config.hold_frames),
-            frame_bytes_max: u32::from(conf.mtu) + ETHERNET_BYTES as u32,
-            mtu_opened: u32::from(conf.mtu),
-            loses_transmit_errors: device.loses_transmit_errors(),
+            frame_bytes_max: started.mtu_bytes + ETHERNET_BYTES as u32,
+            mtu_opened: started.mtu_bytes,
+            transmit_errors: match device.loses_transmit_errors() {
+                false => TransmitErrors::OurOwn,
+                true if device.counts_queues() && !is_alone => TransmitErrors::OfQueue,
+                true => TransmitErrors::OfDevice,
+            },
             loses_without_mbuf: device.loses_without_mbuf(),
             // The kernel refuses what is longer, and net_af_packet then loses count of the others.
             follows_mtu: matches!(device, Device::AfPacket),
             knows_mtu: false,
             caps,
-            device: added,
+            started: started.clone(),
         })
     }
 
     /// Its name, for messages.
     pub(crate) fn name(&self) -> &str {
-        &self.name
+        &self.started.name
     }
 
     /// True when the device says that its link is up.
     pub(crate) fn is_linked(&self) -> bool {
         // SAFETY: a started port.
-        unsafe { (self.eal.shim.port_link)(self.device.port) == 1 }
+        unsafe { (self.eal.shim.port_link)(self.started.device.port) == 1 }
     }
 
     /// Fetches what is there, unless something fetched earlier is still here. True when there is
@@ -178,14 +268,15 @@ impl Port {
             return true;
         }
         // The first queue that has something; the next fetch begins behind it.
-        for _ in 0..self.rx_queues {
+        for _ in self.rx_queues.clone() {
             let room = self.arrived.len() as u16;
             // SAFETY: a started port's queue on its thread, and room for `room` frames.
             let got = unsafe {
                 (self.eal.shim.receive)(&mut self.inbound, self.arrived.as_mut_ptr(), room)
             };
-            if self.rx_queues > 1 {
-                self.inbound.queue = (self.inbound.queue + 1) % self.rx_queues;
+            self.inbound.queue += 1;
+            if self.inbound.queue == self.rx_queues.end {
+                self.inbound.queue = self.rx_queues.start;
             }
             if got > 0 {
                 self.arrived_count = usize::from(got);
@@ -221,6 +312,9 @@ impl Port {
     /// Gives mbufs back that are the caller's.
     #[inline]
     pub(crate) fn free(&mut self, numbers: &[u32]) {
+        if numbers.is_empty() {
+            return;
+        }
         // SAFETY: numbers of mbufs of this pool that the shim gave and nobody else has.
         unsafe {
             (self.eal.shim.free)(&mut self.outbound, numbers.as_ptr(), numbers.len() as u32);
@@ -278,24 +372,44 @@ impl Port {
 
     /// Switches the device's receive interrupts, where it has some to switch.
     pub(crate) fn set_interrupts(&self, on: bool) {
-        if let Wake::Queues(queues) = &self.wake {
-            for queue in 0..queues.len() {
+        if let Wake::Queues(_) = &self.wake {
+            for queue in self.rx_queues.clone() {
+                let port = self.started.device.port;
                 // SAFETY: a queue of a started port. Drivers without the call have nothing to switch.
-                unsafe {
-                    (self.eal.shim.rx_interrupt)(self.device.port, queue as u16, i32::from(on));
-                }
+                unsafe { (self.eal.shim.rx_interrupt)(port, queue, i32::from(on)) };
             }
         }
     }
 
-    /// What the device, the kernel in front of it, and the shim counted.
-    pub(crate) fn losses(&mut self) -> Losses {
+    /// What the device counted for this worker's queues, by queue; nothing where its driver counts for
+    /// the whole device only.
+    pub(crate) fn queue_counts(&self) -> Vec<QueueCounts> {
+        let counts = self.rx_queues.clone().map(|queue| {
+            let stats = self.queue_stats(queue)?;
+            Some(QueueCounts { queue, rx_frames: stats.rx_frames, tx_frames: stats.tx_frames })
+        });
+        counts.collect::<Option<_>>().unwrap_or_default()
+    }
+
+    fn queue_stats(&self, queue: u16) -> Option<QueueStats> {
+        let mut stats = QueueStats::default();
+        let port = self.started.device.port;
+        // SAFETY: a started port and room for the record; the shim looks at the queue's number.
+        let code = unsafe { (self.eal.shim.queue_stats)(port, queue, &mut stats) };
+        (code == 0).then_some(stats)
+    }
+
+    /// What the device, the kernel in front of it, and the shim counted. `taken` is how many frames
+    /// this worker's queue was given to send and took.
+    pub(crate) fn losses(&mut self, taken: u64) -> Losses {
         let mut stats = PortStats::default();
-        // SAFETY: a started port and room for the record; untouched when the driver counts nothing.
-        unsafe { (self.eal.shim.port_stats)(self.device.port, &mut stats) };
+        if self.is_first {
+            // SAFETY: a started port and room for the record; untouched when the driver counts nothing.
+            unsafe { (self.eal.shim.port_stats)(self.started.device.port, &mut stats) };
+        }
         let kernel: KernelDrops = self.wake.kernel_drops();
-        let tap = self.tx_dropped_before.map_or(0, |before| {
-            self.interface.as_ref().map_or(0, |tap| tap.tx_dropped().saturating_sub(before))
+        let tap = self.started.tx_dropped_before.filter(|_| self.is_first).map_or(0, |before| {
+            self.interface.as_ref().map_or(0, |tap| tx_dropped(tap).saturating_sub(before))
         });
         // What net_af_xdp counts as missed is among what its sockets say in more detail.
         let missed = if matches!(self.wake, Wake::Xdp(_)) { 0 } else { stats.missed };
@@ -305,11 +419,30 @@ impl Port {
             rx_error: stats.rx_errors,
             too_long: self.inbound.too_long + kernel.too_long,
             bad_checksum: self.inbound.bad_checksum,
-            transmit: (self.loses_transmit_errors && stats.tx_errors > 0)
-                .then_some((stats.tx_errors, stats.tx_bytes)),
+            transmit: match self.transmit_errors {
+                TransmitErrors::OurOwn => None,
+                TransmitErrors::OfDevice => {
+                    (stats.tx_errors > 0).then_some((stats.tx_errors, stats.tx_bytes))
+                }
+                TransmitErrors::OfQueue => self.queue_stats(self.outbound.queue).and_then(|own| {
+                    let lost = taken.saturating_sub(own.tx_frames);
+                    (lost > 0).then_some((lost, own.tx_bytes))
+                }),
+            },
             copies: self.inbound.copies,
         }
     }
+}
+
+/// What a device counted for one queue.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct QueueCounts {
+    /// The queue, counted over all workers.
+    pub queue: u16,
+    /// Frames that its receive queue gave.
+    pub rx_frames: u64,
+    /// Frames that the transmit queue of this number sent.
+    pub tx_frames: u64,
 }
 
 /// The interface that the port borrows, checked.
@@ -325,6 +458,14 @@ fn find_interface(
         hint: hint.to_owned(),
     };
     if let Device::Pci(_) = device {
+        if !Path::new(PCI_DEVICES).join(name).exists() {
+            return Err(LaneError::NotFound {
+                lane: NAME.to_owned(),
+                what: "PCI device",
+                name: name.to_owned(),
+                hint: "`lspci -D` lists those of this machine".to_owned(),
+            });
+        }
         return match kernel_interface(name) {
             Some((driver, interface)) if !force && !is_bifurcated(&driver) => Err(refused(
                 format!("the kernel's driver {driver} uses it as `{interface}`"),
@@ -337,24 +478,22 @@ fn find_interface(
         };
     }
     if matches!(device, Device::Tap) {
-        return match Interface::find(name) {
+        return match Interface::find(NAME, name) {
             Ok(_) => Err(refused(
                 "net_tap creates the interface, and one of this name exists".to_owned(),
                 &format!("choose another name, or `ip link del {name}`"),
             )),
-            Err(LaneError::NotFound { .. }) if interface::is_name(name) => Ok(None),
+            Err(LaneError::NotFound { .. }) if is_name(name) => Ok(None),
             Err(e) => Err(e),
         };
     }
     if !device.needs_interface(name) {
         return Ok(None);
     }
-    let interface = Interface::find(name)?;
-    if !force && interface.carries_default_route() {
-        return Err(refused(
-            "it carries this machine's default route".to_owned(),
-            "use another interface, or insist with --force",
-        ));
+    let interface = Interface::find(NAME, name)?;
+    if !force {
+        let hint = "use another interface, or insist with --force";
+        refuse_default_route(NAME, name, "its traffic would go to the app", hint)?;
     }
     if !interface.is_up() {
         return Err(refused(
@@ -365,9 +504,14 @@ fn find_interface(
     Ok(Some(interface))
 }
 
+/// Frames that the kernel could not hand to a tap because nobody fetched them in time; 0 once it is gone.
+fn tx_dropped(tap: &Interface) -> u64 {
+    tap.facts().map_or(0, |facts| facts.tx_dropped)
+}
+
 /// Driver and interface by which the kernel uses a PCI device.
 fn kernel_interface(address: &str) -> Option<(String, String)> {
-    let folder = Path::new("/sys/bus/pci/devices").join(address);
+    let folder = Path::new(PCI_DEVICES).join(address);
     let driver = fs::read_link(folder.join("driver")).ok()?;
     let driver = driver.file_name()?.to_string_lossy().into_owned();
     // A virtio device has its interface one level below.
@@ -440,7 +584,7 @@ fn add(
         Device::Memif { server: true, socket, .. } => Some(Listener::new(socket)),
         _ => None,
     };
-    Ok(Added { eal, bus, name: own, port, left_open: Vec::new(), listener })
+    Ok(Added { eal, bus, name: own, port, left_open: Vec::new(), listener, is_promiscuous: false })
 }
 
 /// The error for a device that cannot be added or started. Drivers do not tell a missing privilege
@@ -461,8 +605,9 @@ fn hint(device: &Device) -> &'static str {
     match device {
         Device::AfPacket => "the interface must be up; see rxd= for smaller rings",
         Device::AfXdp { .. } => {
-            "the queue must exist (`ethtool -l`), no other XDP program or AF_XDP socket may have \
-             it, and the pool must be lockable (`ulimit -l`)"
+            "the queues must exist (`ethtool -l`; a driver that does not count combined channels, as \
+             veth, has one for DPDK: rxq=1), no other XDP program or AF_XDP socket may have them, and \
+             the pool must be lockable (`ulimit -l`)"
         }
         Device::Tap => "the kernel needs /dev/net/tun; a name is at most 15 bytes",
         Device::Memif { .. } => "server and client must agree on socket= and id=",
@@ -483,6 +628,7 @@ fn ask_info(eal: &Eal, added: &Added, name: &str) -> Result<PortInfo, LaneError>
         mtu_max: 0,
         rx_checksums: 0,
         tx_checksums: 0,
+        rss: 0,
         driver: [0; 64],
     };
     let setup = eal.setup();
@@ -522,7 +668,7 @@ fn check_queues(
 fn start(
     eal: &Eal,
     config: &Config,
-    pool: &Pool,
+    pool: &SharedPool,
     added: &Added,
     info: &PortInfo,
     name: &str,
@@ -557,7 +703,8 @@ fn start(
         mtu: device_mtu as u16,
         checksums: u8::from(config.checksums && has_checksums),
         rx_interrupts: u8::from(wants_interrupts),
-        promiscuous: u8::from(config.promiscuous),
+        // Drivers of virtual devices know the hash only as an action of flow rules.
+        rss: u64::from(device.is_hardware() && config.rx_queues > 1) * RSS_FIELDS,
     };
     let setup = eal.setup();
     // SAFETY: a port that was added and is not started, a pool that outlives it, one record.
@@ -574,7 +721,61 @@ fn start(
         }
     }
     conf.mtu = mtu as u16;
+    if device.is_hardware() && conf.rx_queues > 1 && conf.rss == 0 {
+        return Err(LaneError::Refused {
+            lane: NAME.to_owned(),
+            name: name.to_owned(),
+            why: format!(
+                "its driver spreads nothing over queues (no RSS), and rxq={} asks for it",
+                conf.rx_queues
+            ),
+            hint: "use rxq=1, and one worker".to_owned(),
+        });
+    }
     Ok(conf)
+}
+
+/// Every field of RTE_ETH_RSS that the shim asks for; it leaves out what the device has not.
+const RSS_FIELDS: u64 = u64::MAX;
+
+/// Leaves promiscuous mode as it is.
+const ASK_ONLY: i32 = -1;
+
+/// True when the device is in promiscuous mode, asked for or by its nature.
+///
+/// # Errors
+/// When it was asked for and the driver has none.
+fn make_promiscuous(
+    config: &Config,
+    added: &mut Added,
+    interface: Option<&Interface>,
+    name: &str,
+) -> Result<bool, LaneError> {
+    // DPDK has ended it with the start; who had set it wants it back, and finds it so when we go.
+    let was = interface.is_some_and(|i| i.found().flags & libc::IFF_PROMISC as u32 != 0);
+    let is_wanted = config.promiscuous || was;
+    let setup = added.eal.setup();
+    // SAFETY: a started port.
+    let code = unsafe {
+        (setup.shim().port_promiscuous)(added.port, if is_wanted { 1 } else { ASK_ONLY })
+    };
+    if !is_wanted {
+        return Ok(code == 1);
+    }
+    if code == 1 {
+        added.is_promiscuous = !was;
+        return Ok(true);
+    }
+    let device = &config.device;
+    Err(LaneError::Refused {
+        lane: NAME.to_owned(),
+        name: format!("promisc on `{name}`"),
+        why: format!("{} has no promiscuous mode", device.name()),
+        hint: match device.needs_interface(name) {
+            true => format!("leave promisc out, and try `ip link set dev {name} promisc on`"),
+            false => "leave promisc out: it hands over every frame".to_owned(),
+        },
+    })
 }
 
 fn find_wake(
@@ -596,9 +797,7 @@ fn find_wake(
     };
     match (&config.device, interface) {
         // The sockets are wanted for their statistics, whatever the worker waits for.
-        (Device::AfPacket, Some(interface)) => {
-            Wake::packet(before, interface.index().unwrap_or(0), queues)
-        }
+        (Device::AfPacket, Some(interface)) => Wake::packet(before, interface.index(), queues),
         (Device::AfXdp { .. }, _) => Wake::xdp(before, queues),
         (Device::Tap, _) if config.rx_interrupt != Some(false) => queue_descriptors(),
         (Device::Pci(_), _) if config.rx_interrupt == Some(true) => queue_descriptors(),
@@ -610,7 +809,7 @@ fn find_wake(
 fn report(
     eal: &Eal,
     config: &Config,
-    pool: &Pool,
+    pool: &SharedPool,
     conf: &PortConf,
     info: &PortInfo,
     wake: &Wake,
@@ -638,12 +837,21 @@ fn report(
     caps.fact("memory", if eal.is_huge() { "hugepages" } else { "no-huge" });
     caps.fact("mempool_mbufs", pool.mbufs());
     caps.fact("mempool_cache", config.cache_mbufs);
-    caps.fact("mempool_bytes", pool.region().bytes());
+    caps.fact("mempool_bytes", pool.bytes());
     caps.fact("frame_bytes", config.frame_bytes);
     caps.fact("burst_frames", config.burst_frames);
     caps.fact("hold_frames", config.hold_frames);
     caps.fact("rx_queues", conf.rx_queues);
+    caps.fact("rx_queues_asked", config.rx_queues);
     caps.fact("rx_queues_max", info.rx_queues_max);
+    caps.fact("workers", config.workers);
+    if conf.rx_queues > 1 {
+        caps.fact("steering", device.steering());
+    }
+    if device.is_hardware() && conf.rx_queues > 1 {
+        caps.fact("rss_fields", format!("{:#x}", conf.rss));
+        caps.fact("rss_key", if info.rss & 1 == 0 { "the driver's" } else { "symmetric" });
+    }
     caps.fact("tx_queues", conf.tx_queues);
     caps.fact("rx_descriptors", conf.rx_descriptors);
     caps.fact("tx_descriptors", conf.tx_descriptors);

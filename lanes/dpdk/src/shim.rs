@@ -5,7 +5,7 @@
 //! DPDK's own libraries are looked for only now. What must always hold: records and signatures here
 //! equal those in the C file. What it does not do: it calls none of them.
 
-use crate::config::NAME;
+use crate::{config::NAME, flow_rules::ShimRule};
 use laneway_core::LaneError;
 use std::{
     ffi::{CStr, c_char, c_int, c_void},
@@ -59,6 +59,8 @@ pub(crate) struct PortInfo {
     pub(crate) mtu_max: u32,
     pub(crate) rx_checksums: u32,
     pub(crate) tx_checksums: u32,
+    /// Bit 0: the device takes a hash key of the length that makes it symmetric.
+    pub(crate) rss: u32,
     pub(crate) driver: [u8; 64],
 }
 
@@ -73,7 +75,17 @@ pub(crate) struct PortConf {
     pub(crate) mtu: u16,
     pub(crate) checksums: u8,
     pub(crate) rx_interrupts: u8,
-    pub(crate) promiscuous: u8,
+    /// Fields of a frame that choose its queue, asked for and then granted (`RTE_ETH_RSS_*`).
+    pub(crate) rss: u64,
+}
+
+/// `struct lw_queue_stats`: what a device counted for one queue.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct QueueStats {
+    pub(crate) rx_frames: u64,
+    pub(crate) tx_frames: u64,
+    pub(crate) tx_bytes: u64,
 }
 
 /// `struct lw_stats`: what a device counted.
@@ -136,6 +148,8 @@ shim! {
     port_link = c"lw_port_link" (u16) -> c_int;
     port_close = c"lw_port_close" (u16);
     port_stats = c"lw_port_stats" (u16, *mut PortStats) -> c_int;
+    port_promiscuous = c"lw_port_promiscuous" (u16, c_int) -> c_int;
+    queue_stats = c"lw_queue_stats" (u16, u16, *mut QueueStats) -> c_int;
     rx_interrupt_fd = c"lw_rx_interrupt_fd" (u16, u16) -> c_int;
     rx_interrupt = c"lw_rx_interrupt" (u16, u16, c_int) -> c_int;
     receive = c"lw_receive" (*mut ShimQueue, *mut ShimFrame, u16) -> u16;
@@ -143,6 +157,10 @@ shim! {
     lend = c"lw_lend" (*mut ShimQueue, *mut ShimFrame, u16) -> u16;
     free = c"lw_free" (*mut ShimQueue, *const u32, u32);
     transmit = c"lw_transmit" (*mut ShimQueue, *const ShimFrame, u32) -> u32;
+    flow_create = c"lw_flow_create" (u16, *const ShimRule, *mut *mut c_void, *mut u8, usize) -> c_int;
+    flow_destroy = c"lw_flow_destroy" (u16, *mut c_void) -> c_int;
+    flow_query = c"lw_flow_query" (u16, *mut c_void, *mut u64, *mut u64) -> c_int;
+    flow_describe = c"lw_flow_describe" (*const ShimRule, *mut u8, usize) -> c_int;
     copy = c"lw_copy" (*mut ShimQueue, *const ShimFrame, *mut ShimFrame) -> bool;
 }
 
@@ -268,8 +286,9 @@ mod tests {
     fn records_have_the_size_they_have_in_c() {
         assert_eq!(size_of::<ShimFrame>(), 12);
         assert_eq!(size_of::<ShimQueue>(), 48);
-        assert_eq!(size_of::<PortInfo>(), 88);
-        assert_eq!(size_of::<PortConf>(), 24);
+        assert_eq!(size_of::<PortInfo>(), 92);
+        assert_eq!(size_of::<PortConf>(), 32);
+        assert_eq!(size_of::<QueueStats>(), 24);
         assert_eq!(size_of::<PortStats>(), 40);
     }
 }

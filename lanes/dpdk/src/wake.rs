@@ -12,6 +12,7 @@
 use std::{
     collections::HashSet,
     fs, io,
+    ops::Range,
     os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd},
 };
 
@@ -30,11 +31,11 @@ impl Sockets {
     /// Duplicates of those that appeared since. Other threads open sockets too, so `is_ours` looks at
     /// each.
     fn since(&self, is_ours: impl Fn(RawFd) -> bool) -> Vec<OwnedFd> {
-        open_sockets()
-            .into_iter()
-            .filter(|(fd, inode)| !self.0.contains(inode) && is_ours(*fd))
-            .filter_map(|(fd, _)| duplicate(fd).ok())
-            .collect()
+        let mut new = open_sockets();
+        new.retain(|(fd, inode)| !self.0.contains(inode) && is_ours(*fd));
+        // Drivers open them queue by queue, and the kernel gives the lowest number that is free.
+        new.sort_unstable();
+        new.into_iter().filter_map(|(fd, _)| duplicate(fd).ok()).collect()
     }
 }
 
@@ -156,6 +157,24 @@ impl Wake {
     pub(crate) fn xdp(before: &Sockets, queues: usize) -> Wake {
         let sockets = before.since(is_xdp_socket);
         if sockets.len() == queues { Wake::Xdp(sockets) } else { Wake::Sleep }
+    }
+
+    /// The part of a worker that has these queues; asleep if it cannot be told apart.
+    pub(crate) fn of_queues(&self, queues: &Range<u16>) -> Wake {
+        let range = usize::from(queues.start)..usize::from(queues.end);
+        let copies = |sockets: &[OwnedFd]| -> Option<Vec<OwnedFd>> {
+            sockets.get(range.clone())?.iter().map(|socket| socket.try_clone().ok()).collect()
+        };
+        match self {
+            Wake::Packet { sockets, .. } => {
+                copies(sockets).map_or(Wake::Sleep, |sockets| Wake::Packet { sockets, drops: 0 })
+            }
+            Wake::Xdp(sockets) => copies(sockets).map_or(Wake::Sleep, Wake::Xdp),
+            Wake::Queues(fds) => {
+                fds.get(range).map_or(Wake::Sleep, |fds| Wake::Queues(fds.to_vec()))
+            }
+            Wake::Sleep => Wake::Sleep,
+        }
     }
 
     /// For reports.

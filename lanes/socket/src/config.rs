@@ -76,6 +76,20 @@ pub(crate) enum Carries {
     Udp,
     /// What follows the IP header, of this protocol.
     Raw(c_int),
+    /// Echo requests: ICMP or ICMPv6, whichever goes with the address.
+    Pings,
+}
+
+impl Carries {
+    /// The IP protocol of the socket at an address of this family.
+    pub(crate) fn protocol(self, is_ipv4: bool) -> c_int {
+        match self {
+            Carries::Udp => libc::IPPROTO_UDP,
+            Carries::Raw(protocol) => protocol,
+            Carries::Pings if is_ipv4 => libc::IPPROTO_ICMP,
+            Carries::Pings => libc::IPPROTO_ICMPV6,
+        }
+    }
 }
 
 /// The knobs of a datagram lane.
@@ -92,6 +106,10 @@ pub(crate) struct DatagramConfig {
     pub(crate) gso: bool,
     pub(crate) gro: bool,
     pub(crate) kernel_stamps: bool,
+    /// TTL and hop limit of what is sent, if asked for.
+    pub(crate) ttl: Option<u8>,
+    /// Keep the kernel from answering pings too.
+    pub(crate) mute: bool,
 }
 
 impl DatagramConfig {
@@ -118,14 +136,22 @@ impl DatagramConfig {
             gso: knobs.flag("gso")?,
             gro: knobs.flag("gro")?,
             kernel_stamps: knobs.flag("timestamps")?,
+            // 0 is outside the range, so it can only be the absent knob.
+            ttl: Some(knobs.number("ttl", 0, 1..=255)? as u8).filter(|&ttl| ttl > 0),
+            mute: knobs.flag("mute")?,
         };
-        if let Carries::Raw(protocol) = config.carries {
+        if config.mute && config.carries != Carries::Pings {
+            let want =
+                "it keeps the kernel from answering pings; it goes with raw alone: socket:raw,mute";
+            return Err(knobs.bad("mute", "on", want).into());
+        }
+        if config.carries != Carries::Udp {
             let trains = [("gso", config.gso), ("gro", config.gro)];
             if let Some((knob, _)) = trains.iter().find(|(_, asked)| *asked) {
                 let want = "raw sockets have no trains of datagrams; leave it out";
                 return Err(knobs.bad(knob, "on", want).into());
             }
-            check_raw(&knobs, protocol, listen)?;
+            check_raw(&knobs, config.carries, listen)?;
         }
         knobs.finish()?;
         Ok(config)
@@ -142,23 +168,30 @@ impl DatagramConfig {
 }
 
 fn read_raw(knobs: &Knobs<'_>) -> Result<Carries, SpecError> {
+    if knobs.flag("raw") == Ok(true) {
+        return Ok(Carries::Pings);
+    }
     let Some(text) = knobs.text("raw")? else { return Ok(Carries::Udp) };
     match (text, text.parse::<u8>()) {
         ("icmp", _) => Ok(Carries::Raw(libc::IPPROTO_ICMP)),
         ("icmp6", _) => Ok(Carries::Raw(libc::IPPROTO_ICMPV6)),
         // 255 is the kernel's "I write the IP header": another contract.
         (_, Ok(protocol)) if (1..255).contains(&protocol) => Ok(Carries::Raw(protocol.into())),
-        _ => Err(knobs.bad("raw", text, "use icmp, icmp6 or an IP protocol number from 1 to 254")),
+        _ => {
+            let want = "use icmp, icmp6 or an IP protocol number from 1 to 254, or no value at all \
+                        for pings";
+            Err(knobs.bad("raw", text, want))
+        }
     }
 }
 
 /// A raw socket has a family that fits its protocol, and no ports.
-fn check_raw(knobs: &Knobs<'_>, protocol: c_int, listen: &[SocketAddr]) -> Result<(), SpecError> {
-    let value = knobs.text("raw")?.unwrap_or_default();
+fn check_raw(knobs: &Knobs<'_>, carries: Carries, listen: &[SocketAddr]) -> Result<(), SpecError> {
+    let value = knobs.text("raw").ok().flatten().unwrap_or("on");
     for address in listen {
-        let misfit = match protocol {
-            libc::IPPROTO_ICMP => address.is_ipv6().then_some("icmp6"),
-            libc::IPPROTO_ICMPV6 => address.is_ipv4().then_some("icmp"),
+        let misfit = match carries {
+            Carries::Raw(libc::IPPROTO_ICMP) => address.is_ipv6().then_some("icmp6"),
+            Carries::Raw(libc::IPPROTO_ICMPV6) => address.is_ipv4().then_some("icmp"),
             _ => None,
         };
         if let Some(fits) = misfit {
@@ -261,10 +294,23 @@ mod tests {
             ("socket:raw=icmp", "127.0.0.1:7", "port 0"),
             ("socket:raw=255", "127.0.0.1:0", "1 to 254"),
             ("socket:raw=icmp,gso", "127.0.0.1:0", "leave it out"),
+            ("socket:raw,gro", "127.0.0.1:0", "leave it out"),
+            ("socket:raw", "127.0.0.1:7", "port 0"),
+            ("socket:raw=icmp,mute", "127.0.0.1:0", "socket:raw,mute"),
+            ("socket:mute", "127.0.0.1:0", "socket:raw,mute"),
+            ("socket:raw,ttl=256", "127.0.0.1:0", "from 1 to 255"),
         ] {
             let sentence = datagrams(spec, listen).unwrap_err();
             assert!(sentence.contains(says), "{spec}: {sentence}");
         }
+    }
+
+    #[test]
+    fn raw_alone_is_for_pings_of_whichever_family_the_address_is() {
+        let both = datagrams("socket:raw,mute,ttl=9", "127.0.0.1:0").unwrap();
+        assert_eq!((both.carries, both.mute, both.ttl), (Carries::Pings, true, Some(9)));
+        assert_eq!(datagrams("socket:raw", "[::1]:0").unwrap().carries, Carries::Pings);
+        assert_eq!([true, false].map(|v4| Carries::Pings.protocol(v4)), [1, 58]);
     }
 
     #[test]

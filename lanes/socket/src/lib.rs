@@ -3,8 +3,8 @@
 //! [`UdpLane`] carries datagrams and is the baseline that other lanes are compared with: without
 //! knobs it makes one `recvmsg` and one `sendmsg` per datagram. `batch=N` makes one call for many,
 //! `gso` and `gro` one for a train of equal datagrams. With `raw=` the same lane carries what
-//! follows the IP header of another protocol, such as ICMP. [`TcpLane`] carries streams, by
-//! edge-triggered epoll.
+//! follows the IP header of another protocol, such as ICMP, and with `raw` alone pings, of which it
+//! makes sure that nobody else answers them. [`TcpLane`] carries streams, by edge-triggered epoll.
 //!
 //! ```text
 //!  datagrams:  socket ─recvmsg─▶ receive buffers ─▶ batch ─▶ app ─forward─▶ trains ─sendmsg─▶ socket
@@ -21,13 +21,13 @@
 //! nothing between workers (several open the same address with `reuseport`). `README.md` lists
 //! knobs and limits.
 
-mod clock;
 mod config;
 mod conn;
 mod control;
 mod inbox;
 mod options;
 mod outbox;
+mod pings;
 mod sys;
 mod tcp;
 mod train;

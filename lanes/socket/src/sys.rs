@@ -346,14 +346,6 @@ pub(crate) fn poll(sockets: &mut [libc::pollfd], timeout: Duration) -> io::Resul
     }
 }
 
-/// Nanoseconds of one of the kernel's clocks.
-pub(crate) fn clock_ns(clock: libc::clockid_t) -> u64 {
-    let mut now = libc::timespec { tv_sec: 0, tv_nsec: 0 };
-    // SAFETY: `now` lives across the call. It cannot fail for the clocks every Linux has.
-    unsafe { libc::clock_gettime(clock, &raw mut now) };
-    now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;

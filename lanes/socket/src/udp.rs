@@ -6,17 +6,18 @@
 //! next receive.
 
 use crate::{
-    clock::WallClock,
     config::{Carries, DatagramConfig, NAME},
     inbox::Inbox,
     options::{self, Kind},
     outbox::{Exit, Kernel, Out, Outbox},
+    pings::{self, Alone},
     sys,
 };
 use laneway_core::{
     Cap, CapSet, CapsReport, Clock, ClockDomain, Counters, Datagram, DatagramApp, DatagramLane,
     DropReason, LaneError, LaneSpec, PortId, Turn, Wake,
 };
+use laneway_linux::WallClock;
 use std::{
     io, mem,
     net::{IpAddr, SocketAddr},
@@ -40,6 +41,8 @@ pub struct UdpLane {
     batch: Vec<Datagram<'static>>,
     /// Sent on the app's own account through ports that are not there.
     tick_no_port: u64,
+    /// Declared last: the kernel answers pings again when the sockets are closed.
+    _alone: Option<Alone>,
 }
 
 /// One socket.
@@ -59,12 +62,22 @@ impl UdpLane {
     ///
     /// # Errors
     /// A wrong spec; an address that is taken, foreign, or not permitted; no privilege for a raw
-    /// socket; something asked for that was not granted.
+    /// socket; something asked for that was not granted; for pings, somebody else (the kernel
+    /// included) who would answer as well.
     pub fn open(spec: &LaneSpec, listen: &[SocketAddr]) -> Result<UdpLane, LaneError> {
         let config = DatagramConfig::read(spec, listen)?;
+        // Before there are sockets: what they queued would be answered by the kernel and by us.
+        let alone = match config.carries {
+            Carries::Pings => Some(Alone::take(listen, config.mute)?),
+            _ => None,
+        };
         let mut ports = Vec::new();
         for (i, address) in listen.iter().enumerate() {
-            ports.push(Port::open(&config, PortId(i as u8), *address)?);
+            let mut port = Port::open(&config, PortId(i as u8), *address)?;
+            if let Some(alone) = &alone {
+                port.caps.fact("kernel_answers", alone.kernel_answers(address.is_ipv4()));
+            }
+            ports.push(port);
         }
         let exits = ports.iter().map(|port| {
             let gso = port.caps.obtained.has(Cap::Gso);
@@ -85,6 +98,7 @@ impl UdpLane {
             batch: Vec::with_capacity(config.burst),
             tick_no_port: 0,
             ports,
+            _alone: alone,
         })
     }
 
@@ -157,13 +171,10 @@ fn with_ip(mut address: SocketAddr, ip: IpAddr) -> SocketAddr {
 
 impl Port {
     fn open(config: &DatagramConfig, id: PortId, address: SocketAddr) -> Result<Port, LaneError> {
+        let protocol = config.carries.protocol(address.is_ipv4());
         let kind = match config.carries {
-            Carries::Udp => {
-                Kind { kind: libc::SOCK_DGRAM, protocol: libc::IPPROTO_UDP, listed_by: "ss -ulpn" }
-            }
-            Carries::Raw(protocol) => {
-                Kind { kind: libc::SOCK_RAW, protocol, listed_by: "ss -wlpn" }
-            }
+            Carries::Udp => Kind { kind: libc::SOCK_DGRAM, protocol, listed_by: "ss -ulpn" },
+            _ => Kind { kind: libc::SOCK_RAW, protocol, listed_by: "ss -wlpn" },
         };
         let mut caps = CapsReport {
             requested: config.requested(),
@@ -172,6 +183,17 @@ impl Port {
         };
         let socket = options::create(kind, address)?;
         options::apply(socket.as_fd(), &config.shared, &mut caps);
+        if config.carries == Carries::Pings {
+            pings::show_requests_alone(socket.as_fd(), address)?;
+        }
+        if let Some(ttl) = config.ttl {
+            let (level, option, name) = match address.is_ipv4() {
+                true => (libc::IPPROTO_IP, libc::IP_TTL, "IP_TTL"),
+                false => (libc::IPPROTO_IPV6, libc::IPV6_UNICAST_HOPS, "IPV6_UNICAST_HOPS"),
+            };
+            options::set(socket.as_fd(), level, option, ttl.into(), address, name)?;
+            caps.fact("ttl", ttl);
+        }
         if address.ip().is_unspecified() {
             ask_for_destinations(socket.as_fd(), address)?;
         }
@@ -229,8 +251,8 @@ fn write_facts(caps: &mut CapsReport, config: &DatagramConfig, local: SocketAddr
     // The kernel adds 1 to its count of drops for a train as well.
     let drops = if caps.obtained.has(Cap::Gro) { "trains-or-datagrams" } else { "datagrams" };
     caps.fact("rx_queue_full_counts", drops);
-    if let Carries::Raw(protocol) = config.carries {
-        caps.fact("ip_protocol", protocol);
+    if config.carries != Carries::Udp {
+        caps.fact("ip_protocol", config.carries.protocol(local.is_ipv4()));
     }
 }
 

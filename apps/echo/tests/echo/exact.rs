@@ -11,8 +11,8 @@ use crate::{
     rows::{frames, responder, rows},
     run,
 };
-use laneway_bpf::{RunInput, prog_run};
-use laneway_core::KernelApp;
+use laneway_bpf::{Loaded, RunInput, prog_run};
+use laneway_core::{KernelApp, KernelHalf};
 use laneway_echo::{Config, Fate, Fates, KernelEcho, TTL_DEFAULT};
 use laneway_testkit::skip;
 
@@ -117,6 +117,25 @@ fn what_is_passed_goes_on_to_the_next_program() {
     let first = KernelEcho::new(&config(&["10.77.0.9"])).unwrap();
     let Some(second) = Program::load(&config(&["fd00:77::9"])) else { return };
     let half = first.before(second.loaded().program()).half();
+    answers_in_turn(half, &second);
+}
+
+#[test]
+fn a_program_without_fragments_is_called_by_a_responder_without_them_alone() {
+    let (first, second) = (config(&["10.77.0.9"]), config(&["fd00:77::9"]));
+    let app = || KernelEcho::new(&first).unwrap();
+    let (Some(whole), Some(linear)) = (Program::load(&second), Program::load_linear(&second))
+    else {
+        return;
+    };
+    let refused = |half| Loaded::load(&half).is_err();
+    assert!(refused(app().before(linear.loaded().program()).half()));
+    assert!(refused(app().before_linear(whole.loaded().program()).half()));
+    answers_in_turn(app().before_linear(linear.loaded().program()).half(), &linear);
+}
+
+/// The first answers for 10.77.0.9, the second for fd00:77::9, and the rest passes.
+fn answers_in_turn(half: KernelHalf, second: &Program) {
     let Some(chained) = load(half) else { return };
     let verdict = |bytes: Vec<u8>| {
         let input = RunInput { frame: &bytes, meta: &[], repeat: 1 };

@@ -13,13 +13,22 @@ use laneway_core::{
     Cap, CapsReport, Clock, ClockDomain, DropReason, FrameLane, IdlePolicy, KernelApp, KernelLane,
     LaneSpec, PortId, Verdict,
 };
-use laneway_echo::{Config, Echo, Fate, Fates, KernelEcho, Limits, Rate};
-use laneway_engine::{Control, MonotonicClock, RunReport, Stop, UnixClock, run_frames, run_kernel};
+use laneway_echo::{Config, Echo, Fate, Fates, IcmpEcho, KernelEcho, Limits, Rate};
+use laneway_engine::{
+    Control, MonotonicClock, RunReport, Stop, UnixClock, run_datagrams, run_frames, run_kernel,
+};
 use laneway_netns::{Mac, Topology, TopologyOptions, VethEnd, VethOptions, can_create};
 use laneway_packet::{OpenOptions, PacketLane};
+use laneway_socket::UdpLane;
 use laneway_testkit::skip;
 use laneway_xdp::{Options, PassGuard, XdpLane};
-use std::{io, net::IpAddr, sync::mpsc, thread, time::Duration};
+use std::{
+    io,
+    net::{IpAddr, SocketAddr},
+    sync::mpsc,
+    thread,
+    time::Duration,
+};
 
 /// What tells our answers from the kernel's.
 const MARKER: u8 = 96;
@@ -102,6 +111,7 @@ fn work(spec: &LaneSpec, config: &Config, control: &Control, opened: &mpsc::Send
             let lane = AfXdp::open(spec, &on, false);
             return frames(lane.unwrap_or_else(|e| panic!("{e}")), config, control, opened);
         }
+        "socket" => return messages(spec, config, control, opened),
         _ => XdpLane::open,
     };
     let mut app = KernelEcho::new(config).unwrap_or_else(|e| panic!("{e}"));
@@ -112,6 +122,22 @@ fn work(spec: &LaneSpec, config: &Config, control: &Control, opened: &mpsc::Send
     let report = run_kernel(&mut lane, &mut app, &MonotonicClock, IdlePolicy::Block, control);
     let report = report.unwrap_or_else(|e| panic!("{}", e.error));
     assert_eq!(app.unread(), 0);
+    Served { fates: *app.fates(), report }
+}
+
+fn messages(
+    spec: &LaneSpec,
+    config: &Config,
+    control: &Control,
+    opened: &mpsc::Sender<()>,
+) -> Served {
+    let listen: Vec<_> = config.addresses.iter().map(|&ip| SocketAddr::new(ip, 0)).collect();
+    let mut lane = UdpLane::open(spec, &listen).unwrap_or_else(|e| panic!("{e}"));
+    let app = IcmpEcho::new(&config.addresses, &config.limits);
+    let mut app = app.unwrap_or_else(|e| panic!("{e}"));
+    opened.send(()).expect("the test waits for it");
+    let report = run_datagrams(&mut lane, &mut app, &MonotonicClock, IdlePolicy::Block, control);
+    let report = report.unwrap_or_else(|e| panic!("{}", e.error));
     Served { fates: *app.fates(), report }
 }
 
@@ -244,6 +270,34 @@ fn xdp_generic() {
 }
 
 #[test]
+fn raw_sockets_answer_every_program_and_the_kernel_answers_none_of_it_twice() {
+    let Some(topology) = topology("raw") else { return };
+    for address in ["10.77.0.9/32", "fd00:77::9/128"] {
+        let mut ip = topology.sut.namespace.command("ip");
+        let added = ip.args(["address", "add", address, "dev", "sut0", "nodad"]).status();
+        assert!(added.expect("ip runs").success());
+    }
+    let limits =
+        Limits { per_source: Some(Rate { per_second: 10, burst: 2000 }), ..Limits::default() };
+    let spec = format!("socket:raw,mute,ttl={MARKER}");
+    let served = serve(&topology, &spec, &Config { limits, ..config() }, || {
+        ask_everything(&topology);
+        // The kernel puts fragments together before the socket sees them.
+        pings(&topology, "-i 0.01 -s 4000 10.77.0.9", 3, true);
+        pings(&topology, "-6 -i 0.01 -s 4000 fd00:77::9", 3, true);
+        pings(&topology, "-f 10.77.0.9", 1000, true);
+    });
+    let fates = &served.fates;
+    assert!(fates.of(Fate::AnsweredEchoV4) >= 1023, "{fates:?}");
+    assert!(fates.of(Fate::AnsweredEchoV6) >= 13, "{fates:?}");
+    assert_eq!(fates.dropped() + fates.passed(), 0, "{fates:?}");
+    let counters = served.report.counters();
+    assert_eq!((counters.tx_frames, counters.rx_frames), (fates.answered(), fates.total()));
+    pings(&topology, "-i 0.01 10.77.0.9", 2, false);
+    pings(&topology, "-6 -i 0.01 fd00:77::9", 2, false);
+}
+
+#[test]
 fn the_kernel_still_answers_for_its_own_address_behind_the_responder() {
     for spec in ["packet", "xdp"] {
         let Some(topology) = topology("behind") else { return };
@@ -272,6 +326,74 @@ fn in_the_kernel_the_stacks_own_address_is_answered_before_the_stack_does() {
     assert_eq!(served.caps().facts["attach_mode"], "native");
     assert!(served.fates.of(Fate::PassedFragment) >= 9, "{:?}", served.fates);
     assert_eq!(served.fates.answered(), 10, "{:?}", served.fates);
+}
+
+/// What real programs send that is no plain ping: a program, its arguments, and the fate of at least
+/// so many of its frames.
+const UNUSUAL: [(&str, &str, Fate, u64); 7] = [
+    // Record route: options in the header.
+    ("ping", "-c 3 -i 0.01 -W 1 -R 10.77.0.9", Fate::PassedOptions, 3),
+    ("ping", "-c 3 -i 0.01 -W 1 -T tsonly 10.77.0.9", Fate::PassedOptions, 3),
+    // To everybody on the cable.
+    ("ping", "-c 3 -i 0.2 -W 1 -b 10.77.0.255", Fate::PassedGroup, 3),
+    ("ping", "-6 -c 3 -i 0.01 -W 1 -I gen0 ff02::1", Fate::PassedGroup, 3),
+    ("ping", "-c 2 -i 0.01 -W 1 -s 4000 10.77.0.9", Fate::PassedFragment, 6),
+    // Timestamp requests.
+    ("hping3", "-1 -c 3 -i u10000 --icmptype 13 10.77.0.9", Fate::PassedOtherIcmp, 3),
+    ("hping3", "-2 -c 3 -i u10000 -p 9 10.77.0.9", Fate::PassedProtocol, 3),
+];
+
+#[test]
+fn what_real_programs_send_that_is_no_plain_ping_is_left_to_the_stack() {
+    for spec in ["packet", "xdp"] {
+        let Some(topology) = topology("unusual") else { return };
+        let _far_end = far_end(&topology, spec);
+        let mut wanted = [0; Fate::COUNT];
+        let served = serve(&topology, spec, &config(), || {
+            for (program, arguments, fate, frames) in UNUSUAL {
+                if said(&topology, program, arguments).is_some() {
+                    wanted[fate as usize] += frames;
+                }
+            }
+        });
+        let fates = &served.fates;
+        for &fate in Fate::ALL {
+            assert!(fates.of(fate) >= wanted[fate as usize], "{spec}: {fate:?}: {fates:?}");
+        }
+        let echoed = fates.of(Fate::AnsweredEchoV4) + fates.of(Fate::AnsweredEchoV6);
+        assert_eq!(echoed, 0, "{spec}: {fates:?}");
+    }
+}
+
+#[test]
+fn a_flood_with_made_up_sources_is_held_by_the_limit_of_all() {
+    let limits = Limits {
+        per_source: Some(Rate { per_second: 1, burst: 1 }),
+        global: Some(Rate { per_second: 1, burst: 50 }),
+        sources_max: 1024,
+    };
+    for spec in ["packet", "xdp"] {
+        let Some(topology) = topology("flood") else { return };
+        let _far_end = far_end(&topology, spec);
+        let mut is_flooded = false;
+        let served = serve(&topology, spec, &Config { limits, ..config() }, || {
+            // So that the flood itself need not ask.
+            let _ = said(&topology, "ping", "-c 1 -W 1 10.77.0.9");
+            let flood = "-1 -c 300 -i u1000 --rand-source 10.77.0.9";
+            is_flooded = said(&topology, "hping3", flood).is_some();
+        });
+        if !is_flooded {
+            return;
+        }
+        let fates = &served.fates;
+        let answered = fates.of(Fate::AnsweredEchoV4);
+        assert!((1..=60).contains(&answered), "{spec}: {fates:?}");
+        assert!(fates.of(Fate::DroppedGlobalLimit) > 100, "{spec}: {fates:?}");
+        // Some sources are none that can be answered: groups, loopback.
+        let refused = fates.of(Fate::DroppedSource) + fates.of(Fate::DroppedSourceLimit);
+        let all = answered + fates.of(Fate::DroppedGlobalLimit) + refused;
+        assert!(all >= 300, "{spec}: {fates:?}");
+    }
 }
 
 /// Puts `frames` on `gen0` one by one, and returns what comes back from the responder for each.

@@ -3,7 +3,7 @@
 use crate::{Outcome, Sent};
 use laneway_bpf::{BpfError, Loaded, RunInput, prog_run};
 use laneway_core::{ConfigValue, DropReason, KernelApp, KernelHalf, KernelMaps, Turn};
-use laneway_echo::{Class, Config, Fate, Fates, KernelEcho};
+use laneway_echo::{Class, Config, Fate, Fates, KernelEcho, OBJECT, OBJECT_LINEAR};
 use laneway_testkit::skip;
 use std::ops::RangeInclusive;
 
@@ -40,8 +40,17 @@ pub(crate) struct Program {
 
 impl Program {
     pub(crate) fn load(config: &Config) -> Option<Program> {
+        Program::load_object(config, OBJECT)
+    }
+
+    /// The same program without frames in fragments.
+    pub(crate) fn load_linear(config: &Config) -> Option<Program> {
+        Program::load_object(config, OBJECT_LINEAR)
+    }
+
+    fn load_object(config: &Config, object: &'static [u8]) -> Option<Program> {
         let app = KernelEcho::new(config).unwrap_or_else(|e| panic!("{e}"));
-        let loaded = load(app.half())?;
+        let loaded = load(KernelHalf { object, ..app.half() })?;
         Some(Program { app, loaded })
     }
 

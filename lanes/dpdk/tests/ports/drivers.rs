@@ -1,13 +1,14 @@
 //! Drivers without a far end, refusals, and what a lane leaves behind.
 
 use crate::world::{Alone, NEAR, World, spec};
-use laneway_core::{Cap, FrameLane, LaneError, PortId, PortMask, Verdict};
+use laneway_core::{Cap, DropReason, FrameLane, LaneError, PortId, PortMask, Verdict};
 use laneway_dpdk::DpdkLane;
 use laneway_testkit::{skip, udp_frames};
-use std::{fs, path::Path};
+use std::{fs, path::Path, time::Duration};
 
 const PORT: PortId = PortId(0);
 const OTHER: PortId = PortId(1);
+const TURNS_MAX: usize = 300;
 
 /// DPDK for this test alone, or a printed reason why there is none.
 fn alone() -> Option<Alone> {
@@ -167,4 +168,80 @@ fn the_worker_keeps_its_affinity_and_no_folder_stays() {
     assert_eq!(allowed(), before);
     let own = format!("/var/run/dpdk/laneway-{}", std::process::id());
     assert!(!Path::new(&own).exists());
+}
+
+#[test]
+fn promiscuous_mode_is_obtained_told_and_given_back() {
+    let Ok(mut world) = World::cables(1).map_err(skip) else { return };
+    let is_promiscuous = || {
+        const IFF_PROMISC: u32 = 0x100;
+        let found = laneway_linux::Interface::find("test", NEAR[0]).expect("the cable is there");
+        found.found().flags & IFF_PROMISC != 0
+    };
+    for driver in ["net_af_packet", "net_af_xdp"] {
+        let asked = spec(&format!("dpdk:{driver},no-huge,promisc"));
+        let lane = world.open(&asked, 1).expect("opens");
+        assert_eq!(lane.caps(PORT).facts["promiscuous"], "on", "{driver}");
+        assert!(is_promiscuous(), "{driver}");
+        drop(lane);
+        assert!(!is_promiscuous(), "{driver} gives it back");
+    }
+    let lane = world.open(&spec("dpdk:net_af_packet,no-huge"), 1).expect("opens");
+    assert_eq!(lane.caps(PORT).facts["promiscuous"], "off");
+    drop(lane);
+    world.ip(&["link", "set", "dev", NEAR[0], "promisc", "on"]);
+    let lane = world.open(&spec("dpdk:net_af_packet,no-huge,promisc"), 1).expect("opens");
+    assert_eq!(lane.caps(PORT).facts["promiscuous"], "on");
+    drop(lane);
+    assert!(is_promiscuous(), "what the user set stays");
+    let lane = DpdkLane::open(&spec("dpdk:net_null,no-huge"), &["n0"], false).expect("opens");
+    assert_eq!(lane.caps(PORT).facts["promiscuous"], "on", "by its nature");
+}
+
+#[test]
+fn checksums_are_computed_and_checked_where_the_device_can_and_refused_where_not() {
+    let Ok(mut world) = World::taps().map_err(skip) else { return };
+    let sentence = refusal("dpdk:net_null,no-huge,csum", &["n0"]);
+    assert!(sentence.contains("checksum-offload"), "{sentence}");
+    let allowed = spec("dpdk:net_null,no-huge,csum,allow=checksum-offload");
+    let lane = DpdkLane::open(&allowed, &["n0"], false).expect("its absence is allowed");
+    assert_eq!(lane.caps(PORT).facts["offloads_obtained"], "none");
+    drop(lane);
+
+    let mut lane = world.open(&spec("dpdk:net_tap,no-huge,csum"), 1).expect("opens");
+    assert!(lane.caps(PORT).obtained.has(Cap::ChecksumOffload));
+    let good = udp_frames(0, 4, 100);
+    let spoilt: Vec<Vec<u8>> = good
+        .iter()
+        .map(|frame| {
+            let mut frame = frame.clone();
+            // The IPv4 header's sum, and the datagram's.
+            frame[24] ^= 0xff;
+            frame[40] ^= 0xff;
+            frame
+        })
+        .collect();
+    send(&mut lane, &spoilt, Verdict::Tx);
+    assert_eq!(world.collect(0, good.len()), good, "computed on the way out");
+
+    world.inject(0, &good);
+    world.inject(0, &spoilt);
+    let (mut arrived, mut refused) = (0, 0);
+    for _ in 0..TURNS_MAX {
+        lane.wait(Duration::from_millis(10)).expect("the lane waits");
+        arrived += receive(&mut lane, PORT).len();
+        refused = lane.counters(PORT).drops(DropReason::BadChecksum);
+        if arrived + refused as usize >= good.len() + spoilt.len() {
+            break;
+        }
+    }
+    assert_eq!((arrived, refused), (good.len(), spoilt.len() as u64), "checked on the way in");
+}
+
+#[test]
+fn a_pci_address_that_does_not_exist_is_named() {
+    let Some(_alone) = alone() else { return };
+    let sentence = refusal("dpdk:pci=00ff:ff:1f.7,no-huge", &[]);
+    assert!(sentence.contains("no PCI device `00ff:ff:1f.7`"), "{sentence}");
+    assert!(sentence.contains("lspci -D"), "{sentence}");
 }

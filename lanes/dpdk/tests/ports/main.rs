@@ -4,6 +4,8 @@
 mod beside;
 mod conformance;
 mod drivers;
+mod flow_rules;
 mod memif;
 mod process;
+mod workers;
 mod world;

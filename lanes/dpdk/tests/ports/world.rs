@@ -5,7 +5,7 @@
 //! DPDK exists once per process, so only one world at a time does: the others wait.
 
 use laneway_core::{LaneError, LaneSpec};
-use laneway_dpdk::DpdkLane;
+use laneway_dpdk::{DpdkLane, DpdkPorts};
 use laneway_netns::{Mac, Namespace, VethEnd, VethOptions, VethPair, wait_for_carrier};
 use laneway_testkit::Disturbance;
 use std::{
@@ -115,6 +115,26 @@ impl World {
     /// Opens the lane on the first `ports` near ends, and the far ends' sockets anew, so that nothing
     /// received before is left in them.
     pub(crate) fn open(&mut self, spec: &LaneSpec, ports: usize) -> Result<DpdkLane, LaneError> {
+        self.prepare(ports);
+        let lane = DpdkLane::open(spec, &NEAR[..ports], false)?;
+        self.listen_on_taps(ports);
+        Ok(lane)
+    }
+
+    /// As [`open`](Self::open), for several workers.
+    pub(crate) fn open_shared(
+        &mut self,
+        spec: &LaneSpec,
+        ports: usize,
+        workers: usize,
+    ) -> Result<DpdkPorts, LaneError> {
+        self.prepare(ports);
+        let shared = DpdkPorts::open(spec, &NEAR[..ports], false, workers)?;
+        self.listen_on_taps(ports);
+        Ok(shared)
+    }
+
+    fn prepare(&mut self, ports: usize) {
         self.sockets.clear();
         for port in 0..self.cables.len() {
             if self.cables[port].is_none() {
@@ -127,11 +147,12 @@ impl World {
                 .enter(|| FAR[..ports].iter().map(|name| packet_socket(name)).collect())
                 .expect("the far namespace lives as long as the world");
         }
-        let lane = DpdkLane::open(spec, &NEAR[..ports], false)?;
+    }
+
+    fn listen_on_taps(&mut self, ports: usize) {
         if self.ends == Ends::Taps {
             self.sockets = NEAR[..ports].iter().map(|name| packet_socket(name)).collect();
         }
-        Ok(lane)
     }
 
     /// Does this to the near interface of `port`.

@@ -7,6 +7,7 @@
 mod behaviour;
 mod datagrams;
 mod peers;
+mod pings;
 mod place;
 mod raw;
 mod streams;
