@@ -263,6 +263,7 @@ fn is_possible(bytes: &Bytes) -> bool {
         || (all(has::ICMP) && !protocol(1))
         || (all(has::ICMP6) && !protocol(58))
         || (all(has::VXLAN) && !protocol(17))
+        || (all(has::VXLAN) && asked & (has::TCP | has::ICMP | has::ICMP6) != 0)
         || (all(has::IPV4) && !kind(0x0800))
         || (all(has::IPV6) && !kind(0x86dd)))
 }
@@ -434,6 +435,7 @@ mod tests {
     fn what_cannot_match_or_be_done_is_refused_with_its_reason() {
         refuses("ingress pattern ipv4 proto is 6 / udp / end actions drop / end", "`udp`");
         refuses("ingress pattern ipv6 / icmp / end actions drop / end", "`icmp`");
+        refuses("ingress pattern ipv4 / tcp / vxlan / end actions drop / end", "`vxlan`");
         refuses("ingress pattern eth type is 0x86dd / ipv4 / end actions drop / end", "`ipv4`");
         refuses("ingress pattern eth / end actions dec_ttl / end", "`ipv4` or `ipv6`");
         refuses("ingress pattern ipv4 / end actions set_tp_src port 1 / end", "`tcp` or `udp`");

@@ -87,6 +87,12 @@ impl Stats {
         self.fates[fate as usize] += 1;
     }
 
+    pub(crate) fn add(&mut self, other: &Stats) {
+        let add = |to: &mut [u64], from: &[u64]| to.iter_mut().zip(from).for_each(|(t, f)| *t += f);
+        add(&mut self.fates, &other.fates);
+        add(&mut self.queue_frames, &other.queue_frames);
+    }
+
     pub(crate) fn set(&mut self, fates: &[u64], queues: &[u64]) {
         self.fates.iter_mut().zip(fates).for_each(|(to, from)| *to = *from);
         self.queue_frames.iter_mut().zip(queues).for_each(|(to, from)| *to = *from);

@@ -10,6 +10,7 @@ use crate::{
     compile::{Effects, Entry},
     config::{Config, ConfigError, Mode},
     fate::Stats,
+    live::StatsSlot,
     rules::{Hits, KernelFeed},
 };
 use laneway_core::{
@@ -73,6 +74,7 @@ pub struct KernelForward {
     /// The bank in force.
     bank: u32,
     stats: Stats,
+    live: Option<StatsSlot>,
     counters: Counters,
     reported_ns: u64,
     failed: Option<LaneError>,
@@ -95,10 +97,18 @@ impl KernelForward {
             feed: rules,
             bank: 0,
             stats: Stats::default(),
+            live: None,
             counters: Counters::default(),
             reported_ns: 0,
             failed: None,
         })
+    }
+
+    /// Says what became of the frames whenever it has read that.
+    #[must_use]
+    pub fn with_live(mut self, live: StatsSlot) -> KernelForward {
+        self.live = Some(live);
+        self
     }
 
     /// What became of the frames, as last read from the kernel.
@@ -133,6 +143,9 @@ impl KernelForward {
         }
         let (fates, queues) = (sums(maps, "fates", 1)?, sums(maps, "queues", 1)?);
         self.stats.set(&fates, &queues);
+        if let Some(live) = &self.live {
+            live.tell(&self.stats);
+        }
         self.stats.tell(&mut self.counters);
         let seen = sums(maps, "seen", 2)?;
         if let [frames, bytes] = seen[..] {

@@ -19,12 +19,15 @@
 mod bridge;
 mod compile;
 mod config;
+mod console;
 mod decide;
 mod edit;
 mod fate;
 mod fields;
 mod grammar;
 mod kernel;
+mod live;
+mod offload;
 mod parser;
 mod routes;
 mod rules;
@@ -34,15 +37,19 @@ mod user;
 pub use bridge::{AGE_NS_DEFAULT, STATIONS_DEFAULT, STATIONS_MAX};
 pub use compile::{Bounds, ENTRIES_PER_RULE_MAX, RuleRefused};
 pub use config::{Config, ConfigError, Mode, Neighbour, Route, parse_mac};
+pub use console::{Answer, COMMITS_MAX, Console};
 pub use fate::{Fate, Stats};
 pub use fields::HEADERS_BYTES_MAX;
 pub use grammar::{Action, Attributes, Command, Item, ItemKind, Rule, Test};
 pub use kernel::{KERNEL_RULES_MAX, KernelForward, OBJECT};
-pub use parser::{LINE_BYTES_MAX, PRIORITY_MAX, SyntaxError, parse_command, parse_rule};
+pub use live::{LiveStats, StatsSlot};
+pub use parser::{
+    LINE_BYTES_MAX, Line, PRIORITY_MAX, SyntaxError, parse_command, parse_line, parse_rule,
+};
 pub use routes::{NEIGHBOURS_MAX, ROUTES_MAX};
 pub use rules::{
-    CHANGES_MAX, CommandError, Commit, ENTRIES_MAX, GROUPS_MAX, Hits, KernelFeed, Offload, Place,
-    Placement, RULES_MAX, RuleFeed, RuleSet,
+    CHANGES_MAX, CommandError, Commit, ENTRIES_MAX, GROUPS_MAX, Headers, Hits, KernelFeed,
+    OFFERED_RULES_MAX, Place, Placement, RULES_MAX, RuleFeed, RuleSet,
 };
 pub use table::{MASKS_MAX, Shape};
 pub use user::Forward;

@@ -84,6 +84,48 @@ pub fn parse_command(line: &str) -> Result<Command, SyntaxError> {
     }
 }
 
+/// What a line of the console can ask for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Line {
+    /// Nothing: it is empty, or begins with `#`.
+    Nothing,
+    /// A `flow` command.
+    Flow(Command),
+    /// `show stats`
+    ShowStats,
+    /// `show rules [<port>]`
+    ShowRules(Option<u16>),
+    /// `help`
+    Help,
+    /// `quit`
+    Quit,
+}
+
+/// Reads a line of the console: a `flow` command, `show stats`, `show rules`, `help`, `quit`.
+///
+/// # Errors
+/// As for [`parse_command`].
+pub fn parse_line(line: &str) -> Result<Line, SyntaxError> {
+    let mut words = Words::new(line)?;
+    if words.peek().is_none_or(|word| word.starts_with('#')) {
+        return Ok(Line::Nothing);
+    }
+    let said = match words.keyword(&["flow", "show", "help", "quit"])? {
+        "flow" => return parse_command(line).map(Line::Flow),
+        "help" => Line::Help,
+        "quit" => Line::Quit,
+        _ => match words.keyword(&["stats", "rules"])? {
+            "stats" => Line::ShowStats,
+            _ if words.peek().is_none() => Line::ShowRules(None),
+            _ => Line::ShowRules(Some(words.number("a port number", u16::MAX.into())? as u16)),
+        },
+    };
+    match words.peek() {
+        None => Ok(said),
+        Some(_) => Err(words.wrong("expected the end of the line")),
+    }
+}
+
 /// Reads a rule as it stands behind `flow create <port>`, which is how it prints itself.
 ///
 /// # Errors

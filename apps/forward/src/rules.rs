@@ -17,20 +17,26 @@
 //! rule that is gone rests until nobody can count there any more.
 //!
 //! Where the rules of a run are executed is one [`Place`]: a lane shows its frames to user space, or
-//! the kernel half has them. Rules that a port takes itself are offered to it first ([`Offload`]).
+//! the kernel half has them. A port that takes rules itself ([`Offload`]) is offered each one once it is
+//! in force, if no rule that comes before it can match the same frames: the port decides before all
+//! software does. The software keeps the rule for whatever the port does not recognise, so what a
+//! frame meets is the same with and without the port.
 
 use crate::{
     compile::{Bounds, Compiled, Effects, Entry, RuleRefused, compile},
     decide::Decision,
-    fields::Fields,
+    fate::Fate,
+    fields::{Fields, Parsed},
     grammar::{Action, Command, Rule},
     kernel::{BankRule, KERNEL_RULES_MAX, KERNEL_SLOTS, bank},
+    offload::{can_meet, port_rule},
     parser::{SyntaxError, parse_command},
     table::{Shape, Table},
 };
+use laneway_flow::{Offload, PortHits};
 use std::{
     borrow::Cow,
-    collections::BTreeMap,
+    collections::{BTreeMap, BTreeSet},
     fmt::Write as _,
     sync::{
         Arc, Mutex, PoisonError,
@@ -46,6 +52,9 @@ pub const ENTRIES_MAX: usize = 1 << 20;
 pub const GROUPS_MAX: usize = 64;
 /// Changes between two commits.
 pub const CHANGES_MAX: usize = 1 << 19;
+/// A port that takes rules is offered them while it has no more than this: each is compared with all
+/// that come before it.
+pub const OFFERED_RULES_MAX: usize = 256;
 /// Sets of slots: of rules that are live, that rest, and that the next commit brings.
 const SLOT_SETS: usize = 3;
 /// Lowest bits of a rank: the rule's turn among those of its priority.
@@ -80,21 +89,6 @@ pub struct Placement {
     pub place: Place,
     /// Why, as part of a sentence.
     pub reason: Cow<'static, str>,
-}
-
-/// A port that executes rules itself. No lane offers this yet.
-pub trait Offload: Send {
-    /// Takes the rule over for frames that arrive on `port`.
-    ///
-    /// # Errors
-    /// Why it does not; the rule then stays in software.
-    fn install(&mut self, port: u16, id: u32, rule: &Rule) -> Result<(), String>;
-
-    /// Gives the rule back. It was taken over.
-    fn remove(&mut self, port: u16, id: u32);
-
-    /// Frames and bytes that matched, if the port counts them.
-    fn count(&self, port: u16, id: u32) -> Option<(u64, u64)>;
 }
 
 /// Why a command was not carried out.
@@ -157,12 +151,28 @@ struct Installed {
     /// What the slot had counted before this rule.
     before: Hits,
     placement: Placement,
+    at_port: AtPort,
+    /// What it matched in the port, up to when it was last taken away from there.
+    at_port_before: PortHits,
 }
 
 impl Installed {
-    fn is_offloaded(&self) -> bool {
-        self.placement.place == Place::Offloaded
+    fn drops(&self) -> bool {
+        self.rule.actions.contains(&Action::Drop)
     }
+}
+
+/// How a rule stands with the port that it is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum AtPort {
+    /// No port takes rules, or it does not take this one.
+    Never,
+    /// It is offered with the next commit.
+    Waiting,
+    /// Not offered while this rule, which may match the same frames, comes before it.
+    Behind(u32),
+    /// The port has it.
+    Taken,
 }
 
 /// The rules of all ports of a run, and their one owner.
@@ -181,6 +191,8 @@ pub struct RuleSet {
     slots: Slots,
     target: Target,
     offload: Option<Box<dyn Offload>>,
+    /// By port: the rules that are not [`AtPort::Never`].
+    candidates: Vec<BTreeSet<u32>>,
 }
 
 /// The places of rules in the counters.
@@ -258,12 +270,39 @@ impl RuleSet {
             slots: Slots::default(),
             target,
             offload: None,
+            candidates: vec![BTreeSet::new(); bounds.ports],
         }
     }
 
-    /// From now on offers rules to the ports themselves first.
+    /// From the next [`commit`](Self::commit) on offers the rules to the ports themselves, those that
+    /// are there as well as those to come. Where another [`Offload`] was in use before, its rules are
+    /// left to it.
     pub fn offer_to(&mut self, offload: Box<dyn Offload>) {
         self.offload = Some(offload);
+        for (rules, candidates) in self.ports.iter_mut().zip(&mut self.candidates) {
+            candidates.clear();
+            for (id, rule) in rules.iter_mut() {
+                rule.at_port = AtPort::Waiting;
+                candidates.insert(*id);
+            }
+        }
+    }
+
+    /// Takes all rules back from the ports, whose lane is about to close. What they matched there, and
+    /// where they were executed, can still be asked for.
+    pub fn withdraw(&mut self) {
+        let Some(mut offload) = self.offload.take() else { return };
+        for ((port, rules), candidates) in (0..).zip(&mut self.ports).zip(&mut self.candidates) {
+            for id in std::mem::take(candidates) {
+                let Some(rule) = rules.get_mut(&id) else { continue };
+                if rule.at_port == AtPort::Taken {
+                    let hits = offload.remove(port, id);
+                    rule.at_port_before.frames += hits.frames;
+                    rule.at_port_before.bytes += hits.bytes;
+                }
+                rule.at_port = AtPort::Never;
+            }
+        }
     }
 
     /// Carries out a line of testpmd's `flow` command and gives what testpmd prints. Workers see a
@@ -272,7 +311,15 @@ impl RuleSet {
     /// # Errors
     /// [`CommandError`]; nothing has changed then.
     pub fn run(&mut self, line: &str) -> Result<String, CommandError> {
-        match parse_command(line)? {
+        self.execute(parse_command(line)?)
+    }
+
+    /// As [`run`](Self::run), of a command that has been read.
+    ///
+    /// # Errors
+    /// As for [`run`](Self::run).
+    pub fn execute(&mut self, command: Command) -> Result<String, CommandError> {
+        match command {
             Command::Validate(port, rule) => {
                 self.check(port, &rule).map_err(|why| CommandError::Refused { port, why })?;
                 Ok("Flow rule validated\n".to_owned())
@@ -390,16 +437,21 @@ impl RuleSet {
     /// [`CommandError::NotFound`].
     pub fn hits(&self, port: u16, id: u32) -> Result<Hits, CommandError> {
         let installed = self.installed(port, id)?;
-        if installed.is_offloaded() {
-            let counted = self.offload.as_ref().and_then(|offload| offload.count(port, id));
-            let (frames, bytes) = counted.unwrap_or_default();
-            return Ok(Hits { frames, bytes });
-        }
         let now = self.target.hits(installed.slot);
-        Ok(Hits {
+        let mut hits = Hits {
             frames: now.frames.saturating_sub(installed.before.frames),
             bytes: now.bytes.saturating_sub(installed.before.bytes),
-        })
+        };
+        // What the port dropped nobody else has seen; everything else is counted by who received it.
+        if installed.drops() {
+            let there = match &self.offload {
+                Some(offload) if installed.at_port == AtPort::Taken => offload.hits(port, id),
+                _ => PortHits::default(),
+            };
+            hits.frames += installed.at_port_before.frames + there.frames;
+            hits.bytes += installed.at_port_before.bytes + there.bytes;
+        }
+        Ok(hits)
     }
 
     /// How the live set is looked up, in user space.
@@ -429,8 +481,16 @@ impl RuleSet {
         Some(KernelFeed { first: publisher.current.clone(), shared: publisher.shared.clone() })
     }
 
-    /// Offers all changes since the last commit to the workers, as one.
+    /// Offers all changes since the last commit to the workers, as one, and then new rules to the ports.
     pub fn commit(&mut self) -> Commit {
+        let done = self.commit_to_workers();
+        if done == Commit::Done && self.offload.is_some() {
+            (0..self.ports()).for_each(|port| self.offer(port));
+        }
+        done
+    }
+
+    fn commit_to_workers(&mut self) -> Commit {
         match &mut self.target {
             Target::User(publisher) => match publisher.commit() {
                 None => return Commit::Waiting,
@@ -489,14 +549,24 @@ impl RuleSet {
         };
         self.turn += 1;
         let rank = u64::from(rule.attributes.priority) << TURN_BITS | self.turn;
-        let placement = self.place(port, id, &rule, rank);
         let slot = self.slots.take();
         let before = self.target.hits(slot);
-        let installed = Installed { rule, rank, slot, before, placement };
-        if !installed.is_offloaded() {
-            self.entries += compiled.entries.len();
-            self.target.insert(port, &installed, compiled);
+        let mut installed = Installed {
+            rule,
+            rank,
+            slot,
+            before,
+            placement: self.in_software(None),
+            at_port: AtPort::Never,
+            at_port_before: PortHits::default(),
+        };
+        if self.offload.is_some() {
+            installed.at_port = AtPort::Waiting;
+            self.give_way(port, rank, id, &compiled.entries);
+            self.candidates[usize::from(port)].insert(id);
         }
+        self.entries += compiled.entries.len();
+        self.target.insert(port, &installed, compiled);
         self.rules += 1;
         let group = installed.rule.attributes.group;
         *self.groups[usize::from(port)].entry(group).or_default() += 1;
@@ -504,59 +574,114 @@ impl RuleSet {
         Ok(id)
     }
 
-    /// Offers the rule to the port, if that keeps the order of the rules: what the port decides comes
-    /// before all software, so no rule in software may rank before it.
-    fn place(&mut self, port: u16, id: u32, rule: &Rule, rank: u64) -> Placement {
-        let software = match &self.target {
-            Target::User(_) => Placement {
-                place: Place::User,
-                reason: "the lane shows its frames to user space and its ports take no rules"
-                    .into(),
-            },
-            Target::Kernel(_) => Placement {
-                place: Place::Kernel,
-                reason: "the lane executes rules in its XDP program".into(),
-            },
+    /// Where the software executes rules, and the reason why no port does.
+    fn in_software(&self, why_not_at_port: Option<String>) -> Placement {
+        let (place, reason) = match &self.target {
+            Target::User(_) => {
+                (Place::User, "the lane shows its frames to user space and its ports take no rules")
+            }
+            Target::Kernel(_) => (Place::Kernel, "the lane executes rules in its XDP program"),
         };
-        let Some(offload) = &mut self.offload else { return software };
-        let because = |reason: String| Placement { reason: reason.into(), ..software.clone() };
+        Placement { place, reason: why_not_at_port.map_or_else(|| reason.into(), Cow::from) }
+    }
+
+    /// Takes those rules back from the port that come after a new one and may match the same frames.
+    fn give_way(&mut self, port: u16, rank: u64, id: u32, entries: &[Entry]) {
         let rules = &self.ports[usize::from(port)];
-        let goes_on = rule.actions.iter().any(|a| matches!(a, Action::Jump(_) | Action::Passthru));
-        if rule.attributes.group != 0 || goes_on {
-            return because("the port is offered rules of group 0 that decide alone".to_owned());
+        let meets = |theirs: &&u32| {
+            let Some(later) = rules.get(theirs) else { return false };
+            later.at_port == AtPort::Taken
+                && later.rank > rank
+                && can_meet(entries, &self.entries_of(&later.rule))
+        };
+        let later: Vec<u32> =
+            self.candidates[usize::from(port)].iter().filter(meets).copied().collect();
+        later.into_iter().for_each(|theirs| self.take_back(port, theirs, id));
+    }
+
+    fn entries_of(&self, rule: &Rule) -> Vec<Entry> {
+        compile(rule, self.bounds).expect("it was compiled before").entries
+    }
+
+    /// The port no longer has the rule, which stands behind another one now.
+    fn take_back(&mut self, port: u16, id: u32, first: u32) {
+        let placement = self.in_software(Some(behind(first)));
+        let rule = self.ports[usize::from(port)].get_mut(&id);
+        let (Some(rule), Some(offload)) = (rule, &mut self.offload) else { return };
+        let hits = offload.remove(port, id);
+        rule.at_port_before.frames += hits.frames;
+        rule.at_port_before.bytes += hits.bytes;
+        (rule.at_port, rule.placement) = (AtPort::Behind(first), placement);
+    }
+
+    /// Offers a port the rules that wait for it, in their order.
+    fn offer(&mut self, port: u16) {
+        let at = usize::from(port);
+        let rules = &self.ports[at];
+        let is_waiting = |id: &&u32| rules.get(id).is_some_and(|r| r.at_port == AtPort::Waiting);
+        let mut waiting: Vec<(u64, u32)> =
+            self.candidates[at].iter().filter(is_waiting).map(|id| (rules[id].rank, *id)).collect();
+        if waiting.is_empty() {
+            return;
         }
-        if let Some((other, _)) =
-            rules.iter().find(|(_, other)| !other.is_offloaded() && other.rank < rank)
-        {
-            return because(format!("rule #{other} comes before it and is not offloaded"));
-        }
-        match offload.install(port, id, rule) {
-            Ok(()) => Placement { place: Place::Offloaded, reason: "the port takes it".into() },
-            Err(why) => {
-                self.take_back(port, rank, id);
-                because(format!("the port refuses it: {why}"))
+        waiting.sort_unstable();
+        let known: Vec<(u64, u32, Vec<Entry>)> = match rules.len() {
+            len if len > OFFERED_RULES_MAX => Vec::new(),
+            _ => rules.iter().map(|(id, r)| (r.rank, *id, self.entries_of(&r.rule))).collect(),
+        };
+        for (rank, id) in waiting {
+            let (at_port, placement) = match self.offer_one(port, id, rank, &known) {
+                Ok(()) => {
+                    let reason = match &self.target {
+                        Target::User(_) => {
+                            "the port takes it; the worker has it, too, for frames \
+                                            that the port does not recognise"
+                        }
+                        Target::Kernel(_) => {
+                            "the port takes it; the XDP program has it, too, for \
+                                              frames that the port does not recognise"
+                        }
+                    };
+                    let placement = Placement { place: Place::Offloaded, reason: reason.into() };
+                    (AtPort::Taken, placement)
+                }
+                Err((at_port, why)) => (at_port, self.in_software(Some(why))),
+            };
+            if at_port == AtPort::Never {
+                self.candidates[at].remove(&id);
+            }
+            if let Some(rule) = self.ports[at].get_mut(&id) {
+                (rule.at_port, rule.placement) = (at_port, placement);
             }
         }
     }
 
-    /// Takes those rules back from the port that come after one that stays in software.
-    fn take_back(&mut self, port: u16, rank: u64, id: u32) {
-        let rules = &mut self.ports[usize::from(port)];
-        let software = match &self.target {
-            Target::User(_) => Place::User,
-            Target::Kernel(_) => Place::Kernel,
+    /// Offers a port one rule, if no other one in `known` that may match the same frames comes before.
+    fn offer_one(
+        &mut self,
+        port: u16,
+        id: u32,
+        rank: u64,
+        known: &[(u64, u32, Vec<Entry>)],
+    ) -> Result<(), (AtPort, String)> {
+        let never = |why: String| (AtPort::Never, why);
+        let Some((.., entries)) = known.iter().find(|(_, other, _)| *other == id) else {
+            return Err(never(format!(
+                "a port is offered sets of up to {OFFERED_RULES_MAX} rules"
+            )));
         };
-        for (&theirs, later) in rules.iter_mut().filter(|(_, r)| r.is_offloaded() && r.rank > rank)
-        {
-            if let Some(offload) = &mut self.offload {
-                offload.remove(port, theirs);
-            }
-            let reason = format!("rule #{id} comes before it and is not offloaded").into();
-            later.placement = Placement { place: software, reason };
-            let compiled = compile(&later.rule, self.bounds).expect("it was compiled before");
-            self.entries += compiled.entries.len();
-            self.target.insert(port, later, compiled);
+        let first = known
+            .iter()
+            .filter(|(other, ..)| *other < rank)
+            .find(|(.., theirs)| can_meet(entries, theirs));
+        if let Some((_, other, _)) = first {
+            return Err((AtPort::Behind(*other), behind(*other)));
         }
+        let rule = &self.ports[usize::from(port)][&id].rule;
+        let said =
+            port_rule(rule).map_err(|why| never(format!("no port is asked, because {why}")))?;
+        let Some(offload) = &mut self.offload else { return Err(never("no port is there".into())) };
+        offload.install(port, id, &said).map_err(|why| never(format!("the port refuses it: {why}")))
     }
 
     fn destroy(&mut self, port: u16, id: u32) -> Result<(), CommandError> {
@@ -582,16 +707,30 @@ impl RuleSet {
         } else {
             self.slots.leaving.push(gone.slot);
         }
-        if gone.is_offloaded() {
-            if let Some(offload) = &mut self.offload {
-                offload.remove(port, id);
-            }
-            return;
+        if self.offload.is_some() {
+            self.forget_at_port(port, id, gone);
         }
         let compiled = compile(&gone.rule, self.bounds).expect("it was compiled before");
         self.entries -= compiled.entries.len();
         if from_table {
             self.target.remove(port, gone, compiled);
+        }
+    }
+
+    /// Takes it from the port, and lets those that stood behind it try again.
+    fn forget_at_port(&mut self, port: u16, id: u32, gone: &Installed) {
+        if let (AtPort::Taken, Some(offload)) = (gone.at_port, &mut self.offload) {
+            offload.remove(port, id);
+        }
+        let candidates = &mut self.candidates[usize::from(port)];
+        candidates.remove(&id);
+        let rules = &mut self.ports[usize::from(port)];
+        for other in candidates.iter() {
+            if let Some(rule) = rules.get_mut(other)
+                && rule.at_port == AtPort::Behind(id)
+            {
+                rule.at_port = AtPort::Waiting;
+            }
         }
     }
 
@@ -659,15 +798,17 @@ impl RuleSet {
     }
 }
 
+/// Why a rule is not offered to the port.
+fn behind(id: u32) -> String {
+    format!("rule #{id} comes before it and may match the same frames")
+}
+
 /// The bank of the kernel half: all entries in the order in which one pass decides.
 fn kernel_bank(ports: &[BTreeMap<u32, Installed>], bounds: Bounds) -> Vec<u8> {
     let mut rules = Vec::new();
     for (port, installed) in
         (0u8..).zip(ports).flat_map(|(port, rules)| rules.values().map(move |r| (port, r)))
     {
-        if installed.is_offloaded() {
-            continue;
-        }
         let compiled = compile(&installed.rule, bounds).expect("it was compiled before");
         for entry in compiled.entries {
             rules.push(BankRule {
@@ -834,11 +975,30 @@ pub struct RuleFeed {
     shared: Arc<Shared>,
 }
 
+/// The header fields of a frame that rules look at.
+#[derive(Clone, Debug)]
+pub struct Headers(Fields);
+
+impl Headers {
+    /// Those of this frame.
+    pub fn of(frame: &[u8]) -> Headers {
+        Headers(Parsed::of(frame).fields)
+    }
+}
+
 impl RuleFeed {
+    /// Runs the rules of a port on a frame of `bytes` bytes with these headers, as a worker does, and
+    /// counts; the fate, if the rules decide it. Nothing is done to a frame.
+    #[inline]
+    pub fn judge(&self, port: u16, headers: &Headers, bytes: u64) -> Option<Fate> {
+        let mut fields = headers.0;
+        self.decide(usize::from(port), &mut fields, bytes).fate
+    }
+
     /// Moves to the latest set, if there is a new one. Between bursts; does not wait, and frees
     /// nothing: the set's owner keeps both tables.
     #[inline]
-    pub(crate) fn take(&mut self) {
+    pub fn take(&mut self) {
         if self.shared.is_new.load(Ordering::Acquire)
             && let Ok(mut next) = self.shared.next.try_lock()
             && let Some(table) = next.take()
@@ -916,7 +1076,7 @@ fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{fate::Fate, fields::Parsed};
+    use laneway_flow::PortRule;
     use laneway_testkit::UdpFrame;
 
     const BOUNDS: Bounds = Bounds { ports: 2, queues: 4 };
@@ -1082,56 +1242,134 @@ mod tests {
         assert_eq!(decide(&feed, 54).fate, Some(Fate::RuleDrop));
     }
 
-    /// Takes rules whose priority is even.
+    /// Takes rules whose priority is even, and has counted 40 frames more than their number.
     struct Even(Arc<Mutex<Vec<u32>>>);
 
     impl Offload for Even {
-        fn install(&mut self, _port: u16, id: u32, rule: &Rule) -> Result<(), String> {
-            if rule.attributes.priority % 2 == 1 {
+        fn install(&mut self, _port: u16, id: u32, rule: &PortRule) -> Result<(), String> {
+            if rule.priority % 2 == 1 {
                 return Err("an odd priority".to_owned());
             }
             lock(&self.0).push(id);
             Ok(())
         }
 
-        fn remove(&mut self, _port: u16, id: u32) {
+        fn remove(&mut self, port: u16, id: u32) -> PortHits {
             lock(&self.0).retain(|other| *other != id);
+            self.hits(port, id)
         }
 
-        fn count(&self, _port: u16, id: u32) -> Option<(u64, u64)> {
-            Some((u64::from(id) + 40, 0))
+        fn hits(&self, _port: u16, id: u32) -> PortHits {
+            PortHits { frames: u64::from(id) + 40, bytes: 0 }
         }
     }
 
-    #[test]
-    fn rules_are_offloaded_where_the_port_can_and_the_order_allows_it() {
+    /// A set over ports that take even priorities, and what they have.
+    fn offered() -> (RuleSet, Arc<Mutex<Vec<u32>>>) {
         let (mut set, taken) = (set(), Arc::default());
         set.offer_to(Box::new(Even(Arc::clone(&taken))));
-        let create = |set: &mut RuleSet, priority: u32| {
-            let line = DROP_53.replace("ingress", &format!("priority {priority} ingress"));
-            run(set, &line);
-        };
-        let places = |set: &RuleSet| -> Vec<&'static str> {
-            (0..4).map_while(|id| set.placement(0, id).ok()).map(|p| p.place.name()).collect()
-        };
-        create(&mut set, 2);
-        create(&mut set, 6);
-        assert_eq!(
-            (places(&set), set.hits(0, 1).expect("there").frames),
-            (vec!["offloaded"; 2], 41)
-        );
-        create(&mut set, 3);
-        assert_eq!(places(&set), ["offloaded", "user", "user"]);
-        assert_eq!(*lock(&taken), [0]);
-        let reason = &set.placement(0, 1).expect("there").reason;
-        assert!(reason.contains("rule #2 comes before it"), "{reason}");
-        create(&mut set, 4);
-        assert_eq!(places(&set), ["offloaded", "user", "user", "user"]);
-        run(&mut set, "flow destroy 0 rule 0");
+        (set, taken)
+    }
+
+    fn create(set: &mut RuleSet, priority: u32, udp_port: &str) {
+        let line = DROP_53
+            .replace("ingress", &format!("priority {priority} ingress"))
+            .replace("53", udp_port);
+        run(set, &line);
+        assert_eq!(set.commit(), Commit::Done);
+    }
+
+    fn places(set: &RuleSet) -> Vec<&'static str> {
+        set.rules(0).map(|(_, _, placement)| placement.place.name()).collect()
+    }
+
+    #[track_caller]
+    fn because(set: &RuleSet, id: u32, part: &str) {
+        let reason = &set.placement(0, id).expect("it is there").reason;
+        assert!(reason.contains(part), "{reason}");
+    }
+
+    #[test]
+    fn rules_are_offloaded_where_the_port_can_and_no_rule_before_it_may_match_the_same() {
+        let (mut set, taken) = offered();
+        create(&mut set, 2, "53");
+        create(&mut set, 6, "54");
+        assert_eq!(places(&set), ["offloaded"; 2]);
+        create(&mut set, 3, "54");
+        assert_eq!(places(&set), ["offloaded", "user", "user"], "#2 comes before #1");
+        because(&set, 1, "rule #2 comes before it");
+        because(&set, 2, "refuses it: an odd priority");
+        create(&mut set, 4, "54");
+        create(&mut set, 8, "55");
+        assert_eq!(places(&set), ["offloaded", "user", "user", "user", "offloaded"]);
+        // A port has no order among equals.
+        create(&mut set, 8, "55");
+        because(&set, 5, "rule #4 comes before it");
+        assert_eq!(*lock(&taken), [0, 4]);
+        assert_eq!(set.shape().entries, 6, "the worker has all of them");
+    }
+
+    #[test]
+    fn a_rule_is_offered_again_when_the_one_before_it_has_gone() {
+        let (mut set, taken) = offered();
+        create(&mut set, 6, "54");
+        create(&mut set, 3, "54");
+        assert_eq!(places(&set), ["user", "user"]);
+        run(&mut set, "flow destroy 0 rule 1");
+        assert_eq!(places(&set), ["user"], "not in force");
+        assert_eq!(set.commit(), Commit::Done);
+        assert_eq!((places(&set), lock(&taken).clone()), (vec!["offloaded"], vec![0]));
+        run(&mut set, "flow flush 0");
         assert!(lock(&taken).is_empty());
-        assert_eq!(set.shape().entries, 0, "not committed");
-        set.commit();
-        assert_eq!(set.shape().entries, 3);
+    }
+
+    #[test]
+    fn what_the_port_dropped_and_what_it_let_through_are_one_count() {
+        let (mut set, _) = offered();
+        let mut feed = set.feed().expect("a set of user space");
+        create(&mut set, 2, "53");
+        feed.take();
+        let frames = |set: &RuleSet| set.hits(0, 0).expect("it is there").frames;
+        assert_eq!(frames(&set), 40);
+        assert_eq!(decide(&feed, 53).fate, Some(Fate::RuleDrop), "the port let it through");
+        assert_eq!(frames(&set), 41);
+        // It gives way to a rule that the port refuses, and what it had counted there stays.
+        create(&mut set, 1, "53");
+        assert_eq!((places(&set), frames(&set)), (vec!["user", "user"], 41));
+    }
+
+    #[test]
+    fn rules_of_before_are_offered_and_taken_back_when_the_port_closes() {
+        let (mut set, taken) = (set(), Arc::default());
+        create(&mut set, 2, "53");
+        because(&set, 0, "take no rules");
+        set.offer_to(Box::new(Even(Arc::clone(&taken))));
+        assert_eq!(set.commit(), Commit::Done);
+        assert_eq!(places(&set), ["offloaded"]);
+        set.withdraw();
+        assert!(lock(&taken).is_empty());
+        assert_eq!(places(&set), ["offloaded"], "where it was executed");
+        assert_eq!(set.hits(0, 0).expect("it is there").frames, 40);
+    }
+
+    #[test]
+    fn what_cannot_be_said_to_a_port_stays_with_the_worker_and_says_why() {
+        let (mut set, taken) = offered();
+        run(&mut set, "flow create 0 ingress pattern eth / ipv4 / end actions dec_ttl / end");
+        assert_eq!(set.commit(), Commit::Done);
+        because(&set, 0, "no port is asked, because of `dec_ttl`");
+        assert!(lock(&taken).is_empty());
+    }
+
+    #[test]
+    fn a_port_is_not_offered_sets_too_large_to_compare() {
+        let (mut set, taken) = offered();
+        for port in 0..=OFFERED_RULES_MAX {
+            run(&mut set, &DROP_53.replace("53", &port.to_string()));
+        }
+        assert_eq!(set.commit(), Commit::Done);
+        assert!(lock(&taken).is_empty());
+        because(&set, 0, "up to 256 rules");
     }
 
     #[test]

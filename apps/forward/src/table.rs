@@ -1,8 +1,10 @@
 //! Rules ready to be looked up: per port and group one hash table per mask (tuple space search).
 //!
 //! A frame's fields under a mask are one lookup, whatever the number of rules with that mask: real
-//! rule sets have few masks (an exact address, some prefix lengths, a port or none). Tables are asked
-//! in the order of the best rank they hold, so a match of high priority ends the search early.
+//! rule sets have few masks (an exact address, some prefix lengths, a port or none). Which tables can
+//! hold a match at all is known before: for a few bytes of addresses, ports and protocol a [`Sieve`]
+//! keeps the set of tables that have an entry for the byte's value, and a frame asks only the tables
+//! that are in all of its sets. So of 25 prefix lengths a frame meets two or three, not all.
 //! Beyond [`MASKS_MAX`] masks in a group further ones are searched in a line, in the order of their
 //! ranks; [`Table::shape`] tells how many those are. A table is read by workers and changed by its one
 //! owner only; counters are elsewhere.
@@ -14,7 +16,7 @@
 use crate::{
     compile::{Effects, Entry},
     decide::{Decision, Match, decide},
-    fields::{Fields, WORDS},
+    fields::{Fields, WORDS, at},
 };
 
 /// Hash tables per group; each costs a lookup per frame.
@@ -48,8 +50,9 @@ struct Groups {
 #[derive(Clone, Debug)]
 struct Group {
     number: u32,
-    /// By best rank.
     tuples: Vec<Tuple>,
+    /// One per byte of [`SIEVED`] that a mask has bits in, once there was such a mask.
+    sieves: Vec<Sieve>,
     /// By rank.
     line: Vec<InLine>,
 }
@@ -59,6 +62,54 @@ struct InLine {
     entry: Entry,
     rank: u64,
     slot: u32,
+}
+
+/// A set of tables, by their place in [`Group::tuples`].
+type Tuples = u128;
+
+/// Bytes of the fields that tell tables apart: the leading ones of both addresses, and what stands for
+/// the service.
+const SIEVED: [usize; 10] = [
+    at::SRC_IP + 12,
+    at::SRC_IP + 13,
+    at::SRC_IP + 14,
+    at::DST_IP + 12,
+    at::DST_IP + 13,
+    at::DST_IP + 14,
+    at::SRC_PORT + 1,
+    at::DST_PORT + 1,
+    at::PROTO,
+    at::VLAN_TCI + 1,
+];
+
+/// So many tables are asked sooner than sieved.
+const TUPLES_UNSIEVED: usize = 2;
+
+/// For each value of one byte of the fields: the tables that may hold a match.
+#[derive(Clone, Debug)]
+struct Sieve {
+    /// Which byte: an index of [`SIEVED`].
+    which: usize,
+    tuples: Box<[Tuples; 256]>,
+}
+
+impl Sieve {
+    /// Puts a table into the sets of the values that are `value` under `mask`, or takes it out.
+    fn set(&mut self, tuple: usize, mask: u8, value: u8, is_in: bool) {
+        for (byte, tuples) in (0..=u8::MAX).zip(self.tuples.iter_mut()) {
+            if byte & mask == value {
+                *tuples = if is_in { *tuples | 1 << tuple } else { *tuples & !(1 << tuple) };
+            }
+        }
+    }
+
+    /// The table at `from` is at `to` now, where none was.
+    fn rename(&mut self, from: usize, to: usize) {
+        for tuples in self.tuples.iter_mut() {
+            let is_in = *tuples >> from & 1;
+            *tuples = *tuples & !(1 << from) & !(1 << to) | is_in << to;
+        }
+    }
 }
 
 /// All entries of one mask: open addressing, linear probing, at most half full.
@@ -71,6 +122,8 @@ struct Tuple {
     /// No entry has a lower rank; may be lower than the lowest after a removal.
     best: u64,
     len: usize,
+    /// For each byte of [`SIEVED`] with bits in the mask: how many entries have each value there.
+    counts: [Option<Box<[u32; 256]>>; SIEVED.len()],
     /// Power of two; rank 0 is a free place.
     places: Vec<Place>,
     /// `words_len` words per place.
@@ -113,11 +166,18 @@ impl Table {
     fn find(&self, groups: &Groups, group: u32, fields: &Fields, above: u64) -> Option<Match<'_>> {
         let group = groups.groups.iter().find(|other| other.number == group)?;
         let mut best = Place { rank: u64::MAX, slot: 0 };
-        for tuple in &group.tuples {
-            if tuple.best >= best.rank {
-                break;
+        let mut candidates = group.all();
+        if group.tuples.len() > TUPLES_UNSIEVED {
+            for sieve in &group.sieves {
+                candidates &= sieve.tuples[usize::from(fields.u8(SIEVED[sieve.which]))];
             }
-            tuple.find(fields, above, &mut best);
+        }
+        while candidates != 0 {
+            let tuple = &group.tuples[candidates.trailing_zeros() as usize];
+            candidates &= candidates - 1;
+            if tuple.best < best.rank {
+                tuple.find(fields, above, &mut best);
+            }
         }
         for other in &group.line {
             if other.rank >= best.rank {
@@ -147,7 +207,12 @@ impl Table {
         self.effects[slot as usize] = effects;
         let groups = &mut self.ports[port].groups;
         let at = groups.iter().position(|other| other.number == group).unwrap_or_else(|| {
-            groups.push(Group { number: group, tuples: Vec::new(), line: Vec::new() });
+            groups.push(Group {
+                number: group,
+                tuples: Vec::new(),
+                sieves: Vec::new(),
+                line: Vec::new(),
+            });
             groups.len() - 1
         });
         for entry in entries {
@@ -185,12 +250,19 @@ impl Table {
 }
 
 impl Group {
+    /// Every table.
+    #[inline]
+    fn all(&self) -> Tuples {
+        // At most 128 tables.
+        if self.tuples.is_empty() { 0 } else { Tuples::MAX >> (MASKS_MAX - self.tuples.len()) }
+    }
+
     fn insert(&mut self, entry: &Entry, place: Place) {
         let known = self.tuples.iter().position(|tuple| tuple.mask == entry.mask);
         let at = match known {
             Some(at) => at,
             None if self.tuples.len() < MASKS_MAX => {
-                self.tuples.push(Tuple::new(entry.mask));
+                self.begin(Tuple::new(entry.mask));
                 self.tuples.len() - 1
             }
             None => {
@@ -202,10 +274,33 @@ impl Group {
         };
         let tuple = &mut self.tuples[at];
         tuple.insert(&tuple.key(&entry.value), place);
-        if place.rank < tuple.best {
-            tuple.best = place.rank;
-            self.tuples.sort_by_key(|tuple| tuple.best);
+        tuple.best = tuple.best.min(place.rank);
+        for sieve in &mut self.sieves {
+            let Some(counts) = &mut tuple.counts[sieve.which] else { continue };
+            let (mask, value) = sieved(entry, sieve.which);
+            counts[usize::from(value)] += 1;
+            if counts[usize::from(value)] == 1 {
+                sieve.set(at, mask, value, true);
+            }
         }
+    }
+
+    /// Adds a table without entries.
+    fn begin(&mut self, tuple: Tuple) {
+        for which in 0..SIEVED.len() {
+            let is_known = self.sieves.iter().any(|sieve| sieve.which == which);
+            if tuple.counts[which].is_some() && !is_known {
+                // The tables so far have no bits there: they may hold a match whatever it is.
+                let tuples = Box::new([self.all(); 256]);
+                self.sieves.push(Sieve { which, tuples });
+            }
+        }
+        let at = self.tuples.len();
+        for sieve in &mut self.sieves {
+            let is_any = tuple.counts[sieve.which].is_none();
+            sieve.set(at, 0, 0, is_any);
+        }
+        self.tuples.push(tuple);
     }
 
     fn remove(&mut self, entry: &Entry, rank: u64) {
@@ -220,11 +315,36 @@ impl Group {
             return;
         };
         let tuple = &mut self.tuples[at];
-        tuple.remove(&tuple.key(&entry.value), rank);
+        if !tuple.remove(&tuple.key(&entry.value), rank) {
+            return;
+        }
+        for sieve in &mut self.sieves {
+            let Some(counts) = &mut tuple.counts[sieve.which] else { continue };
+            let (mask, value) = sieved(entry, sieve.which);
+            counts[usize::from(value)] -= 1;
+            if counts[usize::from(value)] == 0 {
+                sieve.set(at, mask, value, false);
+            }
+        }
         if tuple.len == 0 {
-            self.tuples.remove(at);
+            self.tuples.swap_remove(at);
+            let last = self.tuples.len();
+            for sieve in &mut self.sieves {
+                // The last table stands where the empty one stood.
+                sieve.set(at, 0, 0, false);
+                if at != last {
+                    sieve.rename(last, at);
+                }
+            }
         }
     }
+}
+
+/// Mask and value of an entry in a byte of [`SIEVED`].
+fn sieved(entry: &Entry, which: usize) -> (u8, u8) {
+    let at = SIEVED[which];
+    let byte = |words: &[u64; WORDS]| words[at / 8].to_ne_bytes()[at % 8];
+    (byte(&entry.mask), byte(&entry.value))
 }
 
 type Key = [u64; WORDS];
@@ -237,6 +357,7 @@ impl Tuple {
             words_len: 0,
             best: u64::MAX,
             len: 0,
+            counts: Default::default(),
             places: vec![Place::default(); PLACES_MIN],
             keys: Vec::new(),
         };
@@ -245,6 +366,10 @@ impl Tuple {
             tuple.words_len += 1;
         }
         tuple.keys = vec![0; PLACES_MIN * tuple.words_len];
+        let entry = Entry { mask, value: [0; WORDS] };
+        for (which, counts) in tuple.counts.iter_mut().enumerate() {
+            *counts = (sieved(&entry, which).0 != 0).then(|| Box::new([0; 256]));
+        }
         tuple
     }
 
@@ -317,13 +442,14 @@ impl Tuple {
         }
     }
 
-    fn remove(&mut self, key: &Key, rank: u64) {
+    /// False when it is not there.
+    fn remove(&mut self, key: &Key, rank: u64) -> bool {
         let key = &key[..self.words_len];
         let last = self.places.len() - 1;
         let mut free = Tuple::hash(key) as usize & last;
         loop {
             match self.places[free].rank {
-                0 => return,
+                0 => return false,
                 found if found == rank && self.stored(free) == key => break,
                 _ => free = (free + 1) & last,
             }
@@ -345,6 +471,7 @@ impl Tuple {
             }
         }
         self.places[free] = Place::default();
+        true
     }
 }
 
@@ -370,6 +497,13 @@ mod tests {
                 mask
             }),
             Just([0u8; FIELDS_BYTES]),
+            // Prefixes, of which a byte counts in part.
+            (0u32..=32).prop_map(|bits| {
+                let mut mask = [0u8; FIELDS_BYTES];
+                let prefix = u32::MAX.checked_shl(32 - bits).unwrap_or(0);
+                mask[at::DST_IP + 12..at::DST_IP + 16].copy_from_slice(&prefix.to_be_bytes());
+                mask
+            }),
         ];
         (masks, 0u8..3).prop_map(|(mask, value)| {
             let words = |byte: &dyn Fn(usize) -> u8| {

@@ -14,6 +14,7 @@ use crate::{
     edit::{ipv4_checksum_fits, write_back},
     fate::{Fate, Stats},
     fields::{Fields, Parsed, at, has},
+    live::StatsSlot,
     routes::Routes,
     rules::RuleFeed,
 };
@@ -29,6 +30,7 @@ pub struct Forward {
     /// By port.
     partners: Vec<PortId>,
     stats: Stats,
+    live: Option<StatsSlot>,
     counters: Counters,
 }
 
@@ -49,6 +51,7 @@ impl Forward {
             rules: None,
             partners,
             stats: Stats::default(),
+            live: None,
             counters: Counters::default(),
         })
     }
@@ -57,6 +60,13 @@ impl Forward {
     #[must_use]
     pub fn with_rules(mut self, rules: RuleFeed) -> Forward {
         self.rules = Some(rules);
+        self
+    }
+
+    /// Says at its ticks what became of the frames.
+    #[must_use]
+    pub fn with_live(mut self, live: StatsSlot) -> Forward {
+        self.live = Some(live);
         self
     }
 
@@ -278,6 +288,9 @@ impl FrameApp for Forward {
     fn on_tick(&mut self, _turn: Turn) {
         if let Some(rules) = &mut self.rules {
             rules.take();
+        }
+        if let Some(live) = &self.live {
+            live.tell(&self.stats);
         }
     }
 

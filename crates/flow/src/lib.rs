@@ -47,6 +47,7 @@ mod flow;
 mod key;
 mod layout;
 mod limits;
+mod offload;
 mod record;
 pub mod rule;
 mod stats;
@@ -58,6 +59,9 @@ pub use flow::{
 };
 pub use key::{FLOW_KEY_BYTES, FlowKey};
 pub use limits::{ACTIVE_NS_MAX, FlowLimits, LimitsError};
+pub use offload::{
+    HEADER_BYTES_MAX, HEADERS_MAX, Header, HeaderMatch, Offload, PortAction, PortHits, PortRule,
+};
 pub use record::{Has, RECORD_BYTES, Record, Status};
 pub use rule::{RecordMatch, Rule, RuleError};
 pub use stats::mean_and_deviation;

@@ -1,0 +1,189 @@
+//! What rules cost in user space: nanoseconds per match, and milliseconds per added rule.
+//!
+//! Question: does a match stay below 100 ns at 1,000 exact or prefix rules, and does adding a rule to
+//! 100,000, the swap and the worker's taking it included, stay below a millisecond?
+//!
+//! Sets of 10, 1,000 and 100,000 rules of two kinds: `exact` names both addresses and both ports,
+//! `prefix` a destination prefix of 8 to 32 bits. Half of the frames match a rule drawn at random, half
+//! match none; their headers are parsed beforehand, and once more as a column of its own. Every round
+//! measures every set once, so that what the machine does meanwhile meets all alike; told are the median
+//! over the rounds and the quartiles. `cargo run --release -p laneway-forward --example rules_cost`;
+//! `LANEWAY_ROUNDS` (default 101) says how many rounds.
+
+use laneway_forward::{Bounds, Commit, Headers, RuleFeed, RuleSet};
+use laneway_testkit::UdpFrame;
+use std::{env, hint::black_box, time::Instant};
+
+const SIZES: [usize; 3] = [10, 1_000, 100_000];
+/// Frames of a round: more than the branch predictor learns by heart.
+const FRAMES: usize = 8192;
+const ROUNDS_DEFAULT: usize = 101;
+/// Rules that are added to the largest set, one by one.
+const ADDED: usize = 2_000;
+
+/// The same numbers in every run.
+struct Draw(u64);
+
+impl Draw {
+    /// SplitMix64.
+    fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut z = self.0;
+        z = (z ^ z >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        z = (z ^ z >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
+        z ^ z >> 31
+    }
+
+    fn below(&mut self, limit: usize) -> usize {
+        (self.next() % limit as u64) as usize
+    }
+}
+
+/// Addresses and ports of a conversation.
+#[derive(Clone, Copy)]
+struct Tuple {
+    source: [u8; 4],
+    destination: [u8; 4],
+    ports: [u16; 2],
+    prefix_bits: u32,
+}
+
+impl Tuple {
+    /// Of first bytes from 1 to 111; frames that match nothing have 120 to 219.
+    fn draw(draw: &mut Draw, first: u8) -> Tuple {
+        let bytes = draw.next().to_be_bytes();
+        let address = |b: &[u8]| [first + b[0] % 100, b[1], b[2], b[3]];
+        let ports = draw.next();
+        Tuple {
+            source: address(&bytes[..4]),
+            destination: address(&bytes[4..]),
+            ports: [ports as u16 | 1, (ports >> 16) as u16 | 1],
+            prefix_bits: 8 + (ports >> 32) as u32 % 25,
+        }
+    }
+
+    fn rule(&self, kind: &str) -> String {
+        let text = |a: [u8; 4]| format!("{}.{}.{}.{}", a[0], a[1], a[2], a[3]);
+        let (source, destination) = (text(self.source), text(self.destination));
+        let [from, to] = self.ports;
+        let pattern = match kind {
+            "exact" => {
+                format!("ipv4 src is {source} dst is {destination} / udp src is {from} dst is {to}")
+            }
+            _ => format!("ipv4 dst is {destination}/{}", self.prefix_bits),
+        };
+        format!("flow create 0 ingress pattern eth / {pattern} / end actions drop / end")
+    }
+
+    fn headers(&self) -> (Vec<u8>, Headers) {
+        let mut frame = UdpFrame {
+            source_port: self.ports[0],
+            destination_port: self.ports[1],
+            ..UdpFrame::default()
+        }
+        .build();
+        frame[26..30].copy_from_slice(&self.source);
+        frame[30..34].copy_from_slice(&self.destination);
+        let headers = Headers::of(&frame);
+        (frame, headers)
+    }
+}
+
+struct Case {
+    kind: &'static str,
+    rules: usize,
+    set: RuleSet,
+    feed: RuleFeed,
+    frames: Vec<(Vec<u8>, Headers)>,
+    match_ns: Vec<f64>,
+    matched: usize,
+}
+
+impl Case {
+    fn new(kind: &'static str, rules: usize) -> Case {
+        let mut draw = Draw(rules as u64);
+        let tuples: Vec<Tuple> = (0..rules).map(|_| Tuple::draw(&mut draw, 1)).collect();
+        let mut set = RuleSet::for_user(Bounds { ports: 1, queues: 1 });
+        let lines: Vec<String> = tuples.iter().map(|tuple| tuple.rule(kind)).collect();
+        set.load(&lines.join("\n")).expect("rules");
+        assert_eq!(set.commit(), Commit::Done);
+        let feed = set.feed().expect("a set of user space");
+        let frames = (0..FRAMES)
+            .map(|i| match i % 2 {
+                0 => tuples[draw.below(rules)].headers(),
+                _ => Tuple::draw(&mut draw, 120).headers(),
+            })
+            .collect();
+        Case { kind, rules, set, feed, frames, match_ns: Vec::new(), matched: 0 }
+    }
+
+    fn measure(&mut self) {
+        let started = Instant::now();
+        let matched = self
+            .frames
+            .iter()
+            .filter(|(frame, headers)| {
+                self.feed.judge(0, black_box(headers), frame.len() as u64).is_some()
+            })
+            .count();
+        self.match_ns.push(started.elapsed().as_nanos() as f64 / FRAMES as f64);
+        self.matched = black_box(matched);
+    }
+}
+
+/// Lower quartile, median, upper quartile.
+fn quartiles(values: &mut [f64]) -> [f64; 3] {
+    values.sort_unstable_by(f64::total_cmp);
+    [1, 2, 3].map(|quarter| values[(values.len() - 1) * quarter / 4])
+}
+
+#[expect(clippy::print_stdout, reason = "an example that tells what it measured")]
+fn main() {
+    let rounds = env::var("LANEWAY_ROUNDS").ok().and_then(|text| text.parse().ok());
+    let rounds: usize = rounds.unwrap_or(ROUNDS_DEFAULT).max(1);
+    let mut cases: Vec<Case> = ["exact", "prefix"]
+        .into_iter()
+        .flat_map(|kind| SIZES.map(|rules| Case::new(kind, rules)))
+        .collect();
+    let mut parse_ns = Vec::new();
+    for _ in 0..rounds {
+        cases.iter_mut().for_each(Case::measure);
+        let started = Instant::now();
+        for (frame, _) in &cases[0].frames {
+            black_box(Headers::of(black_box(frame)));
+        }
+        parse_ns.push(started.elapsed().as_nanos() as f64 / FRAMES as f64);
+    }
+    let [low, median, high] = quartiles(&mut parse_ns);
+    println!(
+        "parse                      {median:8.1} ns per frame, quartiles {low:.1} to {high:.1}"
+    );
+    for case in &mut cases {
+        let [low, median, high] = quartiles(&mut case.match_ns);
+        let shape = case.set.shape();
+        println!(
+            "match {:>6} x {:<7} rules {median:8.1} ns per frame, quartiles {low:.1} to {high:.1}; {} \
+             of {FRAMES} match; {} hash tables, {} in a line",
+            case.kind, case.rules, case.matched, shape.masks, shape.in_line
+        );
+    }
+    for case in cases.iter_mut().filter(|case| case.rules == SIZES[2]) {
+        let mut draw = Draw(99);
+        let mut add_ms = Vec::new();
+        for _ in 0..ADDED {
+            let line = Tuple::draw(&mut draw, 1).rule(case.kind);
+            let started = Instant::now();
+            case.set.run(&line).expect("a rule");
+            assert_eq!(case.set.commit(), Commit::Done);
+            case.feed.take();
+            add_ms.push(started.elapsed().as_nanos() as f64 / 1e6);
+        }
+        let worst = add_ms.iter().copied().fold(0.0, f64::max);
+        let [low, median, high] = quartiles(&mut add_ms);
+        println!(
+            "add   {:>6} to {} rules {median:8.4} ms with the swap, quartiles {low:.4} to {high:.4}, \
+             worst of {ADDED} {worst:.3}",
+            case.kind, case.rules
+        );
+    }
+}
