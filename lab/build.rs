@@ -5,4 +5,5 @@ fn main() {
     laneway_bpf_build::compile("bpf/generate.bpf.c");
     laneway_bpf_build::compile("bpf/returns.bpf.c");
     laneway_bpf_build::compile("bpf/replies.bpf.c");
+    laneway_bpf_build::compile("bpf/arrivals.bpf.c");
 }

@@ -23,6 +23,7 @@ const volatile __u32 lw_ifindex;     /* egress */
 const volatile __u32 lw_templates = 1;
 const volatile __u8 lw_destination[6];
 const volatile __u32 lw_number_at;   /* where the number goes besides the source MAC; 0: nowhere */
+const volatile __u8 lw_packet_info;  /* 4 bytes of packet information in front, for a TAP device */
 const volatile __u8 lw_balanced;     /* its complement follows there, so that no checksum changes */
 
 /* Set per run, in `plan`. */
@@ -170,6 +171,23 @@ int generate(struct xdp_md *ctx)
 		off = t->dst_off;
 		if (off < 128 && data + off + 4 <= end)
 			shift_address(data + off, k);
+	}
+	/*
+	 * The reader of a TAP device that asked for packet information (flags and protocol, 4 bytes in
+	 * front) gets it with a socket buffer; of a frame redirected into the device the kernel hands
+	 * over the bare bytes, and the reader would take the first 4 of the frame for it.
+	 */
+	if (lw_packet_info) {
+		if (bpf_xdp_adjust_head(ctx, -4))
+			goto refused;
+		data = (__u8 *)(long)ctx->data;
+		end = (__u8 *)(long)ctx->data_end;
+		if (data + 18 > end)
+			goto refused;
+		data[0] = 0;
+		data[1] = 0;
+		data[2] = data[16];
+		data[3] = data[17];
 	}
 	g->bytes += len;
 	return bpf_redirect(lw_ifindex, 0);

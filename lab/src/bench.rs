@@ -1,23 +1,29 @@
 //! The bench of a race: one or two cables between two namespaces, the CPU meter, and who runs where.
 //!
 //! ```text
-//!   generator ── gen0 ═══════ sut0 ── arm ── sut1 ═══════ gen1 ── far end (app `across`)
+//!   generator ── gen0 ═══════ sut0 ── arm ── sut1 ═══════ gen1 ── far end (apps `across`, `forward`)
 //!                  └── far end (apps `bounce` and `echo`)
 //! ```
 //!
+//! An arm whose ports are TAP devices has a wire of its own: see [`crate::wire`].
+//!
 //! Dropping it removes everything.
 
+use crate::arrivals::Arrivals;
 use crate::meter::{Class, Meter};
 use crate::plan::{App, SegmentPlan};
 use crate::race::RaceError;
-use crate::replies::{Replied, Replies};
+use crate::replies::Replies;
 use crate::result::Placement;
-use crate::returns::{Returned, Returns};
+use crate::returns::Returns;
+use crate::traffic::TrafficPlan;
+use crate::wire::Came;
 use laneway_netns::{
     Mac, Namespace, Topology, TopologyOptions, TopologyRecord, VethEnd, VethOptions, VethPair,
     driver_counters, interface_counters, napi_threads,
 };
 use std::collections::BTreeMap;
+use std::fs;
 use std::net::{Ipv4Addr, SocketAddrV4};
 use std::process::Command;
 
@@ -33,6 +39,9 @@ const SECOND: [&str; 2] = ["gen1", "sut1"];
 /// What app `echo` answers for. Not the interface's own address: only an arm that is the kernel's
 /// stack may have it, or both would answer.
 pub(crate) const ECHO: Ipv4Addr = Ipv4Addr::new(10, 77, 0, 3);
+
+/// Where pings to an arm on a TAP device come from.
+const TAP_SOURCE: Ipv4Addr = Ipv4Addr::new(10, 79, 0, 1);
 
 /// UDP port that the arm listens on.
 const PORT: u16 = 7_000;
@@ -57,6 +66,8 @@ pub(crate) struct Bench {
     /// Declared before the topology: it goes before the rooms that it joins.
     returns: Option<Returns>,
     replies: Option<Replies>,
+    arrivals: Option<Arrivals>,
+    number_at: u16,
     second: Option<VethPair>,
     topology: Topology,
     meter: Meter,
@@ -77,8 +88,12 @@ pub(crate) struct WireLosses {
 }
 
 impl Bench {
-    /// Builds it for races of `app`.
-    pub(crate) fn create(placement: Placement, app: App) -> Result<Bench, RaceError> {
+    /// Builds it for races of `app` under `traffic`.
+    pub(crate) fn create(
+        placement: Placement,
+        app: App,
+        traffic: &TrafficPlan,
+    ) -> Result<Bench, RaceError> {
         let meter = Meter::attach()?;
         let mut options = TopologyOptions::new("race");
         options.veth = VethOptions { mtu_bytes: MTU_BYTES, ..VethOptions::default() };
@@ -88,44 +103,74 @@ impl Bench {
             1 => None,
             _ => Some(second_cable(&topology)?),
         };
-        let mut bench = Bench { returns: None, replies: None, second, topology, meter, placement };
+        let mut bench = Bench {
+            returns: None,
+            replies: None,
+            arrivals: None,
+            number_at: traffic.number_at(),
+            second,
+            topology,
+            meter,
+            placement,
+        };
         let (_, far_end) = bench.way_back();
-        if app.returns() {
+        if app == App::Forward {
+            let far = &bench.topology.generator.namespace;
+            bench.arrivals = Some(Arrivals::attach(far, far_end, bench.number_at)?);
+            // Taps come and go with their arms: none is to speak of its own accord. Where there is no
+            // IPv6, none does.
+            bench.topology.sut.namespace.enter(|| {
+                let _ = fs::write("/proc/sys/net/ipv6/conf/default/disable_ipv6", "1");
+            })?;
+        } else if app.returns() {
             bench.returns = Some(Returns::attach(&bench.topology.generator.namespace, far_end)?);
         }
         if app == App::Echo {
             bench.replies = Some(Replies::attach(&bench.topology.generator.namespace, far_end)?);
-            bench.introduce(ECHO)?;
+            introduce(ECHO, &bench.topology.generator.namespace, far_end)?;
         }
         Ok(bench)
     }
 
-    /// Makes `address` known to the generator's side as the arm's, so that nobody has to ask.
-    fn introduce(&self, address: Ipv4Addr) -> Result<(), RaceError> {
-        let (namespace, interface) = self.generator();
-        let (address, mac) = (address.to_string(), Mac(SUT_MAC).to_string());
-        let output = namespace.enter(|| {
-            Command::new("ip")
-                .args(["neighbour", "replace", &address, "lladdr", &mac, "dev", interface])
-                .args(["nud", "permanent"])
-                .output()
-        })?;
-        let failed = |why: String| RaceError::Child { what: "`ip neighbour`".to_owned(), why };
-        let output = output.map_err(|e| failed(e.to_string()))?;
-        match output.status.success() {
-            true => Ok(()),
-            false => Err(failed(String::from_utf8_lossy(&output.stderr).trim().to_owned())),
-        }
+    /// Leads the pings to `address` from `namespace` by `interface`, which the arm has just made and
+    /// which goes with it.
+    pub(crate) fn lead_to(
+        &self,
+        address: Ipv4Addr,
+        namespace: &Namespace,
+        interface: &str,
+    ) -> Result<(), RaceError> {
+        // Of no network that is on a cable.
+        let (own, address_text) = (TAP_SOURCE.to_string(), address.to_string());
+        ip(namespace, &["address", "replace", &format!("{own}/32"), "dev", interface])?;
+        ip(namespace, &["link", "set", "dev", interface, "up"])?;
+        ip(namespace, &["route", "replace", &address_text, "dev", interface, "src", &own])?;
+        introduce(address, namespace, interface)
     }
 
-    /// Tells the far end which echo replies are coming, if it waits for any.
+    /// Tells the far end what is coming, if it waits for any.
     pub(crate) fn expect(&self, plan: &SegmentPlan) -> Result<(), RaceError> {
-        Ok(self.replies.as_ref().map_or(Ok(()), |replies| replies.expect(plan))?)
+        if let Some(replies) = &self.replies {
+            replies.expect(plan)?;
+        }
+        if let Some(arrivals) = &self.arrivals {
+            arrivals.expect(plan)?;
+        }
+        Ok(())
     }
 
-    /// The echo replies of the segment under way; `None` where none are to come.
-    pub(crate) fn replied(&self) -> Result<Option<Replied>, RaceError> {
-        Ok(self.replies.as_ref().map(Replies::read).transpose()?)
+    /// What came out at the far end so far.
+    pub(crate) fn came(&self) -> Result<Came, RaceError> {
+        Ok(Came {
+            returned: self.returns.as_ref().map(Returns::read).transpose()?,
+            replied: self.replies.as_ref().map(Replies::read).transpose()?,
+            arrived: self.arrivals.as_ref().map(Arrivals::read).transpose()?,
+        })
+    }
+
+    /// Where in a frame its number lies.
+    pub(crate) fn number_at(&self) -> u16 {
+        self.number_at
     }
 
     /// The arm's interfaces, one per port.
@@ -148,11 +193,6 @@ impl Bench {
             Some(_) => (SECOND[1], SECOND[0]),
             None => (self.topology.sut.interface, self.topology.generator.interface),
         }
-    }
-
-    /// What came back so far, by segment; `None` where nothing is to come back.
-    pub(crate) fn returned(&self) -> Result<Option<Returned>, RaceError> {
-        Ok(self.returns.as_ref().map(Returns::read).transpose()?)
     }
 
     pub(crate) fn meter(&self) -> &Meter {
@@ -200,12 +240,32 @@ impl Bench {
             receive: driver_losses(&driver),
             ..WireLosses::default()
         };
-        if self.returns.is_some() || self.replies.is_some() {
+        if self.returns.is_some() || self.replies.is_some() || self.arrivals.is_some() {
             let (from, to) = self.way_back();
             losses.return_ring_full = sut.enter(|| interface_counters(from))??.tx_dropped;
             losses.return_receive = driver_losses(&generator.enter(|| driver_counters(to))??);
         }
         Ok(losses)
+    }
+}
+
+/// Makes `address` known in `namespace` as the arm's behind `interface`, so that nobody has to ask.
+fn introduce(address: Ipv4Addr, namespace: &Namespace, interface: &str) -> Result<(), RaceError> {
+    let (address, mac) = (address.to_string(), Mac(SUT_MAC).to_string());
+    let neighbour = ["neighbour", "replace", &address, "lladdr", &mac, "dev", interface];
+    ip(namespace, &[&neighbour[..], &["nud", "permanent"]].concat())
+}
+
+fn ip(namespace: &Namespace, arguments: &[&str]) -> Result<(), RaceError> {
+    let failed = |why: String| {
+        let what = format!("`ip {}`", arguments.join(" "));
+        RaceError::Child { what, why }
+    };
+    let output = namespace.enter(|| Command::new("ip").args(arguments).output())?;
+    let output = output.map_err(|e| failed(e.to_string()))?;
+    match output.status.success() {
+        true => Ok(()),
+        false => Err(failed(String::from_utf8_lossy(&output.stderr).trim().to_owned())),
     }
 }
 

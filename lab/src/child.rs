@@ -3,6 +3,7 @@
 //! behind.
 
 mod arm;
+mod forwarders;
 mod generator;
 mod memory;
 mod peer;
@@ -18,4 +19,5 @@ pub enum ChildEnd {
 }
 
 pub use arm::serve as serve_arm;
+pub(crate) use generator::LIVE;
 pub use generator::serve as serve_generator;

@@ -19,8 +19,10 @@
 #![forbid(unsafe_code)]
 
 mod apps;
+mod arrivals;
 mod bench;
 mod child;
+mod forward;
 mod generate;
 mod host;
 mod meter;
@@ -41,10 +43,12 @@ mod testpmd;
 mod traffic;
 mod trial;
 pub mod wakeup;
+mod wire;
 mod worker;
 
 pub use child::{ChildEnd, serve_arm, serve_generator};
-pub use ping::PingTrial;
+pub use forward::ForwardPlan;
+pub use ping::{PingLoad, PingTrial};
 pub use plan::{App, Peer, Plant, Shape};
 pub use registry::{Place, Registry};
 pub use round_trips::RoundTrips;

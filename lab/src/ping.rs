@@ -1,16 +1,19 @@
-//! The machine's own `ping` as a second probe: started in the generator's namespace on the
-//! generator's CPU while nothing else is sent, and read line by line.
+//! The machine's own `ping` as a second probe: started where the generator is, on the generator's CPU,
+//! once while nothing else is sent and once beside a load of our own, and read line by line.
 //!
 //! Its round trips are those it prints, in microseconds: from its own send call to the kernel's stamp
 //! on the reply, a wake-up of `ping` and the sender's stack included. They are a table of their own and
-//! never compared with the round trips of our probe. Assumes `ping` in PATH with `-n -c -i -s -W`.
+//! never compared with the round trips of our probe. Beside a load it shares its CPU with a generator
+//! that spins, so its own waiting for the CPU is in them, for every arm alike. Assumes `ping` in PATH
+//! with `-n -c -i -s -W`.
 
 mod output;
 
-use crate::bench::Bench;
 use crate::race::RaceError;
+use crate::result::Ledger;
 use crate::round_trips::RoundTrips;
 use laneway_engine::pin_to_cpu;
+use laneway_netns::Namespace;
 use output::Said;
 use serde::{Deserialize, Serialize};
 use std::net::Ipv4Addr;
@@ -45,6 +48,18 @@ pub struct PingTrial {
     pub said_ms: Option<[Option<f64>; 4]>,
     /// As printed, line by line.
     pub round_trips: RoundTrips,
+    /// What was offered meanwhile, if anything was.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub load: Option<PingLoad>,
+}
+
+/// What was offered while `ping` ran.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct PingLoad {
+    /// Requests of ours per second.
+    pub pps: u64,
+    /// Where every one of them went.
+    pub ledger: Ledger,
 }
 
 /// Its version, as it says; `None` where there is none.
@@ -57,11 +72,13 @@ pub(crate) fn version() -> Option<String> {
     Some(line.chars().filter(|c| !c.is_control()).take(80).collect())
 }
 
-/// Pings, and waits for the end.
-pub(crate) fn run(bench: &Bench, order: PingOrder) -> Result<PingTrial, RaceError> {
+/// Pings from `namespace` on `cpu`, and waits for the end.
+pub(crate) fn run(
+    namespace: &Namespace,
+    cpu: usize,
+    order: PingOrder,
+) -> Result<PingTrial, RaceError> {
     let failed = |why: String| RaceError::Child { what: PROGRAM.to_owned(), why };
-    let (namespace, _) = bench.generator();
-    let cpu = bench.placement().generator_cpu;
     let output = namespace.enter(|| {
         // The child stays where its parent is.
         pin_to_cpu(cpu)?;
@@ -114,6 +131,7 @@ fn trial(said: Said) -> Result<PingTrial, String> {
         duplicates: said.duplicates,
         said_ms: said.summary_ms,
         round_trips,
+        load: None,
     })
 }
 

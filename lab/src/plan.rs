@@ -4,6 +4,7 @@
 //! schedule of a segment is fixed before it starts, so the arm's sink knows when every frame was
 //! due without anything being written into the frame but its number.
 
+use crate::forward::ForwardPlan;
 use crate::result::{GeneratorReport, Memory};
 use crate::traffic::TrafficPlan;
 use laneway_core::{CapsReport, Counters};
@@ -62,6 +63,9 @@ pub enum App {
     Across,
     /// The echo responder: answers pings.
     Echo,
+    /// The forwarder: sends each frame on, by its mode and its flow rules, out of the other of two
+    /// ports.
+    Forward,
 }
 
 impl App {
@@ -73,17 +77,24 @@ impl App {
             App::Bounce => "bounce",
             App::Across => "across",
             App::Echo => "echo",
+            App::Forward => "forward",
         }
     }
 
     /// Cables of its bench.
     pub(crate) fn cables(self) -> usize {
-        if self == App::Across { 2 } else { 1 }
+        if matches!(self, App::Across | App::Forward) { 2 } else { 1 }
     }
 
     /// Whether delivered is what comes back to the generator's side, not what the app saw.
     pub(crate) fn returns(self) -> bool {
-        matches!(self, App::Bounce | App::Across)
+        matches!(self, App::Bounce | App::Across | App::Forward)
+    }
+
+    /// Whether the arm ticks off what it sees; of the others, what they did is counted where it comes
+    /// out.
+    pub(crate) fn ticks_off(self) -> bool {
+        !matches!(self, App::Echo | App::Forward)
     }
 }
 
@@ -95,6 +106,10 @@ pub enum Peer {
     Testpmd,
     /// The kernel's own stack, with nothing started at all. For app `echo`, whose address it is given.
     Stack,
+    /// The kernel's bridge over both ports. For app `forward`.
+    Bridge,
+    /// `xdp-bench redirect` of xdp-tools. For app `forward`.
+    XdpBench,
 }
 
 /// What a lane hands to an app.
@@ -146,6 +161,9 @@ pub(crate) struct ArmSetup {
     pub cpu: usize,
     /// Its fault, if any.
     pub plant: Plant,
+    /// Mode and rules of app `forward`.
+    #[serde(default)]
+    pub forward: Option<ForwardPlan>,
 }
 
 /// The first line to a generator: what to be.
@@ -161,6 +179,9 @@ pub(crate) struct GeneratorSetup {
     pub ifindex: u32,
     /// Destination of every frame.
     pub destination: [u8; 6],
+    /// The interface is a TAP device.
+    #[serde(default)]
+    pub to_tap: bool,
     /// CPU of the sender.
     pub cpu: usize,
 }

@@ -13,14 +13,16 @@
 mod analyse;
 mod pings;
 
+use crate::arrivals::ARRIVALS_MAX;
 use crate::bench::Bench;
 use crate::host::Look;
 use crate::ping;
 use crate::plan::{App, Peer, Plant};
 use crate::result::{Arm, Outcome, Placement, RaceResult, SCHEMA, Segment, Traffic};
-use crate::scenario::{Extent, OTHERS_MAX, Scenario, ScenarioError};
+use crate::scenario::{ArmPlan, Extent, OTHERS_MAX, Scenario, ScenarioError};
 use crate::traffic::{Replayable, TrafficError, TrafficPlan};
 use crate::trial::{self, Trial, TrialPlan};
+use crate::wire::Kind;
 use laneway_core::{CapsReport, LaneError};
 use laneway_stats::{BlockOrder, Step, StopRule};
 use sha2::{Digest, Sha256};
@@ -119,16 +121,26 @@ pub fn run(
     let trials_folder = options.out.join("trials");
     std::fs::create_dir_all(&trials_folder).map_err(write_error(&trials_folder))?;
 
-    let mut entrants = entrants(&scenario);
+    let mut entrants = entrants(&scenario, options.length);
     let [min, max] = extent_of(&scenario, options.length).blocks;
     let stop = StopRule::new(min, max).expect("the scenario was checked");
 
     let placement = placement(&scenario);
     let program = pinging(&mut scenario);
-    let extent = extent_of(&scenario, options.length).clone();
-    let bench = Bench::create(placement.clone(), scenario.app)?;
-    let mut skipped = left_out(&scenario);
+    let mut extent = extent_of(&scenario, options.length).clone();
+    let bench = Bench::create(placement.clone(), scenario.app, &plan)?;
+    let mut skipped = left_out(&scenario, options.length);
     skipped.extend(leave_out(&bench, &scenario, &extent, &plan, &mut entrants, options)?);
+    let mut saturating_pps = None;
+    if extent.saturate {
+        match saturating_load(&bench, &scenario, &extent, &plan, &entrants, options)? {
+            Ok(pps) => {
+                extent.loads_pps.push(pps);
+                saturating_pps = Some(pps);
+            }
+            Err(why) => skipped.push(why),
+        }
+    }
     let order = BlockOrder::new(entrants.len(), max, scenario.seed).expect("as was this");
     let mut trials: Vec<Trial> = Vec::new();
     let mut segments: Vec<Segment> = Vec::new();
@@ -194,6 +206,16 @@ pub fn run(
                 .to_owned(),
         );
     }
+    if let Some(pps) = saturating_pps {
+        notes.push(format!(
+            "{pps}/s is the saturating load: the highest that the generator was seen to keep against \
+             every arm before the first block, rounded down, the same for all. It is no sustainable \
+             rate, and latency at it is that of full queues"
+        ));
+    }
+    if entrants.iter().any(|entrant| Kind::of(entrant.peer, &entrant.lane) == Kind::Taps) {
+        notes.push(TAPS_NOTE.to_owned());
+    }
     let loads = extent.loads_pps.len();
     let arms = entrants
         .iter()
@@ -227,10 +249,12 @@ pub fn run(
         blocks,
         arms,
         loads_pps: extent.loads_pps.clone(),
+        saturating_pps,
         summaries: analyse::summaries(&segments, &trials, entrants.len(), loads),
         findings,
         ping,
         goals: Vec::new(),
+        claims: Vec::new(),
         invalid: analyse::faults(
             &segments,
             &trials,
@@ -243,9 +267,66 @@ pub fn run(
         segments,
     };
     result.goals = analyse::goals(&result, &scenario);
+    result.claims = analyse::claims(&result, &scenario);
+    result.notes.extend(analyse::unsaturated(&result));
     result.outcome = analyse::outcome(&result);
     write_result(&result, options.out)?;
     Ok(result)
+}
+
+/// What a reader must know of arms on TAP devices.
+const TAPS_NOTE: &str = "an arm on TAP devices has no NAPI thread: the generator's CPU puts each frame \
+    into the queue of the device, and the arm reads it from there by a system call; what the queue \
+    refuses is the device's tx_dropped, here `tap queue full`. What the arm writes to the other device \
+    is counted and dropped within the system call that writes it";
+
+/// The saturating load: the highest that the generator keeps against every arm, in two digits; or a
+/// sentence why there is none beyond the loads that are offered anyway.
+///
+/// All arms are offered the same, and the schedule is held to the same limits as at any other load, so
+/// no check is weaker here. The search sees each arm for some short segments only: a generator that
+/// is late in a block after all spoils that block, as ever.
+fn saturating_load(
+    bench: &Bench,
+    scenario: &Scenario,
+    extent: &Extent,
+    traffic: &TrafficPlan,
+    entrants: &[Entrant],
+    options: &Options<'_>,
+) -> Result<Result<u64, String>, RaceError> {
+    let most = u64::from(ARRIVALS_MAX) * 1_000 / extent.segment_ms;
+    let mut kept: Option<u64> = None;
+    // The twin of the base is the base.
+    for entrant in entrants.iter().filter(|entrant| !entrant.is_noise_floor) {
+        let plan = trial_plan(scenario, extent, traffic, entrant, [0, 0], options.interrupted);
+        let rate = trial::rate_kept(bench, &plan, kept).map_err(|error| {
+            let interrupted = options.interrupted.load(Ordering::Relaxed);
+            if interrupted { RaceError::Interrupted } else { error }
+        })?;
+        let Some(rate) = rate else {
+            return Ok(Err(format!(
+                "no saturating load: the generator kept none of the rates tried against arm `{}`; the \
+                 host was busy, or the arm takes the generator's CPU",
+                entrant.name
+            )));
+        };
+        kept = Some(rate.min(most));
+    }
+    let pps = round_down(kept.unwrap_or(0));
+    let last = extent.loads_pps.last().copied().unwrap_or(0);
+    Ok(match pps > last {
+        true => Ok(pps),
+        false => Err(format!(
+            "no saturating load: the generator keeps {pps}/s at most against every arm, no more than \
+             the {last}/s that are offered anyway"
+        )),
+    })
+}
+
+/// To two digits: what is beyond them differs from search to search.
+fn round_down(pps: u64) -> u64 {
+    let step = 10u64.pow(pps.max(1).ilog10().saturating_sub(1));
+    pps / step * step
 }
 
 /// Who runs where.
@@ -280,10 +361,19 @@ fn pinging(scenario: &mut Scenario) -> Option<String> {
 }
 
 /// The arms that the scenario itself leaves out, a sentence each.
-fn left_out(scenario: &Scenario) -> Vec<String> {
-    let sentence = |name: &str, why: &str| format!("skipped: arm `{name}`: {why}");
+fn left_out(scenario: &Scenario, length: Length) -> Vec<String> {
+    let why = |arm: &ArmPlan| match &arm.left_out {
+        Some(why) => Some(why.clone()),
+        None if runs(arm, length) => None,
+        None => Some("it runs in the long version only (--full), or by name (--lane)".to_owned()),
+    };
     let arms = scenario.arms.iter();
-    arms.filter_map(|arm| Some(sentence(&arm.name, arm.left_out.as_ref()?))).collect()
+    arms.filter_map(|arm| Some(format!("skipped: arm `{}`: {}", arm.name, why(arm)?))).collect()
+}
+
+/// Whether the scenario lets an arm take part.
+fn runs(arm: &ArmPlan, length: Length) -> bool {
+    arm.left_out.is_none() && (length == Length::Full || !arm.full_only)
 }
 
 /// Takes out the optional arms that do not start, and gives a sentence for each.
@@ -322,15 +412,16 @@ pub(crate) struct Entrant {
     optional: bool,
     note: String,
     plant: Plant,
+    rules: Option<Vec<String>>,
     is_noise_floor: bool,
 }
 
 /// The scenario's arms with the base's twin in second place.
-fn entrants(scenario: &Scenario) -> Vec<Entrant> {
+fn entrants(scenario: &Scenario, length: Length) -> Vec<Entrant> {
     let mut entrants: Vec<Entrant> = scenario
         .arms
         .iter()
-        .filter(|arm| arm.left_out.is_none())
+        .filter(|arm| runs(arm, length))
         .map(|arm| Entrant {
             name: arm.name.clone(),
             lane: arm.lane.clone(),
@@ -338,6 +429,7 @@ fn entrants(scenario: &Scenario) -> Vec<Entrant> {
             optional: arm.optional,
             note: arm.note.clone(),
             plant: arm.plant,
+            rules: arm.rules.clone(),
             is_noise_floor: false,
         })
         .collect();
@@ -349,6 +441,7 @@ fn entrants(scenario: &Scenario) -> Vec<Entrant> {
         optional: false,
         note: "the base once more: what differs here is noise".to_owned(),
         plant: base.plant,
+        rules: base.rules.clone(),
         is_noise_floor: true,
     };
     entrants.insert(1, twin);
@@ -384,6 +477,7 @@ fn trial_plan<'a>(
         late_p99_ns_max: scenario.late_p99_us_max * 1000,
         others_max: scenario.others_max,
         echo: scenario.echo.as_ref(),
+        forward: scenario.forward_of(entrant.rules.as_ref()),
         interrupted,
     }
 }
@@ -391,7 +485,7 @@ fn trial_plan<'a>(
 fn describe_traffic(scenario: &Scenario, plan: &TrafficPlan) -> Result<Traffic, RaceError> {
     let replayable = Replayable::prepare(plan)?;
     let (capture, bytes, flows) = match plan {
-        TrafficPlan::Capture(path) => {
+        TrafficPlan::Capture { path, .. } => {
             let capture = path.display().to_string();
             let bytes = std::fs::read(path)
                 .map_err(|source| ScenarioError::Read { path: capture.clone(), source })?;
@@ -459,4 +553,41 @@ fn write_file(path: &Path, text: &str) -> Result<(), RaceError> {
     let partial = PathBuf::from(partial);
     std::fs::write(&partial, text).map_err(write_error(&partial))?;
     std::fs::rename(&partial, path).map_err(write_error(path))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_arm_of_the_long_version_is_left_out_of_the_short_one_with_its_reason() {
+        let file = concat!(env!("CARGO_MANIFEST_DIR"), "/../scenarios/ping.toml");
+        let mut scenario = Scenario::load(Path::new(file)).unwrap();
+        scenario.check().unwrap();
+        let names = |length| entrants_names(&entrants(&scenario, length));
+        let (quick, full) = (names(Length::Quick), names(Length::Full));
+        assert_eq!(quick[..2], ["kernel", "kernel again"]);
+        assert!(quick.iter().all(|name| full.contains(name)));
+        let told = left_out(&scenario, Length::Quick);
+        assert_eq!(
+            (told.len(), left_out(&scenario, Length::Full).len()),
+            (full.len() - quick.len(), 0)
+        );
+        for name in ["dpdk:net_tap", "socket:raw", "xdp:generic"] {
+            assert!(!quick.contains(&name.to_owned()) && full.contains(&name.to_owned()), "{name}");
+            let is_of = |why: &String| why.contains(&format!("`{name}`")) && why.contains("--full");
+            assert!(told.iter().any(is_of), "{told:?}");
+        }
+        scenario.race_these(&["kernel".into(), "dpdk:net_tap".into()]);
+        assert_eq!(entrants(&scenario, Length::Quick).len(), 3, "by name it runs");
+    }
+
+    #[test]
+    fn a_rate_is_rounded_down_to_two_digits() {
+        for (pps, rounded) in
+            [(0, 0), (7, 7), (99, 99), (2_388_123, 2_300_000), (1_000_000, 1_000_000)]
+        {
+            assert_eq!(round_down(pps), rounded);
+        }
+    }
 }

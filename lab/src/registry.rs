@@ -8,6 +8,7 @@ use laneway_core::{CapsReport, DatagramApp, FrameApp, LaneError};
 use laneway_echo::Config as EchoConfig;
 use laneway_engine::{Control, RunReport};
 use laneway_features::{Config, Sink};
+use laneway_forward::Config as ForwardConfig;
 use std::net::SocketAddr;
 
 /// A lane to open, and where.
@@ -47,6 +48,21 @@ pub trait Registry {
         &self,
         place: Place<'_>,
         config: &EchoConfig,
+        control: &Control,
+        opened: impl FnOnce(&CapsReport),
+    ) -> Result<RunReport, LaneError>;
+
+    /// Runs the forwarder with these flow rules, in the kernel where the lane does so; `opened` is
+    /// told in the facts of the report how many rules there are, where they are executed and why there.
+    ///
+    /// # Errors
+    /// As for [`run_features`](Self::run_features); also for a configuration or rule that the lane
+    /// cannot execute.
+    fn run_forward(
+        &self,
+        place: Place<'_>,
+        config: &ForwardConfig,
+        rules: &[String],
         control: &Control,
         opened: impl FnOnce(&CapsReport),
     ) -> Result<RunReport, LaneError>;

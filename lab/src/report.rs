@@ -288,10 +288,12 @@ mod tests {
     fn the_tables_of_pings_stand_in_all_three_forms_and_nowhere_else() {
         let result = pings();
         let tables = pings::tables(&result);
-        assert_eq!(tables.len(), 3);
+        assert_eq!(tables.len(), 4);
         for form in [html, text, markdown] {
             let page = form(&result);
-            for word in ["mdev", "ping avg", "capacity", "no fixed load"] {
+            for word in
+                ["mdev", "ping avg", "under load", "CPU-second", "capacity", "no fixed load"]
+            {
                 assert!(page.contains(word), "{word}");
             }
             assert!(!page.contains("Latency, wire to app"));
@@ -300,7 +302,7 @@ mod tests {
         assert!(text(&result).lines().all(|line| line.chars().count() <= 100));
         // Both probes name their arm and never share a row's group.
         let groups = tables[0].rows.iter().filter(|row| row.opens_group).count();
-        assert_eq!(groups, result.loads_pps.len() + 1);
+        assert_eq!(groups, result.loads_pps.len() + 2, "ping by itself and beside a load");
     }
 
     #[test]

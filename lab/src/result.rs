@@ -10,8 +10,10 @@ use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
 /// Version of this schema; a reader refuses another major one. 1.1 added round trips
-/// ([`Segment::rtt`], [`Summary::rtt`]) and pings ([`RaceResult::ping`]).
-pub const SCHEMA: &str = "laneway-race/1.1";
+/// ([`Segment::rtt`], [`Summary::rtt`]) and pings ([`RaceResult::ping`]); 1.2 the saturating load
+/// ([`RaceResult::saturating_pps`]), claims ([`RaceResult::claims`]) and real pings beside a load
+/// ([`PingSection::pings_loaded`]).
+pub const SCHEMA: &str = "laneway-race/1.2";
 
 /// Whether this version reads results of `schema`: any minor version of the same major one, since
 /// minor ones only add what may be absent.
@@ -55,6 +57,10 @@ pub struct RaceResult {
     pub arms: Vec<Arm>,
     /// The offered loads, packets per second, in rising order.
     pub loads_pps: Vec<u64>,
+    /// The last of them, if it is the one that was found out to saturate: the highest that the
+    /// generator kept against every arm, rounded down.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub saturating_pps: Option<u64>,
     /// Every segment measured: each is one dot.
     pub segments: Vec<Segment>,
     /// Per arm and load, over all blocks.
@@ -66,6 +72,9 @@ pub struct RaceResult {
     pub ping: Option<PingSection>,
     /// What the scenario demanded.
     pub goals: Vec<GoalOutcome>,
+    /// What somebody says, put to the test.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub claims: Vec<ClaimOutcome>,
     /// Everything that makes the run invalid; empty if it is valid.
     pub invalid: Vec<String>,
     /// What a reader should know but does not make it invalid.
@@ -352,6 +361,12 @@ pub struct PingSection {
     pub interval_us: u32,
     /// One per arm, all blocks merged; empty if none was run.
     pub pings: Vec<PingRow>,
+    /// The same beside a load of ours; empty if none was run.
+    #[serde(default)]
+    pub pings_loaded: Vec<PingRow>,
+    /// That load, requests per second.
+    #[serde(default)]
+    pub ping_load_pps: u64,
     /// Loss up to which a rate counts as carried.
     pub loss_max_share: f64,
     /// The rates searched between, per second.
@@ -393,7 +408,7 @@ pub struct CapacityRow {
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Finding {
     /// `records/s`, `CPU per record`, `p99 wire to app`, `p99 app only`, `p50 rtt`, `p99 rtt`, `loss`;
-    /// without an offered load `ping avg`, `ping p50`, `capacity`.
+    /// without an offered load `ping avg`, `ping p50`, both also `under load`, and `capacity`.
     pub metric: String,
     /// Unit of the values behind the effect: `1/s`, `ns`, `share`.
     pub unit: String,
@@ -418,6 +433,31 @@ pub struct GoalOutcome {
     pub measured: String,
     /// Met, missed, or not to be said (interval across the limit, or invalid).
     pub status: GoalStatus,
+}
+
+/// What became of a claim.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct ClaimOutcome {
+    /// The sentence.
+    pub says: String,
+    /// What it comes to: `records/s of burst=256 at the saturating load: at least 1.05 times base`.
+    pub test: String,
+    /// What was measured, with its interval.
+    pub measured: String,
+    /// The answer.
+    pub status: ClaimStatus,
+}
+
+/// The answer to a claim.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum ClaimStatus {
+    /// The whole interval is on its side of the limit.
+    Confirmed,
+    /// The whole interval is on the other side.
+    Refuted,
+    /// The interval holds the limit.
+    Inconclusive,
 }
 
 /// Whether a goal was met.

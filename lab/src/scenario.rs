@@ -1,11 +1,13 @@
 //! A scenario: a TOML file that fully describes a race.
 
+use crate::arrivals::ARRIVALS_MAX;
 use crate::bench::{ECHO, GENERATOR, SUT};
+use crate::forward::ForwardPlan;
 use crate::ping::PINGS_MAX;
 use crate::plan::{App, Peer, Plant, SEGMENTS_MAX};
 use crate::replies::REQUESTS_MAX;
-use crate::testpmd::DEVICES;
-use crate::traffic::{PAYLOAD_BYTES, TrafficPlan};
+use crate::testpmd::{DEVICES, Device, TAP};
+use crate::traffic::{FRAME_BYTES_MAX, FRAME_BYTES_UNTAGGED_MAX, PAYLOAD_BYTES, TrafficPlan};
 use laneway_core::LaneSpec;
 use serde::{Deserialize, Serialize};
 use std::path::{Path, PathBuf};
@@ -23,6 +25,8 @@ const LOAD_PPS_MAX: u64 = 100_000_000;
 pub(crate) const OTHERS_MAX: f64 = 0.1;
 /// Most steps of a capacity search: beyond it they are closer together than loss is certain.
 const CAPACITY_STEPS_MAX: u32 = 16;
+/// Highest load that pings are sent beside, requests per second: the generator's CPU is ping's, too.
+const PING_LOAD_PPS_MAX: u64 = 200_000;
 /// Longest pause between two pings, us.
 const PING_INTERVAL_US_MAX: u32 = 1_000_000;
 
@@ -34,7 +38,8 @@ pub struct Scenario {
     pub title: String,
     /// The app raced.
     pub app: App,
-    /// The capture replayed; a relative path counts from the scenario's folder. For app `features`.
+    /// The capture replayed; a relative path counts from the scenario's folder. For app `features`, and
+    /// for app `forward` in place of a payload.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub capture: Option<PathBuf>,
     /// Payload of the UDP frames (app `echo`: of the echo requests) sent, bytes. Not for app
@@ -69,12 +74,18 @@ pub struct Scenario {
     /// What is measured without an offered load. For app `echo`, and only for it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub echo: Option<EchoPlan>,
+    /// Mode and rules of app `forward`, and only of it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub forward: Option<ForwardPlan>,
     /// The arms; the first is the base of every comparison and runs twice, for the noise floor.
     #[serde(rename = "arm")]
     pub arms: Vec<ArmPlan>,
     /// What is demanded.
     #[serde(rename = "goal", default)]
     pub goals: Vec<Goal>,
+    /// What somebody says, put to the test: the answer is a result, whichever it is.
+    #[serde(rename = "claim", default, skip_serializing_if = "Vec::is_empty")]
+    pub claims: Vec<Claim>,
     /// The same race with another app or payload, each with a result of its own, so that every
     /// comparison is of like with like; none: the scenario as it stands.
     #[serde(rename = "variant", default, skip_serializing_if = "Vec::is_empty")]
@@ -91,6 +102,21 @@ pub struct Variant {
     pub app: Option<App>,
     /// The payload, if another.
     pub payload_bytes: Option<u16>,
+    /// How frames enter the wire, if otherwise.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub generator: Option<String>,
+    /// Names of the arms that run; none given: all.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub arms: Vec<String>,
+    /// The short version, if another.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub quick: Option<Extent>,
+    /// The long version, if another.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub full: Option<Extent>,
+    /// What is measured without a load, if otherwise.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub echo: Option<EchoPlan>,
 }
 
 /// What a race of pings measures beside its loads, in every trial.
@@ -101,6 +127,9 @@ pub struct EchoPlan {
     pub pings: u32,
     /// Between two of them, us.
     pub ping_interval_us: u32,
+    /// As many pings again while so many requests per second are offered; 0: none.
+    #[serde(default)]
+    pub ping_load_pps: u64,
     /// The loss up to which a rate counts as carried, a share.
     pub loss_max: f64,
     /// Where the capacity is searched, requests per second.
@@ -117,6 +146,10 @@ pub struct EchoPlan {
 pub struct Extent {
     /// Offered loads, frames per second, rising.
     pub loads_pps: Vec<u64>,
+    /// Offer one more beyond them: the highest rate that the generator keeps against every arm, found
+    /// out before the first block. What an arm takes of it is what it can do, if it is less.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub saturate: bool,
     /// Length of a segment, ms.
     pub segment_ms: u64,
     /// Fewest and most blocks, both even.
@@ -138,12 +171,18 @@ pub struct ArmPlan {
     /// Left out, with the reason in the notes, where this machine cannot open it.
     #[serde(default, skip_serializing_if = "is_false")]
     pub optional: bool,
+    /// Run in the long version only, or where it is asked for by name.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub full_only: bool,
     /// Not run at all, for this reason, which stands in the notes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub left_out: Option<String>,
     /// What becomes of a frame after it was looked at, and whatever else a reader must know.
     #[serde(default)]
     pub note: String,
+    /// Flow rules in place of those of `[forward]`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub rules: Option<Vec<String>>,
     /// A fault to be found.
     #[serde(default, skip_serializing_if = "is_honest")]
     pub plant: Plant,
@@ -173,8 +212,9 @@ pub struct Goal {
     /// Against which arm; none: the value itself.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub over: Option<String>,
-    /// At which load.
-    pub load_pps: u64,
+    /// At which load; none: at the saturating one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub load_pps: Option<u64>,
     /// In which variant only.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub variant: Option<String>,
@@ -186,6 +226,16 @@ pub struct Goal {
     pub at_least: Option<f64>,
 }
 
+/// A sentence that somebody said, and the demand that it comes to.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Claim {
+    /// The sentence.
+    pub says: String,
+    /// Confirmed if this is met, refuted if it is missed.
+    pub test: Goal,
+}
+
 /// What is compared.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Metric {
@@ -195,6 +245,9 @@ pub enum Metric {
     /// CPU time per delivered record, idle control subtracted, ns.
     #[serde(rename = "CPU per record")]
     Cpu,
+    /// The same the other way round: replies delivered per second of CPU time. For goals.
+    #[serde(rename = "replies per CPU-second")]
+    PerCpu,
     /// 99th percentile from the scheduled send time to the app, ns.
     #[serde(rename = "p99 wire to app")]
     WireToApp,
@@ -217,6 +270,8 @@ impl Metric {
     pub fn of(app: App) -> &'static [Metric] {
         match app {
             App::Echo => &[Metric::RttP50, Metric::RttP99, Metric::Rate, Metric::Cpu, Metric::Loss],
+            // Nothing is known of a forwarder's inside, so there is no latency to it.
+            App::Forward => &[Metric::Rate, Metric::Cpu, Metric::Loss],
             _ => &[Metric::Rate, Metric::Cpu, Metric::WireToApp, Metric::AppOnly, Metric::Loss],
         }
     }
@@ -226,6 +281,7 @@ impl Metric {
         match self {
             Metric::Rate => "records/s",
             Metric::Cpu => "CPU per record",
+            Metric::PerCpu => "replies per CPU-second",
             Metric::WireToApp => "p99 wire to app",
             Metric::AppOnly => "p99 app only",
             Metric::RttP50 => "p50 rtt",
@@ -237,7 +293,7 @@ impl Metric {
     /// The unit of its values.
     pub fn unit(self) -> &'static str {
         match self {
-            Metric::Rate => "1/s",
+            Metric::Rate | Metric::PerCpu => "1/s",
             Metric::Cpu | Metric::WireToApp | Metric::AppOnly | Metric::RttP50 | Metric::RttP99 => {
                 "ns"
             }
@@ -320,7 +376,14 @@ impl Scenario {
             race.title = format!("{}: {}", self.title, variant.name);
             race.app = variant.app.unwrap_or(self.app);
             race.payload_bytes = variant.payload_bytes.or(self.payload_bytes);
-            race.goals.retain(|goal| goal.variant.as_ref().is_none_or(|v| *v == variant.name));
+            race.generator.clone_from(variant.generator.as_ref().unwrap_or(&self.generator));
+            race.quick.clone_from(variant.quick.as_ref().unwrap_or(&self.quick));
+            race.full.clone_from(variant.full.as_ref().unwrap_or(&self.full));
+            race.echo = variant.echo.clone().or_else(|| self.echo.clone());
+            race.keep_arms(&variant.arms)?;
+            let is_of = |goal: &Goal| goal.variant.as_ref().is_none_or(|v| *v == variant.name);
+            race.goals.retain(is_of);
+            race.claims.retain(|claim| is_of(&claim.test));
             races.push((variant.name.clone(), race));
         }
         if self.variants.is_empty() {
@@ -331,9 +394,23 @@ impl Scenario {
 
     /// What is sent.
     pub(crate) fn traffic(&self) -> Result<TrafficPlan, ScenarioError> {
-        let is_capture = self.app == App::Features;
+        let is_capture = match self.app {
+            App::Features => true,
+            App::Forward => self.capture.is_some(),
+            _ => false,
+        };
         match (is_capture, &self.capture, self.payload_bytes) {
-            (true, Some(capture), None) => Ok(TrafficPlan::Capture(capture.clone())),
+            (true, Some(path), None) => {
+                let frame_bytes_max = match self.app {
+                    App::Forward => FRAME_BYTES_UNTAGGED_MAX,
+                    _ => FRAME_BYTES_MAX,
+                };
+                Ok(TrafficPlan::Capture { path: path.clone(), frame_bytes_max })
+            }
+            (true, ..) if self.app == App::Forward => {
+                let hint = "give `capture` or `payload_bytes`, one of them";
+                Err(value("the traffic of app forward", "both", hint))
+            }
             (true, ..) => {
                 let hint = "give `capture`, and no `payload_bytes`";
                 Err(value("the traffic of app features", "not a capture", hint))
@@ -368,13 +445,16 @@ impl Scenario {
             .iter()
             .map(|lane| {
                 let same = known.iter().find(|arm| arm.lane == *lane || arm.name == *lane);
-                same.cloned().unwrap_or_else(|| ArmPlan {
+                let same = same.map(|arm| ArmPlan { full_only: false, ..arm.clone() });
+                same.unwrap_or_else(|| ArmPlan {
                     name: String::new(),
                     lane: lane.clone(),
                     peer: None,
                     optional: false,
+                    full_only: false,
                     left_out: None,
                     note: String::new(),
+                    rules: None,
                     plant: Plant::None,
                 })
             })
@@ -383,9 +463,42 @@ impl Scenario {
             base.optional = false;
             base.left_out = None;
         }
+        // Other arms than the variants knew.
+        self.variants.iter_mut().for_each(|variant| variant.arms.clear());
         self.name_arms();
         let has = |name: &String| self.arms.iter().any(|arm| arm.name == *name);
-        self.goals.retain(|goal| has(&goal.arm) && goal.over.as_ref().is_none_or(&has));
+        let runs = |goal: &Goal| has(&goal.arm) && goal.over.as_ref().is_none_or(&has);
+        self.goals.retain(runs);
+        self.claims.retain(|claim| runs(&claim.test));
+    }
+
+    /// Mode and rules of an arm of app `forward`; `None` for another app.
+    pub(crate) fn forward_of(&self, rules: Option<&Vec<String>>) -> Option<ForwardPlan> {
+        let plan = self.forward.clone()?;
+        Some(match rules {
+            Some(rules) => ForwardPlan { rules: rules.clone(), ..plan },
+            None => plan,
+        })
+    }
+
+    /// Keeps the arms of these names, and the demands on them; all, if there are none.
+    fn keep_arms(&mut self, names: &[String]) -> Result<(), ScenarioError> {
+        if names.is_empty() {
+            return Ok(());
+        }
+        self.name_arms();
+        let stranger = names.iter().find(|name| !self.arms.iter().any(|arm| arm.name == **name));
+        if let Some(stranger) = stranger {
+            let hint = "it must be the name of an arm";
+            return Err(value("an arm of a variant", stranger, hint));
+        }
+        self.arms.retain(|arm| names.contains(&arm.name));
+        let runs = |goal: &Goal| {
+            names.contains(&goal.arm) && goal.over.as_ref().is_none_or(|o| names.contains(o))
+        };
+        self.goals.retain(runs);
+        self.claims.retain(|claim| runs(&claim.test));
+        Ok(())
     }
 
     fn name_arms(&mut self) {
@@ -395,6 +508,8 @@ impl Scenario {
                     None => arm.lane.clone(),
                     Some(Peer::Testpmd) => format!("testpmd:{}", arm.lane),
                     Some(Peer::Stack) => "kernel".to_owned(),
+                    Some(Peer::Bridge) => "bridge".to_owned(),
+                    Some(Peer::XdpBench) => "xdp-bench".to_owned(),
                 };
             }
         }
@@ -415,8 +530,10 @@ impl Scenario {
         }
         for (_, race) in self.races(&[])? {
             race.traffic()?;
+            race.check_echo()?;
         }
         self.check_echo()?;
+        self.check_forward()?;
         self.name_arms();
         if self.arms.is_empty() || self.arms.len() > ARMS_MAX {
             return Err(value("the number of arms", self.arms.len(), format!("1 to {ARMS_MAX}")));
@@ -430,12 +547,16 @@ impl Scenario {
                 let hint = "the base of every comparison must run: leave `optional` out";
                 return Err(value("`optional` of the first arm", arm.optional, hint));
             }
+            if arm.full_only && i == 0 {
+                let hint = "the base of every comparison must run: leave `full_only` out";
+                return Err(value("`full_only` of the first arm", arm.full_only, hint));
+            }
             if let (Some(why), 0) = (&arm.left_out, i) {
                 let hint = "the base of every comparison must run: name another arm first";
                 return Err(value("`left_out` of the first arm", why, hint));
             }
-            if self.app == App::Echo && arm.plant != Plant::None {
-                let hint = "faults are planted in apps that tick frames off; app echo does not";
+            if !self.app.ticks_off() && arm.plant != Plant::None {
+                let hint = "faults are planted in apps that tick frames off; this one does not";
                 return Err(value("plant", format!("{:?}", arm.plant), hint));
             }
             if arm.peer == Some(Peer::Stack) {
@@ -445,17 +566,31 @@ impl Scenario {
                 }
                 continue;
             }
+            if let Some(Peer::Bridge | Peer::XdpBench) = arm.peer {
+                if self.app != App::Forward {
+                    let hint = "a bridge and xdp-bench forward: use app `forward`";
+                    return Err(value("the app of this peer", self.app.name(), hint));
+                }
+                continue;
+            }
             if arm.peer.is_some() {
-                let device = arm.lane.split(':').next().unwrap_or_default();
+                let device = Device::read(&arm.lane)
+                    .map_err(|why| value(format!("lane of arm `{}`", arm.name), &arm.lane, why))?;
                 if self.app == App::Features {
-                    let hint = "a peer runs `count`, `bounce` or `across`";
+                    let hint = "a peer runs `count`, `bounce`, `across` or `forward`";
                     return Err(value("the app of a peer", self.app.name(), hint));
                 }
                 if arm.plant != Plant::None {
                     let hint = "faults are planted in our own arms only";
                     return Err(value("plant", format!("{:?}", arm.plant), hint));
                 }
-                if !DEVICES.contains(&device) {
+                let is_tap = device.driver == TAP;
+                if is_tap && !matches!(self.app, App::Forward | App::Echo) {
+                    let hint =
+                        "no cable leads to a TAP device: use it with app `forward` or `echo`";
+                    return Err(value(format!("lane of arm `{}`", arm.name), &arm.lane, hint));
+                }
+                if !is_tap && !DEVICES.contains(&device.driver.as_str()) {
                     let hint = format!("the devices are {}", DEVICES.join(", "));
                     return Err(value(format!("lane of arm `{}`", arm.name), &arm.lane, hint));
                 }
@@ -490,11 +625,19 @@ impl Scenario {
             let hint = "arm_cpu and generator_cpu must differ, or the generator cannot keep time";
             return Err(value("arm_cpu", self.arm_cpu, hint));
         }
-        for extent in [&self.quick, &self.full] {
+        let of_variants = self.variants.iter().flat_map(|v| [v.quick.as_ref(), v.full.as_ref()]);
+        for extent in of_variants.flatten().chain([&self.quick, &self.full]) {
             extent.check()?;
         }
         let known = |name: &String| self.arms.iter().any(|arm| arm.name == *name);
-        for goal in &self.goals {
+        for goal in self.goals.iter().chain(self.claims.iter().map(|claim| &claim.test)) {
+            let of_variants =
+                self.variants.iter().flat_map(|v| [v.quick.as_ref(), v.full.as_ref()]);
+            let mut extents = of_variants.flatten().chain([&self.quick, &self.full]);
+            if goal.load_pps.is_none() && !extents.any(|extent| extent.saturate) {
+                let hint = "give it a `load_pps`, or the scenario `saturate = true`";
+                return Err(value("the load of a goal", goal.sentence(), hint));
+            }
             for arm in [Some(&goal.arm), goal.over.as_ref()].into_iter().flatten() {
                 if !known(arm) {
                     return Err(value("an arm of a goal", arm, "it must be the name of an arm"));
@@ -510,6 +653,46 @@ impl Scenario {
 }
 
 impl Scenario {
+    fn check_forward(&self) -> Result<(), ScenarioError> {
+        let apps: Vec<App> = match self.variants.as_slice() {
+            [] => vec![self.app],
+            variants => variants.iter().map(|variant| variant.app.unwrap_or(self.app)).collect(),
+        };
+        let Some(plan) = &self.forward else {
+            return match apps.contains(&App::Forward) {
+                true => Err(value("the section of app forward", "missing", "give `[forward]`")),
+                false => Ok(()),
+            };
+        };
+        if apps.iter().any(|&app| app != App::Forward) {
+            let hint = "`[forward]` belongs to app forward; take it out";
+            return Err(value("app", self.app.name(), hint));
+        }
+        if self.capture.is_some() && !plan.keeps_macs() {
+            let hint =
+                "the number of a replayed frame is in its source MAC: only `io` leaves it there";
+            return Err(value("forward.mode", &plan.mode, hint));
+        }
+        let of_arms = self.arms.iter().filter(|arm| arm.rules.is_some());
+        let of_arms = of_arms.filter_map(|arm| self.forward_of(arm.rules.as_ref()));
+        for plan in [plan.clone()].into_iter().chain(of_arms) {
+            plan.config().map_err(|(what, given, why)| value(what, given, why))?;
+        }
+        for extent in [&self.quick, &self.full] {
+            let most =
+                extent.loads_pps.last().map_or(0, |pps| pps.saturating_mul(extent.segment_ms));
+            if most / 1000 > u64::from(ARRIVALS_MAX) {
+                let hint = format!("at most {ARRIVALS_MAX}: shorten segment_ms, or lower the load");
+                return Err(value(
+                    "the number of frames of the longest segment",
+                    most / 1000,
+                    hint,
+                ));
+            }
+        }
+        Ok(())
+    }
+
     fn check_echo(&self) -> Result<(), ScenarioError> {
         let Some(echo) = &self.echo else {
             return match self.app {
@@ -521,8 +704,9 @@ impl Scenario {
                 _ => Ok(()),
             };
         };
-        if self.app != App::Echo || !self.variants.is_empty() {
-            let hint = "`[echo]` belongs to app echo without variants; take it out";
+        let is_other = |app: App| app != App::Echo;
+        if is_other(self.app) || self.variants.iter().filter_map(|v| v.app).any(is_other) {
+            let hint = "`[echo]` belongs to app echo; take it out";
             return Err(value("app", self.app.name(), hint));
         }
         if echo.pings > PINGS_MAX {
@@ -531,6 +715,12 @@ impl Scenario {
         if !(100..=PING_INTERVAL_US_MAX).contains(&echo.ping_interval_us) {
             let hint = format!("100 to {PING_INTERVAL_US_MAX}");
             return Err(value("echo.ping_interval_us", echo.ping_interval_us, hint));
+        }
+        if echo.ping_load_pps > PING_LOAD_PPS_MAX {
+            let hint = format!(
+                "0 to {PING_LOAD_PPS_MAX}: beyond it the generator's CPU has no time left for ping"
+            );
+            return Err(value("echo.ping_load_pps", echo.ping_load_pps, hint));
         }
         if !(0.0..=0.5).contains(&echo.loss_max) {
             let hint = "0 to 0.5, a share: 0.005 is 0.5 %";
@@ -608,7 +798,11 @@ impl Goal {
             Some(over) => format!("{limit} times {over}"),
             None => format!("{limit} {}", self.metric.unit()),
         };
-        format!("{} of {} at {}/s: {what}", self.metric.name(), self.arm, self.load_pps)
+        let load = match self.load_pps {
+            Some(pps) => format!("{pps}/s"),
+            None => "the saturating load".to_owned(),
+        };
+        format!("{} of {} at {load}: {what}", self.metric.name(), self.arm)
     }
 }
 
@@ -688,7 +882,7 @@ mod tests {
     #[test]
     fn the_shipped_scenarios_are_sound_and_every_variant_has_its_traffic() {
         let folder = Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../scenarios"));
-        for name in ["features.toml", "lanes.toml", "ping.toml"] {
+        for name in ["features.toml", "lanes.toml", "ping.toml", "tap.toml", "forward.toml"] {
             Scenario::load(&folder.join(name)).unwrap().check().unwrap();
         }
         let lanes = Scenario::load(&folder.join("lanes.toml")).unwrap();
@@ -707,6 +901,29 @@ mod tests {
         assert!(refused.contains("count-64, "), "{refused}");
     }
 
+    #[test]
+    fn the_variants_of_pings_have_generators_arms_and_goals_of_their_own() {
+        let file = concat!(env!("CARGO_MANIFEST_DIR"), "/../scenarios/ping.toml");
+        let mut ping = Scenario::load(Path::new(file)).unwrap();
+        ping.check().unwrap();
+        let races = ping.races(&[]).unwrap();
+        let [(live, of_live), (socket, of_socket)] = &races[..] else { panic!("two variants") };
+        assert_eq!([live, socket], ["live", "socket"]);
+        assert_eq!((of_live.arms.len(), of_live.goals.len()), (ping.arms.len(), 3));
+        let arms: Vec<&str> = of_socket.arms.iter().map(|arm| arm.name.as_str()).collect();
+        assert_eq!((arms, of_socket.goals.len()), (vec!["kernel", "xdp"], 1));
+        assert!(of_socket.quick.saturate && !of_live.quick.saturate);
+        assert_eq!(of_socket.echo.as_ref().unwrap().pings, 0);
+        for (name, mut race) in races.clone() {
+            race.check().unwrap();
+            let again: Scenario = toml::from_str(&toml::to_string(&race).unwrap()).unwrap();
+            assert_eq!(again, race, "{name}");
+        }
+        ping.variants[1].arms.push("kernle".into());
+        let refused = ping.check().unwrap_err().to_string();
+        assert!(refused.contains("an arm of a variant is kernle"), "{refused}");
+    }
+
     /// A race of pings.
     fn pings() -> Scenario {
         let mut scenario = scenario();
@@ -717,6 +934,7 @@ mod tests {
         scenario.echo = Some(EchoPlan {
             pings: 100,
             ping_interval_us: 2_000,
+            ping_load_pps: 50_000,
             loss_max: 0.005,
             capacity_pps: [10_000, 1_000_000],
             capacity_steps: 6,
@@ -733,7 +951,9 @@ mod tests {
         let again: Scenario = toml::from_str(&toml::to_string(&scenario).unwrap()).unwrap();
         assert_eq!(again, scenario);
         type Change = fn(&mut Scenario);
-        let changes: [(Change, &str); 9] = [
+        let changes: [(Change, &str); 11] = [
+            (|s| s.echo.as_mut().unwrap().ping_load_pps = 500_000, "echo.ping_load_pps"),
+            (|s| s.arms[0].full_only = true, "`full_only` of the first arm"),
             (|s| s.echo = None, "the section of app echo"),
             (|s| s.app = App::Count, "`[echo]` belongs to app echo"),
             (|s| (s.app, s.echo) = (App::Count, None), "the app of peer stack"),
@@ -763,12 +983,80 @@ mod tests {
         assert!(refused.contains("the app of a peer"), "{refused}");
         (scenario.app, scenario.capture, scenario.payload_bytes) = (App::Count, None, Some(64));
         let refused = scenario.check().unwrap_err().to_string();
+        assert!(refused.contains("no cable leads"), "{refused}");
+        scenario.arms[1].lane = "net_af_paket".into();
+        let refused = scenario.check().unwrap_err().to_string();
         assert!(refused.contains("net_af_xdp"), "{refused}");
         scenario.arms[1].lane = "net_af_packet:qdisc_bypass=1".into();
         scenario.arms[1].name.clear();
         scenario.check().unwrap();
         scenario.race_these(&["testpmd:net_af_packet:qdisc_bypass=1".into()]);
         assert_eq!(scenario.arms[0].peer, Some(Peer::Testpmd));
+    }
+
+    /// A race of forwarders.
+    fn forwarders() -> Scenario {
+        let mut scenario = scenario();
+        scenario.app = App::Forward;
+        scenario.arms[0].lane = "dpdk:net_tap".into();
+        scenario.arms[1].plant = Plant::None;
+        scenario.goals.clear();
+        let rule =
+            "flow create 0 ingress pattern eth / ipv4 / udp / end actions queue index 0 / end";
+        scenario.forward = Some(ForwardPlan { mode: "io".into(), rules: vec![rule.into()] });
+        scenario
+    }
+
+    #[test]
+    fn a_race_of_forwarders_has_rules_and_peers_of_its_own() {
+        let mut scenario = forwarders();
+        scenario.arms[1].peer = Some(Peer::Bridge);
+        scenario.arms[1].rules = Some(Vec::new());
+        scenario.check().unwrap();
+        assert_eq!(scenario.forward_of(None).unwrap().rules.len(), 1);
+        assert!(scenario.forward_of(scenario.arms[1].rules.as_ref()).unwrap().rules.is_empty());
+        let again: Scenario = toml::from_str(&toml::to_string(&scenario).unwrap()).unwrap();
+        assert_eq!(again, scenario);
+        type Change = fn(&mut Scenario);
+        let changes: [(Change, &str); 10] = [
+            (|s| s.forward = None, "the section of app forward"),
+            (|s| s.app = App::Features, "`[forward]` belongs to app forward"),
+            (|s| s.payload_bytes = Some(64), "one of them"),
+            (|s| s.forward.as_mut().unwrap().mode = "macswap".into(), "only `io` leaves it"),
+            (|s| s.forward.as_mut().unwrap().mode = "l2".into(), "forward.mode"),
+            (|s| s.forward.as_mut().unwrap().rules[0] += " / end", "a rule"),
+            (|s| s.arms[1].rules = Some(vec!["flow flash 0".into()]), "flow flash 0"),
+            (|s| s.arms[1].plant = Plant::Slow { share: 0.1 }, "plant"),
+            (|s| s.quick.segment_ms = 20_000_000, "the number of frames"),
+            (
+                |s| {
+                    (s.arms[1].peer, s.arms[1].lane) = (Some(Peer::Testpmd), "net_tap:rxq=0".into())
+                },
+                "rxq= of dpdk-testpmd",
+            ),
+        ];
+        for (change, part) in changes {
+            let mut scenario = forwarders();
+            change(&mut scenario);
+            let sentence = scenario.check().expect_err(part).to_string();
+            assert!(sentence.contains(part), "{part}: {sentence}");
+        }
+    }
+
+    #[test]
+    fn a_goal_without_a_load_is_one_at_saturation_and_a_claim_is_no_goal() {
+        let mut scenario = scenario();
+        let test = Goal { load_pps: None, ..scenario.goals[0].clone() };
+        assert!(test.sentence().contains("at the saturating load"), "{}", test.sentence());
+        scenario.claims.push(Claim { says: "it is cheap".into(), test });
+        let refused = scenario.check().unwrap_err().to_string();
+        assert!(refused.contains("saturate = true"), "{refused}");
+        scenario.full.saturate = true;
+        scenario.check().unwrap();
+        let again: Scenario = toml::from_str(&toml::to_string(&scenario).unwrap()).unwrap();
+        assert_eq!(again, scenario);
+        scenario.race_these(&["packet".into()]);
+        assert!(scenario.claims.is_empty(), "its arm is gone");
     }
 
     #[test]

@@ -3,15 +3,19 @@
 //!
 //! ```text
 //!   count ─▶ forward mode rxonly     bounce ─▶ macswap     across ─▶ io (port 0 to port 1)
-//!   echo ─▶ icmpecho
+//!   echo ─▶ icmpecho                 forward ─▶ io, mac, macswap or 5tswap, as the scenario says
 //! ```
+//!
+//! Its device is a text like a lane spec: `net_tap:burst=32,mbcache=512`. Some words are options of the
+//! program ([`OPTIONS`]), the others go to the device.
 //!
 //! Assumes the program in PATH, `setpriv` (util-linux), which has the kernel kill it when this
 //! process dies, however, and `stdbuf` (coreutils). Memory lies in huge pages where enough are free, else in ordinary ones
 //! (`--no-huge`); which, is a fact of the report. It polls, so its CPU is full at any load.
 
+use crate::forward::ForwardPlan;
 use crate::plan::App;
-use laneway_core::{CapsReport, Counters};
+use laneway_core::{CapsReport, Counters, DropReason};
 use std::fs;
 use std::io::{Read, Write};
 use std::path::PathBuf;
@@ -24,8 +28,20 @@ use std::time::{Duration, Instant};
 const PROGRAM: &str = "dpdk-testpmd";
 /// Virtual devices that can be raced: those that sit on an interface.
 pub(crate) const DEVICES: [&str; 2] = ["net_af_xdp", "net_af_packet"];
+/// The one that makes its interfaces itself. For app `forward`, whose generator and sink are told so.
+pub(crate) const TAP: &str = "net_tap";
+/// Words of a device text that are options of the program: name, option, and least and most.
+const OPTIONS: [(&str, &str, u32, u32); 5] = [
+    ("burst", "--burst", 1, 512),
+    ("rxq", "--rxq", 1, 16),
+    ("txq", "--txq", 1, 16),
+    ("mbcache", "--mbcache", 0, 512),
+    ("mempool", "--total-num-mbufs", 1_024, 1 << 20),
+];
 /// What it prints when it waits for a command.
 const PROMPT: &str = "testpmd> ";
+/// Ends the statistics of forwarding, over all ports.
+const FORWARD_END: &str = "Accumulated forward statistics for all ports";
 /// Ends the statistics of a port.
 const PORT_END: &str = "Tx-bps:";
 /// Memory it is given, MiB.
@@ -33,7 +49,7 @@ const MEMORY_MIB: u64 = 192;
 /// Packet buffers; of 2176 bytes each.
 const BUFFERS: u32 = 32_768;
 /// Frames per burst: ours.
-const BURST_FRAMES: usize = laneway_core::BURST_FRAMES_DEFAULT;
+const BURST_FRAMES: u32 = laneway_core::BURST_FRAMES_DEFAULT as u32;
 /// How long it may take to start, and to answer.
 const START_MAX: Duration = Duration::from_secs(25);
 const ANSWER_MAX: Duration = Duration::from_secs(5);
@@ -42,12 +58,56 @@ const END_MAX: Duration = Duration::from_secs(3);
 /// Characters of its output that are kept for an error.
 const TAIL_CHARS: usize = 400;
 
+/// A device text, read.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Device {
+    /// The driver's name.
+    pub(crate) driver: String,
+    /// What the device is told, as DPDK reads it.
+    arguments: Vec<String>,
+    /// What the program is told beyond our own choice, option by option.
+    options: Vec<(&'static str, u32)>,
+}
+
+impl Device {
+    /// Reads `net_tap:burst=32,persist`.
+    ///
+    /// # Errors
+    /// A sentence: a number that is none, or beyond its limits.
+    pub(crate) fn read(text: &str) -> Result<Device, String> {
+        let (driver, rest) = text.split_once(':').unwrap_or((text, ""));
+        let mut device =
+            Device { driver: driver.to_owned(), arguments: Vec::new(), options: Vec::new() };
+        for word in rest.split(',').filter(|word| !word.is_empty()) {
+            let (name, number) = word.split_once('=').unwrap_or((word, ""));
+            let Some(&(_, option, least, most)) = OPTIONS.iter().find(|known| known.0 == name)
+            else {
+                device.arguments.push(word.to_owned());
+                continue;
+            };
+            match number.parse() {
+                Ok(number) if (least..=most).contains(&number) => {
+                    device.options.push((option, number));
+                }
+                _ => return Err(format!("{name}= of {PROGRAM} is {least} to {most}")),
+            }
+        }
+        Ok(device)
+    }
+
+    fn option(&self, option: &str) -> Option<u32> {
+        self.options.iter().rev().find(|(name, _)| *name == option).map(|(_, number)| *number)
+    }
+}
+
 /// The running program; ended when this is dropped.
 pub(crate) struct Testpmd {
     child: Child,
     commands: ChildStdin,
     output: Receiver<Vec<u8>>,
     interfaces: Vec<String>,
+    /// Whether it sends, and so may fail to.
+    sends: bool,
     /// Where it makes a folder of its own, whether it needs one or not; removed with it.
     runtime: PathBuf,
     caps: CapsReport,
@@ -61,6 +121,7 @@ impl Testpmd {
     /// A sentence: it is not installed, it does not start, or it says why it cannot.
     pub(crate) fn start(
         app: App,
+        forward: Option<&ForwardPlan>,
         device: &str,
         interfaces: &[String],
         cpu: usize,
@@ -68,10 +129,11 @@ impl Testpmd {
         if !is_installed() {
             return Err(format!("{PROGRAM} is not installed; try `apt install dpdk-dev`"));
         }
-        let mode = forward_mode(app)
+        let mode = forward_mode(app, forward)
             .ok_or_else(|| format!("{PROGRAM} has nothing like app `{}`", app.name()))?;
+        let read = Device::read(device)?;
         let huge = huge_pages_free_mib() >= MEMORY_MIB;
-        let arguments = arguments(mode, device, interfaces, cpu, huge);
+        let arguments = arguments(mode, &read, interfaces, cpu, huge);
         let runtime = std::env::temp_dir().join(format!("laneway-testpmd-{}", std::process::id()));
         fs::create_dir_all(&runtime)
             .map_err(|e| format!("cannot make {}: {e}; set TMPDIR", runtime.display()))?;
@@ -110,10 +172,17 @@ impl Testpmd {
         caps.fact("program", PROGRAM);
         caps.fact("device", device);
         caps.fact("forward_mode", mode);
-        caps.fact("burst_frames", BURST_FRAMES);
+        caps.fact("burst_frames", read.option("--burst").unwrap_or(BURST_FRAMES));
+        for (option, number) in &read.options {
+            caps.fact(option.trim_start_matches('-'), number);
+        }
+        if forward.is_some_and(|plan| !plan.rules.is_empty()) {
+            caps.fact("rules", "none: net_tap and the other virtual devices here take no rte_flow");
+        }
         caps.fact("memory", if huge { "huge pages" } else { "ordinary pages (--no-huge)" });
         let interfaces = interfaces.to_vec();
-        let mut program = Testpmd { child, commands, output, interfaces, runtime, caps };
+        let sends = app.returns();
+        let mut program = Testpmd { child, commands, output, interfaces, sends, runtime, caps };
         let greeting = program.hear(START_MAX, |said| said.contains(PROMPT))?;
         if let Some(version) = greeting.split("RTE Version: '").nth(1) {
             let version = version.split('\'').next().unwrap_or_default();
@@ -133,8 +202,8 @@ impl Testpmd {
         self.caps.clone()
     }
 
-    /// Its port statistics, summed over ports. What it says it missed is left out: on the devices
-    /// raced here it is also counted, or not counted at all, by the interface.
+    /// Its port statistics, summed over ports, and what it received and could not send. Some of what
+    /// it says it missed is also counted by the interface; who keeps a ledger has to know.
     ///
     /// # Errors
     /// When it does not answer, or not what was asked.
@@ -143,7 +212,16 @@ impl Testpmd {
         let said = self.ask("show port stats all", ANSWER_MAX, |said| {
             said.matches(PORT_END).count() >= ports && said.rfind(PROMPT) > said.rfind(PORT_END)
         })?;
-        parse(&said, ports).ok_or_else(|| format!("{PROGRAM} gave no statistics: {}", tail(&said)))
+        let none = |said: &str| format!("{PROGRAM} gave no statistics: {}", tail(said));
+        let mut counters = parse(&said, ports).ok_or_else(|| none(&said))?;
+        if self.sends {
+            let said = self.ask("show fwd stats all", ANSWER_MAX, |said| {
+                said.rfind(PROMPT) > said.rfind(FORWARD_END) && said.contains(FORWARD_END)
+            })?;
+            let unsent = unsent(&said).ok_or_else(|| none(&said))?;
+            counters.set_drops(DropReason::TxRefused, unsent);
+        }
+        Ok(counters)
     }
 
     fn ask(
@@ -234,8 +312,9 @@ fn huge_pages_free_mib() -> u64 {
     number("HugePages_Free:") * number("Hugepagesize:") / 1024
 }
 
-fn forward_mode(app: App) -> Option<&'static str> {
+fn forward_mode(app: App, forward: Option<&ForwardPlan>) -> Option<&str> {
     match app {
+        App::Forward => forward.map(|plan| plan.mode.as_str()),
         App::Count => Some("rxonly"),
         App::Bounce => Some("macswap"),
         App::Across => Some("io"),
@@ -246,13 +325,13 @@ fn forward_mode(app: App) -> Option<&'static str> {
 
 fn arguments(
     mode: &str,
-    device: &str,
+    device: &Device,
     interfaces: &[String],
     cpu: usize,
     huge: bool,
 ) -> Vec<String> {
-    let (driver, rest) = device.split_once(':').unwrap_or((device, ""));
-    let rest = if rest.is_empty() { String::new() } else { format!(",{rest}") };
+    let driver = &device.driver;
+    let rest: String = device.arguments.iter().map(|word| format!(",{word}")).collect();
     // The first thread takes commands and sleeps; the second forwards.
     let lcores = format!("0@{cpu},1@{cpu}");
     let mut words: Vec<String> =
@@ -266,8 +345,11 @@ fn arguments(
     }
     words.extend(["--".to_owned(), "-i".to_owned()]);
     words.push(format!("--forward-mode={mode}"));
-    words.push(format!("--burst={BURST_FRAMES}"));
-    words.push(format!("--total-num-mbufs={BUFFERS}"));
+    let ours = [("--burst", BURST_FRAMES), ("--total-num-mbufs", BUFFERS)];
+    let ours = ours.into_iter().filter(|(option, _)| device.option(option).is_none());
+    words.extend(
+        ours.chain(device.options.iter().copied()).map(|(option, n)| format!("{option}={n}")),
+    );
     words
 }
 
@@ -286,7 +368,16 @@ fn parse(said: &str, ports: usize) -> Option<Counters> {
     counters.rx_bytes = sum("RX-bytes:")?;
     counters.tx_frames = sum("TX-packets:")?;
     counters.tx_bytes = sum("TX-bytes:")?;
+    counters.set_drops(DropReason::RxQueueFull, sum("RX-missed:")?);
+    counters.set_drops(DropReason::RxError, sum("RX-errors:")?);
+    counters.set_drops(DropReason::RxNoFrame, sum("RX-nombuf:")?);
     Some(counters)
+}
+
+/// Frames that it received and no port took, out of `show fwd stats all`.
+fn unsent(said: &str) -> Option<u64> {
+    let all = said.split(FORWARD_END).nth(1)?;
+    all.split("TX-dropped:").nth(1)?.split_whitespace().next()?.parse().ok()
 }
 
 /// The end of what it said, on one line.
@@ -330,6 +421,7 @@ testpmd> ";
         let counters = parse(STATISTICS, 2).unwrap();
         assert_eq!((counters.rx_frames, counters.tx_frames), (1205, 1200));
         assert_eq!((counters.rx_bytes, counters.tx_bytes), (72_300, 72_000));
+        assert_eq!(counters.drops(DropReason::RxQueueFull), 3);
         assert_eq!(parse(STATISTICS, 1), None);
         assert_eq!(parse("testpmd> ", 1), None);
     }
@@ -337,11 +429,42 @@ testpmd> ";
     #[test]
     fn each_port_gets_a_device_on_its_interface() {
         let interfaces = ["sut0".to_owned(), "sut1".to_owned()];
-        let words = arguments("io", "net_af_packet:qdisc_bypass=1", &interfaces, 3, false);
+        let device = Device::read("net_af_packet:qdisc_bypass=1").unwrap();
+        let words = arguments("io", &device, &interfaces, 3, false);
         let line = words.join(" ");
         assert!(line.contains("--lcores 0@3,1@3"), "{line}");
         assert!(line.contains("--vdev net_af_packet1,iface=sut1,qdisc_bypass=1"), "{line}");
         assert!(line.contains("--no-huge") && line.contains("--forward-mode=io"), "{line}");
+    }
+
+    #[test]
+    fn some_words_of_a_device_are_the_programs_own_options_and_take_the_place_of_ours() {
+        let device = Device::read("net_tap:burst=32,persist,mbcache=512").unwrap();
+        let interfaces = ["tap0".to_owned()];
+        let words = arguments("io", &device, &interfaces, 0, true);
+        let line = words.join(" ");
+        assert!(line.contains("--vdev net_tap0,iface=tap0,persist "), "{line}");
+        assert!(line.contains("--burst=32") && line.contains("--mbcache=512"), "{line}");
+        assert_eq!(line.matches("--burst").count(), 1, "{line}");
+        let refused = Device::read("net_tap:burst=0").unwrap_err();
+        assert!(refused.contains("burst= of dpdk-testpmd is 1 to 512"), "{refused}");
+    }
+
+    #[test]
+    fn what_it_could_not_send_is_read_over_all_ports() {
+        let said = "
+  ---------------------- Forward statistics for port 1  ----------------------
+  RX-packets: 9              RX-dropped: 0             RX-total: 9
+  TX-packets: 5              TX-dropped: 4             TX-total: 9
+  ----------------------------------------------------------------------------
+
+  +++++++++++++++ Accumulated forward statistics for all ports+++++++++++++++
+  RX-packets: 12             RX-dropped: 0             RX-total: 12
+  TX-packets: 5              TX-dropped: 7             TX-total: 12
+  ++++++++++++++++++++++++++++++++++++++++++++++++++++++++++++++++++++++++++++
+testpmd> ";
+        assert_eq!(unsent(said), Some(7));
+        assert_eq!(unsent("testpmd> "), None);
     }
 
     #[test]

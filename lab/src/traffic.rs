@@ -24,10 +24,14 @@ use std::path::{Path, PathBuf};
 
 /// The longest frame replayed: MTU 1500, Ethernet header, two VLAN tags.
 pub(crate) const FRAME_BYTES_MAX: usize = 1522;
+/// The same without tags: what a TAP device of MTU 1500 takes.
+pub(crate) const FRAME_BYTES_UNTAGGED_MAX: usize = 1514;
 /// The largest capture taken into memory.
 pub(crate) const CAPTURE_BYTES_MAX: usize = 1 << 30;
 /// The most templates; as many entries has the kernel's map.
 pub(crate) const TEMPLATES_MAX: usize = 1 << 20;
+/// Where the number of a frame lies that has none in its payload: its source MAC.
+pub(crate) const NUMBER_IN_MAC_AT: u16 = 6;
 /// Where addresses may lie: the kernel program checks no further.
 const ADDRESS_OFFSET_MAX: usize = 124;
 
@@ -52,7 +56,12 @@ pub(crate) const PROBE_BYTES: usize = 18;
 #[serde(rename_all = "kebab-case")]
 pub(crate) enum TrafficPlan {
     /// The frames of a capture file.
-    Capture(PathBuf),
+    Capture {
+        /// The file.
+        path: PathBuf,
+        /// The longest frame replayed, bytes; at most [`FRAME_BYTES_MAX`].
+        frame_bytes_max: usize,
+    },
     /// UDP frames made here.
     Udp {
         /// Bytes after the UDP header.
@@ -71,6 +80,16 @@ pub(crate) enum TrafficPlan {
         /// Where to.
         destination: Ipv4Addr,
     },
+}
+
+impl TrafficPlan {
+    /// Where in a frame its number lies, bytes from its start.
+    pub(crate) fn number_at(&self) -> u16 {
+        match self {
+            TrafficPlan::Capture { .. } => NUMBER_IN_MAC_AT,
+            TrafficPlan::Udp { .. } | TrafficPlan::Ping { .. } => PAYLOAD_AT as u16,
+        }
+    }
 }
 
 /// What a payload of ours says.
@@ -146,13 +165,15 @@ pub enum TrafficError {
     /// Nothing in it fits the wire.
     #[error(
         "{path}: none of its {frames} frames can be replayed (Ethernet, captured whole, 14 to \
-         {FRAME_BYTES_MAX} bytes); give another capture with --pcap"
+         {frame_bytes_max} bytes); give another capture with --pcap"
     )]
     Nothing {
         /// The file.
         path: String,
         /// Frames in it.
         frames: usize,
+        /// The longest that the wire of this race carries, bytes.
+        frame_bytes_max: usize,
     },
     /// More frames than the generator's map holds.
     #[error(
@@ -173,7 +194,9 @@ impl Replayable {
     /// As for [`load`](Self::load).
     pub(crate) fn prepare(plan: &TrafficPlan) -> Result<Replayable, TrafficError> {
         match plan {
-            TrafficPlan::Capture(path) => Replayable::load(path),
+            TrafficPlan::Capture { path, frame_bytes_max } => {
+                Replayable::load(path, *frame_bytes_max)
+            }
             &TrafficPlan::Udp { payload_bytes, source, destination } => {
                 let template = Template::udp(payload_bytes, source, destination);
                 let mean_frame_bytes = template.frame.len() as f64;
@@ -188,11 +211,11 @@ impl Replayable {
     }
 
     /// Reads a capture and keeps the frames that fit the wire: Ethernet, captured whole, no longer
-    /// than [`FRAME_BYTES_MAX`].
+    /// than `frame_bytes_max`.
     ///
     /// # Errors
     /// An unreadable capture, or one without a frame that fits.
-    pub(crate) fn load(path: &Path) -> Result<Replayable, TrafficError> {
+    pub(crate) fn load(path: &Path, frame_bytes_max: usize) -> Result<Replayable, TrafficError> {
         let name = || path.display().to_string();
         let capture = Capture::load(path, CAPTURE_BYTES_MAX)
             .map_err(|source| TrafficError::Capture { path: name(), source })?;
@@ -200,11 +223,11 @@ impl Replayable {
         let templates: Vec<Template> = capture
             .frames()
             .filter(|r| r.link == LinkType::Ethernet && r.wire_len as usize == r.data.len())
-            .filter(|r| (ETHERNET_BYTES..=FRAME_BYTES_MAX).contains(&r.data.len()))
+            .filter(|r| (ETHERNET_BYTES..=frame_bytes_max).contains(&r.data.len()))
             .map(|r| Template::new(r.data))
             .collect();
         if templates.is_empty() {
-            return Err(TrafficError::Nothing { path: name(), frames });
+            return Err(TrafficError::Nothing { path: name(), frames, frame_bytes_max });
         }
         if templates.len() > TEMPLATES_MAX {
             return Err(TrafficError::TooMany { path: name(), frames: templates.len() });

@@ -5,14 +5,21 @@
 //!  counters   └───────────────── window ─────────────────────────────────┘      counters
 //! ```
 //!
-//! A trial of app `echo` goes on: a search for the highest rate that comes through, in short segments
-//! of the same kind, and then, with nothing else sent, the machine's own `ping`.
+//! What a tracer records would be one more segment of the same kind behind the loads ([`Walk::offer`]
+//! with the tracer attached to `Worker::pid` and `Ready::processes`): never a measured one.
 //!
-//! Nothing but arm, generator and kernel runs within a window: counters are read outside of it.
+//! A trial of app `echo` goes on: a search for the highest rate that comes through, in short segments
+//! of the same kind, and then the machine's own `ping`, with nothing else sent and beside a load.
+//!
+//! Nothing but arm, generator and kernel runs within a measured window: counters are read outside of
+//! it, and the load beside `ping` is not measured.
 
+use crate::arrivals::Arrived;
 use crate::bench::{Bench, DESTINATION, ECHO, FAR_END, SUT_MAC, WireLosses};
+use crate::child::LIVE;
+use crate::forward::ForwardPlan;
 use crate::meter::{Class, Reading, Usage};
-use crate::ping::{self, PingOrder, PingTrial};
+use crate::ping::{self, PingLoad, PingOrder, PingTrial};
 use crate::plan::{
     App, ArmReport, ArmSetup, GeneratorSetup, Order, Peer, Plant, Reply, SegmentPlan, SegmentSeen,
     Shape,
@@ -20,11 +27,11 @@ use crate::plan::{
 use crate::race::RaceError;
 use crate::replies::Replied;
 use crate::result::{Cpu, GeneratorReport, Ledger, Segment};
-use crate::returns::Returned;
 use crate::round_trips::RoundTrips;
 use crate::scenario::EchoPlan;
 use crate::search::bisect;
 use crate::traffic::TrafficPlan;
+use crate::wire::{Came, Kind, TAPS, Wire};
 use crate::worker::Worker;
 use laneway_core::{Cap, CapsReport, Clock, Counters, DropReason};
 use laneway_engine::{MonotonicClock, pin_to_cpu};
@@ -33,7 +40,7 @@ use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// From the order to the first frame: the sink hears of a segment at its next tick, 10 ms away at
 /// most.
@@ -58,6 +65,24 @@ const REDIRECT_LOSSES: [DropReason; 3] =
     [DropReason::RxQueueFull, DropReason::RxNoFrame, DropReason::RxError];
 /// An arm that uses more than this share of a CPU while nothing is sent is polling.
 const POLLING_MIN: f64 = 0.5;
+/// Asked for to see how fast a generator can be, and for how long at that rate.
+const TOP_PPS: u64 = 20_000_000;
+const TOP_LENGTH: Duration = Duration::from_millis(50);
+/// How long a rate is offered to see whether it is kept.
+const KEPT_LENGTH: Duration = Duration::from_millis(300);
+/// The next lower rate tried: this share of one that was not kept.
+const KEPT_SHARE: f64 = 0.85;
+/// Segments offered in search of it, two per rate.
+const KEPT_ATTEMPTS_MAX: usize = 12;
+/// How much longer than real pings should take the load beside them lasts: so much times, and so much
+/// more. Beside a generator that spins they are late.
+const PING_LOAD_STRETCH: f64 = 1.3;
+const PING_LOAD_MORE: Duration = Duration::from_millis(500);
+/// Frames that the kernel hands to a device at once when a program redirects them
+/// (`DEV_MAP_BULK_SIZE`).
+const BULK_FRAMES_MAX: u64 = 16;
+/// The place of those that went with the one that found no room.
+const REST_OF_BULK: &str = "tap queue full: rest of the bulk";
 /// The place of what a peer lost without a counter.
 const NOT_TOLD: &str = "peer: lost without a counter";
 /// How far the meter's parts may be from the whole.
@@ -100,6 +125,8 @@ pub(crate) struct TrialPlan<'a> {
     pub(crate) others_max: f64,
     /// What is measured beside the loads, of app `echo`.
     pub(crate) echo: Option<&'a EchoPlan>,
+    /// Mode and rules, of app `forward`.
+    pub(crate) forward: Option<ForwardPlan>,
     /// Set when nobody wants the trial any more.
     pub(crate) interrupted: &'a AtomicBool,
 }
@@ -130,6 +157,9 @@ pub struct Trial {
     /// The real pings, if any.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ping: Option<PingTrial>,
+    /// The same while requests of ours were offered.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ping_loaded: Option<PingTrial>,
     /// Loads that were offered again because the first time was disturbed, each with the reason.
     pub again: Vec<String>,
 }
@@ -163,36 +193,11 @@ pub struct CapacityStep {
 
 /// Runs it.
 pub(crate) fn run(bench: &Bench, plan: &TrialPlan<'_>) -> Result<Trial, RaceError> {
-    let placement = bench.placement();
-    let mut arm = start_arm(bench, plan)?;
-    let (namespace, interface) = bench.generator();
-    let generator = Worker::start(
-        "generator".to_owned(),
-        "generate",
-        namespace,
-        &GeneratorSetup {
-            traffic: plan.traffic.clone(),
-            way: plan.way.to_owned(),
-            interface: interface.to_owned(),
-            ifindex: bench.describe()?.generator.state.ifindex,
-            // A lane of datagrams is reached through the stack, and so is whoever answers pings; of
-            // other frames, the stack is to have none.
-            destination: match (arm.ready.shape, plan.app) {
-                (Shape::Frames, App::Echo) | (Shape::Datagrams, _) => SUT_MAC,
-                (Shape::Frames, _) => DESTINATION,
-            },
-            cpu: placement.generator_cpu,
-        },
-    )?;
-    bench.meter().classify(generator.pid(), Class::Generator)?;
-
-    thread::sleep(DRAIN);
-    let idle = idle_control(bench, plan.idle, plan.others_max)?;
-
+    let mut walk = Walk::begin(bench, plan)?;
     let mut trial = Trial {
         arm: plan.name.to_owned(),
-        caps: arm.ready.caps.clone(),
-        generator_caps: generator.ready.caps.clone(),
+        caps: walk.arm.ready.caps.clone(),
+        generator_caps: walk.generator.ready.caps.clone(),
         segments: Vec::new(),
         wire_to_app: Vec::new(),
         app_only: Vec::new(),
@@ -200,10 +205,9 @@ pub(crate) fn run(bench: &Bench, plan: &TrialPlan<'_>) -> Result<Trial, RaceErro
         round_trips: Vec::new(),
         capacity: None,
         ping: None,
+        ping_loaded: None,
         again: Vec::new(),
     };
-    let before = State::read(bench, &mut arm)?;
-    let mut walk = Walk { bench, plan, arm, generator, idle, before, segments: 0 };
     for (load, &pps) in plan.loads_pps.iter().enumerate() {
         for attempt in 0..=RETRIES_MAX {
             let Offered { mut segment, seen, replied } = walk.offer(pps, plan.segment)?;
@@ -226,13 +230,56 @@ pub(crate) fn run(bench: &Bench, plan: &TrialPlan<'_>) -> Result<Trial, RaceErro
         }
         if let Some(order) = ping_order(plan, echo) {
             walk.is_wanted()?;
-            trial.ping = Some(ping::run(bench, order)?);
+            trial.ping = Some(walk.ping(order)?);
+            for _ in 0..=RETRIES_MAX {
+                if echo.ping_load_pps == 0 || trial.ping_loaded.is_some() {
+                    break;
+                }
+                trial.ping_loaded = walk.ping_beside(order, echo.ping_load_pps)?;
+                if trial.ping_loaded.is_none() {
+                    let pps = echo.ping_load_pps;
+                    trial.again.push(format!("ping beside {pps}/s: it outlasted the load"));
+                }
+            }
         }
     }
-    // Both end when they are dropped; told first, they do so side by side.
-    walk.generator.order(&Order::Stop)?;
-    walk.arm.order(&Order::Stop)?;
+    walk.end()?;
     Ok(trial)
+}
+
+/// The highest rate that the generator keeps against the arm of `plan`, as far as can be found out in a
+/// few short segments, but at most `pps_max`; without one, it begins at its top speed. `None` if it keeps
+/// none that is worth the name. What becomes of the frames is of no interest here.
+///
+/// # Errors
+/// As for a trial.
+pub(crate) fn rate_kept(
+    bench: &Bench,
+    plan: &TrialPlan<'_>,
+    pps_max: Option<u64>,
+) -> Result<Option<u64>, RaceError> {
+    let mut walk = Walk::begin(bench, plan)?;
+    let mut pps = match pps_max {
+        Some(pps) => pps,
+        None => {
+            let sent = walk.offer(TOP_PPS, TOP_LENGTH)?.segment.generator;
+            (sent.achieved_pps * KEPT_SHARE) as u64
+        }
+    };
+    let mut kept = None;
+    for attempt in 0..KEPT_ATTEMPTS_MAX {
+        let sent = walk.offer(pps, KEPT_LENGTH)?.segment.generator;
+        if lateness(&sent, plan.late_p99_ns_max).is_empty() {
+            kept = Some(pps);
+            break;
+        }
+        // What disturbed it once may be gone.
+        if attempt % 2 == 1 {
+            pps = (pps as f64 * KEPT_SHARE) as u64;
+        }
+    }
+    walk.end()?;
+    Ok(kept)
 }
 
 /// The pings of a trial; `None` where none are wanted.
@@ -250,6 +297,8 @@ fn ping_order(plan: &TrialPlan<'_>, echo: &EchoPlan) -> Option<PingOrder> {
 struct Walk<'a> {
     bench: &'a Bench,
     plan: &'a TrialPlan<'a>,
+    /// Declared before the arm: the far end of taps detaches before they go.
+    wire: Wire<'a>,
     arm: Worker,
     generator: Worker,
     idle: Usage,
@@ -265,7 +314,44 @@ struct Offered {
     replied: Option<Replied>,
 }
 
-impl Walk<'_> {
+impl<'a> Walk<'a> {
+    /// Starts arm and generator and takes the idle control.
+    fn begin(bench: &'a Bench, plan: &'a TrialPlan<'a>) -> Result<Walk<'a>, RaceError> {
+        let mut arm = start_arm(bench, plan)?;
+        let wire = Wire::lay(bench, Kind::of(plan.peer, plan.lane), plan.app)?;
+        let (namespace, interface, ifindex) = wire.way_in()?;
+        let generator = Worker::start(
+            "generator".to_owned(),
+            "generate",
+            namespace,
+            &GeneratorSetup {
+                traffic: plan.traffic.clone(),
+                way: plan.way.to_owned(),
+                interface: interface.to_owned(),
+                ifindex,
+                // A lane of datagrams is reached through the stack, and so is whoever answers pings;
+                // of other frames, the stack is to have none.
+                destination: match (arm.ready.shape, plan.app) {
+                    (Shape::Frames, App::Echo) | (Shape::Datagrams, _) => SUT_MAC,
+                    (Shape::Frames, _) => DESTINATION,
+                },
+                to_tap: wire.is_tap(),
+                cpu: bench.placement().generator_cpu,
+            },
+        )?;
+        bench.meter().classify(generator.pid(), Class::Generator)?;
+        thread::sleep(DRAIN);
+        let idle = idle_control(bench, plan.idle, plan.others_max)?;
+        let before = State::read(&wire, &mut arm)?;
+        Ok(Walk { bench, plan, wire, arm, generator, idle, before, segments: 0 })
+    }
+
+    /// Both children end when they are dropped; told first, they do so side by side.
+    fn end(mut self) -> Result<(), RaceError> {
+        self.generator.order(&Order::Stop)?;
+        self.arm.order(&Order::Stop)
+    }
+
     fn is_wanted(&self) -> Result<(), RaceError> {
         match self.plan.interrupted.load(Ordering::Relaxed) {
             true => Err(RaceError::Interrupted),
@@ -276,36 +362,80 @@ impl Walk<'_> {
     /// Offers `pps` for `length`, and waits until all that will ever come has.
     fn offer(&mut self, pps: u64, length: Duration) -> Result<Offered, RaceError> {
         self.is_wanted()?;
-        let Walk { bench, plan, .. } = *self;
+        let Walk { plan, .. } = *self;
         self.segments += 1;
         let schedule = schedule(plan, pps, length, self.segments);
-        let (sent, usage) = send(bench, &mut self.arm, &mut self.generator, &schedule)?;
-        let after = State::settled(bench, &mut self.arm)?;
-        let seen = match &after.replied {
-            Some(replied) => seen_by_replies(self.segments, replied),
-            None => after.arm.segments.last().cloned().unwrap_or_default(),
+        let (sent, usage) = self.send(&schedule)?;
+        self.account(&schedule, sent, &usage)
+    }
+
+    /// Real pings with nothing else sent.
+    fn ping(&self, order: PingOrder) -> Result<PingTrial, RaceError> {
+        let (namespace, ..) = self.wire.way_in()?;
+        ping::run(namespace, self.bench.placement().generator_cpu, order)
+    }
+
+    /// Real pings while `pps` requests of ours are offered; `None` if they outlasted the load.
+    fn ping_beside(&mut self, order: PingOrder, pps: u64) -> Result<Option<PingTrial>, RaceError> {
+        self.is_wanted()?;
+        let (namespace, ..) = self.wire.way_in()?;
+        let cpu = self.bench.placement().generator_cpu;
+        self.segments += 1;
+        let pinging = Duration::from_micros(u64::from(order.pings) * u64::from(order.interval_us));
+        let length = pinging.mul_f64(PING_LOAD_STRETCH) + PING_LOAD_MORE;
+        let schedule = schedule(self.plan, pps, length, self.segments);
+        let (sent, pinged) = thread::scope(|scope| {
+            let ping = scope.spawn(move || {
+                thread::sleep(Duration::from_nanos(LEAD_NS) + DRAIN);
+                (ping::run(namespace, cpu, order), Instant::now())
+            });
+            let sent = self.send(&schedule).map(|sent| (sent, Instant::now()));
+            (sent, ping.join().expect("it does not panic"))
+        });
+        let ((sent, usage), heard) = sent?;
+        let (pinged, ended) = pinged;
+        let Offered { segment, .. } = self.account(&schedule, sent, &usage)?;
+        let pinged = pinged?;
+        // The load's end was heard of after its drain.
+        let is_covered = ended + DRAIN <= heard;
+        let load = Some(PingLoad { pps, ledger: segment.ledger });
+        Ok(is_covered.then_some(PingTrial { load, ..pinged }))
+    }
+
+    /// What came of a segment that was sent, when all that will ever come has.
+    fn account(
+        &mut self,
+        schedule: &SegmentPlan,
+        sent: GeneratorReport,
+        usage: &Usage,
+    ) -> Result<Offered, RaceError> {
+        let plan = self.plan;
+        let after = State::settled(&self.wire, &mut self.arm)?;
+        let seen = match (&after.came.replied, &after.came.arrived) {
+            (Some(replied), _) => seen_by_replies(self.segments, replied),
+            (None, Some(arrived)) => seen_by_arrivals(self.segments, arrived),
+            (None, None) => after.arm.segments.last().cloned().unwrap_or_default(),
         };
-        let caps = &self.arm.ready.caps;
-        let ledger = ledger(plan, &schedule, &sent, &self.before, &after, &seen, caps);
-        let is_seen = plan.app != App::Echo;
+        let ledger = self.ledger(schedule, &sent, &after, &seen);
+        let is_seen = plan.app.ticks_off();
         let mut segment = Segment {
             arm: plan.arm,
             block: plan.block,
             order: 0,
             load: 0,
             window_ns: usage.window_ns,
-            records_per_s: rate(&schedule, &seen, ledger.delivered),
-            cpu: cpu(&usage, &self.idle, ledger.delivered),
+            records_per_s: rate(schedule, &seen, ledger.delivered),
+            cpu: cpu(usage, &self.idle, ledger.delivered),
             ledger,
             generator: GeneratorReport { cpu_ns: usage.generator_ns(), ..sent },
             wire_to_app: is_seen.then(|| seen.wire_to_app.summary()),
             app_only: is_seen.then(|| seen.app_only.summary()),
-            rtt: after.replied.as_ref().map(|replied| replied.round_trips.figures()),
+            rtt: after.came.replied.as_ref().map(|replied| replied.round_trips.figures()),
             memory: after.arm.memory.clone(),
             invalid: Vec::new(),
         };
         segment.invalid = doubts(&segment, &self.idle, plan.late_p99_ns_max, plan.others_max);
-        let replied = after.replied.clone();
+        let replied = after.came.replied.clone();
         self.before = after;
         Ok(Offered { segment, seen, replied })
     }
@@ -352,9 +482,27 @@ fn seen_by_replies(segment: u8, replied: &Replied) -> SegmentSeen {
     }
 }
 
+/// The same of what was forwarded.
+fn seen_by_arrivals(segment: u8, arrived: &Arrived) -> SegmentSeen {
+    SegmentSeen {
+        segment,
+        delivered: arrived.distinct,
+        duplicates: arrived.duplicates,
+        reordered: arrived.reordered,
+        foreign: arrived.foreign,
+        first_ns: arrived.first_ns,
+        last_ns: arrived.last_ns,
+        ..SegmentSeen::default()
+    }
+}
+
 /// Starts the arm of `plan` and books its time and that of its receive stack.
 pub(crate) fn start_arm(bench: &Bench, plan: &TrialPlan<'_>) -> Result<Worker, RaceError> {
     let (namespace, _) = bench.sut();
+    let interfaces = match Kind::of(plan.peer, plan.lane) {
+        Kind::Cables => bench.sut_interfaces(),
+        Kind::Taps => TAPS[..plan.app.cables()].iter().map(|&tap| tap.to_owned()).collect(),
+    };
     let arm = Worker::start(
         format!("arm `{}`", plan.name),
         "arm",
@@ -363,11 +511,12 @@ pub(crate) fn start_arm(bench: &Bench, plan: &TrialPlan<'_>) -> Result<Worker, R
             app: plan.app,
             peer: plan.peer,
             lane: plan.lane.to_owned(),
-            interfaces: bench.sut_interfaces(),
+            interfaces,
             addresses: bench.sut_addresses(),
             onward: FAR_END,
             cpu: bench.placement().arm_cpu,
             plant: plan.plant,
+            forward: plan.forward.clone(),
         },
     )?;
     for &pid in [arm.pid()].iter().chain(&arm.ready.processes) {
@@ -427,59 +576,29 @@ fn schedule(plan: &TrialPlan<'_>, pps: u64, length: Duration, segment: u8) -> Se
     }
 }
 
-/// Has one segment sent, and meters its window.
-fn send(
-    bench: &Bench,
-    arm: &mut Worker,
-    generator: &mut Worker,
-    schedule: &SegmentPlan,
-) -> Result<(GeneratorReport, Usage), RaceError> {
-    let schedule = SegmentPlan { t0_ns: MonotonicClock.now_ns() + LEAD_NS, ..*schedule };
-    bench.expect(&schedule)?;
-    arm.order(&Order::Segment(schedule))?;
-    generator.order(&Order::Segment(schedule))?;
-    let open_ns = schedule.t0_ns - OPEN_NS;
-    thread::sleep(Duration::from_nanos(open_ns.saturating_sub(MonotonicClock.now_ns())));
-    let start: Reading = bench.meter().read()?;
-    let length = Duration::from_nanos(schedule.end_ns() - schedule.t0_ns);
-    let Reply::Sent(sent) = generator.reply(length * 4 + PATIENCE)? else {
-        return Err(generator.failed("it answered out of turn"));
-    };
-    thread::sleep(DRAIN);
-    let usage = bench.meter().read()?.since(&start);
-    Ok((sent, usage))
-}
-
 /// Everything cumulative, read outside of windows.
 struct State {
     wire: WireLosses,
     arm: ArmReport,
-    returned: Option<Returned>,
-    /// Of the segment under way.
-    replied: Option<Replied>,
+    came: Came,
 }
 
 impl State {
-    fn read(bench: &Bench, arm: &mut Worker) -> Result<State, RaceError> {
+    fn read(wire: &Wire<'_>, arm: &mut Worker) -> Result<State, RaceError> {
         arm.order(&Order::Report)?;
         let report = match arm.reply(PATIENCE)? {
             Reply::Report(report) => *report,
             _ => return Err(arm.failed("it answered out of turn")),
         };
-        Ok(State {
-            wire: bench.losses()?,
-            arm: report,
-            returned: bench.returned()?,
-            replied: bench.replied()?,
-        })
+        Ok(State { wire: wire.losses()?, arm: report, came: wire.came()? })
     }
 
     /// Waits until the arm has handled all that will ever come.
-    fn settled(bench: &Bench, arm: &mut Worker) -> Result<State, RaceError> {
-        let mut last = State::read(bench, arm)?;
+    fn settled(wire: &Wire<'_>, arm: &mut Worker) -> Result<State, RaceError> {
+        let mut last = State::read(wire, arm)?;
         for _ in 0..SETTLE_STEPS_MAX {
             thread::sleep(SETTLE_STEP);
-            let now = State::read(bench, arm)?;
+            let now = State::read(wire, arm)?;
             if now.progress() == last.progress() {
                 return Ok(now);
             }
@@ -491,81 +610,147 @@ impl State {
 
     fn progress(&self) -> [u64; 4] {
         let delivered = self.arm.segments.iter().map(|s| s.delivered + s.duplicates).sum();
-        let returned: u64 = self.returned.iter().flatten().sum();
-        let replied = self.replied.iter().map(|r| r.distinct + r.duplicates + r.foreign);
-        let returned = returned + replied.sum::<u64>();
+        let Came { returned, replied, arrived } = &self.came;
+        let returned: u64 = returned.iter().flatten().sum();
+        let replied = replied.iter().map(|r| r.distinct + r.duplicates + r.foreign);
+        let arrived = arrived.iter().map(|a| a.distinct + a.duplicates + a.foreign);
+        let returned = returned + replied.chain(arrived).sum::<u64>();
         let lost = self.arm.lane.lost() + self.arm.app.lost();
         [delivered, returned, self.arm.lane.rx_frames, lost]
     }
 
     /// Frames of `segment` that came back; `None` where none are to.
     fn returned(&self, segment: u8) -> Option<u64> {
-        let returned = self.returned.as_ref()?;
+        let returned = self.came.returned.as_ref()?;
         Some(returned.get(usize::from(segment)).copied().unwrap_or(0))
     }
 }
 
-fn ledger(
-    plan: &TrialPlan<'_>,
-    schedule: &SegmentPlan,
-    sent: &GeneratorReport,
-    before: &State,
-    after: &State,
-    seen: &SegmentSeen,
-    caps: &CapsReport,
-) -> Ledger {
-    let offered = u64::from(schedule.frames);
-    let strays = after.arm.foreign - before.arm.foreign;
-    let mut ledger = Ledger {
-        offered,
-        delivered: match (before.returned(schedule.segment), after.returned(schedule.segment)) {
-            // The counter is the bench's: other trials had segments of this number, too.
-            (Some(before), Some(after)) => after - before,
-            _ => seen.delivered,
-        },
-        duplicates: seen.duplicates,
-        reordered: seen.reordered,
-        foreign: seen.foreign + strays,
-        ..Ledger::default()
-    };
-    let mut name = |place: &str, n: u64| {
+impl Walk<'_> {
+    /// Has one segment sent, and meters its window.
+    fn send(&mut self, schedule: &SegmentPlan) -> Result<(GeneratorReport, Usage), RaceError> {
+        let Walk { bench, wire, arm, generator, .. } = self;
+        let schedule = SegmentPlan { t0_ns: MonotonicClock.now_ns() + LEAD_NS, ..*schedule };
+        wire.expect(&schedule)?;
+        arm.order(&Order::Segment(schedule))?;
+        generator.order(&Order::Segment(schedule))?;
+        let open_ns = schedule.t0_ns - OPEN_NS;
+        thread::sleep(Duration::from_nanos(open_ns.saturating_sub(MonotonicClock.now_ns())));
+        let start: Reading = bench.meter().read()?;
+        let length = Duration::from_nanos(schedule.end_ns() - schedule.t0_ns);
+        let Reply::Sent(sent) = generator.reply(length * 4 + PATIENCE)? else {
+            return Err(generator.failed("it answered out of turn"));
+        };
+        thread::sleep(DRAIN);
+        let usage = bench.meter().read()?.since(&start);
+        Ok((sent, usage))
+    }
+
+    /// Where every frame of a segment went, by what was counted since `before`.
+    fn ledger(
+        &self,
+        schedule: &SegmentPlan,
+        sent: &GeneratorReport,
+        after: &State,
+        seen: &SegmentSeen,
+    ) -> Ledger {
+        let Walk { plan, before, wire, .. } = self;
+        let caps = &self.arm.ready.caps;
+        let offered = u64::from(schedule.frames);
+        let strays = after.arm.foreign - before.arm.foreign;
+        let mut ledger = Ledger {
+            offered,
+            delivered: match (before.returned(schedule.segment), after.returned(schedule.segment)) {
+                // The counter is the bench's: other trials had segments of this number, too.
+                (Some(before), Some(after)) => after - before,
+                _ => seen.delivered,
+            },
+            duplicates: seen.duplicates,
+            reordered: seen.reordered,
+            foreign: seen.foreign + strays,
+            ..Ledger::default()
+        };
+        let mut name = |place: &str, n: u64| {
+            if n > 0 {
+                *ledger.drops.entry(place.to_owned()).or_insert(0) += n;
+            }
+        };
+        name("generator: not sent", offered.saturating_sub(sent.sent + sent.refused));
+        let ring_full = after.wire.ring_full - before.wire.ring_full;
+        // A packet socket is told of each frame that the ring refused (ENOBUFS), and its lane counts
+        // it, too; live frames and AF_XDP are told nothing.
+        let told = if plan.way.starts_with("packet") { ring_full.min(sent.refused) } else { 0 };
+        name("generator: refused", sent.refused - told);
+        name(wire.ring(), ring_full);
+        // A frame that an XDP program cannot redirect into a socket is counted by the driver and by
+        // the socket, which knows the reason.
+        let redirects = caps.obtained.has(Cap::NativeXdp)
+            || caps.facts.get("driver").is_some_and(|driver| driver == "net_af_xdp");
+        let by_socket = |state: &State| match redirects {
+            true => REDIRECT_LOSSES.iter().map(|&reason| state.arm.lane.drops(reason)).sum::<u64>(),
+            false => 0,
+        };
+        let receive = after.wire.receive - before.wire.receive;
+        let by_peer = plan.peer.is_some();
+        let by_socket = if by_peer { 0 } else { by_socket(after) - by_socket(before) };
+        name("veth receive", receive.saturating_sub(by_socket));
+        let mut counted =
+            |before: &Counters, after: &Counters, ours: &dyn Fn(DropReason) -> u64| {
+                for (reason, n) in after.nonzero_drops() {
+                    let n = n.saturating_sub(before.drops(reason));
+                    name(reason.name(), n.saturating_sub(ours(reason)));
+                }
+            };
+        if !by_peer {
+            // What the lane says of a tap's queue is the interface's counter, named above already.
+            let is_the_rings = |reason| reason == DropReason::RxQueueFull && wire.is_tap();
+            let ours = |reason| if is_the_rings(reason) { ring_full } else { 0 };
+            counted(&before.arm.lane, &after.arm.lane, &ours);
+            counted(&before.arm.app, &after.arm.app, &|_| 0);
+        }
+        name("far end receive", after.wire.return_receive - before.wire.return_receive);
+        ledger.balance();
+        return_losses(&mut ledger, after.wire.return_ring_full - before.wire.return_ring_full);
+        if wire.is_tap() && plan.way == LIVE {
+            let received = after.arm.lane.rx_frames - before.arm.lane.rx_frames;
+            bulk_losses(&mut ledger, ring_full, sent.sent.saturating_sub(received + ring_full));
+        }
+        if by_peer {
+            peer_losses(&mut ledger, &before.arm.lane, &after.arm.lane);
+        }
+        ledger
+    }
+}
+
+/// Names the rest of the bulks that a tap's queue refused. Live frames come to it in bulks of up to
+/// [`BULK_FRAMES_MAX`]; at the first that finds no room the device counts one (`tx_dropped`) and the
+/// kernel frees the rest of the bulk, which no interface counts. So named is what is missing, if it
+/// did not get as far as the arm (`in_front`, by the arm's own receive counter), and no more than the
+/// refused bulks can have held: a frame lost elsewhere stays unexplained.
+fn bulk_losses(ledger: &mut Ledger, refused_bulks: u64, in_front: u64) {
+    let missing = u64::try_from(ledger.unexplained).unwrap_or(0);
+    let n = missing.min(in_front).min(refused_bulks * (BULK_FRAMES_MAX - 1));
+    if n > 0 {
+        ledger.drops.insert(REST_OF_BULK.to_owned(), n);
+        ledger.balance();
+    }
+}
+
+/// Names what is missing behind somebody else's program. It counts what it likes, some of it once more
+/// than the kernel did: so its counters name what no counter of the kernel does, and nothing beyond it.
+fn peer_losses(ledger: &mut Ledger, before: &Counters, after: &Counters) {
+    for (reason, n) in after.nonzero_drops() {
+        let missing = u64::try_from(ledger.unexplained).unwrap_or(0);
+        let n = n.saturating_sub(before.drops(reason)).min(missing);
         if n > 0 {
-            *ledger.drops.entry(place.to_owned()).or_insert(0) += n;
+            ledger.drops.insert(format!("peer: {}", reason.name()), n);
+            ledger.balance();
         }
-    };
-    name("generator: not sent", offered.saturating_sub(sent.sent + sent.refused));
-    let ring_full = after.wire.ring_full - before.wire.ring_full;
-    // A packet socket is told of each frame that the ring refused (ENOBUFS), and its lane counts it,
-    // too; live frames and AF_XDP are told nothing.
-    let told = if plan.way.starts_with("packet") { ring_full.min(sent.refused) } else { 0 };
-    name("generator: refused", sent.refused - told);
-    name("veth ring full", ring_full);
-    // A frame that an XDP program cannot redirect into a socket is counted by the driver and by the
-    // socket, which knows the reason.
-    let redirects = caps.obtained.has(Cap::NativeXdp)
-        || caps.facts.get("driver").is_some_and(|driver| driver == "net_af_xdp");
-    let by_socket = |state: &State| match redirects {
-        true => REDIRECT_LOSSES.iter().map(|&reason| state.arm.lane.drops(reason)).sum::<u64>(),
-        false => 0,
-    };
-    let receive = after.wire.receive - before.wire.receive;
-    name("veth receive", receive.saturating_sub(by_socket(after) - by_socket(before)));
-    let mut counted = |before: &Counters, after: &Counters| {
-        for (reason, n) in after.nonzero_drops() {
-            name(reason.name(), n.saturating_sub(before.drops(reason)));
-        }
-    };
-    counted(&before.arm.lane, &after.arm.lane);
-    counted(&before.arm.app, &after.arm.app);
-    name("far end receive", after.wire.return_receive - before.wire.return_receive);
-    ledger.balance();
-    return_losses(&mut ledger, after.wire.return_ring_full - before.wire.return_ring_full);
-    if plan.peer.is_some() && ledger.unexplained > 0 {
-        // Somebody else's program counts what it likes: what no counter of the kernel names is its.
+    }
+    if ledger.unexplained > 0 {
         ledger.drops.insert(NOT_TOLD.to_owned(), ledger.unexplained as u64);
         ledger.balance();
     }
-    ledger
 }
 
 /// Names the frames that a full ring on the way back refused. Some lanes are told of such a refusal
@@ -616,11 +801,10 @@ fn keeps_up(asked_pps: f64, achieved_pps: f64) -> bool {
     achieved_pps >= asked_pps * 0.99
 }
 
-/// Why a segment cannot be used. What the arm did is no reason, except that its ledger is judged
-/// by the race.
-fn doubts(segment: &Segment, idle: &Usage, late_p99_ns_max: u64, others_max: f64) -> Vec<String> {
+/// How a generator missed its schedule; empty if it kept it.
+fn lateness(sent: &GeneratorReport, late_p99_ns_max: u64) -> Vec<String> {
     let mut doubts = Vec::new();
-    let GeneratorReport { asked_pps, achieved_pps, late_p99_ns, .. } = segment.generator;
+    let &GeneratorReport { asked_pps, achieved_pps, late_p99_ns, .. } = sent;
     if !keeps_up(asked_pps, achieved_pps) {
         doubts.push(format!(
             "the generator sent {achieved_pps:.0} of {asked_pps:.0} frames/s asked for"
@@ -633,6 +817,13 @@ fn doubts(segment: &Segment, idle: &Usage, late_p99_ns_max: u64, others_max: f64
             late_p99_ns_max / 1000
         ));
     }
+    doubts
+}
+
+/// Why a segment cannot be used. What the arm did is no reason, except that its ledger is judged
+/// by the race.
+fn doubts(segment: &Segment, idle: &Usage, late_p99_ns_max: u64, others_max: f64) -> Vec<String> {
+    let mut doubts = lateness(&segment.generator, late_p99_ns_max);
     for (share, when) in [
         (others(&segment.cpu.contexts_ns, segment.window_ns), "while frames were sent"),
         (others(&idle.contexts_ns(), idle.window_ns), "during the idle control"),
@@ -676,6 +867,46 @@ mod tests {
         let mut untold = ledger(100, 86, 4);
         return_losses(&mut untold, 10);
         assert_eq!((untold.unexplained, untold.drops["return ring full"]), (0, 10));
+    }
+
+    #[test]
+    fn the_rest_of_a_refused_bulk_is_named_within_three_bounds() {
+        let lost = |counted: u64, missing: u64| {
+            let mut ledger = ledger(1_000, 1_000 - counted - missing, 0);
+            ledger.drops.insert("tap queue full".to_owned(), counted);
+            ledger.balance();
+            ledger
+        };
+        let mut whole = lost(10, 120);
+        bulk_losses(&mut whole, 10, 120);
+        assert_eq!((whole.unexplained, whole.drops[REST_OF_BULK]), (0, 120));
+        let mut beyond_the_bulks = lost(2, 31);
+        bulk_losses(&mut beyond_the_bulks, 2, 31);
+        assert_eq!(beyond_the_bulks.unexplained, 1);
+        let mut behind_the_arm = lost(10, 20);
+        bulk_losses(&mut behind_the_arm, 10, 15);
+        assert_eq!(behind_the_arm.unexplained, 5);
+        let mut nothing_refused = lost(0, 3);
+        bulk_losses(&mut nothing_refused, 0, 3);
+        assert_eq!(nothing_refused.unexplained, 3);
+    }
+
+    #[test]
+    fn a_peers_counters_name_what_is_missing_and_nothing_beyond_it() {
+        let mut after = Counters::default();
+        after.set_drops(DropReason::RxQueueFull, 15);
+        let mut counted_twice = ledger(100, 90, 0);
+        counted_twice.drops.insert("veth receive".to_owned(), 8);
+        counted_twice.balance();
+        peer_losses(&mut counted_twice, &Counters::default(), &after);
+        assert_eq!((counted_twice.unexplained, counted_twice.drops["peer: rx_queue_full"]), (0, 2));
+        let mut untold = ledger(100, 80, 0);
+        peer_losses(&mut untold, &Counters::default(), &after);
+        assert_eq!((untold.unexplained, untold.drops[NOT_TOLD]), (0, 5));
+        // A frame that came out twice is not explained away.
+        let mut twice = ledger(100, 105, 0);
+        peer_losses(&mut twice, &Counters::default(), &after);
+        assert_eq!((twice.unexplained, twice.dropped()), (-5, 0));
     }
 
     #[test]

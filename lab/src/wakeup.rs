@@ -101,12 +101,12 @@ pub fn run(
 ) -> Result<IdleResult, RaceError> {
     // Every arm counts: what is measured here is waiting, and one cable is enough for it.
     scenario.app = App::Count;
-    scenario.echo = None;
+    (scenario.echo, scenario.forward) = (None, None);
     scenario.check()?;
     std::fs::create_dir_all(options.out).map_err(crate::race::write_error(options.out))?;
     let look = Look::start();
     let traffic = scenario.traffic()?;
-    let bench = Bench::create(placement(&scenario), scenario.app)?;
+    let bench = Bench::create(placement(&scenario), scenario.app, &traffic)?;
     let version = usize::from(options.length == crate::race::Length::Full);
     let mut rows = Vec::new();
     let mut skipped = Vec::new();
@@ -194,6 +194,7 @@ fn plan<'a>(
         late_p99_ns_max: 0,
         others_max: scenario.others_max,
         echo: None,
+        forward: None,
         interrupted,
     }
 }

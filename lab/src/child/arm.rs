@@ -1,6 +1,7 @@
 //! The arm: one lane, one app, its tally; a worker thread that races and a control thread that
 //! talks.
 
+use super::peer::Lent;
 use super::{ChildEnd, memory, peer, pipe};
 use crate::apps::{Bounce, Count, Way};
 use crate::bench::SUT_MAC;
@@ -12,11 +13,14 @@ use laneway_core::{CapsReport, Counters, LaneError};
 use laneway_echo::{Config as EchoConfig, Limits};
 use laneway_engine::{Control, RunReport};
 use laneway_features::{Config, Disposition};
+use laneway_forward::Config as ForwardConfig;
 use std::net::SocketAddr;
 use std::sync::mpsc;
 use std::thread;
 use std::time::Duration;
 
+/// The lane whose addresses are the machine's own.
+const KERNELS: &str = "socket";
 /// How long a worker may take to answer; it ticks every 10 ms.
 const ANSWER_MAX: Duration = Duration::from_secs(5);
 
@@ -52,8 +56,7 @@ pub fn serve(registry: &(impl Registry + Sync)) -> Result<ChildEnd, String> {
         if let Ok((shape, caps)) = open.recv() {
             let ready = Ready { caps: caps.clone(), shape, processes: Vec::new() };
             pipe::reply(&Reply::Ready(ready));
-            // The responder ticks nothing off: what it answered is counted where it comes back.
-            let tally = (setup.app != App::Echo).then_some((&tell, &seen));
+            let tally = setup.app.ticks_off().then_some((&tell, &seen));
             converse(&control, tally, caps);
         }
         control.stop.request();
@@ -95,13 +98,48 @@ fn run(
             registry.run_either(place, &mut Bounce::new(tally, way), control, opened)
         }
         App::Echo => {
+            let _lent = lent(setup)?;
             let own = addresses.iter().map(SocketAddr::ip);
             // What is measured is answering, not refusing.
             let config = EchoConfig { limits: Limits::none(), ..EchoConfig::new(SUT_MAC, own) };
             let opened = |caps: &CapsReport| opened(Shape::Frames, caps);
             registry.run_echo(place, &config, control, opened)
         }
+        App::Forward => {
+            let (config, rules) = forwarder(setup)?;
+            let opened = |caps: &CapsReport| opened(Shape::Frames, caps);
+            registry.run_forward(place, &config, rules, control, opened)
+        }
     }
+}
+
+/// The addresses of a responder on a lane that answers at the kernel's: the interface has them meanwhile.
+fn lent(setup: &ArmSetup) -> Result<Vec<Lent<'_>>, LaneError> {
+    if setup.lane.split(':').next() != Some(KERNELS) {
+        return Ok(Vec::new());
+    }
+    let pairs = setup.interfaces.iter().zip(&setup.addresses);
+    pairs.map(|(interface, at)| Lent::new(interface, *at.ip())).collect::<Result<_, _>>().map_err(
+        |why| LaneError::Refused {
+            lane: KERNELS.to_owned(),
+            name: setup.lane.clone(),
+            why,
+            hint: "run `ip address` by hand to see why".to_owned(),
+        },
+    )
+}
+
+/// What the forwarder is told. The race has checked it, so only another version's race can be refused.
+fn forwarder(setup: &ArmSetup) -> Result<(ForwardConfig, &[String]), LaneError> {
+    let refused = |(what, value, why): (&str, String, String)| LaneError::Refused {
+        lane: setup.lane.clone(),
+        name: format!("{what} `{value}`"),
+        why,
+        hint: "run `laneway race forward`".to_owned(),
+    };
+    let plan = setup.forward.as_ref();
+    let plan = plan.ok_or_else(|| refused(("mode", String::new(), "none was told".to_owned())))?;
+    Ok((plan.config().map_err(refused)?, &plan.rules))
 }
 
 /// Obeys until told to stop, or the worker is gone.

@@ -34,7 +34,8 @@ fn obey(registry: &impl Registry, setup: &GeneratorSetup) -> Result<(), String> 
     pin_to_cpu(setup.cpu).map_err(|e| e.to_string())?;
     let mut live = match setup.way.as_str() {
         LIVE => {
-            let live = LiveGenerator::new(&traffic, setup.ifindex, setup.destination);
+            let (to, to_tap) = (setup.destination, setup.to_tap);
+            let live = LiveGenerator::new(&traffic, setup.ifindex, to, to_tap);
             Some(live.map_err(|e| e.to_string())?)
         }
         _ => None,

@@ -1,22 +1,26 @@
 //! An arm that is somebody else's: a program that is started here, asked for its counters, and ended
-//! here, or the kernel's own stack, which is given the address that pings go to.
+//! here; the kernel's own bridge; or its own stack, which is given the address that pings go to.
 //!
 //! The race talks to this process as to any arm; the program's own process is named in
 //! [`Ready`](crate::plan::Ready), so that its time is booked as the arm's. What the program does not
 //! tell (latency, which frames it got) stays empty.
 
+use super::forwarders::{Bridge, XdpBench, call};
 use super::{ChildEnd, memory, pipe};
+use crate::bench::DESTINATION;
 use crate::plan::{ArmReport, ArmSetup, Order, Peer, Ready, Reply, SegmentSeen, Shape};
 use crate::testpmd::Testpmd;
 use laneway_core::{CapsReport, Counters};
+use laneway_netns::Mac;
 use std::net::Ipv4Addr;
-use std::process::Command;
 
 /// Is the peer's keeper until told to stop.
 pub(super) fn serve(kind: Peer, setup: &ArmSetup) -> ChildEnd {
     let done = match kind {
         Peer::Testpmd => obey(setup),
         Peer::Stack => lend(setup),
+        Peer::Bridge => bridge(setup),
+        Peer::XdpBench => redirect(setup),
     };
     match done {
         Ok(()) => ChildEnd::Done,
@@ -28,7 +32,9 @@ pub(super) fn serve(kind: Peer, setup: &ArmSetup) -> ChildEnd {
 }
 
 fn obey(setup: &ArmSetup) -> Result<(), String> {
-    let mut program = Testpmd::start(setup.app, &setup.lane, &setup.interfaces, setup.cpu)?;
+    let forward = setup.forward.as_ref();
+    let (lane, interfaces) = (&setup.lane, &setup.interfaces);
+    let mut program = Testpmd::start(setup.app, forward, lane, interfaces, setup.cpu)?;
     let caps = program.caps();
     pipe::reply(&Reply::Ready(Ready {
         caps: caps.clone(),
@@ -75,27 +81,52 @@ fn lend(setup: &ArmSetup) -> Result<(), String> {
     for Lent { interface, address } in &lent {
         caps.fact("address", format!("{address} on {interface}"));
     }
-    pipe::reply(&Reply::Ready(Ready { caps, shape: Shape::Frames, processes: Vec::new() }));
+    keep(caps, Vec::new());
+    Ok(())
+}
+
+/// Lays the kernel's bridge over both ports, and takes it away at the end.
+fn bridge(setup: &ArmSetup) -> Result<(), String> {
+    let _bridge = Bridge::create(&setup.interfaces, &Mac(DESTINATION).to_string())?;
+    let mut caps = CapsReport::default();
+    caps.fact("program", "none: the kernel's bridge");
+    caps.fact("bridge", "a static entry, no learning, no netfilter");
+    keep(caps, Vec::new());
+    Ok(())
+}
+
+/// Keeps `xdp-bench redirect` running until the end.
+fn redirect(setup: &ArmSetup) -> Result<(), String> {
+    let program = XdpBench::start(&setup.interfaces)?;
+    let mut caps = CapsReport::default();
+    caps.fact("program", "xdp-bench redirect");
+    caps.fact("attach_mode", "native");
+    keep(caps, vec![program.pid()]);
+    Ok(())
+}
+
+/// Waits until told to stop. What stands there counts nothing that a segment could be told from; what
+/// it did is counted where it comes out.
+fn keep(caps: CapsReport, processes: Vec<u32>) {
+    pipe::reply(&Reply::Ready(Ready { caps, shape: Shape::Frames, processes }));
     loop {
         match pipe::order() {
-            Order::Stop => return Ok(()),
+            Order::Stop => return,
             Order::Segment(_) => {}
-            // It counts nothing that a segment could be told from; what it answered is counted
-            // where it comes back.
             Order::Report => pipe::reply(&Reply::Report(Box::default())),
         }
     }
 }
 
 /// An address on an interface, taken off again when this is dropped.
-struct Lent<'a> {
+pub(super) struct Lent<'a> {
     interface: &'a str,
     address: Ipv4Addr,
 }
 
 impl<'a> Lent<'a> {
-    fn new(interface: &'a str, address: Ipv4Addr) -> Result<Lent<'a>, String> {
-        ip(["address", "add", &format!("{address}/32"), "dev", interface])?;
+    pub(super) fn new(interface: &'a str, address: Ipv4Addr) -> Result<Lent<'a>, String> {
+        call("ip", &["address", "add", &format!("{address}/32"), "dev", interface])?;
         Ok(Lent { interface, address })
     }
 }
@@ -103,16 +134,7 @@ impl<'a> Lent<'a> {
 impl Drop for Lent<'_> {
     fn drop(&mut self) {
         // The namespace that it lies in goes at the end of the race, whatever comes of this.
-        let _ = ip(["address", "del", &format!("{}/32", self.address), "dev", self.interface]);
+        let address = format!("{}/32", self.address);
+        let _ = call("ip", &["address", "del", &address, "dev", self.interface]);
     }
-}
-
-fn ip(arguments: [&str; 5]) -> Result<(), String> {
-    let said = Command::new("ip").args(arguments).output();
-    let output = said.map_err(|e| format!("cannot run `ip`: {e}; try `apt install iproute2`"))?;
-    if output.status.success() {
-        return Ok(());
-    }
-    let words = String::from_utf8_lossy(&output.stderr).trim().to_owned();
-    Err(format!("`ip {}` failed: {words}", arguments.join(" ")))
 }

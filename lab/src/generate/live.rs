@@ -32,7 +32,8 @@ const NOWHERE: &str = "lo";
 
 impl LiveGenerator {
     /// Loads the program with its templates, to send out of interface `egress_ifindex` of the
-    /// thread's network namespace to `destination`.
+    /// thread's network namespace to `destination`; `to_tap` puts in front what the reader of a TAP
+    /// device expects there, which the kernel leaves out for such frames.
     ///
     /// # Errors
     /// Missing privilege or kernel support.
@@ -40,6 +41,7 @@ impl LiveGenerator {
         traffic: &Replayable,
         egress_ifindex: u32,
         destination: [u8; 6],
+        to_tap: bool,
     ) -> Result<LiveGenerator, BpfError> {
         let count = traffic.templates.len() as u32;
         let value = |name, bytes: &[u8]| ConfigValue { name, bytes: bytes.to_vec() };
@@ -52,6 +54,7 @@ impl LiveGenerator {
                 value("lw_templates", &count.to_ne_bytes()),
                 value("lw_destination", &destination),
                 value("lw_number_at", &u32::from(number_at(traffic)).to_ne_bytes()),
+                value("lw_packet_info", &[u8::from(to_tap)]),
                 value("lw_balanced", &[u8::from(traffic.templates.iter().all(|t| t.balanced))]),
             ],
             entries: (0u32..)

@@ -2,10 +2,11 @@
 //! from the files of a race.
 
 use crate::result::{
-    Finding, GoalOutcome, GoalStatus, Ledger, Memory, Outcome, RaceResult, Segment, Summary,
+    ClaimOutcome, ClaimStatus, Finding, GoalOutcome, GoalStatus, Ledger, Memory, Outcome,
+    RaceResult, Segment, Summary,
 };
 use crate::round_trips::RoundTrips;
-use crate::scenario::{Goal, Metric, Scenario};
+use crate::scenario::{Claim, Goal, Metric, Scenario};
 use crate::trial::Trial;
 use laneway_stats::{Bootstrap, Comparison, Direction, Latency, Rule, Verdict, holm, quantile};
 use std::collections::BTreeMap;
@@ -14,12 +15,15 @@ use std::collections::BTreeMap;
 const LOSS_MATTERS: f64 = 0.001;
 /// Share of an arm's blocks at one load that may lack a value because its generator was late.
 const LATE_BLOCKS_MAX: f64 = 0.1;
+/// An arm that lost less than this share of the saturating load was not saturated: what it took is what
+/// the generator sent.
+const SATURATED_LOSS_MIN: f64 = 0.01;
 
 /// How a metric is compared, given the smallest ratio that matters.
 fn rule(metric: Metric, matters: f64) -> Rule {
     let relative = Rule { threshold_min: matters, half_width_target: matters, ..Rule::COST };
     match metric {
-        Metric::Rate => Rule { direction: Direction::HigherIsBetter, ..relative },
+        Metric::Rate | Metric::PerCpu => Rule { direction: Direction::HigherIsBetter, ..relative },
         Metric::Cpu | Metric::RttP50 => relative,
         // A tail is estimated from a hundredth of the samples.
         Metric::WireToApp | Metric::AppOnly | Metric::RttP99 => {
@@ -37,6 +41,7 @@ fn value(metric: Metric, segment: &Segment) -> Option<f64> {
     match metric {
         Metric::Rate => Some(segment.records_per_s),
         Metric::Cpu => segment.cpu.ns_per_record,
+        Metric::PerCpu => segment.cpu.ns_per_record.filter(|ns| *ns > 0.0).map(|ns| 1e9 / ns),
         Metric::WireToApp => Some(segment.wire_to_app?.p99_ns? as f64),
         Metric::AppOnly => Some(segment.app_only?.p99_ns? as f64),
         Metric::RttP50 => Some(segment.rtt?.summary.p50_ns? as f64),
@@ -151,6 +156,8 @@ pub(super) fn summaries(
                     round_trips.get_or_insert_default().merge(trips);
                 }
             }
+            // Of an app that ticks nothing off, nothing is known of its inside.
+            let looks_inside = of.iter().any(|segment| segment.wire_to_app.is_some());
             let usable: Vec<&&Segment> = of.iter().filter(|s| s.invalid.is_empty()).collect();
             let rates: Vec<f64> = usable.iter().map(|s| s.records_per_s).collect();
             let costs: Vec<f64> = usable.iter().filter_map(|s| s.cpu.ns_per_record).collect();
@@ -161,10 +168,9 @@ pub(super) fn summaries(
                 records_per_s: spread(&rates),
                 cpu_ns_per_record: spread(&costs),
                 contexts_ns_per_record: contexts,
-                // Where round trips are measured, nothing is known of the arm's inside.
-                wire_to_app: round_trips.is_none().then(|| wire_to_app.summary()),
+                wire_to_app: looks_inside.then(|| wire_to_app.summary()),
                 wire_to_app_curve: wire_to_app.curve(),
-                app_only: round_trips.is_none().then(|| app_only.summary()),
+                app_only: looks_inside.then(|| app_only.summary()),
                 app_only_curve: app_only.curve(),
                 rtt: round_trips.as_ref().map(RoundTrips::figures),
                 rtt_curve: round_trips.map_or_else(Vec::new, |trips| trips.latency().curve()),
@@ -282,10 +288,55 @@ fn disagreements(trials: &[Trial], loads_pps: &[u64]) -> Vec<String> {
     faults
 }
 
+/// The arms that the saturating load did not saturate, a sentence for all of them.
+pub(super) fn unsaturated(result: &RaceResult) -> Option<String> {
+    let pps = result.saturating_pps?;
+    let load = load_of(result, None)?;
+    let arms: Vec<&str> = (0..result.arms.len())
+        .filter(|&arm| !is_saturated(result, arm, load))
+        .map(|arm| result.arms[arm].name.as_str())
+        .collect();
+    (!arms.is_empty()).then(|| {
+        format!(
+            "at {pps}/s, the saturating load, {} lost less than {:.0} %: what they took there is what the \
+             generator sent, and they can do that much or more",
+            arms.join(", "),
+            SATURATED_LOSS_MIN * 100.0
+        )
+    })
+}
+
+/// Whether the arm took less than it was offered.
+fn is_saturated(result: &RaceResult, arm: usize, load: usize) -> bool {
+    let mut of = result.summaries.iter().filter(|s| s.arm == arm && s.load == load);
+    of.any(|summary| summary.ledger.loss_share() >= SATURATED_LOSS_MIN)
+}
+
+/// The index of a load, `None` being the saturating one; `None` if it was not offered.
+fn load_of(result: &RaceResult, load_pps: Option<u64>) -> Option<usize> {
+    let pps = load_pps.or(result.saturating_pps)?;
+    result.loads_pps.iter().position(|&offered| offered == pps)
+}
+
 /// What became of the scenario's demands at the loads that this version of it offered.
 pub(super) fn goals(result: &RaceResult, scenario: &Scenario) -> Vec<GoalOutcome> {
-    let offered = |goal: &&Goal| result.loads_pps.contains(&goal.load_pps);
+    let offered = |goal: &&Goal| load_of(result, goal.load_pps).is_some();
     scenario.goals.iter().filter(offered).map(|goal| judge(goal, result, scenario)).collect()
+}
+
+/// What became of the scenario's claims at the loads that this version of it offered.
+pub(super) fn claims(result: &RaceResult, scenario: &Scenario) -> Vec<ClaimOutcome> {
+    let offered = |claim: &&Claim| load_of(result, claim.test.load_pps).is_some();
+    let answer = |claim: &Claim| {
+        let GoalOutcome { goal, measured, status } = judge(&claim.test, result, scenario);
+        let status = match status {
+            GoalStatus::Met => ClaimStatus::Confirmed,
+            GoalStatus::Missed => ClaimStatus::Refuted,
+            GoalStatus::Inconclusive => ClaimStatus::Inconclusive,
+        };
+        ClaimOutcome { says: claim.says.clone(), test: goal, measured, status }
+    };
+    scenario.claims.iter().filter(offered).map(answer).collect()
 }
 
 fn judge(goal: &Goal, result: &RaceResult, scenario: &Scenario) -> GoalOutcome {
@@ -294,13 +345,19 @@ fn judge(goal: &Goal, result: &RaceResult, scenario: &Scenario) -> GoalOutcome {
     let undecided = |why: &str| outcome(why.to_owned(), GoalStatus::Inconclusive);
     let index =
         |name: &String| result.arms.iter().position(|arm| arm.name == *name && !arm.is_noise_floor);
-    let Some(load) = result.loads_pps.iter().position(|&pps| pps == goal.load_pps) else {
+    let Some(load) = load_of(result, goal.load_pps) else {
         return undecided("this load was not offered in this version of the race");
     };
     let Some(arm) = index(&goal.arm) else { return undecided("this arm did not run") };
-    let (low, high, measured) = match &goal.over {
+    // A rate at the saturating load is a capacity only where the arm was saturated.
+    let is_capacity = goal.metric == Metric::Rate && goal.load_pps.is_none();
+    let open = |arm: usize| is_capacity && !is_saturated(result, arm, load);
+    let open_above = open(arm);
+    let mut open_below = false;
+    let (mut low, mut high, mut measured) = match &goal.over {
         Some(over) => {
             let Some(over) = index(over) else { return undecided("the other arm did not run") };
+            open_below = open(over);
             let pair = [over, arm];
             let found = compare(&result.segments, goal.metric, pair, load, result.blocks, scenario);
             let (Some(median), Some(interval)) = (found.median, found.interval) else {
@@ -337,6 +394,20 @@ fn judge(goal: &Goal, result: &RaceResult, scenario: &Scenario) -> GoalOutcome {
             (low, high, sentence)
         }
     };
+    if open_above && open_below {
+        return undecided(&format!(
+            "{measured}; neither was saturated: the generator is the limit"
+        ));
+    }
+    // With an open end the figure bounds from one side only.
+    if open_above {
+        high = f64::INFINITY;
+        measured.push_str("; or more: the arm was not saturated");
+    }
+    if open_below {
+        low = f64::NEG_INFINITY;
+        measured.push_str("; or less: the other arm was not saturated");
+    }
     let status = match (goal.at_most, goal.at_least) {
         (Some(limit), _) if high <= limit => GoalStatus::Met,
         (Some(limit), _) if low > limit => GoalStatus::Missed,

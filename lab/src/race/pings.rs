@@ -2,6 +2,7 @@
 //! base in the same blocks as everything else.
 
 use super::analyse::spread;
+use crate::ping::PingTrial;
 use crate::plan::App;
 use crate::result::{CapacityRow, Finding, PingRow, PingSection};
 use crate::round_trips::RoundTrips;
@@ -44,6 +45,22 @@ struct Compared {
     value: fn(&Trial) -> Option<f64>,
 }
 
+const PINGS_LOADED: [Compared; 2] = [
+    Compared {
+        metric: "ping avg under load",
+        unit: "ns",
+        direction: Direction::LowerIsBetter,
+        value: |trial| trial.ping_loaded.as_ref()?.round_trips.figures().avg_ns,
+    },
+    Compared {
+        metric: "ping p50 under load",
+        unit: "ns",
+        direction: Direction::LowerIsBetter,
+        value: |trial| {
+            Some(trial.ping_loaded.as_ref()?.round_trips.figures().summary.p50_ns? as f64)
+        },
+    },
+];
 const PINGS: [Compared; 2] = [
     Compared {
         metric: "ping avg",
@@ -79,25 +96,36 @@ pub(super) fn section(
     };
     let all = ByBlock { trials, blocks };
     let (pings, searched) = (echo.pings > 0, echo.capacity_steps > 0);
+    let loaded = pings && echo.ping_load_pps > 0;
+    let rows = |is_wanted: bool, of: fn(&Trial) -> Option<&PingTrial>| {
+        let arms = (0..arms).filter(|_| is_wanted);
+        arms.map(|arm| ping_row(&all, arm, of)).collect()
+    };
     let section = PingSection {
         program,
         pings_per_trial: echo.pings,
         interval_us: echo.ping_interval_us,
-        pings: (0..arms).filter(|_| pings).map(|arm| ping_row(&all, arm)).collect(),
+        pings: rows(pings, |trial| trial.ping.as_ref()),
+        pings_loaded: rows(loaded, |trial| trial.ping_loaded.as_ref()),
+        ping_load_pps: if loaded { echo.ping_load_pps } else { 0 },
         loss_max_share: echo.loss_max,
         searched_pps: echo.capacity_pps,
         capacities: (0..arms).filter(|_| searched).map(|arm| capacity_row(&all, arm)).collect(),
     };
-    let pings = PINGS.iter().filter(|_| pings);
+    let pings = PINGS.iter().filter(|_| pings).chain(PINGS_LOADED.iter().filter(|_| loaded));
     let compared = pings.chain(Some(&CAPACITY).filter(|_| searched));
     let findings = compared.flat_map(|what| findings(&all, what, arms, loads, scenario)).collect();
     (Some(section), findings)
 }
 
-fn ping_row(all: &ByBlock<'_>, arm: usize) -> PingRow {
+fn ping_row(
+    all: &ByBlock<'_>,
+    arm: usize,
+    pings: impl Fn(&Trial) -> Option<&PingTrial>,
+) -> PingRow {
     let mut round_trips = RoundTrips::default();
     let (mut sent, mut replied, mut duplicates) = (0, 0, 0);
-    for ping in all.of(arm).filter_map(|(_, trial)| trial.ping.as_ref()) {
+    for ping in all.of(arm).filter_map(|(_, trial)| pings(trial)) {
         round_trips.merge(&ping.round_trips);
         sent += ping.sent;
         replied += ping.replied;
@@ -178,8 +206,22 @@ pub(super) fn faults(trials: &[Trial]) -> Vec<String> {
                 ));
             }
         }
-        if let Some(ping) = trial.ping.as_ref().filter(|ping| ping.duplicates > 0) {
-            faults.push(format!("{}: {} pings were replied to twice", trial.arm, ping.duplicates));
+        for ping in [&trial.ping, &trial.ping_loaded].into_iter().flatten() {
+            if ping.duplicates > 0 {
+                let twice = ping.duplicates;
+                faults.push(format!("{}: {twice} pings were replied to twice", trial.arm));
+            }
+            if let Some(load) = ping.load.as_ref().filter(|load| !load.ledger.is_closed()) {
+                faults.push(format!(
+                    "{}, {}/s beside real pings: the ledger is open, {} of {} requests are \
+                     unexplained, {} were replied to twice",
+                    trial.arm,
+                    load.pps,
+                    load.ledger.unexplained,
+                    load.ledger.offered,
+                    load.ledger.duplicates
+                ));
+            }
         }
     }
     faults
@@ -196,10 +238,17 @@ pub(super) fn notes(scenario: &Scenario, program: Option<&str>) -> Vec<String> {
     ];
     match (program, &scenario.echo) {
         (Some(program), Some(echo)) => notes.push(format!(
-            "{program} sent {} pings per trial, {} us apart, with nothing else on the wire: beside a \
-             generator that spins it would have no CPU of its own, so it is not run under load. It \
-             prints microseconds, and its own wake-up is inside",
-            echo.pings, echo.ping_interval_us
+            "{program} sent {} pings per trial, {} us apart, with nothing else on the wire{}. It prints \
+             microseconds, and its own wake-up is inside",
+            echo.pings,
+            echo.ping_interval_us,
+            match echo.ping_load_pps {
+                0 => String::new(),
+                pps => format!(
+                    ", and as many beside {pps}/s of ours, where it shares its CPU with a generator \
+                     that spins: its waiting for that CPU is in its figures, for every arm alike"
+                ),
+            }
         )),
         _ => notes.push(
             "no real pings: none were asked for, or there is no `ping` here (`apt install \
@@ -213,6 +262,7 @@ pub(super) fn notes(scenario: &Scenario, program: Option<&str>) -> Vec<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::ping::PingLoad;
     use crate::result::{Cpu, GeneratorReport, Ledger, Memory, Segment};
     use crate::trial::CapacityStep;
     use laneway_core::CapsReport;
@@ -248,6 +298,7 @@ mod tests {
             round_trips: Vec::new(),
             capacity: Some(capacity),
             ping: None,
+            ping_loaded: None,
             again: Vec::new(),
         }
     }
@@ -275,13 +326,26 @@ mod tests {
     }
 
     #[test]
-    fn an_open_ledger_of_a_search_is_a_fault() {
+    fn an_open_ledger_of_a_search_or_beside_pings_is_a_fault() {
         let mut ledger = Ledger { offered: 10, delivered: 9, ..Ledger::default() };
         ledger.balance();
         let step = CapacityStep { pps: 5, loss_share: 0.1, passed: false, ledger };
         let open = Capacity { steps: vec![step], ..Capacity::default() };
-        let faults = faults(&[trial(0, 0, capacity(1)), trial(1, 0, open)]);
-        assert_eq!(faults.len(), 1);
-        assert!(faults[0].contains("arm 1, capacity search at 5/s"), "{faults:?}");
+        let ledger = open.steps[0].ledger.clone();
+        let mut beside = trial(0, 1, capacity(1));
+        beside.ping_loaded = Some(PingTrial {
+            sent: 9,
+            replied: 9,
+            duplicates: 2,
+            said_ms: None,
+            round_trips: RoundTrips::default(),
+            load: Some(PingLoad { pps: 7, ledger }),
+        });
+        let faults = faults(&[trial(0, 0, capacity(1)), trial(1, 0, open), beside]);
+        let parts = ["arm 1, capacity search at 5/s", "arm 0: 2 pings", "arm 0, 7/s beside"];
+        assert_eq!(faults.len(), parts.len());
+        for (fault, part) in faults.iter().zip(parts) {
+            assert!(fault.contains(part), "{fault}");
+        }
     }
 }

@@ -2,9 +2,9 @@
 //! real statistics. Nothing here was measured.
 
 use crate::result::{
-    Arm, CapacityRow, Cpu, Finding, GeneratorReport, GoalOutcome, GoalStatus, Ledger, Machine,
-    Memory, Outcome, PingRow, PingSection, Placement, RaceResult, Rtt, SCHEMA, Segment, Summary,
-    Traffic,
+    Arm, CapacityRow, ClaimOutcome, ClaimStatus, Cpu, Finding, GeneratorReport, GoalOutcome,
+    GoalStatus, Ledger, Machine, Memory, Outcome, PingRow, PingSection, Placement, RaceResult, Rtt,
+    SCHEMA, Segment, Summary, Traffic,
 };
 use laneway_core::{Cap, CapSet, CapsReport};
 use laneway_stats::{Bootstrap, Comparison, Direction, Latency, LatencySummary, Rule, quantile};
@@ -303,7 +303,7 @@ pub(super) fn pings() -> RaceResult {
     }
     let loads = result.loads_pps.len();
     result.findings.retain(|finding| !finding.metric.contains("app"));
-    for metric in ["ping avg", "capacity"] {
+    for metric in ["ping avg", "ping avg under load", "capacity"] {
         let copied: Vec<Finding> = result
             .findings
             .iter()
@@ -320,6 +320,14 @@ pub(super) fn pings() -> RaceResult {
         pings: (0..2)
             .map(|arm| PingRow { arm, sent: 2_000, replied: 1_999, duplicates: 0, rtt: figures })
             .collect(),
+        pings_loaded: vec![PingRow {
+            arm: 1,
+            sent: 2_000,
+            replied: 2_000,
+            duplicates: 0,
+            rtt: figures,
+        }],
+        ping_load_pps: 50_000,
         loss_max_share: 0.005,
         searched_pps: [20_000, 4_000_000],
         capacities: (0..2)
@@ -448,6 +456,7 @@ fn race_of(loads_pps: Vec<u64>, blocks: usize, models: &[Model]) -> RaceResult {
         blocks,
         arms,
         loads_pps,
+        saturating_pps: None,
         segments,
         summaries,
         findings: Vec::new(),
@@ -464,6 +473,12 @@ fn race_of(loads_pps: Vec<u64>, blocks: usize, models: &[Model]) -> RaceResult {
                 status: GoalStatus::Inconclusive,
             },
         ],
+        claims: vec![ClaimOutcome {
+            says: "XDP is the cure".to_owned(),
+            test: "records/s of xdp at 400000/s: at least 1.5 times packet".to_owned(),
+            measured: "1.02 [0.99, 1.04]".to_owned(),
+            status: ClaimStatus::Refuted,
+        }],
         invalid: Vec::new(),
         notes: vec!["CPU cost is the guest's view: work of the host is invisible.".to_owned()],
         outcome: Outcome::Inconclusive,
@@ -526,6 +541,7 @@ pub(super) fn one_block() -> RaceResult {
 pub(super) fn empty() -> RaceResult {
     let mut result = race_of(Vec::new(), 0, &[]);
     result.goals.clear();
+    result.claims.clear();
     result.invalid = vec!["No arm could be opened.".to_owned()];
     result.outcome = Outcome::Invalid;
     result
@@ -566,6 +582,7 @@ pub(super) fn single_point() -> RaceResult {
     let mut result = race_of(vec![100_000], 2, &two);
     result.arms[1].is_noise_floor = false;
     result.goals.clear();
+    result.claims.clear();
     result.notes.clear();
     result.machine.findings.clear();
     result
@@ -589,6 +606,7 @@ pub(super) fn bare() -> RaceResult {
     result.findings.clear();
     result.segments.clear();
     result.goals.clear();
+    result.claims.clear();
     result.topology = serde_json::Value::Null;
     result
 }
@@ -619,6 +637,10 @@ pub(super) fn hostile() -> RaceResult {
     }
     for goal in &mut result.goals {
         (goal.goal, goal.measured) = (evil.to_owned(), evil.to_owned());
+    }
+    for claim in &mut result.claims {
+        let evil = || evil.to_owned();
+        (claim.says, claim.test, claim.measured) = (evil(), evil(), evil());
     }
     for finding in &mut result.findings {
         finding.metric.push_str(evil);

@@ -11,12 +11,12 @@ use super::pings;
 use super::plots;
 use super::table::{self, Cell, Scope, Table};
 use super::wording::{
-    Missing, arm_name, base_name, caps, direction, disclaimer, doubt, effect_note, generator_lines,
-    goal_word, half_width, interval, is_noise_floor, load_name, machine_lines, median_effect,
-    metrics, missing_caps, noise_floor_beside, noise_floor_gap, outcome_sentence, outcome_word,
-    plural, scope, shell_command, threshold,
+    Missing, arm_name, base_name, caps, claim_word, direction, disclaimer, doubt, effect_note,
+    generator_lines, goal_word, half_width, interval, is_noise_floor, load_name, machine_lines,
+    median_effect, metrics, missing_caps, noise_floor_beside, noise_floor_gap, outcome_sentence,
+    outcome_word, plural, scope, shell_command, threshold,
 };
-use crate::result::{Finding, GoalStatus, Outcome, RaceResult};
+use crate::result::{ClaimStatus, Finding, GoalStatus, Outcome, RaceResult};
 use laneway_stats::Verdict;
 use serde_json::Value;
 
@@ -129,6 +129,7 @@ fn first_screen(out: &mut String, result: &RaceResult) {
     put!(out, "<div class=\"first{many}\">\n<section>\n");
     verdict_matrix(out, result);
     goals(out, result);
+    claims(out, result);
     out.push_str("</section>\n<aside>\n");
     noise_floor(out, result);
     out.push_str("<h3>Machine</h3>\n");
@@ -325,6 +326,34 @@ fn goals(out: &mut String, result: &RaceResult) {
             escape(&goal.goal),
             escape(&goal.measured),
             goal_word(goal.status)
+        );
+    }
+    out.push_str("</tbody>\n</table>\n</div>\n");
+}
+
+fn claims(out: &mut String, result: &RaceResult) {
+    if result.claims.is_empty() {
+        return;
+    }
+    out.push_str(
+        "<h2 id=\"claims\">Claims</h2>\n<div class=\"scroll\" tabindex=\"0\">\n\
+         <table class=\"goals\">\n<thead><tr><th scope=\"col\">claim</th><th scope=\"col\">that is</th>\
+         <th scope=\"col\">measured</th><th scope=\"col\">answer</th></tr></thead>\n<tbody>\n",
+    );
+    for claim in &result.claims {
+        let class = match claim.status {
+            ClaimStatus::Confirmed => "better",
+            ClaimStatus::Refuted => "worse",
+            ClaimStatus::Inconclusive => "inconclusive",
+        };
+        put!(
+            out,
+            "<tr><th scope=\"row\">{}</th><td>{}</td><td>{}</td><td class=\"verdict {class}\">\
+             <span class=\"word\">{}</span></td></tr>\n",
+            escape(&claim.says),
+            escape(&claim.test),
+            escape(&claim.measured),
+            claim_word(claim.status)
         );
     }
     out.push_str("</tbody>\n</table>\n</div>\n");
@@ -620,13 +649,17 @@ fn method(out: &mut String, result: &RaceResult, tables: &[&Table]) {
             .iter()
             .map(|scope| format!("Scope \u{201c}{}\u{201d}: {}.", scope.name(), scope.span())),
     );
-    sentences.push(if scopes.len() > 1 {
-        "The two scopes are different quantities; no figure of one is set against the other."
-            .to_owned()
-    } else {
-        "Round trips of our probe and of ping end at different places; no figure of one is set \
-         against the other."
-            .to_owned()
+    sentences.extend(match scopes {
+        [] => None,
+        [_] => Some(
+            "Round trips of our probe and of ping end at different places; no figure of one is set \
+             against the other."
+                .to_owned(),
+        ),
+        [..] => Some(
+            "The two scopes are different quantities; no figure of one is set against the other."
+                .to_owned(),
+        ),
     });
     sentences.push("Units: 1 MiB = 1,048,576 bytes; k = 1000; 1 \u{b5}s = 1000 ns.".to_owned());
     let mut meters: Vec<&str> = Vec::new();

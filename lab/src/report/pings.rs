@@ -4,15 +4,51 @@
 use super::number::{count, figure, percent};
 use super::table::{Cell, Column, Row, Table, arm_column, column, counted};
 use super::wording::{arm_name, caps, load_name, summary_of};
-use crate::result::{PingSection, RaceResult, Rtt};
+use crate::result::{PingRow, PingSection, RaceResult, Rtt};
 
-/// What the real pings stand under.
-const REAL: &str = "ping";
+/// What a row of these tables was measured with.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Probe {
+    /// Ours, at this load.
+    Load(usize),
+    /// The real ping by itself.
+    Ping,
+    /// The real ping beside a load of ours.
+    PingLoaded,
+}
+
+impl Probe {
+    /// Those of a race, in the order shown.
+    fn all(result: &RaceResult, ping: &PingSection) -> Vec<Probe> {
+        let mut probes: Vec<Probe> = (0..result.loads_pps.len()).map(Probe::Load).collect();
+        probes.extend((!ping.pings.is_empty()).then_some(Probe::Ping));
+        probes.extend((!ping.pings_loaded.is_empty()).then_some(Probe::PingLoaded));
+        probes
+    }
+
+    fn name(self, result: &RaceResult, ping: &PingSection) -> String {
+        match self {
+            Probe::Load(load) => load_name(result, load),
+            Probe::Ping => "ping, idle".to_owned(),
+            Probe::PingLoaded => format!("ping beside {}/s", count(ping.ping_load_pps)),
+        }
+    }
+
+    /// The real pings of an arm.
+    fn row(self, ping: &PingSection, arm: usize) -> Option<&PingRow> {
+        let rows = match self {
+            Probe::Load(_) => return None,
+            Probe::Ping => &ping.pings,
+            Probe::PingLoaded => &ping.pings_loaded,
+        };
+        rows.iter().find(|row| row.arm == arm)
+    }
+}
 
 /// All of them; none for another app.
 pub(super) fn tables(result: &RaceResult) -> Vec<Table> {
     let Some(ping) = &result.ping else { return Vec::new() };
-    let mut tables = vec![round_trips(result, ping), requests(result, ping)];
+    let mut tables = vec![round_trips(result, ping), requests(result, ping), per_cpu(result)];
     if !ping.capacities.is_empty() {
         tables.push(capacities(result, ping));
     }
@@ -58,10 +94,10 @@ fn round_trips(result: &RaceResult, ping: &PingSection) -> Table {
     };
     let caption =
         "Round trips: ours from the scheduled time, ping's as it prints them; never halved";
-    per_probe(result, ping, caption, columns, |arm, load| {
-        cells(match load {
-            Some(load) => summary_of(result, arm, load).and_then(|s| s.rtt.as_ref()),
-            None => ping.pings.iter().find(|row| row.arm == arm).map(|row| &row.rtt),
+    per_probe(result, ping, caption, columns, |arm, probe| {
+        cells(match probe {
+            Probe::Load(load) => summary_of(result, arm, load).and_then(|s| s.rtt.as_ref()),
+            real => real.row(ping, arm).map(|row| &row.rtt),
         })
     })
 }
@@ -89,22 +125,55 @@ fn requests(result: &RaceResult, ping: &PingSection) -> Table {
         ]
     };
     let none = || (0..5).map(|_| Cell::Absent("this arm did not run".to_owned())).collect();
-    per_probe(result, ping, "Requests, and what each arm obtained", columns, |arm, load| {
+    per_probe(result, ping, "Requests, and what each arm obtained", columns, |arm, probe| {
         let mut row = vec![Cell::Words(mode(result, arm))];
-        row.extend::<Vec<Cell>>(match load {
-            Some(load) => summary_of(result, arm, load).map_or_else(none, |s| {
+        row.extend::<Vec<Cell>>(match probe {
+            Probe::Load(load) => summary_of(result, arm, load).map_or_else(none, |s| {
                 let ledger = &s.ledger;
                 let counts = [ledger.offered, ledger.delivered, ledger.duplicates];
                 cells(counts, s.rtt.as_ref().map(|rtt| rtt.late))
             }),
-            None => ping
-                .pings
-                .iter()
-                .find(|row| row.arm == arm)
+            real => real
+                .row(ping, arm)
                 .map_or_else(none, |row| cells([row.sent, row.replied, row.duplicates], None)),
         });
         row
     })
+}
+
+/// What a second of CPU time brings in replies, the receive stack included.
+fn per_cpu(result: &RaceResult) -> Table {
+    let columns = vec![
+        column("load", "", "Offered requests per second."),
+        arm_column(),
+        column("replies", "k/s", "Delivered per second: median over blocks."),
+        column("CPU per reply", "ns", "Of all CPUs, receive stack included: median over blocks."),
+        column("replies per CPU-second", "k", "The same the other way round."),
+        column("min\u{2013}max", "k", "The lowest and the highest block."),
+    ];
+    let mut rows = Vec::new();
+    for load in 0..result.loads_pps.len() {
+        for arm in 0..result.arms.len() {
+            let summary = summary_of(result, arm, load);
+            let replies = summary.and_then(|s| s.records_per_s);
+            let cost = summary.and_then(|s| s.cpu_ns_per_record).filter(|ns| ns[1] > 0.0);
+            let none = || Cell::Absent("no block can be used".to_owned());
+            let mut cells =
+                vec![Cell::Words(load_name(result, load)), Cell::Words(arm_name(result, arm))];
+            let thousands = |n: f64| Cell::Figure(figure(n / 1e3), n);
+            cells.push(replies.map_or_else(none, |[median, ..]| thousands(median)));
+            cells.push(cost.map_or_else(none, |[median, ..]| Cell::Figure(figure(median), median)));
+            cells.push(cost.map_or_else(none, |[median, ..]| thousands(1e9 / median)));
+            cells.push(cost.map_or_else(none, |[_, least, most]| {
+                // The dearest block brings the fewest.
+                let [low, high] = [most, least].map(|ns| 1e6 / ns);
+                Cell::Figure(format!("{}\u{2013}{}", figure(low), figure(high)), high - low)
+            }));
+            rows.push(Row { cells, opens_group: arm == 0 });
+        }
+    }
+    let caption = "Replies per CPU-second, receive stack included, generator left out".to_owned();
+    Table { caption, columns, heads: 2, rows }
 }
 
 /// The highest rate carried, per arm.
@@ -148,22 +217,20 @@ fn capacities(result: &RaceResult, ping: &PingSection) -> Table {
     Table { caption, columns, heads: 2, rows: rows.collect() }
 }
 
-/// A row for each arm under each load, and then one for each arm that real pings were sent to.
+/// A row for each arm under each load, and then those for each arm that real pings were sent to.
 fn per_probe(
     result: &RaceResult,
     ping: &PingSection,
     caption: &str,
     columns: Vec<Column>,
-    cells_of: impl Fn(usize, Option<usize>) -> Vec<Cell>,
+    cells_of: impl Fn(usize, Probe) -> Vec<Cell>,
 ) -> Table {
-    let loads = (0..result.loads_pps.len()).map(Some);
-    let probes = loads.chain((!ping.pings.is_empty()).then_some(None));
     let mut rows = Vec::new();
-    for load in probes {
-        let probe = load.map_or_else(|| REAL.to_owned(), |load| load_name(result, load));
+    for probe in Probe::all(result, ping) {
+        let name = probe.name(result, ping);
         for arm in 0..result.arms.len() {
-            let mut cells = vec![Cell::Words(probe.clone()), Cell::Words(arm_name(result, arm))];
-            cells.extend(cells_of(arm, load));
+            let mut cells = vec![Cell::Words(name.clone()), Cell::Words(arm_name(result, arm))];
+            cells.extend(cells_of(arm, probe));
             rows.push(Row { cells, opens_group: arm == 0 });
         }
     }
@@ -171,7 +238,8 @@ fn per_probe(
 }
 
 fn probe_column() -> Column {
-    let note = "Our own probe at an offered load, open loop; or the machine's own ping by itself.";
+    let note = "Our own probe at an offered load, open loop; or the machine's own ping, by itself or \
+                beside a load.";
     column("probe", "", note)
 }
 

@@ -8,11 +8,11 @@ use super::pings;
 use super::table::{self, Cell, Scope, Table};
 use super::terminal::printable;
 use super::wording::{
-    arm_name, base_name, disclaimer, doubt, fact_lines, generator_lines, goal_word, half_width,
-    interval, is_noise_floor, load_name, machine_lines, median_effect, mode_lines, noise_floor,
-    noise_floor_gap, outcome_sentence, outcome_word, plural, shell_command, threshold,
+    arm_name, base_name, claim_word, disclaimer, doubt, fact_lines, generator_lines, goal_word,
+    half_width, interval, is_noise_floor, load_name, machine_lines, median_effect, mode_lines,
+    noise_floor, noise_floor_gap, outcome_sentence, outcome_word, plural, shell_command, threshold,
 };
-use crate::result::{Finding, RaceResult};
+use crate::result::{ClaimOutcome, Finding, RaceResult};
 
 /// The whole summary, ending in a line feed.
 pub(super) fn summary(result: &RaceResult) -> String {
@@ -66,6 +66,14 @@ pub(super) fn summary(result: &RaceResult) -> String {
             .map(|goal| format!("{}: {}; {}", goal_word(goal.status), goal.goal, goal.measured))
             .collect();
         bullets(&mut out, &goals);
+    }
+    if !result.claims.is_empty() {
+        out.push_str("### Claims\n\n");
+        let line = |c: &ClaimOutcome| {
+            format!("{}: {} ({}); {}", claim_word(c.status), c.says, c.test, c.measured)
+        };
+        let claims: Vec<String> = result.claims.iter().map(line).collect();
+        bullets(&mut out, &claims);
     }
     if !result.notes.is_empty() {
         out.push_str("### Notes\n\n");

@@ -9,6 +9,7 @@ use super::wording::{
     arm_name, doubt, generator_state, half_width, interval, is_noise_floor, load_name,
     median_effect, noise_floor, plural, summary_of, threshold, unusable,
 };
+use crate::plan::App;
 use crate::result::{Ledger, Memory, RaceResult, Summary};
 use laneway_core::DropReason;
 use laneway_stats::{Direction, LatencySummary, Verdict};
@@ -81,7 +82,11 @@ impl Scope {
 
     /// Those that a result has.
     pub(super) fn of(result: &RaceResult) -> &'static [Self] {
-        if result.ping.is_some() { &[Self::RoundTrip] } else { &Self::ALL }
+        match result.ping {
+            Some(_) => &[Self::RoundTrip],
+            None if result.app == App::Forward.name() => &[],
+            None => &Self::ALL,
+        }
     }
 
     /// As in the result.

@@ -9,12 +9,12 @@ use super::number::{ABSENT, figure, plain, utc};
 use super::pings;
 use super::table::{self, Cell, Scope, Table};
 use super::wording::{
-    arm_name, base_name, direction, disclaimer, doubt, effect_note, fact_lines, generator_lines,
-    goal_word, half_width, interval, is_noise_floor, load_name, machine_lines, median_effect,
-    metrics, mode_lines, noise_floor_beside, noise_floor_gap, outcome_sentence, outcome_word,
-    plural, shell_command,
+    arm_name, base_name, claim_word, direction, disclaimer, doubt, effect_note, fact_lines,
+    generator_lines, goal_word, half_width, interval, is_noise_floor, load_name, machine_lines,
+    median_effect, metrics, mode_lines, noise_floor_beside, noise_floor_gap, outcome_sentence,
+    outcome_word, plural, shell_command,
 };
-use crate::result::{Finding, GoalStatus, Outcome, RaceResult};
+use crate::result::{ClaimStatus, Finding, GoalStatus, Outcome, RaceResult};
 use laneway_stats::Verdict;
 
 /// Widest line.
@@ -65,6 +65,7 @@ pub(super) fn report(result: &RaceResult, style: Style) -> String {
     page.verdicts(result);
     page.noise_floor(result);
     page.goals(result);
+    page.claims(result);
     for table in pings::tables(result) {
         page.table(&table);
     }
@@ -242,6 +243,25 @@ impl Page {
             put!(&mut self.out, "- {word}\n");
             self.wrapped("  ", &goal.goal);
             self.wrapped("  ", &format!("measured: {}", goal.measured));
+        }
+    }
+
+    fn claims(&mut self, result: &RaceResult) {
+        if result.claims.is_empty() {
+            return;
+        }
+        self.heading("Claims");
+        for claim in &result.claims {
+            // Neither answer is a failure.
+            let paint = match claim.status {
+                ClaimStatus::Confirmed | ClaimStatus::Refuted => Paint::Good,
+                ClaimStatus::Inconclusive => Paint::Open,
+            };
+            let word = self.painted(paint, claim_word(claim.status));
+            put!(&mut self.out, "- {word}\n");
+            self.wrapped("  ", &claim.says);
+            self.wrapped("  ", &format!("that is: {}", claim.test));
+            self.wrapped("  ", &format!("measured: {}", claim.measured));
         }
     }
 

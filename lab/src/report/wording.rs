@@ -5,7 +5,7 @@
 //! the statistics, with its interval beside it.
 
 use super::number::{ABSENT, count, duration, figure, percent, ratio, tied};
-use crate::result::{Arm, Finding, GoalStatus, Outcome, RaceResult, Segment, Summary};
+use crate::result::{Arm, ClaimStatus, Finding, GoalStatus, Outcome, RaceResult, Segment, Summary};
 use laneway_stats::{Direction, Doubt, Interval, Scale, Unusable};
 
 /// The arm's name, behind a label if it obtained less than it asked for: whatever is cut to fit a
@@ -30,6 +30,9 @@ pub(super) const NO_LOAD: &str = "no fixed load";
 /// The offered load with its unit: `400 000/s`.
 pub(super) fn load_name(result: &RaceResult, load: usize) -> String {
     match result.loads_pps.get(load) {
+        Some(&pps) if result.saturating_pps == Some(pps) => {
+            format!("{}/s, saturating", count(pps))
+        }
         Some(&pps) => format!("{}/s", count(pps)),
         None if result.ping.is_some() && load == result.loads_pps.len() => NO_LOAD.to_owned(),
         None => format!("load {load} (not listed)"),
@@ -65,6 +68,8 @@ pub(super) fn scope(metric: &str) -> &'static str {
         "from the scheduled send time to the record in the app's hands"
     } else if metric.contains("round trip") || metric.contains("rtt") {
         "from the scheduled time of a request to its reply at the generator's driver"
+    } else if metric.contains("ping") && metric.contains("under load") {
+        "as the machine's own ping prints it, beside a load of ours"
     } else if metric.contains("ping") {
         "as the machine's own ping prints it, with nothing else sent"
     } else if metric.contains("capacity") {
@@ -257,6 +262,15 @@ pub(super) fn goal_word(status: GoalStatus) -> &'static str {
         GoalStatus::Met => "met",
         GoalStatus::Missed => "missed",
         GoalStatus::Inconclusive => "inconclusive",
+    }
+}
+
+/// One word for the answer to a claim.
+pub(super) fn claim_word(status: ClaimStatus) -> &'static str {
+    match status {
+        ClaimStatus::Confirmed => "confirmed",
+        ClaimStatus::Refuted => "refuted",
+        ClaimStatus::Inconclusive => "inconclusive",
     }
 }
 

@@ -1,0 +1,177 @@
+//! What comes out of a forwarder: `bpf/arrivals.bpf.c` at the far end, which ticks off every frame of
+//! a segment by its number, and drops it.
+//!
+//! So whoever forwards, ours or a peer, in user space or in the kernel, is held to the same: each frame
+//! once, and what came twice, late from another segment or out of order is counted as such. The work
+//! is done in the softirq (at a TAP device: in the system call) of whoever sends, so on the arm's CPU,
+//! and is in every arm's figure alike. It detaches when this value drops or the process ends.
+
+use crate::plan::SegmentPlan;
+use crate::race::RaceError;
+use laneway_bpf::{BpfError, Loaded, XdpLink, XdpMode};
+use laneway_core::{ConfigValue, KernelHalf, KernelMaps, LaneError};
+use laneway_netns::Namespace;
+
+/// The compiled program.
+static OBJECT: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/arrivals.bpf.o"));
+
+/// Most frames of a segment: a bit for each, and an epoch for each 64, are 8 MiB.
+pub(crate) const ARRIVALS_MAX: u32 = 1 << 25;
+/// `u64` words of `struct lw_arrived`.
+const WORDS: usize = 8;
+
+/// What came of the segment under way.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Arrived {
+    /// Different frames of it.
+    pub(crate) distinct: u64,
+    /// Frames that had come already.
+    pub(crate) duplicates: u64,
+    /// Frames sent before one that came earlier.
+    pub(crate) reordered: u64,
+    /// Numbered frames of another segment.
+    pub(crate) foreign: u64,
+    /// Frames without a number: the kernel's own talk.
+    pub(crate) strangers: u64,
+    /// When the first and the last sampled one came, CLOCK_MONOTONIC ns.
+    pub(crate) first_ns: u64,
+    /// See `first_ns`.
+    pub(crate) last_ns: u64,
+}
+
+/// The attached program.
+pub(crate) struct Arrivals {
+    /// Declared first: detach before the program goes.
+    _attached: XdpLink,
+    loaded: Loaded,
+}
+
+impl Arrivals {
+    /// Attaches it to `interface` of `namespace`, for frames with their number at byte `number_at`.
+    ///
+    /// # Errors
+    /// Missing privilege or kernel support.
+    pub(crate) fn attach(
+        namespace: &Namespace,
+        interface: &str,
+        number_at: u16,
+    ) -> Result<Arrivals, RaceError> {
+        let loaded = load(number_at, ARRIVALS_MAX)?;
+        let program = loaded.program();
+        let attached =
+            namespace.enter(|| XdpLink::attach(program, interface, XdpMode::Native))??;
+        Ok(Arrivals { _attached: attached, loaded })
+    }
+
+    /// Begins anew, for the segment `plan`.
+    ///
+    /// # Errors
+    /// When the kernel refuses an update.
+    pub(crate) fn expect(&self, plan: &SegmentPlan) -> Result<(), LaneError> {
+        expect(&self.loaded, plan)
+    }
+
+    /// What came so far.
+    ///
+    /// # Errors
+    /// When the kernel refuses the look-up.
+    pub(crate) fn read(&self) -> Result<Arrived, LaneError> {
+        read(&self.loaded)
+    }
+}
+
+fn load(number_at: u16, frames_max: u32) -> Result<Loaded, BpfError> {
+    let number_at = u32::from(number_at).to_ne_bytes().to_vec();
+    Loaded::load(&KernelHalf {
+        name: "arrivals",
+        object: OBJECT,
+        program: "take_arrivals",
+        config: vec![ConfigValue { name: "lw_number_at", bytes: number_at }],
+        entries: Vec::new(),
+        map_sizes: vec![("ticks", frames_max.div_ceil(64))],
+        records: None,
+        drops_map: None,
+        seen_map: None,
+    })
+}
+
+fn expect(loaded: &Loaded, plan: &SegmentPlan) -> Result<(), LaneError> {
+    // No two segments begin at the same time, so that tells their bits apart.
+    let words = [plan.t0_ns, u64::from(plan.segment), u64::from(plan.frames.min(ARRIVALS_MAX))];
+    let zero = 0u32.to_ne_bytes();
+    let maps = loaded.maps();
+    maps.put("arrived", &zero, &[0; WORDS * 8])?;
+    maps.put("coming", &zero, &words.map(u64::to_ne_bytes).concat())
+}
+
+fn read(loaded: &Loaded) -> Result<Arrived, LaneError> {
+    let mut words = [0u64; WORDS];
+    loaded.maps().visit("arrived", &mut |_, bytes| {
+        for (word, bytes) in words.iter_mut().zip(bytes.chunks_exact(8)) {
+            *word = u64::from_ne_bytes(bytes.try_into().expect("chunks of 8"));
+        }
+    })?;
+    let [distinct, duplicates, reordered, foreign, strangers, _next, first_ns, last_ns] = words;
+    Ok(Arrived { distinct, duplicates, reordered, foreign, strangers, first_ns, last_ns })
+}
+
+#[cfg(test)]
+#[expect(clippy::print_stdout, reason = "a skipped test says why")]
+mod tests {
+    use super::*;
+    use crate::traffic::{PAYLOAD_AT, Template};
+    use laneway_bpf::{RunInput, prog_run};
+
+    const FRAMES: u32 = 200;
+
+    fn plan(segment: u8, t0_ns: u64) -> SegmentPlan {
+        SegmentPlan { segment, t0_ns, frames: FRAMES, interval_ns: 1, burst: 1 }
+    }
+
+    /// Frame `number` of `segment`, as a capture is replayed: the number is in the source MAC.
+    fn replayed(segment: u8, number: u32) -> Vec<u8> {
+        let mut frame = vec![0; 60];
+        Template::new(&[0; 60]).write(&mut frame, [2; 6], segment, number, 0);
+        frame
+    }
+
+    fn run(loaded: &Loaded, frame: &[u8]) {
+        let output = prog_run(loaded.program(), RunInput { frame, ..RunInput::default() });
+        assert_eq!(output.expect("it runs").verdict, 1, "dropped");
+    }
+
+    #[test]
+    fn every_frame_counts_once_and_the_rest_is_named() {
+        let loaded = match load(6, FRAMES) {
+            Ok(loaded) => loaded,
+            Err(why) => return println!("skipped: {why}"),
+        };
+        expect(&loaded, &plan(3, 1_000)).unwrap();
+        for number in [0, 1, 8, 5, 8, FRAMES] {
+            run(&loaded, &replayed(3, number));
+        }
+        run(&loaded, &replayed(4, 7));
+        run(&loaded, &[0; 60]);
+        let arrived = read(&loaded).unwrap();
+        let Arrived { distinct, duplicates, reordered, foreign, strangers, .. } = arrived;
+        assert_eq!((distinct, duplicates, reordered, foreign, strangers), (4, 1, 1, 2, 1));
+        assert!(0 < arrived.first_ns && arrived.first_ns <= arrived.last_ns);
+        // What another segment ticked off is forgotten.
+        expect(&loaded, &plan(5, 2_000)).unwrap();
+        run(&loaded, &replayed(5, 8));
+        assert_eq!((read(&loaded).unwrap().distinct, read(&loaded).unwrap().duplicates), (1, 0));
+    }
+
+    #[test]
+    fn a_number_in_the_payload_is_read_whoever_rewrote_the_macs() {
+        let loaded = match load(PAYLOAD_AT as u16, FRAMES) {
+            Ok(loaded) => loaded,
+            Err(why) => return println!("skipped: {why}"),
+        };
+        expect(&loaded, &plan(1, 1)).unwrap();
+        let mut frame = vec![9; 60];
+        frame[PAYLOAD_AT..PAYLOAD_AT + 6].copy_from_slice(&[2, 1, 0, 0, 0, 42]);
+        run(&loaded, &frame);
+        assert_eq!(read(&loaded).unwrap().distinct, 1);
+    }
+}
