@@ -22,7 +22,7 @@ INSTALL := cargo xtask install
 GO_ON := || [ $$? -eq 2 ]
 
 .DEFAULT_GOAL := help
-.PHONY: help race bench test lint tidy fmt install clean toolchain
+.PHONY: help race bench soak test lint tidy fmt install clean toolchain
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-8s %s\n", $$1, $$2 }' Makefile
@@ -50,14 +50,27 @@ race: toolchain ## install what is missing, build, race the lanes under app feat
 	case $$code in 0|1|3|4) echo "make race: the report is $(OUT)/report.html" ;; esac; \
 	exit $$code
 
-bench: toolchain ## every figure of docs/measurements again: races, idle lanes, costs (about 25 minutes)
+bench: toolchain ## every figure of docs/measurements again: races, idle lanes, costs (about an hour)
 	@$(INSTALL) --race $(GO_ON)
 	LANEWAY_COMMIT=$$(git rev-parse --short HEAD 2>/dev/null) cargo build --release --package laneway-cli
 	-$(LANEWAY) race features $(MODE) --out out/race-features
 	-$(LANEWAY) race lanes $(MODE) --out out/race-lanes
 	-$(LANEWAY) race lanes --wakeup --out out/wakeup
+	-$(LANEWAY) race ping $(MODE) --out out/race-ping
+	-$(LANEWAY) race forward $(MODE) --out out/race-forward
+	-$(LANEWAY) race tap $(MODE) --out out/race-tap
+	cargo run --release --package laneway-dpdk --example contract_cost
+	cargo run --release --package laneway-forward --example rules_cost
+	cargo run --release --package laneway-engine --example tracer_cost
 	cargo run --release --package laneway-lab --example send_cost
 	cargo run --release --package laneway-stack --example requests
+
+# make soak SECONDS=3600
+SECONDS ?= 600
+
+soak: toolchain ## forward numbered frames while rules come and go: none doubled, reordered, lost unnamed (10 minutes)
+	@$(INSTALL) --test $(GO_ON)
+	LANEWAY_SOAK_SECONDS=$(SECONDS) cargo test --release --package laneway-forward --test lanes -- --ignored soak --nocapture
 
 test: toolchain ## install what is missing, run every test; ARGS="-p laneway-wire" narrows it
 	@$(INSTALL) --test $(GO_ON)

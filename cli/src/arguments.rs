@@ -2,9 +2,17 @@
 
 mod forward;
 mod generate;
+mod record;
+mod rules;
+mod trace;
 
 pub(crate) use forward::ForwardArguments;
 pub(crate) use generate::{Generator, ReplayArguments};
+pub(crate) use record::RecordArguments;
+pub(crate) use rules::RulesArguments;
+pub(crate) use trace::{
+    AnalyzeArguments, DiffArguments, ExportArguments, ExportFormat, KnowledgeArguments, TraceVerb,
+};
 
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 use clap::{Args, CommandFactory, Parser, Subcommand};
@@ -51,6 +59,9 @@ pub(crate) enum Verb {
         #[command(subcommand)]
         app: App,
     },
+    /// Talk to a running forwarder about its flow rules
+    #[command(after_help = rules::EXAMPLES, arg_required_else_help = true)]
+    Rules(RulesArguments),
     /// Extract packet or flow features from capture files, on all cores
     #[command(after_help = FEATURES_EXAMPLES, arg_required_else_help = true)]
     Features(OfflineArguments),
@@ -63,6 +74,12 @@ pub(crate) enum Verb {
     /// Race lanes against each other: interleaved blocks, closed ledgers, verdicts, a report page
     #[command(after_help = RACE_EXAMPLES, arg_required_else_help = true)]
     Race(Box<RaceArguments>),
+    /// Say why a lane is slow from a trace of it, with evidence
+    #[command(after_help = trace::EXAMPLES, arg_required_else_help = true)]
+    Trace {
+        #[command(subcommand)]
+        what: TraceVerb,
+    },
     /// Make the report of a race again from its result file
     #[command(after_help = REPORT_EXAMPLES, arg_required_else_help = true)]
     Report {
@@ -183,13 +200,19 @@ own on packet, afxdp and dpdk, which need --on as well. Only for the kernel's so
 may the address be one that the machine itself has; elsewhere both would answer. On a veth pair
 lane xdp sends nothing unless there is an XDP program at the far end as well.
 
+By raw sockets (socket:raw) pings are answered at addresses that the machine has, without --on, and
+only where the kernel's own answers are off: knob mute switches them off for as long as the run
+lasts, in a network namespace that is not the machine's first.
+
 Ends at Ctrl-C or after --duration; what each port obtained, and what became of every frame, go to
 standard error. An interface that carries a default route is refused without --force.
 
 Examples:
   sudo laneway run echo --lane afxdp --on eth1 --address 192.0.2.9,2001:db8::9
   sudo laneway run echo --lane xdp:generic --on eth1 --address 192.0.2.9 --ttl 99 --source-rate 100
-  laneway run echo --lane uring --udp --listen 0.0.0.0:7007,[::]:7007
+  sudo laneway run echo --lane xdp --on eth1 --address 192.0.2.9 --before /sys/fs/bpf/filter
+  sudo ip netns exec blue laneway run echo --lane socket:raw,mute --address 192.0.2.9
+  laneway run echo --lane uring --udp --listen 0.0.0.0:7007,[::]:7007 --workers 4
   sudo laneway run echo --lane afxdp --on eth1 --tcp --listen 192.0.2.9:7
   laneway run echo --lane pcap:out=answers.pcapng --on pings.pcap --address 192.0.2.9 \\
       --mac 02:00:00:00:00:09";
@@ -326,13 +349,16 @@ pub(crate) struct LiveArguments {
     /// Keep the worker on this CPU
     #[arg(long, value_name = "CPU", conflicts_with_all = ["workers", "cpus"])]
     pub(crate) cpu: Option<usize>,
-    /// Threads, each with a CPU and a lane of its own; the kernel spreads flows over them (lanes
-    /// packet and afxdp) [default: 1, on no CPU in particular]
+    /// Threads, each with a CPU and a lane of its own; the kernel or the device spreads flows over them
+    /// (lanes packet, afxdp and dpdk) [default: 1, on no CPU in particular]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u8).range(1..=LIVE_WORKERS_MAX))]
     pub(crate) workers: Option<u8>,
     /// CPUs of the workers, such as 0,2 or 4-7 [default: the first that may be used]
     #[arg(long, value_name = "LIST", value_parser = cpu_range, value_delimiter = ',')]
     pub(crate) cpus: Vec<RangeInclusive<usize>>,
+    /// Trace the workers into this folder, a file each; `laneway trace analyze DIR` reads it
+    #[arg(long, value_name = "DIR")]
+    pub(crate) trace: Option<PathBuf>,
     /// Use interfaces that carry a default route as well
     #[arg(long)]
     pub(crate) force: bool,
@@ -381,6 +407,10 @@ pub(crate) struct EchoArguments {
     /// Leave ARP and neighbour discovery to somebody else
     #[arg(long)]
     pub(crate) no_neighbours: bool,
+    /// XDP program that sees what echo leaves: its number (`bpftool prog list`), or where it is pinned.
+    /// For lane xdp; an interface has room for one program, so take that one off it first
+    #[arg(long, value_name = "PROGRAM")]
+    pub(crate) before: Option<String>,
     /// The lowest source port that --udp answers: services have lower ones, and might answer back
     /// [default: 1024]
     #[arg(long, value_name = "PORT")]
@@ -389,8 +419,19 @@ pub(crate) struct EchoArguments {
     #[arg(long, value_name = "TIME", value_parser = duration)]
     pub(crate) duration: Option<Duration>,
     /// Keep the worker on this CPU
-    #[arg(long, value_name = "CPU")]
+    #[arg(long, value_name = "CPU", conflicts_with_all = ["workers", "cpus"])]
     pub(crate) cpu: Option<usize>,
+    /// Threads, each with a CPU and a lane of its own; the kernel or the device spreads requests over
+    /// them (lanes packet, afxdp and dpdk; socket and uring with --udp or --tcp). --total-rate is shared
+    /// out evenly [default: 1, on no CPU in particular]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u8).range(1..=LIVE_WORKERS_MAX))]
+    pub(crate) workers: Option<u8>,
+    /// CPUs of the workers, such as 0,2 or 4-7 [default: the first that may be used]
+    #[arg(long, value_name = "LIST", value_parser = cpu_range, value_delimiter = ',')]
+    pub(crate) cpus: Vec<RangeInclusive<usize>>,
+    /// Trace the workers into this folder, a file each; `laneway trace analyze DIR` reads it
+    #[arg(long, value_name = "DIR")]
+    pub(crate) trace: Option<PathBuf>,
     /// Use interfaces that carry a default route as well
     #[arg(long)]
     pub(crate) force: bool,

@@ -75,9 +75,11 @@ fn dispatch(arguments: Arguments) -> Result<Exit, Failure> {
     match arguments.verb {
         Verb::Lanes => verbs::lanes::run(json),
         Verb::Run { app } => verbs::run::run(app, json),
+        Verb::Rules(arguments) => verbs::rules::run(&arguments, json),
         Verb::Features(arguments) => verbs::features::run(&arguments, json),
         Verb::Gen { what } => verbs::generate::run(&what, json),
         Verb::Race(arguments) => verbs::race::run(&arguments, json),
+        Verb::Trace { what } => verbs::trace::run(&what, json),
         Verb::Report { folder } => verbs::race::report_again(&folder, json),
         Verb::Arm => child(laneway_lab::serve_arm(&LabRegistry)),
         Verb::Generate => child(laneway_lab::serve_generator(&LabRegistry)),

@@ -17,8 +17,11 @@ mod service;
 mod workers;
 
 pub use captures::{CaptureChunk, CaptureSource};
-pub use echo::{EchoRun, run_pings, run_tcp_echo, run_udp_echo};
-pub use forward::{ForwardRun, check_forward, forward_rules, run_forward};
+pub use echo::{
+    EchoRun, EchoWork, EchoWorkersRun, FateCounts, run_echo_workers, run_pings, run_tcp_echo,
+    run_udp_echo,
+};
+pub use forward::{ForwardRun, check_forward, forward_rules, run_forward, run_forward_with};
 pub use lab::LabRegistry;
 pub use probe::{Needs, needs, probe};
 pub use replay::{SourceRun, run_source};
@@ -164,7 +167,8 @@ pub fn run_features<S: Sink>(
             let Frames { config, sink, on_open, .. } = frames;
             let mut app = KernelFeatures::new(config.clone(), sink);
             let half = laneway_core::KernelApp::half(&app);
-            let options = laneway_xdp::Options { force };
+            // It passes or drops, so it may run on the CPUs that flows hash to.
+            let options = laneway_xdp::Options { force, never_transmits: true };
             let mut lane = XdpLane::open(spec, interfaces, half, options)?;
             on_open(&caps_of(lane.ports(), |port| lane.caps(port).clone()));
             let outcome = run_kernel(&mut lane, &mut app, &MonotonicClock, idle, control);

@@ -31,34 +31,40 @@ impl Drop for Folder {
     }
 }
 
-/// Races the shipped scenario, shortened and less patient with a busy host.
-fn race(folder: &Path, lanes: &[&str]) -> Output {
+/// Races a variant of the shipped scenario, shortened and less patient with a busy host.
+fn race(folder: &Path, variant: &str, more: &[&str]) -> Output {
     let shipped = concat!(env!("CARGO_MANIFEST_DIR"), "/../scenarios/ping.toml");
     let mut text = std::fs::read_to_string(shipped).expect("it ships");
     for (theirs, ours) in [
         ("idle_ms = 300", "idle_ms = 50"),
         ("late_p99_us_max = 200", "late_p99_us_max = 10_000_000\nothers_max = 1_000.0"),
-        ("pings = 500", "pings = 20"),
-        ("capacity_steps = 9", "capacity_steps = 2"),
-        ("capacity_ms = 150", "capacity_ms = 50"),
-        ("capacity_pps = [20_000, 4_000_000]", "capacity_pps = [2_000, 50_000]"),
+        ("pings = 250", "pings = 20"),
+        ("ping_load_pps = 50_000", "ping_load_pps = 5_000"),
+        ("capacity_steps = 7", "capacity_steps = 2"),
+        ("capacity_ms = 100\n\n[[variant]]", "capacity_ms = 50\n\n[[variant]]"),
+        ("capacity_pps = [50_000, 4_000_000]", "capacity_pps = [2_000, 50_000]"),
+        ("loads_pps = [50_000], saturate", "loads_pps = [500], saturate"),
     ] {
         assert!(text.contains(theirs), "the scenario has no {theirs}");
-        text = text.replace(theirs, ours);
+        text = text.replacen(theirs, ours, 1);
     }
     let scenario = folder.join("scenario.toml");
     std::fs::write(&scenario, text).expect("writable");
     let mut command = Command::new(env!("CARGO_BIN_EXE_laneway"));
-    command.arg("race").arg(&scenario).arg("--out").arg(folder);
-    lanes.iter().for_each(|lane| {
-        command.args(["--lane", lane]);
-    });
-    let short = ["--load", "2000,20000", "--blocks", "4", "--segment-ms", "100"];
-    command.args(short).output().expect("the program starts")
+    command.arg("race").arg(&scenario).arg("--out").arg(folder).args(["--variant", variant]);
+    command.args(["--blocks", "4", "--segment-ms", "100"]).args(more);
+    command.output().expect("the program starts")
 }
 
-fn result(folder: &Path) -> RaceResult {
-    let text = std::fs::read_to_string(folder.join("result.json")).expect("it is written");
+/// Races these arms of the variant `live`.
+fn live(folder: &Path, lanes: &[&str]) -> Output {
+    let lanes = lanes.iter().flat_map(|&lane| ["--lane", lane]);
+    race(folder, "live", &lanes.chain(["--load", "2000,20000"]).collect::<Vec<_>>())
+}
+
+fn result(folder: &Path, variant: &str) -> RaceResult {
+    let file = folder.join(variant).join("result.json");
+    let text = std::fs::read_to_string(file).expect("it is written");
     serde_json::from_str(&text).expect("a result")
 }
 
@@ -73,9 +79,9 @@ fn rises(rtt: &Rtt) {
 #[test]
 fn every_request_is_replied_to_once_or_named_and_both_probes_tell() {
     let Some(folder) = Folder::new("pings") else { return };
-    let output = race(&folder.0, &["kernel", "xdp", "packet"]);
+    let output = live(&folder.0, &["kernel", "xdp", "packet"]);
     assert!(output.status.code().is_some_and(|code| code != 2), "{output:?}");
-    let result = result(&folder.0);
+    let result = result(&folder.0, "live");
     let names: Vec<&str> = result.arms.iter().map(|arm| arm.name.as_str()).collect();
     assert_eq!(names, ["kernel", "kernel again", "xdp", "packet"]);
     assert_eq!(result.arms[2].caps.facts["attach_mode"], "native");
@@ -95,29 +101,82 @@ fn every_request_is_replied_to_once_or_named_and_both_probes_tell() {
     assert!(ping.capacities.iter().all(|row| row.searches == result.blocks));
     let metrics: Vec<&str> = result.findings.iter().map(|f| f.metric.as_str()).collect();
     assert!(metrics.contains(&"p50 rtt") && metrics.contains(&"capacity"), "{metrics:?}");
-    let page = std::fs::read_to_string(folder.0.join("report.html")).expect("it is written");
-    assert!(page.contains("mdev") && page.contains("native"));
-    match &ping.program {
-        None => println!("skipped: no ping in PATH, so no real pings were sent"),
-        Some(_) => {
-            assert_eq!(ping.pings.len(), 4);
-            for row in &ping.pings {
-                let sent = 20 * result.blocks as u64;
-                let seen = (row.sent, row.replied, row.duplicates);
-                assert_eq!(seen, (sent, sent, 0), "{}", names[row.arm]);
-                rises(&row.rtt);
-            }
+    let page = std::fs::read_to_string(folder.0.join("live/report.html")).expect("it is written");
+    let text = String::from_utf8(output.stdout).expect("text");
+    for part in ["mdev", "p99.9", "native", "replies per CPU-second"] {
+        assert!(page.contains(part), "the page lacks {part}");
+        // A terminal breaks long heads.
+        assert!(part.contains(' ') || text.contains(part), "the text lacks {part}: {text}");
+    }
+    if ping.program.is_none() {
+        return println!("skipped: no ping in PATH, so no real pings were sent");
+    }
+    assert!(metrics.contains(&"ping p50") && metrics.contains(&"ping p50 under load"));
+    assert!(page.contains("ping, idle") && page.contains("ping beside 5"));
+    let all = 20 * result.blocks as u64;
+    assert_eq!((ping.pings.len(), ping.pings_loaded.len()), (4, 4));
+    for row in ping.pings.iter().chain(&ping.pings_loaded) {
+        let name = names[row.arm];
+        assert_eq!((row.replied, row.duplicates), (row.sent, 0), "{name}");
+        if row.sent > 0 {
+            rises(&row.rtt);
         }
+    }
+    assert!(ping.pings.iter().all(|row| row.sent == all));
+    // On a host that is busy ping outlasts the load beside it, and such pings are not shown.
+    assert!(ping.pings_loaded.iter().all(|row| row.sent <= all && row.sent.is_multiple_of(20)));
+}
+
+#[test]
+fn raw_sockets_and_taps_take_part_and_their_ledgers_close() {
+    let Some(folder) = Folder::new("pings-others") else { return };
+    let output = live(&folder.0, &["kernel", "socket:raw", "dpdk:net_tap"]);
+    assert!(output.status.code().is_some_and(|code| code != 2), "{output:?}");
+    let result = result(&folder.0, "live");
+    let names: Vec<&str> = result.arms.iter().map(|arm| arm.name.as_str()).collect();
+    assert_eq!(names[..3], ["kernel", "kernel again", "socket:raw"], "{:?}", result.notes);
+    if names.len() < 4 {
+        let told = |note: &&String| note.contains("skipped") && note.contains("dpdk:net_tap");
+        println!("{}", result.notes.iter().find(told).expect("a reason"));
+    }
+    assert_eq!(result.arms[2].caps.facts["kernel_answers"], "off while this runs");
+    for segment in &result.segments {
+        let (name, ledger) = (names[segment.arm], &segment.ledger);
+        assert!(ledger.is_closed() && ledger.delivered > 0, "{name}: {ledger:?}");
+        assert_eq!(ledger.duplicates, 0, "{name}: somebody else answered, too");
+    }
+    let ping = result.ping.expect("a race of pings has its section");
+    for row in ping.pings.iter().chain(&ping.pings_loaded) {
+        assert_eq!((row.replied, row.duplicates), (row.sent, 0), "{}", names[row.arm]);
     }
 }
 
 #[test]
-fn an_arm_that_the_scenario_leaves_out_is_named_with_its_reason() {
-    let Some(folder) = Folder::new("pings-left-out") else { return };
-    let output = race(&folder.0, &["kernel", "dpdk:net_tap"]);
+fn the_variant_of_sockets_finds_its_load_and_judges_its_goal() {
+    let Some(folder) = Folder::new("pings-socket") else { return };
+    let output = race(&folder.0, "socket", &[]);
     assert!(output.status.code().is_some_and(|code| code != 2), "{output:?}");
-    let result = result(&folder.0);
-    assert_eq!(result.arms.len(), 2, "the base and its twin");
-    let told = |note: &String| note.contains("`dpdk:net_tap`") && note.contains("no cable leads");
-    assert!(result.notes.iter().any(told), "{:?}", result.notes);
+    let result = result(&folder.0, "socket");
+    let names: Vec<&str> = result.arms.iter().map(|arm| arm.name.as_str()).collect();
+    assert_eq!(names, ["kernel", "kernel again", "xdp"]);
+    assert!(result.traffic.generator.starts_with("packet"));
+    match result.saturating_pps {
+        None => {
+            let told = |note: &&String| note.contains("no saturating load");
+            println!("skipped: {}", result.notes.iter().find(told).expect("a reason"));
+        }
+        Some(pps) => {
+            assert_eq!(result.loads_pps, [500, pps]);
+            let goals: Vec<&str> = result.goals.iter().map(|goal| goal.goal.as_str()).collect();
+            let want =
+                "replies per CPU-second of xdp at the saturating load: at least 1.8 times kernel";
+            assert_eq!(goals, [want]);
+        }
+    }
+    for segment in &result.segments {
+        let (name, ledger) = (names[segment.arm], &segment.ledger);
+        assert!(ledger.is_closed() && ledger.delivered > 0, "{name}: {ledger:?}");
+    }
+    let ping = result.ping.expect("a race of pings has its section");
+    assert!(ping.pings.is_empty() && ping.capacities.is_empty());
 }

@@ -14,9 +14,11 @@ without a partner sends back. Runs on lanes packet, uring, afxdp, dpdk, on captu
 frames go to out=) and, but for mode l2, as an XDP program on lane xdp, where the far end of a veth
 cable needs a program of its own to be sent to.
 
-Rules are those of testpmd's `flow` commands: of --rules, then of every --rule, then, with
---interactive, line by line from standard input while it runs; each is answered on standard output
-when it is in force, and `quit` ends. What becomes of every frame, what every rule matched and where
+Rules are those of testpmd's `flow` commands: of --rules, then of every --rule, then, while it runs,
+line by line from standard input with --interactive, and from clients of the --control socket
+(`laneway rules`, or socat); each is answered when it is in force. `show stats`, `show rules` and `help`
+are answered as well; `quit` on standard input ends the run. On lane dpdk a rule goes to the port where
+that can execute it. What becomes of every frame, what every rule matched and where
 it was executed go to standard error at the end: at Ctrl-C, after --duration, or at the end of the
 captures. An interface that carries a default route is refused without --force.
 
@@ -28,6 +30,7 @@ Examples:
       --neighbour '10.2.0.1 02:00:00:00:00:09'
   sudo laneway run forward --lane packet --on eth1,eth2 --rules rules.txt --interactive --rule \\
       'flow create 0 ingress pattern eth / ipv4 / udp dst is 53 / end actions drop / count / end'
+  sudo laneway run forward --lane afxdp --on eth1,eth2 --control /run/forward.sock
   laneway run forward --lane pcap:out=b.pcapng --on a.pcap --mode 5tswap";
 
 /// Queues that rules can name, as the app counts them.
@@ -65,12 +68,18 @@ pub(crate) struct ForwardArguments {
     /// Read `flow` commands from standard input while it runs
     #[arg(long)]
     pub(crate) interactive: bool,
+    /// Answer commands on a Unix socket at this path, made for its owner alone and removed at the end
+    #[arg(long, value_name = "PATH")]
+    pub(crate) control: Option<PathBuf>,
     /// End after this long
     #[arg(long, value_name = "TIME", value_parser = duration)]
     pub(crate) duration: Option<Duration>,
     /// Keep the worker on this CPU
     #[arg(long, value_name = "CPU")]
     pub(crate) cpu: Option<usize>,
+    /// Trace the workers into this folder, a file each; `laneway trace analyze DIR` reads it
+    #[arg(long, value_name = "DIR")]
+    pub(crate) trace: Option<PathBuf>,
     /// Use interfaces that carry a default route as well
     #[arg(long)]
     pub(crate) force: bool,

@@ -81,7 +81,7 @@ pub(crate) struct ReplayArguments {
 /// Beyond it a rate is a typing error: a frame per picosecond.
 const RATE_MAX: f64 = 1e12;
 
-fn rate(text: &str) -> Result<f64, String> {
+pub(super) fn rate(text: &str) -> Result<f64, String> {
     match text.parse::<f64>() {
         Ok(rate) if rate > 0.0 && rate <= RATE_MAX => Ok(rate),
         _ => Err(format!("use a number above 0 and at most {RATE_MAX:e}, such as 1000 or 0.5")),

@@ -1,8 +1,12 @@
-//! App `echo` on the lanes: pings over frames or in the kernel, and the echo service over datagrams
-//! and streams.
+//! App `echo` on the lanes: pings over frames, over raw sockets or in the kernel, and the echo service
+//! over datagrams and streams.
 //!
 //! What must always hold: whatever ends a run, its fates come back. What it does not do: it finds no
 //! addresses and chooses no shape; the caller names both.
+
+mod workers;
+
+pub use workers::{EchoWork, EchoWorkersRun, FateCounts, run_echo_workers};
 
 use super::service::{OnDatagramLane, OnStreamLane, with_datagram_lane, with_stream_lane};
 use super::{
@@ -12,13 +16,18 @@ use laneway_core::{
     CapsReport, Clock, DatagramLane, FrameLane, IdlePolicy, KernelApp, KernelLane, LaneError,
     LaneSpec, StreamLane,
 };
-use laneway_echo::{Config, Echo, Fate, Fates, KernelEcho, TcpEcho, UdpEcho, UdpEchoConfig};
+use laneway_echo::{
+    Config, Echo, Fate, Fates, IcmpEcho, KernelEcho, TcpEcho, UdpEcho, UdpEchoConfig,
+};
 use laneway_engine::{
     Control, MonotonicClock, RunReport, pin_to_cpu, run_datagrams, run_frames, run_kernel,
     run_streams,
 };
 use laneway_pcap::PcapLane;
-use laneway_xdp::XdpLane;
+use laneway_socket::UdpLane;
+use laneway_xdp::{XdpLane, XdpProgram};
+use std::net::SocketAddr;
+use std::os::fd::AsFd;
 
 /// A run of app `echo`, whatever ended it.
 pub struct EchoRun {
@@ -51,7 +60,8 @@ fn begin<'a, F>(
 }
 
 /// Answers pings on the lane that `spec` names, on the calling thread, until `control` says stop or
-/// nothing can come any more: in user space on lanes that carry frames, in the kernel on lane `xdp`.
+/// nothing can come any more: in user space on lanes that carry frames, in the kernel on lane `xdp`,
+/// which calls `next` with what is passed, and by raw sockets at the addresses on lane `socket`.
 /// `interfaces` are capture files on lane `pcap`.
 ///
 /// # Errors
@@ -63,6 +73,7 @@ pub fn run_pings(
     spec: &LaneSpec,
     interfaces: &[&str],
     config: &Config,
+    next: Option<&XdpProgram>,
     options: OpenOptions,
     control: &Control,
     on_open: impl FnOnce(&[CapsReport]),
@@ -72,11 +83,24 @@ pub fn run_pings(
     let checked = "the caller has checked it";
     match lane {
         Lane::Xdp => {
-            let mut app = KernelEcho::new(config).expect(checked);
-            let options = laneway_xdp::Options { force: options.force };
+            let mut app = match next {
+                None => KernelEcho::new(config).expect(checked),
+                Some(next) => calling(|| KernelEcho::new(config).expect(checked), next)?,
+            };
+            let options =
+                laneway_xdp::Options { force: options.force, ..laneway_xdp::Options::default() };
             let mut lane = XdpLane::open(spec, interfaces, app.half(), options)?;
             (run.on_open)(&caps_of(lane.ports(), |port| lane.caps(port).clone()));
             let outcome = run_kernel(&mut lane, &mut app, &MonotonicClock, run.idle, control);
+            let (report, failure) = settled(outcome);
+            Ok(EchoRun { report, fates: by_name(app.fates()), failure })
+        }
+        Lane::Socket => {
+            let listen = config.addresses.iter().map(|&ip| SocketAddr::new(ip, 0));
+            let mut lane = UdpLane::open(spec, &listen.collect::<Vec<_>>())?;
+            let mut app = IcmpEcho::new(&config.addresses, &config.limits).expect(checked);
+            (run.on_open)(&caps_of(lane.ports(), |port| lane.caps(port).clone()));
+            let outcome = run_datagrams(&mut lane, &mut app, &MonotonicClock, run.idle, control);
             let (report, failure) = settled(outcome);
             Ok(EchoRun { report, fates: by_name(app.fates()), failure })
         }
@@ -93,6 +117,27 @@ pub fn run_pings(
             with_frame_lane(spec, interfaces, options.force, pings)
         }
     }
+}
+
+/// The responder that calls `next`, of the kind that may: with frames in fragments, or without.
+fn calling(app: impl Fn() -> KernelEcho, next: &XdpProgram) -> Result<KernelEcho, LaneError> {
+    for app in [app().before(next.as_fd()), app().before_linear(next.as_fd())] {
+        match laneway_xdp::check(&app.half()) {
+            Ok(()) => return Ok(app),
+            Err(denied @ LaneError::NotPermitted { .. }) => return Err(denied),
+            // Told below, whatever the kernel calls it.
+            Err(_) => {}
+        }
+    }
+    Err(LaneError::Refused {
+        lane: "xdp".to_owned(),
+        name: next.to_string(),
+        why: "the kernel lets no program of ours call it, as it was loaded for a device, a CPU or \
+              another map"
+            .to_owned(),
+        hint: "load it as an ordinary XDP program (section `xdp` or `xdp.frags`) and give that"
+            .to_owned(),
+    })
 }
 
 fn by_name(fates: &Fates) -> Vec<(&'static str, u64)> {

@@ -1,7 +1,7 @@
 //! App `forward` on the lanes: in user space on lanes that carry frames, in the kernel on lane `xdp`.
 //!
 //! What must always hold: whatever ends a run, its fates come back, and the rule set stays its owner's:
-//! it is locked here only to take its feed.
+//! it is locked here only to take its feed, and to offer rules to DPDK ports and take them back.
 
 use super::{
     CaptureClock, Lane, OnFrameLane, OpenOptions, caps_of, ifindex, settled, with_frame_lane,
@@ -9,12 +9,15 @@ use super::{
 use laneway_core::{
     CapsReport, Clock, FrameLane, IdlePolicy, KernelApp, KernelLane, LaneError, LaneSpec, SpecError,
 };
+use laneway_dpdk::{DpdkLane, DpdkPorts, FlowRules};
 use laneway_engine::{Control, MonotonicClock, RunReport, pin_to_cpu, run_frames, run_kernel};
-use laneway_forward::{Config, ConfigError, Forward, KernelForward, RuleSet, Stats};
+use laneway_forward::{
+    Config, ConfigError, Console, Forward, KernelForward, LiveStats, RuleSet, Stats,
+};
 use laneway_pcap::PcapLane;
 use laneway_xdp::XdpLane;
 use std::io;
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 /// A run of app `forward`, whatever ended it.
 pub struct ForwardRun {
@@ -69,18 +72,85 @@ pub fn run_forward(
     control: &Control,
     on_open: impl FnOnce(&[CapsReport]),
 ) -> Result<ForwardRun, LaneError> {
+    run(spec, interfaces, config, Under { rules, live: None }, options, control, on_open)
+}
+
+/// As [`run_forward`], with whom one can talk about rules and frames meanwhile.
+///
+/// # Errors
+/// As [`run_forward`].
+///
+/// # Panics
+/// As [`run_forward`].
+pub fn run_forward_with(
+    console: &Console,
+    spec: &LaneSpec,
+    interfaces: &[&str],
+    config: &Config,
+    options: OpenOptions,
+    control: &Control,
+    on_open: impl FnOnce(&[CapsReport]),
+) -> Result<ForwardRun, LaneError> {
+    let under = Under { rules: Some(console.shared()), live: Some(console.live()) };
+    run(spec, interfaces, config, under, options, control, on_open)
+}
+
+/// What a run is under: its rules, and where it says what it does.
+#[derive(Clone, Copy)]
+struct Under<'a> {
+    rules: Option<&'a Mutex<RuleSet>>,
+    live: Option<&'a LiveStats>,
+}
+
+/// Gives the ports of a DPDK lane the rules that they take, until dropped.
+struct Offered<'a>(&'a Mutex<RuleSet>);
+
+impl<'a> Offered<'a> {
+    fn to(ports: &DpdkPorts, rules: &'a Mutex<RuleSet>) -> Offered<'a> {
+        let mut set = locked(rules);
+        set.offer_to(Box::new(FlowRules::new(ports)));
+        // Nothing waits for the workers; the ports are offered what is there.
+        set.commit();
+        Offered(rules)
+    }
+}
+
+impl Drop for Offered<'_> {
+    fn drop(&mut self) {
+        locked(self.0).withdraw();
+    }
+}
+
+/// Whoever panicked with the set in hand had changed nothing or everything.
+fn locked(rules: &Mutex<RuleSet>) -> MutexGuard<'_, RuleSet> {
+    rules.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+fn run(
+    spec: &LaneSpec,
+    interfaces: &[&str],
+    config: &Config,
+    under: Under<'_>,
+    options: OpenOptions,
+    control: &Control,
+    on_open: impl FnOnce(&[CapsReport]),
+) -> Result<ForwardRun, LaneError> {
     let lane = Lane::of(spec)?.lane;
     let idle = spec.knobs().idle()?;
     if let Some(cpu) = options.cpu {
         pin_to_cpu(cpu)?;
     }
     let checked = "the caller has checked it";
-    let rules = rules.map(|rules| rules.lock().unwrap_or_else(PoisonError::into_inner));
     if lane == Lane::Xdp {
-        let feed = rules.map(|mut rules| rules.kernel_feed().expect("rules of the kernel half"));
+        let feed =
+            under.rules.map(|rules| locked(rules).kernel_feed().expect("rules of the kernel half"));
         let ifindexes: Vec<u32> = interfaces.iter().map(|name| ifindex(name)).collect();
         let mut app = KernelForward::new(config, &ifindexes, feed).expect(checked);
-        let options = laneway_xdp::Options { force: options.force };
+        if let Some(live) = under.live {
+            app = app.with_live(live.slot());
+        }
+        let options =
+            laneway_xdp::Options { force: options.force, ..laneway_xdp::Options::default() };
         let mut lane = XdpLane::open(spec, interfaces, app.half(), options)?;
         on_open(&caps_of(lane.ports(), |port| lane.caps(port).clone()));
         let outcome = run_kernel(&mut lane, &mut app, &MonotonicClock, idle, control);
@@ -88,12 +158,13 @@ pub fn run_forward(
         let failure = failure.or_else(|| app.failure().map(of_maps));
         return Ok(ForwardRun { report, stats: app.stats().clone(), unlearned: 0, failure });
     }
-    let feed = rules.map(|mut rules| rules.feed().expect("rules of user space"));
-    let app = Forward::new(config.clone()).expect(checked);
-    let app = match feed {
-        Some(feed) => app.with_rules(feed),
-        None => app,
-    };
+    let mut app = Forward::new(config.clone()).expect(checked);
+    if let Some(rules) = under.rules {
+        app = app.with_rules(locked(rules).feed().expect("rules of user space"));
+    }
+    if let Some(live) = under.live {
+        app = app.with_live(live.slot());
+    }
     let frames = Frames { app, idle, control, on_open };
     if lane == Lane::Pcap {
         let mut lane = PcapLane::open(spec, interfaces)?;
@@ -101,6 +172,13 @@ pub fn run_forward(
         let finished = lane.finish();
         run.failure = run.failure.or_else(|| finished.err());
         return Ok(run);
+    }
+    if let (Lane::Dpdk, Some(rules)) = (lane, under.rules) {
+        // Opened here and not with the other lanes: its ports may take rules.
+        let ports = DpdkPorts::open(spec, interfaces, options.force, 1)?;
+        let mut lane = DpdkLane::open_shared(&ports, 0)?;
+        let _offered = Offered::to(&ports, rules);
+        return Ok(frames.forward(&mut lane, &MonotonicClock));
     }
     with_frame_lane(spec, interfaces, options.force, frames)
 }

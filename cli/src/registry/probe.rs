@@ -69,7 +69,8 @@ pub fn probe(spec: &LaneSpec, interface: &str) -> Result<CapsReport, LaneError> 
     match Lane::of(spec)?.lane {
         Lane::Xdp => {
             let half = laneway_features::half(&Config::default());
-            let options = laneway_xdp::Options::default();
+            let options =
+                laneway_xdp::Options { never_transmits: true, ..laneway_xdp::Options::default() };
             Ok(XdpLane::open(spec, &[interface], half, options)?.caps(port).clone())
         }
         Lane::Socket => Ok(UdpLane::open(spec, &[ANYWHERE])?.caps(port).clone()),

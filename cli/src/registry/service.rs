@@ -26,7 +26,8 @@ pub struct Service<'a> {
 }
 
 impl Service<'_> {
-    fn stack(&self) -> StackConfig {
+    /// What a stack on a lane of frames is told.
+    pub(crate) fn stack(&self) -> StackConfig {
         // The list of interfaces is replaced as a whole.
         let nobody = InterfaceConfig::new([0; 6], Vec::new());
         let mut config = StackConfig::new(nobody, self.listen.to_vec());
@@ -115,9 +116,10 @@ pub(crate) fn with_stream_lane<V: OnStreamLane>(
 /// What to use instead of a lane that has no such shape.
 const HINT: &str = "use socket, uring, packet, afxdp or dpdk";
 
-struct DatagramsOn<V> {
-    config: StackConfig,
-    then: V,
+/// Datagrams over a stack on whatever lane it is given.
+pub(crate) struct DatagramsOn<V> {
+    pub(crate) config: StackConfig,
+    pub(crate) then: V,
 }
 
 impl<V: OnDatagramLane> WithFrameLane for DatagramsOn<V> {
@@ -128,9 +130,10 @@ impl<V: OnDatagramLane> WithFrameLane for DatagramsOn<V> {
     }
 }
 
-struct StreamsOn<V> {
-    config: StackConfig,
-    then: V,
+/// Streams over a stack on whatever lane it is given.
+pub(crate) struct StreamsOn<V> {
+    pub(crate) config: StackConfig,
+    pub(crate) then: V,
 }
 
 impl<V: OnStreamLane> WithFrameLane for StreamsOn<V> {

@@ -1,16 +1,17 @@
-//! App `features` with several workers: a lane, an extractor and a sink for each, and whatever of the
-//! kernel spreads flows over them.
+//! Several workers: a lane and an app for each, and whatever of the kernel or the device spreads frames
+//! over them.
 //!
 //! Assumes that the calling thread is in the interfaces' network namespace, where the workers' threads
-//! begin, too. What must always hold: both directions of a flow, as far as the kernel's steering keeps
-//! them together, are one worker's, so that no state is shared; nothing is shared per frame.
+//! begin, too. What must always hold: both directions of a flow, as far as the steering keeps them
+//! together, are one worker's, so that no state is shared; nothing is shared per frame.
 
-use super::{FeaturesRun, Frames, Lane, refused};
+use super::{Frames, Lane, Lent, WithFrameLane, refused};
 use crate::ledger::Ledger;
 use laneway_afxdp::{AfXdp, Steering};
-use laneway_core::{CapsReport, FrameLane, LaneError, LaneSpec};
+use laneway_core::{CapsReport, LaneError, LaneSpec};
+use laneway_dpdk::{DpdkLane, DpdkPorts};
 use laneway_engine::{
-    MonotonicClock, RunFailed, RunReport, Worker, WorkerFailed, WorkerId, Workers, WorkersReport,
+    RunFailed, RunReport, Worker, WorkerFailed, WorkerId, Workers, WorkersReport,
 };
 use laneway_features::{Config, Level, Sink};
 use laneway_packet::{FanoutGroup, OpenOptions as PacketOptions, PacketLane};
@@ -26,10 +27,11 @@ pub struct WorkersRun {
     pub failure: Option<(WorkerId, LaneError)>,
 }
 
-/// What spreads frames over workers.
-enum Spread {
+/// What spreads frames over workers, opened once for all of them.
+pub(super) enum Spread {
     Fanout(LaneSpec, FanoutGroup),
     Queues(Steering),
+    Ports(DpdkPorts),
 }
 
 /// Runs app `features` by `workers` on the lane that `spec` names, until they end. Each worker has a
@@ -53,7 +55,8 @@ pub fn run_features_workers<S: Sink>(
     on_open: impl Fn(WorkerId, &[CapsReport]) + Sync,
 ) -> Result<WorkersRun, LaneError> {
     let idle = spec.knobs().idle()?;
-    let spread = spread(spec, interfaces, config.level, force)?;
+    let keeps_flows = config.level == Level::Flow;
+    let spread = Spread::of(spec, interfaces, force, keeps_flows, workers.count())?;
     let ledgers: Mutex<Vec<Option<Ledger>>> = Mutex::new(vec![None; workers.count()]);
     let extract = |worker: &Worker<'_>| -> Result<RunReport, WorkerFailed> {
         let frames = Frames {
@@ -64,17 +67,7 @@ pub fn run_features_workers<S: Sink>(
             control: &worker.control,
             on_open: |caps: &[CapsReport]| on_open(worker.id, caps),
         };
-        let run = match &spread {
-            Spread::Fanout(spec, group) => {
-                let options = PacketOptions { force };
-                let lane = PacketLane::open_in(*group, spec, interfaces, options)?;
-                when_all_are_open(worker, lane, frames)?
-            }
-            Spread::Queues(steering) => {
-                let lane = AfXdp::open_steered(steering, worker.id.0)?;
-                when_all_are_open(worker, lane, frames)?
-            }
-        };
+        let run = spread.give(worker, interfaces, force, Lent(frames))?;
         close(run.sink);
         // Each worker writes its own entry, whole.
         ledgers.lock().unwrap_or_else(PoisonError::into_inner)[worker.id.0] = Some(run.ledger);
@@ -94,64 +87,87 @@ pub fn run_features_workers<S: Sink>(
     }
 }
 
-fn when_all_are_open<L: FrameLane, S: Sink, F: FnOnce(&[CapsReport])>(
-    worker: &Worker<'_>,
-    mut lane: L,
-    frames: Frames<'_, S, F>,
-) -> Result<FeaturesRun<S>, WorkerFailed> {
-    worker.all_open()?;
-    Ok(frames.features(&mut lane, &MonotonicClock))
-}
+impl Spread {
+    /// What spreads the frames of the lane that `spec` names over `workers` workers. `keeps_flows` asks
+    /// that the frames of a flow go to one worker.
+    ///
+    /// # Errors
+    /// With the reason, where nothing does; when the ports cannot be opened.
+    pub(super) fn of(
+        spec: &LaneSpec,
+        interfaces: &[&str],
+        force: bool,
+        keeps_flows: bool,
+        workers: usize,
+    ) -> Result<Spread, LaneError> {
+        let entry = Lane::of(spec)?;
+        let several = |why: &str, hint: &str| Err(refused(entry, "several workers", why, hint));
+        match entry.lane {
+            Lane::Packet => {
+                let text = spec.to_string();
+                let spec = match spec.knobs().text("fanout")? {
+                    None => {
+                        let joint = if text.contains(':') { ',' } else { ':' };
+                        format!("{text}{joint}fanout=hash").parse()?
+                    }
+                    Some("lb") if keeps_flows => {
+                        return several(
+                            "fanout=lb gives the packets of one flow to different workers",
+                            "use fanout=hash (features: or --level packet)",
+                        );
+                    }
+                    Some(_) => spec.clone(),
+                };
+                Ok(Spread::Fanout(spec, FanoutGroup::unique()))
+            }
+            Lane::AfXdp => Ok(Spread::Queues(Steering::attach(spec, interfaces, force)?)),
+            Lane::Xdp => several(
+                "its program runs on every CPU that receives, and one reader takes what it emits",
+                "leave --workers out; xdp:cpus=0-1 runs the program of features on the CPU of each flow",
+            ),
+            Lane::Uring => several(
+                "its packet sockets have no fan-out, so every worker would see every frame",
+                "use packet:fanout=hash or afxdp",
+            ),
+            Lane::Dpdk => Ok(Spread::Ports(DpdkPorts::open(spec, interfaces, force, workers)?)),
+            Lane::Pcap => several(
+                "a capture is read in its order",
+                "use `laneway features CAPTURE --workers N`, which cuts it up",
+            ),
+            Lane::Socket | Lane::Sim => {
+                several("it has no frames for this app", "use packet:fanout=hash or afxdp")
+            }
+        }
+    }
 
-/// What spreads the frames of this lane.
-///
-/// # Errors
-/// With the reason, where nothing does.
-fn spread(
-    spec: &LaneSpec,
-    interfaces: &[&str],
-    level: Level,
-    force: bool,
-) -> Result<Spread, LaneError> {
-    let entry = Lane::of(spec)?;
-    let several = |why: &str, hint: &str| Err(refused(entry, "several workers", why, hint));
-    match entry.lane {
-        Lane::Packet => {
-            let text = spec.to_string();
-            let spec = match spec.knobs().text("fanout")? {
-                None => {
-                    let joint = if text.contains(':') { ',' } else { ':' };
-                    format!("{text}{joint}fanout=hash").parse()?
-                }
-                Some("lb") if level == Level::Flow => {
-                    return several(
-                        "fanout=lb gives the packets of one flow to different workers",
-                        "use fanout=hash, or --level packet",
-                    );
-                }
-                Some(_) => spec.clone(),
-            };
-            Ok(Spread::Fanout(spec, FanoutGroup::unique()))
-        }
-        Lane::AfXdp => Ok(Spread::Queues(Steering::attach(spec, interfaces, force)?)),
-        Lane::Xdp => several(
-            "its program runs on every CPU that receives, and one reader takes what it emits",
-            "leave --workers out",
-        ),
-        Lane::Uring => several(
-            "its packet sockets have no fan-out, so every worker would see every frame",
-            "use packet:fanout=hash or afxdp",
-        ),
-        Lane::Dpdk => several(
-            "a DPDK port belongs to one worker, with all its queues",
-            "use packet:fanout=hash or afxdp",
-        ),
-        Lane::Pcap => several(
-            "a capture is read in its order",
-            "use `laneway features CAPTURE --workers N`, which cuts it up",
-        ),
-        Lane::Socket | Lane::Sim => {
-            several("it has no frames for this app", "use packet:fanout=hash or afxdp")
-        }
+    /// Opens the lane of this worker, on its thread, and gives it when every worker has one.
+    ///
+    /// # Errors
+    /// When it cannot be opened, or another worker has failed.
+    pub(super) fn give<V: WithFrameLane>(
+        &self,
+        worker: &Worker<'_>,
+        interfaces: &[&str],
+        force: bool,
+        then: V,
+    ) -> Result<V::Out, WorkerFailed> {
+        Ok(match self {
+            Spread::Fanout(spec, group) => {
+                let options = PacketOptions { force };
+                let lane = PacketLane::open_in(*group, spec, interfaces, options)?;
+                worker.all_open()?;
+                then.with_lane(lane)
+            }
+            Spread::Queues(steering) => {
+                let lane = AfXdp::open_steered(steering, worker.id.0)?;
+                worker.all_open()?;
+                then.with_lane(lane)
+            }
+            Spread::Ports(ports) => {
+                let lane = DpdkLane::open_shared(ports, worker.id.0)?;
+                worker.all_open()?;
+                then.with_lane(lane)
+            }
+        })
     }
 }

@@ -177,15 +177,24 @@ fn overrule(scenario: &mut Scenario, arguments: &RaceArguments) {
     if !arguments.lane.is_empty() {
         scenario.race_these(&arguments.lane);
     }
-    let extent = if arguments.full { &mut scenario.full } else { &mut scenario.quick };
-    if !arguments.load.is_empty() {
-        extent.loads_pps.clone_from(&arguments.load);
-    }
-    if let Some(blocks) = arguments.blocks {
-        extent.blocks = [blocks, blocks];
-    }
-    if let Some(ms) = arguments.segment_ms {
-        extent.segment_ms = ms;
+    let Scenario { quick, full, variants, .. } = scenario;
+    let own = if arguments.full { full } else { quick };
+    let of_variants = variants.iter_mut().filter_map(|variant| match arguments.full {
+        true => variant.full.as_mut(),
+        false => variant.quick.as_mut(),
+    });
+    for extent in of_variants.chain([own]) {
+        if !arguments.load.is_empty() {
+            extent.loads_pps.clone_from(&arguments.load);
+            // These and no other.
+            extent.saturate = false;
+        }
+        if let Some(blocks) = arguments.blocks {
+            extent.blocks = [blocks, blocks];
+        }
+        if let Some(ms) = arguments.segment_ms {
+            extent.segment_ms = ms;
+        }
     }
     if let Some(seed) = arguments.seed {
         scenario.seed = seed;
@@ -219,11 +228,14 @@ fn show(progress: &Progress<'_>) {
             if capacity.is_generator_limited { "; the generator's limit" } else { "" }
         ));
     }
-    if let Some(ping) = &progress.trial.ping {
+    for (ping, when) in
+        [(&progress.trial.ping, "idle"), (&progress.trial.ping_loaded, "under load")]
+    {
+        let Some(ping) = ping else { continue };
         let [min, avg, max, mdev] = ping.said_ms.unwrap_or_default();
         let ms = |ms: Option<f64>| ms.map_or_else(|| "-".to_owned(), |ms| format!("{ms:.3}"));
         terminal::note(&format!(
-            "  ping {} of {} replied, min/avg/max/mdev {}/{}/{}/{} ms",
+            "  ping {when}: {} of {} replied, min/avg/max/mdev {}/{}/{}/{} ms",
             ping.replied,
             ping.sent,
             ms(min),

@@ -6,11 +6,13 @@
 mod echo;
 mod features;
 mod forward;
+mod trace;
 
 use crate::arguments::App;
 use crate::exit::{Exit, Failure};
 use laneway_core::{CapSet, CapsReport, LaneError, nearest};
-use laneway_engine::Stop;
+use laneway_engine::{Stop, usable_cpus};
+use std::ops::RangeInclusive;
 use std::path::Path;
 use std::time::Duration;
 use std::{fs, thread};
@@ -32,6 +34,35 @@ pub(super) fn end_after(duration: Option<Duration>, stop: &Stop) {
         thread::sleep(duration);
         stop.request();
     });
+}
+
+/// The CPUs of several workers; nothing where one was asked for, on whatever CPU.
+pub(super) fn worker_cpus(
+    workers: Option<u8>,
+    cpus: &[RangeInclusive<usize>],
+) -> Result<Option<Vec<usize>>, Failure> {
+    let named: Vec<usize> = cpus.iter().cloned().flatten().collect();
+    let wanted = workers.map(usize::from);
+    if !named.is_empty() {
+        return match wanted {
+            Some(wanted) if wanted != named.len() => Err(Failure::input(format!(
+                "--workers {wanted} and --cpus with {} CPUs do not fit; every worker needs one: \
+                 name as many, or leave --workers out",
+                named.len()
+            ))),
+            _ => Ok(Some(named)),
+        };
+    }
+    let Some(wanted) = wanted.filter(|&wanted| wanted > 1) else { return Ok(None) };
+    let mut usable = usable_cpus().map_err(Failure::input)?;
+    if usable.len() < wanted {
+        return Err(Failure::input(format!(
+            "--workers {wanted} need a CPU each, and this process may use {}; use --workers {0}",
+            usable.len()
+        )));
+    }
+    usable.truncate(wanted);
+    Ok(Some(usable))
 }
 
 /// What a port asked for and obtained, on one line; `place` is where it is: `on eth1`.

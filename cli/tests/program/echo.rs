@@ -3,6 +3,9 @@
 use crate::captures;
 use crate::live::{Running, attached, world, world_of};
 use crate::said::{Folder, LANEWAY, Said, laneway};
+use laneway_bpf::Loaded;
+use laneway_core::KernelHalf;
+use laneway_echo::{Config, OBJECT_LINEAR};
 use laneway_netns::{Topology, TopologyOptions};
 use laneway_pcap::{LinkType, Reader};
 use laneway_testkit::skip;
@@ -21,13 +24,18 @@ const OURS: &str = "10.77.0.9";
 const PATIENCE: Duration = Duration::from_secs(1);
 const TRIES: usize = 10;
 
-/// Pings in the generator's namespace; nothing where there is no such program, which is printed.
+/// Pings our address from the generator's namespace; nothing where there is no such program, which is
+/// printed.
 fn ping(world: &Topology) -> Option<String> {
+    ping_to(world, OURS)
+}
+
+fn ping_to(world: &Topology, address: &str) -> Option<String> {
     if let Err(error) = Command::new("ping").arg("-V").output() {
         skip(format!("ping: {error}; install iputils-ping"));
         return None;
     }
-    let words = ["-c", "5", "-i", "0.02", "-W", "2", OURS];
+    let words = ["-c", "5", "-i", "0.02", "-W", "2", address];
     let output = world.generator.namespace.command("ping").args(words).output().unwrap();
     Some(String::from_utf8(output.stdout).unwrap())
 }
@@ -36,11 +44,7 @@ fn ping(world: &Topology) -> Option<String> {
 fn a_real_ping_is_answered_on_every_lane_and_its_fates_are_told() {
     let Some(world) = world() else { return };
     for spec in ["packet", "packet:ring", "uring", "afxdp", "xdp", "xdp:generic"] {
-        // A native program transmits over veth only to a far end that has one as well.
-        let far_end = (spec == "xdp").then(|| {
-            let attach = || PassGuard::attach(world.generator.interface);
-            world.generator.namespace.enter(attach).unwrap().unwrap()
-        });
+        let far_end = (spec == "xdp").then(|| far_end(&world));
         let words = ["echo", "--lane", spec, "--on", "sut0", "--address", OURS, "--ttl", "99"];
         let mut running = Running::app(&world, &words);
         running.await_line("answering pings for 10.77.0.9");
@@ -58,6 +62,124 @@ fn a_real_ping_is_answered_on_every_lane_and_its_fates_are_told() {
             assert!(said.err.contains(mode), "{spec}: {}", said.err);
         }
         assert_eq!(attached(&world), "", "{spec}");
+    }
+}
+
+/// A native program transmits over veth only to a far end that has one as well.
+fn far_end(world: &Topology) -> PassGuard {
+    let attach = || PassGuard::attach(world.generator.interface);
+    world.generator.namespace.enter(attach).unwrap().unwrap()
+}
+
+/// A run in the namespace under test that ends by itself.
+fn run_there(world: &Topology, words: &[&str]) -> Said {
+    let mut command = world.sut.namespace.command(LANEWAY);
+    Said::of(command.arg("run").args(words).output().unwrap())
+}
+
+/// Frames of all fates that begin with `class`.
+fn frames_of(said: &Said, class: &str) -> u64 {
+    let lines = said.err.lines().filter(|line| line.trim_start().starts_with(class));
+    let last = lines.filter_map(|line| line.split_whitespace().nth(1));
+    last.map(|n| n.replace(',', "").parse::<u64>().unwrap()).sum()
+}
+
+/// Runs echo on lane xdp in front of the program `before`.
+fn in_front_of(world: &Topology, before: &str) -> Running {
+    let words = ["echo", "--lane", "xdp", "--on", "sut0", "--address", OURS, "--ttl", "99"];
+    let mut running = Running::app(world, &[&words[..], &["--before", before]].concat());
+    running.await_line(&format!("the rest goes on to XDP program {before} `"));
+    running
+}
+
+#[test]
+fn pings_are_answered_and_all_the_rest_reaches_the_program_behind() {
+    let Some(world) = world() else { return };
+    let _far_end = far_end(&world);
+    let extractor = laneway_features::half(&laneway_features::Config::default());
+    let second = Loaded::load(&extractor).unwrap();
+    let running = in_front_of(&world, &second.program_id().unwrap().to_string());
+    let (ours, kernels) = (ping(&world), ping_to(&world, "10.77.0.2"));
+    running.signal(Signal::INT);
+    let said = running.end().done();
+    let (Some(ours), Some(kernels)) = (ours, kernels) else { return };
+    assert!(ours.contains("5 received") && ours.contains("ttl=99"), "{ours}");
+    assert!(kernels.contains("5 received") && !kernels.contains("ttl=99"), "{kernels}");
+    let seen = second.maps().per_cpu_sums("seen").unwrap()[0];
+    assert!(seen >= 5, "the second saw {seen}");
+    assert_eq!(frames_of(&said, "passed_"), seen, "{}", said.err);
+    assert_eq!(frames_of(&said, "answered_echo_v4"), 5, "{}", said.err);
+}
+
+#[test]
+fn a_program_behind_that_takes_no_fragments_answers_what_is_its() {
+    let Some(world) = world() else { return };
+    let _far_end = far_end(&world);
+    let theirs = "10.77.0.10";
+    let mac = [0x02, 0x4c, 0x57, 0, 0, 2];
+    let config = Config { ttl_marker: Some(77), ..Config::new(mac, [theirs.parse().unwrap()]) };
+    let half = KernelHalf { object: OBJECT_LINEAR, ..laneway_echo::half(&config).unwrap() };
+    let second = Loaded::load(&half).unwrap();
+    let running = in_front_of(&world, &second.program_id().unwrap().to_string());
+    for (address, ttl) in [(OURS, "ttl=99"), (theirs, "ttl=77")] {
+        let Some(pinged) = ping_to(&world, address) else { return };
+        assert!(pinged.contains("5 received") && pinged.contains(ttl), "{address}: {pinged}");
+    }
+    running.signal(Signal::INT);
+    running.end().done();
+    assert_eq!(attached(&world), "");
+}
+
+#[test]
+fn a_program_that_cannot_run_behind_is_refused_before_anything_is_attached() {
+    let Some(world) = world() else { return };
+    for (before, parts) in [
+        ("4000000000", &["4000000000", "no BPF program of this number", "bpftool prog list"][..]),
+        ("filter", &["filter", "neither the number", "/sys/fs/bpf/filter"]),
+        ("/sys/fs/bpf/laneway-gone", &["/sys/fs/bpf/laneway-gone", "nothing is pinned", "pin id"]),
+        ("/proc/self/exe", &["/proc/self/exe", "no pinned BPF program"]),
+    ] {
+        let words = ["echo", "--lane", "xdp", "--on", "sut0", "--address", OURS];
+        let said = run_there(&world, &[&words[..], &["--before", before]].concat());
+        said.refused(2, parts);
+        assert_eq!(attached(&world), "");
+    }
+}
+
+#[test]
+fn whoever_is_there_already_is_named_with_the_way_to_run_beside_it() {
+    let Some(world) = world() else { return };
+    let words = ["echo", "--lane", "xdp", "--on", "sut0", "--address", OURS];
+    let running = Running::app(&world, &words);
+    run_there(&world, &words).refused(2, &["`sut0` is busy", "XDP program", "`echo`", "--before"]);
+    running.signal(Signal::INT);
+    running.end().done();
+}
+
+#[test]
+fn raw_sockets_answer_while_the_kernel_is_silent_and_it_answers_again_afterwards() {
+    let Some(world) = world() else { return };
+    let mut ip = world.sut.namespace.command("ip");
+    assert!(ip.args(["address", "add", "10.77.0.9/32", "dev", "sut0"]).status().unwrap().success());
+    let plain = ["echo", "--lane", "socket:raw", "--address", OURS];
+    run_there(&world, &plain).refused(2, &[OURS, "answered twice", "icmp_echo_ignore_all", "mute"]);
+    let gone = ["echo", "--lane", "socket:raw,mute", "--address", "10.77.0.99"];
+    run_there(&world, &gone).refused(2, &["local address", "10.77.0.99", "`ip address`"]);
+
+    let muted = ["echo", "--lane", "socket:raw,mute,ttl=99", "--address", OURS];
+    for signal in [Signal::INT, Signal::TERM] {
+        let mut running = Running::app(&world, &muted);
+        running.await_line("answering pings for 10.77.0.9 by raw sockets");
+        run_there(&world, &plain).refused(2, &[OURS, "busy", "another run"]);
+        let Some(pinged) = ping(&world) else { return };
+        running.signal(signal);
+        let said = running.end().done();
+        assert!(pinged.contains("5 received") && pinged.contains("ttl=99"), "{pinged}");
+        assert!(!pinged.contains("DUP!"), "{pinged}");
+        assert!(said.err.contains("kernel_answers off while this runs"), "{}", said.err);
+        assert_eq!(frames_of(&said, "answered_echo_v4"), 5, "{}", said.err);
+        let kernels = ping(&world).expect("it was there a moment ago");
+        assert!(kernels.contains("5 received") && kernels.contains("ttl=64"), "{kernels}");
     }
 }
 

@@ -1,4 +1,4 @@
-//! `laneway run features` with several workers.
+//! `laneway run features` and `laneway run echo` with several workers.
 
 use crate::live::{Running, attached, world_of};
 use crate::said::{Folder, laneway};
@@ -7,13 +7,35 @@ use laneway_netns::{Topology, TopologyOptions};
 use laneway_testkit::skip;
 use rustix::process::Signal;
 use std::fs;
-use std::net::UdpSocket;
+use std::io::{Read, Write};
+use std::net::{TcpStream, UdpSocket};
+use std::time::Duration;
 
 /// Flows that a test sends, and packets of each.
 const FLOWS: usize = 24;
 const PACKETS: usize = 25;
 const TO: &str = "10.77.0.2:9999";
 const FILTER: &str = "eth / ipv4 / udp dst is 9999 / end";
+
+/// DPDK on ordinary packet sockets, which fan out.
+const DPDK: &str = "dpdk:net_af_packet,no-huge";
+/// An address of nobody's on the cable.
+const OURS: &str = "10.77.0.9";
+/// How long a client waits for an answer before it asks again, and how often it asks.
+const PATIENCE: Duration = Duration::from_millis(500);
+const TRIES: usize = 20;
+
+/// True where this program can use DPDK; prints the reason when not.
+fn has_dpdk() -> bool {
+    let null = "dpdk:net_null,no-huge".parse().unwrap();
+    match laneway_dpdk::DpdkLane::open(&null, &["null"], false) {
+        Ok(_) => true,
+        Err(why) => {
+            skip(why);
+            false
+        }
+    }
+}
 
 /// Two namespaces and a cable of two queues, or a skip.
 fn world() -> Option<Topology> {
@@ -77,7 +99,10 @@ fn two_workers_give_together_the_flow_rows_of_one() {
     let folder = Folder::new();
     let (one, two) = (folder.file("one.csv"), folder.file("two.csv"));
     let level = ["--level", "flow", "--filter", FILTER];
-    for spec in ["packet", "packet:ring", "afxdp"] {
+    for spec in ["packet", "packet:ring", "afxdp", DPDK] {
+        if spec == DPDK && !has_dpdk() {
+            continue;
+        }
         // The one beside sees copies of what the two see, unless they take it away: they pass it.
         let on = ["--on", "sut0", "-o", &one];
         let alone =
@@ -88,7 +113,7 @@ fn two_workers_give_together_the_flow_rows_of_one() {
         together.await_line("asked for");
         send(&world);
         // What was sent is with them, or in a queue that they empty when they are woken.
-        std::thread::sleep(std::time::Duration::from_millis(500));
+        std::thread::sleep(Duration::from_millis(500));
         [&alone, &together].iter().for_each(|running| running.signal(Signal::INT));
         let (_, said) = (alone.end().done(), together.end().done());
         let (of_one, of_two) = (flows(&one), flows(&two));
@@ -140,7 +165,6 @@ fn lanes_that_spread_nothing_say_why_and_what_does() {
     for (spec, more, part) in [
         ("uring", &[][..], "no fan-out"),
         ("xdp", &[], "leave --workers out"),
-        ("dpdk:net_af_packet", &[], "packet:fanout=hash or afxdp"),
         ("pcap", &[], "laneway features"),
         ("packet:fanout=lb", &["--level", "flow"], "fanout=hash"),
     ] {
@@ -148,5 +172,115 @@ fn lanes_that_spread_nothing_say_why_and_what_does() {
         let lane = spec.split(':').next().unwrap();
         laneway([&words[..], more].concat()).refused(2, &[lane, "several workers", part]);
         assert!(folder.names().is_empty(), "{spec}: {:?}", folder.names());
+    }
+}
+
+/// Asks each of so many sockets' questions until it is answered; true if all were.
+fn all_datagrams_come_back(world: &Topology, to: &str) -> bool {
+    let ask = || {
+        (0..FLOWS).all(|i| {
+            let socket = UdpSocket::bind("10.77.0.1:0").unwrap();
+            socket.set_read_timeout(Some(PATIENCE)).unwrap();
+            let question = format!("question {i}");
+            let mut answer = [0; 64];
+            (0..TRIES).any(|_| {
+                let _ = socket.send_to(question.as_bytes(), to);
+                socket.recv(&mut answer).is_ok_and(|n| &answer[..n] == question.as_bytes())
+            })
+        })
+    };
+    world.generator.namespace.enter(ask).unwrap()
+}
+
+fn all_streams_come_back(world: &Topology, to: &str) -> bool {
+    let ask = || {
+        (0..FLOWS).all(|i| {
+            let Ok(mut stream) = TcpStream::connect(to) else { return false };
+            let question = format!("question {i}");
+            stream.set_read_timeout(Some(PATIENCE * TRIES as u32)).unwrap();
+            let mut answer = vec![0; question.len()];
+            stream.write_all(question.as_bytes()).is_ok()
+                && stream.read_exact(&mut answer).is_ok()
+                && answer == question.as_bytes()
+        })
+    };
+    world.generator.namespace.enter(ask).unwrap()
+}
+
+#[test]
+fn two_workers_share_one_service_and_each_is_asked() {
+    let Some(world) = world() else { return };
+    let kernels = ["--listen", "10.77.0.2:7007"];
+    let ours = ["--on", "sut0", "--listen", "10.77.0.9:7007"];
+    for (spec, shape, place) in [
+        ("socket", "--udp", &kernels[..]),
+        ("socket:batch=16", "--tcp", &kernels),
+        ("uring", "--udp", &kernels),
+        ("uring", "--tcp", &kernels),
+        ("packet", "--udp", &ours),
+        ("afxdp", "--tcp", &ours),
+        (DPDK, "--udp", &ours),
+    ] {
+        if spec == DPDK && !has_dpdk() {
+            continue;
+        }
+        // The first is a knob of datagrams only.
+        let spec = if shape == "--tcp" { spec.split(':').next().unwrap() } else { spec };
+        let words = ["echo", "--lane", spec, shape, "--workers", "2"];
+        let running = Running::app(&world, &[&words[..], place].concat());
+        let to = place.last().unwrap();
+        let answered = match shape {
+            "--udp" => all_datagrams_come_back(&world, to),
+            _ => all_streams_come_back(&world, to),
+        };
+        running.signal(Signal::INT);
+        let said = running.end().done();
+        assert!(answered, "{spec} {shape}: {}", said.err);
+        if matches!(spec, "socket" | "uring") {
+            assert!(said.err.contains("reuseport"), "{spec} {shape}: {}", said.err);
+        }
+        let workers = by_worker(&said.err);
+        assert_eq!(workers.len(), 2, "{spec} {shape}: {}", said.err);
+        let idle = workers.iter().any(|&(seen, sent)| seen == 0 || sent == 0);
+        assert!(!idle, "{spec} {shape}: one was idle: {}", said.err);
+        assert_eq!(attached(&world), "", "{spec}");
+    }
+}
+
+#[test]
+fn pings_are_answered_once_by_two_workers() {
+    let Some(world) = world() else { return };
+    for spec in ["packet", "afxdp", DPDK] {
+        if spec == DPDK && !has_dpdk() {
+            continue;
+        }
+        let words = ["echo", "--lane", spec, "--on", "sut0", "--address", OURS, "--workers", "2"];
+        let running = Running::app(&world, &words);
+        let words = ["-c", "5", "-i", "0.02", "-W", "2", OURS];
+        let output = world.generator.namespace.command("ping").args(words).output();
+        running.signal(Signal::INT);
+        let said = running.end().done();
+        let Ok(output) = output else { return skip("no program ping; install iputils-ping") };
+        let pinged = String::from_utf8(output.stdout).unwrap();
+        assert!(pinged.contains("5 received"), "{spec}: {pinged}\n{}", said.err);
+        assert!(!pinged.contains("duplicate"), "{spec}: both answered: {pinged}");
+        assert_eq!(by_worker(&said.err).len(), 2, "{spec}: {}", said.err);
+    }
+}
+
+#[test]
+fn echo_says_in_one_sentence_why_a_lane_takes_one_worker() {
+    let pings = ["--on", "lo", "--address", "192.0.2.9", "--mac", "02:00:00:00:00:09"];
+    let any = ["--udp", "--listen", "127.0.0.1:0"];
+    for (spec, more, part) in [
+        ("xdp", &pings[..], "leave --workers out"),
+        ("uring", &pings, "no fan-out"),
+        ("pcap", &pings, "read in its order"),
+        ("socket:raw", &["--address", "127.0.0.1"], "every raw socket is shown every ping"),
+        ("socket", &any, "another port"),
+    ] {
+        let lane = spec.split(':').next().unwrap();
+        let words = ["run", "echo", "--lane", spec, "--cpus", "0-1"];
+        laneway([&words[..], more].concat()).refused(2, &[lane, "several workers", part]);
     }
 }

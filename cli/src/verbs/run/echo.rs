@@ -1,10 +1,13 @@
 //! `laneway run echo`: pings answered on interfaces, or the echo service over UDP or TCP.
 //!
 //! One rule says which shape runs: `--udp` and `--tcp` are the echo service at `--listen`; without
-//! them pings are answered for `--address`. Everything that the shape or the lane has no use for is
-//! refused rather than ignored.
+//! them pings are answered for `--address`, on lane `socket` by raw sockets. Everything that the shape
+//! or the lane has no use for is refused rather than ignored.
 
-use super::{end_after, lane_failure, opened};
+mod workers;
+
+use super::trace::RunTrace;
+use super::{end_after, lane_failure, opened, worker_cpus};
 use crate::arguments::{EchoArguments, RateLimit};
 use crate::exit::{Exit, Failure};
 use crate::ledger::{aligned, grouped};
@@ -17,6 +20,7 @@ use laneway_echo::{Config, Limits, TTL_DEFAULT, UdpEcho, UdpEchoConfig};
 use laneway_engine::{Control, Ended};
 use laneway_netns::Mac;
 use laneway_stack::InterfaceConfig;
+use laneway_xdp::XdpProgram;
 use serde_json::{Map, Value, json};
 use std::collections::BTreeMap;
 use std::fs;
@@ -44,7 +48,8 @@ impl Shape {
 
 /// A run, checked before anything is opened.
 enum Plan<'a> {
-    Pings(Config),
+    /// What it answers, and who sees the rest.
+    Pings(Config, Option<XdpProgram>),
     Udp(Service<'a>, UdpEchoConfig),
     Tcp(Service<'a>),
 }
@@ -55,8 +60,12 @@ pub(super) fn run(arguments: &EchoArguments, json: bool) -> Result<Exit, Failure
     let shape = shape_of(arguments, entry)?;
     let interfaces: Vec<&str> = arguments.on.iter().map(String::as_str).collect();
     let plan = plan(arguments, entry, shape, &interfaces)?;
+    if let Some(cpus) = worker_cpus(arguments.workers, &arguments.cpus)? {
+        return workers::run(arguments, entry, shape, &plan, &cpus, json);
+    }
 
-    let control = Control::default();
+    let trace = RunTrace::begin(arguments.trace.as_deref())?;
+    let control = Control { trace: trace.slot(0, arguments.cpu)?, ..Control::default() };
     let stop = control.stop.clone();
     interrupt::on_signal(None, json, move || stop.request())?;
     let mut ports = Vec::new();
@@ -65,22 +74,25 @@ pub(super) fn run(arguments: &EchoArguments, json: bool) -> Result<Exit, Failure
         ports = caps.to_vec();
         started = Instant::now();
         if !json {
-            say_opened(arguments, &plan, caps);
+            say_ports("", arguments, &plan, caps);
+            say_doing(arguments, &plan);
         }
         end_after(arguments.duration, &control.stop);
     };
     let options = OpenOptions { force: arguments.force, cpu: arguments.cpu };
     let run = match &plan {
-        Plan::Pings(config) => {
-            registry::run_pings(spec, &interfaces, config, options, &control, on_open)
+        Plan::Pings(config, next) => {
+            let next = next.as_ref();
+            registry::run_pings(spec, &interfaces, config, next, options, &control, on_open)
         }
         Plan::Udp(service, config) => {
             registry::run_udp_echo(spec, service, config, options, &control, on_open)
         }
         Plan::Tcp(service) => registry::run_tcp_echo(spec, service, options, &control, on_open),
     };
-    let run = run.map_err(|error| lane_failure(&error))?;
+    let run = run.map_err(|error| failure(&error, entry.lane, shape))?;
     let elapsed = started.elapsed();
+    trace.end(json)?;
     let account = Account::of(&run, shape, entry.lane);
     if json {
         let fates: Map<String, Value> =
@@ -112,6 +124,17 @@ pub(super) fn run(arguments: &EchoArguments, json: bool) -> Result<Exit, Failure
     account.judge()
 }
 
+/// The lane's sentence, and how to run beside whoever is there already.
+fn failure(error: &LaneError, lane: Lane, shape: Shape) -> Failure {
+    match (error, lane, shape) {
+        (LaneError::Busy { .. }, Lane::Xdp, Shape::Pings) => Failure::input(format!(
+            "{error}; to run beside that program, pin it (`bpftool prog pin id N PATH`), take it off \
+             the interface, and give --before PATH: it then sees what echo leaves"
+        )),
+        _ => lane_failure(error),
+    }
+}
+
 /// Which shape was asked for, and whether this lane has it.
 fn shape_of(arguments: &EchoArguments, entry: &LaneEntry) -> Result<Shape, Failure> {
     let shape = match (arguments.udp, arguments.tcp) {
@@ -120,11 +143,20 @@ fn shape_of(arguments: &EchoArguments, entry: &LaneEntry) -> Result<Shape, Failu
         _ => Shape::Pings,
     };
     let (lane, name) = (entry.lane, entry.name);
+    let knobs = arguments.lane.knobs();
+    // Of another protocol, or misspelt, it is the lane's to refuse.
+    let is_raw = lane == Lane::Socket && knobs.flag("raw") == Ok(true);
     match shape {
-        Shape::Pings if lane == Lane::Socket => Err(Failure::input(
-            "lane socket carries datagrams and streams, and pings are frames; add --udp or --tcp for \
-             the echo service, or use lane packet, uring, afxdp, dpdk or xdp",
-        )),
+        Shape::Pings if lane == Lane::Socket && !is_raw => Err(Failure::input(format!(
+            "lane `{}` carries no pings; use socket:raw for them, add --udp or --tcp for the echo \
+             service, or use lane packet, uring, afxdp, dpdk or xdp",
+            arguments.lane
+        ))),
+        Shape::Udp | Shape::Tcp if is_raw => Err(Failure::input(format!(
+            "lane `{}` is for pings; leave --{} out, or the knob raw",
+            arguments.lane,
+            shape.name()
+        ))),
         Shape::Udp | Shape::Tcp if !is_the_kernels(lane) && !takes_a_stack(lane) => {
             Err(Failure::input(format!(
                 "lane {name} has no {}: it takes socket, uring, packet, afxdp or dpdk; without --{} \
@@ -146,6 +178,17 @@ fn plan<'a>(
 ) -> Result<Plan<'a>, Failure> {
     refuse_unused(arguments, entry, shape)?;
     let limits = limits_of(arguments)?;
+    if shape == Shape::Pings && entry.lane == Lane::Socket {
+        if arguments.address.is_empty() {
+            return Err(Failure::input(
+                "raw sockets answer pings at addresses that this machine has: give --address ADDR",
+            ));
+        }
+        // Neighbours, and so MAC addresses, are the kernel's.
+        let config = Config { limits, ..Config::new([0; 6], arguments.address.iter().copied()) };
+        config.check().map_err(Failure::input)?;
+        return Ok(Plan::Pings(config, None));
+    }
     if shape == Shape::Pings {
         if interfaces.is_empty() || arguments.address.is_empty() {
             return Err(Failure::input(
@@ -172,7 +215,8 @@ fn plan<'a>(
             ..Config::new(macs[0].0, arguments.address.iter().copied())
         };
         config.check().map_err(Failure::input)?;
-        return Ok(Plan::Pings(config));
+        let next = arguments.before.as_deref().map(laneway_xdp::find_program).transpose();
+        return Ok(Plan::Pings(config, next.map_err(|error| lane_failure(&error))?));
     }
     if arguments.listen.is_empty() {
         return Err(Failure::input(format!(
@@ -204,12 +248,28 @@ fn refuse_unused(
     shape: Shape,
 ) -> Result<(), Failure> {
     let is_pings = shape == Shape::Pings;
-    let by_the_kernel = !is_pings && is_the_kernels(entry.lane);
+    let is_raw = is_pings && entry.lane == Lane::Socket;
+    let by_the_kernel = is_raw || !is_pings && is_the_kernels(entry.lane);
     let has_rates = [arguments.source_rate, arguments.total_rate].iter().any(Option::is_some)
         || arguments.sources_max.is_some();
     let of_the_kernel =
         format!("lane {} listens by the kernel's sockets, whose interface it is", entry.name);
     let flags = [
+        (
+            arguments.before.is_some() && !(is_pings && entry.lane == Lane::Xdp),
+            "--before",
+            "only pings on lane xdp are answered by an XDP program, which can call another",
+        ),
+        (
+            is_raw && arguments.no_neighbours,
+            "--no-neighbours",
+            "on lane socket ARP and neighbour discovery are the kernel's",
+        ),
+        (
+            is_raw && arguments.ttl.is_some(),
+            "--ttl",
+            "on lane socket it is a knob of the lane: socket:raw,ttl=N",
+        ),
         (
             is_pings && !arguments.listen.is_empty(),
             "--listen",
@@ -231,7 +291,7 @@ fn refuse_unused(
             "a stack that nobody finds is of no use; it goes with pings",
         ),
         (by_the_kernel && !arguments.on.is_empty(), "--on", &of_the_kernel),
-        (by_the_kernel && !arguments.address.is_empty(), "--address", &of_the_kernel),
+        (by_the_kernel && !is_raw && !arguments.address.is_empty(), "--address", &of_the_kernel),
         (by_the_kernel && arguments.mac.is_some(), "--mac", &of_the_kernel),
         (by_the_kernel && arguments.ttl.is_some(), "--ttl", &of_the_kernel),
     ];
@@ -321,26 +381,39 @@ fn read(interface: &str, file: &str) -> Option<String> {
     is_one_name.then(|| fs::read_to_string(path).ok())?.map(|text| text.trim().to_owned())
 }
 
-fn say_opened(arguments: &EchoArguments, plan: &Plan<'_>, caps: &[CapsReport]) {
+/// What the ports of `who` obtained, one line each.
+fn say_ports(who: &str, arguments: &EchoArguments, plan: &Plan<'_>, caps: &[CapsReport]) {
     let spec = arguments.lane.to_string();
     let places: Vec<String> = match plan {
-        Plan::Pings(_) => arguments.on.iter().map(|name| format!("on {name}")).collect(),
+        Plan::Pings(config, _) if arguments.on.is_empty() => {
+            config.addresses.iter().map(|address| format!("at {address}")).collect()
+        }
+        Plan::Pings(..) => arguments.on.iter().map(|name| format!("on {name}")).collect(),
         Plan::Udp(service, _) | Plan::Tcp(service) => {
             service.listen.iter().map(|address| format!("at {address}")).collect()
         }
     };
     for (place, caps) in places.iter().zip(caps) {
-        terminal::note(&opened(&spec, place, caps));
+        terminal::note(&format!("{who}{}", opened(&spec, place, caps)));
     }
+}
+
+fn say_doing(arguments: &EchoArguments, plan: &Plan<'_>) {
     terminal::note(&match plan {
-        Plan::Pings(config) => {
+        Plan::Pings(config, next) => {
             let addresses: Vec<String> = config.addresses.iter().map(IpAddr::to_string).collect();
-            format!(
-                "answering pings for {} at {} with TTL {}; Ctrl-C ends",
-                addresses.join(", "),
-                Mac(config.mac),
-                config.ttl_marker.unwrap_or(TTL_DEFAULT),
-            )
+            let addresses = addresses.join(", ");
+            let by = match (arguments.on.is_empty(), next) {
+                (true, _) => "by raw sockets, the kernel's own answers are off".to_owned(),
+                (false, next) => {
+                    let ttl = config.ttl_marker.unwrap_or(TTL_DEFAULT);
+                    let rest = next
+                        .as_ref()
+                        .map_or_else(String::new, |next| format!(", the rest goes on to {next}"));
+                    format!("at {} with TTL {ttl}{rest}", Mac(config.mac))
+                }
+            };
+            format!("answering pings for {addresses} {by}; Ctrl-C ends")
         }
         Plan::Udp(..) => "echoing datagrams; Ctrl-C ends".to_owned(),
         Plan::Tcp(_) => "echoing streams; Ctrl-C ends".to_owned(),

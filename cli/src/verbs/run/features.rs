@@ -3,7 +3,8 @@
 //! The output is made before the lane is opened: a program is attached to an interface only when its
 //! rows have a place to go. Several workers write to one output, a batch of rows at a time.
 
-use super::{end_after, lane_failure, opened};
+use super::trace::RunTrace;
+use super::{end_after, lane_failure, opened, worker_cpus};
 use crate::arguments::LiveArguments;
 use crate::exit::{Exit, Failure};
 use crate::extraction::{Extraction, output_failure};
@@ -11,9 +12,11 @@ use crate::ledger::{Ledger, grouped};
 use crate::registry::{self, FeaturesRun, Lane, OpenOptions, WorkersRun};
 use crate::{interrupt, terminal};
 use laneway_core::{CapsReport, ClockDomain, LaneError};
-use laneway_engine::{Control, Ended, WorkerId, Workers, unix_offset_ns, usable_cpus};
+use laneway_engine::{Control, Ended, WorkerId, Workers};
 use laneway_features::{Aggregation, Disposition, Level, RowSink, SharedOutput, Sink};
 use laneway_flow::{EndedFlow, Record};
+use laneway_linux::unix_offset_ns;
+use laneway_tracer::TraceSlot;
 use serde_json::{Value, json};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -36,7 +39,7 @@ pub(super) fn run(arguments: &LiveArguments, json: bool) -> Result<Exit, Failure
         }
         plan.config.aggregation = Aggregation::Kernel;
     }
-    let cpus = worker_cpus(arguments)?;
+    let cpus = worker_cpus(arguments.workers, &arguments.cpus)?;
     plan.fact("lane", spec);
     for (index, interface) in arguments.on.iter().enumerate() {
         plan.fact(&format!("interface.{index}"), interface);
@@ -45,14 +48,20 @@ pub(super) fn run(arguments: &LiveArguments, json: bool) -> Result<Exit, Failure
         ClockDomain::Monotonic => unix_offset_ns(),
         ClockDomain::Unix | ClockDomain::Virtual => 0,
     };
+    let trace = RunTrace::begin(arguments.trace.as_deref())?;
     let (tables, output) = plan.open_output(offset_ns)?;
     let output = SharedOutput::new(output);
     let count = Count::new(arguments.count);
-    let control = Control::default();
+    let traced = match cpus {
+        None => trace.slot(0, arguments.cpu)?,
+        Some(_) => TraceSlot::empty(), // each worker has one of its own
+    };
+    let control = Control { trace: traced, ..Control::default() };
     let stop = control.stop.clone();
     interrupt::on_signal(plan.partial_file(), json, move || stop.request())?;
 
-    let live = Live { arguments, plan: &plan, json, count: &count, control: &control };
+    let live =
+        Live { arguments, plan: &plan, json, count: &count, control: &control, trace: &trace };
     let told = match cpus {
         None => {
             let rows = RowSink::on(tables, &output);
@@ -70,33 +79,9 @@ pub(super) fn run(arguments: &LiveArguments, json: bool) -> Result<Exit, Failure
         .into_output()
         .and_then(|output| output.finish(&told.ledger.losses()))
         .map_err(output_failure)?;
-    told.conclude(&live, rows)
-}
-
-/// The CPUs of several workers; nothing where one was asked for, on whatever CPU.
-fn worker_cpus(arguments: &LiveArguments) -> Result<Option<Vec<usize>>, Failure> {
-    let named: Vec<usize> = arguments.cpus.iter().cloned().flatten().collect();
-    let wanted = arguments.workers.map(usize::from);
-    if !named.is_empty() {
-        return match wanted {
-            Some(wanted) if wanted != named.len() => Err(Failure::input(format!(
-                "--workers {wanted} and --cpus with {} CPUs do not fit; every worker needs one: \
-                 name as many, or leave --workers out",
-                named.len()
-            ))),
-            _ => Ok(Some(named)),
-        };
-    }
-    let Some(wanted) = wanted.filter(|&wanted| wanted > 1) else { return Ok(None) };
-    let mut usable = usable_cpus().map_err(Failure::input)?;
-    if usable.len() < wanted {
-        return Err(Failure::input(format!(
-            "--workers {wanted} need a CPU each, and this process may use {}; use --workers {0}",
-            usable.len()
-        )));
-    }
-    usable.truncate(wanted);
-    Ok(Some(usable))
+    let outcome = told.conclude(&live, rows);
+    trace.end(json)?;
+    outcome
 }
 
 /// A run that is about to begin.
@@ -106,6 +91,7 @@ struct Live<'a> {
     json: bool,
     count: &'a Count,
     control: &'a Control,
+    trace: &'a RunTrace,
 }
 
 /// What a run left behind.
@@ -154,6 +140,7 @@ impl Live<'_> {
         let arguments = self.arguments;
         let interfaces: Vec<&str> = arguments.on.iter().map(String::as_str).collect();
         let workers = Workers::new(cpus, self.control.stop.clone()).map_err(Failure::input)?;
+        let workers = workers.traced(self.trace.slots(cpus)?);
         let started = Mutex::new(None);
         let on_open = |worker: WorkerId, caps: &[CapsReport]| {
             let mut started = started.lock().unwrap_or_else(PoisonError::into_inner);

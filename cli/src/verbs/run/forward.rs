@@ -1,26 +1,42 @@
 //! `laneway run forward`: testpmd's modes and flow rules between interfaces, or on captures.
 //!
-//! The rule set has one owner, whoever holds its lock: this thread before and after the run, the one
-//! that reads commands while it runs. A command is answered when its change is in force.
+//! ```text
+//!   --rules, --rule ─────────────┐
+//!   standard input ── talk ──────┼─▶ Console (the app's) ─▶ rule set ─▶ workers, kernel, ports
+//!   control socket ── control ───┘
+//! ```
+//! All of them have their commands carried out by the app's [`Console`], which answers a command when its
+//! change is in force.
 
+mod control;
+mod lines;
+mod talk;
+
+use self::control::ControlSocket;
+use self::talk::Talk;
+use super::trace::RunTrace;
 use super::{end_after, lane_failure, opened};
 use crate::arguments::ForwardArguments;
 use crate::exit::{Exit, Failure};
 use crate::ledger::{aligned, grouped};
-use crate::registry::{ForwardRun, Lane, OpenOptions, check_forward, forward_rules, run_forward};
+use crate::registry::{
+    ForwardRun, Lane, OpenOptions, check_forward, forward_rules, run_forward, run_forward_with,
+};
 use crate::{interrupt, terminal};
 use laneway_core::{CapsReport, DropReason};
-use laneway_engine::{Control, Ended, Stop};
-use laneway_forward::{CommandError, Commit, Config, Fate, LINE_BYTES_MAX, QUEUES_MAX, RuleSet};
+use laneway_engine::{Control, Ended};
+use laneway_forward::{
+    CommandError, Config, Console, Fate, LiveStats, QUEUES_MAX, RuleSet, parse_command,
+};
 use laneway_netns::Mac;
 use serde_json::{Map, Value, json};
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::fs::{self, File};
 use std::hash::{BuildHasher, Hasher, RandomState};
-use std::io::{self, BufRead, Read};
+use std::io::{self, Read};
 use std::path::Path;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -28,8 +44,6 @@ use std::time::{Duration, Instant};
 const RULES_FILE_BYTES_MAX: u64 = 256 << 20;
 /// Rules of a port that a person is shown at the end; programs get all.
 const RULES_SHOWN_MAX: usize = 100;
-/// How often a commit is tried, with a millisecond in between. Workers take a set every 10 ms or so.
-const COMMITS_MAX: usize = 5_000;
 
 pub(super) fn run(arguments: &ForwardArguments, json: bool) -> Result<Exit, Failure> {
     let spec = &arguments.lane;
@@ -37,11 +51,17 @@ pub(super) fn run(arguments: &ForwardArguments, json: bool) -> Result<Exit, Fail
     let interfaces: Vec<&str> = arguments.on.iter().map(String::as_str).collect();
     let config = config(arguments);
     check_forward(spec, &config).map_err(Failure::input)?;
-    let rules = rules(arguments, &config, json)?;
+    let console = console(arguments, &config, json)?.map(Arc::new);
+    // Removed when it is dropped, or by the second signal.
+    let socket = arguments.control.as_deref().map(ControlSocket::open).transpose()?;
 
-    let control = Control::default();
+    let trace = RunTrace::begin(arguments.trace.as_deref())?;
+    let control = Control { trace: trace.slot(0, arguments.cpu)?, ..Control::default() };
     let stop = control.stop.clone();
-    interrupt::on_signal(None, json, move || stop.request())?;
+    interrupt::on_signal(arguments.control.clone(), json, move || stop.request())?;
+    if let (Some(socket), Some(console)) = (&socket, &console) {
+        socket.serve(console)?;
+    }
     let mut ports = Vec::new();
     let mut started = Instant::now();
     let on_open = |caps: &[CapsReport]| {
@@ -55,24 +75,33 @@ pub(super) fn run(arguments: &ForwardArguments, json: bool) -> Result<Exit, Fail
             let end = if arguments.interactive { "`quit` or Ctrl-C ends" } else { "Ctrl-C ends" };
             terminal::note(&format!("forwarding, mode {}; {end}", arguments.mode.word()));
         }
-        if let Some(rules) = rules.as_ref().filter(|_| arguments.interactive) {
-            let talk = Talk { rules: Arc::clone(rules), stop: control.stop.clone(), json };
+        if let Some(console) = console.as_ref().filter(|_| arguments.interactive) {
+            let talk = Talk { console: Arc::clone(console), stop: control.stop.clone(), json };
             // Ends with the process; a run that is over already does not mind.
             thread::spawn(move || talk.listen(io::stdin().lock()));
         }
         end_after(arguments.duration, &control.stop);
     };
     let options = OpenOptions { force: arguments.force, cpu: arguments.cpu };
-    let set = rules.as_deref();
-    let run = run_forward(spec, &interfaces, &config, set, options, &control, on_open)
-        .map_err(|error| lane_failure(&error))?;
+    let run = match &console {
+        Some(console) => {
+            run_forward_with(console, spec, &interfaces, &config, options, &control, on_open)
+        }
+        None => run_forward(spec, &interfaces, &config, None, options, &control, on_open),
+    };
+    let run = run.map_err(|error| lane_failure(&error))?;
+    // From here on nothing that is told may change.
+    drop(socket);
     let elapsed = started.elapsed();
+    trace.end(json)?;
     control.stop.request();
-    let told = Told { arguments, run, lane, rules: set.map(told_rules).unwrap_or_default() };
+    let mut set = console.as_ref().map(|console| console.rules());
+    let rules = set.as_deref().map(told_rules).unwrap_or_default();
+    let told = Told { arguments, run, lane, rules };
     if json {
         terminal::print_json(&told.json(&ports, elapsed), false)?;
     } else {
-        terminal::note(told.text(elapsed, set.map(locked).as_deref_mut()).trim_end());
+        terminal::note(told.text(elapsed, set.as_deref_mut()).trim_end());
     }
     if let Some(error) = &told.run.failure {
         return Err(lane_failure(error));
@@ -104,31 +133,34 @@ fn own_mac(interface: &str) -> Option<Mac> {
     text.trim().parse().ok().filter(|mac: &Mac| mac.is_assignable())
 }
 
-/// The rules to begin with; none where none are given and none can come.
-fn rules(
+/// The rules to begin with and whom one can talk to about them; none where none are given and none can
+/// come.
+fn console(
     arguments: &ForwardArguments,
     config: &Config,
     json: bool,
-) -> Result<Option<Arc<Mutex<RuleSet>>>, Failure> {
-    if arguments.rules.is_none() && arguments.rule.is_empty() && !arguments.interactive {
+) -> Result<Option<Console>, Failure> {
+    let can_come = arguments.interactive || arguments.control.is_some();
+    if arguments.rules.is_none() && arguments.rule.is_empty() && !can_come {
         return Ok(None);
     }
-    let mut set = forward_rules(&arguments.lane, config).map_err(Failure::input)?;
+    // Nobody reads the set yet, so nothing makes a commit wait.
+    let set = forward_rules(&arguments.lane, config).map_err(Failure::input)?;
+    let console = Console::new(set, LiveStats::default());
     if let Some(path) = &arguments.rules {
         let text = read_rules(path)?;
-        set.load(&text).map_err(|error| in_file(path, &text, &error))?;
+        console.load(&text).map_err(|error| in_file(path, &text, &error))?;
     }
     for line in &arguments.rule {
-        let said = set
-            .run(line)
+        let command = parse_command(line).map_err(CommandError::from);
+        let said = command
+            .and_then(|command| console.execute(command))
             .map_err(|error| Failure::input(one_line(&format!("--rule '{line}'"), 0, &error)))?;
         if !json && !said.is_empty() {
             terminal::note(said.trim_end());
         }
     }
-    // Nobody reads the set yet, so nothing can make this wait.
-    set.commit();
-    Ok(Some(Arc::new(Mutex::new(set))))
+    Ok(Some(console))
 }
 
 fn read_rules(path: &Path) -> Result<String, Failure> {
@@ -166,74 +198,6 @@ fn one_line(place: &str, indent: usize, error: &CommandError) -> String {
     format!("{place}, column {}: found {found}, {}", wrong.column + indent, wrong.expected)
 }
 
-/// Whoever panicked with the set in hand had changed nothing or everything.
-fn locked(rules: &Mutex<RuleSet>) -> MutexGuard<'_, RuleSet> {
-    rules.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-/// The conversation about rules while the app runs.
-struct Talk {
-    rules: Arc<Mutex<RuleSet>>,
-    stop: Stop,
-    json: bool,
-}
-
-impl Talk {
-    /// Reads commands until there are no more. The run goes on then; `quit` ends it.
-    fn listen(self, mut input: impl BufRead) {
-        let mut line = Vec::new();
-        loop {
-            line.clear();
-            // One byte more than a line may have: the parser says that it is too long.
-            let mut bounded = (&mut input).take(LINE_BYTES_MAX as u64 + 2);
-            match bounded.read_until(b'\n', &mut line) {
-                Ok(0) | Err(_) => return,
-                Ok(_) => (),
-            }
-            if line.last() != Some(&b'\n') && line.len() > LINE_BYTES_MAX {
-                // The rest of it is no command of its own.
-                if input.skip_until(b'\n').is_err() {
-                    return;
-                }
-            }
-            let text = String::from_utf8_lossy(&line);
-            let answer = match text.trim() {
-                "" => continue,
-                "quit" => return self.stop.request(),
-                _ => self.answer(text.trim_end_matches(['\n', '\r'])),
-            };
-            if self.json {
-                terminal::note(answer.trim_end());
-            } else if terminal::print(&answer).is_err() {
-                return self.stop.request();
-            }
-        }
-    }
-
-    /// What testpmd says to a command, once its change is in force.
-    fn answer(&self, line: &str) -> String {
-        let said = match locked(&self.rules).run(line) {
-            Ok(said) => said,
-            Err(error) => return format!("{error}\n"),
-        };
-        // Twice: the second is done when the lane has taken what the first one offered.
-        match self.commit() && self.commit() {
-            true => said,
-            false => format!("{said}not in force yet: the worker is busy; the change is kept\n"),
-        }
-    }
-
-    fn commit(&self) -> bool {
-        (0..COMMITS_MAX).any(|_| {
-            let is_done = locked(&self.rules).commit() == Commit::Done;
-            if !is_done {
-                thread::sleep(Duration::from_millis(1));
-            }
-            is_done
-        })
-    }
-}
-
 /// A rule at the end of the run.
 struct ToldRule {
     port: u16,
@@ -245,8 +209,7 @@ struct ToldRule {
     reason: String,
 }
 
-fn told_rules(rules: &Mutex<RuleSet>) -> Vec<ToldRule> {
-    let set = locked(rules);
+fn told_rules(set: &RuleSet) -> Vec<ToldRule> {
     let ports = 0..set.ports();
     ports
         .flat_map(|port| {
@@ -511,22 +474,5 @@ mod tests {
             let failure = in_file(path, &text, &error);
             assert!(sentence(&failure).starts_with(place), "{} / {place}", sentence(&failure));
         }
-    }
-
-    #[test]
-    fn a_conversation_answers_as_testpmd_does_and_quit_ends_the_run() {
-        let rules = Arc::new(Mutex::new(set()));
-        let stop = Stop::new();
-        let talk = Talk { rules: Arc::clone(&rules), stop: stop.clone(), json: true };
-        assert_eq!(talk.answer(DROP), "Flow rule #0 created\n");
-        assert!(talk.answer("flow query 0 0 count").contains("hits: 0"));
-        let wrong = talk.answer("flow lost 0");
-        assert!(wrong.contains("column 6") && wrong.contains('^'), "{wrong}");
-        assert_eq!(talk.answer("flow destroy 0 rule 0"), "Flow rule #0 destroyed\n");
-        assert_eq!(locked(&rules).len(), 0);
-        let long = format!("{DROP}\n\n{}\n{DROP}\nquit\n{DROP}\n", "x".repeat(3 * LINE_BYTES_MAX));
-        talk.listen(long.as_bytes());
-        assert!(stop.is_due(0));
-        assert_eq!(locked(&rules).len(), 2, "what comes behind quit is not read");
     }
 }

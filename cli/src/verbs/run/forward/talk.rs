@@ -1,0 +1,53 @@
+//! The conversation on standard input: a line, its answer, until there are no more.
+
+use super::lines;
+use crate::terminal;
+use laneway_engine::Stop;
+use laneway_forward::{Answer, Console};
+use std::io::BufRead;
+use std::sync::Arc;
+
+/// Who answers, and how.
+pub(super) struct Talk {
+    pub(super) console: Arc<Console>,
+    pub(super) stop: Stop,
+    pub(super) json: bool,
+}
+
+impl Talk {
+    /// Reads commands until there are no more. The run goes on then; `quit` ends it.
+    pub(super) fn listen(self, mut input: impl BufRead) {
+        let mut line = Vec::new();
+        while let Ok(true) = lines::next(&mut input, &mut line) {
+            let said = match self.console.answer(&String::from_utf8_lossy(&line)) {
+                Answer::Done(said) | Answer::Wrong(said) => said,
+                Answer::Quit => return self.stop.request(),
+            };
+            if self.json {
+                terminal::note(said.trim_end());
+            } else if terminal::print(&said).is_err() {
+                return self.stop.request();
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use laneway_forward::{Bounds, LINE_BYTES_MAX, LiveStats, RuleSet};
+
+    const DROP: &str = "flow create 0 ingress pattern eth / ipv4 / end actions drop / count / end";
+
+    #[test]
+    fn quit_ends_the_run_and_what_comes_behind_it_is_not_read() {
+        let rules = RuleSet::for_user(Bounds { ports: 2, queues: 1 });
+        let console = Arc::new(Console::new(rules, LiveStats::default()));
+        let stop = Stop::new();
+        let talk = Talk { console: Arc::clone(&console), stop: stop.clone(), json: true };
+        let long = format!("{DROP}\n\n{}\n{DROP}\nquit\n{DROP}\n", "x".repeat(3 * LINE_BYTES_MAX));
+        talk.listen(long.as_bytes());
+        assert!(stop.is_due(0));
+        assert_eq!(console.rules().len(), 2);
+    }
+}

@@ -1,0 +1,23 @@
+//! `laneway trace`: what a trace says, how two differ, and traces as other programs read them.
+//!
+//! Reading, analysis and formats are crates of their own; here paths become traces and outputs become files. What must always
+//! hold: an output has its name only when it is complete, and no output replaces the trace it was made from.
+
+mod analyze;
+mod diff;
+mod export;
+mod output;
+mod record;
+mod source;
+
+use crate::arguments::TraceVerb;
+use crate::exit::{Exit, Failure};
+
+pub(crate) fn run(verb: &TraceVerb, json: bool) -> Result<Exit, Failure> {
+    match verb {
+        TraceVerb::Analyze(arguments) => analyze::run(arguments, json),
+        TraceVerb::Diff(arguments) => diff::run(arguments, json),
+        TraceVerb::Export(arguments) => export::run(arguments, json),
+        TraceVerb::Record(arguments) => record::run(arguments, json),
+    }
+}

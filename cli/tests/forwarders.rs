@@ -1,0 +1,219 @@
+//! `laneway race tap` and `laneway race forward`: the forwarder on TAP devices and on cables, against
+//! other people's. These tests ask whether every frame is accounted for and every arm says what it is,
+//! never how fast: a host that is busy makes a race invalid and leaves its ledgers closed.
+
+#![expect(clippy::print_stdout, reason = "a skipped test says why")]
+
+use laneway_lab::result::{ClaimStatus, RaceResult};
+use std::path::PathBuf;
+use std::process::{Command, Output};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+/// Races run one after the other: each pins its children to the same two CPUs.
+static TURN: Mutex<()> = Mutex::new(());
+
+/// A race's folder, removed at the end.
+struct Race {
+    folder: PathBuf,
+    _turn: MutexGuard<'static, ()>,
+}
+
+impl Race {
+    /// `None` where races cannot be run; the reason is printed.
+    fn new(name: &str) -> Option<Race> {
+        let turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Err(why) = laneway_netns::can_create() {
+            println!("skipped: {why}");
+            return None;
+        }
+        let folder = std::env::temp_dir().join(format!("laneway-{name}-{}", std::process::id()));
+        std::fs::create_dir_all(&folder).expect("the temporary folder is writable");
+        Some(Race { folder, _turn: turn })
+    }
+
+    /// Runs the shipped scenario `name`, less patient with a busy host and with these changes, on
+    /// `lanes`.
+    fn run(
+        &self,
+        name: &str,
+        changes: &[(&str, &str)],
+        lanes: &[&str],
+        arguments: &[&str],
+    ) -> Output {
+        let scenarios = concat!(env!("CARGO_MANIFEST_DIR"), "/../scenarios");
+        let shipped = format!("{scenarios}/{name}.toml");
+        let mut text = std::fs::read_to_string(shipped).expect("it ships");
+        let captures = format!("{scenarios}/captures/");
+        let usual = [
+            ("idle_ms = 300", "idle_ms = 50"),
+            ("late_p99_us_max = 200", "late_p99_us_max = 10_000_000\nothers_max = 1_000.0"),
+        ];
+        for (theirs, ours) in usual.iter().chain(changes) {
+            assert!(text.contains(theirs), "the scenario has no {theirs}");
+            text = text.replace(theirs, ours);
+        }
+        let text = text.replace("captures/", &captures);
+        let scenario = self.folder.join("scenario.toml");
+        std::fs::write(&scenario, text).expect("writable");
+        let mut command = Command::new(env!("CARGO_BIN_EXE_laneway"));
+        command.arg("race").arg(&scenario).arg("--out").arg(&self.folder);
+        // So that what its children leave behind can be told from what others do.
+        command.env("TMPDIR", &self.folder);
+        lanes.iter().for_each(|lane| {
+            command.args(["--lane", lane]);
+        });
+        let short = ["--blocks", "4", "--segment-ms", "100"];
+        command.args(short).args(arguments).output().expect("the program starts")
+    }
+
+    fn result(&self, variant: &str) -> RaceResult {
+        let path = self.folder.join(variant).join("result.json");
+        let text = std::fs::read_to_string(path).expect("the race wrote its result");
+        serde_json::from_str(&text).expect("a result")
+    }
+
+    /// The reason why no TAP device of DPDK's can be raced here.
+    fn no_tap(output: &Output) -> Option<String> {
+        let said = String::from_utf8_lossy(&output.stderr);
+        let missing = ["DPDK", "/dev/net/tun"].iter().any(|word| said.contains(word));
+        (output.status.code() == Some(2) && missing).then(|| said.trim().to_owned())
+    }
+}
+
+impl Drop for Race {
+    fn drop(&mut self) {
+        // Left-overs in the temporary folder are harmless.
+        let _ = std::fs::remove_dir_all(&self.folder);
+    }
+}
+
+/// Every frame of every arm is named once, and something arrived.
+fn closes(result: &RaceResult) {
+    for segment in &result.segments {
+        let (name, ledger) = (&result.arms[segment.arm].name, &segment.ledger);
+        assert!(ledger.is_closed() && ledger.foreign == 0, "{name}: {ledger:?}");
+        assert!(ledger.delivered > 0, "{name}: {ledger:?}");
+        assert!(segment.wire_to_app.is_none(), "nothing is known of a forwarder's inside");
+    }
+}
+
+fn fact<'a>(result: &'a RaceResult, arm: &str, name: &str) -> &'a str {
+    let arm = result.arms.iter().find(|other| other.name == arm).expect("it raced");
+    arm.caps.facts.get(name).map_or("", String::as_str)
+}
+
+#[test]
+fn the_report_on_taps_is_raced_with_its_rule_its_peer_and_its_claims() {
+    let Some(race) = Race::new("tap") else { return };
+    let lanes = ["tap", "testpmd", "no rule", "packet", "xdp", "dpdk:net_memif"];
+    let output = race.run("tap", &[], &lanes, &["--load", "672,20000"]);
+    if let Some(why) = Race::no_tap(&output) {
+        return println!("skipped: {why}");
+    }
+    assert!(output.status.code().is_some_and(|code| code != 2), "{output:?}");
+    let result = race.result("");
+    closes(&result);
+    assert_eq!((result.app.as_str(), result.arms[1].is_noise_floor), ("forward", true));
+    assert_eq!(result.traffic.replayed, 110, "{:?}", result.traffic);
+    // Where the rule is executed.
+    assert!(fact(&result, "tap", "rules").starts_with("1, executed in: user"), "{:?}", result.arms);
+    assert!(
+        fact(&result, "xdp", "rules").starts_with("1, executed in: kernel"),
+        "{:?}",
+        result.arms
+    );
+    assert_eq!(fact(&result, "no rule", "rules"), "none");
+    let told = |part: &str| result.notes.iter().any(|note| note.contains(part));
+    assert!(told("`dpdk:net_memif`") && told("tap queue full"), "{:?}", result.notes);
+    match result.notes.iter().find(|note| note.contains("skipped: arm `testpmd`")) {
+        Some(why) => println!("{why}"),
+        None => assert!(fact(&result, "testpmd", "rules").starts_with("none"), "{:?}", result.arms),
+    }
+    // Of the claims, those at a load that was offered, on arms that ran.
+    let claims: Vec<&str> = result.claims.iter().map(|claim| claim.says.as_str()).collect();
+    assert_eq!(claims, ["the mempool cannot sustain the incoming rate"]);
+    assert_ne!(result.claims[0].status, ClaimStatus::Confirmed, "{:?}", result.claims);
+    let page = std::fs::read_to_string(race.folder.join("report.html")).expect("it is written");
+    assert!(page.contains("Claims") && page.contains("executed in: user"));
+    let left = std::fs::read_dir("/run/netns").into_iter().flatten().flatten();
+    let mine = |name: &str| name.contains(&format!("-{}-", std::process::id()));
+    assert!(!left.into_iter().any(|entry| mine(&entry.file_name().to_string_lossy())));
+}
+
+/// At a load beyond what one system call per frame can take.
+#[test]
+fn what_a_taps_queue_refuses_is_named_once() {
+    let Some(race) = Race::new("tap-full") else { return };
+    let output = race.run("tap", &[], &["tap", "testpmd"], &["--load", "2000000"]);
+    if let Some(why) = Race::no_tap(&output) {
+        return println!("skipped: {why}");
+    }
+    assert!(output.status.code().is_some_and(|code| code != 2), "{output:?}");
+    let result = race.result("");
+    closes(&result);
+    for arm in &result.summaries {
+        let refused = arm.ledger.drops.get("tap queue full").copied().unwrap_or(0);
+        assert!(refused > 0, "{}: no overload: {:?}", result.arms[arm.arm].name, arm.ledger);
+    }
+}
+
+#[test]
+fn frames_of_the_kernel_and_of_a_socket_cross_every_forwarder_once() {
+    let Some(race) = Race::new("forward") else { return };
+    let lanes = ["bridge", "xdp", "xdp-bench", "afxdp", "packet", "dpdk:net_tap"];
+    let output = race.run("forward", &[], &lanes, &["--load", "5000"]);
+    assert!(output.status.code().is_some_and(|code| code != 2), "{output:?}");
+    for (variant, generator) in [("live", "live"), ("packet", "packet")] {
+        let result = race.result(variant);
+        closes(&result);
+        // It is one flow; of a capture, the kernel's GRO lets some flows overtake others.
+        let reordered: u64 = result.summaries.iter().map(|s| s.ledger.reordered).sum();
+        assert_eq!(reordered, 0);
+        assert_eq!(result.traffic.generator, generator);
+        assert_eq!(result.traffic.mean_frame_bytes, 60.0);
+        assert_eq!(fact(&result, "bridge", "program"), "none: the kernel's bridge");
+        assert_eq!(fact(&result, "xdp", "rules"), "none");
+        for why in result.notes.iter().filter(|note| note.starts_with("skipped: ")) {
+            println!("{why}");
+        }
+    }
+}
+
+#[test]
+fn the_saturating_load_is_found_and_offered_to_all_alike() {
+    let Some(race) = Race::new("saturate") else { return };
+    // Without a load of the command line's own, which would be the only one.
+    let loads = [("loads_pps = [100_000]", "loads_pps = [5_000]")];
+    let output = race.run("forward", &loads, &["bridge", "packet"], &["--variant", "live"]);
+    assert!(output.status.code().is_some_and(|code| code != 2), "{output:?}");
+    let result = race.result("live");
+    closes(&result);
+    let Some(pps) = result.saturating_pps else {
+        let why = result.notes.iter().find(|note| note.starts_with("no saturating load"));
+        return println!("skipped: {}", why.expect("it is said"));
+    };
+    assert_eq!(result.loads_pps, [5_000, pps]);
+    let asked: Vec<f64> = result.segments.iter().map(|s| s.generator.asked_pps).collect();
+    let high = asked.iter().filter(|&&asked| asked > 5_500.0);
+    assert_eq!(high.count(), result.arms.len() * result.blocks);
+    assert!(result.notes.iter().any(|note| note.contains("is the saturating load")));
+}
+
+#[test]
+fn a_scenario_that_cannot_be_is_refused_before_anything_is_started() {
+    let Some(race) = Race::new("broken") else { return };
+    for (theirs, ours, part) in [
+        ("udp / end actions", "udq / end actions", "did you mean"),
+        ("mode = \"io\"", "mode = \"l2\"", "forward.mode is l2"),
+        ("app = \"forward\"", "app = \"features\"", "`[forward]` belongs to app forward"),
+        ("over = \"tap\", at_least", "over = \"tab\", at_least", "an arm of a goal is tab"),
+        ("net_tap:rxq=2", "net_tap:rxq=200", "rxq= of dpdk-testpmd is 1 to 16"),
+        ("saturate = true", "saturate = false", "the load of a goal"),
+    ] {
+        let output = race.run("tap", &[(theirs, ours)], &[], &[]);
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(2), "{ours}: {said}");
+        assert!(said.contains(part), "{ours}: {said}");
+        assert!(!race.folder.join("trials").exists());
+    }
+}
