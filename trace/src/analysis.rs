@@ -4,7 +4,8 @@
 //! live source). Memory is bounded by the limits of the tables, not by the length of the trace.
 
 use laneway_trace_read::{
-    Consumer, Damage, Event, FunctionKey, Kind, Loss, Producer, ReadError, Thread, ThreadId, Trace,
+    Consumer, Damage, Event, FunctionKey, Kind, Loss, Producer, ReadError, Symbols, Thread,
+    ThreadId, Trace,
 };
 
 use crate::blocks::Block;
@@ -82,7 +83,20 @@ pub struct Analyzer {
 ///
 /// # Errors
 /// [`ReadError`] if the file system fails while reading.
-pub fn analyze(trace: &mut Trace, mut options: Options) -> Result<Report, ReadError> {
+pub fn analyze(trace: &mut Trace, options: Options) -> Result<Report, ReadError> {
+    analyze_naming(trace, options, |_, _| Ok(()))
+}
+
+/// As [`analyze`]; between reading and naming, `learn` may teach the symbols of the trace more names. It is given
+/// the functions that were called, so that a listing can be placed by them and the trace is read only once.
+///
+/// # Errors
+/// [`ReadError`] if the file system fails while reading, or what `learn` fails with.
+pub fn analyze_naming<E: From<ReadError>>(
+    trace: &mut Trace,
+    mut options: Options,
+    learn: impl FnOnce(&mut Symbols, Vec<FunctionKey>) -> Result<(), E>,
+) -> Result<Report, E> {
     let about = trace.about();
     let fact = |name: &str| -> Option<f64> {
         let (_, value) = about.env.iter().find(|(key, _)| key == name)?;
@@ -104,6 +118,7 @@ pub fn analyze(trace: &mut Trace, mut options: Options) -> Result<Report, ReadEr
     let read = trace.read(&mut analyzer)?;
     source.damages.extend(read.damages);
     source.damages_untold = read.damages_untold;
+    learn(trace.symbols_mut(), analyzer.functions())?;
     let symbols = trace.symbols();
     Ok(analyzer.finish(&source, &mut |key| {
         let function = symbols.function(key);
@@ -115,6 +130,11 @@ impl Analyzer {
     /// Starts with nothing.
     pub fn new(options: Options) -> Self {
         Self { machine: Machine::new(), options }
+    }
+
+    /// The functions that were called so far.
+    pub fn functions(&self) -> Vec<FunctionKey> {
+        self.machine.keys[Own::ALL.len()..].to_vec()
     }
 
     /// Ends reading. `name` is asked once per function.

@@ -34,6 +34,6 @@ pub mod text;
 mod tree;
 mod worst;
 
-pub use analysis::{Analyzer, Options, Report, Source, analyze};
+pub use analysis::{Analyzer, Options, Report, Source, analyze, analyze_naming};
 pub use difference::diff;
 pub use model::Name;

@@ -5,7 +5,7 @@ use crate::exit::Failure;
 use laneway_trace::result::Coverage;
 use laneway_trace::{Options, Report};
 use laneway_trace_export::Survey;
-use laneway_trace_read::{ListingPlace, Trace};
+use laneway_trace_read::{FunctionKey, ListingPlace, ReadError, Symbols, Trace};
 use std::fs::File;
 use std::io::Read;
 use std::path::Path;
@@ -16,36 +16,50 @@ pub(super) struct Surveyed {
     pub(super) survey: Survey,
 }
 
-/// Opens `path`; a listing of symbols is placed by the functions that the trace holds.
+/// Opens `path`.
 pub(super) fn open(path: &Path, knowledge: &KnowledgeArguments) -> Result<Trace, Failure> {
-    match &knowledge.symbols {
-        Some(_) => survey(path, knowledge).map(|surveyed| surveyed.trace),
-        None => Trace::open(path).map_err(Failure::input),
+    if let Some(symbols) = &knowledge.symbols {
+        is_listing(symbols)?;
     }
+    Trace::open(path).map_err(Failure::input)
 }
 
 /// Opens `path` and reads it once.
 pub(super) fn survey(path: &Path, knowledge: &KnowledgeArguments) -> Result<Surveyed, Failure> {
-    if let Some(symbols) = &knowledge.symbols {
-        is_listing(symbols)?;
-    }
-    let mut trace = Trace::open(path).map_err(Failure::input)?;
+    let mut trace = open(path, knowledge)?;
     let mut survey = Survey::default();
     trace.read(&mut survey).map_err(Failure::input)?;
-    if let Some(symbols) = &knowledge.symbols {
-        let functions = survey.functions();
-        if functions.is_empty() {
-            return Err(Failure::input(format!(
-                "--symbols {}: {} holds no calls of functions to be named; leave it out",
-                symbols.display(),
-                path.display()
-            )));
-        }
-        let place = ListingPlace::Fit(functions);
-        let fit = trace.symbols_mut().add_listing(symbols, &place);
-        fit.map_err(|error| Failure::input(format!("--symbols {error}")))?;
-    }
+    let functions = survey.functions();
+    learn(path, knowledge, trace.symbols_mut(), functions)?;
     Ok(Surveyed { trace, survey })
+}
+
+/// Adds the user's listing of symbols, placed by the functions that the trace holds.
+fn learn(
+    path: &Path,
+    knowledge: &KnowledgeArguments,
+    symbols: &mut Symbols,
+    functions: Vec<FunctionKey>,
+) -> Result<(), Failure> {
+    let Some(listing) = &knowledge.symbols else { return Ok(()) };
+    if functions.is_empty() {
+        return Err(Failure::input(format!(
+            "--symbols {}: {} holds no calls of functions to be named; leave it out",
+            listing.display(),
+            path.display()
+        )));
+    }
+    let fit = symbols.add_listing(listing, &ListingPlace::Fit(functions));
+    fit.map_err(|error| Failure::input(format!("--symbols {error}")))
+}
+
+/// Why an analysis ended early.
+struct Stopped(Failure);
+
+impl From<ReadError> for Stopped {
+    fn from(error: ReadError) -> Self {
+        Self(Failure::input(error))
+    }
 }
 
 /// A program is taken for a listing easily, and would only be said to name nothing.
@@ -72,8 +86,11 @@ pub(super) fn analyze(
 ) -> Result<Report, Failure> {
     let measured = knowledge.call_cost.map(|cost| (cost.inside_ns, cost.outside_ns));
     let options = Options { measured_cost_ns: measured, ..options };
-    let name = trace.about().path.display().to_string();
-    let report = laneway_trace::analyze(trace, options).map_err(Failure::input)?;
+    let path = trace.about().path.clone();
+    let report = laneway_trace::analyze_naming(trace, options, |symbols, functions| {
+        learn(&path, knowledge, symbols, functions).map_err(Stopped)
+    });
+    let report = report.map_err(|Stopped(failure)| failure)?;
     if report.analysis.coverage.events == 0 {
         let coverage = &report.analysis.coverage;
         let why = match coverage.damages.first() {
@@ -82,7 +99,7 @@ pub(super) fn analyze(
                 "nothing was recorded; see that the events are enabled, and record again".to_owned()
             }
         };
-        return Err(Failure::input(format!("{name} holds no events: {why}")));
+        return Err(Failure::input(format!("{} holds no events: {why}", path.display())));
     }
     Ok(report)
 }
