@@ -50,7 +50,8 @@ fn learn(
         )));
     }
     let fit = symbols.add_listing(listing, &ListingPlace::Fit(functions));
-    fit.map_err(|error| Failure::input(format!("--symbols {error}")))
+    fit.map_err(|error| Failure::input(format!("--symbols {error}")))?;
+    Ok(())
 }
 
 /// Why an analysis ended early.
