@@ -40,21 +40,21 @@ const RULES: &[Rule] = &[
         name: "raise the mempool cache",
         text: "Raise the per-core cache of the mempool (testpmd --mbcache, lane knob cache).",
         expected: "fewer fills from the backend, less time per packet in mempool functions",
-        confirm: "laneway race lanes --lane dpdk:net_tap,cache=256 --lane dpdk:net_tap,cache=512",
+        confirm: "laneway race tap, claims on the cache (250 against 512 and 0)",
         decide: raise_cache,
     },
     Rule {
         name: "enlarge the mempool",
         text: "Give the pool more buffers: in-use peaks reach its size.",
         expected: "no failed allocations, and no receive drops for want of a buffer",
-        confirm: "laneway race lanes --lane dpdk:net_tap --lane dpdk:net_tap,mempool=16384",
+        confirm: "laneway race tap, claims on the mempool",
         decide: enlarge_pool,
     },
     Rule {
         name: "give the thread its CPU",
         text: "Pin the worker to a CPU that nothing else uses (isolcpus, IRQ affinity, no SMT sibling at work), and look at steal in a guest.",
         expected: "one speed instead of two, and stalls by preemption gone",
-        confirm: "laneway doctor && laneway race lanes",
+        confirm: "laneway trace record --kernel -- COMMAND, pinned and not",
         decide: own_cpu,
     },
     Rule {
@@ -73,23 +73,23 @@ const RULES: &[Rule] = &[
     },
     Rule {
         name: "state the slow-down",
-        text: "Run the same traffic once without instrumentation and give its rate (--control PPS): the quotient is what tracing costs.",
+        text: "Run the same traffic once without instrumentation and give its rate (--control-pps PPS): the quotient is what tracing costs.",
         expected: "a slow-down factor beside every figure",
-        confirm: "laneway trace analyze DIR --control PPS",
+        confirm: "laneway trace analyze DIR --control-pps PPS",
         decide: control_run,
     },
     Rule {
         name: "keep every event",
         text: "Enlarge the tracer's buffers (lttng --subbuf-size, --num-subbuf) or trace a shorter time: there are holes.",
         expected: "no discarded events, so that maxima, stalls and periods can be told",
-        confirm: "laneway trace record --buffers 64m -- COMMAND",
+        confirm: "laneway trace record --lttng --sub-buffers 64 -- COMMAND",
         decide: keep_events,
     },
     Rule {
         name: "try another lane",
         text: "Race this lane against af_packet and AF_XDP: the way through the kernel costs more than the program.",
         expected: "fewer crossings per packet, less time per packet",
-        confirm: "laneway race lanes --lane dpdk:net_tap --lane dpdk:net_af_packet --lane afxdp",
+        confirm: "laneway race tap",
         decide: other_lane,
     },
     Rule {
@@ -103,7 +103,7 @@ const RULES: &[Rule] = &[
         name: "spread the load",
         text: "Spread flows over queues and workers (RSS, fanout), or add workers: one carries most.",
         expected: "the busiest queue near the mean, fewer full bursts",
-        confirm: "laneway race lanes --lane packet --lane packet:batch",
+        confirm: "laneway run features --lane packet --on INTERFACE --workers 2",
         decide: spread,
     },
     Rule {
@@ -258,7 +258,7 @@ fn trace_less(evidence: &Evidence<'_>) -> Decision {
     }
     (overhead > OVERHEAD_SHARE_MIN).then(|| {
         Ok(format!(
-            "{:.0} % of the traced time is the tracer's; {} functions are called over 100,000 times for less than 10 us.",
+            "{:.0} % of the traced time is the tracer's; functions called over 100,000 times for less than 10 us: {}.",
             100.0 * overhead,
             evidence.exclude.len()
         ))

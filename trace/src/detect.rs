@@ -6,7 +6,7 @@
 
 use crate::blocks::{Block, count_interval, ratio_interval, share_interval};
 use crate::common_mode;
-use crate::model::Model;
+use crate::model::{Model, recorded_ns};
 use crate::period;
 use crate::result::{CalibrationSource, Confidence, Finding, Layer, MARKS_MAX, Mark, State};
 use crate::shape;
@@ -850,7 +850,8 @@ fn d7(case: &Case<'_>, common: bool, facts: &mut Facts) -> Finding {
         return finding.unmeasurable("The trace holds no calls and no polls.");
     }
     let stalls = stalls(model);
-    let seconds = (model.span.length_ns as f64 / 1e9).max(1e-9);
+    let recorded_ns = recorded_ns(model.span, &model.counts.holes);
+    let seconds = (recorded_ns as f64 / 1e9).max(1e-9);
     let mut finding = finding;
     finding.span = case.whole();
     finding.value = Some(stalls.len() as f64 / seconds);

@@ -609,9 +609,23 @@ fn packets(
             }
         }
     };
-    let seconds = span.length_ns as f64 / 1e9;
+    let seconds = recorded_ns(span, &counts.holes) as f64 / 1e9;
     let per_second = received.filter(|_| seconds > 0.0).map(|received| received as f64 / seconds);
     Packets { received, sent, source, per_second }
+}
+
+/// What of the span lies outside all holes: rates are rates of what was recorded.
+pub(crate) fn recorded_ns(span: Span, holes: &[(u64, u64)]) -> u64 {
+    let (start, end) = (span.start_ns, span.start_ns + span.length_ns);
+    let mut holes: Vec<_> =
+        holes.iter().map(|&(from, to)| (from.clamp(start, end), to.clamp(start, end))).collect();
+    holes.sort_unstable();
+    let (mut missing_ns, mut seen_to) = (0, start);
+    for (from, to) in holes {
+        missing_ns += to.saturating_sub(from.max(seen_to));
+        seen_to = seen_to.max(to);
+    }
+    span.length_ns - missing_ns
 }
 
 fn calibration(
@@ -640,5 +654,31 @@ fn calibration(
             found(CalibrationSource::Estimated, inside as f64, outside as f64)
         }
         _ => found(CalibrationSource::None, 0.0, 0.0),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn time_in_holes_is_not_recorded_time() {
+        let span = Span { start_ns: 100, length_ns: 1_000 };
+        assert_eq!(recorded_ns(span, &[]), 1_000);
+        assert_eq!(
+            recorded_ns(span, &[(600, 800), (200, 300), (250, 400)]),
+            600,
+            "holes may overlap"
+        );
+        assert_eq!(
+            recorded_ns(span, &[(0, 150), (1_000, 9_000)]),
+            850,
+            "and reach beyond the span"
+        );
+        assert_eq!(
+            recorded_ns(span, &[(300, 200)]),
+            1_000,
+            "a hole that ends before it begins is none"
+        );
     }
 }

@@ -365,7 +365,7 @@ pub struct Packets {
     pub sent: Option<u64>,
     /// Where the figure comes from, as a sentence.
     pub source: String,
-    /// Received per second of the span.
+    /// Received per second of what was recorded: the span without holes.
     pub per_second: Option<f64>,
 }
 

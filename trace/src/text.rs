@@ -132,7 +132,11 @@ fn coverage(page: &mut Page, coverage: &Coverage) {
         "missing",
         &match coverage.losses {
             0 => "nothing".to_owned(),
-            n => format!("{} events in {n} holes{uncounted}", number(coverage.discarded)),
+            n => format!(
+                "{} events in {n} {}{uncounted}",
+                number(coverage.discarded),
+                if n == 1 { "hole" } else { "holes" }
+            ),
         },
     );
     page.field(
