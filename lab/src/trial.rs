@@ -678,10 +678,17 @@ impl Walk<'_> {
         name("generator: not sent", offered.saturating_sub(sent.sent + sent.refused));
         let ring_full = after.wire.ring_full - before.wire.ring_full;
         // A packet socket is told of each frame that the ring refused (ENOBUFS), and its lane counts
-        // it, too; live frames and AF_XDP are told nothing.
-        let told = if plan.way.starts_with("packet") { ring_full.min(sent.refused) } else { 0 };
-        name("generator: refused", sent.refused - told);
-        name(wire.ring(), ring_full);
+        // it, too, or offers it again: sendmmsg tells only of a refusal of the first. So what the lane
+        // gave up is lost, and the ring's own count may be higher. Live frames and AF_XDP are told
+        // nothing.
+        let (by_ring, by_generator) = if plan.way.starts_with("packet") {
+            let lost = ring_full.min(sent.refused);
+            (lost, sent.refused - lost)
+        } else {
+            (ring_full, sent.refused)
+        };
+        name("generator: refused", by_generator);
+        name(wire.ring(), by_ring);
         // A frame that an XDP program cannot redirect into a socket is counted by the driver and by
         // the socket, which knows the reason.
         let redirects = caps.obtained.has(Cap::NativeXdp)

@@ -276,7 +276,7 @@ fn echo_says_in_one_sentence_why_a_lane_takes_one_worker() {
         ("xdp", &pings[..], "leave --workers out"),
         ("uring", &pings, "no fan-out"),
         ("pcap", &pings, "read in its order"),
-        ("socket:raw", &["--address", "127.0.0.1"], "every raw socket is shown every ping"),
+        ("socket:raw", &["--address", "192.0.2.9"], "every raw socket is shown every ping"),
         ("socket", &any, "another port"),
     ] {
         let lane = spec.split(':').next().unwrap();
