@@ -266,8 +266,8 @@ pub fn run(
         outcome: Outcome::Done,
         segments,
     };
-    result.goals = analyse::goals(&result, &scenario);
-    result.claims = analyse::claims(&result, &scenario);
+    result.goals = analyse::goals(&result, &scenario, extent.saturate);
+    result.claims = analyse::claims(&result, &scenario, extent.saturate);
     result.notes.extend(analyse::unsaturated(&result));
     result.outcome = analyse::outcome(&result);
     write_result(&result, options.out)?;

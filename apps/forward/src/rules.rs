@@ -933,6 +933,7 @@ impl Publisher {
     /// `None` while a worker still has the spare table, else whether there was anything to do.
     fn commit(&mut self) -> Option<bool> {
         if self.pending.is_empty() {
+            self.catch_up();
             return Some(false);
         }
         // A worker that has ended takes nothing any more; what it counted stays.
@@ -950,7 +951,16 @@ impl Publisher {
             // Pairs with the load in `RuleFeed::take`.
             worker.is_new.store(true, Ordering::Release);
         }
+        self.catch_up();
         Some(true)
+    }
+
+    /// Brings the spare table up to date if no worker has it: after many rules were loaded before the workers
+    /// began, the first rule that is added to them costs no more than the second.
+    fn catch_up(&mut self) {
+        if let Some(spare) = Arc::get_mut(&mut self.spare) {
+            self.backlog.drain(..).for_each(|op| op.apply(spare));
+        }
     }
 }
 

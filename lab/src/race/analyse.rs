@@ -318,15 +318,21 @@ fn load_of(result: &RaceResult, load_pps: Option<u64>) -> Option<usize> {
     result.loads_pps.iter().position(|&offered| offered == pps)
 }
 
+/// True for a goal at a load that this version of the race offered, or at the saturating one if that was `sought`:
+/// that it was not found must not hide what is demanded there.
+fn is_asked(goal: &Goal, result: &RaceResult, sought: bool) -> bool {
+    load_of(result, goal.load_pps).is_some() || (goal.load_pps.is_none() && sought)
+}
+
 /// What became of the scenario's demands at the loads that this version of it offered.
-pub(super) fn goals(result: &RaceResult, scenario: &Scenario) -> Vec<GoalOutcome> {
-    let offered = |goal: &&Goal| load_of(result, goal.load_pps).is_some();
-    scenario.goals.iter().filter(offered).map(|goal| judge(goal, result, scenario)).collect()
+pub(super) fn goals(result: &RaceResult, scenario: &Scenario, sought: bool) -> Vec<GoalOutcome> {
+    let asked = |goal: &&Goal| is_asked(goal, result, sought);
+    scenario.goals.iter().filter(asked).map(|goal| judge(goal, result, scenario)).collect()
 }
 
 /// What became of the scenario's claims at the loads that this version of it offered.
-pub(super) fn claims(result: &RaceResult, scenario: &Scenario) -> Vec<ClaimOutcome> {
-    let offered = |claim: &&Claim| load_of(result, claim.test.load_pps).is_some();
+pub(super) fn claims(result: &RaceResult, scenario: &Scenario, sought: bool) -> Vec<ClaimOutcome> {
+    let asked = |claim: &&Claim| is_asked(&claim.test, result, sought);
     let answer = |claim: &Claim| {
         let GoalOutcome { goal, measured, status } = judge(&claim.test, result, scenario);
         let status = match status {
@@ -336,7 +342,7 @@ pub(super) fn claims(result: &RaceResult, scenario: &Scenario) -> Vec<ClaimOutco
         };
         ClaimOutcome { says: claim.says.clone(), test: goal, measured, status }
     };
-    scenario.claims.iter().filter(offered).map(answer).collect()
+    scenario.claims.iter().filter(asked).map(answer).collect()
 }
 
 fn judge(goal: &Goal, result: &RaceResult, scenario: &Scenario) -> GoalOutcome {
@@ -346,7 +352,7 @@ fn judge(goal: &Goal, result: &RaceResult, scenario: &Scenario) -> GoalOutcome {
     let index =
         |name: &String| result.arms.iter().position(|arm| arm.name == *name && !arm.is_noise_floor);
     let Some(load) = load_of(result, goal.load_pps) else {
-        return undecided("this load was not offered in this version of the race");
+        return undecided("no saturating load was found");
     };
     let Some(arm) = index(&goal.arm) else { return undecided("this arm did not run") };
     // A rate at the saturating load is a capacity only where the arm was saturated.
