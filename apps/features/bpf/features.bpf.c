@@ -14,7 +14,7 @@
 #include <stdbool.h>
 
 #include <laneway/drop_reason.h>
-#include <laneway/wake.h>
+#include <laneway/rings.h>
 
 #include "filter.h"
 #include "flow.h"
@@ -81,28 +81,6 @@ struct {
 	__type(key, __u32);
 	__type(value, struct lw_scratch);
 } scratch SEC(".maps");
-
-/* One ring per CPU: with two producers on one ring, reserve costs several times as much. */
-struct lw_ring {
-	__uint(type, BPF_MAP_TYPE_RINGBUF);
-	__uint(max_entries, 4096);
-};
-
-struct {
-	__uint(type, BPF_MAP_TYPE_ARRAY_OF_MAPS);
-	__uint(max_entries, 1);
-	__type(key, __u32);
-	__array(values, struct lw_ring);
-} rings SEC(".maps");
-
-/* 0 while the consumer is awake, else how many bytes must be pending for it to be woken. */
-struct {
-	__uint(type, BPF_MAP_TYPE_ARRAY);
-	__uint(map_flags, BPF_F_MMAPABLE);
-	__uint(max_entries, 1);
-	__type(key, __u32);
-	__type(value, __u32);
-} wanted SEC(".maps");
 
 struct {
 	__uint(type, BPF_MAP_TYPE_PERCPU_HASH);
