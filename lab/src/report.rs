@@ -13,8 +13,6 @@
 //! The three forms share the phrases of `wording` and the tables of `table`; only the layout is
 //! theirs.
 
-mod markup;
-mod number;
 mod page;
 mod pings;
 mod plots;
@@ -57,6 +55,7 @@ mod tests {
         bare, empty, hostile, invalid, not_numbers, one_block, pings, race, single_point,
     };
     use super::*;
+    use laneway_page::number::plain;
     use std::io::Write;
 
     /// Elements that have no content and need no slash.
@@ -140,7 +139,7 @@ mod tests {
         let pair = result.findings.iter().filter(|f| result.arms[f.arm].is_noise_floor);
         for width in pair.filter_map(wording::half_width) {
             assert!(html(&result).contains(&format!("<span>A/A {width}</span>")), "{width}");
-            assert!(text(&result).contains(&number::plain(&format!("  A/A {width}"))), "{width}");
+            assert!(text(&result).contains(&plain(&format!("  A/A {width}"))), "{width}");
         }
         let alone = single_point();
         assert!(html(&alone).contains("<span>A/A unknown</span>"));
@@ -254,7 +253,7 @@ mod tests {
         let (words, is_closed) = table::closing(&open.ledger);
         assert!(!is_closed && words.contains("unexplained"));
         assert!(html(&result).contains(&format!("<td class=\"bad\">{words}</td>")));
-        assert!(text(&result).contains(&number::plain(&words)));
+        assert!(text(&result).contains(&plain(&words)));
         assert!(!html(&race()).contains("unexplained</td>"));
     }
 

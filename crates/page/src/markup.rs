@@ -1,24 +1,25 @@
 //! Writing HTML and SVG by hand: escaping, attributes, and the macro that appends.
 //!
-//! Must always hold: no string from a result reaches the page but through [`escape`]. File names,
-//! titles and facts come from outside, and a page that runs what they contain is no report.
+//! Must always hold: no string from outside reaches a page but through [`escape`]. File names,
+//! titles, facts and the names in a traced program were chosen by others, and a page that runs what they contain is no report.
 
 use std::fmt;
 
 /// Appends formatted text to a `String`.
+#[macro_export]
 macro_rules! put {
     ($out:expr, $($arg:tt)*) => {
         std::fmt::Write::write_fmt($out, format_args!($($arg)*))
             .expect("a String takes everything")
     };
 }
-pub(super) use put;
+pub use crate::put;
 
 /// Text that displays with everything special to HTML, in text or in a quoted attribute, escaped.
-pub(super) struct Escaped<'a>(&'a str);
+pub struct Escaped<'a>(&'a str);
 
 /// Makes `text` safe for element text and quoted attributes.
-pub(super) fn escape(text: &str) -> Escaped<'_> {
+pub fn escape(text: &str) -> Escaped<'_> {
     Escaped(text)
 }
 
@@ -43,7 +44,7 @@ impl fmt::Display for Escaped<'_> {
 
 /// True for characters that change how their neighbours are shown: control codes (terminals obey
 /// them) and overrides of the writing direction (a file name could be shown backwards).
-pub(super) fn is_unprintable(c: char) -> bool {
+pub fn is_unprintable(c: char) -> bool {
     c.is_control()
         || matches!(c, '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
 }

@@ -11,21 +11,21 @@ const GROUP: char = '\u{202f}';
 /// Between a number and its unit: no line break.
 const TIE: char = '\u{a0}';
 /// Stands for a figure that is not there.
-pub(super) const ABSENT: &str = "\u{2013}";
+pub const ABSENT: &str = "\u{2013}";
 
 /// A count or a setting: every digit.
-pub(super) fn count(n: u64) -> String {
+pub fn count(n: u64) -> String {
     grouped(&n.to_string())
 }
 
 /// A count that may be negative, with its sign.
-pub(super) fn signed_count(n: i64) -> String {
+pub fn signed_count(n: i64) -> String {
     let sign = if n < 0 { "\u{2212}" } else { "+" };
     format!("{sign}{}", count(n.unsigned_abs()))
 }
 
 /// A measured value: three significant digits.
-pub(super) fn figure(value: f64) -> String {
+pub fn figure(value: f64) -> String {
     if !value.is_finite() {
         return ABSENT.to_owned();
     }
@@ -46,22 +46,22 @@ pub(super) fn figure(value: f64) -> String {
 }
 
 /// A ratio: three decimals around one, where the third one matters.
-pub(super) fn ratio(value: f64) -> String {
+pub fn ratio(value: f64) -> String {
     if (0.1..10.0).contains(&value) { format!("{value:.3}") } else { figure(value) }
 }
 
 /// A share as a percentage.
-pub(super) fn percent(share: f64) -> String {
+pub fn percent(share: f64) -> String {
     tied(&figure(share * 100.0), "%")
 }
 
 /// A number with its unit.
-pub(super) fn tied(number: &str, unit: &str) -> String {
+pub fn tied(number: &str, unit: &str) -> String {
     format!("{number}{TIE}{unit}")
 }
 
 /// A time in the unit that leaves one to three digits before the point.
-pub(super) fn duration(ns: f64) -> String {
+pub fn duration(ns: f64) -> String {
     let (scale, unit) = match ns.abs() {
         ns if ns < 999.5 => (1.0, "ns"),
         ns if ns < 999.5e3 => (1e3, "\u{b5}s"),
@@ -72,7 +72,7 @@ pub(super) fn duration(ns: f64) -> String {
 }
 
 /// A rate per second in the shortest form, for axes: `50k`, `1.2M`.
-pub(super) fn short(value: f64) -> String {
+pub fn short(value: f64) -> String {
     let (scale, prefix) = match value.abs() {
         v if v < 1e3 => (1.0, ""),
         v if v < 1e6 => (1e3, "k"),
@@ -84,7 +84,7 @@ pub(super) fn short(value: f64) -> String {
 }
 
 /// A moment as `2026-11-21 07:55:26 UTC`.
-pub(super) fn utc(unix_ns: u64) -> String {
+pub fn utc(unix_ns: u64) -> String {
     let seconds = unix_ns / 1_000_000_000;
     let (days, second) = (seconds / 86_400, seconds % 86_400);
     // Days since 1 March of year 0, in eras of 400 years (146,097 days): with the year beginning
@@ -103,7 +103,7 @@ pub(super) fn utc(unix_ns: u64) -> String {
 }
 
 /// The same text for terminals and Markdown: commas and ordinary spaces.
-pub(super) fn plain(text: &str) -> String {
+pub fn plain(text: &str) -> String {
     text.chars()
         .map(|c| match c {
             GROUP => ',',

@@ -5,8 +5,6 @@
 //! is needed to doubt it or to run it again. The file asks the network for nothing (a content
 //! policy in its head forbids it), needs no script, and prints.
 
-use super::markup::{escape, put};
-use super::number::{ABSENT, count, figure, percent, utc};
 use super::pings;
 use super::plots;
 use super::table::{self, Cell, Scope, Table};
@@ -17,6 +15,8 @@ use super::wording::{
     outcome_word, plural, scope, shell_command, threshold,
 };
 use crate::result::{ClaimStatus, Finding, GoalStatus, Outcome, RaceResult};
+use laneway_page::markup::{escape, put};
+use laneway_page::number::{ABSENT, count, figure, percent, utc};
 use laneway_stats::Verdict;
 use serde_json::Value;
 

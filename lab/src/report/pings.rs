@@ -1,10 +1,10 @@
 //! The tables of a race of pings: what the founding report's table had, for both probes, with what it
 //! lacked: percentiles, how many were sent and not replied to, and what each arm obtained.
 
-use super::number::{count, figure, percent};
 use super::table::{Cell, Column, Row, Table, arm_column, column, counted};
 use super::wording::{arm_name, caps, load_name, summary_of};
 use crate::result::{PingRow, PingSection, RaceResult, Rtt};
+use laneway_page::number::{count, figure, percent};
 
 /// What a row of these tables was measured with.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

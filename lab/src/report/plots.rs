@@ -5,8 +5,6 @@
 //! of showing an empty frame. Both scopes of latency get panels of their own and never share an
 //! axis.
 
-use super::markup::{escape, put};
-use super::number::{count, duration, figure, percent, short};
 use super::svg::{ARM_STYLES, Anchor, Drawing, PART_STYLES, Scale, latency_tick, linear_tick};
 use super::table::{Scope, closing, loss_places};
 use super::wording::{
@@ -14,6 +12,8 @@ use super::wording::{
     unusable_block,
 };
 use crate::result::{Finding, RaceResult, Summary};
+use laneway_page::markup::{escape, put};
+use laneway_page::number::{count, duration, figure, percent, short};
 use laneway_stats::{CurvePoint, LatencySummary, Scale as EffectScale};
 
 /// CPU contexts in the order stacked, from the app outwards; unknown ones follow.

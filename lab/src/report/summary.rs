@@ -2,8 +2,6 @@
 //! HTML file. Command, version, machine, placement, repetitions, medians with their range, and
 //! verdicts with their intervals; everything else stays in the result.
 
-use super::markup::put;
-use super::number::{ABSENT, figure, utc};
 use super::pings;
 use super::table::{self, Cell, Scope, Table};
 use super::terminal::printable;
@@ -13,6 +11,8 @@ use super::wording::{
     noise_floor, noise_floor_gap, outcome_sentence, outcome_word, plural, shell_command, threshold,
 };
 use crate::result::{ClaimOutcome, Finding, RaceResult};
+use laneway_page::markup::put;
+use laneway_page::number::{ABSENT, figure, utc};
 
 /// The whole summary, ending in a line feed.
 pub(super) fn summary(result: &RaceResult) -> String {

@@ -5,8 +5,8 @@
 //! dash too, never by colour alone. Each mark carries a `<title>`: a browser shows it on hover
 //! without any script.
 
-use super::markup::{escape, put};
-use super::number::{duration, figure, short};
+use laneway_page::markup::{escape, put};
+use laneway_page::number::{duration, figure, short};
 
 /// Arms told apart by colour, marker and dash; more arms begin again.
 pub(super) const ARM_STYLES: usize = 8;

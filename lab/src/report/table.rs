@@ -4,7 +4,6 @@
 //! from the tables. A figure that was not measured is [`Cell::Absent`] with its reason, never a
 //! zero. Tables of latencies exist per scope only, so two scopes never share a column.
 
-use super::number::{count, duration, figure, percent, signed_count};
 use super::wording::{
     arm_name, doubt, generator_state, half_width, interval, is_noise_floor, load_name,
     median_effect, noise_floor, plural, summary_of, threshold, unusable,
@@ -12,6 +11,7 @@ use super::wording::{
 use crate::plan::App;
 use crate::result::{Ledger, Memory, RaceResult, Summary};
 use laneway_core::DropReason;
+use laneway_page::number::{count, duration, figure, percent, signed_count};
 use laneway_stats::{Direction, LatencySummary, Verdict};
 
 /// One table.

@@ -4,8 +4,6 @@
 //! Strings from a result may hold anything, so what a terminal would obey is replaced before it is
 //! printed. Names are cut to fit, with an ellipsis; figures never are.
 
-use super::markup::{is_unprintable, put};
-use super::number::{ABSENT, figure, plain, utc};
 use super::pings;
 use super::table::{self, Cell, Scope, Table};
 use super::wording::{
@@ -15,6 +13,8 @@ use super::wording::{
     outcome_word, plural, shell_command,
 };
 use crate::result::{ClaimStatus, Finding, GoalStatus, Outcome, RaceResult};
+use laneway_page::markup::{is_unprintable, put};
+use laneway_page::number::{ABSENT, figure, plain, utc};
 use laneway_stats::Verdict;
 
 /// Widest line.

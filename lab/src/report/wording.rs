@@ -4,8 +4,8 @@
 //! phrase then says so instead of failing. No phrase judges: an adjective is always a verdict of
 //! the statistics, with its interval beside it.
 
-use super::number::{ABSENT, count, duration, figure, percent, ratio, tied};
 use crate::result::{Arm, ClaimStatus, Finding, GoalStatus, Outcome, RaceResult, Segment, Summary};
+use laneway_page::number::{ABSENT, count, duration, figure, percent, ratio, tied};
 use laneway_stats::{Direction, Doubt, Interval, Scale, Unusable};
 
 /// The arm's name, behind a label if it obtained less than it asked for: whatever is cut to fit a

@@ -3,8 +3,9 @@
 //! A frame is as wide as the self time of itself and all it calls, added up here, not taken from totals: so a caller is never
 //! narrower than its callees together, whatever a correction did to one of them.
 
-use crate::figure::{duration, figure, percent};
-use crate::markup::{escape, put, shown};
+use crate::markup::shown;
+use laneway_page::markup::{escape, put};
+use laneway_page::number::{duration, figure, percent};
 use laneway_trace::result::{Analysis, ContextRow, Layer};
 use std::collections::BTreeMap;
 use std::io::{self, Write};

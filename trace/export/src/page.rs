@@ -10,9 +10,11 @@ mod data;
 mod drawing;
 mod figures;
 
-use crate::figure::{ABSENT, count, duration, duration_ns, figure, moment, percent, tied, utc};
-use crate::markup::{escape, json_in_script, put};
+use crate::figure::{duration_ns, moment};
+use crate::markup::json_in_script;
 use crate::table::{confidence_of, state_name};
+use laneway_page::markup::{escape, put};
+use laneway_page::number::{ABSENT, count, duration, figure, percent, tied, utc};
 use laneway_trace::result::{Analysis, CalibrationSource, Finding, Layer, Mark, State, TimeLine};
 
 /// Rows of the functions table, and histograms of durations; the rest is in the CSV tables.

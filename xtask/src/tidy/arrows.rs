@@ -21,7 +21,7 @@ const ROLES: &[Role] = &[
     Role { name: "core", folders: &["crates/core"], may_use: &["wire"] },
     Role {
         name: "shared",
-        folders: &["crates/flow", "crates/linux", "crates/resp", "crates/tracer"],
+        folders: &["crates/flow", "crates/linux", "crates/page", "crates/resp", "crates/tracer"],
         may_use: &["core", "wire"],
     },
     Role { name: "stack", folders: &["crates/stack"], may_use: &["core", "wire"] },

@@ -1,7 +1,8 @@
 //! Small drawings that need no script: packets per poll, buffers in use.
 
-use crate::figure::{count, moment, percent};
-use crate::markup::{escape, put};
+use crate::figure::moment;
+use laneway_page::markup::{escape, put};
+use laneway_page::number::{count, percent};
 use laneway_trace::result::{PollRow, PoolRow};
 
 const WIDTH: f64 = 420.0;

@@ -3,8 +3,9 @@
 //! Every figure is one of the analysis; a dash stands for what the trace does not carry.
 
 use super::{NO_SCRIPT, PAGE_FUNCTIONS_MAX, cell, drawing, name, thread_name};
-use crate::figure::{ABSENT, count, duration, duration_ns, figure, moment, percent};
-use crate::markup::{escape, put};
+use crate::figure::{duration_ns, moment};
+use laneway_page::markup::{escape, put};
+use laneway_page::number::{ABSENT, count, duration, figure, percent};
 use laneway_trace::result::{Analysis, FunctionRow, PollRow};
 
 /// Polls rows with a histogram of their own.

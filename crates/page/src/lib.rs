@@ -1,0 +1,8 @@
+//! What reports are written with: escaping for HTML and SVG, and figures as people read them.
+//!
+//! Shared by the report of a race and the page of a trace, so that the same figure looks the same on both. Knows
+//! neither: nothing here can tell what a text or a number means.
+#![forbid(unsafe_code)]
+
+pub mod markup;
+pub mod number;
