@@ -28,7 +28,12 @@ pub use stream_probe::{AMPLIFIED_BYTES, Manner, StreamProbe};
 
 use crate::{Impossible, Overload};
 use laneway_core::{Clock, DatagramLane, LaneError, LaneSpec, PortId, StreamLane};
-use std::{net::SocketAddr, time::Duration};
+use laneway_engine::Stop;
+use std::{
+    net::SocketAddr,
+    sync::atomic::{AtomicUsize, Ordering},
+    time::Duration,
+};
 
 /// One wait for traffic that is on its way.
 const WAIT: Duration = Duration::from_millis(10);
@@ -36,6 +41,22 @@ const WAIT: Duration = Duration::from_millis(10);
 const WAITS_MAX: usize = 300;
 /// Attempts to see what the far end should not have.
 const SILENT_TURNS: usize = 3;
+/// Ticks without traffic before a worker is asked to stop.
+const TICKS_BEFORE_STOP: usize = 3;
+/// Naps of [`WAIT`] until a worker counts as one that never ticks.
+const TICK_NAPS_MAX: usize = 3000;
+
+/// Asks a worker on another thread to stop, once its app has seen ticks without traffic. An app that
+/// never ticks is stopped as well: what it counted tells.
+fn stop_after_ticks(ticks: &AtomicUsize, stop: &Stop) {
+    for _ in 0..TICK_NAPS_MAX {
+        if ticks.load(Ordering::SeqCst) >= TICKS_BEFORE_STOP {
+            break;
+        }
+        std::thread::sleep(WAIT);
+    }
+    stop.request();
+}
 
 /// A datagram lane with two ends: the suite works the near one, the rig the far one.
 pub trait DatagramRig {

@@ -5,7 +5,13 @@
 //! checks it.
 
 use laneway_core::{Counters, Datagram, DatagramApp, DatagramOut, PortId, Turn};
-use std::net::SocketAddr;
+use std::{
+    net::SocketAddr,
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering},
+    },
+};
 
 /// What the probe does with every datagram.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -80,8 +86,8 @@ pub struct DatagramProbe {
     pub on_tick: Vec<TickSend>,
     /// Sends for which the lane gave fewer bytes than asked, so that nothing was written.
     pub shortened: usize,
-    /// Ticks.
-    pub ticks: usize,
+    /// Ticks, also to be read by another thread while the worker runs.
+    pub ticks: Arc<AtomicUsize>,
     /// Times `on_stop` was called.
     pub stops: usize,
     now_ns: u64,
@@ -153,7 +159,7 @@ impl DatagramApp for DatagramProbe {
 
     fn on_tick<O: DatagramOut>(&mut self, turn: Turn, out: &mut O) {
         self.time_passes(turn);
-        self.ticks += 1;
+        self.ticks.fetch_add(1, Ordering::SeqCst);
         for send in self.on_tick.drain(..) {
             let shortened = &mut self.shortened;
             out.send(send.egress, send.destination, send.bytes_max, |room| {

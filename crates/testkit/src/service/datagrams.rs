@@ -7,7 +7,7 @@
 
 use super::{
     Answer, DatagramProbe, DatagramProperties, DatagramRig, SILENT_TURNS, TickSend, WAIT,
-    WAITS_MAX, ok, payload, payloads, spec,
+    WAITS_MAX, ok, payload, payloads, spec, stop_after_ticks,
 };
 use crate::skip;
 use laneway_core::{
@@ -15,7 +15,10 @@ use laneway_core::{
     Wake,
 };
 use laneway_engine::{Control, Ended, Stop, run_datagrams};
-use std::time::Duration;
+use std::{
+    sync::{Arc, atomic::Ordering},
+    time::Duration,
+};
 
 const PORT: PortId = PortId(0);
 const OTHER: PortId = PortId(1);
@@ -474,18 +477,16 @@ pub fn a_worker_stops_and_the_lane_opens_again<R: DatagramRig>(rig: &mut R) {
         let mut bench = Bench::open(rig, "", 1, Answer::Nothing);
         let stop = Stop::new();
         let control = Control::from(stop.clone());
+        let ticks = Arc::clone(&bench.probe.ticks);
         let ran = std::thread::scope(|scope| {
-            scope.spawn(move || {
-                std::thread::sleep(Duration::from_millis(30));
-                stop.request();
-            });
+            scope.spawn(|| stop_after_ticks(&ticks, &stop));
             let Bench { lane, probe, clock, .. } = &mut bench;
             run_datagrams(lane, probe, clock, IdlePolicy::Block, &control)
         });
         let report = ran.unwrap_or_else(|failed| panic!("the worker failed: {}", failed.error));
         assert_eq!((report.ended, bench.probe.stops), (Ended::Stopped, 1));
         assert!(report.waits > 0, "a worker without traffic blocks");
-        assert!(bench.probe.ticks > 0, "the app ticks without traffic");
+        assert!(ticks.load(Ordering::SeqCst) > 0, "the app ticks without traffic");
     }
     let sent = payloads(0, 4, 64);
     let mut bench = Bench::open(rig, "", 1, Answer::Nothing);

@@ -5,7 +5,14 @@
 //! when its bytes are shown, bytes that were not consumed come first, a closed one stays silent).
 
 use laneway_core::{Close, ConnId, Counters, StreamApp, StreamOut, Turn};
-use std::{collections::BTreeMap, net::SocketAddr};
+use std::{
+    collections::BTreeMap,
+    net::SocketAddr,
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering},
+    },
+};
 
 /// How the probe treats the bytes of a connection.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -60,8 +67,8 @@ pub struct StreamProbe {
     pub arrivals: Option<Box<dyn FnMut() -> bool>>,
     /// How often bytes had reached the far end before the turn ended.
     pub early: usize,
-    /// Ticks.
-    pub ticks: usize,
+    /// Ticks, also to be read by another thread while the worker runs.
+    pub ticks: Arc<AtomicUsize>,
     /// Times `on_stop` was called.
     pub stops: usize,
     counters: Counters,
@@ -186,7 +193,7 @@ impl StreamApp for StreamProbe {
     }
 
     fn on_tick<O: StreamOut>(&mut self, _turn: Turn, out: &mut O) {
-        self.ticks += 1;
+        self.ticks.fetch_add(1, Ordering::SeqCst);
         if self.manner == Manner::OnTick {
             self.pay(out);
         }

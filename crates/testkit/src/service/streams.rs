@@ -7,14 +7,18 @@
 
 use super::{
     AMPLIFIED_BYTES, Manner, PeerId, PeerRead, SILENT_TURNS, StreamProbe, StreamRig, WAIT,
-    WAITS_MAX, ok, payload, spec,
+    WAITS_MAX, ok, payload, spec, stop_after_ticks,
 };
 use crate::skip;
 use laneway_core::{
     Clock, Close, DropReason, IdlePolicy, LaneError, PortId, SpecError, StreamLane, Turn, Wake,
 };
 use laneway_engine::{Control, Ended, Stop, run_streams};
-use std::{collections::BTreeSet, time::Duration};
+use std::{
+    collections::BTreeSet,
+    sync::{Arc, atomic::Ordering},
+    time::Duration,
+};
 
 const PORT: PortId = PortId(0);
 /// A far end reads at most so many bytes at a time.
@@ -521,18 +525,16 @@ pub fn a_stream_worker_stops_and_the_lane_opens_again<R: StreamRig>(rig: &mut R)
         assert_same(&bench.read(peer, 4).0, b"some", "the echo");
         let stop = Stop::new();
         let control = Control::from(stop.clone());
+        let ticks = Arc::clone(&bench.probe.ticks);
         let ran = std::thread::scope(|scope| {
-            scope.spawn(move || {
-                std::thread::sleep(Duration::from_millis(30));
-                stop.request();
-            });
+            scope.spawn(|| stop_after_ticks(&ticks, &stop));
             let Bench { lane, probe, clock, .. } = &mut bench;
             run_streams(lane, probe, clock, IdlePolicy::Block, &control)
         });
         let report = ran.unwrap_or_else(|failed| panic!("the worker failed: {}", failed.error));
         assert_eq!((report.ended, bench.probe.stops), (Ended::Stopped, 1));
         assert!(report.waits > 0, "a worker without traffic blocks");
-        assert!(bench.probe.ticks > 0, "the app ticks without traffic");
+        assert!(ticks.load(Ordering::SeqCst) > 0, "the app ticks without traffic");
         assert_eq!(bench.probe.open(), 0, "every connection ends with the worker");
         assert!(bench.probe.conns.values().all(|conn| conn.closed == Some(Close::Stop)));
     }
