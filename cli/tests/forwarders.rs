@@ -4,31 +4,19 @@
 
 #![expect(clippy::print_stdout, reason = "a skipped test says why")]
 
+mod turn;
+
 use laneway_lab::result::{ClaimStatus, RaceResult};
-use std::path::PathBuf;
 use std::process::{Command, Output};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use turn::Turn;
 
-/// Races run one after the other: each pins its children to the same two CPUs.
-static TURN: Mutex<()> = Mutex::new(());
-
-/// A race's folder, removed at the end.
-struct Race {
-    folder: PathBuf,
-    _turn: MutexGuard<'static, ()>,
-}
+/// A race in its folder.
+struct Race(Turn);
 
 impl Race {
     /// `None` where races cannot be run; the reason is printed.
     fn new(name: &str) -> Option<Race> {
-        let turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Err(why) = laneway_netns::can_create() {
-            println!("skipped: {why}");
-            return None;
-        }
-        let folder = std::env::temp_dir().join(format!("laneway-{name}-{}", std::process::id()));
-        std::fs::create_dir_all(&folder).expect("the temporary folder is writable");
-        Some(Race { folder, _turn: turn })
+        Turn::new(name).map(Race)
     }
 
     /// Runs the shipped scenario `name`, less patient with a busy host and with these changes, on
@@ -53,12 +41,12 @@ impl Race {
             text = text.replace(theirs, ours);
         }
         let text = text.replace("captures/", &captures);
-        let scenario = self.folder.join("scenario.toml");
+        let scenario = self.0.folder.join("scenario.toml");
         std::fs::write(&scenario, text).expect("writable");
         let mut command = Command::new(env!("CARGO_BIN_EXE_laneway"));
-        command.arg("race").arg(&scenario).arg("--out").arg(&self.folder);
+        command.arg("race").arg(&scenario).arg("--out").arg(&self.0.folder);
         // So that what its children leave behind can be told from what others do.
-        command.env("TMPDIR", &self.folder);
+        command.env("TMPDIR", &self.0.folder);
         lanes.iter().for_each(|lane| {
             command.args(["--lane", lane]);
         });
@@ -67,9 +55,7 @@ impl Race {
     }
 
     fn result(&self, variant: &str) -> RaceResult {
-        let path = self.folder.join(variant).join("result.json");
-        let text = std::fs::read_to_string(path).expect("the race wrote its result");
-        serde_json::from_str(&text).expect("a result")
+        self.0.result(variant)
     }
 
     /// The reason why no TAP device of DPDK's can be raced here.
@@ -77,13 +63,6 @@ impl Race {
         let said = String::from_utf8_lossy(&output.stderr);
         let missing = ["DPDK", "/dev/net/tun"].iter().any(|word| said.contains(word));
         (output.status.code() == Some(2) && missing).then(|| said.trim().to_owned())
-    }
-}
-
-impl Drop for Race {
-    fn drop(&mut self) {
-        // Left-overs in the temporary folder are harmless.
-        let _ = std::fs::remove_dir_all(&self.folder);
     }
 }
 
@@ -133,7 +112,7 @@ fn the_report_on_taps_is_raced_with_its_rule_its_peer_and_its_claims() {
     let claims: Vec<&str> = result.claims.iter().map(|claim| claim.says.as_str()).collect();
     assert_eq!(claims, ["the mempool cannot sustain the incoming rate"]);
     assert_ne!(result.claims[0].status, ClaimStatus::Confirmed, "{:?}", result.claims);
-    let page = std::fs::read_to_string(race.folder.join("report.html")).expect("it is written");
+    let page = std::fs::read_to_string(race.0.folder.join("report.html")).expect("it is written");
     assert!(page.contains("Claims") && page.contains("executed in: user"));
     let left = std::fs::read_dir("/run/netns").into_iter().flatten().flatten();
     let mine = |name: &str| name.contains(&format!("-{}-", std::process::id()));
@@ -214,6 +193,6 @@ fn a_scenario_that_cannot_be_is_refused_before_anything_is_started() {
         let said = String::from_utf8_lossy(&output.stderr);
         assert_eq!(output.status.code(), Some(2), "{ours}: {said}");
         assert!(said.contains(part), "{ours}: {said}");
-        assert!(!race.folder.join("trials").exists());
+        assert!(!race.0.folder.join("trials").exists());
     }
 }

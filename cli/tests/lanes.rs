@@ -4,31 +4,20 @@
 
 #![expect(clippy::print_stdout, reason = "a skipped test says why")]
 
+mod turn;
+
 use laneway_lab::result::RaceResult;
 use laneway_lab::wakeup::IdleResult;
-use std::path::PathBuf;
 use std::process::{Command, Output};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use turn::Turn;
 
-static TURN: Mutex<()> = Mutex::new(());
-
-/// A folder of its own, removed at the end.
-struct Race {
-    folder: PathBuf,
-    _turn: MutexGuard<'static, ()>,
-}
+/// A race in its folder.
+struct Race(Turn);
 
 impl Race {
     /// `None` where races cannot be run; the reason is printed.
     fn new(name: &str) -> Option<Race> {
-        let turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Err(why) = laneway_netns::can_create() {
-            println!("skipped: {why}");
-            return None;
-        }
-        let folder = std::env::temp_dir().join(format!("laneway-{name}-{}", std::process::id()));
-        std::fs::create_dir_all(&folder).expect("the temporary folder is writable");
-        Some(Race { folder, _turn: turn })
+        Turn::new(name).map(Race)
     }
 
     /// Runs the shipped scenario, less patient with a busy host, with `arms` (TOML) in place of its
@@ -42,12 +31,12 @@ impl Race {
         let head = head.replace("idle_ms = 300", "idle_ms = 50");
         let patient = "late_p99_us_max = 10_000_000\nothers_max = 1_000.0";
         let head = head.replace("late_p99_us_max = 200", patient);
-        let scenario = self.folder.join("scenario.toml");
+        let scenario = self.0.folder.join("scenario.toml");
         std::fs::write(&scenario, head + arms.unwrap_or(own)).expect("writable");
         let mut command = Command::new(env!("CARGO_BIN_EXE_laneway"));
-        command.arg("race").arg(&scenario).arg("--out").arg(&self.folder);
+        command.arg("race").arg(&scenario).arg("--out").arg(&self.0.folder);
         // So that what its children leave behind can be told from what others do.
-        command.env("TMPDIR", &self.folder);
+        command.env("TMPDIR", &self.0.folder);
         lanes.iter().for_each(|lane| {
             command.args(["--lane", lane]);
         });
@@ -59,9 +48,7 @@ impl Race {
     }
 
     fn result(&self, variant: &str) -> RaceResult {
-        let path = self.folder.join(variant).join("result.json");
-        let text = std::fs::read_to_string(path).expect("the race wrote its result");
-        serde_json::from_str(&text).expect("a result")
+        self.0.result(variant)
     }
 
     /// Races `lanes` in `variant`, shortly, at a load that all can bear.
@@ -70,13 +57,6 @@ impl Race {
         let output = self.run(lanes, &[&["--variant", variant][..], &short].concat());
         assert!(output.status.code().is_some_and(|code| code != 2), "{output:?}");
         self.result(variant)
-    }
-}
-
-impl Drop for Race {
-    fn drop(&mut self) {
-        // Left-overs in the temporary folder are harmless.
-        let _ = std::fs::remove_dir_all(&self.folder);
     }
 }
 
@@ -142,7 +122,7 @@ fn a_peer_is_started_counted_and_ended() {
         assert_eq!(peer.caps.facts["program"], "dpdk-testpmd");
     }
     let processes = std::fs::read_dir("/proc").expect("there is /proc").flatten();
-    let mine = format!("RUNTIME_DIRECTORY={}", race.folder.display());
+    let mine = format!("RUNTIME_DIRECTORY={}", race.0.folder.display());
     let is_mine = |entry: &std::fs::DirEntry| {
         let environment = std::fs::read(entry.path().join("environ")).unwrap_or_default();
         String::from_utf8_lossy(&environment).contains(&mine)
@@ -156,7 +136,7 @@ fn every_wake_up_probe_is_seen() {
     let Some(race) = Race::new("wakeup") else { return };
     let output = race.run(&["packet:idle=block"], &["--wakeup"]);
     assert_eq!(output.status.code(), Some(0), "{output:?}");
-    let text = std::fs::read_to_string(race.folder.join("idle.json")).expect("it is written");
+    let text = std::fs::read_to_string(race.0.folder.join("idle.json")).expect("it is written");
     let result: IdleResult = serde_json::from_str(&text).expect("a result");
     assert_eq!(result.rows.len(), 1);
     for row in &result.rows {

@@ -6,31 +6,21 @@
 
 #![expect(clippy::print_stdout, reason = "a skipped test says why")]
 
+mod turn;
+
 use laneway_lab::result::{Outcome, RaceResult};
 use laneway_stats::Verdict;
 use std::path::PathBuf;
 use std::process::{Command, Output};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use turn::Turn;
 
-static TURN: Mutex<()> = Mutex::new(());
-
-/// A folder of its own, removed at the end.
-struct Race {
-    folder: PathBuf,
-    _turn: MutexGuard<'static, ()>,
-}
+/// A race in its folder.
+struct Race(Turn);
 
 impl Race {
     /// `None` where races cannot be run; the reason is printed.
     fn new(name: &str) -> Option<Race> {
-        let turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Err(why) = laneway_netns::can_create() {
-            println!("skipped: {why}");
-            return None;
-        }
-        let folder = std::env::temp_dir().join(format!("laneway-{name}-{}", std::process::id()));
-        std::fs::create_dir_all(&folder).expect("the temporary folder is writable");
-        Some(Race { folder, _turn: turn })
+        Turn::new(name).map(Race)
     }
 
     /// Runs a race of `arms` (TOML) with these further arguments.
@@ -40,29 +30,20 @@ impl Race {
         let captures = shipped.join("captures").display().to_string();
         let head = text.split("[[arm]]").next().expect("text before the first arm");
         let head = head.replace("captures/", &format!("{captures}/"));
-        let scenario = self.folder.join("scenario.toml");
+        let scenario = self.0.folder.join("scenario.toml");
         std::fs::write(&scenario, format!("{head}\n{arms}")).expect("writable");
         Command::new(env!("CARGO_BIN_EXE_laneway"))
             .arg("race")
             .arg(&scenario)
             .arg("--out")
-            .arg(self.folder.join("out"))
+            .arg(self.0.folder.join("out"))
             .args(arguments)
             .output()
             .expect("the program starts")
     }
 
     fn result(&self) -> RaceResult {
-        let path = self.folder.join("out/result.json");
-        let text = std::fs::read_to_string(path).expect("the race wrote its result");
-        serde_json::from_str(&text).expect("a result")
-    }
-}
-
-impl Drop for Race {
-    fn drop(&mut self) {
-        // Left-overs in the temporary folder are harmless.
-        let _ = std::fs::remove_dir_all(&self.folder);
+        self.0.result("out")
     }
 }
 
@@ -149,7 +130,7 @@ fn an_interrupted_race_leaves_nothing_behind() {
     let scenario = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../scenarios/features.toml");
     let child = Command::new(env!("CARGO_BIN_EXE_laneway"))
         .args(["race", &scenario.display().to_string(), "--load", "10000", "--out"])
-        .arg(race.folder.join("out"))
+        .arg(race.0.folder.join("out"))
         .spawn()
         .expect("the program starts");
     let pid = rustix::process::Pid::from_child(&child);
@@ -173,5 +154,5 @@ fn an_interrupted_race_leaves_nothing_behind() {
     let mine = format!("-{id}-");
     let left = left.filter(|entry| entry.file_name().to_string_lossy().contains(&mine)).count();
     assert_eq!(left, 0);
-    assert!(!race.folder.join("out/result.json").exists());
+    assert!(!race.0.folder.join("out/result.json").exists());
 }
