@@ -122,8 +122,8 @@ impl XdpBench {
         }
         let words: Vec<&str> = said.split_whitespace().collect();
         let line: String = words.join(" ").chars().take(TAIL_CHARS).collect();
-        let hint =
-            "it must be installed (`apt install xdp-tools`) and be new enough for this kernel";
+        let hint = "it must be new enough for this kernel, which Debian 12's is not for 6.18; \
+             docs/xdp-bench.sh builds one";
         format!("{XDP_BENCH} ended: {line}; {hint}")
     }
 }
