@@ -18,6 +18,11 @@ pub fn count(n: u64) -> String {
     grouped(&n.to_string())
 }
 
+/// The noun that goes with a count: `hole` for 1, `holes` for anything else. For nouns that take an s.
+pub fn nouns(n: u64, noun: &str) -> String {
+    format!("{noun}{}", if n == 1 { "" } else { "s" })
+}
+
 /// A count that may be negative, with its sign.
 pub fn signed_count(n: i64) -> String {
     let sign = if n < 0 { "\u{2212}" } else { "+" };
@@ -157,6 +162,11 @@ mod tests {
         ] {
             assert_eq!(plain(&figure(value)), expected);
         }
+    }
+
+    #[test]
+    fn one_is_one_and_none_are_many() {
+        assert_eq!([0, 1, 2].map(|n| nouns(n, "hole")), ["holes", "hole", "holes"]);
     }
 
     #[test]

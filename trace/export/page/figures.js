@@ -39,23 +39,56 @@ function percent(share) {
   return `${figure(share * 100)}\u00a0%`;
 }
 
-// A place on the time line, with as many digits as `stepNs` needs.
+// A place on the time line, with as many digits as `stepNs` needs. A short trace is told in the unit of its length: a row of
+// noughts is hard to read.
 function moment(ns, stepNs = 1) {
-  const decimals = Math.min(9, Math.max(0, Math.ceil(9 - Math.log10(Math.max(stepNs, 1)))));
-  return `${(ns / 1e9).toFixed(decimals)}\u00a0s`;
+  const units = [[2e3, 1, "ns"], [2e6, 1e3, "\u00b5s"], [2e9, 1e6, "ms"], [Infinity, 1e9, "s"]];
+  const [, scale, unit] = units.find(([below]) => trace.length < below);
+  const decimals = Math.min(9, Math.max(0, Math.ceil(Math.log10(scale / Math.max(stepNs, 1)) - 1e-9)));
+  return `${grouped((ns / scale).toFixed(decimals))}\u00a0${unit}`;
 }
 
+// `std::map<...>::find` for a name with template arguments: what stands in angle brackets is long and says the least. A name
+// whose brackets are no pairs (operators, conversions, anything odd) stays as it is.
+function folded(name) {
+  let depth = 0;
+  let short = "";
+  for (let at = 0; at < name.length; at += 1) {
+    const isOperator = /operator[<>=-]*$/.test(name.slice(Math.max(0, at - 11), at));
+    if (name[at] === "<" && !isOperator) {
+      short += depth === 0 ? "<\u2026>" : "";
+      depth += 1;
+    } else if (name[at] === ">" && !isOperator && depth > 0) {
+      depth -= 1;
+    } else if (depth === 0) {
+      short += name[at];
+    }
+  }
+  return depth === 0 ? short : name;
+}
+
+// As much of a text as has room: first its template arguments go, then its middle, since names of one family differ at the end.
 function clipped(text, widthPx) {
   const letters = Math.floor(widthPx / LETTER_PX);
   if (letters < 3) {
     return "";
   }
-  return text.length <= letters ? text : `${text.slice(0, letters - 1)}\u2026`;
+  if (text.length <= letters) {
+    return text;
+  }
+  const short = text.includes("<") ? folded(text) : text;
+  if (short.length <= letters) {
+    return short;
+  }
+  const tail = letters < 10 ? 0 : Math.floor(letters * 0.4);
+  return `${short.slice(0, letters - 1 - tail)}\u2026${tail > 0 ? short.slice(-tail) : ""}`;
 }
 
 // Colours live in the style sheet, so that light, dark and paper need one drawing.
 const colours = {};
+const hatchings = new Map();
 function readColours() {
+  hatchings.clear();
   const style = getComputedStyle(document.documentElement);
   const names = ["paper", "ink", "quiet", "rule", "card", "link", "accent", "fault", "on-layer"];
   trace.layers.forEach((_, layer) => names.push(`l${layer}`));
@@ -68,6 +101,10 @@ function readColours() {
 function hatched(context, layer) {
   if (layer !== IDLE && layer !== TRACER) {
     return colours[`l${layer}`];
+  }
+  const known = hatchings.get(layer);
+  if (known !== undefined) {
+    return known;
   }
   const tile = document.createElement("canvas");
   tile.width = tile.height = 6;
@@ -83,7 +120,8 @@ function hatched(context, layer) {
     brush.lineTo(shift + 7, to + (layer === TRACER ? -1 : 1));
   }
   brush.stroke();
-  return context.createPattern(tile, "repeat");
+  hatchings.set(layer, context.createPattern(tile, "repeat"));
+  return hatchings.get(layer);
 }
 
 // Letters on hatching need a ground of their own.
@@ -141,4 +179,76 @@ function nameOf(functionIndex) {
 function layerOf(functionIndex) {
   const known = trace.functions[functionIndex];
   return known === undefined ? trace.layers.length - 1 : known[1];
+}
+
+// What all calls of a function have in common, as lines of the read-out; empty where no call was seen whole.
+function figuresOf(functionIndex) {
+  const histogram = trace.histograms[functionIndex];
+  if (histogram === undefined) {
+    return [];
+  }
+  const { calls, buckets, figures: known } = histogram;
+  const seen = buckets.reduce((sum, [, n]) => sum + n, 0);
+  const words = known.map(([name, ns]) => `${name} ${duration(ns)}`).join(", ");
+  return [`all calls of it: ${count(calls)}${seen < calls ? `, ${count(seen)} seen whole` : ""}; raw ${words}`];
+}
+
+// A function is looked for by any part of its name.
+function functionsNamed(wanted) {
+  const word = wanted.trim().toLowerCase();
+  if (word === "") {
+    return null;
+  }
+  return new Set(trace.functions.flatMap(([name], index) => (name.toLowerCase().includes(word) ? [index] : [])));
+}
+
+function isOnScreen(element) {
+  const place = element.getBoundingClientRect();
+  return place.bottom > 0 && place.top < window.innerHeight;
+}
+
+// Letters that a person types are text; everywhere else on the page they are keys.
+function isTyping(target) {
+  return target.closest("input[type=search], select, textarea") !== null;
+}
+
+// The slash goes to the search of the section with the focus, else the one under the pointer, else in the middle of the screen.
+document.addEventListener("keydown", (event) => {
+  if (event.key !== "/" || event.ctrlKey || event.metaKey || event.altKey || isTyping(event.target)) {
+    return;
+  }
+  const searches = [...document.querySelectorAll("input[type=search]")];
+  const middle = window.innerHeight / 2;
+  const away = (search) => {
+    const section = search.closest("section");
+    const { top, bottom } = section.getBoundingClientRect();
+    const rank = section.contains(document.activeElement) ? -2 : section.matches(":hover") ? -1 : 0;
+    return rank < 0 && bottom > 0 && top < window.innerHeight ? rank : Math.max(top - middle, middle - bottom, 0);
+  };
+  const [nearest] = searches.sort((a, b) => away(a) - away(b));
+  if (nearest !== undefined) {
+    event.preventDefault();
+    nearest.focus();
+    nearest.select();
+  }
+});
+
+// Escape empties a search, then gives the keys back to the picture.
+function leaveSearch(search, picture) {
+  search.addEventListener("keydown", (event) => {
+    if (event.key === "Escape") {
+      event.preventDefault();
+      if (search.value !== "") {
+        search.value = "";
+        search.dispatchEvent(new Event("input"));
+      } else {
+        picture.focus();
+      }
+    }
+  });
+}
+
+// The place after `at` among `n` that form a ring; -1 stands before the first of them.
+function turned(at, step, n) {
+  return at < 0 ? (step > 0 ? 0 : n - 1) : (at + step + n) % n;
 }

@@ -1,5 +1,5 @@
 // The flame graph: outermost calls on top, width by self time of a call and all below it. One canvas; frames narrower than a
-// pixel are not drawn. Works with keys alone: arrows walk, Enter zooms, Escape goes back.
+// pixel are not drawn. Works with keys alone: arrows walk, Enter zooms, Escape goes back, slash searches.
 
 const flameCanvas = document.getElementById("flame");
 if (flameCanvas !== null) {
@@ -66,6 +66,11 @@ if (flameCanvas !== null) {
     context.fillRect(0, 0, widthPx, rows * ROW_PX + 2);
     const fills = trace.layers.map((_, layer) => hatched(context, layer));
     boxes = [];
+    if (!(scaleNs > 0)) {
+      context.fillStyle = colours.quiet;
+      context.fillText("no time of this kind in the trace", 4, ROW_PX / 2);
+      return;
+    }
     const frame = (at, x, width, level, isAbove) => {
       boxes.push({ at, x, width, level });
       const isFaint = (matches !== null && !matches.has(at)) || isAbove;
@@ -96,7 +101,7 @@ if (flameCanvas !== null) {
     path.forEach((at, level) => frame(at, 0, widthPx, level, true));
     const below = (list, x, level) => {
       for (const at of list) {
-        const width = scaleNs > 0 ? (widthNs[at] / scaleNs) * widthPx : 0;
+        const width = (widthNs[at] / scaleNs) * widthPx;
         if (width < 1) {
           break; // the widest come first
         }
@@ -108,17 +113,36 @@ if (flameCanvas !== null) {
     below(top, 0, path.length);
   }
 
+  // What is known of a context: a heading and lines.
+  function linesOf(at) {
+    const tracer = trace.functions[fn[at]][2] & 1 ? "; mostly the tracer's cost" : "";
+    const callsHere = calls[at] > 0
+      ? `${count(calls[at])} calls here; ${duration(widthNs[at] / calls[at])} each`
+      : "no call here was seen whole";
+    const ofAll = totalNs() > 0 ? percent(widthNs[at] / totalNs()) : "\u2013";
+    return [
+      nameOf(fn[at]),
+      `total ${duration(widthNs[at])}, ${ofAll} of all; self ${duration(selfNs[at])}`,
+      callsHere,
+      ...figuresOf(fn[at]),
+      `${trace.layers[layerOf(fn[at])]}${tracer}`,
+    ];
+  }
+
   function tell(at) {
     if (at < 0) {
       return;
     }
     const path = [...ancestors(at), at].map((here) => nameOf(fn[here])).join(" \u203a ");
-    const tracer = trace.functions[fn[at]][2] & 1 ? "; mostly the tracer's cost" : "";
-    reading.textContent = `${path}: ${duration(widthNs[at])}, ${percent(widthNs[at] / totalNs())} of all; `
-      + `self ${duration(selfNs[at])}; ${count(calls[at])} calls; ${trace.layers[layerOf(fn[at])]}${tracer}`;
+    reading.textContent = `${path}: ${linesOf(at).slice(1).join("; ")}`;
   }
 
   function choose(at) {
+    // What is chosen is seen: outside of the frame that fills the width, its caller does from now on.
+    const isShown = zoomed < 0 || at < 0 || at === zoomed || ancestors(at).includes(zoomed) || ancestors(zoomed).includes(at);
+    if (!isShown) {
+      zoomed = parent[at];
+    }
     chosen = at;
     tell(at);
     redraw();
@@ -142,8 +166,14 @@ if (flameCanvas !== null) {
   flameCanvas.addEventListener("pointermove", (event) => {
     const box = boxAt(event);
     flameCanvas.style.cursor = box === undefined ? "default" : "pointer";
-    tell(box === undefined ? -1 : box.at);
+    if (box === undefined) {
+      hideReadOut();
+    } else {
+      tell(box.at);
+      readAt(event, linesOf(box.at).join("\n"));
+    }
   });
+  flameCanvas.addEventListener("pointerleave", hideReadOut);
   flameCanvas.addEventListener("click", (event) => {
     const box = boxAt(event);
     if (box !== undefined) {
@@ -162,9 +192,12 @@ if (flameCanvas !== null) {
       Enter: () => zoom(chosen),
       Escape: () => zoom(zoomed < 0 ? -1 : parent[zoomed]),
       Home: () => zoom(-1),
+      0: () => zoom(-1),
     };
-    if (steps[event.key] !== undefined && roots.length > 0) {
+    const isPlain = !event.ctrlKey && !event.metaKey && !event.altKey;
+    if (isPlain && steps[event.key] !== undefined && roots.length > 0) {
       event.preventDefault();
+      event.stopPropagation(); // the time chart has keys for the whole page
       steps[event.key]();
     }
   });
@@ -173,24 +206,52 @@ if (flameCanvas !== null) {
   for (const choice of document.querySelectorAll("input[name=measure]")) {
     choice.addEventListener("change", () => {
       measure(choice.value);
+      look();
       redraw();
       tell(chosen);
     });
   }
-  search.addEventListener("input", () => {
-    const wanted = search.value.toLowerCase();
-    if (wanted === "") {
+  // Matches that stand in no other match, the widest first: what a person goes through.
+  let outermost = [];
+  let nextMatch = -1;
+  function look() {
+    const named = functionsNamed(search.value);
+    nextMatch = -1;
+    if (named === null) {
       matches = null;
       found.textContent = "";
-    } else {
-      matches = new Set(fn.flatMap((index, at) => (nameOf(index).toLowerCase().includes(wanted) ? [at] : [])));
-      // A match inside a match is part of it.
-      const outermost = [...matches].filter((at) => !ancestors(at).some((above) => matches.has(above)));
-      const ns = outermost.reduce((sum, at) => sum + widthNs[at], 0);
-      found.textContent = `${count(matches.size)} contexts, ${percent(totalNs() > 0 ? ns / totalNs() : 0)} of the time`;
+      return;
     }
+    matches = new Set(fn.flatMap((index, at) => (named.has(index) ? [at] : [])));
+    // A match inside a match is part of it. Parents stand first, so one look at the parent is enough.
+    const isInside = parent.map(() => false);
+    parent.forEach((above, at) => {
+      isInside[at] = above >= 0 && (isInside[above] || matches.has(above));
+    });
+    outermost = [...matches].filter((at) => !isInside[at]).sort((a, b) => widthNs[b] - widthNs[a]);
+    const ns = outermost.reduce((sum, at) => sum + widthNs[at], 0);
+    found.textContent = matches.size === 0
+      ? "no function of that name in this picture"
+      : `${count(matches.size)} contexts, ${percent(totalNs() > 0 ? ns / totalNs() : 0)} of the time; Enter goes through them`;
+  }
+  search.addEventListener("input", () => {
+    look();
     redraw();
   });
+  search.addEventListener("keydown", (event) => {
+    if (event.key === "Enter" && matches !== null && outermost.length > 0) {
+      event.preventDefault();
+      nextMatch = turned(nextMatch, event.shiftKey ? -1 : 1, outermost.length);
+      const at = outermost[nextMatch];
+      // One too narrow to see is shown by itself.
+      if (!boxes.some((box) => box.at === at && box.width >= 3)) {
+        zoomed = at;
+      }
+      choose(at);
+      found.textContent = `${count(nextMatch + 1)} of ${count(outermost.length)}, the widest first`;
+    }
+  });
+  leaveSearch(search, flameCanvas);
   const begin = document.querySelector("input[name=measure]:checked");
   measure(begin === null ? "corrected" : begin.value);
   onEveryLook(redraw);

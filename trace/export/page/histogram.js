@@ -18,7 +18,9 @@ function shape(parent, kind, attributes, text) {
 function drawHistogram(place, functionIndex) {
   const { buckets, figures } = trace.histograms[functionIndex];
   place.replaceChildren();
-  const [width, height, left, bottom, top] = [760, 230, 56, 38, 26];
+  // As wide as there is room: a drawing that is scaled down has letters too small to read.
+  const width = Math.min(760, Math.max(300, place.clientWidth));
+  const [height, left, bottom, top] = [230, 56, 38, 26];
   const svg = shape(place, "svg", { viewBox: `0 0 ${width} ${height}`, width, height, role: "img" });
   const described = figures.map(([name, ns]) => `${name} ${duration(ns)}`).join(", ");
   svg.setAttribute("aria-label", `Durations of ${nameOf(functionIndex)}: ${described}`);
@@ -34,26 +36,40 @@ function drawHistogram(place, functionIndex) {
     shape(svg, "line", { class: "grid", x1: left, x2: width - 8, y1: y(calls), y2: y(calls) });
     shape(svg, "text", { class: "axis", x: left - 6, y: y(calls) + 4, "text-anchor": "end" }, count(calls));
   }
-  for (let decade = Math.ceil(low); decade <= Math.floor(high); decade += 1) {
-    const at = x(10 ** decade);
-    shape(svg, "line", { class: "grid", x1: at, x2: at, y1: top, y2: height - bottom });
-    shape(svg, "text", { class: "axis", x: at, y: height - bottom + 16, "text-anchor": "middle" }, duration(10 ** decade));
+  // Where few decades fit, their halves and fifths too: an axis without figures says nothing.
+  const decades = (high - low) * (760 / width);
+  const steps = decades < 1.5 ? [1, 2, 5] : decades < 3 ? [1, 3] : [1];
+  for (let decade = Math.floor(low); decade <= Math.floor(high); decade += 1) {
+    for (const ns of steps.map((step) => step * 10 ** decade).filter((ns) => Math.log10(ns) >= low && Math.log10(ns) <= high)) {
+      shape(svg, "line", { class: "grid", x1: x(ns), x2: x(ns), y1: top, y2: height - bottom });
+      shape(svg, "text", { class: "axis", x: x(ns), y: height - bottom + 16, "text-anchor": "middle" }, duration(ns));
+    }
   }
   buckets.forEach(([, calls], at) => {
     const [from, to] = ends[at].map(x);
     const bar = shape(svg, "rect", { class: "fill", x: from + 0.5, y: y(calls), width: Math.max(1.5, to - from - 1), height: height - bottom - y(calls) });
-    shape(bar, "title", {}, `${duration(ends[at][0])} to ${duration(ends[at][1])}: ${count(calls)} calls`);
+    bar.dataset.reading = `${duration(ends[at][0])} to ${duration(ends[at][1])}\n${count(calls)} calls`;
   });
-  let lastPx = -Infinity;
-  let row = 0;
+  // Figures at one place share a label, near ones take turns in two rows.
+  const labels = [];
   for (const [name, ns] of figures) {
-    row = x(ns) - lastPx < 40 ? 1 - row : 0;
-    lastPx = x(ns);
     shape(svg, "line", { class: "mark", x1: x(ns), x2: x(ns), y1: top - 2, y2: height - bottom });
-    const anchor = x(ns) > width - 60 ? "end" : "start";
-    shape(svg, "text", { x: x(ns), y: 10 + row * 11, "text-anchor": anchor }, name);
+    const last = labels[labels.length - 1];
+    if (last !== undefined && x(ns) - last.at < 9) {
+      last.words += `, ${name}`;
+    } else {
+      labels.push({ at: x(ns), words: name });
+    }
   }
-  shape(svg, "text", { class: "axis", x: width / 2, y: height - 4, "text-anchor": "middle" }, "duration of a call; height is the square root of the number of calls");
+  const free = [left - 20, left - 20];
+  for (const { at, words } of labels) {
+    const room = words.length * 6.5 + 8;
+    const start = Math.min(at, width - room);
+    const row = free[0] <= start ? 0 : 1;
+    free[row] = start + room;
+    shape(svg, "text", { x: start, y: 10 + row * 11 }, words);
+  }
+  shape(svg, "text", { class: "axis", x: width / 2, y: height - 4, "text-anchor": "middle" }, width < 500 ? "duration; height: square root of calls" : "duration of a call; height is the square root of the number of calls");
 }
 
 const histogramPlace = document.getElementById("histogram");
@@ -76,6 +92,7 @@ if (histogramPlace !== null) {
     });
   }
   if (choice.options.length > 0) {
+    onEveryLook(chosen);
     chosen();
   }
 }

@@ -1,6 +1,7 @@
 // The time chart: per thread its layers over time, the function that took most of each bucket, packets, marks of the
 // detectors, and single calls where the page carries them. One canvas per thread, drawn only while it is on the screen. All
-// share one view, which wheel, drag, buttons and keys move.
+// share one view, which wheel, drag, buttons and keys move. Letters are keys on the whole page while a chart is on the screen;
+// arrows, Home and Page belong to the chart that has the focus, since the page scrolls by them.
 
 const chart = document.getElementById("chart");
 if (chart !== null && trace.timelines.length > 0) {
@@ -14,10 +15,12 @@ if (chart !== null && trace.timelines.length > 0) {
   const view = { from: 0, to: Math.max(trace.length, 1) };
   let cursorNs = -1;
   let cursorLane = 0;
-  let wanted = "";
-  let nextMark = 0;
-  let nextMatch = 0;
-  let nextWorst = 0;
+  let wanted = null; // the functions that are looked for
+  let places = [];
+  let marked = null; // a stretch that is being marked with shift and drag
+  let markAt = -1;
+  let placeAt = -1;
+  let worstAt = -1;
   const SLICES = { enter: "leave", syscall_in: "syscall_out", switched_out: "switched_in", interrupt_in: "interrupt_out" };
   const OPENER = Object.fromEntries(Object.entries(SLICES).map(([opens, closes]) => [closes, opens]));
 
@@ -84,7 +87,18 @@ if (chart !== null && trace.timelines.length > 0) {
     view.from = start;
     view.to = start + width;
     range.textContent = `Shown: from ${moment(view.from, width / 1000)} to ${moment(view.to, width / 1000)}, ${duration(width)} of ${duration(trace.length)}`;
+    keepView();
     redraw();
+  }
+
+  // The address keeps the view, so that a copy of it shows the same. Not at each step: browsers count such changes and refuse.
+  let keeping = 0;
+  let isKept = false;
+  function keepView() {
+    clearTimeout(keeping);
+    keeping = isKept ? setTimeout(() => {
+      history.replaceState(null, "", `#view-${Math.round(view.from)}-${Math.round(view.to)}`);
+    }, 300) : 0;
   }
 
   function zoom(factor, aroundNs = (view.from + view.to) / 2) {
@@ -97,15 +111,32 @@ if (chart !== null && trace.timelines.length > 0) {
     setView(view.from + share * widthNs(), view.to + share * widthNs());
   }
 
+  // Shows a place of a thread, whose chart may be folded away or off the screen.
   function show(atNs, lengthNs, thread) {
     const width = Math.max(lengthNs * 1.6, 2_000);
     cursorNs = atNs;
     cursorLane = Math.max(0, lanes.findIndex((lane) => lane.line.thread === thread));
+    const { canvas } = lanes[cursorLane];
+    const fold = canvas.closest("details");
+    if (fold !== null) {
+      fold.open = true;
+    }
+    const { top, bottom } = canvas.getBoundingClientRect();
+    if (top < 0 || bottom > window.innerHeight) {
+      canvas.parentElement.scrollIntoView({ block: "center" });
+    }
     setView(atNs + lengthNs / 2 - width / 2, atNs + lengthNs / 2 + width / 2);
   }
 
+  // Charts grow and shrink with the calls they show: the one that is pointed at stays where it is on the screen.
   function draw() {
+    const { canvas } = lanes[cursorLane];
+    const before = canvas.getBoundingClientRect().top;
     lanes.filter((lane) => lane.isSeen).forEach(drawLane);
+    const moved = canvas.getBoundingClientRect().top - before;
+    if (moved !== 0 && isOnScreen(canvas)) {
+      window.scrollBy(0, moved);
+    }
   }
   const redraw = redrawer(draw);
 
@@ -126,14 +157,15 @@ if (chart !== null && trace.timelines.length > 0) {
     context.fillStyle = colours.card;
     context.fillRect(0, areaTop, widthPx, AREA_PX);
 
-    // Layers: one column per bucket, or per pixel where buckets are narrower.
-    const step = Math.max(1, Math.floor(1 / ((line.width / widthNs()) * widthPx)));
+    // Layers: one column per bucket, or per pixel where buckets are narrower. Columns begin at whole pixels, else their edges show
+    // as stripes, and at multiples of the step, else the picture flickers while it is dragged.
+    const step = Math.max(1, Math.ceil(1 / ((line.width / widthNs()) * widthPx)));
     const fills = trace.layers.map((_, layer) => hatched(context, layer));
     const present = Object.keys(line.shares).map(Number);
-    for (let bucket = first; bucket <= last; bucket += step) {
-      const left = x(line.start + bucket * line.width);
+    for (let bucket = first - (first % step); bucket <= last; bucket += step) {
+      const left = Math.round(x(line.start + bucket * line.width));
       const end = Math.min(bucket + step, line.events.length);
-      const right = x(line.start + end * line.width);
+      const right = Math.round(x(line.start + end * line.width));
       let bottom = areaTop + AREA_PX;
       for (const layer of present) {
         let sum = 0;
@@ -143,7 +175,7 @@ if (chart !== null && trace.timelines.length > 0) {
         const high = (sum / (end - bucket) / 1000) * AREA_PX;
         if (high > 0.2) {
           context.fillStyle = fills[layer];
-          context.fillRect(left, bottom - high, right - left + 0.4, high);
+          context.fillRect(left, bottom - high, Math.max(right - left, 1), high);
           bottom -= high;
         }
       }
@@ -160,8 +192,8 @@ if (chart !== null && trace.timelines.length > 0) {
       const left = Math.max(0, x(line.start + bucket * line.width));
       const width = Math.min(widthPx, x(line.start + end * line.width)) - left;
       if (top !== undefined) {
-        const isMatch = wanted !== "" && nameOf(top).toLowerCase().includes(wanted);
-        context.globalAlpha = wanted !== "" && !isMatch ? 0.3 : 1;
+        const isMatch = wanted !== null && wanted.has(top);
+        context.globalAlpha = wanted !== null && !isMatch ? 0.3 : 1;
         context.fillStyle = fills[layerOf(top)];
         context.fillRect(left, stripTop, Math.max(width - 0.5, 0.5), STRIP_PX - 2);
         context.globalAlpha = 1;
@@ -171,7 +203,7 @@ if (chart !== null && trace.timelines.length > 0) {
           if (isHatched) {
             backLabel(context, label, left + 3, stripTop + STRIP_PX / 2 - 1);
           }
-          context.fillStyle = isHatched || (wanted !== "" && !isMatch) ? colours.ink : colours["on-layer"];
+          context.fillStyle = isHatched || (wanted !== null && !isMatch) ? colours.ink : colours["on-layer"];
           context.fillText(label, left + 3, stripTop + STRIP_PX / 2 - 1);
         }
         if (isMatch) {
@@ -186,7 +218,7 @@ if (chart !== null && trace.timelines.length > 0) {
     let below = stripTop + STRIP_PX;
     if (hasPackets) {
       context.fillStyle = colours.link;
-      for (let bucket = first; bucket <= last; bucket += step) {
+      for (let bucket = first - (first % step); bucket <= last; bucket += step) {
         let most = 0;
         for (let at = bucket; at < Math.min(bucket + step, line.events.length); at += 1) {
           most = Math.max(most, line.packets[at]);
@@ -218,7 +250,7 @@ if (chart !== null && trace.timelines.length > 0) {
         const width = Math.min(x(slice.to), widthPx) - left;
         const top = below + slice.depth * DETAIL_PX;
         const isFunction = slice.kind === "enter";
-        const isMatch = wanted !== "" && isFunction && nameOf(slice.index).toLowerCase().includes(wanted);
+        const isMatch = isFunction && wanted !== null && wanted.has(slice.index);
         context.fillStyle = isFunction ? fills[layerOf(slice.index)] : colours.rule;
         context.fillRect(left, top, Math.max(width - 0.6, 0.6), DETAIL_PX - 1.5);
         if (isMatch) {
@@ -287,6 +319,13 @@ if (chart !== null && trace.timelines.length > 0) {
       const place = Math.min(x(at) + 2, widthPx - text.length * LETTER_PX);
       context.fillText(text, place, height - AXIS_PX / 2 + 2);
     }
+    if (marked !== null) {
+      const [left, right] = [x(Math.min(...marked)), x(Math.max(...marked))];
+      context.fillStyle = colours.link;
+      context.globalAlpha = 0.25;
+      context.fillRect(left, MARKS_PX, right - left, height - AXIS_PX - MARKS_PX);
+      context.globalAlpha = 1;
+    }
     if (cursorNs >= view.from && cursorNs <= view.to) {
       context.strokeStyle = colours.ink;
       context.setLineDash([3, 3]);
@@ -298,14 +337,21 @@ if (chart !== null && trace.timelines.length > 0) {
     }
   }
 
-  // What lies at the cursor, in words.
-  function tell() {
+  // The innermost call at the cursor, where the page carries single calls.
+  function sliceHere(lane) {
+    const windows = lane.windows.filter((w) => cursorNs >= w.first && cursorNs <= w.last);
+    const inside = windows.flatMap((w) => w.slices.filter((s) => s.from <= cursorNs && s.to >= cursorNs));
+    return inside.filter((s) => !(s.isCut && s.depth === 0)).sort((a, b) => b.depth - a.depth)[0];
+  }
+
+  // What lies at the cursor: a heading and lines.
+  function linesHere() {
     const lane = lanes[cursorLane];
     const { line } = lane;
+    const heading = `${line.name} at ${moment(cursorNs, widthNs() / 1000)}`;
     const bucket = Math.floor((cursorNs - line.start) / line.width);
     if (bucket < 0 || bucket >= line.events.length) {
-      reading.textContent = `${moment(cursorNs, widthNs() / 1000)}: thread ${line.name} has no events here`;
-      return;
+      return [heading, "the thread has no events here"];
     }
     const parts = [];
     const nearNs = (widthNs() / Math.max(lane.canvas.clientWidth, 1)) * 5;
@@ -313,15 +359,15 @@ if (chart !== null && trace.timelines.length > 0) {
     for (const call of lane.worst.filter((c) => isHere(c.at, c.length))) {
       parts.push(`${duration(call.length)} in ${nameOf(call.fn)} without an event: ${call.cause}`);
     }
-    for (const mark of lane.marks.filter((m) => isHere(m.at, m.length))) {
-      parts.push(`${mark.finding} ${mark.label}`.trim());
+    const marksHere = lane.marks.filter((m) => isHere(m.at, m.length)).map((m) => `${m.finding} ${m.label}`.trim());
+    for (const words of new Set(marksHere)) {
+      const times = marksHere.filter((other) => other === words).length;
+      parts.push(times > 1 ? `${words} (${times} marks)` : words);
     }
-    for (const window of lane.windows.filter((w) => cursorNs >= w.first && cursorNs <= w.last)) {
-      const inside = window.slices.filter((s) => s.from <= cursorNs && s.to >= cursorNs && !(s.isCut && s.depth === 0));
-      const deepest = inside.sort((a, b) => b.depth - a.depth)[0];
-      if (deepest !== undefined) {
-        parts.push(`${sliceName(deepest)} for ${duration(deepest.to - deepest.from)}${deepest.isCut ? " (seen in part)" : ""}`);
-      }
+    const slice = sliceHere(lane);
+    if (slice !== undefined) {
+      parts.push(`${sliceName(slice)} for ${duration(slice.to - slice.from)}${slice.isCut ? " (seen in part)" : ""}`);
+      parts.push(...(slice.kind === "enter" ? figuresOf(slice.index) : []));
     }
     const shares = Object.keys(line.shares).map(Number).map((layer) => [layer, line.shares[layer][bucket] / 1000]);
     const large = shares.filter(([, share]) => share >= 0.005).sort((a, b) => b[1] - a[1]);
@@ -336,7 +382,12 @@ if (chart !== null && trace.timelines.length > 0) {
     }
     const packets = lane.packetsMax > 0 ? `, ${count(line.packets[bucket])} packets` : "";
     parts.push(`${count(line.events[bucket])} events${packets} in ${duration(line.width)}`);
-    reading.textContent = `${line.name} at ${moment(cursorNs, widthNs() / 1000)}: ${parts.join("; ")}`;
+    return [heading, ...parts];
+  }
+
+  function tell() {
+    const [heading, ...parts] = linesHere();
+    reading.textContent = `${heading}: ${parts.join("; ")}`;
   }
 
   function point(ns, lane) {
@@ -349,79 +400,120 @@ if (chart !== null && trace.timelines.length > 0) {
     redraw();
   }
 
-  function toWorst() {
+  function toWorst(step) {
     if (trace.worst.length === 0) {
+      reading.textContent = "No stretch without an event is long enough to be listed.";
       return;
     }
-    const call = trace.worst[nextWorst % trace.worst.length];
-    nextWorst += 1;
+    worstAt = turned(worstAt, step, trace.worst.length);
+    const call = trace.worst[worstAt];
     show(call.at, call.length, call.thread);
     point(call.at + call.length / 2, cursorLane);
     const stack = call.stack.map(nameOf).join(" \u203a ");
-    reading.textContent = `${nextWorst} of the ${trace.worst.length} worst: ${duration(call.length)} in ${nameOf(call.fn)} at ${moment(call.at, 1000)}, ${call.cause}; called by ${stack}`;
-    nextWorst %= trace.worst.length;
+    reading.textContent = `${worstAt + 1} of the ${trace.worst.length} worst: ${duration(call.length)} in ${nameOf(call.fn)} at ${moment(call.at, 1000)}, ${call.cause}; stack ${stack}`;
   }
 
   function toMark(step) {
     if (trace.marks.length === 0) {
+      reading.textContent = "No finding points to a place in the trace.";
       return;
     }
-    const mark = trace.marks[(nextMark + trace.marks.length) % trace.marks.length];
-    nextMark = (nextMark + step + trace.marks.length) % trace.marks.length;
+    markAt = turned(markAt, step, trace.marks.length);
+    const mark = trace.marks[markAt];
     show(mark.at, Math.max(mark.length, trace.length / 500), mark.thread);
     point(mark.at, cursorLane);
-    reading.textContent = `${mark.finding} ${mark.label}, ${mark.length > 0 ? `${duration(mark.length)} long ` : ""}at ${moment(mark.at, 1000)}`;
+    reading.textContent = `${markAt + 1} of ${trace.marks.length} marks: ${mark.finding} ${mark.label}, ${mark.length > 0 ? `${duration(mark.length)} long ` : ""}at ${moment(mark.at, 1000)}`;
+  }
+
+  function toPlace(step) {
+    if (places.length > 0) {
+      placeAt = turned(placeAt, step, places.length);
+      const [at, length, thread] = places[placeAt];
+      show(at, Math.max(length, trace.length / 2_000), thread);
+      point(at + length / 2, cursorLane);
+      found.textContent = `${count(placeAt + 1)} of ${count(places.length)}`;
+    }
+  }
+
+  // The call at the cursor over the whole width; else the bucket there.
+  function fit() {
+    const lane = lanes[cursorLane];
+    const slice = cursorNs < 0 ? undefined : sliceHere(lane);
+    if (slice !== undefined) {
+      show(slice.from, slice.to - slice.from, lane.line.thread);
+    } else if (cursorNs >= 0) {
+      show(cursorNs - lane.line.width / 2, lane.line.width, lane.line.thread);
+    }
   }
 
   // Places where a function took most of a bucket, and calls of it that the page carries.
-  function matchesOf() {
-    const places = [];
-    lanes.forEach((lane) => {
-      const { line } = lane;
+  function placesOf() {
+    const all = [];
+    for (const { line, windows } of lanes) {
       let wasMatch = false;
       line.top.forEach((top, bucket) => {
-        const isMatch = top.length > 0 && nameOf(top[0]).toLowerCase().includes(wanted);
+        const isMatch = wanted.has(top[0]);
         if (isMatch && !wasMatch) {
-          places.push([line.start + bucket * line.width, line.width, line.thread]);
+          all.push([line.start + bucket * line.width, line.width, line.thread]);
         }
         wasMatch = isMatch;
       });
-      for (const window of lane.windows) {
-        for (const slice of window.slices) {
-          if (slice.kind === "enter" && nameOf(slice.index).toLowerCase().includes(wanted)) {
-            places.push([slice.from, slice.to - slice.from, line.thread]);
-          }
+      for (const slice of windows.flatMap((window) => window.slices)) {
+        if (slice.kind === "enter" && wanted.has(slice.index)) {
+          all.push([slice.from, slice.to - slice.from, line.thread]);
         }
       }
-    });
-    return places.sort((a, b) => a[0] - b[0]);
+    }
+    return all.sort((a, b) => a[0] - b[0]);
   }
 
   search.addEventListener("input", () => {
-    wanted = search.value.toLowerCase();
-    nextMatch = 0;
-    found.textContent = wanted === "" ? "" : `${count(matchesOf().length)} places; Enter goes to the next`;
+    wanted = functionsNamed(search.value);
+    places = wanted === null ? [] : placesOf();
+    placeAt = -1;
+    if (wanted === null) {
+      found.textContent = "";
+    } else if (wanted.size === 0) {
+      found.textContent = "no function of that name";
+    } else if (places.length === 0) {
+      found.textContent = `${count(wanted.size)} functions of that name, none most of the time anywhere: see the table`;
+    } else {
+      found.textContent = `${count(places.length)} places; Enter goes to the next, Shift-Enter back`;
+    }
     redraw();
   });
   search.addEventListener("keydown", (event) => {
-    const places = event.key === "Enter" && wanted !== "" ? matchesOf() : [];
-    if (places.length > 0) {
+    if (event.key === "Enter") {
       event.preventDefault();
-      const [at, length, thread] = places[nextMatch % places.length];
-      nextMatch = (nextMatch + 1) % places.length;
-      show(at, Math.max(length, trace.length / 2_000), thread);
-      point(at + length / 2, cursorLane);
+      toPlace(event.shiftKey ? -1 : 1);
     }
   });
 
+  const whole = () => setView(0, trace.length);
+  // By keys, too, what is looked at stays where it is.
+  const middle = () => (cursorNs >= view.from && cursorNs <= view.to ? cursorNs : (view.from + view.to) / 2);
   const keys = {
-    "+": () => zoom(0.5), "=": () => zoom(0.5), w: () => zoom(0.5),
-    "-": () => zoom(2), s: () => zoom(2),
-    a: () => pan(-0.25), d: () => pan(0.25),
-    PageUp: () => pan(-0.9), PageDown: () => pan(0.9),
-    0: () => setView(0, trace.length), Home: () => setView(0, trace.length),
-    m: () => toWorst(), n: () => toMark(1), p: () => toMark(-1),
+    w: () => zoom(0.5, middle()), "+": () => zoom(0.5, middle()), "=": () => zoom(0.5, middle()),
+    s: () => zoom(2, middle()), "-": () => zoom(2, middle()),
+    a: () => pan(-0.25), d: () => pan(0.25), f: fit, 0: whole,
+    m: () => toWorst(1), M: () => toWorst(-1), n: () => toMark(1), p: () => toMark(-1),
   };
+  const focusKeys = { PageUp: () => pan(-0.9), PageDown: () => pan(0.9), Home: whole, Escape: whole };
+  document.addEventListener("keydown", (event) => {
+    if (event.ctrlKey || event.metaKey || event.altKey || isTyping(event.target) || event.defaultPrevented) {
+      return;
+    }
+    const key = getKey(event);
+    if (keys[key] !== undefined && isOnScreen(chart)) {
+      event.preventDefault();
+      keys[key]();
+    }
+  });
+  // With caps lock letters are still keys, only M has a meaning of its own.
+  function getKey(event) {
+    return event.key.length > 1 || event.key === "M" && event.shiftKey ? event.key : event.key.toLowerCase();
+  }
+
   lanes.forEach((lane, order) => {
     const { canvas } = lane;
     const nsAt = (event) => {
@@ -429,9 +521,11 @@ if (chart !== null && trace.timelines.length > 0) {
       return view.from + ((event.clientX - place.left) / place.width) * widthNs();
     };
     canvas.addEventListener("wheel", (event) => {
-      // Without focus the wheel scrolls the page, as everywhere.
-      if (event.ctrlKey || document.activeElement === canvas) {
+      // Without focus the wheel scrolls the page, as everywhere; so it does where there is nothing more to zoom out to.
+      const isOut = event.deltaY > 0 && widthNs() >= trace.length && !event.ctrlKey && !event.shiftKey;
+      if (event.ctrlKey || (document.activeElement === canvas && !isOut)) {
         event.preventDefault();
+        hideReadOut();
         if (event.shiftKey || Math.abs(event.deltaX) > Math.abs(event.deltaY)) {
           pan((event.deltaX || event.deltaY) / 1000);
         } else {
@@ -441,20 +535,36 @@ if (chart !== null && trace.timelines.length > 0) {
     }, { passive: false });
     let dragged = null;
     canvas.addEventListener("pointerdown", (event) => {
-      dragged = { x: event.clientX, from: view.from, to: view.to };
+      if (event.button !== 0) {
+        return;
+      }
+      dragged = { x: event.clientX, at: nsAt(event), from: view.from, to: view.to, isMarking: event.shiftKey };
       canvas.setPointerCapture(event.pointerId);
     });
     canvas.addEventListener("pointermove", (event) => {
       if (dragged === null) {
         point(nsAt(event), order);
+        readAt(event, linesHere().join("\n"));
+      } else if (dragged.isMarking) {
+        marked = [dragged.at, Math.min(Math.max(nsAt(event), view.from), view.to)];
+        readAt(event, `${duration(Math.abs(marked[1] - marked[0]))}\nlet go to zoom`);
+        redraw();
       } else {
+        hideReadOut();
         const moved = ((dragged.x - event.clientX) / canvas.clientWidth) * (dragged.to - dragged.from);
         setView(dragged.from + moved, dragged.to + moved);
       }
     });
+    canvas.addEventListener("pointerleave", hideReadOut);
+    canvas.addEventListener("pointerup", (event) => {
+      if (dragged !== null && marked !== null && Math.abs(event.clientX - dragged.x) > 3) {
+        setView(Math.min(...marked), Math.max(...marked));
+      }
+    });
     for (const over of ["pointerup", "pointercancel"]) {
       canvas.addEventListener(over, () => {
-        dragged = null;
+        [dragged, marked] = [null, null];
+        redraw();
       });
     }
     canvas.addEventListener("dblclick", (event) => zoom(0.25, nsAt(event)));
@@ -467,15 +577,16 @@ if (chart !== null && trace.timelines.length > 0) {
         event.preventDefault();
         const from = cursorNs < view.from || cursorNs > view.to ? (view.from + view.to) / 2 : cursorNs;
         point(from + (event.key === "ArrowLeft" ? -stepNs : stepNs) * (event.shiftKey ? 10 : 1), order);
-      } else if (keys[event.key] !== undefined) {
+      } else if (focusKeys[event.key] !== undefined) {
         event.preventDefault();
-        keys[event.key]();
+        focusKeys[event.key]();
       }
     });
   });
+  leaveSearch(search, lanes[0].canvas);
   const buttons = {
-    "chart-in": () => zoom(0.5), "chart-out": () => zoom(2), "chart-left": () => pan(-0.5), "chart-right": () => pan(0.5),
-    "chart-all": () => setView(0, trace.length), "chart-worst": toWorst, "chart-mark": () => toMark(1),
+    "chart-in": () => zoom(0.5, middle()), "chart-out": () => zoom(2, middle()), "chart-left": () => pan(-0.5),
+    "chart-right": () => pan(0.5), "chart-all": whole, "chart-worst": () => toWorst(1), "chart-mark": () => toMark(1),
   };
   for (const [id, act] of Object.entries(buttons)) {
     document.getElementById(id).addEventListener("click", act);
@@ -492,14 +603,18 @@ if (chart !== null && trace.timelines.length > 0) {
     drawLane(lane);
   }));
 
-  // Links to evidence: #at-THREAD-NS-LENGTH.
+  // Links to evidence, #at-THREAD-NS-LENGTH, and to a view that was kept, #view-FROM-TO.
   function follow() {
-    const parts = /^#at-(-?\d+)-(\d+)-(\d+)$/.exec(location.hash);
-    if (parts !== null) {
-      const [thread, at, length] = parts.slice(1).map(Number);
-      show(at, Math.max(length, trace.length / 2_000), thread);
-      point(at, cursorLane);
-      document.getElementById("time").scrollIntoView({ block: "start" });
+    const at = /^#at-(-?\d+)-(\d+)-(\d+)$/.exec(location.hash);
+    const kept = /^#view-(\d+)-(\d+)$/.exec(location.hash);
+    if (at !== null) {
+      const [thread, ns, length] = at.slice(1).map(Number);
+      show(ns, Math.max(length, trace.length / 2_000), thread);
+      point(ns, cursorLane);
+      lanes[cursorLane].canvas.parentElement.scrollIntoView({ block: "center" });
+    } else if (kept !== null) {
+      setView(Number(kept[1]), Number(kept[2]));
+      chart.scrollIntoView({ block: "center" });
     }
   }
   window.addEventListener("hashchange", follow);
@@ -515,5 +630,6 @@ if (chart !== null && trace.timelines.length > 0) {
   const { first, last } = trace.timelines[0];
   const isShort = (last - first) * 2 < trace.length;
   setView(isShort ? first : 0, isShort ? last : trace.length);
+  isKept = true;
   follow();
 }

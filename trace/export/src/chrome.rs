@@ -1,6 +1,8 @@
 //! Chrome's trace JSON, as Perfetto and `chrome://tracing` open it.
 //!
-//! One object per call (`X`), so nesting is a matter of times alone; [`Nest`](crate::Nest) sees to it. Times are microseconds
+//! One object per call (`X`), so nesting is a matter of times alone; [`Nest`](crate::Nest) sees to it. Where a call and its caller begin in
+//! the same nanosecond (at the edge of a window all open calls do), readers take the order of the file for the order of the
+//! calls: there the caller stands first, and its callee is held back until the caller has ended. Times are microseconds
 //! with three decimals from the origin of the export: counted from the epoch they would need more digits than a JavaScript
 //! number has. What was left out stands in `otherData`, at the end of the file.
 
@@ -15,6 +17,8 @@ use std::io::Write;
 
 /// Bytes after which no further call is written: `chrome://tracing` gives up on more.
 pub const CHROME_BYTES_MAX: u64 = 256 << 20;
+/// Calls held back for one caller; further ones, of a clock that stands still, are written as they end.
+const HELD_MAX: usize = 4096;
 /// Threads of one process have numbers below this; those that we must invent lie above (`PID_MAX_LIMIT`).
 const INVENTED_FROM: u64 = 1 << 22;
 
@@ -22,6 +26,12 @@ const INVENTED_FROM: u64 = 1 << 22;
 struct Numbers {
     pid: u64,
     tid: u64,
+}
+
+/// A call that has begun, and the ended calls in it that began in the same moment, as JSON text.
+struct Open {
+    began_ns: u64,
+    held: Vec<String>,
 }
 
 /// Writes Chrome JSON.
@@ -35,6 +45,7 @@ pub struct Chrome<'n, W> {
     quoted: Vec<String>,
     threads: HashMap<ThreadId, Numbers>,
     used: HashSet<(u64, u64)>,
+    open: HashMap<ThreadId, Vec<Open>>,
     curves: Curves,
     calls: u64,
     is_first: bool,
@@ -54,6 +65,7 @@ impl<'n, W: Write> Chrome<'n, W> {
             quoted: Vec::new(),
             threads: HashMap::new(),
             used: HashSet::new(),
+            open: HashMap::new(),
             curves: Curves::default(),
             calls: 0,
             is_first: true,
@@ -155,7 +167,9 @@ impl<W: Write> Calls for Chrome<'_, W> {
         ));
     }
 
-    fn begin(&mut self, _: ThreadId, _: u64, _: Frame) {}
+    fn begin(&mut self, thread: ThreadId, began_ns: u64, _: Frame) {
+        self.open.entry(thread).or_default().push(Open { began_ns, held: Vec::new() });
+    }
 
     fn end(&mut self, thread: ThreadId, ended: &Ended) {
         self.calls += 1;
@@ -171,7 +185,15 @@ impl<W: Write> Calls for Chrome<'_, W> {
             lasted_ns % 1000,
             if ended.is_cut { ",\"args\":{\"cut\":true},\"cname\":\"terrible\"" } else { "" }
         );
-        self.object(&text);
+        let open = self.open.entry(thread).or_default();
+        let held = open.pop().map(|call| call.held).unwrap_or_default();
+        let caller = open.last_mut().filter(|caller| {
+            caller.began_ns == ended.began_ns && caller.held.len() + held.len() < HELD_MAX
+        });
+        match caller {
+            Some(caller) => caller.held.extend(std::iter::once(text).chain(held)),
+            None => std::iter::once(&text).chain(&held).for_each(|text| self.object(text)),
+        }
     }
 
     fn moment(&mut self, thread: ThreadId, time_ns: u64, kind: &Kind) {
@@ -243,6 +265,21 @@ mod tests {
         let cut: Vec<_> = calls.iter().filter(|call| call["args"]["cut"] == true).collect();
         assert_eq!(cut.len() as u64, written.left_out.cut);
         assert!(!cut.is_empty());
+    }
+
+    #[test]
+    fn of_calls_that_begin_together_the_caller_stands_first() {
+        let from_ns = Some(example::ORIGIN_NS + 1_000);
+        let (value, written) = exported(Selection { from_ns, ..Selection::default() }, u64::MAX);
+        let calls = of_phase(&value, "X");
+        assert_eq!(calls.len() as u64, written.calls);
+        // Function 1 calls function 2, and both are open at the begin of the window.
+        let of_worker: Vec<_> = calls
+            .iter()
+            .filter(|call| call["ts"] == 1.0 && call["tid"] == 41)
+            .map(|call| call["dur"].as_f64().unwrap())
+            .collect();
+        assert_eq!(of_worker, [1.0, 0.75]);
     }
 
     #[test]

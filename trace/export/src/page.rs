@@ -15,6 +15,7 @@ use crate::markup::json_in_script;
 use crate::table::{confidence_of, state_name};
 use laneway_page::markup::{escape, put};
 use laneway_page::number::{ABSENT, count, duration, figure, percent, tied, utc};
+use laneway_page::script;
 use laneway_trace::result::{Analysis, CalibrationSource, Finding, Layer, Mark, State, TimeLine};
 
 /// Rows of the functions table, and histograms of durations; the rest is in the CSV tables.
@@ -31,11 +32,15 @@ const LINKS_MAX: usize = 6;
 const WHOLE_SHARE: f64 = 0.95;
 /// Threads with a smaller part of all events than this are folded away in the time chart.
 const BUSY_SHARE: f64 = 0.001;
+/// Threads whose time charts stand open; more are folded away, however busy.
+const LANES_OPEN_MAX: usize = 12;
 
 const STYLE: &str = include_str!("../page/page.css");
-const SCRIPT: [&str; 5] = [
+const SCRIPT: [&str; 7] = [
     include_str!("../page/figures.js"),
-    include_str!("../page/table.js"),
+    script::READINGS,
+    script::TABLES,
+    include_str!("../page/filter.js"),
     include_str!("../page/histogram.js"),
     include_str!("../page/flame.js"),
     include_str!("../page/timeline.js"),
@@ -53,8 +58,9 @@ pub fn page(analysis: &Analysis) -> String {
          <meta name=\"color-scheme\" content=\"light dark\"/>\n\
          <meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; \
          style-src 'unsafe-inline'; script-src 'unsafe-inline'\"/>\n\
-         <title>Trace: {}</title>\n<style>\n{STYLE}</style>\n</head>\n<body>\n",
-        escape(&inputs)
+         <title>Trace: {}</title>\n<style>\n{STYLE}{}</style>\n</head>\n<body>\n",
+        escape(&inputs),
+        script::STYLE
     );
     heading(&mut out, analysis, &inputs);
     out.push_str("<main>\n");
@@ -83,20 +89,35 @@ pub fn page(analysis: &Analysis) -> String {
     out
 }
 
-/// A name as the page shows it: one line, of bounded length.
+/// A name as the page shows it: one line, of bounded length. A long one loses its middle: what tells `map<...>::find` from
+/// `map<...>::erase` stands at the end.
 fn name(text: &str) -> String {
-    let mut shown: String = crate::markup::shown(text).chars().take(PAGE_NAME_CHARS_MAX).collect();
-    if text.chars().nth(PAGE_NAME_CHARS_MAX).is_some() {
-        shown.push('\u{2026}');
+    shortened(text, PAGE_NAME_CHARS_MAX)
+}
+
+fn shortened(text: &str, letters_max: usize) -> String {
+    let shown = crate::markup::shown(text);
+    let letters = shown.chars().count();
+    if letters <= letters_max {
+        return shown;
     }
-    shown
+    let tail = letters_max / 3;
+    let head = shown.chars().take(letters_max - tail - 1);
+    head.chain(std::iter::once('\u{2026}')).chain(shown.chars().skip(letters - tail)).collect()
+}
+
+/// The date of a moment. Formats that count from the start of the machine or from nothing name moments soon after 1970, which
+/// are no dates.
+fn date(unix_ns: u64) -> Option<String> {
+    const YEAR_2000_NS: u64 = 946_684_800_000_000_000;
+    (unix_ns >= YEAR_2000_NS).then(|| utc(unix_ns).trim_end_matches(" UTC").to_owned())
 }
 
 fn heading(out: &mut String, analysis: &Analysis, inputs: &str) {
     let coverage = &analysis.coverage;
     put!(
         out,
-        "<header>\n<h1>Trace {}</h1>\n<p class=\"sub\">recorded by {} on {}; {}, {} events, {} {}</p>\n\
+        "<header>\n<h1>Trace {}</h1>\n<p class=\"sub\">recorded by {}{}; {}, {} events, {} {}</p>\n\
          <nav aria-label=\"Sections\"><a href=\"#coverage\">Coverage</a> <a href=\"#findings\">Findings</a> \
          <a href=\"#advice\">Advice</a> <a href=\"#layers\">Layers</a> <a href=\"#time\">Time chart</a> \
          <a href=\"#flames\">Flame graph</a> <a href=\"#functions\">Functions</a> \
@@ -104,7 +125,7 @@ fn heading(out: &mut String, analysis: &Analysis, inputs: &str) {
          <a href=\"#method\">Method</a></nav>\n</header>\n",
         escape(inputs),
         escape(&coverage.producers.join(", ")),
-        utc(coverage.span.start_ns),
+        date(coverage.span.start_ns).map_or_else(String::new, |date| format!(" on {date} UTC")),
         duration_ns(coverage.span.length_ns),
         count(coverage.events),
         count(coverage.threads),
@@ -442,12 +463,12 @@ fn time(out: &mut String, analysis: &Analysis) {
         out,
         "<p class=\"quiet\">Per thread: layers over time, below them the function with most self time, packets, and single calls \
          around the worst places ({windows} of them: zoom in where a line under the chart marks one). Triangles are what detectors found and \
-         the longest stretches without an event. Keys, once a chart has the focus: arrows move the cursor, a and d pan, \
-         + and \u{2212} or the wheel zoom, 0 shows all, m the next worst call, n and p the marks. Drag to pan.</p>\n"
+         the longest stretches without an event.</p>\n"
     );
+    keys(out);
     legend(out, analysis);
     out.push_str(
-        "<div class=\"controls\" role=\"group\" aria-label=\"Time chart\">\
+        "<div class=\"controls\" id=\"time-controls\" role=\"group\" aria-label=\"Time chart\">\
          <button type=\"button\" id=\"chart-worst\">Worst call</button>\
          <button type=\"button\" id=\"chart-mark\">Next finding</button>\
          <button type=\"button\" id=\"chart-left\" aria-label=\"Earlier\">\u{2190}</button>\
@@ -461,20 +482,40 @@ fn time(out: &mut String, analysis: &Analysis) {
          <div id=\"chart\">\n",
     );
     let lines = lines_by_events(analysis);
-    let busy = lines.iter().take_while(|(_, events)| is_busy(analysis, *events)).count().max(1);
-    lines[..busy].iter().for_each(|(line, _)| lane(out, analysis, line));
-    if busy < lines.len() {
+    let busy = lines.iter().take_while(|(_, events)| is_busy(analysis, *events)).count();
+    let open = busy.clamp(1, LANES_OPEN_MAX);
+    lines[..open].iter().for_each(|(line, _)| lane(out, analysis, line));
+    if open < lines.len() {
         put!(
             out,
-            "<details>\n<summary>Threads with few events: {}</summary>\n",
-            lines.len() - busy
+            "<details>\n<summary>Threads with {} events: {}</summary>\n",
+            if busy > open { "fewer" } else { "few" },
+            lines.len() - open
         );
-        lines[busy..].iter().for_each(|(line, _)| lane(out, analysis, line));
+        lines[open..].iter().for_each(|(line, _)| lane(out, analysis, line));
         out.push_str("</details>\n");
     }
     put!(out, "</div>\n{NO_SCRIPT}");
     worst(out, analysis);
     out.push_str("</section>\n");
+}
+
+/// What mouse and keys do. The letters are those of Perfetto.
+fn keys(out: &mut String) {
+    let actions = [
+        ("w s, + \u{2212}, wheel with Ctrl or focus, double click", "zoom"),
+        ("a d, drag", "move earlier, later"),
+        ("Shift and drag", "measure a stretch, and zoom to it"),
+        ("0, Escape with focus", "the whole trace"),
+        ("f", "what is at the cursor over the whole width"),
+        ("m, M", "next, previous worst call"),
+        ("n, p", "next, previous mark of a finding"),
+        ("/", "search; Enter and Shift-Enter go through the places, Escape empties it"),
+        ("\u{2190} \u{2192} with focus", "move the cursor and read out what is there"),
+    ];
+    out.push_str("<details class=\"keys\">\n<summary>Mouse and keys</summary>\n");
+    facts(out, actions.iter().map(|(keys, act)| ((*keys).to_owned(), (*act).to_owned())));
+    out.push_str("<p class=\"quiet\">The address of the page keeps the view.</p>\n</details>\n");
 }
 
 /// Time lines with the events of their threads, the busiest first.
@@ -559,7 +600,7 @@ fn flame(out: &mut String, analysis: &Analysis) {
     put!(
         out,
         "<p class=\"quiet\">Outermost calls on top; width is self time of a call and of all that it calls, over all threads. \
-         Click or Enter zooms, arrows walk, Escape goes back out.{missing}</p>\n"
+         Click or Enter zooms, arrows walk, Escape goes back out, / searches.{missing}</p>\n"
     );
     legend(out, analysis);
     let measures = [
@@ -591,7 +632,7 @@ fn method(out: &mut String, analysis: &Analysis) {
     put!(
         out,
         "<section>\n<h2 id=\"method\">Method</h2>\n<ul>\n\
-         <li>Times count from {}.{:09}, the first event; they are wall time of the thread, so a stretch without an event can be the \
+         <li>Times count from {}the first event; they are wall time of the thread, so a stretch without an event can be the \
          function, the scheduler, or the host.</li>\n\
          <li>Self time excludes callees; total time includes them and counts recursion once. Corrected: less the tracer's cost \
          per call, never below 0.</li>\n\
@@ -599,8 +640,9 @@ fn method(out: &mut String, analysis: &Analysis) {
          count in totals, not in percentiles. Percentiles are told from enough calls on, to 3 %.</li>\n\
          <li>Layers are told by name, by the rules of the producer. Empty polls are a layer of their own, with all they called.</li>\n\
          <li>Units: 1 \u{b5}s = 1000 ns; \u{201c}per packet\u{201d} is per packet received.</li>\n</ul>\n</section>\n",
-        utc(analysis.coverage.span.start_ns),
-        analysis.coverage.span.start_ns % 1_000_000_000
+        date(analysis.coverage.span.start_ns).map_or_else(String::new, |date| {
+            format!("{date}.{:09} UTC, ", analysis.coverage.span.start_ns % 1_000_000_000)
+        })
     );
 }
 
@@ -667,6 +709,38 @@ mod tests {
         let names = data["functions"].as_array().unwrap();
         assert!(names.iter().any(|row| row[0].as_str().unwrap().starts_with("</script><b>")));
         assert!(!page.contains('\u{202e}'), "a name turns the direction of writing");
+    }
+
+    #[test]
+    fn a_long_name_keeps_its_begin_and_its_end() {
+        let long = format!("map<{}>::find", "char, ".repeat(100));
+        let shown = name(&long);
+        assert_eq!(shown.chars().count(), PAGE_NAME_CHARS_MAX);
+        assert!(shown.starts_with("map<char") && shown.ends_with(">::find"), "{shown}");
+        assert_eq!(name("short"), "short");
+    }
+
+    #[test]
+    fn a_moment_soon_after_1970_is_no_date() {
+        assert_eq!(date(1_000), None);
+        assert_eq!(date(example::ORIGIN_NS).as_deref(), Some("2026-11-21 07:55:26"));
+        let mut analysis = example::analysis();
+        analysis.coverage.span.start_ns = 1_000;
+        assert!(!page(&analysis).contains("1970"));
+    }
+
+    #[test]
+    fn of_many_busy_threads_only_the_busiest_stand_open() {
+        let mut analysis = example::analysis();
+        let line = analysis.time_lines[0].clone();
+        analysis.time_lines = (0..64).map(|thread| TimeLine { thread, ..line.clone() }).collect();
+        let thread = analysis.threads[0].clone();
+        analysis.threads.resize(64, thread);
+        analysis.coverage.events = 1;
+        let page = page(&analysis);
+        let (open, folded) = page.split_once("<summary>Threads with fewer events: 52").unwrap();
+        assert_eq!(open.matches("<canvas id=\"lane-").count(), LANES_OPEN_MAX);
+        assert_eq!(folded.matches("<canvas id=\"lane-").count(), 64 - LANES_OPEN_MAX);
     }
 
     #[test]

@@ -31,6 +31,8 @@ pub(super) struct Data {
 
 #[derive(Serialize)]
 struct Histogram {
+    /// All calls, also those that were not seen whole.
+    calls: u64,
     buckets: Vec<[u64; 2]>,
     figures: Vec<(&'static str, u64)>,
 }
@@ -137,6 +139,7 @@ fn histogram(row: &FunctionRow) -> Histogram {
         ("max", durations.max.map(|max| max.duration_ns)),
     ];
     Histogram {
+        calls: row.calls,
         buckets: row.histogram.clone(),
         figures: figures.into_iter().filter_map(|(name, ns)| Some((name, ns?))).collect(),
     }

@@ -2,7 +2,7 @@
 //!
 //! Every figure is one of the analysis; a dash stands for what the trace does not carry.
 
-use super::{NO_SCRIPT, PAGE_FUNCTIONS_MAX, cell, drawing, name, thread_name};
+use super::{NO_SCRIPT, PAGE_FUNCTIONS_MAX, cell, drawing, name, shortened, thread_name};
 use crate::figure::{duration_ns, moment};
 use laneway_page::markup::{escape, put};
 use laneway_page::number::{ABSENT, count, duration, figure, percent};
@@ -10,6 +10,8 @@ use laneway_trace::result::{Analysis, FunctionRow, PollRow};
 
 /// Polls rows with a histogram of their own.
 const POLL_DRAWINGS_MAX: usize = 32;
+/// Letters of a name in the choice of a function.
+const OPTION_CHARS_MAX: usize = 90;
 
 /// A column of the functions table.
 struct Column {
@@ -136,7 +138,7 @@ pub(super) fn durations(out: &mut String, analysis: &Analysis) {
     }
     out.push_str("<div class=\"controls\"><label>Function <select id=\"histogram-of\">");
     for (at, row) in rows {
-        let short: String = name(&row.name).chars().take(90).collect();
+        let short = shortened(&row.name, OPTION_CHARS_MAX);
         put!(out, "<option value=\"{at}\">{}</option>", escape(&short));
     }
     put!(
