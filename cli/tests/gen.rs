@@ -19,8 +19,11 @@ use std::time::Duration;
 
 /// The binary under test.
 const LANEWAY: &str = env!("CARGO_BIN_EXE_laneway");
-/// Waits in vain of 20 ms before the far end gives up.
-const WAITS_MAX: usize = 100;
+/// Waits in vain of 20 ms before the far end gives up on a program that runs: it starts late on a busy
+/// machine.
+const WAITS_MAX: usize = 1500;
+/// ... and on the frames of one that has ended.
+const WAITS_AFTER_MAX: usize = 250;
 
 /// A folder of its own, removed when dropped.
 struct Folder(PathBuf);
@@ -87,9 +90,9 @@ fn at_the_far_end(
     let look = move || {
         let spec = "packet".parse().unwrap();
         let mut lane = PacketLane::open(&spec, &["sut0"], OpenOptions::default()).unwrap();
-        let child = command.spawn().unwrap();
-        let (mut frames, mut waits) = (Vec::new(), 0);
-        while frames.len() < expected && waits < WAITS_MAX {
+        let mut child = command.spawn().unwrap();
+        let (mut frames, mut waits, mut waits_after) = (Vec::new(), 0, 0);
+        while frames.len() < expected && waits < WAITS_MAX && waits_after < WAITS_AFTER_MAX {
             let burst = lane.receive(PortId(0)).unwrap();
             let found = burst.len();
             let arrived = (0..found).map(|i| burst.frame(i).bytes.to_vec());
@@ -97,7 +100,9 @@ fn at_the_far_end(
             lane.settle(PortId(0)).unwrap();
             if found == 0 {
                 let woken = lane.wait(Duration::from_millis(20)).unwrap();
+                let has_ended = child.try_wait().unwrap().is_some();
                 waits += usize::from(woken == Wake::Timeout);
+                waits_after += usize::from(woken == Wake::Timeout && has_ended);
             }
         }
         (frames, child.wait_with_output().unwrap())

@@ -22,7 +22,7 @@ const OURS: &str = "10.77.0.9";
 /// How long a client waits for an answer before it asks again, and how often it asks: the first
 /// question may be on its way before anybody knows the address.
 const PATIENCE: Duration = Duration::from_secs(1);
-const TRIES: usize = 10;
+const TRIES: usize = 30;
 
 /// Pings our address from the generator's namespace; nothing where there is no such program, which is
 /// printed.
@@ -35,7 +35,8 @@ fn ping_to(world: &Topology, address: &str) -> Option<String> {
         skip(format!("ping: {error}; install iputils-ping"));
         return None;
     }
-    let words = ["-c", "5", "-i", "0.02", "-W", "2", address];
+    // All at once: ping then has seen no answer when it decides how long it waits for them.
+    let words = ["-c", "5", "-l", "5", "-W", "30", address];
     let output = world.generator.namespace.command("ping").args(words).output().unwrap();
     Some(String::from_utf8(output.stdout).unwrap())
 }
@@ -239,8 +240,8 @@ fn streams_of_a_real_socket_come_back_whole_on_every_lane() {
         running.await_line("echoing streams");
         let to: SocketAddr = address.parse().unwrap();
         let asked = || {
-            let mut stream = TcpStream::connect_timeout(&to, 10 * PATIENCE).unwrap();
-            stream.set_read_timeout(Some(10 * PATIENCE)).unwrap();
+            let mut stream = TcpStream::connect_timeout(&to, 30 * PATIENCE).unwrap();
+            stream.set_read_timeout(Some(30 * PATIENCE)).unwrap();
             let mut writing = stream.try_clone().unwrap();
             let mut received = vec![0; sent.len()];
             std::thread::scope(|scope| {

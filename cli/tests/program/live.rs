@@ -8,6 +8,7 @@ use std::fs;
 use std::io::{BufRead, BufReader, Read};
 use std::net::UdpSocket;
 use std::process::{Child, ChildStderr, Command, Stdio};
+use std::time::Duration;
 
 /// Frames that a test sends.
 const FRAMES: usize = 200;
@@ -105,6 +106,46 @@ impl Running {
 
     pub(crate) fn signal(&self, signal: Signal) {
         kill_process(Pid::from_child(&self.child), signal).unwrap();
+    }
+
+    /// Waits until each worker has gone to sleep many times from now on: it does when it finds nothing to
+    /// do, so what was in its queue is with it.
+    pub(crate) fn await_idle(&self) {
+        /// Some sleeps have another reason, such as a lock.
+        const SLEEPS: u64 = 20;
+        /// Of 10 ms each.
+        const NAPS_MAX: usize = 3000;
+        let before = self.sleeps();
+        for _ in 0..NAPS_MAX {
+            let now = self.sleeps();
+            if now.iter().zip(&before).all(|(now, before)| *now >= before + SLEEPS) {
+                return;
+            }
+            std::thread::sleep(Duration::from_millis(10));
+        }
+    }
+
+    /// How often each worker's thread has gone to sleep; a run of one works on its main thread.
+    fn sleeps(&self) -> Vec<u64> {
+        let tasks = fs::read_dir(format!("/proc/{}/task", self.child.id())).unwrap();
+        let statuses = tasks.flatten().filter_map(|task| {
+            let status = fs::read_to_string(task.path().join("status")).ok()?;
+            let is_main = task.file_name().to_string_lossy() == self.child.id().to_string();
+            Some((task.file_name(), is_main, status))
+        });
+        let statuses: Vec<_> = statuses.collect();
+        let is_worker = |status: &str| status.starts_with("Name:\tworker-");
+        let has_workers = statuses.iter().any(|(_, _, status)| is_worker(status));
+        let mut sleeps: Vec<_> = statuses
+            .iter()
+            .filter(|(_, is_main, status)| if has_workers { is_worker(status) } else { *is_main })
+            .map(|(task, _, status)| {
+                let line = status.lines().find_map(|l| l.strip_prefix("voluntary_ctxt_switches:"));
+                (task, line.unwrap().trim().parse().unwrap())
+            })
+            .collect();
+        sleeps.sort();
+        sleeps.into_iter().map(|(_, sleeps)| sleeps).collect()
     }
 
     pub(crate) fn end(mut self) -> Said {

@@ -23,7 +23,7 @@ const DPDK: &str = "dpdk:net_af_packet,no-huge";
 const OURS: &str = "10.77.0.9";
 /// How long a client waits for an answer before it asks again, and how often it asks.
 const PATIENCE: Duration = Duration::from_millis(500);
-const TRIES: usize = 20;
+const TRIES: usize = 60;
 
 /// True where this program can use DPDK; prints the reason when not.
 fn has_dpdk() -> bool {
@@ -113,7 +113,7 @@ fn two_workers_give_together_the_flow_rows_of_one() {
         together.await_line("asked for");
         send(&world);
         // What was sent is with them, or in a queue that they empty when they are woken.
-        std::thread::sleep(Duration::from_millis(500));
+        [&alone, &together].iter().for_each(|running| running.await_idle());
         [&alone, &together].iter().for_each(|running| running.signal(Signal::INT));
         let (_, said) = (alone.end().done(), together.end().done());
         let (of_one, of_two) = (flows(&one), flows(&two));
@@ -256,7 +256,8 @@ fn pings_are_answered_once_by_two_workers() {
         }
         let words = ["echo", "--lane", spec, "--on", "sut0", "--address", OURS, "--workers", "2"];
         let running = Running::app(&world, &words);
-        let words = ["-c", "5", "-i", "0.02", "-W", "2", OURS];
+        // All at once: ping then has seen no answer when it decides how long it waits for them.
+        let words = ["-c", "5", "-l", "5", "-W", "30", OURS];
         let output = world.generator.namespace.command("ping").args(words).output();
         running.signal(Signal::INT);
         let said = running.end().done();

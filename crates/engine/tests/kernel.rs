@@ -1,11 +1,36 @@
 //! The kernel loop, on a lane made of a list of rings.
 
 use laneway_core::{
-    CapsReport, Clock, Counters, IdlePolicy, KernelApp, KernelHalf, KernelLane, KernelMaps,
-    LaneError, PortId, Turn, Wake,
+    CapsReport, Clock, ClockDomain, Counters, IdlePolicy, KernelApp, KernelHalf, KernelLane,
+    KernelMaps, LaneError, PortId, Turn, Wake,
 };
-use laneway_engine::{BLOCK_NS_MAX, Control, Ended, MonotonicClock, Stop, run_kernel};
-use std::{cell::Cell, collections::VecDeque, time::Duration};
+use laneway_engine::{BLOCK_NS_MAX, Control, Ended, RunFailed, RunReport, Stop, run_kernel};
+use std::{cell::Cell, collections::VecDeque, rc::Rc, time::Duration};
+
+/// Stands for the monotonic clock: goes on with each reading, so that a worker that only polls gets
+/// on, and with each wait. The machine's own would make counts of turns and waits depend on who else
+/// wants the CPU.
+#[derive(Clone, Default)]
+struct ScriptClock(Rc<Cell<u64>>);
+
+impl ScriptClock {
+    fn advance(&self, by_ns: u64) -> u64 {
+        self.0.set(self.0.get() + by_ns);
+        self.0.get()
+    }
+}
+
+impl Clock for ScriptClock {
+    fn now_ns(&self) -> u64 {
+        self.advance(READING_NS)
+    }
+    fn domain(&self) -> ClockDomain {
+        ClockDomain::Monotonic
+    }
+}
+
+/// What a reading of the clock takes.
+const READING_NS: u64 = 100;
 
 /// Hands over one list of records per receive, an empty one too; afterwards nothing.
 struct Script {
@@ -15,6 +40,7 @@ struct Script {
     attached: Cell<bool>,
     fails_after: Option<usize>,
     timeouts: Vec<Duration>,
+    clock: ScriptClock,
     caps: CapsReport,
 }
 
@@ -26,6 +52,7 @@ impl Script {
             attached: Cell::new(true),
             fails_after: None,
             timeouts: Vec::new(),
+            clock: ScriptClock::default(),
             caps: CapsReport::default(),
         }
     }
@@ -64,6 +91,7 @@ impl KernelLane for Script {
     }
     fn wait(&mut self, timeout: Duration) -> Result<Wake, LaneError> {
         self.timeouts.push(timeout);
+        self.clock.advance(timeout.as_nanos() as u64);
         Ok(Wake::Timeout)
     }
     fn detach(&mut self) {
@@ -131,14 +159,22 @@ impl KernelApp for Collector {
     }
 }
 
+fn run(
+    lane: &mut Script,
+    app: &mut Collector,
+    idle: IdlePolicy,
+    control: &Control,
+) -> Result<RunReport, RunFailed> {
+    let clock = lane.clock.clone();
+    run_kernel(lane, app, &clock, idle, control)
+}
+
 #[test]
 fn the_end_is_detach_then_drain_then_on_stop() {
     let mut lane = Script::new(&[&[1, 2], &[], &[3]]);
     lane.on_detach = vec![vec![4], vec![5]];
     let mut app = Collector { limit: Some(3), ..Collector::default() };
-    let report =
-        run_kernel(&mut lane, &mut app, &MonotonicClock, IdlePolicy::Block, &Control::default())
-            .unwrap();
+    let report = run(&mut lane, &mut app, IdlePolicy::Block, &Control::default()).unwrap();
     assert_eq!(app.records, [1, 2, 3, 4, 5]);
     assert_eq!(app.at_stop, [(0, 5)]);
     assert_eq!((report.ended, report.counters().rx_frames), (Ended::App, 7));
@@ -151,7 +187,7 @@ fn a_worker_blocks_for_a_bounded_time_and_only_when_it_may() {
         let mut lane = Script::new(&[]);
         let stop = Stop::new();
         let mut app = Collector { stop_at_first_tick: Some(stop.clone()), ..Collector::default() };
-        let report = run_kernel(&mut lane, &mut app, &MonotonicClock, idle, &stop.into()).unwrap();
+        let report = run(&mut lane, &mut app, idle, &stop.into()).unwrap();
         assert_eq!((report.ended, app.ticks), (Ended::Stopped, 1));
         assert_eq!(!lane.timeouts.is_empty(), blocks);
         assert!(lane.timeouts.iter().all(|t| t.as_nanos() <= u128::from(BLOCK_NS_MAX)));
@@ -161,9 +197,9 @@ fn a_worker_blocks_for_a_bounded_time_and_only_when_it_may() {
 #[test]
 fn a_deadline_that_has_passed_still_drains_the_rings() {
     let mut lane = Script::new(&[&[1], &[2]]);
-    let stop = Stop::new().with_deadline_ns(MonotonicClock.now_ns());
+    let stop = Stop::new().with_deadline_ns(lane.clock.now_ns());
     let mut app = Collector::default();
-    run_kernel(&mut lane, &mut app, &MonotonicClock, IdlePolicy::Block, &stop.into()).unwrap();
+    run(&mut lane, &mut app, IdlePolicy::Block, &stop.into()).unwrap();
     assert_eq!(app.records, [1, 2]);
 }
 
@@ -172,9 +208,7 @@ fn a_lane_that_fails_is_detached_and_its_app_finished() {
     let mut lane = Script::new(&[&[1]]);
     lane.fails_after = Some(1);
     let mut app = Collector::default();
-    let failed =
-        run_kernel(&mut lane, &mut app, &MonotonicClock, IdlePolicy::Block, &Control::default())
-            .unwrap_err();
+    let failed = run(&mut lane, &mut app, IdlePolicy::Block, &Control::default()).unwrap_err();
     assert_eq!(failed.report.ended, Ended::Failed);
     assert_eq!(app.at_stop, [(0, 1)]);
 }
@@ -190,7 +224,7 @@ fn a_running_worker_can_be_looked_at() {
     });
     let mut lane = Script::new(&[]);
     let mut app = Collector::default();
-    run_kernel(&mut lane, &mut app, &MonotonicClock, IdlePolicy::Block, &control).unwrap();
+    run(&mut lane, &mut app, IdlePolicy::Block, &control).unwrap();
     let look = looker.join().expect("the looker does not panic");
     assert_eq!((look.ended, look.counters().rx_frames), (Ended::Running, 7));
 }

@@ -133,22 +133,36 @@ pub fn receive_all(
     port: PortId,
     expected: usize,
 ) -> Vec<(Vec<u8>, u32, u64)> {
-    const EMPTY_MAX: usize = 20;
-    let mut received = Vec::new();
+    receive_shares(std::slice::from_mut(lane), port, expected).remove(0)
+}
+
+/// As [`receive_all`], for lanes that share the frames: what each receives until they have `expected`
+/// together.
+pub fn receive_shares<L: FrameLane>(
+    lanes: &mut [L],
+    port: PortId,
+    expected: usize,
+) -> Vec<Vec<(Vec<u8>, u32, u64)>> {
+    /// Rounds in vain of 20 ms per lane: at least 30 s, because a busy machine delivers late.
+    const EMPTY_MAX: usize = 1500;
+    let mut shares: Vec<Vec<_>> = lanes.iter().map(|_| Vec::new()).collect();
     let mut empty = 0;
-    while received.len() < expected && empty < EMPTY_MAX {
-        let burst = lane.receive(port).expect("the lane receives");
-        for i in 0..burst.len() {
-            let frame = burst.frame(i);
-            received.push((frame.bytes.to_vec(), frame.wire_len, frame.ts_ns));
+    while shares.iter().map(Vec::len).sum::<usize>() < expected && empty < EMPTY_MAX {
+        let before = shares.iter().map(Vec::len).sum::<usize>();
+        for (lane, share) in lanes.iter_mut().zip(&mut shares) {
+            let burst = lane.receive(port).expect("the lane receives");
+            for i in 0..burst.len() {
+                let frame = burst.frame(i);
+                share.push((frame.bytes.to_vec(), frame.wire_len, frame.ts_ns));
+            }
+            if burst.is_empty() {
+                lane.wait(Duration::from_millis(20)).expect("the lane waits");
+            }
+            lane.settle(port).expect("the lane settles");
         }
-        if burst.is_empty() {
-            empty += 1;
-            lane.wait(Duration::from_millis(20)).expect("the lane waits");
-        }
-        lane.settle(port).expect("the lane settles");
+        empty += usize::from(shares.iter().map(Vec::len).sum::<usize>() == before);
     }
-    received
+    shares
 }
 
 #[cfg(test)]

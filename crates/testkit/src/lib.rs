@@ -21,7 +21,8 @@ mod skip;
 
 pub use conformance::{Disturbance, Impossible, Overload, Properties, Rig};
 pub use frames::{
-    FRAME_BYTES_MIN, SOURCE_MAC, UdpFrame, is_ours, receive_all, sequence, udp_frames,
+    FRAME_BYTES_MIN, SOURCE_MAC, UdpFrame, is_ours, receive_all, receive_shares, sequence,
+    udp_frames,
 };
 pub use service::{DatagramProperties, DatagramRig, PeerId, PeerRead, StreamProperties, StreamRig};
 pub use skip::skip;

@@ -45,7 +45,7 @@ fn ping(namespace: &Namespace, address: &str) -> Option<bool> {
     }
     let output = namespace
         .command("ping")
-        .args(["-n", "-c", "1", "-W", "2", address])
+        .args(["-n", "-c", "1", "-W", "30", address])
         .output()
         .expect("ip netns exec starts");
     Some(output.status.success())
@@ -452,7 +452,7 @@ fn napi_thread_is_found_pinned_and_does_the_receiving() {
     };
     let sender = bind(&topology.generator.namespace, "10.77.0.1:0");
     let receiver = bind(&topology.sut.namespace, "10.77.0.2:7000");
-    receiver.set_read_timeout(Some(Duration::from_secs(5))).expect("sets");
+    receiver.set_read_timeout(Some(Duration::from_secs(30))).expect("sets");
     let before = switches();
     for _ in 0..100 {
         sender.send_to(b"laneway", "10.77.0.2:7000").expect("sends");

@@ -8,9 +8,12 @@ mod support;
 use laneway_bpf::{BpfError, Loaded};
 use laneway_testkit::skip;
 use laneway_xdp::{check, find_program};
-use std::{fs, path::PathBuf, process::Command};
+use std::{fs, path::PathBuf, process::Command, thread, time::Duration};
 
 const COUNT: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/test_count.bpf.o"));
+
+/// Naps of 10 ms until a program is gone that nobody holds.
+const NAPS_MAX: usize = 3000;
 
 /// A loaded program; nothing, and says so, without root.
 fn loaded() -> Option<Loaded> {
@@ -76,6 +79,15 @@ fn what_is_no_program_is_told_apart() {
     let Some(loaded) = loaded() else { return };
     let gone = loaded.program_id().unwrap();
     drop(loaded);
+    // Another test's child process has a copy of every descriptor between its fork and its exec.
+    let is_gone = (0..NAPS_MAX).any(|_| {
+        let is_gone = find_program(&gone.to_string()).is_err();
+        if !is_gone {
+            thread::sleep(Duration::from_millis(10));
+        }
+        is_gone
+    });
+    assert!(is_gone, "program {gone} stays");
     for (text, want) in [
         (gone.to_string(), "no BPF program of this number"),
         ("count".to_owned(), "neither the number"),

@@ -50,6 +50,18 @@ fn take_all(lane: &mut XdpLane, count: usize) -> Vec<Record> {
     records
 }
 
+/// Waits until the program has seen `frames` of them: they may still be in the receiver's softirq.
+fn await_frames(lane: &mut XdpLane, frames: u64) {
+    /// Of 10 ms each.
+    const NAPS_MAX: usize = 3000;
+    for _ in 0..NAPS_MAX {
+        if lane.counters().rx_frames >= frames {
+            return;
+        }
+        thread::sleep(Duration::from_millis(10));
+    }
+}
+
 #[test]
 fn each_mode_is_reported_as_read_back() {
     in_namespace(|| {
@@ -156,10 +168,7 @@ fn a_full_ring_is_counted_and_the_ledger_closes() {
         for _ in 0..1000 {
             sender.send(&frame(60));
         }
-        // Generously idle: frames may still be in the receiver's softirq.
-        while lane.counters().rx_frames < 1000 {
-            thread::yield_now();
-        }
+        await_frames(&mut lane, 1000);
         lane.detach();
         let records = take(&mut lane).unwrap().len() as u64;
         let counters = lane.counters();
@@ -221,7 +230,7 @@ fn hold_a_lane_until_killed() {
     let Some(interface) = env::var_os(HOLDER) else { return };
     let _lane = open("xdp", &[interface.to_str().unwrap()]).unwrap();
     // Killed long before; ends by itself should the parent die.
-    thread::sleep(Duration::from_secs(60));
+    thread::sleep(Duration::from_secs(600));
 }
 
 #[test]
@@ -319,6 +328,7 @@ fn frames_that_find_the_queue_of_their_cpu_full_are_counted_and_the_ledger_close
         for _ in 0..3000 {
             sender.send(&frame(60));
         }
+        await_frames(&mut lane, 3000);
         lane.detach();
         let records = take(&mut lane).unwrap().len() as u64;
         let counters = lane.counters();

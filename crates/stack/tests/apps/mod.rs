@@ -21,6 +21,26 @@ pub(crate) struct Server {
     counters: Counters,
 }
 
+/// The words of a RESP array and the bytes that it takes; nothing while some of it is missing.
+fn resp_array(bytes: &[u8]) -> Option<(Vec<&[u8]>, usize)> {
+    let mut at = 0;
+    let number = |at: &mut usize| -> Option<usize> {
+        let line = &bytes[*at..];
+        let end = line.windows(2).position(|two| two == b"\r\n")?;
+        *at += end + 2;
+        // After `*` or `$`.
+        std::str::from_utf8(&line[1..end]).ok()?.parse().ok()
+    };
+    let count = number(&mut at)?;
+    let mut words = Vec::new();
+    for _ in 0..count {
+        let length = number(&mut at)?;
+        words.push(bytes.get(at..at + length)?);
+        at += length + 2;
+    }
+    (at <= bytes.len()).then_some((words, at))
+}
+
 impl Server {
     pub(crate) fn new(answer: Answer) -> Server {
         Server {
@@ -43,29 +63,28 @@ impl Server {
         })
     }
 
-    /// Answers `PING\r\n` as RESP arrays or inline, and everything else with an error.
+    /// Answers `PING` and `ECHO` as RESP arrays or inline `PING`s, and everything else with an error.
     pub(crate) fn resp() -> Server {
         Server::new(|bytes, reply| {
-            let text = String::from_utf8_lossy(bytes);
-            if !text.starts_with('*') {
-                let Some(end) = text.find("\r\n") else { return 0 };
-                reply.extend_from_slice(b"+PONG\r\n");
-                return end + 2;
+            if bytes.first() != Some(&b'*') {
+                let Some(end) = bytes.iter().position(|byte| *byte == b'\n') else { return 0 };
+                // An empty line is no command.
+                if !bytes[..end].trim_ascii().is_empty() {
+                    reply.extend_from_slice(b"+PONG\r\n");
+                }
+                return end + 1;
             }
-            let mut lines = text.split("\r\n");
-            let count: usize = lines.next().and_then(|line| line[1..].parse().ok()).unwrap_or(0);
-            let (mut words, mut used) = (Vec::new(), text.find("\r\n").map_or(0, |at| at + 2));
-            for _ in 0..count {
-                let (Some(size), Some(word)) = (lines.next(), lines.next()) else { return 0 };
-                used += size.len() + word.len() + 4;
-                words.push(word.to_ascii_uppercase());
-            }
-            if used == 0 || used > bytes.len() {
-                return 0;
-            }
-            match words.first().map(String::as_str) {
-                Some("PING") => reply.extend_from_slice(b"+PONG\r\n"),
-                _ => reply.extend_from_slice(b"-ERR only PING is known\r\n"),
+            let Some((words, used)) = resp_array(bytes) else { return 0 };
+            match words[..] {
+                [ping] if ping.eq_ignore_ascii_case(b"PING") => {
+                    reply.extend_from_slice(b"+PONG\r\n");
+                }
+                [echo, text] if echo.eq_ignore_ascii_case(b"ECHO") => {
+                    reply.extend_from_slice(format!("${}\r\n", text.len()).as_bytes());
+                    reply.extend_from_slice(text);
+                    reply.extend_from_slice(b"\r\n");
+                }
+                _ => reply.extend_from_slice(b"-ERR only PING and ECHO are known\r\n"),
             }
             used
         })

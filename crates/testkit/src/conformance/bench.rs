@@ -9,10 +9,11 @@ use std::time::Duration;
 
 /// One wait for traffic that is on its way.
 const WAIT: Duration = Duration::from_millis(10);
-/// Waits in vain before frames count as not coming: 3 s on a real clock.
-const WAITS_MAX: usize = 300;
-/// Attempts to collect what the far end should have.
-const COLLECTS_MAX: usize = 60;
+/// Waits in vain before frames count as not coming: 30 s on a real clock, because a busy machine
+/// delivers late.
+pub(super) const WAITS_MAX: usize = 3000;
+/// Attempts to collect what the far end should have: 30 s where a rig waits some tens of milliseconds.
+pub(super) const COLLECTS_MAX: usize = 600;
 /// Attempts to collect what the far end should not have.
 const SILENT_COLLECTS: usize = 3;
 
@@ -89,9 +90,20 @@ impl<'r, R: Rig> Bench<'r, R> {
         wanted: usize,
         each: &mut impl FnMut(&mut Burst, usize, u64),
     ) -> usize {
+        self.receive_until(port, each, |_, arrived| arrived >= wanted)
+    }
+
+    /// Works the lane until it and the number of our frames that arrived are as they should be, or
+    /// patience ends. Returns that number.
+    pub(super) fn receive_until(
+        &mut self,
+        port: PortId,
+        each: &mut impl FnMut(&mut Burst, usize, u64),
+        mut is_done: impl FnMut(&mut R::Lane, usize) -> bool,
+    ) -> usize {
         let mut arrived = 0;
         let mut waits = 0;
-        while arrived < wanted && waits < WAITS_MAX {
+        while waits < WAITS_MAX && !is_done(&mut self.lane, arrived) {
             let burst = ok(self.lane.receive(port));
             let empty = burst.is_empty();
             for i in 0..burst.len() {

@@ -3,7 +3,7 @@
 
 use super::{
     Disturbance, Rig,
-    bench::{Bench, ok, spec},
+    bench::{Bench, COLLECTS_MAX, WAITS_MAX, ok, spec},
 };
 use crate::{skip, udp_frames};
 use laneway_core::{
@@ -159,7 +159,15 @@ pub fn an_interface_that_goes_down_and_up_loses_no_account<R: Rig>(rig: &mut R) 
         None => (),
     }
     let counters = bench.lane.counters(PORT);
-    left += bench.rig.collect(PORT, 0).iter().filter(|frame| crate::is_ours(frame)).count() as u64;
+    // The lane may be gone, so nobody pushes it; and once more for what should not be there.
+    for collect in 0..COLLECTS_MAX {
+        let missing = counters.tx_frames.saturating_sub(left) as usize;
+        let frames = bench.rig.collect(PORT, missing);
+        left += frames.iter().filter(|frame| crate::is_ours(frame)).count() as u64;
+        if missing == 0 && collect > 0 {
+            break;
+        }
+    }
     assert_eq!(left, counters.tx_frames, "frames left and frames counted: {counters:?}");
     assert_eq!(told, counters.tx_frames + counters.lost(), "frames told: {counters:?}");
     let goes_on = ends.is_none().then_some(bench.lane);
@@ -177,7 +185,6 @@ pub fn an_interface_that_goes_down_and_up_loses_no_account<R: Rig>(rig: &mut R) 
 
 /// Receives one burst, tells all of it to leave, and does not settle it. Returns how many.
 fn take_all_for_sending<R: Rig>(bench: &mut Bench<'_, R>) -> u64 {
-    const WAITS_MAX: usize = 300;
     for _ in 0..WAITS_MAX {
         let burst = ok(bench.lane.receive(PORT));
         if !burst.is_empty() {
@@ -241,8 +248,12 @@ pub fn a_changed_mtu_loses_no_frame_silently<R: Rig>(rig: &mut R) {
 pub fn a_request_to_stop_ends_a_blocked_worker<R: Rig>(rig: &mut R) {
     /// Ticks without traffic before the request.
     const TICKS_BEFORE: u64 = 3;
-    /// The mean of blocks of 10 ms each, with all the time in the world for a busy machine.
-    const BLOCK_NS_MEAN_MAX: u64 = 1_000_000_000;
+    /// A tick takes no longer than so many naps of 10 ms, the longest block, on another thread of
+    /// the same busy machine.
+    const NAPS_PER_TICK_MAX: u64 = 100;
+    const NAP: Duration = Duration::from_millis(10);
+    /// The mean of blocks of 10 ms each, where time is virtual and naps tell nothing of it.
+    const VIRTUAL_BLOCK_NS_MEAN_MAX: u64 = 1_000_000_000;
     if !rig.properties().live {
         return skip("the lane reads a file: its worker never blocks");
     }
@@ -252,23 +263,33 @@ pub fn a_request_to_stop_ends_a_blocked_worker<R: Rig>(rig: &mut R) {
     let clock = RigClock(bench.rig.clock());
     std::thread::scope(|scope| {
         let stopper = scope.spawn(|| {
-            while ticks.load(Ordering::SeqCst) < TICKS_BEFORE {
-                std::thread::sleep(Duration::from_micros(100));
+            let mut naps = 0;
+            // A worker that never ticks is stopped as well: what it reports tells.
+            while ticks.load(Ordering::SeqCst) < TICKS_BEFORE && naps < WAITS_MAX as u64 {
+                std::thread::sleep(NAP);
+                naps += 1;
             }
             control.stop.request();
             // Read afterwards: ticks between the two belong to the time before.
-            ticks.load(Ordering::SeqCst)
+            (ticks.load(Ordering::SeqCst), naps)
         });
         let lane = &mut bench.lane;
         let outcome = run_frames(lane, &mut app, &clock, IdlePolicy::Block, &control);
         let report = outcome.unwrap_or_else(|failed| panic!("the lane failed: {failed}"));
-        let ticks_at_stop = stopper.join().expect("setting a flag does not panic");
+        let (ticks_at_stop, naps) = stopper.join().expect("setting a flag does not panic");
+        assert!(
+            naps <= TICKS_BEFORE * NAPS_PER_TICK_MAX,
+            "{naps} naps of {NAP:?} for {ticks_at_stop} ticks: a wait takes longer than its time"
+        );
         let later = ticks.load(Ordering::SeqCst) - ticks_at_stop;
         assert!(later <= STOP_TICKS_MAX, "the worker went on for {later} ticks of 10 ms");
         assert_eq!(report.ended, Ended::Stopped);
         assert!(report.waits > 0, "an idle worker that may block does: {report:?}");
-        let mean_ns = report.blocked_ns / report.waits;
-        assert!(mean_ns <= BLOCK_NS_MEAN_MAX, "a wait takes {mean_ns} ns instead of 10 ms or less");
+        if report.clock == ClockDomain::Virtual {
+            let mean_ns = report.blocked_ns / report.waits;
+            let is_brief = mean_ns <= VIRTUAL_BLOCK_NS_MEAN_MAX;
+            assert!(is_brief, "a wait takes {mean_ns} ns instead of 10 ms or less");
+        }
     });
 }
 

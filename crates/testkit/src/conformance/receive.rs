@@ -2,7 +2,7 @@
 
 use super::{
     Rig,
-    bench::{Bench, assert_same_frames, ok},
+    bench::{Bench, WAITS_MAX, assert_same_frames, ok},
 };
 use crate::{UdpFrame, skip, udp_frames};
 use laneway_core::{FrameLane, PortId, Wake};
@@ -84,7 +84,7 @@ pub fn wait_is_ready_with_traffic_and_times_out_without<R: Rig>(rig: &mut R) {
     let sent = udp_frames(0, 3, 64);
     bench.rig.inject(PORT, &sent);
     let ready =
-        (0..ATTEMPTS).any(|_| ok(bench.lane.wait(Duration::from_millis(50))) == Wake::Ready);
+        (0..WAITS_MAX).any(|_| ok(bench.lane.wait(Duration::from_millis(50))) == Wake::Ready);
     assert!(ready, "no wait with traffic is ready");
     assert_eq!(bench.receive_some(PORT, sent.len(), &mut |_, _, _| ()), sent.len());
 }

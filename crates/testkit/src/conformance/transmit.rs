@@ -152,20 +152,25 @@ pub fn a_frame_longer_than_the_link_is_counted<R: Rig>(rig: &mut R) {
     let sent = udp_frames(0, 6, 64);
     let mut bench = Bench::open(rig, "", 1, &sent);
     let too_long = bench.is.frame_bytes_max + EXCESS_BYTES;
-    let mut stretched = 0;
+    // In a ring the room behind a frame depends on how many came after it before its block was full or
+    // its time was over, so of the first two one may have it and the other not.
+    let mut stretched = Vec::new();
     bench.pump(PORT, &sent, |burst, i, sequence| {
         if sequence < 2 && burst.frame_mut(i).set_len(too_long) {
-            stretched += 1;
+            stretched.push(sequence as usize);
         }
         burst.set_verdict(i, Verdict::Tx);
     });
-    if stretched == 0 {
+    if stretched.is_empty() {
         return skip(format!("the lane's buffers end before {too_long} bytes"));
     }
-    assert_same_frames(&bench.collect(PORT, 4), &sent[2..]);
+    let short = sent.iter().enumerate().filter(|(i, _)| !stretched.contains(i));
+    let short: Vec<_> = short.map(|(_, frame)| frame.clone()).collect();
+    assert_same_frames(&bench.collect(PORT, short.len()), &short);
     bench.assert_silent(PORT);
-    assert_eq!(bench.lane.counters(PORT).drops(DropReason::TxTooLong), stretched);
-    assert_eq!(bench.lane.counters(PORT).tx_frames, 4);
+    let counters = bench.lane.counters(PORT);
+    assert_eq!(counters.drops(DropReason::TxTooLong), stretched.len() as u64);
+    assert_eq!(counters.tx_frames, short.len() as u64);
 }
 
 /// Lent frames are empty with room on both sides; those set to `Tx` leave, the others return

@@ -48,7 +48,7 @@ impl Rig for VethRig {
     }
 
     fn collect(&mut self, port: PortId, expected: usize) -> Vec<Vec<u8>> {
-        self.world.collect(port.index(), expected)
+        self.world.far_ends[port.index()].collect(expected)
     }
 
     fn disturb(&mut self, port: PortId, how: Disturbance) -> Result<String, String> {

@@ -14,7 +14,7 @@ use std::{net::UdpSocket, time::Duration};
 
 const PORT: PortId = PortId(0);
 /// Receives, with a wait before each, that a test is ready to do for its frames.
-const TURNS_MAX: usize = 200;
+const TURNS_MAX: usize = 3000;
 const TURN: Duration = Duration::from_millis(10);
 
 fn spec(text: &str) -> LaneSpec {
@@ -134,7 +134,7 @@ fn forwarding_between_ports_copies_nothing_and_loses_no_frame() {
         world.inject(0, &udp_frames(round * 64, 64, 300));
         settle_all(&mut lane, PORT, 64, Verdict::TxTo(PortId(1)));
         assert_eq!(lane.census().total(), frames);
-        assert_eq!(world.collect(1, 64).len(), 64);
+        assert_eq!(world.receive(1, 64).len(), 64);
     }
     let counters = lane.counters(PortId(1));
     assert_eq!((counters.tx_frames, counters.copies, counters.lost()), (40 * 64, 0, 0));
@@ -164,7 +164,7 @@ fn a_frame_of_several_buffers_travels_whole() {
             lane.settle(PORT).unwrap();
         }
         assert!(received == sent, "{bytes} bytes in");
-        assert!(world.collect(1, sent.len()) == sent, "{bytes} bytes out");
+        assert!(world.receive(1, sent.len()) == sent, "{bytes} bytes out");
     }
     assert_eq!(lane.counters(PORT).lost() + lane.counters(PortId(1)).lost(), 0);
 }
@@ -177,7 +177,7 @@ fn a_frame_of_more_buffers_than_the_kernel_sends_is_counted_once() {
     for (sequence, bytes, sent) in [(0, LONGEST_BYTES, 1), (1, LONGEST_BYTES + 1, 0)] {
         world.inject(0, &udp_frames(sequence, 1, bytes));
         settle_all(&mut lane, PORT, 1, Verdict::TxTo(PortId(1)));
-        assert_eq!(world.collect(1, sent).len(), sent, "{bytes} bytes");
+        assert_eq!(world.receive(1, sent).len(), sent, "{bytes} bytes");
     }
     assert_eq!(lane.counters(PortId(1)).drops(DropReason::TxTooLong), 1);
     // Reaps what was sent.
@@ -194,9 +194,18 @@ fn each_of_the_kernels_losses_has_its_own_name() {
     {
         let mut lane = open(text).unwrap();
         world.inject(0, &udp_frames(0, FRAMES, 64));
+        let lost = FRAMES as u64 - 64;
+        // Received earlier, some would make room for others.
+        let all_came = (0..TURNS_MAX).any(|_| {
+            let came = lane.counters(PORT).lost() >= lost;
+            if !came {
+                std::thread::sleep(TURN);
+            }
+            came
+        });
+        assert!(all_came, "{text}: {:?}", lane.counters(PORT));
         settle_all(&mut lane, PORT, 64, Verdict::Drop);
         let counters = lane.counters(PORT);
-        let lost = FRAMES as u64 - 64;
         assert_eq!((counters.drops(reason), counters.lost()), (lost, lost), "{text}");
     }
 }
@@ -226,7 +235,7 @@ fn a_passed_frame_reaches_the_kernels_stack() {
             Err(reason) => return skip(reason),
         };
         let socket = UdpSocket::bind("10.9.0.1:4001").unwrap();
-        socket.set_read_timeout(Some(Duration::from_secs(5))).unwrap();
+        socket.set_read_timeout(Some(Duration::from_secs(30))).unwrap();
         let mut lane = open(text).unwrap();
         let frames: Vec<Vec<u8>> = (0..3)
             .map(|sequence| {

@@ -54,8 +54,8 @@ impl World {
         self.far_ends[port].send(frames);
     }
 
-    /// What the far end of `port` received, waiting for `expected` frames.
-    pub(crate) fn collect(&self, port: usize, expected: usize) -> Vec<Vec<u8>> {
+    /// What the far end of `port` received, waiting patiently for `expected` frames.
+    pub(crate) fn receive(&self, port: usize, expected: usize) -> Vec<Vec<u8>> {
         self.far_ends[port].receive(expected)
     }
 }

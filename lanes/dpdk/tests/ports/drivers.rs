@@ -8,7 +8,8 @@ use std::{fs, path::Path, time::Duration};
 
 const PORT: PortId = PortId(0);
 const OTHER: PortId = PortId(1);
-const TURNS_MAX: usize = 300;
+/// Turns of 10 ms in vain after which frames count as lost.
+const TURNS_MAX: usize = 3000;
 
 /// DPDK for this test alone, or a printed reason why there is none.
 fn alone() -> Option<Alone> {
@@ -222,7 +223,7 @@ fn checksums_are_computed_and_checked_where_the_device_can_and_refused_where_not
         })
         .collect();
     send(&mut lane, &spoilt, Verdict::Tx);
-    assert_eq!(world.collect(0, good.len()), good, "computed on the way out");
+    assert_eq!(world.receive(0, good.len()), good, "computed on the way out");
 
     world.inject(0, &good);
     world.inject(0, &spoilt);

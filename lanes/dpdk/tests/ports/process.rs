@@ -17,7 +17,7 @@ const CHILD: &str = "LANEWAY_DPDK_CHILD";
 const TOTAL: &str = "/sys/kernel/mm/hugepages/hugepages-2048kB/nr_hugepages";
 const SURPLUS: &str = "/sys/kernel/mm/hugepages/hugepages-2048kB/surplus_hugepages";
 /// Naps of 10 ms until what a dead process reserved has been given back.
-const NAPS_MAX: usize = 500;
+const NAPS_MAX: usize = 3000;
 
 /// Pages that are reserved. Surplus ones are not: they vanish when their last user is gone.
 fn pages() -> usize {

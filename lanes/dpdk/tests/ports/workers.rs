@@ -22,7 +22,7 @@ const FRAMES_PER_FLOW: u64 = 8;
 /// Numbers of a flow's frames begin at its own multiple of this.
 const FLOW_STEP: u64 = 1000;
 /// Waits of 10 ms until every frame has come.
-const WAITS_MAX: usize = 500;
+const WAITS_MAX: usize = 3000;
 
 /// What one worker saw.
 struct Seen {
@@ -129,7 +129,7 @@ fn flows_on_packet_sockets_stay_with_one_worker_that_answers_by_its_own_queue() 
         sent.chunks(32).for_each(|part| world.inject(0, part));
     });
     check_flows(&seen);
-    let mut back = world.collect(0, sent.len());
+    let mut back = world.receive(0, sent.len());
     let mut sent = sent;
     back.sort_unstable();
     sent.sort_unstable();

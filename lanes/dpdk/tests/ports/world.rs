@@ -20,7 +20,9 @@ use std::{
 /// Names of the near ends, by port.
 pub(crate) const NEAR: [&str; 3] = ["near0", "near1", "near2"];
 const FAR: [&str; 3] = ["far0", "far1", "far2"];
-/// Longest wait for frames at a far end.
+/// Longest wait for frames that should be at a far end: a busy machine delivers late.
+const RECEIVE_WAIT: Duration = Duration::from_secs(30);
+/// Longest wait for those that may be on their way, or need a push of the lane's.
 const COLLECT_WAIT: Duration = Duration::from_millis(50);
 /// Tries to send a frame that the cable's queue had no room for.
 const SEND_TRIES: usize = 10_000;
@@ -214,8 +216,17 @@ impl World {
         }
     }
 
-    /// What the far end of `port` received, waiting for `expected` frames.
+    /// What the far end of `port` received, waiting patiently for `expected` frames.
+    pub(crate) fn receive(&self, port: usize, expected: usize) -> Vec<Vec<u8>> {
+        self.take(port, expected, RECEIVE_WAIT)
+    }
+
+    /// As [`receive`](Self::receive), for a rig: waits a moment.
     pub(crate) fn collect(&self, port: usize, expected: usize) -> Vec<Vec<u8>> {
+        self.take(port, expected, COLLECT_WAIT)
+    }
+
+    fn take(&self, port: usize, expected: usize, longest: Duration) -> Vec<Vec<u8>> {
         let fd = self.sockets[port].as_raw_fd();
         let mut frames = Vec::new();
         let mut buffer = vec![0u8; FRAME_BYTES_MAX];
@@ -233,7 +244,7 @@ impl World {
             }
             let mut wait = libc::pollfd { fd, events: libc::POLLIN, revents: 0 };
             // SAFETY: one descriptor, ours.
-            if unsafe { libc::poll(&mut wait, 1, COLLECT_WAIT.as_millis() as i32) } <= 0 {
+            if unsafe { libc::poll(&mut wait, 1, longest.as_millis() as i32) } <= 0 {
                 return frames;
             }
         }

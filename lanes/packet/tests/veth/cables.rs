@@ -20,8 +20,10 @@ pub(crate) const NEAR: [&str; PORTS_MAX] = ["near0", "near1", "near2"];
 const FAR: [&str; PORTS_MAX] = ["far0", "far1", "far2"];
 /// Attempts to send a frame that finds a queue full.
 const SENDS_MAX: usize = 100_000;
-/// Longest wait for a frame at a far end, ms.
-const RECEIVE_WAIT_MS: i32 = 50;
+/// Longest wait for a frame that should be at a far end, ms: a busy machine delivers late.
+const RECEIVE_WAIT_MS: i32 = 30_000;
+/// Longest wait for one that may be on its way, or need a push of the lane's, ms.
+const COLLECT_WAIT_MS: i32 = 50;
 const FRAME_BYTES_MAX: usize = 1 << 16;
 
 /// Cables and their far ends.
@@ -198,8 +200,17 @@ impl FarEnd {
         }
     }
 
-    /// What came since the last call; waits a moment for `expected` frames.
+    /// What came since the last call; waits patiently for `expected` frames.
     pub(crate) fn receive(&self, expected: usize) -> Vec<Vec<u8>> {
+        self.take(expected, RECEIVE_WAIT_MS)
+    }
+
+    /// As [`receive`](Self::receive), for a rig: waits a moment.
+    pub(crate) fn collect(&self, expected: usize) -> Vec<Vec<u8>> {
+        self.take(expected, COLLECT_WAIT_MS)
+    }
+
+    fn take(&self, expected: usize, longest_ms: i32) -> Vec<Vec<u8>> {
         let fd = self.socket.as_raw_fd();
         let mut frames = Vec::new();
         let mut buffer = vec![0u8; FRAME_BYTES_MAX];
@@ -211,7 +222,7 @@ impl FarEnd {
                 continue;
             }
             let mut ready = libc::pollfd { fd, events: libc::POLLIN, revents: 0 };
-            let wait_ms = if frames.len() < expected { RECEIVE_WAIT_MS } else { 0 };
+            let wait_ms = if frames.len() < expected { longest_ms } else { 0 };
             // SAFETY: one descriptor, ours, that lives across the call.
             if unsafe { libc::poll(&raw mut ready, 1, wait_ms) } <= 0 {
                 return frames;

@@ -29,9 +29,15 @@ impl World {
     }
 
     /// Opens the lane on the first `ports` near ends, with far ends that have received nothing.
+    ///
+    /// Each in a fan-out group of its own, unless the spec names one: another test's child process has a
+    /// copy of every descriptor between its fork and its exec, and the socket of a lane that was closed
+    /// would go on taking its share of the group's frames for so long.
     pub(crate) fn open(&mut self, spec: &LaneSpec, ports: usize) -> Result<PacketLane, LaneError> {
         self.refresh();
-        self.open_on(spec, &NEAR[..ports], OpenOptions::default())
+        let _inside = Inside::enter(&self.near);
+        let options = OpenOptions::default();
+        PacketLane::open_in(FanoutGroup::unique(), spec, &NEAR[..ports], options)
     }
 
     /// Opens the lane of one worker of the run that has `group`, on port 0.

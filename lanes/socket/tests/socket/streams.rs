@@ -10,6 +10,7 @@ use std::{
     io::{self, Read, Write},
     net::{IpAddr, Ipv4Addr, Ipv6Addr, Shutdown, SocketAddr, TcpListener, TcpStream},
     os::fd::AsRawFd,
+    time::Duration,
 };
 
 const PORTS_MAX: usize = 2;
@@ -31,6 +32,21 @@ impl LoopbackRig {
         TcpListener::bind((ip, 0)).map_err(|e| format!("no TCP at {ip}: {e}"))?;
         let near = vec![SocketAddr::new(ip, 0); PORTS_MAX];
         Ok(LoopbackRig { spec, ip, near, peers: Vec::new() })
+    }
+
+    /// Opens the lane at its addresses. Between two openings another test's client may be given one
+    /// of the ports, and another test's child process has a copy of every descriptor between its fork
+    /// and its exec: such an address is free again in a moment.
+    fn open_when_free(&self, spec: &LaneSpec, ports: usize) -> Result<TcpLane, LaneError> {
+        /// Of 10 ms each.
+        const ATTEMPTS: usize = 3000;
+        for _ in 0..ATTEMPTS {
+            match TcpLane::open(spec, &self.near[..ports]) {
+                Err(LaneError::Busy { .. }) => std::thread::sleep(Duration::from_millis(10)),
+                other => return other,
+            }
+        }
+        TcpLane::open(spec, &self.near[..ports])
     }
 }
 
@@ -57,7 +73,7 @@ impl StreamRig for LoopbackRig {
     fn open(&mut self, spec: &LaneSpec, ports: usize) -> Result<TcpLane, LaneError> {
         let _powerless = spec.to_string().contains(IMPOSSIBLE).then(Powerless::new);
         self.peers.clear();
-        let lane = TcpLane::open(spec, &self.near[..ports])?;
+        let lane = self.open_when_free(spec, ports)?;
         for port in 0..ports {
             self.near[port] = lane.local_address(PortId(port as u8));
             assert_eq!(self.near[port].ip(), self.ip);

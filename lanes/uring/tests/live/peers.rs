@@ -1,9 +1,9 @@
 //! Peers that share no code with this project: curl over TCP, and bash's own UDP.
 
-use crate::world::World;
+use crate::world::{World, until_free};
 use laneway_core::{
-    Clock, Close, ConnId, Counters, Datagram, DatagramApp, DatagramLane, DatagramOut, PortId,
-    StreamApp, StreamLane, StreamOut, Turn,
+    Clock, Close, ConnId, Counters, Datagram, DatagramApp, DatagramLane, DatagramOut, LaneError,
+    PortId, StreamApp, StreamLane, StreamOut, Turn,
 };
 use laneway_testkit::{service::MonotonicClock, skip};
 use laneway_uring::{UringTcp, UringUdp};
@@ -99,11 +99,12 @@ fn curl_fetches_a_megabyte() {
     let at: SocketAddr = (Ipv4Addr::LOCALHOST, 7080).into();
     for spec in ["uring", "uring:bundle,send_zc=4k", "uring:queue=20k,depth=2"] {
         let parsed = spec.parse().expect("well formed");
-        let lane = world.inside(|| UringTcp::open(&parsed, &[at]));
+        let open = || UringTcp::open(&parsed, &[at]);
+        let lane = world.inside(|| until_free(open, |e| matches!(e, LaneError::Busy { .. })));
         let mut lane = lane.unwrap_or_else(|e| panic!("{e}"));
         let body: Vec<u8> = (0..1u32 << 18).flat_map(u32::to_be_bytes).collect();
         let mut app = Http { body: body.clone(), counters: Counters::default(), owed: Vec::new() };
-        let arguments = ["-s", "--max-time", "20", "http://127.0.0.1:7080/"];
+        let arguments = ["-s", "--max-time", "120", "http://127.0.0.1:7080/"];
         let fetched = beside(&world, ("curl", &arguments), || {
             lane.serve(&mut app, &MonotonicClock).expect("the lane serves");
             lane.wait(WAIT).expect("the lane waits");
@@ -140,7 +141,7 @@ fn bash_gets_its_datagram_back() {
     let lane = world.inside(|| UringUdp::open(&"uring".parse().expect("well formed"), &[at]));
     let mut lane = lane.unwrap_or_else(|e| panic!("{e}"));
     let mut app = Echo::default();
-    let script = "exec 3<>/dev/udp/127.0.0.1/7007; printf 'hello\\n' >&3; timeout 10 head -c 6 <&3";
+    let script = "exec 3<>/dev/udp/127.0.0.1/7007; printf 'hello\\n' >&3; timeout 60 head -c 6 <&3";
     let said = beside(&world, ("bash", &["-c", script]), || {
         lane.serve(&mut app, &MonotonicClock).expect("the lane serves");
         lane.wait(WAIT).expect("the lane waits");

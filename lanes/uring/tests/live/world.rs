@@ -35,7 +35,8 @@ pub(crate) fn until_free<T, E>(
     mut open: impl FnMut() -> Result<T, E>,
     is_taken: impl Fn(&E) -> bool,
 ) -> Result<T, E> {
-    const ATTEMPTS: usize = 200;
+    /// Of a millisecond each, so 30 s: on a busy machine that moment is long.
+    const ATTEMPTS: usize = 30_000;
     for _ in 0..ATTEMPTS {
         match open() {
             Err(e) if is_taken(&e) => std::thread::sleep(Duration::from_millis(1)),
