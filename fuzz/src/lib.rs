@@ -36,6 +36,12 @@ pub const TARGETS: &[Target] = &[
     Target { name: "pcap", run: pcap },
     Target { name: "rule", run: rule },
     Target { name: "features", run: features },
+    Target { name: "trace_ctf", run: trace_ctf },
+    Target { name: "trace_own", run: trace_own },
+    Target { name: "trace_chrome", run: trace_chrome },
+    Target { name: "trace_uftrace", run: trace_uftrace },
+    Target { name: "trace_perf", run: trace_perf },
+    Target { name: "trace_symbols", run: trace_symbols },
 ];
 
 /// Parses `data` as every header: what was parsed is emitted as the same bytes, and the checksum of a header that was
@@ -161,4 +167,53 @@ pub fn features(data: &[u8]) {
         let less = parse(shorter, stamp);
         assert!(record.has.contains(less.has), "{less:?} is a prefix of {record:?}");
     }
+}
+
+/// Reads `data` as a CTF trace: metadata and two streams, each behind its length (4 bytes, little-endian): threads come
+/// before their events, in the order of time, and reading twice gives the same.
+///
+/// # Panics
+/// When that does not hold.
+pub fn trace_ctf(data: &[u8]) {
+    laneway_trace_read::fuzz::ctf(data);
+}
+
+/// Reads `data` as a file of our own tracer, with the same promises but the order.
+///
+/// # Panics
+/// When that does not hold.
+pub fn trace_own(data: &[u8]) {
+    laneway_trace_read::fuzz::own(data);
+}
+
+/// Reads `data` as Chrome JSON, likewise.
+///
+/// # Panics
+/// When that does not hold.
+pub fn trace_chrome(data: &[u8]) {
+    laneway_trace_read::fuzz::chrome(data);
+}
+
+/// Reads `data` as text of `uftrace dump`, likewise.
+///
+/// # Panics
+/// When that does not hold.
+pub fn trace_uftrace(data: &[u8]) {
+    laneway_trace_read::fuzz::uftrace(data);
+}
+
+/// Reads `data` as text of `perf script`, likewise.
+///
+/// # Panics
+/// When that does not hold.
+pub fn trace_perf(data: &[u8]) {
+    laneway_trace_read::fuzz::perf(data);
+}
+
+/// Reads `data` as a listing of `nm`, plain or packed, and as an ELF file: functions are told once per address.
+///
+/// # Panics
+/// When that does not hold.
+pub fn trace_symbols(data: &[u8]) {
+    laneway_trace_read::fuzz::symbols(data);
 }

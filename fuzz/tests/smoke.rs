@@ -5,6 +5,8 @@ use laneway_pcap::Reader;
 use std::path::{Path, PathBuf};
 
 const CHANGED: usize = 20_000;
+/// Each input of these is read several times, by threads.
+const CHANGED_TRACES: usize = 3_000;
 
 fn repository() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("..")
@@ -22,11 +24,15 @@ fn frames() -> Vec<Vec<u8>> {
 }
 
 fn check(name: &str, seeds: &[Vec<u8>]) {
+    check_times(name, seeds, CHANGED);
+}
+
+fn check_times(name: &str, seeds: &[Vec<u8>], changed: usize) {
     let target = TARGETS.iter().find(|target| target.name == name).expect("a target of the table");
     assert!(!seeds.is_empty());
     seeds.iter().for_each(|seed| (target.run)(seed));
     let mut mutator = Mutator::new(1);
-    for _ in 0..CHANGED {
+    for _ in 0..changed {
         (target.run)(&mutator.input(seeds));
     }
 }
@@ -67,4 +73,40 @@ fn captures_survive() {
         std::fs::read(path).expect("they ship")[..2048].to_vec()
     });
     check("pcap", &captures);
+}
+
+fn traces_survive(kind: &str) {
+    // Written by the tests of `trace/read`, which also hold them to what they were made from.
+    let seeds = samples(&repository().join("fuzz/seeds").join(kind)).expect("they ship");
+    check_times(kind, &seeds, CHANGED_TRACES);
+}
+
+#[test]
+fn ctf_traces_survive() {
+    traces_survive("trace_ctf");
+}
+
+#[test]
+fn traces_of_our_own_survive() {
+    traces_survive("trace_own");
+}
+
+#[test]
+fn chrome_traces_survive() {
+    traces_survive("trace_chrome");
+}
+
+#[test]
+fn uftrace_dumps_survive() {
+    traces_survive("trace_uftrace");
+}
+
+#[test]
+fn perf_scripts_survive() {
+    traces_survive("trace_perf");
+}
+
+#[test]
+fn symbols_survive() {
+    traces_survive("trace_symbols");
 }

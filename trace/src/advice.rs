@@ -101,7 +101,7 @@ const RULES: &[Rule] = &[
     },
     Rule {
         name: "spread the load",
-        text: "Spread flows over queues and workers (RSS, fanout), or add workers: one carries most.",
+        text: "Spread flows over queues and workers (RSS, fanout), or add workers: the busiest has more than it can take at once.",
         expected: "the busiest queue near the mean, fewer full bursts",
         confirm: "laneway run features --lane packet --on INTERFACE --workers 2",
         decide: spread,

@@ -144,7 +144,16 @@ impl Analyzer {
         let blocks = blocks::cut(&model);
         let case =
             Case { model: &model, blocks: &blocks, seed: options.seed, drops: options.drops };
-        let (findings, facts) = detect::all(&case);
+        let order = order(&model);
+        let maxima = model.cut_share() <= CUT_SHARE_MAX;
+        let writer = Writer { model: &model, order: &order, maxima };
+        // The detectors take about as long as the tables, and neither needs the other.
+        let (tables, (findings, facts)) = std::thread::scope(|scope| {
+            let tables = scope.spawn(|| writer.tables());
+            let found = detect::all(&case);
+            let tables = tables.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
+            (tables, found)
+        });
         let exclude = exclude(&model);
         let control = options.control_per_second.map(|per_second| Control {
             per_second,
@@ -155,20 +164,18 @@ impl Analyzer {
                 .map(|traced| per_second / traced),
         });
         let (advice, silent) = advice::all(&model, &findings, &facts, &exclude, control.is_some());
-        let order = order(&model);
         let layer_blocks = blocks
             .iter()
             .map(|block| Layer::ALL.map(|layer| block.layer_ns(&model, layer)))
             .collect();
-        let writer = Writer { model: &model, order: &order };
         let (worst, windows) = writer.worst();
         let analysis = Analysis {
             schema: SCHEMA.to_owned(),
             coverage: coverage(&model, source),
             calibration: model.calibration,
             threads: writer.threads(),
-            functions: writer.functions(),
-            contexts: writer.contexts(),
+            functions: tables.functions,
+            contexts: tables.contexts,
             layers: writer.layers(),
             packets: model.packets.clone(),
             polls: writer.polls(),
@@ -179,7 +186,7 @@ impl Analyzer {
             silent,
             exclude,
             control,
-            time_lines: writer.time_lines(),
+            time_lines: tables.time_lines,
             worst,
             windows,
         };
@@ -382,15 +389,28 @@ const fn producer_name(producer: Producer) -> &'static str {
 struct Writer<'a> {
     model: &'a Model,
     order: &'a Order,
+    /// Maxima are told: few enough calls are cut.
+    maxima: bool,
+}
+
+/// The large ones.
+struct Tables {
+    functions: Vec<FunctionRow>,
+    contexts: Vec<ContextRow>,
+    time_lines: Vec<TimeLine>,
 }
 
 impl Writer<'_> {
-    fn function(&self, row: u32) -> u32 {
-        self.order.of_row[row as usize]
+    fn tables(&self) -> Tables {
+        Tables {
+            functions: self.functions(),
+            contexts: self.contexts(),
+            time_lines: self.time_lines(),
+        }
     }
 
-    fn maxima(&self) -> bool {
-        self.model.cut_share() <= CUT_SHARE_MAX
+    fn function(&self, row: u32) -> u32 {
+        self.order.of_row[row as usize]
     }
 
     fn durations(&self, contexts: &[(u32, &Context)], histogram: &Histogram) -> Durations {
@@ -411,16 +431,17 @@ impl Writer<'_> {
             }
         }
         let mean = (n > 0).then(|| whole / n as f64);
+        let [p50_ns, p90_ns, p99_ns, p999_ns] = histogram.percentiles([0.5, 0.9, 0.99, 0.999]);
         Durations {
             n,
             min_ns: (n > 0).then_some(min),
             avg_ns: mean,
             sd_ns: mean.map(|mean| (squares / n as f64 - mean * mean).max(0.0).sqrt()),
-            p50_ns: histogram.percentile(0.5),
-            p90_ns: histogram.percentile(0.9),
-            p99_ns: histogram.percentile(0.99),
-            p999_ns: histogram.percentile(0.999),
-            max: longest.filter(|_| self.maxima()),
+            p50_ns,
+            p90_ns,
+            p99_ns,
+            p999_ns,
+            max: longest.filter(|_| self.maxima),
         }
     }
 
@@ -691,7 +712,7 @@ impl Writer<'_> {
 
     fn worst(&self) -> (Vec<WorstCall>, Vec<Window>) {
         let model = self.model;
-        if !self.maxima() {
+        if !self.maxima {
             return (Vec::new(), Vec::new());
         }
         let mut silences: Vec<(u32, &crate::worst::Silence)> = (0u32..)

@@ -76,6 +76,7 @@ pub(crate) fn find(model: &Model) -> Option<CommonMode> {
     if deviations.len() < FUNCTIONS_MIN {
         return None;
     }
+    align(&mut deviations);
     let buckets = deviations[0].len();
     let mean_without = |left_out: Option<usize>| -> Vec<Option<f64>> {
         (0..buckets)
@@ -147,6 +148,36 @@ pub(crate) fn find(model: &Model) -> Option<CommonMode> {
         }
     }
     Some(found)
+}
+
+/// Shifts each function so that all agree about every moment as well as they can: level = function + moment.
+///
+/// Medians alone do not: where a CPU is slow for about half of the time, the median of a function that is always called
+/// may be a slow one, and that of a function called now and then a fast one.
+fn align(deviations: &mut [Vec<Option<f64>>]) {
+    const ROUNDS: usize = 16;
+    let buckets = deviations.first().map_or(0, Vec::len);
+    let mut apart = Vec::with_capacity(buckets);
+    for _ in 0..ROUNDS {
+        let moments: Vec<f64> = (0..buckets)
+            .map(|at| {
+                let known = deviations.iter().filter_map(|levels| levels[at]);
+                let (n, sum) = known.fold((0.0, 0.0), |sum, level| (sum.0 + 1.0, sum.1 + level));
+                sum / f64::max(n, 1.0)
+            })
+            .collect();
+        for levels in deviations.iter_mut() {
+            apart.clear();
+            let pairs = levels.iter().zip(&moments);
+            apart.extend(pairs.filter_map(|(level, moment)| Some((*level)? - moment)));
+            if apart.is_empty() {
+                continue;
+            }
+            let middle = apart.len() / 2;
+            let shift = *apart.select_nth_unstable_by(middle, f64::total_cmp).1;
+            levels.iter_mut().flatten().for_each(|level| *level -= shift);
+        }
+    }
 }
 
 /// Leaves first; where there are too few, whatever is called often.

@@ -13,8 +13,12 @@
 //! Producers without calls tell moments only (a poll returned). Then the time from the previous
 //! event of the thread to this one is taken as the call, under a name that says so.
 //!
-//! No allocation, hashing or name per event: functions get small numbers through a direct-mapped cache, the
-//! tree guesses the child. The only growth is in tables with a limit.
+//! Nearly all events are plain: a call into a known context or the exit of the innermost call, with no bucket of time and
+//! no long silence ending there. [`Step::calls`] follows these in one short loop over few tables; whatever is not plain
+//! goes one event at a time through [`Step::event`], which knows all rules. Both do the same to a plain event
+//! (a test holds them against each other), so where the loop stops never shows in a result.
+//!
+//! No allocation, numbering or name per plain event. The only growth is in tables with a limit.
 
 use std::collections::HashMap;
 use std::hash::BuildHasherDefault;
@@ -36,8 +40,8 @@ const SERIES_LONG: usize = 8;
 const DEPTH_MAX: usize = 1_024;
 /// CPUs named per thread.
 const CPUS_MAX: usize = 16;
-/// Entries of the direct-mapped cache from function keys to numbers.
-const CACHE: usize = 4_096;
+/// Stands for no key: of our own functions, and of calls whose exit is not plain. A function that has it is never plain.
+const NO_KEY: FunctionKey = FunctionKey(u64::MAX);
 /// Events looked at between two visits of the worst-call windows.
 const STRIDE: usize = 128;
 
@@ -92,6 +96,8 @@ impl Own {
 struct Frame {
     node: u32,
     function: u32,
+    /// The key that a plain exit names; [`NO_KEY`] if the exit concerns signal handlers.
+    key: FunctionKey,
     start_ns: u64,
     /// Children called so far.
     children: u64,
@@ -164,15 +170,17 @@ pub(crate) struct Machine {
     pub(crate) pools: Pools,
     /// From an exit to the next entry below the same call: what the tracer costs outside of calls.
     pub(crate) gaps: Histogram,
-    numbers: HashMap<FunctionKey, u32, BuildHasherDefault<Mixer>>,
-    cache: Vec<(FunctionKey, u32)>,
+    numbers: Numbers,
     places: Vec<Option<u32>>,
 }
+
+/// Functions by key.
+type Numbers = HashMap<FunctionKey, u32, BuildHasherDefault<Mixer>>;
 
 impl Machine {
     pub(crate) fn new() -> Self {
         // Numbers of our own come first; their keys are never looked up.
-        let keys = vec![FunctionKey(u64::MAX); Own::ALL.len()];
+        let keys = vec![NO_KEY; Own::ALL.len()];
         Self {
             counts: Counts::default(),
             keys,
@@ -181,9 +189,52 @@ impl Machine {
             pools: Pools::default(),
             gaps: Histogram::default(),
             numbers: HashMap::default(),
-            cache: vec![(FunctionKey(u64::MAX), NONE); CACHE],
             places: Vec::new(),
         }
+    }
+
+    /// The next events of a thread; `in_loops`: plain ones in their loop, otherwise one by one like the others.
+    fn follow(&mut self, id: ThreadId, cpu: Option<u32>, events: &[Event], in_loops: bool) {
+        self.counts.events += events.len() as u64;
+        let place = self.places.get(id.0 as usize).copied().flatten();
+        let Some(place) = place else {
+            for event in events {
+                match event.kind {
+                    Kind::Enter(_) => self.counts.entries += 1,
+                    Kind::Leave(_) | Kind::LeaveInnermost => self.counts.exits += 1,
+                    _ => {}
+                }
+            }
+            return;
+        };
+        if let Some(cpu) = cpu {
+            self.lanes[place as usize].saw_cpu(cpu);
+        }
+        let mut done = 0;
+        for stride in events.chunks(STRIDE) {
+            let mut step = Step {
+                thread: place,
+                lane: &mut self.lanes[place as usize],
+                tree: &mut self.tree,
+                pools: &mut self.pools,
+                counts: &mut self.counts,
+                gaps: &mut self.gaps,
+                keys: &mut self.keys,
+                numbers: &mut self.numbers,
+            };
+            let mut left = stride;
+            loop {
+                let followed = if in_loops { step.calls(left) } else { 0 };
+                let Some((event, rest)) = left[followed..].split_first() else { break };
+                step.event(event);
+                left = rest;
+            }
+            let lane = &mut self.lanes[place as usize];
+            lane.events += stride.len() as u64;
+            done += stride.len();
+            lane.worst.passed(stride.len(), &events[..done]);
+        }
+        self.lanes[place as usize].worst.keep(events);
     }
 
     /// Closes what is still open at the end of the trace.
@@ -200,34 +251,17 @@ impl Machine {
 }
 
 /// Small number of a function.
-#[inline]
-fn number(
-    cache: &mut [(FunctionKey, u32)],
-    numbers: &mut HashMap<FunctionKey, u32, BuildHasherDefault<Mixer>>,
-    keys: &mut Vec<FunctionKey>,
-    refused: &mut u64,
-    key: FunctionKey,
-) -> u32 {
-    let place = (key.0.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 52) as usize % CACHE;
-    let (cached, found) = cache[place];
-    if cached == key && found != NONE {
+fn number(numbers: &mut Numbers, keys: &mut Vec<FunctionKey>, key: FunctionKey) -> u32 {
+    if let Some(&found) = numbers.get(&key) {
         return found;
     }
-    let found = match numbers.get(&key) {
-        Some(&found) => found,
-        None if keys.len() < FUNCTIONS_MAX => {
-            let added = keys.len() as u32;
-            keys.push(key);
-            numbers.insert(key, added);
-            added
-        }
-        None => {
-            *refused += 1;
-            Own::OtherFunctions as u32
-        }
-    };
-    cache[place] = (key, found);
-    found
+    if keys.len() >= FUNCTIONS_MAX {
+        return Own::OtherFunctions as u32;
+    }
+    let added = keys.len() as u32;
+    keys.push(key);
+    numbers.insert(key, added);
+    added
 }
 
 impl Consumer for Machine {
@@ -249,38 +283,7 @@ impl Consumer for Machine {
     }
 
     fn events(&mut self, id: ThreadId, cpu: Option<u32>, events: &[Event]) {
-        self.counts.events += events.len() as u64;
-        let place = self.places.get(id.0 as usize).copied().flatten();
-        let Some(place) = place else {
-            for event in events {
-                match event.kind {
-                    Kind::Enter(_) => self.counts.entries += 1,
-                    Kind::Leave(_) | Kind::LeaveInnermost => self.counts.exits += 1,
-                    _ => {}
-                }
-            }
-            return;
-        };
-        if let Some(cpu) = cpu {
-            self.lanes[place as usize].saw_cpu(cpu);
-        }
-        for stride in events.chunks(STRIDE) {
-            let mut step = Step {
-                thread: place,
-                lane: &mut self.lanes[place as usize],
-                tree: &mut self.tree,
-                pools: &mut self.pools,
-                counts: &mut self.counts,
-                gaps: &mut self.gaps,
-                keys: &mut self.keys,
-                numbers: &mut self.numbers,
-                cache: &mut self.cache,
-            };
-            stride.iter().for_each(|event| step.event(event));
-            let lane = &mut self.lanes[place as usize];
-            lane.events += stride.len() as u64;
-            lane.worst.passed(stride);
-        }
+        self.follow(id, cpu, events, true);
     }
 
     fn sample(
@@ -303,8 +306,10 @@ impl Consumer for Machine {
         lane.series.reach(lane.last_ns);
         let mut node = NONE;
         for &key in stack.iter().rev().take(DEPTH_MAX) {
-            let refused = &mut self.counts.functions_refused;
-            let function = number(&mut self.cache, &mut self.numbers, &mut self.keys, refused, key);
+            let function = number(&mut self.numbers, &mut self.keys, key);
+            if function == Own::OtherFunctions as u32 {
+                self.counts.functions_refused += 1;
+            }
             let child = self.tree.child(node, function);
             if child == NONE {
                 break;
@@ -397,6 +402,7 @@ fn pass_up(lane: &mut Lane, frame: Frame, duration_ns: u64) {
         && let Some(below) = lane.stack.last_mut()
     {
         below.foreign_ns += if frame.asynchronous { duration_ns } else { frame.foreign_ns };
+        below.key = NO_KEY;
     }
 }
 
@@ -409,12 +415,87 @@ struct Step<'a> {
     counts: &'a mut Counts,
     gaps: &'a mut Histogram,
     keys: &'a mut Vec<FunctionKey>,
-    numbers: &'a mut HashMap<FunctionKey, u32, BuildHasherDefault<Mixer>>,
-    cache: &'a mut [(FunctionKey, u32)],
+    numbers: &'a mut Numbers,
 }
 
 impl Step<'_> {
+    /// Follows plain events and returns how many that were; the first that is not is left as it was.
     #[inline]
+    fn calls(&mut self, events: &[Event]) -> usize {
+        let lane = &mut *self.lane;
+        if !lane.started || lane.unsound || lane.signalled || !lane.worst.began(lane.last_ns) {
+            return 0;
+        }
+        let longest_ns = lane.worst.longest_ns();
+        let end_ns = lane.series.open_end_ns();
+        let believed = lane.anonymous && !lane.lossy;
+        let (mut last_ns, mut just_left) = (lane.last_ns, lane.just_left);
+        let (mut entries, mut exits) = (0, 0);
+        for event in events {
+            let now = event.time_ns;
+            if now < last_ns || now - last_ns > longest_ns || now >= end_ns {
+                break;
+            }
+            let since_ns = now - last_ns;
+            let depth = lane.stack.len();
+            let Some(top) = lane.stack.last_mut() else { break };
+            let enters = match event.kind {
+                Kind::Enter(key) => Some(key),
+                Kind::Leave(key) if key == top.key => None,
+                Kind::LeaveInnermost if believed => None,
+                _ => break,
+            };
+            if let Some(key) = enters {
+                let Some(child) = self.tree.recall(top.node, key) else { break };
+                if depth >= DEPTH_MAX {
+                    break;
+                }
+                self.tree.nodes[top.node as usize].self_ns += since_ns;
+                lane.series.sum(top.function).self_ns += since_ns;
+                if std::mem::take(&mut just_left) {
+                    self.gaps.record(bucket_of(since_ns));
+                }
+                let node = &self.tree.nodes[child as usize];
+                top.children |= node.bit();
+                lane.stack.push(Frame {
+                    node: child,
+                    function: node.function,
+                    key,
+                    start_ns: now,
+                    children: 0,
+                    foreign_ns: 0,
+                    asynchronous: false,
+                });
+                entries += 1;
+            } else {
+                if top.key == NO_KEY {
+                    break;
+                }
+                let Some(node) = self.tree.nodes.get_mut(top.node as usize) else { break };
+                node.self_ns += since_ns;
+                let bucket = node.call(top.start_ns, now - top.start_ns, top.children, self.thread);
+                let cell = lane.series.sum(top.function);
+                cell.self_ns += since_ns;
+                cell.call(bucket);
+                lane.stack.pop();
+                just_left = true;
+                exits += 1;
+            }
+            last_ns = now;
+        }
+        let followed = entries + exits;
+        if followed > 0 {
+            lane.worst.heard(last_ns);
+            lane.series.events(followed as u32); // at most a stride
+        }
+        (lane.last_ns, lane.just_left) = (last_ns, just_left);
+        self.counts.entries += entries as u64;
+        self.counts.exits += exits as u64;
+        followed
+    }
+
+    /// Any event.
+    #[inline(never)]
     fn event(&mut self, event: &Event) {
         let mut now = event.time_ns;
         if self.lane.started {
@@ -425,7 +506,7 @@ impl Step<'_> {
         } else {
             self.begin(&mut now);
         }
-        self.lane.series.event();
+        self.lane.series.events(1);
         match event.kind {
             Kind::Enter(key) => self.enter(key, now),
             Kind::Leave(key) => self.leave(key, now),
@@ -498,14 +579,17 @@ impl Step<'_> {
         if std::mem::take(&mut self.lane.just_left) && !self.lane.stack.is_empty() {
             self.gaps.record(bucket_of(now - self.lane.last_ns));
         }
-        let function =
-            number(self.cache, self.numbers, self.keys, &mut self.counts.functions_refused, key);
+        let function = number(self.numbers, self.keys, key);
         let asynchronous = std::mem::take(&mut self.lane.signalled);
-        self.push(function, now, asynchronous);
+        if function == Own::OtherFunctions as u32 {
+            self.counts.functions_refused += 1;
+            self.push(function, NO_KEY, now, asynchronous);
+        } else {
+            self.push(function, key, now, asynchronous);
+        }
     }
 
-    #[inline]
-    fn push(&mut self, function: u32, now: u64, asynchronous: bool) {
+    fn push(&mut self, function: u32, key: FunctionKey, now: u64, asynchronous: bool) {
         let lane = &mut *self.lane;
         if lane.stack.len() >= DEPTH_MAX {
             lane.too_deep += 1;
@@ -526,11 +610,14 @@ impl Step<'_> {
             }
             if asynchronous {
                 self.tree.nodes[node as usize].asynchronous = true;
+            } else if key != NO_KEY {
+                self.tree.remember(parent, key, node);
             }
         }
         lane.stack.push(Frame {
             node,
             function,
+            key: if asynchronous { NO_KEY } else { key },
             start_ns: now,
             children: 0,
             foreign_ns: 0,
@@ -547,8 +634,7 @@ impl Step<'_> {
         }
         self.settle(now);
         self.note(now);
-        let function =
-            number(self.cache, self.numbers, self.keys, &mut self.counts.functions_refused, key);
+        let function = number(self.numbers, self.keys, key);
         match self.lane.stack.last() {
             Some(top) if top.function == function => self.pop(now),
             _ => self.leave_other(function, now),
@@ -610,7 +696,7 @@ impl Step<'_> {
         let begin = now.saturating_sub(lasted_ns).max(self.lane.last_ns);
         self.settle(begin);
         self.lane.last_ns = begin;
-        self.push(own as u32, begin, false);
+        self.push(own as u32, NO_KEY, begin, false);
         self.settle(now);
         self.lane.last_ns = now;
         let node = self.lane.stack.last().map_or(NONE, |frame| frame.node);
@@ -708,7 +794,7 @@ impl Step<'_> {
 
     fn open(&mut self, own: Own, now: u64) {
         self.settle(now);
-        self.push(own as u32, now, false);
+        self.push(own as u32, NO_KEY, now, false);
     }
 
     /// Ends the innermost of these, if one is open; the kernel's view begins at any time.
@@ -731,5 +817,149 @@ impl Step<'_> {
         // The same event may have been lost for what the kernel nested inside.
         unwind(self.lane, self.tree, depth + 1, now);
         self.pop(now);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use laneway_trace_read::PoolAction;
+
+    use super::*;
+
+    /// What happens next in a thread: what, which function or number, and how long after the event before.
+    type Happening = (u8, u64, u64);
+
+    /// Mostly sound calls, as programs make them, and now and then each of the other things.
+    fn happenings() -> impl Strategy<Value = Vec<Happening>> {
+        let what = prop_oneof![10 => Just(0u8), 10 => Just(1), 1 => 2u8..16];
+        let pause_ns = prop_oneof![
+            40 => 0u64..300,
+            2 => 10_000u64..90_000,
+            1 => 1_000_000u64..40_000_000,
+        ];
+        prop::collection::vec((what, 0u64..7, pause_ns), 1..1_500)
+    }
+
+    /// Turns them into events. A stack is kept so that most exits are sound.
+    fn events(happenings: &[Happening]) -> Vec<Event> {
+        let mut now = 1_795_192_290_102_064_283;
+        let mut stack = Vec::new();
+        let made = happenings.iter().map(|&(what, number, pause_ns)| {
+            // The last function has the key that stands for none.
+            let key = FunctionKey(if number == 6 { u64::MAX } else { 0x5555_0000 + 16 * number });
+            now += pause_ns;
+            let kind = match what {
+                0 => {
+                    stack.push(key);
+                    Kind::Enter(key)
+                }
+                1 => Kind::Leave(stack.pop().unwrap_or(key)),
+                2 => Kind::Leave(key),
+                3 => Kind::Signal(10),
+                4 => Kind::SwitchedOut { runnable: number > 3 },
+                5 => Kind::SwitchedIn,
+                6 => Kind::SyscallIn(1),
+                7 => Kind::SyscallOut(1),
+                8 => Kind::Receive { port: 0, queue: 0, asked: 32, got: number as u16 },
+                9 => Kind::EmptyRun { polls: 9, lasted_ns: pause_ns as u32 },
+                10 => Kind::Send { port: 0, queue: 0, asked: 32, sent: number as u16 },
+                11 => Kind::Pool { action: PoolAction::Get, pool: 0, buffers: number as u32 },
+                12 => Kind::Point { point: 1, value: number },
+                13 if number == 0 => Kind::LeaveInnermost,
+                14 if number < 2 => {
+                    now -= 5_000;
+                    Kind::Enter(key)
+                }
+                _ => {
+                    stack.pop();
+                    stack.push(key);
+                    Kind::Enter(key)
+                }
+            };
+            Event { time_ns: now, kind }
+        });
+        made.collect()
+    }
+
+    /// Two threads take turns at the cuts; behind some of them events are missing. Everything that was found, as text.
+    fn found(events: &[Event], cuts: &[(usize, bool)], in_loops: bool) -> String {
+        let mut machine = Machine::new();
+        let ids = [ThreadId(0), ThreadId(1)];
+        for id in ids {
+            machine.thread(id, &Thread { pid: 1, tid: id.0, name: String::new() });
+        }
+        let mut left = events;
+        for (turn, &(length, lossy)) in cuts.iter().cycle().enumerate() {
+            let (batch, rest) = left.split_at(length.min(left.len()));
+            machine.follow(ids[turn % 3 % 2], Some(turn as u32 % 2), batch, in_loops);
+            if lossy {
+                let loss = Loss { from_ns: 0, to_ns: 0, events: Some(1), place: String::new() };
+                machine.lost(&loss, &ids[..1 + turn % 2]);
+            }
+            left = rest;
+            if left.is_empty() {
+                break;
+            }
+        }
+        machine.finish();
+        let Machine { counts, keys, tree, lanes, pools, gaps, .. } = machine;
+        format!("{counts:?} {keys:?} {:?} {lanes:?} {pools:?} {gaps:?}", tree.nodes)
+    }
+
+    proptest! {
+        #[test]
+        fn the_loop_over_plain_events_finds_what_the_rules_find(
+            happenings in happenings(),
+            cuts in prop::collection::vec((1usize..700, prop::bool::weighted(0.1)), 1..12),
+        ) {
+            let events = events(&happenings);
+            prop_assert_eq!(found(&events, &cuts, true), found(&events, &cuts, false));
+        }
+
+        #[test]
+        fn exits_that_name_nothing_are_followed_alike(
+            calls in prop::collection::vec((any::<bool>(), 0u64..5, 0u64..400), 1..600),
+            cuts in prop::collection::vec((1usize..300, prop::bool::weighted(0.05)), 1..6),
+        ) {
+            let mut now = 1_795_192_290_102_064_283;
+            let events: Vec<Event> = calls.iter().map(|&(enters, function, pause_ns)| {
+                now += pause_ns;
+                let kind =
+                    if enters { Kind::Enter(FunctionKey(function)) } else { Kind::LeaveInnermost };
+                Event { time_ns: now, kind }
+            }).collect();
+            prop_assert_eq!(found(&events, &cuts, true), found(&events, &cuts, false));
+        }
+    }
+
+    #[test]
+    fn nearly_all_calls_of_a_sound_thread_are_plain() {
+        let mut machine = Machine::new();
+        machine.thread(ThreadId(0), &Thread { pid: 1, tid: 1, name: String::new() });
+        let cycle = [(0u8, 1u64, 50), (0, 2, 50), (1, 0, 50), (0, 3, 50), (1, 0, 50), (1, 0, 50)];
+        let mut happenings = vec![(0u8, 0u64, 50u64)];
+        happenings.extend(cycle.repeat(400));
+        let events = events(&happenings);
+        machine.follow(ThreadId(0), None, &events[..1_000], true);
+        let mut step = Step {
+            thread: 0,
+            lane: &mut machine.lanes[0],
+            tree: &mut machine.tree,
+            pools: &mut machine.pools,
+            counts: &mut machine.counts,
+            gaps: &mut machine.gaps,
+            keys: &mut machine.keys,
+            numbers: &mut machine.numbers,
+        };
+        let (mut left, mut one_by_one) = (&events[1_000..], 0);
+        while let Some((event, rest)) = left[step.calls(left)..].split_first() {
+            step.event(event);
+            one_by_one += 1;
+            left = rest;
+        }
+        // A bucket of time lasts 16 us at first: some 300 of these events.
+        assert!(one_by_one < 1_401 / 100, "{one_by_one}");
     }
 }

@@ -130,7 +130,7 @@ impl Model {
     ) -> Self {
         machine.finish();
         let (mut rows, row_of) = rows(&machine.keys, name);
-        let mut contexts = contexts(&machine, &row_of, &rows);
+        let mut contexts = contexts(&mut machine, &row_of, &rows);
         detach_handlers(&mut contexts, &mut rows);
         add_children(&mut contexts);
         set_layers(&mut contexts, &rows);
@@ -354,11 +354,12 @@ fn rows(keys: &[FunctionKey], name: &mut dyn FnMut(FunctionKey) -> Name) -> (Vec
     (rows, row_of)
 }
 
-fn contexts(machine: &Machine, row_of: &[u32], rows: &[Row]) -> Vec<Context> {
-    let nodes = machine.tree.nodes.iter();
+fn contexts(machine: &mut Machine, row_of: &[u32], rows: &[Row]) -> Vec<Context> {
+    let nodes = std::mem::take(&mut machine.tree.nodes).into_iter();
     nodes
         .map(|node| {
             let row = row_of[node.function as usize];
+            let bit = node.bit();
             Context {
                 parent: (node.parent != NONE).then_some(node.parent),
                 children: Vec::new(),
@@ -378,9 +379,9 @@ fn contexts(machine: &Machine, row_of: &[u32], rows: &[Row]) -> Vec<Context> {
                 max_thread: node.max_thread,
                 whole_ns: node.whole_ns,
                 squares: node.squares,
-                histogram: node.histogram.clone(),
-                variants: node.variants.clone(),
-                bit: node.bit(),
+                histogram: node.histogram,
+                variants: node.variants,
+                bit,
                 own: rows[row as usize].own,
             }
         })
@@ -390,18 +391,19 @@ fn contexts(machine: &Machine, row_of: &[u32], rows: &[Row]) -> Vec<Context> {
 /// Takes handlers out of the functions they interrupted: by name, or by habit (rarely, under many that call nothing else).
 fn detach_handlers(contexts: &mut [Context], rows: &mut [Row]) {
     let mut others = vec![0u32; contexts.len()];
-    for context in contexts.iter() {
+    let mut of_row: Vec<Vec<usize>> = vec![Vec::new(); rows.len()];
+    for (at, context) in contexts.iter().enumerate() {
         if let Some(parent) = context.parent {
             others[parent as usize] += 1;
         }
+        of_row[context.row as usize].push(at);
     }
-    for row in 0..rows.len() as u32 {
-        if rows[row as usize].own {
+    for (row, all) in rows.iter_mut().zip(of_row) {
+        if row.own {
             continue;
         }
-        let placed: Vec<usize> = (0..contexts.len())
-            .filter(|&at| contexts[at].row == row && contexts[at].parent.is_some())
-            .collect();
+        let placed: Vec<usize> =
+            all.iter().copied().filter(|&at| contexts[at].parent.is_some()).collect();
         let habit = || {
             let parents = placed.iter().filter_map(|&at| contexts[at].parent);
             let lonely = parents.clone().filter(|&parent| others[parent as usize] == 1).count();
@@ -418,11 +420,11 @@ fn detach_handlers(contexts: &mut [Context], rows: &mut [Row]) {
             callers.dedup();
             callers.len() >= HANDLER_PARENTS_MIN && lonely >= 2 && rare
         };
-        let by_signal = contexts.iter().any(|context| context.row == row && context.asynchronous);
-        if !(by_signal || rules::is_handler(&rows[row as usize].name) || habit()) {
+        let by_signal = all.iter().any(|&at| contexts[at].asynchronous);
+        if !(by_signal || rules::is_handler(&row.name) || habit()) {
             continue;
         }
-        rows[row as usize].asynchronous = true;
+        row.asynchronous = true;
         for at in placed {
             let took = contexts[at].total_ns;
             let mut above = contexts[at].parent.take();
@@ -446,11 +448,12 @@ fn add_children(contexts: &mut [Context]) {
 }
 
 fn set_layers(contexts: &mut [Context], rows: &[Row]) {
+    let by_name: Vec<Option<Layer>> = rows.iter().map(|row| rules::layer(&row.name)).collect();
     for index in 0..contexts.len() {
-        let row = &rows[contexts[index].row as usize];
+        let row = contexts[index].row as usize;
         let inherited = contexts[index].parent.map(|parent| contexts[parent as usize].layer);
-        let root = if row.known { Layer::Application } else { Layer::Other };
-        contexts[index].layer = rules::layer(&row.name).or(inherited).unwrap_or(root);
+        let root = if rows[row].known { Layer::Application } else { Layer::Other };
+        contexts[index].layer = by_name[row].or(inherited).unwrap_or(root);
     }
 }
 

@@ -237,7 +237,7 @@ pub enum Layer {
     Tracer,
     /// Polls that found nothing, with all they called.
     Idle,
-    /// Off the CPU (kernel join).
+    /// Off the CPU: preempted or interrupted (kernel join), or in a wait of our own loop.
     OffCpu,
     /// No rule names it.
     Other,

@@ -14,7 +14,8 @@ type LayerRule = (&'static str, Layer);
 const LAYERS: &[LayerRule] = &[
     // Our own points.
     ("app.*", Layer::Application),
-    ("lane.wait", Layer::Idle),
+    // It gives the CPU away until something comes: no poll, however little came.
+    ("lane.wait", Layer::OffCpu),
     ("lane.lend", Layer::Mempool),
     ("lane.*", Layer::Driver),
     ("(empty polls)", Layer::Idle),
@@ -154,6 +155,7 @@ const POLLS: &[PollRule] = &[
         productive: &["rte_pktmbuf_alloc*", "rte_mbuf_raw_alloc*", "rte_mempool_get*"],
         empty: &[],
     },
+    PollRule { poll: "eth_af_packet_rx*", productive: &["rte_pktmbuf_alloc*"], empty: &[] },
     PollRule {
         poll: "*_recv_pkts*",
         productive: &["rte_pktmbuf_alloc*", "rte_mbuf_raw_alloc*", "rte_mempool_get*"],
@@ -203,6 +205,13 @@ const HANDLERS: &[&str] =
 
 /// Does `name` have the form of `pattern`?
 pub(crate) fn matches(pattern: &str, name: &str) -> bool {
+    // Nearly all end here: a first byte that is another one.
+    if let Some(&first) = pattern.as_bytes().first()
+        && first != b'*'
+        && name.as_bytes().first() != Some(&first)
+    {
+        return false;
+    }
     match pattern.split_once('*') {
         None => pattern == name,
         Some((head, rest)) => {

@@ -6,6 +6,8 @@
 //! is the geometric mean of its durations, not their median: medians cannot be added up. Like a
 //! median it does not follow a single long call.
 
+use crate::histogram::level_of;
+
 /// First width, as a power of two: 16 us.
 const FIRST_SHIFT: u32 = 14;
 /// Functions kept per bucket; the least of them are added up under [`OTHERS`].
@@ -20,7 +22,7 @@ pub(crate) struct Cell {
     /// Calls that ended here.
     pub(crate) calls: u32,
     pub(crate) self_ns: u64,
-    /// Sum over the calls of their histogram bucket, which is 32 log2(duration) but for a constant.
+    /// Sum over the calls of 32 log2(duration, ns).
     pub(crate) log_sum: u64,
 }
 
@@ -99,25 +101,30 @@ impl Series {
         self.sum(function).self_ns += to_ns.saturating_sub(from_ns);
     }
 
+    /// No bucket ends before this moment.
+    #[inline]
+    pub(crate) fn open_end_ns(&self) -> u64 {
+        self.open_end_ns
+    }
+
     /// A call of the function ended.
     #[inline]
     pub(crate) fn call(&mut self, function: u32, log: u32) {
-        let sum = self.sum(function);
-        sum.calls = sum.calls.saturating_add(1);
-        sum.log_sum += u64::from(log);
+        self.sum(function).call(log);
     }
 
     #[inline]
-    pub(crate) fn event(&mut self) {
-        self.events = self.events.saturating_add(1);
+    pub(crate) fn events(&mut self, events: u32) {
+        self.events = self.events.saturating_add(events);
     }
 
     pub(crate) fn packets(&mut self, packets: u32) {
         self.packets = self.packets.saturating_add(packets);
     }
 
+    /// What the function adds up to in the open bucket.
     #[inline]
-    fn sum(&mut self, function: u32) -> &mut Cell {
+    pub(crate) fn sum(&mut self, function: u32) -> &mut Cell {
         if function as usize >= self.sums.len() {
             self.widen(function);
         }
@@ -205,9 +212,18 @@ impl Bucket {
         if self.cells.is_empty() {
             self.cells = other.cells;
         } else {
+            // What happens again happens in the same order, mostly: look behind the last one first. What stands for the
+            // others may be there twice, after two rounds of adding up; the first takes it.
+            let mut next = 0;
             for cell in other.cells {
-                match self.cells.iter_mut().find(|mine| mine.function == cell.function) {
-                    Some(mine) => mine.add(cell),
+                let is_it = |mine: &Cell| mine.function == cell.function;
+                let from = if cell.function == OTHERS { 0 } else { next };
+                let behind = self.cells[from..].iter().position(is_it).map(|at| from + at);
+                match behind.or_else(|| self.cells[..from].iter().position(is_it)) {
+                    Some(at) => {
+                        self.cells[at].add(cell);
+                        next = at + 1;
+                    }
                     None => self.cells.push(cell),
                 }
             }
@@ -224,6 +240,13 @@ impl Bucket {
 }
 
 impl Cell {
+    /// A call with this histogram bucket ended.
+    #[inline]
+    pub(crate) fn call(&mut self, bucket: u32) {
+        self.calls = self.calls.saturating_add(1);
+        self.log_sum += u64::from(level_of(bucket));
+    }
+
     pub(crate) fn add(&mut self, other: Self) {
         self.calls = self.calls.saturating_add(other.calls);
         self.self_ns += other.self_ns;

@@ -1,6 +1,7 @@
 //! An analysis and a difference as plain text for a terminal: what is known first, then what was
 //! found, then tables, then what to do. At most [`COLUMNS`] columns, no colour, no control characters.
 
+use laneway_page::number::nouns;
 use std::fmt::Write;
 
 use crate::result::{
@@ -110,17 +111,20 @@ fn coverage(page: &mut Page, coverage: &Coverage) {
         "trace",
         &format!("{} ({})", coverage.inputs.join(", "), coverage.producers.join(", ")),
     );
-    let threads = if coverage.threads == 1 { "thread" } else { "threads" };
+    let threads = nouns(coverage.threads, "thread");
     let span = seconds(coverage.span.length_ns);
     page.field("span", &format!("{span}, {} {threads}", coverage.threads));
     page.field(
         "events",
         &format!(
-            "{}: {} entries, {} exits, {} others, {} of them the kernel's",
+            "{}: {} {}, {} {}, {} {}, {} of them the kernel's",
             number(coverage.events),
             number(coverage.entries),
+            if coverage.entries == 1 { "entry" } else { "entries" },
             number(coverage.exits),
+            nouns(coverage.exits, "exit"),
             number(coverage.points),
+            nouns(coverage.points, "other"),
             number(coverage.kernel_events)
         ),
     );
@@ -133,34 +137,36 @@ fn coverage(page: &mut Page, coverage: &Coverage) {
         &match coverage.losses {
             0 => "nothing".to_owned(),
             n => format!(
-                "{} events in {n} {}{uncounted}",
+                "{} {} in {n} {}{uncounted}",
                 number(coverage.discarded),
-                if n == 1 { "hole" } else { "holes" }
+                nouns(coverage.discarded, "event"),
+                nouns(n, "hole")
             ),
         },
     );
     page.field(
         "calls",
         &format!(
-            "{} whole, {} cut ({:.3} %), {} open at the end, {} exits without entry",
+            "{} whole, {} cut ({:.3} %), {} open at the end, {} {} without entry",
             number(coverage.calls),
             number(coverage.cut),
             100.0 * coverage.cut_share,
             number(coverage.open),
-            number(coverage.unmatched)
+            number(coverage.unmatched),
+            nouns(coverage.unmatched, "exit")
         ),
     );
     let mut notes = Vec::new();
-    let mut note = |count: u64, what: &str| {
+    let mut note = |count: u64, noun: &str, what: &str| {
         if count > 0 {
-            notes.push(format!("{} {what}", number(count)));
+            notes.push(format!("{} {}{what}", number(count), nouns(count, noun)));
         }
     };
-    note(coverage.mismatched, "exits skipped open calls");
-    note(coverage.unsound, "exits cannot be trusted");
-    note(coverage.clock_backwards, "clock steps back");
-    note(coverage.unresolved, "functions without a name");
-    note(coverage.damages_total, "damaged parts");
+    note(coverage.mismatched, "exit", " skipped open calls");
+    note(coverage.unsound, "exit", " cannot be trusted");
+    note(coverage.clock_backwards, "clock step", " back");
+    note(coverage.unresolved, "function", " without a name");
+    note(coverage.damages_total, "damaged part", "");
     if !notes.is_empty() {
         page.field("also", &notes.join(", "));
     }

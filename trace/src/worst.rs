@@ -79,7 +79,19 @@ pub(crate) struct Worst {
 impl Worst {
     #[inline]
     pub(crate) fn is_long(&self, now: u64) -> bool {
-        now.saturating_sub(self.since_ns) > self.floor_ns.max(SILENCE_NS_MIN)
+        now.saturating_sub(self.since_ns) > self.longest_ns()
+    }
+
+    /// Longer silences are kept.
+    #[inline]
+    pub(crate) fn longest_ns(&self) -> u64 {
+        self.floor_ns.max(SILENCE_NS_MIN)
+    }
+
+    /// The silence began at this moment, and nothing happened in it so far.
+    #[inline]
+    pub(crate) fn began(&self, at_ns: u64) -> bool {
+        self.since_ns == at_ns && !self.excused && self.kernel_ns == [0; 4]
     }
 
     /// A function or point event ends the silence.
@@ -147,24 +159,31 @@ impl Worst {
         }
     }
 
-    /// These events were processed.
-    pub(crate) fn passed(&mut self, events: &[Event]) {
+    /// So many events were processed, the last of these; they are kept only when all of a batch were, see
+    /// [`Worst::keep`].
+    pub(crate) fn passed(&mut self, count: usize, batch: &[Event]) {
+        self.passed += count as u64;
+        if self.due.is_some_and(|due| due <= self.passed) {
+            self.capture(false, batch);
+        }
+    }
+
+    /// These events were the last to be processed, and will not be seen again.
+    pub(crate) fn keep(&mut self, batch: &[Event]) {
         if self.ring.is_empty() {
             let empty = Event { time_ns: 0, kind: Kind::SwitchedIn };
             self.ring.resize(RING, empty);
         }
-        for (number, event) in (self.passed..).zip(events) {
-            self.ring[number as usize % RING] = *event;
-        }
-        self.passed += events.len() as u64;
-        if self.due.is_some_and(|due| due <= self.passed) {
-            self.capture(false);
-        }
+        let last = &batch[batch.len().saturating_sub(RING)..];
+        let at = (self.passed as usize - last.len()) % RING;
+        let (straight, around) = last.split_at(last.len().min(RING - at));
+        self.ring[at..at + straight.len()].copy_from_slice(straight);
+        self.ring[..around.len()].copy_from_slice(around);
     }
 
-    /// Cuts the windows that are due, for the longest silences only.
+    /// Cuts the windows that are due, for the longest silences only, from the ring and what was processed since then.
     #[cold]
-    fn capture(&mut self, all: bool) {
+    fn capture(&mut self, all: bool, batch: &[Event]) {
         let mut lengths: Vec<u64> = self.silences.iter().map(|silence| silence.length_ns).collect();
         lengths.sort_unstable_by(|a, b| b.cmp(a));
         let least = lengths.get(WINDOWS_MAX - 1).copied().unwrap_or(0);
@@ -185,15 +204,19 @@ impl Worst {
             }
             let from = silence.sequence.saturating_sub(BEFORE).max(oldest);
             let to = end.min(self.passed);
-            let events: Vec<Event> =
-                (from..to).map(|number| self.ring[number as usize % RING]).collect();
+            let batch_from = self.passed - batch.len() as u64;
+            let event = |number: u64| match number.checked_sub(batch_from) {
+                Some(at) => batch[at as usize],
+                None => self.ring[number as usize % RING],
+            };
+            let events: Vec<Event> = (from..to).map(event).collect();
             silence.window = Some(Captured::new(events, silence.at_ns, silence.stack.len()));
         }
     }
 
     /// Cuts what is left, sorts, longest first.
     pub(crate) fn finish(&mut self) {
-        self.capture(true);
+        self.capture(true, &[]);
         self.silences.sort_by_key(|silence| std::cmp::Reverse(silence.length_ns));
     }
 }

@@ -1,60 +1,25 @@
 //! Detectors and advice against traces whose truth is known (specification 6.8), over many seeds.
 
+mod scoring;
+
+use laneway_trace::Options;
 use laneway_trace::planted::{Fault, Planted};
 use laneway_trace::result::{Analysis, State};
-use laneway_trace::{Analyzer, Options, Source};
+use scoring::analyse;
 
 const SEEDS: u64 = 20;
 const POLLS: u32 = 6_000;
 
-fn analyse(planted: &Planted, options: Options) -> Analysis {
-    let mut analyzer = Analyzer::new(options);
-    planted.feed(&mut analyzer);
-    analyzer.finish(&Source::default(), &mut |key| planted.name(key)).analysis
-}
-
 fn state(analysis: &Analysis, id: &str) -> State {
     analysis.findings.iter().find(|finding| finding.id == id).expect("all twelve").state
-}
-
-fn fired(analysis: &Analysis) -> Vec<&str> {
-    let fired = analysis.findings.iter().filter(|finding| finding.state == State::Fired);
-    fired.map(|finding| finding.id.as_str()).collect()
 }
 
 fn advised(analysis: &Analysis, rule: &str) -> bool {
     analysis.advice.iter().any(|advice| advice.rule == rule)
 }
 
-/// Over all seeds: `expected` fires in at least 95 %, nothing but `expected` and `follows` in more than 5 %.
-///
-/// `follows` are detectors that may rightly fire as well, because the fault does that too.
 fn score(fault: Fault, expected: &[&str], follows: &[&str]) {
-    let (mut hits, mut alarms) = (0, Vec::new());
-    for seed in 0..SEEDS {
-        let planted = Planted::new(fault, seed, POLLS);
-        let analysis = analyse(&planted, Options::default());
-        let fired = fired(&analysis);
-        hits += u64::from(expected.iter().all(|id| fired.contains(id)));
-        let wrong: Vec<String> = analysis
-            .findings
-            .iter()
-            .filter(|finding| finding.state == State::Fired)
-            .filter(|finding| !expected.contains(&finding.id.as_str()))
-            .filter(|finding| !follows.contains(&finding.id.as_str()))
-            .map(|finding| format!("seed {seed}: {} {}", finding.id, finding.sentence))
-            .collect();
-        if !wrong.is_empty() {
-            alarms.push(wrong);
-        }
-    }
-    let figures = format!("{fault:?}: {hits} hits, {} false alarms of {SEEDS}", alarms.len());
-    assert!(hits * 100 >= SEEDS * 95, "{figures}");
-    assert!(
-        alarms.len() as u64 * 100 <= SEEDS * 5,
-        "{figures}: {:#?}",
-        &alarms[..3.min(alarms.len())]
-    );
+    scoring::score(fault, 0..SEEDS, |seed| Planted::new(fault, seed, POLLS), expected, follows);
 }
 
 #[test]

@@ -64,12 +64,17 @@ impl Block {
     }
 
     pub(crate) fn push(&mut self, thread: u32, cpu: Option<u32>, event: Event) {
-        let end = self.events.len() + 1;
+        self.events.push(event);
+        self.extend_run(thread, cpu);
+    }
+
+    /// The events since the last run are of this thread.
+    pub(crate) fn extend_run(&mut self, thread: u32, cpu: Option<u32>) {
+        let end = self.events.len();
         match self.runs.last_mut() {
             Some(run) if run.thread == thread && run.cpu == cpu => run.end = end,
             _ => self.runs.push(Run { thread, cpu, end }),
         }
-        self.events.push(event);
     }
 
     pub(crate) fn damage(&mut self, place: &str, offset: u64, what: String) {

@@ -8,7 +8,6 @@
 use std::fmt;
 use std::fs::File;
 use std::io::{BufRead, BufReader, Read};
-use std::os::unix::fs::FileExt;
 use std::path::Path;
 
 use serde::Deserialize;
@@ -251,16 +250,29 @@ fn nanoseconds(microseconds: f64) -> u64 {
     (microseconds * 1000.0).round() as u64 // saturates, and 0 for what is negative or no number
 }
 
-/// Counts what was read, for the offset of a damage.
+/// Counts what was read, for the offset of a damage, and keeps its first byte and the last one that is no blank.
 struct Counted<R> {
     input: R,
     bytes: u64,
+    first: Option<u8>,
+    last: Option<u8>,
+}
+
+impl<R> Counted<R> {
+    /// True for an array without its closing bracket, which the format allows: the last thing in it is whole.
+    fn ends_open(&self) -> bool {
+        self.first == Some(b'[') && matches!(self.last, Some(b'}' | b',' | b'['))
+    }
 }
 
 impl<R: Read> Read for Counted<R> {
     fn read(&mut self, buffer: &mut [u8]) -> std::io::Result<usize> {
         let read = self.input.read(buffer)?;
         self.bytes += read as u64;
+        let read_bytes = &buffer[..read];
+        self.first = self.first.or_else(|| read_bytes.first().copied());
+        let last = read_bytes.iter().rfind(|byte| !byte.is_ascii_whitespace());
+        self.last = last.copied().or(self.last);
         Ok(read)
     }
 }
@@ -274,15 +286,28 @@ pub(crate) fn read(
     delivery: &mut Delivery<'_>,
     symbols: &mut Symbols,
 ) -> Result<(), ReadError> {
+    let io = |source| ReadError::Io { path: path.into(), offset: 0, source };
+    read_from(BufReader::new(File::open(path).map_err(io)?), path, delivery, symbols)
+}
+
+/// The same of any input; `path` is what it is called.
+///
+/// # Errors
+/// [`ReadError`] if `file` fails.
+pub(crate) fn read_from(
+    mut file: impl BufRead,
+    path: &Path,
+    delivery: &mut Delivery<'_>,
+    symbols: &mut Symbols,
+) -> Result<(), ReadError> {
     let io = |offset, source| ReadError::Io { path: path.into(), offset, source };
-    let mut file = BufReader::new(File::open(path).map_err(|source| io(0, source))?);
     let empty = file.fill_buf().map_err(|source| io(0, source))?.is_empty();
     let place = path.display().to_string();
     let mut shelf = Shelf::default();
     let mut skipped = 0;
     if !empty {
         let mut taker = Taker { shelf: &mut shelf, symbols, skipped: 0 };
-        let mut counted = Counted { input: file, bytes: 0 };
+        let mut counted = Counted { input: file, bytes: 0, first: None, last: None };
         let mut input = serde_json::Deserializer::from_reader(&mut counted);
         let done = Document(&mut taker).deserialize(&mut input);
         skipped = taker.skipped;
@@ -291,7 +316,7 @@ pub(crate) fn read(
             if error.is_io() {
                 return Err(io(offset, error.into()));
             }
-            if !(error.is_eof() && ends_open(path)) {
+            if !(error.is_eof() && counted.ends_open()) {
                 let what = format!("{error}; what follows is left out");
                 delivery.damage(Damage { place: place.clone(), offset, what });
             }
@@ -305,21 +330,6 @@ pub(crate) fn read(
     }
     shelf.deliver(&place, delivery);
     Ok(())
-}
-
-/// True for an array without its closing bracket, which the format allows: the last thing in it is whole.
-fn ends_open(path: &Path) -> bool {
-    let last = |file: File| {
-        let length = file.metadata().ok()?.len();
-        let mut start = [0];
-        file.read_exact_at(&mut start, 0).ok()?;
-        let mut end = vec![0; length.min(256) as usize];
-        let from = length - end.len() as u64;
-        file.read_exact_at(&mut end, from).ok()?;
-        let last = end.iter().rfind(|byte| !byte.is_ascii_whitespace())?;
-        Some(start == [b'['] && matches!(last, b'}' | b',' | b'['))
-    };
-    File::open(path).ok().and_then(last).unwrap_or(false)
 }
 
 #[cfg(test)]

@@ -15,7 +15,7 @@ mod stream;
 mod types;
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;
 
 use std::fs::{self, File};
 use std::io::Read as _;
@@ -29,6 +29,7 @@ use self::stream::{RecordHead, Stream};
 use self::types::Metadata;
 use crate::block::{Block, Source};
 use crate::event::{Damage, Producer};
+use crate::input::Input;
 use crate::symbols::Symbols;
 use crate::trace::{About, Clock, OpenError, ReadError, Record};
 
@@ -96,23 +97,7 @@ fn open_one(
         let what = "bytes of metadata".into();
         return Err(OpenError::TooMuch { path, what, max: METADATA_BYTES_MAX });
     }
-    let misread = |error: Misread| OpenError::Metadata {
-        path: path.clone(),
-        line: error.place.line,
-        offset: error.place.offset,
-        what: error.what,
-    };
-    let text = lexer::text(&bytes).map_err(misread)?;
-    let metadata = metadata::parse(&text).map_err(misread)?;
-    let wrong = |what: String| OpenError::Metadata { path: path.clone(), line: 0, offset: 0, what };
-    if metadata.big_endian.is_none() {
-        return Err(wrong("no `byte_order` in the block `trace`: the bytes cannot be read".into()));
-    }
-    if metadata.streams.is_empty() {
-        return Err(wrong("no block `stream`: nothing says how events are laid out".into()));
-    }
-    let plan = Plan::new(&metadata, &mut |name| symbols.number_point(name)).map_err(wrong)?;
-    tell(&metadata, &path, about);
+    let plan = understand(&path, &bytes, symbols, about)?;
     let mut files = Vec::new();
     let io = |source| OpenError::Io { path: directory.into(), source };
     for entry in fs::read_dir(directory).map_err(io)? {
@@ -127,7 +112,116 @@ fn open_one(
     files.sort();
     about.files.extend(files.iter().cloned());
     let files = files.into_iter().map(|(path, _)| path).collect();
-    Ok(CtfTrace { plan: Arc::new(plan), files })
+    Ok(CtfTrace { plan, files })
+}
+
+/// What the bytes of a metadata file say, ready for reading.
+fn understand(
+    path: &Path,
+    bytes: &[u8],
+    symbols: &mut Symbols,
+    about: &mut About,
+) -> Result<Arc<Plan>, OpenError> {
+    let misread = |error: Misread| OpenError::Metadata {
+        path: path.into(),
+        line: error.place.line,
+        offset: error.place.offset,
+        what: error.what,
+    };
+    let text = lexer::text(bytes).map_err(misread)?;
+    let metadata = metadata::parse(&text).map_err(misread)?;
+    let wrong = |what: String| OpenError::Metadata { path: path.into(), line: 0, offset: 0, what };
+    if metadata.big_endian.is_none() {
+        return Err(wrong("no `byte_order` in the block `trace`: the bytes cannot be read".into()));
+    }
+    if metadata.streams.is_empty() {
+        return Err(wrong("no block `stream`: nothing says how events are laid out".into()));
+    }
+    let plan = Plan::new(&metadata, &mut |name| symbols.number_point(name)).map_err(wrong)?;
+    tell(&metadata, path, about);
+    Ok(Arc::new(plan))
+}
+
+/// A trace that is in no file: its metadata, and its streams by their number.
+///
+/// # Errors
+/// [`OpenError`] if the metadata cannot be understood.
+pub(crate) fn in_memory(
+    metadata: &[u8],
+    streams: Vec<Vec<u8>>,
+    symbols: &mut Symbols,
+) -> Result<InMemory, OpenError> {
+    let path = Path::new("metadata");
+    let mut about = About::new(path, Producer::Lttng);
+    let plan = understand(path, metadata, symbols, &mut about)?;
+    Ok(InMemory { plan, streams })
+}
+
+/// See [`in_memory`].
+#[derive(Debug)]
+pub(crate) struct InMemory {
+    plan: Arc<Plan>,
+    streams: Vec<Vec<u8>>,
+}
+
+impl InMemory {
+    fn streams(&self) -> Result<Vec<Stream>, ReadError> {
+        let stream = |(number, bytes): (usize, &Vec<u8>)| {
+            let path = PathBuf::from(format!("stream {number}"));
+            let length = bytes.len() as u64;
+            Stream::new(Arc::clone(&self.plan), Input::Memory(bytes.clone()), path, length)
+        };
+        let mut streams: Vec<Stream> = self.streams.iter().enumerate().map(stream).collect();
+        align_clocks(&mut streams)?;
+        Ok(streams)
+    }
+
+    /// As [`Session::sources`].
+    pub(crate) fn sources(&self) -> Result<Vec<Box<dyn Source>>, ReadError> {
+        let boxed = |stream| Box::new(stream) as Box<dyn Source>;
+        Ok(self.streams()?.into_iter().map(boxed).collect())
+    }
+
+    /// As [`Session::records`].
+    pub(crate) fn records(&self, each: &mut dyn FnMut(&Record<'_>)) -> Result<(), ReadError> {
+        show(self.streams()?, each)
+    }
+}
+
+/// A clock of 48 bits may wrap between the first events of two threads.
+fn align_clocks(streams: &mut [Stream]) -> Result<(), ReadError> {
+    let mut first = Vec::with_capacity(streams.len());
+    for stream in streams.iter_mut() {
+        first.push(stream.first_ticks_48()?);
+    }
+    let latest = first.iter().flatten().max().copied().unwrap_or(0);
+    for (stream, first) in streams.iter_mut().zip(first) {
+        if first.is_some_and(|first| latest - first > 1 << 47) {
+            stream.begin_at_ticks(1 << 48);
+        }
+    }
+    Ok(())
+}
+
+/// Shows every record of `streams` in the order of time.
+fn show(streams: Vec<Stream>, each: &mut dyn FnMut(&Record<'_>)) -> Result<(), ReadError> {
+    let mut open = Vec::new();
+    for mut stream in streams {
+        let mut block = Block::default();
+        let mut render = Render::default();
+        let head = stream.record(&mut block, &mut render)?;
+        open.push((stream, block, render, head));
+    }
+    loop {
+        let time = |head: &Option<RecordHead>| head.as_ref().map(|head| head.time_ns);
+        let next =
+            open.iter_mut().filter(|(.., head)| head.is_some()).min_by_key(|(.., head)| time(head));
+        let Some((stream, block, render, head)) = next else { return Ok(()) };
+        if let Some(RecordHead { time_ns, name, cpu }) = head {
+            each(&Record { time_ns: *time_ns, name, cpu: *cpu, fields: render.drawn() });
+        }
+        *head = stream.record(block, render)?;
+    }
 }
 
 /// What the metadata says about the trace.
@@ -194,19 +288,10 @@ impl Session {
                 let io = |source| ReadError::Io { path: path.clone(), offset: 0, source };
                 let file = File::open(path).map_err(io)?;
                 let length = file.metadata().map_err(io)?.len();
+                let file = Input::File(file);
                 streams.push(Stream::new(Arc::clone(&trace.plan), file, path.clone(), length));
             }
-            // A clock of 48 bits may wrap between the first events of two threads.
-            let mut first = Vec::with_capacity(streams.len());
-            for stream in &mut streams {
-                first.push(stream.first_ticks_48()?);
-            }
-            let latest = first.iter().flatten().max().copied().unwrap_or(0);
-            for (stream, first) in streams.iter_mut().zip(first) {
-                if first.is_some_and(|first| latest - first > 1 << 47) {
-                    stream.begin_at_ticks(1 << 48);
-                }
-            }
+            align_clocks(&mut streams)?;
             all.extend(streams);
         }
         Ok(all)
@@ -226,24 +311,6 @@ impl Session {
     /// # Errors
     /// [`ReadError`] if the file system fails.
     pub(crate) fn records(&self, each: &mut dyn FnMut(&Record<'_>)) -> Result<(), ReadError> {
-        let mut streams = Vec::new();
-        for mut stream in self.streams()? {
-            let mut block = Block::default();
-            let mut render = Render::default();
-            let head = stream.record(&mut block, &mut render)?;
-            streams.push((stream, block, render, head));
-        }
-        loop {
-            let time = |head: &Option<RecordHead>| head.as_ref().map(|head| head.time_ns);
-            let next = streams
-                .iter_mut()
-                .filter(|(.., head)| head.is_some())
-                .min_by_key(|(.., head)| time(head));
-            let Some((stream, block, render, head)) = next else { return Ok(()) };
-            if let Some(RecordHead { time_ns, name, cpu }) = head {
-                each(&Record { time_ns: *time_ns, name, cpu: *cpu, fields: render.drawn() });
-            }
-            *head = stream.record(block, render)?;
-        }
+        show(self.streams()?, each)
     }
 }

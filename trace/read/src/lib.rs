@@ -13,6 +13,9 @@ mod chrome;
 mod ctf;
 mod delivery;
 mod event;
+#[doc(hidden)]
+pub mod fuzz;
+mod input;
 mod merge;
 mod own;
 mod perf;

@@ -11,7 +11,7 @@
 //! as a rule the monotonic one; the moment of its zero is not told.
 
 use std::fs::File;
-use std::io::{BufRead as _, BufReader, Read as _};
+use std::io::{BufRead, BufReader, Read as _};
 use std::path::Path;
 
 use crate::delivery::Delivery;
@@ -22,6 +22,8 @@ use crate::uftrace::{LINE_BYTES_MAX, seconds_ns};
 
 /// Deepest stack that is kept; the outer rest is left out.
 const STACK_MAX: usize = 1024;
+/// Longest time that is looked at, with the blank before it: a line of colons would take the square of its length.
+const TIME_BYTES_MAX: usize = 40;
 
 /// True if `start`, the first bytes of a file, looks like the output of `perf script`.
 pub(crate) fn is(start: &[u8]) -> bool {
@@ -49,10 +51,18 @@ fn head(line: &str) -> Option<Head<'_>> {
         }
     }
     // `comm pid[/tid] [cpu] time: period event:`; comm may contain blanks, so the time is looked for first.
-    let (before, time_ns, after) = line.match_indices(':').find_map(|(at, _)| {
-        let start = line[..at].rfind(' ')?;
-        let time = seconds_ns(&line[start + 1..at])?;
-        Some((&line[..start], time, &line[at + 1..]))
+    let mut blank = None;
+    let (before, time_ns, after) = line.bytes().enumerate().find_map(|(at, byte)| match byte {
+        b' ' => {
+            blank = Some(at);
+            None
+        }
+        b':' => {
+            let start = blank.filter(|start| at - start <= TIME_BYTES_MAX)?;
+            let time = seconds_ns(&line[start + 1..at])?;
+            Some((&line[..start], time, &line[at + 1..]))
+        }
+        _ => None,
     })?;
     let mut words: Vec<&str> = before.split_whitespace().collect();
     let bracketed = |word: &&str| word.strip_prefix('[')?.strip_suffix(']')?.parse::<u32>().ok();
@@ -109,8 +119,21 @@ pub(crate) fn read(
     delivery: &mut Delivery<'_>,
     symbols: &mut Symbols,
 ) -> Result<(), ReadError> {
+    let io = |source| ReadError::Io { path: path.into(), offset: 0, source };
+    read_from(BufReader::new(File::open(path).map_err(io)?), path, delivery, symbols)
+}
+
+/// The same of any input; `path` is what it is called.
+///
+/// # Errors
+/// [`ReadError`] if `input` fails.
+pub(crate) fn read_from(
+    mut input: impl BufRead,
+    path: &Path,
+    delivery: &mut Delivery<'_>,
+    symbols: &mut Symbols,
+) -> Result<(), ReadError> {
     let io = |offset, source| ReadError::Io { path: path.into(), offset, source };
-    let mut input = BufReader::new(File::open(path).map_err(|source| io(0, source))?);
     let place = path.display().to_string();
     let mut stack: Vec<FunctionKey> = Vec::new();
     let mut open: Option<(Thread, Option<u32>, u64, u64)> = None;

@@ -3,6 +3,8 @@
 //! Chrome JSON writes a span when it ends, and `uftrace dump` writes one file after the other; order is known only at
 //! the end. What is kept is bounded by [`EVENTS_MAX`]; what goes beyond is told as damage.
 
+use std::collections::HashMap;
+
 use crate::delivery::Delivery;
 use crate::event::{Damage, Event, Kind, Thread};
 
@@ -12,6 +14,8 @@ pub(crate) const EVENTS_MAX: usize = 12_000_000;
 #[derive(Default)]
 pub(crate) struct Shelf {
     threads: Vec<OnShelf>,
+    /// By process, thread, and what else tells them apart: a hostile file has a new thread for every event.
+    places: HashMap<(u32, u32, String), usize>,
     events: usize,
     left_out: u64,
 }
@@ -32,13 +36,12 @@ struct Row {
 impl Shelf {
     /// The place of a thread; `of` tells threads apart that have no number.
     pub(crate) fn thread(&mut self, thread: &Thread, of: &str) -> usize {
-        let same = |known: &OnShelf| {
-            (known.thread.pid, known.thread.tid) == (thread.pid, thread.tid) && known.of == of
-        };
-        self.threads.iter().position(same).unwrap_or_else(|| {
+        let next = self.threads.len();
+        let place = *self.places.entry((thread.pid, thread.tid, of.into())).or_insert(next);
+        if place == next {
             self.threads.push(OnShelf { thread: thread.clone(), of: of.into(), rows: Vec::new() });
-            self.threads.len() - 1
-        })
+        }
+        place
     }
 
     /// Gives a thread its name.

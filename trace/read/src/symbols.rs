@@ -7,7 +7,7 @@
 mod elf;
 mod listing;
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -86,6 +86,9 @@ type Images = HashMap<(PathBuf, Vec<u8>), Option<Arc<Image>>>;
 #[derive(Debug, Default)]
 pub struct Symbols {
     modules: Vec<Module>,
+    /// Each of them, so that none is told twice, and the last one of a process at an address.
+    told_modules: HashSet<(u32, u64, PathBuf)>,
+    latest_modules: HashMap<(u32, u64), usize>,
     points: Vec<String>,
     point_numbers: HashMap<String, u32>,
     /// Addresses of pools by their number.
@@ -178,13 +181,28 @@ impl Symbols {
         Ok(functions)
     }
 
+    /// Tries the bytes of a listing and of an ELF file, for the fuzzer.
+    pub(crate) fn try_listing(bytes: &[u8], place: &ListingPlace) -> Option<Vec<(u64, u64)>> {
+        let listing = Listing::read_from(bytes, Path::new("listing"), place).ok()?;
+        let found = listing.find(0x1000, &[]);
+        assert!(found.is_none_or(|(name, _)| !name.is_empty()), "a function has a name");
+        Some(listing.extents().collect())
+    }
+
+    /// Addresses and sizes of the functions of an ELF file in memory, for the fuzzer.
+    pub(crate) fn try_elf(bytes: &[u8]) -> Option<Vec<(u64, u64)>> {
+        let (symbols, _) = elf::symbols_of(bytes, None)?;
+        Some(symbols.into_iter().map(|(address, size, _)| (address, size)).collect())
+    }
+
     pub(crate) fn tell(&mut self, told: Told) {
         match told {
             Told::Module { pid, base, bytes, path, position_independent } => {
-                let same =
-                    |known: &Module| known.pid == pid && known.base == base && known.path == path;
-                if !self.modules.iter().any(same) && self.modules.len() < MODULES_MAX {
+                if self.modules.len() < MODULES_MAX
+                    && self.told_modules.insert((pid, base, path.clone()))
+                {
                     let build_id = Vec::new();
+                    self.latest_modules.insert((pid, base), self.modules.len());
                     self.modules.push(Module {
                         pid,
                         base,
@@ -196,9 +214,8 @@ impl Symbols {
                 }
             }
             Told::BuildId { pid, base, id } => {
-                let mut latest = self.modules.iter_mut().rev();
-                if let Some(module) = latest.find(|module| module.pid == pid && module.base == base)
-                {
+                let latest = self.latest_modules.get(&(pid, base)).copied();
+                if let Some(module) = latest.and_then(|at| self.modules.get_mut(at)) {
                     module.build_id = id;
                 }
             }

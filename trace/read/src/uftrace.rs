@@ -13,7 +13,7 @@
 //! file than calls, so all is sorted before it is passed on.
 
 use std::fs::File;
-use std::io::{BufRead as _, BufReader, Read as _};
+use std::io::{BufRead, BufReader, Read as _};
 use std::path::Path;
 
 use crate::delivery::Delivery;
@@ -77,8 +77,21 @@ pub(crate) fn read(
     delivery: &mut Delivery<'_>,
     symbols: &mut Symbols,
 ) -> Result<(), ReadError> {
+    let io = |source| ReadError::Io { path: path.into(), offset: 0, source };
+    read_from(BufReader::new(File::open(path).map_err(io)?), path, delivery, symbols)
+}
+
+/// The same of any input; `path` is what it is called.
+///
+/// # Errors
+/// [`ReadError`] if `input` fails.
+pub(crate) fn read_from(
+    mut input: impl BufRead,
+    path: &Path,
+    delivery: &mut Delivery<'_>,
+    symbols: &mut Symbols,
+) -> Result<(), ReadError> {
     let io = |offset, source| ReadError::Io { path: path.into(), offset, source };
-    let mut input = BufReader::new(File::open(path).map_err(|source| io(0, source))?);
     let place = path.display().to_string();
     let mut shelf = Shelf::default();
     let mut losses: Vec<(Loss, Thread)> = Vec::new();

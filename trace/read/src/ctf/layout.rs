@@ -6,10 +6,12 @@
 
 use std::sync::Arc;
 
-use super::types::{Field, Integer, Kind, Range, Type};
+use super::types::{DEPTH_MAX, Field, Integer, Kind, Range, Type};
 
 /// Most values of one event.
 const VALUES_MAX: u32 = 1 << 20;
+/// Most values of an event that take no bits: reading them costs time that the size of a file does not bound.
+const EMPTY_MAX: u64 = 64;
 
 /// A type ready to be read.
 #[derive(Clone, Debug)]
@@ -351,11 +353,13 @@ pub(super) struct State {
     /// Ticks of the clock.
     pub(super) clock: u64,
     values: u32,
+    /// Bit at which the walk began.
+    begun: u64,
 }
 
 impl State {
     pub(super) fn new(slots: usize) -> Self {
-        Self { slots: vec![0; slots], clock: 0, values: 0 }
+        Self { slots: vec![0; slots], clock: 0, values: 0, begun: 0 }
     }
 }
 
@@ -369,7 +373,7 @@ pub(super) fn walk(
     state: &mut State,
     visit: &mut impl Visit,
 ) -> Result<(), Stop> {
-    state.values = 0;
+    (state.values, state.begun) = (0, bits.at);
     step(node, None, bits, state, visit)
 }
 
@@ -383,6 +387,12 @@ fn step(
     state.values += 1;
     if state.values > VALUES_MAX {
         return Err(Stop::Wrong(format!("an event of more than {VALUES_MAX} values")));
+    }
+    // Structures within structures, each of which holds something in the end, do not get there.
+    let taken = bits.at.saturating_sub(state.begun);
+    if u64::from(state.values) > EMPTY_MAX + taken.saturating_mul(DEPTH_MAX.into()) {
+        let values = state.values;
+        return Err(Stop::Wrong(format!("{values} values that take {taken} bits together")));
     }
     match node {
         Node::Whole(whole) => {

@@ -36,6 +36,8 @@ pub(super) struct StreamPlan {
     pub(super) scale: Scale,
     pub(super) who: Who,
     pub(super) kinds: Vec<EventPlan>,
+    /// Calls and exits of known layout, by id.
+    calls: Vec<Option<CallPlan>>,
     dense: Vec<u32>,
     sparse: HashMap<u64, u32>,
 }
@@ -134,6 +136,16 @@ pub(super) struct Fixed {
     pub(super) address: Option<usize>,
 }
 
+/// A call or exit of known layout: all that is needed of it in a few bytes, because nearly all events are one.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct CallPlan {
+    /// All of context and fields.
+    pub(super) bytes: u32,
+    /// Offset of the address, which has 8 bytes in the byte order of the trace.
+    pub(super) address: u32,
+    pub(super) enters: bool,
+}
+
 /// Most fields of an event that become part of what is delivered.
 pub(super) const WANTED_MAX: usize = 3;
 
@@ -225,6 +237,12 @@ impl StreamPlan {
             None => *self.sparse.get(&id)?,
         };
         usize::try_from(index).ok()
+    }
+
+    /// The call or exit with this id, if its layout is known.
+    #[inline]
+    pub(super) fn call(&self, id: u32) -> Option<CallPlan> {
+        self.calls.get(id as usize).copied().flatten()
     }
 
     /// The kind of event with this id.
@@ -353,6 +371,7 @@ impl Plan {
                 context,
                 scale,
                 kinds,
+                calls: Vec::new(),
                 dense,
                 sparse,
             });
@@ -360,6 +379,7 @@ impl Plan {
         // Only now: compiling an event may have given a slot to a member of a context before it.
         for stream in &mut streams {
             stream.find_fixed(big_endian);
+            stream.find_calls();
         }
         let pid = metadata.env.iter().find(|(name, _)| name == "vpid");
         Ok(Self {
@@ -374,6 +394,21 @@ impl Plan {
 }
 
 impl StreamPlan {
+    fn find_calls(&mut self) {
+        let call = |index: u32| -> Option<CallPlan> {
+            let kind = self.kinds.get(usize::try_from(index).ok()?)?;
+            let fixed = kind.fixed?;
+            Some(CallPlan {
+                bytes: u32::try_from(fixed.bytes).ok()?,
+                address: u32::try_from(fixed.address?).ok()?,
+                enters: kind.role == Role::Enter,
+            })
+        };
+        self.calls = self.dense.iter().map(|&index| call(index)).collect();
+        let used = self.calls.iter().rposition(Option::is_some).map_or(0, |last| last + 1);
+        self.calls.truncate(used);
+    }
+
     fn find_fixed(&mut self, big_endian: bool) {
         let mut spots = Vec::new();
         let context = match &self.context {

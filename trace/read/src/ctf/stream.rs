@@ -2,14 +2,13 @@
 //!
 //! A file is read through a window, with positioned reads into one reused buffer: a file that shrinks meanwhile is a short
 //! read, not a fault. Events of known layout take the fast path, which loads what it needs and goes on; all others, and
-//! whatever is odd (a step back in time, an event at the edge of the window), take the general path, one at a time.
+//! whatever is odd (a step back in time, an event at the edge of the window), take the general path, one at a time. Most
+//! events are calls and exits by the thread of the event before: they have a loop of their own within the fast path.
 //!
 //! What must hold: times within a stream never decrease; nothing is delivered from bytes beyond the content of a packet;
 //! each byte that is left out is told as damage.
 
 use std::collections::HashMap;
-use std::fs::File;
-use std::os::unix::fs::FileExt;
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -21,11 +20,12 @@ use super::render::Render;
 use super::types::Range;
 use crate::block::{BLOCK_EVENTS, Block, Source, Who};
 use crate::event::{Event, FunctionKey, Kind, Loss};
+use crate::input::Input;
 use crate::symbols::Told;
 use crate::trace::ReadError;
 
-/// Bytes read at once.
-const WINDOW_BYTES: usize = 256 << 10;
+/// Bytes read at once: few enough to be still in the first caches when they are decoded.
+const WINDOW_BYTES: usize = 64 << 10;
 /// With fewer bytes left in the window it is moved on, if there is more.
 const WINDOW_MARGIN: usize = 8 << 10;
 /// Largest event that is read.
@@ -167,7 +167,7 @@ enum Halt {
 #[derive(Debug)]
 pub(super) struct Stream {
     plan: Arc<Plan>,
-    file: File,
+    file: Input,
     path: PathBuf,
     place: String,
     length: u64,
@@ -194,7 +194,7 @@ pub(super) struct Stream {
 }
 
 impl Stream {
-    pub(super) fn new(plan: Arc<Plan>, file: File, path: PathBuf, length: u64) -> Self {
+    pub(super) fn new(plan: Arc<Plan>, file: Input, path: PathBuf, length: u64) -> Self {
         let state = State::new(plan.slots);
         Self {
             plan,
@@ -622,6 +622,10 @@ impl Stream {
             let mut look = Look::new(render.as_deref_mut());
             let found = one(class, &mut bits, &mut state, &mut look);
             let kind = look.kind.take();
+            // It would be read again and again.
+            let nothing = || Stop::Wrong("it takes no bits".into());
+            let found = found
+                .and_then(|index| if bits.at == from_bit % 8 { Err(nothing()) } else { Ok(index) });
             let whole = have as u64 >= left;
             match found {
                 Ok(index) => {
@@ -859,6 +863,12 @@ loads!(load_16, u16, 2);
 loads!(load_32, u32, 4);
 loads!(load_64, u64, 8);
 
+/// The 17 bytes of a name of LTTng.
+#[inline(always)]
+fn load_name(body: &[u8], at: usize) -> Option<[u8; 17]> {
+    body.get(at..at + 17)?.first_chunk().copied()
+}
+
 /// The integer at `spot` of `body`, sign extended.
 #[inline(always)]
 fn load(body: &[u8], spot: Spot) -> Option<u64> {
@@ -885,19 +895,26 @@ impl Fast<'_> {
         if told && (who.tid.is_none() && who.pid.is_none()) {
             return Halt::Odd; // the thread is told where only a walk finds it
         }
-        while self.block.events.len() < BLOCK_EVENTS {
+        loop {
+            self.calls::<FORM, BIG>();
+            if self.block.events.len() >= BLOCK_EVENTS {
+                return Halt::Full;
+            }
             if self.event::<FORM, BIG>(told).is_none() {
                 return Halt::Odd;
             }
         }
-        Halt::Full
     }
 
-    #[inline]
-    fn event<const FORM: u8, const BIG: bool>(&mut self, told: bool) -> Option<()> {
+    /// Id and clock of the event at `at`, and where its context begins; `before` is the clock of the event before.
+    #[inline(always)]
+    fn head<const FORM: u8, const BIG: bool>(
+        &self,
+        at: usize,
+        before: u64,
+    ) -> Option<(u32, u64, usize)> {
         let bytes = self.bytes;
-        let at = self.at;
-        let (id, clock, start) = match FORM {
+        Some(match FORM {
             COMPACT => {
                 let word = load_32::<BIG>(bytes, at)?;
                 let (id, time) =
@@ -906,7 +923,7 @@ impl Fast<'_> {
                     let id = load_32::<BIG>(bytes, at + 1)?;
                     (id, load_64::<BIG>(bytes, at + 5)?, at + 13)
                 } else {
-                    (id, advance(self.clock, time.into(), 27), at + 4)
+                    (id, advance(before, time.into(), 27), at + 4)
                 }
             }
             LARGE => {
@@ -916,7 +933,7 @@ impl Fast<'_> {
                     (id, load_64::<BIG>(bytes, at + 6)?, at + 14)
                 } else {
                     let time = load_32::<BIG>(bytes, at + 2)?;
-                    (id.into(), advance(self.clock, time.into(), 32), at + 6)
+                    (id.into(), advance(before, time.into(), 32), at + 6)
                 }
             }
             _ => {
@@ -928,15 +945,61 @@ impl Fast<'_> {
                 } else {
                     (word & mask(48), (word >> 48) as u32)
                 };
-                (id, advance(self.clock, time, 48), start + 8)
+                (id, advance(before, time, 48), start + 8)
             }
+        })
+    }
+
+    /// Decodes calls and exits of the thread of the event before, until one is not, or the block is full. Leaves what it
+    /// stops at as it was; does to the others what [`Fast::event`] would.
+    #[inline]
+    fn calls<const FORM: u8, const BIG: bool>(&mut self) {
+        let (Some((ids_at, name_at)), Some((ids, name, thread))) = (self.who, self.before) else {
+            return;
         };
+        let (class, bytes) = (self.class, self.bytes);
+        let (mut at, mut clock, mut last_ns) = (self.at, self.clock, self.last_ns);
+        let (begin, mut entries) = (self.block.events.len(), 0);
+        while self.block.events.len() < BLOCK_EVENTS {
+            let Some((id, now, start)) = self.head::<FORM, BIG>(at, clock) else { break };
+            let Some(call) = class.call(id) else { break };
+            let time_ns = class.scale.ns(now);
+            let end = start + call.bytes as usize;
+            let Some(body) = bytes.get(start..end) else { break };
+            if now < clock || time_ns < last_ns || load_64::<false>(body, ids_at) != Some(ids) {
+                break;
+            }
+            let Some(of) = load_name(body, name_at) else { break };
+            let Some(address) = load_64::<BIG>(body, call.address as usize) else { break };
+            if of != name {
+                break;
+            }
+            let key = FunctionKey(address);
+            let kind = if call.enters { Kind::Enter(key) } else { Kind::Leave(key) };
+            entries += u64::from(call.enters);
+            self.block.events.push(Event { time_ns, kind });
+            (at, clock, last_ns) = (end, now, time_ns);
+        }
+        let decoded = (self.block.events.len() - begin) as u64;
+        if decoded > 0 {
+            self.block.extend_run(thread, self.cpu);
+            self.block.records += decoded;
+            self.block.entries += entries;
+            self.block.exits += decoded - entries;
+        }
+        (self.at, self.clock, self.last_ns) = (at, clock, last_ns);
+    }
+
+    #[inline(never)]
+    fn event<const FORM: u8, const BIG: bool>(&mut self, told: bool) -> Option<()> {
+        let bytes = self.bytes;
+        let (id, clock, start) = self.head::<FORM, BIG>(self.at, self.clock)?;
         let time_ns = self.class.scale.ns(clock);
         if clock < self.clock || time_ns < self.last_ns {
             return None;
         }
         let plan: &EventPlan = self.class.kind(id.into())?;
-        let fixed = plan.fixed?;
+        let fixed = plan.fixed.as_ref()?;
         let end = start + fixed.bytes;
         let body = bytes.get(start..end)?;
         let thread = self.thread(body, told)?;
@@ -964,7 +1027,7 @@ impl Fast<'_> {
     /// The event that is no plain call.
     #[inline(never)]
     fn other(&mut self, plan: &EventPlan, body: &[u8]) -> Option<Kind> {
-        let fixed = plan.fixed?;
+        let fixed = plan.fixed.as_ref()?;
         let values = |index: usize| match fixed.spots[index] {
             Some(spot) => load(body, spot),
             None => Some(0),
@@ -996,15 +1059,14 @@ impl Fast<'_> {
     fn thread(&mut self, body: &[u8], told: bool) -> Option<u32> {
         let row = match self.who {
             Some((ids, name)) => {
-                let ids = load_64::<false>(body, ids)?;
-                let name = body.get(name..name + 17)?.first_chunk::<17>()?;
-                if let Some((last_ids, last_name, number)) = &self.before
-                    && *last_ids == ids
+                let (ids, name) = (load_64::<false>(body, ids)?, load_name(body, name)?);
+                if let Some((last_ids, last_name, number)) = self.before
+                    && last_ids == ids
                     && last_name == name
                 {
-                    return Some(*number);
+                    return Some(number);
                 }
-                Some((ids, *name))
+                Some((ids, name))
             }
             None => None,
         };

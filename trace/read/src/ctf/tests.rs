@@ -211,6 +211,32 @@ fn event(row: &Row) -> Event {
     Event { time_ns: time + 1000, kind }
 }
 
+/// Whole traces in every layout, as metadata and two streams: for the fuzzer.
+pub(crate) fn samples() -> Vec<(String, String, [Vec<u8>; 2])> {
+    let sample = |(big_endian, header): (bool, Header)| {
+        let mut streams = [0, 1].map(|cpu| {
+            let mut writer = Writer::new(big_endian, header);
+            let rows = |from: u64| -> Vec<Row> {
+                let calls =
+                    (0..6).flat_map(|n| call(from + 40 * n + 5 * u64::from(cpu), 2, 0x1000 + n));
+                let others = [(WORDS, from + 300, 1, 3, 5), (FAST_EXIT, from + 310, 1, 3, 0)];
+                calls.chain(others).collect()
+            };
+            let about = Packet { begin: 90, end: 500, cpu, ..Packet::default() };
+            writer.packet(about, &rows(100));
+            let later =
+                Packet { begin: 1 << 33, end: (1 << 33) + 900, sequence: 1, discarded: 3, cpu };
+            writer.packet(later, &rows(1 << 33));
+            // babeltrace2 wants a stream with an id to be named by its packets.
+            (writer.metadata().replace("stream { id = 0;", "stream {"), writer.bytes())
+        });
+        let name = format!("{}-{header:?}", if big_endian { "big" } else { "little" });
+        let metadata = std::mem::take(&mut streams[0].0);
+        (name.to_lowercase(), metadata, streams.map(|stream| stream.1))
+    };
+    every_layout().map(sample).into()
+}
+
 fn every_layout() -> [(bool, Header); 4] {
     [
         (false, Header::Compact),

@@ -103,8 +103,18 @@ fn symbols(path: &Path, build_id: &[u8]) -> Option<(Vec<(u64, u64, String)>, u64
     }
     let mut bytes = Vec::new();
     file.take(FILE_BYTES_MAX).read_to_end(&mut bytes).ok()?;
-    let elf = object::File::parse(bytes.as_slice()).ok()?;
-    if elf.build_id().ok()?? != build_id {
+    symbols_of(&bytes, Some(build_id))
+}
+
+/// The same of a file's bytes; without `build_id`, whatever its own is.
+#[expect(clippy::type_complexity, reason = "rows of a table and one number")]
+pub(super) fn symbols_of(
+    bytes: &[u8],
+    build_id: Option<&[u8]>,
+) -> Option<(Vec<(u64, u64, String)>, u64)> {
+    let elf = object::File::parse(bytes).ok()?;
+    let own = elf.build_id().ok()?;
+    if build_id.is_some_and(|wanted| own != Some(wanted)) {
         return None;
     }
     let first = elf.segments().map(|segment| segment.address()).min().unwrap_or(0) & !4095;

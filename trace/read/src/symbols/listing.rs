@@ -75,10 +75,18 @@ enum Place {
 impl Listing {
     pub(super) fn read(path: &Path, place: &ListingPlace) -> Result<Self, ListingError> {
         let io = |source| ListingError::Io { path: path.into(), source };
-        let file = File::open(path).map_err(io)?;
-        let mut input = BufReader::new(file);
+        Self::read_from(BufReader::new(File::open(path).map_err(io)?), path, place)
+    }
+
+    /// The same of any input; `path` is what it is called.
+    pub(super) fn read_from(
+        mut input: impl BufRead,
+        path: &Path,
+        place: &ListingPlace,
+    ) -> Result<Self, ListingError> {
+        let io = |source| ListingError::Io { path: path.into(), source };
         let packed = input.fill_buf().map_err(io)?.starts_with(&[0x1f, 0x8b]);
-        let plain: Box<dyn Read> = if packed {
+        let plain: Box<dyn Read + '_> = if packed {
             Box::new(flate2::bufread::MultiGzDecoder::new(input))
         } else {
             Box::new(input)
@@ -101,6 +109,11 @@ impl Listing {
             ListingPlace::Fit(keys) => Place::Bias(fit(path, &symbols, keys)?),
         };
         Ok(Self { symbols, place })
+    }
+
+    /// Addresses and sizes, ascending.
+    pub(super) fn extents(&self) -> impl Iterator<Item = (u64, u64)> + '_ {
+        self.symbols.iter().map(|&(address, size, _)| (address, size))
     }
 
     pub(super) fn functions(&self) -> usize {

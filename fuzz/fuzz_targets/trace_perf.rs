@@ -1,0 +1,4 @@
+//! Target `trace_perf` under libFuzzer; its body is in the library.
+#![no_main]
+
+libfuzzer_sys::fuzz_target!(|data: &[u8]| laneway_fuzz::trace_perf(data));

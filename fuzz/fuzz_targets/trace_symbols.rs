@@ -1,0 +1,4 @@
+//! Target `trace_symbols` under libFuzzer; its body is in the library.
+#![no_main]
+
+libfuzzer_sys::fuzz_target!(|data: &[u8]| laneway_fuzz::trace_symbols(data));

@@ -1,0 +1,360 @@
+//! Shapes of durations: D3 two modes, D4 a period, D5 everything slower together.
+//!
+//! D3 and D4 look at the costliest functions whose calls can be compared; D5 at many cheap ones.
+
+use crate::common_mode;
+use crate::histogram::{Histogram, bucket_of, bucket_start, level_of};
+use crate::model::Model;
+use crate::period;
+use crate::result::{Confidence, Finding, Layer, MARKS_MAX, Mark, State};
+use crate::series::Timed;
+use crate::shape;
+
+use super::{Case, blank, fired, percent};
+
+const DIP_P: f64 = 0.01;
+const MODES_APART: f64 = 1.5;
+/// Share of the smaller of two modes.
+const MODE_SHARE_MIN: f64 = 0.05;
+/// Ashman's D below which two components are one.
+const SEPARATION_MIN: f64 = 2.0;
+/// Share of a function's calls that must have called the same children before its durations are compared.
+const UNIFORMITY_MIN: f64 = 0.95;
+pub(super) const PERIOD_P: f64 = 0.01;
+/// Functions looked at for periods and modes.
+pub(super) const CANDIDATES: usize = 4;
+
+/// Rows whose own time matters most and whose calls all do the same thing, with a thread that calls them.
+pub(super) fn candidates(model: &Model) -> Vec<u32> {
+    let mut rows: Vec<u32> = (0..model.rows.len() as u32)
+        .filter(|&row| {
+            let row = &model.rows[row as usize];
+            let idle =
+                row.layer_shares[Layer::Idle.index()] + row.layer_shares[Layer::OffCpu.index()];
+            row.calls as usize >= shape::POINTS && !row.asynchronous && idle < 0.5
+        })
+        .collect();
+    let weight = |row: u32| {
+        let row = &model.rows[row as usize];
+        if row.dominated { row.self_ns as f64 * 1e-6 } else { row.self_corrected_ns }
+    };
+    rows.sort_by(|&a, &b| weight(b).total_cmp(&weight(a)));
+    rows
+}
+
+/// Do all calls of a row do the same: the same children, each as often, down to the leaves?
+pub(super) fn uniform(model: &Model, row: u32) -> bool {
+    let row = &model.rows[row as usize];
+    let same: u64 = row
+        .contexts
+        .iter()
+        .filter(|&&at| uniform_below(model, at))
+        .map(|&at| model.contexts[at as usize].calls)
+        .sum();
+    same as f64 >= UNIFORMITY_MIN * row.calls as f64
+}
+
+fn uniform_below(model: &Model, context: u32) -> bool {
+    let context = &model.contexts[context as usize];
+    let calls = context.calls as f64;
+    let children = || context.children.iter().map(|&child| &model.contexts[child as usize]);
+    let called: u64 = children().map(|child| child.calls).sum();
+    let usual = f64::from(context.usual_children()) * calls;
+    context.uniformity() >= UNIFORMITY_MIN
+        && (called as f64 - usual).abs() <= (1.0 - UNIFORMITY_MIN) * calls
+        && context.children.iter().all(|&child| {
+            // What is called once in a while does not make the calls differ.
+            let rare =
+                (model.contexts[child as usize].calls as f64) < (1.0 - UNIFORMITY_MIN) * calls;
+            rare || uniform_below(model, child)
+        })
+}
+
+pub(super) fn d3(case: &Case<'_>) -> Finding {
+    let mut finding = blank("D3", "two modes", "ratio of modes");
+    let model = case.model;
+    let rows: Vec<u32> = candidates(model)
+        .into_iter()
+        .filter(|&row| uniform(model, row))
+        .take(2 * CANDIDATES)
+        .collect();
+    if rows.is_empty() {
+        return finding.unmeasurable(format!(
+            "No function with {} calls that all do the same thing.",
+            shape::POINTS
+        ));
+    }
+    // Several functions are asked, so each must answer more clearly.
+    let level = DIP_P / rows.len() as f64;
+    let mut best: Option<(f64, u32, shape::Two, f64)> = None;
+    for &row in &rows {
+        let logs = log_quantiles(&model.rows[row as usize].histogram);
+        let p = shape::dip_p(shape::dip(&logs));
+        let Some(two) = shape::fit_two(&logs) else { continue };
+        let apart = (two.means[1] - two.means[0]).exp();
+        let small = two.upper_share.min(1.0 - two.upper_share);
+        let clear = p <= level.max(0.001)
+            && apart > MODES_APART
+            && small >= MODE_SHARE_MIN
+            && two.separation() > SEPARATION_MIN;
+        if clear && best.is_none_or(|(ratio, ..)| apart > ratio) {
+            best = Some((apart, row, two, p));
+        }
+    }
+    finding.span = case.whole();
+    let Some((apart, row, two, p)) = best else {
+        finding.confidence = Confidence::Medium;
+        finding.sentence = format!(
+            "Among the {} costliest functions whose calls all do the same, none has two modes more than {MODES_APART} times apart.",
+            rows.len()
+        );
+        return finding;
+    };
+    let name = &model.rows[row as usize].name;
+    // Standard error of a difference of component means, on the log scale.
+    let n = shape::POINTS as f64;
+    let error = (two.deviations[0].powi(2) / (n * (1.0 - two.upper_share))
+        + two.deviations[1].powi(2) / (n * two.upper_share))
+        .sqrt();
+    finding.state = State::Fired;
+    finding.value = Some(apart);
+    finding.low = Some(apart * (-1.96 * error).exp());
+    finding.high = Some(apart * (1.96 * error).exp());
+    finding.confidence = Confidence::High;
+    finding.figure("function", name.clone());
+    finding.figure("dip p", format!("{p:.4}"));
+    finding.figure("share of the slow mode", percent(two.upper_share));
+    finding.figure("fast mode", format!("{:.0} ns", two.means[0].exp()));
+    finding.figure("slow mode", format!("{:.0} ns", two.means[1].exp()));
+    let (switching, marks) = slow_stretches(case, row, (two.means[0] + two.means[1]) / 2.0);
+    finding.marks = marks;
+    finding.sentence = format!(
+        "{name} has two modes, {:.0} ns and {:.0} ns, {apart:.1} times apart; {} of its calls are slow, {}.",
+        two.means[0].exp(),
+        two.means[1].exp(),
+        percent(two.upper_share),
+        if switching { "in stretches" } else { "mixed with fast ones" }
+    );
+    finding
+}
+
+/// Logarithms of equally spaced quantiles, straight lines inside buckets.
+fn log_quantiles(histogram: &Histogram) -> Vec<f64> {
+    let total = histogram.total() as f64;
+    let mut logs = Vec::with_capacity(shape::POINTS);
+    let mut passed = 0.0;
+    for (bucket, count) in histogram.buckets() {
+        let start = (bucket_start(bucket).max(1) as f64).ln();
+        let end = (bucket_start(bucket + 1).max(2) as f64).ln();
+        let next = passed + f64::from(count);
+        while logs.len() < shape::POINTS {
+            let rank = (logs.len() as f64 + 0.5) / shape::POINTS as f64 * total;
+            if rank > next {
+                break;
+            }
+            logs.push(start + (rank - passed) / f64::from(count) * (end - start));
+        }
+        passed = next;
+    }
+    logs
+}
+
+/// Is a function slow in stretches, and where? `middle`: log of the duration between fast and slow.
+fn slow_stretches(case: &Case<'_>, row: u32, middle: f64) -> (bool, Vec<Mark>) {
+    let model = case.model;
+    let Some(thread) = busiest_thread(model, row) else { return (false, Vec::new()) };
+    let timed = &model.timed[thread];
+    let levels = levels(model, thread, row, 1);
+    let middle = f64::from(level_of(bucket_of(middle.exp() as u64)));
+    let slow = |level: &Option<f64>| level.is_some_and(|level| level > middle);
+    let mut marks: Vec<Mark> = Vec::new();
+    let mut changes = 0;
+    let mut previous = None;
+    for (at, level) in levels.iter().enumerate() {
+        let Some(_) = level else { continue };
+        let now = slow(level);
+        changes += usize::from(previous.is_some_and(|before| before != now));
+        if now && previous == Some(true) {
+            if let Some(mark) = marks.last_mut() {
+                mark.length_ns += timed.width_ns;
+            }
+        } else if now && marks.len() < MARKS_MAX {
+            marks.push(Mark {
+                at_ns: model.since(timed.start_ns + at as u64 * timed.width_ns),
+                length_ns: timed.width_ns,
+                thread: Some(thread as u32),
+                label: "slow".to_owned(),
+            });
+        }
+        previous = Some(now);
+    }
+    let known = levels.iter().flatten().count();
+    let share = levels.iter().filter(|level| slow(level)).count() as f64 / known.max(1) as f64;
+    // Mixed independently, neighbours would differ in 2 p (1 - p) of the cases.
+    let by_chance = 2.0 * share * (1.0 - share) * known as f64;
+    (known > 16 && (changes as f64) < 0.5 * by_chance, marks)
+}
+
+/// The thread in which a row has most calls.
+pub(super) fn busiest_thread(model: &Model, row: u32) -> Option<usize> {
+    let calls = |timed: &Timed| -> u64 {
+        let cells = timed.buckets.iter().flat_map(|bucket| &bucket.cells);
+        cells.filter(|cell| cell.function == row).map(|cell| u64::from(cell.calls)).sum()
+    };
+    let by_thread = model.timed.iter().map(calls).enumerate();
+    by_thread.max_by_key(|&(_, calls)| calls).filter(|&(_, calls)| calls > 0).map(|(at, _)| at)
+}
+
+/// Level (mean of log durations, 32 per doubling) of a row per `by` buckets of a thread.
+pub(crate) fn levels(model: &Model, thread: usize, row: u32, by: usize) -> Vec<Option<f64>> {
+    let buckets = &model.timed[thread].buckets;
+    buckets
+        .chunks(by)
+        .map(|chunk| {
+            let cells = chunk.iter().flat_map(|bucket| &bucket.cells);
+            let (calls, logs) = cells
+                .filter(|cell| cell.function == row)
+                .fold((0, 0), |sum, cell| (sum.0 + u64::from(cell.calls), sum.1 + cell.log_sum));
+            (calls > 0).then(|| logs as f64 / calls as f64)
+        })
+        .collect()
+}
+
+/// D4's finding, with the period in ns for D6.
+pub(super) struct Periodic {
+    pub(super) finding: Finding,
+    pub(super) period_ns: Option<f64>,
+}
+
+pub(super) fn d4(case: &Case<'_>) -> Periodic {
+    let finding = blank("D4", "period", "ms");
+    let model = case.model;
+    let silent = |finding| Periodic { finding, period_ns: None };
+    if case.is_holey() {
+        return silent(case.withheld(finding));
+    }
+    let rows: Vec<u32> = candidates(model).into_iter().take(CANDIDATES).collect();
+    let mut best: Option<(period::Period, u32, usize, u64)> = None;
+    let mut looked = 0;
+    for &row in &rows {
+        let Some(thread) = busiest_thread(model, row) else { continue };
+        let timed = &model.timed[thread];
+        let by = timed.buckets.len().div_ceil(period::BUCKETS_MAX).max(1);
+        let mut by = by;
+        // Buckets with too few calls say little: widen until half of them are filled.
+        let levels = loop {
+            let levels = levels(model, thread, row, by);
+            let filled = levels.iter().flatten().count();
+            if 2 * filled >= levels.len() || levels.len() / 2 < period::BUCKETS_MIN {
+                break levels;
+            }
+            by *= 2;
+        };
+        if levels.len() < period::BUCKETS_MIN {
+            continue;
+        }
+        looked += 1;
+        let p_max = PERIOD_P / rows.len() as f64;
+        if let Some(found) = period::find(&levels, p_max, case.seed ^ 4)
+            && best.as_ref().is_none_or(|(other, ..)| found.resemblance > other.resemblance)
+        {
+            best = Some((found, row, thread, timed.width_ns * by as u64));
+        }
+    }
+    if looked == 0 {
+        return silent(finding.unmeasurable(format!(
+            "No function is called in at least {} buckets of time; the trace is too short or too sparse.",
+            period::BUCKETS_MIN
+        )));
+    }
+    let mut finding = finding;
+    finding.span = case.whole();
+    let Some((found, row, thread, width_ns)) = best else {
+        finding.confidence = Confidence::Medium;
+        finding.sentence = format!(
+            "No period in the durations of the {looked} costliest functions beats chance (1,000 shuffled series, 1 %)."
+        );
+        return silent(finding);
+    };
+    let period_ns = found.buckets * width_ns as f64;
+    let margin_ns = found.margin.max(0.5) * width_ns as f64;
+    let name = &model.rows[row as usize].name;
+    finding.state = State::Fired;
+    finding.value = Some(period_ns / 1e6);
+    finding.low = Some((period_ns - margin_ns) / 1e6);
+    finding.high = Some((period_ns + margin_ns) / 1e6);
+    finding.confidence =
+        if found.resemblance > 0.3 { Confidence::High } else { Confidence::Medium };
+    finding.figure("function", name.clone());
+    finding.figure("p", format!("{:.3}", found.p));
+    finding.figure("correlation one period later", format!("{:.2}", found.resemblance));
+    let packets = model.packets.per_second.map(|rate| rate * period_ns / 1e9);
+    if let Some(packets) = packets {
+        finding.figure("period in packets", format!("{packets:.0}"));
+    }
+    let timed = &model.timed[thread];
+    finding.marks = (0..MARKS_MAX.min((model.span.length_ns as f64 / period_ns) as usize))
+        .map(|at| Mark {
+            at_ns: model.since(timed.start_ns) + (at as f64 * period_ns) as u64,
+            length_ns: 0,
+            thread: Some(thread as u32),
+            label: "period".to_owned(),
+        })
+        .collect();
+    finding.sentence = format!(
+        "The duration of {name} repeats every {:.2} ms{}.",
+        period_ns / 1e6,
+        packets.map_or_else(String::new, |packets| format!(" (about {packets:.0} packets)"))
+    );
+    Periodic { finding, period_ns: Some(period_ns) }
+}
+
+pub(super) fn d5(case: &Case<'_>) -> Finding {
+    let finding = blank("D5", "everything slows together", "ratio");
+    let model = case.model;
+    let Some(found) = common_mode::find(model) else {
+        return finding.unmeasurable(format!(
+            "Fewer than {} functions are called throughout one thread.",
+            common_mode::FUNCTIONS_MIN
+        ));
+    };
+    let mut finding = finding;
+    finding.span = case.whole();
+    finding.confidence = Confidence::Medium;
+    finding.figure("functions compared", found.functions.to_string());
+    finding.figure("share of time that is slow", percent(found.slow_share));
+    if !found.switches {
+        finding.sentence =
+            format!("{} unrelated functions show no common slow and fast times.", found.functions);
+        return finding;
+    }
+    finding.value = Some(found.ratio);
+    finding.low = Some(found.low);
+    finding.high = Some(found.high);
+    finding.figure("ratios equal within 20 %", percent(found.agreement));
+    finding.state = fired(found.is_common());
+    let slow = found.slow;
+    finding.marks = slow
+        .into_iter()
+        .take(MARKS_MAX)
+        .map(|(at_ns, length_ns)| Mark {
+            at_ns: model.since(at_ns),
+            length_ns,
+            thread: Some(found.thread),
+            label: "slow".to_owned(),
+        })
+        .collect();
+    if finding.state == State::Fired {
+        finding.confidence = Confidence::High;
+        finding.sentence = format!(
+            "In {} of the time {} unrelated functions are all {:.1} times slower: the CPU was shared, slower or taken away, no function of the program is the reason.",
+            percent(found.slow_share),
+            found.functions,
+            found.ratio
+        );
+    } else {
+        finding.sentence =
+            "Slow times are not common to unrelated functions: what is slow then is particular to some of them.".to_owned();
+    }
+    finding
+}

@@ -1,0 +1,85 @@
+//! D12: can the trace be trusted? Holes, the cost of the tracer, clock steps.
+
+use laneway_page::number::nouns;
+
+use crate::blocks::share_interval;
+use crate::result::{CalibrationSource, Confidence, Finding, MARKS_MAX, Mark};
+
+use super::{CUT_SHARE_MAX, Case, blank, fired, percent};
+
+/// The tracer's share of the traced time from which it hides what it traces.
+pub(super) const OVERHEAD_SHARE: f64 = 0.5;
+/// What the shortest leaf may do of its own, ns: a function that only reads a clock takes so long. Where a call's cost is
+/// estimated from that leaf, so much of it is not the tracer's for sure.
+const LEAF_NS: f64 = 20.0;
+
+pub(super) fn d12(case: &Case<'_>) -> Finding {
+    let mut finding = blank("D12", "trace health", "share of calls cut");
+    let model = case.model;
+    let counts = &model.counts;
+    let cut = model.cut_share();
+    let overhead = model.calibration.overhead_share;
+    let missing = counts.discarded as f64 / (counts.discarded + counts.events).max(1) as f64;
+    finding.value = Some(cut);
+    finding = finding.interval(share_interval(counts.cut, model.calls() + counts.cut));
+    finding.span = case.whole();
+    finding.confidence = Confidence::High;
+    finding.figure("events missing", format!("{} ({})", counts.discarded, percent(missing)));
+    finding.figure("holes", counts.losses.to_string());
+    finding.figure("tracer's share of call time", percent(overhead));
+    finding.figure("clock steps back", counts.clock_backwards.to_string());
+    finding.marks = counts
+        .holes
+        .iter()
+        .take(MARKS_MAX)
+        .map(|&(from, to)| Mark {
+            at_ns: model.since(from),
+            length_ns: to.saturating_sub(from),
+            thread: None,
+            label: "events missing".to_owned(),
+        })
+        .collect();
+    let mut ills = Vec::new();
+    if counts.losses > 0 {
+        let holes = nouns(counts.losses, "hole");
+        let size = if counts.losses_uncounted == counts.losses {
+            "of unknown size".to_owned()
+        } else {
+            let events = nouns(counts.discarded, "event");
+            format!("({} {events}, {} of all, missing)", counts.discarded, percent(missing))
+        };
+        ills.push(format!("{} {holes} {size}", counts.losses));
+    }
+    if cut > CUT_SHARE_MAX {
+        ills.push(format!("{} of the calls cut", percent(cut)));
+    }
+    let cost = &model.calibration;
+    let sure = match cost.source {
+        CalibrationSource::Measured => overhead,
+        CalibrationSource::Estimated | CalibrationSource::None => {
+            let whole = (cost.inside_ns + cost.outside_ns).max(1.0);
+            overhead * ((cost.inside_ns - LEAF_NS).max(0.0) + cost.outside_ns) / whole
+        }
+    };
+    if sure > OVERHEAD_SHARE {
+        ills.push(format!("the tracer takes {} of the traced time", percent(overhead)));
+    }
+    if counts.clock_backwards > 0 {
+        let times = nouns(counts.clock_backwards, "time");
+        ills.push(format!("the clock went back {} {times}", counts.clock_backwards));
+    }
+    if counts.unsound > 0 {
+        let exits = nouns(counts.unsound, "exit");
+        ills.push(format!("{} {exits} cannot be trusted after a hole", counts.unsound));
+    }
+    finding.state = fired(!ills.is_empty());
+    finding.sentence = if ills.is_empty() {
+        format!(
+            "No holes, no clock steps; the tracer takes {} of the traced time.",
+            percent(overhead)
+        )
+    } else {
+        format!("Read the figures with care: {}.", ills.join("; "))
+    };
+    finding
+}

@@ -1,0 +1,201 @@
+//! What happens below the program: D7 stalls, D8 kernel crossings.
+//!
+//! A stall has a cause only if events of the kernel cover most of it; otherwise it is "unattributed".
+
+use laneway_page::number::nouns;
+
+use crate::blocks::count_interval;
+use crate::model::{Model, recorded_ns};
+use crate::result::{Confidence, Finding, Layer, MARKS_MAX, Mark, State};
+use crate::worst::{Join, Silence};
+
+use super::{Case, Facts, blank, fired, percent};
+
+const STALL_FACTOR: u64 = 20;
+const STALL_NS_MIN: u64 = 100_000;
+/// Calls before a function's usual duration is known.
+const STALL_CALLS_MIN: u64 = 100;
+/// Share of a stall that the kernel join must explain.
+const CAUSE_SHARE: f64 = 0.5;
+const CROSSINGS_PER_PACKET: f64 = 1.0;
+
+/// A stall and what is known of it.
+#[derive(Debug, Clone)]
+pub(crate) struct Stall<'a> {
+    pub(crate) thread: u32,
+    pub(crate) silence: &'a Silence,
+}
+
+/// What the kernel join says of a silence.
+pub(crate) fn cause(silence: &Silence) -> Option<Join> {
+    let joins = [Join::Preempted, Join::Interrupt, Join::Waiting, Join::Syscall];
+    let needed = CAUSE_SHARE * silence.length_ns as f64;
+    joins.into_iter().find(|&join| silence.kernel_ns[join as usize] as f64 >= needed)
+}
+
+/// The cause in words.
+pub(crate) const fn cause_name(cause: Option<Join>) -> &'static str {
+    match cause {
+        Some(Join::Preempted) => "preempted",
+        Some(Join::Interrupt) => "interrupt",
+        Some(Join::Waiting) => "waiting",
+        Some(Join::Syscall) => "system call",
+        None => "unattributed",
+    }
+}
+
+/// Silences that are stalls: far beyond what their function usually takes.
+pub(crate) fn stalls(model: &Model) -> Vec<Stall<'_>> {
+    let limits: Vec<Option<u64>> = model
+        .rows
+        .iter()
+        .map(|row| {
+            let usual = row.histogram.quantile(0.99)?;
+            (row.calls >= STALL_CALLS_MIN).then(|| (STALL_FACTOR * usual).max(STALL_NS_MIN))
+        })
+        .collect();
+    let mut stalls: Vec<Stall<'_>> = Vec::new();
+    for (thread, lane) in model.lanes.iter().enumerate() {
+        for silence in &lane.worst.silences {
+            let row = model.row_of[silence.function as usize] as usize;
+            let layer = model.contexts.get(silence.node as usize).map(|context| context.layer);
+            let meant_to_wait = layer == Some(Layer::Idle) && !model.rows[row].own;
+            if limits[row].is_some_and(|limit| silence.length_ns > limit) && !meant_to_wait {
+                stalls.push(Stall { thread: thread as u32, silence });
+            }
+        }
+    }
+    stalls.sort_by_key(|stall| std::cmp::Reverse(stall.silence.length_ns));
+    stalls
+}
+
+pub(super) fn d7(case: &Case<'_>, common: bool, facts: &mut Facts) -> Finding {
+    let finding = blank("D7", "stalls", "per second");
+    let model = case.model;
+    if case.is_holey() {
+        return case.withheld(finding);
+    }
+    if model.calls() == 0 && model.counts.receives == 0 {
+        return finding.unmeasurable("The trace holds no calls and no polls.");
+    }
+    let stalls = stalls(model);
+    let recorded_ns = recorded_ns(model.span, &model.counts.holes);
+    let seconds = (recorded_ns as f64 / 1e9).max(1e-9);
+    let mut finding = finding;
+    finding.span = case.whole();
+    finding.value = Some(stalls.len() as f64 / seconds);
+    let (low, high) = count_interval(stalls.len() as u64);
+    (finding.low, finding.high) = (Some(low / seconds), Some(high / seconds));
+    let Some(longest) = stalls.first() else {
+        finding.confidence = Confidence::Medium;
+        finding.sentence = format!(
+            "No silence is longer than {STALL_FACTOR} times the p99 of its function and {} us.",
+            STALL_NS_MIN / 1_000
+        );
+        return finding;
+    };
+    let mut by_cause = [0usize; 5];
+    for stall in &stalls {
+        let cause = cause(stall.silence);
+        by_cause[cause.map_or(4, |join| join as usize)] += 1;
+    }
+    facts.unattributed_stalls = by_cause[4];
+    facts.preempted_stalls = by_cause[Join::Preempted as usize];
+    finding.state = State::Fired;
+    finding.confidence =
+        if by_cause[4] * 2 > stalls.len() { Confidence::Low } else { Confidence::High };
+    let total: u64 = stalls.iter().map(|stall| stall.silence.length_ns).sum();
+    finding.figure("stalls", stalls.len().to_string());
+    finding.figure("together", format!("{:.3} ms", total as f64 / 1e6));
+    finding.figure("longest", format!("{:.3} ms", longest.silence.length_ns as f64 / 1e6));
+    let mut causes = Vec::new();
+    for (place, join) in [
+        (4, None),
+        (0, Some(Join::Preempted)),
+        (1, Some(Join::Waiting)),
+        (2, Some(Join::Interrupt)),
+        (3, Some(Join::Syscall)),
+    ] {
+        if by_cause[place] > 0 {
+            finding.figure(cause_name(join), by_cause[place].to_string());
+            causes.push(format!("{} {}", by_cause[place], cause_name(join)));
+        }
+    }
+    finding.marks = stalls
+        .iter()
+        .take(MARKS_MAX)
+        .map(|stall| Mark {
+            at_ns: model.since(stall.silence.at_ns),
+            length_ns: stall.silence.length_ns,
+            thread: Some(stall.thread),
+            label: format!("stall, {}", cause_name(cause(stall.silence))),
+        })
+        .collect();
+    let name = &model.rows[model.row_of[longest.silence.function as usize] as usize].name;
+    let joined = if model.counts.kernel == 0 {
+        " Without kernel events none can be attributed."
+    } else {
+        ""
+    };
+    let slowed =
+        if common { " The CPU was slow at times (D5), which lengthens all of them." } else { "" };
+    finding.sentence = format!(
+        "{} {} ({}), the longest {:.3} ms in {name}.{joined}{slowed}",
+        stalls.len(),
+        nouns(stalls.len() as u64, "stall"),
+        causes.join(", "),
+        longest.silence.length_ns as f64 / 1e6,
+    );
+    finding
+}
+
+pub(super) fn d8(case: &Case<'_>) -> Finding {
+    let finding = blank("D8", "kernel crossings", "per packet");
+    let model = case.model;
+    let counts = &model.counts;
+    let named: u64 = model
+        .rows
+        .iter()
+        .filter(|row| !row.own && crate::rules::layer(&row.name) == Some(Layer::Kernel))
+        .map(|row| row.calls)
+        .sum();
+    let handlers: u64 = model.rows.iter().filter(|row| row.asynchronous).map(|row| row.calls).sum();
+    let signals = counts.signals.max(handlers);
+    let crossings = counts.syscalls.max(named) + signals + counts.switches;
+    let Some(packets) = model.packets.received.filter(|&packets| packets > 0) else {
+        return finding.unmeasurable("No packet was received, or the trace does not tell.");
+    };
+    if counts.kernel == 0 && named == 0 && signals == 0 {
+        return finding.unmeasurable(
+            "Neither kernel events nor wrappers of system calls are in the trace; record with the kernel join.",
+        );
+    }
+    let mut finding = finding;
+    let per_packet = crossings as f64 / packets as f64;
+    let (low, high) = count_interval(crossings);
+    finding.value = Some(per_packet);
+    finding = finding.interval(Some((low / packets as f64, high / packets as f64)));
+    finding.state = fired(finding.low > Some(CROSSINGS_PER_PACKET));
+    finding.span = case.whole();
+    let share = model.layer_ns(Layer::Kernel).1 / case.productive_ns().max(1.0);
+    finding.figure("system calls", counts.syscalls.max(named).to_string());
+    finding.figure("signals", signals.to_string());
+    finding.figure("switches", counts.switches.to_string());
+    finding.figure("share of productive time", percent(share));
+    let complete = counts.kernel > 0 || named > 0;
+    finding.confidence = if complete { Confidence::High } else { Confidence::Medium };
+    finding.sentence = format!(
+        "{per_packet:.2} crossings per packet{}{}.",
+        if complete {
+            format!(", {} of the productive time", percent(share))
+        } else {
+            ", signals only".to_owned()
+        },
+        if complete {
+            ""
+        } else {
+            "; system calls are not in this trace, so this is a lower bound"
+        }
+    );
+    finding
+}
