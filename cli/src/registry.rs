@@ -21,7 +21,10 @@ pub use echo::{
     EchoRun, EchoWork, EchoWorkersRun, FateCounts, run_echo_workers, run_pings, run_tcp_echo,
     run_udp_echo,
 };
-pub use forward::{ForwardRun, check_forward, forward_rules, run_forward, run_forward_with};
+pub use forward::{
+    ForwardRun, ForwardWorkersRun, WorkerFates, check_forward, forward_rules, run_forward,
+    run_forward_with, run_forward_workers,
+};
 pub use lab::LabRegistry;
 pub use probe::{Needs, needs, probe};
 pub use replay::{SourceRun, run_source};

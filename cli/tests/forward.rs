@@ -5,6 +5,7 @@
 #![forbid(unsafe_code)]
 
 use laneway_core::{FrameLane, PortId, Verdict};
+use laneway_engine::usable_cpus;
 use laneway_netns::{Mac, Namespace, VethEnd, VethOptions, VethPair, can_create};
 use laneway_packet::{OpenOptions, PacketLane};
 use laneway_pcap::{Layout, LinkType, Reader, Record, Writer};
@@ -13,12 +14,13 @@ use laneway_wire::{ETHERNET_BYTES, checksum};
 use laneway_xdp::PassGuard;
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
+use std::collections::BTreeMap;
 use std::fs;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
-use std::process::{self, Child, ChildStderr, Command, Output, Stdio};
+use std::process::{self, Child, ChildStderr, ChildStdout, Command, Output, Stdio};
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -47,6 +49,11 @@ fn near_mac(port: usize) -> [u8; 6] {
 impl World {
     /// Builds it; `None`, and says so, where that cannot be done.
     fn new() -> Option<World> {
+        World::with_queues(1)
+    }
+
+    /// As [`new`](Self::new), with so many queues at every end.
+    fn with_queues(queues: u32) -> Option<World> {
         if let Err(why) = can_create() {
             skip(why);
             return None;
@@ -60,8 +67,12 @@ impl World {
                 ..VethOptions::default().a
             };
             let far_mac = [0x02, 0x4c, 0x57, 0x31, 1, port as u8];
-            let options =
-                VethOptions { a: end(near_mac(port)), b: end(far_mac), ..VethOptions::default() };
+            let options = VethOptions {
+                a: end(near_mac(port)),
+                b: end(far_mac),
+                queues,
+                ..VethOptions::default()
+            };
             VethPair::create(&near, NEAR[port], &far, FAR[port], &options).unwrap()
         };
         Some(World { _cables: vec![cable(0), cable(1)], near, far })
@@ -491,6 +502,284 @@ fn several_speak_at_once_and_refusals_show_the_place() {
     refused(&laneway(&file), &["no socket", "choose another path"]);
 }
 
+/// The least that a machine needs for two workers, or a skip.
+fn has_two_cpus() -> bool {
+    let has = usable_cpus().is_ok_and(|cpus| cpus.len() >= 2);
+    if !has {
+        skip("two workers need two CPUs");
+    }
+    has
+}
+
+/// Flows of a test with two workers: enough that both have some.
+const FLOWS: u16 = 24;
+
+/// Frames of many flows in turn, each flow's in the order of their numbers.
+fn of_many_flows(frames: u64) -> Vec<Vec<u8>> {
+    (0..frames)
+        .map(|sequence| {
+            let flow = (sequence % u64::from(FLOWS)) as u16;
+            let destination_port = [53, 99, 4000][usize::from(flow % 3)];
+            let source_port = 2000 + flow;
+            UdpFrame { sequence, source_port, destination_port, ..UdpFrame::default() }.build()
+        })
+        .collect()
+}
+
+/// Frames by flow, in the order in which they came.
+fn by_flow(frames: &[Vec<u8>]) -> BTreeMap<[u8; 4], Vec<&Vec<u8>>> {
+    let mut flows: BTreeMap<[u8; 4], Vec<&Vec<u8>>> = BTreeMap::new();
+    for frame in frames {
+        flows.entry(frame[34..38].try_into().unwrap()).or_default().push(frame);
+    }
+    flows
+}
+
+/// What each of several workers received, as the table at the end says.
+fn received_by_worker(said: &str) -> Vec<u64> {
+    let table = said.lines().skip_while(|line| !line.starts_with("worker  CPU")).skip(1);
+    let rows = table.take_while(|line| line.starts_with(|c: char| c.is_ascii_digit()));
+    rows.map(|row| row.split_whitespace().nth(2).unwrap().replace(',', "").parse().unwrap())
+        .collect()
+}
+
+/// What a run under rules made of [`of_many_flows`]: frames that came through, and what was told by whoever
+/// was asked.
+#[derive(Debug, PartialEq)]
+struct Fated {
+    through: Vec<Vec<u8>>,
+    told: Vec<String>,
+}
+
+fn under_rules(world: &World, lane: &str, more: &[&str]) -> (Output, Fated) {
+    let folder = Folder::new();
+    let path = folder.file("fates.sock");
+    let to_queue = DROP.replace("dst is 53", "dst is 99").replace("drop", "queue index 1");
+    let all = ["--lane", lane, "--queues", "2", "--control", &path, "--rule", DROP];
+    let frames = of_many_flows(120);
+    let (output, fated) = world.run(&[&all, more].concat(), |far, _| {
+        // Under way, so that it reaches whoever is there.
+        assert_eq!(rules(&path, &[&to_queue]), "Flow rule #1 created\n");
+        far.send(0, &frames);
+        let [back, through] = far.collect(frames.len() * 2 / 3);
+        assert!(back.is_empty());
+        // The counts follow with the next tick of every worker.
+        let since = Instant::now();
+        let all_told =
+            |path: &str| count_of(path, "rule_drop") == 40 && count_of(path, "forwarded") >= 80;
+        while !all_told(&path) && since.elapsed() < PATIENCE {
+            thread::sleep(Duration::from_millis(20));
+        }
+        let mut told: Vec<String> =
+            [0, 1].map(|id| rules(&path, &[&format!("flow query 0 {id} count")])).into();
+        let stats = rules(&path, &["show stats"]);
+        let wanted = |line: &&str| line.starts_with("rule_drop") || line.starts_with("queue");
+        told.extend(stats.lines().filter(wanted).map(str::to_owned));
+        Fated { through, told }
+    });
+    (output, fated)
+}
+
+#[test]
+fn two_workers_give_every_frame_the_fate_that_one_gives_and_answer_for_both() {
+    if !has_two_cpus() {
+        return;
+    }
+    let (Some(one), Some(two)) = (World::new(), World::with_queues(2)) else { return };
+    for lane in ["packet", "packet:ring", "afxdp", "dpdk:net_af_packet,no-huge"] {
+        if !can_open(&one, lane) {
+            continue;
+        }
+        let (alone, of_one) = under_rules(&one, lane, &[]);
+        done(&alone);
+        let (both, of_two) = under_rules(&two, lane, &["--workers", "2"]);
+        done(&both);
+        assert_eq!(of_one.through.len(), 80, "{lane}: {}", said(&alone));
+        assert_eq!(of_two.through.len(), 80, "{lane}: {}", said(&both));
+        // In the order that they were sent in, flow by flow: nothing lost, doubled or overtaken.
+        assert_eq!(by_flow(&of_one.through), by_flow(&of_two.through), "{lane}");
+        assert_eq!(of_one.told, of_two.told, "{lane}");
+        assert!(of_two.told[1].contains(" hits: 40\n"), "{lane}: {:?}", of_two.told);
+        let workers = received_by_worker(said(&both));
+        assert_eq!(workers.len(), 2, "{lane}: {}", said(&both));
+        assert!(workers.iter().all(|&frames| frames > 0), "{lane}: {}", said(&both));
+        assert!(said(&both).contains("flow query 0 1: hits: 40"), "{lane}: {}", said(&both));
+    }
+}
+
+#[test]
+fn a_bridge_of_two_workers_sends_answers_by_what_the_other_one_learned() {
+    if !has_two_cpus() {
+        return;
+    }
+    let Some(world) = World::with_queues(2) else { return };
+    for lane in ["packet", "afxdp"] {
+        let line = ["--lane", lane, "--mode", "l2", "--workers", "2"];
+        // One flow there, so that one worker alone learns; many back, which both forward.
+        let there = to_port(7, 1);
+        let back: Vec<Vec<u8>> = of_many_flows(96).iter().map(|frame| swapped(frame)).collect();
+        let (output, received) = world.run(&line, |far, _| {
+            far.send(0, &there);
+            let flooded = far.collect(1);
+            assert_eq!(flooded[1], there);
+            far.send(1, &back);
+            far.collect(back.len())
+        });
+        done(&output);
+        assert_eq!(by_flow(&received[0]), by_flow(&back), "{lane}");
+        let err = said(&output);
+        let forwarded = err.lines().find_map(|line| line.strip_prefix("  forwarded"));
+        // The kernel's own frames that cross are to groups, and flooded.
+        assert_eq!(forwarded.map(str::trim), Some("96"), "{lane}: {err}");
+        let workers = received_by_worker(err);
+        assert!(workers.iter().all(|&frames| frames > 0), "{lane}: {err}");
+    }
+}
+
+#[test]
+fn what_does_not_take_several_workers_says_why() {
+    let base = ["run", "forward", "--on", "lo"];
+    let run = |more: &[&str]| laneway(&[&base[..], more].concat());
+    refused(&run(&["--lane", "packet", "--workers", "2", "--cpu", "0"]), &["--cpu", "--workers"]);
+    refused(&run(&["--lane", "packet", "--workers", "60"]), &["--workers 60", "use --workers"]);
+    refused(&run(&["--lane", "packet", "--workers", "2", "--cpus", "0"]), &["do not fit"]);
+    if has_two_cpus() {
+        refused(&run(&["--lane", "uring", "--workers", "2"]), &["fan-out", "use packet"]);
+        refused(&run(&["--lane", "xdp", "--workers", "2"]), &["every CPU", "leave --workers out"]);
+        refused(&run(&["--lane", "pcap", "--workers", "2"]), &["order", "leave --workers out"]);
+        let lb = ["--lane", "packet:fanout=lb", "--workers", "2"];
+        refused(&run(&lb), &["one flow to different workers", "fanout=hash"]);
+    }
+}
+
+/// A foreign client, as the README shows it; ended with the test that started it.
+struct Socat(Child, BufReader<ChildStdout>);
+
+impl Socat {
+    /// Starts it; `None`, and says so, where there is none.
+    fn start(path: &str) -> Option<Socat> {
+        let mut command = Command::new("socat");
+        // When its input ends it waits for the answers to what it has said.
+        command.args(["-t", "60", "-", &format!("UNIX-CONNECT:{path}")]);
+        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null());
+        match command.spawn() {
+            Ok(mut child) => {
+                let out = BufReader::new(child.stdout.take().unwrap());
+                Some(Socat(child, out))
+            }
+            Err(why) => {
+                skip(format!("socat: {why}"));
+                None
+            }
+        }
+    }
+
+    fn write(&mut self, bytes: &[u8]) {
+        self.0.stdin.as_mut().unwrap().write_all(bytes).unwrap();
+    }
+
+    /// The next answer, without the empty line that ends it.
+    fn answer(&mut self) -> String {
+        let mut answer = String::new();
+        while !answer.ends_with("\n\n") && answer != "\n" {
+            assert!(self.1.read_line(&mut answer).unwrap() > 0, "closed after {answer}");
+        }
+        answer.trim_end().to_owned()
+    }
+
+    fn say(&mut self, line: &str) -> String {
+        self.write(format!("{line}\n").as_bytes());
+        self.answer()
+    }
+
+    /// Ends the input and gives everything that is still said.
+    fn rest(mut self) -> String {
+        drop(self.0.stdin.take());
+        let mut rest = String::new();
+        self.1.read_to_string(&mut rest).unwrap();
+        rest
+    }
+}
+
+impl Drop for Socat {
+    fn drop(&mut self) {
+        // It may have ended already.
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// Kilobytes of memory that a process has.
+fn resident_kb(pid: u32) -> u64 {
+    let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
+    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).unwrap();
+    line.trim().trim_end_matches(" kB").parse().unwrap()
+}
+
+#[test]
+fn a_foreign_client_leads_the_conversation_and_hostile_ones_harm_nobody() {
+    let Some(world) = World::new() else { return };
+    let folder = Folder::new();
+    let path = folder.file("foreign.sock");
+    let line = ["--lane", "packet", "--control", &path];
+    let (output, ()) = world.run(&line, |far, running| {
+        let Some(mut one) = Socat::start(&path) else { return };
+        let Some(mut two) = Socat::start(&path) else { return };
+        assert_eq!(one.say(DROP), "Flow rule #0 created");
+        assert_eq!(two.say(&DROP.replace("53", "99")), "Flow rule #1 created");
+        let list = one.say("flow list 0");
+        assert_eq!(list.lines().count(), 3, "{list}");
+        assert!(list.ends_with("1\t0\t0\ti--\tETH IPV4 UDP => DROP COUNT"), "{list}");
+        far.send(0, &to_port(53, 20));
+        far.send(0, &to_port(4000, 1));
+        assert_eq!(far.collect(1)[1].len(), 1);
+        let query = two.say("flow query 0 0 count");
+        assert_eq!(query, "COUNT:\n hits_set: 1\n bytes_set: 1\n hits: 20\n bytes: 1280");
+        let wrong = one.say("flow create 0 ingress pattern eth / ipv5 / end actions drop / end");
+        let place = "error: flow rule, column 37: found `ipv5`, expected";
+        assert!(wrong.starts_with(place) && wrong.contains("did you mean `ipv4`?"), "{wrong}");
+        assert!(wrong.ends_with(&format!("\n  {}^", " ".repeat(36))), "{wrong}");
+
+        // One that leaves in the middle of a word: `rule 1` was not all that it meant to say.
+        let mut cut = Socat::start(&path).unwrap();
+        cut.write(b"flow destroy 0 rule 1");
+        drop(cut);
+        let mut cut = Socat::start(&path).unwrap();
+        cut.write(b"flow destroy 0 rule 1");
+        assert!(cut.rest().starts_with("error: the line has no end, so nothing was done"));
+        assert!(two.say("flow list 0").contains("\n1\t"), "it is still there");
+
+        // Garbage is answered line by line.
+        let mut garbage = Socat::start(&path).unwrap();
+        garbage.write(b"\x00\xff\xfe\x1b[2J\nflow \x80\n\n");
+        let answers = garbage.rest();
+        assert_eq!(answers.matches("error: ").count(), 2, "{answers}");
+        assert!(!answers.contains('\u{1b}'), "what it said is not sent back to a terminal");
+
+        // A line without end costs no memory, and nobody waits for it.
+        let mut endless = Socat::start(&path).unwrap();
+        endless.write(b"x");
+        let before_kb = resident_kb(running.child.id());
+        for _ in 0..64 {
+            endless.write(&[b'x'; 1 << 20]);
+        }
+        assert_eq!(one.say("flow destroy 0 rule 0"), "Flow rule #0 destroyed");
+        let after_kb = resident_kb(running.child.id());
+        assert!(after_kb < before_kb + 16 * 1024, "{before_kb} kB, then {after_kb} kB");
+        endless.write(b"\nshow rules\n");
+        assert!(endless.answer().contains("4096 are the most"));
+        assert!(endless.answer().starts_with("port 0 rule 1 "));
+
+        assert_eq!(one.say("flow flush 0"), "");
+        assert_eq!(two.say("show rules"), "");
+        one.write(b"quit\n");
+        assert_eq!(one.rest(), "\n");
+        assert_eq!(two.say("flow list 0"), "", "the other one goes on");
+    });
+    done(&output);
+    assert!(!fs::exists(&path).unwrap());
+}
+
 #[test]
 fn a_router_sends_by_the_longest_prefix_with_its_own_address() {
     let Some(world) = World::new() else { return };
@@ -629,6 +918,21 @@ fn what_cannot_be_is_refused_in_a_sentence_with_its_place() {
     refused(&run(&["--mode", "l3", "--route", "10.0.0.0/8 port 3"]), &["10.0.0.0/8", "no port 3"]);
     refused(&run(&["--route", "10.0.0.0/40 port 0"]), &["--route", "32 bits"]);
     refused(&run(&["--peer", "nobody"]), &["--peer", "nobody"]);
+    // What would be left undone in silence.
+    let peer = ["--mode", "macswap", "--peer", "02:00:00:00:00:09"];
+    refused(&run(&peer), &["--peer is for mode mac", "mode macswap"]);
+    refused(&run(&["--route", "10.0.0.0/8 port 0"]), &["--route is for mode l3", "mode io"]);
+    let neighbour = ["--mode", "l2", "--neighbour", "10.0.0.1 02:00:00:00:00:09"];
+    refused(&run(&neighbour), &["--neighbour is for mode l3", "mode l2"]);
+    refused(&run(&["--mode", "l3"]), &["no --route", "0.0.0.0/0 port 0"]);
+    refused(&run(&["--mode", "bridge"]), &["`bridge`", "l2 is a bridge"]);
+    refused(&run(&["--on", "lo"]), &["--on lo is given twice", "for ever"]);
+    let queue = DROP.replace("drop", "queue index 3");
+    refused(&run(&["--rule", &queue]), &["no queue 3", "--queues"]);
+    fs::write(&rules, "flow create 0 ingress pattern \u{1b}[31mred / end\n").unwrap();
+    let output = run(&["--rules", &rules]);
+    refused(&output, &["line 1, column 31"]);
+    assert!(!said(&output).contains('\u{1b}'), "what a file holds is no command to a terminal");
     refused(&run(&["--queues", "0"]), &["--queues", "1..=16"]);
     let on = |lane: &str, on: &str| laneway(&["run", "forward", "--lane", lane, "--on", on]);
     refused(&on("packet:rin", "lo"), &["rin", "did you mean `ring`?"]);

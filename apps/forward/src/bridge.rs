@@ -3,9 +3,19 @@
 //! Fixed capacity, in buckets of [`BUCKET`]: a new station takes a free place of its bucket, or that
 //! of one that has been silent for too long; without either it is not learned, and frames to it are
 //! flooded. Time arrives as a value. Group addresses are nobody's and never learned.
+//!
+//! All workers of a run share one table, so that an answer crosses whichever worker it comes to, and
+//! none of them waits: a place is a key and where and when its station was seen, both atomic. Who takes
+//! a place over marks it first, and who reads looks at the key before and after; so nobody takes another
+//! station's port for the one looked for. Two workers that meet the same new station at once may give
+//! it two places; the first of them counts, the other one ages.
 
-use laneway_core::PortId;
+use laneway_core::{PortId, PortMask};
 use laneway_wire::Mac;
+use std::sync::atomic::{
+    AtomicU64,
+    Ordering::{AcqRel, Acquire, Relaxed, Release},
+};
 
 /// Stations unless asked otherwise.
 pub const STATIONS_DEFAULT: usize = 1 << 14;
@@ -16,70 +26,110 @@ pub const AGE_NS_DEFAULT: u64 = 300_000_000_000;
 /// Places per bucket.
 const BUCKET: usize = 8;
 
-#[derive(Clone, Copy, Debug, Default)]
-struct Station {
+/// A station that is seen again so soon after, as a part of the age limit, is not noted anew: most frames
+/// write nothing.
+const NOTED_PARTS: u64 = 1024;
+/// Looks at a place that changes under one's eyes; after that the station counts as unknown.
+const LOOKS_MAX: usize = 4;
+/// Key of a place that is being taken over; no station has it.
+const TAKEN_OVER: u64 = 1;
+/// Lowest bits of [`Place::seen`]: the port. The rest is the time, which goes round after 18 years.
+const PORT_BITS: u32 = 5;
+const _: () = assert!(PortMask::PORTS_MAX <= 1 << PORT_BITS);
+
+#[derive(Debug, Default)]
+struct Place {
     /// VLAN and address; 0 for a free place.
-    key: u64,
-    seen_ns: u64,
-    port: PortId,
+    key: AtomicU64,
+    /// When the station was seen, and on which port.
+    seen: AtomicU64,
 }
 
 /// The table.
 #[derive(Debug)]
 pub(crate) struct Stations {
     /// A power of two of buckets.
-    places: Vec<Station>,
+    places: Box<[Place]>,
     age_ns: u64,
     seed: u64,
-    /// Stations that were not learned for want of a place.
-    unlearned: u64,
 }
 
 impl Stations {
     pub(crate) fn new(stations_max: usize, age_ns: u64, seed: u64) -> Stations {
         let places = stations_max.next_power_of_two().max(BUCKET);
-        Stations { places: vec![Station::default(); places], age_ns, seed, unlearned: 0 }
+        Stations { places: (0..places).map(|_| Place::default()).collect(), age_ns, seed }
     }
 
-    pub(crate) fn unlearned(&self) -> u64 {
-        self.unlearned
-    }
-
-    /// Notes that `mac` is behind `port`.
-    pub(crate) fn learn(&mut self, vlan: u16, mac: Mac, port: PortId, now_ns: u64) {
+    /// Notes that `mac` is behind `port`; false when there is no place for it.
+    pub(crate) fn learn(&self, vlan: u16, mac: Mac, port: PortId, now_ns: u64) -> bool {
         if mac[0] & 1 == 1 {
-            return;
+            return true;
         }
-        let (key, age_ns) = (key(vlan, mac), self.age_ns);
-        let bucket = self.bucket(key);
-        let places = &mut self.places[bucket..bucket + BUCKET];
-        let at = places.iter().position(|place| place.key == key).or_else(|| {
-            let is_free = |place: &Station| place.key == 0 || is_old(place, age_ns, now_ns);
-            places.iter().position(is_free)
-        });
-        match at {
-            Some(at) => places[at] = Station { key, seen_ns: now_ns, port },
-            None => self.unlearned += 1,
+        let key = key(vlan, mac);
+        let seen = now_ns << PORT_BITS | u64::from(port.0);
+        let places = self.bucket(key);
+        // Relaxed, and below: only who takes a place over has an order to keep.
+        if let Some(place) = places.iter().find(|place| place.key.load(Relaxed) == key) {
+            let known = place.seen.load(Acquire);
+            let is_news = port_of(known) != port || age(known, now_ns) > self.age_ns / NOTED_PARTS;
+            // Pairs with the stores below: what was read is this station's if the key still is, and then
+            // the exchange fails where somebody else noted it, or took the place over.
+            if is_news && place.key.load(Acquire) == key {
+                let _ = place.seen.compare_exchange(known, seen, Relaxed, Relaxed);
+            }
+            return true;
         }
+        for place in places {
+            let before = place.key.load(Relaxed);
+            let is_free = before == 0
+                || before != TAKEN_OVER && age(place.seen.load(Relaxed), now_ns) > self.age_ns;
+            // Another worker may be faster: then it is not free any more.
+            if is_free && place.key.compare_exchange(before, TAKEN_OVER, AcqRel, Relaxed).is_ok() {
+                // Releases the mark to who reads this, and then both to who reads the key.
+                place.seen.store(seen, Release);
+                place.key.store(key, Release);
+                return true;
+            }
+        }
+        false
     }
 
     /// The port that `mac` was last seen on, if it was not too long ago.
     pub(crate) fn find(&self, vlan: u16, mac: Mac, now_ns: u64) -> Option<PortId> {
         let key = key(vlan, mac);
-        let bucket = self.bucket(key);
-        let found = self.places[bucket..bucket + BUCKET].iter().find(|place| place.key == key)?;
-        (!is_old(found, self.age_ns, now_ns)).then_some(found.port)
+        let place = self.bucket(key).iter().find(|place| place.key.load(Acquire) == key)?;
+        let mut seen = place.seen.load(Acquire);
+        for _ in 0..LOOKS_MAX {
+            // Pairs with the stores in `learn`: whoever took the place over meanwhile, and were it for this
+            // very station again, has changed the key or what is read after it.
+            if place.key.load(Acquire) != key {
+                return None;
+            }
+            let still = place.seen.load(Acquire);
+            if still == seen {
+                return (age(seen, now_ns) <= self.age_ns).then(|| port_of(seen));
+            }
+            seen = still;
+        }
+        None
     }
 
-    fn bucket(&self, key: u64) -> usize {
+    fn bucket(&self, key: u64) -> &[Place] {
         let mixed = u128::from(key ^ self.seed) * 0x9e37_79b9_7f4a_7c15;
         let hash = mixed as u64 ^ (mixed >> 64) as u64;
-        (hash as usize & (self.places.len() - 1)) & !(BUCKET - 1)
+        let first = (hash as usize & (self.places.len() - 1)) & !(BUCKET - 1);
+        &self.places[first..first + BUCKET]
     }
 }
 
-fn is_old(station: &Station, age_ns: u64, now_ns: u64) -> bool {
-    now_ns.saturating_sub(station.seen_ns) > age_ns
+fn port_of(seen: u64) -> PortId {
+    PortId((seen & ((1 << PORT_BITS) - 1)) as u8)
+}
+
+/// How long ago; 0 for what another worker saw a moment later than this one's now.
+fn age(seen: u64, now_ns: u64) -> u64 {
+    let since = ((now_ns << PORT_BITS).wrapping_sub(seen & !((1 << PORT_BITS) - 1))) >> PORT_BITS;
+    if since > u64::MAX >> (PORT_BITS + 1) { 0 } else { since }
 }
 
 /// VLAN and address in one number that is never 0.
@@ -96,7 +146,7 @@ mod tests {
 
     #[test]
     fn a_station_moves_ages_and_is_known_per_vlan() {
-        let mut stations = Stations::new(64, 100, 7);
+        let stations = Stations::new(64, 100, 7);
         stations.learn(5, A, PortId(0), 10);
         assert_eq!(stations.find(5, A, 10), Some(PortId(0)));
         assert_eq!(stations.find(6, A, 10), None);
@@ -107,11 +157,11 @@ mod tests {
 
     #[test]
     fn a_full_bucket_learns_nobody_until_one_is_old() {
-        let mut stations = Stations::new(BUCKET, 100, 7);
+        let stations = Stations::new(BUCKET, 100, 7);
         let mac = |i: u8| [2, 0, 0, 0, 0, i];
-        (0..BUCKET as u8).for_each(|i| stations.learn(0, mac(i), PortId(0), u64::from(i)));
-        stations.learn(0, mac(99), PortId(1), 50);
-        assert_eq!((stations.find(0, mac(99), 50), stations.unlearned()), (None, 1));
+        assert!((0..BUCKET as u8).all(|i| stations.learn(0, mac(i), PortId(0), u64::from(i))));
+        assert!(!stations.learn(0, mac(99), PortId(1), 50));
+        assert_eq!(stations.find(0, mac(99), 50), None);
         stations.learn(0, mac(99), PortId(1), 101);
         assert_eq!(stations.find(0, mac(99), 101), Some(PortId(1)));
         assert_eq!(stations.find(0, mac(0), 101), None);
@@ -120,8 +170,44 @@ mod tests {
 
     #[test]
     fn group_addresses_are_not_learned() {
-        let mut stations = Stations::new(64, 100, 7);
+        let stations = Stations::new(64, 100, 7);
         stations.learn(0, [0xff; 6], PortId(0), 0);
         assert_eq!(stations.find(0, [0xff; 6], 0), None);
+    }
+
+    #[test]
+    fn a_moment_before_another_workers_now_is_no_age() {
+        let stations = Stations::new(64, 100, 7);
+        stations.learn(0, A, PortId(3), 1_000);
+        assert_eq!(stations.find(0, A, 999), Some(PortId(3)));
+        // Unix time in nanoseconds has more bits than there are.
+        let now_ns = 1_800_000_000_000_000_000;
+        stations.learn(0, A, PortId(31), now_ns);
+        assert_eq!(stations.find(0, A, now_ns + 100), Some(PortId(31)));
+        assert_eq!(stations.find(0, A, now_ns + 101), None);
+    }
+
+    #[test]
+    fn workers_that_learn_and_look_at_once_never_find_another_stations_port() {
+        // One bucket, twice as many stations as places, and an age of nothing: every look may meet a
+        // place that is being taken over.
+        let stations = Stations::new(BUCKET, 0, 7);
+        let mac = |i: u64| [2, 0, 0, 0, 0, i as u8];
+        std::thread::scope(|scope| {
+            for worker in 0..2 {
+                let stations = &stations;
+                scope.spawn(move || {
+                    for now_ns in 0..20_000u64 {
+                        let i = (now_ns * 7 + worker * 3) % (2 * BUCKET as u64);
+                        stations.learn(0, mac(i), PortId(i as u8), now_ns);
+                        for other in 0..2 * BUCKET as u64 {
+                            // Young to whoever asks at a time that has not come yet for the other.
+                            let found = stations.find(0, mac(other), 0);
+                            assert!(found.is_none_or(|port| u64::from(port.0) == other), "{other}");
+                        }
+                    }
+                });
+            }
+        });
     }
 }

@@ -6,7 +6,7 @@
 //! not promise, is refused here with its reason.
 
 use crate::{
-    QUEUES_MAX,
+    KERNEL_RULES_MAX, QUEUES_MAX, RULES_MAX,
     fields::{FIELDS_BYTES, Fields, WORDS, at, has},
     grammar::{Action, Field, Item, ItemKind, Rule},
 };
@@ -28,7 +28,7 @@ pub enum RuleRefused {
         ports: usize,
     },
     /// The queue is not there.
-    #[error("there is no queue {queue}; queues are 0 to {max}", max = .queues - 1)]
+    #[error("there is no queue {queue}; queues are 0 to {max}, as --queues says", max = .queues - 1)]
     NoQueue {
         /// What the rule says.
         queue: u16,
@@ -74,6 +74,14 @@ pub enum RuleRefused {
         /// Its size.
         max: usize,
     },
+    /// The kernel half's array is full.
+    #[error(
+        "the XDP program's array of masks and values is full: {max} are the most; destroy some first, or \
+         use a lane that shows frames to user space, where a set has up to {rules} rules",
+        max = KERNEL_RULES_MAX,
+        rules = RULES_MAX
+    )]
+    FullInKernel,
 }
 
 /// One mask and value: a frame matches if `fields & mask == value` in every word.
@@ -91,7 +99,7 @@ impl Entry {
 }
 
 /// What a rule does, ready to be done.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub(crate) struct Effects {
     /// What of the rest applies: bits of [`effect`].
     pub(crate) flags: u32,

@@ -60,7 +60,11 @@ impl FromStr for Mode {
             ConfigError::Word {
                 what: "mode",
                 found: text.to_owned(),
-                expected: format!("one of {}{}", words.join(" "), near.unwrap_or_default()),
+                expected: format!(
+                    "one of {} (l2 is a bridge, l3 a router){}",
+                    words.join(" "),
+                    near.unwrap_or_default()
+                ),
             }
         })
     }

@@ -29,17 +29,19 @@ pub(crate) struct Match<'a> {
     pub(crate) effects: &'a Effects,
 }
 
-/// Runs the rules of a port on `fields`. `find` gives the first rule of a group that matches and has
-/// a rank above the given one; `hit` counts a match. Ends because ranks and groups only rise.
+/// Runs the rules of a port on `fields`, of which `first` is the first rule of group 0 that matches.
+/// `find` gives the first rule of a group that matches and has a rank above the given one; `hit` counts a
+/// match. Ends because ranks and groups only rise.
 #[inline]
 pub(crate) fn decide<'a>(
     fields: &mut Fields,
+    first: Option<Match<'a>>,
     find: impl Fn(u32, &Fields, u64) -> Option<Match<'a>>,
     mut hit: impl FnMut(u32),
 ) -> Decision {
     let mut decision = Decision::default();
-    let (mut group, mut above) = (0, 0);
-    while let Some(Match { rank, slot, effects }) = find(group, fields, above) {
+    let (mut group, mut next) = (0, first);
+    while let Some(Match { rank, slot, effects }) = next {
         hit(slot);
         if effects.flags & effect::DROP != 0 {
             decision.fate = Some(Fate::RuleDrop);
@@ -59,11 +61,14 @@ pub(crate) fn decide<'a>(
             (decision.fate, decision.port) = (Some(Fate::Forwarded), effects.port);
             return decision;
         }
-        match effects.flags {
-            flags if flags & effect::JUMP != 0 => (group, above) = (effects.group, 0),
-            flags if flags & effect::PASSTHRU != 0 => above = rank,
+        next = match effects.flags {
+            flags if flags & effect::JUMP != 0 => {
+                group = effects.group;
+                find(group, fields, 0)
+            }
+            flags if flags & effect::PASSTHRU != 0 => find(group, fields, rank),
             _ => return decision,
-        }
+        };
     }
     decision
 }

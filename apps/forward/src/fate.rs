@@ -87,7 +87,8 @@ impl Stats {
         self.fates[fate as usize] += 1;
     }
 
-    pub(crate) fn add(&mut self, other: &Stats) {
+    /// Adds what became of another worker's frames.
+    pub fn add(&mut self, other: &Stats) {
         let add = |to: &mut [u64], from: &[u64]| to.iter_mut().zip(from).for_each(|(t, f)| *t += f);
         add(&mut self.fates, &other.fates);
         add(&mut self.queue_frames, &other.queue_frames);

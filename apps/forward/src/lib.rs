@@ -25,6 +25,7 @@ mod edit;
 mod fate;
 mod fields;
 mod grammar;
+mod guide;
 mod kernel;
 mod live;
 mod offload;
@@ -32,6 +33,7 @@ mod parser;
 mod routes;
 mod rules;
 mod table;
+mod tuple;
 mod user;
 
 pub use bridge::{AGE_NS_DEFAULT, STATIONS_DEFAULT, STATIONS_MAX};

@@ -527,7 +527,12 @@ impl<'a> Words<'a> {
         SyntaxError {
             line: self.line[..end].to_owned(),
             column: self.line[..at.min(end)].chars().count() + 1,
-            found: found.chars().take(64).collect(),
+            // A terminal is not to take it for a command.
+            found: found
+                .chars()
+                .take(64)
+                .map(|c| if c.is_control() { char::REPLACEMENT_CHARACTER } else { c })
+                .collect(),
             expected: expected.into(),
         }
     }

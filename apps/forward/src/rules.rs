@@ -31,7 +31,8 @@ use crate::{
     kernel::{BankRule, KERNEL_RULES_MAX, KERNEL_SLOTS, bank},
     offload::{can_meet, port_rule},
     parser::{SyntaxError, parse_command},
-    table::{Shape, Table},
+    table::{SIDE_BY_SIDE, Shape, Table},
+    tuple::{Found, SLOTS_MAX},
 };
 use laneway_flow::{Offload, PortHits};
 use std::{
@@ -57,6 +58,7 @@ pub const CHANGES_MAX: usize = 1 << 19;
 pub const OFFERED_RULES_MAX: usize = 256;
 /// Sets of slots: of rules that are live, that rest, and that the next commit brings.
 const SLOT_SETS: usize = 3;
+const _: () = assert!(RULES_MAX * SLOT_SETS <= SLOTS_MAX);
 /// Lowest bits of a rank: the rule's turn among those of its priority.
 const TURN_BITS: u32 = 40;
 
@@ -366,13 +368,7 @@ impl RuleSet {
             let refused = |why| in_file(CommandError::Refused { port, why });
             self.bounds.check_port(port.into()).map_err(refused)?;
             entries += compile(&rule, self.bounds).map_err(refused)?.entries.len();
-            let full = |what, max| Err(refused(RuleRefused::Full { what, max }));
-            if rules.len() >= self.rules_max {
-                return full("the set", self.rules_max);
-            }
-            if entries > self.entries_max {
-                return full("the table of masks and values", self.entries_max);
-            }
+            self.check_room(rules.len(), entries).map_err(refused)?;
             rules.push((number, port, rule));
         }
         // One for each rule, and one for each port's former rules.
@@ -458,7 +454,12 @@ impl RuleSet {
     pub fn shape(&self) -> Shape {
         match &self.target {
             Target::User(publisher) => publisher.live.shape(),
-            Target::Kernel(_) => Shape { entries: self.entries, masks: 0, in_line: self.entries },
+            Target::Kernel(publisher) => Shape {
+                entries: self.entries,
+                masks: 0,
+                in_line: self.entries,
+                bytes: publisher.current.len(),
+            },
         }
     }
 
@@ -516,16 +517,28 @@ impl RuleSet {
         Commit::Done
     }
 
+    /// Whether one more rule fits beside so many, with which there are so many masks and values.
+    fn check_room(&self, rules: usize, entries: usize) -> Result<(), RuleRefused> {
+        if rules < self.rules_max && entries <= self.entries_max {
+            return Ok(());
+        }
+        Err(match self.target {
+            Target::Kernel(_) => RuleRefused::FullInKernel,
+            Target::User(_) if rules >= self.rules_max => {
+                RuleRefused::Full { what: "the set", max: self.rules_max }
+            }
+            Target::User(_) => {
+                let what = "the table of masks and values";
+                RuleRefused::Full { what, max: self.entries_max }
+            }
+        })
+    }
+
     fn check(&self, port: u16, rule: &Rule) -> Result<Compiled, RuleRefused> {
         self.bounds.check_port(port.into())?;
         let compiled = compile(rule, self.bounds)?;
         let full = |what, max| Err(RuleRefused::Full { what, max });
-        if self.rules >= self.rules_max {
-            return full("the set", self.rules_max);
-        }
-        if self.entries + compiled.entries.len() > self.entries_max {
-            return full("the table of masks and values", self.entries_max);
-        }
+        self.check_room(self.rules, self.entries + compiled.entries.len())?;
         if self.target.changes() >= CHANGES_MAX {
             return full("the list of changes that wait for a commit", CHANGES_MAX);
         }
@@ -1005,6 +1018,28 @@ impl RuleFeed {
         self.decide(usize::from(port), &mut fields, bytes).fate
     }
 
+    /// As [`judge`](Self::judge), of the frames of a burst, as a worker does it; `bytes` and `told` have
+    /// the frames' places in `headers`.
+    #[inline]
+    pub fn judge_burst(
+        &self,
+        port: u16,
+        headers: &[Headers],
+        bytes: impl Fn(usize) -> u64,
+        mut told: impl FnMut(usize, Option<Fate>),
+    ) {
+        for (part, headers) in headers.chunks(SIDE_BY_SIDE).enumerate() {
+            let mut first = [Found::NOBODY; SIDE_BY_SIDE];
+            let first = &mut first[..headers.len()];
+            self.find_first(usize::from(port), |i| &headers[i].0, first);
+            for (i, (headers, first)) in headers.iter().zip(first).enumerate() {
+                let (at, mut fields) = (part * SIDE_BY_SIDE + i, headers.0);
+                let decision = self.decide_from(usize::from(port), *first, &mut fields, bytes(at));
+                told(at, decision.fate);
+            }
+        }
+    }
+
     /// Moves to the latest set, if there is a new one. Between bursts; does not wait, and frees
     /// nothing: the set's owner keeps both tables.
     #[inline]
@@ -1023,11 +1058,36 @@ impl RuleFeed {
         self.table.is_empty(port)
     }
 
+    /// The first match of each of the frames with these fields, for [`decide_from`](Self::decide_from).
+    #[inline]
+    pub(crate) fn find_first<'a>(
+        &self,
+        port: usize,
+        fields: impl Fn(usize) -> &'a Fields,
+        found: &mut [Found],
+    ) {
+        self.table.find_first(port, fields, found);
+    }
+
     /// Runs the rules of a port on the fields of a frame of `bytes` bytes.
     #[inline]
     pub(crate) fn decide(&self, port: usize, fields: &mut Fields, bytes: u64) -> Decision {
+        let mut first = [Found::NOBODY];
+        self.find_first(port, |_| fields, &mut first);
+        self.decide_from(port, first[0], fields, bytes)
+    }
+
+    /// As [`decide`](Self::decide), of a frame whose first match is known.
+    #[inline]
+    pub(crate) fn decide_from(
+        &self,
+        port: usize,
+        first: Found,
+        fields: &mut Fields,
+        bytes: u64,
+    ) -> Decision {
         let hits = &self.shared.hits;
-        self.table.decide(port, fields, |slot| {
+        self.table.decide(port, first, fields, |slot| {
             // Loads and stores instead of additions: this worker alone writes.
             let add = |counter: &AtomicU64, n: u64| {
                 counter.store(counter.load(Ordering::Relaxed).wrapping_add(n), Ordering::Relaxed);

@@ -1,10 +1,11 @@
 //! What may be said to `laneway run forward`.
 
-use super::duration;
+use super::{LIVE_WORKERS_MAX, cpu_range, duration};
 use clap::Args;
 use laneway_core::LaneSpec;
 use laneway_forward::{Mode, Neighbour, QUEUES_MAX, Route};
 use laneway_netns::Mac;
+use std::ops::RangeInclusive;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -22,6 +23,11 @@ that can execute it. What becomes of every frame, what every rule matched and wh
 it was executed go to standard error at the end: at Ctrl-C, after --duration, or at the end of the
 captures. An interface that carries a default route is refused without --force.
 
+Several workers (--workers) share ports, rules, routes, neighbours and the stations of mode l2; every
+answer and every number is that of all of them together. A flow stays with one worker, so its frames
+stay in order. `queue index N` and `rss` bring frames to another worker where the port executes the
+rule itself; elsewhere the choice is counted and the frame stays where it came.
+
 Examples:
   sudo laneway run forward --lane afxdp --on eth1 --on eth2
   sudo laneway run forward --lane xdp --on eth1,eth2 --mode macswap --duration 60
@@ -31,6 +37,7 @@ Examples:
   sudo laneway run forward --lane packet --on eth1,eth2 --rules rules.txt --interactive --rule \\
       'flow create 0 ingress pattern eth / ipv4 / udp dst is 53 / end actions drop / count / end'
   sudo laneway run forward --lane afxdp --on eth1,eth2 --control /run/forward.sock
+  sudo laneway run forward --lane packet:ring --on eth1,eth2 --workers 2 --mode l2
   laneway run forward --lane pcap:out=b.pcapng --on a.pcap --mode 5tswap";
 
 /// Queues that rules can name, as the app counts them.
@@ -62,9 +69,9 @@ pub(crate) struct ForwardArguments {
     /// A `flow` command, after those of the file
     #[arg(long, value_name = "COMMAND")]
     pub(crate) rule: Vec<String>,
-    /// Queues that rules may name
-    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=QUEUES))]
-    pub(crate) queues: u16,
+    /// Queues that rules may name [default: as many as workers]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=QUEUES))]
+    pub(crate) queues: Option<u16>,
     /// Read `flow` commands from standard input while it runs
     #[arg(long)]
     pub(crate) interactive: bool,
@@ -75,8 +82,15 @@ pub(crate) struct ForwardArguments {
     #[arg(long, value_name = "TIME", value_parser = duration)]
     pub(crate) duration: Option<Duration>,
     /// Keep the worker on this CPU
-    #[arg(long, value_name = "CPU")]
+    #[arg(long, value_name = "CPU", conflicts_with_all = ["workers", "cpus"])]
     pub(crate) cpu: Option<usize>,
+    /// Threads, each with a CPU and queues of its own; the kernel or the device spreads flows over them
+    /// (lanes packet, afxdp and dpdk) [default: 1, on no CPU in particular]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u8).range(1..=LIVE_WORKERS_MAX))]
+    pub(crate) workers: Option<u8>,
+    /// CPUs of the workers, such as 0,2 or 4-7 [default: the first that may be used]
+    #[arg(long, value_name = "LIST", value_parser = cpu_range, value_delimiter = ',')]
+    pub(crate) cpus: Vec<RangeInclusive<usize>>,
     /// Trace the workers into this folder, a file each; `laneway trace analyze DIR` reads it
     #[arg(long, value_name = "DIR")]
     pub(crate) trace: Option<PathBuf>,

@@ -1,7 +1,11 @@
 //! App `forward` on the lanes: in user space on lanes that carry frames, in the kernel on lane `xdp`.
 //!
 //! What must always hold: whatever ends a run, its fates come back, and the rule set stays its owner's:
-//! it is locked here only to take its feed, and to offer rules to DPDK ports and take them back.
+//! it is locked here only to take its feeds, and to offer rules to DPDK ports and take them back.
+
+mod workers;
+
+pub use workers::{ForwardWorkersRun, WorkerFates, run_forward_workers};
 
 use super::{
     CaptureClock, Lane, OnFrameLane, OpenOptions, caps_of, ifindex, settled, with_frame_lane,
@@ -102,6 +106,19 @@ struct Under<'a> {
     live: Option<&'a LiveStats>,
 }
 
+impl Under<'_> {
+    /// The app under these rules, from now on: a change of rules waits for it.
+    fn put(&self, mut app: Forward) -> Forward {
+        if let Some(rules) = self.rules {
+            app = app.with_rules(locked(rules).feed().expect("rules of user space"));
+        }
+        if let Some(live) = self.live {
+            app = app.with_live(live.slot());
+        }
+        app
+    }
+}
+
 /// Gives the ports of a DPDK lane the rules that they take, until dropped.
 struct Offered<'a>(&'a Mutex<RuleSet>);
 
@@ -158,14 +175,8 @@ fn run(
         let failure = failure.or_else(|| app.failure().map(of_maps));
         return Ok(ForwardRun { report, stats: app.stats().clone(), unlearned: 0, failure });
     }
-    let mut app = Forward::new(config.clone()).expect(checked);
-    if let Some(rules) = under.rules {
-        app = app.with_rules(locked(rules).feed().expect("rules of user space"));
-    }
-    if let Some(live) = under.live {
-        app = app.with_live(live.slot());
-    }
-    let frames = Frames { app, idle, control, on_open };
+    let app = Forward::new(config.clone()).expect(checked);
+    let frames = Frames { app, under, idle, control, on_open };
     if lane == Lane::Pcap {
         let mut lane = PcapLane::open(spec, interfaces)?;
         let mut run = frames.forward(&mut lane, &CaptureClock);
@@ -195,17 +206,19 @@ fn of_maps(error: &LaneError) -> LaneError {
 
 struct Frames<'a, F> {
     app: Forward,
+    under: Under<'a>,
     idle: IdlePolicy,
     control: &'a Control,
     on_open: F,
 }
 
 impl<F: FnOnce(&[CapsReport])> Frames<'_, F> {
-    fn forward<L: FrameLane>(mut self, lane: &mut L, clock: &impl Clock) -> ForwardRun {
+    fn forward<L: FrameLane>(self, lane: &mut L, clock: &impl Clock) -> ForwardRun {
+        let mut app = self.under.put(self.app);
         (self.on_open)(&caps_of(lane.ports(), |port| lane.caps(port).clone()));
-        let outcome = run_frames(lane, &mut self.app, clock, self.idle, self.control);
+        let outcome = run_frames(lane, &mut app, clock, self.idle, self.control);
         let (report, failure) = settled(outcome);
-        let (stats, unlearned) = (self.app.stats().clone(), self.app.unlearned());
+        let (stats, unlearned) = (app.stats().clone(), app.unlearned());
         ForwardRun { report, stats, unlearned, failure }
     }
 }

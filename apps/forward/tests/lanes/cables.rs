@@ -29,14 +29,19 @@ pub(crate) struct World {
 impl World {
     /// Builds it; `None`, and says so, where that cannot be done.
     pub(crate) fn new() -> Option<World> {
+        World::with_queues(1)
+    }
+
+    /// As [`new`](Self::new), with so many queues at every end.
+    pub(crate) fn with_queues(queues: u32) -> Option<World> {
         if let Err(error) = can_create() {
             skip(error);
             return None;
         }
-        Some(World::build().unwrap_or_else(|e| panic!("{e}")))
+        Some(World::build(queues).unwrap_or_else(|e| panic!("{e}")))
     }
 
-    fn build() -> Result<World, laneway_netns::Error> {
+    fn build(queues: u32) -> Result<World, laneway_netns::Error> {
         let near = Namespace::create("forward-near")?;
         let far = Namespace::create("forward-far")?;
         let cable = |port: usize| {
@@ -45,7 +50,7 @@ impl World {
                 addresses: Vec::new(),
                 ..VethOptions::default().a
             };
-            let options = VethOptions { a: end(0), b: end(1), ..VethOptions::default() };
+            let options = VethOptions { a: end(0), b: end(1), queues, ..VethOptions::default() };
             VethPair::create(&near, NEAR[port], &far, FAR[port], &options)
         };
         let _cables = vec![cable(0)?, cable(1)?];

@@ -5,32 +5,38 @@
 //! `LANEWAY_SOAK_SECONDS` (default 600), shared out over the lanes; a short one runs with all other tests.
 //!
 //! Frames cross in windows that a veth queue holds, so nothing but the app can lose one. The last frame of
-//! a window belongs to a flow that no rule looks at: when it has arrived, all before it have arrived or
-//! never will, however busy the machine is.
+//! every flow of a window has a type of service that no rule looks at: when these have arrived, all before
+//! them have arrived or never will, however busy the machine is, and whichever of two workers had the flow.
 
 use crate::cables::{FarEnds, NEAR, World, on_frames, on_xdp};
-use laneway_afxdp::AfXdp;
-use laneway_core::LaneSpec;
-use laneway_engine::Control;
+use laneway_afxdp::{AfXdp, Steering};
+use laneway_core::{FrameLane, IdlePolicy, LaneSpec};
+use laneway_engine::{
+    Control, MonotonicClock, RunReport, Worker, WorkerFailed, Workers, run_frames, usable_cpus,
+};
 use laneway_forward::{Answer, Config, Console, Fate, Forward, LiveStats, RuleSet, Stats};
-use laneway_packet::{OpenOptions, PacketLane};
-use laneway_testkit::UdpFrame;
+use laneway_packet::{FanoutGroup, OpenOptions, PacketLane};
+use laneway_testkit::{UdpFrame, skip};
+use laneway_wire::{ETHERNET_BYTES, checksum};
 use std::{
     env,
+    sync::Mutex,
     sync::atomic::{AtomicBool, Ordering},
     sync::mpsc::Sender,
     thread,
     time::{Duration, Instant},
 };
 
-const LANES: [&str; 3] = ["packet", "afxdp", "xdp"];
+/// Lanes and workers.
+const ARMS: [(&str, usize); 5] =
+    [("packet", 1), ("afxdp", 1), ("xdp", 1), ("packet", 2), ("afxdp", 2)];
 const SECONDS_DEFAULT: u64 = 600;
 const SECONDS_SHORT: u64 = 5;
-/// Flows that rules look at; one more closes the windows.
+/// Flows that rules look at, each closed by a frame of its own per window.
 const FLOWS: usize = 8;
 /// UDP port of the first of them.
 const PORT_FIRST: u16 = 5000;
-/// Frames of a window, its last one included.
+/// Frames of a window, the last ones included.
 const WINDOW: usize = 48;
 /// Rules of a port at a time, well below what the kernel half takes.
 const RULES_MAX: usize = 12;
@@ -51,9 +57,18 @@ impl Draw {
     }
 }
 
-fn frame(flow: usize, number: u64) -> Vec<u8> {
+/// Type of service of the frames that close a flow's window; those that rules look at have 0. Nothing
+/// that spreads flows looks at it.
+const CLOSING: u8 = 4;
+
+fn frame(flow: usize, number: u64, closes: bool) -> Vec<u8> {
     let destination_port = PORT_FIRST + flow as u16;
     let mut frame = UdpFrame { destination_port, bytes: 96, ..UdpFrame::default() }.build();
+    let header = &mut frame[ETHERNET_BYTES..ETHERNET_BYTES + 20];
+    header[1] = if closes { CLOSING } else { 0 };
+    header[10..12].fill(0);
+    let sum = checksum::of(header).to_be_bytes();
+    header[10..12].copy_from_slice(&sum);
     let tail = frame.len() - 16;
     frame[tail..tail + 4].copy_from_slice(&MAGIC);
     frame[tail + 4..tail + 8].copy_from_slice(&(flow as u32).to_be_bytes());
@@ -73,25 +88,26 @@ fn read(frame: &[u8]) -> Option<(usize, u64)> {
 /// Frames of one direction.
 #[derive(Default)]
 struct Way {
-    sent: [u64; FLOWS + 1],
+    sent: [u64; FLOWS],
     /// One more than the number that arrived last.
-    next: [u64; FLOWS + 1],
+    next: [u64; FLOWS],
     arrived: u64,
 }
 
 impl Way {
-    /// One window of frames, in any order of flows, and then the frame that closes it.
+    /// One window of frames, in any order of flows, and then the frames that close it.
     fn window(&mut self, draw: &mut Draw) -> Vec<Vec<u8>> {
-        (1..=WINDOW)
+        (0..WINDOW)
             .map(|i| {
-                let flow = if i == WINDOW { FLOWS } else { draw.below(FLOWS) };
+                let closes = i.checked_sub(WINDOW - FLOWS);
+                let flow = closes.unwrap_or_else(|| draw.below(FLOWS));
                 self.sent[flow] += 1;
-                frame(flow, self.sent[flow] - 1)
+                frame(flow, self.sent[flow] - 1, closes.is_some())
             })
             .collect()
     }
 
-    /// Ticks a frame off; true for the one that closes the window under way.
+    /// Ticks a frame off; true for the last one of the window under way.
     fn arrive(&mut self, flow: usize, number: u64) -> bool {
         assert!(number < self.sent[flow], "flow {flow}: number {number} was never sent");
         let next = self.next[flow];
@@ -101,7 +117,7 @@ impl Way {
         );
         self.next[flow] = number + 1;
         self.arrived += 1;
-        flow == FLOWS && number + 1 == self.sent[FLOWS]
+        self.next == self.sent
     }
 }
 
@@ -126,7 +142,7 @@ fn cross(far: &mut FarEnds, seconds: u64) -> Crossed {
                 assert_eq!(port, 1 - from, "flow {flow}: number {number} went the wrong way");
                 way.arrive(flow, number)
             });
-            assert!(closed, "the frame that closes window {windows} is lost");
+            assert!(closed, "a frame that closes window {windows} is lost");
             windows += 1;
         }
     }
@@ -170,13 +186,13 @@ fn create(port: usize, udp_port: u16, kind: usize) -> String {
         2 => "set_mac_src mac_addr 02:00:00:00:00:aa / passthru",
         _ => "queue index 0 / mark id 7",
     };
-    let pattern = format!("eth / ipv4 / udp dst is {udp_port}");
+    let pattern = format!("eth / ipv4 tos is 0 / udp dst is {udp_port}");
     format!(
         "flow create {port} priority {kind} ingress pattern {pattern} / end actions {actions} / end"
     )
 }
 
-/// The app under the console's rules on one of [`LANES`], until told to stop.
+/// The app under the console's rules on one of the lanes of [`ARMS`], until told to stop.
 fn forward(lane: &str, console: &Console, control: &Control, ready: &Sender<()>) -> Stats {
     let config = Config::default();
     if lane == "xdp" {
@@ -195,6 +211,74 @@ fn forward(lane: &str, console: &Console, control: &Control, ready: &Sender<()>)
     }
 }
 
+/// As [`forward`], by a worker on each of these CPUs; what became of the frames of all. Every one of
+/// them must have had some.
+fn forward_by(
+    cpus: &[usize],
+    lane: &str,
+    console: &Console,
+    control: &Control,
+    ready: &Sender<()>,
+) -> Stats {
+    let workers = Workers::new(cpus, control.stop.clone()).unwrap_or_else(|e| panic!("{e}"));
+    let first = Forward::new(Config::default()).expect("it can run");
+    let all = Mutex::new(Vec::new());
+    let done = |stats: Stats| all.lock().expect("nobody panics with it").push(stats);
+    let work = Work { first: &first, console, ready };
+    let run = match lane {
+        "afxdp" => {
+            let spec = "afxdp".parse().expect("a spec");
+            let steering = Steering::attach(&spec, &NEAR, false).unwrap_or_else(|e| panic!("{e}"));
+            workers.run(|worker| {
+                let lane = AfXdp::open_steered(&steering, worker.id.0)?;
+                work.on(worker, lane, done)
+            })
+        }
+        _ => {
+            let spec = "packet:fanout=hash".parse().expect("a spec");
+            let group = FanoutGroup::unique();
+            workers.run(|worker| {
+                let lane = PacketLane::open_in(group, &spec, &NEAR, OpenOptions::default())?;
+                work.on(worker, lane, done)
+            })
+        }
+    };
+    run.unwrap_or_else(|e| panic!("{e}"));
+    let all = all.into_inner().expect("nobody panics with it");
+    assert!(all.iter().all(|stats| stats.total() > 0), "{lane}: a worker had nothing: {all:?}");
+    let mut sum = Stats::default();
+    all.iter().for_each(|stats| sum.add(stats));
+    sum
+}
+
+/// What every worker is given.
+#[derive(Clone, Copy)]
+struct Work<'a> {
+    first: &'a Forward,
+    console: &'a Console,
+    ready: &'a Sender<()>,
+}
+
+impl Work<'_> {
+    fn on(
+        &self,
+        worker: &Worker<'_>,
+        mut lane: impl FrameLane,
+        done: impl Fn(Stats),
+    ) -> Result<RunReport, WorkerFailed> {
+        worker.all_open()?;
+        let feed = self.console.rules().feed().expect("a set of user space");
+        let mut app = self.first.beside().with_rules(feed);
+        if worker.id.0 == 0 {
+            self.ready.send(()).expect("the far side waits");
+        }
+        let control = &worker.control;
+        let run = run_frames(&mut lane, &mut app, &MonotonicClock, IdlePolicy::Block, control);
+        done(app.stats().clone());
+        Ok(run?)
+    }
+}
+
 /// Tells the other thread to stop, however this one ends.
 struct Stops<'a>(&'a AtomicBool);
 
@@ -204,8 +288,12 @@ impl Drop for Stops<'_> {
     }
 }
 
-fn soak(lane: &str, seconds: u64) {
-    let Some(world) = World::new() else { return };
+fn soak(lane: &str, workers: usize, seconds: u64) {
+    let cpus: Vec<usize> = usable_cpus().unwrap_or_default().into_iter().take(workers).collect();
+    if cpus.len() < workers {
+        return skip(format!("{workers} workers need a CPU each, and here are {}", cpus.len()));
+    }
+    let Some(world) = World::with_queues(workers as u32) else { return };
     let bounds = Config::default().bounds();
     let set = match lane {
         "xdp" => RuleSet::for_kernel(bounds),
@@ -220,7 +308,10 @@ fn soak(lane: &str, seconds: u64) {
         let churned = scope.spawn(|| churn(&console, &stop));
         let stops = Stops(&stop);
         let (stats, crossed) = world.run(
-            |control, ready| forward(lane, &console, control, &ready),
+            |control, ready| match workers {
+                1 => forward(lane, &console, control, &ready),
+                _ => forward_by(&cpus, lane, &console, control, &ready),
+            },
             |far| {
                 let crossed = cross(far, seconds);
                 // Before the run ends: a change needs a worker that takes it.
@@ -234,8 +325,8 @@ fn soak(lane: &str, seconds: u64) {
     let Crossed { sent, arrived, windows } = crossed;
     let dropped = stats.frames(Fate::RuleDrop);
     eprintln!(
-        "soak on {lane}: {sent} frames in {windows} windows, {arrived} arrived, {dropped} dropped by \
-         rules, {changes} changes of rules"
+        "soak on {lane} by {workers}: {sent} frames in {windows} windows, {arrived} arrived, {dropped} \
+         dropped by rules, {changes} changes of rules"
     );
     assert!(windows > 2 && changes > 10, "{lane}: {windows} windows, {changes} changes");
     assert_eq!(arrived + dropped, sent, "{lane}: lost without a name");
@@ -246,8 +337,8 @@ fn soak(lane: &str, seconds: u64) {
 
 /// The lanes one after the other, each for its share.
 fn soak_all(seconds: u64) {
-    let share = (seconds / LANES.len() as u64).max(1);
-    LANES.iter().for_each(|lane| soak(lane, share));
+    let share = (seconds / ARMS.len() as u64).max(1);
+    ARMS.iter().for_each(|(lane, workers)| soak(lane, *workers, share));
 }
 
 #[test]

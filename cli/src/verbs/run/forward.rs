@@ -15,18 +15,19 @@ mod talk;
 use self::control::ControlSocket;
 use self::talk::Talk;
 use super::trace::RunTrace;
-use super::{end_after, lane_failure, opened};
+use super::{end_after, lane_failure, opened, worker_cpus};
 use crate::arguments::ForwardArguments;
 use crate::exit::{Exit, Failure};
 use crate::ledger::{aligned, grouped};
 use crate::registry::{
-    ForwardRun, Lane, OpenOptions, check_forward, forward_rules, run_forward, run_forward_with,
+    ForwardRun, ForwardWorkersRun, Lane, OpenOptions, WorkerFates, check_forward, forward_rules,
+    run_forward, run_forward_with, run_forward_workers,
 };
 use crate::{interrupt, terminal};
 use laneway_core::{CapsReport, DropReason};
-use laneway_engine::{Control, Ended};
+use laneway_engine::{Control, Ended, RunReport, Stop, WorkerId, Workers};
 use laneway_forward::{
-    CommandError, Config, Console, Fate, LiveStats, QUEUES_MAX, RuleSet, parse_command,
+    CommandError, Config, Console, Fate, LiveStats, Mode, QUEUES_MAX, RuleSet, Stats, parse_command,
 };
 use laneway_netns::Mac;
 use serde_json::{Map, Value, json};
@@ -36,7 +37,7 @@ use std::fs::{self, File};
 use std::hash::{BuildHasher, Hasher, RandomState};
 use std::io::{self, Read};
 use std::path::Path;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -49,55 +50,80 @@ pub(super) fn run(arguments: &ForwardArguments, json: bool) -> Result<Exit, Fail
     let spec = &arguments.lane;
     let lane = Lane::of(spec).map_err(Failure::input)?.lane;
     let interfaces: Vec<&str> = arguments.on.iter().map(String::as_str).collect();
-    let config = config(arguments);
+    check(arguments, lane)?;
+    let cpus = worker_cpus(arguments.workers, &arguments.cpus)?;
+    let config = config(arguments, cpus.as_ref().map_or(1, Vec::len));
     check_forward(spec, &config).map_err(Failure::input)?;
     let console = console(arguments, &config, json)?.map(Arc::new);
     // Removed when it is dropped, or by the second signal.
     let socket = arguments.control.as_deref().map(ControlSocket::open).transpose()?;
 
+    let stop = Stop::default();
     let trace = RunTrace::begin(arguments.trace.as_deref())?;
-    let control = Control { trace: trace.slot(0, arguments.cpu)?, ..Control::default() };
-    let stop = control.stop.clone();
-    interrupt::on_signal(arguments.control.clone(), json, move || stop.request())?;
+    let to_stop = stop.clone();
+    interrupt::on_signal(arguments.control.clone(), json, move || to_stop.request())?;
     if let (Some(socket), Some(console)) = (&socket, &console) {
         socket.serve(console)?;
     }
-    let mut ports = Vec::new();
-    let mut started = Instant::now();
-    let on_open = |caps: &[CapsReport]| {
-        ports = caps.to_vec();
-        started = Instant::now();
-        if !json {
-            for (interface, caps) in interfaces.iter().zip(caps) {
-                let place = format!("on {interface}");
-                terminal::note(&opened(&spec.to_string(), &place, caps));
-            }
-            let end = if arguments.interactive { "`quit` or Ctrl-C ends" } else { "Ctrl-C ends" };
-            terminal::note(&format!("forwarding, mode {}; {end}", arguments.mode.word()));
-        }
-        if let Some(console) = console.as_ref().filter(|_| arguments.interactive) {
-            let talk = Talk { console: Arc::clone(console), stop: control.stop.clone(), json };
-            // Ends with the process; a run that is over already does not mind.
-            thread::spawn(move || talk.listen(io::stdin().lock()));
-        }
-        end_after(arguments.duration, &control.stop);
+    let opening = Opening {
+        arguments,
+        json,
+        console: console.as_ref(),
+        stop: &stop,
+        cpus: cpus.as_deref(),
+        opened: Mutex::new(Opened { ports: Vec::new(), workers: 0, started: Instant::now() }),
     };
-    let options = OpenOptions { force: arguments.force, cpu: arguments.cpu };
-    let run = match &console {
-        Some(console) => {
-            run_forward_with(console, spec, &interfaces, &config, options, &control, on_open)
+    let (run, workers) = match &cpus {
+        None => {
+            let trace = trace.slot(0, arguments.cpu)?;
+            let control = Control { stop: stop.clone(), trace, ..Control::default() };
+            let options = OpenOptions { force: arguments.force, cpu: arguments.cpu };
+            let on_open = |caps: &[CapsReport]| opening.open(None, caps);
+            let run = match &console {
+                Some(console) => run_forward_with(
+                    console,
+                    spec,
+                    &interfaces,
+                    &config,
+                    options,
+                    &control,
+                    on_open,
+                ),
+                None => run_forward(spec, &interfaces, &config, None, options, &control, on_open),
+            };
+            (run.map_err(|error| lane_failure(&error))?, Vec::new())
         }
-        None => run_forward(spec, &interfaces, &config, None, options, &control, on_open),
+        Some(cpus) => {
+            let workers = Workers::new(cpus, stop.clone()).map_err(Failure::input)?;
+            let workers = workers.traced(trace.slots(cpus)?);
+            let run = run_forward_workers(
+                console.as_deref(),
+                spec,
+                &interfaces,
+                &config,
+                arguments.force,
+                &workers,
+                |worker, caps| opening.open(Some(worker), caps),
+            );
+            let run = run.map_err(|error| lane_failure(&error))?;
+            let each = ToldWorker::of(&run);
+            let Some(together) = run.together() else {
+                // A run without a failure has the reports of all, and there is at least one.
+                return Ok(Exit::Done);
+            };
+            (together, each)
+        }
     };
-    let run = run.map_err(|error| lane_failure(&error))?;
     // From here on nothing that is told may change.
     drop(socket);
+    let Opened { ports, started, .. } =
+        opening.opened.into_inner().unwrap_or_else(PoisonError::into_inner);
     let elapsed = started.elapsed();
     trace.end(json)?;
-    control.stop.request();
+    stop.request();
     let mut set = console.as_ref().map(|console| console.rules());
     let rules = set.as_deref().map(told_rules).unwrap_or_default();
-    let told = Told { arguments, run, lane, rules };
+    let told = Told { arguments, run, lane, rules, workers };
     if json {
         terminal::print_json(&told.json(&ports, elapsed), false)?;
     } else {
@@ -109,12 +135,138 @@ pub(super) fn run(arguments: &ForwardArguments, json: bool) -> Result<Exit, Fail
     told.judge()
 }
 
-fn config(arguments: &ForwardArguments) -> Config {
+/// What would be left undone in silence, or never end.
+fn check(arguments: &ForwardArguments, lane: Lane) -> Result<(), Failure> {
+    let refused = |why: String| Err(Failure::input(why));
+    let on = &arguments.on;
+    let twice = (1..on.len()).find(|&port| on[..port].contains(&on[port]));
+    if let Some(port) = twice.filter(|_| lane != Lane::Pcap) {
+        return refused(format!(
+            "--on {} is given twice: what it sends would come back to it for ever; name each interface \
+             once (a port alone sends back)",
+            on[port]
+        ));
+    }
+    let mode = arguments.mode;
+    let only = |flag: &str, needs: Mode| {
+        refused(format!(
+            "{flag} is for mode {}, and this run is in mode {}; use --mode {0}, or leave {flag} out",
+            needs.word(),
+            mode.word()
+        ))
+    };
+    if mode != Mode::Mac && !arguments.peer.is_empty() {
+        return only("--peer", Mode::Mac);
+    }
+    match mode {
+        Mode::L3 if arguments.route.is_empty() => refused(
+            "mode l3 has no --route, so it would drop every frame; --route '0.0.0.0/0 port 0' sends all \
+             IPv4 to port 0"
+                .to_owned(),
+        ),
+        Mode::L3 => Ok(()),
+        _ if !arguments.route.is_empty() => only("--route", Mode::L3),
+        _ if !arguments.neighbour.is_empty() => only("--neighbour", Mode::L3),
+        _ => Ok(()),
+    }
+}
+
+/// What is said and begun when the lanes are open, by whichever worker comes last.
+struct Opening<'a> {
+    arguments: &'a ForwardArguments,
+    json: bool,
+    console: Option<&'a Arc<Console>>,
+    stop: &'a Stop,
+    /// Of several workers.
+    cpus: Option<&'a [usize]>,
+    opened: Mutex<Opened>,
+}
+
+struct Opened {
+    /// Of the worker that came first.
+    ports: Vec<CapsReport>,
+    workers: usize,
+    started: Instant,
+}
+
+impl Opening<'_> {
+    /// A worker's lane is open; its number where there are several.
+    fn open(&self, worker: Option<WorkerId>, caps: &[CapsReport]) {
+        let Opening { arguments, json, .. } = *self;
+        let mut opened = self.opened.lock().unwrap_or_else(PoisonError::into_inner);
+        if !json {
+            let who = match (worker, self.cpus) {
+                (Some(worker), Some(cpus)) => {
+                    format!("worker {} on CPU {}: ", worker.0, cpus[worker.0])
+                }
+                _ => String::new(),
+            };
+            for (interface, caps) in arguments.on.iter().zip(caps) {
+                let place = format!("on {interface}");
+                let line = self::opened(&arguments.lane.to_string(), &place, caps);
+                terminal::note(&format!("{who}{line}"));
+            }
+        }
+        if opened.workers == 0 {
+            opened.ports = caps.to_vec();
+        }
+        opened.workers += 1;
+        if opened.workers < self.cpus.map_or(1, <[usize]>::len) {
+            return;
+        }
+        opened.started = Instant::now();
+        if !json {
+            let end = if arguments.interactive { "`quit` or Ctrl-C ends" } else { "Ctrl-C ends" };
+            terminal::note(&format!("forwarding, mode {}; {end}", arguments.mode.word()));
+        }
+        if let Some(console) = self.console.filter(|_| arguments.interactive) {
+            let talk = Talk { console: Arc::clone(console), stop: self.stop.clone(), json };
+            // Ends with the process; a run that is over already does not mind.
+            thread::spawn(move || talk.listen(io::stdin().lock()));
+        }
+        end_after(arguments.duration, self.stop);
+    }
+}
+
+/// What one of several workers did, at the end of the run.
+struct ToldWorker {
+    cpu: usize,
+    /// Nothing if it never began.
+    run: Option<(RunReport, WorkerFates)>,
+}
+
+impl ToldWorker {
+    fn of(run: &ForwardWorkersRun) -> Vec<ToldWorker> {
+        let each = run.report.workers.iter().zip(&run.fates);
+        each.map(|(worker, fates)| ToldWorker {
+            cpu: worker.cpu,
+            run: worker.run.clone().zip(fates.clone()),
+        })
+        .collect()
+    }
+
+    fn json(&self) -> Value {
+        let Some((report, fates)) = &self.run else { return json!({ "cpu": self.cpu }) };
+        json!({
+            "cpu": self.cpu,
+            "fates": fates_by_name(&fates.stats),
+            "unlearned": fates.unlearned,
+            "report": report,
+        })
+    }
+}
+
+fn fates_by_name(stats: &Stats) -> Map<String, Value> {
+    let fates = Fate::ALL.iter();
+    fates.map(|&fate| (fate.name().to_owned(), stats.frames(fate).into())).collect()
+}
+
+fn config(arguments: &ForwardArguments, workers: usize) -> Config {
     let own: Vec<Option<Mac>> = arguments.on.iter().map(|name| own_mac(name)).collect();
     Config {
         mode: arguments.mode,
         ports: arguments.on.len(),
-        queues: arguments.queues,
+        queues: arguments.queues.unwrap_or_else(|| workers.min(QUEUES_MAX) as u16),
         // The list is by port: from the first port without an address on, the app's own choice holds.
         own: own.into_iter().map_while(|mac| mac.map(|mac| mac.0)).collect(),
         peers: arguments.peer.iter().map(|mac| mac.0).collect(),
@@ -236,6 +388,8 @@ struct Told<'a> {
     run: ForwardRun,
     lane: Lane,
     rules: Vec<ToldRule>,
+    /// Where there were several.
+    workers: Vec<ToldWorker>,
 }
 
 /// Reasons under which a lane counts a frame that it was to send and did not.
@@ -300,10 +454,7 @@ impl Told<'_> {
     }
 
     fn json(&self, caps: &[CapsReport], elapsed: Duration) -> Value {
-        let fates: Map<String, Value> = Fate::ALL
-            .iter()
-            .map(|&fate| (fate.name().to_owned(), self.run.stats.frames(fate).into()))
-            .collect();
+        let workers: Vec<Value> = self.workers.iter().map(ToldWorker::json).collect();
         let queues: Map<String, Value> =
             self.queues().into_iter().map(|(queue, n)| (queue.to_string(), n.into())).collect();
         let rules: Vec<Value> = self
@@ -329,7 +480,7 @@ impl Told<'_> {
             "interfaces": self.arguments.on,
             "ports": caps,
             "seen": self.seen(),
-            "fates": fates,
+            "fates": fates_by_name(&self.run.stats),
             "queues": queues,
             "unlearned": self.run.unlearned,
             "unconfirmed": self.unconfirmed(),
@@ -338,6 +489,7 @@ impl Told<'_> {
             "failure": self.run.failure.as_ref().map(ToString::to_string),
             "elapsed_ns": elapsed.as_nanos() as u64,
             "report": self.run.report,
+            "workers": workers,
         })
     }
 
@@ -367,6 +519,7 @@ impl Told<'_> {
             &lines.iter().map(|(name, n, note)| (name.as_str(), *n, *note)).collect::<Vec<_>>(),
         ));
         self.say_ports(&mut text);
+        self.say_workers(&mut text);
         if let Some(rules) = rules {
             self.say_rules(&mut text, rules);
         }
@@ -410,6 +563,33 @@ impl Told<'_> {
             for (reason, n) in losses {
                 let _ = writeln!(text, "port {port} lost {} {}", grouped(*n), reason.name());
             }
+        }
+    }
+
+    /// A line for each of several workers: what it saw, what it sent, what its queues lost.
+    fn say_workers(&self, text: &mut String) {
+        if self.workers.is_empty() {
+            return;
+        }
+        let _ = writeln!(
+            text,
+            "worker  {:>3}  {:>15}  {:>15}  {:>15}",
+            "CPU", "received", "sent", "lost"
+        );
+        for (id, worker) in self.workers.iter().enumerate() {
+            let Some((report, _)) = &worker.run else {
+                let _ = writeln!(text, "{id:<6}  {:>3}  never began", worker.cpu);
+                continue;
+            };
+            let counters = report.counters();
+            let _ = writeln!(
+                text,
+                "{id:<6}  {:>3}  {:>15}  {:>15}  {:>15}",
+                worker.cpu,
+                grouped(counters.rx_frames),
+                grouped(counters.tx_frames),
+                grouped(counters.lost()),
+            );
         }
     }
 

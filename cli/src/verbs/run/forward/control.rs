@@ -2,14 +2,14 @@
 //!
 //! A Unix stream socket where the user says, for its owner alone. **Protocol**: every line is a command;
 //! every line, an empty one too, is answered by lines that end with an empty one; the first line of a
-//! refusal begins with `error: `. `quit`, or closing the connection, ends a conversation and not the run.
+//! refusal begins with `error: `. What has no newline before the client leaves is refused, not done. `quit`, or closing the connection, ends a conversation and not the run.
 //!
 //! What must always hold: the file is ours or it is not touched (that of a server that lives is refused,
 //! one that nobody listens on is replaced); it is gone when [`ControlSocket`] is; whatever a client says
 //! or leaves unsaid costs a thread, a line's worth of memory and its own connection, and no more than
 //! [`CLIENTS_MAX`] of them. It executes nothing: [`Console`] does.
 
-use super::lines;
+use super::lines::{self, Next};
 use crate::exit::Failure;
 use laneway_forward::{Answer, Console};
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
@@ -30,6 +30,9 @@ pub(super) const CLIENTS_MAX: usize = 8;
 const WRITE_WAIT: Duration = Duration::from_secs(10);
 /// After a client could not be accepted: descriptors may be short, and come back.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
+/// The answer to what is no line.
+const UNENDED: &str =
+    "error: the line has no end, so nothing was done; end every command with a newline\n\n";
 /// Clients that wait to be accepted.
 const BACKLOG: i32 = 16;
 
@@ -159,7 +162,16 @@ fn admit(client: UnixStream, console: &Arc<Console>, clients: &Arc<AtomicUsize>)
 fn converse(client: &UnixStream, console: &Console) -> io::Result<()> {
     let (mut input, mut output) = (BufReader::new(client), client);
     let mut line = Vec::new();
-    while lines::next(&mut input, &mut line)? {
+    loop {
+        match lines::next(&mut input, &mut line)? {
+            Next::Line => {}
+            Next::Nothing => return Ok(()),
+            Next::Unended => {
+                // A client that died in the middle of `rule 12` has not said `rule 1`.
+                output.write_all(UNENDED.as_bytes())?;
+                return Ok(());
+            }
+        }
         let answer = match console.answer(&String::from_utf8_lossy(&line)) {
             Answer::Done(said) => format!("{said}\n"),
             Answer::Wrong(said) => format!("error: {said}\n"),
@@ -170,7 +182,6 @@ fn converse(client: &UnixStream, console: &Console) -> io::Result<()> {
         };
         output.write_all(answer.as_bytes())?;
     }
-    Ok(())
 }
 
 #[cfg(test)]
@@ -228,6 +239,18 @@ mod tests {
              destroy flush; did you mean `create`?\n  flow crate 0\n       ^\n\n\n\n\n"
         );
         assert!(served.console.rules().is_empty(), "what comes behind quit is not read");
+    }
+
+    #[test]
+    fn a_command_that_was_cut_off_is_not_done() {
+        let served = served("cut");
+        let text = format!("{DROP}\nflow destroy 0 rule 0");
+        let answer = said(&served.path, text.as_bytes());
+        assert!(
+            answer.starts_with("Flow rule #0 created\n\nerror: the line has no end"),
+            "{answer}"
+        );
+        assert_eq!(served.console.rules().len(), 1);
     }
 
     #[test]

@@ -1,6 +1,6 @@
 //! The conversation on standard input: a line, its answer, until there are no more.
 
-use super::lines;
+use super::lines::{self, Next};
 use crate::terminal;
 use laneway_engine::Stop;
 use laneway_forward::{Answer, Console};
@@ -18,7 +18,7 @@ impl Talk {
     /// Reads commands until there are no more. The run goes on then; `quit` ends it.
     pub(super) fn listen(self, mut input: impl BufRead) {
         let mut line = Vec::new();
-        while let Ok(true) = lines::next(&mut input, &mut line) {
+        while let Ok(Next::Line | Next::Unended) = lines::next(&mut input, &mut line) {
             let said = match self.console.answer(&String::from_utf8_lossy(&line)) {
                 Answer::Done(said) | Answer::Wrong(said) => said,
                 Answer::Quit => return self.stop.request(),
