@@ -46,7 +46,7 @@ pub enum LaneError {
     },
     /// Asked for and not obtained.
     #[error(
-        "{lane}: {} was asked for and not obtained; drop it from the spec, or accept its absence with allow={}",
+        "{lane}: {} was asked for and not obtained; ask for another mode, or accept its absence with allow={}",
         cap.name(), cap.name()
     )]
     CapMissing {

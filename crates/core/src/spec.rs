@@ -139,7 +139,11 @@ pub struct Knobs<'a> {
 
 impl<'a> Knobs<'a> {
     fn find(&self, name: &'static str) -> Option<&'a (String, Option<String>)> {
-        self.known.borrow_mut().push(name);
+        let mut known = self.known.borrow_mut();
+        // One that is read twice is listed once.
+        if !known.contains(&name) {
+            known.push(name);
+        }
         self.spec.knobs.iter().find(|(n, _)| n == name)
     }
 
