@@ -153,6 +153,7 @@ Examples:
   sudo laneway race features --pcap mine.pcap --lane packet:ring --lane xdp --load 500000
   sudo laneway race lanes --variant count-64
   sudo laneway race lanes --wakeup
+  sudo laneway race tap --trace
   sudo laneway race scenarios/features.toml --generator packet --load 100000";
 
 const REPORT_EXAMPLES: &str = "\
@@ -265,7 +266,8 @@ const WORKERS_MAX: i64 = 256;
 
 #[derive(Args, Debug)]
 pub(crate) struct RaceArguments {
-    /// A scenario file, or the name of a shipped one: features, lanes, ping
+    /// A scenario file, or the name of a shipped one: features, lanes, ping, tap,
+    /// forward, tracer
     #[arg(value_name = "APP|SCENARIO.toml")]
     pub(crate) scenario: String,
     /// Race these lane specs instead of the scenario's arms; the first is the base
@@ -301,7 +303,11 @@ pub(crate) struct RaceArguments {
     /// Seed of block order and resampling
     #[arg(long, value_name = "N")]
     pub(crate) seed: Option<u64>,
-    /// Where to write result.json, report.html, report.md and trials/ [default: out/race-NAME]
+    /// Behind the last block, trace each arm of ours once at the last load and say why it is as it is; what
+    /// is measured is the same with and without
+    #[arg(long, conflicts_with = "wakeup")]
+    pub(crate) trace: bool,
+    /// Where to write result.json, report.html, report.md, trials/ and traces/ [default: out/race-NAME]
     #[arg(long, value_name = "DIR")]
     pub(crate) out: Option<PathBuf>,
 }

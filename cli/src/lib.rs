@@ -21,6 +21,7 @@ mod interrupt;
 mod ledger;
 pub mod registry;
 mod replay;
+mod shipped;
 mod terminal;
 mod verbs;
 

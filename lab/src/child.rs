@@ -8,6 +8,7 @@ mod generator;
 mod memory;
 mod peer;
 mod pipe;
+mod tracing;
 
 /// How a child ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

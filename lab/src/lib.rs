@@ -43,6 +43,7 @@ mod testpmd;
 mod traffic;
 mod trial;
 pub mod wakeup;
+pub mod why;
 mod wire;
 mod worker;
 
@@ -53,3 +54,4 @@ pub use plan::{App, Peer, Plant, Shape};
 pub use registry::{Place, Registry};
 pub use round_trips::RoundTrips;
 pub use traffic::TrafficError;
+pub use trial::Trial;

@@ -11,11 +11,13 @@ use laneway_core::{CapsReport, Counters};
 use laneway_stats::Latency;
 use serde::{Deserialize, Serialize};
 use std::net::SocketAddrV4;
+use std::path::PathBuf;
 
 /// Segments of a trial; the number's place in the source MAC is one byte.
 pub(crate) const SEGMENTS_MAX: usize = 200;
 
-/// One offered load: `frames` frames in bursts of `burst`, burst b due at `t0_ns + b * interval_ns`.
+/// One offered load: `frames` frames in bursts of `burst`, burst b due at `t0_ns + b * interval_ns`. With an
+/// interval of 0 all are due at once, which is no schedule: they leave as fast as the generator can.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct SegmentPlan {
     /// Its number, 1 up to [`SEGMENTS_MAX`]; 0 is left to frames that nobody numbered.
@@ -41,7 +43,12 @@ impl SegmentPlan {
         self.due_ns(self.frames.saturating_sub(1))
     }
 
-    /// Frames per second.
+    /// Whether its frames have no times of their own.
+    pub(crate) fn is_topspeed(&self) -> bool {
+        self.interval_ns == 0
+    }
+
+    /// Frames per second; of what is no schedule, a number beyond all rates.
     pub(crate) fn rate_pps(&self) -> f64 {
         f64::from(self.burst) * 1e9 / self.interval_ns.max(1) as f64
     }
@@ -164,6 +171,31 @@ pub(crate) struct ArmSetup {
     /// Mode and rules of app `forward`.
     #[serde(default)]
     pub forward: Option<ForwardPlan>,
+    /// Trace the worker. An arm that is measured has none, unless the scenario measures tracing itself.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub trace: Option<TracePlan>,
+}
+
+/// What of an arm is traced.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct TracePlan {
+    /// Where the trace goes; it is there and empty. None: to a folder of the arm's own that goes with it, because
+    /// what is asked is what recording costs.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub folder: Option<PathBuf>,
+    /// Longest stretch of a segment that is recorded, ns, and nothing else is. None: everything is.
+    pub window_ns_max: Option<u64>,
+    /// Bytes of its file.
+    pub file_bytes_max: u64,
+}
+
+/// What became of a trace.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct TraceEnd {
+    /// Records in its file.
+    pub records: u64,
+    /// Records that found no room in the ring or in the file.
+    pub lost: u64,
 }
 
 /// The first line to a generator: what to be.
@@ -208,6 +240,8 @@ pub(crate) enum Reply {
     Sent(GeneratorReport),
     /// Arm: the state when [`Order::Report`] was handled.
     Report(Box<ArmReport>),
+    /// Arm that was traced: it has stopped, and its trace is complete.
+    Traced(TraceEnd),
     /// It failed; one sentence.
     Failed(String),
 }
@@ -280,6 +314,25 @@ mod tests {
         let plan = SegmentPlan { segment: 1, t0_ns: 1000, frames: 40, interval_ns: 160, burst: 16 };
         assert_eq!([0, 15, 16, 39].map(|n| plan.due_ns(n)), [1000, 1000, 1160, 1320]);
         assert_eq!((plan.end_ns(), plan.rate_pps()), (1320, 1e8));
+    }
+
+    #[test]
+    fn an_arm_that_is_not_traced_is_told_nothing_of_traces() {
+        let setup = ArmSetup {
+            app: App::Forward,
+            peer: None,
+            lane: "packet".to_owned(),
+            interfaces: vec!["sut0".to_owned()],
+            addresses: Vec::new(),
+            onward: SocketAddrV4::new([10, 0, 0, 1].into(), 1),
+            cpu: 0,
+            plant: Plant::None,
+            forward: None,
+            trace: None,
+        };
+        let line = serde_json::to_string(&setup).unwrap();
+        assert!(!line.contains("trace"), "{line}");
+        assert_eq!(serde_json::from_str::<ArmSetup>(&line).unwrap(), setup);
     }
 
     #[test]

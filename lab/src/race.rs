@@ -12,6 +12,7 @@
 
 mod analyse;
 mod pings;
+mod traced;
 
 use crate::arrivals::ARRIVALS_MAX;
 use crate::bench::Bench;
@@ -22,6 +23,7 @@ use crate::result::{Arm, Outcome, Placement, RaceResult, SCHEMA, Segment, Traffi
 use crate::scenario::{ArmPlan, Extent, OTHERS_MAX, Scenario, ScenarioError};
 use crate::traffic::{Replayable, TrafficError, TrafficPlan};
 use crate::trial::{self, Trial, TrialPlan};
+use crate::why::Explain;
 use crate::wire::Kind;
 use laneway_core::{CapsReport, LaneError};
 use laneway_stats::{BlockOrder, Step, StopRule};
@@ -88,6 +90,8 @@ pub struct Options<'a> {
     pub command: Vec<String>,
     /// Version of the program, with its commit where known.
     pub version: String,
+    /// Behind the last block, trace every arm of ours once and have it explained by this.
+    pub explain: Option<&'a dyn Explain>,
     /// Set when the race is to end early.
     pub interrupted: &'a AtomicBool,
 }
@@ -101,6 +105,8 @@ pub struct Progress<'a> {
     pub blocks_min: usize,
     /// The trial that has just ended.
     pub trial: &'a Trial,
+    /// True if it was traced, behind the last block: it is no part of what was measured.
+    pub is_traced: bool,
 }
 
 /// Runs `scenario` and writes `result.json`, `report.html`, `report.md` and `trials/*.json`.
@@ -141,6 +147,14 @@ pub fn run(
             Err(why) => skipped.push(why),
         }
     }
+    if extent.topspeed {
+        let base = trial_plan(&scenario, &extent, &plan, &entrants[0], [0, 0], options.interrupted);
+        let pps = round_down(
+            trial::top_rate(&bench, &base).map_err(|error| interrupted(options, error))?,
+        );
+        extent.loads_pps.push(pps);
+        saturating_pps = Some(pps);
+    }
     let order = BlockOrder::new(entrants.len(), max, scenario.seed).expect("as was this");
     let mut trials: Vec<Trial> = Vec::new();
     let mut segments: Vec<Segment> = Vec::new();
@@ -153,12 +167,8 @@ pub fn run(
             let place = [arm, block];
             let plan =
                 trial_plan(&scenario, &extent, &plan, &entrants[arm], place, options.interrupted);
-            let trial = trial::run(&bench, &plan).map_err(|error| {
-                // A child that ended with us is no failure of its own.
-                let interrupted = options.interrupted.load(Ordering::Relaxed);
-                if interrupted { RaceError::Interrupted } else { error }
-            })?;
-            show(&Progress { block, blocks_min: min, trial: &trial });
+            let trial = trial::run(&bench, &plan).map_err(|error| interrupted(options, error))?;
+            show(&Progress { block, blocks_min: min, trial: &trial, is_traced: false });
             disturbed += trial.again.len();
             caps[arm].clone_from(&trial.caps);
             if topology.is_none() {
@@ -178,6 +188,21 @@ pub fn run(
         if step != Step::Continue {
             break;
         }
+    }
+    let summaries = analyse::summaries(&segments, &trials, entrants.len(), extent.loads_pps.len());
+    let mut traces = Vec::new();
+    if let Some(explainer) = options.explain {
+        let pass = traced::Pass {
+            bench: &bench,
+            scenario: &scenario,
+            extent: &extent,
+            traffic: &plan,
+            entrants: &entrants,
+            options,
+            summaries: &summaries,
+            blocks,
+        };
+        traces = pass.run(explainer, &mut show)?;
     }
     drop(bench);
 
@@ -206,13 +231,16 @@ pub fn run(
                 .to_owned(),
         );
     }
-    if let Some(pps) = saturating_pps {
+    if extent.topspeed {
+        notes.push(topspeed_note(&segments, &entrants, extent.loads_pps.len() - 1));
+    } else if let Some(pps) = saturating_pps {
         notes.push(format!(
             "{pps}/s is the saturating load: the highest that the generator was seen to keep against \
              every arm before the first block, rounded down, the same for all. It is no sustainable \
              rate, and latency at it is that of full queues"
         ));
     }
+    notes.extend(traced::measured_notes(&trials, &entrants));
     if entrants.iter().any(|entrant| Kind::of(entrant.peer, &entrant.lane) == Kind::Taps) {
         notes.push(TAPS_NOTE.to_owned());
     }
@@ -250,9 +278,11 @@ pub fn run(
         arms,
         loads_pps: extent.loads_pps.clone(),
         saturating_pps,
-        summaries: analyse::summaries(&segments, &trials, entrants.len(), loads),
+        topspeed: extent.topspeed,
+        summaries,
         findings,
         ping,
+        traces,
         goals: Vec::new(),
         claims: Vec::new(),
         invalid: analyse::faults(
@@ -266,12 +296,29 @@ pub fn run(
         outcome: Outcome::Done,
         segments,
     };
-    result.goals = analyse::goals(&result, &scenario, extent.saturate);
-    result.claims = analyse::claims(&result, &scenario, extent.saturate);
+    let sought = extent.saturate || extent.topspeed;
+    result.goals = analyse::goals(&result, &scenario, sought);
+    result.claims = analyse::claims(&result, &scenario, sought);
     result.notes.extend(analyse::unsaturated(&result));
     result.outcome = analyse::outcome(&result);
     write_result(&result, options.out)?;
     Ok(result)
+}
+
+/// What a reader must know of the load that is no schedule.
+fn topspeed_note(segments: &[Segment], entrants: &[Entrant], load: usize) -> String {
+    let sent = entrants.iter().enumerate().filter_map(|(arm, entrant)| {
+        let of_arm = segments.iter().filter(|s| s.arm == arm && s.load == load);
+        let rates: Vec<f64> = of_arm.map(|s| s.generator.achieved_pps).collect();
+        let [median, ..] = analyse::spread(&rates)?;
+        Some(format!("{} {:.0}", entrant.name, median / 1e3))
+    });
+    format!(
+        "top speed is no schedule: every arm was sent the same number of frames, as fast as the generator \
+         could beside it, so it has no latency, and a rate there is what the arm took while the generator \
+         did what it could; sent, median, thousand/s: {}",
+        sent.collect::<Vec<_>>().join(", ")
+    )
 }
 
 /// What a reader must know of arms on TAP devices.
@@ -299,10 +346,8 @@ fn saturating_load(
     // The twin of the base is the base.
     for entrant in entrants.iter().filter(|entrant| !entrant.is_noise_floor) {
         let plan = trial_plan(scenario, extent, traffic, entrant, [0, 0], options.interrupted);
-        let rate = trial::rate_kept(bench, &plan, kept).map_err(|error| {
-            let interrupted = options.interrupted.load(Ordering::Relaxed);
-            if interrupted { RaceError::Interrupted } else { error }
-        })?;
+        let rate =
+            trial::rate_kept(bench, &plan, kept).map_err(|error| interrupted(options, error))?;
         let Some(rate) = rate else {
             return Ok(Err(format!(
                 "no saturating load: the generator kept none of the rates tried against arm `{}`; the \
@@ -321,6 +366,14 @@ fn saturating_load(
              the {last}/s that are offered anyway"
         )),
     })
+}
+
+/// A child that ended with us is no failure of its own.
+fn interrupted(options: &Options<'_>, error: RaceError) -> RaceError {
+    match options.interrupted.load(Ordering::Relaxed) {
+        true => RaceError::Interrupted,
+        false => error,
+    }
 }
 
 /// To two digits: what is beyond them differs from search to search.
@@ -413,6 +466,7 @@ pub(crate) struct Entrant {
     note: String,
     plant: Plant,
     rules: Option<Vec<String>>,
+    is_traced: bool,
     is_noise_floor: bool,
 }
 
@@ -430,6 +484,7 @@ fn entrants(scenario: &Scenario, length: Length) -> Vec<Entrant> {
             note: arm.note.clone(),
             plant: arm.plant,
             rules: arm.rules.clone(),
+            is_traced: arm.trace,
             is_noise_floor: false,
         })
         .collect();
@@ -442,6 +497,7 @@ fn entrants(scenario: &Scenario, length: Length) -> Vec<Entrant> {
         note: "the base once more: what differs here is noise".to_owned(),
         plant: base.plant,
         rules: base.rules.clone(),
+        is_traced: base.is_traced,
         is_noise_floor: true,
     };
     entrants.insert(1, twin);
@@ -472,12 +528,14 @@ fn trial_plan<'a>(
         way: &scenario.generator,
         burst: scenario.burst,
         loads_pps: &extent.loads_pps,
+        topspeed: extent.topspeed,
         segment: Duration::from_millis(extent.segment_ms),
         idle: Duration::from_millis(scenario.idle_ms),
         late_p99_ns_max: scenario.late_p99_us_max * 1000,
         others_max: scenario.others_max,
         echo: scenario.echo.as_ref(),
         forward: scenario.forward_of(entrant.rules.as_ref()),
+        trace: entrant.is_traced.then(traced::measured),
         interrupted,
     }
 }

@@ -20,6 +20,7 @@ mod summary;
 mod svg;
 mod table;
 mod terminal;
+mod why;
 mod wording;
 
 #[cfg(test)]
@@ -52,7 +53,7 @@ pub fn markdown(result: &RaceResult) -> String {
 #[cfg(test)]
 mod tests {
     use super::example::{
-        bare, empty, hostile, invalid, not_numbers, one_block, pings, race, single_point,
+        bare, empty, hostile, invalid, not_numbers, one_block, pings, race, single_point, traced,
     };
     use super::*;
     use laneway_page::number::plain;
@@ -73,6 +74,7 @@ mod tests {
             ("not numbers", not_numbers()),
             ("hostile", hostile()),
             ("pings", pings()),
+            ("traced", traced()),
         ]
     }
 
@@ -302,6 +304,25 @@ mod tests {
         // Both probes name their arm and never share a row's group.
         let groups = tables[0].rows.iter().filter(|row| row.opens_group).count();
         assert_eq!(groups, result.loads_pps.len() + 2, "ping by itself and beside a load");
+    }
+
+    #[test]
+    fn a_race_with_traces_says_why_in_all_three_forms_and_links_the_pages() {
+        let result = traced();
+        for form in [html, text, markdown] {
+            let page = form(&result);
+            for word in ["Why", "Where the worker's time went", "Not traced", "no verdict", "D1"] {
+                let escaped = laneway_page::markup::escape(word).to_string();
+                assert!(page.contains(word) || page.contains(&escaped), "{word}");
+            }
+            assert!(!form(&race()).contains("a trace of each worker"));
+        }
+        assert!(html(&result).contains("<a href=\"traces/packet.html\">"));
+        let mut evil = result;
+        evil.traces[0].page = Some("javascript:alert(1)//\" onclick=\"x".to_owned());
+        let page = html(&evil);
+        assert!(page.contains("href=\"javascript%3Aalert"), "no scheme gets through");
+        assert!(!page.contains("onclick=\""));
     }
 
     #[test]

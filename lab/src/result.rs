@@ -4,6 +4,7 @@
 //! Units are in the names. Cumulative figures cover one *segment*: one offered load within one
 //! trial. A figure that could not be measured is absent, never zero.
 
+use crate::why::TracedArm;
 use laneway_core::CapsReport;
 use laneway_stats::{Comparison, CurvePoint, Judgement, LatencySummary};
 use serde::{Deserialize, Serialize};
@@ -12,8 +13,8 @@ use std::collections::BTreeMap;
 /// Version of this schema; a reader refuses another major one. 1.1 added round trips
 /// ([`Segment::rtt`], [`Summary::rtt`]) and pings ([`RaceResult::ping`]); 1.2 the saturating load
 /// ([`RaceResult::saturating_pps`]), claims ([`RaceResult::claims`]) and real pings beside a load
-/// ([`PingSection::pings_loaded`]).
-pub const SCHEMA: &str = "laneway-race/1.2";
+/// ([`PingSection::pings_loaded`]); 1.3 traced arms ([`RaceResult::traces`]).
+pub const SCHEMA: &str = "laneway-race/1.3";
 
 /// Whether this version reads results of `schema`: any minor version of the same major one, since
 /// minor ones only add what may be absent.
@@ -61,6 +62,9 @@ pub struct RaceResult {
     /// generator kept against every arm, rounded down.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub saturating_pps: Option<u64>,
+    /// That load is no schedule: as many frames as it says, as fast as the generator could. It has no latency.
+    #[serde(default, skip_serializing_if = "crate::scenario::is_false")]
+    pub topspeed: bool,
     /// Every segment measured: each is one dot.
     pub segments: Vec<Segment>,
     /// Per arm and load, over all blocks.
@@ -70,6 +74,10 @@ pub struct RaceResult {
     /// Of a race of pings: what its table has beyond the summaries.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ping: Option<PingSection>,
+    /// Of a race with `--trace`: why each arm is as it is, by a trace behind the last block. No figure
+    /// of it is in any other table.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub traces: Vec<TracedArm>,
     /// What the scenario demanded.
     pub goals: Vec<GoalOutcome>,
     /// What somebody says, put to the test.

@@ -21,6 +21,9 @@ const SEGMENT_MS_MAX: u64 = 600_000;
 /// Highest load: what the schedule's nanoseconds can tell apart.
 const LOAD_PPS_MAX: u64 = 100_000_000;
 
+/// What the name of an arm must hold that is traced while it is measured.
+const TRACED: &str = "traced";
+
 /// Share of one CPU that everything but arm, generator and kernel may take, unless said otherwise.
 pub(crate) const OTHERS_MAX: f64 = 0.1;
 /// Most steps of a capacity search: beyond it they are closer together than loss is certain.
@@ -150,6 +153,11 @@ pub struct Extent {
     /// out before the first block. What an arm takes of it is what it can do, if it is less.
     #[serde(default, skip_serializing_if = "is_false")]
     pub saturate: bool,
+    /// Instead: offer one more beyond them that is no schedule. Every arm is sent the same number of
+    /// frames, as fast as the generator can beside it. For rate, loss and CPU time where the replies take
+    /// the generator's CPU, so that it keeps no rate that saturates; of latency it says nothing.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub topspeed: bool,
     /// Length of a segment, ms.
     pub segment_ms: u64,
     /// Fewest and most blocks, both even.
@@ -186,6 +194,10 @@ pub struct ArmPlan {
     /// A fault to be found.
     #[serde(default, skip_serializing_if = "is_honest")]
     pub plant: Plant,
+    /// Traced by our own tracer while it is measured: beside the same arm without, what the tracer costs. Its name
+    /// says so.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub trace: bool,
 }
 
 fn others_max() -> f64 {
@@ -197,7 +209,7 @@ fn is_honest(plant: &Plant) -> bool {
 }
 
 #[expect(clippy::trivially_copy_pass_by_ref, reason = "serde calls it so")]
-fn is_false(value: &bool) -> bool {
+pub(crate) fn is_false(value: &bool) -> bool {
     !value
 }
 
@@ -343,13 +355,20 @@ impl Scenario {
     /// # Errors
     /// [`ScenarioError`].
     pub fn load(path: &Path) -> Result<Scenario, ScenarioError> {
-        let name = || path.display().to_string();
+        let name = path.display().to_string();
         let text = std::fs::read_to_string(path)
-            .map_err(|source| ScenarioError::Read { path: name(), source })?;
-        let mut scenario: Scenario = toml::from_str(&text)
-            .map_err(|e| ScenarioError::Parse { path: name(), why: e.to_string() })?;
+            .map_err(|source| ScenarioError::Read { path: name.clone(), source })?;
+        Scenario::read(&text, &name, path.parent().unwrap_or_else(|| Path::new(".")))
+    }
+
+    /// Reads a text; a relative capture path is resolved against `folder`.
+    ///
+    /// # Errors
+    /// [`ScenarioError::Parse`], which says where in `name`.
+    pub fn read(text: &str, name: &str, folder: &Path) -> Result<Scenario, ScenarioError> {
+        let mut scenario: Scenario = toml::from_str(text)
+            .map_err(|e| ScenarioError::Parse { path: name.to_owned(), why: e.to_string() })?;
         if let Some(capture) = scenario.capture.as_mut().filter(|capture| capture.is_relative()) {
-            let folder = path.parent().unwrap_or_else(|| Path::new("."));
             *capture = folder.join(&capture);
         }
         Ok(scenario)
@@ -456,6 +475,7 @@ impl Scenario {
                     note: String::new(),
                     rules: None,
                     plant: Plant::None,
+                    trace: false,
                 })
             })
             .collect();
@@ -505,6 +525,7 @@ impl Scenario {
         for arm in &mut self.arms {
             if arm.name.is_empty() {
                 arm.name = match arm.peer {
+                    None if arm.trace => format!("{}, {TRACED}", arm.lane),
                     None => arm.lane.clone(),
                     Some(Peer::Testpmd) => format!("testpmd:{}", arm.lane),
                     Some(Peer::Stack) => "kernel".to_owned(),
@@ -558,6 +579,14 @@ impl Scenario {
             if !self.app.ticks_off() && arm.plant != Plant::None {
                 let hint = "faults are planted in apps that tick frames off; this one does not";
                 return Err(value("plant", format!("{:?}", arm.plant), hint));
+            }
+            if arm.trace && arm.peer.is_some() {
+                let hint = "our tracer is in our workers only: leave `trace` out";
+                return Err(value("`trace` of a peer", &arm.name, hint));
+            }
+            if arm.trace && !arm.name.contains(TRACED) {
+                let hint = format!("an arm that is traced while it is measured says `{TRACED}`");
+                return Err(value("the name of an arm", &arm.name, hint));
             }
             if arm.peer == Some(Peer::Stack) {
                 if self.app != App::Echo {
@@ -634,8 +663,10 @@ impl Scenario {
             let of_variants =
                 self.variants.iter().flat_map(|v| [v.quick.as_ref(), v.full.as_ref()]);
             let mut extents = of_variants.flatten().chain([&self.quick, &self.full]);
-            if goal.load_pps.is_none() && !extents.any(|extent| extent.saturate) {
-                let hint = "give it a `load_pps`, or the scenario `saturate = true`";
+            let saturates = |extent: &Extent| extent.saturate || extent.topspeed;
+            if goal.load_pps.is_none() && !extents.any(saturates) {
+                let hint =
+                    "give it a `load_pps`, or the scenario `saturate = true` or `topspeed = true`";
                 return Err(value("the load of a goal", goal.sentence(), hint));
             }
             for arm in [Some(&goal.arm), goal.over.as_ref()].into_iter().flatten() {
@@ -773,6 +804,11 @@ impl Extent {
         if !(100..=SEGMENT_MS_MAX).contains(&self.segment_ms) {
             let hint = format!("100 to {SEGMENT_MS_MAX}");
             return Err(value("segment_ms", self.segment_ms, hint));
+        }
+        if self.saturate && self.topspeed {
+            let hint =
+                "give `saturate` or `topspeed`: a goal without a load means the one there is";
+            return Err(value("topspeed", true, hint));
         }
         let most = loads[loads.len() - 1].saturating_mul(self.segment_ms) / 1000;
         if most >= u64::from(u32::MAX) {
@@ -912,7 +948,7 @@ mod tests {
         assert_eq!((of_live.arms.len(), of_live.goals.len()), (ping.arms.len(), 3));
         let arms: Vec<&str> = of_socket.arms.iter().map(|arm| arm.name.as_str()).collect();
         assert_eq!((arms, of_socket.goals.len()), (vec!["kernel", "xdp"], 1));
-        assert!(of_socket.quick.saturate && of_live.quick.saturate);
+        assert!(of_socket.quick.topspeed && of_live.quick.topspeed);
         assert_eq!(of_socket.echo.as_ref().unwrap().pings, 0);
         for (name, mut race) in races.clone() {
             race.check().unwrap();
@@ -970,6 +1006,23 @@ mod tests {
             let sentence = scenario.check().expect_err(part).to_string();
             assert!(sentence.contains(part), "{sentence}");
         }
+    }
+
+    #[test]
+    fn an_arm_that_is_traced_while_it_is_measured_says_so_in_its_name() {
+        let mut scenario = scenario();
+        let twin = ArmPlan { trace: true, name: String::new(), ..scenario.arms[1].clone() };
+        scenario.arms.push(twin);
+        scenario.check().unwrap();
+        let named = scenario.arms.last_mut().unwrap();
+        assert_eq!(named.name, format!("{}, traced", named.lane));
+        named.name = "fast".into();
+        let refused = scenario.check().unwrap_err().to_string();
+        assert!(refused.contains("the name of an arm is fast"), "{refused}");
+        let named = scenario.arms.last_mut().unwrap();
+        (named.name, named.peer) = ("traced".into(), Some(Peer::Testpmd));
+        let refused = scenario.check().unwrap_err().to_string();
+        assert!(refused.contains("`trace` of a peer"), "{refused}");
     }
 
     #[test]

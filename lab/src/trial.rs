@@ -5,8 +5,8 @@
 //!  counters   └───────────────── window ─────────────────────────────────┘      counters
 //! ```
 //!
-//! What a tracer records would be one more segment of the same kind behind the loads ([`Walk::offer`]
-//! with the tracer attached to `Worker::pid` and `Ready::processes`): never a measured one.
+//! A trial that is traced ([`TrialPlan::trace`]) is one of its own, behind the last block: a fresh arm, one load,
+//! offered once. So no process that is measured ever had a recorder, and nothing of its figures is compared.
 //!
 //! A trial of app `echo` goes on: a search for the highest rate that comes through, in short segments
 //! of the same kind, and then the machine's own `ping`, with nothing else sent and beside a load.
@@ -22,7 +22,7 @@ use crate::meter::{Class, Reading, Usage};
 use crate::ping::{self, PingLoad, PingOrder, PingTrial};
 use crate::plan::{
     App, ArmReport, ArmSetup, GeneratorSetup, Order, Peer, Plant, Reply, SegmentPlan, SegmentSeen,
-    Shape,
+    Shape, TraceEnd, TracePlan,
 };
 use crate::race::RaceError;
 use crate::replies::Replied;
@@ -115,6 +115,8 @@ pub(crate) struct TrialPlan<'a> {
     pub(crate) burst: u32,
     /// Offered loads.
     pub(crate) loads_pps: &'a [u64],
+    /// The last of them is no schedule: as many frames, as fast as the generator can.
+    pub(crate) topspeed: bool,
     /// Length of a segment.
     pub(crate) segment: Duration,
     /// Length of the idle control.
@@ -127,6 +129,8 @@ pub(crate) struct TrialPlan<'a> {
     pub(crate) echo: Option<&'a EchoPlan>,
     /// Mode and rules, of app `forward`.
     pub(crate) forward: Option<ForwardPlan>,
+    /// Trace the worker. With a folder for it nothing of the trial is a measurement, and no load is offered again.
+    pub(crate) trace: Option<TracePlan>,
     /// Set when nobody wants the trial any more.
     pub(crate) interrupted: &'a AtomicBool,
 }
@@ -162,6 +166,9 @@ pub struct Trial {
     pub ping_loaded: Option<PingTrial>,
     /// Loads that were offered again because the first time was disturbed, each with the reason.
     pub again: Vec<String>,
+    /// Of an arm that was traced: what became of the trace.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub traced: Option<TraceEnd>,
 }
 
 /// A search for the highest rate that comes through.
@@ -207,12 +214,19 @@ pub(crate) fn run(bench: &Bench, plan: &TrialPlan<'_>) -> Result<Trial, RaceErro
         ping: None,
         ping_loaded: None,
         again: Vec::new(),
+        traced: None,
     };
+    let is_kept = plan.trace.as_ref().is_some_and(|trace| trace.folder.is_some());
+    let retries = if is_kept { 0 } else { RETRIES_MAX };
     for (load, &pps) in plan.loads_pps.iter().enumerate() {
-        for attempt in 0..=RETRIES_MAX {
-            let Offered { mut segment, seen, replied } = walk.offer(pps, plan.segment)?;
+        for attempt in 0..=retries {
+            let is_topspeed = plan.topspeed && load + 1 == plan.loads_pps.len();
+            let Offered { mut segment, seen, replied } = match is_topspeed {
+                true => walk.pour(pps, plan.segment)?,
+                false => walk.offer(pps, plan.segment)?,
+            };
             segment.load = load;
-            if let (Some(why), true) = (segment.invalid.first(), attempt < RETRIES_MAX) {
+            if let (Some(why), true) = (segment.invalid.first(), attempt < retries) {
                 trial.again.push(format!("{pps}/s: {why}"));
                 continue;
             }
@@ -243,7 +257,7 @@ pub(crate) fn run(bench: &Bench, plan: &TrialPlan<'_>) -> Result<Trial, RaceErro
             }
         }
     }
-    walk.end()?;
+    trial.traced = walk.end()?;
     Ok(trial)
 }
 
@@ -280,6 +294,17 @@ pub(crate) fn rate_kept(
     }
     walk.end()?;
     Ok(kept)
+}
+
+/// The rate at which the generator sends to the arm of `plan` when it need not keep any, frames per second.
+///
+/// # Errors
+/// As for a trial.
+pub(crate) fn top_rate(bench: &Bench, plan: &TrialPlan<'_>) -> Result<u64, RaceError> {
+    let mut walk = Walk::begin(bench, plan)?;
+    let sent = walk.offer(TOP_PPS, TOP_LENGTH)?.segment.generator;
+    walk.end()?;
+    Ok(sent.achieved_pps as u64)
 }
 
 /// The pings of a trial; `None` where none are wanted.
@@ -346,10 +371,18 @@ impl<'a> Walk<'a> {
         Ok(Walk { bench, plan, wire, arm, generator, idle, before, segments: 0 })
     }
 
-    /// Both children end when they are dropped; told first, they do so side by side.
-    fn end(mut self) -> Result<(), RaceError> {
+    /// Both children end when they are dropped; told first, they do so side by side. An arm that is traced says
+    /// when its trace is complete.
+    fn end(mut self) -> Result<Option<TraceEnd>, RaceError> {
         self.generator.order(&Order::Stop)?;
-        self.arm.order(&Order::Stop)
+        self.arm.order(&Order::Stop)?;
+        if self.plan.trace.is_none() {
+            return Ok(None);
+        }
+        match self.arm.reply(PATIENCE)? {
+            Reply::Traced(end) => Ok(Some(end)),
+            _ => Err(self.arm.failed("it answered out of turn")),
+        }
     }
 
     fn is_wanted(&self) -> Result<(), RaceError> {
@@ -366,7 +399,18 @@ impl<'a> Walk<'a> {
         self.segments += 1;
         let schedule = schedule(plan, pps, length, self.segments);
         let (sent, usage) = self.send(&schedule)?;
-        self.account(&schedule, sent, &usage)
+        self.account(&schedule, sent, &usage, None)
+    }
+
+    /// Offers as many frames as `pps` for `length` are, all due at once.
+    fn pour(&mut self, pps: u64, length: Duration) -> Result<Offered, RaceError> {
+        self.is_wanted()?;
+        self.segments += 1;
+        let schedule = schedule(self.plan, pps, length, self.segments);
+        let schedule = SegmentPlan { interval_ns: 0, ..schedule };
+        let (sent, usage) = self.send(&schedule)?;
+        let sent = GeneratorReport { asked_pps: pps as f64, ..sent };
+        self.account(&schedule, sent, &usage, None)
     }
 
     /// Real pings with nothing else sent.
@@ -394,30 +438,38 @@ impl<'a> Walk<'a> {
         });
         let ((sent, usage), heard) = sent?;
         let (pinged, ended) = pinged;
-        let Offered { segment, .. } = self.account(&schedule, sent, &usage)?;
         let pinged = pinged?;
+        let Offered { segment, .. } = self.account(&schedule, sent, &usage, Some(&pinged))?;
         // The load's end was heard of after its drain.
         let is_covered = ended + DRAIN <= heard;
         let load = Some(PingLoad { pps, ledger: segment.ledger });
         Ok(is_covered.then_some(PingTrial { load, ..pinged }))
     }
 
-    /// What came of a segment that was sent, when all that will ever come has.
+    /// What came of a segment that was sent, and of the real pings `beside` it, when all that will ever
+    /// come has.
     fn account(
         &mut self,
         schedule: &SegmentPlan,
         sent: GeneratorReport,
         usage: &Usage,
+        beside: Option<&PingTrial>,
     ) -> Result<Offered, RaceError> {
         let plan = self.plan;
         let after = State::settled(&self.wire, &mut self.arm)?;
-        let seen = match (&after.came.replied, &after.came.arrived) {
+        let mut seen = match (&after.came.replied, &after.came.arrived) {
             (Some(replied), _) => seen_by_replies(self.segments, replied),
             (None, Some(arrived)) => seen_by_arrivals(self.segments, arrived),
             (None, None) => after.arm.segments.last().cloned().unwrap_or_default(),
         };
-        let ledger = self.ledger(schedule, &sent, &after, &seen);
-        let is_seen = plan.app.ticks_off();
+        let ledger = self.ledger(schedule, &sent, &after, &seen, beside);
+        // What had no time of its own was not late.
+        let has_latency = !schedule.is_topspeed();
+        if !has_latency {
+            (seen.wire_to_app, seen.app_only) = Default::default();
+        }
+        let is_seen = plan.app.ticks_off() && has_latency;
+        let replied = after.came.replied.clone().filter(|_| has_latency);
         let mut segment = Segment {
             arm: plan.arm,
             block: plan.block,
@@ -430,12 +482,16 @@ impl<'a> Walk<'a> {
             generator: GeneratorReport { cpu_ns: usage.generator_ns(), ..sent },
             wire_to_app: is_seen.then(|| seen.wire_to_app.summary()),
             app_only: is_seen.then(|| seen.app_only.summary()),
-            rtt: after.came.replied.as_ref().map(|replied| replied.round_trips.figures()),
+            rtt: replied.as_ref().map(|replied| replied.round_trips.figures()),
             memory: after.arm.memory.clone(),
             invalid: Vec::new(),
         };
-        segment.invalid = doubts(&segment, &self.idle, plan.late_p99_ns_max, plan.others_max);
-        let replied = after.came.replied.clone();
+        let late = match has_latency {
+            true => lateness(&segment.generator, plan.late_p99_ns_max),
+            false => Vec::new(),
+        };
+        segment.invalid = late;
+        segment.invalid.extend(doubts(&segment, &self.idle, plan.others_max));
         self.before = after;
         Ok(Offered { segment, seen, replied })
     }
@@ -517,6 +573,7 @@ pub(crate) fn start_arm(bench: &Bench, plan: &TrialPlan<'_>) -> Result<Worker, R
             cpu: bench.placement().arm_cpu,
             plant: plan.plant,
             forward: plan.forward.clone(),
+            trace: plan.trace.clone(),
         },
     )?;
     for &pid in [arm.pid()].iter().chain(&arm.ready.processes) {
@@ -646,20 +703,22 @@ impl Walk<'_> {
         Ok((sent, usage))
     }
 
-    /// Where every frame of a segment went, by what was counted since `before`.
+    /// Where every frame of a segment and every ping `beside` it went, by what was counted since
+    /// `before`. The counters know no difference: a queue that was full when a ping came counts it, too.
     fn ledger(
         &self,
         schedule: &SegmentPlan,
         sent: &GeneratorReport,
         after: &State,
         seen: &SegmentSeen,
+        beside: Option<&PingTrial>,
     ) -> Ledger {
         let Walk { plan, before, wire, .. } = self;
         let caps = &self.arm.ready.caps;
-        let offered = u64::from(schedule.frames);
+        let planned = u64::from(schedule.frames);
         let strays = after.arm.foreign - before.arm.foreign;
         let mut ledger = Ledger {
-            offered,
+            offered: planned,
             delivered: match (before.returned(schedule.segment), after.returned(schedule.segment)) {
                 // The counter is the bench's: other trials had segments of this number, too.
                 (Some(before), Some(after)) => after - before,
@@ -670,12 +729,16 @@ impl Walk<'_> {
             foreign: seen.foreign + strays,
             ..Ledger::default()
         };
+        if let Some(pinged) = beside {
+            ledger.offered += pinged.sent;
+            ledger.delivered += pinged.replied;
+        }
         let mut name = |place: &str, n: u64| {
             if n > 0 {
                 *ledger.drops.entry(place.to_owned()).or_insert(0) += n;
             }
         };
-        name("generator: not sent", offered.saturating_sub(sent.sent + sent.refused));
+        name("generator: not sent", planned.saturating_sub(sent.sent + sent.refused));
         let ring_full = after.wire.ring_full - before.wire.ring_full;
         // A packet socket is told of each frame that the ring refused (ENOBUFS), and its lane counts
         // it, too, or offers it again: sendmmsg tells only of a refusal of the first. So what the lane
@@ -777,7 +840,7 @@ fn return_losses(ledger: &mut Ledger, ring_full: u64) {
 fn rate(schedule: &SegmentPlan, seen: &SegmentSeen, delivered: u64) -> f64 {
     let scheduled_ns = schedule.end_ns() - schedule.t0_ns + schedule.interval_ns;
     let taken_ns = seen.last_ns.saturating_sub(seen.first_ns);
-    delivered as f64 * 1e9 / scheduled_ns.max(taken_ns) as f64
+    delivered as f64 * 1e9 / scheduled_ns.max(taken_ns).max(1) as f64
 }
 
 fn cpu(usage: &Usage, idle: &Usage, delivered: u64) -> Cpu {
@@ -827,10 +890,10 @@ fn lateness(sent: &GeneratorReport, late_p99_ns_max: u64) -> Vec<String> {
     doubts
 }
 
-/// Why a segment cannot be used. What the arm did is no reason, except that its ledger is judged
+/// Why a segment cannot be used, its generator aside. What the arm did is no reason, except that its ledger is judged
 /// by the race.
-fn doubts(segment: &Segment, idle: &Usage, late_p99_ns_max: u64, others_max: f64) -> Vec<String> {
-    let mut doubts = lateness(&segment.generator, late_p99_ns_max);
+fn doubts(segment: &Segment, idle: &Usage, others_max: f64) -> Vec<String> {
+    let mut doubts = Vec::new();
     for (share, when) in [
         (others(&segment.cpu.contexts_ns, segment.window_ns), "while frames were sent"),
         (others(&idle.contexts_ns(), idle.window_ns), "during the idle control"),

@@ -189,12 +189,14 @@ fn plan<'a>(
         way: &scenario.generator,
         burst: 1,
         loads_pps: &[],
+        topspeed: false,
         segment: Duration::ZERO,
         idle: Duration::ZERO,
         late_p99_ns_max: 0,
         others_max: scenario.others_max,
         echo: None,
         forward: None,
+        trace: None,
         interrupted,
     }
 }

@@ -63,7 +63,7 @@ pub(crate) enum TraceVerb {
 }
 
 /// What is known of a trace beyond what it holds.
-#[derive(Args, Debug)]
+#[derive(Args, Debug, Default)]
 pub(crate) struct KnowledgeArguments {
     /// What `nm PROGRAM` printed, plain or gzip, for functions that have no name otherwise
     #[arg(long, value_name = "FILE")]

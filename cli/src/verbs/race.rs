@@ -1,26 +1,32 @@
 //! `laneway race`: arms in interleaved blocks under the same load, and a verdict per metric.
 
+mod explain;
+
 use crate::arguments::RaceArguments;
 use crate::exit::{Exit, Failure};
 use crate::registry::Lane;
+use crate::shipped::Asked;
 use crate::{interrupt, terminal};
+use explain::TraceExplainer;
 use laneway_core::LaneSpec;
 use laneway_lab::race::{self, Length, Options, Progress, RaceError};
 use laneway_lab::report;
 use laneway_lab::result::{Outcome, RaceResult};
 use laneway_lab::scenario::Scenario;
 use laneway_lab::wakeup;
+use laneway_lab::why::Explain;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// Where the scenarios of this build lie, below the repository.
-const SCENARIOS: &str = "scenarios";
-
 pub(crate) fn run(arguments: &RaceArguments, json: bool) -> Result<Exit, Failure> {
-    let mut scenario =
-        Scenario::load(&scenario_file(&arguments.scenario)?).map_err(Failure::input)?;
-    overrule(&mut scenario, arguments);
+    let out = arguments.out.clone().unwrap_or_else(|| {
+        let name = Path::new(&arguments.scenario).file_stem().unwrap_or_default();
+        PathBuf::from("out").join(format!("race-{}", name.to_string_lossy()))
+    });
+    let mut asked = Asked::read(&arguments.scenario, &out)?;
+    let scenario = &mut asked.scenario;
+    overrule(scenario, arguments);
     scenario.check().map_err(Failure::input)?;
     let races = scenario.races(&arguments.variant).map_err(Failure::input)?;
     for arm in scenario.arms.iter().filter(|arm| arm.peer.is_none() && !arm.optional) {
@@ -32,17 +38,15 @@ pub(crate) fn run(arguments: &RaceArguments, json: bool) -> Result<Exit, Failure
         terminal::note(&format!("removed namespace {gone}, left by a race that was killed"));
     }
 
+    asked.lay()?;
+
     let interrupted = Arc::new(AtomicBool::new(false));
     let flag = interrupted.clone();
     // Relaxed: the flag carries no data, only itself.
     interrupt::on_signal(None, json, move || flag.store(true, Ordering::Relaxed))?;
 
-    let out = arguments.out.clone().unwrap_or_else(|| {
-        let name = Path::new(&arguments.scenario).file_stem().unwrap_or_default();
-        PathBuf::from("out").join(format!("race-{}", name.to_string_lossy()))
-    });
     if arguments.wakeup {
-        return wake(scenario, &options(arguments, &out, &interrupted), json);
+        return wake(asked.scenario, &options(arguments, &out, &interrupted), json);
     }
     let mut worst = Exit::Done;
     for (variant, scenario) in races {
@@ -65,6 +69,7 @@ fn options<'a>(
         out,
         command: std::env::args().collect(),
         version: version(),
+        explain: arguments.trace.then_some(&TraceExplainer as &dyn Explain),
         interrupted,
     }
 }
@@ -147,26 +152,6 @@ fn version() -> String {
     format!("{}{}", env!("CARGO_PKG_VERSION"), commit.unwrap_or_default())
 }
 
-/// A file as given, or the shipped scenario of that name: beside the current folder, or beside the
-/// repository that the program was built in.
-fn scenario_file(given: &str) -> Result<PathBuf, Failure> {
-    let path = Path::new(given);
-    if path.extension().is_some() {
-        return Ok(path.to_owned());
-    }
-    let file = Path::new(SCENARIOS).join(format!("{given}.toml"));
-    let program = std::env::current_exe().unwrap_or_default();
-    let places = [Path::new(".")].into_iter().chain(program.ancestors().skip(1));
-    let found = places.map(|place| place.join(&file)).find(|path| path.is_file());
-    found.ok_or_else(|| {
-        Failure::input(format!(
-            "no scenario `{given}`: there is no {} here or above the program; give a scenario file \
-             (.toml), or run in Laneway's repository",
-            file.display()
-        ))
-    })
-}
-
 fn overrule(scenario: &mut Scenario, arguments: &RaceArguments) {
     if let Some(pcap) = &arguments.pcap {
         scenario.capture = Some(pcap.clone());
@@ -187,7 +172,7 @@ fn overrule(scenario: &mut Scenario, arguments: &RaceArguments) {
         if !arguments.load.is_empty() {
             extent.loads_pps.clone_from(&arguments.load);
             // These and no other.
-            extent.saturate = false;
+            (extent.saturate, extent.topspeed) = (false, false);
         }
         if let Some(blocks) = arguments.blocks {
             extent.blocks = [blocks, blocks];
@@ -208,10 +193,12 @@ fn show(progress: &Progress<'_>) {
             Some(ns) => format!("{ns:>7.0} ns CPU/record"),
             None => format!("{:>18}", "-"),
         };
+        let place = match progress.is_traced {
+            true => "traced   ".to_owned(),
+            false => format!("block {}/{}", progress.block + 1, progress.blocks_min),
+        };
         terminal::note(&format!(
-            "block {}/{}  {:<16} {:>9.0}/s offered  {:>9.0}/s delivered  {cost}  {}",
-            progress.block + 1,
-            progress.blocks_min,
+            "{place}  {:<16} {:>9.0}/s offered  {:>9.0}/s delivered  {cost}  {}",
             progress.trial.arm,
             segment.generator.asked_pps,
             segment.records_per_s,

@@ -10,8 +10,12 @@ mod output;
 mod record;
 mod source;
 
-use crate::arguments::TraceVerb;
+use crate::arguments::{KnowledgeArguments, TraceVerb};
 use crate::exit::{Exit, Failure};
+use laneway_trace::Options;
+use laneway_trace::result::Analysis;
+use std::io::Write;
+use std::path::Path;
 
 pub(crate) fn run(verb: &TraceVerb, json: bool) -> Result<Exit, Failure> {
     match verb {
@@ -20,4 +24,13 @@ pub(crate) fn run(verb: &TraceVerb, json: bool) -> Result<Exit, Failure> {
         TraceVerb::Export(arguments) => export::run(arguments, json),
         TraceVerb::Record(arguments) => record::run(arguments, json),
     }
+}
+
+/// As `analyze TRACE --html PAGE`, with nothing printed.
+pub(crate) fn explain(trace: &Path, page: &Path, options: Options) -> Result<Analysis, Failure> {
+    let knowledge = KnowledgeArguments::default();
+    let report = source::analyze(&mut source::open(trace, &knowledge)?, &knowledge, options)?;
+    let html = laneway_trace_export::page(&report.analysis);
+    output::write(page, |to| to.write_all(html.as_bytes()))?;
+    Ok(report.analysis)
 }

@@ -4,6 +4,9 @@
 //! started by whoever creates the session, so it runs where that thread may run, not on a
 //! worker's CPU, if workers pin themselves afterwards.
 //!
+//! A session that is to tell of one stretch of a longer run is given its [window](Session::keep_only): what ended
+//! outside of it is taken from the rings and not written.
+//!
 //! What must always hold: a file's holes are told in it, also those at its end and those that a full disk or
 //! the limit of bytes made; dropping a session ends its thread and its files.
 
@@ -14,6 +17,7 @@ use crate::{
 };
 use std::{
     fs,
+    ops::RangeInclusive,
     path::{Path, PathBuf},
     sync::{
         Arc, Mutex, MutexGuard, PoisonError,
@@ -80,6 +84,8 @@ pub struct ThreadSummary {
 #[derive(Default)]
 struct Shared {
     tracks: Mutex<Vec<Track>>,
+    /// What is written, in ticks; None is everything.
+    window: Mutex<Option<RangeInclusive<u64>>>,
     finish: AtomicBool,
 }
 
@@ -151,11 +157,30 @@ impl Session {
             batch: Vec::new(),
             told: 0,
             unsaved: 0,
+            outside: 0,
             file: Some(file),
             failed: None,
             summary: ThreadSummary { path, name: thread.name.clone(), records: 0, lost: 0 },
         });
         Ok(Recorder::new(self.ticks.clone(), producer, began, tid))
+    }
+
+    /// From now on only what ends within `window_ns`, CLOCK_MONOTONIC, is written; the rest is left out and is not
+    /// counted as lost. To be told before the window begins: what the drainer has met by then is gone. A window
+    /// that is over leaves out all that comes.
+    pub fn keep_only(&self, window_ns: RangeInclusive<u64>) {
+        let now = self.ticks.sync();
+        let ticks = |at_ns: u64| {
+            let from_now = i128::from(at_ns) - i128::from(now.monotonic_ns);
+            let ticks = from_now * i128::from(self.header.ticks_per_s) / 1_000_000_000;
+            u64::try_from(i128::from(now.ticks) + ticks).unwrap_or(if ticks < 0 {
+                0
+            } else {
+                u64::MAX
+            })
+        };
+        let window = ticks(*window_ns.start())..=ticks(*window_ns.end());
+        *self.shared.window() = Some(window);
     }
 
     /// Writes what is still in the rings and ends the files. What a recorder that is still in use writes
@@ -199,6 +224,11 @@ impl Shared {
         // A track is pushed whole, and changed by the drainer alone.
         self.tracks.lock().unwrap_or_else(PoisonError::into_inner)
     }
+
+    fn window(&self) -> MutexGuard<'_, Option<RangeInclusive<u64>>> {
+        // It is replaced whole.
+        self.window.lock().unwrap_or_else(PoisonError::into_inner)
+    }
 }
 
 /// The drainer's thread.
@@ -208,10 +238,11 @@ fn drain(shared: &Shared, ticks: &Ticks) {
         let finish = shared.finish.load(Ordering::Relaxed);
         round = (round + 1) % SYNC_ROUNDS;
         let sync = (finish || round == 0).then(|| ticks.sync());
+        let window = shared.window().clone();
         for track in shared.tracks().iter_mut() {
             // Asked before the ring is emptied: what is there after it is all there will be.
             let ends = finish || track.ring.is_closed();
-            track.drain(ticks);
+            track.drain(ticks, window.as_ref());
             if let Some(sync) = sync {
                 track.write(|file| file.sync(sync).map(|()| true));
             }
@@ -223,6 +254,15 @@ fn drain(shared: &Shared, ticks: &Ticks) {
             return;
         }
         thread::park_timeout(DRAIN_INTERVAL);
+    }
+}
+
+/// Whether a record that ended at `at`, the one before it at `before`, belongs to the window; a hole does if
+/// any of it may.
+fn is_within(window: &RangeInclusive<u64>, before: u64, at: u64, is_hole: bool) -> bool {
+    match is_hole {
+        true => before <= *window.end() && at >= *window.start(),
+        false => window.contains(&at),
     }
 }
 
@@ -241,6 +281,8 @@ struct Track {
     told: u64,
     /// Records taken that the file had no room for and does not tell of.
     unsaved: u64,
+    /// Refused records outside of the window.
+    outside: u64,
     /// None once it is ended or failed.
     file: Option<FileWriter>,
     failed: Option<TraceError>,
@@ -248,20 +290,29 @@ struct Track {
 }
 
 impl Track {
-    fn drain(&mut self, ticks: &Ticks) {
+    fn drain(&mut self, ticks: &Ticks, window: Option<&RangeInclusive<u64>>) {
         let mut batch = std::mem::take(&mut self.batch);
-        let base = self.at;
-        let (mut at, mut told) = (base, 0);
+        let mut base = self.at;
+        let (mut at, mut told, mut outside) = (base, 0, 0);
         let slots = RING_RECORDS_MAX; // all that is there; a ring is no larger
         self.ring.take(slots, |words| {
             let record = Record::from_words(words);
+            let before = at;
             at = after(at, record);
-            if record.point == points::LOST {
-                told += record.value;
+            let hole = if record.point == points::LOST { record.value } else { 0 };
+            if window.is_some_and(|window| !is_within(window, before, at, hole > 0)) {
+                outside += hole;
+                // Those that are left out lie before the batch, or behind all of it.
+                if batch.is_empty() {
+                    base = at;
+                }
+                return;
             }
+            told += hole;
             batch.push(record);
         });
         self.at = at;
+        self.outside += outside;
         if !batch.is_empty() {
             self.announce();
             let cpu = self.cpu;
@@ -294,7 +345,7 @@ impl Track {
             return;
         }
         self.announce();
-        let lost = self.ring.lost() + self.unsaved;
+        let lost = self.ring.lost() + self.unsaved - self.outside;
         let untold = lost - self.told;
         if untold > 0 {
             let base = ticks.now().max(self.at);

@@ -2,8 +2,8 @@
 
 use laneway_tracer::{
     FILE_BYTES_MAX, FileWriter, Happening, Header, NotATrace, PointId, RING_RECORDS_MAX, Record,
-    Recorder, Session, SessionOptions, SyncPoint, ThreadInfo, TraceError, TraceFile, TraceSlot,
-    What, points,
+    Recorder, Session, SessionOptions, SyncPoint, ThreadInfo, Ticks, TraceError, TraceFile,
+    TraceSlot, What, points,
 };
 use proptest::prelude::*;
 use std::{
@@ -11,6 +11,7 @@ use std::{
     path::{Path, PathBuf},
     process,
     sync::atomic::{AtomicU64, Ordering},
+    time::Duration,
 };
 
 /// A folder of its own that goes with the test.
@@ -268,6 +269,58 @@ fn a_file_at_its_limit_says_what_is_missing() {
     assert_eq!(file.lost(), Some(summary.lost));
     let kept = file.happenings().filter(|h| matches!(h.what, What::Instant { .. })).count() as u64;
     assert_eq!(kept + summary.lost, 10_000);
+}
+
+#[test]
+fn only_the_window_is_written_and_the_rest_is_no_loss() {
+    let folder = Folder::new();
+    let options = SessionOptions { ring_records: 64, ..SessionOptions::default() };
+    let session = Session::create(&folder.0, options).unwrap();
+    session.keep_only(0..=0);
+    let mut recorder = session.recorder(&ThreadInfo::current("worker-0")).unwrap();
+    // Far beyond the ring, so that there are holes, and all of them outside.
+    for value in 0..10_000 {
+        recorder.told(points::NAPI_POLL, recorder.now(), value);
+    }
+    // One finds room once the drainer has emptied the ring.
+    while {
+        let lost = recorder.lost();
+        recorder.told(points::NAPI_POLL, recorder.now(), 0);
+        recorder.lost() > lost
+    } {
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    let second = 1_000_000_000;
+    let sync = SyncPoint::of_monotonic();
+    session.keep_only(sync.monotonic_ns + second..=sync.monotonic_ns + 3 * second);
+    let ticks = Ticks::new();
+    let per_ns = ticks.per_second() as f64 / 1e9;
+    let begin = ticks.sync();
+    let at = |from_now_ns: u64| {
+        let since_ns = begin.monotonic_ns - sync.monotonic_ns;
+        begin.ticks + ((from_now_ns - since_ns) as f64 * per_ns) as u64
+    };
+    for (value, seconds) in [0.5, 0.9, 1.1, 2.0, 2.9, 3.1, 4.0].into_iter().enumerate() {
+        recorder.told(points::NAPI_POLL, at((seconds * 1e9) as u64), value as u64);
+    }
+    drop(recorder);
+    let summary = session.finish().unwrap().remove(0);
+    let bytes = fs::read(&summary.path).unwrap();
+    let file = TraceFile::open(&bytes).unwrap();
+    assert_eq!(file.damage(), []);
+    let kept: Vec<(What, u64)> =
+        file.happenings().map(|happening| (happening.what, happening.time_ns)).collect();
+    let values = kept.iter().map(|(what, _)| match what {
+        What::Instant { value, .. } => *value,
+        other => panic!("outside of the window: {other:?}"),
+    });
+    assert_eq!(values.collect::<Vec<_>>(), [2, 3, 4]);
+    // Their times are theirs, though what came before them is not in the file.
+    let apart = kept[2].1 - kept[0].1;
+    assert!(apart.abs_diff(1_800_000_000) < 20_000_000, "{apart} ns");
+    let after = kept[0].1 - sync.realtime_ns;
+    assert!(after.abs_diff(1_100_000_000) < 20_000_000, "{after} ns");
+    assert_eq!((file.lost(), summary.lost, summary.records), (Some(0), 0, 3));
 }
 
 #[test]

@@ -2,6 +2,7 @@
 //! talks.
 
 use super::peer::Lent;
+use super::tracing::Tracing;
 use super::{ChildEnd, memory, peer, pipe};
 use crate::apps::{Bounce, Count, Way};
 use crate::bench::SUT_MAC;
@@ -9,6 +10,7 @@ use crate::plan::{App, ArmReport, ArmSetup, Order, Ready, Reply, Shape};
 use crate::registry::{Place, Registry};
 use crate::sink::LedgerSink;
 use crate::tally::{Seen, Tally, Tell};
+use crate::why::TRACER;
 use laneway_core::{CapsReport, Counters, LaneError};
 use laneway_echo::{Config as EchoConfig, Limits};
 use laneway_engine::{Control, RunReport};
@@ -33,11 +35,24 @@ pub fn serve(registry: &(impl Registry + Sync)) -> Result<ChildEnd, String> {
     if let Some(kind) = setup.peer {
         return Ok(peer::serve(kind, &setup));
     }
-    let control = Control::default();
+    let mut control = Control::default();
+    let mut tracing = None;
+    if let Some(plan) = &setup.trace {
+        match Tracing::begin(plan, setup.cpu) {
+            Ok((begun, slot)) => {
+                tracing = Some(begun);
+                control.trace = slot;
+            }
+            Err(error) => {
+                pipe::reply(&Reply::Failed(format!("its trace: {error}")));
+                return Ok(ChildEnd::FailureTold);
+            }
+        }
+    }
     let (tell, tells) = mpsc::channel();
     let (answers, seen) = mpsc::channel();
     let (opened, open) = mpsc::channel();
-    thread::scope(|scope| {
+    let end = thread::scope(|scope| {
         let worker = scope.spawn(|| {
             let tally = Tally::new(tells, answers, setup.plant);
             let done = run(registry, &setup, tally, &control, |shape, caps| {
@@ -54,14 +69,30 @@ pub fn serve(registry: &(impl Registry + Sync)) -> Result<ChildEnd, String> {
             }
         });
         if let Ok((shape, caps)) = open.recv() {
-            let ready = Ready { caps: caps.clone(), shape, processes: Vec::new() };
+            let mut ready = Ready { caps: caps.clone(), shape, processes: Vec::new() };
+            if setup.trace.as_ref().is_some_and(|trace| trace.folder.is_none()) {
+                ready.caps.fact(TRACER, "records what the worker does while it is measured");
+            }
             pipe::reply(&Reply::Ready(ready));
             let tally = setup.app.ticks_off().then_some((&tell, &seen));
-            converse(&control, tally, caps);
+            converse(&control, tally, tracing.as_ref(), caps);
         }
         control.stop.request();
         worker.join().map_err(|_| "the arm's worker panicked".to_owned())
-    })
+    })?;
+    match (end, tracing) {
+        (ChildEnd::Done, Some(tracing)) => Ok(match tracing.end() {
+            Ok(end) => {
+                pipe::reply(&Reply::Traced(end));
+                ChildEnd::Done
+            }
+            Err(error) => {
+                pipe::reply(&Reply::Failed(format!("its trace: {error}")));
+                ChildEnd::FailureTold
+            }
+        }),
+        (end, _) => Ok(end),
+    }
 }
 
 /// Runs the arm's app on its lane until told to stop.
@@ -146,12 +177,16 @@ fn forwarder(setup: &ArmSetup) -> Result<(ForwardConfig, &[String]), LaneError> 
 fn converse(
     control: &Control,
     tally: Option<(&mpsc::Sender<Tell>, &mpsc::Receiver<Seen>)>,
+    tracing: Option<&Tracing>,
     mut caps: CapsReport,
 ) {
     loop {
         match pipe::order() {
             Order::Stop => return,
             Order::Segment(plan) => {
+                if let Some(tracing) = tracing {
+                    tracing.expect(&plan);
+                }
                 if tally.is_some_and(|(tell, _)| tell.send(Tell::Segment(plan)).is_err()) {
                     return;
                 }

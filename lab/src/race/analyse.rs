@@ -50,6 +50,15 @@ fn value(metric: Metric, segment: &Segment) -> Option<f64> {
     }
 }
 
+/// False for the latency of a load that is no schedule: nobody measured it.
+fn is_measured(segments: &[Segment], metric: Metric, load: usize) -> bool {
+    let mut at_load = segments.iter().filter(|s| s.load == load);
+    match metric {
+        Metric::RttP50 | Metric::RttP99 => at_load.any(|s| s.rtt.is_some()),
+        _ => true,
+    }
+}
+
 fn values(
     segments: &[Segment],
     metric: Metric,
@@ -91,7 +100,7 @@ pub(super) fn findings(
     let mut findings = Vec::new();
     for &metric in Metric::of(scenario.app) {
         let family = findings.len();
-        for load in 0..loads {
+        for load in (0..loads).filter(|&load| is_measured(segments, metric, load)) {
             let noise = compare(segments, metric, [0, 1], load, blocks, scenario);
             for arm in 1..arms {
                 let comparison = compare(segments, metric, [0, arm], load, blocks, scenario);
@@ -297,8 +306,13 @@ pub(super) fn unsaturated(result: &RaceResult) -> Option<String> {
         .map(|arm| result.arms[arm].name.as_str())
         .collect();
     (!arms.is_empty()).then(|| {
+        let load = if result.topspeed {
+            "at top speed".to_owned()
+        } else {
+            format!("at {pps}/s, the saturating load,")
+        };
         format!(
-            "at {pps}/s, the saturating load, {} lost less than {:.0} %: what they took there is what the \
+            "{load} {} lost less than {:.0} %: what they took there is what the \
              generator sent, and they can do that much or more",
             arms.join(", "),
             SATURATED_LOSS_MIN * 100.0

@@ -300,6 +300,7 @@ mod tests {
             ping: None,
             ping_loaded: None,
             again: Vec::new(),
+            traced: None,
         }
     }
 

@@ -6,6 +6,7 @@ use crate::result::{
     GoalStatus, Ledger, Machine, Memory, Outcome, PingRow, PingSection, Placement, RaceResult, Rtt,
     SCHEMA, Segment, Summary, Traffic,
 };
+use crate::why::{Advice, Detection, Explanation, Shares, Stage, TracedArm, TracingCost};
 use laneway_core::{Cap, CapSet, CapsReport};
 use laneway_stats::{Bootstrap, Comparison, Direction, Latency, LatencySummary, Rule, quantile};
 use std::collections::BTreeMap;
@@ -457,10 +458,12 @@ fn race_of(loads_pps: Vec<u64>, blocks: usize, models: &[Model]) -> RaceResult {
         arms,
         loads_pps,
         saturating_pps: None,
+        topspeed: false,
         segments,
         summaries,
         findings: Vec::new(),
         ping: None,
+        traces: Vec::new(),
         goals: vec![
             GoalOutcome {
                 goal: "CPU per record of xdp at 400000/s: at most 0.2 times packet".to_owned(),
@@ -611,6 +614,89 @@ pub(super) fn bare() -> RaceResult {
     result
 }
 
+/// A race whose arms were traced; one cannot be.
+pub(super) fn traced() -> RaceResult {
+    let mut result = race();
+    let stage = |name: &str, is_app: bool, ns_per_frame: f64| Stage {
+        name: name.to_owned(),
+        is_app,
+        ns_per_frame,
+    };
+    let explanation = Explanation {
+        span_ns: 1_990_000_000,
+        events: 2_998_766,
+        lost: 1_234,
+        limits: vec![
+            "1,234 of 3,000,000 records found no room in the ring (262,144 records) or in the file \
+             (96 MiB): the trace has holes there."
+                .to_owned(),
+        ],
+        shares: Shares {
+            application: 0.042,
+            lane: 0.613,
+            waiting: 0.0,
+            empty_polls: 0.304,
+            tracer: 0.031,
+            other: 0.01,
+        },
+        frames: Some(412_000),
+        polls: 1_000_000,
+        empty_polls: 771_111,
+        frames_per_productive_poll: Some(1.8),
+        stages: vec![
+            stage("receive", false, 812.0),
+            stage("app", true, 45.0),
+            stage("send and release", false, 1_903.0),
+        ],
+        fired: vec![Detection {
+            id: "D1".to_owned(),
+            title: "empty polls".to_owned(),
+            value: Some(0.304),
+            interval: Some([0.297, 0.311]),
+            unit: "share of time".to_owned(),
+            confidence: "high".to_owned(),
+            sentence: "77.1 % of the polls found nothing; they took 30.4 % of the time.".to_owned(),
+        }],
+        silent: [6, 1, 4],
+        advice: vec![Advice {
+            text: "Race this lane against af_packet and AF_XDP.".to_owned(),
+            because: "D8: 2.1 crossings per frame.".to_owned(),
+            expected: "fewer crossings per packet, less time per packet".to_owned(),
+            confirm: "laneway race tap".to_owned(),
+        }],
+    };
+    let summary = result.summaries.iter().find(|s| (s.arm, s.load) == (0, 2)).expect("it ran");
+    let [median, ..] = summary.records_per_s.expect("it delivered");
+    let cost = TracingCost {
+        traced_records_per_s: median * 0.98,
+        records_per_s: summary.records_per_s,
+        traced_cpu_ns_per_record: Some(2_100.0),
+        cpu_ns_per_record: summary.cpu_ns_per_record,
+        doubts: Vec::new(),
+    };
+    result.traces = vec![
+        TracedArm {
+            arm: 0,
+            load: 2,
+            untold: None,
+            folder: Some("traces/packet".to_owned()),
+            page: Some("traces/packet.html".to_owned()),
+            cost: Some(cost),
+            explanation: Some(explanation),
+        },
+        TracedArm {
+            arm: 2,
+            load: 2,
+            untold: Some("the kernel's bridge forwards: there is no worker to trace".to_owned()),
+            folder: None,
+            page: None,
+            cost: None,
+            explanation: None,
+        },
+    ];
+    result
+}
+
 /// Strings that try to leave their place, and names far too long.
 pub(super) fn hostile() -> RaceResult {
     let mut result = invalid();
@@ -645,6 +731,18 @@ pub(super) fn hostile() -> RaceResult {
     for finding in &mut result.findings {
         finding.metric.push_str(evil);
         finding.unit.push_str(evil);
+    }
+    result.traces = traced().traces;
+    for traced in &mut result.traces {
+        traced.untold = traced.untold.as_ref().map(|_| evil.to_owned());
+        traced.page = traced.page.as_ref().map(|_| evil.to_owned());
+        traced.folder = traced.folder.as_ref().map(|_| evil.to_owned());
+        if let Some(explanation) = &mut traced.explanation {
+            explanation.limits.push(evil.to_owned());
+            explanation.stages[0].name = evil.to_owned();
+            explanation.fired[0].sentence = evil.to_owned();
+            explanation.advice[0].confirm = evil.to_owned();
+        }
     }
     for summary in &mut result.summaries {
         summary.ledger.drops.insert(evil.to_owned(), 7);

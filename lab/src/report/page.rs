@@ -8,6 +8,7 @@
 use super::pings;
 use super::plots;
 use super::table::{self, Cell, Scope, Table};
+use super::why;
 use super::wording::{
     Missing, arm_name, base_name, caps, claim_word, direction, disclaimer, doubt, effect_note,
     generator_lines, goal_word, half_width, interval, is_noise_floor, load_name, machine_lines,
@@ -17,6 +18,7 @@ use super::wording::{
 use crate::result::{ClaimStatus, Finding, GoalStatus, Outcome, RaceResult};
 use laneway_page::markup::{escape, put};
 use laneway_page::number::{ABSENT, count, figure, percent, utc};
+use laneway_page::script;
 use laneway_stats::Verdict;
 use serde_json::Value;
 
@@ -25,7 +27,6 @@ const STYLE: &str = include_str!("../../assets/report.css");
 const PROSE_BYTES_MIN: usize = 40;
 /// With more loads than this the state of the bench stands below the verdicts, not beside them.
 const LOADS_BESIDE_MAX: usize = 3;
-const SCRIPT: &str = include_str!("../../assets/report.js");
 
 /// The whole page.
 pub(super) fn page(result: &RaceResult) -> String {
@@ -37,9 +38,10 @@ pub(super) fn page(result: &RaceResult) -> String {
          <meta name=\"color-scheme\" content=\"light dark\"/>\n\
          <meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; \
          style-src 'unsafe-inline'; script-src 'unsafe-inline'\"/>\n\
-         <title>{}: {}</title>\n<style>\n{STYLE}</style>\n</head>\n<body>\n",
+         <title>{}: {}</title>\n<style>\n{STYLE}{}</style>\n</head>\n<body>\n",
         escape(&result.title),
-        outcome_word(result.outcome)
+        outcome_word(result.outcome),
+        script::STYLE
     );
     heading(&mut out, result);
     out.push_str("<main>\n");
@@ -65,6 +67,7 @@ pub(super) fn page(result: &RaceResult) -> String {
         &findings,
     );
     out.push_str("</section>\n");
+    whys(&mut out, result);
     modes(&mut out, result);
     bench(&mut out, result);
     let (generator, segments) = (table::generator(result), table::segments(result));
@@ -79,9 +82,11 @@ pub(super) fn page(result: &RaceResult) -> String {
     put!(
         &mut out,
         "</main>\n<footer><p>laneway {}, schema {}. Written from result.json; one file per trial lies \
-         beside it.</p></footer>\n<script>\n{SCRIPT}</script>\n</body>\n</html>\n",
+         beside it.</p></footer>\n<script>\n\"use strict\";\n{}{}</script>\n</body>\n</html>\n",
         escape(&result.version),
-        escape(&result.schema)
+        escape(&result.schema),
+        script::READINGS,
+        script::TABLES
     );
     out
 }
@@ -91,7 +96,7 @@ fn heading(out: &mut String, result: &RaceResult) {
         out,
         "<header>\n<h1>{}</h1>\n<p class=\"sub\">app <b>{}</b>, {}, {} at {}; {}, {}&#160;s; \
          laneway {}</p>\n<nav aria-label=\"Sections\"><a href=\"#verdicts\">Verdicts</a> \
-         <a href=\"#plots\">Plots</a> <a href=\"#figures\">Figures</a> \
+         <a href=\"#plots\">Plots</a> <a href=\"#figures\">Figures</a> {}\
          <a href=\"#modes\">Modes</a> <a href=\"#bench\">Bench</a> \
          <a href=\"#traffic\">Traffic</a> <a href=\"#segments\">Segments</a> \
          <a href=\"#again\">Run it again</a> <a href=\"#method\">Method</a></nav>\n</header>\n",
@@ -102,7 +107,8 @@ fn heading(out: &mut String, result: &RaceResult) {
         plural(result.loads_pps.len(), "load"),
         utc(result.started_unix_ns),
         figure(result.seconds),
-        escape(&result.version)
+        escape(&result.version),
+        if result.traces.is_empty() { "" } else { "<a href=\"#why\">Why</a> " }
     );
 }
 
@@ -491,6 +497,12 @@ fn html_table(out: &mut String, table: &Table) {
                     put!(out, "<td class=\"bad{prose}\">{}</td>", escape(found));
                 }
                 Cell::Absent(reason) => absent(out, reason),
+                Cell::Link(words, path) => put!(
+                    out,
+                    "<{tag}{scope}><a href=\"{}\">{}</a></{tag}>",
+                    escape(&beside(path)),
+                    escape(words)
+                ),
             }
         }
         out.push_str("</tr>\n");
@@ -504,6 +516,42 @@ fn absent(out: &mut String, reason: &str) {
         "<td class=\"absent\" title=\"{0}\"><abbr title=\"{0}\">{ABSENT}</abbr></td>",
         escape(reason)
     );
+}
+
+/// A path below the report's folder as a reference that is nothing else: whatever has a meaning in a reference
+/// is written by its code, the colon of a scheme included.
+fn beside(path: &str) -> String {
+    let mut reference = String::new();
+    for byte in path.trim_start_matches('/').bytes() {
+        match byte {
+            b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'/' | b'.' | b'-' | b'_' => {
+                reference.push(char::from(byte));
+            }
+            other => put!(&mut reference, "%{other:02X}"),
+        }
+    }
+    reference
+}
+
+/// Why each arm is as it is, by its trace.
+fn whys(out: &mut String, result: &RaceResult) {
+    if result.traces.is_empty() {
+        return;
+    }
+    put!(
+        out,
+        "<section>\n<h2 id=\"why\">{}</h2>\n<p>{}</p>\n",
+        escape(why::HEADING),
+        escape(&why::preface(result))
+    );
+    for table in why::tables(result, true) {
+        html_table(out, &table);
+    }
+    for (arm, lines) in why::explanations(result) {
+        put!(out, "<h3>{}</h3>\n", escape(&arm));
+        list(out, "state", &lines);
+    }
+    out.push_str("</section>\n");
 }
 
 fn modes(out: &mut String, result: &RaceResult) {

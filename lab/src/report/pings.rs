@@ -2,7 +2,7 @@
 //! lacked: percentiles, how many were sent and not replied to, and what each arm obtained.
 
 use super::table::{Cell, Column, Row, Table, arm_column, column, counted};
-use super::wording::{arm_name, caps, load_name, summary_of};
+use super::wording::{arm_name, caps, load_name, scheduled, summary_of};
 use crate::result::{PingRow, PingSection, RaceResult, Rtt};
 use laneway_page::number::{count, figure, percent};
 
@@ -20,7 +20,7 @@ enum Probe {
 impl Probe {
     /// Those of a race, in the order shown.
     fn all(result: &RaceResult, ping: &PingSection) -> Vec<Probe> {
-        let mut probes: Vec<Probe> = (0..result.loads_pps.len()).map(Probe::Load).collect();
+        let mut probes: Vec<Probe> = scheduled(result).map(|(load, _)| Probe::Load(load)).collect();
         probes.extend((!ping.pings.is_empty()).then_some(Probe::Ping));
         probes.extend((!ping.pings_loaded.is_empty()).then_some(Probe::PingLoaded));
         probes

@@ -8,8 +8,8 @@
 use super::svg::{ARM_STYLES, Anchor, Drawing, PART_STYLES, Scale, latency_tick, linear_tick};
 use super::table::{Scope, closing, loss_places};
 use super::wording::{
-    arm_name, effect, interval, is_noise_floor, load_name, median_effect, summary_of, unusable,
-    unusable_block,
+    arm_name, effect, interval, is_noise_floor, is_scheduled, load_name, median_effect, scheduled,
+    summary_of, unusable, unusable_block,
 };
 use crate::result::{Finding, RaceResult, Summary};
 use laneway_page::markup::{escape, put};
@@ -106,7 +106,7 @@ fn against_load(
     }
     let (left, right, top, bottom) = (60.0, 448.0, 12.0, 256.0);
     let mut drawing = Drawing::new(460.0, 302.0);
-    let offered_max = result.loads_pps.iter().copied().max().unwrap_or(0) as f64;
+    let offered_max = scheduled(result).map(|(_, pps)| pps).max().unwrap_or(0) as f64;
     let value_max = values.iter().map(|[_, _, max]| *max).fold(0.0, f64::max);
     let high = if words.has_ideal { value_max.max(offered_max) } else { value_max };
     let x = Scale::linear(0.0, offered_max * 1.06, left, right);
@@ -122,7 +122,7 @@ fn against_load(
     for arm in 0..result.arms.len() {
         let aside = (arm as f64 - (result.arms.len() as f64 - 1.0) / 2.0) * step_aside;
         let mut points = Vec::new();
-        for (load, &pps) in result.loads_pps.iter().enumerate() {
+        for (load, pps) in scheduled(result) {
             if let Some(values) = summary_of(result, arm, load).and_then(value) {
                 points.push((x.at(pps as f64), load, values));
             }
@@ -159,7 +159,7 @@ fn against_load(
 /// How far apart the marks of two arms stand at the same load. Arms share the loads: on one spot
 /// the last one drawn would hide the others. Where loads are close there is less room.
 fn step_aside(result: &RaceResult, x: &Scale) -> f64 {
-    let mut places: Vec<f64> = result.loads_pps.iter().map(|&pps| x.at(pps as f64)).collect();
+    let mut places: Vec<f64> = scheduled(result).map(|(_, pps)| x.at(pps as f64)).collect();
     places.sort_by(f64::total_cmp);
     let narrowest = places.windows(2).map(|pair| pair[1] - pair[0]).fold(f64::MAX, f64::min);
     (narrowest * 0.8 / result.arms.len().max(1) as f64).min(8.0)
@@ -200,7 +200,7 @@ pub(super) fn latency_panels(result: &RaceResult, scope: Scope) -> String {
     let (low, high) = (values().fold(f64::MAX, f64::min), values().fold(0.0, f64::max));
     let decades = points.iter().map(|point| -point.beyond.log10()).fold(1.0, f64::max);
     let mut out = String::from("<div class=\"panels wide\">\n");
-    for load in 0..result.loads_pps.len() {
+    for (load, _) in scheduled(result) {
         let title =
             format!("Latency by percentile, {}, at {}", scope.name(), load_name(result, load));
         let (left, right, top, bottom) = (56.0, 352.0, 26.0, 218.0);
@@ -558,7 +558,11 @@ fn block_panel(result: &RaceResult, metric: &str, arm: usize, findings: &[&Findi
         if index % label_every == 0 {
             let pps = result.loads_pps.get(finding.load).copied().unwrap_or(0);
             let at = (from + slot / 2.0, bottom + 15.0);
-            drawing.text("tick", at, Anchor::Middle, &format!("{}/s", short(pps as f64)));
+            let name = match is_scheduled(result, finding.load) {
+                true => format!("{}/s", short(pps as f64)),
+                false => "top".to_owned(),
+            };
+            drawing.text("tick", at, Anchor::Middle, &name);
         }
         block_dots(&mut drawing, result, finding, &y, factor, (from + 3.0, slot - 6.0), bottom);
     }

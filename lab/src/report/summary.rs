@@ -5,6 +5,7 @@
 use super::pings;
 use super::table::{self, Cell, Scope, Table};
 use super::terminal::printable;
+use super::why;
 use super::wording::{
     arm_name, base_name, claim_word, disclaimer, doubt, fact_lines, generator_lines, goal_word,
     half_width, interval, is_noise_floor, load_name, machine_lines, median_effect, mode_lines,
@@ -54,6 +55,7 @@ pub(super) fn summary(result: &RaceResult) -> String {
     }
     markdown_table(&mut out, &table::ledger(result));
     markdown_table(&mut out, &table::memory_per_arm(result));
+    whys(&mut out, result);
     if !result.arms.is_empty() {
         out.push_str("### Modes asked for and obtained\n\n");
         bullets(&mut out, &mode_lines(result));
@@ -83,6 +85,20 @@ pub(super) fn summary(result: &RaceResult) -> String {
     out.truncate(out.trim_end().len());
     out.push('\n');
     out
+}
+
+fn whys(out: &mut String, result: &RaceResult) {
+    if result.traces.is_empty() {
+        return;
+    }
+    put!(out, "### {}\n\n{}\n\n", why::HEADING, inline(&why::preface(result)));
+    for table in why::tables(result, true) {
+        markdown_table(out, &table);
+    }
+    for (arm, lines) in why::explanations(result) {
+        put!(out, "#### {}\n\n", inline(&arm));
+        bullets(out, &lines);
+    }
 }
 
 fn verdicts(out: &mut String, result: &RaceResult) {
@@ -147,6 +163,7 @@ fn markdown_table(out: &mut String, table: &Table) {
                 Cell::Check(text, false) => format!("**{}**", inline(text)),
                 Cell::Verdict(verdict) => verdict.to_string(),
                 Cell::Absent(_) => printable(ABSENT),
+                Cell::Link(text, path) => inline(&format!("{text}: {path}")),
             };
             put!(out, " {text} |");
         }

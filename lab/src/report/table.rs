@@ -63,6 +63,8 @@ pub(super) enum Cell {
     Check(String, bool),
     /// Not measured, for this reason.
     Absent(String),
+    /// Words, and the file beside the report that they lead to.
+    Link(String, String),
 }
 
 /// The scopes of latency.

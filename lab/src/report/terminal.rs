@@ -6,6 +6,7 @@
 
 use super::pings;
 use super::table::{self, Cell, Scope, Table};
+use super::why;
 use super::wording::{
     arm_name, base_name, claim_word, direction, disclaimer, doubt, effect_note, fact_lines,
     generator_lines, goal_word, half_width, interval, is_noise_floor, load_name, machine_lines,
@@ -77,6 +78,7 @@ pub(super) fn report(result: &RaceResult, style: Style) -> String {
         page.table(&table::latency(result, scope));
     }
     page.table(&table::memory_per_arm(result));
+    page.whys(result);
     page.heading("Modes asked for and obtained");
     page.list("- ", &mode_lines(result));
     page.heading("Machine");
@@ -265,6 +267,21 @@ impl Page {
         }
     }
 
+    fn whys(&mut self, result: &RaceResult) {
+        if result.traces.is_empty() {
+            return;
+        }
+        self.heading(why::HEADING);
+        self.wrapped("  ", &why::preface(result));
+        for table in why::tables(result, false) {
+            self.table(&table);
+        }
+        for (arm, lines) in why::explanations(result) {
+            self.heading(&arm);
+            self.list("- ", &lines);
+        }
+    }
+
     fn drops(&mut self, result: &RaceResult) {
         let lost = |s: &&crate::result::Summary| s.ledger.drops.values().any(|&frames| frames > 0);
         if !result.summaries.iter().any(|s| lost(&s)) {
@@ -351,6 +368,7 @@ fn shown(cell: &Cell) -> String {
         Cell::Words(text) | Cell::Figure(text, _) | Cell::Check(text, _) => printable(text),
         Cell::Verdict(verdict) => verdict.to_string(),
         Cell::Absent(_) => printable(ABSENT),
+        Cell::Link(text, path) => printable(&format!("{text}: {path}")),
     }
 }
 

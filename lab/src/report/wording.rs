@@ -30,6 +30,7 @@ pub(super) const NO_LOAD: &str = "no fixed load";
 /// The offered load with its unit: `400 000/s`.
 pub(super) fn load_name(result: &RaceResult, load: usize) -> String {
     match result.loads_pps.get(load) {
+        Some(_) if !is_scheduled(result, load) => "top speed".to_owned(),
         Some(&pps) if result.saturating_pps == Some(pps) => {
             format!("{}/s, saturating", count(pps))
         }
@@ -37,6 +38,17 @@ pub(super) fn load_name(result: &RaceResult, load: usize) -> String {
         None if result.ping.is_some() && load == result.loads_pps.len() => NO_LOAD.to_owned(),
         None => format!("load {load} (not listed)"),
     }
+}
+
+/// Whether frames of a load had times of their own, so that there is a rate offered, and a latency.
+pub(super) fn is_scheduled(result: &RaceResult, load: usize) -> bool {
+    !result.topspeed || result.loads_pps.get(load).copied() != result.saturating_pps
+}
+
+/// The loads that had a schedule, each with its rate, frames per second.
+pub(super) fn scheduled(result: &RaceResult) -> impl Iterator<Item = (usize, u64)> + '_ {
+    let loads = result.loads_pps.iter().copied().enumerate();
+    loads.filter(|&(load, _)| is_scheduled(result, load))
 }
 
 /// Whether the arm is the second run of the base.
