@@ -5,7 +5,7 @@
 //! the statistics, with its interval beside it.
 
 use crate::result::{Arm, ClaimStatus, Finding, GoalStatus, Outcome, RaceResult, Segment, Summary};
-use laneway_page::number::{ABSENT, count, duration, figure, percent, ratio, tied};
+use laneway_page::number::{ABSENT, count, duration, figure, nouns, percent, ratio, tied};
 use laneway_stats::{Direction, Doubt, Interval, Scale, Unusable};
 
 /// The arm's name, behind a label if it obtained less than it asked for: whatever is cut to fit a
@@ -265,7 +265,7 @@ pub(super) fn disclaimer(result: &RaceResult) -> Option<&'static str> {
 
 /// `1 reason`, `2 reasons`.
 pub(super) fn plural(n: usize, noun: &str) -> String {
-    format!("{} {noun}{}", count(n as u64), if n == 1 { "" } else { "s" })
+    format!("{} {}", count(n as u64), nouns(n as u64, noun))
 }
 
 /// One word for what became of a goal.
