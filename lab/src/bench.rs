@@ -85,6 +85,9 @@ pub(crate) struct WireLosses {
     pub(crate) return_ring_full: u64,
     /// On the way back: the far end's driver could not take a frame over.
     pub(crate) return_receive: u64,
+    /// Fragments that the arm's namespace put together, less the packets that came of them: frames that
+    /// are none any more, or wait for their rest.
+    pub(crate) joined: u64,
 }
 
 impl Bench {
@@ -235,9 +238,11 @@ impl Bench {
         let (sut, far) = self.sut();
         let near = generator.enter(|| interface_counters(near))??;
         let driver = sut.enter(|| driver_counters(far))??;
+        let snmp = sut.enter(|| fs::read_to_string(SNMP))?;
         let mut losses = WireLosses {
             ring_full: near.tx_dropped,
             receive: driver_losses(&driver),
+            joined: snmp.as_deref().map_or(0, joined),
             ..WireLosses::default()
         };
         if self.returns.is_some() || self.replies.is_some() || self.arrivals.is_some() {
@@ -247,6 +252,22 @@ impl Bench {
         }
         Ok(losses)
     }
+}
+
+/// The counters of the IP layer, of the thread's namespace (RFC 4293).
+const SNMP: &str = "/proc/thread-self/net/snmp";
+
+/// What reassembly took in and did not give out, from the text of [`SNMP`].
+fn joined(snmp: &str) -> u64 {
+    let mut lines = snmp.lines().filter(|line| line.starts_with("Ip:"));
+    let (Some(names), Some(values)) = (lines.next(), lines.next()) else { return 0 };
+    let value = |wanted: &str| {
+        let mut pairs = names.split_whitespace().zip(values.split_whitespace());
+        pairs.find(|(name, _)| *name == wanted).and_then(|(_, value)| value.parse().ok())
+    };
+    let (taken, given): (u64, u64) =
+        (value("ReasmReqds").unwrap_or(0), value("ReasmOKs").unwrap_or(0));
+    taken.saturating_sub(given)
 }
 
 /// Makes `address` known in `namespace` as the arm's behind `interface`, so that nobody has to ask.
@@ -288,4 +309,17 @@ fn second_cable(topology: &Topology) -> Result<VethPair, RaceError> {
         VethOptions { mtu_bytes: MTU_BYTES, a: end(1), b: end(2), ..VethOptions::default() };
     let (generator, sut) = (&topology.generator.namespace, &topology.sut.namespace);
     Ok(VethPair::create(generator, SECOND[0], sut, SECOND[1], &options)?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn of_fragments_those_are_joined_that_did_not_come_out_again() {
+        let text = "Ip: Forwarding ReasmTimeout ReasmReqds ReasmOKs ReasmFails\n\
+                    Ip: 2 0 12 5 0\n\
+                    Icmp: InMsgs\nIcmp: 3\n";
+        assert_eq!((joined(text), joined("Udp: a\nUdp: 1\n"), joined("")), (7, 0, 0));
+    }
 }

@@ -83,6 +83,8 @@ const PING_LOAD_MORE: Duration = Duration::from_millis(500);
 const BULK_FRAMES_MAX: u64 = 16;
 /// The place of those that went with the one that found no room.
 const REST_OF_BULK: &str = "tap queue full: rest of the bulk";
+/// The place of fragments that DPDK's af_packet device does not see one by one.
+const JOINED: &str = "fragments joined by the device's fan-out";
 /// The place of what a peer lost without a counter.
 const NOT_TOLD: &str = "peer: lost without a counter";
 /// How far the meter's parts may be from the whole.
@@ -777,6 +779,11 @@ impl Walk<'_> {
             let ours = |reason| if is_the_rings(reason) { ring_full } else { 0 };
             counted(&before.arm.lane, &after.arm.lane, &ours);
             counted(&before.arm.app, &after.arm.app, &|_| 0);
+        }
+        // DPDK's af_packet device asks for a fan-out that puts fragments together
+        // (PACKET_FANOUT_FLAG_DEFRAG); nobody else's frames get as far as that.
+        if caps.facts.get("driver").is_some_and(|driver| driver == "net_af_packet") {
+            name(JOINED, after.wire.joined - before.wire.joined);
         }
         name("far end receive", after.wire.return_receive - before.wire.return_receive);
         ledger.balance();
