@@ -3,7 +3,7 @@
 use laneway_core::{CapsReport, ClockDomain, Counters, LaneError};
 use serde::Serialize;
 
-/// Why a run ended.
+/// Why a run ended, the later the more it tells.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Ended {
@@ -62,6 +62,22 @@ impl RunReport {
         self.ports.iter().for_each(|port| sum.merge(&port.counters));
         sum
     }
+
+    /// Adds the run of another worker: what its app counted, its turns and its time; the span is that of both,
+    /// and of two ends the one stays that tells more. Ports are the caller's: only it knows whether the
+    /// workers share theirs.
+    pub fn join(&mut self, other: &RunReport) {
+        self.app.merge(&other.app);
+        if other.ended as u8 > self.ended as u8 {
+            self.ended = other.ended;
+        }
+        self.started_ns = self.started_ns.min(other.started_ns);
+        self.ended_ns = self.ended_ns.max(other.ended_ns);
+        self.turns += other.turns;
+        self.waits += other.waits;
+        self.spun_ns += other.spun_ns;
+        self.blocked_ns += other.blocked_ns;
+    }
 }
 
 /// A run that the lane's failure ended. The app was told to stop and has finished what it had.
@@ -77,5 +93,40 @@ pub struct RunFailed {
 impl From<RunFailed> for LaneError {
     fn from(failed: RunFailed) -> LaneError {
         failed.error
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn run(ended: Ended, [started_ns, ended_ns]: [u64; 2], turns: u64) -> RunReport {
+        let mut app = Counters::default();
+        app.rx_frames = turns;
+        RunReport {
+            lane: "sim".to_owned(),
+            ended,
+            ports: Vec::new(),
+            app,
+            clock: ClockDomain::Virtual,
+            started_ns,
+            ended_ns,
+            turns,
+            waits: 1,
+            spun_ns: 2,
+            blocked_ns: 3,
+        }
+    }
+
+    #[test]
+    fn workers_add_up_span_both_and_end_as_the_one_that_tells_more() {
+        let mut sum = run(Ended::Failed, [10, 20], 4);
+        sum.join(&run(Ended::Stopped, [5, 15], 6));
+        let want =
+            RunReport { waits: 2, spun_ns: 4, blocked_ns: 6, ..run(Ended::Failed, [5, 20], 10) };
+        assert_eq!(sum, want);
+        let mut other = run(Ended::Stopped, [0, 1], 0);
+        other.join(&sum);
+        assert_eq!(other.ended, Ended::Failed);
     }
 }

@@ -15,7 +15,7 @@ use crate::registry::{Lane, Lent, Service, is_the_kernels, refused};
 use laneway_core::{CapsReport, DatagramLane, LaneError, LaneSpec, StreamLane};
 use laneway_echo::{Config, Echo, Limits, Rate, TcpEcho, UdpEcho, UdpEchoConfig};
 use laneway_engine::{
-    Ended, RunFailed, RunReport, Worker, WorkerFailed, WorkerId, Workers, WorkersReport,
+    RunFailed, RunReport, Worker, WorkerFailed, WorkerId, Workers, WorkersReport,
 };
 use std::sync::{Mutex, PoisonError};
 
@@ -51,14 +51,7 @@ impl EchoWorkersRun {
         let mut report = runs.next()?.clone();
         for run in runs {
             report.ports.extend(run.ports.iter().cloned());
-            report.app.merge(&run.app);
-            report.ended = worse(report.ended, run.ended);
-            report.started_ns = report.started_ns.min(run.started_ns);
-            report.ended_ns = report.ended_ns.max(run.ended_ns);
-            report.turns += run.turns;
-            report.waits += run.waits;
-            report.spun_ns += run.spun_ns;
-            report.blocked_ns += run.blocked_ns;
+            report.join(run);
         }
         let mut fates: FateCounts = Vec::new();
         for (name, n) in self.fates.iter().flatten().flatten() {
@@ -69,11 +62,6 @@ impl EchoWorkersRun {
         }
         Some(EchoRun { report, fates, failure: None })
     }
-}
-
-/// Of two ends the one that tells more: a failure, then the end of the input.
-fn worse(a: Ended, b: Ended) -> Ended {
-    if a as u8 >= b as u8 { a } else { b }
 }
 
 /// Runs app `echo` by `workers` on the lane that `spec` names, until they end. When all lanes are open,

@@ -17,7 +17,7 @@ use crate::registry::workers::Spread;
 use crate::registry::{Lane, Lent, refused};
 use laneway_core::{CapsReport, LaneError, LaneSpec};
 use laneway_engine::{
-    Ended, RunFailed, RunReport, Worker, WorkerFailed, WorkerId, Workers, WorkersReport,
+    RunFailed, RunReport, Worker, WorkerFailed, WorkerId, Workers, WorkersReport,
 };
 use laneway_forward::{Config, Console, Forward, Stats};
 use std::sync::{Mutex, PoisonError};
@@ -50,14 +50,7 @@ impl ForwardWorkersRun {
             for (port, other) in report.ports.iter_mut().zip(&run.ports) {
                 port.counters.merge(&other.counters);
             }
-            report.app.merge(&run.app);
-            report.ended = worse(report.ended, run.ended);
-            report.started_ns = report.started_ns.min(run.started_ns);
-            report.ended_ns = report.ended_ns.max(run.ended_ns);
-            report.turns += run.turns;
-            report.waits += run.waits;
-            report.spun_ns += run.spun_ns;
-            report.blocked_ns += run.blocked_ns;
+            report.join(run);
         }
         let (mut stats, mut unlearned) = (Stats::default(), 0);
         for fates in self.fates.iter().flatten() {
@@ -66,11 +59,6 @@ impl ForwardWorkersRun {
         }
         Some(ForwardRun { report, stats, unlearned, failure: self.failure.map(|(_, error)| error) })
     }
-}
-
-/// Of two ends the one that tells more: a failure, then the end of the input.
-fn worse(a: Ended, b: Ended) -> Ended {
-    if a as u8 >= b as u8 { a } else { b }
 }
 
 /// Forwards by `workers` between `interfaces` on the lane that `spec` names, until they end. When all
