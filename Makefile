@@ -58,9 +58,11 @@ bench: toolchain ## every figure of docs/measurements again: races, idle lanes, 
 	-$(LANEWAY) race lanes --wakeup --out out/wakeup
 	-$(LANEWAY) race ping $(MODE) --out out/race-ping
 	-$(LANEWAY) race forward $(MODE) --out out/race-forward
-	-$(LANEWAY) race tap $(MODE) --out out/race-tap
+	-$(LANEWAY) race tap $(MODE) --trace --out out/race-tap
+	-$(LANEWAY) race tracer $(MODE) --out out/race-tracer
 	cargo run --release --package laneway-dpdk --example contract_cost
 	cargo run --release --package laneway-forward --example rules_cost
+	cargo run --release --package laneway-forward --example rules_places
 	cargo run --release --package laneway-engine --example tracer_cost
 	cargo run --release --package laneway-lab --example send_cost
 	cargo run --release --package laneway-stack --example requests
