@@ -6,8 +6,7 @@
 //! reading, with its offset.
 
 use std::fmt;
-use std::fs::File;
-use std::io::{BufRead, BufReader, Read};
+use std::io::{BufRead, Read};
 use std::path::Path;
 
 use serde::Deserialize;
@@ -277,24 +276,11 @@ impl<R: Read> Read for Counted<R> {
     }
 }
 
-/// Passes all events on.
-///
-/// # Errors
-/// [`ReadError`] if the file system fails.
-pub(crate) fn read(
-    path: &Path,
-    delivery: &mut Delivery<'_>,
-    symbols: &mut Symbols,
-) -> Result<(), ReadError> {
-    let io = |source| ReadError::Io { path: path.into(), offset: 0, source };
-    read_from(BufReader::new(File::open(path).map_err(io)?), path, delivery, symbols)
-}
-
-/// The same of any input; `path` is what it is called.
+/// Passes all events on; `path` is what the input is called.
 ///
 /// # Errors
 /// [`ReadError`] if `file` fails.
-pub(crate) fn read_from(
+pub(crate) fn read(
     mut file: impl BufRead,
     path: &Path,
     delivery: &mut Delivery<'_>,

@@ -136,7 +136,7 @@ pub fn own(data: &[u8]) {
 pub fn chrome(data: &[u8]) {
     let _ = chrome::is(data);
     check(true, |delivery| {
-        let read = chrome::read_from(data, Path::new("trace"), delivery, &mut Symbols::default());
+        let read = chrome::read(data, Path::new("trace"), delivery, &mut Symbols::default());
         read.expect("memory does not fail");
     });
 }
@@ -148,7 +148,7 @@ pub fn chrome(data: &[u8]) {
 pub fn uftrace(data: &[u8]) {
     let _ = uftrace::is(data);
     check(true, |delivery| {
-        let read = uftrace::read_from(data, Path::new("trace"), delivery, &mut Symbols::default());
+        let read = uftrace::read(data, Path::new("trace"), delivery, &mut Symbols::default());
         read.expect("memory does not fail");
     });
 }
@@ -160,7 +160,7 @@ pub fn uftrace(data: &[u8]) {
 pub fn perf(data: &[u8]) {
     let _ = perf::is(data);
     check(false, |delivery| {
-        let read = perf::read_from(data, Path::new("trace"), delivery, &mut Symbols::default());
+        let read = perf::read(data, Path::new("trace"), delivery, &mut Symbols::default());
         read.expect("memory does not fail");
     });
 }

@@ -10,8 +10,7 @@
 //! A sample is no call: it is passed on by [`Consumer::sample`](crate::Consumer::sample). Times are those of perf's clock,
 //! as a rule the monotonic one; the moment of its zero is not told.
 
-use std::fs::File;
-use std::io::{BufRead, BufReader, Read as _};
+use std::io::{BufRead, Read as _};
 use std::path::Path;
 
 use crate::delivery::Delivery;
@@ -110,24 +109,11 @@ fn frame(line: &str, symbols: &mut Symbols) -> Option<FunctionKey> {
     })
 }
 
-/// Passes all samples on.
-///
-/// # Errors
-/// [`ReadError`] if the file system fails.
-pub(crate) fn read(
-    path: &Path,
-    delivery: &mut Delivery<'_>,
-    symbols: &mut Symbols,
-) -> Result<(), ReadError> {
-    let io = |source| ReadError::Io { path: path.into(), offset: 0, source };
-    read_from(BufReader::new(File::open(path).map_err(io)?), path, delivery, symbols)
-}
-
-/// The same of any input; `path` is what it is called.
+/// Passes all samples on; `path` is what the input is called.
 ///
 /// # Errors
 /// [`ReadError`] if `input` fails.
-pub(crate) fn read_from(
+pub(crate) fn read(
     mut input: impl BufRead,
     path: &Path,
     delivery: &mut Delivery<'_>,

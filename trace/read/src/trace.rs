@@ -5,7 +5,7 @@
 //! Opening reads little; reading streams in bounded memory and decodes ahead on other cores; a trace can be read again.
 
 use std::fs::File;
-use std::io::Read as _;
+use std::io::{BufReader, Read as _};
 use std::path::{Path, PathBuf};
 
 use crate::block::Source;
@@ -249,6 +249,12 @@ pub enum ReadError {
     },
 }
 
+/// A text that is read from its beginning to its end.
+fn open(path: &Path) -> Result<BufReader<File>, ReadError> {
+    let io = |source| ReadError::Io { path: path.into(), offset: 0, source };
+    Ok(BufReader::new(File::open(path).map_err(io)?))
+}
+
 impl Trace {
     /// Recognises and opens what lies at `path`: a directory that contains CTF traces at any depth, or a file of one of the
     /// other producers.
@@ -342,9 +348,9 @@ impl Trace {
                 sources.extend(own::sources(&files, &mut self.symbols));
                 merge::read(sources, &mut delivery, &mut self.symbols)?;
             }
-            Input::Chrome => chrome::read(path, &mut delivery, &mut self.symbols)?,
-            Input::Uftrace => uftrace::read(path, &mut delivery, &mut self.symbols)?,
-            Input::Perf => perf::read(path, &mut delivery, &mut self.symbols)?,
+            Input::Chrome => chrome::read(open(path)?, path, &mut delivery, &mut self.symbols)?,
+            Input::Uftrace => uftrace::read(open(path)?, path, &mut delivery, &mut self.symbols)?,
+            Input::Perf => perf::read(open(path)?, path, &mut delivery, &mut self.symbols)?,
         }
         Ok(delivery.finish())
     }

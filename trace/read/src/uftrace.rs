@@ -12,8 +12,7 @@
 //! Times are those of the monotonic clock; the moment of its zero is not told. Scheduling events come from another
 //! file than calls, so all is sorted before it is passed on.
 
-use std::fs::File;
-use std::io::{BufRead, BufReader, Read as _};
+use std::io::{BufRead, Read as _};
 use std::path::Path;
 
 use crate::delivery::Delivery;
@@ -68,24 +67,11 @@ pub(crate) fn seconds_ns(text: &str) -> Option<u64> {
     seconds.parse::<u64>().ok()?.checked_mul(1_000_000_000)?.checked_add(part)
 }
 
-/// Passes all events on.
-///
-/// # Errors
-/// [`ReadError`] if the file system fails.
-pub(crate) fn read(
-    path: &Path,
-    delivery: &mut Delivery<'_>,
-    symbols: &mut Symbols,
-) -> Result<(), ReadError> {
-    let io = |source| ReadError::Io { path: path.into(), offset: 0, source };
-    read_from(BufReader::new(File::open(path).map_err(io)?), path, delivery, symbols)
-}
-
-/// The same of any input; `path` is what it is called.
+/// Passes all events on; `path` is what the input is called.
 ///
 /// # Errors
 /// [`ReadError`] if `input` fails.
-pub(crate) fn read_from(
+pub(crate) fn read(
     mut input: impl BufRead,
     path: &Path,
     delivery: &mut Delivery<'_>,
