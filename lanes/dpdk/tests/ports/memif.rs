@@ -30,7 +30,7 @@ const CONNECT_TRIES: usize = 60;
 /// Waits of [`NAP`] without a frame after which one that should come counts as lost.
 const SILENT_WAITS_MAX: usize = 3000;
 /// Waits of [`NAP`] in which nothing comes from a peer that is not there.
-const LONELY_WAITS: usize = 100;
+const LONELY_WAITS: usize = 200;
 /// Lengths of the frames sent, in turn.
 const LENGTHS: [usize; 6] = [60, 64, 65, 576, 1513, 1514];
 
