@@ -4,10 +4,11 @@
 
 #![expect(clippy::print_stdout, reason = "a skipped test says why")]
 
+mod shipped;
 mod turn;
 
 use laneway_lab::result::{ClaimStatus, RaceResult};
-use std::process::{Command, Output};
+use std::process::Output;
 use turn::Turn;
 
 /// A race in its folder.
@@ -28,25 +29,7 @@ impl Race {
         lanes: &[&str],
         arguments: &[&str],
     ) -> Output {
-        let scenarios = concat!(env!("CARGO_MANIFEST_DIR"), "/../scenarios");
-        let shipped = format!("{scenarios}/{name}.toml");
-        let mut text = std::fs::read_to_string(shipped).expect("it ships");
-        let captures = format!("{scenarios}/captures/");
-        let usual = [
-            ("idle_ms = 300", "idle_ms = 50"),
-            ("late_p99_us_max = 200", "late_p99_us_max = 10_000_000\nothers_max = 1_000.0"),
-        ];
-        for (theirs, ours) in usual.iter().chain(changes) {
-            assert!(text.contains(theirs), "the scenario has no {theirs}");
-            text = text.replace(theirs, ours);
-        }
-        let text = text.replace("captures/", &captures);
-        let scenario = self.0.folder.join("scenario.toml");
-        std::fs::write(&scenario, text).expect("writable");
-        let mut command = Command::new(env!("CARGO_BIN_EXE_laneway"));
-        command.arg("race").arg(&scenario).arg("--out").arg(&self.0.folder);
-        // So that what its children leave behind can be told from what others do.
-        command.env("TMPDIR", &self.0.folder);
+        let mut command = shipped::race(&self.0.folder, name, changes);
         lanes.iter().for_each(|lane| {
             command.args(["--lane", lane]);
         });

@@ -4,6 +4,7 @@
 
 #![expect(clippy::print_stdout, reason = "a skipped test says why")]
 
+mod shipped;
 mod turn;
 
 use laneway_lab::result::RaceResult;
@@ -23,21 +24,7 @@ const LOOK: Duration = Duration::from_millis(5);
 
 /// The shipped scenario `name`, less patient with a busy host and with these changes, as a command.
 fn race(folder: &Path, name: &str, changes: &[(&str, &str)], arguments: &[&str]) -> Command {
-    let scenarios = concat!(env!("CARGO_MANIFEST_DIR"), "/../scenarios");
-    let mut text = fs::read_to_string(format!("{scenarios}/{name}.toml")).expect("it ships");
-    let captures = format!("{scenarios}/captures/");
-    let usual = [
-        ("idle_ms = 300", "idle_ms = 50"),
-        ("late_p99_us_max = 200", "late_p99_us_max = 10_000_000\nothers_max = 1_000.0"),
-    ];
-    for (theirs, ours) in usual.iter().chain(changes) {
-        assert!(text.contains(theirs), "the scenario has no {theirs}");
-        text = text.replace(theirs, ours);
-    }
-    let scenario = folder.join("scenario.toml");
-    fs::write(&scenario, text.replace("captures/", &captures)).expect("writable");
-    let mut command = Command::new(LANEWAY);
-    command.arg("race").arg(&scenario).arg("--out").arg(folder).env("TMPDIR", folder);
+    let mut command = shipped::race(folder, name, changes);
     command.args(["--blocks", "4"]).args(arguments);
     command
 }
