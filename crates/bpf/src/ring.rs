@@ -65,6 +65,12 @@ impl<M: RingMemory> Consumer<M> {
         self.memory.produced() != self.position
     }
 
+    /// True when there is something that [`consume`](Self::consume) would take now.
+    pub(crate) fn has_finished(&self) -> bool {
+        let at = self.position & (self.memory.data_bytes() - 1);
+        self.has_any() && self.memory.header(at) & BUSY == 0
+    }
+
     /// Bytes of records that are there and not consumed, their headers included.
     pub(crate) fn pending_bytes(&self) -> usize {
         self.memory.produced().wrapping_sub(self.position)
@@ -204,9 +210,10 @@ mod tests {
         ring.submit(c.unwrap(), b"last");
         assert_eq!(take(&mut consumer), [b"first"]);
         assert!(consumer.has_any(), "an unfinished record counts");
+        assert!(!consumer.has_finished(), "what stands behind it cannot be taken");
         ring.submit(b.unwrap(), b"mid");
         assert_eq!(take(&mut consumer), [&b"mid"[..], b"last"]);
-        assert!(!consumer.has_any());
+        assert!(!consumer.has_any() && !consumer.has_finished());
         assert_eq!(ring.consumed.get(), ring.produced.get());
     }
 
@@ -216,6 +223,7 @@ mod tests {
         let mut consumer = Consumer::new(&ring, 0);
         ring.discard(ring.reserve(24).unwrap(), 24);
         ring.submit(ring.reserve(1).unwrap(), b"x");
+        assert!(consumer.has_finished(), "a discarded record can be taken");
         assert_eq!(take(&mut consumer), [b"x"]);
         assert_eq!(ring.consumed.get(), 32 + 16);
     }

@@ -22,6 +22,11 @@
 //! an empty ring. The record then waits for the next record or for the timeout of `wait`,
 //! whichever is first; nothing is lost. So: always pass a timeout that the latency goal can bear.
 //!
+//! **A record that is not finished** is there for some hundred nanoseconds, unless its CPU was taken
+//! away in between: an interrupt, or a hypervisor that runs another guest for milliseconds. Then
+//! nothing wakes us (the program has read the word already, and epoll calls the ring readable), so
+//! [`Rings::wait`] looks for as long as a record takes and then from nap to nap.
+//!
 //! What must always hold: one consumer per ring (this value), and ring memory outlives every
 //! record slice handed out.
 
@@ -33,12 +38,19 @@ use crate::{
 use laneway_core::Wake;
 use libbpf_rs::{MapCore, MapHandle, MapType, libbpf_sys::bpf_map_create_opts};
 use std::{
-    io,
+    hint, io,
     os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd},
     slice,
     sync::atomic::{AtomicU32, AtomicUsize, Ordering, fence},
-    time::Duration,
+    thread,
+    time::{Duration, Instant},
 };
+
+/// Looks at an unfinished record before the first nap: a few microseconds, many times what a program
+/// takes to fill it.
+const LOOKS: usize = 256;
+/// Between two looks at a record whose program was interrupted.
+const NAP: Duration = Duration::from_micros(50);
 
 /// The smallest ring: a page.
 pub const RING_BYTES_MIN: u32 = 1 << 12;
@@ -188,9 +200,9 @@ impl Rings {
         self.moderation = moderation;
     }
 
-    /// Blocks until a ring has a record, at most for `timeout` (rounded up to milliseconds). May
-    /// answer [`Wake::Ready`] for a record that is not finished yet; a signal counts as a timeout.
-    /// While records flow it blocks for more than one, within the limits of [`Moderation`].
+    /// Blocks until a ring has a finished record, at most for `timeout` (rounded up to
+    /// milliseconds); a signal counts as a timeout. While records flow it blocks for more than one,
+    /// within the limits of [`Moderation`].
     ///
     /// # Errors
     /// [`BpfError::Os`] when the kernel refuses to wait.
@@ -203,15 +215,15 @@ impl Rings {
         // barrier (see the module's text) between a program's reservation and its load.
         fence(Ordering::SeqCst);
         let is_worth_it = |ring: &Consumer<Shared>| ring.pending_bytes() >= worth_bytes as usize;
-        let ready = match self.consumers.iter().any(is_worth_it) {
+        let woken = match self.consumers.iter().any(is_worth_it) {
             true => Ok(Wake::Ready),
             false => self.block(timeout),
         };
         self.wanted.store(0);
-        match ready {
-            Ok(Wake::Timeout) if self.has_any() => Ok(Wake::Ready),
-            other => other,
+        if woken? == Wake::Timeout && !self.has_any() {
+            return Ok(Wake::Timeout);
         }
+        Ok(until_finished(|| self.consumers.iter().any(Consumer::has_finished), timeout))
     }
 
     /// Pending bytes that are worth a wake-up; never so many that the ring would fill up first.
@@ -236,6 +248,25 @@ impl Rings {
                 e if e.kind() == io::ErrorKind::Interrupted => Ok(Wake::Timeout),
                 e => Err(BpfError::os("wait for records", e)),
             },
+        }
+    }
+}
+
+/// Looks until `is_finished`, at most for `timeout`; without a nap while a program is at work.
+fn until_finished(is_finished: impl Fn() -> bool, timeout: Duration) -> Wake {
+    for _ in 0..LOOKS {
+        if is_finished() {
+            return Wake::Ready;
+        }
+        hint::spin_loop();
+    }
+    let since = Instant::now();
+    loop {
+        thread::sleep(NAP.min(timeout));
+        match is_finished() {
+            true => return Wake::Ready,
+            false if since.elapsed() >= timeout => return Wake::Timeout,
+            false => {}
         }
     }
 }
@@ -327,5 +358,33 @@ impl Wanted {
         // store whole words.
         let word: &AtomicU32 = unsafe { self.0.start().cast().as_ref() };
         word.store(value, Ordering::Relaxed);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::cell::Cell;
+
+    #[test]
+    fn a_record_about_to_be_finished_costs_no_nap() {
+        let looks = Cell::new(0);
+        let is_finished = || looks.replace(looks.get() + 1) == LOOKS - 1;
+        assert_eq!(until_finished(is_finished, Duration::MAX), Wake::Ready);
+        assert_eq!(looks.get(), LOOKS);
+    }
+
+    #[test]
+    fn a_program_without_its_cpu_is_waited_for_asleep() {
+        let looks = Cell::new(0);
+        let is_finished = || looks.replace(looks.get() + 1) == LOOKS + 2;
+        assert_eq!(until_finished(is_finished, Duration::from_secs(3600)), Wake::Ready);
+
+        // Within the timeout only so many naps fit: a worker does not spin.
+        looks.set(0);
+        let timeout = 20 * NAP;
+        let never = || looks.replace(looks.get() + 1) == usize::MAX;
+        assert_eq!(until_finished(never, timeout), Wake::Timeout);
+        assert!((LOOKS + 1..=LOOKS + 20).contains(&looks.get()), "{} looks", looks.get());
     }
 }
