@@ -25,6 +25,7 @@ use crate::{
     config::{FramesConfig, NAME},
     grant::{Grant, ring_failed, tell_counts},
     memory::Memory,
+    receiving::{Receiving, Step},
     ring::{Completion, Ring},
     socket, sys,
     sys::failed,
@@ -115,7 +116,7 @@ struct Port {
     /// Sends of each buffer that have not ended, and one while the lane itself settles it.
     uses: Box<[u32]>,
     measures: Measures,
-    is_armed: bool,
+    receiving: Receiving,
     failures: u32,
     rearms: u64,
     /// Accumulated: the kernel clears its own count on each reading.
@@ -201,24 +202,23 @@ impl UringFrames {
             },
             ports,
         };
-        lane.arm();
-        lane.exits.ring.submit().map_err(ring_failed)?;
+        lane.turn()?;
         Ok(lane)
     }
 
-    /// Arms every receive that has ended and has something to receive into.
-    fn arm(&mut self) {
-        for (i, port) in self.ports.iter_mut().enumerate() {
-            if port.is_armed || !port.buffers.has_any() {
-                continue;
-            }
-            let header = self.exits.template.at_typed::<libc::msghdr>(0);
-            let file = types::Fixed(i as u32);
-            let request = opcode::RecvMsgMulti::new(file, header, i as u16).build();
-            let token = token::token(Kind::Receive, i as u8, 0);
-            // SAFETY: the header lies in memory that the ring keeps and is never written again; the
-            // group's buffers are kept as well, and are the kernel's while it has them.
-            port.is_armed = unsafe { self.exits.ring.push(request, token) };
+    /// Asks the ring for the step of port `i`. Without a buffer there is nothing to receive into.
+    fn take(&mut self, i: usize, step: Option<Step>) {
+        let Some(step) = step else { return };
+        let port = &mut self.ports[i];
+        if step != Step::Cancel && !port.buffers.has_any() {
+            return;
+        }
+        let header = self.exits.template.at_typed::<libc::msghdr>(0);
+        let (request, token) = step.request(i as u8, header);
+        // SAFETY: the header lies in memory that the ring keeps and is never written again; the group's
+        // buffers are kept as well, and are the kernel's while it has them. A cancel names no memory.
+        if unsafe { self.exits.ring.push(request, token) } {
+            port.receiving.began(step);
         }
     }
 
@@ -247,9 +247,13 @@ impl UringFrames {
         }
     }
 
-    /// Submits what is queued and takes what completes.
+    /// Sees to it that every port receives, submits what is queued and takes what completes.
     fn turn(&mut self) -> Result<(), LaneError> {
-        self.arm();
+        for i in 0..self.ports.len() {
+            let counters = &self.exits.counters[i];
+            let step = self.ports[i].receiving.turn(counters.rx_frames + counters.tx_frames);
+            self.take(i, step);
+        }
         self.exits.ring.submit().map_err(ring_failed)?;
         self.reap()
     }
@@ -358,7 +362,7 @@ impl Port {
             lendable: (u32::from(config.buffers)..frames as u32).rev().collect(),
             uses: vec![0; frames].into_boxed_slice(),
             measures: Measures { stride_bytes, received: u32::from(config.buffers) },
-            is_armed: false,
+            receiving: Receiving::new(),
             failures: 0,
             rearms: 0,
             kernel_drops: 0,
@@ -382,7 +386,9 @@ impl Port {
     /// A receive of this port has completed.
     fn received(&mut self, completion: Completion) -> Result<(), LaneError> {
         let buffer = completion.buffer().and_then(|buffer| self.buffers.take(buffer));
-        self.is_armed &= completion.has_more();
+        if !completion.has_more() {
+            self.receiving.ended();
+        }
         match (completion.outcome(), buffer) {
             (Ok(bytes), Some(buffer)) => {
                 self.failures = 0;
@@ -396,6 +402,8 @@ impl Port {
                 match error.raw_os_error() {
                     // Nothing is lost: the frame waits in the socket.
                     Some(libc::ENOBUFS) => self.rearms += 1,
+                    // A look has taken everything; an armed one ends because it was told to.
+                    Some(libc::EAGAIN | libc::ECANCELED) => (),
                     // Said once; what is queued can be received behind it.
                     code @ Some(_) if is_gone(&error) => self.end = code,
                     _ => self.failures += 1,
@@ -573,6 +581,10 @@ impl FrameLane for UringFrames {
             if self.ports.iter().any(|port| !port.arrivals.is_empty() || port.end.is_some()) {
                 return Ok(Wake::Ready);
             }
+            for i in 0..self.ports.len() {
+                let step = self.ports[i].receiving.rest();
+                self.take(i, step);
+            }
             let left = timeout.saturating_sub(begun.elapsed());
             if !self.exits.ring.wait(left).map_err(ring_failed)? {
                 return Ok(Wake::Timeout);
@@ -592,6 +604,7 @@ impl FrameLane for UringFrames {
         let is_first = port.index() == 0;
         tell_counts(&mut self.exits.ring, &mut near.caps, is_first.then_some(&mut counters));
         near.caps.fact("rearms", near.rearms);
+        near.caps.fact("looks", near.receiving.looks);
         near.caps.fact("buffers_in_use", near.buffers.ours());
         counters
     }

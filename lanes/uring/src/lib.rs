@@ -28,6 +28,7 @@ mod conn;
 mod frames;
 mod grant;
 mod memory;
+mod receiving;
 mod ring;
 mod socket;
 mod sys;

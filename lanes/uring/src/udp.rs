@@ -1,4 +1,5 @@
-//! Datagram ports: UDP sockets, one multishot `recvmsg` each, sends gathered into trains.
+//! Datagram ports: UDP sockets, one multishot `recvmsg` each (armed, or a look: `receiving.rs`), sends
+//! gathered into trains.
 //!
 //! ```text
 //!   kernel ─▶ provided buffer ─▶ completion ─▶ arrivals ─▶ Datagram (in place) ─▶ app
@@ -20,13 +21,13 @@ use crate::{
     config::{NAME, UdpConfig},
     grant::{Grant, ring_failed, tell_counts},
     memory::Memory,
+    receiving::{Receiving, Step},
     ring::{Completion, Ring},
     socket, sys,
     sys::failed,
     token::{self, Kind},
     trains::{Goal, Hold, Trains, drop_reason, fall_back},
 };
-use io_uring::{opcode, types};
 use laneway_core::{
     CapsReport, Clock, ClockDomain, Counters, Datagram, DatagramApp, DatagramLane, DatagramOut,
     DropReason, LaneError, LaneSpec, PortId, PortMask, Turn, Wake,
@@ -79,7 +80,7 @@ struct Port {
     arrivals: VecDeque<Arrival>,
     /// Who looks at each buffer that is ours: the app, and messages in flight.
     holds: Box<[u32]>,
-    is_armed: bool,
+    receiving: Receiving,
     failures: u32,
     /// Receives armed again because the kernel had run out of buffers.
     rearms: u64,
@@ -139,7 +140,7 @@ impl UringUdp {
                 buffers,
                 arrivals: VecDeque::with_capacity(count),
                 holds: vec![0; count].into_boxed_slice(),
-                is_armed: false,
+                receiving: Receiving::new(),
                 failures: 0,
                 rearms: 0,
                 segment_bytes_max: if trains { usize::MAX } else { 0 },
@@ -165,7 +166,7 @@ impl UringUdp {
             shown: Vec::with_capacity(batch_max),
             batch_max,
         };
-        lane.core.arm();
+        lane.core.receive();
         lane.core.ring.submit().map_err(ring_failed)?;
         Ok(lane)
     }
@@ -348,18 +349,23 @@ impl Port {
                     self.buffers.give(buffer);
                     self.buffers.publish();
                 }
-                if error.raw_os_error() == Some(libc::ENOBUFS) {
+                match error.raw_os_error() {
                     // Nothing is lost: the datagram waits in the socket.
-                    self.rearms += 1;
-                } else {
-                    self.failures += 1;
-                    if self.failures > FAILURES_MAX {
-                        return Err(error);
+                    Some(libc::ENOBUFS) => self.rearms += 1,
+                    // A look has taken everything; an armed one ends because it was told to.
+                    Some(libc::EAGAIN | libc::ECANCELED) => (),
+                    _ => {
+                        self.failures += 1;
+                        if self.failures > FAILURES_MAX {
+                            return Err(error);
+                        }
                     }
                 }
             }
         }
-        self.is_armed &= completion.has_more();
+        if !completion.has_more() {
+            self.receiving.ended();
+        }
         Ok(())
     }
 
@@ -373,19 +379,37 @@ impl Port {
 }
 
 impl Core {
-    /// Arms every receive that has ended and has something to receive into.
+    /// Sees to it that every port receives, in a turn of a worker that is awake.
+    fn receive(&mut self) {
+        for i in 0..self.ports.len() {
+            let port = &mut self.ports[i];
+            let moved = port.counters.rx_frames + port.counters.tx_frames;
+            let step = port.receiving.turn(moved);
+            self.take(i, step);
+        }
+    }
+
+    /// Sees to it that the receive of every port wakes a worker that sleeps.
     fn arm(&mut self) {
-        for (i, port) in self.ports.iter_mut().enumerate() {
-            if port.is_armed || !port.buffers.has_any() {
-                continue;
-            }
-            let file = types::Fixed(i as u32);
-            let header = self.templates.at_typed::<libc::msghdr>(i * size_of::<libc::msghdr>());
-            let request = opcode::RecvMsgMulti::new(file, header, i as u16).build();
-            let token = token::token(Kind::Receive, i as u8, 0);
-            // SAFETY: the header lies in memory that the ring keeps and is never written again; the
-            // group's buffers are kept as well, and are the kernel's while it has them.
-            port.is_armed = unsafe { self.ring.push(request, token) };
+        for i in 0..self.ports.len() {
+            let step = self.ports[i].receiving.rest();
+            self.take(i, step);
+        }
+    }
+
+    /// Asks the ring for the step of port `i`. Without a buffer there is nothing to receive into.
+    fn take(&mut self, i: usize, step: Option<Step>) {
+        let Some(step) = step else { return };
+        let port = &mut self.ports[i];
+        if step != Step::Cancel && !port.buffers.has_any() {
+            return;
+        }
+        let header = self.templates.at_typed::<libc::msghdr>(i * size_of::<libc::msghdr>());
+        let (request, token) = step.request(port.id.0, header);
+        // SAFETY: the header lies in memory that the ring keeps and is never written again; the group's
+        // buffers are kept as well, and are the kernel's while it has them. A cancel names no memory.
+        if unsafe { self.ring.push(request, token) } {
+            port.receiving.began(step);
         }
     }
 
@@ -447,11 +471,10 @@ impl Core {
         }
     }
 
-    /// Puts everything gathered, and receives to be armed, on its way.
+    /// Puts everything gathered, and whatever else was asked for, on its way.
     fn flush(&mut self) -> io::Result<()> {
         /// A ring that takes nothing in so many attempts will take nothing.
         const ATTEMPTS_MAX: usize = 64;
-        self.arm();
         for _ in 0..ATTEMPTS_MAX {
             let flushed = self.trains.flush(&mut self.ring);
             self.ring.submit()?;
@@ -613,6 +636,7 @@ impl DatagramLane for UringUdp {
         for port in 0..self.core.ports.len() {
             datagrams += self.show(port, app, clock);
         }
+        self.core.receive();
         self.core.flush().map_err(ring_failed)?;
         self.core.check()?;
         Ok(datagrams)
@@ -647,6 +671,7 @@ impl DatagramLane for UringUdp {
         counters.set_drops(DropReason::RxQueueFull, port.drops);
         tell_counts(ring, &mut port.caps, (port.id.0 == 0).then_some(&mut counters));
         port.caps.fact("rearms", port.rearms);
+        port.caps.fact("looks", port.receiving.looks);
         port.caps.fact("buffers_in_use", port.buffers.ours());
         port.caps.fact("gso_fallbacks", port.fallbacks);
         if port.caps.requested.has(laneway_core::Cap::SendZeroCopy) {

@@ -5,7 +5,7 @@ use crate::{
     cables::{NEAR, PORTS_MAX, give_up_capabilities},
     frames_world::World,
 };
-use laneway_core::{Cap, DropReason, FrameLane, LaneError, LaneSpec, PortId, Verdict, Wake};
+use laneway_core::{Burst, Cap, DropReason, FrameLane, LaneError, LaneSpec, PortId, Verdict};
 use laneway_testkit::{
     Disturbance, Overload, Properties, Rig, receive_all, sequence, skip, udp_frames,
 };
@@ -128,11 +128,16 @@ fn a_tagged_frame_keeps_the_headroom_of_the_contract() {
     let tagged = [&plain[..12], &[0x81, 0, 0, 5], &plain[12..]].concat();
     let mut lane = open(&mut world, "uring");
     world.far_ends[0].send(std::slice::from_ref(&tagged));
-    let came = (0..WAITS_MAX).any(|_| lane.wait(WAIT).expect("the lane waits") == Wake::Ready);
+    // A wait may be over before there is a frame.
+    let came = (0..WAITS_MAX).any(|_| {
+        lane.wait(WAIT).expect("the lane waits");
+        let burst = lane.receive(PORT).expect("the lane receives");
+        let has_room =
+            |burst: &mut Burst| burst.frame_mut(0).grow_front(laneway_core::HEADROOM_BYTES_MIN);
+        assert!(burst.is_empty() || (burst.len() == 1 && has_room(burst)));
+        !burst.is_empty()
+    });
     assert!(came);
-    let burst = lane.receive(PORT).expect("the lane receives");
-    assert_eq!(burst.len(), 1);
-    assert!(burst.frame_mut(0).grow_front(laneway_core::HEADROOM_BYTES_MIN));
 }
 
 #[test]

@@ -8,7 +8,7 @@ use laneway_core::{
     Clock, Close, ConnId, Counters, Datagram, DatagramApp, DatagramLane, DatagramOut, DropReason,
     LaneError, PortId, StreamApp, StreamLane, StreamOut, Turn,
 };
-use laneway_testkit::{service::MonotonicClock, skip};
+use laneway_testkit::{Patience, service::MonotonicClock, skip};
 use laneway_uring::{UringTcp, UringUdp};
 use std::{
     io::{Read, Write},
@@ -64,12 +64,17 @@ impl DatagramApp for Relay {
 }
 
 fn serve(lane: &mut UringUdp, app: &mut Relay, wanted: usize) {
-    for _ in 0..TURNS_MAX {
+    let mut patience = Patience::new(TURNS_MAX);
+    while !patience.is_over() {
+        let before = app.seen.len();
         lane.serve(app, &MonotonicClock).expect("the lane serves");
         if app.seen.len() >= wanted {
             return;
         }
-        lane.wait(Duration::from_millis(10)).expect("the lane waits");
+        if app.seen.len() > before {
+            patience.something_came();
+        }
+        patience.wait(|| lane.wait(Duration::from_millis(10)).expect("the lane waits"));
     }
     panic!("{} of {wanted} datagrams", app.seen.len());
 }
