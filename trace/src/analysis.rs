@@ -198,6 +198,7 @@ impl Analyzer {
                 Block {
                     packets: block.packets,
                     self_ns: block.self_ns,
+                    idle_ns: block.idle_ns,
                     corrected_ns: by_function(&block.corrected_ns),
                     raw_ns: by_function(&block.raw_ns),
                 }

@@ -19,6 +19,8 @@ pub(crate) struct Block {
     pub(crate) packets: f64,
     /// Traced time, ns.
     pub(crate) self_ns: f64,
+    /// In rounds that found nothing, ns.
+    pub(crate) idle_ns: f64,
     /// Corrected time per row, ns, idle included.
     pub(crate) corrected_ns: Vec<f64>,
     /// Raw time per row, ns.
@@ -47,6 +49,7 @@ pub(crate) fn cut(model: &Model) -> Vec<Block> {
             let place = u128::from(model.since(middle)) * BLOCKS as u128 / u128::from(length);
             let block = &mut blocks[(place as usize).min(BLOCKS - 1)];
             block.packets += f64::from(bucket.packets);
+            block.idle_ns += bucket.idle_ns as f64;
             for cell in &bucket.cells {
                 block.self_ns += cell.self_ns as f64;
                 if cell.function == OTHERS {

@@ -4,6 +4,7 @@
 //! does not hold what it needs. It never names a cause it has no proof of: without a kernel join a stall is
 //! "unattributed". What fires D5 (everything slowed down together) takes the word from D7.
 
+mod backlog;
 mod buffers;
 mod durations;
 mod health;
@@ -13,12 +14,16 @@ mod traffic;
 use crate::blocks::Block;
 use crate::model::Model;
 use crate::result::{Confidence, Finding, Layer, Mark, State};
+use crate::worst::Silence;
 
 pub(crate) use durations::levels;
 pub(crate) use kernel::{cause, cause_name, stalls};
 
 /// Cut calls beyond this share withhold maxima and periods (specification 6.2).
 pub(crate) const CUT_SHARE_MAX: f64 = 0.001;
+
+/// A silence so many times as long as its function usually takes is none of its work.
+const PAUSE_FACTOR: u64 = 20;
 
 /// What the detectors look at besides the model.
 #[derive(Debug)]
@@ -41,7 +46,6 @@ pub(crate) struct Facts {
     pub(crate) preempted_stalls: usize,
     pub(crate) idle_share: f64,
     pub(crate) lossy: bool,
-    pub(crate) full_bursts: bool,
 }
 
 /// All twelve, in order.
@@ -51,8 +55,9 @@ pub(crate) fn all(case: &Case<'_>) -> (Vec<Finding>, Facts) {
     let period = durations::d4(case);
     let (d6, stall_facts) = (buffers::d6(case, &period, &mut facts), &mut facts);
     let d7 = kernel::d7(case, common.state == State::Fired, stall_facts);
+    let backlog = backlog::worst(case);
     let findings = vec![
-        traffic::d1(case, stall_facts),
+        traffic::d1(case, backlog.as_ref(), stall_facts),
         traffic::d2(case),
         durations::d3(case),
         period.finding,
@@ -60,7 +65,7 @@ pub(crate) fn all(case: &Case<'_>) -> (Vec<Finding>, Facts) {
         d6,
         d7,
         kernel::d8(case),
-        traffic::d9(case, stall_facts),
+        traffic::d9(case, backlog.as_ref()),
         traffic::d10(case),
         buffers::d11(case),
         health::d12(case),
@@ -135,17 +140,32 @@ impl Case<'_> {
         finding
     }
 
-    /// Blocks without a stall: a stall falls into some function by chance and says nothing about its cost.
+    /// Blocks without a stall: a stall falls into some function by chance and says nothing about its cost. Nor do shorter
+    /// silences, where they are rare enough to be left out.
     fn quiet_blocks(&self) -> Vec<&Block> {
+        let all = self.model.lanes.iter().flat_map(|lane| &lane.worst.silences);
+        let pauses = all.filter(|silence| {
+            let row = self.model.row_of[silence.function as usize] as usize;
+            let usual = self.model.rows[row].histogram.quantile(0.5);
+            usual.is_some_and(|usual| silence.length_ns > PAUSE_FACTOR * usual)
+        });
+        let quiet = self.blocks_without(pauses);
+        if 2 * quiet.len() >= self.blocks.len() {
+            return quiet;
+        }
+        self.blocks_without(stalls(self.model).into_iter().map(|stall| stall.silence))
+    }
+
+    fn blocks_without<'s>(&self, silences: impl Iterator<Item = &'s Silence>) -> Vec<&Block> {
         let length = self.model.span.length_ns.max(1);
         let place = |time_ns: u64| {
             let share = self.model.since(time_ns) as f64 / length as f64;
             (share * self.blocks.len() as f64) as usize
         };
         let mut quiet = vec![true; self.blocks.len()];
-        for stall in stalls(self.model) {
-            let end = place(stall.silence.at_ns + stall.silence.length_ns);
-            for at in place(stall.silence.at_ns)..=end {
+        for silence in silences {
+            let end = place(silence.at_ns + silence.length_ns);
+            for at in place(silence.at_ns)..=end {
                 if let Some(quiet) = quiet.get_mut(at) {
                     *quiet = false;
                 }

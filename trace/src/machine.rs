@@ -350,6 +350,10 @@ impl Consumer for Machine {
 }
 
 impl Lane {
+    fn off_cpu_ns(&self) -> u64 {
+        self.kernel_ns[Join::Preempted as usize] + self.kernel_ns[Join::Waiting as usize]
+    }
+
     fn new(thread: Thread, buckets: usize) -> Self {
         Self {
             thread,
@@ -718,8 +722,11 @@ impl Step<'_> {
                 let own = if got == 0 { Own::EmptyPolls } else { Own::Receive };
                 self.note_point(own, now);
                 self.counts.receives += 1;
-                self.lane.points.receive((port, queue), asked, got, told);
+                self.lane.points.receive((port, queue), asked, got, told, now);
                 self.lane.series.packets(u32::from(got));
+                let off_cpu_ns = self.lane.off_cpu_ns();
+                let idle_ns = self.lane.points.round(got == 0, now, off_cpu_ns);
+                self.lane.series.idle(idle_ns);
                 self.after(own, told, now);
             }
             Kind::EmptyRun { polls, lasted_ns } => {
@@ -727,6 +734,9 @@ impl Step<'_> {
                 self.note(now);
                 let lasted = u64::from(lasted_ns).min(since);
                 self.lane.points.empty_run(polls, lasted);
+                let off_cpu_ns = self.lane.off_cpu_ns();
+                self.lane.points.rounds(lasted, now, off_cpu_ns);
+                self.lane.series.idle(lasted);
                 self.past_call(Own::EmptyPolls, u64::from(polls), lasted, now);
             }
             Kind::Send { port, queue, asked, sent } => {

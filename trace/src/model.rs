@@ -38,6 +38,8 @@ const HANDLER_PARENTS_MIN: usize = 3;
 const HANDLER_SHARE_MAX: f64 = 0.05;
 /// Correction beyond this share of the raw self time: the instrumentation dominates.
 const DOMINATED_SHARE: f64 = 0.5;
+/// A wrapper and what it wraps may differ by the calls that are open where the trace begins or ends.
+const WRAPPER_CALLS_APART: u64 = 2;
 
 /// A context with everything known of it.
 #[derive(Debug)]
@@ -502,7 +504,26 @@ fn find_idle(contexts: &mut [Context], rows: &[Row]) -> Vec<CallPolls> {
         });
         share_idle(contexts, index, &idle, empty_ns as f64);
     }
+    for poll in &polls {
+        share_idle_outwards(contexts, poll);
+    }
     polls
+}
+
+/// What only wraps a poll, one call for one, found nothing as often as that did, and takes as long either way.
+fn share_idle_outwards(contexts: &mut [Context], poll: &CallPolls) {
+    let share = poll.empty as f64 / poll.polls.max(1) as f64;
+    let mut at = poll.context as usize;
+    while let Some(parent) = contexts[at].parent {
+        at = parent as usize;
+        let wrapper = &mut contexts[at];
+        if wrapper.layer != Layer::Ethdev
+            || wrapper.calls.abs_diff(poll.polls) > WRAPPER_CALLS_APART
+        {
+            return;
+        }
+        wrapper.idle_ns = (share * wrapper.self_ns as f64) as u64;
+    }
 }
 
 /// Gives `idle_ns` of a context's calls of the variants `idle` to itself and what they called.

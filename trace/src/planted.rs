@@ -40,6 +40,39 @@ pub enum Fault {
     Imbalance,
     /// Send takes less than it is given.
     Backpressure,
+    /// More comes, at times or always, than a worker takes that gets so many packets a call at most.
+    Backlog,
+    /// One worker falls behind while others poll empty queues.
+    Misplaced,
+}
+
+/// What looks unusual and is no fault.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Benign {
+    /// Packets come just as many at once as one call takes; the worker keeps up.
+    FullBursts,
+    /// Packets come several calls' worth at once; the worker keeps up.
+    Batches,
+    /// One packet a call.
+    OneByOne,
+    /// Calls ask for few packets or for many.
+    OtherSizes,
+    /// The ring is full when the program starts.
+    FullRing,
+    /// All flows are on one queue, and its worker has time to spare.
+    IdleQueue,
+    /// A long silence in the first polls: pages, libraries and threads come up.
+    SlowStart,
+    /// All is slower at first: caches are cold.
+    WarmUp,
+    /// A little work every so often, by a clock.
+    Housekeeping,
+    /// The pool's cache is filled from the backend, cheaply, as it is meant to be.
+    CheapFills,
+    /// The worker sleeps when there is nothing.
+    Sleeping,
+    /// Nothing comes at all.
+    Nothing,
 }
 
 /// A trace in memory, with its truth.
@@ -65,6 +98,8 @@ struct Worker {
     pieces: Vec<Vec<Event>>,
 }
 
+/// Draws of benign situations are others than those of faults.
+const BENIGN: u64 = 1 << 63;
 /// Epoch time of the first event.
 const START_NS: u64 = 1_795_192_290_000_000_000;
 
@@ -83,6 +118,13 @@ impl Planted {
         Self::run(fault, &setting, random)
     }
 
+    /// A healthy trace in an unusual situation, all else by chance.
+    pub fn benign(benign: Benign, seed: u64) -> Self {
+        let mut random = Random::seeded(!(seed ^ (benign as u64) << 32 ^ BENIGN));
+        let setting = Setting::benign(benign, &mut random);
+        Self::run(Fault::Healthy, &setting, random)
+    }
+
     fn run(fault: Fault, setting: &Setting, mut random: Random) -> Self {
         let mut planted = Self {
             fault,
@@ -93,10 +135,15 @@ impl Planted {
             names: Vec::new(),
             workers: Vec::new(),
         };
+        let mut until_ns = f64::INFINITY;
         for worker in 0..setting.workers {
             let names = std::mem::take(&mut planted.names);
             let mut run = Run::new(fault, setting.clone(), worker, random.next(), names);
+            run.until_ns = until_ns;
             run.work();
+            if setting.arrivals[0].is_some() && worker == 0 {
+                until_ns = run.now;
+            }
             planted.packets += run.packets;
             planted.cut += run.cut;
             planted.period_ns = run.period_ns;

@@ -1,6 +1,10 @@
 //! What polls, sends and pools add up to: counts per thread, port and queue, and per pool.
 //!
 //! Counting only. Tables have limits; what finds no room is counted in `refused` and told in the coverage.
+//!
+//! Full polls of a queue that follow each other without a poll that found room form a [`Streak`]. Where the producer
+//! writes empty polls of a thread as one record that names no queue, they end the streak of a queue if it must have been
+//! among them: a worker that polls its queues in turn cannot make as many polls as it has queues and leave one out.
 
 use laneway_trace_read::PoolAction;
 
@@ -14,6 +18,15 @@ const POOLS_MAX: usize = 64;
 const COURSE_MAX: usize = 1_024;
 /// Refill intervals kept per pool and thread.
 const INTERVALS_MAX: usize = 4_096;
+
+/// Full polls in a row from which, and frames in them above which, a streak is kept (detect/backlog.rs says why).
+pub(crate) const STREAK_POLLS_MIN: u64 = 8;
+pub(crate) const STREAK_FRAMES_MIN: u64 = 1_024;
+/// Streaks kept per queue before neighbours are added up.
+const STREAKS_MAX: usize = 1_024;
+
+/// A round that finds nothing takes less: in a longer one something else happened, ns.
+const EMPTY_ROUND_NS_MAX: u64 = 20_000;
 
 /// Port and queue.
 pub(crate) type Queue = (u16, u16);
@@ -32,6 +45,83 @@ pub(crate) struct Polls {
     pub(crate) productive_ns: u64,
     pub(crate) squares: u64,
     pub(crate) sizes: Vec<u64>,
+    /// Time of the first and the last poll, ns since the epoch.
+    pub(crate) first_ns: u64,
+    pub(crate) last_ns: u64,
+    /// The longest streak, by frames, however short.
+    pub(crate) longest: Streak,
+    /// The streak that the last poll belongs to.
+    open: Streak,
+    streaks: Vec<Streak>,
+    /// [`Points::made`] and [`Points::unnamed`] after the last poll.
+    made: u64,
+    unnamed: u64,
+}
+
+/// Full polls in a row, or several such rows added up.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) struct Streak {
+    pub(crate) count: u64,
+    pub(crate) polls: u64,
+    pub(crate) frames: u64,
+    /// Return of the first and of the last poll, ns since the epoch.
+    pub(crate) from_ns: u64,
+    pub(crate) until_ns: u64,
+    /// Within that, the time of the streaks themselves, ns.
+    pub(crate) held_ns: u64,
+}
+
+impl Streak {
+    fn grow(&mut self, got: u16, now: u64) {
+        if self.polls == 0 {
+            *self = Self { count: 1, from_ns: now, ..Self::default() };
+        }
+        self.polls += 1;
+        self.frames += u64::from(got);
+        self.until_ns = now;
+        self.held_ns = now.saturating_sub(self.from_ns);
+    }
+
+    const fn is_long(&self) -> bool {
+        self.polls >= STREAK_POLLS_MIN && self.frames > STREAK_FRAMES_MIN
+    }
+
+    /// `later` comes after all of these.
+    pub(crate) fn add(&mut self, later: &Self) {
+        if self.count == 0 {
+            *self = *later;
+            return;
+        }
+        self.count += later.count;
+        self.polls += later.polls;
+        self.frames += later.frames;
+        self.until_ns = later.until_ns;
+        self.held_ns += later.held_ns;
+    }
+}
+
+impl Polls {
+    /// Streaks too long for a batch, in order of time.
+    pub(crate) fn streaks(&self) -> impl Iterator<Item = &Streak> {
+        self.streaks.iter().chain(Some(&self.open).filter(|open| open.is_long()))
+    }
+
+    /// The queue had room to spare, or nobody knows what came next.
+    fn end_streak(&mut self) {
+        let ended = std::mem::take(&mut self.open);
+        if !ended.is_long() {
+            return;
+        }
+        if self.streaks.len() >= STREAKS_MAX {
+            for pair in 0..STREAKS_MAX / 2 {
+                let mut both = self.streaks[2 * pair];
+                both.add(&self.streaks[2 * pair + 1]);
+                self.streaks[pair] = both;
+            }
+            self.streaks.truncate(STREAKS_MAX / 2);
+        }
+        self.streaks.push(ended);
+    }
 }
 
 /// Send calls of one queue.
@@ -55,6 +145,15 @@ pub(crate) struct Points {
     /// Polls by queue of the last productive poll, for the time of what follows.
     last: usize,
     running: bool,
+    /// Polls so far, and how many of them in records that name no queue.
+    made: u64,
+    unnamed: u64,
+    /// Rows of `polls` that name a queue.
+    queues: u64,
+    /// Time of rounds that found nothing, ns.
+    pub(crate) idle_ns: u64,
+    /// The last poll, if it found nothing: when, and how long the thread had been off its CPU until then, ns.
+    nothing: Option<(u64, u64)>,
 }
 
 impl Points {
@@ -67,17 +166,38 @@ impl Points {
         self.running = true;
     }
 
+    /// Events are missing from here on.
     pub(crate) fn pause(&mut self) {
         self.running = false;
+        self.nothing = None;
+        self.polls.iter_mut().for_each(Polls::end_streak);
     }
 
     #[inline]
-    pub(crate) fn receive(&mut self, queue: Queue, asked: u16, got: u16, told_ns: u64) {
+    pub(crate) fn receive(&mut self, queue: Queue, asked: u16, got: u16, told_ns: u64, now: u64) {
         let Some(place) = self.place(Some(queue)) else {
             self.refused += 1;
             return;
         };
         let row = &mut self.polls[place];
+        if row.polls == 0 {
+            row.first_ns = now;
+        }
+        row.last_ns = now;
+        // Not named, but it must have been among the empty ones.
+        let polled_between = self.unnamed > row.unnamed && self.made - row.made >= self.queues;
+        let is_full = asked > 0 && got >= asked;
+        if polled_between || !is_full {
+            row.end_streak();
+        }
+        if is_full {
+            row.open.grow(got, now);
+            if row.open.frames > row.longest.frames {
+                row.longest = row.open;
+            }
+        }
+        self.made += 1;
+        (row.made, row.unnamed) = (self.made, self.unnamed);
         row.polls += 1;
         if got == 0 {
             row.empty += 1;
@@ -87,7 +207,7 @@ impl Points {
             row.packets += u64::from(got);
             row.squares += u64::from(got) * u64::from(got);
             row.asked += u64::from(asked > 0);
-            row.full += u64::from(asked > 0 && got >= asked);
+            row.full += u64::from(is_full);
             row.productive_ns += told_ns;
         }
         row.sizes[usize::from(got).min(POLL_SIZE_MAX)] += 1;
@@ -104,7 +224,33 @@ impl Points {
         row.empty += u64::from(polls);
         row.empty_ns += lasted_ns;
         row.sizes[0] += u64::from(polls);
+        self.made += u64::from(polls);
+        self.unnamed += u64::from(polls);
         self.running = true;
+    }
+
+    /// A poll returned: the time since the one before on its CPU, if both found nothing, ns.
+    ///
+    /// What a worker does between two such polls is polling, whatever its functions are called.
+    pub(crate) fn round(&mut self, empty: bool, now: u64, off_cpu_ns: u64) -> u64 {
+        let before = self.nothing.take();
+        if !empty {
+            return 0;
+        }
+        self.nothing = Some((now, off_cpu_ns));
+        let Some((then, off_then_ns)) = before else { return 0 };
+        let lasted = now.saturating_sub(then).saturating_sub(off_cpu_ns - off_then_ns);
+        if lasted > EMPTY_ROUND_NS_MAX {
+            return 0;
+        }
+        self.idle_ns += lasted;
+        lasted
+    }
+
+    /// Empty polls that were told afterwards.
+    pub(crate) fn rounds(&mut self, lasted_ns: u64, now: u64, off_cpu_ns: u64) {
+        self.nothing = Some((now, off_cpu_ns));
+        self.idle_ns += lasted_ns;
     }
 
     fn place(&mut self, queue: Option<Queue>) -> Option<usize> {
@@ -114,6 +260,7 @@ impl Points {
         if self.polls.len() >= QUEUES_MAX {
             return None;
         }
+        self.queues += u64::from(queue.is_some());
         self.polls.push(Polls {
             queue,
             polls: 0,
@@ -125,6 +272,13 @@ impl Points {
             productive_ns: 0,
             squares: 0,
             sizes: vec![0; POLL_SIZE_MAX + 1],
+            first_ns: 0,
+            last_ns: 0,
+            longest: Streak::default(),
+            open: Streak::default(),
+            streaks: Vec::new(),
+            made: 0,
+            unnamed: 0,
         });
         Some(self.polls.len() - 1)
     }
@@ -263,5 +417,110 @@ impl Pool {
             let span = now - self.course[0].0;
             self.course_step_ns = (2 * span / COURSE_MAX as u64).max(1);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const BUSY: Queue = (0, 0);
+    const OTHER: Queue = (1, 0);
+
+    fn streaks(points: &Points, queue: Queue) -> Vec<(u64, u64)> {
+        let row = points.polls.iter().find(|row| row.queue == Some(queue)).expect("polled");
+        row.streaks().map(|streak| (streak.polls, streak.frames)).collect()
+    }
+
+    fn full(points: &mut Points, polls: std::ops::Range<u64>) {
+        for poll in polls {
+            points.receive(BUSY, 32, 32, 0, 10 * poll);
+        }
+    }
+
+    #[test]
+    fn full_polls_in_a_row_are_a_streak_even_if_the_trace_ends_in_it() {
+        let mut points = Points::default();
+        full(&mut points, 0..40);
+        assert_eq!(streaks(&points, BUSY), [(40, 1_280)]);
+        assert_eq!(points.polls[0].longest.held_ns, 390);
+    }
+
+    #[test]
+    fn a_poll_with_room_to_spare_ends_a_streak() {
+        for got in [0, 31] {
+            let mut points = Points::default();
+            full(&mut points, 0..30);
+            points.receive(BUSY, 32, got, 0, 300);
+            full(&mut points, 31..61);
+            assert_eq!(streaks(&points, BUSY), []);
+            assert_eq!(points.polls[0].longest.polls, 30);
+        }
+    }
+
+    #[test]
+    fn a_hole_ends_a_streak() {
+        let mut points = Points::default();
+        full(&mut points, 0..30);
+        points.pause();
+        full(&mut points, 30..60);
+        assert_eq!(streaks(&points, BUSY), []);
+    }
+
+    #[test]
+    fn polls_of_other_queues_leave_a_streak_alone() {
+        let mut points = Points::default();
+        for poll in 0..40 {
+            full(&mut points, poll..poll + 1);
+            points.receive(OTHER, 32, 0, 0, 10 * poll + 5);
+        }
+        assert_eq!(streaks(&points, BUSY), [(40, 1_280)]);
+    }
+
+    #[test]
+    fn empty_polls_that_name_no_queue_end_a_streak_if_they_must_be_of_it() {
+        for (unnamed, expected) in [(1, vec![(40, 1_280)]), (3, Vec::new())] {
+            let mut points = Points::default();
+            points.receive(OTHER, 32, 1, 0, 0);
+            for poll in 1..=40 {
+                full(&mut points, poll..poll + 1);
+                points.empty_run(unnamed, 1);
+            }
+            assert_eq!(streaks(&points, BUSY), expected, "{unnamed}");
+        }
+        let mut points = Points::default();
+        for poll in 0..40 {
+            full(&mut points, poll..poll + 1);
+            points.empty_run(1, 1);
+        }
+        assert_eq!(streaks(&points, BUSY), [], "it is the only queue");
+    }
+
+    #[test]
+    fn only_rounds_between_two_empty_polls_are_idle() {
+        let mut points = Points::default();
+        let polls = [(true, 0), (true, 300), (false, 900), (true, 5_000), (true, 5_200)];
+        let idle: Vec<u64> =
+            polls.iter().map(|&(empty, now)| points.round(empty, now, 0)).collect();
+        assert_eq!(idle, [0, 300, 0, 0, 200]);
+        assert_eq!(points.round(true, 9_200, 3_800), 200, "the rest was off the CPU");
+        assert_eq!(points.round(true, 9_200 + EMPTY_ROUND_NS_MAX + 1, 3_800), 0, "too long");
+        points.pause();
+        assert_eq!(points.round(true, 30_000, 3_800), 0, "nobody knows what was before");
+        assert_eq!(points.idle_ns, 700);
+    }
+
+    #[test]
+    fn many_streaks_are_added_up_without_losing_any() {
+        let mut points = Points::default();
+        let all = 3 * STREAKS_MAX as u64;
+        for streak in 0..all {
+            full(&mut points, 100 * streak..100 * streak + 33);
+            points.receive(BUSY, 32, 0, 0, 10 * (100 * streak + 33));
+        }
+        let row = &points.polls[0];
+        assert!(row.streaks().count() <= STREAKS_MAX);
+        assert_eq!(row.streaks().map(|streak| streak.count).sum::<u64>(), all);
+        assert_eq!(row.streaks().map(|streak| streak.held_ns).sum::<u64>(), 320 * all);
     }
 }

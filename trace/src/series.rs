@@ -32,6 +32,8 @@ pub(crate) struct Bucket {
     pub(crate) cells: Vec<Cell>,
     pub(crate) events: u32,
     pub(crate) packets: u32,
+    /// In rounds that found nothing and ended here.
+    pub(crate) idle_ns: u64,
 }
 
 /// The buckets of a thread.
@@ -49,6 +51,7 @@ pub(crate) struct Series {
     touched: Vec<u32>,
     events: u32,
     packets: u32,
+    idle_ns: u64,
     started: bool,
 }
 
@@ -65,6 +68,7 @@ impl Series {
             touched: Vec::new(),
             events: 0,
             packets: 0,
+            idle_ns: 0,
             started: false,
         }
     }
@@ -122,6 +126,10 @@ impl Series {
         self.packets = self.packets.saturating_add(packets);
     }
 
+    pub(crate) fn idle(&mut self, lasted_ns: u64) {
+        self.idle_ns += lasted_ns;
+    }
+
     /// What the function adds up to in the open bucket.
     #[inline]
     pub(crate) fn sum(&mut self, function: u32) -> &mut Cell {
@@ -173,6 +181,7 @@ impl Series {
             cells,
             events: std::mem::take(&mut self.events),
             packets: std::mem::take(&mut self.packets),
+            idle_ns: std::mem::take(&mut self.idle_ns),
         };
         self.buckets[place].add(closed);
     }
@@ -209,6 +218,7 @@ impl Bucket {
     fn add(&mut self, other: Self) {
         self.events = self.events.saturating_add(other.events);
         self.packets = self.packets.saturating_add(other.packets);
+        self.idle_ns += other.idle_ns;
         if self.cells.is_empty() {
             self.cells = other.cells;
         } else {

@@ -76,6 +76,13 @@ pub(crate) struct Worst {
     due: Option<u64>,
 }
 
+impl Silence {
+    /// Events of the thread before it ended.
+    pub(crate) const fn place(&self) -> u64 {
+        self.sequence
+    }
+}
+
 impl Worst {
     #[inline]
     pub(crate) fn is_long(&self, now: u64) -> bool {

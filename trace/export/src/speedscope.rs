@@ -3,6 +3,9 @@
 //! Frames are shared by all events of a file and written once, at its end; the order of keys in JSON means nothing, so a
 //! file is written in one pass. Where a file ends, open calls are closed in it and opened again in the next.
 
+#[cfg(test)]
+mod format;
+
 use crate::names::{Interned, Names};
 use crate::nest::{Calls, Ended, Frame, LeftOut};
 use crate::output::{ExportError, Output, Written};
@@ -17,6 +20,8 @@ pub const SPEEDSCOPE_BYTES_MAX: u64 = 48_000_000;
 pub const SPEEDSCOPE_THREADS_MAX: usize = 64;
 /// Files per thread; what would come after is left out.
 pub const SPEEDSCOPE_FILES_MAX: u64 = 64;
+/// As the format recommends: name@version.
+const EXPORTER: &str = concat!("laneway@", env!("CARGO_PKG_VERSION"));
 /// Room kept for closing a file: open calls, names, totals.
 const CLOSING_SHARE: u64 = 8;
 
@@ -189,13 +194,11 @@ impl<W: Write> File<W> {
             part => format!("{} (part {part})", self.thread),
         };
         let exporter = match about {
-            "" => concat!("laneway ", env!("CARGO_PKG_VERSION")).to_owned(),
-            about => {
-                format!(concat!("laneway ", env!("CARGO_PKG_VERSION"), "; not here: {}"), about)
-            }
+            "" => EXPORTER.to_owned(),
+            about => format!("{EXPORTER}; not here: {about}"),
         };
         let tail = format!(
-            "],\"endValue\":{},\"name\":{}}}],\"shared\":{{\"frames\":{}}},\"exporter\":{},\"name\":{}}}\n",
+            "],\"endValue\":{},\"name\":{}}}],\"shared\":{{\"frames\":{}}},\"exporter\":{},\"name\":{},\"activeProfileIndex\":0}}\n",
             self.last_ns - self.start_ns,
             json!(name),
             json!(frames),
@@ -307,25 +310,43 @@ mod tests {
         (files.iter().map(|file| serde_json::from_slice(file).expect("JSON")).collect(), written)
     }
 
-    /// Opens and closes of a file balance as a stack, in time order, within its ends.
+    /// The file is one of speedscope's, and ends with its last event; says how many calls are opened in it.
     fn check(file: &Value) -> usize {
+        assert_eq!(format::check(file), Ok(()));
         let profile = &file["profiles"][0];
-        let frames = file["shared"]["frames"].as_array().unwrap().len() as u64;
-        let (mut stack, mut last, mut opened) = (Vec::new(), 0, 0);
-        for event in profile["events"].as_array().unwrap() {
-            let (at, frame) = (event["at"].as_u64().unwrap(), event["frame"].as_u64().unwrap());
-            assert!(at >= last && frame < frames);
-            last = at;
-            if event["type"] == "O" {
-                stack.push(frame);
-                opened += 1;
-            } else {
-                assert_eq!(stack.pop(), Some(frame));
-            }
+        let events = profile["events"].as_array().unwrap();
+        let end = events.last().map(|last| &last["at"]);
+        assert_eq!(profile["endValue"].as_u64(), end.map_or(Some(0), Value::as_u64));
+        events.iter().filter(|event| event["type"] == "O").count()
+    }
+
+    #[test]
+    fn a_file_that_breaks_the_format_is_told() {
+        let (files, _) = exported(SPEEDSCOPE_BYTES_MAX, |consumer| example::trace(consumer));
+        let broken: [(&str, Value, &str); 12] = [
+            ("/$schema", json!("https://example.org"), "$schema is"),
+            ("/shared", json!({}), "shared has no frames"),
+            ("/shared/frames/0", json!({ "name": 1 }), "frame.name is no string"),
+            ("/shared/frames", json!([]), "frame 0 of 0"),
+            ("/profiles", json!([]), "there is no profile"),
+            ("/profiles/0/type", json!("sampled"), "profile.type is"),
+            ("/profiles/0/unit", json!("ns"), "profile.unit is"),
+            ("/profiles/0/startValue", json!(1u64 << 60), "startValue is"),
+            ("/profiles/0/endValue", json!(1), "the end is 1"),
+            ("/profiles/0/events/0/type", json!("C"), "is closed while"),
+            ("/profiles/0/events/0/at", json!(-1), "event.at is"),
+            ("/activeProfileIndex", json!(1), "activeProfileIndex is 1 of 1"),
+        ];
+        for (place, value, told) in broken {
+            let mut file = files[0].clone();
+            *file.pointer_mut(place).expect("it is there") = value;
+            let error = format::check(&file).expect_err(place);
+            assert!(error.contains(told), "{place}: {error}");
         }
-        assert!(stack.is_empty());
-        assert_eq!(profile["endValue"].as_u64(), Some(last));
-        opened
+        let mut file = files[0].clone();
+        file["version"] = json!("0.1");
+        let error = format::check(&file).expect_err("no such key");
+        assert!(error.contains("file has version"), "{error}");
     }
 
     #[test]
@@ -357,6 +378,8 @@ mod tests {
         assert_eq!(written.calls, 301);
         // The outer call is opened again in each file.
         assert!(opened >= 300 + files.len(), "{opened}");
-        assert!(files.iter().all(|file| file["exporter"].as_str().unwrap().contains("laneway")));
+        assert!(
+            files.iter().all(|file| file["exporter"].as_str().unwrap().starts_with("laneway@"))
+        );
     }
 }

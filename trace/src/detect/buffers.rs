@@ -5,7 +5,7 @@
 use laneway_page::number::nouns;
 
 use crate::blocks::{count_interval, ratio_interval};
-use crate::model::Row;
+use crate::model::{Model, Row};
 use crate::random::Random;
 use crate::result::{CalibrationSource, Confidence, Finding, Layer, MARKS_MAX, State};
 
@@ -19,6 +19,8 @@ const PERIODS_AGREE: f64 = 0.25;
 /// Fills needed before they can be called periodic, and their largest coefficient of variation.
 const REFILLS_MIN: usize = 8;
 const REFILLS_VARIATION_MAX: f64 = 0.5;
+/// Share of productive time from which fills are a cost; below, they are what a cache is for.
+const FILLS_SHARE_MIN: f64 = 0.05;
 const ALLOCATION_SHARE: f64 = 0.25;
 /// Durations around fills must rise by this to be called slower.
 const SHOWN_TIMES_MIN: f64 = 1.1;
@@ -27,17 +29,27 @@ const DRAWS: usize = 1_000;
 /// Levels of durations are counted in these.
 const LEVELS_PER_DOUBLING: f64 = 32.0;
 
+/// Calls that fill the cache of a pool, and their time, ns.
+fn named_fills(model: &Model) -> (u64, f64) {
+    let fills = model
+        .contexts
+        .iter()
+        .filter(|context| crate::rules::is_refill(&model.rows[context.row as usize].name));
+    fills.fold((0, 0.0), |sum, context| (sum.0 + context.calls, sum.1 + context.total_corrected_ns))
+}
+
+/// Fills that are known to cost next to nothing: what they do to durations is no finding.
+pub(super) fn fills_are_cheap(case: &Case<'_>) -> bool {
+    let (named, named_ns) = named_fills(case.model);
+    named > 0 && named_ns < FILLS_SHARE_MIN * case.productive_ns()
+}
+
 pub(super) fn d6(case: &Case<'_>, period: &Periodic, facts: &mut Facts) -> Finding {
     let finding = blank("D6", "mempool cycle", "fills per packet");
     let model = case.model;
     let pools = &model.pools.pools;
     facts.failures = case.failures();
-    let by_name = model
-        .contexts
-        .iter()
-        .filter(|context| crate::rules::is_refill(&model.rows[context.row as usize].name));
-    let (named, named_ns) = by_name
-        .fold((0, 0.0), |sum, context| (sum.0 + context.calls, sum.1 + context.total_corrected_ns));
+    let (named, named_ns) = named_fills(model);
     facts.refills = pools.iter().map(|pool| pool.refills).sum::<u64>().max(named);
     let productive = case.productive_ns();
     facts.refill_share = if productive > 0.0 { named_ns / productive } else { 0.0 };
@@ -73,6 +85,16 @@ pub(super) fn d6(case: &Case<'_>, period: &Periodic, facts: &mut Facts) -> Findi
             facts.failures,
             nouns(facts.failures, "allocation"),
             model.since(first) as f64 / 1e9
+        );
+        return finding;
+    }
+    if fills_are_cheap(case) {
+        finding.confidence = Confidence::High;
+        finding.sentence = format!(
+            "No allocation failed; {} {} from the backend took {} of the productive time, which is what a cache is for.",
+            facts.refills,
+            nouns(facts.refills, "fill"),
+            percent(facts.refill_share)
         );
         return finding;
     }

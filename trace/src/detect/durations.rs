@@ -10,6 +10,7 @@ use crate::result::{Confidence, Finding, Layer, MARKS_MAX, Mark, State};
 use crate::series::Timed;
 use crate::shape;
 
+use super::buffers::fills_are_cheap;
 use super::{Case, blank, fired, percent};
 
 const DIP_P: f64 = 0.01;
@@ -20,6 +21,9 @@ const MODE_SHARE_MIN: f64 = 0.05;
 const SEPARATION_MIN: f64 = 2.0;
 /// Share of a function's calls that must have called the same children before its durations are compared.
 const UNIFORMITY_MIN: f64 = 0.95;
+/// Slow times that end within this share of the trace, in a stretch or with a few gaps from its beginning on, are its start.
+const WARM_UP_SHARE: f64 = 0.15;
+const WARM_UP_STRETCHES_MAX: usize = 4;
 pub(super) const PERIOD_P: f64 = 0.01;
 /// Functions looked at for periods and modes.
 pub(super) const CANDIDATES: usize = 4;
@@ -68,6 +72,16 @@ fn uniform_below(model: &Model, context: u32) -> bool {
                 (model.contexts[child as usize].calls as f64) < (1.0 - UNIFORMITY_MIN) * calls;
             rare || uniform_below(model, child)
         })
+}
+
+/// Does the function fill the cache of a pool at times, itself or in what it calls?
+fn fills(model: &Model, row: u32) -> bool {
+    fn below(model: &Model, at: u32) -> bool {
+        let context = &model.contexts[at as usize];
+        crate::rules::is_refill(&model.rows[context.row as usize].name)
+            || context.children.iter().any(|&child| below(model, child))
+    }
+    model.rows[row as usize].contexts.iter().any(|&at| below(model, at))
 }
 
 pub(super) fn d3(case: &Case<'_>) -> Finding {
@@ -233,7 +247,13 @@ pub(super) fn d4(case: &Case<'_>) -> Periodic {
     if case.is_holey() {
         return silent(case.withheld(finding));
     }
-    let rows: Vec<u32> = candidates(model).into_iter().take(CANDIDATES).collect();
+    // Functions that do more where more packets are repeat as the traffic does, which is no fault of theirs.
+    let cheap_fills = fills_are_cheap(case);
+    let rows: Vec<u32> = candidates(model)
+        .into_iter()
+        .filter(|&row| uniform(model, row) && !(cheap_fills && fills(model, row)))
+        .take(CANDIDATES)
+        .collect();
     let mut best: Option<(period::Period, u32, usize, u64)> = None;
     let mut looked = 0;
     for &row in &rows {
@@ -332,7 +352,14 @@ pub(super) fn d5(case: &Case<'_>) -> Finding {
     finding.low = Some(found.low);
     finding.high = Some(found.high);
     finding.figure("ratios equal within 20 %", percent(found.agreement));
-    finding.state = fired(found.is_common());
+    let thread_ns = model.since(model.lanes[found.thread as usize].first_ns);
+    let ends_ns = found.slow.last().map_or(0, |&(at, lasts)| model.since(at + lasts));
+    // One stretch from the beginning on.
+    let warm_up = found.slow.len() <= WARM_UP_STRETCHES_MAX
+        && found.slow.first().is_some_and(|&(at, _)| model.since(at) <= thread_ns)
+        && (ends_ns.saturating_sub(thread_ns) as f64) < WARM_UP_SHARE * model.span.length_ns as f64;
+    let is_common = found.is_common();
+    finding.state = fired(is_common && !warm_up);
     let slow = found.slow;
     finding.marks = slow
         .into_iter()
@@ -351,6 +378,12 @@ pub(super) fn d5(case: &Case<'_>) -> Finding {
             percent(found.slow_share),
             found.functions,
             found.ratio
+        );
+    } else if is_common {
+        finding.sentence = format!(
+            "{} unrelated functions are slower together only in the first {:.3} ms: caches and clocks were cold, which passed.",
+            found.functions,
+            ends_ns.saturating_sub(thread_ns) as f64 / 1e6
         );
     } else {
         finding.sentence =

@@ -15,6 +15,9 @@ const STALL_FACTOR: u64 = 20;
 const STALL_NS_MIN: u64 = 100_000;
 /// Calls before a function's usual duration is known.
 const STALL_CALLS_MIN: u64 = 100;
+/// A thread's start: at most so many events, and at most one in so many of all it has.
+const START_EVENTS_MAX: u64 = 1_000;
+const START_SHARE: u64 = 100;
 /// Share of a stall that the kernel join must explain.
 const CAUSE_SHARE: f64 = 0.5;
 const CROSSINGS_PER_PACKET: f64 = 1.0;
@@ -69,6 +72,13 @@ pub(crate) fn stalls(model: &Model) -> Vec<Stall<'_>> {
     stalls
 }
 
+/// A thread's first events are its start, or the tracer's. Where the kernel names a cause, there is no need to guess.
+fn is_at_start(model: &Model, stall: &Stall<'_>) -> bool {
+    let events = model.lanes[stall.thread as usize].events;
+    cause(stall.silence).is_none()
+        && stall.silence.place() < START_EVENTS_MAX.min(events / START_SHARE)
+}
+
 pub(super) fn d7(case: &Case<'_>, common: bool, facts: &mut Facts) -> Finding {
     let finding = blank("D7", "stalls", "per second");
     let model = case.model;
@@ -78,7 +88,8 @@ pub(super) fn d7(case: &Case<'_>, common: bool, facts: &mut Facts) -> Finding {
     if model.calls() == 0 && model.counts.receives == 0 {
         return finding.unmeasurable("The trace holds no calls and no polls.");
     }
-    let stalls = stalls(model);
+    let (at_start, stalls): (Vec<_>, Vec<_>) =
+        stalls(model).into_iter().partition(|stall| is_at_start(model, stall));
     let recorded_ns = recorded_ns(model.span, &model.counts.holes);
     let seconds = (recorded_ns as f64 / 1e9).max(1e-9);
     let mut finding = finding;
@@ -86,11 +97,23 @@ pub(super) fn d7(case: &Case<'_>, common: bool, facts: &mut Facts) -> Finding {
     finding.value = Some(stalls.len() as f64 / seconds);
     let (low, high) = count_interval(stalls.len() as u64);
     (finding.low, finding.high) = (Some(low / seconds), Some(high / seconds));
+    if let Some(longest) = at_start.first() {
+        let length_ms = longest.silence.length_ns as f64 / 1e6;
+        finding.figure(
+            "in the first events",
+            format!("{}, the longest {length_ms:.3} ms", at_start.len()),
+        );
+    }
     let Some(longest) = stalls.first() else {
         finding.confidence = Confidence::Medium;
         finding.sentence = format!(
-            "No silence is longer than {STALL_FACTOR} times the p99 of its function and {} us.",
-            STALL_NS_MIN / 1_000
+            "No silence is longer than {STALL_FACTOR} times the p99 of its function and {} us{}.",
+            STALL_NS_MIN / 1_000,
+            if at_start.is_empty() {
+                ""
+            } else {
+                ", but for those in the first events of a thread, in which pages, libraries and tracer come up"
+            }
         );
         return finding;
     };

@@ -8,32 +8,38 @@ use laneway_page::number::nouns;
 use crate::blocks::{ratio_interval, share_interval};
 use crate::model::Row;
 use crate::result::{CalibrationSource, Confidence, Finding, Layer, MARKS_MAX, State};
+use crate::worst::Join;
 
+use super::backlog::{self, Backlog};
 use super::health::OVERHEAD_SHARE;
 use super::{Case, Facts, blank, fired, mark, percent};
 
 const EMPTY_TIME_SHARE: f64 = 0.5;
 const RATIO_OUTSIDE: [f64; 2] = [0.5, 2.0];
-const FULL_SHARE: f64 = 0.05;
 const BACKPRESSURE_SHARE: f64 = 0.001;
 /// Fewer refused packets are single events, whatever share they are.
 const REFUSED_MIN: u64 = 4;
 const IMBALANCE: f64 = 1.5;
+/// A worker that is idle for more of its time has room for what comes, however uneven that is.
+const BUSY_SHARE: f64 = 0.5;
 /// Packets below which loads of queues are chance.
 const IMBALANCE_PACKETS_MIN: u64 = 1_000;
 
-pub(super) fn d1(case: &Case<'_>, facts: &mut Facts) -> Finding {
+pub(super) fn d1(case: &Case<'_>, backlog: Option<&Backlog>, facts: &mut Facts) -> Finding {
     let finding = blank("D1", "empty polls", "share of time");
     let model = case.model;
     let (polls, empty, _) = case.polls();
-    let (idle, _) = model.layer_ns(Layer::Idle);
+    // Names tell the poll's part of a round that found nothing at best; what polls returned tells the whole.
+    let named = model.layer_ns(Layer::Idle).0;
+    let rounds: u64 = model.lanes.iter().map(|lane| lane.points.idle_ns).sum();
+    let idle = named.max(rounds);
     let traced = model.traced_ns() as f64;
     if polls == 0 || traced == 0.0 {
         return finding.unmeasurable(
             "The trace names no poll: neither poll events nor a poll function that the rules know.",
         );
     }
-    if !case.tells_idle_time() {
+    if empty > 0 && idle == 0 {
         return finding.unmeasurable(format!(
             "{empty} of {polls} {} found nothing, but no rule says which calls those are: their time is not known.",
             nouns(polls, "poll")
@@ -45,6 +51,9 @@ pub(super) fn d1(case: &Case<'_>, facts: &mut Facts) -> Finding {
         .blocks
         .iter()
         .map(|block| {
+            if rounds >= named {
+                return block.idle_ns;
+            }
             let rows = model.rows.iter().zip(&block.raw_ns);
             rows.map(|(row, ns)| ns * row.layer_shares[Layer::Idle.index()]).sum()
         })
@@ -52,7 +61,7 @@ pub(super) fn d1(case: &Case<'_>, facts: &mut Facts) -> Finding {
     let whole: Vec<f64> = case.blocks.iter().map(|block| block.self_ns).collect();
     let mut finding = finding.interval(ratio_interval(&part, &whole, case.seed));
     let (asked, sent, _) = case.sends();
-    let (full, bursts) = case.full();
+    let backlog = backlog.filter(|backlog| backlog.is_found());
     let mut evidence = Vec::new();
     if let Some(drops) = case.drops.filter(|&drops| drops > 0) {
         evidence.push(format!("{drops} {} dropped elsewhere", nouns(drops, "packet")));
@@ -65,8 +74,8 @@ pub(super) fn d1(case: &Case<'_>, facts: &mut Facts) -> Finding {
     if failures > 0 {
         evidence.push(format!("{failures} failed {}", nouns(failures, "allocation")));
     }
-    if are_full(full, bursts) {
-        evidence.push(format!("{full} full {}", nouns(full, "burst")));
+    if let Some(backlog) = backlog {
+        evidence.push(backlog.words());
     }
     facts.lossy = !evidence.is_empty();
     let empty_share = empty as f64 / polls as f64;
@@ -74,7 +83,15 @@ pub(super) fn d1(case: &Case<'_>, facts: &mut Facts) -> Finding {
     finding.state = fired(share > EMPTY_TIME_SHARE && facts.lossy);
     finding.value = Some(share);
     finding.span = case.whole();
-    finding.confidence = if finding.low.is_some() { Confidence::High } else { Confidence::Low };
+    finding.confidence = match backlog {
+        _ if finding.low.is_none() => Confidence::Low,
+        // Nothing but the backlog speaks of queueing.
+        Some(backlog) if evidence.len() == 1 => backlog.confidence(),
+        _ => Confidence::High,
+    };
+    if let (Some(backlog), State::Fired) = (backlog, finding.state) {
+        finding.marks.clone_from(&backlog.marks);
+    }
     finding.figure("empty of all polls", format!("{empty} of {polls} ({})", percent(empty_share)));
     finding.figure("per empty poll", format!("{:.0} ns raw", idle as f64 / empty.max(1) as f64));
     if let Some(received) = model.packets.received
@@ -91,9 +108,10 @@ pub(super) fn d1(case: &Case<'_>, facts: &mut Facts) -> Finding {
         )
     } else if share > EMPTY_TIME_SHARE {
         format!(
-            "{} of the polls and {} of the time found nothing, and nothing shows loss or queueing: this is idle capacity, normal for a loop that polls.",
+            "{} of the polls and {} of the time found nothing, and nothing shows loss or queueing: this is idle capacity, normal for a loop that polls.{}",
             percent(empty_share),
-            percent(share)
+            percent(share),
+            backlog::drained(case).map_or_else(String::new, |drained| format!(" {drained}."))
         )
     } else {
         format!("{} of the time goes to empty polls.", percent(share))
@@ -178,81 +196,129 @@ pub(super) fn d2(case: &Case<'_>) -> Finding {
     finding
 }
 
-pub(super) fn d9(case: &Case<'_>, facts: &mut Facts) -> Finding {
+/// Packets of one queue, or of all queues of a worker.
+#[derive(Debug, Clone, Copy)]
+struct Load {
+    thread: usize,
+    packets: u64,
+}
+
+/// The busiest of several, as a multiple of their mean.
+#[derive(Debug, Clone, Copy)]
+struct Spread {
+    of: usize,
+    value: f64,
+    busiest: Load,
+    total: u64,
+}
+
+impl Spread {
+    fn of(loads: &[Load]) -> Option<Self> {
+        let total: u64 = loads.iter().map(|load| load.packets).sum();
+        let busiest = *loads.iter().max_by_key(|load| load.packets)?;
+        let is_chance = loads.len() < 2 || total < IMBALANCE_PACKETS_MIN;
+        let times = busiest.packets as f64 * loads.len() as f64 / total.max(1) as f64;
+        Some(Self { of: loads.len(), value: if is_chance { 1.0 } else { times }, busiest, total })
+    }
+}
+
+pub(super) fn d9(case: &Case<'_>, backlog: Option<&Backlog>) -> Finding {
     let finding = blank("D9", "imbalance", "busiest over mean");
     let model = case.model;
-    let mut queues: Vec<u64> = Vec::new();
-    for lane in &model.lanes {
-        let rows = lane.points.polls.iter().filter(|row| row.queue.is_some());
-        queues.extend(rows.map(|row| row.packets));
-    }
-    let workers: Vec<u64> = model
-        .lanes
-        .iter()
-        .map(|lane| lane.points.polls.iter().map(|row| row.packets).sum::<u64>())
-        .zip(model.lanes.iter().map(|lane| lane.points.polls.len()))
-        .filter(|&(_, rows)| rows > 0)
-        .map(|(packets, _)| packets)
-        .collect();
-    if queues.is_empty() {
-        return finding.unmeasurable("Polls do not name their queue.");
-    }
-    let spread = |loads: &[u64]| -> f64 {
-        let total: u64 = loads.iter().sum();
-        let most = loads.iter().copied().max().unwrap_or(0);
-        if loads.len() < 2 || total < IMBALANCE_PACKETS_MIN {
-            1.0
-        } else {
-            most as f64 * loads.len() as f64 / total as f64
+    let (mut queues, mut workers) = (Vec::new(), Vec::new());
+    for (thread, lane) in model.lanes.iter().enumerate() {
+        let rows = &lane.points.polls;
+        let named = rows.iter().filter(|row| row.queue.is_some());
+        queues.extend(named.map(|row| Load { thread, packets: row.packets }));
+        if !rows.is_empty() {
+            workers.push(Load { thread, packets: rows.iter().map(|row| row.packets).sum() });
         }
+    }
+    let (Some(by_queue), Some(by_worker)) = (Spread::of(&queues), Spread::of(&workers)) else {
+        return finding.unmeasurable("Polls do not name their queue.");
     };
-    let (by_queue, by_worker) = (spread(&queues), spread(&workers));
-    let (full, bursts) = case.full();
-    let full_share = full as f64 / bursts.max(1) as f64;
-    facts.full_bursts = are_full(full, bursts);
+    let spread = if by_queue.value >= by_worker.value { by_queue } else { by_worker };
+    let found = backlog.filter(|backlog| backlog.is_found());
+    let busy = busy_share(case, spread.busiest.thread);
+    let is_uneven = spread.value > IMBALANCE;
+    let loads_it = busy.is_none_or(|busy| busy > BUSY_SHARE);
     let mut finding = finding;
-    let value = by_queue.max(by_worker);
-    let loads = if by_queue >= by_worker { &queues } else { &workers };
-    let busiest = loads.iter().copied().max().unwrap_or(0);
-    let total: u64 = loads.iter().sum();
-    finding.value = Some(value);
-    finding = finding.interval(
-        share_interval(busiest, total)
-            .map(|(low, high)| (low * loads.len() as f64, high * loads.len() as f64)),
-    );
+    finding.state = fired(is_uneven && loads_it || found.is_some());
     finding.span = case.whole();
     finding.confidence = Confidence::High;
-    finding.state = fired(value > IMBALANCE || facts.full_bursts);
-    if facts.full_bursts && value <= IMBALANCE {
+    match found {
         // What fired is not the spread.
-        "share of full bursts".clone_into(&mut finding.unit);
-        finding.value = Some(full_share);
-        finding = finding.interval(share_interval(full, bursts));
+        Some(backlog) if !(is_uneven && loads_it) => {
+            "share of time behind".clone_into(&mut finding.unit);
+            finding.value = Some(backlog.share);
+            finding = finding.interval(backlog.interval);
+            finding.confidence = backlog.confidence();
+        }
+        _ => {
+            finding.value = Some(spread.value);
+            let ends = share_interval(spread.busiest.packets, spread.total);
+            let times = spread.of as f64;
+            finding = finding.interval(ends.map(|(low, high)| (low * times, high * times)));
+        }
     }
+    let (full, bursts) = case.full();
     finding.figure("queues", queues.len().to_string());
     finding.figure("workers", workers.len().to_string());
-    finding.figure("full bursts", format!("{full} of {bursts} ({})", percent(full_share)));
-    finding.sentence = match (value > IMBALANCE, facts.full_bursts) {
-        (true, true) => format!(
-            "The busiest of {} queues carries {value:.2} times the mean, and {} of the bursts are full.",
-            loads.len(),
-            percent(full_share)
+    finding.figure(
+        "full bursts",
+        format!("{full} of {bursts} ({})", percent(full as f64 / bursts.max(1) as f64)),
+    );
+    if let Some(busy) = busy {
+        finding.figure("time that the busiest is not idle", percent(busy));
+    }
+    if let Some(backlog) = backlog {
+        finding.figure("backlogs", backlog.words());
+        finding.figure("a backlog is", backlog::rule());
+    }
+    if let Some(backlog) = found {
+        finding.marks.clone_from(&backlog.marks);
+    }
+    let mut sentences = vec![match (is_uneven, busy) {
+        (true, Some(busy)) if !loads_it => format!(
+            "The busiest of {} queues carries {:.2} times the mean, but its worker is idle for {} of its time: it takes what it is given.",
+            spread.of,
+            spread.value,
+            percent(1.0 - busy)
         ),
-        (true, false) => {
-            format!("The busiest of {} queues carries {value:.2} times the mean.", loads.len())
+        (true, _) => {
+            format!(
+                "The busiest of {} queues carries {:.2} times the mean.",
+                spread.of, spread.value
+            )
         }
-        (false, true) => format!(
-            "{} of the bursts are full: more was waiting than one call returned.",
-            percent(full_share)
+        (false, _) => format!(
+            "Load is even ({:.2} times the mean at most over {} {}).",
+            spread.value,
+            spread.of,
+            nouns(spread.of as u64, "queue")
         ),
-        (false, false) => format!(
-            "Load is even ({value:.2} times the mean at most over {} {}), {} of the bursts are full.",
-            loads.len(),
-            nouns(loads.len() as u64, "queue"),
-            percent(full_share)
-        ),
-    };
+    }];
+    match (found, backlog) {
+        (Some(backlog), _) => {
+            sentences.push(format!("The worker does not keep up: {}.", backlog.words()));
+        }
+        (None, Some(backlog)) => {
+            sentences.push(format!("Not for long enough to count: {}.", backlog.words()));
+        }
+        (None, None) => {
+            sentences.extend(backlog::drained(case).map(|drained| format!("{drained}.")));
+        }
+    }
+    finding.sentence = sentences.join(" ");
     finding
+}
+
+/// Share of a thread's time that is spent neither in rounds that found nothing nor waiting; `None` without any time.
+fn busy_share(case: &Case<'_>, thread: usize) -> Option<f64> {
+    let lane = &case.model.lanes[thread];
+    let free_ns = lane.points.idle_ns + lane.kernel_ns[Join::Waiting as usize];
+    let lasted_ns = lane.last_ns.saturating_sub(lane.first_ns);
+    (lasted_ns > 0).then(|| (1.0 - free_ns as f64 / lasted_ns as f64).clamp(0.0, 1.0))
 }
 
 pub(super) fn d10(case: &Case<'_>) -> Finding {
@@ -295,9 +361,4 @@ pub(super) fn d10(case: &Case<'_>) -> Finding {
 fn is_backpressure(refused: u64, asked: u64) -> bool {
     refused >= REFUSED_MIN
         && share_interval(refused, asked).is_some_and(|(low, _)| low > BACKPRESSURE_SHARE)
-}
-
-/// Likewise for bursts that were as large as asked for.
-fn are_full(full: u64, bursts: u64) -> bool {
-    share_interval(full, bursts).is_some_and(|(low, _)| low > FULL_SHARE)
 }

@@ -2,7 +2,7 @@
 
 use laneway_trace_read::{Event, FunctionKey, Kind, PoolAction};
 
-use super::setting::{Place, Setting};
+use super::setting::{Arrivals, Place, Rush, Setting};
 use super::{Fault, START_NS};
 use crate::random::Random;
 
@@ -15,7 +15,7 @@ pub(super) struct Run {
     worker: u16,
     setting: Setting,
     random: Random,
-    now: f64,
+    pub(super) now: f64,
     pub(super) events: Vec<Event>,
     pub(super) pieces: Vec<Vec<Event>>,
     pub(super) names: Vec<&'static str>,
@@ -29,11 +29,19 @@ pub(super) struct Run {
     taken: u32,
     /// Of a train of packets, or between two.
     busy: bool,
+    /// In the ring, and when the next packets come, ns.
+    waiting: u32,
+    arrives_ns: f64,
+    chore_ns: f64,
+    empty_in_a_row: u32,
+    /// When the trace is over at the latest.
+    pub(super) until_ns: f64,
 }
 
 /// What happens besides, in one poll.
 #[derive(Debug, Clone, Copy, Default)]
 struct Incidents {
+    start: bool,
     stall: bool,
     pause: bool,
     hole: bool,
@@ -48,6 +56,7 @@ impl Run {
         names: Vec<&'static str>,
     ) -> Self {
         let slow = setting.pace;
+        let arrivals = setting.arrivals[usize::from(worker > 0)];
         Self {
             fault,
             worker,
@@ -65,6 +74,11 @@ impl Run {
             points: true,
             taken: 0,
             busy: false,
+            waiting: arrivals.map_or(0, |arrivals| arrivals.waiting),
+            arrives_ns: 0.0,
+            chore_ns: 0.0,
+            empty_in_a_row: 0,
+            until_ns: f64::INFINITY,
         }
     }
 
@@ -144,24 +158,87 @@ impl Run {
                 let pace = self.setting.pace;
                 self.slow = if self.slow > pace { pace } else { pace * speeds.factor };
             }
-            let mut chance = productive;
-            if let Some(change) = self.setting.trains {
-                self.busy ^= self.random.unit() < change;
-                chance *= if self.busy { 1.8 } else { 0.2 };
+            if let Some((polls, times)) = self.setting.cold
+                && poll <= polls
+            {
+                let cold = 1.0 - f64::from(poll) / f64::from(polls);
+                self.slow = self.setting.pace * times.powf(cold);
             }
-            let (least, choices) = self.setting.burst;
-            let got = if self.random.unit() < chance {
-                least + self.random.below(usize::from(choices)) as u16
-            } else {
-                0
+            let arrivals = self.setting.arrivals[usize::from(self.worker > 0)];
+            if arrivals.is_some_and(|arrivals| self.packets >= arrivals.packets) || self.is_late() {
+                break;
+            }
+            let got = match arrivals {
+                Some(arrivals) => self.arrived(&arrivals),
+                None => self.drawn(productive),
             };
             let incidents = Incidents {
+                start: poll == 1,
                 stall: stalls.contains(&poll),
                 pause: pauses.contains(&poll),
                 hole: holes.contains(&poll),
             };
             self.forward(got, incidents);
+            self.between(got);
         }
+    }
+
+    /// What the worker does besides forwarding.
+    fn between(&mut self, got: u16) {
+        if let Some(chore) = self.setting.chore
+            && self.now >= self.chore_ns
+        {
+            if self.chore_ns > 0.0 {
+                self.leaf("rte_timer_manage", chore.ns / self.setting.pace);
+            }
+            self.chore_ns += chore.every_ns;
+        }
+        self.empty_in_a_row = if got > 0 { 0 } else { self.empty_in_a_row + 1 };
+        if let Some((after, lasts_ns)) = self.setting.sleeps
+            && self.empty_in_a_row >= after
+        {
+            self.empty_in_a_row = 0;
+            let lasts_ns = lasts_ns * (0.5 + self.random.unit());
+            self.call("epoll_wait", 200.0, |run| {
+                run.event(Kind::SwitchedOut { runnable: false });
+                run.now += lasts_ns;
+                run.event(Kind::SwitchedIn);
+            });
+        }
+    }
+
+    /// Packets of a poll by chance.
+    fn drawn(&mut self, productive: f64) -> u16 {
+        let mut chance = productive;
+        if let Some(change) = self.setting.trains {
+            self.busy ^= self.random.unit() < change;
+            chance *= if self.busy { 1.8 } else { 0.2 };
+        }
+        let (least, choices) = self.setting.burst;
+        if self.random.unit() < chance {
+            least + self.random.below(usize::from(choices)) as u16
+        } else {
+            0
+        }
+    }
+
+    /// Packets of a poll that looks into the ring now.
+    fn arrived(&mut self, arrivals: &Arrivals) -> u16 {
+        while self.arrives_ns <= self.now {
+            self.waiting = (self.waiting + arrivals.batch).min(arrivals.ring.max(arrivals.waiting));
+            let rushing = |rush: &Rush| self.arrives_ns % rush.every_ns < rush.lasts_ns;
+            let faster = arrivals.rush.filter(rushing).map_or(1.0, |rush| rush.factor);
+            let spread = if arrivals.random { -(1.0 - self.random.unit()).ln() } else { 1.0 };
+            self.arrives_ns += spread * arrivals.every_ns / faster;
+        }
+        let got = self.waiting.min(self.setting.asked.into());
+        self.waiting -= got;
+        got as u16
+    }
+
+    /// The others of a worker whose trace is over are not traced for longer.
+    fn is_late(&self) -> bool {
+        self.worker > 0 && self.now >= self.until_ns
     }
 
     /// Polls by chance.
@@ -186,7 +263,7 @@ impl Run {
                 None => run.receive(got, incidents),
             }
             run.packets += u64::from(got);
-            run.point(Kind::Receive { port: 0, queue: worker, asked: 32, got });
+            run.point(Kind::Receive { port: 0, queue: worker, asked: run.setting.asked, got });
             run.leaf(names.count, costs.count);
             // Without packets there is nothing to send, so the silence comes in the round.
             let writes = run.stalls_in(Place::Write) && got > 0;
@@ -205,6 +282,9 @@ impl Run {
             run.call(names.take, costs.take, |run| {
                 if incidents.stall && run.stalls_in(Place::Take) {
                     run.stall();
+                }
+                if incidents.start {
+                    run.now += run.setting.start_ns;
                 }
                 if incidents.pause {
                     run.now += PAUSE_NS.0 + PAUSE_NS.1 * run.random.unit();

@@ -6,7 +6,7 @@
 //! at times, single refused packets, workers not quite even). What no detector promises to find is not drawn: the fault
 //! is always there, and nothing else is. Numbers of detectors are repeated here on purpose, as promises.
 
-use super::Fault;
+use super::{Benign, Fault};
 use crate::random::Random;
 
 /// Functions of the program.
@@ -185,6 +185,41 @@ pub(super) struct Speeds {
     pub(super) chance: f64,
 }
 
+/// Packets that come by the clock and wait in a ring, whatever the worker does.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Arrivals {
+    /// As many come at once.
+    pub(super) batch: u32,
+    /// Mean time between two batches, ns.
+    pub(super) every_ns: f64,
+    /// They come at any time, not evenly.
+    pub(super) random: bool,
+    /// At times, or always, so many times as fast.
+    pub(super) rush: Option<Rush>,
+    /// More do not fit.
+    pub(super) ring: u32,
+    /// In it at the start.
+    pub(super) waiting: u32,
+    /// The trace ends after so many packets.
+    pub(super) packets: u64,
+}
+
+/// Times in which more comes.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Rush {
+    pub(super) factor: f64,
+    /// From one to the next, and how long each lasts, ns.
+    pub(super) every_ns: f64,
+    pub(super) lasts_ns: f64,
+}
+
+/// Something small that is done by the clock.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Chore {
+    pub(super) every_ns: f64,
+    pub(super) ns: f64,
+}
+
 /// See the module.
 #[derive(Debug, Clone)]
 pub(super) struct Setting {
@@ -216,6 +251,17 @@ pub(super) struct Setting {
     pub(super) speeds: Option<Speeds>,
     /// Share of sends that refuse a packet.
     pub(super) refusing: f64,
+    /// Most packets of a call.
+    pub(super) asked: u16,
+    /// In place of `productive` and `burst`, of the first worker and of the others.
+    pub(super) arrivals: [Option<Arrivals>; 2],
+    /// One silence in the first polls, ns.
+    pub(super) start_ns: f64,
+    /// So many polls at first take so many times as long, falling off.
+    pub(super) cold: Option<(u32, f64)>,
+    pub(super) chore: Option<Chore>,
+    /// After so many empty polls the worker sleeps for this long, ns.
+    pub(super) sleeps: Option<(u32, f64)>,
 }
 
 impl Setting {
@@ -223,7 +269,7 @@ impl Setting {
     pub(super) fn plain(fault: Fault, polls: u32) -> Self {
         let silent = matches!(fault, Fault::Stall | Fault::Preemption);
         let costly = fault == Fault::Overhead;
-        Self {
+        let mut setting = Self {
             names: TESTPMD_TAP,
             costs: PLAIN_COSTS,
             noise: 0.1,
@@ -259,6 +305,37 @@ impl Setting {
             holes: (fault == Fault::Loss).then_some(Holes { count: 20, ns: 200_000.0, events: 40 }),
             speeds: (fault == Fault::Contention).then_some(Speeds { factor: 2.5, chance: 0.002 }),
             refusing: if fault == Fault::Backpressure { 0.05 } else { 0.0 },
+            asked: 32,
+            arrivals: [None; 2],
+            start_ns: 0.0,
+            cold: None,
+            chore: None,
+            sleeps: None,
+        };
+        match fault {
+            Fault::Backlog => setting.arrivals[0] = Some(setting.flood(1.5)),
+            Fault::Misplaced => {
+                setting.workers = 4;
+                // The idle ones poll as long as the first is at work.
+                setting.polls = polls.saturating_mul(10);
+                setting.productive[1] = 0.002;
+                setting.arrivals[0] = Some(setting.flood(1.5));
+            }
+            _ => {}
+        }
+        setting
+    }
+
+    /// Too much all the time, by this factor.
+    fn flood(&self, factor: f64) -> Arrivals {
+        Arrivals {
+            batch: 4,
+            every_ns: 4.0 / f64::from(self.asked) * self.burst_ns(self.asked) / factor,
+            random: true,
+            rush: None,
+            ring: 1_024,
+            waiting: 0,
+            packets: 4_000,
         }
     }
 
@@ -279,7 +356,172 @@ impl Setting {
         setting.draw_fault(fault, packets, random);
         setting.balance();
         setting.lighten(fault);
+        match fault {
+            Fault::Backlog => setting.draw_backlog(random),
+            Fault::Misplaced => setting.draw_misplaced(random),
+            _ => {}
+        }
+        setting.refuse_as_few();
         setting
+    }
+
+    /// A healthy situation by chance.
+    pub(super) fn benign(benign: Benign, random: &mut Random) -> Self {
+        let mut setting = Self::drawn(Fault::Healthy, random);
+        match benign {
+            Benign::FullBursts => {
+                setting.asked = [16, 32, 64][random.below(3)];
+                let batch = setting.asked.into();
+                setting.arrivals = [Some(setting.kept_up(batch, random)); 2];
+            }
+            Benign::Batches => {
+                setting.asked = [16, 32, 64][random.below(3)];
+                let batch = u32::from(setting.asked) * (2 + random.below(7) as u32);
+                setting.arrivals = [Some(setting.kept_up(batch, random)); 2];
+            }
+            Benign::OneByOne => {
+                setting.asked = 1;
+                let batch = 1 + random.below(8) as u32;
+                setting.arrivals = [Some(setting.kept_up(batch, random)); 2];
+            }
+            Benign::OtherSizes => {
+                setting.asked = [2, 4, 8, 128, 256, 512][random.below(6)];
+                let batch = 1 + random.below(64) as u32;
+                setting.arrivals = [Some(setting.kept_up(batch, random)); 2];
+            }
+            Benign::FullRing => {
+                let batch = 1 + random.below(16) as u32;
+                let mut arrivals = setting.kept_up(batch, random);
+                arrivals.waiting = [256, 512, 1_024, 1_536][random.below(4)];
+                // It takes a while until the ring is empty: what comes meanwhile is served as well.
+                arrivals.every_ns *= 1.7;
+                arrivals.packets += 6 * u64::from(arrivals.waiting);
+                setting.workers = 1;
+                setting.arrivals[0] = Some(arrivals);
+                setting.polls = 20_000;
+            }
+            Benign::IdleQueue => {
+                setting.workers = 2;
+                setting.trains = None;
+                let most = 0.3 / setting.packet_load();
+                let productive = between(random, 0.5 * most, most).min(0.8);
+                setting.productive = [productive, 0.0];
+                setting.polls = (1_100.0 / (productive * setting.mean_burst())).max(4_000.0) as u32;
+            }
+            Benign::SlowStart => setting.start_ns = log_between(random, 200_000.0, 10_000_000.0),
+            Benign::WarmUp => {
+                let share = log_between(random, 0.003, 0.03);
+                let polls = (share * f64::from(setting.polls)) as u32;
+                setting.cold = Some((polls.max(1), log_between(random, 2.0, 10.0)));
+            }
+            Benign::Housekeeping => {
+                let every_ns = setting.span_ns() / log_between(random, 20.0, 400.0);
+                let ns = (every_ns * log_between(random, 0.001, 0.01)).min(50_000.0);
+                setting.chore = Some(Chore { every_ns, ns });
+            }
+            Benign::CheapFills => {
+                let every = [32, 64, 128, 256, 384][random.below(5)];
+                let packet_ns = setting.per_packet_ns();
+                let share = log_between(random, 0.002, 0.03);
+                let ns = f64::from(every) * packet_ns * share;
+                setting.refills = Some(Refills { every, ns });
+            }
+            Benign::Sleeping => {
+                let after = 1 + random.below(64) as u32;
+                setting.sleeps = Some((after, log_between(random, 20_000.0, 3_000_000.0)));
+            }
+            Benign::Nothing => setting.productive = [0.0; 2],
+        }
+        setting.refuse_as_few();
+        setting
+    }
+
+    /// Single refused packets stay single where other bursts come than were drawn.
+    fn refuse_as_few(&mut self) {
+        if let Some(arrivals) = self.arrivals[0]
+            && self.refusing > 0.0
+        {
+            self.refusing = 0.0004 * f64::from(arrivals.batch.min(self.asked.into()));
+        }
+    }
+
+    /// Batches that the worker has time for: at most 85 % of it if they come evenly, half if they do not.
+    fn kept_up(&self, batch: u32, random: &mut Random) -> Arrivals {
+        let asked = u32::from(self.asked);
+        let full = f64::from(batch / asked) * self.burst_ns(self.asked);
+        let rest = batch % asked;
+        let rest = if rest > 0 { self.burst_ns(rest as u16) } else { 0.0 };
+        // Near misses make it up to 10 % slower, noise another 3 %.
+        let service_ns = 1.15 * (full + rest);
+        let is_random = random.unit() < 0.3;
+        let load = between(random, 0.1, if is_random { 0.5 } else { 0.85 });
+        Arrivals {
+            batch,
+            every_ns: service_ns / load,
+            random: is_random,
+            rush: None,
+            ring: 4_096,
+            waiting: 0,
+            packets: 6_000,
+        }
+    }
+
+    /// 1.25 to 3 times what the worker takes, always or in several stretches: 2,000 packets each, a quarter of the time.
+    fn draw_backlog(&mut self, random: &mut Random) {
+        self.workers = 1;
+        self.asked = [8, 16, 32, 64][random.below(4)];
+        let factor = log_between(random, 1.25, 3.0);
+        let mut arrivals = self.flood(factor);
+        arrivals.batch = 1 + random.below(usize::from(self.asked)) as u32;
+        arrivals.ring = [256, 512, 1_024, 2_048][random.below(4)];
+        arrivals.random = random.unit() < 0.5;
+        let packet_ns = self.burst_ns(self.asked) / f64::from(self.asked);
+        arrivals.every_ns = f64::from(arrivals.batch) * packet_ns / factor;
+        if random.unit() < 0.6 {
+            let load = between(random, 0.1, 0.6);
+            arrivals.every_ns = f64::from(arrivals.batch) * packet_ns / load;
+            let lasts_ns = between(random, 2_000.0, 4_000.0) * packet_ns;
+            let every_ns = lasts_ns * between(random, 1.3, 3.0);
+            arrivals.rush = Some(Rush { factor: factor / load, every_ns, lasts_ns });
+        }
+        arrivals.packets = 10_000;
+        self.arrivals[0] = Some(arrivals);
+        self.polls = 40_000;
+    }
+
+    /// One worker has too much, all the time, and 2 to 4 have next to nothing.
+    fn draw_misplaced(&mut self, random: &mut Random) {
+        self.draw_backlog(random);
+        self.workers = 3 + random.below(3) as u16;
+        self.trains = None;
+        self.productive[1] = log_between(random, 0.001, 0.02) / self.mean_burst();
+        if let Some(arrivals) = &mut self.arrivals[0] {
+            arrivals.packets = 3_500;
+            if let Some(rush) = arrivals.rush.take() {
+                arrivals.every_ns /= rush.factor;
+            }
+        }
+    }
+
+    /// A call that returns `packets`, and what is done with them, on average, ns.
+    fn burst_ns(&self, packets: u16) -> f64 {
+        let costs = &self.costs;
+        let call = self.inside_ns + self.outside_ns;
+        let stream = if self.names.stream.is_some() { costs.stream + call } else { 0.0 };
+        let poll = costs.round + costs.clock + costs.receive + costs.take + costs.count + stream;
+        let sent = costs.send + costs.put + 2.0 * call;
+        let per_packet = self.per_packet_ns() + 6.0 * call;
+        self.pace * (poll + 5.0 * call + sent + f64::from(packets) * per_packet)
+    }
+
+    /// What one packet takes, as a multiple of an empty poll.
+    fn packet_load(&self) -> f64 {
+        let empty = self.poll_ns(0.0);
+        (self.poll_ns(self.mean_burst()) - empty) / empty
+    }
+
+    fn span_ns(&self) -> f64 {
+        self.poll_ns(self.productive[0] * self.mean_burst()) * f64::from(self.polls)
     }
 
     fn draw_tracer(&mut self, fault: Fault, random: &mut Random) {
@@ -346,7 +588,8 @@ impl Setting {
         let poll_ns = self.poll_ns(packets);
         let span_ns = poll_ns * f64::from(self.polls);
         match fault {
-            Fault::Healthy | Fault::Overhead => {}
+            // Drawn when the costs are settled.
+            Fault::Healthy | Fault::Overhead | Fault::Backlog | Fault::Misplaced => {}
             Fault::Period => {
                 let period_ns = log_between(random, 100_000.0, (span_ns / 16.0).max(150_000.0));
                 let place = [Place::Get, Place::Classify, Place::Write][random.below(3)];
