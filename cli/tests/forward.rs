@@ -945,3 +945,94 @@ fn what_cannot_be_is_refused_in_a_sentence_with_its_place() {
     let sim = ["run", "forward", "--lane", "sim", "--on", "x"];
     refused(&laneway(&sim), &["sim", "use lane pcap"]);
 }
+
+/// Runs a command on a kernel that has tc flower; its answer where it cannot.
+const GUEST: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../lanes/dpdk/tests/guest.sh");
+const GUEST_MISSING: i32 = 77;
+const CAPTURE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../scenarios/captures/tiny.pcap");
+const TAPS: [&str; 2] = ["tap0", "tap1"];
+/// The longest frame that a tap carries.
+const TAP_FRAME_BYTES_MAX: usize = 1514;
+
+#[test]
+fn a_rule_is_executed_by_a_port_that_can_and_told_so() {
+    if std::env::var_os("LANEWAY_GUEST").is_some() {
+        return skip("this is the kernel that it would start");
+    }
+    let name = "what_a_tap_steers_has_the_fate_that_software_gives_it";
+    let mut guest = Command::new(GUEST);
+    guest.arg(std::env::current_exe().unwrap());
+    let ran = guest.args(["--ignored", "--nocapture", "--exact", name]).output().unwrap();
+    let [out, err] = [&ran.stdout, &ran.stderr].map(|text| String::from_utf8_lossy(text));
+    if ran.status.code() == Some(GUEST_MISSING) {
+        return skip(err.trim());
+    }
+    if let Some(left_out) = err.lines().find_map(|line| line.strip_prefix("skipped: ")) {
+        return skip(left_out);
+    }
+    assert!(ran.status.success() && out.contains("1 passed"), "{out}{err}");
+}
+
+#[test]
+#[ignore = "wants a kernel with tc flower: the test before this one brings it"]
+fn what_a_tap_steers_has_the_fate_that_software_gives_it() {
+    let folder = Folder::new();
+    let mut frames = of_many_flows(96);
+    let mut reader = Reader::open(CAPTURE).unwrap();
+    while let Some(record) = reader.next_record().unwrap() {
+        frames.push(record.data.to_vec());
+    }
+    frames.retain(|frame| (ETHERNET_BYTES..=TAP_FRAME_BYTES_MAX).contains(&frame.len()));
+    let to_queue = DROP.replace("drop / count", "queue index 1");
+    let dropped = DROP.replace("53", "99");
+    let rules_of = ["--queues", "2", "--rule", &to_queue, "--rule", &dropped];
+
+    // In software, from a capture.
+    let (a, b) = (folder.capture("a.pcap", &frames), folder.capture("b.pcap", &[]));
+    let out = format!("pcap:out={}", folder.file("out.pcapng"));
+    let line = ["run", "forward", "--json", "--lane", &out, "--on", &a, "--on", &b];
+    let software = laneway(&[&line[..], &rules_of].concat());
+    done(&software);
+    let software: Value = serde_json::from_slice(&software.stdout).unwrap();
+
+    let near = Namespace::create("cli-forward-taps").unwrap();
+    let path = folder.file("taps.sock");
+    let mut command = near.command(LANEWAY);
+    let on = ["--on", TAPS[0], "--on", TAPS[1], "--control", &path];
+    command
+        .args(["run", "forward", "--lane", "dpdk:net_tap,no-huge,rxq=2"])
+        .args(on)
+        .args(rules_of);
+    let live = || {
+        let running = Running::start(command);
+        let spec = "packet".parse().unwrap();
+        let mut taps = FarEnds(PacketLane::open(&spec, &TAPS, OpenOptions::default()).unwrap());
+        taps.send(0, &frames);
+        let since = Instant::now();
+        while count_of(&path, "frames") < frames.len() as u64 && since.elapsed() < PATIENCE {
+            thread::sleep(Duration::from_millis(20));
+        }
+        let told = rules(&path, &["show rules", "show stats"]);
+        assert_eq!(rules(&path, &["flow destroy 0 rule 0"]), "Flow rule #0 destroyed\n");
+        assert_eq!(rules(&path, &["flow flush 0"]), "");
+        (running.end(), told)
+    };
+    let (output, told) = near.enter(live).unwrap();
+    done(&output);
+    if told.contains("Function not implemented") {
+        return skip("net_tap keeps no rule here: its kernel has no tc flower");
+    }
+    let line = |begin: &str| told.lines().find(|line| line.starts_with(begin)).unwrap_or_default();
+    assert!(line("port 0 rule 0").contains("place offloaded (the port takes it;"), "{told}");
+    let why = "the port refuses it: action not supported: COUNT (rte_flow_validate, error 95)";
+    assert!(line("port 0 rule 1").contains("place user (") && told.contains(why), "{told}");
+    for id in [0, 1] {
+        let rule = &software["rules"][id];
+        let hits = format!("port 0 rule {id} hits {} bytes {} ", rule["hits"], rule["bytes"]);
+        assert!(rule["hits"].as_u64() >= Some(32) && told.contains(&hits), "{hits}: {told}");
+    }
+    for (fate, frames) in software["fates"].as_object().unwrap() {
+        assert_eq!(line(&format!("{fate} ")), format!("{fate} {frames}"), "{told}");
+    }
+    assert_eq!(line("queue 1"), format!("queue 1 {}", software["rules"][0]["hits"]), "{told}");
+}

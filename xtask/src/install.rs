@@ -63,6 +63,12 @@ const PACKAGES: &[Package] = &[
     need("tcpdump", Group::Test, "a second opinion on frames and capture files"),
     need("tshark", Group::Test, "a second opinion on parsed columns"),
     need("python3-venv", Group::Test, "an environment for NFStream, whose flows ours must equal"),
+    need(
+        "user-mode-linux",
+        Group::Test,
+        "a kernel with tc flower, by which a TAP port of DPDK executes rules",
+    ),
+    need("busybox", Group::Test, "starts and ends that kernel"),
     need("gzip", Group::Test, "writes compressed captures that lane pcap must read"),
     need("zstd", Group::Test, "writes compressed captures that lane pcap must read"),
 ];

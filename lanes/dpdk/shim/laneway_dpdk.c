@@ -784,6 +784,8 @@ struct flow_arrays {
 	union flow_room mask[LW_HEADERS_MAX];
 	struct rte_flow_action_mark mark;
 	struct rte_flow_action_queue queue;
+	/* NULL would do by DPDK's book, but drivers refuse it, or read it all the same. */
+	struct rte_flow_action_count count;
 };
 
 static bool has_bits(const uint8_t *bytes)
@@ -829,13 +831,45 @@ static int flow_arrays_fill(const struct lw_flow_rule *rule, struct flow_arrays 
 	if (rule->actions & LW_DOES_MARK)
 		to->actions[n++] = (struct rte_flow_action){RTE_FLOW_ACTION_TYPE_MARK, &to->mark};
 	if (rule->actions & LW_DOES_COUNT)
-		to->actions[n++] = (struct rte_flow_action){RTE_FLOW_ACTION_TYPE_COUNT, NULL};
+		to->actions[n++] = (struct rte_flow_action){RTE_FLOW_ACTION_TYPE_COUNT, &to->count};
 	if (rule->actions & LW_DOES_DROP)
 		to->actions[n++] = (struct rte_flow_action){RTE_FLOW_ACTION_TYPE_DROP, NULL};
 	else if (rule->actions & LW_DOES_QUEUE)
 		to->actions[n++] = (struct rte_flow_action){RTE_FLOW_ACTION_TYPE_QUEUE, &to->queue};
 	to->actions[n].type = RTE_FLOW_ACTION_TYPE_END;
 	return 0;
+}
+
+/* The entry of an array that a driver's `cause` points to, or -1: it may point anywhere. */
+static int flow_cause(const void *cause, const void *first, size_t bytes, unsigned int count)
+{
+	uintptr_t away = (uintptr_t)cause - (uintptr_t)first;
+
+	return cause && away < bytes * count && away % bytes == 0 ? (int)(away / bytes) : -1;
+}
+
+/* What the driver says of a rule that it refuses, and of which item or action, if it says so. */
+static void flow_why(const struct flow_arrays *arrays, const struct rte_flow_error *error,
+		     const char *doing, int failed, char *why, size_t room)
+{
+	struct rte_flow_error nowhere;
+	char name[40] = ": ";
+	int item = flow_cause(error->cause, arrays->items, sizeof(arrays->items[0]),
+			      RTE_DIM(arrays->items));
+	int action = flow_cause(error->cause, arrays->actions, sizeof(arrays->actions[0]),
+				RTE_DIM(arrays->actions));
+	int named = -1;
+
+	if (item >= 0)
+		named = rte_flow_conv(RTE_FLOW_CONV_OP_ITEM_NAME, name + 2, sizeof(name) - 2,
+				      (const void *)(uintptr_t)arrays->items[item].type, &nowhere);
+	else if (action >= 0)
+		named = rte_flow_conv(RTE_FLOW_CONV_OP_ACTION_NAME, name + 2, sizeof(name) - 2,
+				      (const void *)(uintptr_t)arrays->actions[action].type,
+				      &nowhere);
+	snprintf(why, room, "%s%s (rte_flow_%s, error %d)",
+		 error->message ? error->message : rte_strerror(-failed), named > 0 ? name : "",
+		 doing, -failed);
 }
 
 /* Gives the rule to the port, if it validates; else says why in `why`. */
@@ -854,12 +888,13 @@ LW_EXPORT int lw_flow_create(uint16_t port, const struct lw_flow_rule *rule, str
 		failed = rte_flow_validate(port, &arrays.attr, arrays.items, arrays.actions, &error);
 	if (!failed) {
 		doing = "create";
+		/* Drivers that refuse do not all set it. */
+		rte_errno = 0;
 		*flow = rte_flow_create(port, &arrays.attr, arrays.items, arrays.actions, &error);
 		failed = *flow ? 0 : -(rte_errno ? rte_errno : EIO);
 	}
 	if (failed)
-		snprintf(why, room, "%s (rte_flow_%s, error %d)",
-			 error.message ? error.message : rte_strerror(-failed), doing, -failed);
+		flow_why(&arrays, &error, doing, failed, why, room);
 	return failed;
 }
 
@@ -871,10 +906,21 @@ LW_EXPORT int lw_flow_destroy(uint16_t port, struct rte_flow *flow)
 	return rte_flow_destroy(port, flow, &error);
 }
 
+/* Takes every rule out of the port. */
+LW_EXPORT int lw_flow_flush(uint16_t port)
+{
+	struct rte_flow_error error = {0};
+
+	LW_QUIETLY;
+	return rte_flow_flush(port, &error);
+}
+
 LW_EXPORT int lw_flow_query(uint16_t port, struct rte_flow *flow, uint64_t *frames, uint64_t *bytes)
 {
+	/* The same conf as when the rule was made: a counter goes by its number. */
+	const struct rte_flow_action_count conf = {0};
 	const struct rte_flow_action count[] = {
-		{RTE_FLOW_ACTION_TYPE_COUNT, NULL},
+		{RTE_FLOW_ACTION_TYPE_COUNT, &conf},
 		{RTE_FLOW_ACTION_TYPE_END, NULL},
 	};
 	struct rte_flow_query_count found = {0};
@@ -948,6 +994,9 @@ LW_EXPORT int lw_flow_describe(const struct lw_flow_rule *rule, char *text, size
 		fprintf(to, "%s", name);
 		if (action->type == RTE_FLOW_ACTION_TYPE_MARK)
 			fprintf(to, " %u", ((const struct rte_flow_action_mark *)action->conf)->id);
+		if (action->type == RTE_FLOW_ACTION_TYPE_COUNT && action->conf)
+			fprintf(to, " by counter %u",
+				((const struct rte_flow_action_count *)action->conf)->id);
 		if (action->type == RTE_FLOW_ACTION_TYPE_QUEUE)
 			fprintf(to, " %u",
 				((const struct rte_flow_action_queue *)action->conf)->index);

@@ -6,6 +6,7 @@
 //! not do: it calls nothing.
 
 use crate::config::Config;
+use laneway_flow::{Header, HeaderMatch, PortRule};
 
 /// A driver (poll mode driver, PMD) for devices without hardware of their own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -189,6 +190,15 @@ impl Device {
         matches!(self, Device::Tap | Device::Pcap(_) | Device::Pci(_))
     }
 
+    /// Why a rule must not be given to the driver, as part of a sentence: it would take it and make
+    /// something else of it.
+    pub(crate) fn misreads(&self, rule: &PortRule) -> Option<String> {
+        match self {
+            Device::Tap => rule.pattern.iter().find_map(tap_misreads),
+            _ => None,
+        }
+    }
+
     /// What happens to a passed frame, for reports.
     pub(crate) fn passing(&self) -> &'static str {
         match self {
@@ -286,6 +296,37 @@ pub(crate) const ETHERNET_BYTES: usize = 14;
 /// Bytes of one VLAN tag, which a link carries on top of its MTU.
 pub(crate) const VLAN_TAG_BYTES: usize = 4;
 
+/// What net_tap (22.11, tap_flow.c) reads wrongly of a header. It looks at a field's value where it should
+/// look at the mask, so that 0 is anything; and it applies a tag's mask with its bytes in the wrong order, so
+/// that VLAN 53 becomes VLAN 5.
+fn tap_misreads(header: &HeaderMatch) -> Option<String> {
+    let HeaderMatch { spec, mask, .. } = header;
+    let word = |bytes: &[u8; laneway_flow::HEADER_BYTES_MAX], at: usize| {
+        u16::from_be_bytes([bytes[at], bytes[at + 1]])
+    };
+    let is_zero = |at: usize, bits: u16| word(mask, at) & bits != 0 && word(spec, at) & bits == 0;
+    let zero = |what: &str| Some(format!("net_tap reads {what} 0 as any"));
+    match header.header {
+        Header::Eth if is_zero(12, u16::MAX) => zero("the type"),
+        Header::Vlan if is_zero(0, TAG_VLAN) => zero("the VLAN"),
+        Header::Vlan if is_zero(0, TAG_PRIORITY) => zero("the priority"),
+        Header::Vlan if word(spec, 0) & word(mask, 0).swap_bytes() != word(spec, 0) => {
+            Some(format!(
+                "net_tap reads {:#06x} in a tag as {:#06x}",
+                word(spec, 0),
+                word(spec, 0) & word(mask, 0).swap_bytes()
+            ))
+        }
+        Header::Ipv4 if mask[9] != 0 && spec[9] == 0 => zero("the protocol"),
+        Header::Ipv6 if mask[6] != 0 && spec[6] == 0 => zero("the protocol"),
+        _ => None,
+    }
+}
+
+/// Bits of a tag's control information.
+const TAG_VLAN: u16 = 0x0fff;
+const TAG_PRIORITY: u16 = 0xe000;
+
 /// A capture file, by its looks: a path, or a name with the ending of one.
 fn is_file(name: &str) -> bool {
     name.contains('/') || name.ends_with(".pcap") || name.ends_with(".pcapng")
@@ -335,6 +376,31 @@ mod tests {
         ] {
             assert_eq!(arguments(spec, port, interface, 1500), want, "{spec}");
         }
+    }
+
+    #[test]
+    fn a_tap_is_not_asked_for_what_its_driver_takes_for_something_else() {
+        let misread = |header, at, spec: &[u8], mask: &[u8]| {
+            let mut any = HeaderMatch::any(header);
+            any.ask(at, spec, spec, mask);
+            let rule = PortRule { priority: 0, pattern: vec![any], actions: Vec::new() };
+            assert_eq!(Device::Ring.misreads(&rule), None);
+            Device::Tap.misreads(&rule).unwrap_or_default()
+        };
+        let vlan = |id: u8| misread(Header::Vlan, 0, &[0, id], &[0x0f, 0xff]);
+        assert_eq!(vlan(53), "net_tap reads 0x0035 in a tag as 0x0005");
+        assert_eq!((vlan(5), vlan(15)), (String::new(), String::new()));
+        assert_eq!(vlan(0), "net_tap reads the VLAN 0 as any");
+        assert_eq!(misread(Header::Vlan, 2, &[8, 0], &[0xff; 2]), "", "no tag's bits");
+        let priority = |tci: u8| misread(Header::Vlan, 0, &[tci, 0], &[0xe0, 0]);
+        assert!(priority(0).contains("priority 0"), "{}", priority(0));
+        assert!(priority(0x60).contains("0x6000 in a tag as 0x0000"), "{}", priority(0x60));
+        assert!(misread(Header::Eth, 12, &[0, 0], &[0xff; 2]).contains("type 0"));
+        assert_eq!(misread(Header::Eth, 12, &[8, 0], &[0xff; 2]), "");
+        assert!(misread(Header::Ipv4, 9, &[0], &[0xff]).contains("protocol 0"));
+        assert!(misread(Header::Ipv6, 6, &[0], &[0x80]).contains("protocol 0"));
+        assert_eq!(misread(Header::Ipv6, 6, &[17], &[0xff]), "");
+        assert_eq!(misread(Header::Udp, 0, &[0, 0], &[0xff; 2]), "", "told by the mask");
     }
 
     #[test]

@@ -2,17 +2,24 @@
 //!
 //! A [`PortRule`] has its headers as they stand on the wire, which is how rte_flow's items lie in memory,
 //! so the shim only puts each behind its type. A rule is validated first and then created, always with
-//! everything that was asked for; a driver's refusal comes back in its own words. What must always hold:
-//! a rule is in the port while [`FlowRules`] knows it and not a moment longer, and the ports stay open as
-//! long as somebody may still take a rule away. It judges no rule: whether the frames that it matches
-//! are the right ones is the caller's to prove.
+//! everything that was asked for; a driver's refusal comes back in its own words, and a field that the
+//! driver is known to take for something else is refused before it is asked (`Device::misreads`).
+//!
+//! What must always hold: a rule is in the port while [`FlowRules`] knows it, and the driver is asked once
+//! to take it away: net_tap forgets it even when it says that it failed, so a second try would use freed
+//! memory. DPDK promises that rules go in the reverse order of their coming only; if one did not, its port
+//! is flushed once no rule of it is wanted any more. The ports stay open as long as somebody may still take
+//! a rule away. It judges no rule: whether the frames that it matches are the right ones is the caller's to
+//! prove, and what a port takes for a header is the port's affair (net_tap's is the kernel's tc flower,
+//! which takes a later fragment for UDP).
 
 use crate::{DpdkPorts, eal::Eal, shim::Shim};
 use laneway_flow::{
     HEADER_BYTES_MAX, HEADERS_MAX, HeaderMatch, Offload, PortAction, PortHits, PortRule,
 };
 use std::{
-    collections::BTreeMap,
+    cmp::Reverse,
+    collections::{BTreeMap, BTreeSet},
     ffi::{c_int, c_void},
 };
 
@@ -101,6 +108,8 @@ impl ShimRule {
 struct Flow {
     handle: *mut c_void,
     has_count: bool,
+    /// Rules that came later have higher ones.
+    serial: u64,
 }
 
 // SAFETY: rte_flow's calls may come from any thread, one at a time per port; all of ours are made with
@@ -114,8 +123,11 @@ pub struct FlowRules {
     /// By port: DPDK's number of it.
     numbers: Vec<u16>,
     flows: BTreeMap<(u16, u32), Flow>,
+    /// Ports that may have rules which were to go.
+    littered: BTreeSet<u16>,
+    serial: u64,
     // Dropped last: the rules are gone by then.
-    _ports: DpdkPorts,
+    ports: DpdkPorts,
 }
 
 impl FlowRules {
@@ -125,7 +137,9 @@ impl FlowRules {
             eal: ports.eal(),
             numbers: ports.numbers(),
             flows: BTreeMap::new(),
-            _ports: ports.clone(),
+            littered: BTreeSet::new(),
+            serial: 0,
+            ports: ports.clone(),
         }
     }
 
@@ -148,14 +162,22 @@ impl FlowRules {
         describe(&self.eal.shim, rule)
     }
 
-    fn destroy(&self, port: u16, flow: &Flow) -> PortHits {
-        let hits = self.query(port, flow);
-        let Some(number) = self.numbers.get(usize::from(port)) else { return hits };
+    /// Takes a rule away, which is in no list any more.
+    fn destroy(&mut self, port: u16, flow: Flow) {
+        let Some(&number) = self.numbers.get(usize::from(port)) else { return };
+        let is_last = self.flows.range((port, 0)..=(port, u32::MAX)).next().is_none();
         let setup = self.eal.setup();
-        // SAFETY: a port that is open, and a rule of it that was created and is destroyed once: it has
-        // just left the only list of them. Whatever the driver says, it is not used again.
-        unsafe { (setup.shim().flow_destroy)(*number, flow.handle) };
-        hits
+        // SAFETY: a port that is open, and a rule of it that was created and is destroyed once. Whatever
+        // the driver says, it is not used again.
+        let code = unsafe { (setup.shim().flow_destroy)(number, flow.handle) };
+        if code < 0 {
+            self.littered.insert(port);
+        }
+        if is_last && self.littered.remove(&port) {
+            // SAFETY: an open port, whose rules are all ours; none is used any more. What even this
+            // leaves ends with the port.
+            unsafe { (setup.shim().flow_flush)(number) };
+        }
     }
 
     fn query(&self, port: u16, flow: &Flow) -> PortHits {
@@ -175,11 +197,14 @@ impl FlowRules {
 
 impl Offload for FlowRules {
     fn install(&mut self, port: u16, id: u32, rule: &PortRule) -> Result<(), String> {
-        let Some(number) = self.numbers.get(usize::from(port)) else {
+        let Some(&number) = self.numbers.get(usize::from(port)) else {
             return Err(format!("there is no port {port}; there are {}", self.numbers.len()));
         };
         if self.flows.contains_key(&(port, id)) {
             return Err(format!("it has a rule #{id} already"));
+        }
+        if let Some(why) = self.ports.device().misreads(rule) {
+            return Err(why);
         }
         let shim_rule = ShimRule::of(rule)?;
         let mut handle = std::ptr::null_mut();
@@ -187,28 +212,23 @@ impl Offload for FlowRules {
         let setup = self.eal.setup();
         // SAFETY: an open port, a whole rule, and room for a handle and for as many bytes as are said.
         let code = unsafe {
-            (setup.shim().flow_create)(
-                *number,
-                &shim_rule,
-                &mut handle,
-                why.as_mut_ptr(),
-                why.len(),
-            )
+            (setup.shim().flow_create)(number, &shim_rule, &mut handle, why.as_mut_ptr(), why.len())
         };
         drop(setup);
         if code < 0 || handle.is_null() {
             return Err(said(&why));
         }
         let has_count = shim_rule.actions & does::COUNT != 0;
-        self.flows.insert((port, id), Flow { handle, has_count });
+        self.serial += 1;
+        self.flows.insert((port, id), Flow { handle, has_count, serial: self.serial });
         Ok(())
     }
 
     fn remove(&mut self, port: u16, id: u32) -> PortHits {
-        match self.flows.remove(&(port, id)) {
-            Some(flow) => self.destroy(port, &flow),
-            None => PortHits::default(),
-        }
+        let Some(flow) = self.flows.remove(&(port, id)) else { return PortHits::default() };
+        let hits = self.query(port, &flow);
+        self.destroy(port, flow);
+        hits
     }
 
     fn hits(&self, port: u16, id: u32) -> PortHits {
@@ -218,8 +238,12 @@ impl Offload for FlowRules {
 
 impl Drop for FlowRules {
     fn drop(&mut self) {
-        for ((port, _), flow) in std::mem::take(&mut self.flows) {
-            self.destroy(port, &flow);
+        let mut order: Vec<_> = self.flows.iter().map(|(key, flow)| (flow.serial, *key)).collect();
+        order.sort_by_key(|(serial, _)| Reverse(*serial));
+        for (_, key) in order {
+            if let Some(flow) = self.flows.remove(&key) {
+                self.destroy(key.0, flow);
+            }
         }
     }
 }
@@ -292,7 +316,7 @@ mod tests {
              000000000000000000000000ff00000000000000\n\
              UDP spec 0000003500000000 last 0000003c00000000 mask 0000ffff00000000\n\
              END\n\
-             COUNT\nDROP\nEND\n"
+             COUNT by counter 0\nDROP\nEND\n"
         );
     }
 

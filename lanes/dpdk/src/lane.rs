@@ -346,6 +346,11 @@ impl DpdkPorts {
         self.shared.eal
     }
 
+    /// What they are.
+    pub(crate) fn device(&self) -> &Device {
+        &self.shared.config.device
+    }
+
     /// How many workers they were opened for.
     pub fn workers(&self) -> usize {
         self.shared.config.workers

@@ -159,6 +159,7 @@ shim! {
     transmit = c"lw_transmit" (*mut ShimQueue, *const ShimFrame, u32) -> u32;
     flow_create = c"lw_flow_create" (u16, *const ShimRule, *mut *mut c_void, *mut u8, usize) -> c_int;
     flow_destroy = c"lw_flow_destroy" (u16, *mut c_void) -> c_int;
+    flow_flush = c"lw_flow_flush" (u16) -> c_int;
     flow_query = c"lw_flow_query" (u16, *mut c_void, *mut u64, *mut u64) -> c_int;
     flow_describe = c"lw_flow_describe" (*const ShimRule, *mut u8, usize) -> c_int;
     copy = c"lw_copy" (*mut ShimQueue, *const ShimFrame, *mut ShimFrame) -> bool;

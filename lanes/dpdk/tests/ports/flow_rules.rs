@@ -1,5 +1,6 @@
-//! Rules for ports on the drivers at hand: none of them can keep one here (net_tap needs the kernel's
-//! tc flower), so what is shown is that the refusal is said in the driver's words and leaves nothing.
+//! Rules for ports on the drivers at hand. None of them keeps one on this kernel (net_tap needs tc flower),
+//! so what is shown here is that the refusal is said in the driver's words and leaves nothing; and a kernel
+//! is started as a program where module `flower` sees rules executed.
 
 use crate::world::{Alone, spec};
 use laneway_core::LaneError;
@@ -7,6 +8,11 @@ use laneway_dpdk::{DpdkLane, DpdkPorts, FlowRules};
 use laneway_flow::{Header, HeaderMatch, Offload, PortAction, PortHits, PortRule};
 use laneway_netns::Namespace;
 use laneway_testkit::skip;
+use std::{env, process::Command};
+
+/// Starts a command on a kernel with tc flower; its answer where it cannot.
+const GUEST: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/guest.sh");
+const GUEST_MISSING: i32 = 77;
 
 fn rule() -> PortRule {
     let mut udp = HeaderMatch::any(Header::Udp);
@@ -62,8 +68,29 @@ fn a_tap_takes_a_rule_or_says_what_the_kernel_said() {
     let answer = near.enter(|| offered("dpdk:net_tap,no-huge", "rules0"));
     let Some(answer) = answer.unwrap_or_else(|e| panic!("{e}")) else { return };
     match answer {
-        // A kernel with tc flower: the other tests show what that brings.
+        // A release whose net_tap counts, on a kernel with tc flower.
         Ok(()) => {}
         Err(why) => assert!(why.contains("rte_flow_") && why.contains("error"), "{why}"),
     }
+}
+
+#[test]
+fn a_tap_executes_rules_on_a_kernel_that_has_tc_flower() {
+    // The guest is a process of its own: it needs no turn.
+    let Ok(_) = Alone::new().map(drop).map_err(skip) else { return };
+    if env::var_os("LANEWAY_GUEST").is_some() {
+        return skip("this is that kernel: run the tests of `flower` with --ignored");
+    }
+    let tests = env::current_exe().expect("it runs");
+    let mut guest = Command::new(GUEST);
+    guest.arg(tests).args(["--ignored", "--nocapture", "--test-threads=1", "flower::"]);
+    let ran = guest.output().expect("a shell");
+    let [out, err] = [&ran.stdout, &ran.stderr].map(|text| String::from_utf8_lossy(text));
+    if ran.status.code() == Some(GUEST_MISSING) {
+        return skip(err.trim());
+    }
+    assert!(ran.status.success(), "{out}{err}");
+    assert!(out.contains("test result: ok.") && !out.contains(" 0 passed"), "{out}");
+    let left_out = err.lines().find(|line| line.starts_with("skipped: "));
+    assert_eq!(left_out, None, "that kernel has all that they need");
 }

@@ -5,6 +5,7 @@ mod beside;
 mod conformance;
 mod drivers;
 mod flow_rules;
+mod flower;
 mod memif;
 mod process;
 mod workers;

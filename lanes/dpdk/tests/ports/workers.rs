@@ -16,24 +16,24 @@ use std::{
 };
 
 const PORT: PortId = PortId(0);
-const WORKERS: usize = 2;
-const FLOWS: u64 = 32;
+pub(crate) const WORKERS: usize = 2;
+pub(crate) const FLOWS: u64 = 32;
 const FRAMES_PER_FLOW: u64 = 8;
 /// Numbers of a flow's frames begin at its own multiple of this.
-const FLOW_STEP: u64 = 1000;
+pub(crate) const FLOW_STEP: u64 = 1000;
 /// Waits of 10 ms until every frame has come.
 const WAITS_MAX: usize = 3000;
 
 /// What one worker saw.
-struct Seen {
-    sequences: Vec<u64>,
+pub(crate) struct Seen {
+    pub(crate) sequences: Vec<u64>,
     counters: Counters,
     queues: Vec<QueueCounts>,
     facts: BTreeMap<String, String>,
 }
 
 /// Frames of many flows, those of one flow never next to each other.
-fn flows() -> Vec<Vec<u8>> {
+pub(crate) fn flows() -> Vec<Vec<u8>> {
     let one = |n: u64, flow: u64| UdpFrame {
         source_port: 4000 + flow as u16,
         sequence: flow * FLOW_STEP + n,
@@ -44,7 +44,12 @@ fn flows() -> Vec<Vec<u8>> {
 
 /// Runs every worker until all have seen `frames` frames of ours together; `inject` sends them once all
 /// lanes are open. Frames leave again with `verdict`.
-fn run(ports: &DpdkPorts, frames: usize, verdict: Verdict, inject: impl FnOnce()) -> Vec<Seen> {
+pub(crate) fn run(
+    ports: &DpdkPorts,
+    frames: usize,
+    verdict: Verdict,
+    inject: impl FnOnce(),
+) -> Vec<Seen> {
     let (arrived, open) = (AtomicUsize::new(0), Barrier::new(WORKERS + 1));
     let work = |worker: usize| {
         let mut lane = DpdkLane::open_shared(ports, worker).expect("its queues are free");

@@ -24,8 +24,9 @@ const FAR: [&str; 3] = ["far0", "far1", "far2"];
 const RECEIVE_WAIT: Duration = Duration::from_secs(30);
 /// Longest wait for those that may be on their way, or need a push of the lane's.
 const COLLECT_WAIT: Duration = Duration::from_millis(50);
-/// Tries to send a frame that the cable's queue had no room for.
-const SEND_TRIES: usize = 10_000;
+/// Tries to send a frame that the cable's queue had no room for, a millisecond apart: whoever empties
+/// it may have lost its CPU.
+const SEND_TRIES: usize = 30_000;
 const FRAME_BYTES_MAX: usize = 65_536;
 
 static TURN: Mutex<()> = Mutex::new(());
@@ -208,7 +209,7 @@ impl World {
                     // net_tap interrupts its process by signals.
                     let again = [Some(libc::ENOBUFS), Some(libc::EINTR)];
                     assert!(again.contains(&e.raw_os_error()), "{e}");
-                    std::thread::yield_now();
+                    std::thread::sleep(Duration::from_millis(1));
                 }
                 sent >= 0
             });
@@ -244,7 +245,10 @@ impl World {
             }
             let mut wait = libc::pollfd { fd, events: libc::POLLIN, revents: 0 };
             // SAFETY: one descriptor, ours.
-            if unsafe { libc::poll(&mut wait, 1, longest.as_millis() as i32) } <= 0 {
+            let polled = unsafe { libc::poll(&mut wait, 1, longest.as_millis() as i32) };
+            // net_tap's signals are no reason to come back without a frame.
+            let is_interrupted = || io::Error::last_os_error().kind() == io::ErrorKind::Interrupted;
+            if polled == 0 || (polled < 0 && !is_interrupted()) {
                 return frames;
             }
         }
