@@ -3,9 +3,10 @@
  * The kernel half of app forward: one XDP program that decides by forward.h and sends by a device map.
  *
  * The mode and the interfaces are constants, so that the verifier removes what a run does not use.
- * Rules lie in one of two banks; `active` names it. src/kernel.rs writes the other one, changes
- * `active`, and waits for a grace period before it writes the first again: no run of the program sees
- * a bank change. A frame from an interface that is none of ours is passed.
+ * Rules lie in one of two banks, which `active` names, and in `entries`. src/kernel.rs adds the entries
+ * of a new set, which nobody who reads an older bank sees, writes the other bank, changes `active`, and
+ * waits for a grace period before it writes the first bank again or takes entries out: no run of the
+ * program sees a bank or an entry change. A frame from an interface that is none of ours is passed.
  */
 #include <linux/bpf.h>
 #include <bpf/bpf_helpers.h>
@@ -55,10 +56,37 @@ struct {
 /* What rules matched, by slot: it stays when the rules move to the other bank. */
 struct {
 	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
-	__uint(max_entries, LW_SLOTS);
+	__uint(max_entries, LW_SLOTS_AT_HAND);
 	__type(key, __u32);
 	__type(value, struct lw_counts);
 } hits SEC(".maps");
+
+/* The same of later slots: blocks that user space makes when it needs them, one per CPU. */
+struct lw_block_key {
+	__u32 block;
+	__u32 cpu;
+};
+
+struct lw_block {
+	struct lw_counts counts[LW_SLOTS_PER_BLOCK];
+};
+
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__uint(max_entries, 1);
+	__type(key, struct lw_block_key);
+	__type(value, struct lw_block);
+} hits_beyond SEC(".maps");
+
+/* The values of all masks. */
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__uint(max_entries, 1);
+	__type(key, struct lw_key);
+	__type(value, struct lw_entry);
+} entries SEC(".maps");
 
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
@@ -144,14 +172,36 @@ struct {
 	__type(value, struct lw_told);
 } told SEC(".maps");
 
+static __always_inline void add(struct lw_counts *n, __u32 bytes)
+{
+	n->frames++;
+	n->bytes += bytes;
+}
+
 LW_INLINE void lw_hit(__u32 slot, __u32 bytes)
 {
-	struct lw_counts *n = bpf_map_lookup_elem(&hits, &slot);
+	if (slot < LW_SLOTS_AT_HAND) {
+		struct lw_counts *n = bpf_map_lookup_elem(&hits, &slot);
 
-	if (n) {
-		n->frames++;
-		n->bytes += bytes;
+		if (n)
+			add(n, bytes);
+	} else {
+		struct lw_block_key key = {
+			.block = slot / LW_SLOTS_PER_BLOCK, .cpu = bpf_get_smp_processor_id(),
+		};
+		struct lw_block *block = bpf_map_lookup_elem(&hits_beyond, &key);
+
+		if (!block)
+			return;
+		/* The place is found after the check, not before. */
+		LW_OPAQUE(slot);
+		add(&block->counts[slot % LW_SLOTS_PER_BLOCK], bytes);
 	}
+}
+
+LW_INLINE const struct lw_entry *lw_entry(const struct lw_key *key)
+{
+	return bpf_map_lookup_elem(&entries, key);
 }
 
 LW_INLINE int lw_route(const struct lw_fields *now, int is_v4, struct lw_hop *hop)
@@ -223,7 +273,7 @@ static __always_inline const struct lw_bank *bank_in_force(void)
 	if (!number)
 		return 0;
 	bank = bpf_map_lookup_elem(&banks, number);
-	return bank && bank->count ? bank : 0;
+	return bank && (bank->count || bank->tuples) ? bank : 0;
 }
 
 SEC("xdp.frags")

@@ -8,7 +8,11 @@
  * layer 4. Nothing beyond LW_HEADERS_MAX is looked at, so that a header is seen or not seen in every
  * placement alike. Rules change the fields; the frame is written once, at the end.
  *
- * Whoever includes this defines lw_hit(), lw_route() and lw_neighbour().
+ * Rules are masks and values. The few lie in a line and are tried one after the other; where many have
+ * the same mask, it has a place in the bank, and their values lie in one hash table of all masks: a
+ * frame's fields under a mask are one lookup, whatever the number of rules with it.
+ *
+ * Whoever includes this defines lw_hit(), lw_entry(), lw_route() and lw_neighbour().
  */
 #ifndef LANEWAY_FORWARD_H
 #define LANEWAY_FORWARD_H
@@ -18,8 +22,12 @@
 
 #define LW_WORDS 9
 #define LW_HEADERS_MAX 512
-#define LW_RULES_MAX 64
-#define LW_SLOTS 192
+#define LW_LINE_MAX 64
+#define LW_TUPLES_MAX 128
+#define LW_GONE_MAX 64
+#define LW_MATCHES_MAX 131072 /* of a frame: as many as a set has rules */
+#define LW_SLOTS_AT_HAND 192
+#define LW_SLOTS_PER_BLOCK 64
 #define LW_QUEUES_MAX 16
 #define LW_PORTS_MAX 32
 #define LW_EXTENSIONS_MAX 8
@@ -114,18 +122,15 @@ struct lw_fields {
 };
 _Static_assert(sizeof(struct lw_fields) == 72, "src/fields.rs");
 
-struct lw_rule {
-	__u64 mask[LW_WORDS];
-	__u64 value[LW_WORDS];
+/* What a rule does. */
+struct lw_effects {
 	__u32 flags;
-	__u32 group;
 	__u32 jump_group;
 	__u32 mark;
 	__u32 slot;
-	__u8 in_port;
 	__u8 out_port;
 	__u8 queues_len;
-	__u8 zero;
+	__u8 zero[2];
 	__u8 queues[LW_QUEUES_MAX];
 	__u8 mac_src[6];
 	__u8 mac_dst[6];
@@ -133,16 +138,70 @@ struct lw_rule {
 	__u8 tp_dst[2];
 	__u8 ip_src[16];
 	__u8 ip_dst[16];
+	__u8 zeros[4];
 };
-_Static_assert(sizeof(struct lw_rule) == 232, "src/kernel.rs");
+_Static_assert(sizeof(struct lw_effects) == 88, "src/bank.rs");
 
-/* A rule set, in the order of group and rank, so that one pass decides: jumps go to higher groups. */
-struct lw_bank {
-	__u32 count;
-	__u32 zero;
-	struct lw_rule rule[LW_RULES_MAX];
+/* One that is tried by itself. */
+struct lw_rule {
+	__u64 mask[LW_WORDS];
+	__u64 value[LW_WORDS];
+	__u64 rank;
+	struct lw_effects effects;
+	__u32 group;
+	__u8 in_port;
+	__u8 zero[3];
 };
-_Static_assert(sizeof(struct lw_bank) == 14856, "src/kernel.rs");
+_Static_assert(sizeof(struct lw_rule) == 248, "src/bank.rs");
+
+/* A mask whose values are looked up. Equal values need a mask each: a value stands once under an id. */
+struct lw_tuple {
+	__u64 mask[LW_WORDS];
+	__u64 has;  /* the headers that all of its rules ask for, as they stand in the last word */
+	__u64 best; /* none of its rules has a lower rank */
+	__u32 group;
+	__u32 id;
+	__u8 in_port;
+	__u8 zero[7];
+};
+_Static_assert(sizeof(struct lw_tuple) == 104, "src/bank.rs");
+
+/* A value under a mask, with the mask's id where fields have nothing. */
+struct lw_key {
+	union {
+		__u64 words[LW_WORDS];
+		struct {
+			__u8 fields[sizeof(struct lw_fields) - 4];
+			__u32 id;
+		};
+	};
+};
+_Static_assert(sizeof(struct lw_key) == 72, "src/bank.rs");
+
+/* Never written again once it is in the table. */
+struct lw_entry {
+	__u64 rank;
+	__u64 since; /* not there for those who read a bank of an earlier version */
+	struct lw_effects effects;
+};
+_Static_assert(sizeof(struct lw_entry) == 104, "src/bank.rs");
+
+/*
+ * A rule set but for the entries: the line by group and rank, so that one pass over it decides (jumps go
+ * to higher groups), the masks by port, group and best rank.
+ */
+struct lw_bank {
+	__u64 version;
+	__u32 count;
+	__u32 tuples;
+	__u32 gone; /* rules that are no longer in force, but still in the table */
+	__u32 zero;
+	__u32 gone_slot[LW_GONE_MAX];
+	__u8 first[LW_PORTS_MAX]; /* the first mask of a port, or of one behind it */
+	struct lw_rule rule[LW_LINE_MAX];
+	struct lw_tuple tuple[LW_TUPLES_MAX];
+};
+_Static_assert(sizeof(struct lw_bank) == 29496, "src/bank.rs");
 
 struct lw_config {
 	__u32 mode;
@@ -194,8 +253,12 @@ struct lw_places {
 	__u32 has;
 };
 
-/* Counts a match; finds the hop to now->dst_ip; finds its link address. The last two: 0 if found. */
+/*
+ * Counts a match; finds a value under a mask; finds the hop to now->dst_ip; finds its link address. The
+ * last two: 0 if found.
+ */
 LW_INLINE void lw_hit(__u32 slot, __u32 bytes);
+LW_INLINE const struct lw_entry *lw_entry(const struct lw_key *key);
 LW_INLINE int lw_route(const struct lw_fields *now, int is_v4, struct lw_hop *hop);
 LW_INLINE int lw_neighbour(const struct lw_fields *now, __u8 *mac);
 
@@ -389,14 +452,35 @@ LW_PART void lw_parse(const struct lw_view *view, struct lw_fields *f, struct lw
 	f->has[1] = (__u8)at->has;
 }
 
+/* Who matches first, as far as masks have been asked. */
+struct lw_found {
+	__u64 rank;
+	struct lw_effects effects;
+};
+
+/* What a frame needs while it is decided on. */
+struct lw_room {
+	struct lw_fields was;
+	struct lw_fields now;
+	struct lw_places at;
+	__u32 zero;
+	struct lw_told told;
+	struct lw_key key;
+	struct lw_found found;
+};
+
 struct lw_match {
 	const struct lw_bank *bank;
-	struct lw_fields *now;
-	struct lw_told *told;
+	struct lw_room *room;
+	__u64 above; /* only later rules of the group match */
 	__u32 group;
 	__u32 bytes;
 	__u32 port;
+	__u32 first;
 };
+
+/* Comes after every rule. */
+#define LW_RANK_NOBODY (~0ull)
 
 LW_INLINE __u64 lw_be64(const __u8 *p)
 {
@@ -416,68 +500,165 @@ LW_INLINE __u32 lw_spread(const struct lw_fields *f)
 	return (__u32)(high * 0x9e3779b97f4a7c15ull >> 32);
 }
 
-static long lw_rule_step(__u32 i, void *state)
+/* Does what a rule says that matches; true if the rules are done with the frame. */
+LW_INLINE int lw_do(struct lw_match *m, const struct lw_effects *e)
 {
-	struct lw_match *m = state;
-	struct lw_fields *now = m->now;
-	struct lw_told *told = m->told;
-	const struct lw_rule *r;
-	__u64 differs = 0;
+	struct lw_fields *now = &m->room->now;
+	struct lw_told *told = &m->room->told;
 
-	if (i >= LW_RULES_MAX || i >= m->bank->count)
-		return 1;
-	r = &m->bank->rule[i];
-	if (r->in_port != m->port || r->group != m->group)
-		return 0;
-#pragma clang loop unroll(full)
-	for (int w = 0; w < LW_WORDS; w++)
-		differs |= (now->words[w] & r->mask[w]) ^ r->value[w];
-	if (differs)
-		return 0;
-
-	lw_hit(r->slot, m->bytes);
-	if (r->flags & LW_EFFECT_DROP) {
+	lw_hit(e->slot, m->bytes);
+	if (e->flags & LW_EFFECT_DROP) {
 		told->fate = LW_FATE_RULE_DROP;
 		return 1;
 	}
-	if (r->flags & LW_EFFECT_DEC_TTL) {
+	if (e->flags & LW_EFFECT_DEC_TTL) {
 		if (now->ttl <= 1) {
 			told->fate = LW_FATE_TTL_EXPIRED;
 			return 1;
 		}
 		now->ttl--;
 	}
-	if (r->flags & LW_EFFECT_MAC_SRC)
-		__builtin_memcpy(now->eth_src, r->mac_src, 6);
-	if (r->flags & LW_EFFECT_MAC_DST)
-		__builtin_memcpy(now->eth_dst, r->mac_dst, 6);
-	if (r->flags & LW_EFFECT_IP_SRC)
-		__builtin_memcpy(now->src_ip, r->ip_src, 16);
-	if (r->flags & LW_EFFECT_IP_DST)
-		__builtin_memcpy(now->dst_ip, r->ip_dst, 16);
-	if (r->flags & LW_EFFECT_TP_SRC)
-		__builtin_memcpy(now->src_port, r->tp_src, 2);
-	if (r->flags & LW_EFFECT_TP_DST)
-		__builtin_memcpy(now->dst_port, r->tp_dst, 2);
-	if (r->flags & LW_EFFECT_MARK)
-		told->mark = r->mark;
-	if (r->flags & LW_EFFECT_QUEUE) {
-		__u32 count = r->queues_len, choice = 0;
+	if (e->flags & LW_EFFECT_MAC_SRC)
+		__builtin_memcpy(now->eth_src, e->mac_src, 6);
+	if (e->flags & LW_EFFECT_MAC_DST)
+		__builtin_memcpy(now->eth_dst, e->mac_dst, 6);
+	if (e->flags & LW_EFFECT_IP_SRC)
+		__builtin_memcpy(now->src_ip, e->ip_src, 16);
+	if (e->flags & LW_EFFECT_IP_DST)
+		__builtin_memcpy(now->dst_ip, e->ip_dst, 16);
+	if (e->flags & LW_EFFECT_TP_SRC)
+		__builtin_memcpy(now->src_port, e->tp_src, 2);
+	if (e->flags & LW_EFFECT_TP_DST)
+		__builtin_memcpy(now->dst_port, e->tp_dst, 2);
+	if (e->flags & LW_EFFECT_MARK)
+		told->mark = e->mark;
+	if (e->flags & LW_EFFECT_QUEUE) {
+		__u32 count = e->queues_len, choice = 0;
 
 		if (count > 1)
 			choice = lw_spread(now) % count;
-		told->queue = r->queues[choice & (LW_QUEUES_MAX - 1)];
+		told->queue = e->queues[choice & (LW_QUEUES_MAX - 1)];
 	}
-	if (r->flags & LW_EFFECT_PORT) {
+	if (e->flags & LW_EFFECT_PORT) {
 		told->fate = LW_FATE_FORWARDED;
-		told->port = r->out_port;
+		told->port = e->out_port;
 		return 1;
 	}
-	if (r->flags & LW_EFFECT_JUMP) {
-		m->group = r->jump_group;
+	if (e->flags & LW_EFFECT_JUMP) {
+		m->group = e->jump_group;
 		return 0;
 	}
-	return !(r->flags & LW_EFFECT_PASSTHRU);
+	return !(e->flags & LW_EFFECT_PASSTHRU);
+}
+
+LW_INLINE int lw_fits(const struct lw_rule *r, const struct lw_fields *now)
+{
+	__u64 differs = 0;
+
+#pragma clang loop unroll(full)
+	for (int w = 0; w < LW_WORDS; w++)
+		differs |= (now->words[w] & r->mask[w]) ^ r->value[w];
+	return !differs;
+}
+
+/* Where there is a line only: the one pass that decides. */
+static long lw_rule_step(__u32 i, void *state)
+{
+	struct lw_match *m = state;
+	const struct lw_rule *r;
+
+	if (i >= LW_LINE_MAX || i >= m->bank->count)
+		return 1;
+	r = &m->bank->rule[i];
+	if (r->in_port != m->port || r->group != m->group || !lw_fits(r, &m->room->now))
+		return 0;
+	return lw_do(m, &r->effects);
+}
+
+LW_INLINE int lw_is_gone(const struct lw_bank *bank, __u32 slot)
+{
+#pragma clang loop unroll(disable)
+	for (__u32 i = 0; i < LW_GONE_MAX; i++) {
+		if (i >= bank->gone)
+			break;
+		if (bank->gone_slot[i] == slot)
+			return 1;
+	}
+	return 0;
+}
+
+/* Asks a mask for the frame's value. */
+static long lw_tuple_step(__u32 i, void *state)
+{
+	struct lw_match *m = state;
+	const struct lw_bank *bank = m->bank;
+	struct lw_fields *now = &m->room->now;
+	struct lw_key *key = &m->room->key;
+	struct lw_found *found = &m->room->found;
+	__u32 at = m->first + i;
+	const struct lw_tuple *t;
+	const struct lw_entry *e;
+
+	if (at >= LW_TUPLES_MAX || at >= bank->tuples)
+		return 1;
+	t = &bank->tuple[at];
+	if (t->in_port != m->port)
+		return 1;
+	if (t->group != m->group)
+		return t->group > m->group;
+	/* Nobody here or behind comes before who was found. */
+	if (t->best >= found->rank)
+		return 1;
+	if ((now->words[LW_WORDS - 1] & t->has) != t->has)
+		return 0;
+#pragma clang loop unroll(full)
+	for (int w = 0; w < LW_WORDS; w++)
+		key->words[w] = now->words[w] & t->mask[w];
+	key->id = t->id;
+	e = lw_entry(key);
+	if (!e || e->rank <= m->above || e->rank >= found->rank || e->since > bank->version)
+		return 0;
+	if (bank->gone && lw_is_gone(bank, e->effects.slot))
+		return 0;
+	found->rank = e->rank;
+	__builtin_memcpy(&found->effects, &e->effects, sizeof(e->effects));
+	return 0;
+}
+
+/* Tries one of the line beside the masks. */
+static long lw_line_step(__u32 i, void *state)
+{
+	struct lw_match *m = state;
+	struct lw_found *found = &m->room->found;
+	const struct lw_rule *r;
+
+	if (i >= LW_LINE_MAX || i >= m->bank->count)
+		return 1;
+	r = &m->bank->rule[i];
+	if (r->group != m->group)
+		return r->group > m->group;
+	if (r->rank >= found->rank)
+		return 1;
+	if (r->in_port != m->port || r->rank <= m->above || !lw_fits(r, &m->room->now))
+		return 0;
+	found->rank = r->rank;
+	__builtin_memcpy(&found->effects, &r->effects, sizeof(r->effects));
+	return 1;
+}
+
+/* Where there are masks: finds the next rule that matches and does what it says. */
+static long lw_match_step(__u32 i, void *state)
+{
+	struct lw_match *m = state;
+	struct lw_found *found = &m->room->found;
+
+	found->rank = LW_RANK_NOBODY;
+	LW_LOOP(LW_TUPLES_MAX, lw_tuple_step, m);
+	LW_LOOP(LW_LINE_MAX, lw_line_step, m);
+	if (found->rank == LW_RANK_NOBODY)
+		return 1;
+	m->above = found->effects.flags & LW_EFFECT_JUMP ? 0 : found->rank;
+	return lw_do(m, &found->effects);
 }
 
 /*
@@ -701,15 +882,6 @@ LW_INLINE __u8 lw_mode_l3(const volatile struct lw_config *c, __u32 port, const 
 	return LW_FATE_FORWARDED;
 }
 
-/* What a frame needs while it is decided on. */
-struct lw_room {
-	struct lw_fields was;
-	struct lw_fields now;
-	struct lw_places at;
-	__u32 zero;
-	struct lw_told told;
-};
-
 /* Decides on a frame that came in on `port` and edits it. `bank` may be null. */
 LW_INLINE void lw_forward(const volatile struct lw_config *c, const struct lw_bank *bank,
 			  __u32 port, const struct lw_view *view, __u8 *data, struct lw_room *room)
@@ -735,11 +907,15 @@ LW_INLINE void lw_forward(const volatile struct lw_config *c, const struct lw_ba
 		__builtin_memcpy(now, was, sizeof(*now));
 		if (bank) {
 			struct lw_match m = {
-				.bank = bank, .now = now, .told = told,
-				.bytes = view->len, .port = port,
+				.bank = bank, .room = room, .bytes = view->len, .port = port,
 			};
 
-			LW_LOOP(LW_RULES_MAX, lw_rule_step, &m);
+			if (bank->tuples) {
+				m.first = bank->first[port & (LW_PORTS_MAX - 1)];
+				LW_LOOP(LW_MATCHES_MAX, lw_match_step, &m);
+			} else {
+				LW_LOOP(LW_LINE_MAX, lw_rule_step, &m);
+			}
 		}
 		if (told->fate == LW_FATE_NONE && c->mode == LW_MODE_L3)
 			told->fate = lw_mode_l3(c, port, data, end, at, now, &told->port);

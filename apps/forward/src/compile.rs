@@ -6,7 +6,7 @@
 //! not promise, is refused here with its reason.
 
 use crate::{
-    KERNEL_RULES_MAX, QUEUES_MAX, RULES_MAX,
+    KERNEL_LINE_MAX, KERNEL_MASKS_MAX, QUEUES_MAX, RULES_MAX,
     fields::{FIELDS_BYTES, Fields, WORDS, at, has},
     grammar::{Action, Field, Item, ItemKind, Rule},
 };
@@ -74,14 +74,20 @@ pub enum RuleRefused {
         /// Its size.
         max: usize,
     },
-    /// The kernel half's array is full.
+    /// The kernel half has no room for its masks and values.
     #[error(
-        "the XDP program's array of masks and values is full: {max} are the most; destroy some first, or \
-         use a lane that shows frames to user space, where a set has up to {rules} rules",
-        max = KERNEL_RULES_MAX,
+        "the XDP program has no room for {over} more: it looks up the values of {masks} masks, and tries \
+         {line} masks and values one after the other; give rules the same fields and prefix lengths, \
+         widen a range to a prefix, destroy some first, or use a lane that shows frames to user space, \
+         where a set has up to {rules} rules of any mask",
+        masks = KERNEL_MASKS_MAX,
+        line = KERNEL_LINE_MAX,
         rules = RULES_MAX
     )]
-    FullInKernel,
+    FullInKernel {
+        /// Masks and values that have no place.
+        over: usize,
+    },
 }
 
 /// One mask and value: a frame matches if `fields & mask == value` in every word.

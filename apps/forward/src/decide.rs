@@ -1,7 +1,8 @@
 //! Executing rules on one frame: from the first match to the fate, whoever finds the matches.
 //!
 //! Rules see the fields as earlier rules have left them. The frame itself is not touched here; see
-//! [`crate::edit`]. The kernel half does the same in one pass over its array (`lw_rule_step`).
+//! [`crate::edit`]. The kernel half does the same (`lw_match_step`), in one pass where it
+//! has no masks to look up (`lw_rule_step`).
 
 use crate::{
     compile::{Effects, effect},

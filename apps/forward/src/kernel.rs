@@ -1,17 +1,19 @@
 //! The kernel placement: the same forwarder as an XDP program (`bpf/forward.bpf.c`), described as data
 //! for the `xdp` lane, and its user-space part.
 //!
-//! Rules lie in two banks of one map; the program reads the one that a single number names. A new set
-//! is written to the other bank, then the number is changed, then the kernel is asked to wait until no
-//! CPU executes the program as it was before: only then may that bank be written again. So every frame
-//! sees one whole set. All this happens at ticks; nothing of it is on the way of a frame.
+//! A rule set is a bank and entries of a hash table ([`crate::bank`]). There are two banks; the program
+//! reads the one that a single number names. A change adds its entries, which nobody sees who reads the
+//! bank in force, writes the other bank, changes the number, and asks the kernel to wait until no CPU
+//! executes the program as it was before; only then is that bank written again and are entries taken
+//! out, and only when nobody can have one of these in hand are others added. So every frame sees one
+//! whole set. All this happens at ticks; nothing of it is on the way of a frame.
 
 use crate::{
-    compile::{Effects, Entry},
+    bank::{Change, RawEntry, TABLE_ENTRIES_MAX},
     config::{Config, ConfigError, Mode},
     fate::Stats,
     live::StatsSlot,
-    rules::{Hits, KernelFeed},
+    rules::{Hits, KernelChange, KernelFeed, SLOTS_USED_MAX},
 };
 use laneway_core::{
     ConfigValue, Counters, KernelApp, KernelHalf, KernelMaps, LaneError, PortId, PortMask, Turn,
@@ -21,51 +23,14 @@ use std::net::IpAddr;
 /// The compiled program.
 pub static OBJECT: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/forward.bpf.o"));
 
-/// Masks and values of all rules that the kernel half takes, after ranges became prefixes.
-pub const KERNEL_RULES_MAX: usize = 64;
-/// Counters: for rules in force, for rules that rest, and for rules to come.
-pub(crate) const KERNEL_SLOTS: usize = 192;
-/// Bytes of `struct lw_rule`.
-const RULE_BYTES: usize = 232;
-/// Bytes of `struct lw_bank`.
-const BANK_BYTES: usize = 8 + KERNEL_RULES_MAX * RULE_BYTES;
+/// Slots of rules whose counters are always there.
+const SLOTS_AT_HAND: u32 = 192;
+/// Further ones come in blocks of so many, one for each CPU.
+const SLOTS_PER_BLOCK: u32 = 64;
+/// Bytes of `struct lw_block`.
+const BLOCK_BYTES: usize = SLOTS_PER_BLOCK as usize * 16;
 /// How often the counters are read for those who ask.
 const REPORT_INTERVAL_NS: u64 = 100_000_000;
-
-/// An entry of a bank; they stand by group and rank.
-pub(crate) struct BankRule {
-    pub(crate) port: u8,
-    pub(crate) group: u32,
-    pub(crate) rank: u64,
-    pub(crate) slot: u32,
-    pub(crate) entry: Entry,
-    pub(crate) effects: Effects,
-}
-
-/// `struct lw_bank`.
-pub(crate) fn bank(rules: &[BankRule]) -> Vec<u8> {
-    assert!(rules.len() <= KERNEL_RULES_MAX, "the set refuses more");
-    let mut bytes = Vec::with_capacity(BANK_BYTES);
-    bytes.extend((rules.len() as u32).to_ne_bytes());
-    bytes.extend([0; 4]);
-    for rule in rules {
-        let e = &rule.effects;
-        rule.entry.mask.iter().chain(&rule.entry.value).for_each(|w| bytes.extend(w.to_ne_bytes()));
-        for word in [e.flags, rule.group, e.group, e.mark, rule.slot] {
-            bytes.extend(word.to_ne_bytes());
-        }
-        bytes.extend([rule.port, e.port, e.queues_len, 0]);
-        bytes.extend(e.queues);
-        bytes.extend(e.mac_src);
-        bytes.extend(e.mac_dst);
-        bytes.extend(e.tp_src);
-        bytes.extend(e.tp_dst);
-        bytes.extend(e.ip_src);
-        bytes.extend(e.ip_dst);
-    }
-    bytes.resize(BANK_BYTES, 0);
-    bytes
-}
 
 /// The forwarder with its decision in the kernel.
 pub struct KernelForward {
@@ -73,6 +38,8 @@ pub struct KernelForward {
     feed: Option<KernelFeed>,
     /// The bank in force.
     bank: u32,
+    /// There are counters for slots below this.
+    slots: u32,
     stats: Stats,
     live: Option<StatsSlot>,
     counters: Counters,
@@ -89,11 +56,12 @@ impl KernelForward {
     pub fn new(
         config: &Config,
         ifindexes: &[u32],
-        rules: Option<KernelFeed>,
+        mut rules: Option<KernelFeed>,
     ) -> Result<KernelForward, ConfigError> {
-        let half = half(config, ifindexes, rules.as_ref())?;
+        let half = half(config, ifindexes, rules.as_mut())?;
         Ok(KernelForward {
             half,
+            slots: rules.as_ref().map_or(0, |feed| feed.slots),
             feed: rules,
             bank: 0,
             stats: Stats::default(),
@@ -121,25 +89,55 @@ impl KernelForward {
         self.failed.as_ref()
     }
 
-    /// Puts a set that waits in force.
-    fn swap(&mut self, maps: &dyn KernelMaps) -> Result<(), LaneError> {
+    /// Carries a change out that waits.
+    fn take(&mut self, maps: &dyn KernelMaps) -> Result<(), LaneError> {
+        let Some(KernelChange { change, slots, frees_slots }) =
+            self.feed.as_ref().and_then(KernelFeed::next)
+        else {
+            return Ok(());
+        };
+        for block in blocks(self.slots, slots) {
+            for cpu in 0..possible_cpus()? {
+                maps.put("hits_beyond", &block_key(block, cpu), &[0; BLOCK_BYTES])?;
+            }
+        }
+        self.slots = self.slots.max(slots);
+        let Change { added, bank, removed, settled } = change;
+        for (key, value) in &added {
+            maps.put("entries", key, value)?;
+        }
+        self.put_in_force(maps, &bank)?;
+        for key in &removed {
+            maps.remove("entries", key)?;
+        }
+        if let Some(bank) = settled {
+            self.put_in_force(maps, &bank)?;
+        } else if !removed.is_empty() {
+            // Memory of an entry that somebody has in hand becomes that of another one.
+            laneway_bpf::wait_for_programs();
+        }
         let Some(feed) = &self.feed else { return Ok(()) };
-        let Some(bytes) = feed.next() else { return Ok(()) };
+        if frees_slots {
+            // The counts of rules that are gone are final now, before their counters are used again.
+            feed.report(read_hits(maps, self.slots)?);
+        }
+        feed.taken();
+        Ok(())
+    }
+
+    /// Writes the bank that nobody reads, and waits until nobody reads the other one any more.
+    fn put_in_force(&mut self, maps: &dyn KernelMaps, bank: &[u8]) -> Result<(), LaneError> {
         let other = 1 - self.bank;
-        maps.put("banks", &other.to_ne_bytes(), &bytes)?;
+        maps.put("banks", &other.to_ne_bytes(), bank)?;
         maps.put("active", &0u32.to_ne_bytes(), &other.to_ne_bytes())?;
         self.bank = other;
         laneway_bpf::wait_for_programs();
-        // The counts of rules that are gone are final now, before their counters are used again.
-        let hits = read_hits(maps)?;
-        feed.report(hits.into_iter());
-        feed.taken();
         Ok(())
     }
 
     fn read(&mut self, maps: &dyn KernelMaps) -> Result<(), LaneError> {
         if let Some(feed) = &self.feed {
-            feed.report(read_hits(maps)?.into_iter());
+            feed.report(read_hits(maps, self.slots)?);
         }
         let (fates, queues) = (sums(maps, "fates", 1)?, sums(maps, "queues", 1)?);
         self.stats.set(&fates, &queues);
@@ -155,9 +153,45 @@ impl KernelForward {
     }
 }
 
-fn read_hits(maps: &dyn KernelMaps) -> Result<Vec<Hits>, LaneError> {
+/// The blocks of counters that slots up to `to` need and those up to `from` did not.
+fn blocks(from: u32, to: u32) -> std::ops::Range<u32> {
+    let end = |slots: u32| slots.max(SLOTS_AT_HAND).div_ceil(SLOTS_PER_BLOCK);
+    end(from)..end(to)
+}
+
+/// `struct lw_block_key`.
+fn block_key(block: u32, cpu: u32) -> [u8; 8] {
+    let mut key = [0; 8];
+    key[..4].copy_from_slice(&block.to_ne_bytes());
+    key[4..].copy_from_slice(&cpu.to_ne_bytes());
+    key
+}
+
+fn possible_cpus() -> Result<u32, LaneError> {
+    laneway_bpf::possible_cpus().map(|cpus| cpus as u32).map_err(|e| e.in_lane("xdp"))
+}
+
+/// By slot, those below `slots` and some.
+fn read_hits(maps: &dyn KernelMaps, slots: u32) -> Result<Vec<Hits>, LaneError> {
     let words = sums(maps, "hits", 2)?;
-    Ok(words.chunks_exact(2).map(|w| Hits { frames: w[0], bytes: w[1] }).collect())
+    let mut hits: Vec<Hits> =
+        words.chunks_exact(2).map(|w| Hits { frames: w[0], bytes: w[1] }).collect();
+    if slots <= SLOTS_AT_HAND {
+        return Ok(hits);
+    }
+    hits.resize((slots.div_ceil(SLOTS_PER_BLOCK) * SLOTS_PER_BLOCK) as usize, Hits::default());
+    maps.visit("hits_beyond", &mut |key, block| {
+        let Some((number, _)) = key.split_first_chunk() else { return };
+        let first = u32::from_ne_bytes(*number) as usize * SLOTS_PER_BLOCK as usize;
+        let of_block = hits.iter_mut().skip(first);
+        for (hits, words) in of_block.zip(block.as_chunks::<16>().0) {
+            let [frames, bytes] = [0, 8]
+                .map(|at| words[at..].first_chunk().map_or(0, |word| u64::from_ne_bytes(*word)));
+            hits.frames += frames;
+            hits.bytes += bytes;
+        }
+    })?;
+    Ok(hits)
 }
 
 /// For each entry of a per-CPU map of `words` numbers, those numbers over all CPUs.
@@ -176,7 +210,7 @@ impl KernelApp for KernelForward {
     fn on_records(&mut self, _records: &[u8], _turn: Turn) {}
 
     fn on_tick(&mut self, maps: &dyn KernelMaps, turn: Turn) {
-        let mut done = self.swap(maps);
+        let mut done = self.take(maps);
         if turn.now_ns.saturating_sub(self.reported_ns) >= REPORT_INTERVAL_NS {
             self.reported_ns = turn.now_ns;
             done = done.and_then(|()| self.read(maps));
@@ -239,7 +273,7 @@ fn config_bytes(config: &Config, ifindexes: &[u32], has_rules: bool) -> Vec<u8> 
 fn half(
     config: &Config,
     ifindexes: &[u32],
-    rules: Option<&KernelFeed>,
+    rules: Option<&mut KernelFeed>,
 ) -> Result<KernelHalf, ConfigError> {
     let routes = config.tables()?;
     let cannot = |what: String| Err(ConfigError::Kernel { what });
@@ -253,10 +287,22 @@ fn half(
     for (port, ifindex) in (0u32..).zip(ifindexes) {
         entries.push(("egress", port.to_ne_bytes().into(), ifindex.to_ne_bytes().into()));
     }
-    if let Some(feed) = rules {
-        entries.push(("banks", 0u32.to_ne_bytes().into(), feed.first.clone()));
-    }
     let mut map_sizes = Vec::new();
+    let has_rules = rules.is_some();
+    if let Some(feed) = rules {
+        let cpus = possible_cpus().map_err(|e| ConfigError::Kernel { what: e.to_string() })?;
+        let first = std::mem::take(&mut feed.first);
+        entries.push(("banks", 0u32.to_ne_bytes().into(), first.bank));
+        let table = first.entries.into_iter().map(|(key, value): RawEntry| ("entries", key, value));
+        entries.extend(table);
+        for block in blocks(0, feed.slots) {
+            for cpu in 0..cpus {
+                entries.push(("hits_beyond", block_key(block, cpu).into(), vec![0; BLOCK_BYTES]));
+            }
+        }
+        map_sizes.push(("entries", TABLE_ENTRIES_MAX));
+        map_sizes.push(("hits_beyond", blocks(0, SLOTS_USED_MAX as u32).end * cpus));
+    }
     if let Some(routes) = routes {
         let mut sizes = [0u32; 2];
         for (number, (route, hop)) in (0u32..).zip(config.routes.iter().zip(routes.hops())) {
@@ -291,7 +337,7 @@ fn half(
             map_sizes.push((map, size.max(1)));
         }
     }
-    let bytes = config_bytes(config, ifindexes, rules.is_some());
+    let bytes = config_bytes(config, ifindexes, has_rules);
     Ok(KernelHalf {
         name: "forward",
         object: OBJECT,
@@ -314,17 +360,15 @@ mod tests {
     fn sizes_and_codes_are_those_of_the_header() {
         let header = include_str!("../bpf/forward.h");
         let says = |line: String| assert!(header.contains(&line), "bpf/forward.h lacks `{line}`");
-        says(format!("#define LW_RULES_MAX {KERNEL_RULES_MAX}"));
-        says(format!("#define LW_SLOTS {KERNEL_SLOTS}"));
+        says(format!("#define LW_MATCHES_MAX {}", crate::RULES_MAX));
+        says(format!("#define LW_SLOTS_AT_HAND {SLOTS_AT_HAND}"));
+        says(format!("#define LW_SLOTS_PER_BLOCK {SLOTS_PER_BLOCK}"));
         says(format!("#define LW_QUEUES_MAX {QUEUES_MAX}"));
-        says(format!("sizeof(struct lw_rule) == {RULE_BYTES}"));
-        says(format!("sizeof(struct lw_bank) == {BANK_BYTES}"));
         says(format!("sizeof(struct lw_fields) == {}", crate::fields::FIELDS_BYTES));
         says(format!("#define LW_HEADERS_MAX {}", crate::HEADERS_BYTES_MAX));
         for mode in Mode::ALL {
             says(format!("LW_MODE_{} = {},", mode.word().to_uppercase(), mode_code(*mode)));
         }
-        assert_eq!(bank(&[]).len(), BANK_BYTES);
         assert_eq!(Fate::COUNT, 12);
     }
 

@@ -16,6 +16,7 @@
 //! and every frame sees one whole rule set.
 #![forbid(unsafe_code)]
 
+mod bank;
 mod bridge;
 mod compile;
 mod config;
@@ -36,6 +37,7 @@ mod table;
 mod tuple;
 mod user;
 
+pub use bank::{KERNEL_ENTRIES_MAX, KERNEL_LINE_MAX, KERNEL_MASKS_MAX};
 pub use bridge::{AGE_NS_DEFAULT, STATIONS_DEFAULT, STATIONS_MAX};
 pub use compile::{Bounds, ENTRIES_PER_RULE_MAX, RuleRefused};
 pub use config::{Config, ConfigError, Mode, Neighbour, Route, parse_mac};
@@ -43,7 +45,7 @@ pub use console::{Answer, COMMITS_MAX, Console};
 pub use fate::{Fate, Stats};
 pub use fields::HEADERS_BYTES_MAX;
 pub use grammar::{Action, Attributes, Command, Item, ItemKind, Rule, Test};
-pub use kernel::{KERNEL_RULES_MAX, KernelForward, OBJECT};
+pub use kernel::{KernelForward, OBJECT};
 pub use live::{LiveStats, StatsSlot};
 pub use parser::{
     LINE_BYTES_MAX, Line, PRIORITY_MAX, SyntaxError, parse_command, parse_line, parse_rule,

@@ -21,14 +21,17 @@
 //! in force, if no rule that comes before it can match the same frames: the port decides before all
 //! software does. The software keeps the rule for whatever the port does not recognise, so what a
 //! frame meets is the same with and without the port.
+//!
+//! For the kernel half there is one [`Bank`], which knows what the kernel has, and a commit is the list of
+//! what changes there ([`Change`]); the next one waits until the kernel has it.
 
 use crate::{
+    bank::{Bank, Change, KERNEL_ENTRIES_MAX, Whole},
     compile::{Bounds, Compiled, Effects, Entry, RuleRefused, compile},
     decide::Decision,
     fate::Fate,
     fields::{Fields, Parsed},
-    grammar::{Action, Command, Rule},
-    kernel::{BankRule, KERNEL_RULES_MAX, KERNEL_SLOTS, bank},
+    grammar::{Action, Attributes, Command, Rule},
     offload::{can_meet, port_rule},
     parser::{SyntaxError, parse_command},
     table::{SIDE_BY_SIDE, Shape, Table},
@@ -45,7 +48,7 @@ use std::{
     },
 };
 
-/// Rules of a set in user space.
+/// Rules of a set.
 pub const RULES_MAX: usize = 1 << 17;
 /// Masks and values of a set in user space, after ranges became prefixes.
 pub const ENTRIES_MAX: usize = 1 << 20;
@@ -58,7 +61,9 @@ pub const CHANGES_MAX: usize = 1 << 19;
 pub const OFFERED_RULES_MAX: usize = 256;
 /// Sets of slots: of rules that are live, that rest, and that the next commit brings.
 const SLOT_SETS: usize = 3;
-const _: () = assert!(RULES_MAX * SLOT_SETS <= SLOTS_MAX);
+/// Slots that a set may come to use.
+pub(crate) const SLOTS_USED_MAX: usize = RULES_MAX * SLOT_SETS;
+const _: () = assert!(SLOTS_USED_MAX <= SLOTS_MAX);
 /// Lowest bits of a rank: the rule's turn among those of its priority.
 const TURN_BITS: u32 = 40;
 
@@ -226,7 +231,7 @@ impl Slots {
 
 enum Target {
     User(Publisher),
-    Kernel(KernelPublisher),
+    Kernel(Box<KernelPublisher>),
 }
 
 impl RuleSet {
@@ -246,15 +251,12 @@ impl RuleSet {
     /// An empty set for the kernel half.
     pub fn for_kernel(bounds: Bounds) -> RuleSet {
         let publisher = KernelPublisher {
-            shared: Arc::new(KernelShared {
-                next: Mutex::new(None),
-                hits: Mutex::new(vec![Hits::default(); KERNEL_SLOTS]),
-            }),
-            current: bank(&[]),
+            shared: Arc::default(),
+            bank: Bank::new(),
             changed: false,
             is_read: false,
         };
-        RuleSet::new(bounds, Target::Kernel(publisher), KERNEL_RULES_MAX, KERNEL_RULES_MAX)
+        RuleSet::new(bounds, Target::Kernel(Box::new(publisher)), RULES_MAX, KERNEL_ENTRIES_MAX)
     }
 
     fn new(bounds: Bounds, target: Target, rules_max: usize, entries_max: usize) -> RuleSet {
@@ -354,6 +356,7 @@ impl RuleSet {
     /// [`CommandError::InFile`] for the first line that cannot be; nothing has changed then.
     pub fn load(&mut self, text: &str) -> Result<usize, CommandError> {
         let (mut rules, mut entries) = (Vec::new(), 0);
+        let mut trial = self.target.trial();
         for (number, line) in (1..).zip(text.lines()) {
             let line = line.trim();
             if line.is_empty() || line.starts_with('#') {
@@ -367,8 +370,15 @@ impl RuleSet {
             };
             let refused = |why| in_file(CommandError::Refused { port, why });
             self.bounds.check_port(port.into()).map_err(refused)?;
-            entries += compile(&rule, self.bounds).map_err(refused)?.entries.len();
+            let compiled = compile(&rule, self.bounds).map_err(refused)?;
+            entries += compiled.entries.len();
             self.check_room(rules.len(), entries).map_err(refused)?;
+            if let Some(bank) = &mut trial {
+                let place = (rank(&rule, rules.len() as u64 + 1), 0);
+                let Attributes { group, .. } = rule.attributes;
+                let Compiled { entries, effects } = compiled;
+                bank.insert(port as u8, group, place, &entries, effects).map_err(refused)?;
+            }
             rules.push((number, port, rule));
         }
         // One for each rule, and one for each port's former rules.
@@ -450,16 +460,15 @@ impl RuleSet {
         Ok(hits)
     }
 
-    /// How the live set is looked up, in user space.
+    /// How the live set is looked up; the kernel's may have changes that wait for a commit.
     pub fn shape(&self) -> Shape {
         match &self.target {
             Target::User(publisher) => publisher.live.shape(),
-            Target::Kernel(publisher) => Shape {
-                entries: self.entries,
-                masks: 0,
-                in_line: self.entries,
-                bytes: publisher.current.len(),
-            },
+            Target::Kernel(publisher) => {
+                let (masks, in_line) = publisher.bank.shape();
+                let bytes = publisher.bank.memory_bytes();
+                Shape { entries: self.entries, masks, in_line, bytes }
+            }
         }
     }
 
@@ -478,8 +487,10 @@ impl RuleSet {
     pub fn kernel_feed(&mut self) -> Option<KernelFeed> {
         let Target::Kernel(publisher) = &mut self.target else { return None };
         publisher.is_read = true;
-        lock(&publisher.shared.next).take();
-        Some(KernelFeed { first: publisher.current.clone(), shared: publisher.shared.clone() })
+        *lock(&publisher.shared.next) = Handover::Nothing;
+        publisher.bank.settle();
+        let (first, shared) = (publisher.bank.whole(), publisher.shared.clone());
+        Some(KernelFeed { first, slots: self.slots.used, shared })
     }
 
     /// Offers all changes since the last commit to the workers, as one, and then new rules to the ports.
@@ -498,19 +509,11 @@ impl RuleSet {
                 Some(false) => return Commit::Done,
                 Some(true) => {}
             },
-            Target::Kernel(publisher) => {
-                let mut next = lock(&publisher.shared.next);
-                if next.is_some() {
-                    return Commit::Waiting;
-                }
-                if !std::mem::take(&mut publisher.changed) {
-                    return Commit::Done;
-                }
-                publisher.current = kernel_bank(&self.ports, self.bounds);
-                if publisher.is_read {
-                    *next = Some(publisher.current.clone());
-                }
-            }
+            Target::Kernel(publisher) => match publisher.commit(&self.slots) {
+                None => return Commit::Waiting,
+                Some(false) => return Commit::Done,
+                Some(true) => {}
+            },
         }
         self.slots.wake();
         self.turn_committed = self.turn;
@@ -522,15 +525,11 @@ impl RuleSet {
         if rules < self.rules_max && entries <= self.entries_max {
             return Ok(());
         }
-        Err(match self.target {
-            Target::Kernel(_) => RuleRefused::FullInKernel,
-            Target::User(_) if rules >= self.rules_max => {
-                RuleRefused::Full { what: "the set", max: self.rules_max }
-            }
-            Target::User(_) => {
-                let what = "the table of masks and values";
-                RuleRefused::Full { what, max: self.entries_max }
-            }
+        Err(if rules >= self.rules_max {
+            RuleRefused::Full { what: "the set", max: self.rules_max }
+        } else {
+            let what = "the table of masks and values";
+            RuleRefused::Full { what, max: self.entries_max }
         })
     }
 
@@ -539,6 +538,9 @@ impl RuleSet {
         let compiled = compile(rule, self.bounds)?;
         let full = |what, max| Err(RuleRefused::Full { what, max });
         self.check_room(self.rules, self.entries + compiled.entries.len())?;
+        if let Target::Kernel(publisher) = &self.target {
+            publisher.bank.check(port as u8, rule.attributes.group, &compiled.entries)?;
+        }
         if self.target.changes() >= CHANGES_MAX {
             return full("the list of changes that wait for a commit", CHANGES_MAX);
         }
@@ -561,7 +563,7 @@ impl RuleSet {
             })?,
         };
         self.turn += 1;
-        let rank = u64::from(rule.attributes.priority) << TURN_BITS | self.turn;
+        let rank = rank(&rule, self.turn);
         let slot = self.slots.take();
         let before = self.target.hits(slot);
         let mut installed = Installed {
@@ -816,32 +818,17 @@ fn behind(id: u32) -> String {
     format!("rule #{id} comes before it and may match the same frames")
 }
 
-/// The bank of the kernel half: all entries in the order in which one pass decides.
-fn kernel_bank(ports: &[BTreeMap<u32, Installed>], bounds: Bounds) -> Vec<u8> {
-    let mut rules = Vec::new();
-    for (port, installed) in
-        (0u8..).zip(ports).flat_map(|(port, rules)| rules.values().map(move |r| (port, r)))
-    {
-        let compiled = compile(&installed.rule, bounds).expect("it was compiled before");
-        for entry in compiled.entries {
-            rules.push(BankRule {
-                port,
-                group: installed.rule.attributes.group,
-                rank: installed.rank,
-                slot: installed.slot,
-                entry,
-                effects: compiled.effects,
-            });
-        }
-    }
-    rules.sort_by_key(|rule| (rule.group, rule.rank));
-    bank(&rules)
+/// Where a rule stands in its group: by priority, and among equals by age.
+fn rank(rule: &Rule, turn: u64) -> u64 {
+    u64::from(rule.attributes.priority) << TURN_BITS | turn
 }
 
 impl Target {
     fn hits(&self, slot: u32) -> Hits {
         match self {
-            Target::Kernel(publisher) => lock(&publisher.shared.hits)[slot as usize],
+            Target::Kernel(publisher) => {
+                lock(&publisher.shared.hits).get(slot as usize).copied().unwrap_or_default()
+            }
             Target::User(publisher) => {
                 let mut sum = Hits::default();
                 for worker in &publisher.workers {
@@ -854,6 +841,14 @@ impl Target {
         }
     }
 
+    /// An empty one, to try a set on, where some sets have no room.
+    fn trial(&self) -> Option<Bank> {
+        match self {
+            Target::User(_) => None,
+            Target::Kernel(_) => Some(Bank::new()),
+        }
+    }
+
     /// Changes that wait for a commit, where they are kept one by one.
     fn changes(&self) -> usize {
         match self {
@@ -863,13 +858,18 @@ impl Target {
     }
 
     fn insert(&mut self, port: u16, rule: &Installed, compiled: Compiled) {
-        let (port, group) = (usize::from(port), rule.rule.attributes.group);
+        let (place, group) = ((rule.rank, rule.slot), rule.rule.attributes.group);
         match self {
-            Target::Kernel(publisher) => publisher.changed = true,
+            Target::Kernel(publisher) => {
+                publisher.changed = true;
+                let Compiled { entries, effects } = compiled;
+                let inserted = publisher.bank.insert(port as u8, group, place, &entries, effects);
+                inserted.expect("there was room when it was checked");
+            }
             Target::User(publisher) => publisher.pending.push(Op::Insert {
-                port,
+                port: usize::from(port),
                 group,
-                place: (rule.rank, rule.slot),
+                place,
                 entries: compiled.entries,
                 effects: Box::new(compiled.effects),
             }),
@@ -877,18 +877,25 @@ impl Target {
     }
 
     fn remove(&mut self, port: u16, rule: &Installed, compiled: Compiled) {
-        let (port, group, rank) = (usize::from(port), rule.rule.attributes.group, rule.rank);
+        let (group, rank, entries) = (rule.rule.attributes.group, rule.rank, compiled.entries);
         match self {
-            Target::Kernel(publisher) => publisher.changed = true,
+            Target::Kernel(publisher) => {
+                publisher.changed = true;
+                publisher.bank.remove(port as u8, group, rank, &entries);
+            }
             Target::User(publisher) => {
-                publisher.pending.push(Op::Remove { port, group, rank, entries: compiled.entries });
+                let port = usize::from(port);
+                publisher.pending.push(Op::Remove { port, group, rank, entries });
             }
         }
     }
 
     fn clear(&mut self, port: u16) {
         match self {
-            Target::Kernel(publisher) => publisher.changed = true,
+            Target::Kernel(publisher) => {
+                publisher.changed = true;
+                publisher.bank.clear(port as u8);
+            }
             Target::User(publisher) => {
                 publisher.pending.push(Op::Clear { port: usize::from(port) });
             }
@@ -1101,40 +1108,97 @@ impl RuleFeed {
 
 struct KernelPublisher {
     shared: Arc<KernelShared>,
-    /// The bank offered last.
-    current: Vec<u8>,
+    /// The rules with all changes so far.
+    bank: Bank,
     changed: bool,
-    /// There is a kernel half that takes banks; before that a commit only prepares the first.
+    /// There is a kernel half that takes changes; before that a commit only prepares the first set.
     is_read: bool,
 }
 
+impl KernelPublisher {
+    /// `None` while the kernel does not have the changes before, else whether there was anything to do.
+    fn commit(&mut self, slots: &Slots) -> Option<bool> {
+        let mut next = lock(&self.shared.next);
+        if !matches!(*next, Handover::Nothing) {
+            return None;
+        }
+        self.bank.settle();
+        if !std::mem::take(&mut self.changed) {
+            return Some(false);
+        }
+        let change = self.bank.commit();
+        if self.is_read {
+            let (slots, frees_slots) = (slots.used, !slots.leaving.is_empty());
+            *next = Handover::Waits(KernelChange { change, slots, frees_slots });
+        } else {
+            self.bank.settle();
+        }
+        Some(true)
+    }
+}
+
+/// A change on its way into the kernel.
+pub(crate) struct KernelChange {
+    pub(crate) change: Change,
+    /// Rules have slots below this.
+    pub(crate) slots: u32,
+    /// Rules are gone, whose slots will be used again.
+    pub(crate) frees_slots: bool,
+}
+
+/// The slot between the set and the kernel half.
+#[derive(Default)]
+enum Handover {
+    /// The kernel has everything.
+    #[default]
+    Nothing,
+    /// For the next tick.
+    Waits(KernelChange),
+    /// The kernel half is at it.
+    InHand,
+}
+
 /// Between the set and the user side of the kernel half.
+#[derive(Default)]
 struct KernelShared {
-    /// The slot: a bank that is not in the kernel yet.
-    next: Mutex<Option<Vec<u8>>>,
-    /// By rule slot, as last read from the kernel.
+    next: Mutex<Handover>,
+    /// By rule slot, as last read from the kernel; none of later slots.
     hits: Mutex<Vec<Hits>>,
 }
 
-/// The kernel half's end: banks to load, counters to report.
+/// The kernel half's end: changes to carry out, counters to report.
 pub struct KernelFeed {
-    pub(crate) first: Vec<u8>,
+    /// What the kernel begins with; taken out when that is described.
+    pub(crate) first: Whole,
+    /// Rules have slots below this to begin with.
+    pub(crate) slots: u32,
     shared: Arc<KernelShared>,
 }
 
 impl KernelFeed {
-    /// A bank that waits. It stays in the slot until [`taken`](Self::taken), so that a commit waits.
-    pub(crate) fn next(&self) -> Option<Vec<u8>> {
-        lock(&self.shared.next).clone()
+    /// A change that waits. A commit waits until it is [`taken`](Self::taken).
+    pub(crate) fn next(&self) -> Option<KernelChange> {
+        let mut next = lock(&self.shared.next);
+        match std::mem::take(&mut *next) {
+            Handover::Waits(change) => {
+                *next = Handover::InHand;
+                Some(change)
+            }
+            other => {
+                *next = other;
+                None
+            }
+        }
     }
 
-    /// The bank is in force and no CPU executes the one before it any more.
+    /// The change is in force and no CPU executes what was before it any more.
     pub(crate) fn taken(&self) {
-        *lock(&self.shared.next) = None;
+        *lock(&self.shared.next) = Handover::Nothing;
     }
 
-    pub(crate) fn report(&self, hits: impl Iterator<Item = Hits>) {
-        lock(&self.shared.hits).iter_mut().zip(hits).for_each(|(to, from)| *to = from);
+    /// What was counted, by slot; all that there are.
+    pub(crate) fn report(&self, hits: Vec<Hits>) {
+        *lock(&self.shared.hits) = hits;
     }
 }
 
@@ -1146,6 +1210,7 @@ fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::{KERNEL_LINE_MAX, KERNEL_MASKS_MAX};
     use laneway_flow::PortRule;
     use laneway_testkit::UdpFrame;
 
@@ -1457,11 +1522,18 @@ mod tests {
     #[test]
     fn a_full_table_of_the_kernel_half_is_said_before_anything_changes() {
         let mut set = RuleSet::for_kernel(BOUNDS);
-        for _ in 0..KERNEL_RULES_MAX {
+        // Equal values: each mask has one of them, and the line the rest.
+        for _ in 0..KERNEL_MASKS_MAX + KERNEL_LINE_MAX {
             run(&mut set, DROP_53);
         }
+        let shape = set.shape();
+        assert_eq!((shape.masks, shape.in_line), (KERNEL_MASKS_MAX, KERNEL_LINE_MAX));
         let why = set.run(DROP_53).expect_err("full").to_string();
-        assert!(why.contains("64 are the most"), "{why}");
+        assert!(why.contains("no room for 1 more") && why.contains("128 masks"), "{why}");
+        assert!(why.contains("tries 64") && why.contains("up to 131072 rules"), "{why}");
+        assert_eq!((set.len(), set.shape()), (KERNEL_MASKS_MAX + KERNEL_LINE_MAX, shape));
+        // A value that a mask has free.
+        run(&mut set, &DROP_53.replace("53", "54"));
         let range = DROP_53.replace("dst is 53", "dst spec 1 dst last 65534");
         set.run("flow flush 0").expect("it is there");
         run(&mut set, &range);
@@ -1470,5 +1542,16 @@ mod tests {
             30,
             "one rule, as many masks and values as its range needs"
         );
+    }
+
+    #[test]
+    fn a_file_that_does_not_fit_the_kernel_half_says_the_line_and_changes_nothing() {
+        let mut set = RuleSet::for_kernel(BOUNDS);
+        run(&mut set, DROP_53);
+        let file = format!("{DROP_53}\n").repeat(KERNEL_MASKS_MAX + KERNEL_LINE_MAX);
+        let why = set.load(&format!("{file}{DROP_53}")).expect_err("one too many").to_string();
+        assert!(why.starts_with("line 193: ") && why.contains("no room"), "{why}");
+        assert_eq!(set.len(), 1);
+        assert_eq!(set.load(&file), Ok(192), "beside those that it replaces");
     }
 }

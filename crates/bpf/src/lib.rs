@@ -30,7 +30,7 @@ mod tracing;
 mod xdp;
 
 pub use error::BpfError;
-pub use load::{ENTRIES_MAX, Loaded};
+pub use load::{ENTRIES_MAX, Loaded, possible_cpus};
 pub use maps::{Maps, sum_per_cpu};
 pub use program::XdpProgram;
 pub use rings::{Moderation, RING_BYTES_MAX, RING_BYTES_MIN, Rings};

@@ -269,7 +269,7 @@ pub(crate) fn prepare_rings(
             format!("records of {} bytes do not fit rings of {bytes}", stream.record_bytes),
         ));
     }
-    let rings = (0..cpus()?)
+    let rings = (0..possible_cpus()?)
         .map(|_| Rings::create_map("lw_records", bytes))
         .collect::<Result<Vec<_>, _>>()?;
     let has = |map: &str, ty: MapType, object: &OpenObject| {
@@ -316,6 +316,9 @@ pub(crate) fn connect_rings(
 }
 
 /// Possible CPUs: what per-CPU maps and rings are counted by.
-pub(crate) fn cpus() -> Result<usize, BpfError> {
+///
+/// # Errors
+/// [`BpfError::Os`] when the kernel does not tell.
+pub fn possible_cpus() -> Result<usize, BpfError> {
     libbpf_rs::num_possible_cpus().map_err(|e| libbpf("count the possible CPUs".to_owned(), &e))
 }

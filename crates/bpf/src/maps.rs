@@ -33,7 +33,7 @@ pub struct Maps {
 
 impl Maps {
     pub(crate) fn new(name: &str, object: Object) -> Result<Self, BpfError> {
-        Ok(Maps { object, name: name.to_owned(), cpus: load::cpus()? })
+        Ok(Maps { object, name: name.to_owned(), cpus: load::possible_cpus()? })
     }
 
     /// The map's descriptor, for system calls that this crate does not offer.

@@ -4,6 +4,7 @@
 //! What needs root or a compiler says so when it is not there.
 
 mod captures;
+mod large;
 mod outcome;
 mod referee;
 mod sets;
@@ -50,14 +51,19 @@ fn assert_same(what: &str, frames: &[Vec<u8>], ours: &[Outcome], theirs: &[Outco
     }
 }
 
-/// Compares the three on these frames under one set and mode; returns what user space decided and how
-/// many matches there were.
-fn compare(
-    what: &str,
-    config: &Config,
-    lines: &[String],
-    frames: &[Vec<u8>],
-) -> (Vec<Outcome>, u64) {
+/// What was compared.
+struct Compared {
+    /// What user space decided.
+    outcomes: Vec<Outcome>,
+    matches: u64,
+    /// That both sets had room for.
+    rules: usize,
+    /// That the kernel half looks up.
+    masks: usize,
+}
+
+/// Compares the three on these frames under one set and mode.
+fn compare(what: &str, config: &Config, lines: &[String], frames: &[Vec<u8>]) -> Compared {
     let (mut for_kernel, mut for_user) =
         (RuleSet::for_kernel(config.bounds()), RuleSet::for_user(config.bounds()));
     fill_both(&mut for_kernel, &mut for_user, lines.iter().cloned());
@@ -84,7 +90,8 @@ fn compare(
         let (in_kernel, in_user) = (kernel.counters(), user_counters(&user));
         assert_eq!((in_kernel.rx_frames, in_kernel.rx_bytes), in_user, "{what}");
     }
-    (ours, matches)
+    let (rules, masks) = (for_user.len(), for_kernel.shape().masks);
+    Compared { outcomes: ours, matches, rules, masks }
 }
 
 fn user_counters(user: &Forward) -> (u64, u64) {
@@ -96,13 +103,13 @@ fn user_counters(user: &Forward) -> (u64, u64) {
 fn every_mode_without_rules_is_the_same_everywhere() {
     let mut seen = Vec::new();
     for mode in MODES {
-        let (outcomes, matches) = compare(mode.word(), &config(mode), &[], frames());
+        let Compared { outcomes, matches, .. } = compare(mode.word(), &config(mode), &[], frames());
         assert_eq!(matches, 0);
         seen.extend(outcomes.iter().map(|outcome| outcome.fate));
     }
     // Strict about whom frames are addressed to.
     let own = vec![[2, 0, 0, 0, 0, 1]; 2];
-    let (outcomes, _) =
+    let Compared { outcomes, .. } =
         compare("l3, own address", &Config { own, ..config(Mode::L3) }, &[], frames());
     seen.extend(outcomes.iter().map(|outcome| outcome.fate));
     for fate in Fate::ALL {
@@ -119,7 +126,7 @@ fn rules_written_by_hand_are_the_same_everywhere() {
         let mode = MODES[number % MODES.len()];
         for mode in [mode, Mode::L3] {
             let what = format!("set {number} in {}", mode.word());
-            let (_, matches) = compare(&what, &config(mode), &lines, frames());
+            let matches = compare(&what, &config(mode), &lines, frames()).matches;
             assert!(matches > 50, "{what}: {matches} matches show nothing");
         }
     }
@@ -134,7 +141,7 @@ fn rules_drawn_at_random_are_the_same_everywhere() {
         let lines: Vec<String> = (0..rules).map(|_| rule(&mut draw, frames())).collect();
         let mode = MODES[draw.below(MODES.len() as u64) as usize];
         let what = format!("seed {seed} in {}", mode.word());
-        matches_all += compare(&what, &config(mode), &lines, frames()).1;
+        matches_all += compare(&what, &config(mode), &lines, frames()).matches;
     }
     assert!(matches_all > 10_000, "{matches_all} matches show nothing");
 }
@@ -165,7 +172,7 @@ fn damaged_frames_have_one_fate_and_it_is_the_same_everywhere() {
     compare("damaged, l3", &config(Mode::L3), &[], &damaged);
     compare("damaged, own address", &strict(config(Mode::L3)), &[], &damaged);
     for mode in MODES {
-        let (_, matches) = compare(mode.word(), &config(mode), &lines, &damaged);
+        let matches = compare(mode.word(), &config(mode), &lines, &damaged).matches;
         assert!(matches > 1000, "{matches} matches show nothing");
     }
 }

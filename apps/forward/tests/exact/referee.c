@@ -2,9 +2,9 @@
 /*
  * The referee: the kernel half's forward.h on the host, with the same maps in plain arrays.
  *
- *   stdin:  lw_config, lw_bank, counts of routes, hops and neighbours, those, then frames: u32 length
- *           and bytes, each arriving on port 0
- *   stdout: for each frame lw_told and its bytes; then lw_counts by slot
+ *   stdin:  lw_config, lw_bank, counts of routes, hops, neighbours and entries, those, then frames: u32
+ *           length and bytes, each arriving on port 0
+ *   stdout: for each frame lw_told and its bytes; then how many matches there were
  *
  * Each frame lies in memory of exactly its length, so that a sanitizer sees a read beyond it.
  */
@@ -27,25 +27,39 @@ struct neighbour {
 	__u8 mac[8];
 };
 
-struct counts {
-	__u64 frames;
-	__u64 bytes;
+/* An entry of the hash table; here they stand by their keys. */
+struct stored {
+	struct lw_key key;
+	struct lw_entry entry;
 };
 
 static struct {
 	__u32 routes;
 	__u32 hops;
 	__u32 neighbours;
+	__u32 stored;
 } sizes;
 static struct route *routes;
 static struct lw_hop *hops;
 static struct neighbour *neighbours;
-static struct counts hits[LW_SLOTS];
+static struct stored *stored;
+static __u64 matches;
 
 LW_INLINE void lw_hit(__u32 slot, __u32 bytes)
 {
-	hits[slot].frames++;
-	hits[slot].bytes += bytes;
+	matches++;
+}
+
+static int by_key(const void *a, const void *b)
+{
+	return memcmp(a, b, sizeof(struct lw_key));
+}
+
+LW_INLINE const struct lw_entry *lw_entry(const struct lw_key *key)
+{
+	const struct stored *found = bsearch(key, stored, sizes.stored, sizeof(*stored), by_key);
+
+	return found ? &found->entry : 0;
 }
 
 static int covers(const struct route *r, const __u8 *address)
@@ -101,6 +115,8 @@ int main(void)
 	routes = read_array(sizes.routes, sizeof(*routes));
 	hops = read_array(sizes.hops, sizeof(*hops));
 	neighbours = read_array(sizes.neighbours, sizeof(*neighbours));
+	stored = read_array(sizes.stored, sizeof(*stored));
+	qsort(stored, sizes.stored, sizeof(*stored), by_key);
 	while (fread(&len, sizeof(len), 1, stdin) == 1) {
 		__u8 *bytes = malloc(len);
 		struct lw_view view = { .data = bytes, .end = bytes + len, .len = len };
@@ -108,16 +124,17 @@ int main(void)
 
 		if (!bytes || fread(bytes, len, 1, stdin) != 1)
 			return 1;
-		lw_forward(config, bank->count ? bank : 0, 0, &view, bytes, &room);
+		lw_forward(config, bank->count || bank->tuples ? bank : 0, 0, &view, bytes, &room);
 		fwrite(&room.told, sizeof(room.told), 1, stdout);
 		fwrite(bytes, len, 1, stdout);
 		free(bytes);
 	}
-	fwrite(hits, sizeof(hits), 1, stdout);
+	fwrite(&matches, sizeof(matches), 1, stdout);
 	free(config);
 	free(bank);
 	free(routes);
 	free(hops);
 	free(neighbours);
+	free(stored);
 	return 0;
 }

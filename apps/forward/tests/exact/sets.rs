@@ -156,7 +156,55 @@ pub(crate) fn rule(draw: &mut Draw, frames: &[Vec<u8>]) -> String {
     )
 }
 
-/// Fills both sets with the same rules, until the smaller one is full.
+/// A rule of a large set: nearly all of them have values of their own under few masks, at mixed
+/// priorities and in two groups; prefixes overlap, and some have the address of one of the frames.
+pub(crate) fn large_rule(draw: &mut Draw, frames: &[Vec<u8>]) -> String {
+    let frame = &frames[draw.below(frames.len() as u64) as usize];
+    let byte = |at: usize| frame.get(at).copied().unwrap_or(0);
+    let is_v6 = byte(12) == 0x86 && byte(13) == 0xdd;
+    let (side, from) = if draw.below(2) == 0 { ("src", 0) } else { ("dst", 1) };
+    let is_strange = draw.below(8) != 0;
+    let (ip, address, bits) = if is_v6 {
+        let words = (0..8).map(|i| {
+            let at = 22 + 16 * from + 2 * i;
+            let is_drawn = is_strange && i >= 2;
+            let word = u16::from_be_bytes([byte(at), byte(at + 1)]);
+            format!("{:x}", if is_drawn { draw.below(1 << 16) as u16 } else { word })
+        });
+        let address = words.collect::<Vec<_>>().join(":");
+        ("ipv6", address, [48, 64, 96, 128][draw.below(4) as usize])
+    } else {
+        let bytes = (0..4).map(|i| {
+            let is_drawn = is_strange && i >= 1;
+            if is_drawn { draw.below(256) as u8 } else { byte(26 + 4 * from + i) }.to_string()
+        });
+        let address = bytes.collect::<Vec<_>>().join(".");
+        ("ipv4", address, [20, 24, 28, 30, 32][draw.below(5) as usize])
+    };
+    let l4 = match byte(if is_v6 { 20 } else { 23 }) {
+        6 if draw.below(3) == 0 => "tcp / ",
+        17 if draw.below(3) == 0 => "udp / ",
+        _ => "",
+    };
+    let group = u64::from(draw.below(4) == 0);
+    let action = match draw.below(10) {
+        0 => "drop".to_owned(),
+        1 => format!("queue index {} / count", draw.below(4)),
+        2 => "port_id id 1".to_owned(),
+        3 | 4 => format!("jump group {}", group + 1),
+        5 => format!("set_mac_dst mac_addr 02:00:00:00:00:{:02x} / passthru", draw.below(256)),
+        6 => "dec_ttl / passthru".to_owned(),
+        7 => format!("mark id {} / count", draw.below(9)),
+        _ => "passthru".to_owned(),
+    };
+    format!(
+        "flow create 0 group {group} priority {} ingress pattern {ip} {side} spec {address} \
+         {side} prefix {bits} / {l4}end actions {action} / end",
+        draw.below(6)
+    )
+}
+
+/// Fills both sets with the same rules: those that the smaller one has room for.
 pub(crate) fn fill_both(
     kernel: &mut RuleSet,
     user: &mut RuleSet,
@@ -168,6 +216,7 @@ pub(crate) fn fill_both(
             Err(CommandError::Refused { why: RuleRefused::Full { .. }, .. }) => break,
             // Drawn parts may contradict each other.
             Err(CommandError::Refused { why: RuleRefused::Contradiction { .. }, .. }) => {}
+            Err(CommandError::Refused { why: RuleRefused::FullInKernel { .. }, .. }) => {}
             Err(error) => panic!("{line}: {error}"),
         }
     }
