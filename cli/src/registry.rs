@@ -267,14 +267,14 @@ pub(crate) fn give_frame_lane<V: WithFrameLane>(
     })
 }
 
-/// Runs any frame app on the frame lane that `spec` names, on one interface, as the lab's generator
-/// does.
+/// Runs any frame app on the frame lane that `spec` names, as the lab's generator does; `on_open` is
+/// shown what its first port obtained.
 ///
 /// # Errors
 /// When the lane cannot be opened or fails, or carries no frames from an interface.
 pub fn run_frame_app<A: FrameApp>(
     spec: &LaneSpec,
-    interface: &str,
+    interfaces: &[&str],
     app: &mut A,
     options: OpenOptions,
     control: &Control,
@@ -285,7 +285,7 @@ pub fn run_frame_app<A: FrameApp>(
         pin_to_cpu(cpu)?;
     }
     let run = FrameRun { app, idle, control, on_open };
-    Ok(with_frame_lane(spec, &[interface], options.force, run)??)
+    Ok(with_frame_lane(spec, interfaces, options.force, run)??)
 }
 
 /// Runs a frame app on whatever lane it is given.

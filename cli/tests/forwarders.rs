@@ -119,6 +119,49 @@ fn what_a_taps_queue_refuses_is_named_once() {
     }
 }
 
+/// Nothing of the kernel's reaches shared memory: generator and far end are one process of the lab.
+#[test]
+fn frames_cross_shared_memory_once_and_the_report_says_what_is_at_its_other_ends() {
+    let Some(race) = Race::new("memif") else { return };
+    let output = race.run("tap", &[], &["dpdk:net_memif"], &["--load", "672,5000"]);
+    if let Some(why) = Race::no_tap(&output) {
+        return println!("skipped: {why}");
+    }
+    assert!(output.status.code().is_some_and(|code| code != 2), "{output:?}");
+    let result = race.result("");
+    closes(&result);
+    for arm in &result.summaries {
+        let ledger = &arm.ledger;
+        // A segment is no more than a ring holds, so none fills, on however slow a host.
+        assert_eq!((ledger.delivered, ledger.duplicates), (ledger.offered, 0), "{ledger:?}");
+    }
+    assert_eq!(fact(&result, "dpdk:net_memif", "driver"), "net_memif");
+    assert!(fact(&result, "dpdk:net_memif", "rules").starts_with("1, executed in: user"));
+    let note = result.notes.iter().find(|note| note.contains("`dpdk:net_memif`"));
+    let note = note.expect("a reader must know");
+    assert!(note.contains("one process of the lab") && note.contains("in mind"), "{note}");
+    let page = std::fs::read_to_string(race.0.folder.join("report.html")).expect("it is written");
+    assert!(page.contains("one process of the lab"));
+}
+
+/// Bursts of 32 into a ring of 16.
+#[test]
+fn what_the_ring_of_shared_memory_refuses_is_named_once() {
+    let Some(race) = Race::new("memif-full") else { return };
+    let small = [("net_memif,role=server", "net_memif,role=server,rxd=16")];
+    let output = race.run("tap", &small, &["dpdk:net_memif"], &["--load", "20000"]);
+    if let Some(why) = Race::no_tap(&output) {
+        return println!("skipped: {why}");
+    }
+    assert!(output.status.code().is_some_and(|code| code != 2), "{output:?}");
+    let result = race.result("");
+    closes(&result);
+    for arm in &result.summaries {
+        let refused = arm.ledger.drops.get("memif ring full").copied().unwrap_or(0);
+        assert!(refused > 0, "no overload: {:?}", arm.ledger);
+    }
+}
+
 #[test]
 fn frames_of_the_kernel_and_of_a_socket_cross_every_forwarder_once() {
     let Some(race) = Race::new("forward") else { return };

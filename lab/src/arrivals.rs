@@ -11,6 +11,7 @@ use crate::race::RaceError;
 use laneway_bpf::{BpfError, Loaded, XdpLink, XdpMode};
 use laneway_core::{ConfigValue, KernelHalf, KernelMaps, LaneError};
 use laneway_netns::Namespace;
+use serde::{Deserialize, Serialize};
 
 /// The compiled program.
 static OBJECT: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/arrivals.bpf.o"));
@@ -21,7 +22,7 @@ pub(crate) const ARRIVALS_MAX: u32 = 1 << 25;
 const WORDS: usize = 8;
 
 /// What came of the segment under way.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Arrived {
     /// Different frames of it.
     pub(crate) distinct: u64,

@@ -3,6 +3,7 @@
 //! behind.
 
 mod arm;
+mod both_ends;
 mod forwarders;
 mod generator;
 mod memory;
@@ -20,5 +21,4 @@ pub enum ChildEnd {
 }
 
 pub use arm::serve as serve_arm;
-pub(crate) use generator::LIVE;
 pub use generator::serve as serve_generator;

@@ -4,6 +4,7 @@
 //! schedule of a segment is fixed before it starts, so the arm's sink knows when every frame was
 //! due without anything being written into the frame but its number.
 
+use crate::arrivals::Arrived;
 use crate::forward::ForwardPlan;
 use crate::result::{GeneratorReport, Memory};
 use crate::traffic::TrafficPlan;
@@ -203,19 +204,40 @@ pub struct TraceEnd {
 pub(crate) struct GeneratorSetup {
     /// What to send.
     pub traffic: TrafficPlan,
-    /// How frames enter the wire: `live`, or a lane spec.
-    pub way: String,
-    /// Interface of its namespace.
-    pub interface: String,
-    /// Its index.
-    pub ifindex: u32,
+    /// How frames enter the wire.
+    pub way: WayIn,
     /// Destination of every frame.
     pub destination: [u8; 6],
-    /// The interface is a TAP device.
-    #[serde(default)]
-    pub to_tap: bool,
     /// CPU of the sender.
     pub cpu: usize,
+}
+
+/// How frames enter a wire.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub(crate) enum WayIn {
+    /// Made by the kernel (XDP live frames).
+    Live {
+        /// Index of the interface of its namespace that they leave by.
+        ifindex: u32,
+        /// It is a TAP device.
+        to_tap: bool,
+    },
+    /// Sent on a lane.
+    Lane {
+        /// Its spec.
+        lane: String,
+        /// Interface of its namespace.
+        interface: String,
+    },
+    /// Sent by the first of a lane's two ports, whose second is the far end: what comes out of the
+    /// arm there is ticked off by the generator itself.
+    BothEnds {
+        /// The lane's spec.
+        lane: String,
+        /// Names of its ports.
+        ports: [String; 2],
+    },
 }
 
 /// From the race to a child.
@@ -224,7 +246,7 @@ pub(crate) struct GeneratorSetup {
 pub(crate) enum Order {
     /// Generator: send this. Arm: this is coming.
     Segment(SegmentPlan),
-    /// Arm: report what there is so far.
+    /// Arm, and a generator that is the far end, too: report what there is so far.
     Report,
     /// End.
     Stop,
@@ -240,6 +262,8 @@ pub(crate) enum Reply {
     Sent(GeneratorReport),
     /// Arm: the state when [`Order::Report`] was handled.
     Report(Box<ArmReport>),
+    /// Generator that is the far end, too: the same of the far end.
+    FarEnd(FarEndReport),
     /// Arm that was traced: it has stopped, and its trace is complete.
     Traced(TraceEnd),
     /// It failed; one sentence.
@@ -272,6 +296,17 @@ pub(crate) struct ArmReport {
     pub wakeups_ns: Vec<u64>,
     /// Memory now.
     pub memory: Memory,
+}
+
+/// What a generator that is the far end, too, has to say of it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct FarEndReport {
+    /// What came of the segment under way.
+    pub arrived: Arrived,
+    /// Frames that found no room in front of the arm, cumulative.
+    pub ring_full: u64,
+    /// Frames that came out of the arm and could not be taken over, cumulative.
+    pub receive: u64,
 }
 
 /// Most wake-up probes that an arm remembers.

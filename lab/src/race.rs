@@ -224,7 +224,8 @@ pub fn run(
              programs ran; trials/*.json says which and why"
         ));
     }
-    if scenario.app.returns() {
+    let is_shared = |entrant: &Entrant| Kind::of(entrant.peer, &entrant.lane) == Kind::SharedMemory;
+    if scenario.app.returns() && !entrants.iter().all(is_shared) {
         notes.push(
             "delivered is what came back to the generator's side, counted and dropped there by an \
              XDP program in the softirq of whoever sends: its cost is in every arm's figure alike"
@@ -244,6 +245,7 @@ pub fn run(
     if entrants.iter().any(|entrant| Kind::of(entrant.peer, &entrant.lane) == Kind::Taps) {
         notes.push(TAPS_NOTE.to_owned());
     }
+    notes.extend(shared_memory_note(&entrants));
     let loads = extent.loads_pps.len();
     let arms = entrants
         .iter()
@@ -326,6 +328,23 @@ const TAPS_NOTE: &str = "an arm on TAP devices has no NAPI thread: the generator
     into the queue of the device, and the arm reads it from there by a system call; what the queue \
     refuses is the device's tx_dropped, here `tap queue full`. What the arm writes to the other device \
     is counted and dropped within the system call that writes it";
+
+/// What a reader must know of arms on shared memory; `None` where there are none.
+fn shared_memory_note(entrants: &[Entrant]) -> Option<String> {
+    let is_one = |entrant: &&Entrant| Kind::of(entrant.peer, &entrant.lane) == Kind::SharedMemory;
+    let names = entrants.iter().filter(is_one).map(|entrant| format!("`{}`", entrant.name));
+    let names = names.collect::<Vec<_>>().join(", ");
+    (!names.is_empty()).then(|| {
+        format!(
+            "on shared memory, which nothing of the kernel's reaches: {names}. Generator and far end \
+             are there one process of the lab that polls both ends on the generator's CPU: it copies \
+             each frame into the ring in front of the arm (what that refuses is `memif ring full`), \
+             takes out what the arm sent on, counts and drops it, without an XDP program. So of a driver, \
+             a softirq and the counting, which are in every other arm's CPU time, it has nothing, and it \
+             is offered what a process can make: compare its rate and its CPU time with that in mind"
+        )
+    })
+}
 
 /// The saturating load: the highest that the generator keeps against every arm, in two digits; or a
 /// sentence why there is none beyond the loads that are offered anyway.
@@ -413,20 +432,16 @@ fn pinging(scenario: &mut Scenario) -> Option<String> {
     version
 }
 
-/// The arms that the scenario itself leaves out, a sentence each.
+/// The arms that the scenario itself keeps for the long version, a sentence each.
 fn left_out(scenario: &Scenario, length: Length) -> Vec<String> {
-    let why = |arm: &ArmPlan| match &arm.left_out {
-        Some(why) => Some(why.clone()),
-        None if runs(arm, length) => None,
-        None => Some("it runs in the long version only (--full), or by name (--lane)".to_owned()),
-    };
-    let arms = scenario.arms.iter();
-    arms.filter_map(|arm| Some(format!("skipped: arm `{}`: {}", arm.name, why(arm)?))).collect()
+    let arms = scenario.arms.iter().filter(|arm| !runs(arm, length));
+    let why = "it runs in the long version only (--full), or by name (--lane)";
+    arms.map(|arm| format!("skipped: arm `{}`: {why}", arm.name)).collect()
 }
 
 /// Whether the scenario lets an arm take part.
 fn runs(arm: &ArmPlan, length: Length) -> bool {
-    arm.left_out.is_none() && (length == Length::Full || !arm.full_only)
+    length == Length::Full || !arm.full_only
 }
 
 /// Takes out the optional arms that do not start, and gives a sentence for each.
@@ -638,6 +653,18 @@ mod tests {
         }
         scenario.race_these(&["kernel".into(), "dpdk:net_tap".into()]);
         assert_eq!(entrants(&scenario, Length::Quick).len(), 3, "by name it runs");
+    }
+
+    #[test]
+    fn a_reader_is_told_which_arm_has_a_process_at_its_other_ends() {
+        let file = concat!(env!("CARGO_MANIFEST_DIR"), "/../scenarios/tap.toml");
+        let mut scenario = Scenario::load(Path::new(file)).unwrap();
+        scenario.check().unwrap();
+        let told = |scenario: &Scenario| shared_memory_note(&entrants(scenario, Length::Quick));
+        let note = told(&scenario).expect("it is one of the arms");
+        assert!(note.contains(": `dpdk:net_memif`. ") && note.contains("in mind"), "{note}");
+        scenario.race_these(&["tap".into(), "packet".into()]);
+        assert_eq!(told(&scenario), None);
     }
 
     #[test]

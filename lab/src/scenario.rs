@@ -8,6 +8,7 @@ use crate::plan::{App, Peer, Plant, SEGMENTS_MAX};
 use crate::replies::REQUESTS_MAX;
 use crate::testpmd::{DEVICES, Device, TAP};
 use crate::traffic::{FRAME_BYTES_MAX, FRAME_BYTES_UNTAGGED_MAX, PAYLOAD_BYTES, TrafficPlan};
+use crate::wire::Kind;
 use laneway_core::LaneSpec;
 use serde::{Deserialize, Serialize};
 use std::path::{Path, PathBuf};
@@ -182,9 +183,6 @@ pub struct ArmPlan {
     /// Run in the long version only, or where it is asked for by name.
     #[serde(default, skip_serializing_if = "is_false")]
     pub full_only: bool,
-    /// Not run at all, for this reason, which stands in the notes.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub left_out: Option<String>,
     /// What becomes of a frame after it was looked at, and whatever else a reader must know.
     #[serde(default)]
     pub note: String,
@@ -471,7 +469,6 @@ impl Scenario {
                     peer: None,
                     optional: false,
                     full_only: false,
-                    left_out: None,
                     note: String::new(),
                     rules: None,
                     plant: Plant::None,
@@ -481,7 +478,6 @@ impl Scenario {
             .collect();
         if let Some(base) = self.arms.first_mut() {
             base.optional = false;
-            base.left_out = None;
         }
         // Other arms than the variants knew.
         self.variants.iter_mut().for_each(|variant| variant.arms.clear());
@@ -572,10 +568,6 @@ impl Scenario {
                 let hint = "the base of every comparison must run: leave `full_only` out";
                 return Err(value("`full_only` of the first arm", arm.full_only, hint));
             }
-            if let (Some(why), 0) = (&arm.left_out, i) {
-                let hint = "the base of every comparison must run: name another arm first";
-                return Err(value("`left_out` of the first arm", why, hint));
-            }
             if !self.app.ticks_off() && arm.plant != Plant::None {
                 let hint = "faults are planted in apps that tick frames off; this one does not";
                 return Err(value("plant", format!("{:?}", arm.plant), hint));
@@ -631,6 +623,9 @@ impl Scenario {
                     &arm.lane,
                     error.to_string(),
                 ));
+            }
+            if let Some(why) = Kind::of(None, &arm.lane).objection(self.app, &arm.lane) {
+                return Err(value(format!("lane of arm `{}`", arm.name), &arm.lane, why));
             }
             if let Plant::Slow { share } = arm.plant
                 && !(0.0..=10.0).contains(&share)
@@ -987,14 +982,13 @@ mod tests {
         let again: Scenario = toml::from_str(&toml::to_string(&scenario).unwrap()).unwrap();
         assert_eq!(again, scenario);
         type Change = fn(&mut Scenario);
-        let changes: [(Change, &str); 11] = [
+        let changes: [(Change, &str); 10] = [
             (|s| s.echo.as_mut().unwrap().ping_load_pps = 500_000, "echo.ping_load_pps"),
             (|s| s.arms[0].full_only = true, "`full_only` of the first arm"),
             (|s| s.echo = None, "the section of app echo"),
             (|s| s.app = App::Count, "`[echo]` belongs to app echo"),
             (|s| (s.app, s.echo) = (App::Count, None), "the app of peer stack"),
             (|s| s.arms[1].plant = Plant::Slow { share: 0.1 }, "plant"),
-            (|s| s.arms[0].left_out = Some("no".into()), "`left_out` of the first arm"),
             (|s| s.echo.as_mut().unwrap().loss_max = 0.6, "echo.loss_max"),
             (|s| s.echo.as_mut().unwrap().capacity_pps = [2, 1], "echo.capacity_pps"),
             (|s| s.echo.as_mut().unwrap().pings = PINGS_MAX + 1, "echo.pings"),
@@ -1071,7 +1065,7 @@ mod tests {
         let again: Scenario = toml::from_str(&toml::to_string(&scenario).unwrap()).unwrap();
         assert_eq!(again, scenario);
         type Change = fn(&mut Scenario);
-        let changes: [(Change, &str); 10] = [
+        let changes: [(Change, &str); 11] = [
             (|s| s.forward = None, "the section of app forward"),
             (|s| s.app = App::Features, "`[forward]` belongs to app forward"),
             (|s| s.payload_bytes = Some(64), "one of them"),
@@ -1081,6 +1075,7 @@ mod tests {
             (|s| s.arms[1].rules = Some(vec!["flow flash 0".into()]), "flow flash 0"),
             (|s| s.arms[1].plant = Plant::Slow { share: 0.1 }, "plant"),
             (|s| s.quick.segment_ms = 20_000_000, "the number of frames"),
+            (|s| s.arms[1].lane = "dpdk:net_memif".into(), "add `,role=server`"),
             (
                 |s| {
                     (s.arms[1].peer, s.arms[1].lane) = (Some(Peer::Testpmd), "net_tap:rxq=0".into())

@@ -38,7 +38,7 @@ pub(crate) struct Seen {
 pub(crate) struct Tally {
     tells: Receiver<Tell>,
     answers: Sender<Seen>,
-    segments: Vec<Open>,
+    segments: Vec<Ticks>,
     foreign: u64,
     wakeups_ns: Vec<u64>,
     plant: Plant,
@@ -46,13 +46,48 @@ pub(crate) struct Tally {
     spun_cpu_ns: u64,
 }
 
-/// A segment under way.
-struct Open {
+/// The frames of one segment, ticked off.
+pub(crate) struct Ticks {
     plan: SegmentPlan,
     /// One bit per frame number.
     arrived: Vec<u64>,
     next: u32,
-    seen: SegmentSeen,
+    pub(crate) seen: SegmentSeen,
+}
+
+impl Ticks {
+    /// None of `plan` has come yet.
+    pub(crate) fn of(plan: SegmentPlan) -> Ticks {
+        Ticks {
+            plan,
+            arrived: vec![0; (plan.frames as usize).div_ceil(64)],
+            next: 0,
+            seen: SegmentSeen { segment: plan.segment, ..SegmentSeen::default() },
+        }
+    }
+
+    /// True for the first arrival of a frame that is to be sampled.
+    #[inline]
+    pub(crate) fn tick_off(&mut self, number: u32) -> bool {
+        let sent = number < self.plan.frames;
+        let Some(word) = self.arrived.get_mut(number as usize / 64).filter(|_| sent) else {
+            self.seen.foreign += 1;
+            return false;
+        };
+        let bit = 1 << (number % 64);
+        if *word & bit != 0 {
+            self.seen.duplicates += 1;
+            return false;
+        }
+        *word |= bit;
+        self.seen.delivered += 1;
+        if number < self.next {
+            self.seen.reordered += 1;
+        } else {
+            self.next = number + 1;
+        }
+        number.is_multiple_of(SAMPLE)
+    }
 }
 
 impl Tally {
@@ -85,8 +120,8 @@ impl Tally {
             return None;
         }
         let (segment, _) = split_number(seq_no);
-        let open = self.segments.get_mut(usize::from(segment) - 1)?;
-        Some((&open.plan, &mut open.seen))
+        let ticks = self.segments.get_mut(usize::from(segment) - 1)?;
+        Some((&ticks.plan, &mut ticks.seen))
     }
 
     /// True for the first arrival of a frame that is to be sampled.
@@ -94,28 +129,11 @@ impl Tally {
     fn tick_off(&mut self, seq_no: u64) -> bool {
         let (segment, number) = split_number(seq_no);
         let index = usize::from(segment).checked_sub(1);
-        let Some(open) = index.and_then(|index| self.segments.get_mut(index)) else {
+        let Some(ticks) = index.and_then(|index| self.segments.get_mut(index)) else {
             self.foreign += 1;
             return false;
         };
-        let sent = number < open.plan.frames;
-        let Some(word) = open.arrived.get_mut(number as usize / 64).filter(|_| sent) else {
-            open.seen.foreign += 1;
-            return false;
-        };
-        let bit = 1 << (number % 64);
-        if *word & bit != 0 {
-            open.seen.duplicates += 1;
-            return false;
-        }
-        *word |= bit;
-        open.seen.delivered += 1;
-        if number < open.next {
-            open.seen.reordered += 1;
-        } else {
-            open.next = number + 1;
-        }
-        number.is_multiple_of(SAMPLE)
+        ticks.tick_off(number)
     }
 
     /// Counts a frame that nobody numbered.
@@ -137,14 +155,9 @@ impl Tally {
         }
         while let Ok(tell) = self.tells.try_recv() {
             match tell {
-                Tell::Segment(plan) => self.segments.push(Open {
-                    plan,
-                    arrived: vec![0; (plan.frames as usize).div_ceil(64)],
-                    next: 0,
-                    seen: SegmentSeen { segment: plan.segment, ..SegmentSeen::default() },
-                }),
+                Tell::Segment(plan) => self.segments.push(Ticks::of(plan)),
                 Tell::Report => {
-                    let segments = self.segments.iter().map(|open| open.seen.clone()).collect();
+                    let segments = self.segments.iter().map(|ticks| ticks.seen.clone()).collect();
                     let wakeups_ns = self.wakeups_ns.clone();
                     // Nobody listens any more when the arm is ending.
                     let _ = self.answers.send(Seen { segments, foreign: self.foreign, wakeups_ns });
@@ -174,17 +187,21 @@ impl SegmentSeen {
         handled_ns: Option<u64>,
         content: u64,
     ) {
-        let last_ns = handled_ns.unwrap_or(taken_ns);
-        if self.first_ns == 0 {
-            self.first_ns = last_ns;
-        }
-        self.last_ns = last_ns;
+        self.stamp(handled_ns.unwrap_or(taken_ns));
         self.samples += 1;
         self.checksum = self.checksum.wrapping_add(content);
         self.wire_to_app.record(taken_ns.saturating_sub(due_ns));
         if let Some(handled_ns) = handled_ns {
             self.app_only.record(handled_ns.saturating_sub(taken_ns));
         }
+    }
+
+    /// Notes when a sampled frame came.
+    pub(crate) fn stamp(&mut self, at_ns: u64) {
+        if self.first_ns == 0 {
+            self.first_ns = at_ns;
+        }
+        self.last_ns = at_ns;
     }
 }
 

@@ -111,10 +111,6 @@ pub fn run(
     let mut rows = Vec::new();
     let mut skipped = Vec::new();
     for arm in &scenario.arms {
-        if let Some(why) = &arm.left_out {
-            skipped.push(format!("skipped: arm `{}`: {why}", arm.name));
-            continue;
-        }
         for (policy, lane) in specs(arm) {
             let plan = plan(&scenario, arm, &lane, &traffic, options.interrupted);
             let worker = match trial::start_arm(&bench, &plan) {

@@ -109,8 +109,7 @@ impl Registry for LabRegistry {
     ) -> Result<RunReport, LaneError> {
         let spec: LaneSpec = place.lane.parse()?;
         let options = OpenOptions { force: false, cpu: Some(place.cpu) };
-        let interface = place.interfaces.first().copied().unwrap_or_default();
-        run_frame_app(&spec, interface, app, options, control, opened)
+        run_frame_app(&spec, place.interfaces, app, options, control, opened)
     }
 
     fn run_either<A: FrameApp + DatagramApp>(

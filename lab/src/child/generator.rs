@@ -1,8 +1,8 @@
 //! The generator: sends the segments that it is told to, on the way that it is told to.
 
-use super::{ChildEnd, pipe};
+use super::{ChildEnd, both_ends, pipe};
 use crate::generate::{LiveGenerator, Replay};
-use crate::plan::{GeneratorSetup, Order, Ready, Reply, SegmentPlan};
+use crate::plan::{GeneratorSetup, Order, Ready, Reply, SegmentPlan, WayIn};
 use crate::registry::{Place, Registry};
 use crate::result::GeneratorReport;
 use crate::traffic::Replayable;
@@ -18,7 +18,7 @@ const LEAD_NS: u64 = 5_000_000;
 ///
 /// # Errors
 /// When nobody says what to be.
-pub fn serve(registry: &impl Registry) -> Result<ChildEnd, String> {
+pub fn serve(registry: &(impl Registry + Sync)) -> Result<ChildEnd, String> {
     let setup: GeneratorSetup = pipe::setup()?;
     match obey(registry, &setup) {
         Ok(()) => Ok(ChildEnd::Done),
@@ -29,68 +29,66 @@ pub fn serve(registry: &impl Registry) -> Result<ChildEnd, String> {
     }
 }
 
-fn obey(registry: &impl Registry, setup: &GeneratorSetup) -> Result<(), String> {
+fn obey(registry: &(impl Registry + Sync), setup: &GeneratorSetup) -> Result<(), String> {
     let traffic = Replayable::prepare(&setup.traffic).map_err(|e| e.to_string())?;
     pin_to_cpu(setup.cpu).map_err(|e| e.to_string())?;
-    let mut live = match setup.way.as_str() {
-        LIVE => {
-            let (to, to_tap) = (setup.destination, setup.to_tap);
-            let live = LiveGenerator::new(&traffic, setup.ifindex, to, to_tap);
-            Some(live.map_err(|e| e.to_string())?)
+    match &setup.way {
+        &WayIn::Live { ifindex, to_tap } => {
+            let live = LiveGenerator::new(&traffic, ifindex, setup.destination, to_tap);
+            let mut live = live.map_err(|e| e.to_string())?;
+            let mut caps = CapsReport::default();
+            caps.fact("frames", "made by the kernel (XDP live frames)");
+            send_as_told(caps, |plan| {
+                sleep_until(plan.t0_ns.saturating_sub(LEAD_NS));
+                live.send(&plan).map_err(|e| e.to_string())
+            })
         }
-        _ => None,
-    };
-    let mut caps = CapsReport::default();
-    if live.is_some() {
-        caps.fact("frames", "made by the kernel (XDP live frames)");
-    } else {
-        let mut nothing = Idle(Counters::default());
-        registry
-            .run_frames(
-                place(setup, &[&setup.interface]),
-                &mut nothing,
-                &Control::default(),
-                |got| {
-                    caps = got.clone();
-                },
-            )
-            .map_err(|e| e.to_string())?;
+        WayIn::Lane { lane, interface } => {
+            let interfaces = [interface.as_str()];
+            let place = place(lane, &interfaces, setup.cpu);
+            let mut caps = CapsReport::default();
+            let mut nothing = Idle(Counters::default());
+            registry
+                .run_frames(place, &mut nothing, &Control::default(), |got| caps = got.clone())
+                .map_err(|e| e.to_string())?;
+            send_as_told(caps, |plan| replay(registry, place, setup.destination, &traffic, plan))
+        }
+        WayIn::BothEnds { lane, ports } => {
+            let ports = ports.each_ref().map(String::as_str);
+            both_ends::serve(registry, place(lane, &ports, setup.cpu), setup, &traffic)
+        }
     }
+}
+
+/// Says that it is there, and has every segment sent until told to stop.
+fn send_as_told(
+    caps: CapsReport,
+    mut send: impl FnMut(SegmentPlan) -> Result<GeneratorReport, String>,
+) -> Result<(), String> {
     pipe::reply(&Reply::Ready(Ready { caps, ..Ready::default() }));
     loop {
         match pipe::order() {
-            Order::Segment(plan) => {
-                let report = match &mut live {
-                    Some(live) => {
-                        sleep_until(plan.t0_ns.saturating_sub(LEAD_NS));
-                        live.send(&plan).map_err(|e| e.to_string())?
-                    }
-                    None => replay(registry, setup, &traffic, plan)?,
-                };
-                pipe::reply(&Reply::Sent(report));
-            }
+            Order::Segment(plan) => pipe::reply(&Reply::Sent(send(plan)?)),
             Order::Report => {}
             Order::Stop => return Ok(()),
         }
     }
 }
 
-/// The way that needs no lane.
-pub(crate) const LIVE: &str = "live";
-
-fn place<'a>(setup: &'a GeneratorSetup, interfaces: &'a [&'a str]) -> Place<'a> {
-    Place { lane: &setup.way, interfaces, addresses: &[], cpu: setup.cpu }
+fn place<'a>(lane: &'a str, interfaces: &'a [&'a str], cpu: usize) -> Place<'a> {
+    Place { lane, interfaces, addresses: &[], cpu }
 }
 
 fn replay(
     registry: &impl Registry,
-    setup: &GeneratorSetup,
+    place: Place<'_>,
+    destination: [u8; 6],
     traffic: &Replayable,
     plan: SegmentPlan,
 ) -> Result<GeneratorReport, String> {
-    let mut replay = Replay::new(traffic, setup.destination, plan);
+    let mut replay = Replay::new(traffic, destination, plan);
     let run = registry
-        .run_frames(place(setup, &[&setup.interface]), &mut replay, &Control::default(), |_| ())
+        .run_frames(place, &mut replay, &Control::default(), |_| ())
         .map_err(|e| e.to_string())?;
     let counters = run.counters();
     // What the lane neither sent nor has still to send was refused.

@@ -6,7 +6,7 @@ use crate::{
     result::GeneratorReport,
     traffic::{Replayable, Template},
 };
-use laneway_core::{Burst, Counters, Fill, FrameApp, PortId, Turn, Verdict};
+use laneway_core::{Burst, Counters, Fill, FrameApp, FrameMut, PortId, Turn, Verdict};
 
 /// Sends one segment and wants to stop.
 pub(crate) struct Replay<'a> {
@@ -56,6 +56,25 @@ impl<'a> Replay<'a> {
     }
 }
 
+/// Makes a lent frame number `number` of `segment`, to be sent.
+///
+/// A lane whose buffers are shorter than the wire's frames cannot carry this traffic: the frame stays
+/// unsent and the number is missing, which the ledger shows.
+pub(super) fn put(
+    templates: &[Template],
+    frame: &mut FrameMut<'_>,
+    destination: [u8; 6],
+    segment: u8,
+    number: u32,
+) {
+    let template = &templates[number as usize % templates.len()];
+    let pass = u64::from(number) / templates.len() as u64;
+    if frame.set_len(template.frame.len()) {
+        template.write(frame.bytes_mut(), destination, segment, number, pass);
+        frame.set_verdict(Verdict::Tx);
+    }
+}
+
 impl FrameApp for Replay<'_> {
     fn on_burst(&mut self, _port: PortId, _burst: &mut Burst, _turn: Turn) {
         // What the far end sends back is of no interest; every verdict stays at drop.
@@ -72,17 +91,8 @@ impl FrameApp for Replay<'_> {
         let of_burst = self.plan.burst - self.next % self.plan.burst.max(1);
         let n = (of_burst as usize).min(burst.len()).min((self.plan.frames - self.next) as usize);
         for i in 0..n {
-            let number = self.next;
-            let template = &self.templates[number as usize % self.templates.len()];
-            let pass = u64::from(number) / self.templates.len() as u64;
-            let mut frame = burst.frame_mut(i);
-            // A lane whose buffers are shorter than the wire's frames cannot carry this traffic:
-            // the frame stays unsent and the number is missing, which the ledger shows.
-            if frame.set_len(template.frame.len()) {
-                let segment = self.plan.segment;
-                template.write(frame.bytes_mut(), self.destination, segment, number, pass);
-                frame.set_verdict(Verdict::Tx);
-            }
+            let (segment, number) = (self.plan.segment, self.next);
+            put(self.templates, &mut burst.frame_mut(i), self.destination, segment, number);
             self.next += 1;
         }
         self.late.record(turn.now_ns - due_ns, n as u64);

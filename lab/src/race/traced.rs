@@ -32,6 +32,8 @@ const FILE_BYTES_MAX: u64 = 96 << 20;
 const MEASURED_FILE_BYTES_MAX: u64 = 2 << 30;
 /// Times an arm is traced again because the segment was disturbed.
 const RETRIES_MAX: usize = 2;
+/// ... and because nothing of what it received is in its trace.
+const MISSED_MAX: usize = 5;
 
 /// The trace of an arm whose scenario measures what tracing costs: all that its worker does, kept by nobody.
 pub(super) fn measured() -> TracePlan {
@@ -129,17 +131,32 @@ impl Pass<'_> {
     ) -> Result<Explanation, RaceError> {
         let traces = self.options.out.join(TRACES);
         fs::create_dir_all(&traces).map_err(super::write_error(&traces))?;
-        let (trial, folder) = self.record(traced.arm, &traces, name)?;
-        show(&Progress {
-            block: self.blocks,
-            blocks_min: self.blocks,
-            trial: &trial,
-            is_traced: true,
-        });
         let failed = |why: String| RaceError::Child { what: format!("the trace of {name}"), why };
-        let Some(segment) = trial.segments.first() else {
-            return Err(failed("no segment was offered".to_owned()));
+        let page = traces.join(format!("{name}.html"));
+        let mut attempt = 0;
+        let (trial, explained) = loop {
+            let (trial, folder) = self.record(traced.arm, &traces, name)?;
+            show(&Progress {
+                block: self.blocks,
+                blocks_min: self.blocks,
+                trial: &trial,
+                is_traced: true,
+            });
+            let Some(segment) = trial.segments.first() else {
+                return Err(failed("no segment was offered".to_owned()));
+            };
+            let recorded =
+                Recorded { folder: &folder, page: &page, lost_frames: segment.ledger.dropped() };
+            let explained = explainer.explain(&recorded);
+            // A hypervisor can keep the worker, or the generator, from its CPU for all of a short segment:
+            // what was received then was received behind it.
+            let has_frames = explained.as_ref().is_ok_and(|said| said.frames != Some(0));
+            if has_frames || segment.ledger.delivered == 0 || attempt == MISSED_MAX {
+                break (trial, explained);
+            }
+            attempt += 1;
         };
+        let segment = trial.segments.first().expect("there was one when it was explained");
         let of_arm = |summary: &&Summary| (summary.arm, summary.load) == (traced.arm, traced.load);
         let measured = self.summaries.iter().find(of_arm);
         traced.cost = Some(TracingCost {
@@ -149,10 +166,7 @@ impl Pass<'_> {
             cpu_ns_per_record: measured.and_then(|summary| summary.cpu_ns_per_record),
             doubts: segment.invalid.clone(),
         });
-        let page = traces.join(format!("{name}.html"));
-        let recorded =
-            Recorded { folder: &folder, page: &page, lost_frames: segment.ledger.dropped() };
-        let mut explanation = explainer.explain(&recorded).map_err(failed)?;
+        let mut explanation = explained.map_err(failed)?;
         explanation.limits.splice(0..0, self.limits(trial.traced.unwrap_or_default()));
         traced.folder = Some(format!("{TRACES}/{name}"));
         traced.page = Some(format!("{TRACES}/{name}.html"));
