@@ -15,7 +15,7 @@ use laneway_flow::{EndedFlow, Record};
 use laneway_netns::{Mac, Namespace, VethEnd, VethOptions, VethPair, can_create};
 use laneway_packet::{OpenOptions, PacketLane};
 use laneway_pcap::{Reader, ethernet};
-use laneway_testkit::skip;
+use laneway_testkit::{Patience, skip};
 use laneway_xdp::{Options, XdpLane};
 use std::{
     fs,
@@ -34,8 +34,9 @@ const FRAMES_PER_CAPTURE: usize = 400;
 const FRAMES_IN_FLIGHT: usize = 32;
 /// An untagged frame of MTU 1500, and the shortest that a device takes.
 const FRAME_BYTES: std::ops::RangeInclusive<usize> = 14..=1514;
-/// Empty turns in a row after which either end gives up on the other.
-const TURNS_MAX: usize = 1000;
+/// Empty turns in a row after which either end gives up on the other: at least 10 s, whatever the
+/// lane says to a wait.
+const TURNS_MAX: usize = 2000;
 const TURN: Duration = Duration::from_millis(10);
 const NEAR: &str = "near0";
 const FAR: &str = "far0";
@@ -201,16 +202,17 @@ fn rows_of_frames<L: FrameLane>(
     let mut app = Features::new(&config(), vec![index], Kept::default());
     let (port, turn) = (PortId(0), Turn::default());
     let _ = open.send(());
-    let mut turns = 0;
-    while app.sink().0.len() < want && turns < TURNS_MAX {
+    let mut patience = Patience::new(TURNS_MAX);
+    while app.sink().0.len() < want && !patience.is_over() {
         let burst = lane.receive(port).unwrap_or_else(|e| panic!("{e}"));
         let is_empty = burst.is_empty();
         app.on_burst(port, burst, turn);
         lane.settle(port).unwrap_or_else(|e| panic!("{e}"));
         received.store(app.sink().0.len(), Ordering::Release);
-        turns = if is_empty { turns + 1 } else { 0 };
         if is_empty {
-            lane.wait(TURN).unwrap_or_else(|e| panic!("{e}"));
+            patience.wait(|| lane.wait(TURN).unwrap_or_else(|e| panic!("{e}")));
+        } else {
+            patience = Patience::new(TURNS_MAX);
         }
     }
     assert_eq!(lane.counters(port).lost(), 0);
@@ -228,15 +230,16 @@ fn rows_of_kernel(
     let mut lane = XdpLane::open(spec, &[NEAR], app.half(), Options::default())
         .unwrap_or_else(|e| panic!("{e}"));
     let _ = open.send(());
-    let mut turns = 0;
-    while app.sink().0.len() < want && turns < TURNS_MAX {
+    let mut patience = Patience::new(TURNS_MAX);
+    while app.sink().0.len() < want && !patience.is_over() {
         let records = lane
             .receive(|records| app.on_records(records, Turn::default()))
             .unwrap_or_else(|e| panic!("{e}"));
         received.store(app.sink().0.len(), Ordering::Release);
-        turns = if records == 0 { turns + 1 } else { 0 };
         if records == 0 {
-            lane.wait(TURN).unwrap_or_else(|e| panic!("{e}"));
+            patience.wait(|| lane.wait(TURN).unwrap_or_else(|e| panic!("{e}")));
+        } else {
+            patience = Patience::new(TURNS_MAX);
         }
     }
     lane.detach();

@@ -1,7 +1,7 @@
 //! `laneway run features` on real lanes, between two namespaces.
 
 use crate::said::{Folder, LANEWAY, Said};
-use laneway_netns::{Topology, TopologyOptions, can_create};
+use laneway_netns::{Topology, TopologyOptions, can_create, interface_counters};
 use laneway_testkit::skip;
 use rustix::process::{Pid, Signal, kill_process};
 use std::fs;
@@ -155,6 +155,36 @@ impl Running {
     }
 }
 
+/// Waits until a count in the namespace under test has reached `expected`. The sender has returned by
+/// then, but the softirq that delivers its frames may have lost its CPU.
+fn await_count(world: &Topology, count: fn() -> u64, expected: u64) {
+    /// Of 10 ms each.
+    const NAPS_MAX: usize = 3000;
+    let reached = (0..NAPS_MAX).any(|_| {
+        let is_reached = world.sut.namespace.enter(count).unwrap() >= expected;
+        if !is_reached {
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        is_reached
+    });
+    assert!(reached, "not {expected} after all");
+}
+
+/// Frames that the interface has received; with a native XDP program on it, those that this has seen.
+fn received_frames() -> u64 {
+    interface_counters("sut0").unwrap().rx_packets
+}
+
+/// Datagrams for which the stack found no socket: whoever listens to the interface has seen them before.
+fn datagrams_for_nobody() -> u64 {
+    let table = fs::read_to_string("/proc/thread-self/net/snmp").unwrap();
+    let mut lines = table.lines().filter_map(|line| line.strip_prefix("Udp: "));
+    let names = lines.next().unwrap().split_whitespace();
+    let values = lines.next().unwrap().split_whitespace();
+    let value = names.zip(values).find_map(|(name, value)| (name == "NoPorts").then_some(value));
+    value.unwrap().parse().unwrap()
+}
+
 fn send(world: &Topology, frames: usize) {
     let send = || {
         let socket = UdpSocket::bind("10.77.0.1:0").unwrap();
@@ -217,11 +247,13 @@ fn an_interrupt_ends_a_run_in_order_and_leaves_nothing_behind() {
         let mut more = flow.to_vec();
         more.extend(in_kernel.then_some("--in-kernel"));
         let running = Running::start(&world, spec, &out, &more);
+        let before = world.sut.namespace.enter(received_frames).unwrap();
         send(&world, FRAMES);
+        await_count(&world, received_frames, before + FRAMES as u64);
         running.signal(signal);
         let said = running.end().done();
-        // Frames are in the lane's queue when the sender returns, or were taken before: the flow is
-        // whole where the lane drains, which kernel lanes do.
+        // Frames are in the lane's queue then, or were taken before: the flow is whole where the lane
+        // drains, which kernel lanes do.
         if spec == "xdp" {
             let rows = rows(&out);
             assert_eq!(rows.len(), 1, "{spec}: {rows:?} {}", said.err);
@@ -276,7 +308,9 @@ fn an_interface_that_disappears_ends_the_run_with_its_rows() {
     let folder = Folder::new();
     let out = folder.file("o.csv");
     let running = Running::start(&world, "packet", &out, &["--filter", FILTER]);
+    let before = world.sut.namespace.enter(datagrams_for_nobody).unwrap();
     send(&world, FRAMES);
+    await_count(&world, datagrams_for_nobody, before + FRAMES as u64);
     let delete = world.sut.namespace.command("ip").args(["link", "del", "sut0"]).status();
     assert!(delete.unwrap().success());
     let said = running.end();

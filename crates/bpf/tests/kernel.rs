@@ -141,7 +141,16 @@ fn discarded_records_are_not_shown() {
     run(&loaded, &frame(60), 100);
     let records = take(&mut loaded);
     assert!(records.iter().all(|r| r.n % 2 == 0));
-    assert_eq!(records.len(), 50);
+    // Each CPU counts from 0, and the thread may have been moved between two runs.
+    let mut even = 0;
+    let mut each = |_: &[u8], cpus: &[u8]| {
+        for frames_and_bytes in cpus.chunks_exact(16) {
+            let frames = u64::from_ne_bytes(frames_and_bytes[..8].try_into().unwrap());
+            even += frames.div_ceil(2);
+        }
+    };
+    loaded.maps().visit("seen", &mut each).unwrap();
+    assert_eq!((seen_frames(&loaded), records.len() as u64), (100, even));
 }
 
 #[test]
@@ -470,10 +479,15 @@ fn frames_of_a_socket_become_records_in_order_in_both_modes() {
                 sender.send(&frame(length));
             }
             let mut records = Vec::new();
-            while records.len() < 400 {
-                assert_eq!(loaded.rings().unwrap().wait(PATIENCE).unwrap(), Wake::Ready);
+            // While records flow a wait is short: the rest may still be in the receiver's softirq.
+            for _ in 0..WAITS_MAX {
                 records.extend(take(&mut loaded));
+                if records.len() >= 400 {
+                    break;
+                }
+                loaded.rings().unwrap().wait(Duration::from_millis(10)).unwrap();
             }
+            assert_eq!(records.len(), 400);
             drop(link);
             assert_eq!(seen_frames(&loaded), 400);
             let mut cpus: BTreeMap<u32, Vec<Record>> = BTreeMap::new();

@@ -4,6 +4,7 @@
 //! interface says (neighbour discovery, ARP). The payload is a mark, the counter, and a pattern
 //! that depends on the counter, so that a byte that belongs to another frame is seen.
 
+use crate::patience::Patience;
 use laneway_core::{FrameLane, PortId};
 use std::{net::Ipv4Addr, time::Duration};
 
@@ -146,17 +147,21 @@ pub fn receive_shares<L: FrameLane>(
     /// Rounds in vain of 20 ms per lane: at least 30 s, because a busy machine delivers late.
     const EMPTY_MAX: usize = 1500;
     let mut shares: Vec<Vec<_>> = lanes.iter().map(|_| Vec::new()).collect();
+    let mut patience: Vec<_> = lanes.iter().map(|_| Patience::new(usize::MAX)).collect();
     let mut empty = 0;
     while shares.iter().map(Vec::len).sum::<usize>() < expected && empty < EMPTY_MAX {
         let before = shares.iter().map(Vec::len).sum::<usize>();
-        for (lane, share) in lanes.iter_mut().zip(&mut shares) {
+        for ((lane, share), patience) in lanes.iter_mut().zip(&mut shares).zip(&mut patience) {
             let burst = lane.receive(port).expect("the lane receives");
             for i in 0..burst.len() {
                 let frame = burst.frame(i);
                 share.push((frame.bytes.to_vec(), frame.wire_len, frame.ts_ns));
             }
             if burst.is_empty() {
-                lane.wait(Duration::from_millis(20)).expect("the lane waits");
+                let wait = Duration::from_millis(20);
+                patience.wait(|| lane.wait(wait).expect("the lane waits"));
+            } else {
+                patience.something_came();
             }
             lane.settle(port).expect("the lane settles");
         }

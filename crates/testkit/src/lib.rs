@@ -16,6 +16,7 @@
 
 pub mod conformance;
 mod frames;
+mod patience;
 pub mod service;
 mod skip;
 
@@ -24,5 +25,6 @@ pub use frames::{
     FRAME_BYTES_MIN, SOURCE_MAC, UdpFrame, is_ours, receive_all, receive_shares, sequence,
     udp_frames,
 };
+pub use patience::Patience;
 pub use service::{DatagramProperties, DatagramRig, PeerId, PeerRead, StreamProperties, StreamRig};
 pub use skip::skip;

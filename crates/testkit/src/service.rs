@@ -37,8 +37,9 @@ use std::{
 
 /// One wait for traffic that is on its way.
 const WAIT: Duration = Duration::from_millis(10);
-/// Waits in vain before traffic counts as not coming: 3 s on a real clock.
-const WAITS_MAX: usize = 300;
+/// Waits in vain before traffic counts as not coming: 30 s on a real clock, because a busy machine
+/// delivers late.
+const WAITS_MAX: usize = 3000;
 /// Attempts to see what the far end should not have.
 const SILENT_TURNS: usize = 3;
 /// Ticks without traffic before a worker is asked to stop.

@@ -40,10 +40,12 @@ impl Ticks {
         let attempts = (0..SYNC_ATTEMPTS).map(|_| {
             let before = self.now();
             let monotonic_ns = read_ns(ClockId::Monotonic);
-            let after = self.now();
+            let between = self.now();
             let realtime_ns = read_ns(ClockId::Realtime);
-            let took = after.saturating_sub(before);
-            (took, SyncPoint { ticks: before + took / 2, monotonic_ns, realtime_ns })
+            let ticks = before + between.saturating_sub(before) / 2;
+            // All three readings: a preemption before the last would put Unix time off.
+            let took = self.now().saturating_sub(before);
+            (took, SyncPoint { ticks, monotonic_ns, realtime_ns })
         });
         attempts.min_by_key(|(took, _)| *took).map_or_else(SyncPoint::default, |(_, sync)| sync)
     }

@@ -421,14 +421,16 @@ impl Plane {
     }
 
     /// Gives the kernel free frames until it has as many as its fill ring has entries. So many are
-    /// never in the ring at once, so the push cannot fail and the kernel's index is rarely read.
+    /// never in the ring at once, so the kernel's index is rarely read; but the kernel hands over what
+    /// it has received before it says which fill slots it took, and may lose its CPU in between. What
+    /// finds no slot then is given later.
     fn refill(&mut self, port: usize) {
         let Plane { umem, ports, free, .. } = self;
         let PlanePort { rings, receiving, limits, .. } = &mut ports[port];
-        while *receiving < limits.fill_frames {
+        while *receiving < limits.fill_frames && rings.fill.space(1) > 0 {
             let Some(frame) = free.take() else { break };
             let pushed = rings.fill.push(umem.start_of(frame) as u64);
-            debug_assert!(pushed, "the fill ring holds no more than `receiving` frames");
+            debug_assert!(pushed, "there was space");
             *receiving += 1;
         }
         rings.fill.publish();

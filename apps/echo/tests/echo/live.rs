@@ -357,6 +357,7 @@ fn what_real_programs_send_that_is_no_plain_ping_is_left_to_the_stack() {
                     wanted[fate as usize] += frames;
                 }
             }
+            all_have_been_seen(&topology);
         });
         let fates = &served.fates;
         for &fate in Fate::ALL {
@@ -383,6 +384,7 @@ fn a_flood_with_made_up_sources_is_held_by_the_limit_of_all() {
             let _ = said(&topology, "ping", "-c 1 -W 1 10.77.0.9");
             let flood = "-1 -c 300 -i u1000 --rand-source 10.77.0.9";
             is_flooded = said(&topology, "hping3", flood).is_some();
+            all_have_been_seen(&topology);
         });
         if !is_flooded {
             return;
@@ -482,6 +484,17 @@ fn echoes_before_an_answer_to_arp(lane: &mut PacketLane) -> u64 {
         lane.wait(Duration::from_millis(10)).unwrap_or_else(|e| panic!("{e}"));
     }
     panic!("no answer to ARP after {echoes} echoes");
+}
+
+/// Waits until the responder has seen every frame that was sent before: of those that it does not answer
+/// nobody is told.
+fn all_have_been_seen(topology: &Topology) {
+    let ask = || {
+        let spec: LaneSpec = "packet".parse().expect("well formed");
+        let lane = PacketLane::open(&spec, &["gen0"], OpenOptions::default());
+        echoes_before_an_answer_to_arp(&mut lane.unwrap_or_else(|e| panic!("{e}")));
+    };
+    topology.generator.namespace.enter(ask).unwrap_or_else(|e| panic!("{e}"));
 }
 
 #[test]

@@ -11,6 +11,7 @@ use std::{
     collections::HashSet,
     sync::atomic::{AtomicBool, AtomicU64, Ordering},
     thread,
+    time::Duration,
 };
 
 const SPEC: &str = "sim:seed=11,loss=0.1,dup=0.05,reorder=0.05,reorder_us=40,delay_us=20,jitter_us=30,\
@@ -198,14 +199,34 @@ fn the_bridge_floods_learns_filters_and_forgets() {
     assert_eq!((stats.frames(Fate::NotForUs), stats.frames(Fate::Flooded)), (1, 4));
 }
 
-/// Lets another thread change the rules between its bursts, and counts them.
+/// Lets another thread change the rules between its bursts, and counts them. Of so many bursts each
+/// meets a generation of its own at the latest, or the machine might keep the other thread from its CPU
+/// until all frames are through.
 struct Watched<'a> {
     app: Forward,
     bursts: &'a AtomicU64,
+    generations: &'a AtomicU64,
+}
+
+impl Watched<'_> {
+    const BURSTS_PER_GENERATION: u64 = 100;
+    /// Of a millisecond each, for one generation.
+    const NAPS_MAX: usize = 30_000;
+
+    /// What was handed over before has been taken, so the other thread does not wait for this one.
+    fn await_generation(&self, generation: u64) {
+        for _ in 0..Self::NAPS_MAX {
+            if self.generations.load(Ordering::Relaxed) >= generation {
+                return;
+            }
+            thread::sleep(Duration::from_millis(1));
+        }
+    }
 }
 
 impl FrameApp for Watched<'_> {
     fn on_burst(&mut self, port: PortId, burst: &mut Burst, turn: Turn) {
+        self.await_generation(self.bursts.load(Ordering::Relaxed) / Self::BURSTS_PER_GENERATION);
         self.app.on_burst(port, burst, turn);
         self.bursts.fetch_add(1, Ordering::Relaxed);
         thread::yield_now();
@@ -242,7 +263,7 @@ fn rules_that_change_under_traffic_lose_nothing_and_no_frame_sees_half_a_set() {
     set.commit();
     let (feed, done, bursts) =
         (set.feed().expect("a set of user space"), AtomicBool::new(false), AtomicU64::new(0));
-    let mut generations = 0u64;
+    let generations = AtomicU64::new(0);
     let arrived = thread::scope(|scope| {
         let worker = scope.spawn(|| {
             let (mut lane, world) = open("sim:queue=100000,frames=256,burst=8", 2);
@@ -250,19 +271,22 @@ fn rules_that_change_under_traffic_lose_nothing_and_no_frame_sees_half_a_set() {
                 world.inject_at(PortId(0), i as u64 * 100, frame);
             }
             let app = Forward::new(Config::default()).expect("it can run").with_rules(feed);
-            run(&mut lane, &world, &mut Watched { app, bursts: &bursts });
+            let (bursts, generations) = (&bursts, &generations);
+            run(&mut lane, &world, &mut Watched { app, bursts, generations });
             done.store(true, Ordering::Relaxed);
             world.collect(PortId(1)).into_iter().map(|a| a.bytes).collect::<Vec<_>>()
         });
         while !done.load(Ordering::Relaxed) {
-            set.load(&file((generations + 1) as u8)).expect("rules");
+            let next = generations.load(Ordering::Relaxed) + 1;
+            set.load(&file(next as u8)).expect("rules");
             while set.commit() == Commit::Waiting && !done.load(Ordering::Relaxed) {
                 thread::yield_now();
             }
-            generations += 1;
+            generations.store(next, Ordering::Relaxed);
         }
         worker.join().expect("the worker does not panic")
     });
+    let generations = generations.into_inner();
     assert!(generations > 10 && bursts.load(Ordering::Relaxed) > 100, "{generations} generations");
     assert_eq!(arrived.len(), FRAMES);
     let mut seen = HashSet::new();

@@ -3,7 +3,7 @@
 //! One place for the waiting, so that each behaviour reads as what it claims.
 
 use super::{Properties, Rig};
-use crate::{is_ours, sequence};
+use crate::{is_ours, patience::Patience, sequence};
 use laneway_core::{Burst, FrameLane, LaneError, LaneSpec, PortId, Verdict};
 use std::time::Duration;
 
@@ -102,8 +102,8 @@ impl<'r, R: Rig> Bench<'r, R> {
         mut is_done: impl FnMut(&mut R::Lane, usize) -> bool,
     ) -> usize {
         let mut arrived = 0;
-        let mut waits = 0;
-        while waits < WAITS_MAX && !is_done(&mut self.lane, arrived) {
+        let mut patience = Patience::new(WAITS_MAX);
+        while !patience.is_over() && !is_done(&mut self.lane, arrived) {
             let burst = ok(self.lane.receive(port));
             let empty = burst.is_empty();
             for i in 0..burst.len() {
@@ -117,13 +117,14 @@ impl<'r, R: Rig> Bench<'r, R> {
                 }
             }
             ok(self.lane.settle(port));
-            if empty {
-                if self.lane.exhausted() {
-                    break;
-                }
-                waits += 1;
-                ok(self.lane.wait(WAIT));
+            if !empty {
+                patience.something_came();
+                continue;
             }
+            if self.lane.exhausted() {
+                break;
+            }
+            patience.wait(|| ok(self.lane.wait(WAIT)));
         }
         arrived
     }

@@ -5,7 +5,7 @@ use super::{
     Disturbance, Rig,
     bench::{Bench, COLLECTS_MAX, WAITS_MAX, ok, spec},
 };
-use crate::{skip, udp_frames};
+use crate::{patience::Patience, skip, udp_frames};
 use laneway_core::{
     Burst, Clock, ClockDomain, Counters, DropReason, FrameApp, FrameLane, IdlePolicy, LaneError,
     PortId, Turn, Verdict,
@@ -185,13 +185,14 @@ pub fn an_interface_that_goes_down_and_up_loses_no_account<R: Rig>(rig: &mut R) 
 
 /// Receives one burst, tells all of it to leave, and does not settle it. Returns how many.
 fn take_all_for_sending<R: Rig>(bench: &mut Bench<'_, R>) -> u64 {
-    for _ in 0..WAITS_MAX {
+    let mut patience = Patience::new(WAITS_MAX);
+    while !patience.is_over() {
         let burst = ok(bench.lane.receive(PORT));
         if !burst.is_empty() {
             (0..burst.len()).for_each(|i| burst.set_verdict(i, Verdict::Tx));
             return burst.len() as u64;
         }
-        ok(bench.lane.wait(Duration::from_millis(10)));
+        patience.wait(|| ok(bench.lane.wait(Duration::from_millis(10))));
     }
     panic!("no frame arrived");
 }

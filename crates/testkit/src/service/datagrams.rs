@@ -9,7 +9,7 @@ use super::{
     Answer, DatagramProbe, DatagramProperties, DatagramRig, SILENT_TURNS, TickSend, WAIT,
     WAITS_MAX, ok, payload, payloads, spec, stop_after_ticks,
 };
-use crate::skip;
+use crate::{patience::Patience, skip};
 use laneway_core::{
     Cap, Clock, DatagramLane, DropReason, IdlePolicy, LaneError, PortId, PortMask, SpecError, Turn,
     Wake,
@@ -66,11 +66,12 @@ impl<'r, R: DatagramRig> Bench<'r, R> {
 
     /// Serves until the app saw `wanted` datagrams in all, or patience ends.
     fn serve_until(&mut self, wanted: usize) {
-        let mut waits = 0;
-        while self.arrived() < wanted && waits < WAITS_MAX {
+        let mut patience = Patience::new(WAITS_MAX);
+        while self.arrived() < wanted && !patience.is_over() {
             if self.serve() == 0 {
-                waits += 1;
-                ok(self.lane.wait(WAIT));
+                patience.wait(|| ok(self.lane.wait(WAIT)));
+            } else {
+                patience.something_came();
             }
         }
     }
@@ -422,13 +423,16 @@ pub fn the_ledger_closes_when_the_lane_is_overrun<R: DatagramRig>(rig: &mut R) {
     let sent = payloads(0, overload.frames, 64);
     let borrowed: Vec<&[u8]> = sent.iter().map(Vec::as_slice).collect();
     bench.rig.send(PORT, &borrowed);
-    for _ in 0..WAITS_MAX {
-        while bench.serve() > 0 {}
+    let mut patience = Patience::new(WAITS_MAX);
+    while !patience.is_over() {
+        while bench.serve() > 0 {
+            patience.something_came();
+        }
         let lost = bench.lane.counters(PORT).lost();
         if bench.arrived() as u64 + lost >= overload.frames as u64 {
             break;
         }
-        ok(bench.lane.wait(WAIT));
+        patience.wait(|| ok(bench.lane.wait(WAIT)));
     }
     let (seen, counters) = (bench.arrived() as u64, bench.lane.counters(PORT));
     assert!(counters.lost() > 0, "{} datagrams did not overrun the lane", overload.frames);
@@ -464,7 +468,7 @@ pub fn wait_is_ready_with_traffic_and_times_out_without<R: DatagramRig>(rig: &mu
     let borrowed: Vec<&[u8]> = sent.iter().map(Vec::as_slice).collect();
     bench.rig.send(PORT, &borrowed);
     let ready =
-        (0..ATTEMPTS).any(|_| ok(bench.lane.wait(Duration::from_millis(50))) == Wake::Ready);
+        (0..WAITS_MAX).any(|_| ok(bench.lane.wait(Duration::from_millis(50))) == Wake::Ready);
     assert!(ready, "no wait with traffic is ready");
     bench.serve_until(sent.len());
     bench.assert_seen(&sent);

@@ -62,9 +62,16 @@ pub struct StreamProbe {
     pub refused: usize,
     /// Turns that ended.
     pub turn_ends: usize,
-    /// Asked at the end of each turn, before the probe queues anything there; the answers are in
-    /// [`early`](Self::early).
+    /// Asked at the end of a turn, before the probe queues anything there; the answers are in
+    /// [`early`](Self::early). Not asked while the echo of an earlier turn is on its way or unread: it
+    /// would be taken for this turn's.
     pub arrivals: Option<Box<dyn FnMut() -> bool>>,
+    /// How often that was asked.
+    pub looks: usize,
+    /// Bytes that the far end has read; who reads there says so.
+    pub returned_bytes: usize,
+    /// Bytes taken up to the end of the turn before.
+    taken_before_bytes: usize,
     /// How often bytes had reached the far end before the turn ended.
     pub early: usize,
     /// Ticks, also to be read by another thread while the worker runs.
@@ -179,9 +186,13 @@ impl StreamApp for StreamProbe {
 
     fn on_turn_end<O: StreamOut>(&mut self, _turn: Turn, out: &mut O) {
         self.turn_ends += 1;
-        if let Some(arrivals) = &mut self.arrivals {
+        if let Some(arrivals) = &mut self.arrivals
+            && self.returned_bytes >= self.taken_before_bytes
+        {
+            self.looks += 1;
             self.early += usize::from(arrivals());
         }
+        self.taken_before_bytes = self.conns.values().map(|conn| conn.taken.len()).sum();
         if self.manner == Manner::AtTurnEnd {
             self.pay(out);
         }

@@ -9,7 +9,7 @@ use super::{
     AMPLIFIED_BYTES, Manner, PeerId, PeerRead, SILENT_TURNS, StreamProbe, StreamRig, WAIT,
     WAITS_MAX, ok, payload, spec, stop_after_ticks,
 };
-use crate::skip;
+use crate::{patience::Patience, skip};
 use laneway_core::{
     Clock, Close, DropReason, IdlePolicy, LaneError, PortId, SpecError, StreamLane, Turn, Wake,
 };
@@ -56,17 +56,13 @@ impl<'r, R: StreamRig> Bench<'r, R> {
     /// Serves while `step` says that it did something or waits for something; `step` gives true
     /// once what it waits for is there. Returns whether it came before patience ended.
     fn serve_until(&mut self, mut step: impl FnMut(&mut Self) -> Progress) -> bool {
-        let mut waits = 0;
-        while waits < WAITS_MAX {
+        let mut patience = Patience::new(WAITS_MAX);
+        while !patience.is_over() {
             let served = self.serve();
             match step(self) {
                 Progress::Done => return true,
-                Progress::Some => {}
-                Progress::Nothing if served > 0 => {}
-                Progress::Nothing => {
-                    waits += 1;
-                    ok(self.lane.wait(WAIT));
-                }
+                Progress::Nothing if served == 0 => patience.wait(|| ok(self.lane.wait(WAIT))),
+                Progress::Some | Progress::Nothing => patience.something_came(),
             }
         }
         false
@@ -109,6 +105,7 @@ impl<'r, R: StreamRig> Bench<'r, R> {
             }
             match bench.rig.read(peer, READ_BYTES_MAX.min(wanted - bytes.len())) {
                 PeerRead::Bytes(more) => {
+                    bench.probe.returned_bytes += more.len();
                     bytes.extend(more);
                     Progress::Some
                 }
@@ -228,14 +225,16 @@ pub fn bytes_not_consumed_are_shown_again_with_the_rest<R: StreamRig>(rig: &mut 
 /// While a peer does not read, the app is refused, bytes wait, nothing is lost, and everything
 /// flows again when it reads.
 pub fn a_full_send_queue_refuses_and_loses_nothing<R: StreamRig>(rig: &mut R) {
-    /// Turns without any progress after which everything is full.
+    /// Turns without any progress after which everything is full, if the app was refused; if not, what
+    /// is on its way has not arrived.
     const STALLED_TURNS: usize = 20;
     let knobs = rig.properties().small_queues;
     let mut bench = Bench::open(rig, knobs, 1, Manner::Echo);
     let peer = bench.connect(PORT);
     let mut sent = Vec::new();
     let mut stalled = 0;
-    while stalled < STALLED_TURNS {
+    let mut patience = Patience::new(WAITS_MAX);
+    while !patience.is_over() && (stalled < STALLED_TURNS || bench.probe.refused == 0) {
         let piece = payload(sent.len() as u64, 4096);
         let took = bench.rig.write(peer, &piece);
         sent.extend_from_slice(&piece[..took]);
@@ -243,9 +242,10 @@ pub fn a_full_send_queue_refuses_and_loses_nothing<R: StreamRig>(rig: &mut R) {
         bench.serve();
         if took == 0 && bench.taken(peer).len() == before {
             stalled += 1;
-            ok(bench.lane.wait(Duration::from_millis(1)));
+            patience.wait(|| ok(bench.lane.wait(Duration::from_millis(1))));
         } else {
             stalled = 0;
+            patience.something_came();
         }
         assert!(sent.len() < UNQUEUEABLE_BYTES, "no queue of this connection is bounded");
     }
@@ -361,6 +361,7 @@ pub fn replies_leave_only_after_the_turn_ended<R: StreamRig>(rig: &mut R) {
         while bench.serve() > 0 {}
     }
     assert!(bench.probe.turn_ends > 0, "no turn ended");
+    assert!(bench.probe.looks > 0, "no turn could be looked at");
     assert_eq!(bench.probe.early, 0, "replies left before their turn ended");
     bench.probe.arrivals = None;
     bench.probe.manner = Manner::AtTurnEnd;
@@ -463,13 +464,14 @@ pub fn finish_closes_every_connection_for_the_stop<R: StreamRig>(rig: &mut R) {
     bench.lane.finish(&mut bench.probe, turn);
     assert!(bench.probe.conns.values().all(|conn| conn.closed == Some(Close::Stop)));
     for peer in peers {
-        let ended = (0..WAITS_MAX).any(|_| {
+        let mut patience = Patience::new(WAITS_MAX);
+        let ended = loop {
             let end = bench.rig.read(peer, 1);
-            if end == PeerRead::Nothing {
-                ok(bench.lane.wait(Duration::from_millis(1)));
+            if end != PeerRead::Nothing || patience.is_over() {
+                break matches!(end, PeerRead::End | PeerRead::Reset);
             }
-            matches!(end, PeerRead::End | PeerRead::Reset)
-        });
+            patience.wait(|| ok(bench.lane.wait(WAIT)));
+        };
         assert!(ended, "{peer:?} was not told of the end");
     }
 }
@@ -503,7 +505,7 @@ pub fn a_stream_wait_is_ready_with_traffic_and_times_out_without<R: StreamRig>(r
         })
     };
     let is_ready = |bench: &mut Bench<'_, R>| {
-        (0..ATTEMPTS).any(|_| ok(bench.lane.wait(Duration::from_millis(50))) == Wake::Ready)
+        (0..WAITS_MAX).any(|_| ok(bench.lane.wait(Duration::from_millis(50))) == Wake::Ready)
     };
     assert!(times_out(&mut bench), "no wait without traffic times out");
     let peer = bench.rig.connect(PORT);

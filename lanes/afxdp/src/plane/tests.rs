@@ -177,6 +177,24 @@ fn a_received_frame_has_its_bytes_and_its_headroom() {
 }
 
 #[test]
+fn frames_wait_for_fill_slots_that_the_kernel_has_not_let_go_of_yet() {
+    let mut w = world();
+    let kernel = &mut w.kernel[0];
+    kernel.fill.refresh();
+    kernel.empty.extend(std::iter::from_fn(|| kernel.fill.pop()));
+    // It hands a frame over, and is interrupted before it says what it took.
+    let addr = kernel.empty.pop().expect("the ring was full") + umem::HEADROOM_BYTES as u64;
+    assert!(kernel.rx.push(XdpDesc { addr, len: 60, options: 0 }));
+    kernel.rx.publish();
+    w.turn(0, Verdict::Drop);
+    let all = PORTS * LIMITS.fill_frames as usize;
+    assert_eq!((w.counters(0).rx_frames, w.plane.census().receiving), (1, all - 1));
+    w.kernel[0].fill.release();
+    w.turn(0, Verdict::Drop);
+    assert_eq!(w.plane.census().receiving, all);
+}
+
+#[test]
 fn a_frame_that_arrives_after_the_stamp_waits_for_the_next_burst() {
     let mut w = world();
     w.kernel_receives(0, 1, 60, 1);

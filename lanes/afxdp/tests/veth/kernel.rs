@@ -9,7 +9,7 @@ use laneway_afxdp::AfXdp;
 use laneway_core::{
     Cap, DropReason, FrameLane, HEADROOM_BYTES_MIN, LaneError, LaneSpec, PortId, Verdict, Wake,
 };
-use laneway_testkit::{UdpFrame, sequence, skip, udp_frames};
+use laneway_testkit::{Patience, UdpFrame, sequence, skip, udp_frames};
 use std::{net::UdpSocket, time::Duration};
 
 const PORT: PortId = PortId(0);
@@ -43,12 +43,13 @@ macro_rules! world {
 /// Receives `frames` of ours on a port and gives each burst's verdict to all of them.
 fn settle_all(lane: &mut AfXdp, port: PortId, frames: usize, verdict: Verdict) -> Vec<u64> {
     let mut seen = Vec::new();
-    for _ in 0..TURNS_MAX {
-        if seen.len() >= frames {
-            break;
-        }
-        lane.wait(TURN).expect("the interface is there");
+    let mut patience = Patience::new(TURNS_MAX);
+    while seen.len() < frames && !patience.is_over() {
+        patience.wait(|| lane.wait(TURN).expect("the interface is there"));
         let burst = lane.receive(port).expect("the interface is there");
+        if !burst.is_empty() {
+            patience.something_came();
+        }
         for i in 0..burst.len() {
             seen.extend(sequence(burst.frame(i).bytes));
             burst.set_verdict(i, verdict);

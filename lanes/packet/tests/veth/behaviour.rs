@@ -5,7 +5,7 @@ use crate::{
     cables::{NEAR, give_up_capabilities},
     world::World,
 };
-use laneway_core::{Cap, DropReason, FrameLane, LaneError, LaneSpec, PortId, Verdict, Wake};
+use laneway_core::{Burst, Cap, DropReason, FrameLane, LaneError, LaneSpec, PortId, Verdict};
 use laneway_packet::{FanoutGroup, OpenOptions, PacketLane};
 use laneway_testkit::{
     Disturbance, UdpFrame, receive_all, receive_shares, sequence, skip, udp_frames,
@@ -81,11 +81,16 @@ fn a_tagged_frame_keeps_the_headroom_of_the_contract() {
     for mode in MODES {
         let mut lane = open(&mut world, mode);
         world.far_ends[0].send(std::slice::from_ref(&tagged));
-        let came = (0..WAITS_MAX).any(|_| lane.wait(WAIT).expect("the lane waits") == Wake::Ready);
+        // A wait may be over before there is a frame.
+        let came = (0..WAITS_MAX).any(|_| {
+            lane.wait(WAIT).expect("the lane waits");
+            let burst = lane.receive(PORT).expect("the lane receives");
+            let has_room =
+                |burst: &mut Burst| burst.frame_mut(0).grow_front(laneway_core::HEADROOM_BYTES_MIN);
+            assert!(burst.is_empty() || (burst.len() == 1 && has_room(burst)), "{mode}");
+            !burst.is_empty()
+        });
         assert!(came, "{mode}");
-        let burst = lane.receive(PORT).expect("the lane receives");
-        assert_eq!(burst.len(), 1, "{mode}");
-        assert!(burst.frame_mut(0).grow_front(laneway_core::HEADROOM_BYTES_MIN), "{mode}");
     }
 }
 

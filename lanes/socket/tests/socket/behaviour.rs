@@ -12,6 +12,7 @@ use laneway_core::{
 use laneway_netns::{Cidr, Mac, Namespace, Offloads, VethEnd, VethOptions, VethPair, can_create};
 use laneway_socket::{TcpLane, UdpLane};
 use laneway_testkit::{
+    Patience,
     service::{
         Answer, DatagramProbe, Manner, MonotonicClock, StreamProbe, TickSend, payload, payloads,
     },
@@ -55,12 +56,13 @@ fn refusal<L>(opened: Result<L, LaneError>) -> (LaneError, String) {
 
 /// Serves until `done`, or patience ends.
 fn serve_udp(lane: &mut UdpLane, probe: &mut DatagramProbe, done: impl Fn(&DatagramProbe) -> bool) {
-    for _ in 0..WAITS_MAX {
+    let mut patience = Patience::new(WAITS_MAX);
+    while !patience.is_over() {
         while lane.serve(probe, &MonotonicClock).expect("the lane serves") > 0 {}
         if done(probe) {
             return;
         }
-        lane.wait(Duration::from_millis(10)).expect("the lane waits");
+        patience.wait(|| lane.wait(Duration::from_millis(10)).expect("the lane waits"));
     }
     panic!("patience ended with {} entries seen", probe.seen.len());
 }
@@ -70,12 +72,13 @@ fn serve_tcp(
     probe: &mut StreamProbe,
     mut done: impl FnMut(&mut TcpLane, &StreamProbe) -> bool,
 ) {
-    for _ in 0..WAITS_MAX {
+    let mut patience = Patience::new(WAITS_MAX);
+    while !patience.is_over() {
         lane.serve(probe, &MonotonicClock).expect("the lane serves");
         if done(lane, probe) {
             return;
         }
-        lane.wait(Duration::from_millis(10)).expect("the lane waits");
+        patience.wait(|| lane.wait(Duration::from_millis(10)).expect("the lane waits"));
     }
     panic!("patience ended with {} connections open", probe.open());
 }
