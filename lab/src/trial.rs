@@ -487,7 +487,7 @@ impl<'a> Walk<'a> {
             order: 0,
             load: 0,
             window_ns: usage.window_ns,
-            records_per_s: rate(schedule, &seen, ledger.delivered),
+            records_per_s: rate(schedule, &sent, &seen, ledger.delivered),
             cpu: cpu(usage, &self.idle, ledger.delivered),
             ledger,
             generator: GeneratorReport { cpu_ns: usage.generator_ns(), ..sent },
@@ -880,11 +880,14 @@ fn return_losses(ledger: &mut Ledger, ring_full: u64) {
     ledger.balance();
 }
 
-/// Records per second over the schedule, or over as long as it took if that is more.
-fn rate(schedule: &SegmentPlan, seen: &SegmentSeen, delivered: u64) -> f64 {
+/// Records per second over the schedule, over as long as sending took, or over as long as records came:
+/// whichever is most. Of a peer that only counts nobody knows when its records came, and at top speed there is
+/// no schedule; then what still lay in its queue when the last frame was sent makes it look that much faster.
+fn rate(schedule: &SegmentPlan, sent: &GeneratorReport, seen: &SegmentSeen, delivered: u64) -> f64 {
     let scheduled_ns = schedule.end_ns() - schedule.t0_ns + schedule.interval_ns;
+    let sending_ns = (sent.sent as f64 * 1e9 / sent.achieved_pps.max(1.0)) as u64;
     let taken_ns = seen.last_ns.saturating_sub(seen.first_ns);
-    delivered as f64 * 1e9 / scheduled_ns.max(taken_ns).max(1) as f64
+    delivered as f64 * 1e9 / scheduled_ns.max(sending_ns).max(taken_ns).max(1) as f64
 }
 
 fn cpu(usage: &Usage, idle: &Usage, delivered: u64) -> Cpu {
@@ -1003,6 +1006,27 @@ mod tests {
         let mut nothing_refused = lost(0, 3);
         bulk_losses(&mut nothing_refused, 0, 3);
         assert_eq!(nothing_refused.unexplained, 3);
+    }
+
+    #[test]
+    fn a_peer_that_only_counts_has_a_rate_at_top_speed() {
+        let top_speed = SegmentPlan {
+            segment: 1,
+            t0_ns: 5_000_000,
+            frames: 1_000_000,
+            interval_ns: 0,
+            burst: 64,
+        };
+        let sent =
+            GeneratorReport { sent: 1_000_000, achieved_pps: 2e6, ..GeneratorReport::default() };
+        let silent = SegmentSeen::default();
+        assert_eq!(rate(&top_speed, &sent, &silent, 800_000), 1.6e6);
+        // Who tells when its records came has taken as long as they came.
+        let timed = SegmentSeen { first_ns: 7, last_ns: 800_000_007, ..silent };
+        assert_eq!(rate(&top_speed, &sent, &timed, 800_000), 1e6);
+        // By a schedule, what is handled in time has the schedule's rate.
+        let paced = SegmentPlan { interval_ns: 64_000, ..top_speed };
+        assert_eq!(rate(&paced, &sent, &SegmentSeen::default(), 1_000_000), 1e6);
     }
 
     #[test]
