@@ -472,7 +472,7 @@ struct lw_room {
 struct lw_match {
 	const struct lw_bank *bank;
 	struct lw_room *room;
-	__u64 above; /* only later rules of the group match */
+	__u64 above; /* the rule that matched last: only later ones of the group match */
 	__u32 group;
 	__u32 bytes;
 	__u32 port;
@@ -570,8 +570,11 @@ static long lw_rule_step(__u32 i, void *state)
 	if (i >= LW_LINE_MAX || i >= m->bank->count)
 		return 1;
 	r = &m->bank->rule[i];
-	if (r->in_port != m->port || r->group != m->group || !lw_fits(r, &m->room->now))
+	/* A rule with a range stands in several places: whatever it rewrote, it matches a frame once. */
+	if (r->in_port != m->port || r->group != m->group || r->rank == m->above ||
+	    !lw_fits(r, &m->room->now))
 		return 0;
+	m->above = r->rank;
 	return lw_do(m, &r->effects);
 }
 

@@ -160,6 +160,40 @@ fn small_sets_are_matched_in_the_kernel_as_in_user_space() {
     assert!(masks > 20 && lines > 200, "{masks} masks and {lines} in the line show nothing");
 }
 
+/// What a rule with a range rewrites may lie in another part of the range.
+#[test]
+fn a_rule_that_rewrites_within_its_own_range_matches_once() {
+    let config = config(Mode::Io);
+    let mut both = Both::new(&config);
+    both.create(
+        "flow create 0 ingress pattern eth / ipv4 / udp dst spec 50 dst last 60 / end \
+         actions set_tp_dst port 60 / dec_ttl / passthru / end",
+    );
+    assert_eq!((both.kernel.commit(), both.user.commit()), (Commit::Done, Commit::Done));
+    let mut app = KernelForward::new(&config, &[1, 1], both.kernel.kernel_feed()).expect("can run");
+    let feed = both.user.feed().expect("a set of user space");
+    let mut user = Forward::new(config.clone()).expect("it can run").with_rules(feed);
+    let Some(loaded) = load(app.half()) else { return };
+    let frames: Vec<Vec<u8>> = (49..=61)
+        .map(|destination_port| UdpFrame { destination_port, ..UdpFrame::default() }.build())
+        .collect();
+    // In the line alone, then beside masks.
+    for masks in [false, true] {
+        let ours = in_user_space(&mut user, config.ports, &frames);
+        assert_same("a range", &frames, &ours, &in_the_kernel(&loaded, &frames));
+        app.on_stop(loaded.maps(), Turn::default());
+        assert_eq!(both.user.hits(0, 0).expect("it is there").frames, 11 * (1 + u64::from(masks)));
+        both.assert_same_hits();
+        assert_eq!(both.kernel.shape().masks > 0, masks);
+        (0..40).for_each(|i| {
+            both.create(&format!(
+                "flow create 0 group 1 ingress pattern ipv4 dst is 10.9.0.{i} / end actions drop / end"
+            ));
+        });
+        both.take(&mut app, &loaded);
+    }
+}
+
 #[test]
 fn a_set_that_changes_under_way_stays_the_same_everywhere() {
     let config = config(Mode::Io);
