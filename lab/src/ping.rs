@@ -23,8 +23,9 @@ use std::process::{Command, Stdio};
 const PROGRAM: &str = "ping";
 /// Most pings of a trial: each is a line that is kept until it is read.
 pub(crate) const PINGS_MAX: u32 = 10_000;
-/// How long the last ping is waited for, s. Only a lost one costs it; a reply that is merely late, on a
-/// host that is busy, is to be a round trip and no loss.
+/// How long `ping` waits where no reply came at all, s. Where any came, iputils waits for the last one only
+/// twice the longest round trip or an interval, whatever `-W` says (`__schedule_exit` in ping_common.c):
+/// see [`PingTrial::is_cut`].
 const LAST_WAIT_S: u32 = 5;
 
 /// What a trial's pings are to be.
@@ -49,6 +50,10 @@ pub struct PingTrial {
     pub said_ms: Option<[Option<f64>; 4]>,
     /// As printed, line by line.
     pub round_trips: RoundTrips,
+    /// The last request had no reply when `ping` ended, while others had: it may have been lost, or `ping` was
+    /// impatient on a host that is busy. Nobody can tell.
+    #[serde(skip)]
+    pub(crate) is_cut: bool,
     /// What was offered meanwhile, if anything was.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub load: Option<PingLoad>,
@@ -132,6 +137,7 @@ fn trial(said: Said) -> Result<PingTrial, String> {
         duplicates: said.duplicates,
         said_ms: said.summary_ms,
         round_trips,
+        is_cut: replied > 0 && said.last_replied < said.sent,
         load: None,
     })
 }
@@ -146,11 +152,18 @@ mod tests {
             sent,
             received,
             duplicates: 0,
+            last_replied: 2,
             replies_ns: vec![45_000, 47_000],
             summary_ms: None,
         };
         let kept = trial(said(3, 2)).unwrap();
         assert_eq!((kept.sent, kept.replied, kept.round_trips.n()), (3, 2, 2));
+        assert!(kept.is_cut, "the third was not waited for");
+        assert!(
+            !trial(Said { last_replied: 3, ..said(3, 2) }).unwrap().is_cut,
+            "one before was lost"
+        );
+        assert!(!trial(said(2, 2)).unwrap().is_cut);
         for (sent, received) in [(3, 3), (3, 1), (1, 2)] {
             let refused = trial(said(sent, received)).unwrap_err();
             assert!(refused.contains("printed 2 replies"), "{refused}");

@@ -25,6 +25,8 @@ pub(super) struct Said {
     pub(super) received: u64,
     /// Lines of a reply to a request that had one.
     pub(super) duplicates: u64,
+    /// The highest number of a request that was replied to, counted from 1; 0: none was.
+    pub(super) last_replied: u64,
     /// Round trips in order of arrival, ns; duplicates left out.
     pub(super) replies_ns: Vec<u64>,
     /// min, avg, max and, where it tells, mdev (or stddev); ms.
@@ -37,11 +39,14 @@ pub(super) struct Said {
 /// A sentence, where there is no summary of counts.
 pub(super) fn read(text: &str) -> Result<Said, String> {
     let mut replies_ns = Vec::new();
-    let mut duplicates = 0;
+    let (mut duplicates, mut last_replied, mut from_zero) = (0, 0, false);
     let mut counts = None;
     let mut summary_ms = None;
     for line in text.lines().take(LINES_MAX) {
-        if let Some(ns) = reply_ns(line) {
+        if let Some((number, ns)) = reply_of(line) {
+            last_replied = last_replied.max(number);
+            // BusyBox counts from 0.
+            from_zero |= number == 0;
             // Every program marks it alike.
             if line.contains("DUP!") {
                 duplicates += 1;
@@ -54,12 +59,13 @@ pub(super) fn read(text: &str) -> Result<Said, String> {
             summary_ms = Some(found);
         }
     }
+    last_replied += u64::from(from_zero);
     let (sent, received) = counts.ok_or("it printed no summary of what was sent and received")?;
-    Ok(Said { sent, received, duplicates, replies_ns, summary_ms })
+    Ok(Said { sent, received, duplicates, last_replied, replies_ns, summary_ms })
 }
 
-/// The round trip of a reply's line.
-fn reply_ns(line: &str) -> Option<u64> {
+/// The number of the request and the round trip, of a reply's line.
+fn reply_of(line: &str) -> Option<(u64, u64)> {
     let mut values = line.match_indices(['=', '<']);
     let (seq_at, _) = values.next()?;
     let name = line[..seq_at].rsplit(|c: char| c.is_whitespace()).next()?;
@@ -67,11 +73,11 @@ fn reply_ns(line: &str) -> Option<u64> {
     if !(name.ends_with("seq") || name.ends_with("req")) {
         return None;
     }
-    number(&line[seq_at + 1..])?;
+    let request = number(&line[seq_at + 1..])? as u64;
     let (hops_at, _) = values.next()?;
     number(&line[hops_at + 1..])?;
     let (time_at, _) = values.next()?;
-    to_ns(number(&line[time_at + 1..])?)
+    Some((request, to_ns(number(&line[time_at + 1..])?)?))
 }
 
 /// Sent and received: the first two whole numbers of the line with a percentage. Those with a sign
@@ -138,6 +144,7 @@ rtt min/avg/max/mdev = 0.045/4.361/12.000/5.417 ms, pipe 2
     fn replies_duplicates_counts_and_figures_of_iputils_are_read() {
         let said = read(IPUTILS).unwrap();
         assert_eq!((said.sent, said.received, said.duplicates), (4, 3, 1));
+        assert_eq!(said.last_replied, 4);
         assert_eq!(said.replies_ns, [45_000, 1_040_000, 12_000_000]);
         assert_eq!(said.summary_ms, Some([Some(0.045), Some(4.361), Some(12.0), Some(5.417)]));
     }
@@ -158,11 +165,11 @@ rtt min/avg/max/mdev = 0.045/4.361/12.000/5.417 ms, pipe 2
             "[1763729346.12] 64 bytes from 10.0.0.1: icmp_seq=1 ttl=64 time=0.045 ms", // -D
         ];
         for line in lines {
-            assert_eq!(reply_ns(line), Some(45_000), "{line}");
+            assert_eq!(reply_of(line).map(|(_, ns)| ns), Some(45_000), "{line}");
         }
         assert_eq!(
-            reply_ns("64 bytes from 10.0.0.1: icmp_seq=1 ttl=64 time<1 ms"),
-            Some(1_000_000)
+            reply_of("64 bytes from 10.0.0.1: icmp_seq=1 ttl=64 time<1 ms"),
+            Some((1, 1_000_000))
         );
         for (line, expected) in [
             ("3 packets transmitted, 2 packets received, 33% packet loss", (3, 2)),
@@ -200,7 +207,7 @@ rtt min/avg/max/mdev = 0.045/4.361/12.000/5.417 ms, pipe 2
             "mdev = 1/2/3 ms",
             "\u{1b}[2Jicmp\u{0}seq=1",
         ] {
-            let taken = reply_ns(line);
+            let taken = reply_of(line);
             // An exponent is no number of ping's: it is cut off, not believed.
             assert!(taken.is_none() || line.contains("1e300"), "{line}: {taken:?}");
         }

@@ -340,6 +340,7 @@ mod tests {
             duplicates: 2,
             said_ms: None,
             round_trips: RoundTrips::default(),
+            is_cut: false,
             load: Some(PingLoad { pps: 7, ledger }),
         });
         let faults = faults(&[trial(0, 0, capacity(1)), trial(1, 0, open), beside]);
