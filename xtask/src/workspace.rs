@@ -43,11 +43,13 @@ pub(crate) struct Workspace {
 
 impl Workspace {
     pub(crate) fn load() -> Result<Self, Trouble> {
-        // The one cargo runs for us names itself; outside cargo the path decides.
+        // The one cargo runs for us names itself; outside cargo the path decides. The folder is asked for as late:
+        // two checkouts that share a target directory share this program, and each means itself.
         let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
+        let folder = std::env::var_os("CARGO_MANIFEST_DIR").unwrap_or_else(|| ".".into());
         let output = Command::new(cargo)
             .args(["metadata", "--no-deps", "--format-version", "1"])
-            .current_dir(env!("CARGO_MANIFEST_DIR"))
+            .current_dir(folder)
             .output()
             .map_err(|e| Trouble(format!("cargo metadata did not start: {e}; install Rust")))?;
         if !output.status.success() {
