@@ -206,19 +206,14 @@ impl UringFrames {
         Ok(lane)
     }
 
-    /// Asks the ring for the step of port `i`. Without a buffer there is nothing to receive into.
-    fn take(&mut self, i: usize, step: Option<Step>) {
-        let Some(step) = step else { return };
-        let port = &mut self.ports[i];
-        if step != Step::Cancel && !port.buffers.has_any() {
-            return;
-        }
-        let header = self.exits.template.at_typed::<libc::msghdr>(0);
-        let (request, token) = step.request(i as u8, header);
-        // SAFETY: the header lies in memory that the ring keeps and is never written again; the group's
-        // buffers are kept as well, and are the kernel's while it has them. A cancel names no memory.
-        if unsafe { self.exits.ring.push(request, token) } {
-            port.receiving.began(step);
+    /// Asks the ring for a step of every port; its counters tell what has moved there.
+    fn ask(&mut self, step: impl Fn(&mut Receiving, &Counters) -> Option<Step>) {
+        let Exits { ring, template, counters, .. } = &mut self.exits;
+        let header = template.at_typed::<libc::msghdr>(0);
+        for (i, (port, counters)) in self.ports.iter_mut().zip(counters).enumerate() {
+            let step = step(&mut port.receiving, counters);
+            // SAFETY: the ring keeps the template, which was written before the first request.
+            unsafe { port.receiving.ask(step, ring, &port.buffers, i as u8, header) };
         }
     }
 
@@ -249,11 +244,7 @@ impl UringFrames {
 
     /// Sees to it that every port receives, submits what is queued and takes what completes.
     fn turn(&mut self) -> Result<(), LaneError> {
-        for i in 0..self.ports.len() {
-            let counters = &self.exits.counters[i];
-            let step = self.ports[i].receiving.turn(counters.rx_frames + counters.tx_frames);
-            self.take(i, step);
-        }
+        self.ask(|receiving, moved| receiving.turn(moved.rx_frames + moved.tx_frames));
         self.exits.ring.submit().map_err(ring_failed)?;
         self.reap()
     }
@@ -581,10 +572,7 @@ impl FrameLane for UringFrames {
             if self.ports.iter().any(|port| !port.arrivals.is_empty() || port.end.is_some()) {
                 return Ok(Wake::Ready);
             }
-            for i in 0..self.ports.len() {
-                let step = self.ports[i].receiving.rest();
-                self.take(i, step);
-            }
+            self.ask(|receiving, _| receiving.rest());
             let left = timeout.saturating_sub(begun.elapsed());
             if !self.exits.ring.wait(left).map_err(ring_failed)? {
                 return Ok(Wake::Timeout);

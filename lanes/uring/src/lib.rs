@@ -2,8 +2,9 @@
 //!
 //! [`UringUdp`] carries datagrams, [`UringTcp`] byte streams, [`UringFrames`] Ethernet frames (of
 //! AF_PACKET sockets). Each worker has one ring, made for one thread (SINGLE_ISSUER, DEFER_TASKRUN),
-//! with its files registered; one multishot request per socket keeps receiving into buffers that the
-//! kernel picks from a ring of provided ones; what an app sends in a turn leaves with one call.
+//! with its files registered; one multishot request per socket receives into buffers that the kernel
+//! picks from a ring of provided ones, armed or, where the worker comes round anyway, looking; what an
+//! app sends in a turn leaves with one call.
 //!
 //! ```text
 //!   provided buffers ──▶ kernel ──▶ completions ──▶ app, in place ──▶ buffers given back

@@ -18,7 +18,8 @@
 //! What must always hold: at most one receive of a port is under way. Knows no sockets.
 
 use crate::{
-    ring::CANCEL_TOKEN,
+    buffers::Buffers,
+    ring::{CANCEL_TOKEN, Ring},
     token::{Kind, token},
 };
 use io_uring::{opcode, squeue, types};
@@ -52,7 +53,7 @@ pub(crate) enum Step {
 impl Step {
     /// The request of a port (a fixed file and a buffer group of the same number), and the word that
     /// its completions bring back.
-    pub(crate) fn request(self, port: u8, header: *const libc::msghdr) -> (squeue::Entry, u64) {
+    fn request(self, port: u8, header: *const libc::msghdr) -> (squeue::Entry, u64) {
         let token = token(Kind::Receive, port, 0);
         let receive = |flags: i32| {
             let file = types::Fixed(port.into());
@@ -74,8 +75,7 @@ pub(crate) struct Receiving {
     moved: u64,
     busy_turns: u32,
     still_turns: u32,
-    /// How often a receive was armed, and how often it looked.
-    pub(crate) armed: u64,
+    /// How often it looked.
     pub(crate) looks: u64,
 }
 
@@ -86,7 +86,6 @@ impl Receiving {
             moved: 0,
             busy_turns: 0,
             still_turns: STILL_TURNS,
-            armed: 0,
             looks: 0,
         }
     }
@@ -118,17 +117,39 @@ impl Receiving {
         (self.state == State::Ended).then_some(Step::Arm)
     }
 
+    /// Asks the ring for a step of `port`, whose provided buffers these are; without one that the kernel has
+    /// there is nothing to receive into. What the ring has no room for is asked for in a later turn.
+    ///
+    /// # Safety
+    /// `header` lies in memory that was given to [`Ring::keep`] and is never written again.
+    pub(crate) unsafe fn ask(
+        &mut self,
+        step: Option<Step>,
+        ring: &mut Ring,
+        buffers: &Buffers,
+        port: u8,
+        header: *const libc::msghdr,
+    ) {
+        let Some(step) = step else { return };
+        if step != Step::Cancel && !buffers.has_any() {
+            return;
+        }
+        let (request, token) = step.request(port, header);
+        // SAFETY: the header by the caller's promise; buffers keep their memory with the ring, and are the
+        // kernel's while it has them. A cancel names no memory.
+        if unsafe { ring.push(request, token) } {
+            self.began(step);
+        }
+    }
+
     /// The ring took the request.
-    pub(crate) fn began(&mut self, step: Step) {
+    fn began(&mut self, step: Step) {
         match step {
             Step::Look => {
                 self.looks += 1;
                 self.state = State::Looking;
             }
-            Step::Arm => {
-                self.armed += 1;
-                self.state = State::Armed;
-            }
+            Step::Arm => self.state = State::Armed,
             Step::Cancel => self.state = State::Cancelled,
         }
     }
@@ -172,17 +193,19 @@ mod tests {
         let steps = turns(&mut receiving, 10 * STILL_TURNS, 0);
         assert_eq!(steps.len(), STILL_TURNS as usize, "looks until it is still");
         assert_eq!(steps.last(), Some(&Step::Arm));
-        assert_eq!((receiving.armed, receiving.looks), (2, 2 + u64::from(STILL_TURNS) - 1));
+        assert_eq!(receiving.looks, 2 + u64::from(STILL_TURNS) - 1);
     }
 
     #[test]
     fn pauses_shorter_than_stillness_leave_a_port_busy() {
         let mut receiving = Receiving::new();
+        let mut steps = Vec::new();
         for _ in 0..2 * BUSY_TURNS {
-            turns(&mut receiving, 1, 1);
-            turns(&mut receiving, STILL_TURNS - 1, 0);
+            steps.extend(turns(&mut receiving, 1, 1));
+            steps.extend(turns(&mut receiving, STILL_TURNS - 1, 0));
         }
-        assert!(receiving.looks > u64::from(BUSY_TURNS) && receiving.armed == 1, "{receiving:?}");
+        let armed = steps.iter().filter(|step| **step == Step::Arm).count();
+        assert!(receiving.looks > u64::from(BUSY_TURNS) && armed == 1, "{receiving:?}");
     }
 
     #[test]

@@ -381,35 +381,21 @@ impl Port {
 impl Core {
     /// Sees to it that every port receives, in a turn of a worker that is awake.
     fn receive(&mut self) {
-        for i in 0..self.ports.len() {
-            let port = &mut self.ports[i];
-            let moved = port.counters.rx_frames + port.counters.tx_frames;
-            let step = port.receiving.turn(moved);
-            self.take(i, step);
-        }
+        self.ask(|port| port.receiving.turn(port.counters.rx_frames + port.counters.tx_frames));
     }
 
     /// Sees to it that the receive of every port wakes a worker that sleeps.
     fn arm(&mut self) {
-        for i in 0..self.ports.len() {
-            let step = self.ports[i].receiving.rest();
-            self.take(i, step);
-        }
+        self.ask(|port| port.receiving.rest());
     }
 
-    /// Asks the ring for the step of port `i`. Without a buffer there is nothing to receive into.
-    fn take(&mut self, i: usize, step: Option<Step>) {
-        let Some(step) = step else { return };
-        let port = &mut self.ports[i];
-        if step != Step::Cancel && !port.buffers.has_any() {
-            return;
-        }
-        let header = self.templates.at_typed::<libc::msghdr>(i * size_of::<libc::msghdr>());
-        let (request, token) = step.request(port.id.0, header);
-        // SAFETY: the header lies in memory that the ring keeps and is never written again; the group's
-        // buffers are kept as well, and are the kernel's while it has them. A cancel names no memory.
-        if unsafe { self.ring.push(request, token) } {
-            port.receiving.began(step);
+    fn ask(&mut self, step: impl Fn(&mut Port) -> Option<Step>) {
+        for (i, port) in self.ports.iter_mut().enumerate() {
+            let step = step(port);
+            let header = self.templates.at_typed::<libc::msghdr>(i * size_of::<libc::msghdr>());
+            let Port { receiving, buffers, id, .. } = port;
+            // SAFETY: the ring keeps the templates, which were written before the first request.
+            unsafe { receiving.ask(step, &mut self.ring, buffers, id.0, header) };
         }
     }
 

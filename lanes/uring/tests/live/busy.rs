@@ -2,14 +2,10 @@
 //! armed again when it does sleep.
 
 use crate::{frames_world, steady::Echo, world::World};
-use laneway_core::{CapsReport, DatagramLane, FrameLane, LaneSpec, PortId, Verdict, Wake};
+use laneway_core::{CapsReport, DatagramLane, FrameLane, PortId, Verdict, Wake};
 use laneway_testkit::{service::MonotonicClock, skip, udp_frames};
-use laneway_uring::UringUdp;
-use std::{
-    net::{Ipv4Addr, SocketAddr, UdpSocket},
-    thread,
-    time::Duration,
-};
+use laneway_uring::{UringFrames, UringUdp};
+use std::{thread, time::Duration};
 
 const PORT: PortId = PortId(0);
 /// Exchanges: many times those after which a port is busy.
@@ -30,12 +26,7 @@ fn looks(caps: &CapsReport) -> u64 {
 fn a_busy_datagram_port_looks_and_a_resting_one_is_woken() {
     let Some(world) = World::new().map_err(skip).ok() else { return };
     for text in ["uring", "uring:gso,gro", "uring:depth=2,buffers=2"] {
-        let spec: LaneSpec = text.parse().expect("well formed");
-        let anywhere: SocketAddr = (Ipv4Addr::LOCALHOST, 0).into();
-        let lane = world.inside(|| UringUdp::open(&spec, &[anywhere]));
-        let mut lane = lane.unwrap_or_else(|e| panic!("{e}"));
-        let far = world.inside(|| UdpSocket::bind(anywhere)).expect("the namespace is ours");
-        far.set_nonblocking(true).expect("a socket can");
+        let (mut lane, far) = world.udp(text);
         let (near, mut app) = (lane.local_addr(PORT), Echo::default());
         let mut back = [0; 2048];
         let mut exchange = |lane: &mut UringUdp, n: u8| {
@@ -83,7 +74,7 @@ fn a_busy_frame_port_looks_and_a_resting_one_is_woken() {
         let spec = text.parse().expect("well formed");
         let mut lane = world.open(&spec, 1).unwrap_or_else(|e| panic!("`{text}`: {e}"));
         let frames = udp_frames(0, 1, 200);
-        let take = |lane: &mut laneway_uring::UringFrames, turns: usize| {
+        let take = |lane: &mut UringFrames, turns: usize| {
             let mut seen = 0;
             for _ in 0..turns {
                 let burst = lane.receive(PORT).expect("the lane receives");

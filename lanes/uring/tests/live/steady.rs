@@ -8,12 +8,12 @@ use laneway_core::{
     StreamApp, StreamLane, StreamOut, Turn, Verdict,
 };
 use laneway_testkit::{service::MonotonicClock, skip, udp_frames};
-use laneway_uring::{UringTcp, UringUdp};
+use laneway_uring::UringTcp;
 use std::{
     alloc::{GlobalAlloc, Layout, System},
     cell::Cell,
     io::{Read, Write},
-    net::{Ipv4Addr, SocketAddr, TcpStream, UdpSocket},
+    net::{Ipv4Addr, SocketAddr, TcpStream},
     time::Duration,
 };
 
@@ -103,12 +103,7 @@ fn datagrams_allocate_nothing() {
     let Some(world) = World::new().map_err(skip).ok() else { return };
     let specs = ["uring", "uring:gso,gro", "uring:send_zc=1", "uring:depth=2,buffers=2"];
     for (text, rests) in specs.into_iter().flat_map(|text| [(text, true), (text, false)]) {
-        let spec = text.parse().expect("well formed");
-        let anywhere: SocketAddr = (Ipv4Addr::LOCALHOST, 0).into();
-        let lane = world.inside(|| UringUdp::open(&spec, &[anywhere]));
-        let mut lane = lane.unwrap_or_else(|e| panic!("{e}"));
-        let far = world.inside(|| UdpSocket::bind(anywhere)).expect("the namespace is ours");
-        far.set_nonblocking(true).expect("a socket can");
+        let (mut lane, far) = world.udp(text);
         let (near, mut app) = (lane.local_addr(PORT), Echo::default());
         let mut buffer = [0; 2048];
         assert_steady(text, || {

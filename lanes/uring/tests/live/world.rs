@@ -3,7 +3,11 @@
 
 use crate::cables::Inside;
 use laneway_netns::{Namespace, can_create};
-use std::time::Duration;
+use laneway_uring::UringUdp;
+use std::{
+    net::{Ipv4Addr, SocketAddr, UdpSocket},
+    time::Duration,
+};
 
 /// A namespace whose loopback is up.
 pub(crate) struct World {
@@ -25,6 +29,16 @@ impl World {
     pub(crate) fn inside<T>(&self, action: impl FnOnce() -> T) -> T {
         let _inside = Inside::enter(&self.namespace);
         action()
+    }
+
+    /// A lane with one UDP port and a plain socket, both where the kernel chose.
+    pub(crate) fn udp(&self, spec: &str) -> (UringUdp, UdpSocket) {
+        let spec = spec.parse().expect("well formed");
+        let anywhere: SocketAddr = (Ipv4Addr::LOCALHOST, 0).into();
+        let lane = self.inside(|| UringUdp::open(&spec, &[anywhere]));
+        let far = self.inside(|| UdpSocket::bind(anywhere)).expect("the namespace is ours");
+        far.set_nonblocking(true).expect("a socket can");
+        (lane.unwrap_or_else(|e| panic!("{e}")), far)
     }
 }
 
