@@ -214,6 +214,7 @@ impl Rings {
         // Our store of the word must be visible before we look at the rings: pairs with the
         // barrier (see the module's text) between a program's reservation and its load.
         fence(Ordering::SeqCst);
+        let begun = Instant::now();
         let is_worth_it = |ring: &Consumer<Shared>| ring.pending_bytes() >= worth_bytes as usize;
         let woken = match self.consumers.iter().any(is_worth_it) {
             true => Ok(Wake::Ready),
@@ -223,7 +224,8 @@ impl Rings {
         if woken? == Wake::Timeout && !self.has_any() {
             return Ok(Wake::Timeout);
         }
-        Ok(until_finished(|| self.consumers.iter().any(Consumer::has_finished), timeout))
+        let left = timeout.saturating_sub(begun.elapsed());
+        Ok(until_finished(|| self.consumers.iter().any(Consumer::has_finished), left))
     }
 
     /// Pending bytes that are worth a wake-up; never so many that the ring would fill up first.
