@@ -53,7 +53,7 @@ const SETTLE_STEP: Duration = Duration::from_millis(15);
 /// Windows of the idle control, and the most of them while other programs run.
 const IDLE_WINDOWS: u32 = 3;
 const IDLE_WINDOWS_MAX: u32 = 30;
-/// Times a load is offered again because it was disturbed.
+/// Times a load is offered, or pings are sent, again because they were disturbed.
 const RETRIES_MAX: usize = 3;
 /// Looks at an arm that does not settle.
 const SETTLE_STEPS_MAX: usize = 200;
@@ -248,7 +248,7 @@ pub(crate) fn run(bench: &Bench, plan: &TrialPlan<'_>) -> Result<Trial, RaceErro
         }
         if let Some(order) = ping_order(plan, echo) {
             walk.is_wanted()?;
-            trial.ping = Some(walk.ping(order)?);
+            trial.ping = Some(walk.ping(order, &mut trial.again)?);
             for _ in 0..=RETRIES_MAX {
                 if echo.ping_load_pps == 0 || trial.ping_loaded.is_some() {
                     break;
@@ -416,15 +416,19 @@ impl<'a> Walk<'a> {
         self.account(&schedule, sent, &usage, None)
     }
 
-    /// Real pings with nothing else sent; all of them again where `ping` did not wait for the last one. An arm
+    /// Real pings with nothing else sent; all of them `again` where `ping` did not wait for the last one. An arm
     /// that loses it each time shows it.
-    fn ping(&self, order: PingOrder) -> Result<PingTrial, RaceError> {
+    fn ping(&self, order: PingOrder, again: &mut Vec<String>) -> Result<PingTrial, RaceError> {
         let cpu = self.bench.placement().generator_cpu;
         let mut trial = ping::run(self.wire.namespace(), cpu, order)?;
         for _ in 0..RETRIES_MAX {
             if !trial.is_cut {
                 break;
             }
+            let (replied, sent) = (trial.replied, trial.sent);
+            again.push(format!(
+                "ping: it ended without a reply to the last one, {replied} of {sent}"
+            ));
             trial = ping::run(self.wire.namespace(), cpu, order)?;
         }
         Ok(trial)

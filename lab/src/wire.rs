@@ -263,6 +263,7 @@ mod tests {
             assert_eq!(Kind::of(peer, lane), kind, "{lane}");
         }
     }
+
     #[test]
     fn an_arm_on_shared_memory_is_a_forwarder_and_the_server() {
         let objection = |app, lane: &str| Kind::of(None, lane).objection(app, lane);
