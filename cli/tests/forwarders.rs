@@ -107,14 +107,19 @@ fn the_report_on_taps_is_raced_with_its_rule_its_peer_and_its_claims() {
 fn what_a_taps_queue_refuses_is_named_once() {
     let Some(race) = Race::new("tap-full") else { return };
     let output = race.run("tap", &[], &["tap", "testpmd"], &["--load", "2000000"]);
-    if let Some(why) = Race::no_tap(&output) {
+    refused_at(&race, &output, "tap queue full");
+}
+
+/// Every arm's ledger closes, and names frames that this place had no room for.
+fn refused_at(race: &Race, output: &Output, place: &str) {
+    if let Some(why) = Race::no_tap(output) {
         return println!("skipped: {why}");
     }
     assert!(output.status.code().is_some_and(|code| code != 2), "{output:?}");
     let result = race.result("");
     closes(&result);
     for arm in &result.summaries {
-        let refused = arm.ledger.drops.get("tap queue full").copied().unwrap_or(0);
+        let refused = arm.ledger.drops.get(place).copied().unwrap_or(0);
         assert!(refused > 0, "{}: no overload: {:?}", result.arms[arm.arm].name, arm.ledger);
     }
 }
@@ -150,16 +155,7 @@ fn what_the_ring_of_shared_memory_refuses_is_named_once() {
     let Some(race) = Race::new("memif-full") else { return };
     let small = [("net_memif,role=server", "net_memif,role=server,rxd=16")];
     let output = race.run("tap", &small, &["dpdk:net_memif"], &["--load", "20000"]);
-    if let Some(why) = Race::no_tap(&output) {
-        return println!("skipped: {why}");
-    }
-    assert!(output.status.code().is_some_and(|code| code != 2), "{output:?}");
-    let result = race.result("");
-    closes(&result);
-    for arm in &result.summaries {
-        let refused = arm.ledger.drops.get("memif ring full").copied().unwrap_or(0);
-        assert!(refused > 0, "no overload: {:?}", arm.ledger);
-    }
+    refused_at(&race, &output, "memif ring full");
 }
 
 #[test]
