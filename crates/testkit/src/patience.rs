@@ -44,3 +44,32 @@ impl Patience {
         self.is_woken = wait() == Wake::Ready;
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn it_is_over_after_so_many_waits_however_they_end() {
+        for wake in [Wake::Timeout, Wake::Ready] {
+            let (mut patience, mut waits) = (Patience::new(3), 0);
+            while !patience.is_over() {
+                waits += 1;
+                patience.wait(|| wake);
+            }
+            assert_eq!(waits, 3, "{wake:?}");
+        }
+    }
+
+    #[test]
+    fn only_a_promise_that_nothing_came_of_makes_it_nap() {
+        let mut patience = Patience::new(9);
+        assert!(!patience.is_woken);
+        patience.wait(|| Wake::Timeout);
+        assert!(!patience.is_woken, "the wait took its time");
+        patience.wait(|| Wake::Ready);
+        assert!(patience.is_woken);
+        patience.something_came();
+        assert!(!patience.is_woken, "the promise was kept");
+    }
+}
