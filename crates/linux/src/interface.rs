@@ -1,15 +1,20 @@
-//! An interface by name: index, MTU, link type, whether it is up, what its driver dropped.
+//! An interface by name: index, MTU, link type, whether it is up, its XDP program, what its driver dropped.
 //!
 //! Asked by rtnetlink (RTM_GETLINK), which needs no privilege and, unlike the interface ioctls, no unsafe code. An
 //! [`Interface`] keeps its socket, so it goes on speaking of the namespace it was found in. A name may come to
 //! mean another interface later; an index does not, so everything after [`Interface::find`] asks by index.
+//!
+//! It changes nothing; an [`Undo`] is only the words (RTM_SETLINK) of what somebody else may have to send.
 
 use crate::vlan::TAG_BYTES;
 use laneway_core::LaneError;
 use rustix::net::{
     AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, recv, send, socket_with,
 };
-use std::{io, os::fd::OwnedFd};
+use std::{
+    io,
+    os::fd::{AsFd, BorrowedFd, OwnedFd, RawFd},
+};
 
 /// Bytes of an Ethernet header, which the MTU does not count.
 pub const ETHERNET_BYTES: usize = 14;
@@ -24,6 +29,15 @@ const LINK_BYTES: usize = 16;
 const ATTRIBUTE_BYTES: usize = 4;
 /// Position of `tx_dropped` in `struct rtnl_link_stats64`, bytes.
 const TX_DROPPED_AT: usize = 7 * 8;
+/// An attribute's type without the bits that describe its value (`NLA_TYPE_MASK`).
+const ATTRIBUTE_TYPE: u16 = 0x3fff;
+/// What IFLA_XDP consists of, and a flag of the kernel's (`linux/if_link.h`).
+const IFLA_XDP_FD: u16 = 1;
+const IFLA_XDP_FLAGS: u16 = 3;
+const IFLA_XDP_DRV_PROG_ID: u16 = 5;
+const IFLA_XDP_SKB_PROG_ID: u16 = 6;
+const IFLA_XDP_EXPECTED_FD: u16 = 8;
+const XDP_FLAGS_REPLACE: u32 = 1 << 4;
 
 /// An interface, found by name.
 #[derive(Debug)]
@@ -46,6 +60,51 @@ pub struct Facts {
     pub mtu_bytes: usize,
     /// Frames that the kernel wanted to send by it and its driver dropped: on a tap, those nobody fetched in time.
     pub tx_dropped: u64,
+    /// The program that its driver runs, and the one that the kernel runs in its stead.
+    pub native: Option<ProgramId>,
+    /// See [`native`](Self::native).
+    pub generic: Option<ProgramId>,
+}
+
+/// The kernel's number of a loaded program.
+pub type ProgramId = u32;
+
+/// Where an interface's XDP program runs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u32)]
+pub enum XdpPlace {
+    /// In the stack (`XDP_FLAGS_SKB_MODE`).
+    Generic = 1 << 1,
+    /// In the driver (`XDP_FLAGS_DRV_MODE`).
+    Native = 1 << 2,
+}
+
+/// What is to be taken off an interface.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Undo {
+    /// The interface's number.
+    pub index: u32,
+    /// End promiscuous mode as an administrator set it (`IFF_PROMISC`).
+    pub promiscuous: bool,
+    /// Take this program off, if it is there still. The descriptor is one of whoever sends the message.
+    pub program: Option<(XdpPlace, RawFd)>,
+}
+
+impl Undo {
+    /// The message to send on a NETLINK_ROUTE socket, with CAP_NET_ADMIN. No answer is asked for.
+    pub fn message(&self) -> Vec<u8> {
+        let change = if self.promiscuous { libc::IFF_PROMISC as u32 } else { 0 };
+        let mut message = link_message(libc::RTM_SETLINK, self.index, change);
+        if let Some((place, fd)) = self.program {
+            let mut parts = Vec::new();
+            push_attribute(&mut parts, IFLA_XDP_FD, &(-1i32).to_ne_bytes());
+            push_attribute(&mut parts, IFLA_XDP_EXPECTED_FD, &fd.to_ne_bytes());
+            let flags = place as u32 | XDP_FLAGS_REPLACE;
+            push_attribute(&mut parts, IFLA_XDP_FLAGS, &flags.to_ne_bytes());
+            push_attribute(&mut message, libc::IFLA_XDP | libc::NLA_F_NESTED as u16, &parts);
+        }
+        finish(message)
+    }
 }
 
 impl Facts {
@@ -147,6 +206,13 @@ impl Interface {
     }
 }
 
+/// The socket that it is asked by (NETLINK_ROUTE), of the namespace it was found in.
+impl AsFd for Interface {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.netlink.as_fd()
+    }
+}
+
 /// True for a text that can be an interface's name (`dev_valid_name` in the kernel; a comma would end a device
 /// argument of DPDK).
 pub fn is_name(name: &str) -> bool {
@@ -180,17 +246,32 @@ fn question(which: Which<'_>) -> Vec<u8> {
         Which::Name(name) => (0, name),
         Which::Index(index) => (index, ""),
     };
+    let mut message = link_message(libc::RTM_GETLINK, index, 0);
+    if !name.is_empty() {
+        push_attribute(&mut message, libc::IFLA_IFNAME, &[name.as_bytes(), &[0]].concat());
+    }
+    finish(message)
+}
+
+/// A request about interface `index` that clears the flags `change`, still without its length.
+fn link_message(kind: u16, index: u32, change: u32) -> Vec<u8> {
     let mut message = vec![0; HEADER_BYTES + LINK_BYTES];
-    message[4..6].copy_from_slice(&libc::RTM_GETLINK.to_ne_bytes());
+    message[4..6].copy_from_slice(&kind.to_ne_bytes());
     message[6..8].copy_from_slice(&(libc::NLM_F_REQUEST as u16).to_ne_bytes());
     message[HEADER_BYTES + 4..HEADER_BYTES + 8].copy_from_slice(&index.to_ne_bytes());
-    if !name.is_empty() {
-        let len = ATTRIBUTE_BYTES + name.len() + 1;
-        message.extend((len as u16).to_ne_bytes());
-        message.extend(libc::IFLA_IFNAME.to_ne_bytes());
-        message.extend(name.bytes());
-        message.resize(HEADER_BYTES + LINK_BYTES + len.next_multiple_of(4), 0);
-    }
+    message[HEADER_BYTES + 12..].copy_from_slice(&change.to_ne_bytes());
+    message
+}
+
+fn push_attribute(message: &mut Vec<u8>, kind: u16, value: &[u8]) {
+    message.extend(((ATTRIBUTE_BYTES + value.len()) as u16).to_ne_bytes());
+    message.extend(kind.to_ne_bytes());
+    message.extend(value);
+    message.resize(message.len().next_multiple_of(4), 0);
+}
+
+/// Writes a message's length.
+fn finish(mut message: Vec<u8>) -> Vec<u8> {
     let len = message.len() as u32;
     message[..4].copy_from_slice(&len.to_ne_bytes());
     message
@@ -212,26 +293,47 @@ fn facts(answer: &[u8]) -> io::Result<Facts> {
         flags: u32_at(HEADER_BYTES + 8).ok_or_else(broken)?,
         mtu_bytes: 0,
         tx_dropped: 0,
+        native: None,
+        generic: None,
     };
-    let mut at = HEADER_BYTES + LINK_BYTES;
-    while let (Some(len), Some(attribute)) = (u16_at(at), u16_at(at + 2)) {
-        let len = usize::from(len);
-        if len < ATTRIBUTE_BYTES {
-            return Err(broken());
-        }
-        let value_at = at + ATTRIBUTE_BYTES;
-        match attribute {
-            libc::IFLA_MTU => facts.mtu_bytes = u32_at(value_at).ok_or_else(broken)? as usize,
-            libc::IFLA_STATS64 if len >= ATTRIBUTE_BYTES + TX_DROPPED_AT + 8 => {
-                let value = value_at + TX_DROPPED_AT;
-                let bytes = answer.get(value..value + 8).and_then(|b| b.try_into().ok());
-                facts.tx_dropped = u64::from_ne_bytes(bytes.ok_or_else(broken)?);
+    let attributes = answer.get(HEADER_BYTES + LINK_BYTES..).ok_or_else(broken)?;
+    each_attribute(attributes, |kind, value| {
+        match kind {
+            libc::IFLA_MTU => facts.mtu_bytes = number(value)? as usize,
+            libc::IFLA_STATS64 if value.len() >= TX_DROPPED_AT + 8 => {
+                let bytes = value[TX_DROPPED_AT..][..8].try_into().ok()?;
+                facts.tx_dropped = u64::from_ne_bytes(bytes);
             }
+            libc::IFLA_XDP => each_attribute(value, |kind, value| {
+                match kind {
+                    IFLA_XDP_DRV_PROG_ID => facts.native = Some(number(value)?),
+                    IFLA_XDP_SKB_PROG_ID => facts.generic = Some(number(value)?),
+                    _ => {}
+                }
+                Some(())
+            })?,
             _ => {}
         }
-        at += len.next_multiple_of(4);
-    }
+        Some(())
+    })
+    .ok_or_else(broken)?;
     Ok(facts)
+}
+
+/// Shows `each` type and value in a run of attributes, until one is cut short (`None`) or `each` says so.
+fn each_attribute(mut bytes: &[u8], mut each: impl FnMut(u16, &[u8]) -> Option<()>) -> Option<()> {
+    while bytes.len() >= ATTRIBUTE_BYTES {
+        let len = usize::from(u16::from_ne_bytes([bytes[0], bytes[1]]));
+        let kind = u16::from_ne_bytes([bytes[2], bytes[3]]) & ATTRIBUTE_TYPE;
+        each(kind, bytes.get(ATTRIBUTE_BYTES..len)?)?;
+        bytes = bytes.get(len.next_multiple_of(4)..).unwrap_or_default();
+    }
+    Some(())
+}
+
+/// The number that a value begins with.
+fn number(value: &[u8]) -> Option<u32> {
+    Some(u32::from_ne_bytes(value.get(..4)?.try_into().ok()?))
 }
 
 #[cfg(test)]
@@ -272,6 +374,35 @@ mod tests {
         let netlink = netlink_socket().unwrap();
         let error = ask(&netlink, Which::Index(u32::MAX >> 1)).unwrap_err();
         assert_eq!(error.raw_os_error(), Some(libc::ENODEV));
+    }
+
+    #[test]
+    fn an_undo_asks_for_what_it_names_and_nothing_else() {
+        let promiscuous = Undo { index: 7, promiscuous: true, program: None }.message();
+        assert_eq!(promiscuous.len(), HEADER_BYTES + LINK_BYTES);
+        // Read as an answer, what it clears and sets stands where an interface's flags do.
+        let read = facts(&promiscuous).unwrap();
+        assert_eq!((read.index, read.flags), (7, 0));
+        assert_eq!(promiscuous[HEADER_BYTES + 12..], (libc::IFF_PROMISC as u32).to_ne_bytes());
+        let program =
+            Undo { index: 7, promiscuous: false, program: Some((XdpPlace::Native, 2)) }.message();
+        assert_eq!(program[HEADER_BYTES + 12..][..4], [0; 4], "no flag changes");
+        let mut parts = Vec::new();
+        each_attribute(&program[HEADER_BYTES + LINK_BYTES..], |kind, value| {
+            assert_eq!(kind, libc::IFLA_XDP);
+            each_attribute(value, |kind, value| {
+                parts.push((kind, number(value)?));
+                Some(())
+            })
+        })
+        .unwrap();
+        let flags = 1 << 2 | XDP_FLAGS_REPLACE;
+        assert_eq!(
+            parts,
+            [(IFLA_XDP_FD, u32::MAX), (IFLA_XDP_EXPECTED_FD, 2), (IFLA_XDP_FLAGS, flags)]
+        );
+        let len = u32::from_ne_bytes(program[..4].try_into().unwrap());
+        assert_eq!(len as usize, program.len());
     }
 
     proptest! {

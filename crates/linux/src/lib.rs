@@ -11,6 +11,8 @@ mod route;
 mod vlan;
 
 pub use clock::{WallClock, monotonic_ns, unix_ns, unix_offset_ns};
-pub use interface::{ETHERNET_BYTES, Facts, Interface, NAME_BYTES_MAX, is_name};
+pub use interface::{
+    ETHERNET_BYTES, Facts, Interface, NAME_BYTES_MAX, ProgramId, Undo, XdpPlace, is_name,
+};
 pub use route::refuse_default_route;
 pub use vlan::{TAG_BYTES, Tag};

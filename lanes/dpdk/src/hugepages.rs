@@ -1,19 +1,15 @@
 //! A reservation of huge pages that goes back, however the process ends.
 //!
 //! Pages are reserved by adding to the kernel's count and given back by subtracting again; other
-//! programs may do the same meanwhile. A child process does the giving back, as soon as the last end
-//! of a pipe is closed: by dropping the [`Reservation`], or by the kernel when the process is killed.
-//! Pages that are in use at that moment become surplus and vanish when they are freed.
+//! programs may do the same meanwhile. A [`Guard`] does the giving back: when the [`Reservation`] is dropped,
+//! or when the process is killed. Pages that are in use at that moment become surplus and vanish when they
+//! are freed.
 //!
 //! What it does not do: it chooses no NUMA node, and does not ask for pages of other sizes.
 
-use crate::config::NAME;
+use crate::{config::NAME, guard::Guard};
 use laneway_core::LaneError;
-use std::{
-    ffi::CStr,
-    fs, io,
-    os::fd::{AsRawFd, FromRawFd, OwnedFd},
-};
+use std::{ffi::CStr, fs, io};
 
 const TOTAL: &CStr = c"/sys/kernel/mm/hugepages/hugepages-2048kB/nr_hugepages";
 const FREE: &str = "/sys/kernel/mm/hugepages/hugepages-2048kB/free_hugepages";
@@ -28,11 +24,7 @@ pub(crate) fn free_pages() -> usize {
 }
 
 /// Pages reserved by this process, until dropped.
-pub(crate) struct Reservation {
-    /// The end of the pipe whose closing makes the child give back.
-    pipe: Option<OwnedFd>,
-    child: libc::pid_t,
-}
+pub(crate) struct Reservation(#[expect(dead_code, reason = "held, not read")] Guard);
 
 impl Reservation {
     /// Reserves `pages` more pages of 2 MiB than there are.
@@ -50,13 +42,18 @@ impl Reservation {
         };
         let before = count().map_err(failed)?;
         // The child stands by before anything is taken.
-        let reservation = Reservation::guard(pages).map_err(failed)?;
-        fs::write(path, (before + pages).to_string()).map_err(failed)?;
+        // SAFETY: `subtract` makes system calls only.
+        let guard = unsafe { Guard::start(|_| subtract(pages)) }.map_err(failed)?;
+        if let Err(e) = fs::write(path, (before + pages).to_string()) {
+            // It would give back what was never taken.
+            guard.dismiss();
+            return Err(failed(e));
+        }
         let after = count().map_err(failed)?;
         if after < before + pages {
-            // Dropping the reservation would subtract what was never added.
+            guard.dismiss();
             let granted = after.saturating_sub(before);
-            reservation.give_back(granted);
+            subtract(granted);
             return Err(LaneError::Refused {
                 lane: NAME.to_owned(),
                 name: format!("hugepages={pages}"),
@@ -66,80 +63,8 @@ impl Reservation {
                     .to_owned(),
             });
         }
-        Ok(reservation)
+        Ok(Reservation(guard))
     }
-
-    /// Starts the child that gives `pages` back.
-    fn guard(pages: usize) -> io::Result<Reservation> {
-        let mut ends = [0; 2];
-        // SAFETY: room for two descriptors. Closed on exec, so that no other child keeps the pipe.
-        if unsafe { libc::pipe2(ends.as_mut_ptr(), libc::O_CLOEXEC) } < 0 {
-            return Err(io::Error::last_os_error());
-        }
-        // SAFETY: just made, nobody else has it.
-        let read = unsafe { OwnedFd::from_raw_fd(ends[0]) };
-        // SAFETY: likewise.
-        let write = unsafe { OwnedFd::from_raw_fd(ends[1]) };
-        // SAFETY: the child calls nothing but system calls until it ends, as is proper for a fork of
-        // a process with several threads.
-        match unsafe { libc::fork() } {
-            -1 => Err(io::Error::last_os_error()),
-            0 => child(read.as_raw_fd(), pages),
-            child => Ok(Reservation { pipe: Some(write), child }),
-        }
-    }
-
-    /// Gives back fewer pages than asked for: `granted` of them, and ends the child before it acts.
-    fn give_back(mut self, granted: usize) {
-        // SAFETY: our own child, not yet waited for.
-        unsafe { libc::kill(self.child, libc::SIGKILL) };
-        self.wait();
-        subtract(granted);
-    }
-
-    /// Closes the pipe and waits for the child's end.
-    fn wait(&mut self) {
-        if self.pipe.take().is_some() {
-            let mut status = 0;
-            // SAFETY: our own child and room for its status. A signal only means to ask again.
-            while unsafe { libc::waitpid(self.child, &mut status, 0) } < 0
-                && io::Error::last_os_error().kind() == io::ErrorKind::Interrupted
-            {}
-        }
-    }
-}
-
-impl Drop for Reservation {
-    fn drop(&mut self) {
-        self.wait();
-    }
-}
-
-/// The child: waits for the end of the pipe, gives back, ends. System calls only.
-fn child(read: libc::c_int, pages: usize) -> ! {
-    // Signals to the process group (Ctrl-C) must not end it before its time.
-    // SAFETY: no arguments.
-    unsafe { libc::setsid() };
-    // SAFETY: two descriptors of this process.
-    unsafe { libc::dup2(read, 0) };
-    // Whoever waits for the end of our output, or of another pipe, must not wait for the child.
-    // SAFETY: plain integers; the child uses descriptor 0 only.
-    unsafe { libc::syscall(libc::SYS_close_range, 1, u32::MAX, 0) };
-    // SAFETY: a terminated string.
-    unsafe { libc::prctl(libc::PR_SET_NAME, c"laneway-guard".as_ptr()) };
-    let mut byte = 0u8;
-    loop {
-        // SAFETY: room for one byte.
-        let got = unsafe { libc::read(0, (&raw mut byte).cast(), 1) };
-        // Reads errno and allocates nothing.
-        let interrupted = io::Error::last_os_error().raw_os_error() == Some(libc::EINTR);
-        if got == 0 || (got < 0 && !interrupted) {
-            break;
-        }
-    }
-    subtract(pages);
-    // SAFETY: ends the child without the parent's exit handlers.
-    unsafe { libc::_exit(0) }
 }
 
 /// Lowers the kernel's count by `pages`. System calls only; there is nobody to tell of a failure.

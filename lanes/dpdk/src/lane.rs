@@ -18,6 +18,7 @@
 //! stack. A passed frame is consumed, as the port's facts say.
 
 use crate::{
+    borrowed::Borrowed,
     config::{Config, Memory, NAME},
     device::{Device, ETHERNET_BYTES},
     eal::{Eal, Lcore},
@@ -306,12 +307,24 @@ impl DpdkPorts {
             Memory::Reserve(pages) => Some(Reservation::take(pages)?),
             _ => None,
         };
+        // Before DPDK has its memory, if it is the first lane: see the guard's text.
+        let borrowed = match config.device.borrows_interface() {
+            true => Some(Arc::new(Borrowed::stand_by()?)),
+            false => None,
+        };
         let eal = Eal::get(&config)?;
         let mut tries =
             if matches!(config.device, Device::AfXdp { .. }) { AF_XDP_TRIES } else { 1 };
         loop {
             tries -= 1;
-            match DpdkPorts::open_once(eal, &config, &names, force, reservation.take()) {
+            match DpdkPorts::open_once(
+                eal,
+                &config,
+                &names,
+                force,
+                reservation.take(),
+                borrowed.as_ref(),
+            ) {
                 Err(LaneError::Os { .. }) if tries > 0 => thread::sleep(AF_XDP_PAUSE),
                 opened => return opened,
             }
@@ -326,10 +339,11 @@ impl DpdkPorts {
         names: &[&str],
         force: bool,
         reservation: Option<Reservation>,
+        borrowed: Option<&Arc<Borrowed>>,
     ) -> Result<DpdkPorts, LaneError> {
         let pool = Arc::new(SharedPool::make(eal, config, names.len(), reservation)?);
         let started = names.iter().enumerate().map(|(index, name)| {
-            Started::open(eal, config, &pool, index, name, force).map(Arc::new)
+            Started::open(eal, config, &pool, borrowed, index, name, force).map(Arc::new)
         });
         let started = started.collect::<Result<_, _>>()?;
         let taken = (0..config.workers).map(|_| AtomicBool::new(false)).collect();

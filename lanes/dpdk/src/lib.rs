@@ -6,8 +6,8 @@
 //!   pool       the mbufs of a lane                     interface  what the kernel says of one
 //!   eal        DPDK's own start, once per process      wake       how a blocked worker wakes
 //!   shim       the C functions, loaded from memory     hugepages  a reservation that goes back
-//!   flow_rules what ports match and do themselves
-//!                                                      listener   sockets that a driver forgets
+//!   flow_rules what ports match and do themselves      borrowed   interfaces that go back as they were
+//!   guard      a child that acts when we are gone      listener   sockets that a driver forgets
 //! ```
 //!
 //! DPDK's fast path is inline C, so `shim/laneway_dpdk.c` wraps it, one call per burst. Where DPDK
@@ -21,10 +21,12 @@
 //! [`DpdkPorts`] opens the devices once for several workers, each with queues of its own.
 //! What it does not do: bind PCI devices to drivers, or hand frames back to the kernel's stack. `README.md` lists knobs, costs and limits.
 
+mod borrowed;
 mod config;
 mod device;
 mod eal;
 mod flow_rules;
+mod guard;
 mod hugepages;
 mod lane;
 mod listener;

@@ -12,6 +12,7 @@
 //! pool goes; a queue belongs to one worker. Receiving and sending make one call of the shim per burst.
 
 use crate::{
+    borrowed::Borrowed,
     config::{Config, NAME},
     device::{Device, ETHERNET_BYTES, VLAN_TAG_BYTES},
     eal::{Eal, Setup, is_privileged},
@@ -75,8 +76,9 @@ pub(crate) struct Started {
     mtu_bytes: u32,
     tx_dropped_before: Option<u64>,
     caps: CapsReport,
-    // Dropped last: the device has mbufs of it.
+    // Dropped last: the device has mbufs of it, and what it changed is undone by then.
     _pool: Arc<SharedPool>,
+    _borrowed: Option<Arc<Borrowed>>,
 }
 
 /// One worker's queues of a started device.
@@ -147,6 +149,7 @@ impl Started {
         eal: &'static Eal,
         config: &Config,
         pool: &Arc<SharedPool>,
+        borrowed: Option<&Arc<Borrowed>>,
         index: usize,
         name: &str,
         force: bool,
@@ -161,6 +164,12 @@ impl Started {
         check_queues(device, name, config, &info)?;
         let conf = start(eal, config, pool, &added, &info, name, mtu)?;
         let is_promiscuous = make_promiscuous(config, &mut added, interface.as_ref(), name)?;
+        if let (Some(borrowed), Some(interface)) = (borrowed, &interface) {
+            let now = interface.facts().map_err(|e| {
+                LaneError::os(NAME, format!("look at interface `{name}`"), e, "see `ip link`")
+            })?;
+            borrowed.note(&interface.found(), &now, added.is_promiscuous)?;
+        }
         if matches!(device, Device::Tap) {
             interface = Some(Interface::find(NAME, name)?);
         }
@@ -182,6 +191,7 @@ impl Started {
             caps,
             device: added,
             _pool: pool.clone(),
+            _borrowed: borrowed.cloned(),
         })
     }
 }

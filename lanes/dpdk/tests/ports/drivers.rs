@@ -1,6 +1,6 @@
 //! Drivers without a far end, refusals, and what a lane leaves behind.
 
-use crate::world::{Alone, NEAR, World, spec};
+use crate::world::{Alone, NEAR, World, is_promiscuous, spec};
 use laneway_core::{Cap, DropReason, FrameLane, LaneError, PortId, PortMask, Verdict};
 use laneway_dpdk::DpdkLane;
 use laneway_testkit::{skip, udp_frames};
@@ -174,11 +174,7 @@ fn the_worker_keeps_its_affinity_and_no_folder_stays() {
 #[test]
 fn promiscuous_mode_is_obtained_told_and_given_back() {
     let Ok(mut world) = World::cables(1).map_err(skip) else { return };
-    let is_promiscuous = || {
-        const IFF_PROMISC: u32 = 0x100;
-        let found = laneway_linux::Interface::find("test", NEAR[0]).expect("the cable is there");
-        found.found().flags & IFF_PROMISC != 0
-    };
+    let is_promiscuous = || is_promiscuous(NEAR[0]);
     for driver in ["net_af_packet", "net_af_xdp"] {
         let asked = spec(&format!("dpdk:{driver},no-huge,promisc"));
         let lane = world.open(&asked, 1).expect("opens");

@@ -1,7 +1,9 @@
-//! What needs a process of its own, because DPDK starts once: huge pages, and silence on the terminal.
+//! What needs a process of its own, because DPDK starts once or because it is killed: huge pages, borrowed
+//! interfaces, and silence on the terminal.
 //! The tests run this program again with one ignored test, the child.
 
-use crate::world::{Alone, spec};
+use crate::world::{Alone, NEAR, World, is_promiscuous, spec};
+use laneway_bpf::attachment;
 use laneway_core::{Cap, FrameLane, PortId};
 use laneway_dpdk::DpdkLane;
 use laneway_testkit::skip;
@@ -53,11 +55,13 @@ fn child() {
         }
         "killed" => {
             let _lane = open("dpdk:net_null,hugepages=32,mempool=2048").expect("opens");
-            let mut output = std::io::stdout();
-            output.write_all(b"ready\n").expect("the parent listens");
-            output.flush().expect("the parent listens");
-            // Until the parent kills this process.
-            let _ = std::io::stdin().read(&mut [0]);
+            wait_to_be_killed();
+        }
+        "killed, on interfaces" => {
+            let borrow = |text: &str, names: &[&str]| DpdkLane::open(&spec(text), names, false);
+            let _xdp = borrow("dpdk:net_af_xdp,no-huge,promisc", &NEAR[..1]).expect("opens");
+            let _packet = borrow("dpdk:net_af_packet,no-huge,promisc", &NEAR[1..]).expect("opens");
+            wait_to_be_killed();
         }
         "noise" => {
             assert!(open("dpdk:net_null,no-huge,args=nonsense=1").is_err());
@@ -66,6 +70,37 @@ fn child() {
         }
         other => panic!("no scenario `{other}`"),
     }
+}
+
+/// Says that the scenario stands. Ends by itself should the parent die.
+fn wait_to_be_killed() {
+    let mut output = std::io::stdout();
+    output.write_all(b"ready\n").expect("the parent listens");
+    output.flush().expect("the parent listens");
+    let _ = std::io::stdin().read(&mut [0]);
+}
+
+/// Starts a child and comes back when its scenario stands.
+fn start_until_ready(scenario: &str) -> Child {
+    let mut child = start(scenario);
+    let mut said = String::new();
+    let mut output = child.stdout.take().expect("piped");
+    let mut byte = [0];
+    while !said.contains("ready") && output.read(&mut byte).expect("readable") == 1 {
+        said.push(char::from(byte[0]));
+    }
+    assert!(said.contains("ready"), "{said}");
+    child
+}
+
+/// Kills a child and waits for its guard to have done its duty.
+fn kill_until(mut child: Child, is_undone: impl Fn() -> bool) -> bool {
+    child.kill().expect("it is our child");
+    child.wait().expect("it is our child");
+    (0..NAPS_MAX).any(|_| {
+        thread::sleep(Duration::from_millis(10));
+        is_undone()
+    })
 }
 
 /// True when the test can run; prints the reason when not.
@@ -92,21 +127,22 @@ fn reserved_huge_pages_go_back_with_the_lane_and_with_a_killed_process() {
     assert!(ran.status.success(), "{}", String::from_utf8_lossy(&ran.stdout));
     assert_eq!(pages(), before);
 
-    let mut child = start("killed");
-    let mut said = String::new();
-    let mut output = child.stdout.take().expect("piped");
-    let mut byte = [0];
-    while !said.contains("ready") && output.read(&mut byte).expect("readable") == 1 {
-        said.push(char::from(byte[0]));
-    }
-    assert!(said.contains("ready") && pages() == before + 32, "{said}");
-    child.kill().expect("it is our child");
-    child.wait().expect("it is our child");
-    let went_back = (0..NAPS_MAX).any(|_| {
-        thread::sleep(Duration::from_millis(10));
-        pages() == before
-    });
+    let child = start_until_ready("killed");
+    assert_eq!(pages(), before + 32);
+    let went_back = kill_until(child, || pages() == before);
     assert!(went_back, "{} pages instead of {before}", pages());
+}
+
+#[test]
+fn a_killed_process_leaves_borrowed_interfaces_as_they_were() {
+    let Ok(world) = World::cables(3).map_err(skip) else { return };
+    let has_program = || attachment(NEAR[0]).expect("it is there") != Default::default();
+    // Not the lane's doing, so it stays.
+    world.ip(&["link", "set", "dev", NEAR[2], "promisc", "on"]);
+    let child = start_until_ready("killed, on interfaces");
+    assert!(has_program() && NEAR.map(is_promiscuous) == [true; 3]);
+    let is_undone = || !has_program() && NEAR.map(is_promiscuous) == [false, false, true];
+    assert!(kill_until(child, is_undone), "{} {:?}", has_program(), NEAR.map(is_promiscuous));
 }
 
 #[test]

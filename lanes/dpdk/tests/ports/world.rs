@@ -6,6 +6,7 @@
 
 use laneway_core::{LaneError, LaneSpec};
 use laneway_dpdk::{DpdkLane, DpdkPorts};
+use laneway_linux::Interface;
 use laneway_netns::{Mac, Namespace, VethEnd, VethOptions, VethPair, wait_for_carrier};
 use laneway_testkit::Disturbance;
 use std::{
@@ -253,6 +254,12 @@ impl World {
             }
         }
     }
+}
+
+/// True when an interface of this thread's namespace is in promiscuous mode as an administrator sets it.
+pub(crate) fn is_promiscuous(interface: &str) -> bool {
+    let found = Interface::find("test", interface).expect("the cable is there");
+    found.found().flags & libc::IFF_PROMISC as u32 != 0
 }
 
 fn give_up_capabilities() {
