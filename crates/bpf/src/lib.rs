@@ -26,6 +26,7 @@ mod program;
 mod ring;
 mod rings;
 mod run;
+mod signals;
 mod tracing;
 mod xdp;
 

@@ -4,10 +4,10 @@
 //! removes what is switched off), rings into the array of maps and map entries after it, all
 //! before anybody can attach the program.
 
-use crate::{BpfError, Maps, Rings, messages};
+use crate::{BpfError, Maps, Rings, messages, signals::Undisturbed};
 use laneway_core::{ConfigValue, KernelHalf, RecordStream};
 use libbpf_rs::{
-    AsRawLibbpf, Btf, MapCore, MapFlags, MapHandle, MapType, ObjectBuilder, OpenObject,
+    AsRawLibbpf, Btf, ErrorKind, MapCore, MapFlags, MapHandle, MapType, ObjectBuilder, OpenObject,
     ProgramAttachType,
     btf::types::{DataSec, Var},
     libbpf_sys::{BPF_F_MMAPABLE, bpf_program__set_log_buf},
@@ -139,7 +139,10 @@ pub(crate) fn load(mut object: OpenObject, name: &str) -> Result<libbpf_rs::Obje
         };
         BpfError::check(code, || format!("give `{name}` a log buffer"))?;
     }
-    object.load().map_err(|e| {
+    let undisturbed = Undisturbed::new();
+    let loaded = object.load();
+    drop(undisturbed);
+    loaded.map_err(|e| {
         let end = log.iter().position(|b| *b == 0).unwrap_or(log.len());
         let log = String::from_utf8_lossy(&log[..end]);
         explain(name, &log, &messages::collected(), &e)
@@ -152,7 +155,12 @@ fn explain(name: &str, log: &str, said: &str, error: &libbpf_rs::Error) -> BpfEr
     if said.contains("BTF") && !Path::new("/sys/kernel/btf/vmlinux").exists() {
         return BpfError::NoBtf { doing };
     }
-    if !log.trim().is_empty() {
+    // The verifier's own answers; with others it did not come to its end, and its log says nothing.
+    let is_verdict = matches!(
+        error.kind(),
+        ErrorKind::InvalidInput | ErrorKind::PermissionDenied | ErrorKind::Other
+    );
+    if is_verdict && !log.trim().is_empty() {
         return BpfError::Verifier { object: name.to_owned(), log: last_lines(log) };
     }
     match libbpf(doing, error) {
@@ -171,7 +179,6 @@ fn last_lines(log: &str) -> String {
 
 /// A libbpf-rs failure as one of ours; its error chain ends in the system's error number.
 pub(crate) fn libbpf(doing: String, error: &libbpf_rs::Error) -> BpfError {
-    use libbpf_rs::ErrorKind;
     match error.kind() {
         ErrorKind::PermissionDenied => BpfError::NotPermitted { doing },
         ErrorKind::OutOfMemory => BpfError::NoMemory { doing },

@@ -7,7 +7,16 @@ use laneway_bpf::{
     live_frames, prog_run,
 };
 use laneway_core::{ConfigValue, DropReason, KernelHalf, KernelMaps, Wake};
-use std::{collections::BTreeMap, os::fd::AsFd, sync::mpsc, thread, time::Duration};
+use std::{
+    collections::BTreeMap,
+    os::fd::AsFd,
+    sync::{
+        atomic::{AtomicBool, Ordering},
+        mpsc,
+    },
+    thread,
+    time::Duration,
+};
 use support::{
     Receiver, Record, Sender, cable, frame, ifindex, in_namespace, ip, skipped, verdict,
 };
@@ -74,6 +83,33 @@ fn a_run_sees_metadata_and_constants_and_leaves_a_record() {
         (records[0].n, records[0].meta, records[0].len, records[0].tag),
         (0, u64::from_ne_bytes(meta), 99, 0xfeed)
     );
+}
+
+/// Counts nothing and is counted nowhere: what matters is that it interrupts.
+extern "C" fn interrupted(_: libc::c_int) {}
+
+#[test]
+fn a_thread_that_is_interrupted_all_the_time_loads_its_program() {
+    if skipped() {
+        return;
+    }
+    let handler = interrupted as extern "C" fn(libc::c_int);
+    // SAFETY: the handler does nothing.
+    unsafe { libc::signal(libc::SIGUSR2, handler as libc::sighandler_t) };
+    // SAFETY: no arguments.
+    let loader = unsafe { libc::pthread_self() };
+    let is_loaded = AtomicBool::new(false);
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            while !is_loaded.load(Ordering::Relaxed) {
+                // SAFETY: that thread waits for this one.
+                unsafe { libc::pthread_kill(loader, libc::SIGUSR2) };
+            }
+        });
+        let results: Vec<_> = (0..20).map(|_| Loaded::load(&half()).map(drop)).collect();
+        is_loaded.store(true, Ordering::Relaxed);
+        results.into_iter().for_each(|result| result.unwrap_or_else(|e| panic!("{e}")));
+    });
 }
 
 #[test]
