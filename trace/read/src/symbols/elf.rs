@@ -5,16 +5,18 @@
 
 use std::fmt;
 use std::fs::File;
-use std::io::Read as _;
+use std::io::{self, Read, Seek, SeekFrom};
 use std::path::{Path, PathBuf};
 use std::sync::Mutex;
 
-use object::{Object, ObjectSegment, ObjectSymbol, SymbolKind};
+use object::{Object, ObjectSegment, ObjectSymbol, ReadCache, ReadRef, SymbolKind};
 
 use super::Function;
 
 /// Largest file that is looked into.
 const FILE_BYTES_MAX: u64 = 4 << 30;
+/// How much of a file is read at once, bytes.
+const PIECE_BYTES: u64 = 64 << 10;
 /// Deepest inlining that is told.
 const INLINED_MAX: usize = 64;
 
@@ -101,18 +103,61 @@ fn symbols(path: &Path, build_id: &[u8]) -> Option<(Vec<(u64, u64, String)>, u64
     if !about.is_file() || about.len() > FILE_BYTES_MAX {
         return None;
     }
-    let mut bytes = Vec::new();
-    file.take(FILE_BYTES_MAX).read_to_end(&mut bytes).ok()?;
-    symbols_of(&bytes, Some(build_id))
+    // Most of such a file is debug information, which is not read here.
+    symbols_of(&ReadCache::new(Window::of(file)), Some(build_id))
 }
 
-/// The same of a file's bytes; without `build_id`, whatever its own is.
+/// A file that is read in pieces around where it is asked, because names are asked for one by one.
+struct Window {
+    file: File,
+    at: u64,
+    piece_at: u64,
+    piece: Vec<u8>,
+}
+
+impl Window {
+    fn of(file: File) -> Self {
+        Self { file, at: 0, piece_at: 0, piece: Vec::new() }
+    }
+}
+
+impl Seek for Window {
+    fn seek(&mut self, to: SeekFrom) -> io::Result<u64> {
+        // From the end only the file itself knows.
+        self.at = match to {
+            SeekFrom::Start(at) => at,
+            SeekFrom::Current(by) => self.at.saturating_add_signed(by),
+            SeekFrom::End(_) => self.file.seek(to)?,
+        };
+        Ok(self.at)
+    }
+}
+
+impl Read for Window {
+    fn read(&mut self, to: &mut [u8]) -> io::Result<usize> {
+        let is_inside = |at: u64| {
+            at.checked_sub(self.piece_at).is_some_and(|inside| inside < self.piece.len() as u64)
+        };
+        if !is_inside(self.at) {
+            self.piece.clear();
+            self.piece_at = self.at - self.at % PIECE_BYTES;
+            self.file.seek(SeekFrom::Start(self.piece_at))?;
+            self.file.by_ref().take(PIECE_BYTES).read_to_end(&mut self.piece)?;
+        }
+        let inside = usize::try_from(self.at - self.piece_at).unwrap_or(usize::MAX);
+        let read = Read::read(&mut self.piece.get(inside..).unwrap_or_default(), to)?;
+        self.at += read as u64;
+        Ok(read)
+    }
+}
+
+/// The same of any data; without `build_id`, whatever its own is.
 #[expect(clippy::type_complexity, reason = "rows of a table and one number")]
-pub(super) fn symbols_of(
-    bytes: &[u8],
+pub(super) fn symbols_of<'a>(
+    data: impl ReadRef<'a>,
     build_id: Option<&[u8]>,
 ) -> Option<(Vec<(u64, u64, String)>, u64)> {
-    let elf = object::File::parse(bytes).ok()?;
+    let elf = object::File::parse(data).ok()?;
     let own = elf.build_id().ok()?;
     if build_id.is_some_and(|wanted| own != Some(wanted)) {
         return None;
@@ -138,6 +183,25 @@ pub(super) fn symbols_of(
 #[expect(clippy::print_stdout, reason = "a test that is skipped says why")]
 mod tests {
     use super::*;
+    use crate::testing::Folder;
+    use object::ObjectSection;
+
+    #[test]
+    fn a_file_in_pieces_has_the_symbols_of_its_bytes() {
+        let path = std::env::current_exe().expect("a test is a program");
+        let bytes = std::fs::read(&path).expect("that can be read");
+        let mut window = Window::of(File::open(&path).expect("that can be opened"));
+        let whole = symbols_of(bytes.as_slice(), None).expect("an ELF file");
+        assert_eq!(symbols_of(&ReadCache::new(&mut window), None), Some(whole));
+        // Across a piece's end, at the file's end and behind it.
+        let len = bytes.len() as u64;
+        for at in [0, PIECE_BYTES - 3, PIECE_BYTES, 5, len - 2, len, len + PIECE_BYTES] {
+            let (mut read, from) = (Vec::new(), at.min(len) as usize);
+            window.seek(SeekFrom::Start(at)).expect("it only notes the place");
+            window.by_ref().take(9).read_to_end(&mut read).expect("that can be read");
+            assert_eq!(read, bytes[from..(from + 9).min(bytes.len())], "{at}");
+        }
+    }
 
     #[test]
     fn this_very_test_program_names_its_functions_with_line() {
@@ -162,5 +226,60 @@ mod tests {
         assert!(function.file.is_some_and(|file| file.ends_with("elf.rs")));
         assert!(function.line.is_some());
         assert!(Image::find(&path, &[1, 2, 3]).is_none(), "another build id is another program");
+    }
+
+    /// A program of a few functions, one inlined, with debug information.
+    const PROGRAM: &str =
+        "static inline __attribute__((always_inline)) int twice(int n) { volatile int m = n; return m + n; }
+struct pair { int a, b; };
+int work(struct pair *p) { for (int i = 0; i < p->b; i++) p->a += twice(i) ^ p->b; return p->a; }
+int main(int n, char **v) { struct pair p = { n, v[0][0] }; return work(&p); }
+";
+
+    #[test]
+    fn damaged_debug_information_misleads_but_never_panics() {
+        let folder = Folder::new();
+        let (source, program) = (folder.write("a.c", PROGRAM.as_bytes()), folder.path().join("a"));
+        let mut cc = std::process::Command::new("cc");
+        cc.args(["-g", "-O1", "-fno-inline-functions", "-Wl,--build-id", "-o"])
+            .args([&program, &source]);
+        if !cc.status().is_ok_and(|status| status.success()) {
+            return println!("skipped: no cc");
+        }
+        let whole = std::fs::read(&program).expect("just made");
+        let elf = object::File::parse(whole.as_slice()).expect("an ELF file");
+        let id = elf.build_id().ok().flatten().expect("asked for").to_owned();
+        let debug: Vec<std::ops::Range<usize>> = elf
+            .sections()
+            .filter(|section| section.name().is_ok_and(|name| name.starts_with(".debug")))
+            .filter_map(|section| section.file_range())
+            .map(|(at, bytes)| at as usize..(at + bytes) as usize)
+            .collect();
+        let (symbols, first) = symbols_of(whole.as_slice(), None).expect("an ELF file");
+        let work = symbols.iter().find(|symbol| symbol.2 == "work").expect("not stripped");
+        let inside: Vec<u64> = (work.0..work.0 + work.1).map(|address| address - first).collect();
+        let tell = |image: &Image| -> Vec<Function> {
+            inside.iter().filter_map(|&at| image.function(at, true)).collect()
+        };
+        let told = tell(&Image::find(&program, &id).expect("its own build id"));
+        assert!(told.iter().any(|function| function.inlined == ["twice"]), "{:?}", told[0]);
+        let mut random = 7u64;
+        let mut below = |n: usize| {
+            random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+            (random >> 33) as usize % n
+        };
+        let mut misled = 0;
+        for _ in 0..2_000 {
+            let mut bytes = whole.clone();
+            for _ in 0..1 + below(8) {
+                let section = &debug[below(debug.len())];
+                let at = section.start + below(section.len());
+                bytes[at] = [0, 0xff, 0x80, below(256) as u8][below(4)];
+            }
+            folder.write("a", &bytes);
+            let image = Image::find(&program, &id).expect("its symbols are whole");
+            misled += u32::from(tell(&image) != told);
+        }
+        assert!(misled > 100, "the damage is looked at: {misled}");
     }
 }
