@@ -7,9 +7,11 @@
 //! the level asked for, and if the series resembles itself one period later.
 
 use crate::random::Random;
+use std::ops::{Range, RangeInclusive};
 
 /// Shuffled series.
 const SHUFFLES: usize = 1_000;
+const _: () = assert!(SHUFFLES.is_multiple_of(2), "they come in pairs");
 /// Buckets that stay together when shuffling: what is near in time is alike without any period.
 const BLOCK: usize = 8;
 /// Fewest buckets worth looking at.
@@ -22,6 +24,10 @@ const PERIOD_MIN: f64 = 3.0;
 const PERIODS_MIN: usize = 8;
 /// Lines to each side that a line is compared with.
 const NEIGHBOURS: usize = 24;
+/// Lines that are compared with one neighbourhood.
+const GROUP: usize = NEIGHBOURS / 4;
+/// Power below which there is none.
+const POWER_MIN: f64 = 1e-12;
 /// Correlation with itself one period later.
 const RESEMBLANCE_MIN: f64 = 0.15;
 /// Harmonics that may stand higher than the period.
@@ -55,18 +61,30 @@ pub(crate) fn find(levels: &[Option<f64>], p_max: f64, seed: u64) -> Option<Peri
     if lowest + NEIGHBOURS >= highest {
         return None;
     }
-    let (line, peak) = highest_line(&transform, &series, lowest, highest);
+    let mut spectra = [Vec::new(), Vec::new()];
+    transform.powers([&series, &[]], &mut spectra);
+    let (line, peak) = highest_line(&spectra[0], lowest..=highest);
+    if peak <= 0.0 {
+        return None;
+    }
     let mut random = Random::seeded(seed);
     let mut blocks: Vec<&[f64]> = series.chunks(BLOCK).collect();
+    let mut shuffled = [Vec::new(), Vec::new()];
     let mut higher = 0;
     let allowed = (p_max * (SHUFFLES + 1) as f64) as usize;
-    for _ in 0..SHUFFLES {
-        random.shuffle(&mut blocks);
-        let shuffled = blocks.concat();
-        higher += usize::from(highest_line(&transform, &shuffled, lowest, highest).1 >= peak);
-        // Once it cannot be significant any more the exact p does not matter.
-        if higher >= allowed.max(1) {
-            return None;
+    for _ in 0..SHUFFLES / 2 {
+        for series in &mut shuffled {
+            random.shuffle(&mut blocks);
+            series.clear();
+            blocks.iter().for_each(|block| series.extend_from_slice(block));
+        }
+        transform.powers([&shuffled[0], &shuffled[1]], &mut spectra);
+        for power in &spectra {
+            higher += usize::from(reaches(power, lowest..=highest, peak));
+            // Once it cannot be significant any more the exact p does not matter.
+            if higher >= allowed.max(1) {
+                return None;
+            }
         }
     }
     // A harmonic may stand higher than the period itself: a short disturbance has many. The period is the shortest
@@ -127,33 +145,46 @@ fn flatten(levels: &[Option<f64>]) -> Option<Vec<f64>> {
     Some(flat)
 }
 
-fn highest_line(
-    transform: &Transform,
-    series: &[f64],
-    lowest: usize,
-    highest: usize,
-) -> (usize, f64) {
-    let power = transform.power(series);
-    let mut best = (lowest, 0.0);
-    let mut near = Vec::with_capacity(2 * NEIGHBOURS + 1);
-    let (mut until, mut median) = (0, 1.0);
-    for line in lowest..=highest {
-        // One median serves a few lines: neighbourhoods overlap almost wholly.
-        if line >= until {
-            let from = line.saturating_sub(NEIGHBOURS).max(1);
-            near.clear();
-            near.extend_from_slice(&power[from..(line + NEIGHBOURS).min(power.len())]);
-            let middle = near.len() / 2;
-            near.select_nth_unstable_by(middle, f64::total_cmp);
-            median = near[middle].max(1e-12);
-            until = line + NEIGHBOURS / 4;
-        }
-        let height = power[line] / median;
-        if height > best.1 {
-            best = (line, height);
+/// A few lines that share one neighbourhood: theirs overlap almost wholly.
+fn groups(
+    power: &[f64],
+    lines: RangeInclusive<usize>,
+) -> impl Iterator<Item = (Range<usize>, &[f64])> {
+    let end = *lines.end() + 1;
+    lines.step_by(GROUP).map(move |line| {
+        let from = line.saturating_sub(NEIGHBOURS).max(1);
+        (line..(line + GROUP).min(end), &power[from..(line + NEIGHBOURS).min(power.len())])
+    })
+}
+
+/// The line that stands highest above the median of its neighbourhood, and how many times as high.
+fn highest_line(power: &[f64], lines: RangeInclusive<usize>) -> (usize, f64) {
+    let mut best = (*lines.start(), 0.0);
+    let mut near = Vec::with_capacity(2 * NEIGHBOURS);
+    for (group, neighbours) in groups(power, lines) {
+        near.clear();
+        near.extend_from_slice(neighbours);
+        let middle = near.len() / 2;
+        near.select_nth_unstable_by(middle, f64::total_cmp);
+        let median = near[middle].max(POWER_MIN);
+        for line in group {
+            let height = power[line] / median;
+            if height > best.1 {
+                best = (line, height);
+            }
         }
     }
     best
+}
+
+/// True if [`highest_line`] would find one of `peak` times its neighbourhood: a median is at most so much if more than
+/// half of the neighbours are, which needs no median.
+fn reaches(power: &[f64], lines: RangeInclusive<usize>, peak: f64) -> bool {
+    groups(power, lines).any(|(group, neighbours)| {
+        let bound = power[group].iter().fold(0.0, |a: f64, &b| a.max(b)) / peak;
+        let below = neighbours.iter().filter(|&&power| power <= bound).count();
+        bound >= POWER_MIN && below > neighbours.len() / 2
+    })
 }
 
 /// Correlation of the series with itself `lag` buckets later, the better of the two whole lags around it.
@@ -187,29 +218,35 @@ impl Transform {
         Self { size, roots, order }
     }
 
-    /// Power per line, up to half the size; the series is continued with zeros.
-    fn power(&self, series: &[f64]) -> Vec<f64> {
-        let mut values: Vec<(f64, f64)> = self
-            .order
-            .iter()
-            .map(|&at| (series.get(at as usize).copied().unwrap_or(0.0), 0.0))
-            .collect();
+    /// Power per line of two series, up to half the size; a series is continued with zeros.
+    ///
+    /// One is the real and one the imaginary part of what is transformed: the spectrum of a real series is
+    /// symmetric, so the two can be told apart afterwards (Numerical Recipes, 12.3).
+    fn powers(&self, series: [&[f64]; 2], into: &mut [Vec<f64>; 2]) {
+        let at = |part: &[f64], place: u32| part.get(place as usize).copied().unwrap_or(0.0);
+        let mut values: Vec<(f64, f64)> =
+            self.order.iter().map(|&place| (at(series[0], place), at(series[1], place))).collect();
         let mut half = 1;
         while half < self.size {
             let step = self.size / (2 * half);
-            for start in (0..self.size).step_by(2 * half) {
-                for at in 0..half {
-                    let (cos, sin) = self.roots[at * step];
-                    let (re, im) = values[start + at + half];
-                    let turned = (re * cos - im * sin, re * sin + im * cos);
-                    let even = values[start + at];
-                    values[start + at] = (even.0 + turned.0, even.1 + turned.1);
-                    values[start + at + half] = (even.0 - turned.0, even.1 - turned.1);
+            for both in values.chunks_exact_mut(2 * half) {
+                let (even, odd) = both.split_at_mut(half);
+                let roots = self.roots.iter().step_by(step);
+                for ((even, odd), (cos, sin)) in even.iter_mut().zip(odd).zip(roots) {
+                    let turned = (odd.0 * cos - odd.1 * sin, odd.0 * sin + odd.1 * cos);
+                    *odd = (even.0 - turned.0, even.1 - turned.1);
+                    *even = (even.0 + turned.0, even.1 + turned.1);
                 }
             }
             half *= 2;
         }
-        values[..self.size / 2].iter().map(|(re, im)| re * re + im * im).collect()
+        let power = |re: f64, im: f64| 0.25 * (re * re + im * im);
+        into.iter_mut().for_each(Vec::clear);
+        for line in 0..self.size / 2 {
+            let (up, down) = (values[line], values[(self.size - line) % self.size]);
+            into[0].push(power(up.0 + down.0, up.1 - down.1));
+            into[1].push(power(up.1 + down.1, down.0 - up.0));
+        }
     }
 }
 
@@ -228,6 +265,37 @@ mod tests {
             .collect();
         let found = find(&levels, 0.01, 1).expect("a period");
         assert!((found.buckets - 25.0).abs() < 1.0, "{found:?}");
+    }
+
+    #[test]
+    fn two_series_are_transformed_as_one_and_told_apart() {
+        let mut random = Random::seeded(3);
+        let series: [Vec<f64>; 2] =
+            [100, 64].map(|len| (0..len).map(|_| random.normal()).collect());
+        let mut spectra = [Vec::new(), Vec::new()];
+        Transform::new(128).powers([&series[0], &series[1]], &mut spectra);
+        for (series, spectrum) in series.iter().zip(&spectra) {
+            assert_eq!(spectrum.len(), 64);
+            for (line, power) in spectrum.iter().enumerate() {
+                let turn = |at: usize| std::f64::consts::TAU * (at * line) as f64 / 128.0;
+                let sum = |part: fn(f64) -> f64| -> f64 {
+                    series.iter().enumerate().map(|(at, value)| value * part(turn(at))).sum()
+                };
+                let want = sum(f64::cos).powi(2) + sum(f64::sin).powi(2);
+                assert!((power - want).abs() < 1e-9 * want.max(1.0), "{line}: {power} {want}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_line_reaches_what_the_highest_line_has_and_no_more() {
+        let mut random = Random::seeded(4);
+        for _ in 0..200 {
+            let power: Vec<f64> = (0..256).map(|_| random.normal().powi(2)).collect();
+            let (_, peak) = highest_line(&power, 5..=170);
+            assert!(reaches(&power, 5..=170, peak * (1.0 - 1e-9)));
+            assert!(!reaches(&power, 5..=170, peak * (1.0 + 1e-9)));
+        }
     }
 
     #[test]
