@@ -15,6 +15,8 @@ use crate::blocks::Block;
 use crate::model::Model;
 use crate::result::{Confidence, Finding, Layer, Mark, State};
 use crate::worst::Silence;
+use std::panic::resume_unwind;
+use std::thread;
 
 pub(crate) use durations::levels;
 pub(crate) use kernel::{cause, cause_name, stalls};
@@ -51,8 +53,12 @@ pub(crate) struct Facts {
 /// All twelve, in order.
 pub(crate) fn all(case: &Case<'_>) -> (Vec<Finding>, Facts) {
     let mut facts = Facts::default();
-    let common = durations::d5(case);
-    let period = durations::d4(case);
+    // The two that take long, and neither needs the other.
+    let (common, period) = thread::scope(|scope| {
+        let common = scope.spawn(|| durations::d5(case));
+        let period = durations::d4(case);
+        (common.join().unwrap_or_else(|panic| resume_unwind(panic)), period)
+    });
     let (d6, stall_facts) = (buffers::d6(case, &period, &mut facts), &mut facts);
     let d7 = kernel::d7(case, common.state == State::Fired, stall_facts);
     let backlog = backlog::worst(case);

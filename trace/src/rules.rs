@@ -205,23 +205,15 @@ const HANDLERS: &[&str] =
 
 /// Does `name` have the form of `pattern`?
 pub(crate) fn matches(pattern: &str, name: &str) -> bool {
-    // Nearly all end here: a first byte that is another one.
-    if let Some(&first) = pattern.as_bytes().first()
-        && first != b'*'
-        && name.as_bytes().first() != Some(&first)
-    {
-        return false;
+    let mut parts = pattern.split('*');
+    let Some(mut rest) = name.strip_prefix(parts.next().unwrap_or_default()) else { return false };
+    let Some(mut part) = parts.next() else { return rest.is_empty() };
+    // Each part at its first place leaves most to those behind it; the last one ends the name.
+    for next in parts {
+        let Some((_, behind)) = rest.split_once(part) else { return false };
+        (rest, part) = (behind, next);
     }
-    match pattern.split_once('*') {
-        None => pattern == name,
-        Some((head, rest)) => {
-            let Some(tail) = name.strip_prefix(head) else { return false };
-            // Cutting at character boundaries only keeps foreign names safe.
-            rest.is_empty()
-                || tail.char_indices().any(|(at, _)| matches(rest, &tail[at..]))
-                || matches(rest, "")
-        }
-    }
+    rest.ends_with(part)
 }
 
 fn any(patterns: &[&str], name: &str) -> bool {
@@ -294,6 +286,12 @@ mod tests {
             ("a*", "a", true),
             ("*", "", true),
             ("*b", "äb", true),
+            ("ab*ba", "abba", true),
+            ("ab*ba", "aba", false),
+            ("*ab*ab", "xabab", true),
+            ("*ab*ab", "xab", false),
+            ("a*b*c", "abbc", true),
+            ("a**c", "ac", true),
         ] {
             assert_eq!(matches(pattern, name), expected, "{pattern} {name}");
         }
