@@ -33,6 +33,7 @@ mod registry;
 mod replies;
 pub mod report;
 pub mod result;
+mod retries;
 mod returns;
 mod round_trips;
 pub mod scenario;

@@ -20,6 +20,7 @@ use crate::host::Look;
 use crate::ping;
 use crate::plan::{App, Peer, Plant};
 use crate::result::{Arm, Outcome, Placement, RaceResult, SCHEMA, Segment, Traffic};
+use crate::retries::Retries;
 use crate::scenario::{ArmPlan, Extent, OTHERS_MAX, Scenario, ScenarioError};
 use crate::traffic::{Replayable, TrafficError, TrafficPlan};
 use crate::trial::{self, Trial, TrialPlan};
@@ -159,6 +160,7 @@ pub fn run(
     let mut trials: Vec<Trial> = Vec::new();
     let mut segments: Vec<Segment> = Vec::new();
     let mut disturbed = 0;
+    let mut retries = Retries::default();
     let mut topology = None;
     let mut caps = vec![CapsReport::default(); entrants.len()];
     let mut blocks = 0;
@@ -167,7 +169,8 @@ pub fn run(
             let place = [arm, block];
             let plan =
                 trial_plan(&scenario, &extent, &plan, &entrants[arm], place, options.interrupted);
-            let trial = trial::run(&bench, &plan).map_err(|error| interrupted(options, error))?;
+            let trial = trial::run(&bench, &plan, &mut retries)
+                .map_err(|error| interrupted(options, error))?;
             show(&Progress { block, blocks_min: min, trial: &trial, is_traced: false });
             disturbed += trial.again.len();
             caps[arm].clone_from(&trial.caps);

@@ -26,6 +26,7 @@ use crate::plan::{
 use crate::race::RaceError;
 use crate::replies::Replied;
 use crate::result::{Cpu, GeneratorReport, Ledger, Segment};
+use crate::retries::Retries;
 use crate::round_trips::RoundTrips;
 use crate::scenario::EchoPlan;
 use crate::search::bisect;
@@ -53,8 +54,8 @@ const SETTLE_STEP: Duration = Duration::from_millis(15);
 /// Windows of the idle control, and the most of them while other programs run.
 const IDLE_WINDOWS: u32 = 3;
 const IDLE_WINDOWS_MAX: u32 = 30;
-/// Times a load is offered, or pings are sent, again because they were disturbed.
-const RETRIES_MAX: usize = 3;
+/// Times pings are sent again because they were disturbed.
+const PING_RETRIES_MAX: usize = 3;
 /// Looks at an arm that does not settle.
 const SETTLE_STEPS_MAX: usize = 200;
 /// Times that an arm which has settled is looked at again because frames are missing: whoever delivers
@@ -202,8 +203,12 @@ pub struct CapacityStep {
     pub ledger: Ledger,
 }
 
-/// Runs it.
-pub(crate) fn run(bench: &Bench, plan: &TrialPlan<'_>) -> Result<Trial, RaceError> {
+/// Runs it; `retries` are the race's.
+pub(crate) fn run(
+    bench: &Bench,
+    plan: &TrialPlan<'_>,
+    retries: &mut Retries,
+) -> Result<Trial, RaceError> {
     let mut walk = Walk::begin(bench, plan)?;
     let mut trial = Trial {
         arm: plan.name.to_owned(),
@@ -221,16 +226,19 @@ pub(crate) fn run(bench: &Bench, plan: &TrialPlan<'_>) -> Result<Trial, RaceErro
         traced: None,
     };
     let is_kept = plan.trace.as_ref().is_some_and(|trace| trace.folder.is_some());
-    let retries = if is_kept { 0 } else { RETRIES_MAX };
     for (load, &pps) in plan.loads_pps.iter().enumerate() {
-        for attempt in 0..=retries {
+        let mut retries = retries.next();
+        loop {
             let is_topspeed = plan.topspeed && load + 1 == plan.loads_pps.len();
             let Offered { mut segment, seen, replied } = match is_topspeed {
                 true => walk.pour(pps, plan.segment)?,
                 false => walk.offer(pps, plan.segment)?,
             };
             segment.load = load;
-            if let (Some(why), true) = (segment.invalid.first(), attempt < retries) {
+            if let Some(why) = segment.invalid.first()
+                && !is_kept
+                && retries.take()
+            {
                 trial.again.push(format!("{pps}/s: {why}"));
                 continue;
             }
@@ -249,7 +257,7 @@ pub(crate) fn run(bench: &Bench, plan: &TrialPlan<'_>) -> Result<Trial, RaceErro
         if let Some(order) = ping_order(plan, echo) {
             walk.is_wanted()?;
             trial.ping = Some(walk.ping(order, &mut trial.again)?);
-            for _ in 0..=RETRIES_MAX {
+            for _ in 0..=PING_RETRIES_MAX {
                 if echo.ping_load_pps == 0 || trial.ping_loaded.is_some() {
                     break;
                 }
@@ -421,7 +429,7 @@ impl<'a> Walk<'a> {
     fn ping(&self, order: PingOrder, again: &mut Vec<String>) -> Result<PingTrial, RaceError> {
         let cpu = self.bench.placement().generator_cpu;
         let mut trial = ping::run(self.wire.namespace(), cpu, order)?;
-        for _ in 0..RETRIES_MAX {
+        for _ in 0..PING_RETRIES_MAX {
             if !trial.is_cut {
                 break;
             }

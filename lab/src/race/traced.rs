@@ -12,6 +12,7 @@ use super::{Entrant, Options, Progress, RaceError, trial_plan};
 use crate::bench::Bench;
 use crate::plan::{TraceEnd, TracePlan};
 use crate::result::Summary;
+use crate::retries::Retries;
 use crate::scenario::{Extent, Scenario};
 use crate::traffic::TrafficPlan;
 use crate::trial::{self, Trial, TrialPlan};
@@ -211,7 +212,8 @@ impl Pass<'_> {
                 options.interrupted,
             )
         };
-        trial::run(self.bench, &plan).map_err(|error| super::interrupted(options, error))
+        trial::run(self.bench, &plan, &mut Retries::default())
+            .map_err(|error| super::interrupted(options, error))
     }
 
     /// Longest stretch of the segment that is recorded, ns. At top speed nobody knows when it will end: of such a

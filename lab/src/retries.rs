@@ -1,0 +1,73 @@
+//! How often a load may be offered again because something disturbed it.
+//!
+//! On a shared host most segments may be disturbed for a while, and then none for long. So every load brings a few
+//! retries, and those that are not needed are kept for the ones that need more: a race takes no longer than if
+//! each had used its own, and a block is lost less often. An accepted segment has kept every limit, and
+//! what is accepted never depends on what the arm did with it.
+
+/// What each load brings.
+const EACH: usize = 3;
+/// The most that one load may use: with two thirds of the segments disturbed, one load in 30,000 fails.
+const LOAD_MAX: usize = 24;
+
+/// Retries of a race that are left.
+#[derive(Debug, Default)]
+pub(crate) struct Retries {
+    saved: usize,
+}
+
+/// Those that one load may use.
+#[derive(Debug)]
+pub(crate) struct OfLoad<'a> {
+    race: &'a mut Retries,
+    left: usize,
+}
+
+impl Retries {
+    /// For the next load.
+    pub(crate) fn next(&mut self) -> OfLoad<'_> {
+        self.saved += EACH;
+        OfLoad { left: self.saved.min(LOAD_MAX), race: self }
+    }
+}
+
+impl OfLoad<'_> {
+    /// True if the load may be offered once more; that is then one less.
+    pub(crate) fn take(&mut self) -> bool {
+        let is_left = self.left > 0;
+        if is_left {
+            self.left -= 1;
+            self.race.saved -= 1;
+        }
+        is_left
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// How many of `wanted` a load gets.
+    fn used(retries: &mut Retries, wanted: usize) -> usize {
+        let mut load = retries.next();
+        (0..wanted).take_while(|_| load.take()).count()
+    }
+
+    #[test]
+    fn a_load_has_its_own_and_what_others_left() {
+        let mut retries = Retries::default();
+        assert_eq!(used(&mut retries, 9), EACH, "the first has nobody's");
+        assert_eq!(used(&mut retries, 1), 1);
+        assert_eq!(used(&mut retries, 0), 0);
+        assert_eq!(used(&mut retries, 9), 8, "its own and those of the two before");
+        assert_eq!(used(&mut retries, 9), EACH);
+    }
+
+    #[test]
+    fn no_load_takes_all_that_was_saved() {
+        let mut retries = Retries::default();
+        (0..100).for_each(|_| assert_eq!(used(&mut retries, 0), 0));
+        assert_eq!(used(&mut retries, 1_000), LOAD_MAX);
+        assert_eq!(used(&mut retries, 1_000), LOAD_MAX);
+    }
+}
