@@ -300,6 +300,9 @@ pub(crate) struct RaceArguments {
     /// Length of a segment, ms
     #[arg(long, value_name = "MS")]
     pub(crate) segment_ms: Option<u64>,
+    /// Times that a disturbed load is offered again, on average over all; a busy host needs more [default: 3]
+    #[arg(long, value_name = "N")]
+    pub(crate) retries: Option<usize>,
     /// Seed of block order and resampling
     #[arg(long, value_name = "N")]
     pub(crate) seed: Option<u64>,

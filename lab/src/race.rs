@@ -160,7 +160,7 @@ pub fn run(
     let mut trials: Vec<Trial> = Vec::new();
     let mut segments: Vec<Segment> = Vec::new();
     let mut disturbed = 0;
-    let mut retries = Retries::default();
+    let mut retries = Retries::new(extent.retries);
     let mut topology = None;
     let mut caps = vec![CapsReport::default(); entrants.len()];
     let mut blocks = 0;
@@ -222,9 +222,13 @@ pub fn run(
         ));
     }
     if disturbed > 0 {
+        let more = match retries.is_used_up() {
+            true => "; they used up the retries, and `--retries` allows more",
+            false => "",
+        };
         notes.push(format!(
             "{disturbed} segments were offered again because the generator was late or other \
-             programs ran; trials/*.json says which and why"
+             programs ran; trials/*.json says which and why{more}"
         ));
     }
     let is_shared = |entrant: &Entrant| Kind::of(entrant.peer, &entrant.lane) == Kind::SharedMemory;

@@ -5,14 +5,14 @@
 //! each had used its own, and a block is lost less often. An accepted segment has kept every limit, and
 //! what is accepted never depends on what the arm did with it.
 
-/// What each load brings.
-const EACH: usize = 3;
-/// The most that one load may use: with two thirds of the segments disturbed, one load in 30,000 fails.
-const LOAD_MAX: usize = 24;
+/// The most that one load may use, in shares of the race's average: with three at an average and two thirds of the
+/// segments disturbed, one load in 30,000 fails.
+const LOAD_MAX: usize = 8;
 
 /// Retries of a race that are left.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Retries {
+    each: usize,
     saved: usize,
 }
 
@@ -24,10 +24,20 @@ pub(crate) struct OfLoad<'a> {
 }
 
 impl Retries {
+    /// `each`: what a load brings.
+    pub(crate) fn new(each: usize) -> Self {
+        Self { each, saved: 0 }
+    }
+
+    /// True if none is left.
+    pub(crate) fn is_used_up(&self) -> bool {
+        self.saved == 0
+    }
+
     /// For the next load.
     pub(crate) fn next(&mut self) -> OfLoad<'_> {
-        self.saved += EACH;
-        OfLoad { left: self.saved.min(LOAD_MAX), race: self }
+        self.saved += self.each;
+        OfLoad { left: self.saved.min(LOAD_MAX * self.each), race: self }
     }
 }
 
@@ -55,19 +65,20 @@ mod tests {
 
     #[test]
     fn a_load_has_its_own_and_what_others_left() {
-        let mut retries = Retries::default();
-        assert_eq!(used(&mut retries, 9), EACH, "the first has nobody's");
+        let mut retries = Retries::new(3);
+        assert_eq!(used(&mut retries, 9), 3, "the first has nobody's");
+        assert!(retries.is_used_up());
         assert_eq!(used(&mut retries, 1), 1);
         assert_eq!(used(&mut retries, 0), 0);
         assert_eq!(used(&mut retries, 9), 8, "its own and those of the two before");
-        assert_eq!(used(&mut retries, 9), EACH);
+        assert_eq!(used(&mut retries, 9), 3);
     }
 
     #[test]
     fn no_load_takes_all_that_was_saved() {
-        let mut retries = Retries::default();
+        let mut retries = Retries::new(3);
         (0..100).for_each(|_| assert_eq!(used(&mut retries, 0), 0));
-        assert_eq!(used(&mut retries, 1_000), LOAD_MAX);
-        assert_eq!(used(&mut retries, 1_000), LOAD_MAX);
+        assert_eq!(used(&mut retries, 1_000), 24);
+        assert_eq!(used(&mut retries, 1_000), 24);
     }
 }

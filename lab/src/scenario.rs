@@ -19,6 +19,9 @@ pub const ARMS_MAX: usize = 16;
 pub const LOADS_MAX: usize = SEGMENTS_MAX / 4;
 /// Longest segment, ms.
 const SEGMENT_MS_MAX: u64 = 600_000;
+/// Retries of a scenario that says nothing, and the most.
+const RETRIES: usize = 3;
+const RETRIES_MAX: usize = 100;
 /// Highest load: what the schedule's nanoseconds can tell apart.
 const LOAD_PPS_MAX: u64 = 100_000_000;
 
@@ -163,6 +166,10 @@ pub struct Extent {
     pub segment_ms: u64,
     /// Fewest and most blocks, both even.
     pub blocks: [usize; 2],
+    /// How often a load may be offered again because the generator was late or the host was busy, over all
+    /// loads; one that needs more uses what others left. The limits stay the same.
+    #[serde(default = "usual_retries", skip_serializing_if = "is_usual_retries")]
+    pub retries: usize,
 }
 
 /// An arm.
@@ -209,6 +216,15 @@ fn is_honest(plant: &Plant) -> bool {
 #[expect(clippy::trivially_copy_pass_by_ref, reason = "serde calls it so")]
 pub(crate) fn is_false(value: &bool) -> bool {
     !value
+}
+
+fn usual_retries() -> usize {
+    RETRIES
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde calls it so")]
+fn is_usual_retries(value: &usize) -> bool {
+    *value == RETRIES
 }
 
 /// A demand on one metric of one arm at one load: of its ratio to another arm, or of its value.
@@ -800,6 +816,9 @@ impl Extent {
             let hint = format!("100 to {SEGMENT_MS_MAX}");
             return Err(value("segment_ms", self.segment_ms, hint));
         }
+        if self.retries > RETRIES_MAX {
+            return Err(value("retries", self.retries, format!("0 to {RETRIES_MAX}")));
+        }
         if self.saturate && self.topspeed {
             let hint =
                 "give `saturate` or `topspeed`: a goal without a load means the one there is";
@@ -1065,7 +1084,8 @@ mod tests {
         let again: Scenario = toml::from_str(&toml::to_string(&scenario).unwrap()).unwrap();
         assert_eq!(again, scenario);
         type Change = fn(&mut Scenario);
-        let changes: [(Change, &str); 11] = [
+        let changes: [(Change, &str); 12] = [
+            (|s| s.quick.retries = 101, "0 to 100"),
             (|s| s.forward = None, "the section of app forward"),
             (|s| s.app = App::Features, "`[forward]` belongs to app forward"),
             (|s| s.payload_bytes = Some(64), "one of them"),

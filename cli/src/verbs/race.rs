@@ -180,6 +180,9 @@ fn overrule(scenario: &mut Scenario, arguments: &RaceArguments) {
         if let Some(ms) = arguments.segment_ms {
             extent.segment_ms = ms;
         }
+        if let Some(retries) = arguments.retries {
+            extent.retries = retries;
+        }
     }
     if let Some(seed) = arguments.seed {
         scenario.seed = seed;

@@ -212,7 +212,7 @@ impl Pass<'_> {
                 options.interrupted,
             )
         };
-        trial::run(self.bench, &plan, &mut Retries::default())
+        trial::run(self.bench, &plan, &mut Retries::new(self.extent.retries))
             .map_err(|error| super::interrupted(options, error))
     }
 
