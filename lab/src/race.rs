@@ -372,8 +372,8 @@ fn saturating_load(
     // The twin of the base is the base.
     for entrant in entrants.iter().filter(|entrant| !entrant.is_noise_floor) {
         let plan = trial_plan(scenario, extent, traffic, entrant, [0, 0], options.interrupted);
-        let rate =
-            trial::rate_kept(bench, &plan, kept).map_err(|error| interrupted(options, error))?;
+        let rate = trial::rate_kept(bench, &plan, kept, 1 + extent.retries)
+            .map_err(|error| interrupted(options, error))?;
         let Some(rate) = rate else {
             return Ok(Err(format!(
                 "no saturating load: the generator kept none of the rates tried against arm `{}`; the \

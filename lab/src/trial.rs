@@ -75,8 +75,8 @@ const TOP_LENGTH: Duration = Duration::from_millis(50);
 const KEPT_LENGTH: Duration = Duration::from_millis(300);
 /// The next lower rate tried: this share of one that was not kept.
 const KEPT_SHARE: f64 = 0.85;
-/// Segments offered in search of it, two per rate.
-const KEPT_ATTEMPTS_MAX: usize = 12;
+/// Rates offered in search of it.
+const KEPT_RATES_MAX: usize = 8;
 /// How much longer than real pings should take the load beside them lasts: so much times, and so much
 /// more. Beside a generator that spins they are late.
 const PING_LOAD_STRETCH: f64 = 1.3;
@@ -274,7 +274,7 @@ pub(crate) fn run(
 }
 
 /// The highest rate that the generator keeps against the arm of `plan`, as far as can be found out in a
-/// few short segments, but at most `pps_max`; without one, it begins at its top speed. `None` if it keeps
+/// few short segments, `tries` per rate, but at most `pps_max`; without one, it begins at its top speed. `None` if it keeps
 /// none that is worth the name. What becomes of the frames is of no interest here.
 ///
 /// # Errors
@@ -283,6 +283,7 @@ pub(crate) fn rate_kept(
     bench: &Bench,
     plan: &TrialPlan<'_>,
     pps_max: Option<u64>,
+    tries: usize,
 ) -> Result<Option<u64>, RaceError> {
     let mut walk = Walk::begin(bench, plan)?;
     let mut pps = match pps_max {
@@ -293,14 +294,14 @@ pub(crate) fn rate_kept(
         }
     };
     let mut kept = None;
-    for attempt in 0..KEPT_ATTEMPTS_MAX {
+    // What disturbed a rate may be gone the next time.
+    for attempt in 0..KEPT_RATES_MAX * tries {
         let sent = walk.offer(pps, KEPT_LENGTH)?.segment.generator;
         if lateness(&sent, plan.late_p99_ns_max).is_empty() {
             kept = Some(pps);
             break;
         }
-        // What disturbed it once may be gone.
-        if attempt % 2 == 1 {
+        if (attempt + 1) % tries == 0 {
             pps = (pps as f64 * KEPT_SHARE) as u64;
         }
     }
