@@ -58,7 +58,7 @@ pub struct RaceResult {
     pub arms: Vec<Arm>,
     /// The offered loads, packets per second, in rising order.
     pub loads_pps: Vec<u64>,
-    /// The last of them, if it is the one that was found out to saturate: the highest that the
+    /// The last of them, if it is the one that was found out to saturate: one step below the highest that the
     /// generator kept against every arm, rounded down.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub saturating_pps: Option<u64>,

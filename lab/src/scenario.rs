@@ -153,7 +153,7 @@ pub struct EchoPlan {
 pub struct Extent {
     /// Offered loads, frames per second, rising.
     pub loads_pps: Vec<u64>,
-    /// Offer one more beyond them: the highest rate that the generator keeps against every arm, found
+    /// Offer one more beyond them: a step below the highest rate that the generator keeps against every arm, found
     /// out before the first block. What an arm takes of it is what it can do, if it is less.
     #[serde(default, skip_serializing_if = "is_false")]
     pub saturate: bool,

@@ -74,7 +74,7 @@ const TOP_LENGTH: Duration = Duration::from_millis(50);
 /// How long a rate is offered to see whether it is kept.
 const KEPT_LENGTH: Duration = Duration::from_millis(300);
 /// The next lower rate tried: this share of one that was not kept.
-const KEPT_SHARE: f64 = 0.85;
+pub(crate) const KEPT_SHARE: f64 = 0.85;
 /// Rates offered in search of it.
 const KEPT_RATES_MAX: usize = 8;
 /// How much longer than real pings should take the load beside them lasts: so much times, and so much
