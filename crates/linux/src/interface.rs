@@ -13,7 +13,7 @@ use rustix::net::{
 };
 use std::{
     io,
-    os::fd::{AsFd, BorrowedFd, OwnedFd, RawFd},
+    os::fd::{OwnedFd, RawFd},
 };
 
 /// Bytes of an Ethernet header, which the MTU does not count.
@@ -60,9 +60,9 @@ pub struct Facts {
     pub mtu_bytes: usize,
     /// Frames that the kernel wanted to send by it and its driver dropped: on a tap, those nobody fetched in time.
     pub tx_dropped: u64,
-    /// The program that its driver runs, and the one that the kernel runs in its stead.
+    /// The XDP program that its driver runs.
     pub native: Option<ProgramId>,
-    /// See [`native`](Self::native).
+    /// The XDP program that the kernel runs in the driver's stead.
     pub generic: Option<ProgramId>,
 }
 
@@ -203,13 +203,6 @@ impl Interface {
             return Err(LaneError::os(lane, format!("use interface `{name}`"), down, &hint));
         }
         Ok(())
-    }
-}
-
-/// The socket that it is asked by (NETLINK_ROUTE), of the namespace it was found in.
-impl AsFd for Interface {
-    fn as_fd(&self) -> BorrowedFd<'_> {
-        self.netlink.as_fd()
     }
 }
 
