@@ -29,7 +29,7 @@ const PROGRAM_FD: RawFd = 2;
 const BPF_PROG_GET_FD_BY_ID: libc::c_int = 13;
 
 /// The interfaces of one lane's ports.
-pub(crate) struct Borrowed(Option<Guard>);
+pub(crate) struct Borrowed(Guard);
 
 impl Borrowed {
     /// Has a guard stand by, in this thread's network namespace.
@@ -38,10 +38,7 @@ impl Borrowed {
     /// No descriptor or no process left.
     pub(crate) fn stand_by() -> Result<Borrowed, LaneError> {
         // SAFETY: `undo` makes system calls only.
-        match unsafe { Guard::start(undo) } {
-            Ok(guard) => Ok(Borrowed(Some(guard))),
-            Err(e) => Err(failed(e)),
-        }
+        unsafe { Guard::start(undo) }.map(Borrowed).map_err(failed)
     }
 
     /// Notes what a port that was started has changed.
@@ -72,16 +69,14 @@ impl Borrowed {
         record[..4].copy_from_slice(&program.map_or(0, |(_, id)| id).to_ne_bytes());
         record[4..8].copy_from_slice(&(message.len() as u32).to_ne_bytes());
         record[8..8 + message.len()].copy_from_slice(&message);
-        self.0.as_ref().map_or(Ok(()), |guard| guard.tell(&record)).map_err(failed)
+        self.0.tell(&record).map_err(failed)
     }
 }
 
 /// Closed in order: nothing is left to undo.
 impl Drop for Borrowed {
     fn drop(&mut self) {
-        if let Some(guard) = self.0.take() {
-            guard.dismiss();
-        }
+        self.0.dismiss();
     }
 }
 

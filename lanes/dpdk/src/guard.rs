@@ -70,8 +70,8 @@ impl Guard {
         }
     }
 
-    /// Ends the child before it acts.
-    pub(crate) fn dismiss(self) {
+    /// Ends the child before it acts; dropping the guard then waits for it only.
+    pub(crate) fn dismiss(&self) {
         // SAFETY: our own child, not yet waited for.
         unsafe { libc::kill(self.child, libc::SIGKILL) };
     }
