@@ -2,8 +2,9 @@
 //!
 //! On a shared host most segments may be disturbed for a while, and then none for long. So every load brings a few
 //! retries, and those that are not needed are kept for the ones that need more: a race takes no longer than if
-//! each had used its own, and a block is lost less often. An accepted segment has kept every limit, and
-//! what is accepted never depends on what the arm did with it.
+//! each had used its own, and a block is lost less often. An accepted segment has kept every limit.
+//! Whether one is accepted is asked of the generator and of other programs, the same for all arms, and not of what
+//! the arm did. An arm that works on the generator's CPU can make it late all the same; the notes count the retries.
 
 /// The most that one load may use, in shares of the race's average: with three at an average and two thirds of the
 /// segments disturbed, one load in 30,000 fails.
