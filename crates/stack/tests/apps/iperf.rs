@@ -10,8 +10,6 @@ use std::{collections::HashMap, net::SocketAddr};
 const COOKIE_BYTES: usize = 37;
 /// Sent per call in reverse tests.
 const PIECE: [u8; 4096] = [0x5a; 4096];
-/// What a client reads at a time over TCP unless told otherwise (`DEFAULT_TCP_BLKSIZE`).
-const BLOCK_BYTES: u64 = 128 * 1024;
 
 const TEST_START: u8 = 1;
 const TEST_RUNNING: u8 = 2;
@@ -79,6 +77,11 @@ impl Iperf {
             }
             Waits::ForEnd if bytes[0] == TEST_END => {
                 self.is_running = false;
+                // In reverse the client may be about to read a whole block, which only this ends (iperf 3.12,
+                // `iperf_run_client`). Otherwise some of its bytes are still on their way.
+                for (stream, _) in self.streams.iter().filter(|_| self.is_reverse) {
+                    out.close(*stream);
+                }
                 (1, Waits::ForResults, vec![EXCHANGE_RESULTS])
             }
             Waits::ForDone if bytes[0] == IPERF_DONE => {
@@ -113,8 +116,7 @@ impl Iperf {
     /// connection is shown again when the queue has drained.
     fn send_blocks<O: StreamOut>(&mut self, stream: usize, unread: &[u8], out: &mut O) -> usize {
         let (conn, count) = &mut self.streams[stream];
-        // A client reads whole blocks, so the last one is finished after the end, too.
-        while self.is_running || *count % BLOCK_BYTES != 0 {
+        while self.is_running {
             if !out.send(*conn, &PIECE) {
                 return 0;
             }
