@@ -116,13 +116,13 @@ impl Iperf {
     /// connection is shown again when the queue has drained.
     fn send_blocks<O: StreamOut>(&mut self, stream: usize, unread: &[u8], out: &mut O) -> usize {
         let (conn, count) = &mut self.streams[stream];
-        while self.is_running {
-            if !out.send(*conn, &PIECE) {
-                return 0;
-            }
+        if !self.is_running {
+            return unread.len();
+        }
+        while out.send(*conn, &PIECE) {
             *count += PIECE.len() as u64;
         }
-        unread.len()
+        0
     }
 }
 
