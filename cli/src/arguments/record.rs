@@ -10,9 +10,9 @@ program built with -finstrument-functions is traced by LTTng, in a session of it
 DPDK by DPDK's own trace. --kernel adds what the kernel did to the command's threads (switches,
 interrupts, system calls, NAPI), on the same clock; it needs root.
 
-The first Ctrl-C interrupts the command, the second terminates it, the third kills it; its trace is
-finished in any case, and nothing else is left. docs/instrumented-dpdk.md tells how to build an
-instrumented DPDK.
+The first Ctrl-C interrupts the command (terminates it if it ignores interrupts, as in the background
+of a script), the second terminates it, the third kills it; its trace is finished in any case, and
+nothing else is left. docs/instrumented-dpdk.md tells how to build an instrumented DPDK.
 
 Examples:
   sudo laneway trace record --out out/t --kernel -- laneway run forward --lane afxdp --on eth1,eth2

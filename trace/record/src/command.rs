@@ -4,6 +4,7 @@ use crate::RecordError;
 use rustix::process::{Pid, Signal, kill_process};
 use std::{
     ffi::OsString,
+    fs,
     os::unix::process::ExitStatusExt,
     process::{Child, Command, ExitStatus},
     sync::{
@@ -31,7 +32,8 @@ impl Urgency {
         Urgency::default()
     }
 
-    /// One more call to end it: first it is interrupted, then terminated, then killed.
+    /// One more call to end it: first it is interrupted, then terminated, then killed. A command that ignores
+    /// interrupts, as any that a script starts in the background does (POSIX XCU 2.11), is terminated at the first.
     pub fn rise(&self) {
         // Relaxed, here and below: the number carries nothing else. It need not pass the last stage.
         let _ = self.0.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |n| n.checked_add(1));
@@ -98,8 +100,8 @@ impl Guarded {
                 let asked_at = *asked_at.get_or_insert_with(Instant::now);
                 if level > told && (level > 1 || asked_at.elapsed() >= TERMINAL_GRACE) {
                     self.tell(match level {
-                        1 => Signal::INT,
-                        2 => Signal::TERM,
+                        1 if !ignores(self.0.id(), Signal::INT) => Signal::INT,
+                        1 | 2 => Signal::TERM,
                         _ => Signal::KILL,
                     });
                     told = level;
@@ -116,6 +118,14 @@ impl Guarded {
             let _ = kill_process(pid, signal);
         }
     }
+}
+
+/// Whether a process ignores a signal; no if nobody can tell.
+fn ignores(pid: u32, signal: Signal) -> bool {
+    let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
+    let mask = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
+    let mask = mask.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok());
+    mask.is_some_and(|mask| mask >> (signal.as_raw() - 1) & 1 == 1)
 }
 
 impl Drop for Guarded {
@@ -147,6 +157,14 @@ mod tests {
         let environment = [("LANEWAY_WORD", OsString::from("word"))];
         let command = words(&["sh", "-c", "test \"$LANEWAY_WORD\" = word"]);
         assert_eq!(run(&command, &environment, &Urgency::new()).unwrap().code, Some(0));
+    }
+
+    #[test]
+    fn a_command_that_ignores_interrupts_is_terminated_at_the_first_call() {
+        let urgency = Urgency::new();
+        urgency.rise();
+        let command = words(&["env", "--ignore-signal=INT", "sleep", "600"]);
+        assert_eq!(run(&command, &[], &urgency).unwrap().signal, Some(15));
     }
 
     #[test]

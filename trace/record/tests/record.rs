@@ -155,7 +155,9 @@ fn a_command_that_is_asked_to_end_ends_and_its_trace_is_whole() {
     let folder = Folder::new();
     let urgency = Urgency::new();
     urgency.rise();
-    let plan = plan(&["sleep", "600"], &folder, With::Nothing, true);
+    // Whoever runs the tests in the background of a script ignores interrupts, and so would the command.
+    let command = ["env", "--default-signal=INT", "sleep", "600"];
+    let plan = plan(&command, &folder, With::Nothing, true);
     let Some(recorded) = recorded(&plan, &urgency) else { return };
     let Ended { signal, interrupted, .. } = recorded.ended;
     assert_eq!((signal, interrupted), (Some(2), true));
