@@ -22,10 +22,10 @@ char LICENSE[] SEC("license") = "Dual BSD/GPL";
 
 /* Just enough of the kernel's type; the field's place is found when the program is loaded. */
 struct task_struct {
-	int tgid;
+	int pid, tgid;
 } __attribute__((preserve_access_index));
 
-/* Who is of interest: thread group id -> class. */
+/* Who is of interest, while it lives: thread group id -> class. */
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH);
 	__uint(max_entries, 256);
@@ -79,6 +79,20 @@ int BPF_PROG(on_switch, _Bool preempt, struct task_struct *prev, struct task_str
 	m->class = class_of(next->tgid);
 	m->context = LW_CONTEXT_TASK;
 	m->switches++;
+	return 0;
+}
+
+/*
+ * Whoever is gone leaves its place to the next of thousands, and its number to a program that has
+ * no class. What it still runs stays booked as its own until the next switch.
+ */
+SEC("tp_btf/sched_process_exit")
+int BPF_PROG(on_exit, struct task_struct *task)
+{
+	__u32 tgid = task->tgid;
+
+	if (task->pid == task->tgid)
+		bpf_map_delete_elem(&classes, &tgid);
 	return 0;
 }
 

@@ -65,7 +65,7 @@ impl Meter {
         Ok(Meter { tracing: Tracing::attach("meter", OBJECT, &[])? })
     }
 
-    /// Books the time of thread group `tgid` under `class` from its next switch on.
+    /// Books the time of thread group `tgid` under `class` from its next switch to the end of its first thread.
     ///
     /// # Errors
     /// When the kernel refuses the map update.
@@ -196,6 +196,7 @@ impl Usage {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::process::{Command, Stdio};
 
     /// One CPU's `struct lw_meter`.
     fn cpu(since_ns: u64, class: u32, context: u32, idle: u64, arm: u64) -> Vec<u8> {
@@ -216,6 +217,22 @@ mod tests {
         let usage = end.since(&start);
         assert_eq!((usage.busy_ns(), usage.closure()), (300, 1.0));
         assert_eq!(usage.contexts_ns()["softirq net_rx"], 300);
+    }
+
+    #[test]
+    #[allow(clippy::print_stdout, reason = "a test that is skipped says so where cargo shows it")]
+    fn more_processes_than_the_meter_has_room_for_come_and_go() {
+        let meter = match Meter::attach() {
+            Ok(meter) => meter,
+            Err(error) => return println!("skipped: {error}"),
+        };
+        // A long race has thousands of them, one or two alive at a time.
+        for _ in 0..300 {
+            let mut process = Command::new("cat").stdin(Stdio::piped()).spawn().unwrap();
+            meter.classify(process.id(), Class::Arm).unwrap();
+            drop(process.stdin.take());
+            process.wait().unwrap();
+        }
     }
 
     #[test]

@@ -289,7 +289,10 @@ impl Shape<'_> {
         let code = unsafe {
             bpf_map_update_elem(self.fd.as_raw_fd(), key.as_ptr().cast(), values.as_ptr().cast(), 0)
         };
-        BpfError::check(code, || format!("write an entry of map `{}`", self.name)).map(drop)
+        let doing = || {
+            format!("write an entry of map `{}`, which has room for {}", self.name, self.entries)
+        };
+        BpfError::check(code, doing).map(drop)
     }
 
     fn remove(&self, key: &[u8]) -> Result<(), BpfError> {
