@@ -124,6 +124,16 @@ fn refused_at(race: &Race, output: &Output, place: &str) {
     }
 }
 
+/// That device has fragments put together, and the capture holds four. Beyond what it can take, a fragment's rest is
+/// often lost, and the next load brings the same addresses and identifications again.
+#[test]
+fn fragments_whose_rest_was_lost_are_not_joined_to_those_of_the_next_load() {
+    let Some(race) = Race::new("fragments") else { return };
+    let loads = ["--load", "700000,1000000,1500000,2000000"];
+    let output = race.run("tap", &[], &["dpdk:net_af_packet"], &loads);
+    refused_at(&race, &output, "fragments joined by the device's fan-out");
+}
+
 /// Nothing of the kernel's reaches shared memory: generator and far end are one process of the lab.
 #[test]
 fn frames_cross_shared_memory_once_and_the_report_says_what_is_at_its_other_ends() {

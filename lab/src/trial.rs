@@ -404,22 +404,25 @@ impl<'a> Walk<'a> {
         }
     }
 
+    /// Makes ready for the next segment.
+    fn next_schedule(&mut self, pps: u64, length: Duration) -> Result<SegmentPlan, RaceError> {
+        self.is_wanted()?;
+        self.bench.forget_fragments()?;
+        // Of hundreds, tried again and again, none has the number 0, which is nobody's.
+        self.segments = self.segments.checked_add(1).unwrap_or(1);
+        Ok(schedule(self.plan, pps, length, self.segments))
+    }
+
     /// Offers `pps` for `length`, and waits until all that will ever come has.
     fn offer(&mut self, pps: u64, length: Duration) -> Result<Offered, RaceError> {
-        self.is_wanted()?;
-        let Walk { plan, .. } = *self;
-        self.segments += 1;
-        let schedule = schedule(plan, pps, length, self.segments);
+        let schedule = self.next_schedule(pps, length)?;
         let (sent, usage) = self.send(&schedule)?;
         self.account(&schedule, sent, &usage, None)
     }
 
     /// Offers as many frames as `pps` for `length` are, all due at once.
     fn pour(&mut self, pps: u64, length: Duration) -> Result<Offered, RaceError> {
-        self.is_wanted()?;
-        self.segments += 1;
-        let schedule = schedule(self.plan, pps, length, self.segments);
-        let schedule = SegmentPlan { interval_ns: 0, ..schedule };
+        let schedule = SegmentPlan { interval_ns: 0, ..self.next_schedule(pps, length)? };
         let (sent, usage) = self.send(&schedule)?;
         let sent = GeneratorReport { asked_pps: pps as f64, ..sent };
         self.account(&schedule, sent, &usage, None)
@@ -445,13 +448,11 @@ impl<'a> Walk<'a> {
 
     /// Real pings while `pps` requests of ours are offered; `None` if they outlasted the load.
     fn ping_beside(&mut self, order: PingOrder, pps: u64) -> Result<Option<PingTrial>, RaceError> {
-        self.is_wanted()?;
-        let namespace = self.wire.namespace();
-        let cpu = self.bench.placement().generator_cpu;
-        self.segments += 1;
         let pinging = Duration::from_micros(u64::from(order.pings) * u64::from(order.interval_us));
         let length = pinging.mul_f64(PING_LOAD_STRETCH) + PING_LOAD_MORE;
-        let schedule = schedule(self.plan, pps, length, self.segments);
+        let schedule = self.next_schedule(pps, length)?;
+        let namespace = self.wire.namespace();
+        let cpu = self.bench.placement().generator_cpu;
         let (sent, pinged) = thread::scope(|scope| {
             let ping = scope.spawn(move || {
                 thread::sleep(Duration::from_nanos(LEAD_NS) + DRAIN);
