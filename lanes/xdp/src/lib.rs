@@ -14,6 +14,7 @@
 #![forbid(unsafe_code)]
 
 mod beside;
+mod kind;
 mod lane;
 mod pass;
 mod spread;
@@ -22,6 +23,7 @@ mod spread;
 const CUTS_OFF: &str = "an XDP program can cut this machine off";
 
 pub use beside::{check, find_program};
+pub use kind::XdpKind;
 pub use lane::{Options, XdpLane};
 pub use laneway_bpf::XdpProgram;
 pub use pass::PassGuard;

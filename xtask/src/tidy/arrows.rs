@@ -29,10 +29,19 @@ const ROLES: &[Role] = &[
     Role {
         name: "engine",
         folders: &["crates/engine"],
-        may_use: &["shared", "bpf", "core", "wire"],
+        may_use: &["kinds", "shared", "bpf", "core", "wire"],
     },
-    Role { name: "lane", folders: &["lanes/*"], may_use: &["shared", "bpf", "core", "wire"] },
-    Role { name: "app", folders: &["apps/*"], may_use: &["shared", "bpf", "core", "wire"] },
+    Role { name: "kinds", folders: &["crates/kinds"], may_use: &["shared", "core", "wire"] },
+    Role {
+        name: "lane",
+        folders: &["lanes/*"],
+        may_use: &["kinds", "shared", "bpf", "core", "wire"],
+    },
+    Role {
+        name: "app",
+        folders: &["apps/*"],
+        may_use: &["kinds", "shared", "bpf", "core", "wire"],
+    },
     Role { name: "stats", folders: &["lab/stats"], may_use: &[] },
     Role { name: "netns", folders: &["lab/netns"], may_use: &["core", "wire"] },
     Role { name: "trace-read", folders: &["trace/read"], may_use: &["shared"] },
@@ -51,14 +60,22 @@ const ROLES: &[Role] = &[
         name: "lab",
         folders: &["lab"],
         may_use: &[
-            "engine", "lane", "app", "stats", "netns", "stack", "shared", "bpf", "core", "wire",
+            "registry", "kinds", "engine", "lane", "app", "stats", "netns", "stack", "shared",
+            "bpf", "core", "wire",
         ],
+    },
+    Role {
+        name: "registry",
+        folders: &["registry"],
+        may_use: &["engine", "lane", "app", "kinds", "stack", "shared", "bpf", "core", "wire"],
     },
     Role {
         name: "front",
         folders: &["cli", "python"],
         may_use: &[
             "lab",
+            "registry",
+            "kinds",
             "engine",
             "lane",
             "app",
