@@ -2,9 +2,9 @@
 //! about how it came to be.
 
 use crate::arguments::ExtractArguments;
-use crate::exit::Failure;
+use crate::exit::{Exit, Failure};
 use crate::terminal;
-use laneway_features::{Config, Format, Output, OutputError, Profile, Provenance, Tables};
+use laneway_features::{Config, Format, Ledger, Output, OutputError, Profile, Provenance, Tables};
 use laneway_flow::{FlowLimits, RecordMatch, RuleError};
 use std::io;
 use std::path::{Path, PathBuf};
@@ -142,6 +142,18 @@ pub(crate) fn output_failure(error: OutputError) -> Failure {
         }
         error => Failure::input(error),
     }
+}
+
+/// Fails if anything was lost and that matters.
+pub(crate) fn strictly(ledger: &Ledger, strict: bool) -> Result<Exit, Failure> {
+    if !strict || ledger.lost() == 0 {
+        return Ok(Exit::Done);
+    }
+    let lost: Vec<String> = ledger.losses().iter().map(|(name, n)| format!("{n} {name}")).collect();
+    Err(Failure::Because(
+        Exit::GoalMissed,
+        format!("--strict: lost {}; the rows are kept", lost.join(", ")),
+    ))
 }
 
 #[cfg(test)]

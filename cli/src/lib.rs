@@ -2,10 +2,10 @@
 //!
 //! ```text
 //!   start ─▶ arguments ─▶ verbs/* ─▶ registry ─▶ engine, lanes, apps
-//!                            └─▶ ledger, terminal (what a person or a program reads)
+//!                            └─▶ terminal (what a person or a program reads)
 //! ```
 //!
-//! What happens is decided below: lanes, apps and the lab do the work, [`registry`] joins a lane to
+//! What happens is decided below: lanes, apps and the lab do the work, [`laneway_registry`] joins a lane to
 //! an app by name, and this crate reads what was asked for and says what came of it. It holds no
 //! loop over frames and opens no socket.
 //!
@@ -15,22 +15,21 @@
 #![forbid(unsafe_code)]
 
 mod arguments;
+mod arms;
+mod captures;
 mod exit;
 mod extraction;
 mod interrupt;
-mod ledger;
-pub mod registry;
 mod replay;
 mod shipped;
 mod terminal;
 mod verbs;
 
 use arguments::{Arguments, Verb};
+use arms::Arms;
 use clap::{CommandFactory, FromArgMatches};
 pub use exit::{Exit, Failure};
 use laneway_lab::ChildEnd;
-pub use ledger::Ledger;
-use registry::LabRegistry;
 use std::ffi::OsString;
 use std::process::ExitCode;
 
@@ -82,8 +81,8 @@ fn dispatch(arguments: Arguments) -> Result<Exit, Failure> {
         Verb::Race(arguments) => verbs::race::run(&arguments, json),
         Verb::Trace { what } => verbs::trace::run(&what, json),
         Verb::Report { folder } => verbs::race::report_again(&folder, json),
-        Verb::Arm => child(laneway_lab::serve_arm(&LabRegistry)),
-        Verb::Generate => child(laneway_lab::serve_generator(&LabRegistry)),
+        Verb::Arm => child(laneway_lab::serve_arm(&Arms)),
+        Verb::Generate => child(laneway_lab::serve_generator(&Arms)),
         Verb::Completions { shell } => verbs::completions::run(shell, json),
     }
 }

@@ -62,6 +62,11 @@ impl<S: Sink> KernelFeatures<S> {
         &self.sink
     }
 
+    /// What it extracts.
+    pub(crate) fn config(&self) -> &Config {
+        &self.config
+    }
+
     /// Records and flows whose bytes were none (a program of another version), and reads of the
     /// kernel's maps that failed at the end.
     pub fn damaged(&self) -> u64 {

@@ -18,6 +18,13 @@ pub trait Sink {
     /// Time has passed, with or without traffic: at least every 10 ms, and at the end.
     fn tick(&mut self, _now_ns: u64) {}
 
+    /// The run is over: what is kept goes on.
+    fn close(self)
+    where
+        Self: Sized,
+    {
+    }
+
     /// True when nothing more can be taken (the output failed or is complete).
     fn is_done(&self) -> bool {
         false

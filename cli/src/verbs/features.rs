@@ -5,12 +5,13 @@
 //! before anything is written.
 
 use crate::arguments::OfflineArguments;
+use crate::captures::CaptureSource;
 use crate::exit::{Exit, Failure};
-use crate::extraction::output_failure;
-use crate::ledger::{Ledger, grouped};
-use crate::registry::CaptureSource;
+use crate::extraction::{output_failure, strictly};
 use crate::{interrupt, terminal};
+use laneway_features::Ledger;
 use laneway_features::offline::{self, Progress, Summary};
+use laneway_page::text::grouped;
 use serde_json::json;
 use std::fs;
 use std::os::unix::fs::MetadataExt;
@@ -162,7 +163,7 @@ fn conclude(summary: &Summary, ledger: &Ledger, strict: bool) -> Result<Exit, Fa
             "interrupted: the rows up to there are kept; run it again for the rest".to_owned(),
         ));
     }
-    ledger.strictly(strict)
+    strictly(ledger, strict)
 }
 
 /// Shows how far the run has come until it is over.

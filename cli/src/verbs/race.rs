@@ -4,7 +4,6 @@ mod explain;
 
 use crate::arguments::RaceArguments;
 use crate::exit::{Exit, Failure};
-use crate::registry::Lane;
 use crate::shipped::Asked;
 use crate::{interrupt, terminal};
 use explain::TraceExplainer;
@@ -15,6 +14,7 @@ use laneway_lab::result::{Outcome, RaceResult};
 use laneway_lab::scenario::Scenario;
 use laneway_lab::wakeup;
 use laneway_lab::why::Explain;
+use laneway_registry::{Lanes, facts_of};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -31,7 +31,7 @@ pub(crate) fn run(arguments: &RaceArguments, json: bool) -> Result<Exit, Failure
     let races = scenario.races(&arguments.variant).map_err(Failure::input)?;
     for arm in scenario.arms.iter().filter(|arm| arm.peer.is_none() && !arm.optional) {
         let spec: LaneSpec = arm.lane.parse().map_err(Failure::input)?;
-        Lane::of(&spec).map_err(Failure::input)?;
+        facts_of::<Lanes>(&spec).map_err(Failure::input)?;
     }
     laneway_netns::can_create().map_err(Failure::input)?;
     for gone in laneway_netns::sweep_stale().map_err(Failure::input)? {

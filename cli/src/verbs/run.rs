@@ -6,6 +6,7 @@
 mod echo;
 mod features;
 mod forward;
+mod live;
 mod trace;
 
 use crate::arguments::App;

@@ -4,29 +4,27 @@
 //! them pings are answered for `--address`, on lane `socket` by raw sockets. Everything that the shape
 //! or the lane has no use for is refused rather than ignored.
 
-mod workers;
-
+use super::live::{Finished, Live};
 use super::trace::RunTrace;
-use super::{end_after, lane_failure, opened, worker_cpus};
+use super::{lane_failure, worker_cpus};
 use crate::arguments::{EchoArguments, RateLimit};
 use crate::exit::{Exit, Failure};
-use crate::ledger::{aligned, grouped};
-use crate::registry::{
-    self, EchoRun, Lane, LaneEntry, OpenOptions, Service, is_the_kernels, takes_a_stack,
-};
 use crate::{interrupt, terminal};
-use laneway_core::{CapsReport, DropReason, LaneError};
-use laneway_echo::{Config, Limits, TTL_DEFAULT, UdpEcho, UdpEchoConfig};
-use laneway_engine::{Control, Ended};
+use laneway_core::{DropReason, LaneError};
+use laneway_echo::{
+    Config, EchoKind, EchoReport, EchoRun, Limits, TTL_DEFAULT, UdpEcho, UdpEchoConfig,
+};
+use laneway_engine::{Ended, RunReport, Stop};
+use laneway_kinds::{LaneFacts, Own, Service, Shape as Carried};
 use laneway_netns::Mac;
-use laneway_stack::InterfaceConfig;
-use laneway_xdp::XdpProgram;
+use laneway_page::text::{aligned, grouped};
+use laneway_registry::{Lanes, Ran, facts_of};
 use serde_json::{Map, Value, json};
 use std::collections::BTreeMap;
 use std::fs;
 use std::net::{IpAddr, SocketAddr};
 use std::path::Path;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 /// What the app does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -46,58 +44,44 @@ impl Shape {
     }
 }
 
-/// A run, checked before anything is opened.
-enum Plan<'a> {
-    /// What it answers, and who sees the rest.
-    Pings(Config, Option<XdpProgram>),
-    Udp(Service<'a>, UdpEchoConfig),
-    Tcp(Service<'a>),
-}
-
 pub(super) fn run(arguments: &EchoArguments, json: bool) -> Result<Exit, Failure> {
     let spec = &arguments.lane;
-    let entry = Lane::of(spec).map_err(Failure::input)?;
-    let shape = shape_of(arguments, entry)?;
+    let lane = facts_of::<Lanes>(spec).map_err(Failure::input)?;
+    let shape = shape_of(arguments, lane)?;
     let interfaces: Vec<&str> = arguments.on.iter().map(String::as_str).collect();
-    let plan = plan(arguments, entry, shape, &interfaces)?;
-    if let Some(cpus) = worker_cpus(arguments.workers, &arguments.cpus)? {
-        return workers::run(arguments, entry, shape, &plan, &cpus, json);
-    }
+    let run = plan(arguments, lane, shape, &interfaces)?;
+    let cpus = worker_cpus(arguments.workers, &arguments.cpus)?;
 
     let trace = RunTrace::begin(arguments.trace.as_deref())?;
-    let control = Control { trace: trace.slot(0, arguments.cpu)?, ..Control::default() };
-    let stop = control.stop.clone();
-    interrupt::on_signal(None, json, move || stop.request())?;
-    let mut ports = Vec::new();
-    let mut started = Instant::now();
-    let on_open = |caps: &[CapsReport]| {
-        ports = caps.to_vec();
-        started = Instant::now();
+    let stop = Stop::default();
+    let to_stop = stop.clone();
+    interrupt::on_signal(None, json, move || to_stop.request())?;
+    let live = Live {
+        spec,
+        interfaces: &arguments.on,
+        force: arguments.force,
+        duration: arguments.duration,
+        cpu: arguments.cpu,
+        cpus: cpus.as_deref(),
+        json,
+    };
+    let begun = || {
         if !json {
-            say_ports("", arguments, &plan, caps);
-            say_doing(arguments, &plan);
+            say_doing(arguments, &run);
         }
-        end_after(arguments.duration, &control.stop);
     };
-    let options = OpenOptions { force: arguments.force, cpu: arguments.cpu };
-    let run = match &plan {
-        Plan::Pings(config, next) => {
-            let next = next.as_ref();
-            registry::run_pings(spec, &interfaces, config, next, options, &control, on_open)
-        }
-        Plan::Udp(service, config) => {
-            registry::run_udp_echo(spec, service, config, options, &control, on_open)
-        }
-        Plan::Tcp(service) => registry::run_tcp_echo(spec, service, options, &control, on_open),
-    };
-    let run = run.map_err(|error| failure(&error, entry.lane, shape))?;
-    let elapsed = started.elapsed();
+    let finished = live.run::<EchoKind>(&run, &trace, &stop, &places(arguments, &run), begun)?;
+    let Finished { ran, ports, elapsed } =
+        finished.map_err(|error| failure(&error, lane, shape))?;
     trace.end(json)?;
-    let account = Account::of(&run, shape, entry.lane);
+    let failed = ran.failure.as_ref().map(|(_, error)| error);
+    let Some((report, together)) = ran.together() else {
+        // A run without a failure has the reports of all, and there is at least one.
+        return failed.map_or(Ok(Exit::Done), |error| Err(lane_failure(error)));
+    };
+    let account = Account::of(&report, &together, shape, lane);
     if json {
-        let fates: Map<String, Value> =
-            run.fates.iter().map(|&(name, n)| (name.to_owned(), n.into())).collect();
-        let value = json!({
+        let mut value = json!({
             "verb": "run",
             "app": "echo",
             "shape": shape.name(),
@@ -105,49 +89,103 @@ pub(super) fn run(arguments: &EchoArguments, json: bool) -> Result<Exit, Failure
             "interfaces": interfaces,
             "addresses": arguments.address,
             "listen": arguments.listen,
-            "ports": ports,
             "seen": account.seen,
-            "fates": fates,
+            "fates": by_name(&together),
             "lane_drops": account.lane_drops,
             "closed": account.is_closed(),
-            "failure": run.failure.as_ref().map(ToString::to_string),
+            "failure": failed.map(ToString::to_string),
             "elapsed_ns": elapsed.as_nanos() as u64,
-            "report": run.report,
         });
+        if cpus.is_none() {
+            value["ports"] = json!(ports);
+            value["report"] = json!(report);
+        } else {
+            let each = ran.workers.iter().enumerate().map(|(id, worker)| {
+                let fates = worker.report.as_ref().map(by_name);
+                let (cpu, run) = (worker.cpu, &worker.run);
+                json!({ "worker": id, "cpu": cpu, "fates": fates, "report": run })
+            });
+            value["workers"] = Value::Array(each.collect());
+        }
         terminal::print_json(&value, false)?;
     } else {
-        terminal::note(account.table(&run, shape, elapsed).trim_end());
+        terminal::note(account.table(&report, &together, shape, elapsed).trim_end());
+        if cpus.is_some() {
+            terminal::note(by_worker(&ran, shape).trim_end());
+        }
     }
-    if let Some(error) = &run.failure {
+    if let Some(error) = failed {
         return Err(lane_failure(error));
     }
     account.judge()
 }
 
+fn by_name(report: &EchoReport) -> Map<String, Value> {
+    report.fates.iter().map(|&(name, n)| (name.to_owned(), n.into())).collect()
+}
+
+/// A line per worker: what it saw, what it answered, what was lost on either way.
+fn by_worker(ran: &Ran<EchoReport>, shape: Shape) -> String {
+    let (seen, answered) = match shape {
+        Shape::Tcp => ("accepted", "bytes sent back"),
+        Shape::Pings | Shape::Udp => ("seen", "sent"),
+    };
+    let mut table =
+        format!("{:<6}  {:>3}  {seen:>15}  {answered:>15}  {:>12}\n", "worker", "CPU", "lost");
+    for (id, worker) in ran.workers.iter().enumerate() {
+        let cpu = worker.cpu.map_or_else(String::new, |cpu| cpu.to_string());
+        let line = match (&worker.run, &worker.report) {
+            (Some(run), Some(report)) => {
+                let counters = run.counters();
+                let (seen, answered) = match shape {
+                    Shape::Tcp => (report.total(), run.app.tx_bytes),
+                    Shape::Pings | Shape::Udp => (counters.rx_frames, counters.tx_frames),
+                };
+                format!(
+                    "{id:<6}  {cpu:>3}  {:>15}  {:>15}  {:>12}\n",
+                    grouped(seen),
+                    grouped(answered),
+                    grouped(counters.lost()),
+                )
+            }
+            _ => format!("{id:<6}  {cpu:>3}  never began\n"),
+        };
+        table.push_str(&line);
+    }
+    table
+}
+
 /// The lane's sentence, and how to run beside whoever is there already.
-fn failure(error: &LaneError, lane: Lane, shape: Shape) -> Failure {
-    match (error, lane, shape) {
-        (LaneError::Busy { .. }, Lane::Xdp, Shape::Pings) => Failure::input(format!(
-            "{error}; to run beside that program, pin it (`bpftool prog pin id N PATH`), take it off \
+fn failure(error: &LaneError, lane: &LaneFacts, shape: Shape) -> Failure {
+    match (error, shape) {
+        (LaneError::Busy { .. }, Shape::Pings) if lane.carries.has(Carried::Kernel) => {
+            Failure::input(format!(
+                "{error}; to run beside that program, pin it (`bpftool prog pin id N PATH`), take it off \
              the interface, and give --before PATH: it then sees what echo leaves"
-        )),
+            ))
+        }
         _ => lane_failure(error),
     }
 }
 
+/// Nothing below datagrams and streams, so that pings are answered by raw sockets.
+fn has_sockets_alone(lane: &LaneFacts) -> bool {
+    lane.is_the_kernels() && !lane.carries.has(Carried::Frames)
+}
+
 /// Which shape was asked for, and whether this lane has it.
-fn shape_of(arguments: &EchoArguments, entry: &LaneEntry) -> Result<Shape, Failure> {
+fn shape_of(arguments: &EchoArguments, lane: &LaneFacts) -> Result<Shape, Failure> {
     let shape = match (arguments.udp, arguments.tcp) {
         (true, _) => Shape::Udp,
         (_, true) => Shape::Tcp,
         _ => Shape::Pings,
     };
-    let (lane, name) = (entry.lane, entry.name);
+    let name = lane.name;
     let knobs = arguments.lane.knobs();
     // Of another protocol, or misspelt, it is the lane's to refuse.
-    let is_raw = lane == Lane::Socket && knobs.flag("raw") == Ok(true);
+    let is_raw = has_sockets_alone(lane) && knobs.flag("raw") == Ok(true);
     match shape {
-        Shape::Pings if lane == Lane::Socket && !is_raw => Err(Failure::input(format!(
+        Shape::Pings if has_sockets_alone(lane) && !is_raw => Err(Failure::input(format!(
             "lane `{}` carries no pings; use socket:raw for them, add --udp or --tcp for the echo \
              service, or use lane packet, uring, afxdp, dpdk or xdp",
             arguments.lane
@@ -157,28 +195,26 @@ fn shape_of(arguments: &EchoArguments, entry: &LaneEntry) -> Result<Shape, Failu
             arguments.lane,
             shape.name()
         ))),
-        Shape::Udp | Shape::Tcp if !is_the_kernels(lane) && !takes_a_stack(lane) => {
-            Err(Failure::input(format!(
-                "lane {name} has no {}: it takes socket, uring, packet, afxdp or dpdk; without --{} \
+        Shape::Udp | Shape::Tcp if !lane.runs(Carried::Datagrams) => Err(Failure::input(format!(
+            "lane {name} has no {}: it takes socket, uring, packet, afxdp or dpdk; without --{} \
                  it answers pings",
-                if shape == Shape::Udp { "datagrams" } else { "streams" },
-                shape.name(),
-            )))
-        }
+            if shape == Shape::Udp { "datagrams" } else { "streams" },
+            shape.name(),
+        ))),
         shape => Ok(shape),
     }
 }
 
 /// Everything that the run needs, and nothing that it has no use for.
-fn plan<'a>(
-    arguments: &'a EchoArguments,
-    entry: &LaneEntry,
+fn plan(
+    arguments: &EchoArguments,
+    lane: &LaneFacts,
     shape: Shape,
-    interfaces: &'a [&'a str],
-) -> Result<Plan<'a>, Failure> {
-    refuse_unused(arguments, entry, shape)?;
+    interfaces: &[&str],
+) -> Result<EchoRun, Failure> {
+    refuse_unused(arguments, lane, shape)?;
     let limits = limits_of(arguments)?;
-    if shape == Shape::Pings && entry.lane == Lane::Socket {
+    if shape == Shape::Pings && has_sockets_alone(lane) {
         if arguments.address.is_empty() {
             return Err(Failure::input(
                 "raw sockets answer pings at addresses that this machine has: give --address ADDR",
@@ -187,7 +223,7 @@ fn plan<'a>(
         // Neighbours, and so MAC addresses, are the kernel's.
         let config = Config { limits, ..Config::new([0; 6], arguments.address.iter().copied()) };
         config.check().map_err(Failure::input)?;
-        return Ok(Plan::Pings(config, None));
+        return Ok(EchoRun::Pings { config, before: None });
     }
     if shape == Shape::Pings {
         if interfaces.is_empty() || arguments.address.is_empty() {
@@ -198,7 +234,7 @@ fn plan<'a>(
         }
         let macs = interfaces
             .iter()
-            .map(|name| mac_of(arguments, entry, name))
+            .map(|name| mac_of(arguments, lane, name))
             .collect::<Result<Vec<Mac>, Failure>>()?;
         let other = macs.iter().position(|mac| *mac != macs[0]);
         if let Some(other) = other {
@@ -216,7 +252,8 @@ fn plan<'a>(
         };
         config.check().map_err(Failure::input)?;
         let next = arguments.before.as_deref().map(laneway_xdp::find_program).transpose();
-        return Ok(Plan::Pings(config, next.map_err(|error| lane_failure(&error))?));
+        let before = next.map_err(|error| lane_failure(&error))?;
+        return Ok(EchoRun::Pings { config, before });
     }
     if arguments.listen.is_empty() {
         return Err(Failure::input(format!(
@@ -225,38 +262,33 @@ fn plan<'a>(
         )));
     }
     let service = Service {
-        listen: &arguments.listen,
-        interfaces,
-        own: own_interfaces(arguments, entry, interfaces)?,
+        listen: arguments.listen.clone(),
+        own: own_interfaces(arguments, lane, interfaces)?,
         hop_limit: arguments.ttl,
     };
     if shape == Shape::Tcp {
-        return Ok(Plan::Tcp(service));
+        return Ok(EchoRun::Tcp { service });
     }
     let defaults = UdpEchoConfig::default();
     let source_port_min = arguments.source_port_min.unwrap_or(defaults.source_port_min);
     let config = UdpEchoConfig { source_port_min, limits };
     // Made here to be checked; the run makes its own.
     UdpEcho::new(&config).map_err(Failure::input)?;
-    Ok(Plan::Udp(service, config))
+    Ok(EchoRun::Udp { service, config })
 }
 
 /// A flag that the shape, or the lane, has no use for was meant for something that will not happen.
-fn refuse_unused(
-    arguments: &EchoArguments,
-    entry: &LaneEntry,
-    shape: Shape,
-) -> Result<(), Failure> {
+fn refuse_unused(arguments: &EchoArguments, lane: &LaneFacts, shape: Shape) -> Result<(), Failure> {
     let is_pings = shape == Shape::Pings;
-    let is_raw = is_pings && entry.lane == Lane::Socket;
-    let by_the_kernel = is_raw || !is_pings && is_the_kernels(entry.lane);
+    let is_raw = is_pings && has_sockets_alone(lane);
+    let by_the_kernel = is_raw || !is_pings && lane.is_the_kernels();
     let has_rates = [arguments.source_rate, arguments.total_rate].iter().any(Option::is_some)
         || arguments.sources_max.is_some();
     let of_the_kernel =
-        format!("lane {} listens by the kernel's sockets, whose interface it is", entry.name);
+        format!("lane {} listens by the kernel's sockets, whose interface it is", lane.name);
     let flags = [
         (
-            arguments.before.is_some() && !(is_pings && entry.lane == Lane::Xdp),
+            arguments.before.is_some() && !(is_pings && lane.carries.has(Carried::Kernel)),
             "--before",
             "only pings on lane xdp are answered by an XDP program, which can call another",
         ),
@@ -314,16 +346,16 @@ fn limits_of(arguments: &EchoArguments) -> Result<Limits, Failure> {
 /// Who we are on each interface: every address that is given or listened to.
 fn own_interfaces(
     arguments: &EchoArguments,
-    entry: &LaneEntry,
+    lane: &LaneFacts,
     interfaces: &[&str],
-) -> Result<Vec<InterfaceConfig>, Failure> {
-    if is_the_kernels(entry.lane) {
+) -> Result<Vec<Own>, Failure> {
+    if lane.is_the_kernels() {
         return Ok(Vec::new());
     }
     if interfaces.is_empty() {
         return Err(Failure::input(format!(
             "lane {} needs the interfaces to listen on: give --on IFACE, or use lane socket or uring",
-            entry.name
+            lane.name
         )));
     }
     let mut addresses: Vec<IpAddr> = arguments.address.clone();
@@ -344,33 +376,28 @@ fn own_interfaces(
     interfaces
         .iter()
         .map(|name| {
-            let mac = mac_of(arguments, entry, name)?;
-            let mut own = InterfaceConfig::new(mac.0, addresses.clone());
+            let mac = mac_of(arguments, lane, name)?;
             // An interface that the lane creates has the usual MTU.
-            if let Some(mtu_bytes) = read(name, "mtu").and_then(|text| text.parse().ok()) {
-                own.mtu_bytes = mtu_bytes;
-            }
-            Ok(own)
+            let mtu_bytes = read(name, "mtu").and_then(|text| text.parse().ok());
+            Ok(Own { mac: mac.0, addresses: addresses.clone(), mtu_bytes })
         })
         .collect()
 }
 
 /// The MAC address to answer at: as given, or the interface's.
-fn mac_of(arguments: &EchoArguments, entry: &LaneEntry, name: &str) -> Result<Mac, Failure> {
+fn mac_of(arguments: &EchoArguments, lane: &LaneFacts, name: &str) -> Result<Mac, Failure> {
     let found = read(name, "address").and_then(|text| text.parse::<Mac>().ok());
     match (arguments.mac, found.filter(|mac| mac.is_assignable())) {
         (Some(mac), _) => Ok(mac),
         (None, Some(mac)) => Ok(mac),
         // Captures, and devices that the lane makes, have none before they are there.
-        (None, None) if matches!(entry.lane, Lane::Pcap | Lane::Dpdk) => {
-            Err(Failure::input(format!(
-                "`{name}` has no MAC address to answer at; give --mac, such as 02:00:00:00:00:09"
-            )))
-        }
+        (None, None) if !lane.has_interfaces() => Err(Failure::input(format!(
+            "`{name}` has no MAC address to answer at; give --mac, such as 02:00:00:00:00:09"
+        ))),
         (None, None) if read(name, "address").is_some() => Err(Failure::input(format!(
             "interface `{name}` has no MAC address of its own; give --mac, such as 02:00:00:00:00:09"
         ))),
-        (None, None) => Err(lane_failure(&LaneError::no_interface(entry.name, name))),
+        (None, None) => Err(lane_failure(&LaneError::no_interface(lane.name, name))),
     }
 }
 
@@ -381,26 +408,22 @@ fn read(interface: &str, file: &str) -> Option<String> {
     is_one_name.then(|| fs::read_to_string(path).ok())?.map(|text| text.trim().to_owned())
 }
 
-/// What the ports of `who` obtained, one line each.
-fn say_ports(who: &str, arguments: &EchoArguments, plan: &Plan<'_>, caps: &[CapsReport]) {
-    let spec = arguments.lane.to_string();
-    let places: Vec<String> = match plan {
-        Plan::Pings(config, _) if arguments.on.is_empty() => {
+/// Where each port is.
+fn places(arguments: &EchoArguments, run: &EchoRun) -> Vec<String> {
+    match run {
+        EchoRun::Pings { config, .. } if arguments.on.is_empty() => {
             config.addresses.iter().map(|address| format!("at {address}")).collect()
         }
-        Plan::Pings(..) => arguments.on.iter().map(|name| format!("on {name}")).collect(),
-        Plan::Udp(service, _) | Plan::Tcp(service) => {
+        EchoRun::Pings { .. } => super::live::on(&arguments.on),
+        EchoRun::Udp { service, .. } | EchoRun::Tcp { service } => {
             service.listen.iter().map(|address| format!("at {address}")).collect()
         }
-    };
-    for (place, caps) in places.iter().zip(caps) {
-        terminal::note(&format!("{who}{}", opened(&spec, place, caps)));
     }
 }
 
-fn say_doing(arguments: &EchoArguments, plan: &Plan<'_>) {
-    terminal::note(&match plan {
-        Plan::Pings(config, next) => {
+fn say_doing(arguments: &EchoArguments, run: &EchoRun) {
+    terminal::note(&match run {
+        EchoRun::Pings { config, before: next } => {
             let addresses: Vec<String> = config.addresses.iter().map(IpAddr::to_string).collect();
             let addresses = addresses.join(", ");
             let by = match (arguments.on.is_empty(), next) {
@@ -415,8 +438,8 @@ fn say_doing(arguments: &EchoArguments, plan: &Plan<'_>) {
             };
             format!("answering pings for {addresses} {by}; Ctrl-C ends")
         }
-        Plan::Udp(..) => "echoing datagrams; Ctrl-C ends".to_owned(),
-        Plan::Tcp(_) => "echoing streams; Ctrl-C ends".to_owned(),
+        EchoRun::Udp { .. } => "echoing datagrams; Ctrl-C ends".to_owned(),
+        EchoRun::Tcp { .. } => "echoing streams; Ctrl-C ends".to_owned(),
     });
 }
 
@@ -431,14 +454,14 @@ struct Account {
 }
 
 impl Account {
-    fn of(run: &EchoRun, shape: Shape, lane: Lane) -> Account {
-        let counters = run.report.counters();
-        let with_fate: u64 = run.fates.iter().map(|(_, n)| n).sum();
+    fn of(run: &RunReport, report: &EchoReport, shape: Shape, lane: &LaneFacts) -> Account {
+        let counters = run.counters();
+        let with_fate = report.total();
         let seen = if shape == Shape::Tcp { with_fate } else { counters.rx_frames };
-        // There the app's drops, which have fates, are the lane's to count.
-        let lane_drops = match lane {
-            Lane::Xdp => BTreeMap::new(),
-            _ => counters.nonzero_drops().collect(),
+        // In the kernel the app's drops, which have fates, are the lane's to count.
+        let lane_drops = match lane.carries.has(Carried::Kernel) {
+            true => BTreeMap::new(),
+            false => counters.nonzero_drops().collect(),
         };
         Account { seen, with_fate, lane_drops }
     }
@@ -447,23 +470,29 @@ impl Account {
         self.seen == self.with_fate
     }
 
-    fn table(&self, run: &EchoRun, shape: Shape, elapsed: Duration) -> String {
+    fn table(
+        &self,
+        run: &RunReport,
+        report: &EchoReport,
+        shape: Shape,
+        elapsed: Duration,
+    ) -> String {
         let (one, seen) = match shape {
             Shape::Pings => ("frame", "frames seen"),
             Shape::Udp => ("datagram", "datagrams seen"),
             Shape::Tcp => ("connection", "connections accepted"),
         };
         let plural = if self.seen == 1 { "" } else { "s" };
-        let end = match run.report.ended {
+        let end = match run.ended {
             Ended::Exhausted => ", to the end of the input",
             _ => "",
         };
         let mut lines = vec![(seen.to_owned(), self.seen, "")];
-        let there = run.fates.iter().filter(|(_, n)| *n > 0);
+        let there = report.fates.iter().filter(|(_, n)| *n > 0);
         lines.extend(there.map(|&(name, n)| (format!("  {name}"), n, "")));
         if shape == Shape::Tcp {
-            lines.push(("bytes received".to_owned(), run.report.app.rx_bytes, ""));
-            lines.push(("bytes sent back".to_owned(), run.report.app.tx_bytes, ""));
+            lines.push(("bytes received".to_owned(), run.app.rx_bytes, ""));
+            lines.push(("bytes sent back".to_owned(), run.app.tx_bytes, ""));
         }
         let lost = self.lane_drops.iter();
         lines.extend(lost.map(|(reason, &n)| (reason.name().to_owned(), n, "by the lane")));

@@ -2,8 +2,8 @@
 
 use crate::arguments::RecordArguments;
 use crate::exit::{Exit, Failure};
-use crate::ledger::grouped;
 use crate::terminal;
+use laneway_page::text::grouped;
 use laneway_trace_record::{Full, LttngOptions, Plan, Profile, Recorded, Urgency, With, record};
 use serde_json::{Value, json};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};

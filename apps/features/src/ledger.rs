@@ -4,13 +4,12 @@
 //! was counted twice or not at all, and the run is invalid. Frames that no counter of ours can see
 //! (a device's own queue) are not in it.
 
-use crate::exit::{Exit, Failure};
+use crate::{Aggregation, Config, Features, KernelFeatures, Level, Sink, offline};
 use laneway_core::DropReason;
-use laneway_engine::RunReport;
-use laneway_features::{Aggregation, Config, Features, KernelFeatures, Level, Sink, offline};
+use laneway_kinds::{Report, RunReport};
+use laneway_page::text::aligned;
 use serde::Serialize;
 use std::collections::BTreeMap;
-use std::fmt::Write;
 
 /// The ledger of a run, in frames.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
@@ -63,7 +62,7 @@ impl Ledger {
     }
 
     /// Of captures: every record of a file was read.
-    pub(crate) fn of_captures(frames: u64, summary: &offline::Summary) -> Ledger {
+    pub fn of_captures(frames: u64, summary: &offline::Summary) -> Ledger {
         Ledger {
             seen: frames,
             delivered: summary.counters.rx_frames,
@@ -74,7 +73,7 @@ impl Ledger {
     }
 
     /// Adds that of another worker.
-    pub fn merge(&mut self, other: &Ledger) {
+    pub fn add(&mut self, other: &Ledger) {
         let Ledger { seen, delivered, unflowed, drops, damaged } = other;
         self.seen += seen;
         self.delivered += delivered;
@@ -112,7 +111,7 @@ impl Ledger {
     }
 
     /// For a person: one line per figure, right-aligned.
-    pub(crate) fn table(&self) -> String {
+    pub fn table(&self) -> String {
         let mut lines = vec![("frames seen", self.seen, "")];
         lines.push(("  delivered", self.delivered, ""));
         if self.unflowed > 0 {
@@ -133,21 +132,8 @@ impl Ledger {
         aligned(&lines)
     }
 
-    /// Fails if anything was lost and that matters.
-    pub(crate) fn strictly(&self, strict: bool) -> Result<Exit, Failure> {
-        if !strict || self.lost() == 0 {
-            return Ok(Exit::Done);
-        }
-        let lost: Vec<String> =
-            self.losses().iter().map(|(name, n)| format!("{n} {name}")).collect();
-        Err(Failure::Because(
-            Exit::GoalMissed,
-            format!("--strict: lost {}; the rows are kept", lost.join(", ")),
-        ))
-    }
-
     /// What is wrong with an open ledger.
-    pub(crate) fn complaint(&self) -> Option<String> {
+    pub fn complaint(&self) -> Option<String> {
         (!self.is_closed()).then(|| {
             format!(
                 "the ledger is open: {} frames seen, {} accounted for; the rows cannot be trusted, \
@@ -159,37 +145,18 @@ impl Ledger {
     }
 }
 
-/// Lines of a name, a figure and a note, right-aligned.
-pub(crate) fn aligned(lines: &[(&str, u64, &str)]) -> String {
-    let name_chars = lines.iter().map(|(name, ..)| name.len()).max().unwrap_or(0);
-    let mut text = String::new();
-    for (name, n, note) in lines {
-        let line = format!("{name:<name_chars$}  {:>15}  {note}", grouped(*n));
-        // A String takes whatever it is given.
-        let _ = writeln!(text, "{}", line.trim_end());
+impl Report for Ledger {
+    fn merge(&mut self, other: &Ledger) {
+        self.add(other);
     }
-    text
-}
-
-/// A number in groups of three digits.
-pub(crate) fn grouped(n: u64) -> String {
-    let digits = n.to_string();
-    let mut text = String::with_capacity(digits.len() + digits.len() / 3);
-    for (i, digit) in digits.chars().enumerate() {
-        if i > 0 && (digits.len() - i).is_multiple_of(3) {
-            text.push(',');
-        }
-        text.push(digit);
-    }
-    text
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use laneway_core::{CapsReport, ClockDomain, Counters, KernelApp, KernelMaps, LaneError, Turn};
-    use laneway_engine::{Ended, PortReport};
     use laneway_flow::{EndedFlow, Record};
+    use laneway_kinds::{Ended, PortReport};
 
     fn ledger() -> Ledger {
         let drops = [(DropReason::RecordRingFull, 3), (DropReason::Sampled, 7)];
@@ -216,12 +183,12 @@ mod tests {
     #[test]
     fn ledgers_of_workers_add_up_and_one_that_is_open_shows() {
         let mut sum = ledger();
-        sum.merge(&Ledger { seen: 5, delivered: 4, damaged: 1, ..Ledger::default() });
-        sum.merge(&ledger());
+        sum.add(&Ledger { seen: 5, delivered: 4, damaged: 1, ..Ledger::default() });
+        sum.add(&ledger());
         assert_eq!((sum.seen, sum.delivered, sum.damaged), (45, 24, 1));
         assert_eq!(sum.drops, [(DropReason::RecordRingFull, 6), (DropReason::Sampled, 14)].into());
         assert!(sum.is_closed());
-        sum.merge(&Ledger { seen: 1, ..Ledger::default() });
+        sum.add(&Ledger { seen: 1, ..Ledger::default() });
         assert!(!sum.is_closed());
     }
 
@@ -295,11 +262,5 @@ mod tests {
         let ledger = Ledger::of_kernel(&report(lane, counters(10, &[])), &app, &config);
         assert_eq!((ledger.seen, ledger.delivered, ledger.unflowed), (20, 14, 4));
         assert!(ledger.is_closed(), "{ledger:?}");
-    }
-
-    #[test]
-    fn long_numbers_are_grouped() {
-        let texts = [0, 999, 1000, 1_234_567].map(grouped);
-        assert_eq!(texts, ["0", "999", "1,000", "1,234,567"]);
     }
 }

@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 use std::{fs, mem};
 
 /// One capture, read chunk by chunk.
-pub struct CaptureSource {
+pub(crate) struct CaptureSource {
     path: PathBuf,
     state: State,
 }
@@ -30,7 +30,7 @@ impl CaptureSource {
     ///
     /// # Errors
     /// When it does not exist, cannot be read, or does not begin as a capture does.
-    pub fn open(path: &Path) -> Result<CaptureSource, ReadError> {
+    pub(crate) fn open(path: &Path) -> Result<CaptureSource, ReadError> {
         let is_file = path != Path::new("-") && fs::metadata(path).is_ok_and(|m| m.is_file());
         let mut reader = Reader::open(path)?;
         let state = match reader.next_chunk(1) {
@@ -44,7 +44,7 @@ impl CaptureSource {
     }
 
     /// The file, as it was named.
-    pub fn path(&self) -> &Path {
+    pub(crate) fn path(&self) -> &Path {
         &self.path
     }
 
@@ -92,7 +92,7 @@ impl Source for CaptureSource {
 }
 
 /// Consecutive records of a capture.
-pub struct CaptureChunk(laneway_pcap::Chunk);
+pub(crate) struct CaptureChunk(laneway_pcap::Chunk);
 
 impl Chunk for CaptureChunk {
     fn len(&self) -> usize {
