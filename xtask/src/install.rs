@@ -50,6 +50,7 @@ const PACKAGES: &[Package] = &[
     need("iputils-ping", Group::Test, "a real ICMP peer"),
     need("iputils-arping", Group::Test, "a real ARP peer"),
     need("hping3", Group::Test, "pings with options, fragments and odd lengths"),
+    need("nmap", Group::Test, "`nping`, an ICMP peer that builds its own packets"),
     need("netcat-openbsd", Group::Test, "a real UDP and TCP peer"),
     need("socat", Group::Test, "a real UDP and TCP peer, for bulk transfers too"),
     need("curl", Group::Test, "a real HTTP client over our TCP"),

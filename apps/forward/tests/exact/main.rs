@@ -5,6 +5,7 @@
 
 mod captures;
 mod large;
+mod made;
 mod outcome;
 mod referee;
 mod sets;
@@ -12,6 +13,7 @@ mod sets;
 use captures::frames;
 use laneway_core::{KernelApp, Turn};
 use laneway_forward::{Config, Fate, Forward, KernelForward, Mode, RuleSet};
+use made::{FRAMES_PER_KIND, networks};
 use outcome::{Outcome, in_the_kernel, in_user_space, load};
 use referee::referee;
 use sets::{BY_HAND, Draw, fill_both, rule};
@@ -130,6 +132,14 @@ fn rules_written_by_hand_are_the_same_everywhere() {
             assert!(matches > 50, "{what}: {matches} matches show nothing");
         }
     }
+}
+
+#[test]
+fn frames_made_by_hand_match_and_fail_as_they_were_made_to() {
+    let compared = compare("networks", &config(Mode::L3), &[BY_HAND[0].to_owned()], &networks());
+    assert_eq!(compared.matches, FRAMES_PER_KIND as u64);
+    let unrouted = compared.outcomes.iter().filter(|outcome| outcome.fate == Fate::NoRoute);
+    assert_eq!(unrouted.count(), FRAMES_PER_KIND);
 }
 
 #[test]
