@@ -9,16 +9,22 @@ use laneway_forward::{
 };
 use laneway_kinds::{AppKind, Shape as Carried};
 use laneway_lab::{Place, Registry, Shape};
-use laneway_registry::{Crew, Either, Lanes, Order, facts_of, run, run_either, run_source};
+use laneway_registry::{Crew, Either, LaneTable, Order, facts_of, run, run_either, run_source};
 use std::collections::BTreeSet;
+use std::marker::PhantomData;
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// This program's lanes and apps.
-#[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Arms;
+/// The lanes of a table, and this program's apps.
+pub(crate) struct Arms<L>(PhantomData<fn() -> L>);
+
+impl<L> Arms<L> {
+    pub(crate) fn new() -> Arms<L> {
+        Arms(PhantomData)
+    }
+}
 
 /// Runs an app as an arm does: by the calling thread, on the CPU of the arm.
-fn arm<A: AppKind>(
+fn arm<A: AppKind, L: LaneTable>(
     place: Place<'_>,
     app: &A::Run,
     control: &Control,
@@ -34,7 +40,7 @@ fn arm<A: AppKind>(
     };
     let crew = Crew::Here { control, cpu: Some(place.cpu) };
     let order = Order { spec: &spec, interfaces: place.interfaces, force: false, crew };
-    let mut ran = run::<A, Lanes>(app, order, &on_open)?;
+    let mut ran = run::<A, L>(app, order, &on_open)?;
     match (ran.failure, ran.workers.pop().and_then(|worker| worker.run)) {
         (Some((_, failure)), _) => Err(failure),
         (None, Some(report)) => Ok(report),
@@ -54,7 +60,7 @@ impl<S: Sink + Send> Sinks for Once<S> {
     }
 }
 
-impl Registry for Arms {
+impl<L: LaneTable> Registry for Arms<L> {
     fn run_features<S: Sink + Send>(
         &self,
         place: Place<'_>,
@@ -65,7 +71,7 @@ impl Registry for Arms {
     ) -> Result<RunReport, LaneError> {
         let sinks = Once(Mutex::new(Some(sink)));
         let run = FeaturesRun { config: config.clone(), sinks };
-        arm::<FeaturesKind<Once<S>>>(place, &run, control, opened)
+        arm::<FeaturesKind<Once<S>>, L>(place, &run, control, opened)
     }
 
     fn run_echo(
@@ -76,7 +82,7 @@ impl Registry for Arms {
         opened: impl FnOnce(&CapsReport) + Send,
     ) -> Result<RunReport, LaneError> {
         let run = EchoRun::Pings { config: config.clone(), before: None };
-        arm::<EchoKind>(place, &run, control, opened)
+        arm::<EchoKind, L>(place, &run, control, opened)
     }
 
     fn run_forward(
@@ -88,7 +94,7 @@ impl Registry for Arms {
         opened: impl FnOnce(&CapsReport) + Send,
     ) -> Result<RunReport, LaneError> {
         let spec: LaneSpec = place.lane.parse()?;
-        let lane = facts_of::<Lanes>(&spec)?;
+        let lane = facts_of::<L>(&spec)?;
         let refused = |why: String| {
             let hint = "change `[forward]` of the scenario, or its `rules` of this arm";
             lane.refuse(&place.interfaces.join(","), &why, hint)
@@ -114,7 +120,7 @@ impl Registry for Arms {
         };
         let run =
             ForwardRun::new(config.clone(), console).map_err(|why| refused(why.to_string()))?;
-        arm::<ForwardKind>(place, &run, control, opened)
+        arm::<ForwardKind, L>(place, &run, control, opened)
     }
 
     fn run_frames<A: FrameApp>(
@@ -127,7 +133,7 @@ impl Registry for Arms {
         let spec: LaneSpec = place.lane.parse()?;
         let crew = Crew::Here { control, cpu: Some(place.cpu) };
         let order = Order { spec: &spec, interfaces: place.interfaces, force: false, crew };
-        whole(run_source::<A, Lanes>(app, order, opened)?)
+        whole(run_source::<A, L>(app, order, opened)?)
     }
 
     fn run_either<A: FrameApp + DatagramApp>(
@@ -144,7 +150,7 @@ impl Registry for Arms {
             Either::Frames => opened(Shape::Frames, caps),
             Either::Datagrams => opened(Shape::Datagrams, caps),
         };
-        whole(run_either::<A, Lanes>(app, order, place.addresses, opened)?)
+        whole(run_either::<A, L>(app, order, place.addresses, opened)?)
     }
 }
 

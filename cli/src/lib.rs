@@ -27,16 +27,49 @@ mod verbs;
 
 use arguments::{Arguments, Verb};
 use arms::Arms;
-use clap::{CommandFactory, FromArgMatches};
+use clap::FromArgMatches;
 pub use exit::{Exit, Failure};
+use laneway_echo::EchoKind;
+use laneway_kinds::{AppCommand, LaneKind};
 use laneway_lab::ChildEnd;
+use laneway_registry::{LaneTable, Lanes};
 use std::ffi::OsString;
 use std::process::ExitCode;
+use verbs::{RunVerb, TableVerb};
 
-/// Runs the program for these arguments, the program's name first.
+/// Runs the program for these arguments, the program's name first: the lanes and apps of this build.
 pub fn start(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
-    let outcome = parse(arguments).and_then(|parsed| match parsed {
-        Parsed::Run(arguments) => dispatch(arguments),
+    run::<Lanes>(arguments, &standard())
+}
+
+/// The apps of this build that have no verb of their own.
+fn standard() -> Vec<Box<dyn RunVerb>> {
+    vec![Box::new(TableVerb::<EchoKind, Lanes>::new())]
+}
+
+/// Runs the program with an app of the user's in front of those of this build: it gets `run`, `--trace` and every
+/// lane for itself.
+pub fn start_with_app<A: AppCommand<Report: Clone> + 'static>(
+    arguments: impl IntoIterator<Item = OsString>,
+) -> ExitCode {
+    let mut apps = standard();
+    apps.insert(0, Box::new(TableVerb::<A, Lanes>::new()));
+    run::<Lanes>(arguments, &apps)
+}
+
+/// Runs the program with a lane of the user's in front of those of this build: every app runs on it, and `lanes` and
+/// `gen` know it.
+pub fn start_with_lane<K: LaneKind>(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
+    let apps: Vec<Box<dyn RunVerb>> = vec![Box::new(TableVerb::<EchoKind, (K, Lanes)>::new())];
+    run::<(K, Lanes)>(arguments, &apps)
+}
+
+fn run<L: LaneTable>(
+    arguments: impl IntoIterator<Item = OsString>,
+    apps: &[Box<dyn RunVerb>],
+) -> ExitCode {
+    let outcome = parse(arguments, apps).and_then(|parsed| match parsed {
+        Parsed::Run(arguments) => dispatch::<L>(arguments, apps),
         Parsed::Answered => Ok(Exit::Done),
     });
     exit::conclude(outcome).into()
@@ -48,16 +81,20 @@ enum Parsed {
     Answered,
 }
 
-fn parse(arguments: impl IntoIterator<Item = OsString>) -> Result<Parsed, Failure> {
+fn parse(
+    arguments: impl IntoIterator<Item = OsString>,
+    apps: &[Box<dyn RunVerb>],
+) -> Result<Parsed, Failure> {
     let given: Vec<OsString> = arguments.into_iter().collect();
-    let matched = Arguments::command().try_get_matches_from(&given);
+    let command = arguments::command(apps);
+    let matched = command.clone().try_get_matches_from(&given);
     match matched.and_then(|matches| Arguments::from_arg_matches(&matches)) {
         Ok(arguments) => Ok(Parsed::Run(arguments)),
         Err(error) if error.exit_code() == 0 => {
             terminal::print(&error.render().to_string())?;
             Ok(Parsed::Answered)
         }
-        Err(error) => Err(Failure::usage(&error, &arguments::command_named(&given))),
+        Err(error) => Err(Failure::usage(&error, &arguments::command_named(&command, &given))),
     }
 }
 
@@ -70,19 +107,22 @@ fn child(outcome: Result<ChildEnd, String>) -> Result<Exit, Failure> {
 }
 
 /// One line per verb.
-fn dispatch(arguments: Arguments) -> Result<Exit, Failure> {
+fn dispatch<L: LaneTable>(
+    arguments: Arguments,
+    apps: &[Box<dyn RunVerb>],
+) -> Result<Exit, Failure> {
     let json = arguments.json;
     match arguments.verb {
-        Verb::Lanes => verbs::lanes::run(json),
-        Verb::Run { app } => verbs::run::run(app, json),
+        Verb::Lanes => verbs::lanes::run::<L>(json),
+        Verb::Run { app } => verbs::run::run::<L>(&app, apps, json),
         Verb::Rules(arguments) => verbs::rules::run(&arguments, json),
         Verb::Features(arguments) => verbs::features::run(&arguments, json),
-        Verb::Gen { what } => verbs::generate::run(&what, json),
-        Verb::Race(arguments) => verbs::race::run(&arguments, json),
+        Verb::Gen { what } => verbs::generate::run::<L>(&what, json),
+        Verb::Race(arguments) => verbs::race::run::<L>(&arguments, json),
         Verb::Trace { what } => verbs::trace::run(&what, json),
         Verb::Report { folder } => verbs::race::report_again(&folder, json),
-        Verb::Arm => child(laneway_lab::serve_arm(&Arms)),
-        Verb::Generate => child(laneway_lab::serve_generator(&Arms)),
-        Verb::Completions { shell } => verbs::completions::run(shell, json),
+        Verb::Arm => child(laneway_lab::serve_arm(&Arms::<L>::new())),
+        Verb::Generate => child(laneway_lab::serve_generator(&Arms::<L>::new())),
+        Verb::Completions { shell } => verbs::completions::run(shell, apps, json),
     }
 }

@@ -24,6 +24,7 @@
 #![forbid(unsafe_code)]
 
 mod answer;
+mod command;
 mod config;
 mod fate;
 mod icmp;

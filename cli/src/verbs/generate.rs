@@ -13,7 +13,7 @@ use laneway_core::{CapsReport, Counters, DropReason, FrameApp, LaneError};
 use laneway_engine::{Control, RunReport};
 use laneway_kinds::{LaneFacts, Ports};
 use laneway_page::text::{aligned, grouped};
-use laneway_registry::{Crew, Lanes, Order, facts_of, run_source};
+use laneway_registry::{Crew, LaneTable, Order, facts_of, run_source};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::ffi::OsString;
@@ -21,15 +21,15 @@ use std::fs;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
-pub(crate) fn run(what: &Generator, json: bool) -> Result<Exit, Failure> {
+pub(crate) fn run<L: LaneTable>(what: &Generator, json: bool) -> Result<Exit, Failure> {
     match what {
-        Generator::Pcap(arguments) => replay(arguments, json),
+        Generator::Pcap(arguments) => replay::<L>(arguments, json),
     }
 }
 
-fn replay(arguments: &ReplayArguments, json: bool) -> Result<Exit, Failure> {
+fn replay<L: LaneTable>(arguments: &ReplayArguments, json: bool) -> Result<Exit, Failure> {
     let spec = &arguments.lane;
-    let lane = facts_of::<Lanes>(spec).map_err(Failure::input)?;
+    let lane = facts_of::<L>(spec).map_err(Failure::input)?;
     let to_file = lane.ports == Ports::Files;
     let plan = plan(arguments);
     if to_file {
@@ -67,7 +67,7 @@ fn replay(arguments: &ReplayArguments, json: bool) -> Result<Exit, Failure> {
             force: arguments.force,
             crew: Crew::Here { control: &control, cpu: arguments.cpu },
         };
-        let (report, failure) = run_source::<_, Lanes>(&mut replay, order, on_open)
+        let (report, failure) = run_source::<_, L>(&mut replay, order, on_open)
             .map_err(|error| lane_failure(&error))?;
         let lane = report.counters();
         Told { lane, caps, report: Some(report), failure }

@@ -10,7 +10,7 @@ use crate::{interrupt, terminal};
 use laneway_core::{Cap, CapsReport, LaneError};
 use laneway_kinds::{LaneFacts, Mode, Needs, Ports};
 use laneway_netns::{Namespace, Topology, TopologyOptions, can_create};
-use laneway_registry::{Lanes, lanes, probe};
+use laneway_registry::{LaneTable, lanes, probe};
 use serde::Serialize;
 use serde_json::json;
 
@@ -33,10 +33,10 @@ struct Missing {
     command: Option<String>,
 }
 
-pub(crate) fn run(json: bool) -> Result<Exit, Failure> {
+pub(crate) fn run<L: LaneTable>(json: bool) -> Result<Exit, Failure> {
     let world = World::make(json)?;
     let answers: Vec<(&LaneFacts, Vec<Answer>)> =
-        lanes::<Lanes>().into_iter().map(|lane| (lane, world.ask_all(lane.modes))).collect();
+        lanes::<L>().into_iter().map(|lane| (lane, world.ask_all::<L>(lane.modes))).collect();
     let asked_on = match &world {
         World::Veth(_) => {
             "a veth pair in a network namespace of its own, removed again; sockets on loopback"
@@ -141,7 +141,7 @@ impl World {
 
     /// Asks every mode and tells them in their order. DPDK starts once per process, with huge pages or
     /// without, so huge pages are asked for first: where there are none, it is not started by that.
-    fn ask_all(&self, modes: &[Mode]) -> Vec<Answer> {
+    fn ask_all<L: LaneTable>(&self, modes: &[Mode]) -> Vec<Answer> {
         let wants_huge = |mode: &Mode| mode.spec.ends_with("hugepages");
         let mut order: Vec<usize> = (0..modes.len()).collect();
         order.sort_by_key(|&i| !wants_huge(&modes[i]));
@@ -149,7 +149,7 @@ impl World {
             .into_iter()
             .map(|i| {
                 let spec = modes[i].spec;
-                let answer = match self.answer(&modes[i]) {
+                let answer = match self.answer::<L>(&modes[i]) {
                     Ok(caps) => Answer { spec, caps: Some(caps), missing: None },
                     Err(missing) => Answer { spec, caps: None, missing: Some(missing) },
                 };
@@ -160,8 +160,8 @@ impl World {
         answers.into_iter().map(|(_, answer)| answer).collect()
     }
 
-    fn answer(&self, mode: &Mode) -> Result<CapsReport, Missing> {
-        let ask = |interface: &str| probe::<Lanes>(mode, interface).map_err(|e| missing(&e));
+    fn answer<L: LaneTable>(&self, mode: &Mode) -> Result<CapsReport, Missing> {
+        let ask = |interface: &str| probe::<L>(mode, interface).map_err(|e| missing(&e));
         match (mode.needs, self) {
             (Needs::Nothing, _) | (Needs::Name, World::None(_)) => ask(""),
             (_, World::None(missing)) => Err(missing.clone()),
@@ -235,6 +235,7 @@ fn missing(error: &LaneError) -> Missing {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use laneway_registry::Lanes;
 
     #[test]
     fn a_hint_becomes_the_command_between_its_backquotes() {

@@ -14,12 +14,12 @@ use laneway_lab::result::{Outcome, RaceResult};
 use laneway_lab::scenario::Scenario;
 use laneway_lab::wakeup;
 use laneway_lab::why::Explain;
-use laneway_registry::{Lanes, facts_of};
+use laneway_registry::{LaneTable, facts_of};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-pub(crate) fn run(arguments: &RaceArguments, json: bool) -> Result<Exit, Failure> {
+pub(crate) fn run<L: LaneTable>(arguments: &RaceArguments, json: bool) -> Result<Exit, Failure> {
     let out = arguments.out.clone().unwrap_or_else(|| {
         let name = Path::new(&arguments.scenario).file_stem().unwrap_or_default();
         PathBuf::from("out").join(format!("race-{}", name.to_string_lossy()))
@@ -31,7 +31,7 @@ pub(crate) fn run(arguments: &RaceArguments, json: bool) -> Result<Exit, Failure
     let races = scenario.races(&arguments.variant).map_err(Failure::input)?;
     for arm in scenario.arms.iter().filter(|arm| arm.peer.is_none() && !arm.optional) {
         let spec: LaneSpec = arm.lane.parse().map_err(Failure::input)?;
-        facts_of::<Lanes>(&spec).map_err(Failure::input)?;
+        facts_of::<L>(&spec).map_err(Failure::input)?;
     }
     laneway_netns::can_create().map_err(Failure::input)?;
     for gone in laneway_netns::sweep_stale().map_err(Failure::input)? {

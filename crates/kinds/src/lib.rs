@@ -19,12 +19,14 @@
 
 mod absent;
 mod app;
+mod command;
 mod facts;
 mod lane;
 mod report;
 
 pub use absent::{NoApp, NoDatagrams, NoFrames, NoKernel, NoStreams};
 pub use app::{AppFacts, AppKind, Asks, Conclude, KernelOffer, Own, Place, Report, Service};
+pub use command::{Account, AppCommand, Line, On, Refusal, WorkerHeadings, WorkerLine};
 pub use facts::{Cheapest, LaneFacts, Mode, Needs, Ports, Shape, Shapes, Sharing};
 pub use lane::{LaneKind, Opening, Request, with_knob};
 pub use report::{Ended, PortReport, RunFailed, RunReport};

@@ -12,8 +12,9 @@ use rustix::net::{
     AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, recv, send, socket_with,
 };
 use std::{
-    io,
+    fs, io,
     os::fd::{OwnedFd, RawFd},
+    path::Path,
 };
 
 /// Bytes of an Ethernet header, which the MTU does not count.
@@ -212,6 +213,13 @@ pub fn is_name(name: &str) -> bool {
     (1..NAME_BYTES_MAX).contains(&name.len())
         && !matches!(name, "." | "..")
         && !name.bytes().any(|b| matches!(b, b'/' | b':' | b',' | 0) || b.is_ascii_whitespace())
+}
+
+/// What sysfs says of an interface of this process's network namespace, without the end of the line; nothing where
+/// there is no such interface or file.
+pub fn sysfs(interface: &str, file: &str) -> Option<String> {
+    let path = Path::new("/sys/class/net").join(interface).join(file);
+    is_name(interface).then(|| fs::read_to_string(path).ok())?.map(|text| text.trim().to_owned())
 }
 
 /// How a link is asked for.

@@ -5,14 +5,16 @@
 //! the path of a frame but [`Tag::put_back`].
 #![forbid(unsafe_code)]
 
+mod address;
 mod clock;
 mod interface;
 mod route;
 mod vlan;
 
+pub use address::{AddressError, Cidr, Mac};
 pub use clock::{WallClock, monotonic_ns, unix_ns, unix_offset_ns};
 pub use interface::{
-    ETHERNET_BYTES, Facts, Interface, NAME_BYTES_MAX, ProgramId, Undo, XdpPlace, is_name,
+    ETHERNET_BYTES, Facts, Interface, NAME_BYTES_MAX, ProgramId, Undo, XdpPlace, is_name, sysfs,
 };
 pub use route::refuse_default_route;
 pub use vlan::{TAG_BYTES, Tag};

@@ -16,7 +16,6 @@
 //! [`cleanup_all`] from an ordinary thread.
 #![forbid(unsafe_code)]
 
-mod address;
 mod error;
 mod interface;
 mod namespace;
@@ -28,12 +27,12 @@ mod tool;
 mod topology;
 mod veth;
 
-pub use address::{AddressError, Cidr, Mac};
 pub use error::Error;
 pub use interface::{
     InterfaceCounters, InterfaceState, Neighbour, Offloads, driver_counters, interface_counters,
     interface_state, read_offloads, set_offloads, wait_for_carrier,
 };
+pub use laneway_linux::{AddressError, Cidr, Mac};
 pub use namespace::{Namespace, can_create, cleanup_all, sweep_stale};
 pub use napi::{NapiProof, NapiThread, napi_threads, set_threaded};
 pub use route::default_route_interfaces;

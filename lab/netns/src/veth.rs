@@ -12,11 +12,11 @@ use std::fs;
 use std::io;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use crate::address::{Cidr, Mac};
 use crate::interface::{Offloads, check_name, queue_count, set_offloads, wait_for_carrier};
 use crate::namespace::{Namespace, enter_named};
 use crate::tool::IP;
 use crate::{AddressError, Error};
+use laneway_linux::{Cidr, Mac};
 
 /// Smallest and largest MTU veth takes, bytes.
 const MTU_BYTES: (u32, u32) = (68, 65_535);

@@ -43,7 +43,7 @@ const ROLES: &[Role] = &[
         may_use: &["kinds", "shared", "bpf", "core", "wire"],
     },
     Role { name: "stats", folders: &["lab/stats"], may_use: &[] },
-    Role { name: "netns", folders: &["lab/netns"], may_use: &["core", "wire"] },
+    Role { name: "netns", folders: &["lab/netns"], may_use: &["shared", "core", "wire"] },
     Role { name: "trace-read", folders: &["trace/read"], may_use: &["shared"] },
     Role { name: "trace", folders: &["trace"], may_use: &["trace-read", "stats", "shared"] },
     Role {

@@ -20,15 +20,15 @@ use laneway_flow::{EndedFlow, Record};
 use laneway_kinds::Shape;
 use laneway_linux::unix_offset_ns;
 use laneway_page::text::grouped;
-use laneway_registry::{Lanes, facts_of};
+use laneway_registry::{LaneTable, facts_of};
 use serde_json::{Value, json};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-pub(super) fn run(arguments: &LiveArguments, json: bool) -> Result<Exit, Failure> {
+pub(super) fn run<L: LaneTable>(arguments: &LiveArguments, json: bool) -> Result<Exit, Failure> {
     let spec = &arguments.lane;
-    let lane = facts_of::<Lanes>(spec).map_err(Failure::input)?;
+    let lane = facts_of::<L>(spec).map_err(Failure::input)?;
     let mut plan = arguments.extract.plan()?;
     plan.config.disposition = if arguments.drop { Disposition::Drop } else { Disposition::Pass };
     if arguments.in_kernel {
@@ -70,8 +70,13 @@ pub(super) fn run(arguments: &LiveArguments, json: bool) -> Result<Exit, Failure
     };
     let sinks = LimitedRows { plan: &plan, offset_ns, output: &output, count: &count };
     let run = FeaturesRun { config: plan.config.clone(), sinks };
-    let finished =
-        live.run::<FeaturesKind<LimitedRows<'_>>>(&run, &trace, &stop, &on(&arguments.on), || ());
+    let finished = live.run::<FeaturesKind<LimitedRows<'_>>, L>(
+        &run,
+        &trace,
+        &stop,
+        &on(&arguments.on),
+        || (),
+    );
     let finished = finished?.map_err(|error| lane_failure(&error))?;
     let told = Told::of(finished, cpus.as_deref());
     let rows = output

@@ -29,7 +29,7 @@ use laneway_forward::{
 use laneway_kinds::{LaneFacts, Ports, Shape};
 use laneway_netns::Mac;
 use laneway_page::text::{aligned, grouped};
-use laneway_registry::{Lanes, WorkerRan, facts_of};
+use laneway_registry::{LaneTable, WorkerRan, facts_of};
 use serde_json::{Map, Value, json};
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -46,9 +46,9 @@ const RULES_FILE_BYTES_MAX: u64 = 256 << 20;
 /// Rules of a port that a person is shown at the end; programs get all.
 const RULES_SHOWN_MAX: usize = 100;
 
-pub(super) fn run(arguments: &ForwardArguments, json: bool) -> Result<Exit, Failure> {
+pub(super) fn run<L: LaneTable>(arguments: &ForwardArguments, json: bool) -> Result<Exit, Failure> {
     let spec = &arguments.lane;
-    let lane = facts_of::<Lanes>(spec).map_err(Failure::input)?;
+    let lane = facts_of::<L>(spec).map_err(Failure::input)?;
     check(arguments, lane)?;
     let cpus = worker_cpus(arguments.workers, &arguments.cpus)?;
     let config = config(arguments, cpus.as_ref().map_or(1, Vec::len));
@@ -75,7 +75,7 @@ pub(super) fn run(arguments: &ForwardArguments, json: bool) -> Result<Exit, Fail
         json,
     };
     let begun = || begin(arguments, json, console.as_ref(), &stop);
-    let finished = live.run::<ForwardKind>(&run, &trace, &stop, &on(&arguments.on), begun)?;
+    let finished = live.run::<ForwardKind, L>(&run, &trace, &stop, &on(&arguments.on), begun)?;
     // From here on nothing that is reported may change.
     drop(socket);
     let Finished { ran, ports, elapsed } = finished.map_err(|error| lane_failure(&error))?;

@@ -10,7 +10,7 @@ use crate::terminal;
 use laneway_core::{CapsReport, LaneError, LaneSpec};
 use laneway_engine::{Control, Stop, WorkerId, Workers};
 use laneway_kinds::AppKind;
-use laneway_registry::{Crew, Lanes, Order, Ran};
+use laneway_registry::{Crew, LaneTable, Order, Ran};
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -49,7 +49,7 @@ impl Live<'_> {
     ///
     /// # Errors
     /// Bad CPUs or traces, as a sentence; or the lane's, when it cannot be opened.
-    pub(super) fn run<A: AppKind>(
+    pub(super) fn run<A: AppKind, L: LaneTable>(
         &self,
         run: &A::Run,
         trace: &RunTrace,
@@ -79,12 +79,12 @@ impl Live<'_> {
                 let trace = trace.slot(0, self.cpu)?;
                 let control = Control { stop: stop.clone(), trace, ..Control::default() };
                 let crew = Crew::Here { control: &control, cpu: self.cpu };
-                laneway_registry::run::<A, Lanes>(run, order(crew), &on_open)
+                laneway_registry::run::<A, L>(run, order(crew), &on_open)
             }
             Some(cpus) => {
                 let workers = Workers::new(cpus, stop.clone()).map_err(Failure::input)?;
                 let workers = workers.traced(trace.slots(cpus)?);
-                laneway_registry::run::<A, Lanes>(run, order(Crew::Workers(&workers)), &on_open)
+                laneway_registry::run::<A, L>(run, order(Crew::Workers(&workers)), &on_open)
             }
         };
         let Opened { ports, started, .. } =

@@ -1,4 +1,4 @@
-//! Addresses as the lab writes them: a MAC and an IP address with its prefix length.
+//! Addresses as people write them: a MAC and an IP address with its prefix length.
 //!
 //! Both print and parse the way `ip` does, and travel through serde as that text, so a record reads like a command
 //! line. Neither looks at the network.
