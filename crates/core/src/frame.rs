@@ -1,11 +1,10 @@
 //! Frames in a lane's memory: who owns the bytes, who may touch them, and how they come back.
 //!
 //! ```text
-//!   Region (one mapping: UMEM, ring, heap)     kept alive by Rc: by the lane, its bursts, each Held
+//!   Region (one mapping: UMEM, ring, heap)     kept alive by Rc: by the lane and its bursts
 //!     │  the lane pushes slots it exclusively owns
 //!     ▼
 //!   Burst ── frame(i) / frame_mut(i) ──▶ app borrows bytes for one call
-//!     │   ── hold(i) ──▶ Held ── drop / release ──▶ HoldPool ── take_returned ──▶ lane
 //!     └── settle: the lane reads slot(i) + verdict(i) and takes every frame back
 //! ```
 //!
@@ -21,12 +20,7 @@
 //! first bytes, where headers are.
 
 use crate::Verdict;
-use std::{
-    any::Any,
-    cell::{Cell, RefCell},
-    ptr::NonNull,
-    rc::Rc,
-};
+use std::{any::Any, ptr::NonNull, rc::Rc};
 
 /// Frames per burst unless a knob says otherwise: NAPI's and AF_XDP's own unit.
 pub const BURST_FRAMES_DEFAULT: usize = 64;
@@ -38,7 +32,7 @@ pub const HEADROOM_BYTES_MIN: usize = 128;
 /// (MAX_SKB_FRAGS); a lane stops filling a burst before the tails run out.
 pub const TAILS_MAX: usize = 256;
 
-/// A stretch of memory that frames live in. Unmapped when the lane and every [`Held`] are gone.
+/// A stretch of memory that frames live in. Unmapped when the lane and its bursts are gone.
 pub struct Region {
     base: NonNull<u8>,
     bytes: usize,
@@ -187,7 +181,6 @@ struct Span {
 /// touches only verdicts, and a lane that only frees reads only numbers.
 pub struct Burst {
     region: Rc<Region>,
-    pool: Rc<HoldPool>,
     capacity: usize,
     // As long as the burst, all three; within the capacity that each was made with.
     frame: Vec<u32>,
@@ -202,11 +195,10 @@ pub struct Burst {
 
 impl Burst {
     /// An empty burst over `region` for at most `frames` frames.
-    pub fn new(region: Rc<Region>, pool: Rc<HoldPool>, frames: usize) -> Burst {
+    pub fn new(region: Rc<Region>, frames: usize) -> Burst {
         assert!((1..=BURST_FRAMES_MAX).contains(&frames), "burst of {frames} frames");
         Burst {
             region,
-            pool,
             capacity: frames,
             frame: Vec::with_capacity(frames),
             place: Vec::with_capacity(frames),
@@ -250,8 +242,7 @@ impl Burst {
         let place = &self.place[i];
         let ptr = self.region.at(place.start);
         // SAFETY: extend checked start + len against the region; the lane promised that nobody else
-        // writes the slot; `&self` keeps FrameMut and hold (both `&mut self`) away. After hold the
-        // slot has length 0.
+        // writes the slot; `&self` keeps FrameMut (`&mut self`) away.
         let bytes = unsafe { std::slice::from_raw_parts(ptr, place.len as usize) };
         Frame { bytes, wire_len: place.wire_len, ts_ns: place.ts_ns }
     }
@@ -284,37 +275,11 @@ impl Burst {
         self.is_consumed
     }
 
-    /// Decides what happens to frame `i`. A held frame keeps its verdict: it is no longer here.
+    /// Decides what happens to frame `i`.
     #[inline]
     pub fn set_verdict(&mut self, i: usize, verdict: Verdict) {
-        let own = &mut self.verdict[i];
-        if *own != Verdict::Hold && verdict != Verdict::Hold {
-            *own = verdict;
-            self.is_consumed &= verdict == Verdict::Drop;
-        }
-    }
-
-    /// Takes frame `i` out of the burst for longer than this call.
-    ///
-    /// # Errors
-    /// When the lane's hold bound is reached, the frame has tails, or it is already held. The frame
-    /// then stays in the burst.
-    pub fn hold(&mut self, i: usize) -> Result<Held, HoldError> {
-        if self.verdict[i] == Verdict::Hold {
-            return Err(HoldError::AlreadyHeld);
-        }
-        let tails = self.tail_span[i].count;
-        if tails > 0 {
-            return Err(HoldError::MultiBuffer { tails });
-        }
-        self.pool.take()?;
-        let slot = self.slot(i);
-        self.verdict[i] = Verdict::Hold;
-        self.is_consumed = false;
-        // From here on the bytes belong to the handle: leave nothing to look at in the burst.
-        let place = &mut self.place[i];
-        (place.len, place.headroom, place.len_max) = (0, 0, 0);
-        Ok(Held { region: self.region.clone(), pool: self.pool.clone(), slot, settled: false })
+        self.verdict[i] = verdict;
+        self.is_consumed &= verdict == Verdict::Drop;
     }
 
     /// Lane: forgets all frames. The lane has settled them, or never exposed them.
@@ -336,9 +301,8 @@ impl Burst {
     /// If the burst is full or the slot does not lie inside the region.
     ///
     /// # Safety
-    /// Until the lane settles this slot (or gets it back from its [`HoldPool`]), nobody else - no
-    /// other slot, no kernel ring, no other thread - may read or write
-    /// `room_start..room_end` of the region.
+    /// Until the lane settles this slot, nobody else - no other slot, no kernel ring, no other
+    /// thread - may read or write `room_start..room_end` of the region.
     #[inline]
     pub unsafe fn push(&mut self, slot: Slot) {
         assert!(self.len() < self.capacity, "burst is full");
@@ -402,7 +366,7 @@ impl Burst {
         self.tails.push(slot);
     }
 
-    /// Lane: its own numbers of the frames, in their order, those of held frames included.
+    /// Lane: its own numbers of the frames, in their order.
     #[inline]
     pub fn frame_numbers(&self) -> &[u32] {
         &self.frame
@@ -525,137 +489,14 @@ impl FrameMut<'_> {
     }
 }
 
-/// Why a frame could not be held.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum HoldError {
-    /// Back-pressure: the app already holds as many as it may.
-    #[error("{max} frames are held already; release some, or raise the lane's hold= knob")]
-    Limit {
-        /// The bound.
-        max: usize,
-    },
-    /// Frames of several buffers cannot be held.
-    #[error("a frame with {tails} further buffers cannot be held; copy what is needed")]
-    MultiBuffer {
-        /// How many buffers follow the first.
-        tails: u16,
-    },
-    /// The frame is no longer in the burst.
-    #[error("the frame is held already")]
-    AlreadyHeld,
-}
-
-/// A frame that an app keeps beyond the call that lent it. Affine: no `Clone`; dropping it gives
-/// the frame back to its lane, [`Held::release`] gives it back with a verdict.
-pub struct Held {
-    region: Rc<Region>,
-    pool: Rc<HoldPool>,
-    slot: Slot,
-    settled: bool,
-}
-
-impl Held {
-    /// The bytes to read.
-    pub fn bytes(&self) -> &[u8] {
-        // SAFETY: Burst::hold moved the slot here, so this handle alone refers to it; the lane gets
-        // it back only through the pool; `region` keeps the memory mapped.
-        unsafe {
-            std::slice::from_raw_parts(self.region.at(self.slot.start), self.slot.len as usize)
-        }
-    }
-
-    /// The bytes to edit.
-    pub fn bytes_mut(&mut self) -> &mut [u8] {
-        let ptr = self.region.at(self.slot.start);
-        // SAFETY: as in `bytes`; `&mut self` makes the view unique.
-        unsafe { std::slice::from_raw_parts_mut(ptr, self.slot.len as usize) }
-    }
-
-    /// When it was received, in the lane's clock domain.
-    pub fn ts_ns(&self) -> u64 {
-        self.slot.ts_ns
-    }
-
-    /// Gives the frame back to be settled by `verdict` when the lane next settles.
-    pub fn release(mut self, verdict: Verdict) {
-        self.settle(verdict);
-    }
-
-    fn settle(&mut self, verdict: Verdict) {
-        if !std::mem::replace(&mut self.settled, true) {
-            self.pool.give_back(Returned { slot: self.slot, verdict });
-        }
-    }
-}
-
-impl Drop for Held {
-    fn drop(&mut self) {
-        self.settle(Verdict::Drop);
-    }
-}
-
-/// A frame on its way back to the lane.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Returned {
-    /// Where it lies.
-    pub slot: Slot,
-    /// What to do with it; never [`Verdict::Hold`].
-    pub verdict: Verdict,
-}
-
-/// The bound on held frames of one port, and the way back.
-pub struct HoldPool {
-    max: usize,
-    out: Cell<usize>,
-    returned: RefCell<Vec<Returned>>,
-}
-
-impl HoldPool {
-    /// A pool that lets at most `max` frames be away at a time.
-    pub fn new(max: usize) -> Rc<HoldPool> {
-        let returned = RefCell::new(Vec::with_capacity(max));
-        Rc::new(HoldPool { max, out: Cell::new(0), returned })
-    }
-
-    /// Frames away now: held by the app, or returned and not yet taken by the lane.
-    pub fn held(&self) -> usize {
-        self.out.get()
-    }
-
-    /// Lane: takes the frames that came back since the last call. Cheap when there are none.
-    pub fn take_returned(&self, mut each: impl FnMut(Returned)) {
-        if self.out.get() == 0 {
-            return;
-        }
-        for returned in self.returned.borrow_mut().drain(..) {
-            self.out.set(self.out.get() - 1);
-            each(returned);
-        }
-    }
-
-    fn take(&self) -> Result<(), HoldError> {
-        if self.out.get() >= self.max {
-            return Err(HoldError::Limit { max: self.max });
-        }
-        self.out.set(self.out.get() + 1);
-        Ok(())
-    }
-
-    fn give_back(&self, returned: Returned) {
-        let verdict =
-            if returned.verdict == Verdict::Hold { Verdict::Drop } else { returned.verdict };
-        self.returned.borrow_mut().push(Returned { verdict, ..returned });
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
     /// A burst of `n` frames of 64 bytes in buffers of 256, headroom 128; frame i is filled with i.
-    fn burst(n: usize, holds: usize) -> Burst {
+    fn burst(n: usize) -> Burst {
         let region = Region::heap(256 * n);
-        let mut burst = Burst::new(region, HoldPool::new(holds), n);
+        let mut burst = Burst::new(region, n);
         for i in 0..n {
             let room = i * 256;
             let slot = Slot {
@@ -679,7 +520,7 @@ mod tests {
 
     #[test]
     fn a_burst_is_consumed_until_something_is_to_go_on() {
-        let mut b = burst(2, 1);
+        let mut b = burst(2);
         assert!(b.is_consumed());
         b.set_verdict(1, Verdict::Drop);
         assert!(b.is_consumed());
@@ -687,14 +528,11 @@ mod tests {
         assert!(!b.is_consumed());
         b.clear();
         assert!(b.is_consumed());
-        let mut b = burst(1, 1);
-        let _held = b.hold(0).unwrap();
-        assert!(!b.is_consumed());
     }
 
     #[test]
     fn edits_stay_inside_their_frame() {
-        let mut b = burst(3, 0);
+        let mut b = burst(3);
         let mut f = b.frame_mut(1);
         assert!(f.grow_front(128) && !f.grow_front(1));
         assert!(f.set_len(256) && !f.set_len(257));
@@ -705,59 +543,18 @@ mod tests {
     }
 
     #[test]
-    fn a_held_frame_leaves_the_burst_and_returns_once() {
-        let mut b = burst(2, 1);
-        let pool = b.pool.clone();
-        let mut held = b.hold(0).unwrap();
-        assert_eq!(b.verdict(0), Verdict::Hold);
-        assert!(b.frame(0).bytes.is_empty() && !b.frame_mut(0).grow_front(1));
-        assert!(matches!(b.hold(0), Err(HoldError::AlreadyHeld)));
-        assert!(matches!(b.hold(1), Err(HoldError::Limit { max: 1 })));
-        b.set_verdict(0, Verdict::Tx);
-        assert_eq!(b.verdict(0), Verdict::Hold);
-        held.bytes_mut()[0] = 9;
-        assert_eq!(held.bytes()[..2], [9, 0]);
-        held.release(Verdict::TxTo(crate::PortId(3)));
-        let mut back = Vec::new();
-        pool.take_returned(|r| back.push(r));
-        assert_eq!(back.len(), 1);
-        assert_eq!((back[0].slot.frame, back[0].slot.len), (0, 64));
-        assert_eq!(back[0].verdict, Verdict::TxTo(crate::PortId(3)));
-        assert_eq!(pool.held(), 0);
-    }
-
-    #[test]
-    fn dropping_a_handle_returns_the_frame_as_dropped() {
-        let mut b = burst(1, 1);
-        drop(b.hold(0).unwrap());
-        let mut verdicts = Vec::new();
-        b.pool.take_returned(|r| verdicts.push(r.verdict));
-        assert_eq!(verdicts, [Verdict::Drop]);
-    }
-
-    #[test]
-    fn memory_outlives_the_lane_while_a_frame_is_held() {
-        let held = {
-            let mut b = burst(1, 1);
-            b.hold(0).unwrap()
-        };
-        assert_eq!(held.bytes().len(), 64);
-    }
-
-    #[test]
     fn tails_follow_their_frame() {
-        let mut b = burst(1, 1);
+        let mut b = burst(1);
         let tail = Slot { room_start: 0, start: 0, len: 16, room_end: 16, ..Slot::default() };
         // SAFETY: bytes 0..16 are headroom of frame 0, which this test does not use.
         unsafe { b.push_tail(tail) };
         assert_eq!(b.tails(0).map(<[u8]>::len).collect::<Vec<_>>(), [16]);
-        assert!(matches!(b.hold(0), Err(HoldError::MultiBuffer { tails: 1 })));
     }
 
     #[test]
     #[should_panic(expected = "slot outside its region")]
     fn a_slot_beyond_the_region_is_refused() {
-        let mut b = Burst::new(Region::heap(64), HoldPool::new(0), 1);
+        let mut b = Burst::new(Region::heap(64), 1);
         let slot = Slot { len: 65, room_end: 65, ..Slot::default() };
         // SAFETY: nothing else refers to the region; push must refuse the slot anyway.
         unsafe { b.push(slot) };
@@ -798,7 +595,7 @@ mod tests {
     #[test]
     fn a_slot_comes_back_as_it_was_pushed() {
         let region = Region::heap(256);
-        let mut b = Burst::new(region, HoldPool::new(0), 2);
+        let mut b = Burst::new(region, 2);
         let slot = Slot {
             frame: 7,
             room_start: 16,
@@ -820,14 +617,14 @@ mod tests {
     #[test]
     #[should_panic(expected = "burst is full")]
     fn more_slots_than_a_burst_carries_are_refused() {
-        let mut b = Burst::new(Region::heap(64), HoldPool::new(0), 2);
+        let mut b = Burst::new(Region::heap(64), 2);
         // SAFETY: nothing else refers to the region; extend must refuse the slots anyway.
         unsafe { b.extend([(0, EMPTY); 3]) };
     }
 
     #[test]
     fn a_refused_burst_leaves_nothing_behind() {
-        let mut b = Burst::new(Region::heap(64), HoldPool::new(0), 4);
+        let mut b = Burst::new(Region::heap(64), 4);
         let outside = Place { len: 65, len_max: 65, ..EMPTY };
         let refused = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
             // SAFETY: nothing else refers to the region; extend must refuse the slots anyway.
@@ -838,7 +635,7 @@ mod tests {
 
     #[test]
     fn the_tails_of_a_burst_are_not_those_of_the_next() {
-        let mut b = burst(2, 0);
+        let mut b = burst(2);
         let tail = Slot { room_start: 0, start: 0, len: 16, room_end: 16, ..Slot::default() };
         // SAFETY: bytes 0..16 are headroom of frame 0, which this test does not use.
         unsafe { b.push_tail(tail) };

@@ -44,9 +44,10 @@ pub trait FrameLane {
     /// As for [`receive`](Self::receive).
     fn lend(&mut self, port: PortId, frames: usize) -> Result<&mut Burst, LaneError>;
 
-    /// Acts on the verdicts of the burst last received or lent on `port`, and on held frames that
-    /// came back. Afterwards every frame is free, sent, or held, and transmissions are on their way
-    /// to the kernel. A frame that cannot be sent is counted and returned.
+    /// Acts on the verdicts of the burst last received or lent on `port`. Afterwards every frame is
+    /// free or sent, and transmissions are on their way to the kernel. A frame that cannot be sent is
+    /// counted and returned. Never needed after an empty burst: what a lane has to do without frames
+    /// (take back what was sent, try again what a full queue kept), [`receive`](Self::receive) does.
     ///
     /// # Errors
     /// As for [`receive`](Self::receive).

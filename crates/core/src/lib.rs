@@ -8,13 +8,11 @@
 //!            receive / lend                 on_burst / fill
 //!   lane  ───────────────────▶  Burst  ───────────────────▶  app
 //!    ▲    owns the memory       (lent)    reads, edits,        │
-//!    │                                    sets verdicts        │ Held (affine, bounded)
-//!    └──────────────── settle ◀───────────────────────────────┘ drop or release returns it
+//!    └──────────────── settle ◀────────── sets verdicts ───────┘
 //! ```
 //!
 //! What must always hold:
-//! * Memory belongs to the lane. An app borrows it for one call; what it wants longer it holds, and
-//!   holds are bounded and return on drop.
+//! * Memory belongs to the lane. An app borrows it for one call; what it wants longer it copies.
 //! * Every frame that a lane hands out is settled by exactly one verdict; every frame that does not
 //!   arrive is counted under exactly one [`DropReason`].
 //! * Per packet there is no allocation, no lock, no log, no reference count.
@@ -41,8 +39,8 @@ pub use counters::{Counters, DropReason};
 pub use datagram::{Datagram, DatagramApp, DatagramLane, DatagramOut};
 pub use error::LaneError;
 pub use frame::{
-    BURST_FRAMES_DEFAULT, BURST_FRAMES_MAX, Burst, Frame, FrameMut, HEADROOM_BYTES_MIN, Held,
-    HoldError, HoldPool, Place, Region, Returned, Slot, TAILS_MAX,
+    BURST_FRAMES_DEFAULT, BURST_FRAMES_MAX, Burst, Frame, FrameMut, HEADROOM_BYTES_MIN, Place,
+    Region, Slot, TAILS_MAX,
 };
 pub use idle::IdlePolicy;
 pub use kernel::{ConfigValue, KernelApp, KernelHalf, KernelLane, KernelMaps, RecordStream};

@@ -1,7 +1,7 @@
 //! The loop for frame lanes.
 //!
 //! ```text
-//!   turn: for each port:  receive ─▶ on_burst ─▶ settle     (settle also takes held frames back)
+//!   turn: for each port:  receive ─▶ on_burst ─▶ settle
 //!                         lend ────▶ fill ─────▶ settle     (while the app has something to send)
 //!         tick when due; when nothing was found on any port: spin or block
 //! ```
@@ -45,7 +45,7 @@ pub fn run_frames<L: FrameLane, A: FrameApp>(
     let outcome = turns(lane, app, &ports, &mut fills, &mut pace, control, &mut probe);
 
     app.on_stop(Turn { now_ns: pace.read() });
-    // What the app released on its way out is still to be sent.
+    // What a full queue kept back has its last chance.
     let outcome = outcome.and_then(|ended| {
         ports.iter().try_for_each(|&port| lane.settle(port))?;
         Ok(ended)
@@ -89,8 +89,6 @@ fn turns<L: FrameLane, A: FrameApp>(
                 lane.settle(port)?;
                 probe.called(points::SETTLE, looked, frames);
             } else {
-                // What the app released is sent here, so this is no empty call.
-                lane.settle(port)?;
                 probe.received_nothing(began);
             }
             if wants_to_fill(*fill, pace.now_ns) {
@@ -104,13 +102,10 @@ fn turns<L: FrameLane, A: FrameApp>(
                     let filled = probe.called(points::APP_FILL, lent, frames);
                     lane.settle(port)?;
                     probe.called(points::SETTLE, filled, frames);
-                } else {
-                    lane.settle(port)?;
                 }
             }
         }
-        let ticked = pace.tick_is_due();
-        if ticked {
+        if pace.tick_is_due() {
             let watched = control.watch.is_wanted();
             let began = probe.now();
             app.on_tick(Turn { now_ns: pace.now_ns });
@@ -122,11 +117,6 @@ fn turns<L: FrameLane, A: FrameApp>(
         }
         if worked {
             pace.worked();
-            continue;
-        }
-        if ticked {
-            // The app may have released held frames: settle them before blocking.
-            pace.turned();
             continue;
         }
         let sends_nothing = fills.iter().all(|fill| matches!(fill, Fill::Never | Fill::Done));

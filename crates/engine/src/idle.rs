@@ -64,11 +64,6 @@ impl<'a, C: Clock> Pace<'a, C> {
         self.worked_at_ns = self.now_ns;
     }
 
-    /// Ends a turn that found no frames but did something.
-    pub(crate) fn turned(&mut self) {
-        self.turns += 1;
-    }
-
     /// Ends a turn that found nothing. Gives how long to block, if that is what the policy says;
     /// at most until the next tick, the stop's deadline and `wake_at_ns`.
     pub(crate) fn found_nothing(

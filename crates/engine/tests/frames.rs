@@ -1,8 +1,8 @@
 //! The frame loop on simulated links: every test is exact, because time is virtual.
 
 use laneway_core::{
-    Burst, Clock, ClockDomain, Counters, Fill, FrameApp, FrameLane, Held, IdlePolicy, LaneError,
-    PortId, Turn, Verdict,
+    Burst, Clock, ClockDomain, Counters, Fill, FrameApp, FrameLane, IdlePolicy, LaneError, PortId,
+    Turn, Verdict,
 };
 use laneway_engine::{
     BLOCK_NS_MAX, Control, Ended, MonotonicClock, RunReport, Stop, TICK_NS, run_frames,
@@ -29,17 +29,8 @@ struct Probe {
     sent: u64,
     /// Ends the run after this many frames.
     limit: Option<usize>,
-    /// Holds every frame and releases all at the next tick, or at the stop.
-    holds: bool,
-    held: Vec<Held>,
     /// Requested from within a tick, as a signal would come at any time.
     stop_at_tick: Option<(usize, Stop)>,
-}
-
-impl Probe {
-    fn release(&mut self) {
-        self.held.drain(..).for_each(|frame| frame.release(Verdict::Tx));
-    }
 }
 
 impl FrameApp for Probe {
@@ -48,10 +39,7 @@ impl FrameApp for Probe {
             assert!(burst.frame(i).ts_ns <= turn.now_ns);
             self.seen.extend(sequence(burst.frame(i).bytes));
             self.counters.rx_frames += 1;
-            match self.holds {
-                true => self.held.extend(burst.hold(i).ok()),
-                false => burst.set_verdict(i, Verdict::Tx),
-            }
+            burst.set_verdict(i, Verdict::Tx);
         }
     }
 
@@ -77,7 +65,6 @@ impl FrameApp for Probe {
 
     fn on_tick(&mut self, turn: Turn) {
         self.ticks_ns.push(turn.now_ns);
-        self.release();
         if let Some((tick, stop)) = &self.stop_at_tick
             && self.ticks_ns.len() == *tick
         {
@@ -87,7 +74,6 @@ impl FrameApp for Probe {
 
     fn on_stop(&mut self, _turn: Turn) {
         self.stops += 1;
-        self.release();
     }
 
     fn wants_stop(&self) -> bool {
@@ -282,20 +268,6 @@ fn a_run_goes_on_until_the_schedule_is_done_although_nothing_comes() {
     let mut app = Probe { to_send: 5, gap_ns: 20 * MS, ..Probe::default() };
     let report = run(&mut lane, &world, &mut app, IdlePolicy::Block, &Control::default());
     assert_eq!((report.ended, app.sent), (Ended::Exhausted, 5));
-}
-
-#[test]
-fn frames_released_at_a_tick_or_at_the_stop_leave() {
-    let (mut lane, world) = open("sim", 1);
-    let frames = udp_frames(0, 2, 64);
-    world.inject_at(PORT, MS, &frames[0]);
-    world.inject_at(PORT, 12 * MS, &frames[1]);
-    let mut app = Probe { holds: true, ..Probe::default() };
-    let stop = Stop::new().with_deadline_ns(15 * MS);
-    let report = run(&mut lane, &world, &mut app, IdlePolicy::Block, &stop.into());
-    assert_eq!(report.counters().tx_frames, 2);
-    let left_ns: Vec<u64> = world.collect(PORT).iter().map(|a| a.at_ns / MS).collect();
-    assert_eq!(left_ns, [10, 15]);
 }
 
 #[test]

@@ -115,7 +115,7 @@ impl FrameApp for Replay<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use laneway_core::{HoldPool, Region};
+    use laneway_core::Region;
 
     #[test]
     fn an_empty_loan_sends_nothing_and_skips_nothing() {
@@ -126,7 +126,7 @@ mod tests {
         };
         let plan = SegmentPlan { segment: 1, t0_ns: 100, frames: 2, interval_ns: 10, burst: 1 };
         let mut replay = Replay::new(&traffic, [2, 0, 0, 0, 0, 1], plan);
-        let mut burst = Burst::new(Region::heap(64), HoldPool::new(0), 1);
+        let mut burst = Burst::new(Region::heap(64), 1);
         assert_eq!(replay.fill(PortId(0), &mut burst, Turn { now_ns: 99 }), Fill::At(100));
         assert_eq!(replay.fill(PortId(0), &mut burst, Turn { now_ns: 100 }), Fill::Again);
         assert_eq!(replay.next, 0);

@@ -166,7 +166,6 @@ impl AfXdp {
         })?;
         let limits = PortLimits {
             burst_frames: config.burst_frames,
-            hold_frames: config.hold_frames,
             fill_frames: config.fill_entries,
             mtu_bytes,
         };
@@ -376,6 +375,8 @@ impl FrameLane for AfXdp {
                 own.empty_polls = 0;
                 self.check_alive()?;
             }
+            // What a full queue kept back: an empty burst is not settled.
+            self.kick_unsent()?;
         } else {
             own.empty_polls = 0;
         }

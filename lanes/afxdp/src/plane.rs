@@ -1,12 +1,10 @@
-//! All movement of frames between the free list, the rings, bursts and held handles, without a
-//! single system call.
+//! All movement of frames between the free list, the rings, and bursts, without a single system call.
 //!
 //! ```text
 //!                 refill                     kernel receives               receive
 //!   free list ─────────────▶ fill ring ───────────────────────▶ rx ring ─────────────▶ burst
-//!    ▲  ▲  ▲                                                                             │
-//!    │  │  └─────────────── settle: Drop, Pass, refused ─────────────────────────────────┤
-//!    │  └── take_returned ── HoldPool ◀── Held (app) ◀── hold ───────────────────────────┤
+//!    ▲  ▲                                                                                │
+//!    │  └────────────────── settle: Drop, Pass, refused ─────────────────────────────────┤
 //!    │                                                                                   ▼ settle: Tx, TxTo,
 //!    └──── reap ──── completion ring ◀── kernel transmits ◀── tx ring of any port ◀──────┘ Fanout
 //! ```
@@ -21,8 +19,7 @@ use crate::{
     sys::{XDP_PKT_CONTD, XdpDesc},
     umem::{FreeList, Umem},
 };
-use laneway_core::{Burst, Counters, DropReason, HoldPool, PortId, Slot, Verdict};
-use std::rc::Rc;
+use laneway_core::{Burst, Counters, DropReason, PortId, Slot, Verdict};
 
 /// Bytes of an Ethernet header: the shortest frame the kernel could make sense of.
 const ETHERNET_BYTES: u32 = 14;
@@ -50,8 +47,6 @@ pub(crate) struct Rings {
 pub(crate) struct PortLimits {
     /// Frames per burst.
     pub(crate) burst_frames: usize,
-    /// Frames an app may hold.
-    pub(crate) hold_frames: usize,
     /// Frames that the kernel may have to receive into: the entries of the fill ring.
     pub(crate) fill_frames: u32,
     /// The interface's MTU in bytes, without the Ethernet header.
@@ -63,7 +58,6 @@ pub(crate) struct PlanePort {
     pub(crate) rings: Rings,
     pub(crate) burst: Burst,
     pub(crate) counters: Counters,
-    holds: Rc<HoldPool>,
     limits: PortLimits,
     /// Frames with the kernel to receive into: in the fill ring, inside, or in the receive ring.
     receiving: u32,
@@ -84,8 +78,6 @@ pub struct Census {
     pub receiving: usize,
     /// In bursts.
     pub burst: usize,
-    /// Held by the app, or returned and not yet settled.
-    pub held: usize,
     /// With the kernel to transmit, or sent and not yet reaped.
     pub transmitting: usize,
 }
@@ -93,7 +85,7 @@ pub struct Census {
 impl Census {
     /// All of them; must equal the number of frames of the UMEM.
     pub fn total(&self) -> usize {
-        self.free + self.receiving + self.burst + self.held + self.transmitting
+        self.free + self.receiving + self.burst + self.transmitting
     }
 }
 
@@ -119,13 +111,11 @@ impl Plane {
 
     /// Adds a port over fresh rings and gives the kernel frames to receive into.
     pub(crate) fn add_port(&mut self, rings: Rings, limits: PortLimits) {
-        let holds = HoldPool::new(limits.hold_frames);
-        let burst = Burst::new(self.umem.region().clone(), holds.clone(), limits.burst_frames);
+        let burst = Burst::new(self.umem.region().clone(), limits.burst_frames);
         self.ports.push(PlanePort {
             rings,
             burst,
             counters: Counters::default(),
-            holds,
             limits,
             receiving: 0,
             transmitting: 0,
@@ -141,11 +131,8 @@ impl Plane {
         for port in &self.ports {
             census.receiving += port.receiving as usize;
             census.transmitting += port.transmitting as usize;
-            census.held += port.holds.held();
             for i in 0..port.burst.len() {
-                if port.burst.verdict(i) != Verdict::Hold {
-                    census.burst += 1 + port.burst.tail_slots(i).len();
-                }
+                census.burst += 1 + port.burst.tail_slots(i).len();
             }
         }
         census
@@ -200,27 +187,18 @@ impl Plane {
         }
     }
 
-    /// Acts on the verdicts of the burst of `port` and on frames that came back from holds, then
-    /// empties the burst. Transmissions are published, not yet announced to the kernel: see
+    /// Acts on the verdicts of the burst of `port`, then empties it. Transmissions are published, not yet announced to the kernel: see
     /// [`take_unsent`](Self::take_unsent).
     pub(crate) fn settle(&mut self, port: usize, pass: PassFrame<'_>) {
         self.reap();
         for i in 0..self.ports[port].burst.len() {
-            let frame = BurstFrame { port, i: Some(i), slot: self.ports[port].burst.slot(i) };
+            let frame = BurstFrame { port, i, slot: self.ports[port].burst.slot(i) };
             match self.ports[port].burst.verdict(i) {
                 Verdict::Drop => self.release(&frame),
-                Verdict::Hold => {}
                 verdict => self.settle_frame(&frame, verdict, pass),
             }
         }
         self.ports[port].burst.clear();
-        if self.ports[port].holds.held() > 0 {
-            let holds = self.ports[port].holds.clone();
-            holds.take_returned(|returned| {
-                let frame = BurstFrame { port, i: None, slot: returned.slot };
-                self.settle_frame(&frame, returned.verdict, pass);
-            });
-        }
         for port in &mut self.ports {
             if port.has_unsent {
                 port.rings.tx.publish();
@@ -276,7 +254,7 @@ impl Plane {
 
     fn settle_frame(&mut self, frame: &BurstFrame, verdict: Verdict, pass: PassFrame<'_>) {
         match verdict {
-            Verdict::Drop | Verdict::Hold => self.release(frame),
+            Verdict::Drop => self.release(frame),
             Verdict::Tx => self.transmit(frame, frame.port),
             Verdict::TxTo(PortId(egress)) => self.transmit(frame, usize::from(egress)),
             Verdict::Pass => {
@@ -388,15 +366,13 @@ impl Plane {
     /// Frees a frame and its tails.
     fn release(&mut self, frame: &BurstFrame) {
         self.free.put(frame.slot.frame);
-        if let Some(i) = frame.i {
-            for tail in self.ports[frame.port].burst.tail_slots(i) {
-                self.free.put(tail.frame);
-            }
+        for tail in self.ports[frame.port].burst.tail_slots(frame.i) {
+            self.free.put(tail.frame);
         }
     }
 
     fn tails(&self, frame: &BurstFrame) -> &[Slot] {
-        frame.i.map_or(&[], |i| self.ports[frame.port].burst.tail_slots(i))
+        self.ports[frame.port].burst.tail_slots(frame.i)
     }
 
     fn bytes(&self, frame: &BurstFrame) -> u32 {
@@ -437,10 +413,10 @@ impl Plane {
     }
 }
 
-/// A frame being settled: in a burst (with its tails), or back from a hold.
+/// A frame of a burst being settled; its tails are in the burst.
 struct BurstFrame {
     port: usize,
-    i: Option<usize>,
+    i: usize,
     slot: Slot,
 }
 

@@ -1,7 +1,7 @@
 //! The UMEM: one memory of equal frames shared by all ports of the lane, and the frames nobody uses.
 //!
 //! Assumes a frame size that is a power of two. What must always hold: every frame is in exactly one
-//! place - free list, with the kernel to receive into, burst, held, with the kernel to transmit - and
+//! place - free list, with the kernel to receive into, burst, with the kernel to transmit - and
 //! whoever takes it from one place puts it into another. The free list checks in debug builds that
 //! no frame is returned twice. What it does not do: it knows no ring and makes no system call.
 
@@ -37,7 +37,7 @@ impl Umem {
         Umem { region, base, frame_shift: frame_bytes.trailing_zeros(), frames }
     }
 
-    /// The memory that bursts and held frames keep alive.
+    /// The memory that bursts keep alive.
     pub(crate) fn region(&self) -> &Rc<Region> {
         &self.region
     }

@@ -8,7 +8,7 @@
 //!   device ─────────────────▶ burst ──────────────────────────────────▶ outbox of a port ─▶ device
 //!     ▲                        │ ▲                                                            │
 //!     │ takes mbufs itself     │ └─ lend ── pool                                              │ frees them
-//!     └───────── pool ◀────────┴─ settle: Drop, Pass, refused; take_returned ◀── Held         │ when sent
+//!     └───────── pool ◀────────┴─ settle: Drop, Pass, refused                                │ when sent
 //!                 ▲───────────────────────────────────────────────────────────────────────────┘
 //! ```
 //!
@@ -29,12 +29,11 @@ use crate::{
     wake,
 };
 use laneway_core::{
-    Burst, CapsReport, ClockDomain, Counters, DropReason, FrameLane, HoldPool, LaneError, LaneSpec,
-    PortId, PortMask, Slot, Verdict, Wake,
+    Burst, CapsReport, ClockDomain, Counters, DropReason, FrameLane, LaneError, LaneSpec, PortId,
+    PortMask, Slot, Verdict, Wake,
 };
 use laneway_linux::monotonic_ns;
 use std::{
-    rc::Rc,
     sync::{
         Arc,
         atomic::{AtomicBool, Ordering},
@@ -79,7 +78,6 @@ pub struct DpdkLane {
 /// What a port lends to the app.
 struct PortBurst {
     burst: Burst,
-    holds: Rc<HoldPool>,
     empty_polls: u32,
     gone: bool,
 }
@@ -156,9 +154,8 @@ impl DpdkLane {
 
     fn assemble(config: &Config, ports: Vec<Port>, pool: Pool, lcore: Lcore) -> DpdkLane {
         let bursts = ports.iter().map(|_| {
-            let holds = HoldPool::new(config.hold_frames);
-            let burst = Burst::new(pool.region().clone(), holds.clone(), config.burst_frames);
-            PortBurst { burst, holds, empty_polls: 0, gone: false }
+            let burst = Burst::new(pool.region().clone(), config.burst_frames);
+            PortBurst { burst, empty_polls: 0, gone: false }
         });
         let polled = ports.iter().flat_map(|port| port.wake.descriptors());
         let polled = polled.map(|fd| libc::pollfd { fd, events: libc::POLLIN, revents: 0 });
@@ -166,7 +163,7 @@ impl DpdkLane {
             bursts: bursts.collect(),
             counters: vec![Counters::default(); ports.len()],
             scratch: Scratch {
-                freed: Vec::with_capacity(config.burst_frames + config.hold_frames),
+                freed: Vec::with_capacity(config.burst_frames),
                 lent: vec![ShimFrame::default(); config.burst_frames].into_boxed_slice(),
                 egresses: Vec::with_capacity(ports.len()),
             },
@@ -182,7 +179,7 @@ impl DpdkLane {
         }
     }
 
-    /// mbufs that are not free now: with a device, in a burst, or held. Slow; for tests and reports.
+    /// mbufs that are not free now: with a device or in a burst. Slow; for tests and reports.
     pub fn mbufs_in_use(&self) -> usize {
         self.pool.mbufs_in_use()
     }
@@ -416,7 +413,7 @@ fn check_names(config: &Config, names: &[&str]) -> Result<(), LaneError> {
     Ok(())
 }
 
-/// A frame on its way out, in a burst or back from a hold.
+/// A frame of a burst on its way out.
 struct Leaving<'l> {
     ports: &'l mut [Port],
     counters: &'l mut [Counters],
@@ -431,7 +428,7 @@ impl Leaving<'_> {
     #[inline]
     fn settle(&mut self, ingress: usize, slot: &Slot, verdict: Verdict) {
         match verdict {
-            Verdict::Drop | Verdict::Hold => self.scratch.freed.push(slot.frame),
+            Verdict::Drop => self.scratch.freed.push(slot.frame),
             Verdict::Pass => {
                 self.counters[ingress].passed += 1;
                 self.scratch.freed.push(slot.frame);
@@ -575,7 +572,7 @@ impl FrameLane for DpdkLane {
     fn settle(&mut self, port: PortId) -> Result<(), LaneError> {
         let index = port.index();
         let DpdkLane { ports, bursts, counters, scratch, layout, hands_mbufs_over, .. } = self;
-        let PortBurst { burst, holds, .. } = &mut bursts[index];
+        let PortBurst { burst, .. } = &mut bursts[index];
         // Most bursts of most apps: nothing goes on, and where the frames lie does not matter.
         let is_consumed = burst.is_consumed();
         if is_consumed {
@@ -591,14 +588,10 @@ impl FrameLane for DpdkLane {
         };
         if !is_consumed {
             for i in 0..burst.len() {
-                match burst.verdict(i) {
-                    Verdict::Hold => {}
-                    verdict => leaving.settle(index, &burst.slot(i), verdict),
-                }
+                leaving.settle(index, &burst.slot(i), burst.verdict(i));
             }
         }
         burst.clear();
-        holds.take_returned(|back| leaving.settle(index, &back.slot, back.verdict));
         for (port, counters) in ports.iter_mut().zip(counters) {
             let (frames, bytes, refused) = port.flush();
             counters.tx_frames += frames;

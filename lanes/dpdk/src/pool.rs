@@ -2,8 +2,8 @@
 //! without being moved, and each worker's view of it.
 //!
 //! Assumes that DPDK finds the memory in one piece, as it does unless huge pages are nearly used up.
-//! What must always hold: the region covers every mbuf, and lives until the devices, every lane and
-//! every held frame are gone. Frames are told by the mbuf's distance from the region's start. DPDK's
+//! What must always hold: the region covers every mbuf, and lives until the devices and every
+//! lane are gone. Frames are told by the mbuf's distance from the region's start. DPDK's
 //! pool may be used by several threads at a time; each has a cache of its own.
 
 use crate::{
@@ -192,7 +192,7 @@ impl Pool {
         self.shared.layout
     }
 
-    /// mbufs that are not free: with a device, in a burst, or held, by any worker. Slow; for tests and
+    /// mbufs that are not free: with a device or in a burst, of any worker. Slow; for tests and
     /// reports.
     pub(crate) fn mbufs_in_use(&self) -> usize {
         // SAFETY: the pool lives as long as `self.shared`.

@@ -1,7 +1,7 @@
 //! The lane: sockets of all ports of one worker, and the frame contract on top of them.
 //!
 //! Assumes one thread and the network namespace of the thread that opens it. What must always hold:
-//! every buffer of a port's pool is in exactly one place (free list, burst, or a held frame), and
+//! every buffer of a port's pool is in exactly one place (free list or burst), and
 //! every frame of its ring is counted in its block until it is settled. On an error that ends the
 //! lane, frames received before it are delivered first.
 
@@ -15,8 +15,8 @@ use crate::{
     socket, sys,
 };
 use laneway_core::{
-    Burst, CapsReport, ClockDomain, Counters, DropReason, FrameLane, HoldPool, LaneError, LaneSpec,
-    PortId, PortMask, Slot, Verdict, Wake,
+    Burst, CapsReport, ClockDomain, Counters, DropReason, FrameLane, LaneError, LaneSpec, PortId,
+    PortMask, Slot, Verdict, Wake,
 };
 use laneway_linux::{Interface, Tag, WallClock, monotonic_ns};
 use std::{
@@ -67,11 +67,8 @@ struct Port {
     caps: CapsReport,
     memory: Memory,
     burst: Burst,
-    pool: Rc<HoldPool>,
     /// Buffers of the pool that nobody uses.
     free: Vec<u32>,
-    /// Frames that came back from holds, until what they send is sent.
-    returned: Vec<u32>,
     source: Source,
     wall_clock: WallClock,
     measures: Measures,
@@ -164,11 +161,8 @@ impl PacketLane {
         }
         let exits = ports.iter().map(|port| Exit {
             socket: port.socket.clone(),
-            // One settle adds no more than one burst and all frames that can come back to it.
-            outbox: Outbox::new(
-                config.burst + config.hold,
-                port.interface.found().frame_bytes_max(),
-            ),
+            // One settle adds no more than one burst.
+            outbox: Outbox::new(config.burst, port.interface.found().frame_bytes_max()),
         });
         let polled = ports.iter().map(|port| libc::pollfd {
             fd: port.socket.as_raw_fd(),
@@ -216,13 +210,10 @@ impl Port {
         write_facts(&mut caps, config, &interface, id, granted);
         caps.admit(NAME)?;
 
-        let pool = HoldPool::new(config.hold);
         Ok(Port {
             id,
-            burst: Burst::new(memory.region(), pool.clone(), config.burst),
-            pool,
+            burst: Burst::new(memory.region(), config.burst),
             free: (0..config.frames as u32).rev().collect(),
-            returned: Vec::with_capacity(config.hold),
             source,
             wall_clock: WallClock::measure(),
             measures: Measures {
@@ -431,7 +422,6 @@ fn write_facts(
     caps.fact("interface", interface.name());
     caps.fact("mtu_bytes", interface.found().mtu_bytes);
     caps.fact("burst_frames", config.burst);
-    caps.fact("hold_frames", config.hold);
     caps.fact("pool_frames", config.frames);
     caps.fact("frame_bytes", config.frame_bytes);
     caps.fact("qdisc_bypass", config.qdisc_bypass);
@@ -472,7 +462,7 @@ unsafe fn dispatch(
         None => counters[ingress.index()].drop_one(DropReason::TxNoPort),
     };
     match verdict {
-        Verdict::Drop | Verdict::Hold => (),
+        Verdict::Drop => (),
         Verdict::Pass => counters[ingress.index()].passed += 1,
         Verdict::Tx => send(ingress),
         Verdict::TxTo(egress) => send(egress),
@@ -525,32 +515,23 @@ impl FrameLane for PacketLane {
 
     fn settle(&mut self, port: PortId) -> Result<(), LaneError> {
         let PacketLane { ports, exits, counters, .. } = self;
-        let Port { id, burst, pool, memory, source, free, returned, .. } = &mut ports[port.index()];
+        let Port { id, burst, memory, source, free, .. } = &mut ports[port.index()];
         for i in 0..burst.len() {
             let slot = burst.slot(i);
             let bytes = (memory.at(slot.start).cast_const(), slot.len as usize);
             // SAFETY: the slot is released only after the flush below, and nobody borrows the burst.
             unsafe { dispatch(exits, counters, *id, burst.verdict(i), bytes) };
         }
-        pool.take_returned(|back| {
-            let bytes = (memory.at(back.slot.start).cast_const(), back.slot.len as usize);
-            // SAFETY: the Held that owned the slot is gone; it is released after the flush below.
-            unsafe { dispatch(exits, counters, *id, back.verdict, bytes) };
-            returned.push(back.slot.frame);
-        });
         let mut failure = None;
         for (i, exit) in exits.iter_mut().enumerate() {
             if let Err(error) = exit.outbox.flush(exit.socket.as_fd(), &mut counters[i]) {
                 failure = Some((i, error));
             }
         }
-        for i in (0..burst.len()).filter(|&i| burst.verdict(i) != Verdict::Hold) {
+        for i in 0..burst.len() {
             release(source, free, memory, burst.slot(i).frame);
         }
         burst.clear();
-        for frame in returned.drain(..) {
-            release(source, free, memory, frame);
-        }
         match failure {
             Some((i, error)) => Err(ports[i].failed("send", error)),
             None => Ok(()),
@@ -579,7 +560,7 @@ impl FrameLane for PacketLane {
             may_receive |= polled.revents & libc::POLLIN != 0 && port.is_ready() != Some(false);
         }
         if !may_receive {
-            // A held frame pins the block that its ring filled last: until it comes back poll
+            // A burst that is not settled pins the block that its ring filled last: until then poll
             // returns at once, and blocking would become spinning.
             std::thread::sleep(NAP.min(timeout));
         }

@@ -6,12 +6,12 @@
 //! ```
 //!
 //! A port is a capture. Frames are copied out of it, because the contract promises an app that it may write, and 128
-//! bytes in front of each frame; the copy is counted (`copies`). Memory is `burst` + `hold` buffers per port, each as
+//! bytes in front of each frame; the copy is counted (`copies`). Memory is `burst` buffers per port, each as
 //! long as the longest frame; pages that no frame reached stay untouched.
 //!
 //! What must always hold:
 //! * Every record of a capture is a frame or a counted drop ([`DropReason::LinkTypeUnknown`]).
-//! * A buffer is in exactly one place: the free list, the port's burst, or a [`Held`](laneway_core::Held).
+//! * A buffer is in exactly one place: the free list or the port's burst.
 //! * Frames carry the capture's times (Unix time); the lane reads no clock. What it sends keeps its time.
 //! * An unreadable capture ends the lane, after the frames before the damage were received.
 //!
@@ -24,10 +24,9 @@ use crate::knobs::PcapKnobs;
 use crate::output::{Entry, Output};
 use laneway_core::{
     Burst, Cap, CapSet, CapsReport, ClockDomain, Counters, DropReason, Frame, FrameLane,
-    HEADROOM_BYTES_MIN, HoldPool, LaneError, LaneSpec, PortId, PortMask, Region, Slot, Verdict,
-    Wake,
+    HEADROOM_BYTES_MIN, LaneError, LaneSpec, PortId, PortMask, Region, Slot, Verdict, Wake,
 };
-use std::{path::Path, rc::Rc, time::Duration};
+use std::{path::Path, time::Duration};
 
 /// The lane's name in specs, results and messages.
 pub(crate) const NAME: &str = "pcap";
@@ -61,11 +60,8 @@ struct Port {
     /// The latest time received: what lent frames carry.
     latest_ns: u64,
     caps: CapsReport,
-    pool: Rc<HoldPool>,
     free: Vec<u32>,
     burst: Burst,
-    /// Where a held frame that came back is looked at.
-    returning: Burst,
 }
 
 impl PcapLane {
@@ -106,7 +102,7 @@ impl PcapLane {
     /// # Errors
     /// When the capture cannot be completed; no file is left then.
     pub fn finish(mut self) -> Result<(), LaneError> {
-        // Held frames that came back are still to be sent.
+        // What was not settled is still to be sent.
         (0..self.ports.len()).try_for_each(|port| self.settle(PortId(port as u8)))?;
         self.output.take().map_or(Ok(()), Output::finish)
     }
@@ -126,13 +122,12 @@ impl Port {
         caps.fact("format", input.format_name());
         caps.fact("link_types", input.links());
         caps.fact("passes", knobs.passes);
-        caps.fact("buffers", knobs.buffers());
+        caps.fact("buffers", knobs.burst);
         caps.fact("buffer_bytes", knobs.buffer_bytes());
         if let Some(out) = &knobs.out {
             caps.fact("out", out.display());
         }
-        let region = Region::heap(knobs.buffers() * knobs.buffer_bytes());
-        let pool = HoldPool::new(knobs.hold);
+        let region = Region::heap(knobs.burst * knobs.buffer_bytes());
         Ok(Port {
             id,
             input,
@@ -140,11 +135,9 @@ impl Port {
             pending: None,
             latest_ns: 0,
             caps,
-            burst: Burst::new(region.clone(), pool.clone(), knobs.burst),
-            returning: Burst::new(region, pool.clone(), 1),
-            pool,
-            // At most MEMORY_BYTES_MAX / 256 buffers. Popped from the end: the same few stay warm.
-            free: (0..knobs.buffers() as u32).rev().collect(),
+            burst: Burst::new(region, knobs.burst),
+            // Popped from the end: the same few stay warm.
+            free: (0..knobs.burst as u32).rev().collect(),
         })
     }
 
@@ -226,7 +219,7 @@ fn expose(
         wire_len,
         ts_ns,
     };
-    // SAFETY: `frame` was on the free list, so neither the burst nor a Held has its buffer, and
+    // SAFETY: `frame` was on the free list, so the burst does not have its buffer, and
     // buffers do not overlap; it goes back to the list only when this slot is settled.
     unsafe { burst.push(slot) };
 }
@@ -253,7 +246,7 @@ fn act(
         }
     };
     match verdict {
-        Verdict::Drop | Verdict::Hold => (),
+        Verdict::Drop => (),
         Verdict::Pass => counters[ingress.index()].passed += 1,
         Verdict::Tx => send(ingress),
         Verdict::TxTo(egress) => send(egress),
@@ -297,23 +290,13 @@ impl FrameLane for PcapLane {
 
     fn settle(&mut self, port: PortId) -> Result<(), LaneError> {
         let PcapLane { ports, counters, output, .. } = self;
-        let Port { id, pool, free, burst, returning, .. } = &mut ports[port.index()];
+        let Port { id, free, burst, .. } = &mut ports[port.index()];
         for i in 0..burst.len() {
             let verdict = burst.verdict(i);
             act(output, counters, *id, verdict, burst.frame(i));
-            if verdict != Verdict::Hold {
-                free.push(burst.slot(i).frame);
-            }
+            free.push(burst.slot(i).frame);
         }
         burst.clear();
-        pool.take_returned(|returned| {
-            // SAFETY: the Held that owned the slot is gone and its buffer is not on the free list
-            // yet; the burst is cleared before it gets there.
-            unsafe { returning.push(returned.slot) };
-            act(output, counters, *id, returned.verdict, returning.frame(0));
-            returning.clear();
-            free.push(returned.slot.frame);
-        });
         output.as_mut().map_or(Ok(()), Output::flush)
     }
 

@@ -1,7 +1,7 @@
 //! The near end: a frame lane over the wires of a [`SimWorld`].
 //!
-//! Each port owns a pool of buffers on the heap. A buffer is in exactly one place: the free list,
-//! the port's burst, or a [`Held`](laneway_core::Held).
+//! Each port owns a pool of buffers on the heap. A buffer is in exactly one place: the free list or
+//! the port's burst.
 
 use crate::{
     knobs::SimKnobs,
@@ -10,10 +10,9 @@ use crate::{
 };
 use laneway_core::{
     Burst, Cap, CapSet, CapsReport, Clock, ClockDomain, Counters, DropReason, FrameLane,
-    HEADROOM_BYTES_MIN, HoldPool, LaneError, LaneSpec, PortId, PortMask, Region, Slot, Verdict,
-    Wake,
+    HEADROOM_BYTES_MIN, LaneError, LaneSpec, PortId, PortMask, Region, Slot, Verdict, Wake,
 };
-use std::{rc::Rc, time::Duration};
+use std::time::Duration;
 
 /// What an empty receive costs in virtual time, so that a worker that only polls gets on.
 pub const POLL_NS: u64 = 100;
@@ -34,11 +33,8 @@ pub struct SimLane {
 struct Port {
     id: PortId,
     caps: CapsReport,
-    pool: Rc<HoldPool>,
     free: Vec<u32>,
     burst: Burst,
-    /// Where a held frame that came back is looked at.
-    returning: Burst,
 }
 
 impl SimLane {
@@ -73,13 +69,10 @@ impl SimLane {
         caps.fact("queue_frames", knobs.link.queue_frames);
         let open = |port: usize| {
             let region = Region::heap(knobs.frames * buffer_bytes);
-            let pool = HoldPool::new(knobs.hold);
             Port {
                 id: PortId(port as u8),
                 caps: caps.clone(),
-                burst: Burst::new(region.clone(), pool.clone(), knobs.burst),
-                returning: Burst::new(region, pool.clone(), 1),
-                pool,
+                burst: Burst::new(region, knobs.burst),
                 free: (0..knobs.frames as u32).rev().collect(),
             }
         };
@@ -108,7 +101,7 @@ impl Port {
             wire_len: len as u32,
             ts_ns,
         };
-        // SAFETY: `frame` was on the free list, so neither the burst nor a Held has its buffer, and
+        // SAFETY: `frame` was on the free list, so the burst does not have its buffer, and
         // buffers do not overlap; it goes back to the list only when this slot is settled.
         unsafe { self.burst.push(slot) };
     }
@@ -136,7 +129,7 @@ fn act(
         }
     };
     match verdict {
-        Verdict::Drop | Verdict::Hold => (),
+        Verdict::Drop => (),
         Verdict::Pass => counters[ingress.index()].passed += 1,
         Verdict::Tx => send(ingress),
         Verdict::TxTo(egress) => send(egress),
@@ -201,20 +194,9 @@ impl FrameLane for SimLane {
         for i in 0..near.burst.len() {
             let verdict = near.burst.verdict(i);
             act(world, counters, near.id, verdict, near.burst.frame(i).bytes);
-            if verdict != Verdict::Hold {
-                near.free.push(near.burst.slot(i).frame);
-            }
+            near.free.push(near.burst.slot(i).frame);
         }
         near.burst.clear();
-        let Port { id, pool, free, returning, .. } = near;
-        pool.take_returned(|returned| {
-            // SAFETY: the Held that owned the slot is gone and its buffer is not on the free list
-            // yet; the burst is cleared before it gets there.
-            unsafe { returning.push(returned.slot) };
-            act(world, counters, *id, returned.verdict, returning.frame(0).bytes);
-            returning.clear();
-            free.push(returned.slot.frame);
-        });
         Ok(())
     }
 

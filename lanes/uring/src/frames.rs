@@ -10,7 +10,7 @@
 //! ```
 //!
 //! What must always hold: every buffer of a port is in exactly one place: with the kernel to receive
-//! into, among the arrivals, in the burst, held by the app, in flight, or lendable. A buffer that is
+//! into, among the arrivals, in the burst, in flight, or lendable. A buffer that is
 //! sent by several ports is in flight until the last has it. The lane never sees what it sent itself
 //! (PACKET_IGNORE_OUTGOING) and sees frames of its own interface only; VLAN tags that the kernel took
 //! off are put back; what the kernel dropped for want of room is counted. On an error that ends the
@@ -34,8 +34,8 @@ use crate::{
 };
 use io_uring::{opcode, types};
 use laneway_core::{
-    Burst, CapsReport, ClockDomain, Counters, DropReason, FrameLane, HEADROOM_BYTES_MIN, HoldPool,
-    LaneError, LaneSpec, PortId, Region, Slot, Verdict, Wake,
+    Burst, CapsReport, ClockDomain, Counters, DropReason, FrameLane, HEADROOM_BYTES_MIN, LaneError,
+    LaneSpec, PortId, Region, Slot, Verdict, Wake,
 };
 use laneway_linux::{Interface, TAG_BYTES, monotonic_ns};
 use std::{
@@ -108,7 +108,6 @@ struct Port {
     caps: CapsReport,
     memory: Rc<Memory>,
     burst: Burst,
-    pool: Rc<HoldPool>,
     buffers: Buffers,
     arrivals: VecDeque<(u16, usize)>,
     /// Buffers that nobody uses and the kernel does not receive into.
@@ -249,10 +248,21 @@ impl UringFrames {
         self.reap()
     }
 
+    /// Fails once for a port that a send found gone.
+    fn check_exits(&mut self) -> Result<(), LaneError> {
+        match self.exits.gone.iter().position(Option::is_some) {
+            Some(at) => {
+                let code = self.exits.gone[at].take().expect("just found");
+                Err(self.ports[at].failed("send", io::Error::from_raw_os_error(code)))
+            }
+            None => Ok(()),
+        }
+    }
+
     /// Sends `frame` of `ingress` by the ports that its verdict names. The caller holds one use.
     fn dispatch(&mut self, ingress: usize, slot: Slot, verdict: Verdict) {
         match verdict {
-            Verdict::Drop | Verdict::Hold => (),
+            Verdict::Drop => (),
             Verdict::Pass => self.exits.counters[ingress].passed += 1,
             Verdict::Tx => self.send(ingress, ingress, slot),
             Verdict::TxTo(egress) => self.send(ingress, egress.index(), slot),
@@ -344,10 +354,8 @@ impl Port {
         // makes references only to filled buffers that are not in a burst yet.
         let region =
             unsafe { Region::mapped(memory.base(), memory.bytes(), Box::new(memory.clone())) };
-        let pool = HoldPool::new(config.hold);
         Ok(Port {
-            burst: Burst::new(region, pool.clone(), config.burst),
-            pool,
+            burst: Burst::new(region, config.burst),
             buffers,
             arrivals: VecDeque::with_capacity(usize::from(config.buffers)),
             lendable: (u32::from(config.buffers)..frames as u32).rev().collect(),
@@ -471,7 +479,6 @@ fn write_facts(caps: &mut CapsReport, config: &FramesConfig, interface: &Interfa
     caps.fact("interface", interface.name());
     caps.fact("mtu_bytes", interface.found().mtu_bytes);
     caps.fact("burst_frames", config.burst);
-    caps.fact("hold_frames", config.hold);
     caps.fact("buffers", config.buffers);
     caps.fact("pool_frames", config.frames);
     caps.fact("frame_bytes", config.frame_bytes);
@@ -494,9 +501,12 @@ impl FrameLane for UringFrames {
     /// Settles first what the caller left unsettled.
     fn receive(&mut self, port: PortId) -> Result<&mut Burst, LaneError> {
         let i = port.index();
-        self.settle(port)?;
+        if !self.ports[i].burst.is_empty() {
+            self.settle(port)?;
+        }
         if self.ports[i].arrivals.is_empty() {
             self.turn()?;
+            self.check_exits()?;
         }
         if self.ports[i].arrivals.is_empty() && self.ports[i].end.is_some() {
             // What the socket had queued came with the receive that was armed since.
@@ -536,31 +546,16 @@ impl FrameLane for UringFrames {
         let i = port.index();
         for at in 0..self.ports[i].burst.len() {
             let (slot, verdict) = (self.ports[i].burst.slot(at), self.ports[i].burst.verdict(at));
-            if verdict != Verdict::Hold {
-                self.ports[i].uses[slot.frame as usize] += 1;
-                self.dispatch(i, slot, verdict);
-                self.ports[i].release(slot.frame);
-            }
+            self.ports[i].uses[slot.frame as usize] += 1;
+            self.dispatch(i, slot, verdict);
+            self.ports[i].release(slot.frame);
         }
         self.ports[i].burst.clear();
-        // Taken out while its frames are sent: sending borrows all ports.
-        let pool = self.ports[i].pool.clone();
-        pool.take_returned(|back| {
-            self.ports[i].uses[back.slot.frame as usize] += 1;
-            self.dispatch(i, back.slot, back.verdict);
-            self.ports[i].release(back.slot.frame);
-        });
         for port in &mut self.ports {
             port.buffers.publish();
         }
         self.turn()?;
-        match self.exits.gone.iter().position(Option::is_some) {
-            Some(at) => {
-                let code = self.exits.gone[at].take().expect("just found");
-                Err(self.ports[at].failed("send", io::Error::from_raw_os_error(code)))
-            }
-            None => Ok(()),
-        }
+        self.check_exits()
     }
 
     /// Counted on port 0, as one wait for all ports.

@@ -146,7 +146,7 @@ fn streams_allocate_nothing() {
 #[test]
 fn frames_allocate_nothing() {
     let Some(mut world) = frames_world::World::new().map_err(skip).ok() else { return };
-    for text in ["uring", "uring:depth=2,buffers=2,hold=0"] {
+    for text in ["uring", "uring:depth=2,buffers=2"] {
         let spec = text.parse().expect("well formed");
         let mut lane = world.open(&spec, 1).unwrap_or_else(|e| panic!("`{text}`: {e}"));
         let frames = udp_frames(0, 5, 200);
