@@ -34,7 +34,7 @@ pub use workers::{WorkersRun, run_features_workers};
 use crate::ledger::Ledger;
 use laneway_afxdp::AfXdp;
 use laneway_core::{
-    CapsReport, Clock, ClockDomain, FrameApp, FrameLane, IdlePolicy, KernelLane, LaneError,
+    CapsReport, Clock, ClockDomain, FrameApp, FrameLane, IdlePolicy, Lane as _, LaneError,
     LaneSpec, PortId, SpecError,
 };
 use laneway_dpdk::DpdkLane;

@@ -13,7 +13,7 @@ use super::{
     CaptureClock, Lane, OnFrameLane, OpenOptions, Service, caps_of, settled, with_frame_lane,
 };
 use laneway_core::{
-    CapsReport, Clock, DatagramLane, FrameLane, IdlePolicy, KernelApp, KernelLane, LaneError,
+    CapsReport, Clock, DatagramLane, FrameLane, IdlePolicy, KernelApp, Lane as _, LaneError,
     LaneSpec, StreamLane,
 };
 use laneway_echo::{

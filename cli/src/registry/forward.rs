@@ -11,7 +11,7 @@ use super::{
     CaptureClock, Lane, OnFrameLane, OpenOptions, caps_of, ifindex, settled, with_frame_lane,
 };
 use laneway_core::{
-    CapsReport, Clock, FrameLane, IdlePolicy, KernelApp, KernelLane, LaneError, LaneSpec, SpecError,
+    CapsReport, Clock, FrameLane, IdlePolicy, KernelApp, Lane as _, LaneError, LaneSpec, SpecError,
 };
 use laneway_dpdk::{DpdkLane, DpdkPorts, FlowRules};
 use laneway_engine::{Control, MonotonicClock, RunReport, pin_to_cpu, run_frames, run_kernel};

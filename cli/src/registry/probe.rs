@@ -6,9 +6,7 @@
 //! a file: the modes asked after the first one find it running.
 
 use super::{Lane, OnFrameLane, with_frame_lane};
-use laneway_core::{
-    CapsReport, DatagramLane, FrameLane, KernelLane, LaneError, LaneSpec, PortId, StreamLane,
-};
+use laneway_core::{CapsReport, FrameLane, Lane as _, LaneError, LaneSpec, PortId};
 use laneway_features::Config;
 use laneway_sim::SimLane;
 use laneway_socket::UdpLane;

@@ -11,7 +11,7 @@ use crate::ledger::{aligned, grouped};
 use crate::registry::{Lane, OpenOptions, run_source};
 use crate::replay::{Pacing, Plan, Replay, record};
 use crate::{interrupt, terminal};
-use laneway_core::{CapsReport, Counters, DropReason, FrameApp, LaneError};
+use laneway_core::{App, CapsReport, Counters, DropReason, LaneError};
 use laneway_engine::{Control, RunReport};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;

@@ -32,7 +32,7 @@ mod spec;
 mod stream;
 mod verdict;
 
-pub use app::{Fill, FrameApp, Turn};
+pub use app::{App, Fill, FrameApp, Turn};
 pub use caps::{Cap, CapSet, CapsReport};
 pub use clock::{Clock, ClockDomain};
 pub use counters::{Counters, DropReason};
@@ -44,7 +44,7 @@ pub use frame::{
 };
 pub use idle::IdlePolicy;
 pub use kernel::{ConfigValue, KernelApp, KernelHalf, KernelLane, KernelMaps, RecordStream};
-pub use lane::{FrameLane, Wake};
+pub use lane::{FrameLane, Lane, Wake};
 pub use spec::{Knobs, LaneSpec, SpecError, nearest};
 pub use stream::{Close, ConnId, StreamApp, StreamLane, StreamOut};
 pub use verdict::{PortId, PortMask, Verdict};

@@ -1,6 +1,6 @@
 //! Time between frames: when the worker ticks, spins and blocks.
 //!
-//! One place for both loops. The caller says what a turn found; this says whether to block and for
+//! The caller says what a turn found; this says whether to block and for
 //! how long, and adds up where the time went.
 
 use crate::{Ended, PortReport, RunReport, Stop, TICK_NS};

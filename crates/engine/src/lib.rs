@@ -26,7 +26,7 @@ mod idle;
 mod kernel;
 mod probe;
 mod report;
-mod rounds;
+mod run;
 mod service;
 mod stop;
 mod watch;

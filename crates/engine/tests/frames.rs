@@ -1,8 +1,8 @@
 //! The frame loop on simulated links: every test is exact, because time is virtual.
 
 use laneway_core::{
-    Burst, Clock, ClockDomain, Counters, Fill, FrameApp, FrameLane, IdlePolicy, LaneError, PortId,
-    Turn, Verdict,
+    App, Burst, Clock, ClockDomain, Counters, Fill, FrameApp, FrameLane, IdlePolicy, Lane,
+    LaneError, PortId, Turn, Verdict,
 };
 use laneway_engine::{
     BLOCK_NS_MAX, Control, Ended, MonotonicClock, RunReport, Stop, TICK_NS, run_frames,
@@ -31,6 +31,20 @@ struct Probe {
     limit: Option<usize>,
     /// Requested from within a tick, as a signal would come at any time.
     stop_at_tick: Option<(usize, Stop)>,
+}
+
+impl App for Probe {
+    fn on_stop(&mut self, _turn: Turn) {
+        self.stops += 1;
+    }
+
+    fn wants_stop(&self) -> bool {
+        self.limit.is_some_and(|limit| self.seen.len() >= limit)
+    }
+
+    fn counters(&self) -> &Counters {
+        &self.counters
+    }
 }
 
 impl FrameApp for Probe {
@@ -70,18 +84,6 @@ impl FrameApp for Probe {
         {
             stop.request();
         }
-    }
-
-    fn on_stop(&mut self, _turn: Turn) {
-        self.stops += 1;
-    }
-
-    fn wants_stop(&self) -> bool {
-        self.limit.is_some_and(|limit| self.seen.len() >= limit)
-    }
-
-    fn counters(&self) -> &Counters {
-        &self.counters
     }
 }
 
@@ -223,14 +225,17 @@ fn adaptive_spins_its_time_after_each_frame_and_then_blocks() {
 #[test]
 fn an_app_that_says_never_is_asked_once_per_port() {
     struct Never(usize, Counters);
+    impl App for Never {
+        fn counters(&self) -> &Counters {
+            &self.1
+        }
+    }
+
     impl FrameApp for Never {
         fn on_burst(&mut self, _: PortId, _: &mut Burst, _: Turn) {}
         fn fill(&mut self, _: PortId, _: &mut Burst, _: Turn) -> Fill {
             self.0 += 1;
             Fill::Never
-        }
-        fn counters(&self) -> &Counters {
-            &self.1
         }
     }
     let (mut lane, world) = open("sim", 2);
@@ -282,7 +287,7 @@ fn a_clock_of_another_domain_is_refused() {
 /// A sim whose interface goes away after some receives.
 struct Vanishing(SimLane, usize);
 
-impl FrameLane for Vanishing {
+impl Lane for Vanishing {
     fn name(&self) -> &'static str {
         "vanishing"
     }
@@ -292,6 +297,18 @@ impl FrameLane for Vanishing {
     fn clock_domain(&self) -> ClockDomain {
         self.0.clock_domain()
     }
+    fn wait(&mut self, timeout: Duration) -> Result<laneway_core::Wake, LaneError> {
+        self.0.wait(timeout)
+    }
+    fn caps(&self, port: PortId) -> &laneway_core::CapsReport {
+        self.0.caps(port)
+    }
+    fn counters(&mut self, port: PortId) -> Counters {
+        self.0.counters(port)
+    }
+}
+
+impl FrameLane for Vanishing {
     fn receive(&mut self, port: PortId) -> Result<&mut Burst, LaneError> {
         if self.1 == 0 {
             return Err(LaneError::Gone { lane: "vanishing".into(), name: "v0".into() });
@@ -304,15 +321,6 @@ impl FrameLane for Vanishing {
     }
     fn settle(&mut self, port: PortId) -> Result<(), LaneError> {
         self.0.settle(port)
-    }
-    fn wait(&mut self, timeout: Duration) -> Result<laneway_core::Wake, LaneError> {
-        self.0.wait(timeout)
-    }
-    fn caps(&self, port: PortId) -> &laneway_core::CapsReport {
-        self.0.caps(port)
-    }
-    fn counters(&mut self, port: PortId) -> Counters {
-        self.0.counters(port)
     }
 }
 

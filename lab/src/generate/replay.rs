@@ -6,7 +6,7 @@ use crate::{
     result::GeneratorReport,
     traffic::{Replayable, Template},
 };
-use laneway_core::{Burst, Counters, Fill, FrameApp, FrameMut, PortId, Turn, Verdict};
+use laneway_core::{App, Burst, Counters, Fill, FrameApp, FrameMut, PortId, Turn, Verdict};
 
 /// Sends one segment and wants to stop.
 pub(crate) struct Replay<'a> {
@@ -75,6 +75,16 @@ pub(super) fn put(
     }
 }
 
+impl App for Replay<'_> {
+    fn wants_stop(&self) -> bool {
+        self.next >= self.plan.frames
+    }
+
+    fn counters(&self) -> &Counters {
+        &self.counters
+    }
+}
+
 impl FrameApp for Replay<'_> {
     fn on_burst(&mut self, _port: PortId, _burst: &mut Burst, _turn: Turn) {
         // What the far end sends back is of no interest; every verdict stays at drop.
@@ -101,14 +111,6 @@ impl FrameApp for Replay<'_> {
         }
         self.last_ns = turn.now_ns;
         Fill::Again
-    }
-
-    fn wants_stop(&self) -> bool {
-        self.next >= self.plan.frames
-    }
-
-    fn counters(&self) -> &Counters {
-        &self.counters
     }
 }
 

@@ -29,8 +29,8 @@ use crate::{
     wake,
 };
 use laneway_core::{
-    Burst, CapsReport, ClockDomain, Counters, DropReason, FrameLane, LaneError, LaneSpec, PortId,
-    PortMask, Slot, Verdict, Wake,
+    Burst, CapsReport, ClockDomain, Counters, DropReason, FrameLane, Lane, LaneError, LaneSpec,
+    PortId, PortMask, Slot, Verdict, Wake,
 };
 use laneway_linux::monotonic_ns;
 use std::{
@@ -510,7 +510,7 @@ fn is_tagged(base: usize, slot: &Slot) -> bool {
     matches!(u16::from_be_bytes(kind), 0x8100 | 0x88a8)
 }
 
-impl FrameLane for DpdkLane {
+impl Lane for DpdkLane {
     fn name(&self) -> &'static str {
         NAME
     }
@@ -523,6 +523,60 @@ impl FrameLane for DpdkLane {
         ClockDomain::Monotonic
     }
 
+    /// Counted on port 0, as one wait for all ports. Without anything to poll it sleeps, at most a
+    /// millisecond at a time, and looks.
+    fn wait(&mut self, timeout: Duration) -> Result<Wake, LaneError> {
+        self.counters[0].waits += 1;
+        let deadline = Instant::now().checked_add(timeout);
+        let mut nap = NAP_MIN;
+        loop {
+            // What is fetched here is handed over by the next receive.
+            if self.ports.iter_mut().fold(false, |any, port| port.fetch() | any) {
+                return Ok(Wake::Ready);
+            }
+            let now = Instant::now();
+            if now >= self.next_check {
+                self.check_alive()?;
+                self.next_check = now + LIVENESS_INTERVAL;
+            }
+            let left = deadline.map_or(LIVENESS_INTERVAL, |end| end.saturating_duration_since(now));
+            if left.is_zero() {
+                return Ok(Wake::Timeout);
+            }
+            if self.pause(left.min(LIVENESS_INTERVAL), nap)
+                && !self.ports.iter_mut().fold(false, |any, port| port.fetch() | any)
+            {
+                // Readable, and the driver has nothing yet (net_tap waits for a signal), or no mbuf
+                // to receive into: do not spin on it.
+                thread::sleep(NAP_MIN.min(left));
+            }
+            nap = (nap * 2).min(NAP_MAX);
+        }
+    }
+
+    fn caps(&self, port: PortId) -> &CapsReport {
+        &self.ports[port.index()].caps
+    }
+
+    fn counters(&mut self, port: PortId) -> Counters {
+        let mut counters = self.counters[port.index()].clone();
+        let losses = self.ports[port.index()].losses(counters.tx_frames);
+        counters.copies += losses.copies;
+        counters.drop_many(DropReason::RxQueueFull, losses.queue_full);
+        counters.drop_many(DropReason::RxNoFrame, losses.no_frame);
+        counters.drop_many(DropReason::RxError, losses.rx_error);
+        counters.drop_many(DropReason::RxTooLong, losses.too_long);
+        counters.drop_many(DropReason::BadChecksum, losses.bad_checksum);
+        if let Some((frames, bytes_sent)) = losses.transmit {
+            counters.drop_many(DropReason::TxRefused, frames);
+            counters.tx_frames = counters.tx_frames.saturating_sub(frames);
+            counters.tx_bytes = counters.tx_bytes.min(bytes_sent);
+        }
+        counters
+    }
+}
+
+impl FrameLane for DpdkLane {
     /// Settles first what the caller left unsettled.
     fn receive(&mut self, port: PortId) -> Result<&mut Burst, LaneError> {
         self.settle_leftover(port)?;
@@ -603,57 +657,5 @@ impl FrameLane for DpdkLane {
         ports[index].free(&scratch.freed);
         scratch.freed.clear();
         Ok(())
-    }
-
-    /// Counted on port 0, as one wait for all ports. Without anything to poll it sleeps, at most a
-    /// millisecond at a time, and looks.
-    fn wait(&mut self, timeout: Duration) -> Result<Wake, LaneError> {
-        self.counters[0].waits += 1;
-        let deadline = Instant::now().checked_add(timeout);
-        let mut nap = NAP_MIN;
-        loop {
-            // What is fetched here is handed over by the next receive.
-            if self.ports.iter_mut().fold(false, |any, port| port.fetch() | any) {
-                return Ok(Wake::Ready);
-            }
-            let now = Instant::now();
-            if now >= self.next_check {
-                self.check_alive()?;
-                self.next_check = now + LIVENESS_INTERVAL;
-            }
-            let left = deadline.map_or(LIVENESS_INTERVAL, |end| end.saturating_duration_since(now));
-            if left.is_zero() {
-                return Ok(Wake::Timeout);
-            }
-            if self.pause(left.min(LIVENESS_INTERVAL), nap)
-                && !self.ports.iter_mut().fold(false, |any, port| port.fetch() | any)
-            {
-                // Readable, and the driver has nothing yet (net_tap waits for a signal), or no mbuf
-                // to receive into: do not spin on it.
-                thread::sleep(NAP_MIN.min(left));
-            }
-            nap = (nap * 2).min(NAP_MAX);
-        }
-    }
-
-    fn caps(&self, port: PortId) -> &CapsReport {
-        &self.ports[port.index()].caps
-    }
-
-    fn counters(&mut self, port: PortId) -> Counters {
-        let mut counters = self.counters[port.index()].clone();
-        let losses = self.ports[port.index()].losses(counters.tx_frames);
-        counters.copies += losses.copies;
-        counters.drop_many(DropReason::RxQueueFull, losses.queue_full);
-        counters.drop_many(DropReason::RxNoFrame, losses.no_frame);
-        counters.drop_many(DropReason::RxError, losses.rx_error);
-        counters.drop_many(DropReason::RxTooLong, losses.too_long);
-        counters.drop_many(DropReason::BadChecksum, losses.bad_checksum);
-        if let Some((frames, bytes_sent)) = losses.transmit {
-            counters.drop_many(DropReason::TxRefused, frames);
-            counters.tx_frames = counters.tx_frames.saturating_sub(frames);
-            counters.tx_bytes = counters.tx_bytes.min(bytes_sent);
-        }
-        counters
     }
 }

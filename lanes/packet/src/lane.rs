@@ -15,8 +15,8 @@ use crate::{
     socket, sys,
 };
 use laneway_core::{
-    Burst, CapsReport, ClockDomain, Counters, DropReason, FrameLane, LaneError, LaneSpec, PortId,
-    PortMask, Slot, Verdict, Wake,
+    Burst, CapsReport, ClockDomain, Counters, DropReason, FrameLane, Lane, LaneError, LaneSpec,
+    PortId, PortMask, Slot, Verdict, Wake,
 };
 use laneway_linux::{Interface, Tag, WallClock, monotonic_ns};
 use std::{
@@ -470,7 +470,7 @@ unsafe fn dispatch(
     }
 }
 
-impl FrameLane for PacketLane {
+impl Lane for PacketLane {
     fn name(&self) -> &'static str {
         NAME
     }
@@ -483,6 +483,49 @@ impl FrameLane for PacketLane {
         ClockDomain::Monotonic
     }
 
+    /// Counted on port 0, as one wait for all ports.
+    fn wait(&mut self, timeout: Duration) -> Result<Wake, LaneError> {
+        self.counters[0].waits += 1;
+        if self.ports.iter().any(|port| port.is_ready() == Some(true)) {
+            return Ok(Wake::Ready);
+        }
+        // The socket wakes nobody a second time for its end, which receive is to tell.
+        let end = self.ports.iter().filter_map(|port| port.end).min_by_key(|end| end.last_ns);
+        let patience = end.map_or(timeout, |end| timeout.min(end.remaining()));
+        let ready = sys::poll(&mut self.polled, patience)
+            .map_err(|e| LaneError::os(NAME, "wait for frames", e, "see `dmesg`"))?;
+        if ready == 0 {
+            return Ok(if end.is_some() { Wake::Ready } else { Wake::Timeout });
+        }
+        let mut may_receive = false;
+        for (port, polled) in self.ports.iter_mut().zip(&self.polled) {
+            if polled.revents & (libc::POLLERR | libc::POLLHUP | libc::POLLNVAL) != 0 {
+                port.check_socket();
+            }
+            may_receive |= polled.revents & libc::POLLIN != 0 && port.is_ready() != Some(false);
+        }
+        if !may_receive {
+            // A burst that is not settled pins the block that its ring filled last: until then poll
+            // returns at once, and blocking would become spinning.
+            std::thread::sleep(NAP.min(timeout));
+        }
+        Ok(Wake::Ready)
+    }
+
+    fn caps(&self, port: PortId) -> &CapsReport {
+        &self.ports[port.index()].caps
+    }
+
+    fn counters(&mut self, port: PortId) -> Counters {
+        let near = &mut self.ports[port.index()];
+        near.read_statistics();
+        let mut counters = self.counters[port.index()].clone();
+        counters.set_drops(DropReason::RxQueueFull, near.kernel_drops);
+        counters
+    }
+}
+
+impl FrameLane for PacketLane {
     /// Settles first what the caller left unsettled.
     fn receive(&mut self, port: PortId) -> Result<&mut Burst, LaneError> {
         self.settle(port)?;
@@ -536,47 +579,6 @@ impl FrameLane for PacketLane {
             Some((i, error)) => Err(ports[i].failed("send", error)),
             None => Ok(()),
         }
-    }
-
-    /// Counted on port 0, as one wait for all ports.
-    fn wait(&mut self, timeout: Duration) -> Result<Wake, LaneError> {
-        self.counters[0].waits += 1;
-        if self.ports.iter().any(|port| port.is_ready() == Some(true)) {
-            return Ok(Wake::Ready);
-        }
-        // The socket wakes nobody a second time for its end, which receive is to tell.
-        let end = self.ports.iter().filter_map(|port| port.end).min_by_key(|end| end.last_ns);
-        let patience = end.map_or(timeout, |end| timeout.min(end.remaining()));
-        let ready = sys::poll(&mut self.polled, patience)
-            .map_err(|e| LaneError::os(NAME, "wait for frames", e, "see `dmesg`"))?;
-        if ready == 0 {
-            return Ok(if end.is_some() { Wake::Ready } else { Wake::Timeout });
-        }
-        let mut may_receive = false;
-        for (port, polled) in self.ports.iter_mut().zip(&self.polled) {
-            if polled.revents & (libc::POLLERR | libc::POLLHUP | libc::POLLNVAL) != 0 {
-                port.check_socket();
-            }
-            may_receive |= polled.revents & libc::POLLIN != 0 && port.is_ready() != Some(false);
-        }
-        if !may_receive {
-            // A burst that is not settled pins the block that its ring filled last: until then poll
-            // returns at once, and blocking would become spinning.
-            std::thread::sleep(NAP.min(timeout));
-        }
-        Ok(Wake::Ready)
-    }
-
-    fn caps(&self, port: PortId) -> &CapsReport {
-        &self.ports[port.index()].caps
-    }
-
-    fn counters(&mut self, port: PortId) -> Counters {
-        let near = &mut self.ports[port.index()];
-        near.read_statistics();
-        let mut counters = self.counters[port.index()].clone();
-        counters.set_drops(DropReason::RxQueueFull, near.kernel_drops);
-        counters
     }
 }
 

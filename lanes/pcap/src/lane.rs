@@ -24,7 +24,7 @@ use crate::knobs::PcapKnobs;
 use crate::output::{Entry, Output};
 use laneway_core::{
     Burst, Cap, CapSet, CapsReport, ClockDomain, Counters, DropReason, Frame, FrameLane,
-    HEADROOM_BYTES_MIN, LaneError, LaneSpec, PortId, PortMask, Region, Slot, Verdict, Wake,
+    HEADROOM_BYTES_MIN, Lane, LaneError, LaneSpec, PortId, PortMask, Region, Slot, Verdict, Wake,
 };
 use std::{path::Path, time::Duration};
 
@@ -254,7 +254,7 @@ fn act(
     }
 }
 
-impl FrameLane for PcapLane {
+impl Lane for PcapLane {
     fn name(&self) -> &'static str {
         NAME
     }
@@ -267,6 +267,31 @@ impl FrameLane for PcapLane {
         ClockDomain::Unix
     }
 
+    /// Returns at once while a capture is not at its end; sleeps when all are. Counted on port 0, as one wait for all
+    /// ports.
+    fn wait(&mut self, timeout: Duration) -> Result<Wake, LaneError> {
+        self.counters[0].waits += 1;
+        if self.exhausted() {
+            std::thread::sleep(timeout);
+            return Ok(Wake::Timeout);
+        }
+        Ok(Wake::Ready)
+    }
+
+    fn exhausted(&self) -> bool {
+        self.ports.iter().all(|port| port.ended)
+    }
+
+    fn caps(&self, port: PortId) -> &CapsReport {
+        &self.ports[port.index()].caps
+    }
+
+    fn counters(&mut self, port: PortId) -> Counters {
+        self.counters[port.index()].clone()
+    }
+}
+
+impl FrameLane for PcapLane {
     /// Settles first what the caller left unsettled.
     fn receive(&mut self, port: PortId) -> Result<&mut Burst, LaneError> {
         self.settle(port)?;
@@ -298,28 +323,5 @@ impl FrameLane for PcapLane {
         }
         burst.clear();
         output.as_mut().map_or(Ok(()), Output::flush)
-    }
-
-    /// Returns at once while a capture is not at its end; sleeps when all are. Counted on port 0, as one wait for all
-    /// ports.
-    fn wait(&mut self, timeout: Duration) -> Result<Wake, LaneError> {
-        self.counters[0].waits += 1;
-        if self.exhausted() {
-            std::thread::sleep(timeout);
-            return Ok(Wake::Timeout);
-        }
-        Ok(Wake::Ready)
-    }
-
-    fn exhausted(&self) -> bool {
-        self.ports.iter().all(|port| port.ended)
-    }
-
-    fn caps(&self, port: PortId) -> &CapsReport {
-        &self.ports[port.index()].caps
-    }
-
-    fn counters(&mut self, port: PortId) -> Counters {
-        self.counters[port.index()].clone()
     }
 }

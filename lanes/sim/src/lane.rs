@@ -10,7 +10,7 @@ use crate::{
 };
 use laneway_core::{
     Burst, Cap, CapSet, CapsReport, Clock, ClockDomain, Counters, DropReason, FrameLane,
-    HEADROOM_BYTES_MIN, LaneError, LaneSpec, PortId, PortMask, Region, Slot, Verdict, Wake,
+    HEADROOM_BYTES_MIN, Lane, LaneError, LaneSpec, PortId, PortMask, Region, Slot, Verdict, Wake,
 };
 use std::time::Duration;
 
@@ -141,7 +141,7 @@ fn gone(port: PortId) -> LaneError {
     LaneError::Gone { lane: "sim".to_owned(), name: interface_name(port) }
 }
 
-impl FrameLane for SimLane {
+impl Lane for SimLane {
     fn name(&self) -> &'static str {
         "sim"
     }
@@ -154,6 +154,40 @@ impl FrameLane for SimLane {
         ClockDomain::Virtual
     }
 
+    /// Takes no real time: moves the virtual clock to the next arrival, at most by `timeout`.
+    /// Counted on port 0, as one wait for all ports.
+    fn wait(&mut self, timeout: Duration) -> Result<Wake, LaneError> {
+        if self.world.unplugged().is_some() {
+            return Ok(Wake::Ready); // receive is to tell, after what has arrived
+        }
+        let now_ns = self.world.clock().now_ns();
+        let timeout_ns = u64::try_from(timeout.as_nanos()).unwrap_or(u64::MAX);
+        self.counters[0].waits += 1;
+        let ready = self.world.advance_to_arrival(now_ns.saturating_add(timeout_ns));
+        Ok(if ready { Wake::Ready } else { Wake::Timeout })
+    }
+
+    fn exhausted(&self) -> bool {
+        self.world.exhausted()
+    }
+
+    fn caps(&self, port: PortId) -> &CapsReport {
+        &self.ports[port.index()].caps
+    }
+
+    /// Losses on the way to the lane are the port's; losses on the way from it are the link's
+    /// ([`SimWorld::link_counters`]), because the lane did send those frames.
+    fn counters(&mut self, port: PortId) -> Counters {
+        let link = self.world.link_counters(port, Direction::ToLane);
+        let mut counters = self.counters[port.index()].clone();
+        counters.set_drops(DropReason::LinkLoss, link.lost);
+        counters.set_drops(DropReason::LinkQueueFull, link.queue_full);
+        counters.set_drops(DropReason::RxTooLong, link.too_long);
+        counters
+    }
+}
+
+impl FrameLane for SimLane {
     /// Settles first what the caller left unsettled.
     fn receive(&mut self, port: PortId) -> Result<&mut Burst, LaneError> {
         self.settle(port)?;
@@ -198,37 +232,5 @@ impl FrameLane for SimLane {
         }
         near.burst.clear();
         Ok(())
-    }
-
-    /// Takes no real time: moves the virtual clock to the next arrival, at most by `timeout`.
-    /// Counted on port 0, as one wait for all ports.
-    fn wait(&mut self, timeout: Duration) -> Result<Wake, LaneError> {
-        if self.world.unplugged().is_some() {
-            return Ok(Wake::Ready); // receive is to tell, after what has arrived
-        }
-        let now_ns = self.world.clock().now_ns();
-        let timeout_ns = u64::try_from(timeout.as_nanos()).unwrap_or(u64::MAX);
-        self.counters[0].waits += 1;
-        let ready = self.world.advance_to_arrival(now_ns.saturating_add(timeout_ns));
-        Ok(if ready { Wake::Ready } else { Wake::Timeout })
-    }
-
-    fn exhausted(&self) -> bool {
-        self.world.exhausted()
-    }
-
-    fn caps(&self, port: PortId) -> &CapsReport {
-        &self.ports[port.index()].caps
-    }
-
-    /// Losses on the way to the lane are the port's; losses on the way from it are the link's
-    /// ([`SimWorld::link_counters`]), because the lane did send those frames.
-    fn counters(&mut self, port: PortId) -> Counters {
-        let link = self.world.link_counters(port, Direction::ToLane);
-        let mut counters = self.counters[port.index()].clone();
-        counters.set_drops(DropReason::LinkLoss, link.lost);
-        counters.set_drops(DropReason::LinkQueueFull, link.queue_full);
-        counters.set_drops(DropReason::RxTooLong, link.too_long);
-        counters
     }
 }

@@ -2,8 +2,8 @@
 //! names it.
 
 use laneway_core::{
-    Burst, CapsReport, Clock, ClockDomain, Counters, DropReason, FrameLane, LaneError, LaneSpec,
-    PortId, Region, Verdict, Wake,
+    Burst, CapsReport, Clock, ClockDomain, Counters, DropReason, FrameLane, Lane, LaneError,
+    LaneSpec, PortId, Region, Verdict, Wake,
 };
 use laneway_sim::{Direction, Link, SimLane, SimWorld};
 use laneway_testkit::{Disturbance, Overload, Properties, Rig, UdpFrame, conformance::*};
@@ -55,7 +55,7 @@ impl FaultyLane {
     }
 }
 
-impl FrameLane for FaultyLane {
+impl Lane for FaultyLane {
     fn name(&self) -> &'static str {
         "sim"
     }
@@ -68,6 +68,36 @@ impl FrameLane for FaultyLane {
         self.inner.clock_domain()
     }
 
+    fn wait(&mut self, timeout: Duration) -> Result<Wake, LaneError> {
+        if self.fault == Fault::NeverEnds && self.is_gone.get() {
+            self.world.advance_to(self.world.clock().now_ns() + timeout.as_nanos() as u64);
+            return Ok(Wake::Timeout);
+        }
+        let factor = if self.fault == Fault::Oversleeps { 1000 } else { 1 };
+        let wake = self.inner.wait(timeout * factor)?;
+        Ok(if self.fault == Fault::NeverTimesOut { Wake::Ready } else { wake })
+    }
+
+    fn caps(&self, port: PortId) -> &CapsReport {
+        self.inner.caps(port)
+    }
+
+    fn counters(&mut self, port: PortId) -> Counters {
+        let mut counters = self.inner.counters(port);
+        match self.fault {
+            Fault::Miscounts => counters.rx_frames += 1,
+            Fault::HidesLoss => {
+                counters.set_drops(DropReason::LinkQueueFull, 0);
+            }
+            Fault::Forgets if self.is_gone.get() => counters = Counters::default(),
+            Fault::HidesTooLong => counters.set_drops(DropReason::TxTooLong, 0),
+            _ => (),
+        }
+        counters
+    }
+}
+
+impl FrameLane for FaultyLane {
     fn receive(&mut self, port: PortId) -> Result<&mut Burst, LaneError> {
         if self.hides_the_end() {
             // Time goes on, or the test would not.
@@ -107,34 +137,6 @@ impl FrameLane for FaultyLane {
             self.inner.settle(port)?;
         }
         Ok(())
-    }
-
-    fn wait(&mut self, timeout: Duration) -> Result<Wake, LaneError> {
-        if self.fault == Fault::NeverEnds && self.is_gone.get() {
-            self.world.advance_to(self.world.clock().now_ns() + timeout.as_nanos() as u64);
-            return Ok(Wake::Timeout);
-        }
-        let factor = if self.fault == Fault::Oversleeps { 1000 } else { 1 };
-        let wake = self.inner.wait(timeout * factor)?;
-        Ok(if self.fault == Fault::NeverTimesOut { Wake::Ready } else { wake })
-    }
-
-    fn caps(&self, port: PortId) -> &CapsReport {
-        self.inner.caps(port)
-    }
-
-    fn counters(&mut self, port: PortId) -> Counters {
-        let mut counters = self.inner.counters(port);
-        match self.fault {
-            Fault::Miscounts => counters.rx_frames += 1,
-            Fault::HidesLoss => {
-                counters.set_drops(DropReason::LinkQueueFull, 0);
-            }
-            Fault::Forgets if self.is_gone.get() => counters = Counters::default(),
-            Fault::HidesTooLong => counters.set_drops(DropReason::TxTooLong, 0),
-            _ => (),
-        }
-        counters
     }
 }
 

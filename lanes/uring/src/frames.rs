@@ -34,8 +34,8 @@ use crate::{
 };
 use io_uring::{opcode, types};
 use laneway_core::{
-    Burst, CapsReport, ClockDomain, Counters, DropReason, FrameLane, HEADROOM_BYTES_MIN, LaneError,
-    LaneSpec, PortId, Region, Slot, Verdict, Wake,
+    Burst, CapsReport, ClockDomain, Counters, DropReason, FrameLane, HEADROOM_BYTES_MIN, Lane,
+    LaneError, LaneSpec, PortId, Region, Slot, Verdict, Wake,
 };
 use laneway_linux::{Interface, TAG_BYTES, monotonic_ns};
 use std::{
@@ -485,7 +485,7 @@ fn write_facts(caps: &mut CapsReport, config: &FramesConfig, interface: &Interfa
     caps.fact("timestamps", "lane, per receive");
 }
 
-impl FrameLane for UringFrames {
+impl Lane for UringFrames {
     fn name(&self) -> &'static str {
         NAME
     }
@@ -498,6 +498,42 @@ impl FrameLane for UringFrames {
         ClockDomain::Monotonic
     }
 
+    /// Counted on port 0, as one wait for all ports.
+    fn wait(&mut self, timeout: Duration) -> Result<Wake, LaneError> {
+        self.exits.counters[0].waits += 1;
+        let begun = Instant::now();
+        loop {
+            self.turn()?;
+            if self.ports.iter().any(|port| !port.arrivals.is_empty() || port.end.is_some()) {
+                return Ok(Wake::Ready);
+            }
+            self.ask(|receiving, _| receiving.rest());
+            let left = timeout.saturating_sub(begun.elapsed());
+            if !self.exits.ring.wait(left).map_err(ring_failed)? {
+                return Ok(Wake::Timeout);
+            }
+        }
+    }
+
+    fn caps(&self, port: PortId) -> &CapsReport {
+        &self.ports[port.index()].caps
+    }
+
+    fn counters(&mut self, port: PortId) -> Counters {
+        let near = &mut self.ports[port.index()];
+        near.read_statistics();
+        let mut counters = self.exits.counters[port.index()].clone();
+        counters.set_drops(DropReason::RxQueueFull, near.kernel_drops);
+        let is_first = port.index() == 0;
+        tell_counts(&mut self.exits.ring, &mut near.caps, is_first.then_some(&mut counters));
+        near.caps.fact("rearms", near.rearms);
+        near.caps.fact("looks", near.receiving.looks);
+        near.caps.fact("buffers_in_use", near.buffers.ours());
+        counters
+    }
+}
+
+impl FrameLane for UringFrames {
     /// Settles first what the caller left unsettled.
     fn receive(&mut self, port: PortId) -> Result<&mut Burst, LaneError> {
         let i = port.index();
@@ -556,39 +592,5 @@ impl FrameLane for UringFrames {
         }
         self.turn()?;
         self.check_exits()
-    }
-
-    /// Counted on port 0, as one wait for all ports.
-    fn wait(&mut self, timeout: Duration) -> Result<Wake, LaneError> {
-        self.exits.counters[0].waits += 1;
-        let begun = Instant::now();
-        loop {
-            self.turn()?;
-            if self.ports.iter().any(|port| !port.arrivals.is_empty() || port.end.is_some()) {
-                return Ok(Wake::Ready);
-            }
-            self.ask(|receiving, _| receiving.rest());
-            let left = timeout.saturating_sub(begun.elapsed());
-            if !self.exits.ring.wait(left).map_err(ring_failed)? {
-                return Ok(Wake::Timeout);
-            }
-        }
-    }
-
-    fn caps(&self, port: PortId) -> &CapsReport {
-        &self.ports[port.index()].caps
-    }
-
-    fn counters(&mut self, port: PortId) -> Counters {
-        let near = &mut self.ports[port.index()];
-        near.read_statistics();
-        let mut counters = self.exits.counters[port.index()].clone();
-        counters.set_drops(DropReason::RxQueueFull, near.kernel_drops);
-        let is_first = port.index() == 0;
-        tell_counts(&mut self.exits.ring, &mut near.caps, is_first.then_some(&mut counters));
-        near.caps.fact("rearms", near.rearms);
-        near.caps.fact("looks", near.receiving.looks);
-        near.caps.fact("buffers_in_use", near.buffers.ours());
-        counters
     }
 }

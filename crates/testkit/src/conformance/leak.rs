@@ -5,7 +5,7 @@ use super::{
     bench::{Bench, ok},
 };
 use crate::udp_frames;
-use laneway_core::{FrameLane, PortId, Verdict};
+use laneway_core::{FrameLane, Lane, PortId, Verdict};
 
 const PORT: PortId = PortId(0);
 

@@ -5,7 +5,7 @@ use super::{
     bench::{Bench, assert_same_frames, ok},
 };
 use crate::{SOURCE_MAC, UdpFrame, skip, udp_frames};
-use laneway_core::{DropReason, FrameLane, HEADROOM_BYTES_MIN, PortId, PortMask, Verdict};
+use laneway_core::{DropReason, FrameLane, HEADROOM_BYTES_MIN, Lane, PortId, PortMask, Verdict};
 
 const PORT: PortId = PortId(0);
 const OTHER: PortId = PortId(1);

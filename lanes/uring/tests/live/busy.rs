@@ -2,7 +2,7 @@
 //! armed again when it does sleep.
 
 use crate::{frames_world, steady::Echo, world::World};
-use laneway_core::{CapsReport, DatagramLane, FrameLane, PortId, Verdict, Wake};
+use laneway_core::{CapsReport, DatagramLane, FrameLane, Lane, PortId, Verdict, Wake};
 use laneway_testkit::{service::MonotonicClock, skip, udp_frames};
 use laneway_uring::{UringFrames, UringUdp};
 use std::{thread, time::Duration};
