@@ -39,8 +39,8 @@ pub use counters::{Counters, DropReason};
 pub use datagram::{Datagram, DatagramApp, DatagramLane, DatagramOut};
 pub use error::LaneError;
 pub use frame::{
-    BURST_FRAMES_DEFAULT, BURST_FRAMES_MAX, Burst, Frame, FrameMut, HEADROOM_BYTES_MIN, Place,
-    Region, Slot, TAILS_MAX,
+    BURST_FRAMES_DEFAULT, BURST_FRAMES_MAX, Burst, Frame, FrameMut, FramePool, FrameSpan,
+    HEADROOM_BYTES_MIN, Region, TAILS_MAX,
 };
 pub use idle::IdlePolicy;
 pub use kernel::{ConfigValue, KernelApp, KernelHalf, KernelLane, KernelMaps, RecordStream};

@@ -29,8 +29,8 @@ use crate::{
     wake,
 };
 use laneway_core::{
-    Burst, CapsReport, ClockDomain, Counters, DropReason, FrameLane, Lane, LaneError, LaneSpec,
-    PortId, PortMask, Slot, Verdict, Wake,
+    Burst, CapsReport, ClockDomain, Counters, DropReason, FrameLane, FrameSpan, Lane, LaneError,
+    LaneSpec, PortId, PortMask, Verdict, Wake,
 };
 use laneway_linux::monotonic_ns;
 use std::{
@@ -413,7 +413,7 @@ fn check_names(config: &Config, names: &[&str]) -> Result<(), LaneError> {
     Ok(())
 }
 
-/// A frame of a burst on its way out.
+/// What acts on the frames of a burst on their way out.
 struct Leaving<'l> {
     ports: &'l mut [Port],
     counters: &'l mut [Counters],
@@ -423,41 +423,47 @@ struct Leaving<'l> {
     base: usize,
 }
 
+/// One frame of them.
+struct Ending {
+    number: u32,
+    span: FrameSpan,
+}
+
 impl Leaving<'_> {
     /// Acts on one verdict; transmissions are posted, not yet sent.
     #[inline]
-    fn settle(&mut self, ingress: usize, slot: &Slot, verdict: Verdict) {
+    fn settle(&mut self, ingress: usize, frame: &Ending, verdict: Verdict) {
         match verdict {
-            Verdict::Drop => self.scratch.freed.push(slot.frame),
+            Verdict::Drop => self.scratch.freed.push(frame.number),
             Verdict::Pass => {
                 self.counters[ingress].passed += 1;
-                self.scratch.freed.push(slot.frame);
+                self.scratch.freed.push(frame.number);
             }
-            Verdict::Tx => self.transmit(ingress, slot, ingress),
-            Verdict::TxTo(egress) => self.transmit(ingress, slot, egress.index()),
-            Verdict::Fanout(set) => self.fan_out(ingress, slot, set),
+            Verdict::Tx => self.transmit(ingress, frame, ingress),
+            Verdict::TxTo(egress) => self.transmit(ingress, frame, egress.index()),
+            Verdict::Fanout(set) => self.fan_out(ingress, frame, set),
         }
     }
 
     #[inline]
-    fn transmit(&mut self, ingress: usize, slot: &Slot, egress: usize) {
-        if self.admit(ingress, slot, egress) {
-            self.ports[egress].post(self.layout.frame(slot));
+    fn transmit(&mut self, ingress: usize, frame: &Ending, egress: usize) {
+        if self.admit(ingress, frame, egress) {
+            self.ports[egress].post(self.layout.frame(frame.number, &frame.span));
         } else {
-            self.scratch.freed.push(slot.frame);
+            self.scratch.freed.push(frame.number);
         }
     }
 
     /// One mbuf for all ports: each holds a reference and frees it when it has sent.
-    fn fan_out(&mut self, ingress: usize, slot: &Slot, set: PortMask) {
+    fn fan_out(&mut self, ingress: usize, frame: &Ending, set: PortMask) {
         let mut egresses = std::mem::take(&mut self.scratch.egresses);
         egresses.clear();
         egresses.extend(
-            set.iter().map(PortId::index).filter(|&egress| self.admit(ingress, slot, egress)),
+            set.iter().map(PortId::index).filter(|&egress| self.admit(ingress, frame, egress)),
         );
-        let frame = self.layout.frame(slot);
+        let frame = self.layout.frame(frame.number, &frame.span);
         match egresses.split_last() {
-            None => self.scratch.freed.push(slot.frame),
+            None => self.scratch.freed.push(frame.number),
             Some((&last, others)) if self.hands_mbufs_over => {
                 for &egress in others {
                     match self.ports[egress].copy(&frame) {
@@ -484,14 +490,14 @@ impl Leaving<'_> {
 
     /// True when `egress` may take the frame; counts the reason when it may not.
     #[inline]
-    fn admit(&mut self, ingress: usize, slot: &Slot, egress: usize) -> bool {
+    fn admit(&mut self, ingress: usize, frame: &Ending, egress: usize) -> bool {
         let Some(port) = self.ports.get_mut(egress) else {
             self.counters[ingress].drop_one(DropReason::TxNoPort);
             return false;
         };
-        let reason = if (slot.len as usize) < ETHERNET_BYTES {
+        let reason = if (frame.span.len as usize) < ETHERNET_BYTES {
             DropReason::TxRefused
-        } else if port.takes(slot.len, || is_tagged(self.base, slot)) {
+        } else if port.takes(frame.span.len, || is_tagged(self.base, &frame.span)) {
             return true;
         } else {
             DropReason::TxTooLong
@@ -502,8 +508,8 @@ impl Leaving<'_> {
 }
 
 /// True for a frame with a VLAN tag, which may be longer than the MTU by the tag.
-fn is_tagged(base: usize, slot: &Slot) -> bool {
-    let at = (base + slot.start + 12) as *const [u8; 2];
+fn is_tagged(base: usize, span: &FrameSpan) -> bool {
+    let at = (base + span.start + 12) as *const [u8; 2];
     // SAFETY: the frame has more than 14 bytes (it is longer than an MTU) inside the pool's region,
     // its app is done with it, and bytes need no alignment.
     let kind = unsafe { at.read() };
@@ -592,7 +598,7 @@ impl FrameLane for DpdkLane {
             let mut bytes = 0;
             let frames = arrived.iter().map(|frame| {
                 bytes += u64::from(frame.bytes);
-                layout.place(frame, now_ns)
+                layout.span(frame, now_ns)
             });
             // SAFETY: the driver gave the mbufs up, they lie in our pool in one piece each (the shim
             // saw to it), and nobody else gets them before they are settled.
@@ -617,7 +623,7 @@ impl FrameLane for DpdkLane {
         let want = frames.min(near.burst.space());
         let got = self.ports[port.index()].lend(&mut self.scratch.lent[..want]);
         let layout = self.layout;
-        let frames = self.scratch.lent[..got].iter().map(|frame| layout.place(frame, 0));
+        let frames = self.scratch.lent[..got].iter().map(|frame| layout.span(frame, 0));
         // SAFETY: fresh from the pool: nobody else refers to the mbufs before they are settled.
         unsafe { near.burst.extend(frames) };
         Ok(&mut near.burst)
@@ -630,7 +636,7 @@ impl FrameLane for DpdkLane {
         // Most bursts of most apps: nothing goes on, and where the frames lie does not matter.
         let is_consumed = burst.is_consumed();
         if is_consumed {
-            ports[index].free(burst.frame_numbers());
+            ports[index].free(burst.numbers());
         }
         let mut leaving = Leaving {
             ports,
@@ -642,7 +648,8 @@ impl FrameLane for DpdkLane {
         };
         if !is_consumed {
             for i in 0..burst.len() {
-                leaving.settle(index, &burst.slot(i), burst.verdict(i));
+                let frame = Ending { number: burst.numbers()[i], span: burst.span(i) };
+                leaving.settle(index, &frame, burst.verdict(i));
             }
         }
         burst.clear();

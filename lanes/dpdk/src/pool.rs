@@ -13,7 +13,7 @@ use crate::{
     hugepages::{self, Reservation},
     shim::{ShimFrame, UNIT_BYTES},
 };
-use laneway_core::{LaneError, Place, Region, Slot};
+use laneway_core::{FrameSpan, LaneError, Region};
 use std::{
     ffi::{CString, c_void},
     ptr::NonNull,
@@ -61,11 +61,11 @@ pub(crate) struct Layout {
 }
 
 impl Layout {
-    /// Number and place of a frame that the shim described.
+    /// Number and span of a frame that the shim described.
     #[inline]
-    pub(crate) fn place(self, frame: &ShimFrame, ts_ns: u64) -> (u32, Place) {
+    pub(crate) fn span(self, frame: &ShimFrame, ts_ns: u64) -> (u32, FrameSpan) {
         let headroom = u32::from(frame.data_off);
-        let place = Place {
+        let span = FrameSpan {
             start: frame.number as usize * UNIT_BYTES + self.buffer_at + headroom as usize,
             ts_ns,
             len: frame.bytes,
@@ -73,18 +73,18 @@ impl Layout {
             headroom,
             len_max: self.buffer_bytes.saturating_sub(headroom),
         };
-        (frame.number, place)
+        (frame.number, span)
     }
 
-    /// The shim's description of a slot, wherever the app moved its ends.
+    /// The shim's description of a frame, wherever the app moved its ends.
     #[inline]
-    pub(crate) fn frame(self, slot: &Slot) -> ShimFrame {
-        let room_start = slot.frame as usize * UNIT_BYTES + self.buffer_at;
+    pub(crate) fn frame(self, number: u32, span: &FrameSpan) -> ShimFrame {
+        let room_start = number as usize * UNIT_BYTES + self.buffer_at;
         ShimFrame {
-            number: slot.frame,
-            data_off: (slot.start - room_start) as u16,
+            number,
+            data_off: (span.start - room_start) as u16,
             references: 0,
-            bytes: slot.len,
+            bytes: span.len,
         }
     }
 }

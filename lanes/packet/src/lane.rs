@@ -15,12 +15,12 @@ use crate::{
     socket, sys,
 };
 use laneway_core::{
-    Burst, CapsReport, ClockDomain, Counters, DropReason, FrameLane, Lane, LaneError, LaneSpec,
-    PortId, PortMask, Slot, Verdict, Wake,
+    Burst, CapsReport, ClockDomain, Counters, DropReason, FrameLane, FrameSpan, Lane, LaneError,
+    LaneSpec, PortId, PortMask, Verdict, Wake,
 };
 use laneway_linux::{Interface, Tag, WallClock, monotonic_ns};
 use std::{
-    io,
+    io, iter,
     os::fd::{AsFd, AsRawFd, OwnedFd},
     rc::Rc,
     time::Duration,
@@ -92,7 +92,7 @@ struct End {
 
 /// Where a port's frames come from.
 enum Source {
-    Copy { inbox: Inbox, arrived: Vec<(Slot, Option<Tag>)> },
+    Copy { inbox: Inbox, arrived: Vec<(u32, FrameSpan, Option<Tag>)> },
     Ring(Ring),
 }
 
@@ -105,15 +105,13 @@ struct Measures {
 }
 
 impl Measures {
-    /// Buffer `frame` as an empty frame.
-    fn slot(self, frame: u32) -> Slot {
-        let room_start = self.pool_at + frame as usize * self.buffer_bytes;
-        Slot {
-            frame,
-            room_start,
-            start: room_start + FRAME_AT,
-            room_end: room_start + self.buffer_bytes,
-            ..Slot::default()
+    /// Buffer `number` as an empty frame.
+    fn span(self, number: u32) -> FrameSpan {
+        FrameSpan {
+            start: self.pool_at + number as usize * self.buffer_bytes + FRAME_AT,
+            headroom: FRAME_AT as u32,
+            len_max: (self.buffer_bytes - FRAME_AT) as u32,
+            ..FrameSpan::default()
         }
     }
 }
@@ -286,7 +284,7 @@ impl Port {
                 .iter()
                 .rev()
                 .take(asked)
-                .map(|&frame| (memory.at(measures.slot(frame).start), measures.frame_bytes));
+                .map(|&number| (memory.at(measures.span(number).start), measures.frame_bytes));
             // SAFETY: buffers on the free list are nobody's, and each has room for `frame_bytes`
             // behind FRAME_AT.
             let came = match unsafe { inbox.receive(self.socket.as_fd(), buffers) } {
@@ -300,15 +298,15 @@ impl Port {
                 }
             };
             for i in 0..came {
-                let frame = self.free.pop().expect("came <= asked <= free");
+                let number = self.free.pop().expect("came <= asked <= free");
                 let arrival = inbox.arrival(i);
-                let slot = Slot {
+                let span = FrameSpan {
                     len: arrival.bytes.min(measures.frame_bytes as u32),
                     wire_len: arrival.bytes,
                     ts_ns: arrival.real_ns.map_or(0, |real| self.wall_clock.monotonic(real)),
-                    ..measures.slot(frame)
+                    ..measures.span(number)
                 };
-                arrived.push((slot, arrival.tag));
+                arrived.push((number, span, arrival.tag));
             }
             if came < asked {
                 break;
@@ -316,13 +314,13 @@ impl Port {
         }
         // One reading for all, after the last arrival: no frame is stamped before it was there.
         let now_ns = if arrived.is_empty() { 0 } else { monotonic_ns() };
-        for (mut slot, tag) in arrived.drain(..) {
-            if slot.ts_ns == 0 {
-                slot.ts_ns = now_ns;
+        for (number, mut span, tag) in arrived.drain(..) {
+            if span.ts_ns == 0 {
+                span.ts_ns = now_ns;
             }
             // SAFETY: the buffer left the free list above, the kernel is done with it, and buffers
-            // do not overlap; it returns to the list only when this slot is settled.
-            unsafe { self.burst.push(slot) };
+            // do not overlap; it returns to the list only when this frame is settled.
+            unsafe { self.burst.extend([(number, span)]) };
             if let Some(tag) = tag {
                 tag.put_back(self.burst.frame_mut(self.burst.len() - 1));
             }
@@ -333,18 +331,17 @@ impl Port {
         let Source::Ring(ring) = &mut self.source else { unreachable!("the caller looked") };
         while self.burst.space() > 0 {
             let Some(frame) = ring.take(&self.memory) else { break };
-            let slot = Slot {
-                frame: IN_RING | frame.block,
-                room_start: frame.room_start,
+            let span = FrameSpan {
                 start: frame.start,
-                len: frame.bytes,
-                room_end: frame.room_end,
-                wire_len: frame.wire_bytes,
                 ts_ns: self.wall_clock.monotonic(frame.real_ns),
+                len: frame.bytes,
+                wire_len: frame.wire_bytes,
+                headroom: (frame.start - frame.room_start) as u32,
+                len_max: (frame.room_end - frame.start) as u32,
             };
             // SAFETY: the frame's block is ours until its last frame is released, `take` gives each
             // frame once, and the rooms of its frames do not overlap.
-            unsafe { self.burst.push(slot) };
+            unsafe { self.burst.extend([(IN_RING | frame.block, span)]) };
             if let Some(tag) = frame.tag {
                 tag.put_back(self.burst.frame_mut(self.burst.len() - 1));
             }
@@ -538,7 +535,7 @@ impl FrameLane for PacketLane {
         }
         counters.rx_frames += near.burst.len() as u64;
         for i in 0..near.burst.len() {
-            counters.rx_bytes += u64::from(near.burst.slot(i).len);
+            counters.rx_bytes += u64::from(near.burst.span(i).len);
         }
         Ok(&mut near.burst)
     }
@@ -547,12 +544,12 @@ impl FrameLane for PacketLane {
     fn lend(&mut self, port: PortId, frames: usize) -> Result<&mut Burst, LaneError> {
         self.settle(port)?;
         let near = &mut self.ports[port.index()];
-        for _ in 0..frames.min(near.burst.space()).min(near.free.len()) {
-            let frame = near.free.pop().expect("counted above");
-            // SAFETY: the buffer was on the free list, so nobody has it, and buffers do not overlap;
-            // it returns to the list only when this slot is settled.
-            unsafe { near.burst.push(near.measures.slot(frame)) };
-        }
+        let frames = frames.min(near.burst.space());
+        let Port { burst, free, measures, .. } = near;
+        let empty = iter::from_fn(|| free.pop().map(|number| (number, measures.span(number))));
+        // SAFETY: the buffers were on the free list, so nobody has them, and buffers do not overlap;
+        // they return to the list only when these frames are settled.
+        unsafe { burst.extend(empty.take(frames)) };
         Ok(&mut near.burst)
     }
 
@@ -560,9 +557,9 @@ impl FrameLane for PacketLane {
         let PacketLane { ports, exits, counters, .. } = self;
         let Port { id, burst, memory, source, free, .. } = &mut ports[port.index()];
         for i in 0..burst.len() {
-            let slot = burst.slot(i);
-            let bytes = (memory.at(slot.start).cast_const(), slot.len as usize);
-            // SAFETY: the slot is released only after the flush below, and nobody borrows the burst.
+            let span = burst.span(i);
+            let bytes = (memory.at(span.start).cast_const(), span.len as usize);
+            // SAFETY: the frame is released only after the flush below, and nobody borrows the burst.
             unsafe { dispatch(exits, counters, *id, burst.verdict(i), bytes) };
         }
         let mut failure = None;
@@ -571,8 +568,8 @@ impl FrameLane for PacketLane {
                 failure = Some((i, error));
             }
         }
-        for i in 0..burst.len() {
-            release(source, free, memory, burst.slot(i).frame);
+        for &number in burst.numbers() {
+            release(source, free, memory, number);
         }
         burst.clear();
         match failure {

@@ -2,7 +2,7 @@
 
 use crate::ethernet::ETHERNET_BYTES;
 use crate::format::FRAME_BYTES_MAX;
-use laneway_core::{CapSet, HEADROOM_BYTES_MIN, LaneSpec, SpecError};
+use laneway_core::{CapSet, LaneSpec, SpecError};
 use std::ops::RangeInclusive;
 use std::path::PathBuf;
 
@@ -10,10 +10,6 @@ use std::path::PathBuf;
 const FRAME_BYTES: RangeInclusive<usize> = 60..=FRAME_BYTES_MAX as usize + ETHERNET_BYTES;
 /// Passes over a capture: at a microsecond each, a quarter of an hour of nothing but opening it.
 const PASSES: RangeInclusive<usize> = 1..=1_000_000_000;
-/// Room behind the longest frame, so that an app can make one too long.
-const TAILROOM_BYTES: usize = 128;
-/// Buffers start at a cache line.
-const ALIGN_BYTES: usize = 64;
 
 pub(crate) struct PcapKnobs {
     pub(crate) out: Option<PathBuf>,
@@ -44,11 +40,6 @@ impl PcapKnobs {
         knobs.finish()?;
         Ok(read)
     }
-
-    /// Bytes of one buffer.
-    pub(crate) fn buffer_bytes(&self) -> usize {
-        (HEADROOM_BYTES_MIN + self.frame_bytes + TAILROOM_BYTES).next_multiple_of(ALIGN_BYTES)
-    }
 }
 
 #[cfg(test)]
@@ -70,7 +61,6 @@ mod tests {
                 .unwrap();
         assert_eq!(knobs.out, Some(PathBuf::from("/tmp/a=b.pcapng")));
         assert_eq!((knobs.passes, knobs.frame_bytes, knobs.burst), (3, 2048, 16));
-        assert_eq!(knobs.buffer_bytes(), 2304);
     }
 
     #[test]

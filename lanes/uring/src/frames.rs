@@ -34,13 +34,13 @@ use crate::{
 };
 use io_uring::{opcode, types};
 use laneway_core::{
-    Burst, CapsReport, ClockDomain, Counters, DropReason, FrameLane, HEADROOM_BYTES_MIN, Lane,
-    LaneError, LaneSpec, PortId, Region, Slot, Verdict, Wake,
+    Burst, CapsReport, ClockDomain, Counters, DropReason, FrameLane, FrameSpan, HEADROOM_BYTES_MIN,
+    Lane, LaneError, LaneSpec, PortId, Region, Verdict, Wake,
 };
 use laneway_linux::{Interface, TAG_BYTES, monotonic_ns};
 use std::{
     collections::VecDeque,
-    io,
+    io, iter,
     os::fd::{AsFd, AsRawFd, OwnedFd},
     rc::Rc,
     time::{Duration, Instant},
@@ -131,15 +131,13 @@ struct Measures {
 }
 
 impl Measures {
-    /// Buffer `frame` as an empty frame.
-    fn slot(self, frame: u32) -> Slot {
-        let room_start = frame as usize * self.stride_bytes;
-        Slot {
-            frame,
-            room_start,
-            start: room_start + FRAME_AT,
-            room_end: room_start + self.stride_bytes,
-            ..Slot::default()
+    /// Buffer `number` as an empty frame.
+    fn span(self, number: u32) -> FrameSpan {
+        FrameSpan {
+            start: number as usize * self.stride_bytes + FRAME_AT,
+            headroom: FRAME_AT as u32,
+            len_max: (self.stride_bytes - FRAME_AT) as u32,
+            ..FrameSpan::default()
         }
     }
 }
@@ -260,23 +258,23 @@ impl UringFrames {
     }
 
     /// Sends `frame` of `ingress` by the ports that its verdict names. The caller holds one use.
-    fn dispatch(&mut self, ingress: usize, slot: Slot, verdict: Verdict) {
+    fn dispatch(&mut self, ingress: usize, (number, span): (u32, FrameSpan), verdict: Verdict) {
         match verdict {
             Verdict::Drop => (),
             Verdict::Pass => self.exits.counters[ingress].passed += 1,
-            Verdict::Tx => self.send(ingress, ingress, slot),
-            Verdict::TxTo(egress) => self.send(ingress, egress.index(), slot),
+            Verdict::Tx => self.send(ingress, ingress, (number, span)),
+            Verdict::TxTo(egress) => self.send(ingress, egress.index(), (number, span)),
             Verdict::Fanout(set) => {
-                set.iter().for_each(|egress| self.send(ingress, egress.index(), slot));
+                set.iter().for_each(|egress| self.send(ingress, egress.index(), (number, span)));
             }
         }
     }
 
-    fn send(&mut self, ingress: usize, egress: usize, slot: Slot) {
+    fn send(&mut self, ingress: usize, egress: usize, (frame, span): (u32, FrameSpan)) {
         let Some(&bytes_max) = self.exits.frame_bytes_max.get(egress) else {
             return self.exits.counters[ingress].drop_one(DropReason::TxNoPort);
         };
-        let bytes = slot.len as usize;
+        let bytes = span.len as usize;
         if bytes > bytes_max {
             return self.exits.counters[egress].drop_one(DropReason::TxTooLong);
         }
@@ -288,15 +286,15 @@ impl UringFrames {
             return self.exits.counters[egress].drop_one(DropReason::TxRefused);
         };
         let port = &mut self.ports[ingress];
-        let start = port.memory.at(slot.start);
+        let start = port.memory.at(span.start);
         let flags = libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL;
         let file = types::Fixed(egress as u32);
         let request = opcode::Send::new(file, start, bytes as u32).flags(flags).build();
         // SAFETY: the frame lies in memory that the ring keeps; the use counted below keeps its buffer
         // from being given, lent or shown until the send has ended, so nobody writes it.
         if unsafe { self.exits.ring.push(request, token::token(Kind::Send, 0, number)) } {
-            port.uses[slot.frame as usize] += 1;
-            self.exits.sends[number as usize] = Send { ingress, egress, frame: slot.frame, bytes };
+            port.uses[frame as usize] += 1;
+            self.exits.sends[number as usize] = Send { ingress, egress, frame, bytes };
         } else {
             self.exits.free_sends.push(number);
             self.exits.counters[egress].drop_one(DropReason::TxRefused);
@@ -429,15 +427,15 @@ impl Port {
             };
             let notes = Notes::parse(message.control);
             let len = message.payload.len() as u32;
-            let slot = Slot {
+            let span = FrameSpan {
                 len,
                 wire_len: notes.wire_bytes.unwrap_or(len).max(len),
                 ts_ns: now_ns,
-                ..self.measures.slot(u32::from(buffer))
+                ..self.measures.span(u32::from(buffer))
             };
             // SAFETY: the buffer is ours, in no other place, and goes back to the kernel only when
-            // this slot is settled; the slice above is not used any more.
-            unsafe { self.burst.push(slot) };
+            // this frame is settled; the slice above is not used any more.
+            unsafe { self.burst.extend([(u32::from(buffer), span)]) };
             if let Some(tag) = notes.tag {
                 tag.put_back(self.burst.frame_mut(self.burst.len() - 1));
             }
@@ -560,7 +558,7 @@ impl FrameLane for UringFrames {
         near.fill(monotonic_ns(), counters);
         counters.rx_frames += near.burst.len() as u64;
         for i in 0..near.burst.len() {
-            counters.rx_bytes += u64::from(near.burst.slot(i).len);
+            counters.rx_bytes += u64::from(near.burst.span(i).len);
         }
         Ok(&mut near.burst)
     }
@@ -569,22 +567,23 @@ impl FrameLane for UringFrames {
     fn lend(&mut self, port: PortId, frames: usize) -> Result<&mut Burst, LaneError> {
         self.settle(port)?;
         let near = &mut self.ports[port.index()];
-        for _ in 0..frames.min(near.burst.space()).min(near.lendable.len()) {
-            let frame = near.lendable.pop().expect("counted above");
-            // SAFETY: nobody has a lendable buffer, the kernel never receives into it, and buffers do
-            // not overlap; it is lendable again only when this slot is settled.
-            unsafe { near.burst.push(near.measures.slot(frame)) };
-        }
+        let frames = frames.min(near.burst.space());
+        let Port { burst, lendable, measures, .. } = near;
+        let empty = iter::from_fn(|| lendable.pop().map(|number| (number, measures.span(number))));
+        // SAFETY: nobody has a lendable buffer, the kernel never receives into it, and buffers do not
+        // overlap; it is lendable again only when its frame is settled.
+        unsafe { burst.extend(empty.take(frames)) };
         Ok(&mut near.burst)
     }
 
     fn settle(&mut self, port: PortId) -> Result<(), LaneError> {
         let i = port.index();
         for at in 0..self.ports[i].burst.len() {
-            let (slot, verdict) = (self.ports[i].burst.slot(at), self.ports[i].burst.verdict(at));
-            self.ports[i].uses[slot.frame as usize] += 1;
-            self.dispatch(i, slot, verdict);
-            self.ports[i].release(slot.frame);
+            let burst = &self.ports[i].burst;
+            let (number, span, verdict) = (burst.numbers()[at], burst.span(at), burst.verdict(at));
+            self.ports[i].uses[number as usize] += 1;
+            self.dispatch(i, (number, span), verdict);
+            self.ports[i].release(number);
         }
         self.ports[i].burst.clear();
         for port in &mut self.ports {

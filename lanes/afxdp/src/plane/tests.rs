@@ -93,7 +93,7 @@ impl World {
     fn kernel_transmits(&mut self, port: usize, count: usize) -> Vec<XdpDesc> {
         let kernel = &mut self.kernel[port];
         kernel.tx.refresh();
-        let descs: Vec<XdpDesc> = std::iter::from_fn(|| kernel.tx.pop()).take(count).collect();
+        let descs: Vec<XdpDesc> = iter::from_fn(|| kernel.tx.pop()).take(count).collect();
         kernel.tx.release();
         for desc in &descs {
             assert!(desc.len > 0, "an empty descriptor would never complete");
@@ -170,7 +170,7 @@ fn frames_wait_for_fill_slots_that_the_kernel_has_not_let_go_of_yet() {
     let mut w = world();
     let kernel = &mut w.kernel[0];
     kernel.fill.refresh();
-    kernel.empty.extend(std::iter::from_fn(|| kernel.fill.pop()));
+    kernel.empty.extend(iter::from_fn(|| kernel.fill.pop()));
     // It hands a frame over, and is interrupted before it says what it took.
     let addr = kernel.empty.pop().expect("the ring was full") + umem::HEADROOM_BYTES as u64;
     assert!(kernel.rx.push(XdpDesc { addr, len: 60, options: 0 }));
@@ -206,7 +206,7 @@ fn a_frame_leaves_another_port_without_a_copy() {
     let mut w = world();
     w.kernel_receives(0, 1, 60, 7);
     w.plane.receive(0, || 0);
-    let frame = w.plane.ports[0].burst.slot(0).frame;
+    let frame = w.plane.ports[0].burst.numbers()[0];
     w.decide(0, Verdict::Fanout(PortMask(0b010)));
     let sent = w.kernel_transmits(1, 9);
     assert_eq!(sent.iter().map(|d| w.plane.umem.frame_of(d.addr)).collect::<Vec<_>>(), [frame]);
@@ -222,7 +222,7 @@ fn a_fan_out_copies_for_every_port_but_the_last() {
         let sent = w.kernel_transmits(port, 9);
         assert_eq!(sent.len(), 1);
         let mut bytes = Vec::new();
-        w.plane.umem.read(&w.plane.umem.slot(sent[0].addr as usize, sent[0].len, 0), &mut bytes);
+        w.plane.umem.read(&w.plane.umem.span(sent[0].addr as usize, sent[0].len, 0), &mut bytes);
         assert_eq!(bytes, [7; 60]);
     }
     let copies: u64 = (0..PORTS).map(|port| w.counters(port).copies).sum();
