@@ -6,7 +6,9 @@
 //! become rows, so that no queue overflows and an order is certain. Needs root; says so otherwise.
 
 use laneway_afxdp::AfXdp;
-use laneway_core::{FrameApp, FrameLane, KernelApp, KernelLane, LaneSpec, PortId, Turn, Verdict};
+use laneway_core::{
+    FrameApp, FrameLane, KernelApp, KernelLane, Lane, LaneSpec, PortId, Turn, Verdict,
+};
 use laneway_engine::pin_to_cpu;
 use laneway_features::{
     Config, Disposition, Features, KernelFeatures, PacketRow, Profile, Sink, Stamp, Tables, parse,
@@ -221,8 +223,8 @@ fn rows_of_kernel(
         }
     }
     lane.detach();
-    assert_eq!(lane.counters().lost(), 0);
-    assert_eq!(lane.counters().rx_frames, app.sink().0.len() as u64);
+    assert_eq!(lane.counters(PortId(0)).lost(), 0);
+    assert_eq!(lane.counters(PortId(0)).rx_frames, app.sink().0.len() as u64);
     app.into_sink().0
 }
 

@@ -4,7 +4,7 @@
 //! Tests that need root say so and pass without it.
 #![forbid(unsafe_code)]
 
-use laneway_core::{FrameLane, PortId, Verdict};
+use laneway_core::{FrameLane, Lane, PortId, Verdict};
 use laneway_engine::usable_cpus;
 use laneway_netns::{Mac, Namespace, VethEnd, VethOptions, VethPair, can_create};
 use laneway_packet::{OpenOptions, PacketLane};

@@ -16,7 +16,8 @@
 #![expect(clippy::print_stdout, reason = "it is a program")]
 
 use laneway_core::{
-    Clock, Counters, Datagram, DatagramApp, DatagramLane, DatagramOut, LaneSpec, PortId, Turn,
+    App, Clock, Counters, Datagram, DatagramApp, DatagramLane, DatagramOut, Lane, LaneSpec, PortId,
+    Turn,
 };
 use laneway_engine::{MonotonicClock, pin_to_cpu};
 use laneway_netns::{Topology, TopologyOptions, cleanup_all, interface_counters};
@@ -51,6 +52,12 @@ struct Source {
     counters: Counters,
 }
 
+impl App for Source {
+    fn counters(&self) -> &Counters {
+        &self.counters
+    }
+}
+
 impl DatagramApp for Source {
     fn on_datagrams<O: DatagramOut>(&mut self, _: &[Datagram<'_>], _: Turn, _: &mut O) {}
 
@@ -61,10 +68,6 @@ impl DatagramApp for Source {
                 PAYLOAD_BYTES
             });
         }
-    }
-
-    fn counters(&self) -> &Counters {
-        &self.counters
     }
 }
 

@@ -7,8 +7,8 @@
 
 use crate::table::{LaneTable, LaneVisitor, facts_of, lanes_that_run, visit};
 use laneway_core::{
-    CapsReport, Clock, ClockDomain, DatagramApp, DatagramLane, FrameApp, FrameLane, IdlePolicy,
-    KernelApp, KernelHalf, KernelLane, LaneError, LaneSpec, PortId, StreamLane,
+    CapsReport, Clock, ClockDomain, DatagramApp, DatagramLane, FrameApp, IdlePolicy, KernelApp,
+    KernelHalf, Lane, LaneError, LaneSpec, PortId, StreamLane,
 };
 use laneway_engine::{
     Control, MonotonicClock, RunFailed, RunReport, Worker, WorkerFailed, WorkerId, Workers,

@@ -8,7 +8,7 @@ use crate::{
 };
 use laneway_bpf::XdpProgram;
 use laneway_core::{
-    Counters, Datagram, DatagramApp, DatagramOut, KernelApp, KernelHalf, LaneError, Turn,
+    App, Counters, Datagram, DatagramApp, DatagramOut, KernelApp, KernelHalf, LaneError, Turn,
 };
 use laneway_kinds::{
     AppFacts, AppKind, Asks, Conclude, KernelOffer, LaneFacts, Place, Report, RunReport, Service,
@@ -213,7 +213,9 @@ impl DatagramApp for EchoDatagrams {
             EchoDatagrams::Pings(app) => app.on_tick(turn, out),
         }
     }
+}
 
+impl App for EchoDatagrams {
     fn counters(&self) -> &Counters {
         match self {
             EchoDatagrams::Udp(app) => app.counters(),

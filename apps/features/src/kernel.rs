@@ -6,7 +6,9 @@ use crate::{
     sink::Sink,
     user::Flows,
 };
-use laneway_core::{ConfigValue, Counters, KernelApp, KernelHalf, KernelMaps, RecordStream, Turn};
+use laneway_core::{
+    App, ConfigValue, Counters, KernelApp, KernelHalf, KernelMaps, RecordStream, Turn,
+};
 use laneway_flow::{
     EndReason, EndedFlow, FLOW_BYTES, FLOW_RECORD_BYTES, Flow, FlowKey, RECORD_BYTES, Record,
     RecordMatch,
@@ -144,6 +146,16 @@ fn entry(key: &[u8], per_cpu: &[u8]) -> Option<(FlowKey, Flow, u64)> {
     (whole.pkts() > 0).then_some((key, whole, bad))
 }
 
+impl<S: Sink> App for KernelFeatures<S> {
+    fn wants_stop(&self) -> bool {
+        self.sink.is_done()
+    }
+
+    fn counters(&self) -> &Counters {
+        &self.counters
+    }
+}
+
 impl<S: Sink> KernelApp for KernelFeatures<S> {
     fn half(&self) -> KernelHalf {
         half(&self.config)
@@ -189,7 +201,7 @@ impl<S: Sink> KernelApp for KernelFeatures<S> {
         self.sink.tick(turn.now_ns);
     }
 
-    fn on_stop(&mut self, maps: &dyn KernelMaps, turn: Turn) {
+    fn on_detached(&mut self, maps: &dyn KernelMaps, turn: Turn) {
         if self.aggregates() {
             self.finish_in_kernel(maps, turn.now_ns);
         }
@@ -198,14 +210,6 @@ impl<S: Sink> KernelApp for KernelFeatures<S> {
             flows.finish(&mut self.sink);
         }
         self.sink.tick(turn.now_ns);
-    }
-
-    fn wants_stop(&self) -> bool {
-        self.sink.is_done()
-    }
-
-    fn counters(&self) -> &Counters {
-        &self.counters
     }
 }
 

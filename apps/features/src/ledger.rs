@@ -257,7 +257,7 @@ mod tests {
         let (level, aggregation) = (Level::Flow, Aggregation::Kernel);
         let config = Config { level, aggregation, ..Config::default() };
         let mut app = KernelFeatures::new(config.clone(), Nowhere);
-        app.on_stop(&Maps, Turn::default());
+        app.on_detached(&Maps, Turn::default());
         let lane = counters(20, &[(DropReason::FlowTableFull, 6)]);
         let ledger = Ledger::of_kernel(&report(lane, counters(10, &[])), &app, &config);
         assert_eq!((ledger.seen, ledger.delivered, ledger.unflowed), (20, 14, 4));

@@ -6,7 +6,7 @@ use crate::{
     parse::{Stamp, parse},
     sink::Sink,
 };
-use laneway_core::{Burst, Counters, DropReason, FrameApp, PortId, Turn, Verdict};
+use laneway_core::{App, Burst, Counters, DropReason, FrameApp, PortId, Turn, Verdict};
 use laneway_flow::{FlowTable, Record, TableError, TableOptions, random_seed};
 
 /// How far a frame's stamp may be from the worker's clock to be traffic of now. What is further
@@ -72,6 +72,26 @@ impl<S: Sink> Features<S> {
     }
 }
 
+impl<S: Sink> App for Features<S> {
+    fn on_stop(&mut self, turn: Turn) {
+        if let Some(flows) = &mut self.flows {
+            if self.is_live {
+                flows.advance(turn.now_ns, &mut self.sink);
+            }
+            flows.finish(&mut self.sink);
+        }
+        self.sink.tick(turn.now_ns);
+    }
+
+    fn wants_stop(&self) -> bool {
+        self.sink.is_done()
+    }
+
+    fn counters(&self) -> &Counters {
+        &self.counters
+    }
+}
+
 impl<S: Sink> FrameApp for Features<S> {
     fn on_burst(&mut self, port: PortId, burst: &mut Burst, turn: Turn) {
         let ifindex = self.ifindex.get(port.index()).copied().unwrap_or(0);
@@ -124,24 +144,6 @@ impl<S: Sink> FrameApp for Features<S> {
             flows.advance(turn.now_ns, &mut self.sink);
         }
         self.sink.tick(turn.now_ns);
-    }
-
-    fn on_stop(&mut self, turn: Turn) {
-        if let Some(flows) = &mut self.flows {
-            if self.is_live {
-                flows.advance(turn.now_ns, &mut self.sink);
-            }
-            flows.finish(&mut self.sink);
-        }
-        self.sink.tick(turn.now_ns);
-    }
-
-    fn wants_stop(&self) -> bool {
-        self.sink.is_done()
-    }
-
-    fn counters(&self) -> &Counters {
-        &self.counters
     }
 }
 

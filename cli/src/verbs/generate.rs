@@ -9,7 +9,7 @@ use crate::arguments::{Generator, ReplayArguments};
 use crate::exit::{Exit, Failure};
 use crate::replay::{Pacing, Plan, Replay, record};
 use crate::{interrupt, terminal};
-use laneway_core::{CapsReport, Counters, DropReason, FrameApp, LaneError};
+use laneway_core::{App, CapsReport, Counters, DropReason, LaneError};
 use laneway_engine::{Control, RunReport};
 use laneway_kinds::{LaneFacts, Ports};
 use laneway_page::text::{aligned, grouped};

@@ -8,13 +8,11 @@
 //!            receive / lend                 on_burst / fill
 //!   lane  ───────────────────▶  Burst  ───────────────────▶  app
 //!    ▲    owns the memory       (lent)    reads, edits,        │
-//!    │                                    sets verdicts        │ Held (affine, bounded)
-//!    └──────────────── settle ◀───────────────────────────────┘ drop or release returns it
+//!    └──────────────── settle ◀────────── sets verdicts ───────┘
 //! ```
 //!
 //! What must always hold:
-//! * Memory belongs to the lane. An app borrows it for one call; what it wants longer it holds, and
-//!   holds are bounded and return on drop.
+//! * Memory belongs to the lane. An app borrows it for one call; what it wants longer it copies.
 //! * Every frame that a lane hands out is settled by exactly one verdict; every frame that does not
 //!   arrive is counted under exactly one [`DropReason`].
 //! * Per packet there is no allocation, no lock, no log, no reference count.
@@ -34,19 +32,19 @@ mod spec;
 mod stream;
 mod verdict;
 
-pub use app::{Fill, FrameApp, Turn};
+pub use app::{App, Fill, FrameApp, Turn};
 pub use caps::{Cap, CapSet, CapsReport};
 pub use clock::{Clock, ClockDomain};
 pub use counters::{Counters, DropReason};
 pub use datagram::{Datagram, DatagramApp, DatagramLane, DatagramOut};
 pub use error::LaneError;
 pub use frame::{
-    BURST_FRAMES_DEFAULT, BURST_FRAMES_MAX, Burst, Frame, FrameMut, HEADROOM_BYTES_MIN, Held,
-    HoldError, HoldPool, Place, Region, Returned, Slot, TAILS_MAX,
+    BURST_FRAMES_DEFAULT, BURST_FRAMES_MAX, Burst, Frame, FrameMut, FramePool, FrameSpan,
+    HEADROOM_BYTES_MIN, Region, TAILS_MAX,
 };
 pub use idle::IdlePolicy;
 pub use kernel::{ConfigValue, KernelApp, KernelHalf, KernelLane, KernelMaps, RecordStream};
-pub use lane::{FrameLane, Wake};
+pub use lane::{FrameLane, Lane, Wake};
 pub use spec::{Knobs, LaneSpec, SpecError, nearest};
 pub use stream::{Close, ConnId, StreamApp, StreamLane, StreamOut};
 pub use verdict::{PortId, PortMask, Verdict};

@@ -1,6 +1,6 @@
 //! Time between frames: when the worker ticks, spins and blocks.
 //!
-//! One place for both loops. The caller says what a turn found; this says whether to block and for
+//! The caller says what a turn found; this says whether to block and for
 //! how long, and adds up where the time went.
 
 use crate::{Ended, PortReport, RunReport, Stop, TICK_NS};
@@ -62,11 +62,6 @@ impl<'a, C: Clock> Pace<'a, C> {
     pub(crate) fn worked(&mut self) {
         self.turns += 1;
         self.worked_at_ns = self.now_ns;
-    }
-
-    /// Ends a turn that found no frames but did something.
-    pub(crate) fn turned(&mut self) {
-        self.turns += 1;
     }
 
     /// Ends a turn that found nothing. Gives how long to block, if that is what the policy says;

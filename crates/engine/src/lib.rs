@@ -25,7 +25,7 @@ mod frames;
 mod idle;
 mod kernel;
 mod probe;
-mod rounds;
+mod run;
 mod service;
 mod stop;
 mod watch;

@@ -2,29 +2,17 @@
 
 use crate::{Conclude, RunReport};
 use laneway_core::{
-    Burst, CapsReport, Clock, ClockDomain, Close, ConnId, Counters, Datagram, DatagramApp,
+    App, Burst, CapsReport, Clock, ClockDomain, Close, ConnId, Counters, Datagram, DatagramApp,
     DatagramLane, DatagramOut, FrameApp, FrameLane, KernelApp, KernelHalf, KernelLane, KernelMaps,
-    LaneError, PortId, StreamApp, StreamLane, StreamOut, Turn, Wake,
+    Lane, LaneError, PortId, StreamApp, StreamLane, StreamOut, Turn, Wake,
 };
 use std::{net::SocketAddr, time::Duration};
 
-/// A lane without frames has these.
+/// The ports of a shape that a lane does not have.
 #[derive(Debug)]
-pub enum NoFrames {}
+pub enum NoLane {}
 
-/// A lane without datagrams has these.
-#[derive(Debug)]
-pub enum NoDatagrams {}
-
-/// A lane without streams has these.
-#[derive(Debug)]
-pub enum NoStreams {}
-
-/// A lane that runs no kernel halves has these.
-#[derive(Debug)]
-pub enum NoKernel {}
-
-impl FrameLane for NoFrames {
+impl Lane for NoLane {
     fn name(&self) -> &'static str {
         match *self {}
     }
@@ -32,15 +20,6 @@ impl FrameLane for NoFrames {
         match *self {}
     }
     fn clock_domain(&self) -> ClockDomain {
-        match *self {}
-    }
-    fn receive(&mut self, _port: PortId) -> Result<&mut Burst, LaneError> {
-        match *self {}
-    }
-    fn lend(&mut self, _port: PortId, _frames: usize) -> Result<&mut Burst, LaneError> {
-        match *self {}
-    }
-    fn settle(&mut self, _port: PortId) -> Result<(), LaneError> {
         match *self {}
     }
     fn wait(&mut self, _timeout: Duration) -> Result<Wake, LaneError> {
@@ -54,16 +33,19 @@ impl FrameLane for NoFrames {
     }
 }
 
-impl DatagramLane for NoDatagrams {
-    fn name(&self) -> &'static str {
+impl FrameLane for NoLane {
+    fn receive(&mut self, _port: PortId) -> Result<&mut Burst, LaneError> {
         match *self {}
     }
-    fn ports(&self) -> usize {
+    fn lend(&mut self, _port: PortId, _frames: usize) -> Result<&mut Burst, LaneError> {
         match *self {}
     }
-    fn clock_domain(&self) -> ClockDomain {
+    fn settle(&mut self, _port: PortId) -> Result<(), LaneError> {
         match *self {}
     }
+}
+
+impl DatagramLane for NoLane {
     fn serve<A: DatagramApp>(
         &mut self,
         _app: &mut A,
@@ -74,27 +56,9 @@ impl DatagramLane for NoDatagrams {
     fn tick<A: DatagramApp>(&mut self, _app: &mut A, _turn: Turn) -> Result<(), LaneError> {
         match *self {}
     }
-    fn wait(&mut self, _timeout: Duration) -> Result<Wake, LaneError> {
-        match *self {}
-    }
-    fn caps(&self, _port: PortId) -> &CapsReport {
-        match *self {}
-    }
-    fn counters(&mut self, _port: PortId) -> Counters {
-        match *self {}
-    }
 }
 
-impl StreamLane for NoStreams {
-    fn name(&self) -> &'static str {
-        match *self {}
-    }
-    fn ports(&self) -> usize {
-        match *self {}
-    }
-    fn clock_domain(&self) -> ClockDomain {
-        match *self {}
-    }
+impl StreamLane for NoLane {
     fn serve<A: StreamApp>(
         &mut self,
         _app: &mut A,
@@ -108,37 +72,16 @@ impl StreamLane for NoStreams {
     fn finish<A: StreamApp>(&mut self, _app: &mut A, _turn: Turn) {
         match *self {}
     }
-    fn wait(&mut self, _timeout: Duration) -> Result<Wake, LaneError> {
-        match *self {}
-    }
-    fn caps(&self, _port: PortId) -> &CapsReport {
-        match *self {}
-    }
-    fn counters(&mut self, _port: PortId) -> Counters {
-        match *self {}
-    }
 }
 
-impl KernelLane for NoKernel {
-    fn name(&self) -> &'static str {
-        match *self {}
-    }
+impl KernelLane for NoLane {
     fn receive(&mut self, _each: impl FnMut(&[u8])) -> Result<usize, LaneError> {
-        match *self {}
-    }
-    fn wait(&mut self, _timeout: Duration) -> Result<Wake, LaneError> {
         match *self {}
     }
     fn detach(&mut self) {
         match *self {}
     }
     fn maps(&self) -> &dyn KernelMaps {
-        match *self {}
-    }
-    fn caps(&self, _port: PortId) -> &CapsReport {
-        match *self {}
-    }
-    fn counters(&mut self) -> Counters {
         match *self {}
     }
 }
@@ -153,20 +96,20 @@ impl<R> Conclude<R> for NoApp {
     }
 }
 
-impl FrameApp for NoApp {
-    fn on_burst(&mut self, _port: PortId, _burst: &mut Burst, _turn: Turn) {
+impl App for NoApp {
+    fn counters(&self) -> &Counters {
         match *self {}
     }
-    fn counters(&self) -> &Counters {
+}
+
+impl FrameApp for NoApp {
+    fn on_burst(&mut self, _port: PortId, _burst: &mut Burst, _turn: Turn) {
         match *self {}
     }
 }
 
 impl DatagramApp for NoApp {
     fn on_datagrams<O: DatagramOut>(&mut self, _batch: &[Datagram<'_>], _turn: Turn, _out: &mut O) {
-        match *self {}
-    }
-    fn counters(&self) -> &Counters {
         match *self {}
     }
 }
@@ -181,9 +124,6 @@ impl StreamApp for NoApp {
     fn on_close(&mut self, _conn: ConnId, _why: Close) {
         match *self {}
     }
-    fn counters(&self) -> &Counters {
-        match *self {}
-    }
 }
 
 impl KernelApp for NoApp {
@@ -191,9 +131,6 @@ impl KernelApp for NoApp {
         match *self {}
     }
     fn on_records(&mut self, _records: &[u8], _turn: Turn) {
-        match *self {}
-    }
-    fn counters(&self) -> &Counters {
         match *self {}
     }
 }

@@ -2,7 +2,7 @@
 
 use crate::{LaneFacts, Mode, Ports, Shape, Sharing};
 use laneway_core::{
-    CapsReport, DatagramLane, FrameLane, KernelHalf, KernelLane, LaneError, LaneSpec, PortId,
+    CapsReport, DatagramLane, FrameLane, KernelHalf, KernelLane, Lane, LaneError, LaneSpec, PortId,
     StreamLane,
 };
 use laneway_flow::Offload;
@@ -50,7 +50,7 @@ const ANYWHERE: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 0)
 
 /// A lane, as a row of a table. Each lane implements it once, in its own folder.
 ///
-/// What a lane does not have stays as it is here: the types of [`crate::NoFrames`] and its siblings, and functions
+/// What a lane does not have stays as it is here: the types of [`crate::NoLane`], and functions
 /// that refuse. [`LaneFacts::carries`] says what it has; a caller asks that before it opens.
 pub trait LaneKind: 'static {
     /// What is true of it whatever its knobs are.
@@ -272,7 +272,7 @@ pub fn with_knob(spec: &LaneSpec, knob: &str) -> Result<LaneSpec, LaneError> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Cheapest, NoDatagrams, NoFrames, NoKernel, NoStreams, Shapes};
+    use crate::{Cheapest, NoLane, Shapes};
     use laneway_core::ClockDomain;
 
     struct Sockets;
@@ -294,10 +294,10 @@ mod tests {
             modes: &[],
             why_not: None,
         };
-        type Frames = NoFrames;
-        type Datagrams = NoDatagrams;
-        type Streams = NoStreams;
-        type Kernel = NoKernel;
+        type Frames = NoLane;
+        type Datagrams = NoLane;
+        type Streams = NoLane;
+        type Kernel = NoLane;
         type Shared = Request;
 
         fn share(opening: &Opening<'_>) -> Result<Request, LaneError> {

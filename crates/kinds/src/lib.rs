@@ -24,7 +24,7 @@ mod facts;
 mod lane;
 mod report;
 
-pub use absent::{NoApp, NoDatagrams, NoFrames, NoKernel, NoStreams};
+pub use absent::{NoApp, NoLane};
 pub use app::{AppFacts, AppKind, Asks, Conclude, KernelOffer, Own, Place, Report, Service};
 pub use command::{Account, AppCommand, Line, On, Refusal, WorkerHeadings, WorkerLine};
 pub use facts::{Cheapest, LaneFacts, Mode, Needs, Ports, Shape, Shapes, Sharing};

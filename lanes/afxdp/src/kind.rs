@@ -3,8 +3,8 @@
 use crate::{AfXdp, Steering};
 use laneway_core::{ClockDomain, LaneError};
 use laneway_kinds::{
-    Cheapest, LaneFacts, LaneKind, Mode, Needs, NoDatagrams, NoKernel, NoStreams, Opening, Ports,
-    Request, Shape, Shapes, Sharing,
+    Cheapest, LaneFacts, LaneKind, Mode, Needs, NoLane, Opening, Ports, Request, Shape, Shapes,
+    Sharing,
 };
 
 /// The row.
@@ -43,9 +43,9 @@ impl LaneKind for AfXdpKind {
         why_not: None,
     };
     type Frames = AfXdp;
-    type Datagrams = NoDatagrams;
-    type Streams = NoStreams;
-    type Kernel = NoKernel;
+    type Datagrams = NoLane;
+    type Streams = NoLane;
+    type Kernel = NoLane;
     type Shared = AfXdpShared;
 
     fn share(opening: &Opening<'_>) -> Result<AfXdpShared, LaneError> {

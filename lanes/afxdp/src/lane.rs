@@ -18,7 +18,7 @@ use crate::{
 };
 use laneway_bpf::XdpMode;
 use laneway_core::{
-    Burst, Cap, CapSet, CapsReport, ClockDomain, Counters, DropReason, FrameLane, LaneError,
+    Burst, Cap, CapSet, CapsReport, ClockDomain, Counters, DropReason, FrameLane, Lane, LaneError,
     LaneSpec, PortId, PortMask, Wake,
 };
 use laneway_linux::{monotonic_ns, refuse_default_route};
@@ -166,7 +166,6 @@ impl AfXdp {
         })?;
         let limits = PortLimits {
             burst_frames: config.burst_frames,
-            hold_frames: config.hold_frames,
             fill_frames: config.fill_entries,
             mtu_bytes,
         };
@@ -347,7 +346,7 @@ impl AfXdp {
     }
 }
 
-impl FrameLane for AfXdp {
+impl Lane for AfXdp {
     fn name(&self) -> &'static str {
         NAME
     }
@@ -358,49 +357,6 @@ impl FrameLane for AfXdp {
 
     fn clock_domain(&self) -> ClockDomain {
         ClockDomain::Monotonic
-    }
-
-    fn receive(&mut self, port: PortId) -> Result<&mut Burst, LaneError> {
-        self.settle_leftover(port)?;
-        let index = port.index();
-        let own = &mut self.ports[index];
-        if own.busy_poll.is_some() && !self.plane.is_ready(index) {
-            // Drives the device's receive queue on this core; an error shows up in the next wait.
-            let _ = sys::wake_receive(own.socket.fd());
-        }
-        self.plane.receive(index, monotonic_ns);
-        let plane_port = &mut self.plane.ports[index];
-        if plane_port.burst.is_empty() {
-            own.empty_polls += 1;
-            if own.gone || own.empty_polls >= LIVENESS_EMPTY_POLLS {
-                own.empty_polls = 0;
-                self.check_alive()?;
-            }
-        } else {
-            own.empty_polls = 0;
-        }
-        let own = &self.ports[index];
-        let plane_port = &mut self.plane.ports[index];
-        // In copy mode the kernel looks at the fill ring whenever a frame comes.
-        if own.zero_copy && own.need_wakeup && plane_port.rings.fill.needs_wakeup() {
-            let _ = sys::wake_receive(own.socket.fd());
-        }
-        Ok(&mut plane_port.burst)
-    }
-
-    fn lend(&mut self, port: PortId, frames: usize) -> Result<&mut Burst, LaneError> {
-        self.settle_leftover(port)?;
-        if self.ports[port.index()].gone {
-            return Err(self.gone(port.index()));
-        }
-        self.plane.lend(port.index(), frames);
-        Ok(&mut self.plane.ports[port.index()].burst)
-    }
-
-    fn settle(&mut self, port: PortId) -> Result<(), LaneError> {
-        let program = self.ports[port.index()].registration.program();
-        self.plane.settle(port.index(), &mut |frame| program.pass(frame));
-        self.kick_unsent()
     }
 
     fn wait(&mut self, timeout: Duration) -> Result<Wake, LaneError> {
@@ -450,6 +406,53 @@ impl FrameLane for AfXdp {
         let mut counters = self.plane.ports[port.index()].counters.clone();
         count_kernel_drops(&mut counters, &own.statistics, own.zero_copy, own.multi_buffer);
         counters
+    }
+}
+
+impl FrameLane for AfXdp {
+    fn receive(&mut self, port: PortId) -> Result<&mut Burst, LaneError> {
+        self.settle_leftover(port)?;
+        let index = port.index();
+        let own = &mut self.ports[index];
+        if own.busy_poll.is_some() && !self.plane.is_ready(index) {
+            // Drives the device's receive queue on this core; an error shows up in the next wait.
+            let _ = sys::wake_receive(own.socket.fd());
+        }
+        self.plane.receive(index, monotonic_ns);
+        let plane_port = &mut self.plane.ports[index];
+        if plane_port.burst.is_empty() {
+            own.empty_polls += 1;
+            if own.gone || own.empty_polls >= LIVENESS_EMPTY_POLLS {
+                own.empty_polls = 0;
+                self.check_alive()?;
+            }
+            // What a full queue kept back: an empty burst is not settled.
+            self.kick_unsent()?;
+        } else {
+            own.empty_polls = 0;
+        }
+        let own = &self.ports[index];
+        let plane_port = &mut self.plane.ports[index];
+        // In copy mode the kernel looks at the fill ring whenever a frame comes.
+        if own.zero_copy && own.need_wakeup && plane_port.rings.fill.needs_wakeup() {
+            let _ = sys::wake_receive(own.socket.fd());
+        }
+        Ok(&mut plane_port.burst)
+    }
+
+    fn lend(&mut self, port: PortId, frames: usize) -> Result<&mut Burst, LaneError> {
+        self.settle_leftover(port)?;
+        if self.ports[port.index()].gone {
+            return Err(self.gone(port.index()));
+        }
+        self.plane.lend(port.index(), frames);
+        Ok(&mut self.plane.ports[port.index()].burst)
+    }
+
+    fn settle(&mut self, port: PortId) -> Result<(), LaneError> {
+        let program = self.ports[port.index()].registration.program();
+        self.plane.settle(port.index(), &mut |frame| program.pass(frame));
+        self.kick_unsent()
     }
 }
 

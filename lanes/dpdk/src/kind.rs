@@ -1,11 +1,10 @@
 //! Lane `dpdk` as a row of the table of lanes: ports are opened once, each worker has a queue of each.
 
 use crate::{DpdkLane, DpdkPorts, FlowRules};
-use laneway_core::{CapsReport, ClockDomain, FrameLane, KernelHalf, LaneError, PortId};
+use laneway_core::{CapsReport, ClockDomain, KernelHalf, Lane, LaneError, PortId};
 use laneway_flow::Offload;
 use laneway_kinds::{
-    Cheapest, LaneFacts, LaneKind, Mode, Needs, NoDatagrams, NoKernel, NoStreams, Opening, Ports,
-    Shape, Shapes, Sharing,
+    Cheapest, LaneFacts, LaneKind, Mode, Needs, NoLane, Opening, Ports, Shape, Shapes, Sharing,
 };
 
 /// The row.
@@ -41,9 +40,9 @@ impl LaneKind for DpdkKind {
         why_not: None,
     };
     type Frames = DpdkLane;
-    type Datagrams = NoDatagrams;
-    type Streams = NoStreams;
-    type Kernel = NoKernel;
+    type Datagrams = NoLane;
+    type Streams = NoLane;
+    type Kernel = NoLane;
     type Shared = DpdkPorts;
 
     fn share(opening: &Opening<'_>) -> Result<DpdkPorts, LaneError> {

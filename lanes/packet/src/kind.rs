@@ -3,8 +3,8 @@
 use crate::{FanoutGroup, OpenOptions, PacketLane};
 use laneway_core::{ClockDomain, LaneError};
 use laneway_kinds::{
-    Cheapest, LaneFacts, LaneKind, Mode, Needs, NoDatagrams, NoKernel, NoStreams, Opening, Ports,
-    Request, Shape, Shapes, Sharing, with_knob,
+    Cheapest, LaneFacts, LaneKind, Mode, Needs, NoLane, Opening, Ports, Request, Shape, Shapes,
+    Sharing, with_knob,
 };
 
 /// The row.
@@ -40,9 +40,9 @@ impl LaneKind for PacketKind {
         why_not: None,
     };
     type Frames = PacketLane;
-    type Datagrams = NoDatagrams;
-    type Streams = NoStreams;
-    type Kernel = NoKernel;
+    type Datagrams = NoLane;
+    type Streams = NoLane;
+    type Kernel = NoLane;
     type Shared = PacketShared;
 
     fn share(opening: &Opening<'_>) -> Result<PacketShared, LaneError> {

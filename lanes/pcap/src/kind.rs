@@ -3,8 +3,8 @@
 use crate::PcapLane;
 use laneway_core::{CapsReport, ClockDomain, KernelHalf, LaneError};
 use laneway_kinds::{
-    Cheapest, LaneFacts, LaneKind, Mode, Needs, NoDatagrams, NoKernel, NoStreams, Opening, Ports,
-    Request, Shape, Shapes, Sharing,
+    Cheapest, LaneFacts, LaneKind, Mode, Needs, NoLane, Opening, Ports, Request, Shape, Shapes,
+    Sharing,
 };
 
 /// The row.
@@ -31,9 +31,9 @@ impl LaneKind for PcapKind {
         why_not: None,
     };
     type Frames = PcapLane;
-    type Datagrams = NoDatagrams;
-    type Streams = NoStreams;
-    type Kernel = NoKernel;
+    type Datagrams = NoLane;
+    type Streams = NoLane;
+    type Kernel = NoLane;
     type Shared = Request;
 
     fn share(opening: &Opening<'_>) -> Result<Request, LaneError> {

@@ -9,7 +9,6 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::{env, fs, process};
 
 const BURST_FRAMES_SMALL: usize = 8;
-const HOLD_FRAMES_SMALL: usize = 8;
 
 static FOLDERS: AtomicUsize = AtomicUsize::new(0);
 
@@ -58,7 +57,7 @@ impl Rig for FileRig {
             live: false,
             inject_frames_max: usize::MAX,
             frame_bytes_max: self.frame_bytes_max,
-            small_pool: ("burst=8", BURST_FRAMES_SMALL + HOLD_FRAMES_SMALL),
+            small_pool: ("burst=8", BURST_FRAMES_SMALL),
             overload: None,
             impossible: None,
         }

@@ -1,10 +1,10 @@
 //! Lane `sim` as a row of the table of lanes: its links have traffic only where a test puts some.
 
 use crate::SimLane;
-use laneway_core::{CapsReport, ClockDomain, FrameLane, KernelHalf, LaneError, LaneSpec, PortId};
+use laneway_core::{CapsReport, ClockDomain, KernelHalf, Lane, LaneError, LaneSpec, PortId};
 use laneway_kinds::{
-    Cheapest, LaneFacts, LaneKind, Mode, Needs, NoDatagrams, NoFrames, NoKernel, NoStreams,
-    Opening, Ports, Request, Shape, Shapes, Sharing,
+    Cheapest, LaneFacts, LaneKind, Mode, Needs, NoLane, Opening, Ports, Request, Shape, Shapes,
+    Sharing,
 };
 
 /// The row.
@@ -30,10 +30,10 @@ impl LaneKind for SimKind {
         modes: MODES,
         why_not: Some((NO_TRAFFIC, RECORDED)),
     };
-    type Frames = NoFrames;
-    type Datagrams = NoDatagrams;
-    type Streams = NoStreams;
-    type Kernel = NoKernel;
+    type Frames = NoLane;
+    type Datagrams = NoLane;
+    type Streams = NoLane;
+    type Kernel = NoLane;
     type Shared = Request;
 
     fn share(opening: &Opening<'_>) -> Result<Request, LaneError> {

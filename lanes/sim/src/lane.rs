@@ -1,7 +1,6 @@
 //! The near end: a frame lane over the wires of a [`SimWorld`].
 //!
-//! Each port owns a pool of buffers on the heap. A buffer is in exactly one place: the free list,
-//! the port's burst, or a [`Held`](laneway_core::Held).
+//! Each port owns a pool of buffers on the heap ([`FramePool`]).
 
 use crate::{
     knobs::SimKnobs,
@@ -9,18 +8,13 @@ use crate::{
     world::{Direction, SimWorld, interface_name},
 };
 use laneway_core::{
-    Burst, Cap, CapSet, CapsReport, Clock, ClockDomain, Counters, DropReason, FrameLane,
-    HEADROOM_BYTES_MIN, HoldPool, LaneError, LaneSpec, PortId, PortMask, Region, Slot, Verdict,
-    Wake,
+    Burst, Cap, CapSet, CapsReport, Clock, ClockDomain, Counters, DropReason, FrameLane, FramePool,
+    Lane, LaneError, LaneSpec, PortId, PortMask, Verdict, Wake,
 };
-use std::{rc::Rc, time::Duration};
+use std::time::Duration;
 
 /// What an empty receive costs in virtual time, so that a worker that only polls gets on.
 pub const POLL_NS: u64 = 100;
-/// Room behind the longest frame that the link takes, so that an app can make one too long.
-const TAILROOM_BYTES: usize = 128;
-/// Buffers start at a cache line.
-const ALIGN_BYTES: usize = 64;
 
 /// A lane of simulated links. See the crate's documentation.
 pub struct SimLane {
@@ -28,17 +22,12 @@ pub struct SimLane {
     ports: Vec<Port>,
     /// Apart from the ports, because a frame of one port counts on another.
     counters: Vec<Counters>,
-    buffer_bytes: usize,
 }
 
 struct Port {
     id: PortId,
     caps: CapsReport,
-    pool: Rc<HoldPool>,
-    free: Vec<u32>,
-    burst: Burst,
-    /// Where a held frame that came back is looked at.
-    returning: Burst,
+    pool: FramePool,
 }
 
 impl SimLane {
@@ -57,8 +46,6 @@ impl SimLane {
             });
         }
         let world = SimWorld::new(ports, knobs.seed, knobs.link);
-        let buffer_bytes = (HEADROOM_BYTES_MIN + knobs.link.frame_bytes_max() + TAILROOM_BYTES)
-            .next_multiple_of(ALIGN_BYTES);
         let can = CapSet::default().with(Cap::Transmit);
         let mut caps = CapsReport {
             requested: can,
@@ -68,49 +55,20 @@ impl SimLane {
         };
         caps.fact("seed", knobs.seed);
         caps.fact("frames", knobs.frames);
-        caps.fact("buffer_bytes", buffer_bytes);
         caps.fact("mtu", knobs.link.mtu);
         caps.fact("queue_frames", knobs.link.queue_frames);
         let open = |port: usize| {
-            let region = Region::heap(knobs.frames * buffer_bytes);
-            let pool = HoldPool::new(knobs.hold);
-            Port {
-                id: PortId(port as u8),
-                caps: caps.clone(),
-                burst: Burst::new(region.clone(), pool.clone(), knobs.burst),
-                returning: Burst::new(region, pool.clone(), 1),
-                pool,
-                free: (0..knobs.frames as u32).rev().collect(),
-            }
+            let pool = FramePool::new(knobs.frames, knobs.link.frame_bytes_max(), knobs.burst);
+            let mut caps = caps.clone();
+            caps.fact("buffer_bytes", pool.buffer_bytes());
+            Port { id: PortId(port as u8), caps, pool }
         };
         let lane = SimLane {
             world: world.clone(),
             ports: (0..ports).map(open).collect(),
             counters: vec![Counters::default(); ports],
-            buffer_bytes,
         };
         Ok((lane, world))
-    }
-}
-
-impl Port {
-    /// Moves a free buffer into the burst as a frame of `len` bytes. The caller made sure that
-    /// there is one, and space for it.
-    fn expose(&mut self, buffer_bytes: usize, len: usize, ts_ns: u64) {
-        let frame = self.free.pop().expect("the caller counted the free buffers");
-        let room_start = frame as usize * buffer_bytes;
-        let slot = Slot {
-            frame,
-            room_start,
-            start: room_start + HEADROOM_BYTES_MIN,
-            len: len as u32,
-            room_end: room_start + buffer_bytes,
-            wire_len: len as u32,
-            ts_ns,
-        };
-        // SAFETY: `frame` was on the free list, so neither the burst nor a Held has its buffer, and
-        // buffers do not overlap; it goes back to the list only when this slot is settled.
-        unsafe { self.burst.push(slot) };
     }
 }
 
@@ -136,7 +94,7 @@ fn act(
         }
     };
     match verdict {
-        Verdict::Drop | Verdict::Hold => (),
+        Verdict::Drop => (),
         Verdict::Pass => counters[ingress.index()].passed += 1,
         Verdict::Tx => send(ingress),
         Verdict::TxTo(egress) => send(egress),
@@ -148,7 +106,7 @@ fn gone(port: PortId) -> LaneError {
     LaneError::Gone { lane: "sim".to_owned(), name: interface_name(port) }
 }
 
-impl FrameLane for SimLane {
+impl Lane for SimLane {
     fn name(&self) -> &'static str {
         "sim"
     }
@@ -159,63 +117,6 @@ impl FrameLane for SimLane {
 
     fn clock_domain(&self) -> ClockDomain {
         ClockDomain::Virtual
-    }
-
-    /// Settles first what the caller left unsettled.
-    fn receive(&mut self, port: PortId) -> Result<&mut Burst, LaneError> {
-        self.settle(port)?;
-        let (near, buffer_bytes) = (&mut self.ports[port.index()], self.buffer_bytes);
-        let counters = &mut self.counters[port.index()];
-        let frames = near.burst.space().min(near.free.len());
-        self.world.take(port, frames, |ts_ns, bytes| {
-            let i = near.burst.len();
-            near.expose(buffer_bytes, bytes.len(), ts_ns);
-            near.burst.frame_mut(i).bytes_mut().copy_from_slice(bytes);
-            counters.rx_frames += 1;
-            counters.rx_bytes += bytes.len() as u64;
-        });
-        if near.burst.is_empty() {
-            if self.world.is_unplugged(port) {
-                return Err(gone(port));
-            }
-            counters.polls_empty += 1;
-            let now_ns = self.world.clock().now_ns();
-            self.world.advance_to(now_ns + POLL_NS);
-        }
-        Ok(&mut near.burst)
-    }
-
-    fn lend(&mut self, port: PortId, frames: usize) -> Result<&mut Burst, LaneError> {
-        self.settle(port)?;
-        let now_ns = self.world.clock().now_ns();
-        let (near, buffer_bytes) = (&mut self.ports[port.index()], self.buffer_bytes);
-        for _ in 0..frames.min(near.burst.space()).min(near.free.len()) {
-            near.expose(buffer_bytes, 0, now_ns);
-        }
-        Ok(&mut near.burst)
-    }
-
-    fn settle(&mut self, port: PortId) -> Result<(), LaneError> {
-        let (near, world, counters) =
-            (&mut self.ports[port.index()], &self.world, &mut self.counters);
-        for i in 0..near.burst.len() {
-            let verdict = near.burst.verdict(i);
-            act(world, counters, near.id, verdict, near.burst.frame(i).bytes);
-            if verdict != Verdict::Hold {
-                near.free.push(near.burst.slot(i).frame);
-            }
-        }
-        near.burst.clear();
-        let Port { id, pool, free, returning, .. } = near;
-        pool.take_returned(|returned| {
-            // SAFETY: the Held that owned the slot is gone and its buffer is not on the free list
-            // yet; the burst is cleared before it gets there.
-            unsafe { returning.push(returned.slot) };
-            act(world, counters, *id, returned.verdict, returning.frame(0).bytes);
-            returning.clear();
-            free.push(returned.slot.frame);
-        });
-        Ok(())
     }
 
     /// Takes no real time: moves the virtual clock to the next arrival, at most by `timeout`.
@@ -248,5 +149,46 @@ impl FrameLane for SimLane {
         counters.set_drops(DropReason::LinkQueueFull, link.queue_full);
         counters.set_drops(DropReason::RxTooLong, link.too_long);
         counters
+    }
+}
+
+impl FrameLane for SimLane {
+    /// Settles first what the caller left unsettled.
+    fn receive(&mut self, port: PortId) -> Result<&mut Burst, LaneError> {
+        self.settle(port)?;
+        let near = &mut self.ports[port.index()];
+        let counters = &mut self.counters[port.index()];
+        self.world.take(port, near.pool.space(), |ts_ns, bytes| {
+            let frame = near.pool.push(bytes.len(), bytes.len() as u32, ts_ns);
+            frame.expect("the space was asked for").bytes_mut().copy_from_slice(bytes);
+            counters.rx_frames += 1;
+            counters.rx_bytes += bytes.len() as u64;
+        });
+        if near.pool.burst_mut().is_empty() {
+            if self.world.is_unplugged(port) {
+                return Err(gone(port));
+            }
+            counters.polls_empty += 1;
+            let now_ns = self.world.clock().now_ns();
+            self.world.advance_to(now_ns + POLL_NS);
+        }
+        Ok(near.pool.burst_mut())
+    }
+
+    fn lend(&mut self, port: PortId, frames: usize) -> Result<&mut Burst, LaneError> {
+        self.settle(port)?;
+        let now_ns = self.world.clock().now_ns();
+        let pool = &mut self.ports[port.index()].pool;
+        for _ in 0..frames.min(pool.space()) {
+            pool.push(0, 0, now_ns);
+        }
+        Ok(pool.burst_mut())
+    }
+
+    fn settle(&mut self, port: PortId) -> Result<(), LaneError> {
+        let SimLane { world, ports, counters } = self;
+        let Port { id, pool, .. } = &mut ports[port.index()];
+        pool.settle(|verdict, frame| act(world, counters, *id, verdict, frame.bytes));
+        Ok(())
     }
 }

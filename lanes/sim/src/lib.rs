@@ -15,6 +15,8 @@
 //! ([`POLL_NS`]), or when the world is told to advance. Performs no I/O and reads no clock. It does
 //! not model bandwidth, and the copies between wire and pool are the wire's, not counted ones.
 
+#![forbid(unsafe_code)]
+
 mod kind;
 mod knobs;
 mod lane;

@@ -4,8 +4,8 @@
 use crate::{TcpLane, UdpLane};
 use laneway_core::{ClockDomain, LaneError};
 use laneway_kinds::{
-    Cheapest, LaneFacts, LaneKind, Mode, Needs, NoFrames, NoKernel, Opening, Ports, Request, Shape,
-    Shapes, Sharing,
+    Cheapest, LaneFacts, LaneKind, Mode, Needs, NoLane, Opening, Ports, Request, Shape, Shapes,
+    Sharing,
 };
 
 /// The row.
@@ -37,10 +37,10 @@ impl LaneKind for SocketKind {
             "use packet, uring or afxdp",
         )),
     };
-    type Frames = NoFrames;
+    type Frames = NoLane;
     type Datagrams = UdpLane;
     type Streams = TcpLane;
-    type Kernel = NoKernel;
+    type Kernel = NoLane;
     type Shared = Request;
 
     fn share(opening: &Opening<'_>) -> Result<Request, LaneError> {

@@ -3,7 +3,7 @@
 use crate::{OpenOptions, UringFrames, UringTcp, UringUdp};
 use laneway_core::{ClockDomain, LaneError};
 use laneway_kinds::{
-    Cheapest, LaneFacts, LaneKind, Mode, Needs, NoKernel, Opening, Ports, Request, Shape, Shapes,
+    Cheapest, LaneFacts, LaneKind, Mode, Needs, NoLane, Opening, Ports, Request, Shape, Shapes,
     Sharing,
 };
 
@@ -43,7 +43,7 @@ impl LaneKind for UringKind {
     type Frames = UringFrames;
     type Datagrams = UringUdp;
     type Streams = UringTcp;
-    type Kernel = NoKernel;
+    type Kernel = NoLane;
     type Shared = Request;
 
     fn share(opening: &Opening<'_>) -> Result<Request, LaneError> {

@@ -3,8 +3,8 @@
 use crate::{LANE, Options, XdpLane};
 use laneway_core::{ClockDomain, KernelHalf, LaneError};
 use laneway_kinds::{
-    Cheapest, LaneFacts, LaneKind, Mode, Needs, NoDatagrams, NoFrames, NoStreams, Opening, Ports,
-    Request, Shape, Shapes, Sharing,
+    Cheapest, LaneFacts, LaneKind, Mode, Needs, NoLane, Opening, Ports, Request, Shape, Shapes,
+    Sharing,
 };
 
 /// The row.
@@ -33,9 +33,9 @@ impl LaneKind for XdpKind {
         modes: MODES,
         why_not: None,
     };
-    type Frames = NoFrames;
-    type Datagrams = NoDatagrams;
-    type Streams = NoStreams;
+    type Frames = NoLane;
+    type Datagrams = NoLane;
+    type Streams = NoLane;
     type Kernel = XdpLane;
     type Shared = Request;
 

@@ -9,8 +9,8 @@ use laneway_bpf::{
     wait_for_programs,
 };
 use laneway_core::{
-    Cap, CapSet, CapsReport, Counters, DropReason, KernelHalf, KernelLane, KernelMaps, LaneError,
-    LaneSpec, PortId, PortMask, SpecError, Wake,
+    Cap, CapSet, CapsReport, ClockDomain, Counters, DropReason, KernelHalf, KernelLane, KernelMaps,
+    Lane, LaneError, LaneSpec, PortId, PortMask, SpecError, Wake,
 };
 use laneway_linux::refuse_default_route;
 use std::{
@@ -173,27 +173,17 @@ impl XdpLane {
     }
 }
 
-impl KernelLane for XdpLane {
+impl Lane for XdpLane {
     fn name(&self) -> &'static str {
         LANE
     }
 
-    /// Each call of `each` gets one record.
-    ///
-    /// # Errors
-    /// [`LaneError::Gone`] when an interface has disappeared (noticed while idle, about every
-    /// 100 ms); [`LaneError::Input`] when the program breaks its word on the record size.
-    #[inline]
-    fn receive(&mut self, each: impl FnMut(&[u8])) -> Result<usize, LaneError> {
-        let records = match self.loaded.rings() {
-            None => 0,
-            Some(rings) => rings.consume(each).map_err(in_lane)?,
-        };
-        if records == 0 {
-            self.counters.polls_empty += 1;
-            self.check_presence()?;
-        }
-        Ok(records)
+    fn ports(&self) -> usize {
+        1
+    }
+
+    fn clock_domain(&self) -> ClockDomain {
+        ClockDomain::Monotonic
     }
 
     /// Returns at the latest after about 100 ms, to look whether the interfaces are still there.
@@ -213,27 +203,13 @@ impl KernelLane for XdpLane {
         Ok(wake)
     }
 
-    /// When this returns no CPU runs the program any more: what the rings and maps hold is final.
-    fn detach(&mut self) {
-        let links: Vec<XdpLink> = self.ports.iter_mut().filter_map(|p| p.link.take()).collect();
-        if !links.is_empty() {
-            drop(links);
-            wait_for_programs();
-            self.spread_at_end = self.spread.as_ref().map(|spread| spread.drain(|| self.seen()[0]));
-        }
-    }
-
-    fn maps(&self) -> &dyn KernelMaps {
-        self.loaded.maps()
-    }
-
     /// # Panics
     /// When the lane has no such port.
     fn caps(&self, port: PortId) -> &CapsReport {
         &self.ports[port.index()].caps
     }
 
-    fn counters(&mut self) -> Counters {
+    fn counters(&mut self, _port: PortId) -> Counters {
         let maps = self.loaded.maps();
         let read = |map: Option<&str>| map.and_then(|map| maps.per_cpu_sums(map).ok());
         // Both maps were read when the lane was opened; should a read fail now, the last figures
@@ -257,6 +233,40 @@ impl KernelLane for XdpLane {
             }
         }
         counters
+    }
+}
+
+impl KernelLane for XdpLane {
+    /// Each call of `each` gets one record.
+    ///
+    /// # Errors
+    /// [`LaneError::Gone`] when an interface has disappeared (noticed while idle, about every
+    /// 100 ms); [`LaneError::Input`] when the program breaks its word on the record size.
+    #[inline]
+    fn receive(&mut self, each: impl FnMut(&[u8])) -> Result<usize, LaneError> {
+        let records = match self.loaded.rings() {
+            None => 0,
+            Some(rings) => rings.consume(each).map_err(in_lane)?,
+        };
+        if records == 0 {
+            self.counters.polls_empty += 1;
+            self.check_presence()?;
+        }
+        Ok(records)
+    }
+
+    /// When this returns no CPU runs the program any more: what the rings and maps hold is final.
+    fn detach(&mut self) {
+        let links: Vec<XdpLink> = self.ports.iter_mut().filter_map(|p| p.link.take()).collect();
+        if !links.is_empty() {
+            drop(links);
+            wait_for_programs();
+            self.spread_at_end = self.spread.as_ref().map(|spread| spread.drain(|| self.seen()[0]));
+        }
+    }
+
+    fn maps(&self) -> &dyn KernelMaps {
+        self.loaded.maps()
     }
 }
 

@@ -6,7 +6,7 @@ use crate::{
     rows::{responder, rows},
     run,
 };
-use laneway_core::{FrameLane, IdlePolicy, LaneSpec};
+use laneway_core::{IdlePolicy, Lane, LaneSpec};
 use laneway_echo::{Config, Echo, Fates, Limits, Rate};
 use laneway_engine::{Control, Ended, UnixClock, run_frames};
 use laneway_pcap::{Layout, LinkType, PcapLane, Reader, Record, Writer};

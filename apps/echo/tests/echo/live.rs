@@ -10,7 +10,7 @@ use crate::{
 };
 use laneway_afxdp::AfXdp;
 use laneway_core::{
-    Cap, CapsReport, Clock, ClockDomain, DropReason, FrameLane, IdlePolicy, KernelApp, KernelLane,
+    Cap, CapsReport, Clock, ClockDomain, DropReason, FrameLane, IdlePolicy, KernelApp, Lane,
     LaneSpec, PortId, Verdict,
 };
 use laneway_echo::{Config, Echo, Fate, Fates, IcmpEcho, KernelEcho, Limits, Rate};

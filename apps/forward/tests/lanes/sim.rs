@@ -2,7 +2,9 @@
 //! rule set changes under traffic and no frame sees half of it.
 
 use crate::expected::{MODES, after, config, frames, to_port};
-use laneway_core::{Burst, Counters, Fill, FrameApp, FrameLane, IdlePolicy, PortId, Turn};
+use laneway_core::{
+    App, Burst, Counters, Fill, FrameApp, FrameLane, IdlePolicy, Lane, PortId, Turn,
+};
 use laneway_engine::{Control, Ended, run_frames};
 use laneway_forward::{Commit, Config, Fate, Forward, Mode, RuleSet};
 use laneway_sim::{Direction, SimLane, SimWorld};
@@ -224,6 +226,12 @@ impl Watched<'_> {
     }
 }
 
+impl App for Watched<'_> {
+    fn counters(&self) -> &Counters {
+        self.app.counters()
+    }
+}
+
 impl FrameApp for Watched<'_> {
     fn on_burst(&mut self, port: PortId, burst: &mut Burst, turn: Turn) {
         self.await_generation(self.bursts.load(Ordering::Relaxed) / Self::BURSTS_PER_GENERATION);
@@ -238,10 +246,6 @@ impl FrameApp for Watched<'_> {
 
     fn on_tick(&mut self, turn: Turn) {
         self.app.on_tick(turn);
-    }
-
-    fn counters(&self) -> &Counters {
-        self.app.counters()
     }
 }
 

@@ -5,7 +5,7 @@ use super::{
     bench::{Bench, knobs, ok, spec},
 };
 use crate::{skip, udp_frames};
-use laneway_core::{Cap, FrameLane, LaneError, PortId, SpecError};
+use laneway_core::{Cap, FrameLane, Lane, LaneError, PortId, SpecError};
 use std::{
     sync::atomic::{AtomicBool, AtomicUsize, Ordering},
     time::Duration,

@@ -11,8 +11,8 @@ use super::{
 };
 use crate::{patience::Patience, skip};
 use laneway_core::{
-    Cap, Clock, DatagramLane, DropReason, IdlePolicy, LaneError, PortId, PortMask, SpecError, Turn,
-    Wake,
+    Cap, Clock, DatagramLane, DropReason, IdlePolicy, Lane, LaneError, PortId, PortMask, SpecError,
+    Turn, Wake,
 };
 use laneway_engine::{Control, Ended, Stop, run_datagrams};
 use std::{

@@ -11,7 +11,8 @@ use super::{
 };
 use crate::{patience::Patience, skip};
 use laneway_core::{
-    Clock, Close, DropReason, IdlePolicy, LaneError, PortId, SpecError, StreamLane, Turn, Wake,
+    Clock, Close, DropReason, IdlePolicy, Lane, LaneError, PortId, SpecError, StreamLane, Turn,
+    Wake,
 };
 use laneway_engine::{Control, Ended, Stop, run_streams};
 use std::{

@@ -4,7 +4,7 @@
 
 use crate::world::{Alone, NEAR, World, is_promiscuous, spec};
 use laneway_bpf::attachment;
-use laneway_core::{Cap, FrameLane, PortId};
+use laneway_core::{Cap, Lane, PortId};
 use laneway_dpdk::DpdkLane;
 use laneway_testkit::skip;
 use std::{

@@ -6,8 +6,8 @@ use crate::{
     place::{Inside, Loopback, Powerless, run},
 };
 use laneway_core::{
-    Cap, Clock, Close, DatagramApp, DatagramLane, DropReason, LaneError, LaneSpec, PortId,
-    StreamLane, Turn,
+    App, Cap, Clock, Close, DatagramApp, DatagramLane, DropReason, Lane, LaneError, LaneSpec,
+    PortId, StreamLane, Turn,
 };
 use laneway_netns::{Cidr, Mac, Namespace, Offloads, VethEnd, VethOptions, VethPair, can_create};
 use laneway_socket::{TcpLane, UdpLane};
@@ -338,6 +338,12 @@ struct Pong {
     answers: DatagramProbe,
 }
 
+impl App for Pong {
+    fn counters(&self) -> &laneway_core::Counters {
+        self.answers.counters()
+    }
+}
+
 impl DatagramApp for Pong {
     fn on_datagrams<O: laneway_core::DatagramOut>(
         &mut self,
@@ -357,10 +363,6 @@ impl DatagramApp for Pong {
                 bytes
             });
         }
-    }
-
-    fn counters(&self) -> &laneway_core::Counters {
-        self.answers.counters()
     }
 }
 

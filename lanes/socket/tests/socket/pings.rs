@@ -1,7 +1,7 @@
 //! Pings on raw sockets: who else would answer them is kept from it, or the lane does not open.
 
 use crate::place::{Inside, Loopback, run};
-use laneway_core::{DatagramLane, LaneError, PortId};
+use laneway_core::{DatagramLane, Lane, LaneError, PortId};
 use laneway_netns::{Namespace, can_create};
 use laneway_socket::UdpLane;
 use laneway_testkit::{
