@@ -32,8 +32,10 @@ pub use exit::{Exit, Failure};
 use laneway_echo::EchoKind;
 use laneway_kinds::{AppCommand, LaneKind};
 use laneway_lab::ChildEnd;
+use laneway_linux::HostSettings;
 use laneway_registry::{LaneTable, Lanes};
 use std::ffi::OsString;
+use std::io;
 use std::process::ExitCode;
 use verbs::{RunVerb, TableVerb};
 
@@ -106,12 +108,44 @@ fn child(outcome: Result<ChildEnd, String>) -> Result<Exit, Failure> {
     }
 }
 
+/// Undoes what an earlier run changed on this host that was killed before it could.
+fn give_back(json: bool) {
+    let done = HostSettings::of_this_host().give_back();
+    if json {
+        return;
+    }
+    match done {
+        Ok(all) => all.iter().for_each(|it| {
+            let (setting, left, now) = (it.setting.display(), it.left, it.now);
+            let process = it.process;
+            terminal::note(&match it.found == left {
+                true => format!(
+                    "gave {setting} back: {left} became {now}; process {process} had been killed"
+                ),
+                false => format!(
+                    "left {setting} at {now}: process {process}, which was killed, had made it \
+                     {left}, and somebody changed it since"
+                ),
+            });
+        }),
+        // Whoever may not undo it did not change it.
+        Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {}
+        Err(error) => terminal::note(&format!(
+            "cannot give back what a killed run changed on this host: {error}; a later run tries again"
+        )),
+    }
+}
+
 /// One line per verb.
 fn dispatch<L: LaneTable>(
     arguments: Arguments,
     apps: &[Box<dyn RunVerb>],
 ) -> Result<Exit, Failure> {
     let json = arguments.json;
+    // The children of a race come and go while it measures.
+    if !matches!(arguments.verb, Verb::Arm | Verb::Generate) {
+        give_back(json);
+    }
     match arguments.verb {
         Verb::Lanes => verbs::lanes::run::<L>(json),
         Verb::Run { app } => verbs::run::run::<L>(&app, apps, json),

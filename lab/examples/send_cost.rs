@@ -20,7 +20,7 @@ use laneway_core::{
     Turn,
 };
 use laneway_engine::{MonotonicClock, pin_to_cpu};
-use laneway_netns::{Topology, TopologyOptions, cleanup_all, interface_counters};
+use laneway_netns::{Topology, TopologyOptions, interface_counters};
 use laneway_socket::UdpLane;
 use laneway_uring::UringUdp;
 use rustix::time::{ClockId, clock_gettime};
@@ -153,8 +153,6 @@ fn main() -> Result<(), Box<dyn Error>> {
     }
     let outcome =
         topology.sut.namespace.enter(|| race(rounds, &specs, &topology).map_err(|e| e.to_string()));
-    drop(topology);
-    let _ = cleanup_all();
     outcome??;
     Ok(())
 }

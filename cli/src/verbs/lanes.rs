@@ -118,11 +118,7 @@ enum World {
 
 impl World {
     fn make(json: bool) -> Result<World, Failure> {
-        // Ctrl-C in the middle leaves no namespace behind.
-        interrupt::on_signal(None, json, || {
-            let _ = laneway_netns::cleanup_all();
-            std::process::exit(Exit::Inconclusive as i32);
-        })?;
+        interrupt::on_signal(None, json, || std::process::exit(Exit::Inconclusive as i32))?;
         let made = can_create().and_then(|()| Topology::create(&TopologyOptions::new("lanes")));
         Ok(match made {
             Ok(topology) => World::Veth(Box::new(topology)),

@@ -34,10 +34,6 @@ pub(crate) fn run<L: LaneTable>(arguments: &RaceArguments, json: bool) -> Result
         facts_of::<L>(&spec).map_err(Failure::input)?;
     }
     laneway_netns::can_create().map_err(Failure::input)?;
-    for gone in laneway_netns::sweep_stale().map_err(Failure::input)? {
-        terminal::note(&format!("removed namespace {gone}, left by a race that was killed"));
-    }
-
     asked.lay()?;
 
     let interrupted = Arc::new(AtomicBool::new(false));
