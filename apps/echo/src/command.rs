@@ -4,15 +4,13 @@
 //! answered for `--address`, by raw sockets on a lane that has nothing below datagrams. Everything that the shape or
 //! the lane has no use for is refused rather than ignored.
 
-use crate::{
-    Config, EchoKind, EchoReport, EchoRun, Limits, Rate, TTL_DEFAULT, UdpEcho, UdpEchoConfig,
-};
+use crate::{Config, EchoKind, EchoRun, Limits, Rate, TTL_DEFAULT, UdpEcho, UdpEchoConfig};
 use clap::Args;
 use laneway_bpf::XdpProgram;
 use laneway_core::{DropReason, LaneError};
 use laneway_kinds::{
-    Account, AppCommand, LaneFacts, Line, On, Own, Refusal, RunReport, Service, Shape as Carried,
-    WorkerHeadings, WorkerLine,
+    Account, AppCommand, FateReport, LaneFacts, Line, On, Own, Refusal, RunReport, Service,
+    Shape as Carried, WorkerHeadings, WorkerLine,
 };
 use laneway_linux::{Mac, sysfs};
 use serde_json::{Map, Value, json};
@@ -182,7 +180,7 @@ Examples:
         }
     }
 
-    fn account(run: &EchoRun, on: On<'_>, lane: &RunReport, report: &EchoReport) -> Account {
+    fn account(run: &EchoRun, on: On<'_>, lane: &RunReport, report: &FateReport) -> Account {
         let shape = Shape::of(run);
         let counters = lane.counters();
         let accounted = report.total();
@@ -215,14 +213,14 @@ Examples:
         json.insert("shape".to_owned(), json!(shape.name()));
         json.insert("addresses".to_owned(), json!(addresses));
         json.insert("listen".to_owned(), json!(listen));
-        json.insert("fates".to_owned(), Value::Object(by_name(report)));
+        json.insert("fates".to_owned(), Value::Object(report.by_name()));
         json.insert("lane_drops".to_owned(), json!(lane_drops));
         let seen = if shape == Shape::Tcp { accounted } else { counters.rx_frames };
         Account { one, seen_heading, seen, accounted, lines, json }
     }
 
-    fn worker_json(report: &EchoReport) -> Map<String, Value> {
-        Map::from_iter([("fates".to_owned(), Value::Object(by_name(report)))])
+    fn worker_json(report: &FateReport) -> Map<String, Value> {
+        Map::from_iter([("fates".to_owned(), Value::Object(report.by_name()))])
     }
 
     fn worker_headings(run: &EchoRun) -> WorkerHeadings {
@@ -232,7 +230,7 @@ Examples:
         }
     }
 
-    fn worker_line(run: &EchoRun, lane: &RunReport, report: &EchoReport) -> WorkerLine {
+    fn worker_line(run: &EchoRun, lane: &RunReport, report: &FateReport) -> WorkerLine {
         let counters = lane.counters();
         match Shape::of(run) {
             Shape::Tcp => WorkerLine { seen: report.total(), sent: lane.app.tx_bytes },
@@ -250,10 +248,6 @@ Examples:
              interface, and give --before PATH: it then sees what echo leaves",
         )
     }
-}
-
-fn by_name(report: &EchoReport) -> Map<String, Value> {
-    report.fates.iter().map(|&(name, n)| (name.to_owned(), n.into())).collect()
 }
 
 /// Nothing below datagrams and streams, so that pings are answered by raw sockets.

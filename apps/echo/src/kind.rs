@@ -11,8 +11,8 @@ use laneway_core::{
     App, Counters, Datagram, DatagramApp, DatagramOut, KernelApp, KernelHalf, LaneError, Turn,
 };
 use laneway_kinds::{
-    AppFacts, AppKind, Asks, Conclude, KernelOffer, LaneFacts, Place, Report, RunReport, Service,
-    Shape,
+    AppFacts, AppKind, Asks, Conclude, FateReport, KernelOffer, LaneFacts, Place, RunReport,
+    Service, Shape,
 };
 use std::net::SocketAddr;
 use std::os::fd::AsFd;
@@ -44,31 +44,6 @@ pub enum EchoRun {
     },
 }
 
-/// How many frames, datagrams or connections had each fate, by its name, those of none included.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct EchoReport {
-    /// Name of the fate, and how many had it.
-    pub fates: Vec<(&'static str, u64)>,
-}
-
-impl EchoReport {
-    /// How many have a fate.
-    pub fn total(&self) -> u64 {
-        self.fates.iter().map(|(_, n)| n).sum()
-    }
-}
-
-impl Report for EchoReport {
-    fn merge(&mut self, other: &EchoReport) {
-        for (name, n) in &other.fates {
-            match self.fates.iter_mut().find(|(known, _)| known == name) {
-                Some((_, sum)) => *sum += n,
-                None => self.fates.push((name, *n)),
-            }
-        }
-    }
-}
-
 const CHECKED: &str = "the run's configuration was checked when it was made";
 
 impl AppKind for EchoKind {
@@ -77,7 +52,7 @@ impl AppKind for EchoKind {
         about: "answers pings before the kernel does, or is an echo service over UDP or TCP",
     };
     type Run = EchoRun;
-    type Report = EchoReport;
+    type Report = FateReport;
     type Frames = Echo;
     type Datagrams = EchoDatagrams;
     type Streams = TcpEcho;
@@ -224,25 +199,25 @@ impl App for EchoDatagrams {
     }
 }
 
-fn by_name(fates: &Fates) -> EchoReport {
+fn by_name(fates: &Fates) -> FateReport {
     let fates = Fate::ALL.iter().map(|&fate| (fate.name(), fates.of(fate))).collect();
-    EchoReport { fates }
+    FateReport { fates }
 }
 
-impl Conclude<EchoReport> for Echo {
-    fn conclude(self, _run: &RunReport) -> EchoReport {
+impl Conclude<FateReport> for Echo {
+    fn conclude(self, _run: &RunReport) -> FateReport {
         by_name(self.fates())
     }
 }
 
-impl Conclude<EchoReport> for KernelEcho {
-    fn conclude(self, _run: &RunReport) -> EchoReport {
+impl Conclude<FateReport> for KernelEcho {
+    fn conclude(self, _run: &RunReport) -> FateReport {
         by_name(self.fates())
     }
 }
 
-impl Conclude<EchoReport> for EchoDatagrams {
-    fn conclude(self, _run: &RunReport) -> EchoReport {
+impl Conclude<FateReport> for EchoDatagrams {
+    fn conclude(self, _run: &RunReport) -> FateReport {
         match self {
             EchoDatagrams::Pings(app) => by_name(app.fates()),
             EchoDatagrams::Udp(app) => {
@@ -254,16 +229,16 @@ impl Conclude<EchoReport> for EchoDatagrams {
                     ("dropped_source_limit", fates.dropped_source_limit),
                     ("dropped_global_limit", fates.dropped_global_limit),
                 ];
-                EchoReport { fates }
+                FateReport { fates }
             }
         }
     }
 }
 
-impl Conclude<EchoReport> for TcpEcho {
-    fn conclude(self, _run: &RunReport) -> EchoReport {
+impl Conclude<FateReport> for TcpEcho {
+    fn conclude(self, _run: &RunReport) -> FateReport {
         let (accepted, failed) = (self.accepted(), self.failed());
-        EchoReport { fates: vec![("ended_well", accepted - failed), ("ended_in_error", failed)] }
+        FateReport { fates: vec![("ended_well", accepted - failed), ("ended_in_error", failed)] }
     }
 }
 
@@ -281,13 +256,5 @@ mod tests {
         let none = Limits { global: None, ..limits };
         assert_eq!(shared_out(none, 3).global, None);
         assert_eq!(shared_out(limits, 1), limits);
-    }
-
-    #[test]
-    fn reports_of_workers_add_up_by_the_name_of_the_fate() {
-        let mut sum = EchoReport { fates: vec![("answered", 2), ("passed", 1)] };
-        sum.merge(&EchoReport { fates: vec![("passed", 4), ("dropped", 8)] });
-        assert_eq!(sum.fates, [("answered", 2), ("passed", 5), ("dropped", 8)]);
-        assert_eq!(sum.total(), 15);
     }
 }

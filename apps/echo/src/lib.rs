@@ -44,7 +44,7 @@ pub use config::{
 pub use fate::{Class, Fate, Fates};
 pub use icmp::IcmpEcho;
 pub use kernel::{KernelEcho, OBJECT, OBJECT_LINEAR, half};
-pub use kind::{EchoKind, EchoReport, EchoRun};
+pub use kind::{EchoKind, EchoRun};
 pub use tcp::TcpEcho;
 pub use udp::{UdpEcho, UdpEchoConfig, UdpFates};
 pub use user::Echo;

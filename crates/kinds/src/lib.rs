@@ -23,6 +23,7 @@ mod command;
 mod facts;
 mod lane;
 mod report;
+mod simple;
 
 pub use absent::{NoApp, NoLane};
 pub use app::{AppFacts, AppKind, Asks, Conclude, KernelOffer, Own, Place, Report, Service};
@@ -30,3 +31,4 @@ pub use command::{Account, AppCommand, Line, On, Refusal, WorkerHeadings, Worker
 pub use facts::{Cheapest, LaneFacts, Mode, Needs, Ports, Shape, Shapes, Sharing};
 pub use lane::{LaneKind, Opening, Request, with_knob};
 pub use report::{Ended, PortReport, RunFailed, RunReport};
+pub use simple::{FateReport, Simple, SimpleApp, SimpleWorker};

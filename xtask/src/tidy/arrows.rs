@@ -97,6 +97,11 @@ const ROLES: &[Role] = &[
         folders: &["crates/testkit"],
         may_use: &["engine", "netns", "shared", "bpf", "core", "wire"],
     },
+    Role {
+        name: "example",
+        folders: &["examples/*"],
+        may_use: &["front", "kinds", "shared", "core", "wire"],
+    },
     Role { name: "bpf-build", folders: &["crates/bpf-build"], may_use: &[] },
     Role { name: "xtask", folders: &["xtask"], may_use: &[] },
 ];
