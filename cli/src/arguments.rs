@@ -17,10 +17,10 @@ pub(crate) use trace::{
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 use clap::{Args, CommandFactory, Parser, Subcommand};
 use clap_complete::Shell;
-use laneway_core::LaneSpec;
 use laneway_echo::Rate;
 use laneway_features::{Format, Level, Profile};
 use laneway_netns::Mac;
+use laneway_spec::LaneSpec;
 use std::ffi::OsString;
 use std::net::{IpAddr, SocketAddr};
 use std::ops::RangeInclusive;

@@ -34,8 +34,7 @@ pub use workers::{WorkersRun, run_features_workers};
 use crate::ledger::Ledger;
 use laneway_afxdp::AfXdp;
 use laneway_core::{
-    CapsReport, Clock, ClockDomain, FrameApp, FrameLane, IdlePolicy, Lane as _, LaneError,
-    LaneSpec, PortId, SpecError,
+    CapsReport, Clock, ClockDomain, FrameApp, FrameLane, Lane as _, LaneError, PortId,
 };
 use laneway_dpdk::DpdkLane;
 use laneway_engine::{
@@ -44,6 +43,7 @@ use laneway_engine::{
 use laneway_features::{Config, Features, KernelFeatures, Sink};
 use laneway_packet::PacketLane;
 use laneway_pcap::PcapLane;
+use laneway_spec::{IdlePolicy, LaneSpec, SpecError};
 use laneway_uring::UringFrames;
 use laneway_xdp::XdpLane;
 use rustix::net::{AddressFamily, SocketType, netdevice::name_to_index, socket};

@@ -13,8 +13,7 @@ use super::{
     CaptureClock, Lane, OnFrameLane, OpenOptions, Service, caps_of, settled, with_frame_lane,
 };
 use laneway_core::{
-    CapsReport, Clock, DatagramLane, FrameLane, IdlePolicy, KernelApp, Lane as _, LaneError,
-    LaneSpec, StreamLane,
+    CapsReport, Clock, DatagramLane, FrameLane, KernelApp, Lane as _, LaneError, StreamLane,
 };
 use laneway_echo::{
     Config, Echo, Fate, Fates, IcmpEcho, KernelEcho, TcpEcho, UdpEcho, UdpEchoConfig,
@@ -25,6 +24,7 @@ use laneway_engine::{
 };
 use laneway_pcap::PcapLane;
 use laneway_socket::UdpLane;
+use laneway_spec::{IdlePolicy, LaneSpec};
 use laneway_xdp::{XdpLane, XdpProgram};
 use std::net::SocketAddr;
 use std::os::fd::AsFd;

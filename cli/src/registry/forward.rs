@@ -10,15 +10,14 @@ pub use workers::{ForwardWorkersRun, WorkerFates, run_forward_workers};
 use super::{
     CaptureClock, Lane, OnFrameLane, OpenOptions, caps_of, ifindex, settled, with_frame_lane,
 };
-use laneway_core::{
-    CapsReport, Clock, FrameLane, IdlePolicy, KernelApp, Lane as _, LaneError, LaneSpec, SpecError,
-};
+use laneway_core::{CapsReport, Clock, FrameLane, KernelApp, Lane as _, LaneError};
 use laneway_dpdk::{DpdkLane, DpdkPorts, FlowRules};
 use laneway_engine::{Control, MonotonicClock, RunReport, pin_to_cpu, run_frames, run_kernel};
 use laneway_forward::{
     Config, ConfigError, Console, Forward, KernelForward, LiveStats, RuleSet, Stats,
 };
 use laneway_pcap::PcapLane;
+use laneway_spec::{IdlePolicy, LaneSpec, SpecError};
 use laneway_xdp::XdpLane;
 use std::io;
 use std::sync::{Mutex, MutexGuard, PoisonError};

@@ -4,10 +4,7 @@ use super::{
     Lane, OnFrameLane, OpenOptions, check_forward, forward_rules, run_features, run_forward,
     run_frame_app, run_pings, with_frame_lane,
 };
-use laneway_core::{
-    CapsReport, DatagramApp, DatagramLane, FrameApp, FrameLane, IdlePolicy, LaneError, LaneSpec,
-    PortId,
-};
+use laneway_core::{CapsReport, DatagramApp, DatagramLane, FrameApp, FrameLane, LaneError, PortId};
 use laneway_echo::Config as EchoConfig;
 use laneway_engine::{
     Control, MonotonicClock, RunFailed, RunReport, pin_to_cpu, run_datagrams, run_frames,
@@ -16,6 +13,7 @@ use laneway_features::{Config, Sink};
 use laneway_forward::{Config as ForwardConfig, RuleSet};
 use laneway_lab::{Place, Registry, Shape};
 use laneway_socket::UdpLane;
+use laneway_spec::{IdlePolicy, LaneSpec};
 use laneway_uring::UringUdp;
 use std::collections::BTreeSet;
 use std::sync::{Mutex, PoisonError};

@@ -6,10 +6,11 @@
 //! a file: the modes asked after the first one find it running.
 
 use super::{Lane, OnFrameLane, with_frame_lane};
-use laneway_core::{CapsReport, FrameLane, Lane as _, LaneError, LaneSpec, PortId};
+use laneway_core::{CapsReport, FrameLane, Lane as _, LaneError, PortId};
 use laneway_features::Config;
 use laneway_sim::SimLane;
 use laneway_socket::UdpLane;
+use laneway_spec::LaneSpec;
 use laneway_uring::{UringTcp, UringUdp};
 use laneway_xdp::XdpLane;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};

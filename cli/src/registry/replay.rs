@@ -3,8 +3,9 @@
 //! What must always hold: whatever ends a run, what was counted until then comes back.
 
 use super::{OnFrameLane, OpenOptions, settled, with_frame_lane};
-use laneway_core::{CapsReport, FrameApp, FrameLane, IdlePolicy, LaneError, LaneSpec, PortId};
+use laneway_core::{CapsReport, FrameApp, FrameLane, LaneError, PortId};
 use laneway_engine::{Control, MonotonicClock, RunReport, pin_to_cpu, run_frames};
+use laneway_spec::{IdlePolicy, LaneSpec};
 
 /// What a source left behind.
 pub struct SourceRun {

@@ -6,8 +6,9 @@
 //! what the stack's own are.
 
 use super::{Lane, WithFrameLane, give_frame_lane, refused};
-use laneway_core::{DatagramLane, FrameLane, LaneError, LaneSpec, StreamLane};
+use laneway_core::{DatagramLane, FrameLane, LaneError, StreamLane};
 use laneway_socket::{TcpLane, UdpLane};
+use laneway_spec::LaneSpec;
 use laneway_stack::{DatagramStack, InterfaceConfig, StackConfig, StreamStack};
 use laneway_uring::{UringTcp, UringUdp};
 use std::net::SocketAddr;

@@ -8,13 +8,14 @@
 use super::{Frames, Lane, Lent, WithFrameLane, refused};
 use crate::ledger::Ledger;
 use laneway_afxdp::{AfXdp, Steering};
-use laneway_core::{CapsReport, LaneError, LaneSpec};
+use laneway_core::{CapsReport, LaneError};
 use laneway_dpdk::{DpdkLane, DpdkPorts};
 use laneway_engine::{
     RunFailed, RunReport, Worker, WorkerFailed, WorkerId, Workers, WorkersReport,
 };
 use laneway_features::{Config, Level, Sink};
 use laneway_packet::{FanoutGroup, OpenOptions as PacketOptions, PacketLane};
+use laneway_spec::LaneSpec;
 use std::sync::{Mutex, PoisonError};
 
 /// A run of app `features` by several workers, whatever ended it.

@@ -8,8 +8,9 @@
 use crate::exit::{Exit, Failure};
 use crate::registry::{self, LANES, Lane, LaneEntry, Needs};
 use crate::{interrupt, terminal};
-use laneway_core::{Cap, CapsReport, LaneError, LaneSpec};
+use laneway_core::{Cap, CapsReport, LaneError};
 use laneway_netns::{Namespace, Topology, TopologyOptions, can_create};
+use laneway_spec::LaneSpec;
 use serde::Serialize;
 use serde_json::json;
 

@@ -10,8 +10,9 @@ mod trace;
 
 use crate::arguments::App;
 use crate::exit::{Exit, Failure};
-use laneway_core::{CapSet, CapsReport, LaneError, nearest};
+use laneway_core::{CapSet, CapsReport, LaneError};
 use laneway_engine::{Stop, usable_cpus};
+use laneway_spec::nearest;
 use std::ops::RangeInclusive;
 use std::path::Path;
 use std::time::Duration;

@@ -2,7 +2,8 @@
 //! stops. What a turn is depends on what the lane carries: see [`Shape`].
 
 use crate::{Control, Ended, PortReport, RunFailed, RunReport, idle::Pace, probe::Probe};
-use laneway_core::{App, Clock, IdlePolicy, Lane, LaneError, PortId, Turn};
+use laneway_core::{App, Clock, Lane, LaneError, PortId, Turn};
+use laneway_spec::IdlePolicy;
 use laneway_tracer::points;
 
 /// How a lane and an app of one shape work together. `self` is what the loop keeps for them.

@@ -13,8 +13,9 @@ use crate::{
 };
 use laneway_core::{
     App, Clock, Close, ConnId, Counters, Datagram, DatagramApp, DatagramLane, DatagramOut,
-    IdlePolicy, LaneError, StreamApp, StreamLane, StreamOut, Turn,
+    LaneError, StreamApp, StreamLane, StreamOut, Turn,
 };
+use laneway_spec::IdlePolicy;
 use laneway_tracer::points;
 use std::net::SocketAddr;
 

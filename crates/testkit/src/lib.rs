@@ -17,6 +17,7 @@
 pub mod conformance;
 mod frames;
 mod patience;
+mod refusal;
 pub mod service;
 mod skip;
 

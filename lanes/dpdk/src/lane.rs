@@ -30,9 +30,10 @@ use crate::{
 };
 use laneway_core::{
     Burst, CapsReport, ClockDomain, Counters, DropReason, FrameLane, FrameSpan, Lane, LaneError,
-    LaneSpec, PortId, PortMask, Verdict, Wake,
+    PortId, PortMask, Verdict, Wake,
 };
 use laneway_linux::monotonic_ns;
+use laneway_spec::LaneSpec;
 use std::{
     sync::{
         Arc,

@@ -16,9 +16,10 @@ use crate::{
 };
 use laneway_core::{
     Burst, CapsReport, ClockDomain, Counters, DropReason, FrameLane, FrameSpan, Lane, LaneError,
-    LaneSpec, PortId, PortMask, Verdict, Wake,
+    PortId, PortMask, Verdict, Wake,
 };
 use laneway_linux::{Interface, Tag, WallClock, monotonic_ns};
+use laneway_spec::LaneSpec;
 use std::{
     io, iter,
     os::fd::{AsFd, AsRawFd, OwnedFd},

@@ -35,9 +35,10 @@ use crate::{
 use io_uring::{opcode, types};
 use laneway_core::{
     Burst, CapsReport, ClockDomain, Counters, DropReason, FrameLane, FrameSpan, HEADROOM_BYTES_MIN,
-    Lane, LaneError, LaneSpec, PortId, Region, Verdict, Wake,
+    Lane, LaneError, PortId, Region, Verdict, Wake,
 };
 use laneway_linux::{Interface, TAG_BYTES, monotonic_ns};
+use laneway_spec::LaneSpec;
 use std::{
     collections::VecDeque,
     io, iter,

@@ -12,11 +12,12 @@ use crate::registry::service::{
 };
 use crate::registry::workers::Spread;
 use crate::registry::{Lane, Lent, Service, is_the_kernels, refused};
-use laneway_core::{CapsReport, DatagramLane, LaneError, LaneSpec, StreamLane};
+use laneway_core::{CapsReport, DatagramLane, LaneError, StreamLane};
 use laneway_echo::{Config, Echo, Limits, Rate, TcpEcho, UdpEcho, UdpEchoConfig};
 use laneway_engine::{
     RunFailed, RunReport, Worker, WorkerFailed, WorkerId, Workers, WorkersReport,
 };
+use laneway_spec::LaneSpec;
 use std::sync::{Mutex, PoisonError};
 
 /// What every worker does.

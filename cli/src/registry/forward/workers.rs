@@ -15,11 +15,12 @@
 use super::{ForwardRun, Frames, Offered, Under};
 use crate::registry::workers::Spread;
 use crate::registry::{Lane, Lent, refused};
-use laneway_core::{CapsReport, LaneError, LaneSpec};
+use laneway_core::{CapsReport, LaneError};
 use laneway_engine::{
     RunFailed, RunReport, Worker, WorkerFailed, WorkerId, Workers, WorkersReport,
 };
 use laneway_forward::{Config, Console, Forward, Stats};
+use laneway_spec::LaneSpec;
 use std::sync::{Mutex, PoisonError};
 
 /// What became of one worker's frames.

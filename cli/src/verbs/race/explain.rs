@@ -7,9 +7,9 @@
 use crate::exit::Failure;
 use crate::registry::Lane;
 use crate::verbs::trace;
-use laneway_core::LaneSpec;
 use laneway_lab::App;
 use laneway_lab::why::{Advice, Detection, Explain, Explanation, Recorded, Shares, Stage};
+use laneway_spec::LaneSpec;
 use laneway_trace::Options;
 use laneway_trace::result::{Analysis, Confidence, Finding, FunctionRow, Layer, State};
 
