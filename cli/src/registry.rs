@@ -328,7 +328,7 @@ impl<S: Sink, F: FnOnce(&[CapsReport])> Frames<'_, S, F> {
         (self.on_open)(&caps_of(lane.ports(), |port| lane.caps(port).clone()));
         let ifindex = self.interfaces.iter().map(|name| ifindex(name)).collect();
         // A lane that is bound to one receive queue says which.
-        let queue = lane.caps(PortId(0)).facts.get("queue").and_then(|q| q.parse().ok());
+        let queue = lane.caps(PortId(0)).queue.and_then(|queue| queue.try_into().ok());
         let app = Features::new(&self.config, ifindex, self.sink);
         let mut app = app.on_queue(queue.unwrap_or(0));
         let outcome = run_frames(lane, &mut app, clock, self.idle, self.control);

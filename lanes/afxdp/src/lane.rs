@@ -224,6 +224,8 @@ impl AfXdp {
             requested: config.requested(),
             obtained,
             allowed_missing: config.allowed_missing,
+            queue: Some(config.queue),
+            by_redirect: program.mode() == XdpMode::Native,
             ..CapsReport::default()
         };
         let umem = &self.plane.umem;
