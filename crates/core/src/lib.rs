@@ -23,7 +23,7 @@
 //! ```
 //! use laneway_core::{App, Burst, Counters, FrameApp, FramePool, PortId, Turn, Verdict};
 //!
-//! /// Sends every frame back to where it came from.
+//! /// Sends every frame back to its sender.
 //! #[derive(Default)]
 //! struct Mirror(Counters);
 //!

@@ -26,7 +26,7 @@ pub(crate) trait Shape<L: Lane, A: App> {
         None
     }
 
-    /// Ends the work of a lane that has not failed; the app is told to stop afterwards.
+    /// Ends the work of a lane that has not failed; the app's `on_stop` follows.
     fn end(
         &mut self,
         _lane: &mut L,

@@ -187,7 +187,7 @@ impl<A: StreamApp> StreamApp for Traced<'_, A> {
         consumed
     }
 
-    /// Told only in a round that had bytes: lanes end every turn.
+    /// Recorded only in a round that had bytes: lanes end every turn.
     fn on_turn_end<O: StreamOut>(&mut self, turn: Turn, out: &mut O) {
         let began = self.tracing.now();
         self.app.on_turn_end(turn, out);

@@ -548,7 +548,7 @@ impl FrameLane for PacketLane {
         let frames = frames.min(near.burst.space());
         let Port { burst, free, measures, .. } = near;
         let empty = iter::from_fn(|| free.pop().map(|number| (number, measures.span(number))));
-        // SAFETY: the buffers were on the free list, so nobody has them, and buffers do not overlap;
+        // SAFETY: the buffers were on the free list, so nothing refers to them, and buffers do not overlap;
         // they return to the list only when these frames are settled.
         unsafe { burst.extend(empty.take(frames)) };
         Ok(&mut near.burst)
