@@ -19,7 +19,8 @@ use clap::builder::{PossibleValuesParser, TypedValueParser};
 use clap::error::ErrorKind;
 use clap::{ArgMatches, Args, Command, CommandFactory, FromArgMatches, Parser, Subcommand};
 use clap_complete::Shell;
-use laneway_core::LaneSpec;
+use laneway_spec::LaneSpec;
+
 use laneway_features::{Format, Level, Profile};
 use std::ffi::OsString;
 use std::ops::RangeInclusive;

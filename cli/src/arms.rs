@@ -1,6 +1,6 @@
 //! The runner as the lab's children use it: an arm opens its lane where every user's run does.
 
-use laneway_core::{CapsReport, DatagramApp, FrameApp, LaneError, LaneSpec};
+use laneway_core::{CapsReport, DatagramApp, FrameApp, LaneError};
 use laneway_echo::{Config as EchoConfig, EchoKind, EchoRun};
 use laneway_engine::{Control, RunReport, WorkerId};
 use laneway_features::{Config, FeaturesKind, FeaturesRun, Sink, Sinks};
@@ -10,6 +10,7 @@ use laneway_forward::{
 use laneway_kinds::{AppKind, Shape as Carried};
 use laneway_lab::{Place, Registry, Shape};
 use laneway_registry::{Crew, Either, LaneTable, Order, facts_of, run, run_either, run_source};
+use laneway_spec::LaneSpec;
 use std::collections::BTreeSet;
 use std::marker::PhantomData;
 use std::sync::{Arc, Mutex, PoisonError};

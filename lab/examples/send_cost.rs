@@ -16,12 +16,12 @@
 #![expect(clippy::print_stdout, reason = "it is a program")]
 
 use laneway_core::{
-    App, Clock, Counters, Datagram, DatagramApp, DatagramLane, DatagramOut, Lane, LaneSpec, PortId,
-    Turn,
+    App, Clock, Counters, Datagram, DatagramApp, DatagramLane, DatagramOut, Lane, PortId, Turn,
 };
 use laneway_engine::{MonotonicClock, pin_to_cpu};
 use laneway_netns::{Topology, TopologyOptions, interface_counters};
 use laneway_socket::UdpLane;
+use laneway_spec::LaneSpec;
 use laneway_uring::UringUdp;
 use rustix::time::{ClockId, clock_gettime};
 use std::{error::Error, fs, net::SocketAddr};

@@ -7,8 +7,8 @@
 
 use crate::table::{LaneTable, LaneVisitor, facts_of, lanes_that_run, visit};
 use laneway_core::{
-    CapsReport, Clock, ClockDomain, DatagramApp, DatagramLane, FrameApp, IdlePolicy, KernelApp,
-    KernelHalf, Lane, LaneError, LaneSpec, PortId, StreamLane,
+    CapsReport, Clock, ClockDomain, DatagramApp, DatagramLane, FrameApp, KernelApp, KernelHalf,
+    Lane, LaneError, PortId, StreamLane,
 };
 use laneway_engine::{
     Control, MonotonicClock, RunFailed, RunReport, Worker, WorkerFailed, WorkerId, Workers,
@@ -18,6 +18,7 @@ use laneway_kinds::{
     AppKind, Conclude, KernelOffer, LaneFacts, LaneKind, Opening, Own, Place, Report, Service,
     Shape,
 };
+use laneway_spec::{IdlePolicy, LaneSpec};
 use laneway_stack::{DatagramStack, InterfaceConfig, StackConfig, StreamStack};
 use rustix::net::{AddressFamily, SocketType, netdevice::name_to_index, socket};
 use std::marker::PhantomData;

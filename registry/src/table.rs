@@ -1,8 +1,9 @@
 //! A table of lanes: a list of types that is walked by name, once per run.
 
 use crate::apps::{AppTable, Apps};
-use laneway_core::{CapsReport, LaneError, LaneSpec, SpecError};
+use laneway_core::{CapsReport, LaneError};
 use laneway_kinds::{LaneFacts, LaneKind, Mode, Shape};
+use laneway_spec::{LaneSpec, SpecError};
 
 /// What is done with the lane that a name finds; compiled once per lane.
 pub trait LaneVisitor {

@@ -13,9 +13,10 @@ pub(crate) use table::{RunVerb, TableVerb};
 
 use crate::arguments::RunApp;
 use crate::exit::{Exit, Failure};
-use laneway_core::{CapSet, CapsReport, LaneError, nearest};
+use laneway_core::{CapSet, CapsReport, LaneError};
 use laneway_engine::{Stop, usable_cpus};
 use laneway_registry::LaneTable;
+use laneway_spec::nearest;
 use std::ops::RangeInclusive;
 use std::path::Path;
 use std::time::Duration;

@@ -6,7 +6,7 @@
 
 use crate::LaneError;
 use serde::{Deserialize, Serialize};
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, ops::Not};
 
 macro_rules! caps {
     ($($(#[doc = $doc:literal])+ $variant:ident = $bit:literal $name:literal,)+) => {
@@ -124,7 +124,17 @@ pub struct CapsReport {
     pub obtained: CapSet,
     /// Requested capabilities whose absence the spec allows by name.
     pub allowed_missing: CapSet,
-    /// Figures that were granted, as read back: ring sizes, buffer bytes, queue counts, fan-out.
+    /// The receive queue that the port is bound to, or the first of several; none without queues.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub queue: Option<u32>,
+    /// An XDP program redirects frames into the port's socket: one that it cannot redirect is counted
+    /// by the driver and by the socket.
+    #[serde(default, skip_serializing_if = "<&bool as Not>::not")]
+    pub by_redirect: bool,
+    /// The port's socket has the kernel put fragments together before it sees them.
+    #[serde(default, skip_serializing_if = "<&bool as Not>::not")]
+    pub joins_fragments: bool,
+    /// Figures that were granted, as read back, to be printed: ring sizes, buffer bytes, fan-out.
     pub facts: BTreeMap<String, String>,
 }
 

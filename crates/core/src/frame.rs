@@ -422,28 +422,7 @@ impl FrameMut<'_> {
 ///   push ─▶ Burst ─▶ app ─▶ settle ─▶ each frame with its verdict, then the buffer is free again
 /// ```
 ///
-/// ```
-/// use laneway_core::{Frame, FramePool, Verdict};
-///
-/// // 8 buffers for frames of at most 1514 bytes, shown in bursts of 4.
-/// let mut pool = FramePool::new(8, 1514, 4);
-/// for received in [&[1u8; 60][..], &[2; 90]] {
-///     let mut frame = pool.push(received.len(), received.len() as u32, 0).expect("a buffer is free");
-///     frame.bytes_mut().copy_from_slice(received);
-/// }
-/// // The app's call: it answers the longer one, behind a header of its own.
-/// let burst = pool.burst_mut();
-/// assert!(burst.frame_mut(1).grow_front(8));
-/// burst.set_verdict(1, Verdict::Tx);
-/// // The lane's settle.
-/// let mut sent = Vec::new();
-/// pool.settle(|verdict, frame: Frame<'_>| {
-///     if verdict == Verdict::Tx {
-///         sent.push(frame.bytes.len());
-///     }
-/// });
-/// assert_eq!((sent, pool.space()), (vec![98], 4));
-/// ```
+/// The crate's own example shows one at work.
 pub struct FramePool {
     burst: Burst,
     /// Numbers of the buffers that are not in the burst. Taken last in, first out: the same few stay

@@ -92,7 +92,7 @@ pub trait KernelApp: App {
     fn on_detached(&mut self, _maps: &dyn KernelMaps, _turn: Turn) {}
 }
 
-/// A lane that runs kernel halves. What the program saw and dropped on all interfaces is told as that of
+/// A lane that runs kernel halves. What the program saw and dropped on all interfaces is reported as that of
 /// one port, and its clock is [`ClockDomain::Monotonic`](crate::ClockDomain::Monotonic): eBPF programs
 /// stamp with no other.
 pub trait KernelLane: Lane {

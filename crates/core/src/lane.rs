@@ -71,7 +71,7 @@ pub trait FrameLane: Lane {
     /// As for [`receive`](Self::receive).
     fn lend(&mut self, port: PortId, frames: usize) -> Result<&mut Burst, LaneError>;
 
-    /// Acts on the verdicts of the burst last received or lent on `port`. Afterwards every frame is
+    /// Acts on the verdicts of the burst that `port` gave last. Afterwards every frame is
     /// free or sent, and transmissions are on their way to the kernel. A frame that cannot be sent is
     /// counted and returned. Never needed after an empty burst: what a lane has to do without frames
     /// (take back what was sent, try again what a full queue kept), [`receive`](Self::receive) does.

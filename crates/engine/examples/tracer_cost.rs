@@ -12,11 +12,12 @@
 #![allow(clippy::print_stdout, reason = "its output is what it is for")]
 
 use laneway_core::{
-    App, Burst, CapsReport, Clock, ClockDomain, Counters, FrameApp, FrameLane, IdlePolicy, Lane,
-    LaneError, PortId, Turn, Wake,
+    App, Burst, CapsReport, Clock, ClockDomain, Counters, FrameApp, FrameLane, Lane, LaneError,
+    PortId, Turn, Wake,
 };
 use laneway_engine::{Control, MonotonicClock, Stop, pin_to_cpu, run_frames};
 use laneway_sim::SimLane;
+use laneway_spec::IdlePolicy;
 use laneway_tracer::{Session, SessionOptions, ThreadInfo, TraceSlot, points};
 use std::{env, error::Error, fs, time::Duration};
 

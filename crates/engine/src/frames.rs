@@ -12,9 +12,9 @@ use crate::{
     run::{Shape, ports, run},
 };
 use laneway_core::{
-    BURST_FRAMES_MAX, Cap, Clock, Fill, FrameApp, FrameLane, IdlePolicy, LaneError, PortId, Turn,
-    Verdict,
+    BURST_FRAMES_MAX, Cap, Clock, Fill, FrameApp, FrameLane, LaneError, PortId, Turn, Verdict,
 };
+use laneway_spec::IdlePolicy;
 use laneway_tracer::points;
 
 /// Runs `app` on `lane` until `control` says stop, the app wants to end, or nothing can come any more

@@ -4,7 +4,8 @@
 //! how long, and adds up where the time went.
 
 use crate::{Ended, PortReport, RunReport, Stop, TICK_NS};
-use laneway_core::{Clock, Counters, IdlePolicy};
+use laneway_core::{Clock, Counters};
+use laneway_spec::IdlePolicy;
 use std::time::Duration;
 
 /// The longest a worker blocks at a time: a stop flag is seen this much later at most.

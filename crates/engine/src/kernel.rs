@@ -10,7 +10,8 @@ use crate::{
     probe::Probe,
     run::{Shape, run},
 };
-use laneway_core::{Clock, IdlePolicy, KernelApp, KernelLane, LaneError, PortId, Turn};
+use laneway_core::{Clock, KernelApp, KernelLane, LaneError, PortId, Turn};
+use laneway_spec::IdlePolicy;
 
 /// Turns in which the rings are drained after the program is detached. Rings are finite and
 /// nothing refills them, so this is reached only if a detached program still runs.

@@ -122,7 +122,7 @@ impl Tracing {
         now
     }
 
-    /// The app is about to be called in a round that began at `from`. The round is told only now: most
+    /// The app is about to be called in a round that began at `from`. The round is recorded only now: most
     /// rounds of an idle worker find nothing.
     pub(crate) fn enter_round(&mut self, from: u64) {
         self.recorder.entered(points::SERVE, from);

@@ -2,7 +2,8 @@
 //! stops. What a turn is depends on what the lane carries: see [`Shape`].
 
 use crate::{Control, Ended, PortReport, RunFailed, RunReport, idle::Pace, probe::Probe};
-use laneway_core::{App, Clock, IdlePolicy, Lane, LaneError, PortId, Turn};
+use laneway_core::{App, Clock, Lane, LaneError, PortId, Turn};
+use laneway_spec::IdlePolicy;
 use laneway_tracer::points;
 
 /// How a lane and an app of one shape work together. `self` is what the loop keeps for them.
@@ -25,7 +26,7 @@ pub(crate) trait Shape<L: Lane, A: App> {
         None
     }
 
-    /// Ends the work of a lane that has not failed; the app is told to stop afterwards.
+    /// Ends the work of a lane that has not failed; the app's `on_stop` follows.
     fn end(
         &mut self,
         _lane: &mut L,

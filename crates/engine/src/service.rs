@@ -13,8 +13,9 @@ use crate::{
 };
 use laneway_core::{
     App, Clock, Close, ConnId, Counters, Datagram, DatagramApp, DatagramLane, DatagramOut,
-    IdlePolicy, LaneError, StreamApp, StreamLane, StreamOut, Turn,
+    LaneError, StreamApp, StreamLane, StreamOut, Turn,
 };
+use laneway_spec::IdlePolicy;
 use laneway_tracer::points;
 use std::net::SocketAddr;
 
@@ -186,7 +187,7 @@ impl<A: StreamApp> StreamApp for Traced<'_, A> {
         consumed
     }
 
-    /// Told only in a round that had bytes: lanes end every turn.
+    /// Recorded only in a round that had bytes: lanes end every turn.
     fn on_turn_end<O: StreamOut>(&mut self, turn: Turn, out: &mut O) {
         let began = self.tracing.now();
         self.app.on_turn_end(turn, out);

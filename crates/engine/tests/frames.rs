@@ -1,13 +1,14 @@
 //! The frame loop on simulated links: every test is exact, because time is virtual.
 
 use laneway_core::{
-    App, Burst, Clock, ClockDomain, Counters, Fill, FrameApp, FrameLane, IdlePolicy, Lane,
-    LaneError, PortId, Turn, Verdict,
+    App, Burst, Clock, ClockDomain, Counters, Fill, FrameApp, FrameLane, Lane, LaneError, PortId,
+    Turn, Verdict,
 };
 use laneway_engine::{
     BLOCK_NS_MAX, Control, Ended, MonotonicClock, RunReport, Stop, TICK_NS, run_frames,
 };
 use laneway_sim::{Direction, SimLane, SimWorld};
+use laneway_spec::IdlePolicy;
 use laneway_testkit::{UdpFrame, sequence, udp_frames};
 use proptest::prelude::*;
 use std::time::Duration;

@@ -1,10 +1,11 @@
 //! The kernel loop, on a lane made of a list of rings.
 
 use laneway_core::{
-    App, CapsReport, Clock, ClockDomain, Counters, IdlePolicy, KernelApp, KernelHalf, KernelLane,
-    KernelMaps, Lane, LaneError, PortId, Turn, Wake,
+    App, CapsReport, Clock, ClockDomain, Counters, KernelApp, KernelHalf, KernelLane, KernelMaps,
+    Lane, LaneError, PortId, Turn, Wake,
 };
 use laneway_engine::{BLOCK_NS_MAX, Control, Ended, RunFailed, RunReport, Stop, run_kernel};
+use laneway_spec::IdlePolicy;
 use std::{cell::Cell, collections::VecDeque, rc::Rc, time::Duration};
 
 /// Stands for the monotonic clock: goes on with each reading, so that a worker that only polls gets

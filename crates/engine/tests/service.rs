@@ -3,13 +3,14 @@
 
 use laneway_core::{
     App, CapsReport, Clock, ClockDomain, Close, ConnId, Counters, Datagram, DatagramApp,
-    DatagramLane, DatagramOut, IdlePolicy, Lane, LaneError, PortId, StreamApp, StreamLane,
-    StreamOut, Turn, Wake,
+    DatagramLane, DatagramOut, Lane, LaneError, PortId, StreamApp, StreamLane, StreamOut, Turn,
+    Wake,
 };
 use laneway_engine::{
     BLOCK_NS_MAX, Control, Ended, MonotonicClock, RunFailed, RunReport, Stop, TICK_NS,
     run_datagrams, run_streams,
 };
+use laneway_spec::IdlePolicy;
 use std::{cell::Cell, collections::VecDeque, net::SocketAddr, rc::Rc, time::Duration};
 
 const MS: u64 = 1_000_000;

@@ -3,13 +3,14 @@
 
 use laneway_core::{
     App, Burst, CapsReport, Clock, ClockDomain, Counters, Datagram, DatagramApp, DatagramLane,
-    DatagramOut, FrameApp, IdlePolicy, Lane, LaneError, PortId, Turn, Verdict, Wake,
+    DatagramOut, FrameApp, Lane, LaneError, PortId, Turn, Verdict, Wake,
 };
 use laneway_engine::{
     Control, MonotonicClock, RunReport, Stop, Worker, Workers, run_datagrams, run_frames,
     usable_cpus,
 };
 use laneway_sim::SimLane;
+use laneway_spec::IdlePolicy;
 use laneway_testkit::udp_frames;
 use laneway_tracer::{
     Happening, PointId, Session, SessionOptions, ThreadInfo, TraceFile, TraceSlot, What, points,

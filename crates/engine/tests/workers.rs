@@ -1,11 +1,12 @@
 //! Several workers on simulated links: who runs where, and how they end together.
 
-use laneway_core::{App, Burst, Counters, FrameApp, IdlePolicy, LaneError, PortId, Turn};
+use laneway_core::{App, Burst, Counters, FrameApp, LaneError, PortId, Turn};
 use laneway_engine::{
     Control, Ended, RunReport, Stop, WORKERS_MAX, Worker, WorkerFailed, WorkerId, Workers,
     WorkersFailed, pin_to_cpu, run_frames, usable_cpus,
 };
 use laneway_sim::SimLane;
+use laneway_spec::IdlePolicy;
 use laneway_testkit::{skip, udp_frames};
 use std::{
     panic::AssertUnwindSafe,

@@ -6,7 +6,8 @@
 use crate::{AppKind, LaneFacts, RunReport};
 use clap::Args;
 use laneway_core::LaneError;
-use laneway_core::LaneSpec;
+use laneway_spec::LaneSpec;
+
 use serde_json::{Map, Value};
 
 /// What the common arguments of a run say.

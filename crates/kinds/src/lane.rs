@@ -2,10 +2,11 @@
 
 use crate::{LaneFacts, Mode, Ports, Shape, Sharing};
 use laneway_core::{
-    CapsReport, DatagramLane, FrameLane, KernelHalf, KernelLane, Lane, LaneError, LaneSpec, PortId,
+    CapsReport, DatagramLane, FrameLane, KernelHalf, KernelLane, Lane, LaneError, PortId,
     StreamLane,
 };
 use laneway_flow::Offload;
+use laneway_spec::LaneSpec;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
 /// What a run asks of a lane.

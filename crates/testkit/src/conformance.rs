@@ -34,8 +34,9 @@ pub use receive::*;
 pub use transmit::*;
 pub use workers::*;
 
-use laneway_core::{Cap, Clock, FrameLane, LaneError, LaneSpec, PortId};
+use laneway_core::{Cap, Clock, FrameLane, LaneError, PortId};
 use laneway_engine::MonotonicClock;
+use laneway_spec::LaneSpec;
 
 /// A lane with two ends: the suite works the near one, the rig the far one.
 ///

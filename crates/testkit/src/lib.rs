@@ -18,6 +18,7 @@ pub mod conformance;
 mod files;
 mod frames;
 mod patience;
+mod refusal;
 pub mod service;
 mod skip;
 

@@ -4,7 +4,8 @@
 //! (the UMEM has frames for every place they can be, the modes do not contradict each other). What
 //! it does not do: it does not know what the kernel will grant.
 
-use laneway_core::{Cap, CapSet, LaneError, LaneSpec, SpecError};
+use laneway_core::{Cap, CapSet, LaneError};
+use laneway_spec::{LaneSpec, SpecError};
 use std::time::Duration;
 
 /// Entries that one ring may have.

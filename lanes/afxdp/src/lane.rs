@@ -19,9 +19,10 @@ use crate::{
 use laneway_bpf::XdpMode;
 use laneway_core::{
     Burst, Cap, CapSet, CapsReport, ClockDomain, Counters, DropReason, FrameLane, Lane, LaneError,
-    LaneSpec, PortId, PortMask, Wake,
+    PortId, PortMask, Wake,
 };
 use laneway_linux::{monotonic_ns, refuse_default_route};
+use laneway_spec::LaneSpec;
 use std::{io, os::fd::AsRawFd, sync::Arc, time::Duration};
 
 /// How long a wait lasts before it looks whether the interfaces are still there: the kernel does not
@@ -223,6 +224,8 @@ impl AfXdp {
             requested: config.requested(),
             obtained,
             allowed_missing: config.allowed_missing,
+            queue: Some(config.queue),
+            by_redirect: program.mode() == XdpMode::Native,
             ..CapsReport::default()
         };
         let umem = &self.plane.umem;

@@ -191,7 +191,7 @@ impl Plane {
         let burst = &mut ports[port].burst;
         let frames = frames.min(burst.space());
         let empty = iter::from_fn(|| Some(umem.empty(free.take()?)));
-        // SAFETY: the frames were free: nobody else refers to them, and they leave the free list here.
+        // SAFETY: the frames were free: nothing else refers to them, and they leave the free list here.
         unsafe { burst.extend(empty.take(frames)) };
     }
 

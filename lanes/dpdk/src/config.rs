@@ -5,9 +5,8 @@
 //! was given. What it does not do: it does not know what a device will grant.
 
 use crate::device::{Device, Driver, Pcap};
-use laneway_core::{
-    Cap, CapSet, HEADROOM_BYTES_MIN, Knobs, LaneError, LaneSpec, PortMask, SpecError,
-};
+use laneway_core::{Cap, CapSet, HEADROOM_BYTES_MIN, LaneError, PortMask};
+use laneway_spec::{Knobs, LaneSpec, SpecError};
 
 /// The lane's name in specs, results and messages.
 pub(crate) const NAME: &str = "dpdk";
@@ -231,7 +230,7 @@ fn read_device(spec: &LaneSpec, knobs: &Knobs<'_>) -> Result<Device, SpecError> 
             let known: Vec<_> = names.iter().copied().chain(["pci"]).collect();
             let text = spec.to_string();
             let first = text.split([':', ',']).nth(1).unwrap_or("");
-            let near = laneway_core::nearest(first, &known)
+            let near = laneway_spec::nearest(first, &known)
                 .map(|near| format!("; did you mean `{near}`?"))
                 .unwrap_or_default();
             return Err(SpecError::Syntax {

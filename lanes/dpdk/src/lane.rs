@@ -30,9 +30,10 @@ use crate::{
 };
 use laneway_core::{
     Burst, CapsReport, ClockDomain, Counters, DropReason, FrameLane, FrameSpan, Lane, LaneError,
-    LaneSpec, PortId, PortMask, Verdict, Wake,
+    PortId, PortMask, Verdict, Wake,
 };
 use laneway_linux::monotonic_ns;
+use laneway_spec::LaneSpec;
 use std::{
     sync::{
         Arc,
@@ -423,8 +424,8 @@ struct Leaving<'l> {
     base: usize,
 }
 
-/// One frame of them.
-struct Ending {
+/// One frame of that burst.
+struct LeavingFrame {
     number: u32,
     span: FrameSpan,
 }
@@ -432,7 +433,7 @@ struct Ending {
 impl Leaving<'_> {
     /// Acts on one verdict; transmissions are posted, not yet sent.
     #[inline]
-    fn settle(&mut self, ingress: usize, frame: &Ending, verdict: Verdict) {
+    fn settle(&mut self, ingress: usize, frame: &LeavingFrame, verdict: Verdict) {
         match verdict {
             Verdict::Drop => self.scratch.freed.push(frame.number),
             Verdict::Pass => {
@@ -446,7 +447,7 @@ impl Leaving<'_> {
     }
 
     #[inline]
-    fn transmit(&mut self, ingress: usize, frame: &Ending, egress: usize) {
+    fn transmit(&mut self, ingress: usize, frame: &LeavingFrame, egress: usize) {
         if self.admit(ingress, frame, egress) {
             self.ports[egress].post(self.layout.frame(frame.number, &frame.span));
         } else {
@@ -455,7 +456,7 @@ impl Leaving<'_> {
     }
 
     /// One mbuf for all ports: each holds a reference and frees it when it has sent.
-    fn fan_out(&mut self, ingress: usize, frame: &Ending, set: PortMask) {
+    fn fan_out(&mut self, ingress: usize, frame: &LeavingFrame, set: PortMask) {
         let mut egresses = std::mem::take(&mut self.scratch.egresses);
         egresses.clear();
         egresses.extend(
@@ -490,7 +491,7 @@ impl Leaving<'_> {
 
     /// True when `egress` may take the frame; counts the reason when it may not.
     #[inline]
-    fn admit(&mut self, ingress: usize, frame: &Ending, egress: usize) -> bool {
+    fn admit(&mut self, ingress: usize, frame: &LeavingFrame, egress: usize) -> bool {
         let Some(port) = self.ports.get_mut(egress) else {
             self.counters[ingress].drop_one(DropReason::TxNoPort);
             return false;
@@ -648,7 +649,7 @@ impl FrameLane for DpdkLane {
         };
         if !is_consumed {
             for i in 0..burst.len() {
-                let frame = Ending { number: burst.numbers()[i], span: burst.span(i) };
+                let frame = LeavingFrame { number: burst.numbers()[i], span: burst.span(i) };
                 leaving.settle(index, &frame, burst.verdict(i));
             }
         }

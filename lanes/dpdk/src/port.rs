@@ -217,6 +217,7 @@ impl Port {
             false => None,
         };
         let mut caps = started.caps.clone();
+        caps.queue = Some(first.into());
         caps.fact("queue", first);
         caps.fact("queues", share);
         let queue = |queue| ShimQueue {
@@ -837,6 +838,9 @@ fn report(
             .with_if(Cap::RxInterrupt, wakes)
             .with_if(Cap::ChecksumOffload, conf.checksums != 0),
         allowed_missing: config.allowed_missing,
+        by_redirect: matches!(device, Device::AfXdp { .. }),
+        // Its driver asks for a fan-out with PACKET_FANOUT_FLAG_DEFRAG.
+        joins_fragments: matches!(device, Device::AfPacket),
         ..CapsReport::default()
     };
     let driver = info.driver.split(|&b| b == 0).next().unwrap_or(&[]);

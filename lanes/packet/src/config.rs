@@ -4,11 +4,9 @@
 //! its mode is one. A knob of another
 //! mode is refused, not ignored.
 
-use laneway_core::{
-    BURST_FRAMES_MAX, Cap, CapSet, HEADROOM_BYTES_MIN, Knobs, LaneError, LaneSpec, PortId,
-    SpecError,
-};
+use laneway_core::{BURST_FRAMES_MAX, Cap, CapSet, HEADROOM_BYTES_MIN, LaneError, PortId};
 use laneway_linux::TAG_BYTES;
+use laneway_spec::{Knobs, LaneSpec, SpecError};
 
 /// The lane's name in specs, results and messages.
 pub(crate) const NAME: &str = "packet";

@@ -16,9 +16,10 @@ use crate::{
 };
 use laneway_core::{
     Burst, CapsReport, ClockDomain, Counters, DropReason, FrameLane, FrameSpan, Lane, LaneError,
-    LaneSpec, PortId, PortMask, Verdict, Wake,
+    PortId, PortMask, Verdict, Wake,
 };
 use laneway_linux::{Interface, Tag, WallClock, monotonic_ns};
+use laneway_spec::LaneSpec;
 use std::{
     io, iter,
     os::fd::{AsFd, AsRawFd, OwnedFd},
@@ -547,7 +548,7 @@ impl FrameLane for PacketLane {
         let frames = frames.min(near.burst.space());
         let Port { burst, free, measures, .. } = near;
         let empty = iter::from_fn(|| free.pop().map(|number| (number, measures.span(number))));
-        // SAFETY: the buffers were on the free list, so nobody has them, and buffers do not overlap;
+        // SAFETY: the buffers were on the free list, so nothing refers to them, and buffers do not overlap;
         // they return to the list only when these frames are settled.
         unsafe { burst.extend(empty.take(frames)) };
         Ok(&mut near.burst)

@@ -2,7 +2,8 @@
 
 use crate::ethernet::ETHERNET_BYTES;
 use crate::format::FRAME_BYTES_MAX;
-use laneway_core::{CapSet, LaneSpec, SpecError};
+use laneway_core::CapSet;
+use laneway_spec::{LaneSpec, SpecError};
 use std::ops::RangeInclusive;
 use std::path::PathBuf;
 

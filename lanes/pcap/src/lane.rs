@@ -23,8 +23,9 @@ use crate::knobs::PcapKnobs;
 use crate::output::{Entry, Output};
 use laneway_core::{
     Burst, Cap, CapSet, CapsReport, ClockDomain, Counters, DropReason, Frame, FrameLane, FramePool,
-    Lane, LaneError, LaneSpec, PortId, PortMask, Verdict, Wake,
+    Lane, LaneError, PortId, PortMask, Verdict, Wake,
 };
+use laneway_spec::LaneSpec;
 use std::{path::Path, time::Duration};
 
 /// The lane's name in specs, results and messages.

@@ -1,11 +1,12 @@
 //! Lane `sim` as a row of the table of lanes: its links have traffic only where a test puts some.
 
 use crate::SimLane;
-use laneway_core::{CapsReport, ClockDomain, KernelHalf, Lane, LaneError, LaneSpec, PortId};
+use laneway_core::{CapsReport, ClockDomain, KernelHalf, Lane, LaneError, PortId};
 use laneway_kinds::{
     Cheapest, LaneFacts, LaneKind, Mode, Needs, NoLane, Opening, Ports, Request, Shape, Shapes,
     Sharing,
 };
+use laneway_spec::LaneSpec;
 
 /// The row.
 #[derive(Debug)]

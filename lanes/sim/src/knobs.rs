@@ -1,7 +1,8 @@
 //! The knobs of the lane, read and checked in one place. `README.md` explains them to users.
 
 use crate::link::Link;
-use laneway_core::{CapSet, Knobs, LaneSpec, SpecError};
+use laneway_core::CapSet;
+use laneway_spec::{Knobs, LaneSpec, SpecError};
 use std::ops::RangeInclusive;
 
 /// A minute: longer delays are typing errors.

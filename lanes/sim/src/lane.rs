@@ -9,8 +9,9 @@ use crate::{
 };
 use laneway_core::{
     Burst, Cap, CapSet, CapsReport, Clock, ClockDomain, Counters, DropReason, FrameLane, FramePool,
-    Lane, LaneError, LaneSpec, PortId, PortMask, Verdict, Wake,
+    Lane, LaneError, PortId, PortMask, Verdict, Wake,
 };
+use laneway_spec::LaneSpec;
 use std::time::Duration;
 
 /// What an empty receive costs in virtual time, so that a worker that only polls gets on.

@@ -3,9 +3,10 @@
 
 use laneway_core::{
     Burst, CapsReport, Clock, ClockDomain, Counters, DropReason, FrameLane, Lane, LaneError,
-    LaneSpec, PortId, Region, Verdict, Wake,
+    PortId, Region, Verdict, Wake,
 };
 use laneway_sim::{Direction, Link, SimLane, SimWorld};
+use laneway_spec::LaneSpec;
 use laneway_testkit::{Disturbance, Overload, Properties, Rig, UdpFrame, conformance::*};
 use std::{cell::Cell, panic::AssertUnwindSafe, rc::Rc, time::Duration};
 

@@ -15,9 +15,10 @@ use crate::{
     sys,
 };
 use laneway_core::{
-    CapsReport, Clock, ClockDomain, Close, ConnId, Counters, DropReason, Lane, LaneError, LaneSpec,
-    PortId, StreamApp, StreamLane, StreamOut, Turn, Wake,
+    CapsReport, Clock, ClockDomain, Close, ConnId, Counters, DropReason, Lane, LaneError, PortId,
+    StreamApp, StreamLane, StreamOut, Turn, Wake,
 };
+use laneway_spec::LaneSpec;
 use std::{
     collections::VecDeque,
     fs::File,

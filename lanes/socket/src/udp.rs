@@ -15,9 +15,10 @@ use crate::{
 };
 use laneway_core::{
     Cap, CapSet, CapsReport, Clock, ClockDomain, Counters, Datagram, DatagramApp, DatagramLane,
-    DropReason, Lane, LaneError, LaneSpec, PortId, Turn, Wake,
+    DropReason, Lane, LaneError, PortId, Turn, Wake,
 };
 use laneway_linux::WallClock;
+use laneway_spec::LaneSpec;
 use std::{
     io, mem,
     net::{IpAddr, SocketAddr},

@@ -4,7 +4,8 @@
 //! consistent and its memory bounded. Each of the three shapes (datagrams, streams, frames) reads its
 //! own knobs and refuses those of the others by name.
 
-use laneway_core::{Cap, CapSet, Knobs, LaneError, LaneSpec, SpecError};
+use laneway_core::{Cap, CapSet, LaneError};
+use laneway_spec::{Knobs, LaneSpec, SpecError};
 
 /// The lane's name in specs, results and messages.
 pub(crate) const NAME: &str = "uring";

@@ -35,9 +35,10 @@ use crate::{
 use io_uring::{opcode, types};
 use laneway_core::{
     Burst, CapsReport, ClockDomain, Counters, DropReason, FrameLane, FrameSpan, HEADROOM_BYTES_MIN,
-    Lane, LaneError, LaneSpec, PortId, Region, Verdict, Wake,
+    Lane, LaneError, PortId, Region, Verdict, Wake,
 };
 use laneway_linux::{Interface, TAG_BYTES, monotonic_ns};
+use laneway_spec::LaneSpec;
 use std::{
     collections::VecDeque,
     io, iter,
@@ -570,7 +571,7 @@ impl FrameLane for UringFrames {
         let frames = frames.min(near.burst.space());
         let Port { burst, lendable, measures, .. } = near;
         let empty = iter::from_fn(|| lendable.pop().map(|number| (number, measures.span(number))));
-        // SAFETY: nobody has a lendable buffer, the kernel never receives into it, and buffers do not
+        // SAFETY: nothing refers to a lendable buffer, the kernel never receives into it, and buffers do not
         // overlap; it is lendable again only when its frame is settled.
         unsafe { burst.extend(empty.take(frames)) };
         Ok(&mut near.burst)

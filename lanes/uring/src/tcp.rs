@@ -30,8 +30,9 @@ use crate::{
 use io_uring::{opcode, types};
 use laneway_core::{
     Cap, CapsReport, Clock, ClockDomain, Close, ConnId, Counters, DropReason, Lane, LaneError,
-    LaneSpec, PortId, StreamApp, StreamLane, StreamOut, Turn, Wake,
+    PortId, StreamApp, StreamLane, StreamOut, Turn, Wake,
 };
+use laneway_spec::LaneSpec;
 use std::{
     collections::VecDeque,
     io, mem,

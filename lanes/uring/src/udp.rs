@@ -30,8 +30,9 @@ use crate::{
 };
 use laneway_core::{
     CapsReport, Clock, ClockDomain, Counters, Datagram, DatagramApp, DatagramLane, DatagramOut,
-    DropReason, Lane, LaneError, LaneSpec, PortId, PortMask, Turn, Wake,
+    DropReason, Lane, LaneError, PortId, PortMask, Turn, Wake,
 };
+use laneway_spec::LaneSpec;
 use std::{
     collections::VecDeque,
     io, mem,

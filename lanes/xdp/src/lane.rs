@@ -10,9 +10,10 @@ use laneway_bpf::{
 };
 use laneway_core::{
     Cap, CapSet, CapsReport, ClockDomain, Counters, DropReason, KernelHalf, KernelLane, KernelMaps,
-    Lane, LaneError, LaneSpec, PortId, PortMask, SpecError, Wake,
+    Lane, LaneError, PortId, PortMask, Wake,
 };
 use laneway_linux::refuse_default_route;
+use laneway_spec::{LaneSpec, SpecError};
 use std::{
     io,
     os::fd::BorrowedFd,

@@ -4,9 +4,8 @@
 mod support;
 
 use laneway_bpf::attachment;
-use laneway_core::{
-    Cap, DropReason, KernelHalf, KernelLane, Lane, LaneError, LaneSpec, PortId, Wake,
-};
+use laneway_core::{Cap, DropReason, KernelHalf, KernelLane, Lane, LaneError, PortId, Wake};
+use laneway_spec::LaneSpec;
 use laneway_xdp::{Options, PassGuard, XdpLane};
 use std::{env, process::Command, thread, time::Duration};
 use support::{Receiver, Record, Sender, cable, frame, in_namespace, ip, verdict};

@@ -5,10 +5,11 @@ use crate::{
     build::{Ping4, ping4},
     rows::responder,
 };
-use laneway_core::{App, Burst, Counters, DropReason, FrameApp, IdlePolicy, Lane, PortId, Turn};
+use laneway_core::{App, Burst, Counters, DropReason, FrameApp, Lane, PortId, Turn};
 use laneway_echo::{Config, Echo, Fate, Limits, Rate, TTL_DEFAULT};
 use laneway_engine::{Control, run_frames};
 use laneway_sim::{Arrival, Direction, Link, SimLane};
+use laneway_spec::IdlePolicy;
 use std::collections::BTreeMap;
 
 const PORT: PortId = PortId(0);

@@ -2,12 +2,11 @@
 //! rule set changes under traffic and no frame sees half of it.
 
 use crate::expected::{MODES, after, config, frames, to_port};
-use laneway_core::{
-    App, Burst, Counters, Fill, FrameApp, FrameLane, IdlePolicy, Lane, PortId, Turn,
-};
+use laneway_core::{App, Burst, Counters, Fill, FrameApp, FrameLane, Lane, PortId, Turn};
 use laneway_engine::{Control, Ended, run_frames};
 use laneway_forward::{Commit, Config, Fate, Forward, Mode, RuleSet};
 use laneway_sim::{Direction, SimLane, SimWorld};
+use laneway_spec::IdlePolicy;
 use proptest::{collection::vec, prelude::*, strategy::ValueTree, test_runner::TestRunner};
 use std::{
     collections::HashSet,

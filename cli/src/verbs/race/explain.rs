@@ -6,11 +6,13 @@
 
 use crate::exit::Failure;
 use crate::verbs::trace;
-use laneway_core::LaneSpec;
+use laneway_spec::LaneSpec;
+
 use laneway_kinds::Shape;
 use laneway_lab::App;
 use laneway_lab::why::{Advice, Detection, Explain, Explanation, Recorded, Shares, Stage};
 use laneway_registry::{Lanes, facts_of};
+
 use laneway_trace::Options;
 use laneway_trace::result::{Analysis, Confidence, Finding, FunctionRow, Layer, State};
 

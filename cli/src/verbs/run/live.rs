@@ -7,10 +7,11 @@ use super::trace::RunTrace;
 use super::{end_after, opened};
 use crate::exit::Failure;
 use crate::terminal;
-use laneway_core::{CapsReport, LaneError, LaneSpec};
+use laneway_core::{CapsReport, LaneError};
 use laneway_engine::{Control, Stop, WorkerId, Workers};
 use laneway_kinds::AppKind;
 use laneway_registry::{Crew, LaneTable, Order, Ran};
+use laneway_spec::LaneSpec;
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 

@@ -5,10 +5,10 @@ use crate::{
     world::{NEAR_V4, NEAR_V6, World, config, open_packet},
 };
 use laneway_core::{
-    App, Close, Counters, Datagram, DatagramApp, DatagramOut, DropReason, IdlePolicy, Lane,
-    StreamApp, Turn,
+    App, Close, Counters, Datagram, DatagramApp, DatagramOut, DropReason, Lane, StreamApp, Turn,
 };
 use laneway_engine::{Control, MonotonicClock, Stop, run_datagrams, run_streams};
+use laneway_spec::IdlePolicy;
 use laneway_stack::{DatagramStack, HostEvents, StreamStack};
 use laneway_testkit::skip;
 use std::{

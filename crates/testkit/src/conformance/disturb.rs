@@ -7,10 +7,11 @@ use super::{
 };
 use crate::{patience::Patience, skip, udp_frames};
 use laneway_core::{
-    App, Burst, Clock, ClockDomain, Counters, DropReason, FrameApp, FrameLane, IdlePolicy, Lane,
-    LaneError, PortId, Turn, Verdict,
+    App, Burst, Clock, ClockDomain, Counters, DropReason, FrameApp, FrameLane, Lane, LaneError,
+    PortId, Turn, Verdict,
 };
 use laneway_engine::{Control, Ended, RunFailed, RunReport, run_frames};
+use laneway_spec::IdlePolicy;
 use std::{
     sync::atomic::{AtomicU64, Ordering},
     time::Duration,

@@ -1,10 +1,9 @@
 //! Several workers on one interface: whatever steers frames to their lanes keeps a flow together.
 
 use crate::{UdpFrame, sequence, skip};
-use laneway_core::{
-    App, Burst, Counters, FrameApp, FrameLane, IdlePolicy, LaneError, PortId, Turn,
-};
+use laneway_core::{App, Burst, Counters, FrameApp, FrameLane, LaneError, PortId, Turn};
 use laneway_engine::{Ended, MonotonicClock, Stop, Workers, run_frames, usable_cpus};
+use laneway_spec::IdlePolicy;
 use std::{
     collections::BTreeSet,
     sync::{

@@ -5,8 +5,9 @@ use crate::{
     cables::{NEAR, give_up_capabilities},
     world::World,
 };
-use laneway_core::{Burst, Cap, DropReason, FrameLane, Lane, LaneError, LaneSpec, PortId, Verdict};
+use laneway_core::{Burst, Cap, DropReason, FrameLane, Lane, LaneError, PortId, Verdict};
 use laneway_packet::{FanoutGroup, OpenOptions, PacketLane};
+use laneway_spec::LaneSpec;
 use laneway_testkit::{
     Disturbance, UdpFrame, receive_all, receive_shares, sequence, skip, udp_frames,
 };

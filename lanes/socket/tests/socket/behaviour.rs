@@ -6,11 +6,12 @@ use crate::{
     place::{Inside, Loopback, Powerless, run},
 };
 use laneway_core::{
-    App, Cap, Clock, Close, DatagramApp, DatagramLane, DropReason, Lane, LaneError, LaneSpec,
-    PortId, StreamLane, Turn,
+    App, Cap, Clock, Close, DatagramApp, DatagramLane, DropReason, Lane, LaneError, PortId,
+    StreamLane, Turn,
 };
 use laneway_netns::{Cidr, Mac, Namespace, Offloads, VethEnd, VethOptions, VethPair, can_create};
 use laneway_socket::{TcpLane, UdpLane};
+use laneway_spec::LaneSpec;
 use laneway_testkit::{
     Patience,
     service::{

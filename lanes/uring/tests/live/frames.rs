@@ -5,7 +5,8 @@ use crate::{
     cables::{NEAR, PORTS_MAX, give_up_capabilities},
     frames_world::World,
 };
-use laneway_core::{Burst, Cap, DropReason, FrameLane, Lane, LaneError, LaneSpec, PortId, Verdict};
+use laneway_core::{Burst, Cap, DropReason, FrameLane, Lane, LaneError, PortId, Verdict};
+use laneway_spec::LaneSpec;
 use laneway_testkit::{
     Disturbance, Overload, Properties, Rig, receive_all, sequence, skip, udp_frames,
 };

@@ -3,8 +3,14 @@
 //! A lane reads its knobs through [`Knobs`], which remembers what was asked, so that a knob that no
 //! lane reads is an error with the nearest valid name, never silently ignored.
 
-use crate::{Cap, CapSet, IdlePolicy};
-use std::{cell::RefCell, fmt, str::FromStr};
+#![forbid(unsafe_code)]
+
+mod idle;
+
+pub use idle::IdlePolicy;
+
+use laneway_core::{BURST_FRAMES_DEFAULT, BURST_FRAMES_MAX, Cap, CapSet, LaneError};
+use std::{cell::RefCell, fmt, ops::RangeInclusive, str::FromStr};
 
 /// A lane with its knobs, as the user wrote it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -60,6 +66,12 @@ pub enum SpecError {
         /// What would fit.
         want: String,
     },
+}
+
+impl From<SpecError> for LaneError {
+    fn from(error: SpecError) -> LaneError {
+        LaneError::Spec(Box::new(error))
+    }
 }
 
 fn did_you_mean(nearest: &Option<String>) -> String {
@@ -191,7 +203,7 @@ impl<'a> Knobs<'a> {
         &self,
         name: &'static str,
         default: usize,
-        range: std::ops::RangeInclusive<usize>,
+        range: RangeInclusive<usize>,
     ) -> Result<usize, SpecError> {
         let Some(text) = self.text(name)? else { return Ok(default) };
         let (digits, unit) = match text.as_bytes().last() {
@@ -217,7 +229,7 @@ impl<'a> Knobs<'a> {
         &self,
         name: &'static str,
         default: usize,
-        range: std::ops::RangeInclusive<usize>,
+        range: RangeInclusive<usize>,
     ) -> Result<usize, SpecError> {
         let n = self.number(name, default, range)?;
         if n.is_power_of_two() {
@@ -247,7 +259,7 @@ impl<'a> Knobs<'a> {
     /// # Errors
     /// Outside `1..=BURST_FRAMES_MAX`.
     pub fn burst(&self) -> Result<usize, SpecError> {
-        self.number("burst", crate::BURST_FRAMES_DEFAULT, 1..=crate::BURST_FRAMES_MAX)
+        self.number("burst", BURST_FRAMES_DEFAULT, 1..=BURST_FRAMES_MAX)
     }
 
     /// The capabilities named by `allow=` knobs: their absence is accepted.
@@ -291,24 +303,10 @@ pub fn nearest(word: &str, candidates: &[&str]) -> Option<String> {
     let limit = (word.len() / 3).max(2);
     candidates
         .iter()
-        .map(|c| (edit_distance(word, c), *c))
+        .map(|c| (strsim::levenshtein(word, c), *c))
         .filter(|(d, _)| *d <= limit)
         .min_by_key(|(d, _)| *d)
         .map(|(_, c)| c.to_owned())
-}
-
-fn edit_distance(a: &str, b: &str) -> usize {
-    let b: Vec<char> = b.chars().collect();
-    let mut row: Vec<usize> = (0..=b.len()).collect();
-    for (i, ca) in a.chars().enumerate() {
-        let mut diagonal = std::mem::replace(&mut row[0], i + 1);
-        for (j, cb) in b.iter().enumerate() {
-            let substituted = diagonal + usize::from(ca != *cb);
-            diagonal = row[j + 1];
-            row[j + 1] = substituted.min(row[j] + 1).min(diagonal + 1);
-        }
-    }
-    row[b.len()]
 }
 
 #[cfg(test)]
