@@ -46,14 +46,16 @@ pub enum LaneError {
     },
     /// Asked for and not obtained.
     #[error(
-        "{lane}: {} was asked for and not obtained; ask for another mode, or accept its absence with allow={}",
-        cap.name(), cap.name()
+        "{lane}: {} was asked for and not obtained{}; ask for another mode, or accept its absence with allow={}",
+        cap.name(), needs.map_or_else(String::new, |needs| format!(" (it needs {needs})")), cap.name()
     )]
     CapMissing {
         /// The lane.
         lane: String,
         /// The capability.
         cap: Cap,
+        /// What has it, where the lane knows: `Linux 6.10`.
+        needs: Option<&'static str>,
     },
     /// This refuses to touch something it could hurt.
     #[error("{lane}: refused to use `{name}`: {why}; {hint}")]

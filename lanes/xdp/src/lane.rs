@@ -369,7 +369,11 @@ fn attach(
         Err(BpfError::ModeRefused { mode: XdpMode::Native, source, .. })
             if source.kind() == io::ErrorKind::Unsupported =>
         {
-            return Err(LaneError::CapMissing { lane: LANE.to_owned(), cap: Cap::NativeXdp });
+            return Err(LaneError::CapMissing {
+                lane: LANE.to_owned(),
+                cap: Cap::NativeXdp,
+                needs: None,
+            });
         }
         other => other.map_err(in_lane)?,
     };
