@@ -126,6 +126,9 @@ pub struct CapsReport {
     pub allowed_missing: CapSet,
     /// Figures that were granted, as read back: ring sizes, buffer bytes, queue counts, fan-out.
     pub facts: BTreeMap<String, String>,
+    /// What must be known before the port's figures are read: one sentence each, without a full stop.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub notes: Vec<String>,
 }
 
 impl CapsReport {

@@ -16,7 +16,7 @@ use crate::registry::{
 };
 use crate::{interrupt, terminal};
 use laneway_core::{CapsReport, DropReason, LaneError};
-use laneway_echo::{Config, Limits, TTL_DEFAULT, UdpEcho, UdpEchoConfig};
+use laneway_echo::{Class, Config, Fate, Limits, TTL_DEFAULT, UdpEcho, UdpEchoConfig};
 use laneway_engine::{Control, Ended};
 use laneway_netns::Mac;
 use laneway_stack::InterfaceConfig;
@@ -435,11 +435,13 @@ impl Account {
         let counters = run.report.counters();
         let with_fate: u64 = run.fates.iter().map(|(_, n)| n).sum();
         let seen = if shape == Shape::Tcp { with_fate } else { counters.rx_frames };
-        // There the app's drops, which have fates, are the lane's to count.
-        let lane_drops = match lane {
-            Lane::Xdp => BTreeMap::new(),
-            _ => counters.nonzero_drops().collect(),
+        // There the app's drops, which have fates, are the lane's to count: what is left is lost behind it.
+        let has_fate = |reason| {
+            let is_of = |fate: &Fate| fate.class() == Class::Dropped(reason);
+            lane == Lane::Xdp && Fate::ALL.iter().any(is_of)
         };
+        let lane_drops =
+            counters.nonzero_drops().filter(|&(reason, _)| !has_fate(reason)).collect();
         Account { seen, with_fate, lane_drops }
     }
 

@@ -25,7 +25,7 @@ use crate::registry::{
 };
 use crate::{interrupt, terminal};
 use laneway_core::{CapsReport, DropReason};
-use laneway_engine::{Control, Ended, RunReport, Stop, WorkerId, Workers};
+use laneway_engine::{Control, Ended, PortReport, RunReport, Stop, WorkerId, Workers};
 use laneway_forward::{
     CommandError, Config, Console, Fate, LiveStats, Mode, QUEUES_MAX, RuleSet, Stats, parse_command,
 };
@@ -402,8 +402,8 @@ impl Told<'_> {
         self.run.report.counters().rx_frames
     }
 
-    /// Frames that were to leave and have neither left nor been counted as lost. In the kernel nobody
-    /// counts what a redirect came to.
+    /// Frames that were to leave and have neither left nor been counted as lost. In the kernel only the
+    /// lost ones are counted.
     fn unconfirmed(&self) -> u64 {
         if self.lane == Lane::Xdp {
             return 0;
@@ -444,13 +444,17 @@ impl Told<'_> {
         frames.filter(|&(_, n)| n > 0).collect()
     }
 
-    /// Losses of the lane by port; in the kernel they are fates, which are told as such.
+    /// Losses of the lane by port. In the kernel the lane counts the app's as well: those are fates, which
+    /// are told as such.
     fn losses(&self) -> Vec<BTreeMap<DropReason, u64>> {
-        if self.lane == Lane::Xdp {
-            return Vec::new();
-        }
-        let ports = self.run.report.ports.iter();
-        ports.map(|port| port.counters.nonzero_drops().collect()).collect()
+        let has_fate = |reason| {
+            let is_of = |fate: &Fate| fate.drop_reason() == Some(reason);
+            self.lane == Lane::Xdp && Fate::ALL.iter().any(is_of)
+        };
+        let of_port = |port: &PortReport| {
+            port.counters.nonzero_drops().filter(|&(reason, _)| !has_fate(reason)).collect()
+        };
+        self.run.report.ports.iter().map(of_port).collect()
     }
 
     fn json(&self, caps: &[CapsReport], elapsed: Duration) -> Value {
@@ -542,7 +546,7 @@ impl Told<'_> {
         );
         for (port, report) in self.run.report.ports.iter().enumerate() {
             let counters = &report.counters;
-            // What leaves by a redirect is nobody's to count.
+            // Of what leaves by a redirect, only the losses are counted.
             let sent = match self.lane {
                 Lane::Xdp => "by redirect".to_owned(),
                 _ => grouped(counters.tx_frames),
