@@ -4,7 +4,9 @@
 //! answered for `--address`, by raw sockets on a lane that has nothing below datagrams. Everything that the shape or
 //! the lane has no use for is refused rather than ignored.
 
-use crate::{Config, EchoKind, EchoRun, Limits, Rate, TTL_DEFAULT, UdpEcho, UdpEchoConfig};
+use crate::{
+    Class, Config, EchoKind, EchoRun, Fate, Limits, Rate, TTL_DEFAULT, UdpEcho, UdpEchoConfig,
+};
 use clap::Args;
 use laneway_bpf::XdpProgram;
 use laneway_core::{DropReason, LaneError};
@@ -184,11 +186,13 @@ Examples:
         let shape = Shape::of(run);
         let counters = lane.counters();
         let accounted = report.total();
-        // In the kernel the app's drops, which have fates, are the lane's to count.
-        let lane_drops: BTreeMap<DropReason, u64> = match on.lane.carries.has(Carried::Kernel) {
-            true => BTreeMap::new(),
-            false => counters.nonzero_drops().collect(),
+        // In the kernel the lane counts the app's drops, which have fates: what is left is lost behind the program.
+        let has_fate = |reason| {
+            let is_of = |fate: &Fate| fate.class() == Class::Dropped(reason);
+            on.lane.carries.has(Carried::Kernel) && Fate::ALL.iter().any(is_of)
         };
+        let lane_drops: BTreeMap<DropReason, u64> =
+            counters.nonzero_drops().filter(|&(reason, _)| !has_fate(reason)).collect();
         let there = report.fates.iter().filter(|(_, n)| *n > 0);
         let mut lines: Vec<Line> = there.map(|&(name, n)| (format!("  {name}"), n, "")).collect();
         if shape == Shape::Tcp {

@@ -204,6 +204,10 @@ fn missing(error: &LaneError) -> Missing {
             let remedy = Some("`ethtool -i IFACE` names the driver of an interface".to_owned());
             return Missing { what, remedy, command: None };
         }
+        LaneError::CapMissing { cap, needs: Some(needs), .. } => (
+            format!("{} needs {needs}; this is Linux {}", cap.name(), laneway_linux::release()),
+            None,
+        ),
         LaneError::CapMissing { cap, .. } => {
             (format!("{} is not to be had on this kernel and device", cap.name()), None)
         }

@@ -94,6 +94,9 @@ pub(super) fn opened(spec: &str, place: &str, caps: &CapsReport) -> String {
     if !facts.is_empty() {
         line.push_str(&format!(" ({})", facts.join(", ")));
     }
+    for note in &caps.notes {
+        line.push_str(&format!("\n  note: {note}"));
+    }
     line
 }
 

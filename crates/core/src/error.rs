@@ -25,10 +25,10 @@ pub enum LaneError {
     Busy { lane: String, name: String, why: String, hint: String },
     /// Asked for and not obtained.
     #[error(
-        "{lane}: {} was asked for and not obtained; ask for another mode, or accept its absence with allow={}",
-        cap.name(), cap.name()
+        "{lane}: {} was asked for and not obtained{}; ask for another mode, or accept its absence with allow={}",
+        cap.name(), needs.map_or_else(String::new, |needs| format!(" (it needs {needs})")), cap.name()
     )]
-    CapMissing { lane: String, cap: Cap },
+    CapMissing { lane: String, cap: Cap, needs: Option<&'static str> },
     /// This refuses to touch something it could hurt.
     #[error("{lane}: refused to use `{name}`: {why}; {hint}")]
     Refused { lane: String, name: String, why: String, hint: String },

@@ -38,6 +38,8 @@ const IFLA_XDP_FLAGS: u16 = 3;
 const IFLA_XDP_DRV_PROG_ID: u16 = 5;
 const IFLA_XDP_SKB_PROG_ID: u16 = 6;
 const IFLA_XDP_EXPECTED_FD: u16 = 8;
+/// The part of IFLA_LINKINFO that names the kind of a virtual interface (`linux/if_link.h`).
+const IFLA_INFO_KIND: u16 = 1;
 const XDP_FLAGS_REPLACE: u32 = 1 << 4;
 
 /// An interface, found by name.
@@ -61,6 +63,8 @@ pub struct Facts {
     pub mtu_bytes: usize,
     /// Frames that the kernel wanted to send by it and its driver dropped: on a tap, those nobody fetched in time.
     pub tx_dropped: u64,
+    /// One end of a virtual cable: its driver is veth.
+    pub is_veth: bool,
     /// The XDP program that its driver runs.
     pub native: Option<ProgramId>,
     /// The XDP program that the kernel runs in the driver's stead.
@@ -294,6 +298,7 @@ fn facts(answer: &[u8]) -> io::Result<Facts> {
         flags: u32_at(HEADER_BYTES + 8).ok_or_else(broken)?,
         mtu_bytes: 0,
         tx_dropped: 0,
+        is_veth: false,
         native: None,
         generic: None,
     };
@@ -305,6 +310,12 @@ fn facts(answer: &[u8]) -> io::Result<Facts> {
                 let bytes = value[TX_DROPPED_AT..][..8].try_into().ok()?;
                 facts.tx_dropped = u64::from_ne_bytes(bytes);
             }
+            libc::IFLA_LINKINFO => each_attribute(value, |kind, value| {
+                if kind == IFLA_INFO_KIND {
+                    facts.is_veth = value.strip_suffix(&[0]) == Some(b"veth");
+                }
+                Some(())
+            })?,
             libc::IFLA_XDP => each_attribute(value, |kind, value| {
                 match kind {
                     IFLA_XDP_DRV_PROG_ID => facts.native = Some(number(value)?),

@@ -1,6 +1,7 @@
 //! What every lane asks of Linux beside moving frames: which interface a name means, whether the machine's
-//! default route leaves by it, what time it is on the kernel's clocks, and which VLAN tag it took off a frame. And the
-//! one way to change a setting of the host: [`HostSettings`] records the change first, so that a later run undoes it.
+//! default route leaves by it, which Linux it is, what time it is on the kernel's clocks, and which VLAN tag it took
+//! off a frame. And the one way to change a setting of the host: [`HostSettings`] records the change first, so that a
+//! later run undoes it.
 //!
 //! Everything is about the network namespace of the calling thread. Nothing is on the path of a frame but [`Tag::put_back`].
 #![forbid(unsafe_code)]
@@ -9,6 +10,7 @@ mod address;
 mod clock;
 mod interface;
 mod process;
+mod release;
 mod route;
 mod settings;
 mod vlan;
@@ -19,6 +21,7 @@ pub use interface::{
     ETHERNET_BYTES, Facts, Interface, NAME_BYTES_MAX, ProgramId, Undo, XdpPlace, is_name, sysfs,
 };
 pub use process::{NoProcess, Process};
+pub use release::{is_older_than, release};
 pub use route::refuse_default_route;
 pub use settings::{Change, GivenBack, HostSettings};
 pub use vlan::{TAG_BYTES, Tag};

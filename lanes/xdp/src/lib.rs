@@ -13,6 +13,7 @@
 //! the default route is never touched unless forced. Knows no app: the half is data.
 #![forbid(unsafe_code)]
 
+mod behind;
 mod beside;
 mod kind;
 mod lane;

@@ -46,7 +46,8 @@ fn take_all(lane: &mut XdpLane, count: usize) -> Vec<Record> {
             Wake::Ready => records.extend(take(lane).unwrap()),
             Wake::Timeout => idle += 1,
         }
-        assert!(idle < 100, "{} of {count} records", records.len());
+        let counters = lane.counters(PortId(0));
+        assert!(idle < 100, "{} of {count} records; {counters:?}", records.len());
     }
     records
 }
@@ -379,5 +380,56 @@ fn a_pass_program_lets_the_far_end_see_what_xdp_transmits() {
         assert_eq!(back.receive(), frame(77));
         drop(guard);
         assert_eq!(attachment("left").unwrap(), Default::default());
+    });
+}
+
+/// Opens a lane on `right` that sends `frames` of them back, and gives what became of them.
+fn send_back(frames: u64) -> (u64, Vec<String>) {
+    let tx = support::half(COUNT, 1 << 16, vec![verdict(XDP_TX)]);
+    let mut lane = open_half("xdp", &["right"], tx).unwrap();
+    let sender = Sender::on("left");
+    (0..frames).for_each(|_| sender.send(&frame(60)));
+    await_frames(&mut lane, frames);
+    lane.detach();
+    let counters = lane.counters(PortId(0));
+    let refused = counters.drops(DropReason::TxRefused);
+    assert_eq!((counters.rx_frames, counters.lost()), (frames, refused));
+    (refused, lane.caps(PortId(0)).notes.clone())
+}
+
+#[test]
+fn what_the_kernel_drops_behind_xdp_tx_is_counted() {
+    const FRAMES: u64 = 37;
+    in_namespace(|| {
+        cable("left", "right");
+        let (lost, notes) = send_back(FRAMES);
+        assert_eq!(lost, FRAMES, "nothing at the far end takes them");
+        let note = notes.iter().find(|note| note.contains("`right` is a veth")).expect("a note");
+        assert!(note.contains("drops it (counted as tx_refused)"), "{note}");
+        let _guard = PassGuard::attach("left").unwrap();
+        assert_eq!(send_back(FRAMES).0, 0, "the far end takes them");
+    });
+}
+
+#[test]
+fn what_is_dropped_behind_other_interfaces_is_not_counted() {
+    in_namespace(|| {
+        cable("left", "right");
+        cable("left2", "right2");
+        let ours = support::ifindex("right");
+        let tx = || support::half(COUNT, 1 << 16, vec![verdict(XDP_TX)]);
+        let mut idle = open_half("xdp", &["right"], tx()).unwrap();
+        // Of the same namespace with another number, of another namespace with the same one.
+        let mut beside = open_half("xdp", &["right2"], tx()).unwrap();
+        Sender::on("left2").send(&frame(60));
+        await_frames(&mut beside, 1);
+        in_namespace(move || {
+            cable("left", "right");
+            assert_eq!(support::ifindex("right"), ours);
+            assert_eq!(send_back(5).0, 5);
+        });
+        beside.detach();
+        assert_eq!(beside.counters(PortId(0)).lost(), 1);
+        assert_eq!(idle.counters(PortId(0)).lost(), 0);
     });
 }

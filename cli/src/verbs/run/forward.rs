@@ -21,7 +21,7 @@ use crate::arguments::ForwardArguments;
 use crate::exit::{Exit, Failure};
 use crate::{interrupt, terminal};
 use laneway_core::{CapsReport, DropReason, LaneError};
-use laneway_engine::{Ended, RunReport, Stop};
+use laneway_engine::{Ended, PortReport, RunReport, Stop};
 use laneway_forward::{
     CommandError, Config, Console, Fate, ForwardKind, ForwardReport, ForwardRun, LiveStats, Mode,
     QUEUES_MAX, RuleSet, Stats, check_on, parse_command,
@@ -320,8 +320,8 @@ impl Told<'_> {
         self.run.counters().rx_frames
     }
 
-    /// Frames that were to leave and have neither left nor been counted as lost. In the kernel nobody
-    /// counts what a redirect came to.
+    /// Frames that were to leave and have neither left nor been counted as lost. In the kernel only the
+    /// lost ones are counted.
     fn unconfirmed(&self) -> u64 {
         if self.in_kernel() {
             return 0;
@@ -362,13 +362,17 @@ impl Told<'_> {
         frames.filter(|&(_, n)| n > 0).collect()
     }
 
-    /// Losses of the lane by port; in the kernel they are fates, which are told as such.
+    /// Losses of the lane by port. In the kernel the lane counts the app's as well: those are fates, which
+    /// are told as such.
     fn losses(&self) -> Vec<BTreeMap<DropReason, u64>> {
-        if self.in_kernel() {
-            return Vec::new();
-        }
-        let ports = self.run.ports.iter();
-        ports.map(|port| port.counters.nonzero_drops().collect()).collect()
+        let has_fate = |reason| {
+            let is_of = |fate: &Fate| fate.drop_reason() == Some(reason);
+            self.in_kernel() && Fate::ALL.iter().any(is_of)
+        };
+        let of_port = |port: &PortReport| {
+            port.counters.nonzero_drops().filter(|&(reason, _)| !has_fate(reason)).collect()
+        };
+        self.run.ports.iter().map(of_port).collect()
     }
 
     fn json(&self, caps: &[CapsReport], elapsed: Duration) -> Value {
@@ -460,7 +464,7 @@ impl Told<'_> {
         );
         for (port, report) in self.run.ports.iter().enumerate() {
             let counters = &report.counters;
-            // What leaves by a redirect is nobody's to count.
+            // Of what leaves by a redirect, only the losses are counted.
             let sent = match self.in_kernel() {
                 true => "by redirect".to_owned(),
                 false => grouped(counters.tx_frames),
