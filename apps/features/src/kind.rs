@@ -74,11 +74,10 @@ impl<S: Sinks> AppKind for FeaturesKind<S> {
 
     fn frames(run: &FeaturesRun<S>, place: Place<'_>) -> Result<Features<S::Sink>, LaneError> {
         // A lane that is bound to one receive queue says which.
-        let queue = place.caps.first().and_then(|caps| caps.facts.get("queue"));
-        let queue = queue.and_then(|queue| queue.parse().ok());
+        let queue = place.caps.first().and_then(|caps| caps.queue);
         let sink = run.sinks.open(place.worker);
         let app = Features::new(&run.config, place.ifindexes.to_vec(), sink);
-        Ok(app.on_queue(queue.unwrap_or(0)))
+        Ok(app.on_queue(queue.map_or(0, |queue| queue as u16)))
     }
 
     fn kernel(
