@@ -365,6 +365,9 @@ pub(crate) struct LiveArguments {
     /// CPUs of the workers, such as 0,2 or 4-7 [default: the first that may be used]
     #[arg(long, value_name = "LIST", value_parser = cpu_range, value_delimiter = ',')]
     pub(crate) cpus: Vec<RangeInclusive<usize>>,
+    /// Keep the thread that writes the rows on this CPU [default: those that no worker is kept on]
+    #[arg(long, value_name = "CPU")]
+    pub(crate) writer_cpu: Option<usize>,
     /// Trace the workers into this folder, a file each; `laneway trace analyze DIR` reads it
     #[arg(long, value_name = "DIR")]
     pub(crate) trace: Option<PathBuf>,

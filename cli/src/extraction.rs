@@ -82,14 +82,9 @@ impl Extraction {
 
     /// Opens the output; `offset_ns` turns record time into Unix time.
     pub(crate) fn open_output(&self, offset_ns: i64) -> Result<(Tables, Output), Failure> {
-        let tables = self.tables(offset_ns);
+        let tables = Tables::new(&self.config, self.profile, offset_ns);
         let output = Output::open(&self.path, self.format, tables.schema(), &self.provenance);
         Ok((tables, output.map_err(output_failure)?))
-    }
-
-    /// The tables of one more worker; `offset_ns` turns record time into Unix time.
-    pub(crate) fn tables(&self, offset_ns: i64) -> Tables {
-        Tables::new(&self.config, self.profile, offset_ns)
     }
 
     /// True when rows go to standard output.

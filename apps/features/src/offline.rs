@@ -320,8 +320,7 @@ fn one_source<S: Source>(
 
 /// The capacity is shared out, so that the bound holds for all shards together.
 fn shard_config(config: &Config, workers: usize) -> Config {
-    let all = if config.flows_max == 0 { Config::FLOWS_DEFAULT } else { config.flows_max };
-    Config { flows_max: all.div_ceil(workers), ..config.clone() }
+    Config { flows_max: config.flows_max_or_default().div_ceil(workers), ..config.clone() }
 }
 
 /// Writes batches in the order of their chunks, holding back what comes early, and says so for each.

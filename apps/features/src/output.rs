@@ -99,6 +99,13 @@ pub enum OutputError {
     },
 }
 
+impl OutputError {
+    pub(crate) fn no_thread(path: String, source: io::Error) -> OutputError {
+        let hint = "raise `ulimit -u`";
+        OutputError::Io { path, doing: "start a thread that writes to it", source, hint }
+    }
+}
+
 /// What the schema metadata says about a run.
 #[derive(Clone, Debug, Default)]
 pub struct Provenance {
@@ -241,6 +248,11 @@ impl Output {
             Encoder::JsonLines(w) => w.write(&printable(batch)).map_err(|e| e.to_string()),
         }
         .map_err(|why| explain(&self.path, &self.refused, why))
+    }
+
+    /// Its name, as it was given.
+    pub fn path(&self) -> &str {
+        &self.path
     }
 
     /// Rows so far.

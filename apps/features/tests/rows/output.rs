@@ -5,8 +5,8 @@ use arrow_array::{Array, RecordBatch, cast::AsArray, types::TimestampNanosecondT
 use arrow_cast::display::{ArrayFormatter, FormatOptions};
 use arrow_schema::{DataType, Schema};
 use laneway_features::{
-    Config, FlowRow, Format, Level, Output, OutputError, PacketRow, Profile, Provenance, RowSink,
-    SharedOutput, Sink, Stamp, Tables, parse,
+    Config, FlowRow, Format, Level, Output, OutputError, PacketRow, Profile, Provenance, Stamp,
+    Tables, parse,
 };
 use laneway_flow::{FlowLimits, FlowTable, Record, TableOptions};
 use laneway_testkit::skip;
@@ -19,7 +19,6 @@ use std::{
     net::Ipv6Addr,
     path::Path,
     process::{Command, Stdio},
-    thread,
 };
 
 const FORMATS: [Format; 4] = [Format::Parquet, Format::Arrow, Format::Csv, Format::JsonLines];
@@ -449,81 +448,4 @@ fn rows_go_to_standard_output_as_they_would_to_a_file() {
     let file = fs::read_to_string(folder.path("rows.csv")).unwrap();
     assert!(text.contains(&format!("rows begin\n{file}")), "{text}");
     assert!(!Path::new("-").exists() && !Path::new("-.partial").exists());
-}
-
-#[test]
-fn a_row_sink_writes_full_batches_at_once_and_the_rest_after_a_while() {
-    let folder = Folder::new("sink");
-    let path = folder.path("rows.jsonl");
-    let tables = tables(Level::Packet);
-    let output = open(&path, Format::JsonLines, tables.schema());
-    let mut sink = RowSink::new(tables, output);
-    let records = records();
-    let batch_rows = 8192;
-    for i in 0..batch_rows + 5 {
-        sink.packet(&records[i % records.len()]);
-    }
-    sink.tick(1);
-    assert!(!sink.is_done());
-    sink.tick(1_000_000_000);
-    sink.packet(&records[0]);
-    let output = sink.into_output().unwrap();
-    assert_eq!(output.rows(), batch_rows as u64 + 6);
-    output.finish(&losses()).unwrap();
-    assert_eq!(fs::read_to_string(&path).unwrap().lines().count(), batch_rows + 6);
-}
-
-#[test]
-fn the_sinks_of_several_workers_lose_and_double_no_row() {
-    let folder = Folder::new("shared");
-    let path = folder.path("rows.jsonl");
-    let shared = SharedOutput::new(open(&path, Format::JsonLines, tables(Level::Packet).schema()));
-    let records = records();
-    // More than a batch each, and not the same number.
-    let rows = [9000, 100, 17_000];
-    thread::scope(|scope| {
-        for rows in rows {
-            let (shared, records) = (&shared, &records);
-            scope.spawn(move || {
-                let mut sink = RowSink::on(tables(Level::Packet), shared);
-                (0..rows).for_each(|i| sink.packet(&records[i % records.len()]));
-                sink.close();
-            });
-        }
-    });
-    let output = shared.into_output().unwrap();
-    assert_eq!(output.rows(), rows.iter().sum::<usize>() as u64);
-    output.finish(&losses()).unwrap();
-    assert_eq!(fs::read_to_string(&path).unwrap().lines().count(), rows.iter().sum::<usize>());
-}
-
-#[test]
-fn an_output_that_fails_ends_the_sinks_that_have_no_rows_as_well() {
-    let output = open(Path::new("/dev/full"), Format::JsonLines, tables(Level::Packet).schema());
-    let shared = SharedOutput::new(output);
-    let mut busy = RowSink::on(tables(Level::Packet), &shared);
-    let idle = RowSink::on(tables(Level::Packet), &shared);
-    let records = records();
-    for i in 0..3 * 8192 {
-        busy.packet(&records[i % records.len()]);
-    }
-    assert!(busy.is_done() && idle.is_done());
-    busy.close();
-    idle.close();
-    let error = shared.into_output().err().expect("the device is full").to_string();
-    assert!(error.contains("/dev/full: cannot write"), "{error}");
-}
-
-#[test]
-fn a_row_sink_whose_output_fails_ends_the_run_and_keeps_the_reason() {
-    let tables = tables(Level::Packet);
-    let output = open(Path::new("/dev/full"), Format::JsonLines, tables.schema());
-    let mut sink = RowSink::new(tables, output);
-    let records = records();
-    for i in 0..3 * 8192 {
-        sink.packet(&records[i % records.len()]);
-    }
-    assert!(sink.is_done());
-    let error = sink.into_output().err().expect("the device is full").to_string();
-    assert!(error.contains("/dev/full: cannot write"), "{error}");
 }

@@ -1,7 +1,8 @@
 //! `laneway run features`: rows from a live lane, by one worker or several.
 //!
 //! The output is made before the lane is opened: a program is attached to an interface only when its
-//! rows have a place to go. Several workers write to one output, a batch of rows at a time.
+//! rows have a place to go. The rows of all workers go through a queue to one thread that writes them: no
+//! worker waits for a disk. On a capture, which can wait, a worker does rather than lose rows.
 
 use super::trace::RunTrace;
 use super::{end_after, lane_failure, opened, worker_cpus};
@@ -12,8 +13,10 @@ use crate::ledger::{Ledger, grouped};
 use crate::registry::{self, FeaturesRun, Lane, OpenOptions, WorkersRun};
 use crate::{interrupt, terminal};
 use laneway_core::{CapsReport, ClockDomain, LaneError};
-use laneway_engine::{Control, Ended, WorkerId, Workers};
-use laneway_features::{Aggregation, Disposition, Level, RowSink, SharedOutput, Sink};
+use laneway_engine::{Control, Ended, WorkerId, Workers, starting_on, usable_cpus};
+use laneway_features::{
+    Aggregation, Disposition, Level, Queue, RowSink, RowWriter, Sink, WhenFull,
+};
 use laneway_flow::{EndedFlow, Record};
 use laneway_linux::unix_offset_ns;
 use laneway_tracer::TraceSlot;
@@ -44,13 +47,18 @@ pub(super) fn run(arguments: &LiveArguments, json: bool) -> Result<Exit, Failure
     for (index, interface) in arguments.on.iter().enumerate() {
         plan.fact(&format!("interface.{index}"), interface);
     }
-    let offset_ns = match entry.clock {
-        ClockDomain::Monotonic => unix_offset_ns(),
-        ClockDomain::Unix | ClockDomain::Virtual => 0,
+    let (offset_ns, when_full) = match entry.clock {
+        ClockDomain::Monotonic => (unix_offset_ns(), WhenFull::Lose),
+        ClockDomain::Unix | ClockDomain::Virtual => (0, WhenFull::Wait),
     };
     let trace = RunTrace::begin(arguments.trace.as_deref())?;
     let (tables, output) = plan.open_output(offset_ns)?;
-    let output = SharedOutput::new(output);
+    let worker_cpus = cpus.as_deref().unwrap_or(arguments.cpu.as_slice());
+    let queue = Queue::new(&plan.config, worker_cpus.len(), when_full);
+    let writer_cpus = writer_cpus(arguments.writer_cpu, worker_cpus)?;
+    let writer = starting_on(&writer_cpus, || RowWriter::start(tables, output, queue))
+        .map_err(|error| lane_failure(&error))?
+        .map_err(output_failure)?;
     let count = Count::new(arguments.count);
     let traced = match cpus {
         None => trace.slot(0, arguments.cpu)?,
@@ -63,25 +71,29 @@ pub(super) fn run(arguments: &LiveArguments, json: bool) -> Result<Exit, Failure
     let live =
         Live { arguments, plan: &plan, json, count: &count, control: &control, trace: &trace };
     let told = match cpus {
-        None => {
-            let rows = RowSink::on(tables, &output);
-            live.by_one(Limited { rows, count: count.clone() })?
-        }
+        None => live.by_one(Limited { rows: writer.sink(), count: count.clone() })?,
         Some(cpus) => {
-            let sink = || Limited {
-                rows: RowSink::on(plan.tables(offset_ns), &output),
-                count: count.clone(),
-            };
+            let sink = || Limited { rows: writer.sink(), count: count.clone() };
             live.by_several(&cpus, sink)?
         }
     };
-    let rows = output
+    let rows = writer
         .into_output()
         .and_then(|output| output.finish(&told.ledger.losses()))
         .map_err(output_failure)?;
     let outcome = told.conclude(&live, rows);
     trace.end(json)?;
     outcome
+}
+
+/// Where the writer may run: the CPU asked for, or every CPU that no worker is kept on, if one is left.
+fn writer_cpus(asked: Option<usize>, workers: &[usize]) -> Result<Vec<usize>, Failure> {
+    if let Some(cpu) = asked {
+        return Ok(vec![cpu]);
+    }
+    let usable = usable_cpus().map_err(Failure::input)?;
+    let left: Vec<usize> = usable.iter().copied().filter(|cpu| !workers.contains(cpu)).collect();
+    Ok(if left.is_empty() { usable } else { left })
 }
 
 /// A run that is about to begin.
@@ -307,21 +319,34 @@ struct Limited {
 }
 
 impl Sink for Limited {
+    // A row for which there is no room does not count as one of those that were wanted.
     #[inline]
     fn packet(&mut self, record: &Record) {
-        if self.count.admits() {
+        if !self.rows.has_room() {
+            self.rows.lose(1);
+        } else if self.count.admits() {
             self.rows.packet(record);
         }
     }
 
     fn flow(&mut self, ended: &EndedFlow<'_>) {
-        if self.count.admits() {
+        if !self.rows.has_room() {
+            self.rows.lose(ended.flow.pkts());
+        } else if self.count.admits() {
             self.rows.flow(ended);
         }
     }
 
     fn tick(&mut self, now_ns: u64) {
         self.rows.tick(now_ns);
+    }
+
+    fn take_time(&mut self) {
+        self.rows.take_time();
+    }
+
+    fn lost_frames(&self) -> u64 {
+        self.rows.lost_frames()
     }
 
     fn is_done(&self) -> bool {
