@@ -132,7 +132,7 @@ Examples:
 const FEATURES_EXAMPLES: &str = "\
 Reads pcap and pcapng, micro- and nanosecond, plain or inside gzip or zstd; `-` is standard input.
 A file that is cut short or damaged keeps its rows up to there: that is said, and the exit code is 2.
-Rows are written to OUT.partial, which becomes OUT when it is complete.
+Rows are written to OUT.partial, which becomes OUT at the end. Parquet and Arrow files say whether they are complete.
 
 Examples:
   laneway features capture.pcap -o packets.parquet

@@ -16,8 +16,10 @@
 #![forbid(unsafe_code)]
 
 mod admit;
+mod arrow_file;
 mod columns;
 mod config;
+mod encode;
 mod kernel;
 pub mod offline;
 mod output;

@@ -220,6 +220,11 @@ pub fn run<S: Source>(
         }
     }
     summary.rows = output.rows();
+    let interrupted = summary.interrupted.then(|| "interrupted before the end".to_owned());
+    let missing: Vec<String> = summary.damaged.iter().cloned().chain(interrupted).collect();
+    if !missing.is_empty() {
+        output.mark_incomplete(missing.join("; "));
+    }
     output.finish(&losses(&summary))?;
     Ok(summary)
 }

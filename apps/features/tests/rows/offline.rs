@@ -143,10 +143,10 @@ fn run_sources(config: &Config, sources: Vec<Memory>, workers: usize, progress: 
         std::thread::current().id(),
         config.sample
     ));
-    let path = folder.path("rows.arrow");
+    let path = folder.path("rows.arrows");
     let tables = Tables::new(config, Profile::Full, 0);
     let provenance = Provenance::new(config.level, "full");
-    let output = Output::open(&path, Format::Arrow, tables.schema(), &provenance).unwrap();
+    let output = Output::open(&path, Format::ArrowStream, tables.schema(), &provenance).unwrap();
     let losses = |summary: &Summary| {
         let dropped = summary.counters.nonzero_drops();
         dropped.map(|(reason, n)| (reason.name().to_owned(), n)).collect::<BTreeMap<_, _>>()

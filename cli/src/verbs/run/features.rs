@@ -21,6 +21,7 @@ use laneway_flow::{EndedFlow, Record};
 use laneway_linux::unix_offset_ns;
 use laneway_tracer::TraceSlot;
 use serde_json::{Value, json};
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
@@ -53,6 +54,7 @@ pub(super) fn run(arguments: &LiveArguments, json: bool) -> Result<Exit, Failure
     };
     let trace = RunTrace::begin(arguments.trace.as_deref())?;
     let (tables, output) = plan.open_output(offset_ns)?;
+    let partial = output.partial_path().map(Path::to_owned);
     let worker_cpus = cpus.as_deref().unwrap_or(arguments.cpu.as_slice());
     let queue = Queue::new(&plan.config, worker_cpus.len(), when_full);
     let writer_cpus = writer_cpus(arguments.writer_cpu, worker_cpus)?;
@@ -66,7 +68,7 @@ pub(super) fn run(arguments: &LiveArguments, json: bool) -> Result<Exit, Failure
     };
     let control = Control { trace: traced, ..Control::default() };
     let stop = control.stop.clone();
-    interrupt::on_signal(plan.partial_file(), json, move || stop.request())?;
+    interrupt::on_signal(partial, json, move || stop.request())?;
 
     let live =
         Live { arguments, plan: &plan, json, count: &count, control: &control, trace: &trace };
@@ -79,7 +81,12 @@ pub(super) fn run(arguments: &LiveArguments, json: bool) -> Result<Exit, Failure
     };
     let rows = writer
         .into_output()
-        .and_then(|output| output.finish(&told.ledger.losses()))
+        .and_then(|mut output| {
+            if let Some(error) = &told.failure {
+                output.mark_incomplete(error.to_string());
+            }
+            output.finish(&told.ledger.losses())
+        })
         .map_err(output_failure)?;
     let outcome = told.conclude(&live, rows);
     trace.end(json)?;
@@ -240,7 +247,7 @@ impl Told {
                 "app": "features",
                 "lane": live.arguments.lane.to_string(),
                 "interfaces": live.arguments.on,
-                "output": plan.output_file(),
+                "output": plan.output_file().map(terminal::path_json),
                 "rows": rows,
                 "rows_beyond_count": live.count.beyond(),
                 "ledger": ledger,
