@@ -1,8 +1,8 @@
 //! Batches to the bytes of a format, by whichever thread has the time: a [`Part`] is encoded without its
 //! output, and appended to it in order.
 //!
-//! A part of a Parquet file is a row group: its columns are encoded and compressed apart from the file,
-//! which is nearly all the work there is. A part of a text format is its text. Arrow files take batches
+//! A part of a Parquet file is a row group, or a run of its columns: columns are encoded and compressed
+//! apart from each other and from the file, and that is nearly all the work there is. A part of a text format is its text. Arrow files take batches
 //! as they are in memory, so that there is nothing to do before they are written.
 
 use arrow_array::{
@@ -12,10 +12,12 @@ use arrow_schema::{DataType, Field, Schema, SchemaRef, TimeUnit};
 use parquet::arrow::arrow_writer::{
     ArrowColumnChunk, ArrowColumnWriter, ArrowRowGroupWriterFactory, compute_leaves,
 };
-use std::{net::Ipv6Addr, sync::Arc};
+use std::{net::Ipv6Addr, ops::Range, sync::Arc};
 
 /// Rows per Parquet row group: memory of the writer against scan efficiency of the reader.
 pub(crate) const ROW_GROUP_ROWS: usize = 1 << 17;
+/// Runs of columns of a row group for each thread that encodes it.
+const SLICES_PER_WORKER: usize = 2;
 
 /// Encodes parts of one output. Clones encode parts of the same.
 #[derive(Clone)]
@@ -28,33 +30,62 @@ pub(crate) enum PartEncoder {
 
 /// Consecutive rows, encoded.
 pub(crate) enum Part {
-    RowGroup(Vec<ArrowColumnChunk>),
+    /// Columns of a row group; the next part of the output has those behind them, up to the last one.
+    Columns(Vec<ArrowColumnChunk>),
     Batches(Vec<RecordBatch>),
     Text(Vec<u8>),
 }
 
+/// What of its rows a part holds: of that many runs of columns the one with this index.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Slice {
+    pub(crate) index: usize,
+    pub(crate) of: usize,
+}
+
 impl PartEncoder {
-    /// Encodes these batches as one part; at most [`ROW_GROUP_ROWS`] rows.
+    /// Rows to be gathered for a part; `None` where batches are parts as they come.
+    pub(crate) fn part_rows(&self) -> Option<usize> {
+        matches!(self, PartEncoder::RowGroups(..)).then_some(ROW_GROUP_ROWS)
+    }
+
+    /// How many parts the same rows make, so that `workers` threads have them done at about the same
+    /// time although columns differ in cost.
+    pub(crate) fn slices(&self, workers: usize) -> usize {
+        match self {
+            PartEncoder::RowGroups(_, schema) if workers > 1 => {
+                (SLICES_PER_WORKER * workers).min(schema.fields().len())
+            }
+            _ => 1,
+        }
+    }
+
+    /// Encodes a slice of these batches, which hold at most [`ROW_GROUP_ROWS`] rows.
     ///
     /// # Errors
     /// The words of the format's library.
-    pub(crate) fn encode(&self, batches: Vec<RecordBatch>) -> Result<Part, String> {
+    pub(crate) fn encode(&self, batches: &[RecordBatch], slice: Slice) -> Result<Part, String> {
         match self {
             PartEncoder::RowGroups(factory, schema) => {
-                let mut group = RowGroup::begin(factory, schema)?;
+                let fields = schema.fields().len();
+                let first = |index: usize| fields * index / slice.of;
+                let columns = first(slice.index)..first(slice.index + 1);
+                let mut group = RowGroup::begin(factory, schema, columns)?;
                 batches.iter().try_for_each(|batch| group.write(batch))?;
                 group.finish()
             }
-            PartEncoder::Batches => Ok(Part::Batches(batches)),
-            PartEncoder::Csv => csv(&batches, false).map(Part::Text),
-            PartEncoder::JsonLines => json_lines(&batches),
+            PartEncoder::Batches => Ok(Part::Batches(batches.to_vec())),
+            PartEncoder::Csv => csv(batches, false).map(Part::Text),
+            PartEncoder::JsonLines => json_lines(batches),
         }
     }
 }
 
-/// A row group that is being filled.
+/// Columns of a row group that is being filled. Each field of our schemas is one column of the file: none
+/// holds fields of its own.
 pub(crate) struct RowGroup {
     schema: SchemaRef,
+    first: usize,
     columns: Vec<ArrowColumnWriter>,
     rows: usize,
 }
@@ -63,10 +94,13 @@ impl RowGroup {
     pub(crate) fn begin(
         factory: &ArrowRowGroupWriterFactory,
         schema: &SchemaRef,
+        columns: Range<usize>,
     ) -> Result<RowGroup, String> {
         // The number matters to encrypted files only.
-        let columns = factory.create_column_writers(0).map_err(|e| e.to_string())?;
-        Ok(RowGroup { schema: schema.clone(), columns, rows: 0 })
+        let mut all = factory.create_column_writers(0).map_err(|e| e.to_string())?;
+        let first = columns.start;
+        let columns = all.drain(columns).collect();
+        Ok(RowGroup { schema: schema.clone(), first, columns, rows: 0 })
     }
 
     /// Rows that it still takes.
@@ -75,10 +109,9 @@ impl RowGroup {
     }
 
     pub(crate) fn write(&mut self, batch: &RecordBatch) -> Result<(), String> {
-        let mut columns = self.columns.iter_mut();
-        for (field, array) in self.schema.fields().iter().zip(batch.columns()) {
-            for leaf in compute_leaves(field, array).map_err(|e| e.to_string())? {
-                let column = columns.next().expect("a column for each leaf of the schema");
+        for (i, column) in (self.first..).zip(&mut self.columns) {
+            let leaves = compute_leaves(self.schema.field(i), batch.column(i));
+            for leaf in leaves.map_err(|e| e.to_string())? {
                 column.write(&leaf).map_err(|e| e.to_string())?;
             }
         }
@@ -88,7 +121,7 @@ impl RowGroup {
 
     pub(crate) fn finish(self) -> Result<Part, String> {
         let columns = self.columns.into_iter().map(ArrowColumnWriter::close);
-        columns.collect::<Result<_, _>>().map(Part::RowGroup).map_err(|e| e.to_string())
+        columns.collect::<Result<_, _>>().map(Part::Columns).map_err(|e| e.to_string())
     }
 }
 

@@ -17,6 +17,7 @@
 
 mod admit;
 mod arrow_file;
+mod assembly;
 mod columns;
 mod config;
 mod encode;

@@ -13,7 +13,7 @@
 use crate::arrow_file::ArrowFile;
 use crate::columns::level_name;
 use crate::config::Level;
-use crate::encode::{Part, PartEncoder, ROW_GROUP_ROWS, RowGroup, csv};
+use crate::encode::{Part, PartEncoder, ROW_GROUP_ROWS, RowGroup, Slice, csv};
 use arrow_array::RecordBatch;
 use arrow_schema::{Schema, SchemaRef};
 use parquet::{
@@ -181,6 +181,8 @@ struct ParquetFile {
     factory: Arc<ArrowRowGroupWriterFactory>,
     /// The row group that [`Output::write`] is filling.
     filling: Option<RowGroup>,
+    /// Columns of the row group whose others are still to be appended.
+    columns: Vec<ArrowColumnChunk>,
 }
 
 /// An open output.
@@ -289,14 +291,20 @@ impl Output {
         })
     }
 
-    /// Appends a part that was encoded apart: consecutive rows, behind all before it.
+    /// What encodes parts of this output, on any thread.
+    pub(crate) fn part_encoder(&self) -> PartEncoder {
+        self.parts.clone()
+    }
+
+    /// Appends a part that was encoded apart: consecutive rows, behind all before it. `rows` are counted
+    /// with the first slice of them.
     ///
     /// # Errors
     /// As for [`write`](Self::write).
     pub(crate) fn append(&mut self, part: Part, rows: u64) -> Result<(), OutputError> {
         self.rows += rows;
         let done = match (self.encoder_mut(), part) {
-            (Encoder::Parquet(parquet), Part::RowGroup(columns)) => parquet.append(columns),
+            (Encoder::Parquet(parquet), Part::Columns(columns)) => parquet.append(columns),
             (Encoder::Arrow(w), Part::Batches(batches)) => {
                 batches.iter().try_for_each(|batch| w.write(batch)).map_err(|e| e.to_string())
             }
@@ -320,9 +328,15 @@ impl Output {
             self.rows += batch.num_rows() as u64;
             return done.map_err(|why| explain(&self.path, &self.refused, why));
         }
-        let part = self.parts.encode(vec![batch.clone()]);
+        let whole = Slice { index: 0, of: 1 };
+        let part = self.parts.encode(std::slice::from_ref(batch), whole);
         let part = part.map_err(|why| explain(&self.path, &self.refused, why))?;
         self.append(part, batch.num_rows() as u64)
+    }
+
+    /// What a part that could not be encoded means for this output.
+    pub(crate) fn failure(&self, why: String) -> OutputError {
+        explain(&self.path, &self.refused, why)
     }
 
     fn encoder_mut(&mut self) -> &mut Encoder {
@@ -398,7 +412,10 @@ impl ParquetFile {
         while rest.num_rows() > 0 {
             let group = match &mut self.filling {
                 Some(group) => group,
-                none => none.insert(RowGroup::begin(&self.factory, &batch.schema())?),
+                none => {
+                    let columns = 0..batch.num_columns();
+                    none.insert(RowGroup::begin(&self.factory, &batch.schema(), columns)?)
+                }
             };
             let rows = rest.num_rows().min(group.room());
             group.write(&rest.slice(0, rows))?;
@@ -413,14 +430,19 @@ impl ParquetFile {
     /// Writes the row group that is being filled.
     fn flush(&mut self) -> Result<(), String> {
         match self.filling.take().map(RowGroup::finish).transpose()? {
-            Some(Part::RowGroup(columns)) => self.add(columns),
+            Some(Part::Columns(columns)) => self.add(columns),
             _ => Ok(()),
         }
     }
 
-    /// Writes a row group behind the one that is being filled.
+    /// Takes columns of a row group behind the one that is being filled, and writes it with its last one.
     fn append(&mut self, columns: Vec<ArrowColumnChunk>) -> Result<(), String> {
         self.flush()?;
+        self.columns.extend(columns);
+        if self.columns.len() < self.file.schema_descr().num_columns() {
+            return Ok(());
+        }
+        let columns = mem::take(&mut self.columns);
         self.add(columns)
     }
 
@@ -561,7 +583,8 @@ fn encoder(
             let (file, factory) = parts.map_err(|e| e.to_string())?;
             let factory = Arc::new(factory);
             let parts = PartEncoder::RowGroups(factory.clone(), schema.clone());
-            (Encoder::Parquet(Box::new(ParquetFile { file, factory, filling: None })), parts)
+            let parquet = ParquetFile { file, factory, filling: None, columns: Vec::new() };
+            (Encoder::Parquet(Box::new(parquet)), parts)
         }
         Format::Arrow => {
             let file = ArrowFile::begin(to, schema).map_err(|e| e.to_string())?;
