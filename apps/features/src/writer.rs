@@ -241,8 +241,8 @@ pub struct RowSink {
 }
 
 impl RowSink {
-    /// True when a row would be taken now: [`lose`](Self::lose) counts one that is not given for the
-    /// want of it.
+    /// True when a row would be taken now. One that is not given for the want of room is to be counted:
+    /// [`lose_packet`](Self::lose_packet), [`lose_flow`](Self::lose_flow).
     #[inline]
     pub fn has_room(&mut self) -> bool {
         if self.rows.is_none() {
@@ -251,9 +251,15 @@ impl RowSink {
         self.rows.is_some()
     }
 
-    /// Counts frames whose row was not given because there was no room.
-    pub fn lose(&mut self, frames: u64) {
-        self.lost_frames += frames;
+    /// Counts a frame whose row was not given because there was no room.
+    #[inline]
+    pub fn lose_packet(&mut self) {
+        self.lost_frames += 1;
+    }
+
+    /// Counts the frames of a flow whose row was not given because there was no room.
+    pub fn lose_flow(&mut self, ended: &EndedFlow<'_>) {
+        self.lost_frames += ended.flow.pkts();
     }
 
     /// A buffer that is empty, or one more while the bound allows it.
@@ -303,7 +309,7 @@ impl Sink for RowSink {
     #[inline]
     fn packet(&mut self, record: &Record) {
         if !self.has_room() {
-            return self.lose(1);
+            return self.lose_packet();
         }
         if let Some(rows) = &mut self.rows {
             rows.packet(record);
@@ -313,7 +319,7 @@ impl Sink for RowSink {
 
     fn flow(&mut self, ended: &EndedFlow<'_>) {
         if !self.has_room() {
-            return self.lose(ended.flow.pkts());
+            return self.lose_flow(ended);
         }
         if let Some(rows) = &mut self.rows {
             rows.flow(ended);

@@ -330,7 +330,7 @@ impl Sink for Limited {
     #[inline]
     fn packet(&mut self, record: &Record) {
         if !self.rows.has_room() {
-            self.rows.lose(1);
+            self.rows.lose_packet();
         } else if self.count.admits() {
             self.rows.packet(record);
         }
@@ -338,7 +338,7 @@ impl Sink for Limited {
 
     fn flow(&mut self, ended: &EndedFlow<'_>) {
         if !self.rows.has_room() {
-            self.rows.lose(ended.flow.pkts());
+            self.rows.lose_flow(ended);
         } else if self.count.admits() {
             self.rows.flow(ended);
         }
