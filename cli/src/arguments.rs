@@ -132,7 +132,7 @@ Examples:
 const FEATURES_EXAMPLES: &str = "\
 Reads pcap and pcapng, micro- and nanosecond, plain or inside gzip or zstd; `-` is standard input.
 A file that is cut short or damaged keeps its rows up to there: that is said, and the exit code is 2.
-Rows are written to OUT.partial, which becomes OUT when it is complete.
+Rows are written to OUT.partial, which becomes OUT at the end. Parquet and Arrow files say whether they are complete.
 
 Examples:
   laneway features capture.pcap -o packets.parquet
@@ -419,6 +419,9 @@ pub(crate) struct LiveArguments {
     /// CPUs of the workers, such as 0,2 or 4-7 [default: the first that may be used]
     #[arg(long, value_name = "LIST", value_parser = cpu_range, value_delimiter = ',')]
     pub(crate) cpus: Vec<RangeInclusive<usize>>,
+    /// Keep the thread that writes the rows on this CPU [default: those that no worker is kept on]
+    #[arg(long, value_name = "CPU")]
+    pub(crate) writer_cpu: Option<usize>,
     /// Trace the workers into this folder, a file each; `laneway trace analyze DIR` reads it
     #[arg(long, value_name = "DIR")]
     pub(crate) trace: Option<PathBuf>,

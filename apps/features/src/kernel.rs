@@ -3,7 +3,7 @@
 
 use crate::{
     config::{Aggregation, Config, Disposition, Level, RATE_BURST_NS},
-    sink::Sink,
+    sink::{Sink, count_lost},
     user::Flows,
 };
 use laneway_core::{
@@ -199,9 +199,11 @@ impl<S: Sink> KernelApp for KernelFeatures<S> {
             self.sweep(maps, turn.now_ns);
         }
         self.sink.tick(turn.now_ns);
+        count_lost(&mut self.counters, &self.sink);
     }
 
     fn on_detached(&mut self, maps: &dyn KernelMaps, turn: Turn) {
+        self.sink.take_time();
         if self.aggregates() {
             self.finish_in_kernel(maps, turn.now_ns);
         }
@@ -210,6 +212,7 @@ impl<S: Sink> KernelApp for KernelFeatures<S> {
             flows.finish(&mut self.sink);
         }
         self.sink.tick(turn.now_ns);
+        count_lost(&mut self.counters, &self.sink);
     }
 }
 

@@ -52,11 +52,13 @@ impl Ledger {
         // Where the kernel puts flows together, no record of a frame without one comes up.
         let aggregates = config.level == Level::Flow && config.aggregation == Aggregation::Kernel;
         let stayed = if aggregates { app.unflowed() } else { 0 };
+        let mut drops = lane.clone();
+        drops.merge(&report.app);
         Ledger {
             seen: lane.rx_frames,
             delivered: report.app.rx_frames + stayed,
             unflowed: app.unflowed(),
-            drops: lane.nonzero_drops().collect(),
+            drops: drops.nonzero_drops().collect(),
             damaged: app.damaged(),
         }
     }
@@ -262,5 +264,20 @@ mod tests {
         let ledger = Ledger::of_kernel(&report(lane, counters(10, &[])), &app, &config);
         assert_eq!((ledger.seen, ledger.delivered, ledger.unflowed), (20, 14, 4));
         assert!(ledger.is_closed(), "{ledger:?}");
+    }
+
+    #[test]
+    fn rows_that_the_writer_had_no_room_for_are_a_loss_of_the_app_in_either_placement() {
+        let app = || counters(13, &[(DropReason::SinkFull, 7)]);
+        let config = Config::default();
+        let features = Features::new(&config, Vec::new(), Nowhere);
+        let in_user = Ledger::of_frames(&report(counters(20, &[]), app()), &features);
+        let features = KernelFeatures::new(config.clone(), Nowhere);
+        let in_kernel = Ledger::of_kernel(&report(counters(20, &[]), app()), &features, &config);
+        for ledger in [in_user, in_kernel] {
+            assert!(ledger.is_closed(), "{ledger:?}");
+            assert_eq!((ledger.delivered, ledger.lost()), (13, 7));
+            assert_eq!(ledger.drops, [(DropReason::SinkFull, 7)].into());
+        }
     }
 }

@@ -4,7 +4,7 @@ use crate::{
     admit::Admission,
     config::{Config, Disposition, Level},
     parse::{Stamp, parse},
-    sink::Sink,
+    sink::{Sink, count_lost},
 };
 use laneway_core::{App, Burst, Counters, DropReason, FrameApp, PortId, Turn, Verdict};
 use laneway_flow::{FlowTable, Record, TableError, TableOptions, random_seed};
@@ -74,6 +74,7 @@ impl<S: Sink> Features<S> {
 
 impl<S: Sink> App for Features<S> {
     fn on_stop(&mut self, turn: Turn) {
+        self.sink.take_time();
         if let Some(flows) = &mut self.flows {
             if self.is_live {
                 flows.advance(turn.now_ns, &mut self.sink);
@@ -81,6 +82,7 @@ impl<S: Sink> App for Features<S> {
             flows.finish(&mut self.sink);
         }
         self.sink.tick(turn.now_ns);
+        count_lost(&mut self.counters, &self.sink);
     }
 
     fn wants_stop(&self) -> bool {
@@ -144,6 +146,7 @@ impl<S: Sink> FrameApp for Features<S> {
             flows.advance(turn.now_ns, &mut self.sink);
         }
         self.sink.tick(turn.now_ns);
+        count_lost(&mut self.counters, &self.sink);
     }
 }
 
@@ -198,8 +201,7 @@ impl Flows {
 
 /// The flow table that a configuration asks for.
 pub(crate) fn table(config: &Config) -> Result<FlowTable, TableError> {
-    let capacity = if config.flows_max == 0 { Config::FLOWS_DEFAULT } else { config.flows_max };
     // A seed nobody outside knows: hostile traffic cannot aim at one chain of the index.
     let options = TableOptions { hash_seed: random_seed(), ppi_packets: config.first_packets };
-    FlowTable::new(capacity, config.limits, options)
+    FlowTable::new(config.flows_max_or_default(), config.limits, options)
 }

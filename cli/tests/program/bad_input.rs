@@ -176,7 +176,7 @@ fn a_full_disk_ends_the_run_and_leaves_nothing_on_it() {
     let capture = folder.file("a.pcap");
     fs::write(&capture, captures::udp(20_000)).unwrap();
 
-    for format in ["parquet", "arrow", "csv", "jsonl"] {
+    for format in ["parquet", "arrow", "arrows", "csv", "jsonl"] {
         let full = File::options().write(true).open("/dev/full").unwrap();
         let output = command(["features", &capture, "--format", format]).stdout(full).output();
         Said::of(output.unwrap()).refused(2, &["-: cannot write", "No space left", "free some"]);
@@ -187,7 +187,7 @@ fn a_full_disk_ends_the_run_and_leaves_nothing_on_it() {
     }
     let disk = folder.file("disk");
     fs::create_dir(&disk).unwrap();
-    for format in ["parquet", "arrow", "csv", "jsonl"] {
+    for format in ["parquet", "arrow", "arrows", "csv", "jsonl"] {
         // Mounted for this child alone.
         let script = format!(
             "mount -t tmpfs -o size=64k tmpfs {disk} && \

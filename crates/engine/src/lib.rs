@@ -32,7 +32,7 @@ mod watch;
 mod workers;
 
 pub use clock::{MonotonicClock, UnixClock};
-pub use cpu::{pin_to_cpu, usable_cpus};
+pub use cpu::{pin_to_cpu, starting_on, usable_cpus};
 pub use frames::run_frames;
 pub use idle::BLOCK_NS_MAX;
 pub use kernel::{DRAIN_TURNS_MAX, run_kernel};

@@ -5,10 +5,9 @@
 //! pcapng (both byte orders, several sections, every timestamp resolution), each plain or inside gzip or zstd.
 //!
 //! ```text
-//!  file ──map──────────────┐                 ┌─> Record (borrowed)   one thread
-//!                          ├─> Parser ─────> │
-//!  file ──gzip/zstd──> buffer (bounded)      ├─> Chunk  (owned)      sent to another thread
-//!                                            └─> PcapLane ─> Burst   copied, with room around each frame
+//!                                            ┌─> Record (borrowed)   one thread
+//!  file ──plain/gzip/zstd──> buffer ─> Parser ├─> Chunk  (owned)      sent to another thread
+//!                           (bounded)        └─> PcapLane ─> Burst   copied, with room around each frame
 //! ```
 //!
 //! Where frames must be Ethernet, [`ethernet()`] says what a record is as such.

@@ -78,7 +78,7 @@ impl Rig for FileRig {
         if !fs::metadata(&partial).is_ok_and(|file| file.len() > 0) {
             return Vec::new(); // nothing was sent yet, not even the headers
         }
-        let mut reader = Reader::open_buffered(&partial).expect("written by the lane");
+        let mut reader = Reader::open(&partial).expect("written by the lane");
         let mut frames = Vec::new();
         while let Some(record) = reader.next_record().expect("settled records are whole") {
             if record.interface == u32::from(port.0) {

@@ -1,7 +1,8 @@
 //! `laneway run features`: rows from a live lane, by one worker or several.
 //!
 //! The output is made before the lane is opened: a program is attached to an interface only when its
-//! rows have a place to go. Several workers write to one output, a batch of rows at a time.
+//! rows have a place to go. The rows of all workers go through a queue to one thread that writes them: no
+//! worker waits for a disk. On a capture, which can wait, a worker does rather than lose rows.
 
 use super::live::{Finished, Live, on};
 use super::trace::RunTrace;
@@ -11,10 +12,10 @@ use crate::exit::{Exit, Failure};
 use crate::extraction::{Extraction, output_failure, strictly};
 use crate::{interrupt, terminal};
 use laneway_core::{ClockDomain, LaneError};
-use laneway_engine::{Ended, Stop};
+use laneway_engine::{Ended, Stop, starting_on, usable_cpus};
 use laneway_features::{
-    Aggregation, Disposition, FeaturesKind, FeaturesRun, Ledger, Level, RowSink, SharedOutput,
-    Sink, Sinks,
+    Aggregation, Disposition, FeaturesKind, FeaturesRun, Ledger, Level, Queue, RowSink, RowWriter,
+    Sink, Sinks, WhenFull,
 };
 use laneway_flow::{EndedFlow, Record};
 use laneway_kinds::Shape;
@@ -22,6 +23,7 @@ use laneway_linux::unix_offset_ns;
 use laneway_page::text::grouped;
 use laneway_registry::{LaneTable, facts_of};
 use serde_json::{Value, json};
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -47,17 +49,23 @@ pub(super) fn run<L: LaneTable>(arguments: &LiveArguments, json: bool) -> Result
     for (index, interface) in arguments.on.iter().enumerate() {
         plan.fact(&format!("interface.{index}"), interface);
     }
-    let offset_ns = match lane.clock {
-        ClockDomain::Monotonic => unix_offset_ns(),
-        ClockDomain::Unix | ClockDomain::Virtual => 0,
+    let (offset_ns, when_full) = match lane.clock {
+        ClockDomain::Monotonic => (unix_offset_ns(), WhenFull::Lose),
+        ClockDomain::Unix | ClockDomain::Virtual => (0, WhenFull::Wait),
     };
     let trace = RunTrace::begin(arguments.trace.as_deref())?;
-    let (_, output) = plan.open_output(offset_ns)?;
-    let output = SharedOutput::new(output);
+    let (tables, output) = plan.open_output(offset_ns)?;
+    let partial = output.partial_path().map(Path::to_owned);
+    let worker_cpus = cpus.as_deref().unwrap_or(arguments.cpu.as_slice());
+    let queue = Queue::new(&plan.config, worker_cpus.len(), when_full);
+    let writer_cpus = writer_cpus(arguments.writer_cpu, worker_cpus)?;
+    let writer = starting_on(&writer_cpus, || RowWriter::start(tables, output, queue))
+        .map_err(|error| lane_failure(&error))?
+        .map_err(output_failure)?;
     let count = Count::new(arguments.count);
     let stop = Stop::default();
     let to_stop = stop.clone();
-    interrupt::on_signal(plan.partial_file(), json, move || to_stop.request())?;
+    interrupt::on_signal(partial, json, move || to_stop.request())?;
 
     let live = Live {
         spec,
@@ -68,7 +76,7 @@ pub(super) fn run<L: LaneTable>(arguments: &LiveArguments, json: bool) -> Result
         cpus: cpus.as_deref(),
         json,
     };
-    let sinks = LimitedRows { plan: &plan, offset_ns, output: &output, count: &count };
+    let sinks = LimitedRows { writer: &writer, count: &count };
     let run = FeaturesRun { config: plan.config.clone(), sinks };
     let finished = live.run::<FeaturesKind<LimitedRows<'_>>, L>(
         &run,
@@ -79,20 +87,33 @@ pub(super) fn run<L: LaneTable>(arguments: &LiveArguments, json: bool) -> Result
     );
     let finished = finished?.map_err(|error| lane_failure(&error))?;
     let told = Told::of(finished, cpus.as_deref());
-    let rows = output
+    let rows = writer
         .into_output()
-        .and_then(|output| output.finish(&told.ledger.losses()))
+        .and_then(|mut output| {
+            if let Some(error) = &told.failure {
+                output.mark_incomplete(error.to_string());
+            }
+            output.finish(&told.ledger.losses())
+        })
         .map_err(output_failure)?;
     let outcome = told.conclude(arguments, &plan, &count, rows, json);
     trace.end(json)?;
     outcome
 }
 
-/// The rows of every worker to one output, up to a count.
+/// Where the writer may run: the CPU asked for, or every CPU that no worker is kept on, if one is left.
+fn writer_cpus(asked: Option<usize>, workers: &[usize]) -> Result<Vec<usize>, Failure> {
+    if let Some(cpu) = asked {
+        return Ok(vec![cpu]);
+    }
+    let usable = usable_cpus().map_err(Failure::input)?;
+    let left: Vec<usize> = usable.iter().copied().filter(|cpu| !workers.contains(cpu)).collect();
+    Ok(if left.is_empty() { usable } else { left })
+}
+
+/// The rows of every worker to one writer, up to a count.
 struct LimitedRows<'a> {
-    plan: &'a Extraction,
-    offset_ns: i64,
-    output: &'a SharedOutput,
+    writer: &'a RowWriter,
     count: &'a Count,
 }
 
@@ -100,8 +121,7 @@ impl Sinks for LimitedRows<'_> {
     type Sink = Limited;
 
     fn open(&self, _worker: usize) -> Limited {
-        let rows = RowSink::on(self.plan.tables(self.offset_ns), self.output);
-        Limited { rows, count: self.count.clone() }
+        Limited { rows: self.writer.sink(), count: self.count.clone() }
     }
 }
 
@@ -186,7 +206,7 @@ impl Told {
                 "app": "features",
                 "lane": arguments.lane.to_string(),
                 "interfaces": arguments.on,
-                "output": plan.output_file(),
+                "output": plan.output_file().map(terminal::path_json),
                 "rows": rows,
                 "rows_beyond_count": count.beyond(),
                 "ledger": ledger,
@@ -265,15 +285,20 @@ struct Limited {
 }
 
 impl Sink for Limited {
+    // A row for which there is no room does not count as one of those that were wanted.
     #[inline]
     fn packet(&mut self, record: &Record) {
-        if self.count.admits() {
+        if !self.rows.has_room() {
+            self.rows.lose_packet();
+        } else if self.count.admits() {
             self.rows.packet(record);
         }
     }
 
     fn flow(&mut self, ended: &EndedFlow<'_>) {
-        if self.count.admits() {
+        if !self.rows.has_room() {
+            self.rows.lose_flow(ended);
+        } else if self.count.admits() {
             self.rows.flow(ended);
         }
     }
@@ -282,8 +307,16 @@ impl Sink for Limited {
         self.rows.tick(now_ns);
     }
 
+    fn take_time(&mut self) {
+        self.rows.take_time();
+    }
+
     fn close(self) {
         self.rows.close();
+    }
+
+    fn lost_frames(&self) -> u64 {
+        self.rows.lost_frames()
     }
 
     fn is_done(&self) -> bool {
