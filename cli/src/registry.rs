@@ -16,7 +16,7 @@ mod replay;
 mod service;
 mod workers;
 
-pub use captures::{CaptureChunk, CaptureSource};
+pub use captures::{CaptureChunk, CaptureSource, UnreadLinks};
 pub use echo::{
     EchoRun, EchoWork, EchoWorkersRun, FateCounts, run_echo_workers, run_pings, run_tcp_echo,
     run_udp_echo,
