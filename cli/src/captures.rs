@@ -6,13 +6,45 @@
 //! input) stays open from the start.
 
 use laneway_features::offline::{CHUNK_FRAMES, Chunk, OfflineFrame, Source};
+use laneway_pcap::LinkType;
 use laneway_pcap::{ReadError, Reader, ethernet};
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::{fs, mem};
+
+/// Link types that are told apart in [`UnreadLinks`]; frames of further ones are counted in the ledger only.
+const LINK_TYPES_MAX: usize = 16;
+
+/// Frames that could not be read as Ethernet, by link type. Clones share the counts.
+#[derive(Clone, Default)]
+pub(crate) struct UnreadLinks(Arc<Mutex<BTreeMap<u32, u64>>>);
+
+impl UnreadLinks {
+    /// The link types for a person, each with its frames.
+    pub(crate) fn described(&self) -> Vec<(String, u64)> {
+        let counts = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let described = |(&number, &frames)| (LinkType::from_number(number).described(), frames);
+        counts.iter().map(described).collect()
+    }
+
+    fn add(&self, frames: &BTreeMap<u32, u64>) {
+        if frames.is_empty() {
+            return;
+        }
+        let mut counts = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        for (&number, frames) in frames {
+            if counts.len() < LINK_TYPES_MAX || counts.contains_key(&number) {
+                *counts.entry(number).or_default() += frames;
+            }
+        }
+    }
+}
 
 /// One capture, read chunk by chunk.
 pub(crate) struct CaptureSource {
     path: PathBuf,
+    unread: UnreadLinks,
     state: State,
 }
 
@@ -26,11 +58,11 @@ enum State {
 }
 
 impl CaptureSource {
-    /// A source for `path`; `-` is standard input.
+    /// A source for `path`; `-` is standard input. What cannot be read as Ethernet is added to `unread`.
     ///
     /// # Errors
     /// When it does not exist, cannot be read, or does not begin as a capture does.
-    pub(crate) fn open(path: &Path) -> Result<CaptureSource, ReadError> {
+    pub(crate) fn open(path: &Path, unread: &UnreadLinks) -> Result<CaptureSource, ReadError> {
         let is_file = path != Path::new("-") && fs::metadata(path).is_ok_and(|m| m.is_file());
         let mut reader = Reader::open(path)?;
         let state = match reader.next_chunk(1) {
@@ -40,7 +72,7 @@ impl CaptureSource {
             Ok(first) => State::Begun(Box::new(reader), first),
             Err(error) => return Err(error),
         };
-        Ok(CaptureSource { path: path.to_owned(), state })
+        Ok(CaptureSource { path: path.to_owned(), unread: unread.clone(), state })
     }
 
     /// The file, as it was named.
@@ -71,11 +103,11 @@ impl Source for CaptureSource {
             && let State::Begun(reader, first) = mem::replace(&mut self.state, State::Ended)
         {
             self.state = State::Open(reader);
-            return Ok(first.map(CaptureChunk));
+            return Ok(first.map(|chunk| CaptureChunk(chunk, self.unread.clone())));
         }
         let State::Open(reader) = &mut self.state else { return Ok(None) };
         match reader.next_chunk(CHUNK_FRAMES) {
-            Ok(chunk) => Ok(chunk.map(CaptureChunk)),
+            Ok(chunk) => Ok(chunk.map(|chunk| CaptureChunk(chunk, self.unread.clone()))),
             Err(error) => Err(self.fail(&error)),
         }
     }
@@ -92,7 +124,7 @@ impl Source for CaptureSource {
 }
 
 /// Consecutive records of a capture.
-pub(crate) struct CaptureChunk(laneway_pcap::Chunk);
+pub(crate) struct CaptureChunk(laneway_pcap::Chunk, UnreadLinks);
 
 impl Chunk for CaptureChunk {
     fn len(&self) -> usize {
@@ -101,14 +133,19 @@ impl Chunk for CaptureChunk {
 
     fn each(&self, show: &mut dyn FnMut(OfflineFrame<'_>)) {
         let mut scratch = Vec::new();
+        let mut unread = BTreeMap::new();
         for record in self.0.records() {
             let (ts_ns, wire_len) = (record.ts_ns, record.wire_len);
             match ethernet(&record, &mut scratch) {
                 Ok(frame) => {
                     show(OfflineFrame { ts_ns, wire_len: frame.wire_len, bytes: Some(frame.data) })
                 }
-                Err(_) => show(OfflineFrame { ts_ns, wire_len, bytes: None }),
+                Err(_) => {
+                    *unread.entry(record.link.number()).or_default() += 1;
+                    show(OfflineFrame { ts_ns, wire_len, bytes: None });
+                }
             }
         }
+        self.1.add(&unread);
     }
 }

@@ -5,14 +5,16 @@
 //! before anything is written.
 
 use crate::arguments::OfflineArguments;
-use crate::captures::CaptureSource;
+use crate::captures::{CaptureSource, UnreadLinks};
 use crate::exit::{Exit, Failure};
 use crate::extraction::{output_failure, strictly};
 use crate::{interrupt, terminal};
+use laneway_core::DropReason;
 use laneway_features::Ledger;
 use laneway_features::offline::{self, Progress, Summary};
 use laneway_page::text::grouped;
 use serde_json::json;
+use std::collections::BTreeMap;
 use std::fs;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
@@ -36,7 +38,8 @@ pub(crate) fn run(arguments: &OfflineArguments, json: bool) -> Result<Exit, Fail
         )));
     }
     let mut plan = arguments.extract.plan()?;
-    let sources = open_all(captures, plan.output_file())?;
+    let unread = UnreadLinks::default();
+    let sources = open_all(captures, plan.output_file(), &unread)?;
     for (index, source) in sources.iter().enumerate() {
         plan.fact(&format!("source.{index}"), source.path().display());
     }
@@ -85,6 +88,7 @@ pub(crate) fn run(arguments: &OfflineArguments, json: bool) -> Result<Exit, Fail
             "rows": summary.rows,
             "ledger": ledger,
             "closed": ledger.is_closed(),
+            "link_types_unknown": unread.described().into_iter().collect::<BTreeMap<_, _>>(),
             "evicted_flows": summary.evicted,
             "damaged": summary.damaged,
             "interrupted": summary.interrupted,
@@ -94,14 +98,28 @@ pub(crate) fn run(arguments: &OfflineArguments, json: bool) -> Result<Exit, Fail
         terminal::print_json(&value, plan.to_stdout())?;
     } else {
         tell(&summary, &ledger, captures.len(), &plan.output_name(), started.elapsed());
+        for (link, frames) in unread.described() {
+            let frames = grouped(frames);
+            terminal::note(&format!("{frames} frames of link type {link} were not understood"));
+        }
     }
-    conclude(&summary, &ledger, plan.what_is_kept(), arguments.extract.strict)
+    let exit = conclude(&summary, &ledger, plan.what_is_kept(), arguments.extract.strict)?;
+    let unknown = ledger.drops.get(&DropReason::LinkTypeUnknown).copied().unwrap_or(0);
+    if ledger.seen > 0 && unknown == ledger.seen {
+        let links: Vec<String> = unread.described().into_iter().map(|(link, _)| link).collect();
+        return Err(Failure::input(format!(
+            "no frame could be read: link type {}; capture on an interface that shows Ethernet or IP",
+            links.join(", ")
+        )));
+    }
+    Ok(exit)
 }
 
 /// Opens every capture, before anything is written.
 fn open_all(
     captures: &[impl AsRef<Path>],
     output: Option<&Path>,
+    unread: &UnreadLinks,
 ) -> Result<Vec<CaptureSource>, Failure> {
     let identity = |path: &Path| fs::metadata(path).ok().map(|file| (file.dev(), file.ino()));
     let written = output.and_then(identity);
@@ -113,7 +131,7 @@ fn open_all(
                 path.display()
             )));
         }
-        sources.push(CaptureSource::open(path).map_err(|error| unreadable(path, &error))?);
+        sources.push(CaptureSource::open(path, unread).map_err(|error| unreadable(path, &error))?);
     }
     Ok(sources)
 }

@@ -125,8 +125,18 @@ fn plain_ip_behind_another_link_layer_becomes_rows_and_what_cannot_is_a_loss() {
 
     let radio = folder.file("radio.pcap");
     fs::write(&radio, captures::capture(LinkType::Other(127), &[frame])).unwrap();
-    let said = laneway(["features", &radio, "-o", &out, "--json"]).done();
-    assert_eq!(said.json()["ledger"]["drops"]["link_type_unknown"], 1);
+    let said = laneway(["features", &radio, "-o", &out, "--json"]);
+    let json = said.json();
+    assert_eq!(json["ledger"]["drops"]["link_type_unknown"], 1);
+    let radiotap = "127 (IEEE 802.11 with a radiotap header)";
+    assert_eq!(json["link_types_unknown"][radiotap], 1);
+    said.refused(2, &["no frame could be read", radiotap]);
+    let printed = laneway(["features", &radio, "-o", &out]);
+    assert_eq!(printed.code, Some(2), "an empty file is no success");
+    assert!(printed.err.contains(&format!("1 frames of link type {radiotap}")), "{}", printed.err);
+    // Frames that are understood make a run, with or without others.
+    let both = laneway(["features", &raw, &radio, "-o", &out]).done();
+    assert!(both.err.contains(radiotap), "{}", both.err);
     let strict = laneway(["features", &radio, "-o", &out, "--strict"]);
     assert_eq!(strict.code, Some(1));
     assert!(strict.err.contains("--strict: lost 1 link_type_unknown"), "{}", strict.err);

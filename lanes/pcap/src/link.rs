@@ -63,6 +63,35 @@ impl LinkType {
         }
     }
 
+    /// The link type for a person: its number, and its name where captures with it are common.
+    /// Source: <https://www.tcpdump.org/linktypes.html>.
+    pub fn described(self) -> String {
+        let number = self.number();
+        let name = match number {
+            0 => "NULL",
+            1 => "Ethernet",
+            9 | 50 => "PPP",
+            101 => "raw IP",
+            104 => "C-HDLC",
+            105 => "IEEE 802.11",
+            108 => "LOOP",
+            113 => "Linux cooked",
+            119 => "IEEE 802.11 with a Prism header",
+            127 => "IEEE 802.11 with a radiotap header",
+            187 | 201 => "Bluetooth",
+            189 | 220 | 249 => "USB",
+            195 | 230 => "IEEE 802.15.4",
+            227 => "CAN",
+            228 => "IPv4",
+            229 => "IPv6",
+            239 => "NFLOG",
+            253 => "netlink",
+            276 => "Linux cooked, version 2",
+            _ => return number.to_string(),
+        };
+        format!("{number} ({name})")
+    }
+
     /// The LINKTYPE number, as a writer puts it in a file.
     pub fn number(self) -> u32 {
         match self {
