@@ -397,7 +397,8 @@ pub(crate) struct LiveArguments {
     /// Put flows together in the kernel (lane xdp, level flow)
     #[arg(long)]
     pub(crate) in_kernel: bool,
-    /// Frames go on to the kernel's stack after they were looked at: a monitor [the default]
+    /// Frames go on to the kernel's stack after they were looked at: a monitor [the default, but on lanes
+    /// where that costs a system call per frame, which ask for one of the two]
     #[arg(long, conflicts_with = "drop")]
     pub(crate) pass: bool,
     /// Frames end here, where the lane can take them away from the kernel (xdp, afxdp)

@@ -209,7 +209,8 @@ fn interfaces_that_cannot_be_used_are_named_and_nothing_is_left() {
     let folder = Folder::new();
     let out = folder.file("o.csv");
     let run = |spec: &str, on: &str| {
-        laneway(["run", "features", "--lane", spec, "--on", on, "-o", &out, "--duration", "1ms"])
+        let line = ["run", "features", "--lane", spec, "--on", on, "-o", &out, "--pass"];
+        laneway([&line[..], &["--duration", "1ms"]].concat())
     };
     for spec in ["packet", "packet:ring", "xdp", "afxdp"] {
         run(spec, "nosuch0").refused(2, &[spec.split(':').next().unwrap(), "`nosuch0`", "ip link"]);
@@ -240,11 +241,17 @@ fn only_lane_xdp_puts_flows_together_in_the_kernel() {
 }
 
 #[test]
+fn a_lane_on_which_passing_has_a_price_asks_for_pass_or_drop() {
+    let line = "run features --lane afxdp --on lo";
+    laneway(words(line)).refused(2, &["afxdp", "one BPF_PROG_RUN", "--drop", "--pass"]);
+}
+
+#[test]
 fn without_privilege_each_lane_says_what_it_needs() {
     let folder = Folder::new();
     for spec in ["packet", "packet:ring", "xdp:generic", "afxdp"] {
         let out = format!("/tmp/laneway-cli-nobody-{}.csv", std::process::id());
-        let line = ["run", "features", "--lane", spec, "--on", "lo", "-o", &out];
+        let line = ["run", "features", "--lane", spec, "--on", "lo", "-o", &out, "--drop"];
         let Some(mut nobody) = as_nobody(&line) else { return };
         Said::of(nobody.output().unwrap()).refused(2, &[spec.split(':').next().unwrap(), "root"]);
         for name in [out.clone(), format!("{out}.partial")] {

@@ -218,7 +218,7 @@ fn every_lane_makes_a_row_of_every_frame_and_closes_its_ledger() {
     let out = folder.file("o.csv");
     for spec in ["packet", "packet:mmsg=16", "packet:ring", "xdp", "xdp:generic", "afxdp"] {
         let count = FRAMES.to_string();
-        let more = ["--filter", FILTER, "--count", &count, "--strict"];
+        let more = ["--filter", FILTER, "--count", &count, "--strict", "--pass"];
         let running = Running::start(&world, spec, &out, &more);
         // More than asked for: the count is exact all the same.
         send(&world, FRAMES + 30);
@@ -239,7 +239,7 @@ fn an_interrupt_ends_a_run_in_order_and_leaves_nothing_behind() {
     let Some(world) = world() else { return };
     let folder = Folder::new();
     let out = folder.file("o.csv");
-    let flow = ["--level", "flow", "--filter", FILTER];
+    let flow = ["--level", "flow", "--filter", FILTER, "--pass"];
     for (spec, in_kernel, signal) in [
         ("packet", false, Signal::INT),
         ("afxdp", false, Signal::TERM),
@@ -295,7 +295,7 @@ fn an_interface_with_a_program_on_it_is_busy() {
     let (first, second) = (folder.file("a.csv"), folder.file("b.csv"));
     let running = Running::start(&world, "xdp", &first, &[]);
     for spec in ["xdp", "afxdp"] {
-        let line = ["run", "features", "--lane", spec, "--on", "sut0", "-o", &second];
+        let line = ["run", "features", "--lane", spec, "--on", "sut0", "-o", &second, "--pass"];
         let output = world.sut.namespace.command(LANEWAY).args(line).output().unwrap();
         Said::of(output).refused(2, &["`sut0` is busy", "program"]);
         assert_eq!(folder.names(), ["a.csv.partial"], "{spec}");

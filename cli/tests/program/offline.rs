@@ -9,7 +9,7 @@ use std::ffi::OsStr;
 use std::fs;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::os::unix::ffi::OsStrExt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStderr, Stdio};
 
 const FORMATS: [&str; 5] = ["parquet", "arrow", "arrows", "csv", "jsonl"];

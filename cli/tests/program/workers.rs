@@ -98,7 +98,7 @@ fn two_workers_give_together_the_flow_rows_of_one() {
     let Some(world) = world() else { return };
     let folder = Folder::new();
     let (one, two) = (folder.file("one.csv"), folder.file("two.csv"));
-    let level = ["--level", "flow", "--filter", FILTER];
+    let level = ["--level", "flow", "--filter", FILTER, "--pass"];
     for spec in ["packet", "packet:ring", "afxdp", DPDK] {
         if spec == DPDK && !has_dpdk() {
             continue;
@@ -152,7 +152,7 @@ fn more_workers_than_queues_are_refused_with_the_command_that_adds_some() {
     let out = folder.file("o.csv");
     let words = ["run", "features", "--lane", "afxdp:queue=1", "--on", "sut0", "-o", &out];
     let mut command = world.sut.namespace.command(crate::said::LANEWAY);
-    let output = command.args(words).args(["--workers", "2"]).output().unwrap();
+    let output = command.args(words).args(["--workers", "2", "--drop"]).output().unwrap();
     crate::said::Said::of(output).refused(2, &["afxdp", "queue"]);
     assert_eq!(attached(&world), "");
     assert!(folder.names().is_empty(), "{:?}", folder.names());

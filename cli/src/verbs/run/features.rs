@@ -18,7 +18,7 @@ use laneway_features::{
     Sink, Sinks, WhenFull,
 };
 use laneway_flow::{EndedFlow, Record};
-use laneway_kinds::Shape;
+use laneway_kinds::{Cheapest, LaneFacts, Shape};
 use laneway_linux::unix_offset_ns;
 use laneway_page::text::grouped;
 use laneway_registry::{LaneTable, facts_of};
@@ -32,7 +32,7 @@ pub(super) fn run<L: LaneTable>(arguments: &LiveArguments, json: bool) -> Result
     let spec = &arguments.lane;
     let lane = facts_of::<L>(spec).map_err(Failure::input)?;
     let mut plan = arguments.extract.plan()?;
-    plan.config.disposition = if arguments.drop { Disposition::Drop } else { Disposition::Pass };
+    plan.config.disposition = disposition(arguments, lane)?;
     if arguments.in_kernel {
         if !lane.carries.has(Shape::Kernel) || plan.config.level != Level::Flow {
             return Err(Failure::input(format!(
@@ -99,6 +99,19 @@ pub(super) fn run<L: LaneTable>(arguments: &LiveArguments, json: bool) -> Result
     let outcome = told.conclude(arguments, &plan, &count, rows, json);
     trace.end(json)?;
     outcome
+}
+
+/// What becomes of a frame that was looked at. Where passing it on has a price, the user says which it is to be.
+fn disposition(arguments: &LiveArguments, lane: &LaneFacts) -> Result<Disposition, Failure> {
+    match (arguments.drop, arguments.pass, lane.cheapest) {
+        (true, ..) => Ok(Disposition::Drop),
+        (false, false, Cheapest::Drop { passing }) => Err(Failure::input(format!(
+            "lane {} takes frames away from the kernel, and giving one back costs {passing}: say --drop \
+             (frames end here, which costs nothing) or --pass (they go on to the kernel's stack)",
+            lane.name
+        ))),
+        _ => Ok(Disposition::Pass),
+    }
 }
 
 /// Where the writer may run: the CPU asked for, or every CPU that no worker is kept on, if one is left.

@@ -1,0 +1,60 @@
+//! The first lane carries frames of an app of this build, as a user runs it.
+
+use std::io::{BufRead, BufReader};
+use std::os::unix::net::UnixDatagram;
+use std::process::{Command, Stdio};
+use std::time::Duration;
+use std::{fs, process};
+
+const OURS: [u8; 6] = [2, 0, 0, 0, 0, 9];
+const THEIRS: [u8; 6] = [2, 0, 0, 0, 0, 1];
+
+/// Who has 192.0.2.9? Tell 192.0.2.1.
+fn question() -> Vec<u8> {
+    let mut frame = [&[0xff; 6][..], &THEIRS, &[0x08, 0x06]].concat();
+    frame.extend([0, 1, 0x08, 0, 6, 4, 0, 1]);
+    frame.extend([&THEIRS[..], &[192, 0, 2, 1], &[0; 6], &[192, 0, 2, 9]].concat());
+    frame
+}
+
+#[test]
+fn echo_answers_over_a_unix_socket_and_the_socket_is_removed() {
+    let folder = std::env::temp_dir().join(format!("first-lane-{}", process::id()));
+    fs::create_dir_all(&folder).expect("a folder of our own");
+    let (near, far) = (folder.join("near"), folder.join("far"));
+    let wire = UnixDatagram::bind(&far).expect("a free path");
+    wire.set_read_timeout(Some(Duration::from_secs(60))).expect("a socket takes a time limit");
+    let mut child = Command::new(env!("CARGO_BIN_EXE_first-lane"))
+        .args(["run", "echo", "--address", "192.0.2.9", "--mac", "02:00:00:00:00:09"])
+        .args(["--duration", "3s", "--lane", &format!("unix:peer={}", far.display()), "--on"])
+        .arg(&near)
+        .stderr(Stdio::piped())
+        .spawn()
+        .expect("the example was built");
+    let mut said = BufReader::new(child.stderr.take().expect("piped")).lines();
+    let begun = said.by_ref().map_while(Result::ok).any(|line| line.contains("answering pings"));
+    assert!(begun, "it never began");
+    wire.send_to(&question(), &near).expect("the lane listens");
+    let mut answer = [0; 2048];
+    let bytes = wire.recv(&mut answer).expect("an answer within a minute");
+    let answer = &answer[..bytes];
+    assert_eq!((&answer[..6], &answer[6..12]), (&THEIRS[..], &OURS[..]));
+    assert_eq!(&answer[20..22], [0, 2], "an ARP reply");
+    let rest: Vec<String> = said.map_while(Result::ok).collect();
+    assert!(child.wait().expect("our child").success(), "{rest:?}");
+    assert!(rest.iter().any(|line| line.contains("answered")), "{rest:?}");
+    assert!(!near.exists(), "the socket's file is removed");
+    fs::remove_dir_all(&folder).expect("our folder");
+}
+
+#[test]
+fn a_knob_that_it_does_not_have_is_answered_with_the_nearest() {
+    let output = Command::new(env!("CARGO_BIN_EXE_first-lane"))
+        .args(["run", "echo", "--lane", "unix:peeer=/tmp/x", "--on", "/tmp/first-lane-near"])
+        .args(["--address", "192.0.2.9", "--mac", "02:00:00:00:00:09"])
+        .output()
+        .expect("the example was built");
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(2), "{said}");
+    assert!(said.contains("did you mean `peer`?"), "{said}");
+}
