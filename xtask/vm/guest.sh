@@ -88,7 +88,7 @@ step() {
     fi
 }
 
-echo "vm: $kernel: $(uname -r) is up after $(cut -d ' ' -f 1 /proc/uptime) s"
+echo; echo "vm: $kernel: $(uname -r) is up after $(cut -d ' ' -f 1 /proc/uptime) s"
 above=
 while read -r seconds name command; do
     # Commands are words without blanks in them.

@@ -128,7 +128,7 @@ steps() {
 
 # One kernel; the number of what failed there is its answer.
 run() {
-    local kernel=$1 package files seconds=$SECONDS_LONG why name begin=$SECONDS
+    local kernel=$1 package files seconds=$SECONDS_LONG why name shown begin=$SECONDS
     [ $form = long ] || seconds=$SECONDS_SHORT
     package=$(kernel_package "$kernel") || {
         say "skipped: $kernel: no package linux-image-$kernel-amd64 (apt-get update; bookworm-security has it)"
@@ -145,18 +145,19 @@ run() {
     echo "$kernel" >"$own/kernel"
     executable cli bin laneway >"$own/laneway"
     steps >"$own/steps"
+    # All that the guest says is kept, its progress is shown. In the background, as only `wait` lets a signal
+    # through at once; ends with the guest.
+    mkfifo "$own/said"
+    tee "$own/console" <"$own/said" | sed -u 's|\r||g' | grep --line-buffered -a '^vm: ' &
+    shown=$!
     # The kernel's check of its timer fails where the host has no time for the guest.
     # Without acceleration also where /dev/kvm is: nested, it may abort (a register that cannot be set).
     timeout --kill-after=5 "$seconds" qemu-system-x86_64 -accel tcg,thread=multi -cpu max -smp 2 -m $MEMORY_MB \
         -nographic -no-reboot -nic none -kernel "$files"/boot/vmlinuz-* -initrd "$own/initrd" \
         -append "console=ttyS0 quiet panic=-1 no_timer_check" \
         -virtfs local,path=/,mount_tag=host,security_model=none,readonly=on,multidevs=remap \
-        -virtfs "local,path=$own,mount_tag=own,security_model=none" >"$own/console" 2>&1 </dev/null &
+        -virtfs "local,path=$own,mount_tag=own,security_model=none" >"$own/said" 2>&1 </dev/null &
     guest=$!
-    # In the background, as only `wait` lets a signal through at once. Ends with the guest.
-    tail -n +1 -f --pid=$guest "$own/console" 2>/dev/null | sed -u 's|\r||g' |
-        grep --line-buffered -a '^vm: ' &
-    shown=$!
     wait $guest || true
     wait $shown || true
     guest=
