@@ -16,7 +16,7 @@ use crate::registry::{
 };
 use crate::{interrupt, terminal};
 use laneway_core::{CapsReport, DropReason, LaneError};
-use laneway_echo::{Config, Limits, TTL_DEFAULT, UdpEcho, UdpEchoConfig};
+use laneway_echo::{Config, Limits, Rate, TTL_DEFAULT, UdpEcho, UdpEchoConfig};
 use laneway_engine::{Control, Ended};
 use laneway_netns::Mac;
 use laneway_stack::InterfaceConfig;
@@ -418,6 +418,43 @@ fn say_doing(arguments: &EchoArguments, plan: &Plan<'_>) {
         Plan::Udp(..) => "echoing datagrams; Ctrl-C ends".to_owned(),
         Plan::Tcp(_) => "echoing streams; Ctrl-C ends".to_owned(),
     });
+    match plan {
+        Plan::Pings(Config { limits, .. }, _) | Plan::Udp(_, UdpEchoConfig { limits, .. }) => {
+            terminal::note(&limits_text(limits, arguments.workers.is_some()));
+        }
+        Plan::Tcp(_) => (),
+    }
+}
+
+/// The limits in a sentence, with the flags that change them.
+fn limits_text(limits: &Limits, has_workers: bool) -> String {
+    let text = |rate: Option<Rate>, to: &str| {
+        rate.map(|Rate { per_second, burst }| {
+            let (per_second, burst) = (grouped(per_second.into()), grouped(burst.into()));
+            format!("{per_second} replies/s to {to} ({burst} at once)")
+        })
+    };
+    let rates = [text(limits.per_source, "a source"), text(limits.global, "all sources together")];
+    let rates: Vec<String> = rates.into_iter().flatten().collect();
+    match (rates.is_empty(), has_workers) {
+        (true, _) => "limits: none".to_owned(),
+        (false, false) => {
+            format!("limits: {}; --source-rate and --total-rate change them", rates.join(", "))
+        }
+        (false, true) => format!(
+            "limits of each worker: {}; --source-rate and --total-rate change them",
+            rates.join(", ")
+        ),
+    }
+}
+
+/// What a fate needs said beside its count.
+fn note_on(fate: &str) -> &'static str {
+    match fate {
+        "dropped_source_limit" => "held back by --source-rate",
+        "dropped_global_limit" => "held back by --total-rate",
+        _ => "",
+    }
 }
 
 /// What became of everything that came.
@@ -460,7 +497,7 @@ impl Account {
         };
         let mut lines = vec![(seen.to_owned(), self.seen, "")];
         let there = run.fates.iter().filter(|(_, n)| *n > 0);
-        lines.extend(there.map(|&(name, n)| (format!("  {name}"), n, "")));
+        lines.extend(there.map(|&(name, n)| (format!("  {name}"), n, note_on(name))));
         if shape == Shape::Tcp {
             lines.push(("bytes received".to_owned(), run.report.app.rx_bytes, ""));
             lines.push(("bytes sent back".to_owned(), run.report.app.tx_bytes, ""));
