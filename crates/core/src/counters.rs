@@ -108,6 +108,8 @@ pub struct Counters {
     pub tx_frames: u64,
     /// Bytes of those frames.
     pub tx_bytes: u64,
+    /// Sends of lent frames tried again because a queue had been full.
+    pub tx_retries: u64,
     /// Frames passed to the kernel's stack.
     pub passed: u64,
     /// Frames copied in user space where a copy-free path was not to be had (headroom, VLAN tag
@@ -157,6 +159,7 @@ impl Counters {
         self.rx_bytes += other.rx_bytes;
         self.tx_frames += other.tx_frames;
         self.tx_bytes += other.tx_bytes;
+        self.tx_retries += other.tx_retries;
         self.passed += other.passed;
         self.copies += other.copies;
         self.polls_empty += other.polls_empty;
@@ -174,6 +177,9 @@ struct CountersText {
     rx_bytes: u64,
     tx_frames: u64,
     tx_bytes: u64,
+    /// Missing in files that are older than the count.
+    #[serde(default)]
+    tx_retries: u64,
     passed: u64,
     copies: u64,
     polls_empty: u64,
@@ -189,6 +195,7 @@ impl From<Counters> for CountersText {
             rx_bytes: c.rx_bytes,
             tx_frames: c.tx_frames,
             tx_bytes: c.tx_bytes,
+            tx_retries: c.tx_retries,
             passed: c.passed,
             copies: c.copies,
             polls_empty: c.polls_empty,
@@ -204,6 +211,7 @@ impl From<CountersText> for Counters {
             rx_bytes: t.rx_bytes,
             tx_frames: t.tx_frames,
             tx_bytes: t.tx_bytes,
+            tx_retries: t.tx_retries,
             passed: t.passed,
             copies: t.copies,
             polls_empty: t.polls_empty,

@@ -133,7 +133,7 @@ fn turns<L: FrameLane, A: FrameApp>(
         if sends_nothing && lane.exhausted() {
             return Ok(Ended::Exhausted);
         }
-        if let Some(timeout) = pace.found_nothing(&control.stop, next_fill_at_ns(fills)) {
+        if let Some(timeout) = pace.found_nothing(&control.stop, None, next_fill_at_ns(fills)) {
             let began = probe.now();
             lane.wait(timeout)?;
             probe.called(points::WAIT, began, 0);

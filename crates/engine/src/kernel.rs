@@ -78,7 +78,7 @@ fn turns<L: KernelLane, A: KernelApp>(
         }
         if records > 0 {
             pace.worked();
-        } else if let Some(timeout) = pace.found_nothing(&control.stop, None) {
+        } else if let Some(timeout) = pace.found_nothing(&control.stop, None, None) {
             let began = probe.now();
             lane.wait(timeout)?;
             probe.called(points::WAIT, began, 0);

@@ -206,7 +206,7 @@ fn turns(
         if service.exhausted() {
             return Ok(Ended::Exhausted);
         }
-        if let Some(timeout) = pace.found_nothing(&control.stop, service.due_ns()) {
+        if let Some(timeout) = pace.found_nothing(&control.stop, service.due_ns(), None) {
             let began = probe.now();
             service.wait(timeout)?;
             probe.called(points::WAIT, began, 0);

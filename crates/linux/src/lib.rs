@@ -8,6 +8,7 @@
 mod clock;
 mod interface;
 mod route;
+mod stall;
 mod vlan;
 
 pub use clock::{WallClock, monotonic_ns, unix_ns, unix_offset_ns};
@@ -15,4 +16,5 @@ pub use interface::{
     ETHERNET_BYTES, Facts, Interface, NAME_BYTES_MAX, ProgramId, Undo, XdpPlace, is_name,
 };
 pub use route::refuse_default_route;
+pub use stall::Stall;
 pub use vlan::{TAG_BYTES, Tag};

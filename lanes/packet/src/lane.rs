@@ -10,7 +10,7 @@ use crate::{
     group::FanoutGroup,
     inbox::Inbox,
     memory::Memory,
-    outbox::{Outbox, is_gone},
+    outbox::{Loan, Outbox, is_gone},
     ring::Ring,
     socket, sys,
 };
@@ -70,8 +70,10 @@ struct Port {
     pool: Rc<HoldPool>,
     /// Buffers of the pool that nobody uses.
     free: Vec<u32>,
-    /// Frames that came back from holds, until what they send is sent.
+    /// Frames of the burst, or back from holds, until what they send is sent.
     returned: Vec<u32>,
+    /// The burst was lent, not received.
+    is_lent: bool,
     source: Source,
     wall_clock: WallClock,
     measures: Measures,
@@ -164,9 +166,10 @@ impl PacketLane {
         }
         let exits = ports.iter().map(|port| Exit {
             socket: port.socket.clone(),
-            // One settle adds no more than one burst and all frames that can come back to it.
+            // One settle adds no more than one burst and all frames that can come back to it, to
+            // what is kept of one lent burst: none is lent before that has left.
             outbox: Outbox::new(
-                config.burst + config.hold,
+                2 * config.burst + config.hold,
                 port.interface.found().frame_bytes_max(),
             ),
         });
@@ -222,7 +225,8 @@ impl Port {
             burst: Burst::new(memory.region(), pool.clone(), config.burst),
             pool,
             free: (0..config.frames as u32).rev().collect(),
-            returned: Vec::with_capacity(config.hold),
+            returned: Vec::with_capacity(config.burst + config.hold),
+            is_lent: false,
             source,
             wall_clock: WallClock::measure(),
             measures: Measures {
@@ -455,20 +459,28 @@ fn write_facts(
     }
 }
 
-/// Adds a frame of `ingress` to the outboxes that its verdict names.
+/// Adds a frame of `ingress` to the outboxes that its verdict names. True when an outbox has the
+/// buffer of `loan` now, and will return it.
 ///
 /// # Safety
-/// The bytes stay as they are until those outboxes are flushed.
+/// The bytes stay as they are until those outboxes are flushed, and those of a loan until it is returned.
 unsafe fn dispatch(
     exits: &mut [Exit],
     counters: &mut [Counters],
     ingress: PortId,
     verdict: Verdict,
     (start, bytes): (*const u8, usize),
-) {
+    loan: Option<Loan>,
+) -> bool {
+    // A frame for several ports is not kept: it would be in several outboxes at a time.
+    let loan = loan.filter(|_| matches!(verdict, Verdict::Tx | Verdict::TxTo(_)));
+    let mut is_taken = false;
     let mut send = |egress: PortId| match exits.get_mut(egress.index()) {
-        // SAFETY: the caller's promise.
-        Some(exit) => unsafe { exit.outbox.add(start, bytes, &mut counters[egress.index()]) },
+        Some(exit) => {
+            is_taken = loan.is_some();
+            // SAFETY: the caller's promise.
+            unsafe { exit.outbox.add(start, bytes, loan, &mut counters[egress.index()]) }
+        }
         None => counters[ingress.index()].drop_one(DropReason::TxNoPort),
     };
     match verdict {
@@ -478,6 +490,7 @@ unsafe fn dispatch(
         Verdict::TxTo(egress) => send(egress),
         Verdict::Fanout(set) => set.iter().for_each(send),
     }
+    is_taken
 }
 
 impl FrameLane for PacketLane {
@@ -497,6 +510,7 @@ impl FrameLane for PacketLane {
     fn receive(&mut self, port: PortId) -> Result<&mut Burst, LaneError> {
         self.settle(port)?;
         let near = &mut self.ports[port.index()];
+        near.is_lent = false;
         near.receive();
         let counters = &mut self.counters[port.index()];
         if near.burst.is_empty() {
@@ -514,6 +528,10 @@ impl FrameLane for PacketLane {
     fn lend(&mut self, port: PortId, frames: usize) -> Result<&mut Burst, LaneError> {
         self.settle(port)?;
         let near = &mut self.ports[port.index()];
+        if self.exits.iter().any(|exit| exit.outbox.kept() > 0) {
+            return Ok(&mut near.burst);
+        }
+        near.is_lent = true;
         for _ in 0..frames.min(near.burst.space()).min(near.free.len()) {
             let frame = near.free.pop().expect("counted above");
             // SAFETY: the buffer was on the free list, so nobody has it, and buffers do not overlap;
@@ -525,17 +543,26 @@ impl FrameLane for PacketLane {
 
     fn settle(&mut self, port: PortId) -> Result<(), LaneError> {
         let PacketLane { ports, exits, counters, .. } = self;
-        let Port { id, burst, pool, memory, source, free, returned, .. } = &mut ports[port.index()];
+        let Port { id, burst, pool, memory, source, free, returned, is_lent, .. } =
+            &mut ports[port.index()];
         for i in 0..burst.len() {
             let slot = burst.slot(i);
             let bytes = (memory.at(slot.start).cast_const(), slot.len as usize);
-            // SAFETY: the slot is released only after the flush below, and nobody borrows the burst.
-            unsafe { dispatch(exits, counters, *id, burst.verdict(i), bytes) };
+            let loan = is_lent.then_some(Loan { port: port.index(), frame: slot.frame });
+            let verdict = burst.verdict(i);
+            // SAFETY: the slot is released only after the flush below, or when its outbox returns it,
+            // and nobody borrows the burst.
+            if !unsafe { dispatch(exits, counters, *id, verdict, bytes, loan) }
+                && verdict != Verdict::Hold
+            {
+                returned.push(slot.frame);
+            }
         }
+        burst.clear();
         pool.take_returned(|back| {
             let bytes = (memory.at(back.slot.start).cast_const(), back.slot.len as usize);
             // SAFETY: the Held that owned the slot is gone; it is released after the flush below.
-            unsafe { dispatch(exits, counters, *id, back.verdict, bytes) };
+            unsafe { dispatch(exits, counters, *id, back.verdict, bytes, None) };
             returned.push(back.slot.frame);
         });
         let mut failure = None;
@@ -544,12 +571,11 @@ impl FrameLane for PacketLane {
                 failure = Some((i, error));
             }
         }
-        for i in (0..burst.len()).filter(|&i| burst.verdict(i) != Verdict::Hold) {
-            release(source, free, memory, burst.slot(i).frame);
-        }
-        burst.clear();
         for frame in returned.drain(..) {
             release(source, free, memory, frame);
+        }
+        for exit in exits.iter_mut() {
+            exit.outbox.returned().for_each(|loan| ports[loan.port].free.push(loan.frame));
         }
         match failure {
             Some((i, error)) => Err(ports[i].failed("send", error)),
@@ -561,6 +587,11 @@ impl FrameLane for PacketLane {
     fn wait(&mut self, timeout: Duration) -> Result<Wake, LaneError> {
         self.counters[0].waits += 1;
         if self.ports.iter().any(|port| port.is_ready() == Some(true)) {
+            return Ok(Wake::Ready);
+        }
+        if self.exits.iter().any(|exit| exit.outbox.kept() > 0) {
+            // No event tells that a discipline or a device has room again.
+            std::thread::sleep(FULL_QUEUE_NAP.min(timeout));
             return Ok(Wake::Ready);
         }
         // The socket wakes nobody a second time for its end, which receive is to tell.
@@ -595,9 +626,15 @@ impl FrameLane for PacketLane {
         near.read_statistics();
         let mut counters = self.counters[port.index()].clone();
         counters.set_drops(DropReason::RxQueueFull, near.kernel_drops);
+        // What waits has not been sent; if the run ends here, it never will be.
+        let waiting = self.exits[port.index()].outbox.kept();
+        counters.drop_many(DropReason::TxRefused, waiting as u64);
         counters
     }
 }
+
+/// How long a wait lasts while frames wait for room in a queue.
+const FULL_QUEUE_NAP: Duration = Duration::from_micros(50);
 
 /// How long a wait lasts when poll is no help: the block timeout's own unit, because a ring hands
 /// over frames no more often.

@@ -13,12 +13,14 @@ use laneway_core::{
     HEADROOM_BYTES_MIN, HoldPool, LaneError, LaneSpec, PortId, PortMask, Region, Slot, Verdict,
     Wake,
 };
-use std::{rc::Rc, time::Duration};
+use std::{collections::VecDeque, rc::Rc, time::Duration};
 
 /// What an empty receive costs in virtual time, so that a worker that only polls gets on.
 pub const POLL_NS: u64 = 100;
 /// Room behind the longest frame that the link takes, so that an app can make one too long.
 const TAILROOM_BYTES: usize = 128;
+/// How long lent frames wait for a link that takes nothing, before they are refused.
+const STALL_NS_MAX: u64 = 1_000_000_000;
 /// Buffers start at a cache line.
 const ALIGN_BYTES: usize = 64;
 
@@ -28,6 +30,11 @@ pub struct SimLane {
     ports: Vec<Port>,
     /// Apart from the ports, because a frame of one port counts on another.
     counters: Vec<Counters>,
+    /// Lent frames that a full link refused, in order, with their egress. At most one burst: none is
+    /// lent before they have left.
+    waiting: VecDeque<(PortId, Vec<u8>)>,
+    /// Since when the first of them waits.
+    stalled_ns: Option<u64>,
     buffer_bytes: usize,
 }
 
@@ -37,6 +44,8 @@ struct Port {
     pool: Rc<HoldPool>,
     free: Vec<u32>,
     burst: Burst,
+    /// The burst was lent, not received.
+    is_lent: bool,
     /// Where a held frame that came back is looked at.
     returning: Burst,
 }
@@ -78,6 +87,7 @@ impl SimLane {
                 id: PortId(port as u8),
                 caps: caps.clone(),
                 burst: Burst::new(region.clone(), pool.clone(), knobs.burst),
+                is_lent: false,
                 returning: Burst::new(region, pool.clone(), 1),
                 pool,
                 free: (0..knobs.frames as u32).rev().collect(),
@@ -87,6 +97,8 @@ impl SimLane {
             world: world.clone(),
             ports: (0..ports).map(open).collect(),
             counters: vec![Counters::default(); ports],
+            waiting: VecDeque::new(),
+            stalled_ns: None,
             buffer_bytes,
         };
         Ok((lane, world))
@@ -114,6 +126,20 @@ impl Port {
     }
 }
 
+/// Offers a frame to the link of `egress`, which exists. False when the link is full: not counted.
+fn offer(world: &SimWorld, counters: &mut Counters, egress: PortId, bytes: &[u8]) -> bool {
+    match world.send(egress, bytes) {
+        Some(Entry::Sent) => {
+            counters.tx_frames += 1;
+            counters.tx_bytes += bytes.len() as u64;
+        }
+        Some(Entry::QueueFull) => return false,
+        None => counters.drop_one(DropReason::TxRefused),
+        Some(Entry::TooLong) => counters.drop_one(DropReason::TxTooLong),
+    }
+    true
+}
+
 /// Does what `verdict` says with a frame of `ingress`, short of freeing its buffer.
 fn act(
     world: &SimWorld,
@@ -126,13 +152,8 @@ fn act(
         let Some(egress_counters) = counters.get_mut(egress.index()) else {
             return counters[ingress.index()].drop_one(DropReason::TxNoPort);
         };
-        match world.send(egress, bytes) {
-            Some(Entry::Sent) => {
-                egress_counters.tx_frames += 1;
-                egress_counters.tx_bytes += bytes.len() as u64;
-            }
-            Some(Entry::QueueFull) | None => egress_counters.drop_one(DropReason::TxRefused),
-            Some(Entry::TooLong) => egress_counters.drop_one(DropReason::TxTooLong),
+        if !offer(world, egress_counters, egress, bytes) {
+            egress_counters.drop_one(DropReason::TxRefused);
         }
     };
     match verdict {
@@ -141,6 +162,47 @@ fn act(
         Verdict::Tx => send(ingress),
         Verdict::TxTo(egress) => send(egress),
         Verdict::Fanout(set) => set.iter().for_each(send),
+    }
+}
+
+impl SimLane {
+    /// Offers again what waits, in order, until the link is full again.
+    fn offer_again(&mut self) {
+        let now_ns = self.world.clock().now_ns();
+        if let Some((egress, _)) = self.waiting.front() {
+            self.counters[egress.index()].tx_retries += 1;
+        }
+        while let Some((egress, bytes)) = self.waiting.front() {
+            let counters = &mut self.counters[egress.index()];
+            if !offer(&self.world, counters, *egress, bytes) {
+                let since_ns = *self.stalled_ns.get_or_insert(now_ns);
+                if now_ns - since_ns < STALL_NS_MAX {
+                    return;
+                }
+                counters.drop_one(DropReason::TxRefused);
+            } else {
+                self.stalled_ns = None;
+            }
+            self.waiting.pop_front();
+        }
+        self.stalled_ns = None;
+    }
+
+    /// Sends a lent frame, or lets it wait. False when it is none that can wait: one for no port, or
+    /// for several.
+    fn send_lent(&mut self, ingress: PortId, i: usize) -> bool {
+        let burst = &self.ports[ingress.index()].burst;
+        let egress = match burst.verdict(i) {
+            Verdict::Tx => ingress,
+            Verdict::TxTo(egress) if egress.index() < self.ports.len() => egress,
+            _ => return false,
+        };
+        let bytes = burst.frame(i).bytes;
+        let counters = &mut self.counters[egress.index()];
+        if !self.waiting.is_empty() || !offer(&self.world, counters, egress, bytes) {
+            self.waiting.push_back((egress, bytes.to_vec()));
+        }
+        true
     }
 }
 
@@ -165,6 +227,7 @@ impl FrameLane for SimLane {
     fn receive(&mut self, port: PortId) -> Result<&mut Burst, LaneError> {
         self.settle(port)?;
         let (near, buffer_bytes) = (&mut self.ports[port.index()], self.buffer_bytes);
+        near.is_lent = false;
         let counters = &mut self.counters[port.index()];
         let frames = near.burst.space().min(near.free.len());
         self.world.take(port, frames, |ts_ns, bytes| {
@@ -189,6 +252,10 @@ impl FrameLane for SimLane {
         self.settle(port)?;
         let now_ns = self.world.clock().now_ns();
         let (near, buffer_bytes) = (&mut self.ports[port.index()], self.buffer_bytes);
+        if !self.waiting.is_empty() {
+            return Ok(&mut near.burst);
+        }
+        near.is_lent = true;
         for _ in 0..frames.min(near.burst.space()).min(near.free.len()) {
             near.expose(buffer_bytes, 0, now_ns);
         }
@@ -196,15 +263,21 @@ impl FrameLane for SimLane {
     }
 
     fn settle(&mut self, port: PortId) -> Result<(), LaneError> {
-        let (near, world, counters) =
-            (&mut self.ports[port.index()], &self.world, &mut self.counters);
-        for i in 0..near.burst.len() {
+        self.offer_again();
+        for i in 0..self.ports[port.index()].burst.len() {
+            let is_sent = self.ports[port.index()].is_lent && self.send_lent(port, i);
+            let (near, world, counters) =
+                (&mut self.ports[port.index()], &self.world, &mut self.counters);
             let verdict = near.burst.verdict(i);
-            act(world, counters, near.id, verdict, near.burst.frame(i).bytes);
+            if !is_sent {
+                act(world, counters, near.id, verdict, near.burst.frame(i).bytes);
+            }
             if verdict != Verdict::Hold {
                 near.free.push(near.burst.slot(i).frame);
             }
         }
+        let (near, world, counters) =
+            (&mut self.ports[port.index()], &self.world, &mut self.counters);
         near.burst.clear();
         let Port { id, pool, free, returning, .. } = near;
         pool.take_returned(|returned| {
@@ -232,7 +305,7 @@ impl FrameLane for SimLane {
     }
 
     fn exhausted(&self) -> bool {
-        self.world.exhausted()
+        self.waiting.is_empty() && self.world.exhausted()
     }
 
     fn caps(&self, port: PortId) -> &CapsReport {
@@ -247,6 +320,9 @@ impl FrameLane for SimLane {
         counters.set_drops(DropReason::LinkLoss, link.lost);
         counters.set_drops(DropReason::LinkQueueFull, link.queue_full);
         counters.set_drops(DropReason::RxTooLong, link.too_long);
+        // What waits has not been sent; if the run ends here, it never will be.
+        let waiting = self.waiting.iter().filter(|(egress, _)| *egress == port).count();
+        counters.drop_many(DropReason::TxRefused, waiting as u64);
         counters
     }
 }

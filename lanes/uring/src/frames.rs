@@ -37,7 +37,7 @@ use laneway_core::{
     Burst, CapsReport, ClockDomain, Counters, DropReason, FrameLane, HEADROOM_BYTES_MIN, HoldPool,
     LaneError, LaneSpec, PortId, Region, Slot, Verdict, Wake,
 };
-use laneway_linux::{Interface, TAG_BYTES, monotonic_ns};
+use laneway_linux::{Interface, Stall, TAG_BYTES, monotonic_ns};
 use std::{
     collections::VecDeque,
     io,
@@ -55,6 +55,8 @@ const FRAME_AT: usize = 146;
 const LEAD_BYTES: usize = FRAME_AT - FIELDS.payload_at();
 /// Buffers start at a cache line.
 const ALIGN_BYTES: usize = 64;
+/// How long a wait lasts while frames wait for room in a queue.
+const FULL_QUEUE_NAP: Duration = Duration::from_micros(50);
 /// Receives that end in an error, one after the other, before the lane gives up.
 const FAILURES_MAX: u32 = 64;
 
@@ -90,6 +92,14 @@ struct Exits {
     /// What each send is about, by its number.
     sends: Box<[Send]>,
     free_sends: Vec<u32>,
+    /// Sends of lent frames that a full queue refused, in order. No frame is lent while there are any,
+    /// nor more than there are free sends.
+    again: VecDeque<u32>,
+    /// The last send to end was refused by a full queue: the first of `again` is offered alone.
+    is_full: bool,
+    stall: Stall,
+    /// Sends asked for so far.
+    asked: u64,
 }
 
 /// A frame on its way out.
@@ -98,7 +108,13 @@ struct Send {
     ingress: usize,
     egress: usize,
     frame: u32,
+    /// Where the frame lies in the memory of its ingress.
+    start: usize,
     bytes: usize,
+    /// It was lent, so it is kept when the queue is full.
+    is_lent: bool,
+    /// Sends asked for before it.
+    sequence: u64,
 }
 
 /// One interface.
@@ -198,6 +214,10 @@ impl UringFrames {
                 template: header,
                 sends: vec![Send::default(); sends].into_boxed_slice(),
                 free_sends: (0..sends as u32).rev().collect(),
+                again: VecDeque::with_capacity(sends),
+                is_full: false,
+                stall: Stall::default(),
+                asked: 0,
                 ring: grant.ring,
             },
             ports,
@@ -245,6 +265,7 @@ impl UringFrames {
     /// Sees to it that every port receives, submits what is queued and takes what completes.
     fn turn(&mut self) -> Result<(), LaneError> {
         self.ask(|receiving, moved| receiving.turn(moved.rx_frames + moved.tx_frames));
+        self.offer_again();
         self.exits.ring.submit().map_err(ring_failed)?;
         self.reap()
     }
@@ -259,6 +280,39 @@ impl UringFrames {
             Verdict::Fanout(set) => {
                 set.iter().for_each(|egress| self.send(ingress, egress.index(), slot));
             }
+        }
+    }
+
+    /// Offers again what a full queue refused: the first alone while the queue takes nothing. What it
+    /// has refused for too long is counted.
+    fn offer_again(&mut self) {
+        if self.exits.again.is_empty() {
+            return;
+        }
+        if !self.exits.stall.is_bearable(monotonic_ns()) {
+            while let Some(number) = self.exits.again.pop_front() {
+                let Send { ingress, egress, frame, .. } = self.exits.sends[number as usize];
+                self.exits.counters[egress].drop_one(DropReason::TxRefused);
+                self.exits.free_sends.push(number);
+                self.ports[ingress].release(frame);
+            }
+            return;
+        }
+        let mut offered = self.exits.again.len();
+        if self.exits.is_full {
+            offered = 1;
+            // What empties the queue may need this CPU: a softirq thread, or the far end.
+            std::thread::yield_now();
+        }
+        for _ in 0..offered {
+            let Some(number) = self.exits.again.pop_front() else { break };
+            let Send { ingress, egress, .. } = self.exits.sends[number as usize];
+            // SAFETY: the send has not ended, so the use that it was counted for still keeps its buffer.
+            if !unsafe { self.exits.ask_to_send(number, &self.ports[ingress].memory) } {
+                self.exits.again.push_front(number);
+                break;
+            }
+            self.exits.counters[egress].tx_retries += 1;
         }
     }
 
@@ -278,15 +332,16 @@ impl UringFrames {
             return self.exits.counters[egress].drop_one(DropReason::TxRefused);
         };
         let port = &mut self.ports[ingress];
-        let start = port.memory.at(slot.start);
-        let flags = libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL;
-        let file = types::Fixed(egress as u32);
-        let request = opcode::Send::new(file, start, bytes as u32).flags(flags).build();
-        // SAFETY: the frame lies in memory that the ring keeps; the use counted below keeps its buffer
-        // from being given, lent or shown until the send has ended, so nobody writes it.
-        if unsafe { self.exits.ring.push(request, token::token(Kind::Send, 0, number)) } {
+        let (frame, start) = (slot.frame, slot.start);
+        let is_lent = frame >= port.measures.received;
+        let sequence = self.exits.asked;
+        self.exits.asked += 1;
+        let send = Send { ingress, egress, frame, start, bytes, is_lent, sequence };
+        self.exits.sends[number as usize] = send;
+        // SAFETY: the use counted below keeps the frame's buffer from being given, lent or shown until
+        // the send has ended, so nobody writes it.
+        if unsafe { self.exits.ask_to_send(number, &port.memory) } {
             port.uses[slot.frame as usize] += 1;
-            self.exits.sends[number as usize] = Send { ingress, egress, frame: slot.frame, bytes };
         } else {
             self.exits.free_sends.push(number);
             self.exits.counters[egress].drop_one(DropReason::TxRefused);
@@ -295,12 +350,35 @@ impl UringFrames {
 }
 
 impl Exits {
-    /// A send has ended.
+    /// Asks the ring for send `number`; false when it has no room.
+    ///
+    /// # Safety
+    /// Nobody writes the frame, in `memory` of its ingress, until the send has ended.
+    unsafe fn ask_to_send(&mut self, number: u32, memory: &Memory) -> bool {
+        let Send { egress, start, bytes, .. } = self.sends[number as usize];
+        let flags = libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL;
+        let (file, start) = (types::Fixed(egress as u32), memory.at(start));
+        let request = opcode::Send::new(file, start, bytes as u32).flags(flags).build();
+        // SAFETY: the frame lies in memory that the ring keeps; that nobody writes it is the caller's
+        // promise.
+        unsafe { self.ring.push(request, token::token(Kind::Send, 0, number)) }
+    }
+
+    /// A send has ended, or is to be tried again.
     fn ended(&mut self, number: u32, completion: Completion) {
         let Some(&send) = self.sends.get(number as usize) else { return };
         let counters = &mut self.counters[send.egress];
         match completion.outcome() {
+            Err(error) if send.is_lent && is_full(&error) => {
+                let Exits { sends, again, .. } = self;
+                let before = |&other: &u32| sends[other as usize].sequence < send.sequence;
+                again.insert(again.partition_point(before), number);
+                self.is_full = true;
+                return;
+            }
             Ok(_) => {
+                self.is_full = false;
+                self.stall.ended();
                 counters.tx_frames += 1;
                 counters.tx_bytes += send.bytes as u64;
             }
@@ -461,6 +539,11 @@ impl Port {
     }
 }
 
+/// True for the answers of a full queue: the socket's (EAGAIN), the discipline's or the device's.
+fn is_full(error: &io::Error) -> bool {
+    matches!(error.raw_os_error(), Some(libc::EAGAIN | libc::ENOBUFS))
+}
+
 /// True for the answers of a socket whose interface is down or removed.
 fn is_gone(error: &io::Error) -> bool {
     matches!(error.raw_os_error(), Some(libc::ENETDOWN | libc::ENODEV | libc::ENXIO))
@@ -523,7 +606,8 @@ impl FrameLane for UringFrames {
     fn lend(&mut self, port: PortId, frames: usize) -> Result<&mut Burst, LaneError> {
         self.settle(port)?;
         let near = &mut self.ports[port.index()];
-        for _ in 0..frames.min(near.burst.space()).min(near.lendable.len()) {
+        let sends = if self.exits.again.is_empty() { self.exits.free_sends.len() } else { 0 };
+        for _ in 0..frames.min(sends).min(near.burst.space()).min(near.lendable.len()) {
             let frame = near.lendable.pop().expect("counted above");
             // SAFETY: nobody has a lendable buffer, the kernel never receives into it, and buffers do
             // not overlap; it is lendable again only when this slot is settled.
@@ -570,6 +654,11 @@ impl FrameLane for UringFrames {
         loop {
             self.turn()?;
             if self.ports.iter().any(|port| !port.arrivals.is_empty() || port.end.is_some()) {
+                return Ok(Wake::Ready);
+            }
+            if !self.exits.again.is_empty() {
+                // No event tells that a discipline or a device has room again.
+                std::thread::sleep(FULL_QUEUE_NAP.min(timeout));
                 return Ok(Wake::Ready);
             }
             self.ask(|receiving, _| receiving.rest());
