@@ -97,8 +97,34 @@ struct End {
 
 /// Where a port's frames come from.
 enum Source {
-    Copy { inbox: Inbox, arrived: Vec<(Slot, Option<Tag>)> },
+    Copy { inbox: Inbox, arrived: Vec<(Slot, Option<Tag>)>, trains: Trains },
     Ring(Ring),
+}
+
+/// How many frames to ask for when each costs a call: as many as came between the last two receives that
+/// found nothing. So the call that would find nothing is made once per train of frames, by the receive
+/// behind it, and not at the end of each burst as well.
+struct Trains {
+    /// Frames of the last train.
+    last: usize,
+    /// Frames of this one so far.
+    now: usize,
+}
+
+impl Trains {
+    /// The most frames to ask for now. A train that is longer than the last one is taken in bursts that
+    /// grow.
+    fn ask(&self) -> usize {
+        if self.now == 0 { self.last } else { 2 * self.now }
+    }
+
+    /// A receive found so many.
+    fn found(&mut self, frames: usize) {
+        self.now += frames;
+        if frames == 0 && self.now > 0 {
+            (self.last, self.now) = (self.now, 0);
+        }
+    }
 }
 
 /// How the pool is cut into buffers.
@@ -287,12 +313,16 @@ impl Port {
     }
 
     fn receive_copies(&mut self) {
-        let Source::Copy { inbox, arrived } = &mut self.source else {
+        let Source::Copy { inbox, arrived, trains } = &mut self.source else {
             unreachable!("the caller looked");
         };
         let (measures, memory) = (self.measures, &self.memory);
-        while arrived.len() < self.burst.capacity() && !self.free.is_empty() {
-            let space = self.burst.capacity() - arrived.len();
+        let room = match inbox.frames_max() {
+            1 => self.burst.capacity().min(trains.ask()),
+            _ => self.burst.capacity(),
+        };
+        while arrived.len() < room && !self.free.is_empty() {
+            let space = room - arrived.len();
             let asked = space.min(self.free.len()).min(inbox.frames_max());
             let buffers = self
                 .free
@@ -327,6 +357,7 @@ impl Port {
                 break;
             }
         }
+        trains.found(arrived.len());
         // One reading for all, after the last arrival: no frame is stamped before it was there.
         let now_ns = if arrived.is_empty() { 0 } else { monotonic_ns() };
         for (mut slot, tag) in arrived.drain(..) {
@@ -407,7 +438,8 @@ impl End {
 
 impl Source {
     fn copy(inbox: Inbox, burst: usize) -> Source {
-        Source::Copy { inbox, arrived: Vec::with_capacity(burst) }
+        let trains = Trains { last: burst, now: 0 };
+        Source::Copy { inbox, arrived: Vec::with_capacity(burst), trains }
     }
 }
 
@@ -639,3 +671,36 @@ const FULL_QUEUE_NAP: Duration = Duration::from_micros(50);
 /// How long a wait lasts when poll is no help: the block timeout's own unit, because a ring hands
 /// over frames no more often.
 const NAP: Duration = Duration::from_millis(1);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Receives trains of so many frames, in bursts of 64 at most, and gives how many calls were made.
+    fn calls(trains: &mut Trains, frames: usize) -> usize {
+        let (mut left, mut calls) = (frames, 0);
+        loop {
+            let asked = trains.ask().min(64);
+            let got = asked.min(left);
+            // One that finds nothing ends a burst that is not full.
+            calls += got + usize::from(got < asked);
+            left -= got;
+            trains.found(got);
+            if got == 0 {
+                return calls;
+            }
+        }
+    }
+
+    #[test]
+    fn a_train_costs_a_call_per_frame_and_one_that_finds_nothing() {
+        let mut trains = Trains { last: 64, now: 0 };
+        assert_eq!(calls(&mut trains, 1), 3, "as it was for every train");
+        assert_eq!(calls(&mut trains, 1), 2);
+        assert!(calls(&mut trains, 9) <= 11);
+        assert_eq!(calls(&mut trains, 9), 10);
+        assert_eq!(calls(&mut trains, 0), 1);
+        assert_eq!(calls(&mut trains, 9), 10);
+        assert!(calls(&mut trains, 640) <= 642);
+    }
+}
