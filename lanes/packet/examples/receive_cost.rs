@@ -201,21 +201,21 @@ impl Ring {
 
 impl Arm for Ring {
     fn drain(&mut self) -> Result<usize, Failure> {
-        let mut frames = 0;
+        let mut drained = 0;
         loop {
             // SAFETY: inside the mapping.
             let block = unsafe { self.base.add(self.block * BLOCK_BYTES) };
-            // SAFETY: a block starts with its description, at a page boundary.
-            let head = unsafe { block.cast::<libc::tpacket_block_desc>().as_ref() };
-            // SAFETY: the first kind of header is the only one there is; these are integers.
-            let head = unsafe { &head.hdr.bh1 };
+            // SAFETY: a block starts with its description, whose third word is its status.
+            let status = unsafe { block.cast::<u32>().add(2) };
             // SAFETY: aligned and mapped; both sides access it as one word.
-            let status = unsafe { AtomicU32::from_ptr((&raw const head.block_status).cast_mut()) };
+            let status = unsafe { AtomicU32::from_ptr(status.as_ptr()) };
             if status.load(Ordering::Acquire) & libc::TP_STATUS_USER == 0 {
-                return Ok(frames);
+                return Ok(drained);
             }
-            let mut at = head.offset_to_first_pkt as usize;
-            for _ in 0..head.num_pkts {
+            // SAFETY: the block is ours; the words behind are its frames and where the first header is.
+            let [.., frames, first_at] = unsafe { block.cast::<[u32; 5]>().read() };
+            let mut at = first_at as usize;
+            for _ in 0..frames {
                 // SAFETY: the block is ours, and the kernel says that a header is there.
                 let header = unsafe { block.add(at) };
                 // SAFETY: aligned, and made of integers.
@@ -227,7 +227,7 @@ impl Arm for Ring {
                     std::slice::from_raw_parts(frame.as_ptr(), header.tp_snaplen as usize)
                 });
                 at += header.tp_next_offset as usize;
-                frames += 1;
+                drained += 1;
             }
             status.store(libc::TP_STATUS_KERNEL, Ordering::Release);
             self.block = (self.block + 1) % BLOCKS;
