@@ -22,10 +22,10 @@ INSTALL := cargo xtask install
 GO_ON := || [ $$? -eq 2 ]
 
 .DEFAULT_GOAL := help
-.PHONY: help race bench soak test lint tidy fmt install clean toolchain
+.PHONY: help race bench soak test vm-test lint tidy fmt install clean toolchain
 
 help: ## this list
-	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-8s %s\n", $$1, $$2 }' Makefile
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-8s %s\n", $$1, $$2 }' Makefile
 
 race: toolchain ## install what is missing, build, race the lanes under app features (about 3 minutes)
 	@$(INSTALL) --race $(GO_ON)
@@ -79,6 +79,10 @@ test: toolchain ## install what is missing, run every test; ARGS="-p laneway-wir
 	@scope=$$(cargo xtask testable) || exit 2; \
 	case " $(ARGS)" in *" -p "*) scope= ;; esac; \
 	echo "cargo test $$scope $(ARGS)"; cargo test $$scope $(ARGS)
+
+vm-test: toolchain ## boot Linux 6.1 and 6.12 under QEMU and test there; MODE=--short takes at most 5 minutes
+	@$(INSTALL) --vm $(GO_ON)
+	@scope=$$(cargo xtask testable) || exit 2; xtask/vm/vm-test.sh $(MODE) $$scope
 
 lint: toolchain ## format, clippy, tidy, and licences where cargo-deny is installed; changes nothing
 	@$(INSTALL) --build $(GO_ON)

@@ -14,15 +14,15 @@ pub(crate) use trace::{
     AnalyzeArguments, DiffArguments, ExportArguments, ExportFormat, KnowledgeArguments, TraceVerb,
 };
 
+use crate::verbs::RunVerb;
 use clap::builder::{PossibleValuesParser, TypedValueParser};
-use clap::{Args, CommandFactory, Parser, Subcommand};
+use clap::error::ErrorKind;
+use clap::{ArgMatches, Args, Command, CommandFactory, FromArgMatches, Parser, Subcommand};
 use clap_complete::Shell;
-use laneway_core::LaneSpec;
-use laneway_echo::Rate;
+use laneway_spec::LaneSpec;
+
 use laneway_features::{Format, Level, Profile};
-use laneway_netns::Mac;
 use std::ffi::OsString;
-use std::net::{IpAddr, SocketAddr};
 use std::ops::RangeInclusive;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -57,7 +57,7 @@ pub(crate) enum Verb {
     #[command(after_help = RUN_EXAMPLES, arg_required_else_help = true)]
     Run {
         #[command(subcommand)]
-        app: App,
+        app: RunApp,
     },
     /// Talk to a running forwarder about its flow rules
     #[command(after_help = rules::EXAMPLES, arg_required_else_help = true)]
@@ -102,8 +102,8 @@ pub(crate) enum Verb {
 }
 
 /// The command that the arguments name, as far as they name one: `laneway run features`.
-pub(crate) fn command_named(given: &[OsString]) -> String {
-    let mut command = &Arguments::command();
+pub(crate) fn command_named(command: &Command, given: &[OsString]) -> String {
+    let mut command = command;
     let mut name = command.get_name().to_owned();
     for word in given.iter().skip(1).filter_map(|word| word.to_str()) {
         let Some(deeper) = command.find_subcommand(word) else { break };
@@ -132,7 +132,7 @@ Examples:
 const FEATURES_EXAMPLES: &str = "\
 Reads pcap and pcapng, micro- and nanosecond, plain or inside gzip or zstd; `-` is standard input.
 A file that is cut short or damaged keeps its rows up to there: that is said, and the exit code is 2.
-Rows are written to OUT.partial, which becomes OUT when it is complete.
+Rows are written to OUT.partial, which becomes OUT at the end. Parquet and Arrow files say whether they are complete.
 
 Examples:
   laneway features capture.pcap -o packets.parquet
@@ -167,17 +167,96 @@ const COMPLETIONS_EXAMPLES: &str = "\
 Example:
   laneway completions bash > /etc/bash_completion.d/laneway";
 
-#[derive(Debug, Subcommand)]
-pub(crate) enum App {
-    /// Packet and flow features for machine learning
-    #[command(after_help = RUN_FEATURES_EXAMPLES)]
+/// The app of a run. Two have verbs of their own; the others are a table's, whose verbs are put behind them.
+#[derive(Debug)]
+pub(crate) enum RunApp {
+    /// Packet and flow features for machine learning.
     Features(Box<LiveArguments>),
-    /// Answer pings before the kernel does, or be an echo service over UDP or TCP
-    #[command(after_help = RUN_ECHO_EXAMPLES, arg_required_else_help = true)]
-    Echo(Box<EchoArguments>),
-    /// Forward between interfaces as testpmd does, with its flow rules
-    #[command(after_help = forward::EXAMPLES, arg_required_else_help = true)]
+    /// Forward between interfaces as testpmd does, with its flow rules.
     Forward(Box<ForwardArguments>),
+    /// An app of the table, by name, and what was said to it.
+    Table(String, ArgMatches),
+}
+
+impl FromArgMatches for RunApp {
+    fn from_arg_matches(matches: &ArgMatches) -> Result<RunApp, clap::Error> {
+        let Some((name, own)) = matches.subcommand() else {
+            return Err(clap::Error::new(ErrorKind::MissingSubcommand));
+        };
+        Ok(match name {
+            FEATURES => RunApp::Features(Box::new(LiveArguments::from_arg_matches(own)?)),
+            FORWARD => RunApp::Forward(Box::new(ForwardArguments::from_arg_matches(own)?)),
+            name => RunApp::Table(name.to_owned(), own.clone()),
+        })
+    }
+
+    fn update_from_arg_matches(&mut self, matches: &ArgMatches) -> Result<(), clap::Error> {
+        *self = RunApp::from_arg_matches(matches)?;
+        Ok(())
+    }
+}
+
+const FEATURES: &str = "features";
+const FORWARD: &str = "forward";
+
+impl Subcommand for RunApp {
+    fn augment_subcommands(command: Command) -> Command {
+        let features = Command::new(FEATURES)
+            .about("Packet and flow features for machine learning")
+            .after_help(RUN_FEATURES_EXAMPLES);
+        let forward = Command::new(FORWARD)
+            .about("Forward between interfaces as testpmd does, with its flow rules")
+            .after_help(forward::EXAMPLES)
+            .arg_required_else_help(true);
+        command
+            .subcommand_required(true)
+            .subcommand(LiveArguments::augment_args(features))
+            .subcommand(ForwardArguments::augment_args(forward))
+    }
+
+    fn augment_subcommands_for_update(command: Command) -> Command {
+        RunApp::augment_subcommands(command)
+    }
+
+    fn has_subcommand(name: &str) -> bool {
+        name == FEATURES || name == FORWARD
+    }
+}
+
+/// What every run of an app of a table is told.
+#[derive(Args, Debug)]
+pub(crate) struct RunArguments {
+    /// Lane and knobs, such as xdp, afxdp, socket:batch=64; `laneway lanes` lists them
+    #[arg(long, value_name = "SPEC")]
+    pub(crate) lane: LaneSpec,
+    /// Interfaces, or capture files on lane pcap, separated by commas
+    #[arg(long, value_name = "IFACE", value_delimiter = ',')]
+    pub(crate) on: Vec<String>,
+    /// End after this long
+    #[arg(long, value_name = "TIME", value_parser = duration)]
+    pub(crate) duration: Option<Duration>,
+    /// Keep the worker on this CPU
+    #[arg(long, value_name = "CPU", conflicts_with_all = ["workers", "cpus"])]
+    pub(crate) cpu: Option<usize>,
+    /// Threads, each with a CPU and a lane of its own; the kernel or the device spreads the work over them
+    /// [default: 1, on no CPU in particular]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u8).range(1..=LIVE_WORKERS_MAX))]
+    pub(crate) workers: Option<u8>,
+    /// CPUs of the workers, such as 0,2 or 4-7 [default: the first that may be used]
+    #[arg(long, value_name = "LIST", value_parser = cpu_range, value_delimiter = ',')]
+    pub(crate) cpus: Vec<RangeInclusive<usize>>,
+    /// Trace the workers into this folder, a file each; `laneway trace analyze DIR` reads it
+    #[arg(long, value_name = "DIR")]
+    pub(crate) trace: Option<PathBuf>,
+    /// Use interfaces that carry a default route as well
+    #[arg(long)]
+    pub(crate) force: bool,
+}
+
+/// The whole command line, with an app of the table per verb under `run`.
+pub(crate) fn command(apps: &[Box<dyn RunVerb>]) -> Command {
+    let add = |run: Command| apps.iter().fold(run, |run, app| run.subcommand(app.command()));
+    Arguments::command().mut_subcommand("run", add)
 }
 
 const RUN_FEATURES_EXAMPLES: &str = "\
@@ -192,31 +271,6 @@ Examples:
   sudo laneway run features --lane afxdp:copy --on eth1,eth2 --drop -o - --format jsonl | jq .
   sudo laneway run features --lane packet:ring --on eth1 --workers 2 --level flow -o flows.parquet
   laneway run features --lane pcap --on capture.pcap -o packets.csv";
-
-const RUN_ECHO_EXAMPLES: &str = "\
-Without --udp and --tcp it answers pings, ARP and neighbour discovery for --address, on lanes
-packet, uring, afxdp, dpdk, pcap and, as an XDP program, xdp. With --udp or --tcp it is the echo
-service (RFC 862) at --listen: by the kernel's sockets on lanes socket and uring, by a stack of its
-own on packet, afxdp and dpdk, which need --on as well. Only for the kernel's sockets and lane xdp
-may the address be one that the machine itself has; elsewhere both would answer. On a veth pair
-lane xdp sends nothing unless there is an XDP program at the far end as well.
-
-By raw sockets (socket:raw) pings are answered at addresses that the machine has, without --on, and
-only where the kernel's own answers are off: knob mute switches them off for as long as the run
-lasts, in a network namespace that is not the machine's first.
-
-Ends at Ctrl-C or after --duration; what each port obtained, and what became of every frame, go to
-standard error. An interface that carries a default route is refused without --force.
-
-Examples:
-  sudo laneway run echo --lane afxdp --on eth1 --address 192.0.2.9,2001:db8::9
-  sudo laneway run echo --lane xdp:generic --on eth1 --address 192.0.2.9 --ttl 99 --source-rate 100
-  sudo laneway run echo --lane xdp --on eth1 --address 192.0.2.9 --before /sys/fs/bpf/filter
-  sudo ip netns exec blue laneway run echo --lane socket:raw,mute --address 192.0.2.9
-  laneway run echo --lane uring --udp --listen 0.0.0.0:7007,[::]:7007 --workers 4
-  sudo laneway run echo --lane afxdp --on eth1 --tcp --listen 192.0.2.9:7
-  laneway run echo --lane pcap:out=answers.pcapng --on pings.pcap --address 192.0.2.9 \\
-      --mac 02:00:00:00:00:09";
 
 /// What both extractors, live and offline, are told.
 #[derive(Args, Debug)]
@@ -365,6 +419,9 @@ pub(crate) struct LiveArguments {
     /// CPUs of the workers, such as 0,2 or 4-7 [default: the first that may be used]
     #[arg(long, value_name = "LIST", value_parser = cpu_range, value_delimiter = ',')]
     pub(crate) cpus: Vec<RangeInclusive<usize>>,
+    /// Keep the thread that writes the rows on this CPU [default: those that no worker is kept on]
+    #[arg(long, value_name = "CPU")]
+    pub(crate) writer_cpu: Option<usize>,
     /// Trace the workers into this folder, a file each; `laneway trace analyze DIR` reads it
     #[arg(long, value_name = "DIR")]
     pub(crate) trace: Option<PathBuf>,
@@ -375,99 +432,6 @@ pub(crate) struct LiveArguments {
 
 /// The most workers of a live run.
 const LIVE_WORKERS_MAX: i64 = laneway_engine::WORKERS_MAX as i64;
-
-#[derive(Args, Debug)]
-pub(crate) struct EchoArguments {
-    /// Lane and knobs, such as xdp, afxdp, socket:batch=64; `laneway lanes` lists them
-    #[arg(long, value_name = "SPEC")]
-    pub(crate) lane: LaneSpec,
-    /// Interfaces, or capture files on lane pcap, separated by commas
-    #[arg(long, value_name = "IFACE", value_delimiter = ',')]
-    pub(crate) on: Vec<String>,
-    /// Addresses to answer for, separated by commas
-    #[arg(long, value_name = "ADDR", value_delimiter = ',')]
-    pub(crate) address: Vec<IpAddr>,
-    /// MAC address that they are at [default: the interface's]
-    #[arg(long, value_name = "MAC")]
-    pub(crate) mac: Option<Mac>,
-    /// Be the echo service over UDP at --listen
-    #[arg(long, conflicts_with = "tcp")]
-    pub(crate) udp: bool,
-    /// Be the echo service over TCP at --listen
-    #[arg(long)]
-    pub(crate) tcp: bool,
-    /// Where the echo service listens, separated by commas; the service's own port is 7
-    #[arg(long, value_name = "ADDR:PORT", value_delimiter = ',')]
-    pub(crate) listen: Vec<SocketAddr>,
-    /// Requests per second that one source is answered, and how many at once; or none for no limit
-    /// [default: 1000/1000]
-    #[arg(long, value_name = "RATE[/BURST]", value_parser = rate)]
-    pub(crate) source_rate: Option<RateLimit>,
-    /// Requests per second that are answered altogether, likewise [default: 100000/10000]
-    #[arg(long, value_name = "RATE[/BURST]", value_parser = rate)]
-    pub(crate) total_rate: Option<RateLimit>,
-    /// Sources whose rate is known at a time; beyond it the one not seen for longest is forgotten
-    /// [default: 32768]
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
-    pub(crate) sources_max: Option<u32>,
-    /// TTL and hop limit of answers: a mark by which one sees who answered [default: 64]
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u8).range(1..))]
-    pub(crate) ttl: Option<u8>,
-    /// Leave ARP and neighbour discovery to somebody else
-    #[arg(long)]
-    pub(crate) no_neighbours: bool,
-    /// XDP program that sees what echo leaves: its number (`bpftool prog list`), or where it is pinned.
-    /// For lane xdp; an interface has room for one program, so take that one off it first
-    #[arg(long, value_name = "PROGRAM")]
-    pub(crate) before: Option<String>,
-    /// The lowest source port that --udp answers: services have lower ones, and might answer back
-    /// [default: 1024]
-    #[arg(long, value_name = "PORT")]
-    pub(crate) source_port_min: Option<u16>,
-    /// End after this long
-    #[arg(long, value_name = "TIME", value_parser = duration)]
-    pub(crate) duration: Option<Duration>,
-    /// Keep the worker on this CPU
-    #[arg(long, value_name = "CPU", conflicts_with_all = ["workers", "cpus"])]
-    pub(crate) cpu: Option<usize>,
-    /// Threads, each with a CPU and a lane of its own; the kernel or the device spreads requests over
-    /// them (lanes packet, afxdp and dpdk; socket and uring with --udp or --tcp). --total-rate is shared
-    /// out evenly [default: 1, on no CPU in particular]
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u8).range(1..=LIVE_WORKERS_MAX))]
-    pub(crate) workers: Option<u8>,
-    /// CPUs of the workers, such as 0,2 or 4-7 [default: the first that may be used]
-    #[arg(long, value_name = "LIST", value_parser = cpu_range, value_delimiter = ',')]
-    pub(crate) cpus: Vec<RangeInclusive<usize>>,
-    /// Trace the workers into this folder, a file each; `laneway trace analyze DIR` reads it
-    #[arg(long, value_name = "DIR")]
-    pub(crate) trace: Option<PathBuf>,
-    /// Use interfaces that carry a default route as well
-    #[arg(long)]
-    pub(crate) force: bool,
-}
-
-/// A limit, or none.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct RateLimit(pub(crate) Option<Rate>);
-
-/// So many may come at once where only a rate was given.
-const BURST_DEFAULT_MAX: u32 = 10_000;
-
-/// `RATE`, `RATE/BURST` or `none`.
-fn rate(text: &str) -> Result<RateLimit, String> {
-    if text == "none" {
-        return Ok(RateLimit(None));
-    }
-    let number = |text: &str| match text.parse::<u32>() {
-        Ok(n) if n > 0 => Ok(n),
-        _ => Err("use a number per second such as 500, with a burst 500/50, or none".to_owned()),
-    };
-    let (per_second, burst) = match text.split_once('/') {
-        Some((per_second, burst)) => (number(per_second)?, number(burst)?),
-        None => (number(text)?, number(text)?.min(BURST_DEFAULT_MAX)),
-    };
-    Ok(RateLimit(Some(Rate { per_second, burst })))
-}
 
 /// `4`, or `4-7`.
 fn cpu_range(text: &str) -> Result<RangeInclusive<usize>, String> {
@@ -523,42 +487,36 @@ fn duration(text: &str) -> Result<Duration, String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::standard;
+
+    fn whole() -> Command {
+        command(&standard())
+    }
 
     #[test]
     fn the_arguments_fit_together() {
-        Arguments::command().debug_assert();
+        whole().debug_assert();
     }
 
     #[test]
     fn every_verb_shows_an_example() {
-        fn check(command: &clap::Command) {
+        fn check(command: &Command) {
             let name = command.get_name();
             let help = command.get_after_help().map(ToString::to_string).unwrap_or_default();
             assert!(name == "help" || help.contains("laneway "), "{name} shows no example");
             command.get_subcommands().for_each(check);
         }
-        check(&Arguments::command());
+        check(&whole());
     }
 
     #[test]
     fn the_command_is_named_as_deep_as_it_was() {
-        let name =
-            |words: &[&str]| command_named(&words.iter().map(OsString::from).collect::<Vec<_>>());
+        let name = |words: &[&str]| {
+            command_named(&whole(), &words.iter().map(OsString::from).collect::<Vec<_>>())
+        };
         assert_eq!(name(&["laneway", "run", "features", "--lane"]), "laneway run features");
         assert_eq!(name(&["x", "run", "feature"]), "laneway run");
         assert_eq!(name(&[]), "laneway");
-    }
-
-    #[test]
-    fn a_rate_has_a_burst_as_large_as_itself_up_to_a_bound() {
-        let limit = |per_second, burst| Ok(RateLimit(Some(Rate { per_second, burst })));
-        assert_eq!(rate("500"), limit(500, 500));
-        assert_eq!(rate("500/50"), limit(500, 50));
-        assert_eq!(rate("1000000"), limit(1_000_000, 10_000));
-        assert_eq!(rate("none"), Ok(RateLimit(None)));
-        for text in ["", "0", "5/0", "5/", "-1", "many", "5/5/5"] {
-            assert!(rate(text).is_err(), "{text:?}");
-        }
     }
 
     #[test]

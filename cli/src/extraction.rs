@@ -2,9 +2,9 @@
 //! about how it came to be.
 
 use crate::arguments::ExtractArguments;
-use crate::exit::Failure;
+use crate::exit::{Exit, Failure};
 use crate::terminal;
-use laneway_features::{Config, Format, Output, OutputError, Profile, Provenance, Tables};
+use laneway_features::{Config, Format, Ledger, Output, OutputError, Profile, Provenance, Tables};
 use laneway_flow::{FlowLimits, RecordMatch, RuleError};
 use std::io;
 use std::path::{Path, PathBuf};
@@ -62,8 +62,7 @@ impl ExtractArguments {
                 Failure::input(OutputError::UnknownFormat { path })
             })?,
         };
-        let is_binary = matches!(format, Format::Parquet | Format::Arrow);
-        if to_stdout && is_binary && terminal::stdout_is_terminal() {
+        if to_stdout && format.is_binary() && terminal::stdout_is_terminal() {
             let name = Format::NAMES.iter().find(|(_, f, _)| *f == format).map_or("", |(n, ..)| n);
             return Err(Failure::input(format!(
                 "standard output is a terminal, which cannot show {name}; name a file with -o, \
@@ -82,14 +81,9 @@ impl Extraction {
 
     /// Opens the output; `offset_ns` turns record time into Unix time.
     pub(crate) fn open_output(&self, offset_ns: i64) -> Result<(Tables, Output), Failure> {
-        let tables = self.tables(offset_ns);
+        let tables = Tables::new(&self.config, self.profile, offset_ns);
         let output = Output::open(&self.path, self.format, tables.schema(), &self.provenance);
         Ok((tables, output.map_err(output_failure)?))
-    }
-
-    /// The tables of one more worker; `offset_ns` turns record time into Unix time.
-    pub(crate) fn tables(&self, offset_ns: i64) -> Tables {
-        Tables::new(&self.config, self.profile, offset_ns)
     }
 
     /// True when rows go to standard output.
@@ -111,11 +105,13 @@ impl Extraction {
         (!self.to_stdout()).then_some(&self.path)
     }
 
-    /// The name that the output's file has until it is complete.
-    pub(crate) fn partial_file(&self) -> Option<PathBuf> {
-        let mut name = self.output_file()?.as_os_str().to_owned();
-        name.push(".partial");
-        Some(PathBuf::from(name))
+    /// What is left of a run that did not come to the end of its input, for a person.
+    pub(crate) fn what_is_kept(&self) -> &'static str {
+        if self.format.has_metadata() {
+            "the rows up to there are kept, marked as incomplete"
+        } else {
+            "the rows up to there are kept"
+        }
     }
 }
 
@@ -142,6 +138,18 @@ pub(crate) fn output_failure(error: OutputError) -> Failure {
         }
         error => Failure::input(error),
     }
+}
+
+/// Fails if anything was lost and that matters.
+pub(crate) fn strictly(ledger: &Ledger, strict: bool) -> Result<Exit, Failure> {
+    if !strict || ledger.lost() == 0 {
+        return Ok(Exit::Done);
+    }
+    let lost: Vec<String> = ledger.losses().iter().map(|(name, n)| format!("{n} {name}")).collect();
+    Err(Failure::Because(
+        Exit::GoalMissed,
+        format!("--strict: lost {}; the rows are kept", lost.join(", ")),
+    ))
 }
 
 #[cfg(test)]

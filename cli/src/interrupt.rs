@@ -1,7 +1,7 @@
 //! Ctrl-C and friends: the first signal ends a run properly, the second one at once.
 //!
 //! A thread of its own takes the signals as values, so that everything may be done there that a
-//! signal handler may not do. XDP programs and sockets go with the process whatever happens.
+//! signal handler may not do. XDP programs, sockets and namespaces go with the process whatever happens.
 
 use crate::exit::Failure;
 use crate::terminal;
@@ -11,8 +11,7 @@ use std::path::PathBuf;
 use std::{fs, process, thread};
 
 /// From now on, runs `first` at the first SIGINT, SIGTERM or SIGHUP, and says so unless standard
-/// error carries JSON; at the second one removes `leftover`, and the namespaces that this process
-/// made, and ends the process.
+/// error carries JSON; at the second one removes `leftover` and ends the process.
 pub(crate) fn on_signal(
     leftover: Option<PathBuf>,
     json: bool,
@@ -31,8 +30,6 @@ pub(crate) fn on_signal(
                     }
                 }
                 None => {
-                    // On the way out there is nobody to tell about what resists.
-                    let _ = laneway_netns::cleanup_all();
                     if let Some(path) = &leftover {
                         let _ = fs::remove_file(path);
                     }

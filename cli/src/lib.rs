@@ -2,10 +2,10 @@
 //!
 //! ```text
 //!   start ─▶ arguments ─▶ verbs/* ─▶ registry ─▶ engine, lanes, apps
-//!                            └─▶ ledger, terminal (what a person or a program reads)
+//!                            └─▶ terminal (what a person or a program reads)
 //! ```
 //!
-//! What happens is decided below: lanes, apps and the lab do the work, [`registry`] joins a lane to
+//! What happens is decided below: lanes, apps and the lab do the work, [`laneway_registry`] joins a lane to
 //! an app by name, and this crate reads what was asked for and says what came of it. It holds no
 //! loop over frames and opens no socket.
 //!
@@ -15,29 +15,63 @@
 #![forbid(unsafe_code)]
 
 mod arguments;
+mod arms;
+mod captures;
 mod exit;
 mod extraction;
 mod interrupt;
-mod ledger;
-pub mod registry;
 mod replay;
 mod shipped;
 mod terminal;
 mod verbs;
 
 use arguments::{Arguments, Verb};
-use clap::{CommandFactory, FromArgMatches};
+use arms::Arms;
+use clap::FromArgMatches;
 pub use exit::{Exit, Failure};
+use laneway_echo::EchoKind;
+use laneway_kinds::{AppCommand, LaneKind};
 use laneway_lab::ChildEnd;
-pub use ledger::Ledger;
-use registry::LabRegistry;
+use laneway_linux::HostSettings;
+use laneway_registry::{LaneTable, Lanes};
 use std::ffi::OsString;
+use std::io;
 use std::process::ExitCode;
+use verbs::{RunVerb, TableVerb};
 
-/// Runs the program for these arguments, the program's name first.
+/// Runs the program for these arguments, the program's name first: the lanes and apps of this build.
 pub fn start(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
-    let outcome = parse(arguments).and_then(|parsed| match parsed {
-        Parsed::Run(arguments) => dispatch(arguments),
+    run::<Lanes>(arguments, &standard())
+}
+
+/// The apps of this build that have no verb of their own.
+fn standard() -> Vec<Box<dyn RunVerb>> {
+    vec![Box::new(TableVerb::<EchoKind, Lanes>::new())]
+}
+
+/// Runs the program with an app of the user's in front of those of this build: it gets `run`, `--trace` and every
+/// lane for itself.
+pub fn start_with_app<A: AppCommand<Report: Clone> + 'static>(
+    arguments: impl IntoIterator<Item = OsString>,
+) -> ExitCode {
+    let mut apps = standard();
+    apps.insert(0, Box::new(TableVerb::<A, Lanes>::new()));
+    run::<Lanes>(arguments, &apps)
+}
+
+/// Runs the program with a lane of the user's in front of those of this build: every app runs on it, and `lanes` and
+/// `gen` know it.
+pub fn start_with_lane<K: LaneKind>(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
+    let apps: Vec<Box<dyn RunVerb>> = vec![Box::new(TableVerb::<EchoKind, (K, Lanes)>::new())];
+    run::<(K, Lanes)>(arguments, &apps)
+}
+
+fn run<L: LaneTable>(
+    arguments: impl IntoIterator<Item = OsString>,
+    apps: &[Box<dyn RunVerb>],
+) -> ExitCode {
+    let outcome = parse(arguments, apps).and_then(|parsed| match parsed {
+        Parsed::Run(arguments) => dispatch::<L>(arguments, apps),
         Parsed::Answered => Ok(Exit::Done),
     });
     exit::conclude(outcome).into()
@@ -49,16 +83,20 @@ enum Parsed {
     Answered,
 }
 
-fn parse(arguments: impl IntoIterator<Item = OsString>) -> Result<Parsed, Failure> {
+fn parse(
+    arguments: impl IntoIterator<Item = OsString>,
+    apps: &[Box<dyn RunVerb>],
+) -> Result<Parsed, Failure> {
     let given: Vec<OsString> = arguments.into_iter().collect();
-    let matched = Arguments::command().try_get_matches_from(&given);
+    let command = arguments::command(apps);
+    let matched = command.clone().try_get_matches_from(&given);
     match matched.and_then(|matches| Arguments::from_arg_matches(&matches)) {
         Ok(arguments) => Ok(Parsed::Run(arguments)),
         Err(error) if error.exit_code() == 0 => {
             terminal::print(&error.render().to_string())?;
             Ok(Parsed::Answered)
         }
-        Err(error) => Err(Failure::usage(&error, &arguments::command_named(&given))),
+        Err(error) => Err(Failure::usage(&error, &arguments::command_named(&command, &given))),
     }
 }
 
@@ -70,20 +108,55 @@ fn child(outcome: Result<ChildEnd, String>) -> Result<Exit, Failure> {
     }
 }
 
+/// Undoes what an earlier run changed on this host that was killed before it could.
+fn give_back(json: bool) {
+    let done = HostSettings::of_this_host().give_back();
+    if json {
+        return;
+    }
+    match done {
+        Ok(all) => all.iter().for_each(|it| {
+            let (setting, left, now) = (it.setting.display(), it.left, it.now);
+            let process = it.process;
+            terminal::note(&match it.found == left {
+                true => format!(
+                    "gave {setting} back: {left} became {now}; process {process} had been killed"
+                ),
+                false => format!(
+                    "left {setting} at {now}: process {process}, which was killed, had made it \
+                     {left}, and somebody changed it since"
+                ),
+            });
+        }),
+        // Whoever may not undo it did not change it.
+        Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {}
+        Err(error) => terminal::note(&format!(
+            "cannot give back what a killed run changed on this host: {error}; a later run tries again"
+        )),
+    }
+}
+
 /// One line per verb.
-fn dispatch(arguments: Arguments) -> Result<Exit, Failure> {
+fn dispatch<L: LaneTable>(
+    arguments: Arguments,
+    apps: &[Box<dyn RunVerb>],
+) -> Result<Exit, Failure> {
     let json = arguments.json;
+    // The children of a race come and go while it measures.
+    if !matches!(arguments.verb, Verb::Arm | Verb::Generate) {
+        give_back(json);
+    }
     match arguments.verb {
-        Verb::Lanes => verbs::lanes::run(json),
-        Verb::Run { app } => verbs::run::run(app, json),
+        Verb::Lanes => verbs::lanes::run::<L>(json),
+        Verb::Run { app } => verbs::run::run::<L>(&app, apps, json),
         Verb::Rules(arguments) => verbs::rules::run(&arguments, json),
         Verb::Features(arguments) => verbs::features::run(&arguments, json),
-        Verb::Gen { what } => verbs::generate::run(&what, json),
-        Verb::Race(arguments) => verbs::race::run(&arguments, json),
+        Verb::Gen { what } => verbs::generate::run::<L>(&what, json),
+        Verb::Race(arguments) => verbs::race::run::<L>(&arguments, json),
         Verb::Trace { what } => verbs::trace::run(&what, json),
         Verb::Report { folder } => verbs::race::report_again(&folder, json),
-        Verb::Arm => child(laneway_lab::serve_arm(&LabRegistry)),
-        Verb::Generate => child(laneway_lab::serve_generator(&LabRegistry)),
-        Verb::Completions { shell } => verbs::completions::run(shell, json),
+        Verb::Arm => child(laneway_lab::serve_arm(&Arms::<L>::new())),
+        Verb::Generate => child(laneway_lab::serve_generator(&Arms::<L>::new())),
+        Verb::Completions { shell } => verbs::completions::run(shell, apps, json),
     }
 }

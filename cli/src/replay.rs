@@ -19,7 +19,7 @@ mod source;
 pub(crate) use record::record;
 pub(crate) use schedule::Pacing;
 
-use laneway_core::{Burst, Counters, DropReason, Fill, FrameApp, PortId, Turn, Verdict};
+use laneway_core::{App, Burst, Counters, DropReason, Fill, FrameApp, PortId, Turn, Verdict};
 use laneway_stats::{Latency, LatencySummary};
 use schedule::Schedule;
 use source::Source;
@@ -192,6 +192,16 @@ impl Replay {
     }
 }
 
+impl App for Replay {
+    fn wants_stop(&self) -> bool {
+        self.wants_stop
+    }
+
+    fn counters(&self) -> &Counters {
+        &self.counters
+    }
+}
+
 impl FrameApp for Replay {
     fn on_burst(&mut self, _port: PortId, burst: &mut Burst, _turn: Turn) {
         // What the far end says is for the kernel's stack, where a lane can leave it there.
@@ -239,14 +249,6 @@ impl FrameApp for Replay {
     fn on_tick(&mut self, turn: Turn) {
         let over = |at_ns: u64| turn.now_ns.saturating_sub(at_ns) >= LINGER_NS;
         self.wants_stop = self.done_at_ns.is_some_and(over);
-    }
-
-    fn wants_stop(&self) -> bool {
-        self.wants_stop
-    }
-
-    fn counters(&self) -> &Counters {
-        &self.counters
     }
 }
 

@@ -4,8 +4,8 @@
 //! scenario is laid into the race's own folder first, with its capture, where it can be read and changed.
 
 use crate::exit::Failure;
-use laneway_core::nearest;
 use laneway_lab::scenario::Scenario;
+use laneway_spec::nearest;
 use std::fs;
 use std::path::{Path, PathBuf};
 

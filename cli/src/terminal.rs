@@ -6,6 +6,7 @@
 
 use crate::exit::Failure;
 use std::io::{self, IsTerminal, Write};
+use std::path::Path;
 
 /// Writes `text` to standard output.
 pub(crate) fn print(text: &str) -> Result<(), Failure> {
@@ -27,6 +28,11 @@ pub(crate) fn print_json(value: &serde_json::Value, stdout_has_rows: bool) -> Re
         return Ok(());
     }
     print(&format!("{value:#}\n"))
+}
+
+/// A path as JSON has it, which is Unicode: what is none in its name is replaced.
+pub(crate) fn path_json(path: &Path) -> serde_json::Value {
+    serde_json::Value::String(path.to_string_lossy().into_owned())
 }
 
 /// A line (or several) for a person, on standard error.

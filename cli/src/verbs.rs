@@ -8,3 +8,5 @@ pub(crate) mod race;
 pub(crate) mod rules;
 pub(crate) mod run;
 pub(crate) mod trace;
+
+pub(crate) use run::{RunVerb, TableVerb};

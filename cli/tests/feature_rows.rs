@@ -6,7 +6,7 @@
 //! become rows, so that no queue overflows and an order is certain. Needs root; says so otherwise.
 
 use laneway_afxdp::AfXdp;
-use laneway_core::{FrameApp, FrameLane, KernelApp, KernelLane, LaneSpec, PortId, Turn, Verdict};
+use laneway_core::{FrameApp, FrameLane, KernelApp, KernelLane, Lane, PortId, Turn, Verdict};
 use laneway_engine::pin_to_cpu;
 use laneway_features::{
     Config, Disposition, Features, KernelFeatures, PacketRow, Profile, Sink, Stamp, Tables, parse,
@@ -15,11 +15,11 @@ use laneway_flow::{EndedFlow, Record};
 use laneway_netns::{Mac, Namespace, VethEnd, VethOptions, VethPair, can_create};
 use laneway_packet::{OpenOptions, PacketLane};
 use laneway_pcap::{Reader, ethernet};
-use laneway_testkit::{Patience, skip};
+use laneway_spec::LaneSpec;
+use laneway_testkit::{Patience, captures, skip};
 use laneway_xdp::{Options, XdpLane};
 use std::{
     fs,
-    path::{Path, PathBuf},
     sync::{
         atomic::{AtomicUsize, Ordering},
         mpsc,
@@ -54,19 +54,9 @@ impl Sink for Kept {
 
 /// Frames that a device takes as they are.
 fn frames() -> Vec<Vec<u8>> {
-    let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("the root of the tree");
-    let mut files = Vec::new();
-    gather(&root.join("scenarios/captures"), &mut files);
-    let public = root.join("../shared/pcaps");
-    if public.is_dir() {
-        gather(&public, &mut files);
-    } else {
-        skip(format!("the public captures: {} is not there", public.display()));
-    }
-    files.sort();
     let (mut frames, mut scratch, mut unsent) = (Vec::new(), Vec::new(), 0);
-    for file in files {
-        let Ok(mut reader) = Reader::open(&file) else { continue };
+    for file in captures() {
+        let Ok(mut reader) = Reader::open(&file.path) else { continue };
         let mut taken = 0;
         while let (Ok(Some(record)), true) = (reader.next_record(), taken < FRAMES_PER_CAPTURE) {
             let Ok(frame) = ethernet(&record, &mut scratch) else { continue };
@@ -83,17 +73,6 @@ fn frames() -> Vec<Vec<u8>> {
          the MTU, or with half a VLAN tag, which the kernel drops before any socket"
     ));
     frames
-}
-
-fn gather(folder: &Path, files: &mut Vec<PathBuf>) {
-    for entry in fs::read_dir(folder).expect("a readable folder") {
-        let path = entry.expect("a readable folder").path();
-        if path.is_dir() {
-            gather(&path, files);
-        } else if path.to_string_lossy().contains(".pcap") {
-            files.push(path);
-        }
-    }
 }
 
 /// The kernel takes the outer tag off, for which it must be whole and followed by a type.
@@ -243,8 +222,8 @@ fn rows_of_kernel(
         }
     }
     lane.detach();
-    assert_eq!(lane.counters().lost(), 0);
-    assert_eq!(lane.counters().rx_frames, app.sink().0.len() as u64);
+    assert_eq!(lane.counters(PortId(0)).lost(), 0);
+    assert_eq!(lane.counters(PortId(0)).rx_frames, app.sink().0.len() as u64);
     app.into_sink().0
 }
 

@@ -4,7 +4,7 @@
 //! Tests that need root say so and pass without it.
 #![forbid(unsafe_code)]
 
-use laneway_core::{FrameLane, PortId, Verdict};
+use laneway_core::{FrameLane, Lane, PortId, Verdict};
 use laneway_engine::usable_cpus;
 use laneway_netns::{Mac, Namespace, VethEnd, VethOptions, VethPair, can_create};
 use laneway_packet::{OpenOptions, PacketLane};
@@ -328,6 +328,45 @@ fn frames_cross_between_two_cables_as_the_mode_says() {
             }
         }
     }
+}
+
+#[test]
+fn frames_that_the_kernel_drops_behind_a_redirect_are_told() {
+    let Some(world) = World::new() else { return };
+    // With GRO a veth's far end takes redirected frames, without any program.
+    let far_gro = |state: &str| {
+        let gro = ["-K", "far1", "gro", state];
+        assert!(world.far.command("ethtool").args(gro).status().unwrap().success());
+    };
+    let folder = Folder::new();
+    let path = folder.file("lost.sock");
+    let run = |frame_bytes: usize| {
+        let mut command = world.near.command(LANEWAY);
+        command.args(["run", "forward", "--on", "near0", "--on", "near1", "--lane", "xdp"]);
+        command.args(["--mode", "io", "--control", &path]);
+        let look = || {
+            // Without a program at the far ends.
+            let mut ends = FarEnds::open();
+            let running = Running::start(command);
+            ends.send(0, &udp_frames(0, FRAMES, frame_bytes));
+            let since = Instant::now();
+            while count_of(&path, "forwarded") < FRAMES as u64 && since.elapsed() < PATIENCE {
+                thread::sleep(Duration::from_millis(20));
+            }
+            running.end()
+        };
+        let output = world.far.enter(look).unwrap();
+        done(&output);
+        said(&output).to_owned()
+    };
+    far_gro("off");
+    let refused = run(64);
+    assert!(refused.contains(&format!("port 0 lost {FRAMES} tx_refused")), "{refused}");
+    let mtu = ["link", "set", "near1", "mtu", "500"];
+    assert!(world.near.command("ip").args(mtu).status().unwrap().success());
+    far_gro("on");
+    let too_long = run(600);
+    assert!(too_long.contains(&format!("port 0 lost {FRAMES} tx_too_long")), "{too_long}");
 }
 
 #[test]

@@ -3,7 +3,7 @@
 //! Tests that need root or a foreign program say so and pass where those are absent.
 #![forbid(unsafe_code)]
 
-use laneway_core::{FrameLane, PortId, Wake};
+use laneway_core::{FrameLane, Lane, PortId, Wake};
 use laneway_netns::{Topology, TopologyOptions, can_create};
 use laneway_packet::{OpenOptions, PacketLane};
 use laneway_pcap::{Layout, LinkType, Reader, Record, Writer};

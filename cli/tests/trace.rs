@@ -1,15 +1,12 @@
-//! `laneway trace`: both recorded traces, and everything that is no trace. The recorded traces lie beside the repository; where they
-//! are not, tests that need them are skipped and say so.
+//! `laneway trace`: both recorded traces, and everything that is no trace. `LANEWAY_TRACES` names the folder of the recorded
+//! traces; without it, tests that need them are skipped and say so.
 
-#![expect(clippy::print_stdout, reason = "a skipped test says why")]
-
+use laneway_testkit::{skip, trace_file};
 use serde_json::Value;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 use std::sync::atomic::{AtomicU32, Ordering};
-
-const TRACES: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../shared/traces");
 
 /// A folder of its own, removed at the end.
 struct Folder(PathBuf);
@@ -29,11 +26,7 @@ impl Folder {
 
     /// Unpacks a recorded trace into it; `None`, with the reason printed, where there is none.
     fn unpacked(&self, name: &str) -> Option<PathBuf> {
-        let archive = Path::new(TRACES).join(format!("{name}.tar.zst"));
-        if !archive.is_file() {
-            println!("skipped: {} is not here", archive.display());
-            return None;
-        }
+        let archive = trace_file(&format!("{name}.tar.zst"))?;
         let to = self.path(name);
         fs::create_dir(&to).expect("the folder is ours");
         let tar =
@@ -41,11 +34,11 @@ impl Folder {
         match tar {
             Ok(output) if output.status.success() => Some(to),
             Ok(output) => {
-                println!("skipped: tar: {}", String::from_utf8_lossy(&output.stderr));
+                skip(format!("tar: {}", String::from_utf8_lossy(&output.stderr)));
                 None
             }
             Err(error) => {
-                println!("skipped: tar: {error}");
+                skip(format!("tar: {error}"));
                 None
             }
         }
@@ -117,7 +110,7 @@ fn files_in(folder: &Path) -> Vec<PathBuf> {
 fn the_recorded_lttng_trace_is_read_to_the_last_event_and_shown() {
     let folder = Folder::new();
     let Some(recorded) = folder.unpacked("testpmd-tap-lttng") else { return };
-    let listing = Path::new(TRACES).join("testpmd.nm.gz");
+    let listing = trace_file("testpmd.nm.gz").expect("it is beside the recordings");
     let (html, csv, svg) = (folder.path("t.html"), folder.path("csv"), folder.path("t.svg"));
     let paths = [
         ("TRACE", recorded.as_path()),

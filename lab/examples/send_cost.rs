@@ -16,11 +16,12 @@
 #![expect(clippy::print_stdout, reason = "it is a program")]
 
 use laneway_core::{
-    Clock, Counters, Datagram, DatagramApp, DatagramLane, DatagramOut, LaneSpec, PortId, Turn,
+    App, Clock, Counters, Datagram, DatagramApp, DatagramLane, DatagramOut, Lane, PortId, Turn,
 };
 use laneway_engine::{MonotonicClock, pin_to_cpu};
-use laneway_netns::{Topology, TopologyOptions, cleanup_all, interface_counters};
+use laneway_netns::{Topology, TopologyOptions, interface_counters};
 use laneway_socket::UdpLane;
+use laneway_spec::LaneSpec;
 use laneway_uring::UringUdp;
 use rustix::time::{ClockId, clock_gettime};
 use std::{error::Error, fs, net::SocketAddr};
@@ -51,6 +52,12 @@ struct Source {
     counters: Counters,
 }
 
+impl App for Source {
+    fn counters(&self) -> &Counters {
+        &self.counters
+    }
+}
+
 impl DatagramApp for Source {
     fn on_datagrams<O: DatagramOut>(&mut self, _: &[Datagram<'_>], _: Turn, _: &mut O) {}
 
@@ -61,10 +68,6 @@ impl DatagramApp for Source {
                 PAYLOAD_BYTES
             });
         }
-    }
-
-    fn counters(&self) -> &Counters {
-        &self.counters
     }
 }
 
@@ -150,8 +153,6 @@ fn main() -> Result<(), Box<dyn Error>> {
     }
     let outcome =
         topology.sut.namespace.enter(|| race(rounds, &specs, &topology).map_err(|e| e.to_string()));
-    drop(topology);
-    let _ = cleanup_all();
     outcome??;
     Ok(())
 }

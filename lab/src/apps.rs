@@ -10,7 +10,7 @@
 use crate::tally::{Tally, mix};
 use crate::traffic::{PAYLOAD_AT, Payload, numbered};
 use laneway_core::{
-    Burst, Counters, Datagram, DatagramApp, DatagramOut, FrameApp, PortId, Turn, Verdict,
+    App, Burst, Counters, Datagram, DatagramApp, DatagramOut, FrameApp, PortId, Turn, Verdict,
 };
 use std::net::SocketAddr;
 
@@ -72,6 +72,12 @@ impl Count {
     }
 }
 
+impl App for Count {
+    fn counters(&self) -> &Counters {
+        &self.eye.counters
+    }
+}
+
 impl FrameApp for Count {
     fn on_burst(&mut self, _port: PortId, burst: &mut Burst, turn: Turn) {
         // The verdict of a received burst is drop until somebody says otherwise.
@@ -80,10 +86,6 @@ impl FrameApp for Count {
 
     fn on_tick(&mut self, _turn: Turn) {
         self.eye.tally.tick();
-    }
-
-    fn counters(&self) -> &Counters {
-        &self.eye.counters
     }
 }
 
@@ -94,10 +96,6 @@ impl DatagramApp for Count {
 
     fn on_tick<O: DatagramOut>(&mut self, _turn: Turn, _out: &mut O) {
         self.eye.tally.tick();
-    }
-
-    fn counters(&self) -> &Counters {
-        &self.eye.counters
     }
 }
 
@@ -128,6 +126,12 @@ fn other(port: PortId) -> PortId {
     PortId(1 - port.0.min(1))
 }
 
+impl App for Bounce {
+    fn counters(&self) -> &Counters {
+        &self.eye.counters
+    }
+}
+
 impl FrameApp for Bounce {
     fn on_burst(&mut self, port: PortId, burst: &mut Burst, turn: Turn) {
         self.eye.see_burst(burst, turn);
@@ -151,10 +155,6 @@ impl FrameApp for Bounce {
     fn on_tick(&mut self, _turn: Turn) {
         self.eye.tally.tick();
     }
-
-    fn counters(&self) -> &Counters {
-        &self.eye.counters
-    }
 }
 
 impl DatagramApp for Bounce {
@@ -170,10 +170,6 @@ impl DatagramApp for Bounce {
 
     fn on_tick<O: DatagramOut>(&mut self, _turn: Turn, _out: &mut O) {
         self.eye.tally.tick();
-    }
-
-    fn counters(&self) -> &Counters {
-        &self.eye.counters
     }
 }
 

@@ -1,5 +1,5 @@
 //! The two kinds of child process of a race. They talk in lines of JSON (see [`crate::plan`]) on
-//! standard input and output, and end when their input does, so a race that was killed leaves none
+//! standard input and output, and end when their input does, busy or not, so a race that was killed leaves none
 //! behind.
 
 mod arm;

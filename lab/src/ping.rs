@@ -5,7 +5,7 @@
 //! on the reply, a wake-up of `ping` and the sender's stack included. They are a table of their own and
 //! never compared with the round trips of our probe. Beside a load it shares its CPU with a generator
 //! that spins, so its own waiting for the CPU is in them, for every arm alike. Assumes `ping` in PATH
-//! with `-n -c -i -s -W`.
+//! with `-n -c -i -s -W`, and `setpriv` (util-linux), which has the kernel kill it when the race is killed.
 
 mod output;
 
@@ -88,7 +88,9 @@ pub(crate) fn run(
     let output = namespace.enter(|| {
         // The child stays where its parent is.
         pin_to_cpu(cpu)?;
-        Command::new(PROGRAM)
+        // Killed with this thread, and so with the race.
+        Command::new("setpriv")
+            .args(["--pdeathsig", "KILL", "--", PROGRAM])
             .args(arguments(order))
             .env("LC_ALL", "C")
             .stdin(Stdio::null())

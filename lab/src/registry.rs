@@ -31,13 +31,13 @@ pub trait Registry {
     ///
     /// # Errors
     /// When the lane cannot be opened, or fails.
-    fn run_features<S: Sink>(
+    fn run_features<S: Sink + Send>(
         &self,
         place: Place<'_>,
         config: &Config,
         sink: S,
         control: &Control,
-        opened: impl FnOnce(&CapsReport),
+        opened: impl FnOnce(&CapsReport) + Send,
     ) -> Result<RunReport, LaneError>;
 
     /// Runs the echo responder, in the kernel where the lane does so.
@@ -49,7 +49,7 @@ pub trait Registry {
         place: Place<'_>,
         config: &EchoConfig,
         control: &Control,
-        opened: impl FnOnce(&CapsReport),
+        opened: impl FnOnce(&CapsReport) + Send,
     ) -> Result<RunReport, LaneError>;
 
     /// Runs the forwarder with these flow rules, in the kernel where the lane does so; `opened` is
@@ -64,7 +64,7 @@ pub trait Registry {
         config: &ForwardConfig,
         rules: &[String],
         control: &Control,
-        opened: impl FnOnce(&CapsReport),
+        opened: impl FnOnce(&CapsReport) + Send,
     ) -> Result<RunReport, LaneError>;
 
     /// Runs any frame app on a frame lane.

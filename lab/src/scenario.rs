@@ -9,7 +9,7 @@ use crate::replies::REQUESTS_MAX;
 use crate::testpmd::{DEVICES, Device, TAP};
 use crate::traffic::{FRAME_BYTES_MAX, FRAME_BYTES_UNTAGGED_MAX, PAYLOAD_BYTES, TrafficPlan};
 use crate::wire::Kind;
-use laneway_core::LaneSpec;
+use laneway_spec::LaneSpec;
 use serde::{Deserialize, Serialize};
 use std::path::{Path, PathBuf};
 

@@ -801,8 +801,7 @@ impl Walk<'_> {
         name(wire.ring(), by_ring);
         // A frame that an XDP program cannot redirect into a socket is counted by the driver and by
         // the socket, which knows the reason.
-        let redirects = caps.obtained.has(Cap::NativeXdp)
-            || caps.facts.get("driver").is_some_and(|driver| driver == "net_af_xdp");
+        let redirects = caps.obtained.has(Cap::NativeXdp) || caps.by_redirect;
         let by_socket = |state: &State| match redirects {
             true => REDIRECT_LOSSES.iter().map(|&reason| state.arm.lane.drops(reason)).sum::<u64>(),
             false => 0,
@@ -825,9 +824,7 @@ impl Walk<'_> {
             counted(&before.arm.lane, &after.arm.lane, &ours);
             counted(&before.arm.app, &after.arm.app, &|_| 0);
         }
-        // DPDK's af_packet device asks for a fan-out that puts fragments together
-        // (PACKET_FANOUT_FLAG_DEFRAG); nobody else's frames get as far as that.
-        if caps.facts.get("driver").is_some_and(|driver| driver == "net_af_packet") {
+        if caps.joins_fragments {
             name(JOINED, after.wire.joined - before.wire.joined);
         }
         name("far end receive", after.wire.return_receive - before.wire.return_receive);

@@ -5,7 +5,7 @@ use crate::race::RaceError;
 use laneway_netns::Namespace;
 use serde::Serialize;
 use std::io::{BufRead, BufReader, Write};
-use std::process::{Child, ChildStdin, Stdio};
+use std::process::{Child, ChildStdin, Command, Stdio};
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
 use std::thread;
 use std::time::Duration;
@@ -36,13 +36,11 @@ impl Worker {
     ) -> Result<Worker, RaceError> {
         let failed = |why: String| RaceError::Child { what: what.clone(), why };
         let program = std::env::current_exe().map_err(|e| failed(e.to_string()))?;
-        let mut child = namespace
-            .command(program)
-            .arg(verb)
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .spawn()
-            .map_err(|e| failed(e.to_string()))?;
+        let mut command = Command::new(program);
+        command.arg(verb).stdin(Stdio::piped()).stdout(Stdio::piped());
+        // A child stays in the namespaces of the thread that starts it.
+        let child = namespace.enter(|| command.spawn())?;
+        let mut child = child.map_err(|e| failed(e.to_string()))?;
         let orders = child.stdin.take();
         let output = child.stdout.take();
         let (send, replies) = mpsc::channel();

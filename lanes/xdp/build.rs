@@ -1,6 +1,7 @@
 //! Compiles the lane's own programs, and the counting half that the tests share with `bpf`.
 
 fn main() {
+    laneway_bpf_build::compile("bpf/behind.bpf.c");
     laneway_bpf_build::compile("bpf/pass.bpf.c");
     laneway_bpf_build::compile("bpf/spread.bpf.c");
     laneway_bpf_build::compile("bpf/spread_drops.bpf.c");

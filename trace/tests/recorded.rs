@@ -1,20 +1,15 @@
 //! The recorded traces: calls and totals against a naive count of what `babeltrace2` prints, and what the analysis
-//! concludes from them.
-#![expect(clippy::print_stdout, reason = "a test that cannot run says so")]
+//! concludes from them. Reads the recordings where `LANEWAY_TRACES` names their folder.
 
 use std::collections::{BTreeMap, HashMap};
 use std::io::{BufRead, BufReader, Read};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
+use laneway_testkit::{skip, trace_file};
 use laneway_trace::result::{Analysis, Layer, State};
 use laneway_trace::{Options, analyze};
 use laneway_trace_read::{ListingPlace, Producer, Trace};
-
-/// Where the recordings are, next to the repository.
-fn recordings() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../shared/traces")
-}
 
 /// An unpacked recording, removed when dropped.
 struct Unpacked(PathBuf);
@@ -27,11 +22,7 @@ impl Drop for Unpacked {
 }
 
 fn unpack(archive: &str, test: &str) -> Option<Unpacked> {
-    let archive = recordings().join(archive);
-    if !archive.is_file() {
-        println!("skipped: no recording {}", archive.display());
-        return None;
-    }
+    let archive = trace_file(archive)?;
     let folder = std::env::temp_dir().join(format!("laneway-trace-{test}-{}", std::process::id()));
     std::fs::create_dir_all(&folder).expect("a temporary folder can be made");
     let unpacked = Unpacked(folder);
@@ -43,7 +34,7 @@ fn unpack(archive: &str, test: &str) -> Option<Unpacked> {
         .arg(&unpacked.0)
         .status();
     if !tar.is_ok_and(|status| status.success()) {
-        println!("skipped: tar or zstd is missing");
+        skip("tar or zstd is missing");
         return None;
     }
     Some(unpacked)
@@ -51,8 +42,8 @@ fn unpack(archive: &str, test: &str) -> Option<Unpacked> {
 
 fn analysis(folder: &Path) -> Analysis {
     let mut trace = Trace::open(folder).expect("a trace");
-    let listing = recordings().join("testpmd.nm.gz");
     if trace.about().producer == Producer::Lttng {
+        let listing = trace_file("testpmd.nm.gz").expect("it is beside the recordings");
         let place = ListingPlace::Module("dpdk-testpmd-traced".into());
         trace.symbols_mut().add_listing(&listing, &place).expect("a listing");
     }
@@ -156,7 +147,7 @@ fn stamp(text: &str) -> Option<u64> {
 fn calls_and_totals_of_the_lttng_recording_equal_a_naive_count() {
     let Some(folder) = unpack("testpmd-tap-lttng.tar.zst", "count") else { return };
     let Some(naive) = count(&folder.0) else {
-        println!("skipped: babeltrace2 is missing");
+        skip("babeltrace2 is missing");
         return;
     };
     let analysis = analysis(&folder.0);

@@ -13,6 +13,7 @@ pub(crate) enum Group {
     Build,
     Race,
     Test,
+    Vm,
 }
 
 struct Package {
@@ -50,6 +51,7 @@ const PACKAGES: &[Package] = &[
     need("iputils-ping", Group::Test, "a real ICMP peer"),
     need("iputils-arping", Group::Test, "a real ARP peer"),
     need("hping3", Group::Test, "pings with options, fragments and odd lengths"),
+    need("nmap", Group::Test, "`nping`, an ICMP peer that builds its own packets"),
     need("netcat-openbsd", Group::Test, "a real UDP and TCP peer"),
     need("socat", Group::Test, "a real UDP and TCP peer, for bulk transfers too"),
     need("curl", Group::Test, "a real HTTP client over our TCP"),
@@ -71,6 +73,9 @@ const PACKAGES: &[Package] = &[
     need("busybox", Group::Test, "starts and ends that kernel"),
     need("gzip", Group::Test, "writes compressed captures that lane pcap must read"),
     need("zstd", Group::Test, "writes compressed captures that lane pcap must read"),
+    need("qemu-system-x86", Group::Vm, "boots the kernels that Laneway says it runs on"),
+    need("cpio", Group::Vm, "packs the first files of such a guest"),
+    need("xz-utils", Group::Vm, "unpacks the modules of such a kernel"),
 ];
 
 /// Crates that do not build without the build packages; whatever depends on them does not either.
@@ -100,7 +105,7 @@ const fn need(name: &'static str, group: Group, why: &'static str) -> Package {
     Package { name, group, why }
 }
 
-/// The groups that the flags name. Racing and testing include building; testing includes racing.
+/// The groups that the flags name. Each includes those before it: building, racing, testing, guests.
 pub(crate) fn groups(flags: &[&str]) -> Result<Vec<Group>, Trouble> {
     let mut groups = vec![Group::Build];
     for flag in flags {
@@ -108,9 +113,10 @@ pub(crate) fn groups(flags: &[&str]) -> Result<Vec<Group>, Trouble> {
             "--build" => {}
             "--race" => groups.push(Group::Race),
             "--test" => groups.extend([Group::Race, Group::Test]),
+            "--vm" => groups.extend([Group::Race, Group::Test, Group::Vm]),
             other => {
                 return Err(Trouble(format!(
-                    "no group `{other}`; there are --build, --race and --test"
+                    "no group `{other}`; there are --build, --race, --test and --vm"
                 )));
             }
         }
@@ -217,7 +223,8 @@ mod tests {
         assert!(!names(&["--build"]).contains(&"ethtool"));
         assert!(names(&["--race"]).contains(&"ethtool"));
         assert!(!names(&["--race"]).contains(&"tshark"));
-        assert_eq!(names(&["--test"]).len(), PACKAGES.len());
+        assert!(!names(&["--test"]).contains(&"qemu-system-x86"));
+        assert_eq!(names(&["--vm"]).len(), PACKAGES.len());
     }
 
     #[test]

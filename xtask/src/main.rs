@@ -27,7 +27,7 @@ cargo xtask install [GROUP]   install the Debian packages that GROUP needs, as r
 cargo xtask list [GROUP]      print those packages and what each is for
 cargo xtask testable          print the cargo arguments for what this machine can build
 
-GROUP is --build (the default), --race (and what building needs) or --test (all).
+GROUP is --build (the default), --race (and what building needs), --test (and what racing needs) or --vm (all).
 
 Example: cargo xtask install --test
 ";

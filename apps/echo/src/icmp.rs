@@ -15,7 +15,7 @@ use crate::{
     own::{Own, is_sender, key},
     sort::{ECHO_REQUEST_V4, ECHO_REQUEST_V6, check_echo},
 };
-use laneway_core::{Counters, Datagram, DatagramApp, DatagramOut, Turn};
+use laneway_core::{App, Counters, Datagram, DatagramApp, DatagramOut, Turn};
 use std::net::IpAddr;
 
 /// The responder over ICMP messages.
@@ -79,6 +79,12 @@ impl IcmpEcho {
     }
 }
 
+impl App for IcmpEcho {
+    fn counters(&self) -> &Counters {
+        &self.counters
+    }
+}
+
 impl DatagramApp for IcmpEcho {
     fn on_datagrams<O: DatagramOut>(&mut self, batch: &[Datagram<'_>], _turn: Turn, out: &mut O) {
         for datagram in batch {
@@ -105,10 +111,6 @@ impl DatagramApp for IcmpEcho {
                 Class::Dropped(reason) => self.counters.drop_one(reason),
             }
         }
-    }
-
-    fn counters(&self) -> &Counters {
-        &self.counters
     }
 }
 

@@ -6,7 +6,7 @@ use crate::{
     fate::{Fate, Fates},
     own::Key,
 };
-use laneway_core::{ConfigValue, Counters, KernelApp, KernelHalf, KernelMaps, Turn};
+use laneway_core::{App, ConfigValue, Counters, KernelApp, KernelHalf, KernelMaps, Turn};
 use std::os::fd::{AsRawFd, BorrowedFd};
 
 /// The compiled program.
@@ -102,6 +102,13 @@ fn words(per_cpu: &[u8]) -> impl Iterator<Item = u64> + '_ {
     per_cpu.chunks_exact(8).map(|w| u64::from_ne_bytes(w.try_into().expect("chunks of 8")))
 }
 
+impl App for KernelEcho {
+    /// Without drops: the lane reads those from the half's map, and each is counted once.
+    fn counters(&self) -> &Counters {
+        &self.counters
+    }
+}
+
 impl KernelApp for KernelEcho {
     fn half(&self) -> KernelHalf {
         self.half.clone()
@@ -114,13 +121,8 @@ impl KernelApp for KernelEcho {
         self.read(maps);
     }
 
-    fn on_stop(&mut self, maps: &dyn KernelMaps, _turn: Turn) {
+    fn on_detached(&mut self, maps: &dyn KernelMaps, _turn: Turn) {
         self.read(maps);
-    }
-
-    /// Without drops: the lane reads those from the half's map, and each is counted once.
-    fn counters(&self) -> &Counters {
-        &self.counters
     }
 }
 

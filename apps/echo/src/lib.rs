@@ -24,10 +24,12 @@
 #![forbid(unsafe_code)]
 
 mod answer;
+mod command;
 mod config;
 mod fate;
 mod icmp;
 mod kernel;
+mod kind;
 mod limit;
 mod own;
 mod sort;
@@ -42,6 +44,7 @@ pub use config::{
 pub use fate::{Class, Fate, Fates};
 pub use icmp::IcmpEcho;
 pub use kernel::{KernelEcho, OBJECT, OBJECT_LINEAR, half};
+pub use kind::{EchoKind, EchoRun};
 pub use tcp::TcpEcho;
 pub use udp::{UdpEcho, UdpEchoConfig, UdpFates};
 pub use user::Echo;

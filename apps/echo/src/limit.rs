@@ -57,8 +57,7 @@ impl Schedule {
     }
 
     /// True when a clock that is a tick behind keeps it well enough: it then admits up to a tick's worth
-    /// of questions sooner or later than the exact one, and as many in the long run. Reading the exact
-    /// clock is a third of what a limit costs the kernel half.
+    /// of questions sooner or later than the exact one, and as many in the long run.
     pub(crate) fn is_wide(&self) -> bool {
         self.is_off() || self.tolerance_ns >= COARSE_TOLERANCE_NS_MIN
     }

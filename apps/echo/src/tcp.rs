@@ -5,7 +5,7 @@
 //! and no state per connection. There are no rate limits: a peer that has completed a handshake is who
 //! it says, and gets no more than it sends; the lane bounds how many there are.
 
-use laneway_core::{Close, ConnId, Counters, StreamApp, StreamOut};
+use laneway_core::{App, Close, ConnId, Counters, StreamApp, StreamOut};
 use std::net::SocketAddr;
 
 /// The most that is sent at once. A queue takes a piece whole or not at all, so that pieces must be
@@ -43,6 +43,12 @@ impl TcpEcho {
     }
 }
 
+impl App for TcpEcho {
+    fn counters(&self) -> &Counters {
+        &self.counters
+    }
+}
+
 impl StreamApp for TcpEcho {
     fn on_open(&mut self, _conn: ConnId, _peer: SocketAddr) {
         self.accepted += 1;
@@ -68,10 +74,6 @@ impl StreamApp for TcpEcho {
     fn on_close(&mut self, _conn: ConnId, why: Close) {
         self.open = self.open.saturating_sub(1);
         self.failed += u64::from(why == Close::Error);
-    }
-
-    fn counters(&self) -> &Counters {
-        &self.counters
     }
 }
 

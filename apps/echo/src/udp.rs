@@ -13,7 +13,7 @@ use crate::{
     limit::{Limiter, Refused},
     own::key,
 };
-use laneway_core::{Counters, Datagram, DatagramApp, DatagramOut, DropReason, Turn};
+use laneway_core::{App, Counters, Datagram, DatagramApp, DatagramOut, DropReason, Turn};
 use std::net::IpAddr;
 
 /// What is answered, and how often.
@@ -97,6 +97,12 @@ impl UdpEcho {
     }
 }
 
+impl App for UdpEcho {
+    fn counters(&self) -> &Counters {
+        &self.counters
+    }
+}
+
 impl DatagramApp for UdpEcho {
     fn on_datagrams<O: DatagramOut>(&mut self, batch: &[Datagram<'_>], _turn: Turn, out: &mut O) {
         for datagram in batch {
@@ -115,10 +121,6 @@ impl DatagramApp for UdpEcho {
             self.counters.tx_frames += count;
             self.counters.tx_bytes += bytes as u64;
         }
-    }
-
-    fn counters(&self) -> &Counters {
-        &self.counters
     }
 }
 

@@ -8,7 +8,7 @@ use crate::{
     own::Own,
     sort::{Kind, sort},
 };
-use laneway_core::{Burst, Counters, FrameApp, PortId, Turn, Verdict};
+use laneway_core::{App, Burst, Counters, FrameApp, PortId, Turn};
 
 /// The responder over frames.
 pub struct Echo {
@@ -76,12 +76,15 @@ impl Echo {
     }
 }
 
+impl App for Echo {
+    fn counters(&self) -> &Counters {
+        &self.counters
+    }
+}
+
 impl FrameApp for Echo {
     fn on_burst(&mut self, _port: PortId, burst: &mut Burst, _turn: Turn) {
         for i in 0..burst.len() {
-            if burst.verdict(i) == Verdict::Hold {
-                continue;
-            }
             let frame = burst.frame(i);
             let ts_ns = frame.ts_ns;
             let captured_bytes =
@@ -99,9 +102,5 @@ impl FrameApp for Echo {
                 Class::Dropped(reason) => self.counters.drop_one(reason),
             }
         }
-    }
-
-    fn counters(&self) -> &Counters {
-        &self.counters
     }
 }

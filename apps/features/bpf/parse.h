@@ -70,8 +70,15 @@ LW_INLINE void lw_parse_syn_options(const struct lw_view *view, __u32 off, __u32
 {
 	struct lw_option_walk w = { .len = len };
 
-	/* len is a multiple of 4 from 4 to 40 here; the bound is for the verifier. */
-	if (len == 0 || len > LW_TCP_OPTIONS_MAX)
+	/*
+	 * len is a multiple of 4 from 0 to 40 here. The upper bound is for the verifier, and so is the
+	 * form of the lower one: it takes no length that may be 0, and on Linux 6.1 it does not conclude
+	 * from `len != 0` that it is more.
+	 */
+	if (len > LW_TCP_OPTIONS_MAX)
+		return;
+	LW_FORGET(len);
+	if (len < 4)
 		return;
 	if (lw_load(view, off, w.opt, len) < 0) {
 		r->has |= LW_HAS_BAD_TCP_OPTIONS;

@@ -66,6 +66,11 @@ impl Config {
     /// Flows at a time unless asked otherwise.
     pub const FLOWS_DEFAULT: usize = 1 << 18;
 
+    /// Flows at a time in user space.
+    pub(crate) fn flows_max_or_default(&self) -> usize {
+        if self.flows_max == 0 { Config::FLOWS_DEFAULT } else { self.flows_max }
+    }
+
     /// Nanoseconds per record at the rate limit, rounded up so that it is never exceeded; 0 without
     /// one.
     pub(crate) fn rate_interval_ns(&self) -> u64 {

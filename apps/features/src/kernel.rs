@@ -3,10 +3,12 @@
 
 use crate::{
     config::{Aggregation, Config, Disposition, Level, RATE_BURST_NS},
-    sink::Sink,
+    sink::{Sink, count_lost},
     user::Flows,
 };
-use laneway_core::{ConfigValue, Counters, KernelApp, KernelHalf, KernelMaps, RecordStream, Turn};
+use laneway_core::{
+    App, ConfigValue, Counters, KernelApp, KernelHalf, KernelMaps, RecordStream, Turn,
+};
 use laneway_flow::{
     EndReason, EndedFlow, FLOW_BYTES, FLOW_RECORD_BYTES, Flow, FlowKey, RECORD_BYTES, Record,
     RecordMatch,
@@ -60,6 +62,11 @@ impl<S: Sink> KernelFeatures<S> {
     /// The sink, to look at during a run.
     pub fn sink(&self) -> &S {
         &self.sink
+    }
+
+    /// What it extracts.
+    pub(crate) fn config(&self) -> &Config {
+        &self.config
     }
 
     /// Records and flows whose bytes were none (a program of another version), and reads of the
@@ -139,6 +146,16 @@ fn entry(key: &[u8], per_cpu: &[u8]) -> Option<(FlowKey, Flow, u64)> {
     (whole.pkts() > 0).then_some((key, whole, bad))
 }
 
+impl<S: Sink> App for KernelFeatures<S> {
+    fn wants_stop(&self) -> bool {
+        self.sink.is_done()
+    }
+
+    fn counters(&self) -> &Counters {
+        &self.counters
+    }
+}
+
 impl<S: Sink> KernelApp for KernelFeatures<S> {
     fn half(&self) -> KernelHalf {
         half(&self.config)
@@ -182,9 +199,11 @@ impl<S: Sink> KernelApp for KernelFeatures<S> {
             self.sweep(maps, turn.now_ns);
         }
         self.sink.tick(turn.now_ns);
+        count_lost(&mut self.counters, &self.sink);
     }
 
-    fn on_stop(&mut self, maps: &dyn KernelMaps, turn: Turn) {
+    fn on_detached(&mut self, maps: &dyn KernelMaps, turn: Turn) {
+        self.sink.take_time();
         if self.aggregates() {
             self.finish_in_kernel(maps, turn.now_ns);
         }
@@ -193,14 +212,7 @@ impl<S: Sink> KernelApp for KernelFeatures<S> {
             flows.finish(&mut self.sink);
         }
         self.sink.tick(turn.now_ns);
-    }
-
-    fn wants_stop(&self) -> bool {
-        self.sink.is_done()
-    }
-
-    fn counters(&self) -> &Counters {
-        &self.counters
+        count_lost(&mut self.counters, &self.sink);
     }
 }
 

@@ -4,6 +4,7 @@
 //! ```text
 //!   frame ─▶ admit ─▶ parse ─▶ Record ─▶ Sink::packet          level packet
 //!                                 └─▶ FlowTable ─▶ Sink::flow   level flow
+//!                                                       └─▶ RowSink ══queue══▶ RowWriter ─▶ Output
 //! ```
 //!
 //! [`Features`] does this in user space on any frame lane; [`KernelFeatures`] describes the same
@@ -15,24 +16,33 @@
 #![forbid(unsafe_code)]
 
 mod admit;
+mod arrow_file;
+mod assembly;
 mod columns;
 mod config;
+mod encode;
 mod kernel;
+mod kind;
+mod ledger;
 pub mod offline;
 mod output;
 mod parse;
 mod rows;
 mod sink;
 mod user;
+mod writer;
 
 pub use columns::{FlowRow, PacketRow, Profile, Table};
 pub use config::{Aggregation, Config, Disposition, Level};
 pub use kernel::{KERNEL_FLOWS_DEFAULT, KernelFeatures, OBJECT, RING_BYTES_DEFAULT, half};
+pub use kind::{Discard, FeaturesKind, FeaturesRun, Sinks};
+pub use ledger::Ledger;
 pub use output::{Format, Output, OutputError, Provenance};
 pub use parse::{Stamp, parse};
-pub use rows::{RowSink, SharedOutput, Tables};
+pub use rows::Tables;
 pub use sink::Sink;
 pub use user::Features;
+pub use writer::{Queue, RowSink, RowWriter, WhenFull};
 
 /// Whether a configuration can run: its flow table fits memory.
 ///

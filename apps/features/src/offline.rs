@@ -4,22 +4,25 @@
 //! ```text
 //!   source (one at a time, chunk by chunk)
 //!      │ chunk i                        every worker does all of this for the chunk it took
-//!      ├─▶ parse, admit ──▶ records ─▶ packet batch i ──────────────────▶ writer puts batches in order
-//!      │                       │
-//!      │                       └─▶ shard 0 ─▶ shard 1 ─▶ ...  (in chunk order, each shard its table)
-//!      └─ next chunk                     └─▶ ended flows ─▶ batch ─────▶ writer
+//!      ├─▶ parse, admit ──▶ records ─▶ packet batch i ──────────────────▶ in order ─▶ parts
+//!      │                       │                                                       │
+//!      │                       └─▶ shard 0 ─▶ shard 1 ─▶ ...  (in chunk order,         │ encoded by
+//!      └─ next chunk                     └─▶ ended flows ─▶ batch ─▶ in order          ▼ every worker
+//!                                             each shard has its table)             writer
 //! ```
 //!
 //! Packet rows come out in the order of the capture. A flow belongs to one shard by the hash of its
 //! key and sees its packets in order; every shard ends flows by the clock of the whole capture. So a
 //! flow's row does not depend on how many workers there are, only the order of flow rows does. Two
 //! things do depend on it: which flow is evicted when the table is full (each shard has its share),
-//! and how far ahead of the writer chunks are read (bounded by [`BATCHES_WAITING`]).
+//! and how far ahead of the writer chunks are read (bounded by [`BATCHES_WAITING`], and by two row groups
+//! of a Parquet file).
 //!
 //! Each source has its own frame numbers and its own flows: none goes on from one file to the next.
 
 use crate::{
     admit::Admission,
+    assembly::{Assembly, Work},
     columns::Profile,
     config::{Config, Level},
     output::{Output, OutputError},
@@ -32,17 +35,19 @@ use laneway_core::{Counters, DropReason};
 use laneway_flow::{EndedFlow, FlowKey, FlowTable, Record};
 use std::{
     collections::BTreeMap,
+    mem,
     sync::{
-        Condvar, Mutex,
+        Condvar, Mutex, PoisonError,
         atomic::{AtomicBool, AtomicU64, Ordering},
         mpsc,
     },
+    thread,
 };
 
 /// Frames per chunk that a source is asked for.
 pub const CHUNK_FRAMES: usize = 4096;
-/// Chunks that may be taken and not yet written, per worker: the bound on memory when the disk is
-/// slow, or when one worker holds up the order.
+/// Chunks that may be taken and not yet be in order, per worker: the bound on memory when one worker
+/// holds up the others. Where a chunk's rows are a part of the file, also the bound when the disk is slow.
 pub const BATCHES_WAITING: usize = 4;
 
 /// A frame of a capture, as Ethernet.
@@ -118,8 +123,6 @@ struct Feed<S> {
     source: S,
     next: u64,
     frames: u64,
-    /// Chunks whose rows are with the output.
-    written: u64,
     error: Option<String>,
 }
 
@@ -200,18 +203,12 @@ pub fn run<S: Source>(
     let tables = Tables::new(config, profile, 0);
     let mut summary =
         Summary { by_status: vec![0; laneway_flow::Status::COUNT], ..Summary::default() };
+    let workers = workers.max(1);
+    let assembly = Assembly::new(&output, workers, (workers * BATCHES_WAITING) as u64);
+    let run = Run { config, tables: &tables, assembly: &assembly, workers, progress };
     for (index, source) in sources.into_iter().enumerate() {
-        let feed = Mutex::new(Feed { source, next: 0, frames: 0, written: 0, error: None });
-        one_source(
-            config,
-            &tables,
-            index as u16,
-            &feed,
-            &mut output,
-            workers,
-            progress,
-            &mut summary,
-        )?;
+        let feed = Mutex::new(Feed { source, next: 0, frames: 0, error: None });
+        run.source(index as u16, &feed, &mut output, &mut summary)?;
         let feed = feed.into_inner().expect("no worker panicked");
         summary.damaged.extend(feed.error);
         if progress.stop.load(Ordering::Relaxed) {
@@ -219,177 +216,188 @@ pub fn run<S: Source>(
             break;
         }
     }
+    assembly.finish();
+    let nothing_more = (0..workers).map(|_| NothingMore).collect();
+    assembly.run(nothing_more, &mut output, || {}).1?;
     summary.rows = output.rows();
+    let interrupted = summary.interrupted.then(|| "interrupted before the end".to_owned());
+    let missing: Vec<String> = summary.damaged.iter().cloned().chain(interrupted).collect();
+    if !missing.is_empty() {
+        output.mark_incomplete(missing.join("; "));
+    }
     output.finish(&losses(&summary))?;
     Ok(summary)
 }
 
-#[expect(clippy::too_many_arguments, reason = "the parts of one run, all borrowed from its owner")]
-fn one_source<S: Source>(
-    config: &Config,
-    tables: &Tables,
-    index: u16,
-    feed: &Mutex<Feed<S>>,
-    output: &mut Output,
+/// A run, and what its threads share.
+struct Run<'a> {
+    config: &'a Config,
+    tables: &'a Tables,
+    assembly: &'a Assembly,
     workers: usize,
-    progress: &Progress,
-    summary: &mut Summary,
-) -> Result<(), OutputError> {
-    let workers = workers.max(1);
-    let shards: Vec<InTurn<Shard>> = match config.level {
-        Level::Packet => Vec::new(),
-        Level::Flow => (0..workers)
-            .map(|_| {
-                let table =
-                    table(&shard_config(config, workers)).expect("the configuration was checked");
-                InTurn::new(Shard { table, clock_ns: 0 })
-            })
-            .collect(),
-    };
-    // A rate limit is a schedule over all frames, so its state passes from chunk to chunk too.
-    let admission = InTurn::new(Admission::new(config));
-    let room = Condvar::new();
-    let ahead_max = workers * BATCHES_WAITING;
-    let (batches, received) = mpsc::sync_channel::<(u64, Option<RecordBatch>)>(ahead_max);
+    progress: &'a Progress,
+}
 
-    std::thread::scope(|scope| {
-        let handles: Vec<_> = (0..workers)
-            .map(|_| {
-                let batches = batches.clone();
-                let worker = Worker {
-                    config,
-                    tables,
-                    index,
-                    feed,
-                    shards: &shards,
-                    admission: &admission,
-                    room: &room,
-                    ahead_max: ahead_max as u64,
-                    progress,
-                };
-                scope.spawn(move || worker.run(&batches))
-            })
-            .collect();
-        drop(batches);
-        let written = write_in_order(&received, output, || {
-            feed.lock().expect("no worker panicked").written += 1;
-            room.notify_all();
+impl Run<'_> {
+    fn source<S: Source>(
+        &self,
+        index: u16,
+        feed: &Mutex<Feed<S>>,
+        output: &mut Output,
+        summary: &mut Summary,
+    ) -> Result<(), OutputError> {
+        let &Run { config, tables, assembly, workers, progress } = self;
+        let shards: Vec<InTurn<Shard>> = match config.level {
+            Level::Packet => Vec::new(),
+            Level::Flow => (0..workers)
+                .map(|_| {
+                    let table = table(&shard_config(config, workers))
+                        .expect("the configuration was checked");
+                    InTurn::new(Shard { table, clock_ns: 0 })
+                })
+                .collect(),
+        };
+        // A rate limit is a schedule over all frames, so its state passes from chunk to chunk too.
+        let admission = InTurn::new(Admission::new(config));
+        let extracts = (0..workers).map(|_| Extract {
+            config,
+            tables,
+            feed,
+            shards: &shards,
+            admission: &admission,
+            progress,
+            counters: Counters::default(),
+            by_status: vec![0; laneway_flow::Status::COUNT],
+            records: Vec::with_capacity(CHUNK_FRAMES),
+            rows: Rows::of(index),
         });
-        if written.is_err() {
-            // Under the lock, so that no worker looks at the flag and then misses the call.
-            let feed = feed.lock().expect("no worker panicked");
-            progress.stop.store(true, Ordering::Relaxed);
-            drop(feed);
-            room.notify_all();
-        }
-        // Let workers that wait for a place in the channel go on to see the flag.
-        received.iter().for_each(drop);
-        for handle in handles {
-            let done = handle.join().expect("a worker does not panic");
+        assembly.begin();
+        let stop = || progress.stop.store(true, Ordering::Relaxed);
+        let (done, written) = assembly.run(extracts.collect(), output, stop);
+        for done in done {
             summary.counters.merge(&done.counters);
             for (sum, n) in summary.by_status.iter_mut().zip(done.by_status) {
                 *sum += n;
             }
         }
-        written
-    })?;
+        written?;
+        if shards.is_empty() {
+            return Ok(());
+        }
+        let shards = shards.into_iter().map(InTurn::into_inner).collect();
+        self.flows_left(index, shards, output, summary)
+    }
 
-    for shard in shards {
-        let Shard { mut table, clock_ns } = shard.into_inner();
-        let mut rows = Rows::of(index);
-        let mut failed = None;
+    /// The flows that are still there at the end of a source, in the order of the shards. One thread
+    /// takes them out of their tables, the workers do the rest.
+    fn flows_left(
+        &self,
+        index: u16,
+        shards: Vec<Shard>,
+        output: &mut Output,
+        summary: &mut Summary,
+    ) -> Result<(), OutputError> {
+        let (full, received) = mpsc::sync_channel(self.workers);
+        let received = Mutex::new(received);
+        thread::scope(|scope| {
+            let ending = scope.spawn(move || end_flows(index, shards, &full));
+            let columns = (0..self.workers)
+                .map(|_| Columns { tables: self.tables, received: &received })
+                .collect();
+            self.assembly.begin();
+            let (_, written) = self.assembly.run(columns, output, || {});
+            let (unflowed, evicted) = ending.join().expect("it does not panic");
+            summary.unflowed += unflowed;
+            summary.evicted += evicted;
+            written
+        })
+    }
+}
+
+/// Ends every flow of `shards`, sends their rows, and counts the frames of no flow and the flows that
+/// a full table had ended.
+fn end_flows(index: u16, shards: Vec<Shard>, full: &mpsc::SyncSender<(u64, Rows)>) -> (u64, u64) {
+    let (mut unflowed, mut evicted, mut number) = (0, 0, 0);
+    let mut rows = Rows::of(index);
+    let mut send = |rows: &mut Rows| {
+        // The workers take all there is, whatever becomes of the output.
+        let _ = full.send((number, mem::replace(rows, Rows::of(index))));
+        number += 1;
+    };
+    for Shard { mut table, clock_ns } in shards {
         let mut sink = |ended: EndedFlow<'_>| {
             rows.flow(&ended);
-            if rows.is_full() && failed.is_none() {
-                failed = rows.take(tables).and_then(|b| output.write(&b).err());
+            if rows.is_full() {
+                send(&mut rows);
             }
         };
         table.advance(clock_ns, &mut sink);
         table.flush(&mut sink);
-        if failed.is_none() {
-            failed = rows.take(tables).and_then(|b| output.write(&b).err());
-        }
-        if let Some(error) = failed {
-            return Err(error);
-        }
-        summary.unflowed += table.counters().unflowed_total();
-        summary.evicted += table.counters().ended(laneway_flow::EndReason::Resources);
+        unflowed += table.counters().unflowed_total();
+        evicted += table.counters().ended(laneway_flow::EndReason::Resources);
     }
-    Ok(())
+    send(&mut rows);
+    (unflowed, evicted)
+}
+
+/// Makes columns of flows that have ended.
+struct Columns<'a> {
+    tables: &'a Tables,
+    received: &'a Mutex<mpsc::Receiver<(u64, Rows)>>,
+}
+
+impl Work for Columns<'_> {
+    type Item = Rows;
+
+    fn next(&mut self) -> Option<(u64, Rows)> {
+        self.received.lock().unwrap_or_else(PoisonError::into_inner).recv().ok()
+    }
+
+    fn batch(&mut self, _number: u64, mut rows: Rows) -> Option<RecordBatch> {
+        rows.take(self.tables)
+    }
+}
+
+/// For a thread that only encodes.
+struct NothingMore;
+
+impl Work for NothingMore {
+    type Item = ();
+
+    fn next(&mut self) -> Option<(u64, ())> {
+        None
+    }
+
+    fn batch(&mut self, _number: u64, (): ()) -> Option<RecordBatch> {
+        None
+    }
 }
 
 /// The capacity is shared out, so that the bound holds for all shards together.
 fn shard_config(config: &Config, workers: usize) -> Config {
-    let all = if config.flows_max == 0 { Config::FLOWS_DEFAULT } else { config.flows_max };
-    Config { flows_max: all.div_ceil(workers), ..config.clone() }
+    Config { flows_max: config.flows_max_or_default().div_ceil(workers), ..config.clone() }
 }
 
-/// Writes batches in the order of their chunks, holding back what comes early, and says so for each.
-fn write_in_order(
-    received: &mpsc::Receiver<(u64, Option<RecordBatch>)>,
-    output: &mut Output,
-    written: impl Fn(),
-) -> Result<(), OutputError> {
-    let mut early: BTreeMap<u64, Option<RecordBatch>> = BTreeMap::new();
-    let mut next = 0;
-    for (number, batch) in received {
-        early.insert(number, batch);
-        while let Some(batch) = early.remove(&next) {
-            if let Some(batch) = batch {
-                output.write(&batch)?;
-            }
-            next += 1;
-            written();
-        }
-    }
-    Ok(())
-}
-
-struct Worker<'a, S> {
+/// Chunks of frames to rows.
+struct Extract<'a, S> {
     config: &'a Config,
     tables: &'a Tables,
-    index: u16,
     feed: &'a Mutex<Feed<S>>,
     shards: &'a [InTurn<Shard>],
     admission: &'a InTurn<Admission>,
-    room: &'a Condvar,
-    ahead_max: u64,
     progress: &'a Progress,
-}
-
-#[derive(Default)]
-struct Done {
     counters: Counters,
     by_status: Vec<u64>,
+    records: Vec<Record>,
+    rows: Rows,
 }
 
-impl<S: Source> Worker<'_, S> {
-    fn run(&self, batches: &mpsc::SyncSender<(u64, Option<RecordBatch>)>) -> Done {
-        let mut done = Done { by_status: vec![0; laneway_flow::Status::COUNT], ..Done::default() };
-        let mut records: Vec<Record> = Vec::with_capacity(CHUNK_FRAMES);
-        let mut rows = Rows::of(self.index);
-        while let Some((number, first_frame, chunk)) = self.next_chunk() {
-            records.clear();
-            self.extract(&chunk, number, first_frame, &mut records, &mut done);
-            drop(chunk);
-            match self.config.level {
-                Level::Packet => records.iter().for_each(|r| rows.packet(r)),
-                Level::Flow => self.add_to_flows(number, &records, &mut rows),
-            }
-            // The writer is gone only when the output has failed; the flag then ends the loop.
-            let _ = batches.send((number, rows.take(self.tables)));
-        }
-        done
-    }
+impl<S: Source> Work for Extract<'_, S> {
+    /// A chunk and the number of its first frame.
+    type Item = (u64, S::Chunk);
 
-    /// Takes a chunk, its number, and the number of its first frame.
-    fn next_chunk(&self) -> Option<(u64, u64, S::Chunk)> {
-        let is_far_ahead = |feed: &mut Feed<S>| {
-            feed.next >= feed.written + self.ahead_max
-                && !self.progress.stop.load(Ordering::Relaxed)
-        };
-        let feed = self.feed.lock().expect("no worker panicked");
-        let mut feed = self.room.wait_while(feed, is_far_ahead).expect("no worker panicked");
+    fn next(&mut self) -> Option<(u64, (u64, S::Chunk))> {
+        let mut feed = self.feed.lock().expect("no worker panicked");
         if self.progress.stop.load(Ordering::Relaxed) || feed.error.is_some() {
             return None;
         }
@@ -401,7 +409,7 @@ impl<S: Source> Worker<'_, S> {
                 self.progress.bytes_total.store(total.unwrap_or(0), Ordering::Relaxed);
                 let frames = chunk.len() as u64;
                 self.progress.frames.fetch_add(frames, Ordering::Relaxed);
-                let taken = (feed.next, feed.frames, chunk);
+                let taken = (feed.next, (feed.frames, chunk));
                 feed.next += 1;
                 feed.frames += frames;
                 Some(taken)
@@ -413,25 +421,32 @@ impl<S: Source> Worker<'_, S> {
         }
     }
 
-    fn extract(
-        &self,
-        chunk: &S::Chunk,
-        number: u64,
-        first_frame: u64,
-        records: &mut Vec<Record>,
-        done: &mut Done,
-    ) {
+    fn batch(&mut self, number: u64, (first_frame, chunk): Self::Item) -> Option<RecordBatch> {
+        self.extract(&chunk, number, first_frame);
+        drop(chunk);
+        match self.config.level {
+            Level::Packet => self.records.iter().for_each(|record| self.rows.packet(record)),
+            Level::Flow => self.add_to_flows(number),
+        }
+        self.rows.take(self.tables)
+    }
+}
+
+impl<S: Source> Extract<'_, S> {
+    fn extract(&mut self, chunk: &S::Chunk, number: u64, first_frame: u64) {
+        let (records, counters) = (&mut self.records, &mut self.counters);
+        records.clear();
         let mut seq_no = first_frame;
         let sample = u64::from(self.config.sample.max(1));
         chunk.each(&mut |frame| {
             let this = seq_no;
             seq_no += 1;
             let Some(bytes) = frame.bytes else {
-                done.counters.drop_one(DropReason::LinkTypeUnknown);
+                counters.drop_one(DropReason::LinkTypeUnknown);
                 return;
             };
             if sample > 1 && !this.is_multiple_of(sample) {
-                done.counters.drop_one(DropReason::Sampled);
+                counters.drop_one(DropReason::Sampled);
                 return;
             }
             let stamp = Stamp {
@@ -443,28 +458,25 @@ impl<S: Source> Worker<'_, S> {
             records.push(parse(bytes, stamp));
         });
         if self.config.filter.is_some() || self.config.rate_max > 0 {
-            self.admit(number, records, &mut done.counters);
+            self.admission.with(number, |admission| {
+                records.retain(|record| match admission.admits(record) {
+                    Ok(()) => true,
+                    Err(reason) => {
+                        counters.drop_one(reason);
+                        false
+                    }
+                });
+            });
         }
         for record in records.iter() {
-            done.by_status[record.status as usize] += 1;
-            done.counters.rx_bytes += u64::from(record.cap_len);
+            self.by_status[record.status as usize] += 1;
+            counters.rx_bytes += u64::from(record.cap_len);
         }
-        done.counters.rx_frames += records.len() as u64;
+        counters.rx_frames += records.len() as u64;
     }
 
-    fn admit(&self, number: u64, records: &mut Vec<Record>, counters: &mut Counters) {
-        self.admission.with(number, |admission| {
-            records.retain(|record| match admission.admits(record) {
-                Ok(()) => true,
-                Err(reason) => {
-                    counters.drop_one(reason);
-                    false
-                }
-            });
-        });
-    }
-
-    fn add_to_flows(&self, number: u64, records: &[Record], rows: &mut Rows) {
+    fn add_to_flows(&mut self, number: u64) {
+        let (records, rows) = (&self.records, &mut self.rows);
         let sink = &mut |ended: EndedFlow<'_>| rows.flow(&ended);
         if let [shard] = self.shards {
             return shard.with(number, |shard| shard.table.add_batch(records, sink));

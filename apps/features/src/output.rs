@@ -1,29 +1,34 @@
-//! Rows to files: Parquet, Arrow IPC stream, CSV, JSON lines; to a file or to standard output.
+//! Rows to files: Parquet, Arrow IPC file and stream, CSV, JSON lines; to a file or to standard output.
 //!
-//! A file is written as `NAME.partial` and takes its name only when it is complete; until then a
-//! file that had the name stays. A run that does not complete removes its partial file (a killed one
-//! leaves it). A name that is a device or a pipe is written to directly.
+//! A file is written as `NAME.partial` (`NAME.1.partial`, if another run has that) and takes its name
+//! only when it is finished; until then a file that had the name stays. A run that fails removes its
+//! partial file (a killed one leaves it). A name that is a device or a pipe is written to directly; one
+//! that is a symbolic link stays one, and the file that it leads to is replaced.
 //!
 //! What was lost on the way travels with the rows, where the format has a place for it: Parquet and
-//! Arrow files state every loss in their schema metadata. CSV and JSON have no such place, and in an
-//! Arrow stream to a pipe the schema was sent before anything was lost: there the caller prints them.
+//! Arrow files state in their schema metadata every loss, and whether the rows are all there
+//! (`laneway.complete`, with the reason in `laneway.incomplete`). CSV and JSON have no such place, and in
+//! an Arrow stream to a pipe the schema was sent before anything was known: there the caller prints it.
 
+use crate::arrow_file::ArrowFile;
 use crate::columns::level_name;
 use crate::config::Level;
-use arrow_array::{
-    Array, ArrayRef, RecordBatch, StringArray, cast::AsArray, types::TimestampNanosecondType,
-};
-use arrow_schema::{DataType, Field, Schema, SchemaRef, TimeUnit};
+use crate::encode::{Part, PartEncoder, ROW_GROUP_ROWS, RowGroup, Slice, csv};
+use arrow_array::RecordBatch;
+use arrow_schema::{Schema, SchemaRef};
 use parquet::{
-    arrow::ArrowWriter,
+    arrow::{
+        ArrowWriter,
+        arrow_writer::{ArrowColumnChunk, ArrowRowGroupWriterFactory},
+    },
     basic::{Compression, ZstdLevel},
-    file::{metadata::KeyValue, properties::WriterProperties},
+    file::{metadata::KeyValue, properties::WriterProperties, writer::SerializedFileWriter},
 };
 use std::{
     collections::BTreeMap,
     fs::{self, File},
     io::{self, BufWriter, Seek, SeekFrom, Write},
-    net::Ipv6Addr,
+    mem,
     path::{Path, PathBuf},
     sync::{
         Arc,
@@ -36,8 +41,10 @@ use std::{
 pub enum Format {
     /// Apache Parquet, zstd.
     Parquet,
-    /// Arrow IPC stream.
+    /// Arrow IPC file (Feather, version 2).
     Arrow,
+    /// Arrow IPC stream.
+    ArrowStream,
     /// Comma-separated values with a header line.
     Csv,
     /// One JSON object per line.
@@ -46,12 +53,23 @@ pub enum Format {
 
 impl Format {
     /// The names a user may give, with the suffixes that stand for them.
-    pub const NAMES: [(&str, Format, &[&str]); 4] = [
+    pub const NAMES: [(&str, Format, &[&str]); 5] = [
         ("parquet", Format::Parquet, &["parquet", "pq"]),
-        ("arrow", Format::Arrow, &["arrow", "arrows", "ipc"]),
+        ("arrow", Format::Arrow, &["arrow", "feather", "ipc"]),
+        ("arrows", Format::ArrowStream, &["arrows"]),
         ("csv", Format::Csv, &["csv"]),
         ("jsonl", Format::JsonLines, &["jsonl", "ndjson", "json"]),
     ];
+
+    /// True when it is not for eyes.
+    pub fn is_binary(self) -> bool {
+        self.has_metadata()
+    }
+
+    /// True when a file of it says what was lost and whether the rows are all there.
+    pub fn has_metadata(self) -> bool {
+        matches!(self, Format::Parquet | Format::Arrow | Format::ArrowStream)
+    }
 
     /// The format of a name.
     pub fn from_name(name: &str) -> Option<Format> {
@@ -99,6 +117,13 @@ pub enum OutputError {
     },
 }
 
+impl OutputError {
+    pub(crate) fn no_thread(path: String, source: io::Error) -> OutputError {
+        let hint = "raise `ulimit -u`";
+        OutputError::Io { path, doing: "start a thread that writes to it", source, hint }
+    }
+}
+
 /// What the schema metadata says about a run.
 #[derive(Clone, Debug, Default)]
 pub struct Provenance {
@@ -130,10 +155,34 @@ impl Provenance {
 }
 
 enum Encoder {
-    Parquet(Box<ArrowWriter<Destination>>),
-    Arrow(Box<arrow_ipc::writer::StreamWriter<Destination>>),
-    Csv(Box<arrow_csv::Writer<Destination>>),
-    JsonLines(Box<arrow_json::LineDelimitedWriter<Destination>>),
+    Parquet(Box<ParquetFile>),
+    Arrow(Box<ArrowFile<Destination>>),
+    ArrowStream(Box<arrow_ipc::writer::StreamWriter<Destination>>),
+    Text(TextFile),
+}
+
+/// A file of text, which is made apart.
+struct TextFile {
+    to: Destination,
+    /// What stands in front of the first row; a run that fails before it prints nothing.
+    head: Vec<u8>,
+}
+
+impl TextFile {
+    fn write(&mut self, text: &[u8]) -> io::Result<()> {
+        self.to.write_all(&mem::take(&mut self.head))?;
+        self.to.write_all(text)
+    }
+}
+
+/// A Parquet file, row group by row group.
+struct ParquetFile {
+    file: SerializedFileWriter<Destination>,
+    factory: Arc<ArrowRowGroupWriterFactory>,
+    /// The row group that [`Output::write`] is filling.
+    filling: Option<RowGroup>,
+    /// Columns of the row group whose others are still to be appended.
+    columns: Vec<ArrowColumnChunk>,
 }
 
 /// An open output.
@@ -143,10 +192,12 @@ pub struct Output {
     /// on what the system said.
     refused: Arc<AtomicI32>,
     encoder: Option<Encoder>,
+    parts: PartEncoder,
     partial: Option<Partial>,
     schema: SchemaRef,
     format: Format,
     rows: u64,
+    incomplete: Option<String>,
 }
 
 /// The name a file has until it is complete; removed on drop.
@@ -198,8 +249,10 @@ impl Write for Destination {
 }
 
 const BUFFER_BYTES: usize = 1 << 18;
-/// Rows per Parquet row group: memory of the writer against scan efficiency of the reader.
-const ROW_GROUP_ROWS: usize = 1 << 17;
+/// Partial files that runs on one name may leave or have at a time.
+const PARTIAL_FILES_MAX: usize = 100;
+/// Symbolic links on the way to a file; what the kernel bears itself.
+const LINKS_MAX: usize = 40;
 
 impl Output {
     /// Opens `path` (`-` for standard output) for rows of `schema`. Creating the file is the first
@@ -222,10 +275,46 @@ impl Output {
             (Destination::new(file, &refused), partial)
         };
         let schema = provenance.on(schema);
-        let encoder = encoder(format, schema.clone(), destination)
-            .map_err(|why| explain(&name, &refused, why))?;
-        let encoder = Some(encoder);
-        Ok(Output { path: name, refused, encoder, partial, schema, format, rows: 0 })
+        let (encoder, parts) =
+            encoder(format, &schema, destination).map_err(|why| explain(&name, &refused, why))?;
+        let (encoder, rows, incomplete) = (Some(encoder), 0, None);
+        Ok(Output {
+            path: name,
+            refused,
+            encoder,
+            parts,
+            partial,
+            schema,
+            format,
+            rows,
+            incomplete,
+        })
+    }
+
+    /// What encodes parts of this output, on any thread.
+    pub(crate) fn part_encoder(&self) -> PartEncoder {
+        self.parts.clone()
+    }
+
+    /// Appends a part that was encoded apart: consecutive rows, behind all before it. `rows` are counted
+    /// with the first slice of them.
+    ///
+    /// # Errors
+    /// As for [`write`](Self::write).
+    pub(crate) fn append(&mut self, part: Part, rows: u64) -> Result<(), OutputError> {
+        self.rows += rows;
+        let done = match (self.encoder_mut(), part) {
+            (Encoder::Parquet(parquet), Part::Columns(columns)) => parquet.append(columns),
+            (Encoder::Arrow(w), Part::Batches(batches)) => {
+                batches.iter().try_for_each(|batch| w.write(batch)).map_err(|e| e.to_string())
+            }
+            (Encoder::ArrowStream(w), Part::Batches(batches)) => {
+                batches.iter().try_for_each(|batch| w.write(batch)).map_err(|e| e.to_string())
+            }
+            (Encoder::Text(file), Part::Text(text)) => file.write(&text).map_err(|e| e.to_string()),
+            _ => unreachable!("an output makes its own encoder of parts"),
+        };
+        done.map_err(|why| explain(&self.path, &self.refused, why))
     }
 
     /// Appends a batch.
@@ -233,14 +322,41 @@ impl Output {
     /// # Errors
     /// When the disk is full or the reader of a pipe is gone; the partial file is removed on drop.
     pub fn write(&mut self, batch: &RecordBatch) -> Result<(), OutputError> {
-        self.rows += batch.num_rows() as u64;
-        match self.encoder.as_mut().expect("an output is written before it is finished") {
-            Encoder::Parquet(w) => w.write(batch).map_err(|e| e.to_string()),
-            Encoder::Arrow(w) => w.write(batch).map_err(|e| e.to_string()),
-            Encoder::Csv(w) => w.write(&printable(batch)).map_err(|e| e.to_string()),
-            Encoder::JsonLines(w) => w.write(&printable(batch)).map_err(|e| e.to_string()),
+        if let Encoder::Parquet(parquet) = self.encoder_mut() {
+            // As it comes, rather than a row group at once: the work is spread over time.
+            let done = parquet.write(batch);
+            self.rows += batch.num_rows() as u64;
+            return done.map_err(|why| explain(&self.path, &self.refused, why));
         }
-        .map_err(|why| explain(&self.path, &self.refused, why))
+        let whole = Slice { index: 0, of: 1 };
+        let part = self.parts.encode(std::slice::from_ref(batch), whole);
+        let part = part.map_err(|why| explain(&self.path, &self.refused, why))?;
+        self.append(part, batch.num_rows() as u64)
+    }
+
+    /// What a part that could not be encoded means for this output.
+    pub(crate) fn failure(&self, why: String) -> OutputError {
+        explain(&self.path, &self.refused, why)
+    }
+
+    fn encoder_mut(&mut self) -> &mut Encoder {
+        self.encoder.as_mut().expect("an output is written before it is finished")
+    }
+
+    /// From now on the rows are known not to be all there are, for this reason; the file will say so,
+    /// where its format has a place for it.
+    pub fn mark_incomplete(&mut self, why: impl Into<String>) {
+        self.incomplete = Some(why.into());
+    }
+
+    /// The name of the file until it is finished, if it has one.
+    pub fn partial_path(&self) -> Option<&Path> {
+        self.partial.as_ref().map(|partial| partial.now.as_path())
+    }
+
+    /// Its name, as it was given.
+    pub fn path(&self) -> &str {
+        &self.path
     }
 
     /// Rows so far.
@@ -258,20 +374,16 @@ impl Output {
     /// # Errors
     /// As for [`write`](Self::write).
     pub fn finish(mut self, losses: &BTreeMap<String, u64>) -> Result<u64, OutputError> {
-        if self.format == Format::Csv && self.rows == 0 {
-            // The header line comes with the first batch.
-            self.write(&RecordBatch::new_empty(self.schema.clone()))?;
-        }
         let path = self.path.clone();
-        let losses = loss_facts(losses);
+        let stated = self.stated(losses);
         let encoder = self.encoder.take().expect("an output is finished once");
-        let mut destination =
-            end(encoder, &losses).map_err(|why| explain(&path, &self.refused, why))?;
+        let mut destination = end(encoder, &self.schema, &stated)
+            .map_err(|why| explain(&path, &self.refused, why))?;
         destination.flush().map_err(|e| io_error(&path, "write", e))?;
         drop(destination);
         if let Some(mut partial) = self.partial.take() {
-            if self.format == Format::Arrow {
-                restate_schema(&partial.now, &self.schema, losses)
+            if self.format == Format::ArrowStream {
+                restate_schema(&partial.now, &self.schema, stated)
                     .map_err(|e| io_error(&path, "write", e))?;
             }
             fs::rename(&partial.now, &partial.then).map_err(|e| io_error(&path, "rename", e))?;
@@ -279,17 +391,80 @@ impl Output {
         }
         Ok(self.rows)
     }
+
+    /// What is known at the end, for the metadata.
+    fn stated(&self, losses: &BTreeMap<String, u64>) -> Vec<(String, String)> {
+        let total: u64 = losses.values().sum();
+        let each = losses.iter().map(|(name, n)| (format!("laneway.lost.{name}"), n.to_string()));
+        let mut stated: Vec<_> = each.collect();
+        stated.push(("laneway.lost.total".to_owned(), total.to_string()));
+        stated.push(("laneway.complete".to_owned(), self.incomplete.is_none().to_string()));
+        stated.extend(
+            self.incomplete.iter().map(|why| ("laneway.incomplete".to_owned(), why.clone())),
+        );
+        stated
+    }
 }
 
-fn loss_facts(losses: &BTreeMap<String, u64>) -> Vec<(String, String)> {
-    let total: u64 = losses.values().sum();
-    let each = losses.iter().map(|(name, n)| (format!("laneway.lost.{name}"), n.to_string()));
-    each.chain([("laneway.lost.total".to_owned(), total.to_string())]).collect()
+impl ParquetFile {
+    fn write(&mut self, batch: &RecordBatch) -> Result<(), String> {
+        let mut rest = batch.clone();
+        while rest.num_rows() > 0 {
+            let group = match &mut self.filling {
+                Some(group) => group,
+                none => {
+                    let columns = 0..batch.num_columns();
+                    none.insert(RowGroup::begin(&self.factory, &batch.schema(), columns)?)
+                }
+            };
+            let rows = rest.num_rows().min(group.room());
+            group.write(&rest.slice(0, rows))?;
+            rest = rest.slice(rows, rest.num_rows() - rows);
+            if group.room() == 0 {
+                self.flush()?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Writes the row group that is being filled.
+    fn flush(&mut self) -> Result<(), String> {
+        match self.filling.take().map(RowGroup::finish).transpose()? {
+            Some(Part::Columns(columns)) => self.add(columns),
+            _ => Ok(()),
+        }
+    }
+
+    /// Takes columns of a row group behind the one that is being filled, and writes it with its last one.
+    fn append(&mut self, columns: Vec<ArrowColumnChunk>) -> Result<(), String> {
+        self.flush()?;
+        self.columns.extend(columns);
+        if self.columns.len() < self.file.schema_descr().num_columns() {
+            return Ok(());
+        }
+        let columns = mem::take(&mut self.columns);
+        self.add(columns)
+    }
+
+    fn add(&mut self, columns: Vec<ArrowColumnChunk>) -> Result<(), String> {
+        let mut group = self.file.next_row_group().map_err(|e| e.to_string())?;
+        for column in columns {
+            column.append_to_row_group(&mut group).map_err(|e| e.to_string())?;
+        }
+        group.close().map(drop).map_err(|e| e.to_string())
+    }
+}
+
+/// `schema` with more to say about the run.
+fn stating(schema: &Schema, stated: &[(String, String)]) -> Schema {
+    let mut metadata = schema.metadata().clone();
+    metadata.extend(stated.iter().cloned());
+    schema.clone().with_metadata(metadata)
 }
 
 /// An Arrow stream has its schema in front, where nothing was known of losses yet: writes the file
 /// again with a schema that states them, the batches byte for byte as they are.
-fn restate_schema(path: &Path, schema: &Schema, losses: Vec<(String, String)>) -> io::Result<()> {
+fn restate_schema(path: &Path, schema: &Schema, stated: Vec<(String, String)>) -> io::Result<()> {
     let head = |schema: &Schema| -> io::Result<Vec<u8>> {
         // A writer writes the schema message when it is made; `Vec` keeps what it wrote.
         let mut bytes = Vec::new();
@@ -297,9 +472,7 @@ fn restate_schema(path: &Path, schema: &Schema, losses: Vec<(String, String)>) -
         drop(writer.map_err(io::Error::other)?);
         Ok(bytes)
     };
-    let mut metadata = schema.metadata().clone();
-    metadata.extend(losses);
-    let stated = schema.clone().with_metadata(metadata);
+    let stated = stating(schema, &stated);
     let again = path.with_extension("partial.again");
     let copied = (|| {
         let mut from = File::open(path)?;
@@ -318,46 +491,86 @@ fn restate_schema(path: &Path, schema: &Schema, losses: Vec<(String, String)>) -
 
 /// Creates what rows are written to: a partial file, or the device or pipe that has the name.
 fn create(path: &Path) -> io::Result<(File, Option<Partial>)> {
-    let Some(file) = path.file_name() else {
+    let then = behind_links(path);
+    let Some(file) = then.file_name() else {
         return Err(io::Error::new(io::ErrorKind::InvalidInput, "it names no file"));
     };
-    match fs::metadata(path) {
+    match fs::metadata(&then) {
         Ok(there) if there.is_dir() => return Err(io::ErrorKind::IsADirectory.into()),
         // Renaming over it would replace the device itself.
         Ok(there) if !there.is_file() => {
-            return Ok((File::options().write(true).open(path)?, None));
+            return Ok((File::options().write(true).open(&then)?, None));
         }
         _ => {}
     }
-    let mut name = file.to_owned();
-    name.push(".partial");
-    let now = path.with_file_name(name);
-    let file = File::create(&now)?;
-    Ok((file, Some(Partial { now, then: path.to_owned(), keep: false })))
+    let mut refusal = None;
+    for number in 0..PARTIAL_FILES_MAX {
+        let mut name = file.to_owned();
+        if number > 0 {
+            name.push(format!(".{number}"));
+        }
+        name.push(".partial");
+        let now = then.with_file_name(name);
+        // Its own, or none: two runs that write into one file would each leave the other's rows.
+        match File::create_new(&now) {
+            Ok(file) => return Ok((file, Some(Partial { now, then, keep: false }))),
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => refusal = Some(error),
+            Err(error) => return Err(error),
+        }
+    }
+    Err(refusal.unwrap_or_else(|| io::ErrorKind::AlreadyExists.into()))
+}
+
+/// The file that symbolic links lead to, whether it is there or not: renaming over a link would replace
+/// the link.
+fn behind_links(path: &Path) -> PathBuf {
+    let mut path = path.to_owned();
+    for _ in 0..LINKS_MAX {
+        // A process's own descriptors look like links, to names that may be none.
+        let Ok(target) = fs::read_link(&path) else { break };
+        if fs::metadata(&path).is_ok_and(|there| !there.is_file()) {
+            break;
+        }
+        path = match path.parent() {
+            Some(folder) => folder.join(target),
+            None => target,
+        };
+    }
+    path
 }
 
 /// Writes what stands at the end of a format.
-fn end(encoder: Encoder, losses: &[(String, String)]) -> Result<Destination, String> {
+fn end(
+    encoder: Encoder,
+    schema: &Schema,
+    stated: &[(String, String)],
+) -> Result<Destination, String> {
     Ok(match encoder {
-        Encoder::Parquet(mut w) => {
-            for (key, value) in losses {
-                w.append_key_value_metadata(KeyValue::new(key.clone(), value.clone()));
+        Encoder::Parquet(mut parquet) => {
+            parquet.flush()?;
+            let mut file = parquet.file;
+            for (key, value) in stated {
+                file.append_key_value_metadata(KeyValue::new(key.clone(), value.clone()));
             }
-            w.into_inner().map_err(|e| e.to_string())?
+            file.into_inner().map_err(|e| e.to_string())?
         }
-        Encoder::Arrow(mut w) => {
+        Encoder::Arrow(w) => w.finish(&stating(schema, stated)).map_err(|e| e.to_string())?,
+        Encoder::ArrowStream(mut w) => {
             w.finish().map_err(|e| e.to_string())?;
             w.into_inner().map_err(|e| e.to_string())?
         }
-        Encoder::Csv(w) => w.into_inner(),
-        Encoder::JsonLines(mut w) => {
-            w.finish().map_err(|e| e.to_string())?;
-            w.into_inner()
+        Encoder::Text(mut file) => {
+            file.write(b"").map_err(|e| e.to_string())?;
+            file.to
         }
     })
 }
 
-fn encoder(format: Format, schema: SchemaRef, to: Destination) -> Result<Encoder, String> {
+fn encoder(
+    format: Format,
+    schema: &SchemaRef,
+    to: Destination,
+) -> Result<(Encoder, PartEncoder), String> {
     Ok(match format {
         Format::Parquet => {
             let properties = WriterProperties::builder()
@@ -365,65 +578,32 @@ fn encoder(format: Format, schema: SchemaRef, to: Destination) -> Result<Encoder
                 .set_max_row_group_row_count(Some(ROW_GROUP_ROWS))
                 .set_created_by(format!("laneway {}", env!("CARGO_PKG_VERSION")))
                 .build();
-            let writer = ArrowWriter::try_new(to, schema, Some(properties));
-            Encoder::Parquet(Box::new(writer.map_err(|e| e.to_string())?))
+            let writer = ArrowWriter::try_new(to, schema.clone(), Some(properties));
+            let parts = writer.and_then(ArrowWriter::into_serialized_writer);
+            let (file, factory) = parts.map_err(|e| e.to_string())?;
+            let factory = Arc::new(factory);
+            let parts = PartEncoder::RowGroups(factory.clone(), schema.clone());
+            let parquet = ParquetFile { file, factory, filling: None, columns: Vec::new() };
+            (Encoder::Parquet(Box::new(parquet)), parts)
         }
         Format::Arrow => {
-            let writer = arrow_ipc::writer::StreamWriter::try_new(to, &schema);
-            Encoder::Arrow(Box::new(writer.map_err(|e| e.to_string())?))
+            let file = ArrowFile::begin(to, schema).map_err(|e| e.to_string())?;
+            (Encoder::Arrow(Box::new(file)), PartEncoder::Batches)
+        }
+        Format::ArrowStream => {
+            let writer = arrow_ipc::writer::StreamWriter::try_new(to, schema);
+            let writer = writer.map_err(|e| e.to_string())?;
+            (Encoder::ArrowStream(Box::new(writer)), PartEncoder::Batches)
         }
         Format::Csv => {
-            let writer = arrow_csv::WriterBuilder::new().with_header(true).build(to);
-            Encoder::Csv(Box::new(writer))
+            let head = csv(&[RecordBatch::new_empty(schema.clone())], true)?;
+            (Encoder::Text(TextFile { to, head }), PartEncoder::Csv)
         }
         Format::JsonLines => {
-            let builder = arrow_json::WriterBuilder::new().with_explicit_nulls(true);
-            Encoder::JsonLines(Box::new(builder.build(to)))
+            let head = Vec::new();
+            (Encoder::Text(TextFile { to, head }), PartEncoder::JsonLines)
         }
     })
-}
-
-/// A batch for text formats: addresses and times as people write them, lists joined by `;`.
-fn printable(batch: &RecordBatch) -> RecordBatch {
-    let mut fields = Vec::new();
-    let mut arrays = Vec::new();
-    for (field, array) in batch.schema().fields().iter().zip(batch.columns()) {
-        let (data_type, array): (DataType, ArrayRef) = match array.data_type() {
-            DataType::FixedSizeBinary(16) => {
-                let addresses = array.as_fixed_size_binary();
-                let text = addresses.iter().map(|a| a.map(address_text));
-                (DataType::Utf8, Arc::new(text.collect::<StringArray>()))
-            }
-            // The zone by its offset: no table of zone names is linked in.
-            DataType::Timestamp(unit @ TimeUnit::Nanosecond, Some(_)) => {
-                let times = array.as_primitive::<TimestampNanosecondType>().clone();
-                let data_type = DataType::Timestamp(*unit, Some("+00:00".into()));
-                (data_type, Arc::new(times.with_timezone("+00:00")))
-            }
-            DataType::FixedSizeList(..) => {
-                let text = array.as_fixed_size_list().iter().map(|l| l.map(|l| list_text(&l)));
-                (DataType::Utf8, Arc::new(text.collect::<StringArray>()))
-            }
-            other => (other.clone(), array.clone()),
-        };
-        fields.push(Field::new(field.name(), data_type, field.is_nullable()));
-        arrays.push(array);
-    }
-    RecordBatch::try_new(Arc::new(Schema::new(fields)), arrays)
-        .expect("each array was replaced together with its type")
-}
-
-fn address_text(bytes: &[u8]) -> String {
-    let octets: [u8; 16] = bytes.try_into().expect("a 16-byte column");
-    Ipv6Addr::from(octets).to_canonical().to_string()
-}
-
-fn list_text(list: &ArrayRef) -> String {
-    let options = arrow_cast::display::FormatOptions::default();
-    let Ok(values) = arrow_cast::display::ArrayFormatter::try_new(list, &options) else {
-        return String::new();
-    };
-    (0..list.len()).map(|i| values.value(i).to_string()).collect::<Vec<_>>().join(";")
 }
 
 fn io_error(path: &str, doing: &'static str, source: io::Error) -> OutputError {
@@ -433,6 +613,9 @@ fn io_error(path: &str, doing: &'static str, source: io::Error) -> OutputError {
         io::ErrorKind::IsADirectory => "name a file in it",
         io::ErrorKind::StorageFull => "free some space, or write elsewhere",
         io::ErrorKind::BrokenPipe => "the program that read the rows has ended",
+        io::ErrorKind::AlreadyExists => {
+            "remove the .partial files that killed runs have left there"
+        }
         _ => "check the path and the disk",
     };
     OutputError::Io { path: path.to_owned(), doing, source, hint }

@@ -4,9 +4,9 @@ use crate::{
     admit::Admission,
     config::{Config, Disposition, Level},
     parse::{Stamp, parse},
-    sink::Sink,
+    sink::{Sink, count_lost},
 };
-use laneway_core::{Burst, Counters, DropReason, FrameApp, PortId, Turn, Verdict};
+use laneway_core::{App, Burst, Counters, DropReason, FrameApp, PortId, Turn, Verdict};
 use laneway_flow::{FlowTable, Record, TableError, TableOptions, random_seed};
 
 /// How far a frame's stamp may be from the worker's clock to be traffic of now. What is further
@@ -72,6 +72,28 @@ impl<S: Sink> Features<S> {
     }
 }
 
+impl<S: Sink> App for Features<S> {
+    fn on_stop(&mut self, turn: Turn) {
+        self.sink.take_time();
+        if let Some(flows) = &mut self.flows {
+            if self.is_live {
+                flows.advance(turn.now_ns, &mut self.sink);
+            }
+            flows.finish(&mut self.sink);
+        }
+        self.sink.tick(turn.now_ns);
+        count_lost(&mut self.counters, &self.sink);
+    }
+
+    fn wants_stop(&self) -> bool {
+        self.sink.is_done()
+    }
+
+    fn counters(&self) -> &Counters {
+        &self.counters
+    }
+}
+
 impl<S: Sink> FrameApp for Features<S> {
     fn on_burst(&mut self, port: PortId, burst: &mut Burst, turn: Turn) {
         let ifindex = self.ifindex.get(port.index()).copied().unwrap_or(0);
@@ -124,24 +146,7 @@ impl<S: Sink> FrameApp for Features<S> {
             flows.advance(turn.now_ns, &mut self.sink);
         }
         self.sink.tick(turn.now_ns);
-    }
-
-    fn on_stop(&mut self, turn: Turn) {
-        if let Some(flows) = &mut self.flows {
-            if self.is_live {
-                flows.advance(turn.now_ns, &mut self.sink);
-            }
-            flows.finish(&mut self.sink);
-        }
-        self.sink.tick(turn.now_ns);
-    }
-
-    fn wants_stop(&self) -> bool {
-        self.sink.is_done()
-    }
-
-    fn counters(&self) -> &Counters {
-        &self.counters
+        count_lost(&mut self.counters, &self.sink);
     }
 }
 
@@ -196,8 +201,7 @@ impl Flows {
 
 /// The flow table that a configuration asks for.
 pub(crate) fn table(config: &Config) -> Result<FlowTable, TableError> {
-    let capacity = if config.flows_max == 0 { Config::FLOWS_DEFAULT } else { config.flows_max };
     // A seed nobody outside knows: hostile traffic cannot aim at one chain of the index.
     let options = TableOptions { hash_seed: random_seed(), ppi_packets: config.first_packets };
-    FlowTable::new(capacity, config.limits, options)
+    FlowTable::new(config.flows_max_or_default(), config.limits, options)
 }

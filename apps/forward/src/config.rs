@@ -5,7 +5,8 @@ use crate::{
     bridge::{AGE_NS_DEFAULT, STATIONS_DEFAULT, STATIONS_MAX},
     routes::Routes,
 };
-use laneway_core::{PortId, PortMask, nearest};
+use laneway_core::{PortId, PortMask};
+use laneway_spec::nearest;
 use laneway_wire::Mac;
 use std::{net::IpAddr, str::FromStr};
 

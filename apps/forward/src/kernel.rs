@@ -16,7 +16,8 @@ use crate::{
     rules::{Hits, KernelChange, KernelFeed, SLOTS_USED_MAX},
 };
 use laneway_core::{
-    ConfigValue, Counters, KernelApp, KernelHalf, KernelMaps, LaneError, PortId, PortMask, Turn,
+    App, ConfigValue, Counters, KernelApp, KernelHalf, KernelMaps, LaneError, PortId, PortMask,
+    Turn,
 };
 use std::net::IpAddr;
 
@@ -201,6 +202,16 @@ fn sums(maps: &dyn KernelMaps, map: &str, words: usize) -> Result<Vec<u64>, Lane
     Ok(all)
 }
 
+impl App for KernelForward {
+    fn wants_stop(&self) -> bool {
+        self.failed.is_some()
+    }
+
+    fn counters(&self) -> &Counters {
+        &self.counters
+    }
+}
+
 impl KernelApp for KernelForward {
     fn half(&self) -> KernelHalf {
         self.half.clone()
@@ -220,18 +231,10 @@ impl KernelApp for KernelForward {
         }
     }
 
-    fn on_stop(&mut self, maps: &dyn KernelMaps, _turn: Turn) {
+    fn on_detached(&mut self, maps: &dyn KernelMaps, _turn: Turn) {
         if let Err(error) = self.read(maps) {
             self.failed.get_or_insert(error);
         }
-    }
-
-    fn wants_stop(&self) -> bool {
-        self.failed.is_some()
-    }
-
-    fn counters(&self) -> &Counters {
-        &self.counters
     }
 }
 

@@ -28,6 +28,7 @@ mod fields;
 mod grammar;
 mod guide;
 mod kernel;
+mod kind;
 mod live;
 mod offload;
 mod parser;
@@ -46,6 +47,7 @@ pub use fate::{Fate, Stats};
 pub use fields::HEADERS_BYTES_MAX;
 pub use grammar::{Action, Attributes, Command, Item, ItemKind, Rule, Test};
 pub use kernel::{KernelForward, OBJECT};
+pub use kind::{ForwardKind, ForwardReport, ForwardRun, check_on};
 pub use live::{LiveStats, StatsSlot};
 pub use parser::{
     LINE_BYTES_MAX, Line, PRIORITY_MAX, SyntaxError, parse_command, parse_line, parse_rule,

@@ -7,7 +7,7 @@
 //! What must always hold: any text gives a command or an error that points into it.
 
 use crate::grammar::{Action, Attributes, Command, Field, Item, ItemKind, Notation, Rule, Test};
-use laneway_core::nearest;
+use laneway_spec::nearest;
 use std::fmt;
 
 /// The longest line in bytes.

@@ -21,7 +21,7 @@ use crate::{
     table::SIDE_BY_SIDE,
     tuple::Found,
 };
-use laneway_core::{Burst, Counters, FrameApp, PortId, PortMask, Turn, Verdict};
+use laneway_core::{App, Burst, Counters, FrameApp, PortId, PortMask, Turn, Verdict};
 use laneway_wire::{ETHERNET_BYTES, Mac, ether_type};
 use std::{ops::Range, sync::Arc};
 
@@ -330,6 +330,12 @@ fn swap_addresses(frame: &mut [u8], parsed: &Parsed) {
     }
 }
 
+impl App for Forward {
+    fn counters(&self) -> &Counters {
+        &self.counters
+    }
+}
+
 impl FrameApp for Forward {
     fn on_burst(&mut self, port: PortId, burst: &mut Burst, turn: Turn) {
         if let Some(rules) = &mut self.rules {
@@ -353,9 +359,5 @@ impl FrameApp for Forward {
         if let Some(live) = &self.live {
             live.tell(&self.stats);
         }
-    }
-
-    fn counters(&self) -> &Counters {
-        &self.counters
     }
 }

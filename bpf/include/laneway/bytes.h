@@ -45,6 +45,17 @@ LW_INLINE long lw_load(const struct lw_view *view, __u32 off, void *to, __u32 le
 }
 
 /*
+ * Makes the compiler forget what it knows about the variable, so that it compares the variable itself.
+ * Otherwise it merges two bounds into one comparison of a difference, from which the verifier of Linux
+ * 6.1 learns nothing about the variable.
+ */
+#ifdef __bpf__
+#define LW_FORGET(x) barrier_var(x)
+#else
+#define LW_FORGET(x) ((void)0)
+#endif
+
+/*
  * Calls step(i, state) for i in 0..n until it returns 1. In the kernel the body is verified once for
  * all rounds (bpf_loop, 5.17); an ordinary loop over packet-dependent offsets is verified once per
  * path through it, which exceeds the verifier's million instructions.

@@ -2,9 +2,9 @@
 
 use super::{LIVE_WORKERS_MAX, cpu_range, duration};
 use clap::Args;
-use laneway_core::LaneSpec;
 use laneway_forward::{Mode, Neighbour, QUEUES_MAX, Route};
 use laneway_netns::Mac;
+use laneway_spec::LaneSpec;
 use std::ops::RangeInclusive;
 use std::path::PathBuf;
 use std::time::Duration;

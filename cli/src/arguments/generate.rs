@@ -2,7 +2,7 @@
 
 use super::duration;
 use clap::{Args, Subcommand};
-use laneway_core::LaneSpec;
+use laneway_spec::LaneSpec;
 use std::path::PathBuf;
 use std::time::Duration;
 

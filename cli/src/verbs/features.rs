@@ -5,12 +5,13 @@
 //! before anything is written.
 
 use crate::arguments::OfflineArguments;
+use crate::captures::CaptureSource;
 use crate::exit::{Exit, Failure};
-use crate::extraction::output_failure;
-use crate::ledger::{Ledger, grouped};
-use crate::registry::CaptureSource;
+use crate::extraction::{output_failure, strictly};
 use crate::{interrupt, terminal};
+use laneway_features::Ledger;
 use laneway_features::offline::{self, Progress, Summary};
+use laneway_page::text::grouped;
 use serde_json::json;
 use std::fs;
 use std::os::unix::fs::MetadataExt;
@@ -43,7 +44,8 @@ pub(crate) fn run(arguments: &OfflineArguments, json: bool) -> Result<Exit, Fail
 
     let progress = Arc::new(Progress::default());
     let stopped = progress.clone();
-    interrupt::on_signal(plan.partial_file(), json, move || {
+    let partial = output.partial_path().map(Path::to_owned);
+    interrupt::on_signal(partial, json, move || {
         // Relaxed: the flag carries no data, only itself.
         stopped.stop.store(true, Ordering::Relaxed);
     })?;
@@ -78,8 +80,8 @@ pub(crate) fn run(arguments: &OfflineArguments, json: bool) -> Result<Exit, Fail
     if json {
         let value = json!({
             "verb": "features",
-            "captures": captures,
-            "output": plan.output_file(),
+            "captures": captures.iter().map(|path| terminal::path_json(path)).collect::<Vec<_>>(),
+            "output": plan.output_file().map(terminal::path_json),
             "rows": summary.rows,
             "ledger": ledger,
             "closed": ledger.is_closed(),
@@ -93,7 +95,7 @@ pub(crate) fn run(arguments: &OfflineArguments, json: bool) -> Result<Exit, Fail
     } else {
         tell(&summary, &ledger, captures.len(), &plan.output_name(), started.elapsed());
     }
-    conclude(&summary, &ledger, arguments.extract.strict)
+    conclude(&summary, &ledger, plan.what_is_kept(), arguments.extract.strict)
 }
 
 /// Opens every capture, before anything is written.
@@ -145,7 +147,7 @@ fn tell(summary: &Summary, ledger: &Ledger, captures: usize, output: &str, elaps
     }
 }
 
-fn conclude(summary: &Summary, ledger: &Ledger, strict: bool) -> Result<Exit, Failure> {
+fn conclude(summary: &Summary, ledger: &Ledger, kept: &str, strict: bool) -> Result<Exit, Failure> {
     if let Some(complaint) = ledger.complaint() {
         return Err(Failure::Because(Exit::Invalid, complaint));
     }
@@ -154,15 +156,15 @@ fn conclude(summary: &Summary, ledger: &Ledger, strict: bool) -> Result<Exit, Fa
             [one] => one.clone(),
             several => format!("{} captures could not be read to the end", several.len()),
         };
-        return Err(Failure::input(format!("{what}; the rows up to there are kept")));
+        return Err(Failure::input(format!("{what}; {kept}")));
     }
     if summary.interrupted {
         return Err(Failure::Because(
             Exit::Inconclusive,
-            "interrupted: the rows up to there are kept; run it again for the rest".to_owned(),
+            format!("interrupted: {kept}; run it again for the rest"),
         ));
     }
-    ledger.strictly(strict)
+    strictly(ledger, strict)
 }
 
 /// Shows how far the run has come until it is over.

@@ -7,12 +7,13 @@
 use super::run::{end_after, lane_failure, opened};
 use crate::arguments::{Generator, ReplayArguments};
 use crate::exit::{Exit, Failure};
-use crate::ledger::{aligned, grouped};
-use crate::registry::{Lane, OpenOptions, run_source};
 use crate::replay::{Pacing, Plan, Replay, record};
 use crate::{interrupt, terminal};
-use laneway_core::{CapsReport, Counters, DropReason, FrameApp, LaneError};
+use laneway_core::{App, CapsReport, Counters, DropReason, LaneError};
 use laneway_engine::{Control, RunReport};
+use laneway_kinds::{LaneFacts, Ports};
+use laneway_page::text::{aligned, grouped};
+use laneway_registry::{Crew, LaneTable, Order, facts_of, run_source};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::ffi::OsString;
@@ -20,31 +21,32 @@ use std::fs;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
-pub(crate) fn run(what: &Generator, json: bool) -> Result<Exit, Failure> {
+pub(crate) fn run<L: LaneTable>(what: &Generator, json: bool) -> Result<Exit, Failure> {
     match what {
-        Generator::Pcap(arguments) => replay(arguments, json),
+        Generator::Pcap(arguments) => replay::<L>(arguments, json),
     }
 }
 
-fn replay(arguments: &ReplayArguments, json: bool) -> Result<Exit, Failure> {
+fn replay<L: LaneTable>(arguments: &ReplayArguments, json: bool) -> Result<Exit, Failure> {
     let spec = &arguments.lane;
-    let lane = Lane::of(spec).map_err(Failure::input)?.lane;
+    let lane = facts_of::<L>(spec).map_err(Failure::input)?;
+    let to_file = lane.ports == Ports::Files;
     let plan = plan(arguments);
-    if lane == Lane::Pcap {
+    if to_file {
         spec.knobs().finish().map_err(Failure::input)?;
         check_recording(arguments)?;
     }
     let mut replay = Replay::new(&plan).map_err(Failure::input)?;
     let control = Control::default();
     let stop = control.stop.clone();
-    let leftover = (lane == Lane::Pcap).then(|| {
+    let leftover = to_file.then(|| {
         let mut partial = OsString::from(&arguments.on);
         partial.push(".partial");
         PathBuf::from(partial)
     });
     interrupt::on_signal(leftover, json, move || stop.request())?;
 
-    let told = if lane == Lane::Pcap {
+    let told = if to_file {
         let path = Path::new(&arguments.on);
         let written =
             record(&mut replay, path, arguments.duration, &control.stop).map_err(Failure::input)?;
@@ -59,11 +61,16 @@ fn replay(arguments: &ReplayArguments, json: bool) -> Result<Exit, Failure> {
             }
             end_after(arguments.duration, &control.stop);
         };
-        let options = OpenOptions { force: arguments.force, cpu: arguments.cpu };
-        let run = run_source(spec, &arguments.on, &mut replay, options, &control, on_open)
+        let order = Order {
+            spec,
+            interfaces: &[&arguments.on],
+            force: arguments.force,
+            crew: Crew::Here { control: &control, cpu: arguments.cpu },
+        };
+        let (report, failure) = run_source::<_, L>(&mut replay, order, on_open)
             .map_err(|error| lane_failure(&error))?;
-        let lane = run.report.counters();
-        Told { lane, caps, report: Some(run.report), failure: run.failure }
+        let lane = report.counters();
+        Told { lane, caps, report: Some(report), failure }
     };
     told.conclude(arguments, &replay, lane, json)
 }
@@ -154,7 +161,7 @@ impl Told {
         self,
         arguments: &ReplayArguments,
         replay: &Replay,
-        lane: Lane,
+        lane: &LaneFacts,
         json: bool,
     ) -> Result<Exit, Failure> {
         let given = replay.counters();
@@ -208,7 +215,7 @@ impl Told {
             terminal::print_json(&value, false)?;
         } else {
             let end = if replay.is_done() { "" } else { ", ended before the captures did" };
-            let verb = if lane == Lane::Pcap { "written to" } else { "sent on" };
+            let verb = if lane.ports == Ports::Files { "written to" } else { "sent on" };
             terminal::note(&format!(
                 "{} frames {verb} {} in {:.3} s, {} passes{end}",
                 grouped(self.lane.tx_frames),
@@ -245,7 +252,7 @@ impl Told {
                 lines.iter().map(|(name, n, note)| (name.as_str(), *n, *note)).collect();
             terminal::note(aligned(&lines).trim_end());
             terminal::note(&rates(achieved, asked));
-            if lane != Lane::Pcap {
+            if lane.ports != Ports::Files {
                 lateness(replay);
             }
         }
@@ -256,7 +263,7 @@ impl Told {
             return Err(Failure::input(why));
         }
         // io_uring tells of a frame when it is sent: the last ones are on the way at an interrupt.
-        if unconfirmed > 0 && (replay.is_done() || lane != Lane::Uring) {
+        if unconfirmed > 0 && (replay.is_done() || !lane.confirms_late) {
             return Err(Failure::Because(
                 Exit::Invalid,
                 format!(

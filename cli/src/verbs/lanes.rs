@@ -6,16 +6,17 @@
 //! cannot (zero copy) may be possible on another interface: the answer says where it was asked.
 
 use crate::exit::{Exit, Failure};
-use crate::registry::{self, LANES, Lane, LaneEntry, Needs};
 use crate::{interrupt, terminal};
-use laneway_core::{Cap, CapsReport, LaneError, LaneSpec};
+use laneway_core::{Cap, CapsReport, LaneError};
+use laneway_kinds::{LaneFacts, Mode, Needs, Ports};
 use laneway_netns::{Namespace, Topology, TopologyOptions, can_create};
+use laneway_registry::{LaneTable, lanes, probe};
 use serde::Serialize;
 use serde_json::json;
 
-/// One mode of a lane.
+/// What a mode of a lane answered.
 #[derive(Debug, Serialize)]
-struct Mode {
+struct Answer {
     spec: &'static str,
     /// What was asked for and obtained; nothing where the mode is not to be had.
     caps: Option<CapsReport>,
@@ -32,10 +33,10 @@ struct Missing {
     command: Option<String>,
 }
 
-pub(crate) fn run(json: bool) -> Result<Exit, Failure> {
+pub(crate) fn run<L: LaneTable>(json: bool) -> Result<Exit, Failure> {
     let world = World::make(json)?;
-    let answers: Vec<(&LaneEntry, Vec<Mode>)> =
-        LANES.iter().map(|entry| (entry, world.ask_all(entry.modes))).collect();
+    let answers: Vec<(&LaneFacts, Vec<Answer>)> =
+        lanes::<L>().into_iter().map(|lane| (lane, world.ask_all::<L>(lane.modes))).collect();
     let asked_on = match &world {
         World::Veth(_) => {
             "a veth pair in a network namespace of its own, removed again; sockets on loopback"
@@ -59,7 +60,7 @@ pub(crate) fn run(json: bool) -> Result<Exit, Failure> {
 }
 
 /// The answers for a person.
-fn page(answers: &[(&LaneEntry, Vec<Mode>)], asked_on: &str) -> String {
+fn page(answers: &[(&LaneFacts, Vec<Answer>)], asked_on: &str) -> String {
     let modes = || answers.iter().flat_map(|(_, modes)| modes);
     let spec_chars = modes().map(|mode| mode.spec.len()).max().unwrap_or(0);
     let mut text = String::new();
@@ -76,12 +77,12 @@ fn page(answers: &[(&LaneEntry, Vec<Mode>)], asked_on: &str) -> String {
     text
 }
 
-impl Mode {
+impl Answer {
     /// One line, and what to do below it; not again where the mode `above` misses the same.
-    fn lines(&self, entry: &LaneEntry, spec_chars: usize, above: Option<&Missing>) -> String {
+    fn lines(&self, entry: &LaneFacts, spec_chars: usize, above: Option<&Missing>) -> String {
         let spec = self.spec;
         match (&self.caps, &self.missing) {
-            (Some(_), _) if entry.lane == Lane::Pcap => {
+            (Some(_), _) if entry.ports == Ports::Files => {
                 format!("  yes  {spec:<spec_chars$}  needs no privilege\n")
             }
             (Some(caps), _) => {
@@ -117,11 +118,7 @@ enum World {
 
 impl World {
     fn make(json: bool) -> Result<World, Failure> {
-        // Ctrl-C in the middle leaves no namespace behind.
-        interrupt::on_signal(None, json, || {
-            let _ = laneway_netns::cleanup_all();
-            std::process::exit(Exit::Inconclusive as i32);
-        })?;
+        interrupt::on_signal(None, json, || std::process::exit(Exit::Inconclusive as i32))?;
         let made = can_create().and_then(|()| Topology::create(&TopologyOptions::new("lanes")));
         Ok(match made {
             Ok(topology) => World::Veth(Box::new(topology)),
@@ -140,31 +137,28 @@ impl World {
 
     /// Asks every mode and tells them in their order. DPDK starts once per process, with huge pages or
     /// without, so huge pages are asked for first: where there are none, it is not started by that.
-    fn ask_all(&self, specs: &[&'static str]) -> Vec<Mode> {
-        let wants_huge = |spec: &str| spec.ends_with("hugepages");
-        let mut order: Vec<usize> = (0..specs.len()).collect();
-        order.sort_by_key(|&i| !wants_huge(specs[i]));
-        let mut modes: Vec<(usize, Mode)> = order
+    fn ask_all<L: LaneTable>(&self, modes: &[Mode]) -> Vec<Answer> {
+        let wants_huge = |mode: &Mode| mode.spec.ends_with("hugepages");
+        let mut order: Vec<usize> = (0..modes.len()).collect();
+        order.sort_by_key(|&i| !wants_huge(&modes[i]));
+        let mut answers: Vec<(usize, Answer)> = order
             .into_iter()
             .map(|i| {
-                let spec = specs[i];
-                let mode = match self.answer(spec) {
-                    Ok(caps) => Mode { spec, caps: Some(caps), missing: None },
-                    Err(missing) => Mode { spec, caps: None, missing: Some(missing) },
+                let spec = modes[i].spec;
+                let answer = match self.answer::<L>(&modes[i]) {
+                    Ok(caps) => Answer { spec, caps: Some(caps), missing: None },
+                    Err(missing) => Answer { spec, caps: None, missing: Some(missing) },
                 };
-                (i, mode)
+                (i, answer)
             })
             .collect();
-        modes.sort_by_key(|&(i, _)| i);
-        modes.into_iter().map(|(_, mode)| mode).collect()
+        answers.sort_by_key(|&(i, _)| i);
+        answers.into_iter().map(|(_, answer)| answer).collect()
     }
 
-    fn answer(&self, text: &str) -> Result<CapsReport, Missing> {
-        let spec: LaneSpec =
-            text.parse().expect("the registry's modes are specs; its test reads each");
-        let needs = registry::needs(&spec).map_err(|e| missing(&e))?;
-        let ask = |interface: &str| registry::probe(&spec, interface).map_err(|e| missing(&e));
-        match (needs, self) {
+    fn answer<L: LaneTable>(&self, mode: &Mode) -> Result<CapsReport, Missing> {
+        let ask = |interface: &str| probe::<L>(mode, interface).map_err(|e| missing(&e));
+        match (mode.needs, self) {
             (Needs::Nothing, _) | (Needs::Name, World::None(_)) => ask(""),
             (_, World::None(missing)) => Err(missing.clone()),
             (_, World::Veth(topology)) => {
@@ -210,6 +204,10 @@ fn missing(error: &LaneError) -> Missing {
             let remedy = Some("`ethtool -i IFACE` names the driver of an interface".to_owned());
             return Missing { what, remedy, command: None };
         }
+        LaneError::CapMissing { cap, needs: Some(needs), .. } => (
+            format!("{} needs {needs}; this is Linux {}", cap.name(), laneway_linux::release()),
+            None,
+        ),
         LaneError::CapMissing { cap, .. } => {
             (format!("{} is not to be had on this kernel and device", cap.name()), None)
         }
@@ -237,6 +235,7 @@ fn missing(error: &LaneError) -> Missing {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use laneway_registry::Lanes;
 
     #[test]
     fn a_hint_becomes_the_command_between_its_backquotes() {
@@ -274,11 +273,11 @@ mod tests {
             command: Some("sysctl vm.nr_hugepages=64".to_owned()),
         };
         let modes = vec![
-            Mode { spec: "sim", caps: Some(CapsReport::default()), missing: None },
-            Mode { spec: "sim:long=knob", caps: None, missing: Some(no.clone()) },
-            Mode { spec: "sim:other", caps: None, missing: Some(no) },
+            Answer { spec: "sim", caps: Some(CapsReport::default()), missing: None },
+            Answer { spec: "sim:long=knob", caps: None, missing: Some(no.clone()) },
+            Answer { spec: "sim:other", caps: None, missing: Some(no) },
         ];
-        let entry = LANES.iter().find(|entry| entry.lane == Lane::Sim).unwrap();
+        let entry = lanes::<Lanes>().into_iter().find(|lane| lane.name == "sim").unwrap();
         let page = page(&[(entry, modes)], "nothing");
         let lines: Vec<&str> = page.lines().collect();
         assert_eq!(lines[1], "  yes  sim            no extras");

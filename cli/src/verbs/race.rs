@@ -4,22 +4,22 @@ mod explain;
 
 use crate::arguments::RaceArguments;
 use crate::exit::{Exit, Failure};
-use crate::registry::Lane;
 use crate::shipped::Asked;
 use crate::{interrupt, terminal};
 use explain::TraceExplainer;
-use laneway_core::LaneSpec;
 use laneway_lab::race::{self, Length, Options, Progress, RaceError};
 use laneway_lab::report;
 use laneway_lab::result::{Outcome, RaceResult};
 use laneway_lab::scenario::Scenario;
 use laneway_lab::wakeup;
 use laneway_lab::why::Explain;
+use laneway_registry::{LaneTable, facts_of};
+use laneway_spec::LaneSpec;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-pub(crate) fn run(arguments: &RaceArguments, json: bool) -> Result<Exit, Failure> {
+pub(crate) fn run<L: LaneTable>(arguments: &RaceArguments, json: bool) -> Result<Exit, Failure> {
     let out = arguments.out.clone().unwrap_or_else(|| {
         let name = Path::new(&arguments.scenario).file_stem().unwrap_or_default();
         PathBuf::from("out").join(format!("race-{}", name.to_string_lossy()))
@@ -31,13 +31,9 @@ pub(crate) fn run(arguments: &RaceArguments, json: bool) -> Result<Exit, Failure
     let races = scenario.races(&arguments.variant).map_err(Failure::input)?;
     for arm in scenario.arms.iter().filter(|arm| arm.peer.is_none() && !arm.optional) {
         let spec: LaneSpec = arm.lane.parse().map_err(Failure::input)?;
-        Lane::of(&spec).map_err(Failure::input)?;
+        facts_of::<L>(&spec).map_err(Failure::input)?;
     }
     laneway_netns::can_create().map_err(Failure::input)?;
-    for gone in laneway_netns::sweep_stale().map_err(Failure::input)? {
-        terminal::note(&format!("removed namespace {gone}, left by a race that was killed"));
-    }
-
     asked.lay()?;
 
     let interrupted = Arc::new(AtomicBool::new(false));

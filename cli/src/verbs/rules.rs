@@ -116,7 +116,7 @@ impl<'a> Client<'a> {
         if self.json {
             let Client { path, told, .. } = &self;
             terminal::print_json(
-                &json!({ "verb": "rules", "control": path, "commands": told }),
+                &json!({ "verb": "rules", "control": terminal::path_json(path), "commands": told }),
                 false,
             )?;
         }

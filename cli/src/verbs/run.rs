@@ -3,25 +3,38 @@
 //! Everything that can be wrong with the request is found before anything is opened; what each port
 //! asked for and obtained is said when it is.
 
-mod echo;
 mod features;
 mod forward;
+mod live;
+mod table;
 mod trace;
 
-use crate::arguments::App;
+pub(crate) use table::{RunVerb, TableVerb};
+
+use crate::arguments::RunApp;
 use crate::exit::{Exit, Failure};
-use laneway_core::{CapSet, CapsReport, LaneError, nearest};
+use laneway_core::{CapSet, CapsReport, LaneError};
 use laneway_engine::{Stop, usable_cpus};
+use laneway_registry::LaneTable;
+use laneway_spec::nearest;
 use std::ops::RangeInclusive;
 use std::path::Path;
 use std::time::Duration;
 use std::{fs, thread};
 
-pub(crate) fn run(app: App, json: bool) -> Result<Exit, Failure> {
+/// Runs the app that the arguments name: one with a verb of its own, or one of the table.
+pub(crate) fn run<L: LaneTable>(
+    app: &RunApp,
+    table: &[Box<dyn RunVerb>],
+    json: bool,
+) -> Result<Exit, Failure> {
     match app {
-        App::Features(arguments) => features::run(&arguments, json),
-        App::Echo(arguments) => echo::run(&arguments, json),
-        App::Forward(arguments) => forward::run(&arguments, json),
+        RunApp::Features(arguments) => features::run::<L>(arguments, json),
+        RunApp::Forward(arguments) => forward::run::<L>(arguments, json),
+        RunApp::Table(name, matches) => match table.iter().find(|app| app.facts().name == name) {
+            Some(app) => app.run(matches, json),
+            None => Err(Failure::input(format!("there is no app `{name}`"))),
+        },
     }
 }
 
@@ -80,6 +93,9 @@ pub(super) fn opened(spec: &str, place: &str, caps: &CapsReport) -> String {
         caps.facts.iter().map(|(name, value)| format!("{name} {value}")).collect();
     if !facts.is_empty() {
         line.push_str(&format!(" ({})", facts.join(", ")));
+    }
+    for note in &caps.notes {
+        line.push_str(&format!("\n  note: {note}"));
     }
     line
 }

@@ -176,7 +176,7 @@ fn a_full_disk_ends_the_run_and_leaves_nothing_on_it() {
     let capture = folder.file("a.pcap");
     fs::write(&capture, captures::udp(20_000)).unwrap();
 
-    for format in ["parquet", "arrow", "csv", "jsonl"] {
+    for format in ["parquet", "arrow", "arrows", "csv", "jsonl"] {
         let full = File::options().write(true).open("/dev/full").unwrap();
         let output = command(["features", &capture, "--format", format]).stdout(full).output();
         Said::of(output.unwrap()).refused(2, &["-: cannot write", "No space left", "free some"]);
@@ -187,7 +187,7 @@ fn a_full_disk_ends_the_run_and_leaves_nothing_on_it() {
     }
     let disk = folder.file("disk");
     fs::create_dir(&disk).unwrap();
-    for format in ["parquet", "arrow", "csv", "jsonl"] {
+    for format in ["parquet", "arrow", "arrows", "csv", "jsonl"] {
         // Mounted for this child alone.
         let script = format!(
             "mount -t tmpfs -o size=64k tmpfs {disk} && \
@@ -217,7 +217,9 @@ fn interfaces_that_cannot_be_used_are_named_and_nothing_is_left() {
     run("packet", "l0").refused(2, &["`l0`", "did you mean `lo`?"]);
     run("xdp", "lo").refused(2, &["native-xdp", "allow=native-xdp"]);
     run("sim", "x").refused(2, &["sim", "use lane pcap"]);
-    if let Some(outside) = laneway_netns::default_route_interfaces().unwrap().first() {
+    let routes = Command::new("ip").args(["route", "show", "default"]).output().unwrap();
+    let routes = String::from_utf8(routes.stdout).unwrap();
+    if let Some(outside) = routes.split_whitespace().skip_while(|word| *word != "dev").nth(1) {
         for spec in ["packet", "xdp", "afxdp"] {
             run(spec, outside).refused(2, &[outside, "default route", "--force"]);
         }

@@ -1,9 +1,7 @@
-//! Captures to read: made here, or shared.
+//! Captures to read, made here.
 
 use laneway_pcap::{Layout, LinkType, Record, Writer};
 use laneway_testkit::UdpFrame;
-use std::fs;
-use std::path::{Path, PathBuf};
 
 /// Bytes in front of the first record of a classic capture, and in front of each frame.
 pub(crate) const HEADER_BYTES: usize = 24;
@@ -36,27 +34,4 @@ pub(crate) fn capture(link: LinkType, frames: &[Vec<u8>]) -> Vec<u8> {
         writer.write(&record).unwrap();
     }
     writer.finish().unwrap()
-}
-
-/// Every capture under `../shared/pcaps`, or the reason why there is none.
-pub(crate) fn shared() -> Result<Vec<PathBuf>, String> {
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../shared/pcaps");
-    let mut found = Vec::new();
-    gather(&folder, &mut found);
-    found.sort();
-    match found.is_empty() {
-        true => Err(format!("no captures in {}", folder.display())),
-        false => Ok(found),
-    }
-}
-
-fn gather(folder: &Path, found: &mut Vec<PathBuf>) {
-    let Ok(entries) = fs::read_dir(folder) else { return };
-    for path in entries.flatten().map(|entry| entry.path()) {
-        if path.is_dir() {
-            gather(&path, found);
-        } else if path.extension().is_some_and(|e| e == "pcap" || e == "pcapng") {
-            found.push(path);
-        }
-    }
 }

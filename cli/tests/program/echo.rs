@@ -6,15 +6,16 @@ use crate::said::{Folder, LANEWAY, Said, laneway};
 use laneway_bpf::Loaded;
 use laneway_core::KernelHalf;
 use laneway_echo::{Config, OBJECT_LINEAR};
-use laneway_netns::{Topology, TopologyOptions};
+use laneway_netns::{Namespace, Topology, TopologyOptions};
 use laneway_pcap::{LinkType, Reader};
 use laneway_testkit::skip;
 use laneway_xdp::PassGuard;
-use rustix::process::Signal;
+use rustix::process::{Pid, Signal, kill_process};
 use std::fs;
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream, UdpSocket};
-use std::process::Command;
+use std::process::{Command, Stdio};
+use std::thread;
 use std::time::Duration;
 
 /// An address of nobody's on the cable.
@@ -85,6 +86,53 @@ fn pings_beyond_the_limit_are_counted_with_the_flag_that_held_them_back() {
         let line = said.err.lines().find(|line| line.contains("dropped_source_limit"));
         assert!(line.is_some_and(|line| line.contains("--source-rate")), "{spec}: {}", said.err);
     }
+}
+
+#[test]
+fn answers_that_the_kernel_drops_behind_the_program_are_told() {
+    let Some(world) = world() else { return };
+    // Pings alone are answered: without a program at the far end no answer to ARP gets there either.
+    let known = ["neighbour", "replace", OURS, "lladdr", "02:4c:57:00:00:02", "nud", "permanent"];
+    let mut ip = world.generator.namespace.command("ip");
+    assert!(ip.args(known).args(["dev", world.generator.interface]).status().unwrap().success());
+    gro_off(&world.generator.namespace, world.generator.interface);
+    let ask = || {
+        let mut command = world.generator.namespace.command("ping");
+        let output = command.args(["-c", "5", "-l", "5", "-W", "1", OURS]).output();
+        output.map(|output| String::from_utf8(output.stdout).unwrap())
+    };
+    let words = ["run", "echo", "--lane", "xdp", "--on", "sut0", "--address", OURS];
+    for has_program in [false, true] {
+        let far_end = has_program.then(|| far_end(&world));
+        let mut running = Running::app(&world, &words[1..]);
+        running.await_line("answering pings for 10.77.0.9");
+        let asked = ask();
+        running.signal(Signal::INT);
+        let said = running.end().done();
+        drop(far_end);
+        let Ok(asked) = asked else { return skip("ping is missing; install iputils-ping") };
+        assert_eq!(frames_of(&said, "answered_echo_v4"), 5, "{}", said.err);
+        let (received, lost) = if has_program { ("5 received", 0) } else { ("0 received", 5) };
+        assert!(asked.contains(received), "{asked}");
+        assert_eq!(frames_of(&said, "tx_refused"), lost, "{}", said.err);
+        assert!(said.err.contains("note: `sut0` is a veth"), "{}", said.err);
+    }
+    let mut command = world.sut.namespace.command(LANEWAY);
+    let child = command.args(words).arg("--json").stdout(Stdio::piped()).stderr(Stdio::piped());
+    let child = child.spawn().unwrap();
+    while attached(&world).is_empty() {
+        thread::sleep(Duration::from_millis(10));
+    }
+    let _ = ask();
+    kill_process(Pid::from_child(&child), Signal::INT).unwrap();
+    let told = Said::of(child.wait_with_output().unwrap()).done().json();
+    assert_eq!(told["lane_drops"]["tx_refused"], 5, "{told:#}");
+}
+
+/// A veth's far end with GRO takes frames without a program.
+fn gro_off(namespace: &Namespace, interface: &str) {
+    let mut command = namespace.command("ethtool");
+    assert!(command.args(["-K", interface, "gro", "off"]).status().unwrap().success());
 }
 
 /// A native program transmits over veth only to a far end that has one as well.
@@ -265,7 +313,7 @@ fn streams_of_a_real_socket_come_back_whole_on_every_lane() {
             stream.set_read_timeout(Some(30 * PATIENCE)).unwrap();
             let mut writing = stream.try_clone().unwrap();
             let mut received = vec![0; sent.len()];
-            std::thread::scope(|scope| {
+            thread::scope(|scope| {
                 scope.spawn(|| writing.write_all(&sent).unwrap());
                 stream.read_exact(&mut received).unwrap();
             });

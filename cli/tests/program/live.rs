@@ -95,11 +95,14 @@ impl Running {
         running
     }
 
-    /// Waits for the next line, which must say `what`.
+    /// Waits for the next line that is no note of a port, which must say `what`.
     #[track_caller]
     pub(crate) fn await_line(&mut self, what: &str) {
         let mut line = String::new();
-        self.err.read_line(&mut line).unwrap();
+        while self.err.read_line(&mut line).unwrap() > 0 && line.starts_with("  note: ") {
+            self.said.push_str(&line);
+            line.clear();
+        }
         assert!(line.contains(what), "not `{what}`: {line}");
         self.said.push_str(&line);
     }

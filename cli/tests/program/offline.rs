@@ -3,21 +3,31 @@
 use crate::captures::{self, FRAME_BYTES, HEADER_BYTES, RECORD_HEADER_BYTES};
 use crate::said::{Folder, Said, command, laneway};
 use laneway_pcap::LinkType;
-use laneway_testkit::{UdpFrame, skip};
+use laneway_testkit::UdpFrame;
 use rustix::process::{Pid, Signal, kill_process};
+use std::ffi::OsStr;
 use std::fs;
 use std::io::{BufRead, BufReader, Read, Write};
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStderr, Stdio};
 
-const FORMATS: [&str; 4] = ["parquet", "arrow", "csv", "jsonl"];
+const FORMATS: [&str; 5] = ["parquet", "arrow", "arrows", "csv", "jsonl"];
 
 #[test]
-fn every_shared_capture_is_rows_or_a_counted_reason_in_every_format() {
-    let captures = match captures::shared() {
-        Ok(captures) => captures,
-        Err(why) => return skip(why),
-    };
+fn every_capture_is_rows_or_a_counted_reason_in_every_format() {
     let folder = Folder::new();
+    let (many, damaged) = (folder.file("many-flows.pcap"), folder.file("damaged.pcap"));
+    // A flow per frame, and half a frame.
+    let frames: Vec<Vec<u8>> = (0..1200)
+        .map(|i| UdpFrame { source_port: 4000 + i, ..UdpFrame::default() }.build())
+        .collect();
+    let made = captures::capture(LinkType::Ethernet, &frames);
+    fs::write(&damaged, &made[..HEADER_BYTES + RECORD_HEADER_BYTES + FRAME_BYTES / 2]).unwrap();
+    fs::write(&many, made).unwrap();
+    let mut captures: Vec<_> =
+        laneway_testkit::captures().into_iter().map(|file| file.path).collect();
+    captures.extend([many, damaged].map(PathBuf::from));
     for level in ["packet", "flow"] {
         let mut figures = Vec::new();
         for format in FORMATS {
@@ -25,8 +35,10 @@ fn every_shared_capture_is_rows_or_a_counted_reason_in_every_format() {
             let options = ["features", "--json", "--level", level, "--profile", "full", "-o", &out];
             let said = Said::of(command(options).args(&captures).output().unwrap());
             let json = said.json();
-            // One of them is damaged on purpose.
-            assert_eq!(said.code == Some(2), json["damaged"] != serde_json::json!([]), "{said:?}");
+            // Ours, and perhaps others.
+            assert_eq!(said.code, Some(2), "{said:?}");
+            let damaged = json["damaged"].to_string();
+            assert!(damaged.contains("damaged.pcap"), "{damaged}");
             assert_eq!(json["closed"], true);
             let rows = json["rows"].as_u64().unwrap();
             assert!(rows > 1000, "{rows} rows");
@@ -35,7 +47,7 @@ fn every_shared_capture_is_rows_or_a_counted_reason_in_every_format() {
         }
         assert!(figures.iter().all(|figure| *figure == figures[0]), "{figures:?}");
     }
-    assert_eq!(folder.names().len(), 2 * FORMATS.len(), "{:?}", folder.names());
+    assert_eq!(folder.names().len(), 2 + 2 * FORMATS.len(), "{:?}", folder.names());
 }
 
 /// As far as can be told without a reader of the format (the app's own tests have those).
@@ -44,7 +56,8 @@ fn check_file(path: &str, format: &str, rows: u64) {
     let lines = bytes.iter().filter(|&&b| b == b'\n').count() as u64;
     match format {
         "parquet" => assert!(bytes.starts_with(b"PAR1") && bytes.ends_with(b"PAR1")),
-        "arrow" => assert!(bytes.starts_with(&[0xff; 4]) && bytes.ends_with(&[0; 4])),
+        "arrow" => assert!(bytes.starts_with(b"ARROW1") && bytes.ends_with(b"ARROW1")),
+        "arrows" => assert!(bytes.starts_with(&[0xff; 4]) && bytes.ends_with(&[0; 4])),
         "csv" => assert_eq!(lines, rows + 1),
         _ => assert_eq!(lines, rows),
     }
@@ -142,6 +155,47 @@ fn a_capture_that_is_cut_short_keeps_its_rows_and_the_code_says_so() {
     assert!(said.err.lines().last().unwrap().contains("cut short"), "{}", said.err);
     check_file(&out, "csv", 40);
     assert_eq!(folder.names(), ["cut.pcap", "o.csv"]);
+}
+
+#[test]
+fn rows_of_a_cut_capture_say_in_their_file_that_they_are_not_all() {
+    let folder = Folder::new();
+    let capture = folder.file("cut.pcap");
+    let whole = captures::udp(40);
+    fs::write(&capture, &whole[..whole.len() - 1]).unwrap();
+    for (name, is_marked) in [("o.parquet", true), ("o.arrow", true), ("o.csv", false)] {
+        let out = folder.file(name);
+        let said = laneway(["features", &capture, "-o", &out]);
+        assert_eq!(said.code, Some(2), "{}", said.err);
+        assert_eq!(said.err.contains("marked as incomplete"), is_marked, "{}", said.err);
+        // Metadata is text in both formats.
+        let bytes = fs::read(&out).unwrap();
+        let marks = ["laneway.incomplete", "cut short"].map(str::as_bytes);
+        let has = |mark: &[u8]| bytes.windows(mark.len()).any(|part| part == mark);
+        assert_eq!(marks.map(has), [is_marked; 2], "{name}");
+    }
+}
+
+#[test]
+fn names_that_are_no_unicode_are_told_as_json_all_the_same() {
+    let folder = Folder::new();
+    let name = |bytes: &[u8]| Path::new(&folder.file("")).join(OsStr::from_bytes(bytes));
+    let (capture, out) = (name(b"a\xff.pcap"), name(b"o\xff.csv"));
+    fs::write(&capture, captures::udp(3)).unwrap();
+    let offline = command(["features", "--json", "-o"]).arg(&out).arg(&capture).output().unwrap();
+    let json = Said::of(offline).done().json();
+    assert_eq!(json["rows"], 3);
+    for told in [&json["captures"][0], &json["output"]] {
+        assert!(told.as_str().unwrap().contains('\u{fffd}'), "{told}");
+    }
+    let plain = folder.file("a.pcap");
+    fs::write(&plain, captures::udp(3)).unwrap();
+    let live = command(["run", "features", "--lane", "pcap", "--json", "--on", &plain, "-o"])
+        .arg(&out)
+        .output()
+        .unwrap();
+    let json = Said::of(live).done().json();
+    assert!(json["output"].as_str().unwrap().contains('\u{fffd}'), "{json}");
 }
 
 #[test]

@@ -1,4 +1,4 @@
-//! Apps that see Ethernet frames: features, echo, forward, and the lab's generators and sinks.
+//! What every app does, and what one does that sees Ethernet frames.
 
 use crate::{Burst, Counters, PortId};
 
@@ -7,6 +7,26 @@ use crate::{Burst, Counters, PortId};
 pub struct Turn {
     /// Now, in the lane's clock domain, read once per burst after the lane handed it over.
     pub now_ns: u64,
+}
+
+/// An application. What it sees is the business of the trait on top: [`FrameApp`],
+/// [`DatagramApp`](crate::DatagramApp), [`StreamApp`](crate::StreamApp) or
+/// [`KernelApp`](crate::KernelApp).
+///
+/// Static dispatch: the engine is compiled once per lane and app. An app allocates nothing, locks
+/// nothing and logs nothing per frame. Each shape has an `on_tick`, called at least every 10 ms or
+/// so, with or without traffic.
+pub trait App {
+    /// Nothing more will come: finish what is open (flows, files).
+    fn on_stop(&mut self, _turn: Turn) {}
+
+    /// True when the app wants to end the run (its output is gone, its limit is reached).
+    fn wants_stop(&self) -> bool {
+        false
+    }
+
+    /// What the app counted.
+    fn counters(&self) -> &Counters;
 }
 
 /// What an app that was asked to fill a burst wants next.
@@ -23,10 +43,7 @@ pub enum Fill {
 }
 
 /// An application over frames.
-///
-/// Static dispatch: the engine is compiled once per lane and app. An app allocates nothing, locks
-/// nothing and logs nothing per frame.
-pub trait FrameApp {
+pub trait FrameApp: App {
     /// Looks at what arrived on `port`; edits in place, sets a verdict per frame (default: drop).
     fn on_burst(&mut self, port: PortId, burst: &mut Burst, turn: Turn);
 
@@ -35,17 +52,6 @@ pub trait FrameApp {
         Fill::Never
     }
 
-    /// Time has passed; called at least every 10 ms or so, with or without traffic.
+    /// Time has passed.
     fn on_tick(&mut self, _turn: Turn) {}
-
-    /// Nothing more will come: finish what is open (flows, files).
-    fn on_stop(&mut self, _turn: Turn) {}
-
-    /// True when the app wants to end the run (its output is gone, its limit is reached).
-    fn wants_stop(&self) -> bool {
-        false
-    }
-
-    /// What the app counted.
-    fn counters(&self) -> &Counters;
 }

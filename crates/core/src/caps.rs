@@ -6,7 +6,7 @@
 
 use crate::LaneError;
 use serde::{Deserialize, Serialize};
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, ops::Not};
 
 macro_rules! caps {
     ($($(#[doc = $doc:literal])+ $variant:ident = $bit:literal $name:literal,)+) => {
@@ -124,8 +124,21 @@ pub struct CapsReport {
     pub obtained: CapSet,
     /// Requested capabilities whose absence the spec allows by name.
     pub allowed_missing: CapSet,
-    /// Figures that were granted, as read back: ring sizes, buffer bytes, queue counts, fan-out.
+    /// The receive queue that the port is bound to, or the first of several; none without queues.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub queue: Option<u32>,
+    /// An XDP program redirects frames into the port's socket: one that it cannot redirect is counted
+    /// by the driver and by the socket.
+    #[serde(default, skip_serializing_if = "<&bool as Not>::not")]
+    pub by_redirect: bool,
+    /// The port's socket has the kernel put fragments together before it sees them.
+    #[serde(default, skip_serializing_if = "<&bool as Not>::not")]
+    pub joins_fragments: bool,
+    /// Figures that were granted, as read back, to be printed: ring sizes, buffer bytes, fan-out.
     pub facts: BTreeMap<String, String>,
+    /// What must be known before the port's figures are read: one sentence each, without a full stop.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub notes: Vec<String>,
 }
 
 impl CapsReport {
@@ -144,8 +157,22 @@ impl CapsReport {
     /// # Errors
     /// [`LaneError::CapMissing`] naming the first capability.
     pub fn admit(&self, lane: &str) -> Result<(), LaneError> {
+        self.admit_or_name(lane, |_| None)
+    }
+
+    /// As [`admit`](Self::admit), for a lane that knows what each capability needs.
+    ///
+    /// # Errors
+    /// As [`admit`](Self::admit).
+    pub fn admit_or_name(
+        &self,
+        lane: &str,
+        needs: impl FnOnce(Cap) -> Option<&'static str>,
+    ) -> Result<(), LaneError> {
         match self.missing().minus(self.allowed_missing).iter().next() {
-            Some(cap) => Err(LaneError::CapMissing { lane: lane.to_owned(), cap }),
+            Some(cap) => {
+                Err(LaneError::CapMissing { lane: lane.to_owned(), cap, needs: needs(cap) })
+            }
             None => Ok(()),
         }
     }
@@ -164,6 +191,8 @@ mod tests {
         };
         let refusal = report.admit("afxdp").unwrap_err().to_string();
         assert!(refusal.contains("zero-copy"), "{refusal}");
+        let named = report.admit_or_name("afxdp", |_| Some("a device")).unwrap_err().to_string();
+        assert!(named.contains("not obtained (it needs a device);"), "{named}");
         report.allowed_missing = CapSet::default().with(Cap::ZeroCopy);
         assert!(report.admit("afxdp").is_ok());
         assert_eq!(report.missing().iter().collect::<Vec<_>>(), [Cap::ZeroCopy]);

@@ -1,7 +1,6 @@
 //! The one table of counters and drop reasons.
 //!
-//! Lanes, apps, kernel halves, the ledger, Python and the web page all name losses from this
-//! table. The kernel's copy is `bpf/include/laneway/drop_reason.h`; a test of this module
+//! Lanes, apps, kernel halves and the ledger all name losses from this table. The kernel's copy is `bpf/include/laneway/drop_reason.h`; a test of this module
 //! compares the two, so neither can drift.
 
 use serde::{Deserialize, Serialize};
@@ -98,7 +97,6 @@ impl DropReason {
 
 /// Counters of one port or one app. Plain integers: one owner writes, snapshots are copies.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(from = "CountersText", into = "CountersText")]
 pub struct Counters {
     /// Frames handed to the app.
     pub rx_frames: u64,
@@ -109,6 +107,7 @@ pub struct Counters {
     /// Bytes of those frames.
     pub tx_bytes: u64,
     /// Sends of lent frames tried again because a queue had been full.
+    #[serde(default)] // missing in older files
     pub tx_retries: u64,
     /// Frames passed to the kernel's stack.
     pub passed: u64,
@@ -119,6 +118,7 @@ pub struct Counters {
     pub polls_empty: u64,
     /// Times the worker blocked.
     pub waits: u64,
+    #[serde(with = "by_name")]
     drops: [u64; DropReason::COUNT],
 }
 
@@ -171,57 +171,23 @@ impl Counters {
 }
 
 /// The form in files: drops by name, zeros left out.
-#[derive(Serialize, Deserialize)]
-struct CountersText {
-    rx_frames: u64,
-    rx_bytes: u64,
-    tx_frames: u64,
-    tx_bytes: u64,
-    /// Missing in files that are older than the count.
-    #[serde(default)]
-    tx_retries: u64,
-    passed: u64,
-    copies: u64,
-    polls_empty: u64,
-    waits: u64,
-    drops: std::collections::BTreeMap<DropReason, u64>,
-}
+mod by_name {
+    use super::DropReason;
+    use serde::{Deserialize, Deserializer, Serializer};
+    use std::collections::BTreeMap;
 
-impl From<Counters> for CountersText {
-    fn from(c: Counters) -> Self {
-        CountersText {
-            drops: c.nonzero_drops().collect(),
-            rx_frames: c.rx_frames,
-            rx_bytes: c.rx_bytes,
-            tx_frames: c.tx_frames,
-            tx_bytes: c.tx_bytes,
-            tx_retries: c.tx_retries,
-            passed: c.passed,
-            copies: c.copies,
-            polls_empty: c.polls_empty,
-            waits: c.waits,
-        }
+    type Drops = [u64; DropReason::COUNT];
+
+    pub(super) fn serialize<S: Serializer>(drops: &Drops, to: S) -> Result<S::Ok, S::Error> {
+        to.collect_map(DropReason::ALL.iter().zip(drops).filter(|(_, n)| **n > 0))
     }
-}
 
-impl From<CountersText> for Counters {
-    fn from(t: CountersText) -> Self {
-        let mut counters = Counters {
-            rx_frames: t.rx_frames,
-            rx_bytes: t.rx_bytes,
-            tx_frames: t.tx_frames,
-            tx_bytes: t.tx_bytes,
-            tx_retries: t.tx_retries,
-            passed: t.passed,
-            copies: t.copies,
-            polls_empty: t.polls_empty,
-            waits: t.waits,
-            drops: [0; DropReason::COUNT],
-        };
-        for (reason, n) in t.drops {
-            counters.drop_many(reason, n);
+    pub(super) fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<Drops, D::Error> {
+        let mut drops = [0; DropReason::COUNT];
+        for (reason, n) in BTreeMap::<DropReason, u64>::deserialize(from)? {
+            drops[reason as usize] = n;
         }
-        counters
+        Ok(drops)
     }
 }
 

@@ -1,10 +1,10 @@
-//! Apps that see payload, source, destination and ingress: relay, UDP echo, kv's GET.
+//! Apps that see payload, source, destination and ingress.
 //!
 //! One entry of a batch may be a *train*: several datagrams of equal size in one buffer, as UDP_GRO
 //! delivers them and UDP_SEGMENT sends them. An app that forwards a train uncut keeps it a train.
 
-use crate::{CapsReport, Clock, ClockDomain, Counters, LaneError, PortId, Turn, Wake};
-use std::{net::SocketAddr, time::Duration};
+use crate::{App, Clock, Lane, LaneError, PortId, Turn};
+use std::net::SocketAddr;
 
 /// One datagram, or a train of them, borrowed from the lane.
 #[derive(Clone, Copy, Debug)]
@@ -43,40 +43,19 @@ pub trait DatagramOut {
 }
 
 /// An application over datagrams.
-pub trait DatagramApp {
+pub trait DatagramApp: App {
     /// Looks at a batch of one port, in order of arrival.
     fn on_datagrams<O: DatagramOut>(&mut self, batch: &[Datagram<'_>], turn: Turn, out: &mut O);
 
     /// Time has passed.
     fn on_tick<O: DatagramOut>(&mut self, _turn: Turn, _out: &mut O) {}
-
-    /// Nothing more will come: finish what is open.
-    fn on_stop(&mut self, _turn: Turn) {}
-
-    /// True when the app wants to end the run.
-    fn wants_stop(&self) -> bool {
-        false
-    }
-
-    /// What the app counted.
-    fn counters(&self) -> &Counters;
 }
 
-/// All ports of one worker on a lane that carries datagrams: a port is one socket, or one address
-/// of a stack. Used by one thread; shares nothing.
+/// A lane of datagrams: a port is one socket, or one address of a stack.
 ///
 /// Counters are in datagrams: `rx_frames` and `tx_frames` count every datagram of a train, bytes are
 /// payload.
-pub trait DatagramLane {
-    /// The lane's name in specs and results.
-    fn name(&self) -> &'static str;
-
-    /// How many ports there are; their ids are `0..ports`.
-    fn ports(&self) -> usize;
-
-    /// The clock that stamps this lane's datagrams.
-    fn clock_domain(&self) -> ClockDomain;
-
+pub trait DatagramLane: Lane {
     /// One round over all ports: takes what is there, up to the lane's batch and without waiting to
     /// fill it, shows it to the app (the clock is read once per batch), and puts what the app sends
     /// on its way before it returns. Returns how many datagrams the app saw.
@@ -94,26 +73,4 @@ pub trait DatagramLane {
     /// # Errors
     /// As for [`serve`](Self::serve).
     fn tick<A: DatagramApp>(&mut self, app: &mut A, turn: Turn) -> Result<(), LaneError>;
-
-    /// Blocks until something may be there on any port, at most for `timeout`. May wake early.
-    ///
-    /// # Errors
-    /// As for [`serve`](Self::serve).
-    fn wait(&mut self, timeout: Duration) -> Result<Wake, LaneError>;
-
-    /// When [`serve`](Self::serve) must be called next even if nothing arrives (timers of a stack).
-    fn due_ns(&self) -> Option<u64> {
-        None
-    }
-
-    /// True when nothing will ever come again.
-    fn exhausted(&self) -> bool {
-        false
-    }
-
-    /// What `port` was asked for and what it obtained.
-    fn caps(&self, port: PortId) -> &CapsReport;
-
-    /// The counters of `port`, the kernel's drops read afresh.
-    fn counters(&mut self, port: PortId) -> Counters;
 }

@@ -1,102 +1,46 @@
 //! Why a lane could not be opened or had to stop. Hostile frames are data, never an error here.
 
-use crate::{Cap, SpecError};
-use std::io;
+use crate::Cap;
+use std::{error::Error, io};
 
 /// A lane's failure, as a sentence a person can act on: what happened, with which value, what to
 /// try.
+///
+/// In all of them `lane` is the lane that tried, `name` the interface, file or address, `doing` the
+/// call and its object, `why` what stands against it, and `hint` what to try.
 #[derive(Debug, thiserror::Error)]
+#[expect(missing_docs, reason = "the fields are named alike in all variants: see above")]
 pub enum LaneError {
-    /// The lane spec is wrong.
+    /// The lane spec is wrong: what reads specs says how.
     #[error(transparent)]
-    Spec(#[from] SpecError),
-    /// The interface, file or address does not exist.
+    Spec(Box<dyn Error + Send + Sync>),
+    /// The interface, file or address does not exist; `what` says which of them it should be.
     #[error("{lane}: there is no {what} `{name}`; {hint}")]
-    NotFound {
-        /// The lane that looked.
-        lane: String,
-        /// `interface`, `capture file`.
-        what: &'static str,
-        /// What was asked for.
-        name: String,
-        /// What to try.
-        hint: String,
-    },
+    NotFound { lane: String, what: &'static str, name: String, hint: String },
     /// The kernel or a missing privilege refuses.
     #[error("{lane}: not permitted to {doing}; {hint}")]
-    NotPermitted {
-        /// The lane that tried.
-        lane: String,
-        /// What it tried.
-        doing: String,
-        /// What would allow it.
-        hint: String,
-    },
+    NotPermitted { lane: String, doing: String, hint: String },
     /// Somebody else has it.
     #[error("{lane}: `{name}` is busy: {why}; {hint}")]
-    Busy {
-        /// The lane that tried.
-        lane: String,
-        /// Interface or file.
-        name: String,
-        /// Who or what holds it.
-        why: String,
-        /// What to try.
-        hint: String,
-    },
+    Busy { lane: String, name: String, why: String, hint: String },
     /// Asked for and not obtained.
     #[error(
-        "{lane}: {} was asked for and not obtained; ask for another mode, or accept its absence with allow={}",
-        cap.name(), cap.name()
+        "{lane}: {} was asked for and not obtained{}; ask for another mode, or accept its absence with allow={}",
+        cap.name(), needs.map_or_else(String::new, |needs| format!(" (it needs {needs})")), cap.name()
     )]
-    CapMissing {
-        /// The lane.
-        lane: String,
-        /// The capability.
-        cap: Cap,
-    },
+    CapMissing { lane: String, cap: Cap, needs: Option<&'static str> },
     /// This refuses to touch something it could hurt.
     #[error("{lane}: refused to use `{name}`: {why}; {hint}")]
-    Refused {
-        /// The lane.
-        lane: String,
-        /// Interface or file.
-        name: String,
-        /// The danger.
-        why: String,
-        /// What to do instead, or how to insist.
-        hint: String,
-    },
+    Refused { lane: String, name: String, why: String, hint: String },
     /// The interface went away or down while in use.
     #[error("{lane}: interface `{name}` disappeared; counters up to here are kept")]
-    Gone {
-        /// The lane.
-        lane: String,
-        /// The interface.
-        name: String,
-    },
+    Gone { lane: String, name: String },
     /// Input that cannot be read further; frames so far were delivered.
     #[error("{lane}: {name}: {why}")]
-    Input {
-        /// The lane.
-        lane: String,
-        /// File name.
-        name: String,
-        /// What is wrong, where.
-        why: String,
-    },
+    Input { lane: String, name: String, why: String },
     /// A system call failed in a way that none of the above explains.
     #[error("{lane}: {doing} failed: {source}; {hint}")]
-    Os {
-        /// The lane.
-        lane: String,
-        /// The call and its object.
-        doing: String,
-        /// The kernel's answer.
-        source: io::Error,
-        /// What to try.
-        hint: String,
-    },
+    Os { lane: String, doing: String, source: io::Error, hint: String },
 }
 
 impl LaneError {

@@ -1,32 +1,26 @@
 //! Frames in a lane's memory: who owns the bytes, who may touch them, and how they come back.
 //!
 //! ```text
-//!   Region (one mapping: UMEM, ring, heap)     kept alive by Rc: by the lane, its bursts, each Held
-//!     │  the lane pushes slots it exclusively owns
+//!   Region (one mapping: UMEM, ring, heap)     kept alive by Rc: by the lane and its bursts
+//!     │  the lane adds frames it exclusively owns
 //!     ▼
 //!   Burst ── frame(i) / frame_mut(i) ──▶ app borrows bytes for one call
-//!     │   ── hold(i) ──▶ Held ── drop / release ──▶ HoldPool ── take_returned ──▶ lane
-//!     └── settle: the lane reads slot(i) + verdict(i) and takes every frame back
+//!     └── settle: the lane reads span(i) + verdict(i) and takes every frame back
 //! ```
 //!
 //! This is the only file of the crate with `unsafe`. All of it rests on one promise, made by a lane
-//! when it calls [`Burst::push`] or [`Burst::extend`]: *the bytes of this slot are mine alone until I
-//! settle it.* Bounds against the region are checked here, so a lane cannot break them by mistake.
+//! when it calls [`Burst::extend`]: *the rooms of these frames are mine alone until I settle them.*
+//! Bounds against the region are checked here, so a lane cannot break them by mistake.
 //!
 //! What a frame costs here was measured (`examples/contract_cost.rs` of lane `dpdk`): the memory of a
 //! burst is laid out once, a received burst is written in one pass, and what only some frames have
 //! (tails) is written only for those.
 //!
-//! A frame of several buffers (AF_XDP multi-buffer) is one slot plus *tails*; the slot holds the
-//! first bytes, where headers are.
+//! A frame of several buffers (AF_XDP multi-buffer) is one span plus *tails*; the span covers the
+//! first bytes, where headers are. A lane that copies its frames needs no promise: see [`FramePool`].
 
 use crate::Verdict;
-use std::{
-    any::Any,
-    cell::{Cell, RefCell},
-    ptr::NonNull,
-    rc::Rc,
-};
+use std::{any::Any, ptr::NonNull, rc::Rc};
 
 /// Frames per burst unless a knob says otherwise: NAPI's and AF_XDP's own unit.
 pub const BURST_FRAMES_DEFAULT: usize = 64;
@@ -38,7 +32,7 @@ pub const HEADROOM_BYTES_MIN: usize = 128;
 /// (MAX_SKB_FRAGS); a lane stops filling a burst before the tails run out.
 pub const TAILS_MAX: usize = 256;
 
-/// A stretch of memory that frames live in. Unmapped when the lane and every [`Held`] are gone.
+/// A stretch of memory that frames live in. Unmapped when the lane and its bursts are gone.
 pub struct Region {
     base: NonNull<u8>,
     bytes: usize,
@@ -71,7 +65,7 @@ impl Region {
 
     fn at(&self, start: usize) -> *mut u8 {
         debug_assert!(start <= self.bytes);
-        // SAFETY: every caller passes a `start` that Slot::lies_in checked against `bytes`, so the
+        // SAFETY: every caller passes a `start` that FrameSpan::lies_in checked against `bytes`, so the
         // result stays inside (or one past) the mapping that `_owner` keeps alive.
         unsafe { self.base.as_ptr().add(start) }
     }
@@ -86,84 +80,27 @@ impl Drop for HeapOwner {
     }
 }
 
-/// Where one frame lies in its region, as the lane knows it.
+/// Where a frame lies in its region: half a cache line. Beside it goes the lane's own number for the
+/// buffer, which comes back unchanged at settle.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Slot {
-    /// The lane's own number for the buffer; it comes back unchanged at settle.
-    pub frame: u32,
-    /// First usable byte of the buffer: how far the frame may grow towards the front.
-    pub room_start: usize,
+pub struct FrameSpan {
     /// First byte of the frame.
     pub start: usize,
+    /// When the frame was received, in the lane's clock domain.
+    pub ts_ns: u64,
     /// Bytes of the frame in this buffer (the captured bytes, without tails).
     pub len: u32,
-    /// One past the last usable byte of the buffer.
-    pub room_end: usize,
     /// Bytes of the frame on the wire; more than `len` where a capture was cut, or with tails.
     pub wire_len: u32,
-    /// When the frame was received, in the lane's clock domain.
-    pub ts_ns: u64,
-}
-
-impl Slot {
-    /// True when the frame lies in its room, and the room in a region of `bytes` bytes and within
-    /// what a [`Place`] can say.
-    #[inline]
-    fn lies_in(&self, bytes: usize) -> bool {
-        self.room_start <= self.start
-            && self.start <= self.room_end
-            && self.len as usize <= self.room_end - self.start
-            && self.room_end <= bytes
-            && self.room_end - self.room_start <= u32::MAX as usize
-    }
-}
-
-/// Where a frame lies, as a burst keeps it: half a cache line, without the lane's number. For lanes
-/// that describe a whole burst at once ([`Burst::extend`]).
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Place {
-    /// First byte of the frame.
-    pub start: usize,
-    /// When the frame was received, in the lane's clock domain.
-    pub ts_ns: u64,
-    /// Bytes of the frame in this buffer.
-    pub len: u32,
-    /// Bytes of the frame on the wire.
-    pub wire_len: u32,
-    /// Usable bytes in front of the frame.
+    /// Usable bytes in front of the frame: how far it may grow towards the front.
     pub headroom: u32,
     /// From the first byte of the frame to the end of the usable bytes.
     pub len_max: u32,
 }
 
-impl Place {
-    /// Of a slot that [`Slot::lies_in`] a region, which says that both differences are there and fit.
-    #[inline]
-    fn of(slot: &Slot) -> Place {
-        Place {
-            start: slot.start,
-            ts_ns: slot.ts_ns,
-            len: slot.len,
-            wire_len: slot.wire_len,
-            headroom: (slot.start - slot.room_start) as u32,
-            len_max: (slot.room_end - slot.start) as u32,
-        }
-    }
-
-    #[inline]
-    fn slot(&self, frame: u32) -> Slot {
-        Slot {
-            frame,
-            room_start: self.start - self.headroom as usize,
-            start: self.start,
-            len: self.len,
-            room_end: self.start + self.len_max as usize,
-            wire_len: self.wire_len,
-            ts_ns: self.ts_ns,
-        }
-    }
-
-    /// As [`Slot::lies_in`]. Without a branch: a burst is checked as a whole.
+impl FrameSpan {
+    /// True when the frame lies in its room, and the room in a region of `bytes` bytes. Without a
+    /// branch: a burst is checked as a whole.
     #[inline]
     fn lies_in(&self, bytes: usize) -> bool {
         // As 64-bit sums of 32-bit numbers, which cannot overflow.
@@ -178,7 +115,7 @@ impl Place {
 
 /// Where the tails of a frame are: `tails[first..first + count]`.
 #[derive(Clone, Copy, Debug, Default)]
-struct Span {
+struct TailRange {
     first: u16,
     count: u16,
 }
@@ -187,32 +124,30 @@ struct Span {
 /// touches only verdicts, and a lane that only frees reads only numbers.
 pub struct Burst {
     region: Rc<Region>,
-    pool: Rc<HoldPool>,
     capacity: usize,
     // As long as the burst, all three; within the capacity that each was made with.
     frame: Vec<u32>,
-    place: Vec<Place>,
+    span: Vec<FrameSpan>,
     verdict: Vec<Verdict>,
     /// Nobody has decided anything but [`Verdict::Drop`].
     is_consumed: bool,
     /// By frame; as long as the capacity, and empty where a frame has no tails.
-    tail_span: Box<[Span]>,
-    tails: Vec<Slot>,
+    tail_range: Box<[TailRange]>,
+    tails: Vec<(u32, FrameSpan)>,
 }
 
 impl Burst {
     /// An empty burst over `region` for at most `frames` frames.
-    pub fn new(region: Rc<Region>, pool: Rc<HoldPool>, frames: usize) -> Burst {
+    pub fn new(region: Rc<Region>, frames: usize) -> Burst {
         assert!((1..=BURST_FRAMES_MAX).contains(&frames), "burst of {frames} frames");
         Burst {
             region,
-            pool,
             capacity: frames,
             frame: Vec::with_capacity(frames),
-            place: Vec::with_capacity(frames),
+            span: Vec::with_capacity(frames),
             verdict: Vec::with_capacity(frames),
             is_consumed: true,
-            tail_span: vec![Span::default(); frames].into_boxed_slice(),
+            tail_range: vec![TailRange::default(); frames].into_boxed_slice(),
             tails: Vec::with_capacity(TAILS_MAX),
         }
     }
@@ -247,18 +182,17 @@ impl Burst {
     /// The bytes of frame `i` and what is known about it.
     #[inline]
     pub fn frame(&self, i: usize) -> Frame<'_> {
-        let place = &self.place[i];
-        let ptr = self.region.at(place.start);
+        let span = &self.span[i];
+        let ptr = self.region.at(span.start);
         // SAFETY: extend checked start + len against the region; the lane promised that nobody else
-        // writes the slot; `&self` keeps FrameMut and hold (both `&mut self`) away. After hold the
-        // slot has length 0.
-        let bytes = unsafe { std::slice::from_raw_parts(ptr, place.len as usize) };
-        Frame { bytes, wire_len: place.wire_len, ts_ns: place.ts_ns }
+        // writes the frame; `&self` keeps FrameMut (`&mut self`) away.
+        let bytes = unsafe { std::slice::from_raw_parts(ptr, span.len as usize) };
+        Frame { bytes, wire_len: span.wire_len, ts_ns: span.ts_ns }
     }
 
     /// The bytes of the further buffers of frame `i`, in order; empty for an ordinary frame.
     pub fn tails(&self, i: usize) -> impl Iterator<Item = &[u8]> {
-        self.tail_slots(i).iter().map(|tail| {
+        self.tail_spans(i).iter().map(|(_, tail)| {
             // SAFETY: push_tail checked the bounds; the lane promised exclusive ownership; `&self`
             // keeps every mutable view away.
             unsafe { std::slice::from_raw_parts(self.region.at(tail.start), tail.len as usize) }
@@ -284,141 +218,97 @@ impl Burst {
         self.is_consumed
     }
 
-    /// Decides what happens to frame `i`. A held frame keeps its verdict: it is no longer here.
+    /// Decides what happens to frame `i`.
     #[inline]
     pub fn set_verdict(&mut self, i: usize, verdict: Verdict) {
-        let own = &mut self.verdict[i];
-        if *own != Verdict::Hold && verdict != Verdict::Hold {
-            *own = verdict;
-            self.is_consumed &= verdict == Verdict::Drop;
-        }
-    }
-
-    /// Takes frame `i` out of the burst for longer than this call.
-    ///
-    /// # Errors
-    /// When the lane's hold bound is reached, the frame has tails, or it is already held. The frame
-    /// then stays in the burst.
-    pub fn hold(&mut self, i: usize) -> Result<Held, HoldError> {
-        if self.verdict[i] == Verdict::Hold {
-            return Err(HoldError::AlreadyHeld);
-        }
-        let tails = self.tail_span[i].count;
-        if tails > 0 {
-            return Err(HoldError::MultiBuffer { tails });
-        }
-        self.pool.take()?;
-        let slot = self.slot(i);
-        self.verdict[i] = Verdict::Hold;
-        self.is_consumed = false;
-        // From here on the bytes belong to the handle: leave nothing to look at in the burst.
-        let place = &mut self.place[i];
-        (place.len, place.headroom, place.len_max) = (0, 0, 0);
-        Ok(Held { region: self.region.clone(), pool: self.pool.clone(), slot, settled: false })
+        self.verdict[i] = verdict;
+        self.is_consumed &= verdict == Verdict::Drop;
     }
 
     /// Lane: forgets all frames. The lane has settled them, or never exposed them.
     #[inline]
     pub fn clear(&mut self) {
         if !self.tails.is_empty() {
-            self.tail_span[..self.frame.len()].fill(Span::default());
+            self.tail_range[..self.frame.len()].fill(TailRange::default());
             self.tails.clear();
         }
         self.frame.clear();
-        self.place.clear();
+        self.span.clear();
         self.verdict.clear();
         self.is_consumed = true;
     }
 
-    /// Lane: adds a frame, with verdict [`Verdict::Drop`].
-    ///
-    /// # Panics
-    /// If the burst is full or the slot does not lie inside the region.
-    ///
-    /// # Safety
-    /// Until the lane settles this slot (or gets it back from its [`HoldPool`]), nobody else - no
-    /// other slot, no kernel ring, no other thread - may read or write
-    /// `room_start..room_end` of the region.
-    #[inline]
-    pub unsafe fn push(&mut self, slot: Slot) {
-        assert!(self.len() < self.capacity, "burst is full");
-        assert!(slot.lies_in(self.region.bytes), "slot outside its region: {slot:?}");
-        self.frame.push(slot.frame);
-        self.place.push(Place::of(&slot));
-        self.verdict.push(Verdict::Drop);
-    }
-
-    /// Lane: adds frames, by number and place, each with verdict [`Verdict::Drop`]: cheaper than one
-    /// by one.
+    /// Lane: adds frames, by number and span, each with verdict [`Verdict::Drop`]. The one way in: a
+    /// burst is written in one pass, however many frames the lane has at a time.
     ///
     /// # Panics
     /// If there are more than [`Burst::space`], or one does not lie inside the region; the burst is
     /// then as it was.
     ///
     /// # Safety
-    /// As for [`Burst::push`], for the room of each frame.
+    /// Until the lane settles a frame, nobody else - no other frame, no kernel ring, no other thread -
+    /// may read or write its room, from `headroom` bytes in front of `start` to `len_max` behind it.
     #[inline]
-    pub unsafe fn extend(&mut self, frames: impl IntoIterator<Item = (u32, Place)>) {
+    pub unsafe fn extend(&mut self, frames: impl IntoIterator<Item = (u32, FrameSpan)>) {
         let (from, space, region_bytes) = (self.len(), self.space(), self.region.bytes);
         let mut frames = frames.into_iter();
         // Both have at least the burst's capacity, so each has `space` to spare.
         let numbers = &mut self.frame.spare_capacity_mut()[..space];
-        let places = &mut self.place.spare_capacity_mut()[..space];
+        let spans = &mut self.span.spare_capacity_mut()[..space];
         let (mut count, mut fit) = (0, true);
-        for ((to_number, to_place), (number, place)) in
-            numbers.iter_mut().zip(places).zip(&mut frames)
+        for ((to_number, to_span), (number, span)) in numbers.iter_mut().zip(spans).zip(&mut frames)
         {
-            fit &= place.lies_in(region_bytes);
+            fit &= span.lies_in(region_bytes);
             to_number.write(number);
-            to_place.write(place);
+            to_span.write(span);
             count += 1;
         }
-        assert!(fit, "slot outside its region of {region_bytes} bytes");
+        assert!(fit, "frame outside its region of {region_bytes} bytes");
         // Asked only when there is no space left: else what is there has come to its end.
         assert!(count < space || frames.next().is_none(), "burst is full");
         // SAFETY: the loop has written the first `count` of the spare elements, which are Copy.
         unsafe { self.frame.set_len(from + count) };
         // SAFETY: as above.
-        unsafe { self.place.set_len(from + count) };
+        unsafe { self.span.set_len(from + count) };
         self.verdict.resize(from + count, Verdict::Drop);
     }
 
-    /// Lane: adds a further buffer to the frame pushed last.
+    /// Lane: adds a further buffer to the frame added last.
     ///
     /// # Panics
-    /// If there is no frame, no tail space, or the slot does not lie inside the region.
+    /// If there is no frame, no tail space, or the buffer does not lie inside the region.
     ///
     /// # Safety
-    /// As for [`Burst::push`].
-    pub unsafe fn push_tail(&mut self, slot: Slot) {
+    /// As for [`Burst::extend`].
+    pub unsafe fn push_tail(&mut self, number: u32, span: FrameSpan) {
         assert!(self.tails.len() < TAILS_MAX, "no tail space");
-        assert!(slot.lies_in(self.region.bytes), "slot outside its region: {slot:?}");
-        let last = self.len().checked_sub(1).expect("a frame was pushed before its tail");
-        let span = &mut self.tail_span[last];
-        if span.count == 0 {
-            span.first = self.tails.len() as u16;
+        assert!(span.lies_in(self.region.bytes), "frame outside its region: {span:?}");
+        let last = self.len().checked_sub(1).expect("a frame was added before its tail");
+        let tails = &mut self.tail_range[last];
+        if tails.count == 0 {
+            tails.first = self.tails.len() as u16;
         }
-        span.count += 1;
-        self.tails.push(slot);
+        tails.count += 1;
+        self.tails.push((number, span));
     }
 
-    /// Lane: its own numbers of the frames, in their order, those of held frames included.
+    /// Lane: its own numbers of the frames, in their order.
     #[inline]
-    pub fn frame_numbers(&self) -> &[u32] {
+    pub fn numbers(&self) -> &[u32] {
         &self.frame
     }
 
     /// Lane: where frame `i` lies now (an app may have moved its ends), to settle it.
     #[inline]
-    pub fn slot(&self, i: usize) -> Slot {
-        self.place[i].slot(self.frame[i])
+    pub fn span(&self, i: usize) -> FrameSpan {
+        self.span[i]
     }
 
-    /// Lane: the tail buffers of frame `i`.
+    /// Lane: numbers and spans of the further buffers of frame `i`.
     #[inline]
-    pub fn tail_slots(&self, i: usize) -> &[Slot] {
+    pub fn tail_spans(&self, i: usize) -> &[(u32, FrameSpan)] {
         assert!(i < self.len(), "frame {i} of {}", self.len());
-        let Span { first, count } = self.tail_span[i];
+        let TailRange { first, count } = self.tail_range[i];
         &self.tails[usize::from(first)..usize::from(first) + usize::from(count)]
     }
 }
@@ -441,12 +331,12 @@ pub struct FrameMut<'a> {
 }
 
 impl FrameMut<'_> {
-    fn place(&self) -> &Place {
-        &self.burst.place[self.i]
+    fn span(&self) -> &FrameSpan {
+        &self.burst.span[self.i]
     }
 
-    fn place_mut(&mut self) -> &mut Place {
-        &mut self.burst.place[self.i]
+    fn span_mut(&mut self) -> &mut FrameSpan {
+        &mut self.burst.span[self.i]
     }
 
     /// The bytes to read.
@@ -457,7 +347,7 @@ impl FrameMut<'_> {
     /// The bytes to edit.
     #[inline]
     pub fn bytes_mut(&mut self) -> &mut [u8] {
-        let Place { start, len, .. } = *self.place();
+        let FrameSpan { start, len, .. } = *self.span();
         let ptr = self.burst.region.at(start);
         // SAFETY: bounds were checked by extend and are kept by grow_front/set_len below; `&mut
         // self` borrows the whole burst, so this is the only view of any of its frames.
@@ -466,12 +356,12 @@ impl FrameMut<'_> {
 
     /// Free bytes in front of the frame.
     pub fn headroom(&self) -> usize {
-        self.place().headroom as usize
+        self.span().headroom as usize
     }
 
     /// The longest the frame can become without moving its start.
     pub fn len_max(&self) -> usize {
-        self.place().len_max as usize
+        self.span().len_max as usize
     }
 
     /// Moves the start `bytes` towards the front; false (and nothing changed) without the room.
@@ -480,13 +370,13 @@ impl FrameMut<'_> {
         if bytes > self.headroom() {
             return false;
         }
-        let place = self.place_mut();
+        let span = self.span_mut();
         let by = bytes as u32;
-        place.start -= bytes;
-        place.headroom -= by;
-        place.len_max += by;
-        place.len += by;
-        place.wire_len = place.wire_len.saturating_add(by);
+        span.start -= bytes;
+        span.headroom -= by;
+        span.len_max += by;
+        span.len += by;
+        span.wire_len = span.wire_len.saturating_add(by);
         true
     }
 
@@ -494,16 +384,16 @@ impl FrameMut<'_> {
     /// shorter.
     #[must_use]
     pub fn shrink_front(&mut self, bytes: usize) -> bool {
-        let place = self.place_mut();
-        if bytes > place.len as usize {
+        let span = self.span_mut();
+        if bytes > span.len as usize {
             return false;
         }
         let by = bytes as u32;
-        place.start += bytes;
-        place.headroom += by;
-        place.len_max -= by;
-        place.len -= by;
-        place.wire_len = place.wire_len.saturating_sub(by);
+        span.start += bytes;
+        span.headroom += by;
+        span.len_max -= by;
+        span.len -= by;
+        span.wire_len = span.wire_len.saturating_sub(by);
         true
     }
 
@@ -511,11 +401,11 @@ impl FrameMut<'_> {
     /// [`FrameMut::len_max`]. The wire length follows.
     #[must_use]
     pub fn set_len(&mut self, bytes: usize) -> bool {
-        let place = self.place_mut();
-        if bytes > place.len_max as usize {
+        let span = self.span_mut();
+        if bytes > span.len_max as usize {
             return false;
         }
-        (place.len, place.wire_len) = (bytes as u32, bytes as u32);
+        (span.len, span.wire_len) = (bytes as u32, bytes as u32);
         true
     }
 
@@ -525,126 +415,87 @@ impl FrameMut<'_> {
     }
 }
 
-/// Why a frame could not be held.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum HoldError {
-    /// Back-pressure: the app already holds as many as it may.
-    #[error("{max} frames are held already; release some, or raise the lane's hold= knob")]
-    Limit {
-        /// The bound.
-        max: usize,
-    },
-    /// Frames of several buffers cannot be held.
-    #[error("a frame with {tails} further buffers cannot be held; copy what is needed")]
-    MultiBuffer {
-        /// How many buffers follow the first.
-        tails: u16,
-    },
-    /// The frame is no longer in the burst.
-    #[error("the frame is held already")]
-    AlreadyHeld,
+/// Buffers on the heap and the burst that shows them: all that a lane needs that copies its frames,
+/// without a line of `unsafe`.
+///
+/// ```text
+///   push ─▶ Burst ─▶ app ─▶ settle ─▶ each frame with its verdict, then the buffer is free again
+/// ```
+///
+/// The crate's own example shows one at work.
+pub struct FramePool {
+    burst: Burst,
+    /// Numbers of the buffers that are not in the burst. Taken last in, first out: the same few stay
+    /// in the cache.
+    free: Vec<u32>,
+    buffer_bytes: usize,
 }
 
-/// A frame that an app keeps beyond the call that lent it. Affine: no `Clone`; dropping it gives
-/// the frame back to its lane, [`Held::release`] gives it back with a verdict.
-pub struct Held {
-    region: Rc<Region>,
-    pool: Rc<HoldPool>,
-    slot: Slot,
-    settled: bool,
-}
+impl FramePool {
+    /// Room behind the longest frame, so that an app can make one too long.
+    const TAILROOM_BYTES: usize = 128;
+    /// Buffers start at a cache line.
+    const ALIGN_BYTES: usize = 64;
 
-impl Held {
-    /// The bytes to read.
-    pub fn bytes(&self) -> &[u8] {
-        // SAFETY: Burst::hold moved the slot here, so this handle alone refers to it; the lane gets
-        // it back only through the pool; `region` keeps the memory mapped.
-        unsafe {
-            std::slice::from_raw_parts(self.region.at(self.slot.start), self.slot.len as usize)
+    /// `frames` buffers for frames of at most `frame_bytes` bytes, each with [`HEADROOM_BYTES_MIN`]
+    /// in front, shown in bursts of at most `burst` frames. Pages that no frame reached take no memory.
+    pub fn new(frames: usize, frame_bytes: usize, burst: usize) -> FramePool {
+        let buffer_bytes = (HEADROOM_BYTES_MIN + frame_bytes + Self::TAILROOM_BYTES)
+            .next_multiple_of(Self::ALIGN_BYTES);
+        FramePool {
+            burst: Burst::new(Region::heap(frames * buffer_bytes), burst),
+            free: (0..frames as u32).rev().collect(),
+            buffer_bytes,
         }
     }
 
-    /// The bytes to edit.
-    pub fn bytes_mut(&mut self) -> &mut [u8] {
-        let ptr = self.region.at(self.slot.start);
-        // SAFETY: as in `bytes`; `&mut self` makes the view unique.
-        unsafe { std::slice::from_raw_parts_mut(ptr, self.slot.len as usize) }
+    /// Bytes of one buffer.
+    pub fn buffer_bytes(&self) -> usize {
+        self.buffer_bytes
     }
 
-    /// When it was received, in the lane's clock domain.
-    pub fn ts_ns(&self) -> u64 {
-        self.slot.ts_ns
+    /// Frames that may be pushed now.
+    pub fn space(&self) -> usize {
+        self.burst.space().min(self.free.len())
     }
 
-    /// Gives the frame back to be settled by `verdict` when the lane next settles.
-    pub fn release(mut self, verdict: Verdict) {
-        self.settle(verdict);
+    /// What the lane lends.
+    pub fn burst_mut(&mut self) -> &mut Burst {
+        &mut self.burst
     }
 
-    fn settle(&mut self, verdict: Verdict) {
-        if !std::mem::replace(&mut self.settled, true) {
-            self.pool.give_back(Returned { slot: self.slot, verdict });
+    /// Adds a frame of `len` bytes to be filled, of `wire_len` on the wire; its bytes are those of
+    /// an earlier frame. Nothing without [`space`](Self::space), or if no buffer is so long.
+    #[inline]
+    pub fn push(&mut self, len: usize, wire_len: u32, ts_ns: u64) -> Option<FrameMut<'_>> {
+        let len_max = self.buffer_bytes - HEADROOM_BYTES_MIN;
+        if self.burst.space() == 0 || len > len_max {
+            return None;
         }
-    }
-}
-
-impl Drop for Held {
-    fn drop(&mut self) {
-        self.settle(Verdict::Drop);
-    }
-}
-
-/// A frame on its way back to the lane.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Returned {
-    /// Where it lies.
-    pub slot: Slot,
-    /// What to do with it; never [`Verdict::Hold`].
-    pub verdict: Verdict,
-}
-
-/// The bound on held frames of one port, and the way back.
-pub struct HoldPool {
-    max: usize,
-    out: Cell<usize>,
-    returned: RefCell<Vec<Returned>>,
-}
-
-impl HoldPool {
-    /// A pool that lets at most `max` frames be away at a time.
-    pub fn new(max: usize) -> Rc<HoldPool> {
-        let returned = RefCell::new(Vec::with_capacity(max));
-        Rc::new(HoldPool { max, out: Cell::new(0), returned })
+        let number = self.free.pop()?;
+        let span = FrameSpan {
+            start: number as usize * self.buffer_bytes + HEADROOM_BYTES_MIN,
+            ts_ns,
+            len: len as u32,
+            wire_len,
+            headroom: HEADROOM_BYTES_MIN as u32,
+            len_max: len_max as u32,
+        };
+        // SAFETY: the region is known to its burst alone, and every view of a frame borrows the burst.
+        // No other frame of it has this buffer: the number was on the free list.
+        unsafe { self.burst.extend([(number, span)]) };
+        let i = self.burst.len() - 1;
+        Some(self.burst.frame_mut(i))
     }
 
-    /// Frames away now: held by the app, or returned and not yet taken by the lane.
-    pub fn held(&self) -> usize {
-        self.out.get()
-    }
-
-    /// Lane: takes the frames that came back since the last call. Cheap when there are none.
-    pub fn take_returned(&self, mut each: impl FnMut(Returned)) {
-        if self.out.get() == 0 {
-            return;
+    /// Shows every frame of the burst with its verdict, then takes all back.
+    #[inline]
+    pub fn settle(&mut self, mut each: impl FnMut(Verdict, Frame<'_>)) {
+        for i in 0..self.burst.len() {
+            each(self.burst.verdict(i), self.burst.frame(i));
         }
-        for returned in self.returned.borrow_mut().drain(..) {
-            self.out.set(self.out.get() - 1);
-            each(returned);
-        }
-    }
-
-    fn take(&self) -> Result<(), HoldError> {
-        if self.out.get() >= self.max {
-            return Err(HoldError::Limit { max: self.max });
-        }
-        self.out.set(self.out.get() + 1);
-        Ok(())
-    }
-
-    fn give_back(&self, returned: Returned) {
-        let verdict =
-            if returned.verdict == Verdict::Hold { Verdict::Drop } else { returned.verdict };
-        self.returned.borrow_mut().push(Returned { verdict, ..returned });
+        self.free.extend_from_slice(&self.burst.frame);
+        self.burst.clear();
     }
 }
 
@@ -653,33 +504,32 @@ mod tests {
     use super::*;
 
     /// A burst of `n` frames of 64 bytes in buffers of 256, headroom 128; frame i is filled with i.
-    fn burst(n: usize, holds: usize) -> Burst {
+    fn burst(n: usize) -> Burst {
         let region = Region::heap(256 * n);
-        let mut burst = Burst::new(region, HoldPool::new(holds), n);
+        let mut burst = Burst::new(region, n);
         for i in 0..n {
-            let room = i * 256;
-            let slot = Slot {
-                frame: i as u32,
-                room_start: room,
-                start: room + 128,
-                len: 64,
-                room_end: room + 256,
-                wire_len: 64,
+            let span = FrameSpan {
+                start: i * 256 + 128,
                 ts_ns: i as u64,
+                len: 64,
+                wire_len: 64,
+                headroom: 128,
+                len_max: 128,
             };
-            // SAFETY: slots do not overlap and nothing else refers to the region.
-            unsafe { burst.push(slot) };
+            // SAFETY: frames do not overlap and nothing else refers to the region.
+            unsafe { burst.extend([(i as u32, span)]) };
             burst.frame_mut(i).bytes_mut().fill(i as u8);
         }
         burst
     }
 
     /// No bytes, at the start of the region.
-    const EMPTY: Place = Place { start: 0, ts_ns: 0, len: 0, wire_len: 0, headroom: 0, len_max: 0 };
+    const EMPTY: FrameSpan =
+        FrameSpan { start: 0, ts_ns: 0, len: 0, wire_len: 0, headroom: 0, len_max: 0 };
 
     #[test]
     fn a_burst_is_consumed_until_something_is_to_go_on() {
-        let mut b = burst(2, 1);
+        let mut b = burst(2);
         assert!(b.is_consumed());
         b.set_verdict(1, Verdict::Drop);
         assert!(b.is_consumed());
@@ -687,14 +537,11 @@ mod tests {
         assert!(!b.is_consumed());
         b.clear();
         assert!(b.is_consumed());
-        let mut b = burst(1, 1);
-        let _held = b.hold(0).unwrap();
-        assert!(!b.is_consumed());
     }
 
     #[test]
     fn edits_stay_inside_their_frame() {
-        let mut b = burst(3, 0);
+        let mut b = burst(3);
         let mut f = b.frame_mut(1);
         assert!(f.grow_front(128) && !f.grow_front(1));
         assert!(f.set_len(256) && !f.set_len(257));
@@ -705,132 +552,86 @@ mod tests {
     }
 
     #[test]
-    fn a_held_frame_leaves_the_burst_and_returns_once() {
-        let mut b = burst(2, 1);
-        let pool = b.pool.clone();
-        let mut held = b.hold(0).unwrap();
-        assert_eq!(b.verdict(0), Verdict::Hold);
-        assert!(b.frame(0).bytes.is_empty() && !b.frame_mut(0).grow_front(1));
-        assert!(matches!(b.hold(0), Err(HoldError::AlreadyHeld)));
-        assert!(matches!(b.hold(1), Err(HoldError::Limit { max: 1 })));
-        b.set_verdict(0, Verdict::Tx);
-        assert_eq!(b.verdict(0), Verdict::Hold);
-        held.bytes_mut()[0] = 9;
-        assert_eq!(held.bytes()[..2], [9, 0]);
-        held.release(Verdict::TxTo(crate::PortId(3)));
-        let mut back = Vec::new();
-        pool.take_returned(|r| back.push(r));
-        assert_eq!(back.len(), 1);
-        assert_eq!((back[0].slot.frame, back[0].slot.len), (0, 64));
-        assert_eq!(back[0].verdict, Verdict::TxTo(crate::PortId(3)));
-        assert_eq!(pool.held(), 0);
-    }
-
-    #[test]
-    fn dropping_a_handle_returns_the_frame_as_dropped() {
-        let mut b = burst(1, 1);
-        drop(b.hold(0).unwrap());
-        let mut verdicts = Vec::new();
-        b.pool.take_returned(|r| verdicts.push(r.verdict));
-        assert_eq!(verdicts, [Verdict::Drop]);
-    }
-
-    #[test]
-    fn memory_outlives_the_lane_while_a_frame_is_held() {
-        let held = {
-            let mut b = burst(1, 1);
-            b.hold(0).unwrap()
-        };
-        assert_eq!(held.bytes().len(), 64);
-    }
-
-    #[test]
     fn tails_follow_their_frame() {
-        let mut b = burst(1, 1);
-        let tail = Slot { room_start: 0, start: 0, len: 16, room_end: 16, ..Slot::default() };
+        let mut b = burst(1);
+        let tail = FrameSpan { len: 16, len_max: 16, ..EMPTY };
         // SAFETY: bytes 0..16 are headroom of frame 0, which this test does not use.
-        unsafe { b.push_tail(tail) };
+        unsafe { b.push_tail(0, tail) };
         assert_eq!(b.tails(0).map(<[u8]>::len).collect::<Vec<_>>(), [16]);
-        assert!(matches!(b.hold(0), Err(HoldError::MultiBuffer { tails: 1 })));
     }
 
     #[test]
-    #[should_panic(expected = "slot outside its region")]
-    fn a_slot_beyond_the_region_is_refused() {
-        let mut b = Burst::new(Region::heap(64), HoldPool::new(0), 1);
-        let slot = Slot { len: 65, room_end: 65, ..Slot::default() };
-        // SAFETY: nothing else refers to the region; push must refuse the slot anyway.
-        unsafe { b.push(slot) };
+    #[should_panic(expected = "frame outside its region")]
+    fn a_frame_beyond_the_region_is_refused() {
+        let mut b = Burst::new(Region::heap(64), 1);
+        // SAFETY: nothing else refers to the region; extend must refuse the frame anyway.
+        unsafe { b.extend([(0, FrameSpan { len: 65, len_max: 65, ..EMPTY })]) };
     }
 
     #[test]
-    fn a_slot_that_contradicts_itself_lies_in_no_region() {
-        let good = Slot { room_start: 8, start: 16, len: 4, room_end: 32, ..Slot::default() };
+    fn a_span_that_contradicts_itself_lies_in_no_region() {
+        let good = FrameSpan { start: 16, len: 4, headroom: 8, len_max: 16, ..EMPTY };
         assert!(good.lies_in(32) && !good.lies_in(31));
         for bad in [
-            Slot { start: 7, ..good },
-            Slot { start: 33, len: 0, ..good },
-            Slot { len: 17, ..good },
-            Slot { len: u32::MAX, ..good },
-            Slot { room_start: usize::MAX, ..good },
-            Slot { start: usize::MAX, ..good },
-            Slot { room_end: usize::MAX, ..good },
+            FrameSpan { headroom: 17, ..good },
+            FrameSpan { len: 17, ..good },
+            FrameSpan { len: u32::MAX, len_max: u32::MAX, ..good },
+            FrameSpan { start: usize::MAX, ..good },
         ] {
             assert!(!bad.lies_in(32), "{bad:?}");
         }
-        let place = Place::of(&good);
-        assert!(place.lies_in(32) && !place.lies_in(31));
-        for bad in [
-            Place { headroom: 17, ..place },
-            Place { len: 17, ..place },
-            Place { len: u32::MAX, len_max: u32::MAX, ..place },
-            Place { start: usize::MAX, ..place },
-        ] {
-            assert!(!bad.lies_in(32), "{bad:?}");
-        }
-        // What a place cannot say, wherever its ends move.
-        let wide = Place { start: 1 << 33, headroom: 1 << 31, len_max: 1 << 31, ..place };
-        assert!(!wide.lies_in(1 << 40) && Place { headroom: 1, ..wide }.lies_in(1 << 40));
-        let vast = Slot { room_start: 0, room_end: 1 << 33, ..good };
-        assert!(!vast.lies_in(1 << 34));
+        // What a span cannot say, wherever its ends move.
+        let wide = FrameSpan { start: 1 << 33, headroom: 1 << 31, len_max: 1 << 31, ..good };
+        assert!(!wide.lies_in(1 << 40) && FrameSpan { headroom: 1, ..wide }.lies_in(1 << 40));
     }
 
     #[test]
-    fn a_slot_comes_back_as_it_was_pushed() {
-        let region = Region::heap(256);
-        let mut b = Burst::new(region, HoldPool::new(0), 2);
-        let slot = Slot {
-            frame: 7,
-            room_start: 16,
-            start: 64,
-            len: 60,
-            room_end: 200,
-            wire_len: 1500,
-            ts_ns: 9,
-        };
+    fn a_frame_comes_back_as_it_was_added() {
+        let mut b = Burst::new(Region::heap(256), 2);
+        let span =
+            FrameSpan { start: 64, ts_ns: 9, len: 60, wire_len: 1500, headroom: 48, len_max: 136 };
         // SAFETY: nothing else refers to the region, and the test reads no bytes.
-        unsafe { b.push(slot) };
-        // SAFETY: as above.
-        unsafe { b.extend([(8, Place::of(&slot))]) };
-        assert_eq!((b.slot(0), b.slot(1)), (slot, Slot { frame: 8, ..slot }));
-        assert_eq!((b.frame_numbers(), &b.verdict[..]), (&[7, 8][..], &[Verdict::Drop; 2][..]));
+        unsafe { b.extend([(7, span), (8, span)]) };
+        assert_eq!((b.span(0), b.span(1)), (span, span));
+        assert_eq!((b.numbers(), &b.verdict[..]), (&[7, 8][..], &[Verdict::Drop; 2][..]));
         assert_eq!(b.frame(0).wire_len, 1500);
     }
 
     #[test]
+    fn a_pool_lends_every_buffer_once_and_has_it_again_when_settled() {
+        let mut pool = FramePool::new(3, 100, 2);
+        for round in 0..5u8 {
+            assert_eq!(pool.space(), 2);
+            for _ in 0..2 {
+                let mut frame = pool.push(100, 100, 7).expect("there is space");
+                assert!(frame.headroom() >= HEADROOM_BYTES_MIN && frame.len_max() > 100);
+                frame.bytes_mut().fill(round);
+            }
+            assert!(pool.push(1, 1, 7).is_none(), "the burst is full");
+            let numbers = pool.burst_mut().numbers();
+            assert_ne!(numbers[0], numbers[1]);
+            pool.settle(|verdict, frame| {
+                assert_eq!((verdict, frame.bytes), (Verdict::Drop, &[round; 100][..]));
+            });
+        }
+        let too_long = pool.buffer_bytes() - HEADROOM_BYTES_MIN + 1;
+        assert!(pool.push(too_long, 0, 0).is_none() && pool.space() == 2);
+    }
+
+    #[test]
     #[should_panic(expected = "burst is full")]
-    fn more_slots_than_a_burst_carries_are_refused() {
-        let mut b = Burst::new(Region::heap(64), HoldPool::new(0), 2);
-        // SAFETY: nothing else refers to the region; extend must refuse the slots anyway.
+    fn more_frames_than_a_burst_carries_are_refused() {
+        let mut b = Burst::new(Region::heap(64), 2);
+        // SAFETY: nothing else refers to the region; extend must refuse the frames anyway.
         unsafe { b.extend([(0, EMPTY); 3]) };
     }
 
     #[test]
     fn a_refused_burst_leaves_nothing_behind() {
-        let mut b = Burst::new(Region::heap(64), HoldPool::new(0), 4);
-        let outside = Place { len: 65, len_max: 65, ..EMPTY };
+        let mut b = Burst::new(Region::heap(64), 4);
+        let outside = FrameSpan { len: 65, len_max: 65, ..EMPTY };
         let refused = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
-            // SAFETY: nothing else refers to the region; extend must refuse the slots anyway.
+            // SAFETY: nothing else refers to the region; extend must refuse the frames anyway.
             unsafe { b.extend([(0, EMPTY), (1, outside)]) };
         }));
         assert!(refused.is_err() && b.is_empty() && b.verdict.is_empty());
@@ -838,15 +639,15 @@ mod tests {
 
     #[test]
     fn the_tails_of_a_burst_are_not_those_of_the_next() {
-        let mut b = burst(2, 0);
-        let tail = Slot { room_start: 0, start: 0, len: 16, room_end: 16, ..Slot::default() };
+        let mut b = burst(2);
+        let tail = FrameSpan { len: 16, len_max: 16, ..EMPTY };
         // SAFETY: bytes 0..16 are headroom of frame 0, which this test does not use.
-        unsafe { b.push_tail(tail) };
-        assert_eq!((b.tail_slots(0).len(), b.tail_slots(1).len()), (0, 1));
+        unsafe { b.push_tail(0, tail) };
+        assert_eq!((b.tail_spans(0).len(), b.tail_spans(1).len()), (0, 1));
         b.clear();
         // SAFETY: the burst was cleared, so nothing else refers to the region.
         unsafe { b.extend([(0, EMPTY), (1, EMPTY)]) };
-        assert!(b.tail_slots(0).is_empty() && b.tail_slots(1).is_empty());
+        assert!(b.tail_spans(0).is_empty() && b.tail_spans(1).is_empty());
         assert_eq!(b.tail_space(), TAILS_MAX);
     }
 }

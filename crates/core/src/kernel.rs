@@ -1,8 +1,7 @@
 //! Apps whose decision runs in the kernel: the app describes its kernel half as data, and the `xdp`
 //! lane runs any such half without knowing the app.
 
-use crate::{CapsReport, Counters, LaneError, PortId, Turn, Wake};
-use std::time::Duration;
+use crate::{App, Lane, LaneError, Turn};
 
 /// A named constant of the program's read-only data, set before the program is loaded so that the
 /// verifier removes what is switched off.
@@ -76,7 +75,7 @@ pub trait KernelMaps {
 }
 
 /// The user-space part of an in-kernel app.
-pub trait KernelApp {
+pub trait KernelApp: App {
     /// What the lane is to load.
     fn half(&self) -> KernelHalf;
 
@@ -88,44 +87,24 @@ pub trait KernelApp {
     /// Time has passed; the maps may be read (accumulators, counters).
     fn on_tick(&mut self, _maps: &dyn KernelMaps, _turn: Turn) {}
 
-    /// The program is detached, its rings are drained: read the maps a last time and finish.
-    fn on_stop(&mut self, _maps: &dyn KernelMaps, _turn: Turn) {}
-
-    /// True when the app wants to end the run.
-    fn wants_stop(&self) -> bool {
-        false
-    }
-
-    /// What the app counted.
-    fn counters(&self) -> &Counters;
+    /// The program is detached, its rings are drained: read the maps a last time. [`App::on_stop`]
+    /// follows.
+    fn on_detached(&mut self, _maps: &dyn KernelMaps, _turn: Turn) {}
 }
 
-/// A lane that runs kernel halves.
-pub trait KernelLane {
-    /// The lane's name in specs and results.
-    fn name(&self) -> &'static str;
-
+/// A lane that runs kernel halves. What the program saw and dropped on all interfaces is reported as that of
+/// one port, and its clock is [`ClockDomain::Monotonic`](crate::ClockDomain::Monotonic): eBPF programs
+/// stamp with no other.
+pub trait KernelLane: Lane {
     /// Hands over what the rings hold now, in runs of whole records; returns the number of records.
     ///
     /// # Errors
     /// Only for what ends the lane (the interface is gone).
     fn receive(&mut self, each: impl FnMut(&[u8])) -> Result<usize, LaneError>;
 
-    /// Blocks until a ring has records, at most for `timeout`.
-    ///
-    /// # Errors
-    /// As for [`receive`](Self::receive).
-    fn wait(&mut self, timeout: Duration) -> Result<Wake, LaneError>;
-
     /// Detaches from every interface; the maps stay readable.
     fn detach(&mut self);
 
     /// The half's maps.
     fn maps(&self) -> &dyn KernelMaps;
-
-    /// What the lane was asked for and what it obtained on `port`.
-    fn caps(&self, port: PortId) -> &CapsReport;
-
-    /// Frames seen and drops counted by the program, read afresh.
-    fn counters(&mut self) -> Counters;
 }

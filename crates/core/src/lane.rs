@@ -1,67 +1,42 @@
-//! What a lane that carries Ethernet frames must do.
+//! What every lane must do, and what one that carries Ethernet frames must do beside.
 
 use crate::{Burst, CapsReport, ClockDomain, Counters, LaneError, PortId};
 use std::time::Duration;
 
-/// Why [`FrameLane::wait`] returned.
+/// Why [`Lane::wait`] returned.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Wake {
-    /// Frames may be waiting, or a transmit queue may have drained.
+    /// Something may be waiting, or a transmit queue may have drained.
     Ready,
     /// The time was up.
     Timeout,
 }
 
-/// All ports of one worker on one kind of lane: one queue of each interface (or file, or simulated
-/// link), one memory.
+/// All ports of one worker on one kind of lane. A lane is used by one thread and shares nothing.
 ///
-/// The engine's turn, per port: [`receive`](Self::receive), lend the burst to the app,
-/// [`settle`](Self::settle). A source is asked to fill instead: [`lend`](Self::lend), fill,
-/// [`settle`](Self::settle). A lane is used by one thread and shares nothing.
-pub trait FrameLane {
+/// What it carries is the business of the trait on top: [`FrameLane`],
+/// [`DatagramLane`](crate::DatagramLane), [`StreamLane`](crate::StreamLane) or
+/// [`KernelLane`](crate::KernelLane).
+pub trait Lane {
     /// The lane's name in specs and results.
     fn name(&self) -> &'static str;
 
     /// How many ports there are; their ids are `0..ports`.
     fn ports(&self) -> usize;
 
-    /// The clock that stamps this lane's frames.
+    /// The clock that stamps what this lane carries, and that its timers run on.
     fn clock_domain(&self) -> ClockDomain;
-
-    /// Takes what is there on `port`, up to the burst's capacity, and never waits to fill it.
-    /// An empty burst means that nothing is there now.
-    ///
-    /// # Errors
-    /// Only for what ends the lane (interface gone, unreadable input); a frame that cannot be
-    /// received is counted.
-    fn receive(&mut self, port: PortId) -> Result<&mut Burst, LaneError>;
-
-    /// Lends up to `frames` free buffers of `port` to be filled: frames of length 0, with
-    /// [`HEADROOM_BYTES_MIN`](crate::HEADROOM_BYTES_MIN) in front. What the app leaves at
-    /// [`Verdict::Drop`](crate::Verdict::Drop) returns unsent. Fewer, or none, when buffers are short,
-    /// and none while lent frames wait for room in a transmit queue (see [`settle`](Self::settle)).
-    ///
-    /// # Errors
-    /// As for [`receive`](Self::receive).
-    fn lend(&mut self, port: PortId, frames: usize) -> Result<&mut Burst, LaneError>;
-
-    /// Acts on the verdicts of the burst last received or lent on `port`, and on held frames that
-    /// came back. Afterwards every frame is free, sent, or held, and transmissions are on their way
-    /// to the kernel. A frame that cannot be sent is counted and returned. A lane may keep *lent* frames
-    /// that a full queue refused and offer them again, in order, at each later call (counted as
-    /// `tx_retries`): a source then waits for the queue, while a frame that was received is dropped
-    /// and counted, so that a lane that forwards never stands still. If the queue takes nothing for a
-    /// second, they are counted as refused.
-    ///
-    /// # Errors
-    /// As for [`receive`](Self::receive).
-    fn settle(&mut self, port: PortId) -> Result<(), LaneError>;
 
     /// Blocks until something may be there on any port, at most for `timeout`. May wake early.
     ///
     /// # Errors
-    /// As for [`receive`](Self::receive).
+    /// Only for what ends the lane (interface gone, unreadable input).
     fn wait(&mut self, timeout: Duration) -> Result<Wake, LaneError>;
+
+    /// When the lane must have its next turn even if nothing arrives (timers of a stack).
+    fn due_ns(&self) -> Option<u64> {
+        None
+    }
 
     /// True when nothing will ever come again (end of a file, simulated peers done).
     fn exhausted(&self) -> bool {
@@ -73,4 +48,41 @@ pub trait FrameLane {
 
     /// The counters of `port`, the kernel's drops read afresh.
     fn counters(&mut self, port: PortId) -> Counters;
+}
+
+/// A lane of Ethernet frames: a port is one queue of an interface, a file, or a simulated link.
+///
+/// The engine's turn, per port: [`receive`](Self::receive), lend the burst to the app,
+/// [`settle`](Self::settle). A source is asked to fill instead: [`lend`](Self::lend), fill,
+/// [`settle`](Self::settle).
+pub trait FrameLane: Lane {
+    /// Takes what is there on `port`, up to the burst's capacity, and never waits to fill it.
+    /// An empty burst means that nothing is there now.
+    ///
+    /// # Errors
+    /// Only for what ends the lane; a frame that cannot be received is counted.
+    fn receive(&mut self, port: PortId) -> Result<&mut Burst, LaneError>;
+
+    /// Lends up to `frames` free buffers of `port` to be filled: frames of length 0, with
+    /// [`HEADROOM_BYTES_MIN`](crate::HEADROOM_BYTES_MIN) in front. What the app leaves at
+    /// [`Verdict::Drop`](crate::Verdict::Drop) returns unsent. Fewer, or none, when buffers are short,
+    /// and none while lent frames wait for room in a transmit queue (see [`settle`](Self::settle)).
+    ///
+    /// # Errors
+    /// As for [`receive`](Self::receive).
+    fn lend(&mut self, port: PortId, frames: usize) -> Result<&mut Burst, LaneError>;
+
+    /// Acts on the verdicts of the burst that `port` gave last. Afterwards every frame is
+    /// free or sent, and transmissions are on their way to the kernel. A frame that cannot be sent is
+    /// counted and returned. Never needed after an empty burst: what a lane has to do without frames
+    /// (take back what was sent, try again what a full queue kept), [`receive`](Self::receive) does.
+    ///
+    /// A lane may keep *lent* frames that a full queue refused and offer them again, in order, at each
+    /// later call (counted as `tx_retries`): a source then waits for the queue, while a frame that was
+    /// received is dropped and counted, so that a lane that forwards never stands still. If the queue
+    /// takes nothing for a second, they are counted as refused.
+    ///
+    /// # Errors
+    /// As for [`receive`](Self::receive).
+    fn settle(&mut self, port: PortId) -> Result<(), LaneError>;
 }

@@ -1,7 +1,7 @@
-//! Apps that see the bytes of a connection: kv, TCP echo.
+//! Apps that see the bytes of a connection.
 
-use crate::{CapsReport, Clock, ClockDomain, Counters, LaneError, PortId, Turn, Wake};
-use std::{net::SocketAddr, time::Duration};
+use crate::{App, Clock, Lane, LaneError, Turn};
+use std::net::SocketAddr;
 
 /// One connection of a worker. Never reused while the worker lives.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -35,7 +35,7 @@ pub trait StreamOut {
 ///
 /// Replies queued in a turn leave after [`StreamApp::on_turn_end`] returns, so that one log write
 /// can serve all commands of the turn.
-pub trait StreamApp {
+pub trait StreamApp: App {
     /// A connection was accepted.
     fn on_open(&mut self, conn: ConnId, peer: SocketAddr);
 
@@ -51,34 +51,13 @@ pub trait StreamApp {
 
     /// Time has passed.
     fn on_tick<O: StreamOut>(&mut self, _turn: Turn, _out: &mut O) {}
-
-    /// Nothing more will come, every connection is closed: finish what is open.
-    fn on_stop(&mut self, _turn: Turn) {}
-
-    /// True when the app wants to end the run.
-    fn wants_stop(&self) -> bool {
-        false
-    }
-
-    /// What the app counted.
-    fn counters(&self) -> &Counters;
 }
 
-/// All listeners and connections of one worker: a port is one listening address. Used by one
-/// thread; shares nothing.
+/// A lane of connections: a port is one listening address.
 ///
 /// Counters: `rx_bytes` and `tx_bytes` are stream bytes; `rx_frames` and `tx_frames` count the
 /// reads that brought some and the writes that took some.
-pub trait StreamLane {
-    /// The lane's name in specs and results.
-    fn name(&self) -> &'static str;
-
-    /// How many ports there are; their ids are `0..ports`.
-    fn ports(&self) -> usize;
-
-    /// The clock that the lane's timers and the app's turns run on.
-    fn clock_domain(&self) -> ClockDomain;
-
+pub trait StreamLane: Lane {
     /// One turn: accepts who came, shows every connection's new bytes to the app, ends the app's turn
     /// ([`StreamApp::on_turn_end`]), then puts the replies on their way. A connection whose bytes
     /// the app did not consume because its send queue was full is shown again when that has drained.
@@ -96,26 +75,4 @@ pub trait StreamLane {
 
     /// Closes every connection, telling the app [`Close::Stop`], and listens no longer.
     fn finish<A: StreamApp>(&mut self, app: &mut A, turn: Turn);
-
-    /// Blocks until something may be there on any port, at most for `timeout`. May wake early.
-    ///
-    /// # Errors
-    /// As for [`serve`](Self::serve).
-    fn wait(&mut self, timeout: Duration) -> Result<Wake, LaneError>;
-
-    /// When [`serve`](Self::serve) must be called next even if nothing arrives (timers of a stack).
-    fn due_ns(&self) -> Option<u64> {
-        None
-    }
-
-    /// True when nothing will ever come again.
-    fn exhausted(&self) -> bool {
-        false
-    }
-
-    /// What `port` was asked for and what it obtained.
-    fn caps(&self, port: PortId) -> &CapsReport;
-
-    /// The counters of `port` and of the connections that it accepted.
-    fn counters(&mut self, port: PortId) -> Counters;
 }

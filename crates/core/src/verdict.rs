@@ -1,4 +1,4 @@
-//! What an app decides per frame: XDP's return codes plus fan-out and hold.
+//! What an app decides per frame: XDP's return codes plus fan-out.
 
 /// One port of a lane, numbered from 0 in the order the interfaces were given.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -48,9 +48,6 @@ pub enum Verdict {
     TxTo(PortId),
     /// Send the same bytes out of every port of the set.
     Fanout(PortMask),
-    /// The app took a [`Held`](crate::Held) handle; the frame settles when that is dropped or
-    /// released. Set by [`Burst::hold`](crate::Burst::hold) only.
-    Hold,
 }
 
 #[cfg(test)]

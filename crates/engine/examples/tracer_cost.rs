@@ -12,11 +12,12 @@
 #![allow(clippy::print_stdout, reason = "its output is what it is for")]
 
 use laneway_core::{
-    Burst, CapsReport, Clock, ClockDomain, Counters, FrameApp, FrameLane, IdlePolicy, LaneError,
+    App, Burst, CapsReport, Clock, ClockDomain, Counters, FrameApp, FrameLane, Lane, LaneError,
     PortId, Turn, Wake,
 };
 use laneway_engine::{Control, MonotonicClock, Stop, pin_to_cpu, run_frames};
 use laneway_sim::SimLane;
+use laneway_spec::IdlePolicy;
 use laneway_tracer::{Session, SessionOptions, ThreadInfo, TraceSlot, points};
 use std::{env, error::Error, fs, time::Duration};
 
@@ -30,7 +31,7 @@ const EVENTS: u64 = 100_000;
 /// Every receive finds a full burst.
 struct NullLane(SimLane);
 
-impl FrameLane for NullLane {
+impl Lane for NullLane {
     fn name(&self) -> &'static str {
         "null"
     }
@@ -39,15 +40,6 @@ impl FrameLane for NullLane {
     }
     fn clock_domain(&self) -> ClockDomain {
         ClockDomain::Monotonic
-    }
-    fn receive(&mut self, port: PortId) -> Result<&mut Burst, LaneError> {
-        self.0.lend(port, BURST_FRAMES)
-    }
-    fn lend(&mut self, port: PortId, frames: usize) -> Result<&mut Burst, LaneError> {
-        self.0.lend(port, frames)
-    }
-    fn settle(&mut self, port: PortId) -> Result<(), LaneError> {
-        self.0.settle(port)
     }
     fn wait(&mut self, timeout: Duration) -> Result<Wake, LaneError> {
         self.0.wait(timeout)
@@ -60,11 +52,29 @@ impl FrameLane for NullLane {
     }
 }
 
+impl FrameLane for NullLane {
+    fn receive(&mut self, port: PortId) -> Result<&mut Burst, LaneError> {
+        self.0.lend(port, BURST_FRAMES)
+    }
+    fn lend(&mut self, port: PortId, frames: usize) -> Result<&mut Burst, LaneError> {
+        self.0.lend(port, frames)
+    }
+    fn settle(&mut self, port: PortId) -> Result<(), LaneError> {
+        self.0.settle(port)
+    }
+}
+
 /// Swaps the addresses of every frame.
 #[derive(Default)]
 struct Swap {
     frames: u64,
     counters: Counters,
+}
+
+impl App for Swap {
+    fn counters(&self) -> &Counters {
+        &self.counters
+    }
 }
 
 impl FrameApp for Swap {
@@ -77,9 +87,6 @@ impl FrameApp for Swap {
             }
         }
         self.frames += burst.len() as u64;
-    }
-    fn counters(&self) -> &Counters {
-        &self.counters
     }
 }
 

@@ -1,29 +1,53 @@
 //! One worker, one core.
 
 use laneway_core::LaneError;
-use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
+use rustix::{
+    io::Errno,
+    thread::{CpuSet, sched_getaffinity, sched_setaffinity},
+};
 
 /// Keeps the calling thread on `cpu`.
 ///
 /// # Errors
 /// When there is no such CPU, or this process may not use it.
 pub fn pin_to_cpu(cpu: usize) -> Result<(), LaneError> {
+    set_affinity(&[cpu], "pin itself to")
+}
+
+/// Lets the calling thread run on these CPUs only, as long as `start` takes. A thread that `start` starts
+/// may use them for good, because threads inherit this.
+///
+/// # Errors
+/// When one of them is not there, or this process may not use it; `start` is not called then.
+pub fn starting_on<R>(cpus: &[usize], start: impl FnOnce() -> R) -> Result<R, LaneError> {
+    let before = usable_cpus()?;
+    set_affinity(cpus, "start a thread on")?;
+    let started = start();
+    set_affinity(&before, "go back to")?;
+    Ok(started)
+}
+
+fn set_affinity(cpus: &[usize], doing: &str) -> Result<(), LaneError> {
+    let names: Vec<String> = cpus.iter().map(ToString::to_string).collect();
+    let name = names.join(",");
     let not_found = || LaneError::NotFound {
         lane: "worker".to_owned(),
         what: "CPU",
-        name: cpu.to_string(),
+        name: name.clone(),
         hint: "`nproc` and `taskset -p $$` show the CPUs that this process may use".to_owned(),
     };
-    if cpu >= CpuSet::MAX_CPU {
-        return Err(not_found());
-    }
     let mut set = CpuSet::new();
-    set.set(cpu);
+    for &cpu in cpus {
+        if cpu >= CpuSet::MAX_CPU {
+            return Err(not_found());
+        }
+        set.set(cpu);
+    }
     sched_setaffinity(None, &set).map_err(|errno| match errno {
-        rustix::io::Errno::INVAL => not_found(),
+        Errno::INVAL => not_found(),
         errno => LaneError::os(
             "worker",
-            format!("pin itself to CPU {cpu}"),
+            format!("{doing} CPU {name}"),
             errno.into(),
             "leave the CPU out to run unpinned",
         ),
@@ -55,6 +79,20 @@ mod tests {
             assert_eq!(usable_cpus().unwrap(), [cpu]);
         });
         pinned.join().unwrap();
+    }
+
+    #[test]
+    fn a_thread_keeps_the_cpus_that_it_was_started_on_and_its_starter_its_own() {
+        // A thread of its own: the affinity ends with it.
+        let starter = std::thread::spawn(|| {
+            let before = usable_cpus().unwrap();
+            let last = before[before.len() - 1];
+            let started = starting_on(&[last], || std::thread::spawn(|| usable_cpus().unwrap()));
+            assert_eq!(started.unwrap().join().unwrap(), [last]);
+            assert_eq!(usable_cpus().unwrap(), before);
+            assert!(starting_on(&[CpuSet::MAX_CPU], || panic!("it is not there")).is_err());
+        });
+        starter.join().unwrap();
     }
 
     #[test]

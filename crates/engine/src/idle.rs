@@ -1,10 +1,11 @@
 //! Time between frames: when the worker ticks, spins and blocks.
 //!
-//! One place for both loops. The caller says what a turn found; this says whether to block and for
+//! The caller says what a turn found; this says whether to block and for
 //! how long, and adds up where the time went.
 
 use crate::{Ended, PortReport, RunReport, Stop, TICK_NS};
-use laneway_core::{Clock, Counters, IdlePolicy};
+use laneway_core::{Clock, Counters};
+use laneway_spec::IdlePolicy;
 use std::time::Duration;
 
 /// What waking up may cost: the timer's slack (50 us by default), the scheduler, and a CPU that slept. A
@@ -68,11 +69,6 @@ impl<'a, C: Clock> Pace<'a, C> {
     pub(crate) fn worked(&mut self) {
         self.turns += 1;
         self.worked_at_ns = self.now_ns;
-    }
-
-    /// Ends a turn that found no frames but did something.
-    pub(crate) fn turned(&mut self) {
-        self.turns += 1;
     }
 
     /// Ends a turn that found nothing. Gives how long to block, if that is what the policy says;

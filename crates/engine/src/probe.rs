@@ -7,14 +7,15 @@
 //! What it does not tell: how many frames of a burst a lane sent. `settle` does not say; the lane's counters
 //! do, so they are read at each tick (of a traced run only) and the difference is told.
 
-use crate::Control;
-use laneway_core::{Counters, DropReason, PortId};
+use crate::{Control, run::ports};
+use laneway_core::{Counters, DropReason, Lane, PortId};
 use laneway_tracer::{PointId, Recorder, points};
 
 /// The hooks of one run.
 pub(crate) struct Probe(Option<Tracing>);
 
-struct Tracing {
+/// The hooks of a run that is traced.
+pub(crate) struct Tracing {
     recorder: Recorder,
     /// By port, at the last tick.
     transmits: Vec<Transmits>,
@@ -52,10 +53,7 @@ impl Probe {
     /// `function` ran from `from` until now.
     #[inline]
     pub(crate) fn called(&mut self, function: PointId, from: u64, argument: usize) -> u64 {
-        let Some(Tracing { recorder, .. }) = &mut self.0 else { return 0 };
-        let now = recorder.now();
-        recorder.called(function, from, now, argument as u32);
-        now
+        self.0.as_mut().map_or(0, |tracing| tracing.called(function, from, argument))
     }
 
     /// A receive call found `got` frames.
@@ -83,42 +81,19 @@ impl Probe {
         }
     }
 
-    /// A round of a lane of datagrams or streams; true inside it once the app was called.
+    /// What a round of a lane that calls the app itself tells, if somebody traces.
     #[inline]
-    pub(crate) fn served(&mut self, from: u64, entered: bool, served: usize) {
-        let Some(Tracing { recorder, .. }) = &mut self.0 else { return };
-        if !entered && served == 0 {
-            recorder.received_nothing(from);
-            return;
-        }
-        if !entered {
-            recorder.entered(points::SERVE, from);
-        }
-        let now = recorder.now();
-        recorder.came(0, 0, clipped(served), now);
-        recorder.left(points::SERVE, now);
-    }
-
-    /// The app is about to be called in a round that began at `from`. The round is told only now: most rounds of
-    /// an idle worker find nothing.
-    #[inline]
-    pub(crate) fn enter_round(&mut self, from: u64) -> u64 {
-        let Some(Tracing { recorder, .. }) = &mut self.0 else { return 0 };
-        recorder.entered(points::SERVE, from);
-        recorder.now()
+    pub(crate) fn tracing(&mut self) -> Option<&mut Tracing> {
+        self.0.as_mut()
     }
 
     /// At a tick and at the end of a run: tells what the lane sent and was refused since the last time.
     #[inline]
-    pub(crate) fn count_transmits(
-        &mut self,
-        ports: &[PortId],
-        mut counters: impl FnMut(PortId) -> Counters,
-    ) {
+    pub(crate) fn count_transmits(&mut self, lane: &mut impl Lane) {
         let Some(Tracing { recorder, transmits }) = &mut self.0 else { return };
-        transmits.resize(ports.len(), Transmits::default());
-        for (&port, before) in ports.iter().zip(transmits) {
-            let now = Transmits::of(&counters(port));
+        transmits.resize(lane.ports(), Transmits::default());
+        for (port, before) in ports(lane.ports()).zip(transmits) {
+            let now = Transmits::of(&lane.counters(port));
             let mut sent = now.sent.saturating_sub(before.sent);
             let mut refused = now.refused.saturating_sub(before.refused);
             *before = now;
@@ -131,6 +106,40 @@ impl Probe {
                 refused -= some_refused;
             }
         }
+    }
+}
+
+impl Tracing {
+    /// Where something begins.
+    pub(crate) fn now(&self) -> u64 {
+        self.recorder.now()
+    }
+
+    /// As [`Probe::called`].
+    pub(crate) fn called(&mut self, function: PointId, from: u64, argument: usize) -> u64 {
+        let now = self.recorder.now();
+        self.recorder.called(function, from, now, argument as u32);
+        now
+    }
+
+    /// The app is about to be called in a round that began at `from`. The round is recorded only now: most
+    /// rounds of an idle worker find nothing.
+    pub(crate) fn enter_round(&mut self, from: u64) {
+        self.recorder.entered(points::SERVE, from);
+    }
+
+    /// The end of a round that began at `from`; `entered` once the app was called in it.
+    pub(crate) fn served(&mut self, from: u64, entered: bool, served: usize) {
+        let Tracing { recorder, .. } = self;
+        if !entered && served == 0 {
+            return recorder.received_nothing(from);
+        }
+        if !entered {
+            recorder.entered(points::SERVE, from);
+        }
+        let now = recorder.now();
+        recorder.came(0, 0, clipped(served), now);
+        recorder.left(points::SERVE, now);
     }
 }
 

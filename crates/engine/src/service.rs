@@ -1,21 +1,23 @@
-//! The loop for lanes that carry datagrams or streams.
+//! The turns of lanes that carry datagrams or streams.
 //!
 //! Both lanes do a whole round themselves ([`DatagramLane::serve`], [`StreamLane::serve`]): what they
-//! read, and what an answer costs, is theirs. What is left is when to serve, tick, block and stop,
-//! and that is the same for both.
+//! read, and what an answer costs, is theirs. So the loop sees neither where the app's share of a
+//! round begins nor where it ends; a run that is traced puts a [`Traced`] around the app for that, and
+//! no other run does.
 
 use crate::{
-    Control, Ended, PortReport, RunFailed, RunReport,
+    Control, RunFailed, RunReport,
     idle::Pace,
-    probe::Probe,
-    rounds::{TracedDatagrams, TracedStreams},
+    probe::{Probe, Tracing},
+    run::{Shape, run},
 };
 use laneway_core::{
-    CapsReport, Clock, ClockDomain, Counters, DatagramApp, DatagramLane, IdlePolicy, LaneError,
-    PortId, StreamApp, StreamLane, Turn, Wake,
+    App, Clock, Close, ConnId, Counters, Datagram, DatagramApp, DatagramLane, DatagramOut,
+    LaneError, StreamApp, StreamLane, StreamOut, Turn,
 };
+use laneway_spec::IdlePolicy;
 use laneway_tracer::points;
-use std::time::Duration;
+use std::net::SocketAddr;
 
 /// Runs a datagram app on a lane until `control` says stop, the app wants to end, or nothing can come
 /// any more.
@@ -32,7 +34,7 @@ pub fn run_datagrams<L: DatagramLane, A: DatagramApp>(
     idle: IdlePolicy,
     control: &Control,
 ) -> Result<RunReport, RunFailed> {
-    run(&mut Datagrams { lane, app }, clock, idle, control)
+    run(lane, app, Datagrams, clock, idle, control)
 }
 
 /// Runs a stream app on a lane, as [`run_datagrams`]. At the end every connection is closed.
@@ -49,181 +51,156 @@ pub fn run_streams<L: StreamLane, A: StreamApp>(
     idle: IdlePolicy,
     control: &Control,
 ) -> Result<RunReport, RunFailed> {
-    run(&mut Streams { lane, app }, clock, idle, control)
+    run(lane, app, Streams, clock, idle, control)
 }
 
-/// A lane and an app of one shape.
-trait Service {
-    fn name(&self) -> &'static str;
-    fn ports(&self) -> usize;
-    fn clock_domain(&self) -> ClockDomain;
-    fn serve(&mut self, clock: &impl Clock, probe: &mut Probe) -> Result<usize, LaneError>;
-    fn tick(&mut self, turn: Turn) -> Result<(), LaneError>;
-    fn finish(&mut self, turn: Turn);
-    fn wait(&mut self, timeout: Duration) -> Result<Wake, LaneError>;
-    fn due_ns(&self) -> Option<u64>;
-    fn exhausted(&self) -> bool;
-    fn wants_stop(&self) -> bool;
-    fn caps(&self, port: PortId) -> &CapsReport;
-    fn counters(&mut self, port: PortId) -> Counters;
-    fn app_counters(&self) -> &Counters;
-}
+struct Datagrams;
 
-struct Datagrams<'a, L, A> {
-    lane: &'a mut L,
-    app: &'a mut A,
-}
-
-struct Streams<'a, L, A> {
-    lane: &'a mut L,
-    app: &'a mut A,
-}
-
-/// What both shapes pass on unchanged.
-macro_rules! pass_on {
-    () => {
-        fn name(&self) -> &'static str {
-            self.lane.name()
-        }
-        fn ports(&self) -> usize {
-            self.lane.ports()
-        }
-        fn clock_domain(&self) -> ClockDomain {
-            self.lane.clock_domain()
-        }
-        fn tick(&mut self, turn: Turn) -> Result<(), LaneError> {
-            self.lane.tick(self.app, turn)
-        }
-        fn wait(&mut self, timeout: Duration) -> Result<Wake, LaneError> {
-            self.lane.wait(timeout)
-        }
-        fn due_ns(&self) -> Option<u64> {
-            self.lane.due_ns()
-        }
-        fn exhausted(&self) -> bool {
-            self.lane.exhausted()
-        }
-        fn wants_stop(&self) -> bool {
-            self.app.wants_stop()
-        }
-        fn caps(&self, port: PortId) -> &CapsReport {
-            self.lane.caps(port)
-        }
-        fn counters(&mut self, port: PortId) -> Counters {
-            self.lane.counters(port)
-        }
-        fn app_counters(&self) -> &Counters {
-            self.app.counters()
-        }
-    };
-}
-
-impl<L: DatagramLane, A: DatagramApp> Service for Datagrams<'_, L, A> {
-    pass_on!();
-
-    fn serve(&mut self, clock: &impl Clock, probe: &mut Probe) -> Result<usize, LaneError> {
-        let mut app = TracedDatagrams::new(self.app, probe);
-        let served = self.lane.serve(&mut app, clock)?;
-        app.end_round(served);
-        Ok(served)
-    }
-
-    fn finish(&mut self, turn: Turn) {
-        self.app.on_stop(turn);
-    }
-}
-
-impl<L: StreamLane, A: StreamApp> Service for Streams<'_, L, A> {
-    pass_on!();
-
-    fn serve(&mut self, clock: &impl Clock, probe: &mut Probe) -> Result<usize, LaneError> {
-        let mut app = TracedStreams::new(self.app, probe);
-        let served = self.lane.serve(&mut app, clock)?;
-        app.end_round(served);
-        Ok(served)
-    }
-
-    fn finish(&mut self, turn: Turn) {
-        self.lane.finish(self.app, turn);
-        self.app.on_stop(turn);
-    }
-}
-
-fn run(
-    service: &mut impl Service,
-    clock: &impl Clock,
-    idle: IdlePolicy,
-    control: &Control,
-) -> Result<RunReport, RunFailed> {
-    let name = service.name();
-    assert_eq!(clock.domain(), service.clock_domain(), "the worker's clock and lane {name}");
-    let mut pace = Pace::new(clock, idle);
-    let mut probe = Probe::of(control);
-    let outcome = turns(service, &mut pace, control, &mut probe);
-    service.finish(Turn { now_ns: pace.read() });
-    probe.count_transmits(&ports(service), |port| service.counters(port));
-    match outcome {
-        Ok(ended) => Ok(report(service, &pace, ended)),
-        Err(error) => {
-            let report = report(service, &pace, Ended::Failed);
-            Err(RunFailed { error, report: Box::new(report) })
-        }
-    }
-}
-
-fn turns(
-    service: &mut impl Service,
-    pace: &mut Pace<'_, impl Clock>,
-    control: &Control,
-    probe: &mut Probe,
-) -> Result<Ended, LaneError> {
-    let ports = ports(service);
-    loop {
-        if control.stop.is_due(pace.now_ns) {
-            return Ok(Ended::Stopped);
-        }
-        if service.wants_stop() {
-            return Ok(Ended::App);
-        }
-        let served = service.serve(pace.clock, probe)?;
-        if served > 0 {
-            pace.read();
-        }
-        if pace.tick_is_due() {
-            let watched = control.watch.is_wanted();
-            let began = probe.now();
-            service.tick(Turn { now_ns: pace.now_ns })?;
-            probe.called(points::APP_TICK, began, 0);
-            probe.count_transmits(&ports, |port| service.counters(port));
-            if watched {
-                control.watch.publish(report(service, pace, Ended::Running));
+impl<L: DatagramLane, A: DatagramApp> Shape<L, A> for Datagrams {
+    fn turn(
+        &mut self,
+        lane: &mut L,
+        app: &mut A,
+        pace: &mut Pace<'_, impl Clock>,
+        probe: &mut Probe,
+    ) -> Result<bool, LaneError> {
+        let served = match probe.tracing() {
+            None => lane.serve(app, pace.clock)?,
+            Some(tracing) => {
+                let mut app = Traced::new(app, tracing);
+                let served = lane.serve(&mut app, pace.clock)?;
+                app.end_round(served)
             }
-        }
-        if served > 0 {
-            pace.worked();
-            continue;
-        }
-        if service.exhausted() {
-            return Ok(Ended::Exhausted);
-        }
-        if let Some(timeout) = pace.found_nothing(&control.stop, service.due_ns(), None) {
-            let began = probe.now();
-            service.wait(timeout)?;
-            probe.called(points::WAIT, began, 0);
-            pace.blocked();
-        }
+        };
+        Ok(noted(served, pace))
+    }
+
+    fn tick(&mut self, lane: &mut L, app: &mut A, turn: Turn) -> Result<(), LaneError> {
+        lane.tick(app, turn)
     }
 }
 
-fn ports(service: &impl Service) -> Vec<PortId> {
-    (0..service.ports()).map(|port| PortId(port as u8)).collect()
+struct Streams;
+
+impl<L: StreamLane, A: StreamApp> Shape<L, A> for Streams {
+    fn turn(
+        &mut self,
+        lane: &mut L,
+        app: &mut A,
+        pace: &mut Pace<'_, impl Clock>,
+        probe: &mut Probe,
+    ) -> Result<bool, LaneError> {
+        let served = match probe.tracing() {
+            None => lane.serve(app, pace.clock)?,
+            Some(tracing) => {
+                let mut app = Traced::new(app, tracing);
+                let served = lane.serve(&mut app, pace.clock)?;
+                app.end_round(served)
+            }
+        };
+        Ok(noted(served, pace))
+    }
+
+    fn tick(&mut self, lane: &mut L, app: &mut A, turn: Turn) -> Result<(), LaneError> {
+        lane.tick(app, turn)
+    }
+
+    fn close(&mut self, lane: &mut L, app: &mut A, turn: Turn) {
+        lane.finish(app, turn);
+    }
 }
 
-fn report(service: &mut impl Service, pace: &Pace<'_, impl Clock>, ended: Ended) -> RunReport {
-    let mut reports = Vec::with_capacity(service.ports());
-    for port in ports(service) {
-        let caps = service.caps(port).clone();
-        reports.push(PortReport { caps, counters: service.counters(port) });
+/// Reads the clock after a round that served something.
+fn noted(served: usize, pace: &mut Pace<'_, impl Clock>) -> bool {
+    if served > 0 {
+        pace.read();
     }
-    pace.report(service.name(), ended, reports, service.app_counters())
+    served > 0
+}
+
+/// An app in a round that is traced: it passes every call on and tells how long it took. A round in
+/// which the app is not called tells nothing of itself.
+struct Traced<'a, A> {
+    app: &'a mut A,
+    tracing: &'a mut Tracing,
+    began: u64,
+    entered: bool,
+}
+
+impl<'a, A: App> Traced<'a, A> {
+    fn new(app: &'a mut A, tracing: &'a mut Tracing) -> Self {
+        let began = tracing.now();
+        Traced { app, tracing, began, entered: false }
+    }
+
+    /// The app is about to be called.
+    fn enter(&mut self) -> u64 {
+        if !self.entered {
+            self.entered = true;
+            self.tracing.enter_round(self.began);
+        }
+        self.tracing.now()
+    }
+
+    /// The lane has served so many.
+    fn end_round(self, served: usize) -> usize {
+        self.tracing.served(self.began, self.entered, served);
+        served
+    }
+}
+
+impl<A: App> App for Traced<'_, A> {
+    fn on_stop(&mut self, turn: Turn) {
+        self.app.on_stop(turn);
+    }
+
+    fn wants_stop(&self) -> bool {
+        self.app.wants_stop()
+    }
+
+    fn counters(&self) -> &Counters {
+        self.app.counters()
+    }
+}
+
+impl<A: DatagramApp> DatagramApp for Traced<'_, A> {
+    fn on_datagrams<O: DatagramOut>(&mut self, batch: &[Datagram<'_>], turn: Turn, out: &mut O) {
+        let began = self.enter();
+        self.app.on_datagrams(batch, turn, out);
+        self.tracing.called(points::APP_DATAGRAMS, began, batch.len());
+    }
+
+    fn on_tick<O: DatagramOut>(&mut self, turn: Turn, out: &mut O) {
+        self.app.on_tick(turn, out);
+    }
+}
+
+impl<A: StreamApp> StreamApp for Traced<'_, A> {
+    fn on_open(&mut self, conn: ConnId, peer: SocketAddr) {
+        self.app.on_open(conn, peer);
+    }
+
+    fn on_bytes<O: StreamOut>(&mut self, conn: ConnId, bytes: &[u8], out: &mut O) -> usize {
+        let began = self.enter();
+        let consumed = self.app.on_bytes(conn, bytes, out);
+        self.tracing.called(points::APP_BYTES, began, bytes.len());
+        consumed
+    }
+
+    /// Recorded only in a round that had bytes: lanes end every turn.
+    fn on_turn_end<O: StreamOut>(&mut self, turn: Turn, out: &mut O) {
+        let began = self.tracing.now();
+        self.app.on_turn_end(turn, out);
+        if self.entered {
+            self.tracing.called(points::APP_TURN_END, began, 0);
+        }
+    }
+
+    fn on_close(&mut self, conn: ConnId, why: Close) {
+        self.app.on_close(conn, why);
+    }
+
+    fn on_tick<O: StreamOut>(&mut self, turn: Turn, out: &mut O) {
+        self.app.on_tick(turn, out);
+    }
 }

@@ -1,13 +1,14 @@
 //! The frame loop on simulated links: every test is exact, because time is virtual.
 
 use laneway_core::{
-    Burst, Clock, ClockDomain, Counters, Fill, FrameApp, FrameLane, Held, IdlePolicy, LaneError,
-    PortId, Turn, Verdict,
+    App, Burst, Clock, ClockDomain, Counters, Fill, FrameApp, FrameLane, Lane, LaneError, PortId,
+    Turn, Verdict,
 };
 use laneway_engine::{
     BLOCK_NS_MAX, Control, Ended, MonotonicClock, RunReport, Stop, TICK_NS, run_frames,
 };
 use laneway_sim::{Direction, SimLane, SimWorld};
+use laneway_spec::IdlePolicy;
 use laneway_testkit::{UdpFrame, sequence, udp_frames};
 use proptest::prelude::*;
 use std::time::Duration;
@@ -29,16 +30,21 @@ struct Probe {
     sent: u64,
     /// Ends the run after this many frames.
     limit: Option<usize>,
-    /// Holds every frame and releases all at the next tick, or at the stop.
-    holds: bool,
-    held: Vec<Held>,
     /// Requested from within a tick, as a signal would come at any time.
     stop_at_tick: Option<(usize, Stop)>,
 }
 
-impl Probe {
-    fn release(&mut self) {
-        self.held.drain(..).for_each(|frame| frame.release(Verdict::Tx));
+impl App for Probe {
+    fn on_stop(&mut self, _turn: Turn) {
+        self.stops += 1;
+    }
+
+    fn wants_stop(&self) -> bool {
+        self.limit.is_some_and(|limit| self.seen.len() >= limit)
+    }
+
+    fn counters(&self) -> &Counters {
+        &self.counters
     }
 }
 
@@ -48,10 +54,7 @@ impl FrameApp for Probe {
             assert!(burst.frame(i).ts_ns <= turn.now_ns);
             self.seen.extend(sequence(burst.frame(i).bytes));
             self.counters.rx_frames += 1;
-            match self.holds {
-                true => self.held.extend(burst.hold(i).ok()),
-                false => burst.set_verdict(i, Verdict::Tx),
-            }
+            burst.set_verdict(i, Verdict::Tx);
         }
     }
 
@@ -77,25 +80,11 @@ impl FrameApp for Probe {
 
     fn on_tick(&mut self, turn: Turn) {
         self.ticks_ns.push(turn.now_ns);
-        self.release();
         if let Some((tick, stop)) = &self.stop_at_tick
             && self.ticks_ns.len() == *tick
         {
             stop.request();
         }
-    }
-
-    fn on_stop(&mut self, _turn: Turn) {
-        self.stops += 1;
-        self.release();
-    }
-
-    fn wants_stop(&self) -> bool {
-        self.limit.is_some_and(|limit| self.seen.len() >= limit)
-    }
-
-    fn counters(&self) -> &Counters {
-        &self.counters
     }
 }
 
@@ -237,14 +226,17 @@ fn adaptive_spins_its_time_after_each_frame_and_then_blocks() {
 #[test]
 fn an_app_that_says_never_is_asked_once_per_port() {
     struct Never(usize, Counters);
+    impl App for Never {
+        fn counters(&self) -> &Counters {
+            &self.1
+        }
+    }
+
     impl FrameApp for Never {
         fn on_burst(&mut self, _: PortId, _: &mut Burst, _: Turn) {}
         fn fill(&mut self, _: PortId, _: &mut Burst, _: Turn) -> Fill {
             self.0 += 1;
             Fill::Never
-        }
-        fn counters(&self) -> &Counters {
-            &self.1
         }
     }
     let (mut lane, world) = open("sim", 2);
@@ -278,7 +270,7 @@ fn a_schedule_is_kept_to_the_poll_under_every_policy() {
 /// A sim that wakes up late, as a machine does.
 struct Oversleeping(SimLane, SimWorld);
 
-impl FrameLane for Oversleeping {
+impl Lane for Oversleeping {
     fn name(&self) -> &'static str {
         "oversleeping"
     }
@@ -287,15 +279,6 @@ impl FrameLane for Oversleeping {
     }
     fn clock_domain(&self) -> ClockDomain {
         self.0.clock_domain()
-    }
-    fn receive(&mut self, port: PortId) -> Result<&mut Burst, LaneError> {
-        self.0.receive(port)
-    }
-    fn lend(&mut self, port: PortId, frames: usize) -> Result<&mut Burst, LaneError> {
-        self.0.lend(port, frames)
-    }
-    fn settle(&mut self, port: PortId) -> Result<(), LaneError> {
-        self.0.settle(port)
     }
     fn wait(&mut self, timeout: Duration) -> Result<laneway_core::Wake, LaneError> {
         let woken = self.0.wait(timeout);
@@ -310,6 +293,18 @@ impl FrameLane for Oversleeping {
     }
     fn counters(&mut self, port: PortId) -> Counters {
         self.0.counters(port)
+    }
+}
+
+impl FrameLane for Oversleeping {
+    fn receive(&mut self, port: PortId) -> Result<&mut Burst, LaneError> {
+        self.0.receive(port)
+    }
+    fn lend(&mut self, port: PortId, frames: usize) -> Result<&mut Burst, LaneError> {
+        self.0.lend(port, frames)
+    }
+    fn settle(&mut self, port: PortId) -> Result<(), LaneError> {
+        self.0.settle(port)
     }
 }
 
@@ -346,20 +341,6 @@ fn a_run_goes_on_until_the_schedule_is_done_although_nothing_comes() {
 }
 
 #[test]
-fn frames_released_at_a_tick_or_at_the_stop_leave() {
-    let (mut lane, world) = open("sim", 1);
-    let frames = udp_frames(0, 2, 64);
-    world.inject_at(PORT, MS, &frames[0]);
-    world.inject_at(PORT, 12 * MS, &frames[1]);
-    let mut app = Probe { holds: true, ..Probe::default() };
-    let stop = Stop::new().with_deadline_ns(15 * MS);
-    let report = run(&mut lane, &world, &mut app, IdlePolicy::Block, &stop.into());
-    assert_eq!(report.counters().tx_frames, 2);
-    let left_ns: Vec<u64> = world.collect(PORT).iter().map(|a| a.at_ns / MS).collect();
-    assert_eq!(left_ns, [10, 15]);
-}
-
-#[test]
 #[should_panic(expected = "the worker's clock and lane sim")]
 fn a_clock_of_another_domain_is_refused() {
     let (mut lane, _world) = open("sim", 1);
@@ -371,7 +352,7 @@ fn a_clock_of_another_domain_is_refused() {
 /// A sim whose interface goes away after some receives.
 struct Vanishing(SimLane, usize);
 
-impl FrameLane for Vanishing {
+impl Lane for Vanishing {
     fn name(&self) -> &'static str {
         "vanishing"
     }
@@ -381,6 +362,18 @@ impl FrameLane for Vanishing {
     fn clock_domain(&self) -> ClockDomain {
         self.0.clock_domain()
     }
+    fn wait(&mut self, timeout: Duration) -> Result<laneway_core::Wake, LaneError> {
+        self.0.wait(timeout)
+    }
+    fn caps(&self, port: PortId) -> &laneway_core::CapsReport {
+        self.0.caps(port)
+    }
+    fn counters(&mut self, port: PortId) -> Counters {
+        self.0.counters(port)
+    }
+}
+
+impl FrameLane for Vanishing {
     fn receive(&mut self, port: PortId) -> Result<&mut Burst, LaneError> {
         if self.1 == 0 {
             return Err(LaneError::Gone { lane: "vanishing".into(), name: "v0".into() });
@@ -393,15 +386,6 @@ impl FrameLane for Vanishing {
     }
     fn settle(&mut self, port: PortId) -> Result<(), LaneError> {
         self.0.settle(port)
-    }
-    fn wait(&mut self, timeout: Duration) -> Result<laneway_core::Wake, LaneError> {
-        self.0.wait(timeout)
-    }
-    fn caps(&self, port: PortId) -> &laneway_core::CapsReport {
-        self.0.caps(port)
-    }
-    fn counters(&mut self, port: PortId) -> Counters {
-        self.0.counters(port)
     }
 }
 

@@ -1,10 +1,11 @@
 //! The kernel loop, on a lane made of a list of rings.
 
 use laneway_core::{
-    CapsReport, Clock, ClockDomain, Counters, IdlePolicy, KernelApp, KernelHalf, KernelLane,
-    KernelMaps, LaneError, PortId, Turn, Wake,
+    App, CapsReport, Clock, ClockDomain, Counters, KernelApp, KernelHalf, KernelLane, KernelMaps,
+    Lane, LaneError, PortId, Turn, Wake,
 };
 use laneway_engine::{BLOCK_NS_MAX, Control, Ended, RunFailed, RunReport, Stop, run_kernel};
+use laneway_spec::IdlePolicy;
 use std::{cell::Cell, collections::VecDeque, rc::Rc, time::Duration};
 
 /// Stands for the monotonic clock: goes on with each reading, so that a worker that only polls gets
@@ -71,10 +72,32 @@ impl KernelMaps for Script {
     }
 }
 
-impl KernelLane for Script {
+impl Lane for Script {
     fn name(&self) -> &'static str {
         "script"
     }
+    fn ports(&self) -> usize {
+        1
+    }
+    fn clock_domain(&self) -> ClockDomain {
+        ClockDomain::Monotonic
+    }
+    fn wait(&mut self, timeout: Duration) -> Result<Wake, LaneError> {
+        self.timeouts.push(timeout);
+        self.clock.advance(timeout.as_nanos() as u64);
+        Ok(Wake::Timeout)
+    }
+    fn caps(&self, _: PortId) -> &CapsReport {
+        &self.caps
+    }
+    fn counters(&mut self, _port: PortId) -> Counters {
+        let mut counters = Counters::default();
+        counters.rx_frames = 7;
+        counters
+    }
+}
+
+impl KernelLane for Script {
     fn receive(&mut self, mut each: impl FnMut(&[u8])) -> Result<usize, LaneError> {
         match &mut self.fails_after {
             Some(0) => {
@@ -89,25 +112,12 @@ impl KernelLane for Script {
         }
         Ok(records.len())
     }
-    fn wait(&mut self, timeout: Duration) -> Result<Wake, LaneError> {
-        self.timeouts.push(timeout);
-        self.clock.advance(timeout.as_nanos() as u64);
-        Ok(Wake::Timeout)
-    }
     fn detach(&mut self) {
         self.attached.set(false);
         self.receives.extend(self.on_detach.drain(..));
     }
     fn maps(&self) -> &dyn KernelMaps {
         self
-    }
-    fn caps(&self, _: PortId) -> &CapsReport {
-        &self.caps
-    }
-    fn counters(&mut self) -> Counters {
-        let mut counters = Counters::default();
-        counters.rx_frames = 7;
-        counters
     }
 }
 
@@ -121,6 +131,15 @@ struct Collector {
     /// What the map said at the stop: was the program attached, and how many records were in?
     at_stop: Vec<(u8, usize)>,
     counters: Counters,
+}
+
+impl App for Collector {
+    fn wants_stop(&self) -> bool {
+        self.limit.is_some_and(|limit| self.records.len() >= limit)
+    }
+    fn counters(&self) -> &Counters {
+        &self.counters
+    }
 }
 
 impl KernelApp for Collector {
@@ -146,16 +165,10 @@ impl KernelApp for Collector {
             stop.request();
         }
     }
-    fn on_stop(&mut self, maps: &dyn KernelMaps, _: Turn) {
+    fn on_detached(&mut self, maps: &dyn KernelMaps, _: Turn) {
         let records = self.records.len();
         maps.visit("any", &mut |_, value| self.at_stop.push((value[0], records)))
             .expect("the script's maps are always readable");
-    }
-    fn wants_stop(&self) -> bool {
-        self.limit.is_some_and(|limit| self.records.len() >= limit)
-    }
-    fn counters(&self) -> &Counters {
-        &self.counters
     }
 }
 

@@ -2,13 +2,15 @@
 //! exact. Both shapes run each test.
 
 use laneway_core::{
-    CapsReport, Clock, ClockDomain, Close, ConnId, Counters, Datagram, DatagramApp, DatagramLane,
-    DatagramOut, IdlePolicy, LaneError, PortId, StreamApp, StreamLane, StreamOut, Turn, Wake,
+    App, CapsReport, Clock, ClockDomain, Close, ConnId, Counters, Datagram, DatagramApp,
+    DatagramLane, DatagramOut, Lane, LaneError, PortId, StreamApp, StreamLane, StreamOut, Turn,
+    Wake,
 };
 use laneway_engine::{
     BLOCK_NS_MAX, Control, Ended, MonotonicClock, RunFailed, RunReport, Stop, TICK_NS,
     run_datagrams, run_streams,
 };
+use laneway_spec::IdlePolicy;
 use std::{cell::Cell, collections::VecDeque, net::SocketAddr, rc::Rc, time::Duration};
 
 const MS: u64 = 1_000_000;
@@ -128,38 +130,34 @@ impl StreamOut for Nowhere {
     fn close(&mut self, _: ConnId) {}
 }
 
-macro_rules! same_for_both {
-    () => {
-        fn name(&self) -> &'static str {
-            "script"
-        }
-        fn ports(&self) -> usize {
-            1
-        }
-        fn clock_domain(&self) -> ClockDomain {
-            ClockDomain::Virtual
-        }
-        fn wait(&mut self, timeout: Duration) -> Result<Wake, LaneError> {
-            self.block(timeout)
-        }
-        fn due_ns(&self) -> Option<u64> {
-            self.timer_ns
-        }
-        fn exhausted(&self) -> bool {
-            self.is_exhausted()
-        }
-        fn caps(&self, _: PortId) -> &CapsReport {
-            &self.caps
-        }
-        fn counters(&mut self, _: PortId) -> Counters {
-            self.counters.clone()
-        }
-    };
+impl Lane for Script {
+    fn name(&self) -> &'static str {
+        "script"
+    }
+    fn ports(&self) -> usize {
+        1
+    }
+    fn clock_domain(&self) -> ClockDomain {
+        ClockDomain::Virtual
+    }
+    fn wait(&mut self, timeout: Duration) -> Result<Wake, LaneError> {
+        self.block(timeout)
+    }
+    fn due_ns(&self) -> Option<u64> {
+        self.timer_ns
+    }
+    fn exhausted(&self) -> bool {
+        self.is_exhausted()
+    }
+    fn caps(&self, _: PortId) -> &CapsReport {
+        &self.caps
+    }
+    fn counters(&mut self, _: PortId) -> Counters {
+        self.counters.clone()
+    }
 }
 
 impl DatagramLane for Script {
-    same_for_both!();
-
     fn serve<A: DatagramApp>(
         &mut self,
         app: &mut A,
@@ -187,8 +185,6 @@ impl DatagramLane for Script {
 }
 
 impl StreamLane for Script {
-    same_for_both!();
-
     fn serve<A: StreamApp>(&mut self, app: &mut A, clock: &impl Clock) -> Result<usize, LaneError> {
         let served = self.take(|_| {
             app.on_bytes(ConnId(1), b"message", &mut Nowhere);
@@ -245,14 +241,7 @@ impl Probe {
     }
 }
 
-impl DatagramApp for Probe {
-    fn on_datagrams<O: DatagramOut>(&mut self, batch: &[Datagram<'_>], turn: Turn, _: &mut O) {
-        assert!(batch.iter().all(|datagram| datagram.ts_ns <= turn.now_ns));
-        self.counters.rx_frames += batch.len() as u64;
-    }
-    fn on_tick<O: DatagramOut>(&mut self, turn: Turn, _: &mut O) {
-        self.tick(turn);
-    }
+impl App for Probe {
     fn on_stop(&mut self, _: Turn) {
         self.stop();
     }
@@ -261,6 +250,16 @@ impl DatagramApp for Probe {
     }
     fn counters(&self) -> &Counters {
         &self.counters
+    }
+}
+
+impl DatagramApp for Probe {
+    fn on_datagrams<O: DatagramOut>(&mut self, batch: &[Datagram<'_>], turn: Turn, _: &mut O) {
+        assert!(batch.iter().all(|datagram| datagram.ts_ns <= turn.now_ns));
+        self.counters.rx_frames += batch.len() as u64;
+    }
+    fn on_tick<O: DatagramOut>(&mut self, turn: Turn, _: &mut O) {
+        self.tick(turn);
     }
 }
 
@@ -275,15 +274,6 @@ impl StreamApp for Probe {
     }
     fn on_tick<O: StreamOut>(&mut self, turn: Turn, _: &mut O) {
         self.tick(turn);
-    }
-    fn on_stop(&mut self, _: Turn) {
-        self.stop();
-    }
-    fn wants_stop(&self) -> bool {
-        self.is_done()
-    }
-    fn counters(&self) -> &Counters {
-        &self.counters
     }
 }
 

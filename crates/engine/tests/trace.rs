@@ -2,14 +2,15 @@
 //! traces.
 
 use laneway_core::{
-    Burst, CapsReport, Clock, ClockDomain, Counters, Datagram, DatagramApp, DatagramLane,
-    DatagramOut, FrameApp, IdlePolicy, LaneError, PortId, Turn, Verdict, Wake,
+    App, Burst, CapsReport, Clock, ClockDomain, Counters, Datagram, DatagramApp, DatagramLane,
+    DatagramOut, FrameApp, Lane, LaneError, PortId, Turn, Verdict, Wake,
 };
 use laneway_engine::{
     Control, MonotonicClock, RunReport, Stop, Worker, Workers, run_datagrams, run_frames,
     usable_cpus,
 };
 use laneway_sim::SimLane;
+use laneway_spec::IdlePolicy;
 use laneway_testkit::udp_frames;
 use laneway_tracer::{
     Happening, PointId, Session, SessionOptions, ThreadInfo, TraceFile, TraceSlot, What, points,
@@ -79,12 +80,15 @@ fn sum(happenings: &[Happening], of: impl Fn(What) -> u64) -> u64 {
 #[derive(Default)]
 struct Bounce(Counters);
 
+impl App for Bounce {
+    fn counters(&self) -> &Counters {
+        &self.0
+    }
+}
+
 impl FrameApp for Bounce {
     fn on_burst(&mut self, _port: PortId, burst: &mut Burst, _turn: Turn) {
         (0..burst.len()).for_each(|i| burst.set_verdict(i, Verdict::Tx));
-    }
-    fn counters(&self) -> &Counters {
-        &self.0
     }
 }
 
@@ -151,7 +155,7 @@ impl DatagramOut for Nowhere {
     fn send(&mut self, _: PortId, _: SocketAddr, _: usize, _: impl FnOnce(&mut [u8]) -> usize) {}
 }
 
-impl DatagramLane for Rounds {
+impl Lane for Rounds {
     fn name(&self) -> &'static str {
         "rounds"
     }
@@ -161,6 +165,21 @@ impl DatagramLane for Rounds {
     fn clock_domain(&self) -> ClockDomain {
         ClockDomain::Monotonic
     }
+    fn wait(&mut self, _timeout: Duration) -> Result<Wake, LaneError> {
+        Ok(Wake::Ready)
+    }
+    fn exhausted(&self) -> bool {
+        self.left == 0
+    }
+    fn caps(&self, _port: PortId) -> &CapsReport {
+        &self.caps
+    }
+    fn counters(&mut self, _port: PortId) -> Counters {
+        Counters::default()
+    }
+}
+
+impl DatagramLane for Rounds {
     fn serve<A: DatagramApp>(
         &mut self,
         app: &mut A,
@@ -187,29 +206,20 @@ impl DatagramLane for Rounds {
         app.on_tick(turn, &mut Nowhere);
         Ok(())
     }
-    fn wait(&mut self, _timeout: Duration) -> Result<Wake, LaneError> {
-        Ok(Wake::Ready)
-    }
-    fn exhausted(&self) -> bool {
-        self.left == 0
-    }
-    fn caps(&self, _port: PortId) -> &CapsReport {
-        &self.caps
-    }
-    fn counters(&mut self, _port: PortId) -> Counters {
-        Counters::default()
-    }
 }
 
 #[derive(Default)]
 struct Listener(Counters);
 
+impl App for Listener {
+    fn counters(&self) -> &Counters {
+        &self.0
+    }
+}
+
 impl DatagramApp for Listener {
     fn on_datagrams<O: DatagramOut>(&mut self, batch: &[Datagram<'_>], _: Turn, _: &mut O) {
         self.0.rx_frames += batch.len() as u64;
-    }
-    fn counters(&self) -> &Counters {
-        &self.0
     }
 }
 

@@ -1,11 +1,12 @@
 //! Several workers on simulated links: who runs where, and how they end together.
 
-use laneway_core::{Burst, Counters, FrameApp, IdlePolicy, LaneError, PortId, Turn};
+use laneway_core::{App, Burst, Counters, FrameApp, LaneError, PortId, Turn};
 use laneway_engine::{
     Control, Ended, RunReport, Stop, WORKERS_MAX, Worker, WorkerFailed, WorkerId, Workers,
     WorkersFailed, pin_to_cpu, run_frames, usable_cpus,
 };
 use laneway_sim::SimLane;
+use laneway_spec::IdlePolicy;
 use laneway_testkit::{skip, udp_frames};
 use std::{
     panic::AssertUnwindSafe,
@@ -19,12 +20,15 @@ const PORT: PortId = PortId(0);
 #[derive(Default)]
 struct Count(Counters);
 
+impl App for Count {
+    fn counters(&self) -> &Counters {
+        &self.0
+    }
+}
+
 impl FrameApp for Count {
     fn on_burst(&mut self, _: PortId, burst: &mut Burst, _: Turn) {
         self.0.rx_frames += burst.len() as u64;
-    }
-    fn counters(&self) -> &Counters {
-        &self.0
     }
 }
 

@@ -28,7 +28,7 @@
 
 use crate::layout::CField;
 use crate::{Has, RECORD_BYTES, Record};
-use laneway_core::nearest;
+use laneway_spec::nearest;
 use laneway_wire::protocol;
 use std::net::{Ipv4Addr, Ipv6Addr};
 use std::{fmt, str::FromStr};

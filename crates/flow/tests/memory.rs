@@ -52,7 +52,7 @@ fn ten_million_flows_take_no_more_memory_than_the_table_says() {
     }
 
     let evicted = u64::from(FLOWS) - capacity as u64;
-    assert_eq!(table.counters().started, FLOWS.into());
+    assert_eq!(table.counters().started, u64::from(FLOWS));
     assert_eq!((table.len(), out), (capacity, evicted));
     assert_eq!(table.counters().ended(EndReason::Resources), evicted);
     assert_eq!(table.memory_bytes(), bound);

@@ -12,8 +12,9 @@ use rustix::net::{
     AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, recv, send, socket_with,
 };
 use std::{
-    io,
+    fs, io,
     os::fd::{OwnedFd, RawFd},
+    path::Path,
 };
 
 /// Bytes of an Ethernet header, which the MTU does not count.
@@ -37,6 +38,8 @@ const IFLA_XDP_FLAGS: u16 = 3;
 const IFLA_XDP_DRV_PROG_ID: u16 = 5;
 const IFLA_XDP_SKB_PROG_ID: u16 = 6;
 const IFLA_XDP_EXPECTED_FD: u16 = 8;
+/// The part of IFLA_LINKINFO that names the kind of a virtual interface (`linux/if_link.h`).
+const IFLA_INFO_KIND: u16 = 1;
 const XDP_FLAGS_REPLACE: u32 = 1 << 4;
 
 /// An interface, found by name.
@@ -60,6 +63,8 @@ pub struct Facts {
     pub mtu_bytes: usize,
     /// Frames that the kernel wanted to send by it and its driver dropped: on a tap, those nobody fetched in time.
     pub tx_dropped: u64,
+    /// One end of a virtual cable: its driver is veth.
+    pub is_veth: bool,
     /// The XDP program that its driver runs.
     pub native: Option<ProgramId>,
     /// The XDP program that the kernel runs in the driver's stead.
@@ -214,6 +219,13 @@ pub fn is_name(name: &str) -> bool {
         && !name.bytes().any(|b| matches!(b, b'/' | b':' | b',' | 0) || b.is_ascii_whitespace())
 }
 
+/// What sysfs says of an interface of this process's network namespace, without the end of the line; nothing where
+/// there is no such interface or file.
+pub fn sysfs(interface: &str, file: &str) -> Option<String> {
+    let path = Path::new("/sys/class/net").join(interface).join(file);
+    is_name(interface).then(|| fs::read_to_string(path).ok())?.map(|text| text.trim().to_owned())
+}
+
 /// How a link is asked for.
 #[derive(Clone, Copy)]
 enum Which<'a> {
@@ -286,6 +298,7 @@ fn facts(answer: &[u8]) -> io::Result<Facts> {
         flags: u32_at(HEADER_BYTES + 8).ok_or_else(broken)?,
         mtu_bytes: 0,
         tx_dropped: 0,
+        is_veth: false,
         native: None,
         generic: None,
     };
@@ -297,6 +310,12 @@ fn facts(answer: &[u8]) -> io::Result<Facts> {
                 let bytes = value[TX_DROPPED_AT..][..8].try_into().ok()?;
                 facts.tx_dropped = u64::from_ne_bytes(bytes);
             }
+            libc::IFLA_LINKINFO => each_attribute(value, |kind, value| {
+                if kind == IFLA_INFO_KIND {
+                    facts.is_veth = value.strip_suffix(&[0]) == Some(b"veth");
+                }
+                Some(())
+            })?,
             libc::IFLA_XDP => each_attribute(value, |kind, value| {
                 match kind {
                     IFLA_XDP_DRV_PROG_ID => facts.native = Some(number(value)?),
@@ -355,7 +374,7 @@ mod tests {
 
     #[test]
     fn the_kernels_own_counters_agree() {
-        let dev = std::fs::read_to_string("/proc/thread-self/net/dev").unwrap();
+        let dev = fs::read_to_string("/proc/thread-self/net/dev").unwrap();
         let row =
             dev.lines().find_map(|line| line.trim().strip_prefix("lo:")).expect("lo is there");
         let dropped: u64 = row.split_whitespace().nth(11).unwrap().parse().unwrap();

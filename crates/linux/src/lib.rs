@@ -1,20 +1,29 @@
 //! What every lane asks of Linux beside moving frames: which interface a name means, whether the machine's
-//! default route leaves by it, what time it is on the kernel's clocks, and which VLAN tag it took off a frame.
+//! default route leaves by it, which Linux it is, what time it is on the kernel's clocks, and which VLAN tag it took
+//! off a frame. And the one way to change a setting of the host: [`HostSettings`] records the change first, so that a
+//! later run undoes it.
 //!
-//! Everything is about the network namespace of the calling thread. Nothing here changes the host, and nothing is on
-//! the path of a frame but [`Tag::put_back`].
+//! Everything is about the network namespace of the calling thread. Nothing is on the path of a frame but [`Tag::put_back`].
 #![forbid(unsafe_code)]
 
+mod address;
 mod clock;
 mod interface;
+mod process;
+mod release;
 mod route;
+mod settings;
 mod stall;
 mod vlan;
 
+pub use address::{AddressError, Cidr, Mac};
 pub use clock::{WallClock, monotonic_ns, unix_ns, unix_offset_ns};
 pub use interface::{
-    ETHERNET_BYTES, Facts, Interface, NAME_BYTES_MAX, ProgramId, Undo, XdpPlace, is_name,
+    ETHERNET_BYTES, Facts, Interface, NAME_BYTES_MAX, ProgramId, Undo, XdpPlace, is_name, sysfs,
 };
+pub use process::{NoProcess, Process};
+pub use release::{is_older_than, release};
 pub use route::refuse_default_route;
+pub use settings::{Change, GivenBack, HostSettings};
 pub use stall::Stall;
 pub use vlan::{TAG_BYTES, Tag};

@@ -7,3 +7,4 @@
 pub mod markup;
 pub mod number;
 pub mod script;
+pub mod text;

@@ -15,7 +15,7 @@
 #![forbid(unsafe_code)]
 #![expect(clippy::print_stdout, reason = "it is a program")]
 
-use laneway_core::{Clock, Close, ConnId, Counters, PortId, StreamApp, StreamLane, StreamOut};
+use laneway_core::{App, Clock, Close, ConnId, Counters, PortId, StreamApp, StreamLane, StreamOut};
 use laneway_sim::{SimLane, SimWorld};
 use laneway_stack::{InterfaceConfig, StackConfig, StreamStack};
 use laneway_wire::{ETHERNET_BYTES, Ipv4, Tcp, checksum, protocol, tcp_flags};
@@ -46,6 +46,12 @@ struct Answerer {
     counters: Counters,
 }
 
+impl App for Answerer {
+    fn counters(&self) -> &Counters {
+        &self.counters
+    }
+}
+
 impl StreamApp for Answerer {
     fn on_open(&mut self, _conn: ConnId, _peer: SocketAddr) {
         self.open += 1;
@@ -58,10 +64,6 @@ impl StreamApp for Answerer {
 
     fn on_close(&mut self, _conn: ConnId, _why: Close) {
         self.open -= 1;
-    }
-
-    fn counters(&self) -> &Counters {
-        &self.counters
     }
 }
 

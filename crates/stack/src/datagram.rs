@@ -28,7 +28,7 @@ use crate::{
 };
 use laneway_core::{
     Burst, CapsReport, Clock, ClockDomain, Counters, Datagram, DatagramApp, DatagramLane,
-    DatagramOut, DropReason, FrameLane, LaneError, PortId, Turn, Verdict, Wake,
+    DatagramOut, DropReason, FrameLane, Lane, LaneError, PortId, Turn, Verdict, Wake,
 };
 use laneway_wire::{ETHERNET_BYTES, Ethernet, Mac, UDP_BYTES, Udp, checksum, protocol};
 use std::{
@@ -586,7 +586,7 @@ impl DatagramOut for Out<'_, '_> {
     }
 }
 
-impl<L: FrameLane> DatagramLane for DatagramStack<L> {
+impl<L: FrameLane> Lane for DatagramStack<L> {
     /// That of the lane below.
     fn name(&self) -> &'static str {
         self.lane.name()
@@ -600,6 +600,34 @@ impl<L: FrameLane> DatagramLane for DatagramStack<L> {
         self.lane.clock_domain()
     }
 
+    fn wait(&mut self, timeout: Duration) -> Result<Wake, LaneError> {
+        self.lane.wait(timeout)
+    }
+
+    fn due_ns(&self) -> Option<u64> {
+        self.host.due_ns()
+    }
+
+    fn exhausted(&self) -> bool {
+        self.lane.exhausted()
+    }
+
+    fn caps(&self, port: PortId) -> &CapsReport {
+        &self.caps[port.index()]
+    }
+
+    /// Port 0 carries besides its own what belongs to no port: frames that were for nobody, and the
+    /// losses, passes, polls and waits of the lane below.
+    fn counters(&mut self, port: PortId) -> Counters {
+        let mut counters = self.turn.counters[port.index()].clone();
+        if port.index() == 0 {
+            merge_below(&mut counters, &self.host.counters, &mut self.lane);
+        }
+        counters
+    }
+}
+
+impl<L: FrameLane> DatagramLane for DatagramStack<L> {
     fn serve<A: DatagramApp>(
         &mut self,
         app: &mut A,
@@ -631,32 +659,6 @@ impl<L: FrameLane> DatagramLane for DatagramStack<L> {
         app.on_tick(turn, &mut out);
         self.host.solicit_due(&mut self.turn.counters, turn.now_ns);
         self.flush()
-    }
-
-    fn wait(&mut self, timeout: Duration) -> Result<Wake, LaneError> {
-        self.lane.wait(timeout)
-    }
-
-    fn due_ns(&self) -> Option<u64> {
-        self.host.due_ns()
-    }
-
-    fn exhausted(&self) -> bool {
-        self.lane.exhausted()
-    }
-
-    fn caps(&self, port: PortId) -> &CapsReport {
-        &self.caps[port.index()]
-    }
-
-    /// Port 0 carries besides its own what belongs to no port: frames that were for nobody, and the
-    /// losses, passes, polls and waits of the lane below.
-    fn counters(&mut self, port: PortId) -> Counters {
-        let mut counters = self.turn.counters[port.index()].clone();
-        if port.index() == 0 {
-            merge_below(&mut counters, &self.host.counters, &mut self.lane);
-        }
-        counters
     }
 }
 

@@ -22,8 +22,8 @@ use crate::{
     listen::{self, Listeners},
 };
 use laneway_core::{
-    CapsReport, Clock, ClockDomain, Counters, DropReason, FrameLane, LaneError, PortId, StreamApp,
-    StreamLane, Turn, Verdict, Wake,
+    CapsReport, Clock, ClockDomain, Counters, DropReason, FrameLane, Lane, LaneError, PortId,
+    StreamApp, StreamLane, Turn, Verdict, Wake,
 };
 use laneway_wire::protocol;
 use std::{net::IpAddr, time::Duration};
@@ -127,7 +127,7 @@ impl<L: FrameLane> StreamStack<L> {
     }
 }
 
-impl<L: FrameLane> StreamLane for StreamStack<L> {
+impl<L: FrameLane> Lane for StreamStack<L> {
     /// That of the lane below.
     fn name(&self) -> &'static str {
         self.lane.name()
@@ -139,40 +139,6 @@ impl<L: FrameLane> StreamLane for StreamStack<L> {
 
     fn clock_domain(&self) -> ClockDomain {
         self.lane.clock_domain()
-    }
-
-    /// The turn of the app ends only if one began: a round in which no connection was served calls
-    /// the app not at all.
-    fn serve<A: StreamApp>(&mut self, app: &mut A, clock: &impl Clock) -> Result<usize, LaneError> {
-        let now_ns = clock.now_ns();
-        self.host.begin(&mut self.connections.counters, now_ns);
-        self.connections.begin(now_ns);
-        for interface in 0..self.lane.ports() {
-            self.receive(PortId(interface as u8), now_ns)?;
-        }
-        let served = self.connections.show(app);
-        if served > 0 {
-            app.on_turn_end(Turn { now_ns }, &mut self.connections.out());
-        }
-        self.send()?;
-        Ok(served)
-    }
-
-    fn tick<A: StreamApp>(&mut self, app: &mut A, turn: Turn) -> Result<(), LaneError> {
-        self.connections.begin(turn.now_ns);
-        app.on_tick(turn, &mut self.connections.out());
-        self.send()
-    }
-
-    /// A reset or a FIN is sent to every peer; losses on the way are not repaired any more.
-    fn finish<A: StreamApp>(&mut self, app: &mut A, turn: Turn) {
-        self.connections.begin(turn.now_ns);
-        self.listeners.close();
-        let StreamStack { lane, host, connections, .. } = self;
-        if connections.finish(host, lane, app).is_err() {
-            // The lane has failed: there is nobody left to tell.
-            host.counters.drop_one(DropReason::TxRefused);
-        }
     }
 
     fn wait(&mut self, timeout: Duration) -> Result<Wake, LaneError> {
@@ -208,16 +174,58 @@ impl<L: FrameLane> StreamLane for StreamStack<L> {
     }
 }
 
+impl<L: FrameLane> StreamLane for StreamStack<L> {
+    /// The turn of the app ends only if one began: a round in which no connection was served calls
+    /// the app not at all.
+    fn serve<A: StreamApp>(&mut self, app: &mut A, clock: &impl Clock) -> Result<usize, LaneError> {
+        let now_ns = clock.now_ns();
+        self.host.begin(&mut self.connections.counters, now_ns);
+        self.connections.begin(now_ns);
+        for interface in 0..self.lane.ports() {
+            self.receive(PortId(interface as u8), now_ns)?;
+        }
+        let served = self.connections.show(app);
+        if served > 0 {
+            app.on_turn_end(Turn { now_ns }, &mut self.connections.out());
+        }
+        self.send()?;
+        Ok(served)
+    }
+
+    fn tick<A: StreamApp>(&mut self, app: &mut A, turn: Turn) -> Result<(), LaneError> {
+        self.connections.begin(turn.now_ns);
+        app.on_tick(turn, &mut self.connections.out());
+        self.send()
+    }
+
+    /// A reset or a FIN is sent to every peer; losses on the way are not repaired any more.
+    fn finish<A: StreamApp>(&mut self, app: &mut A, turn: Turn) {
+        self.connections.begin(turn.now_ns);
+        self.listeners.close();
+        let StreamStack { lane, host, connections, .. } = self;
+        if connections.finish(host, lane, app).is_err() {
+            // The lane has failed: there is nobody left to tell.
+            host.counters.drop_one(DropReason::TxRefused);
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::{InterfaceConfig, connection::Ends, isn};
-    use laneway_core::{Close, ConnId, StreamOut};
+    use laneway_core::{App, Close, ConnId, StreamOut};
     use laneway_sim::SimLane;
     use laneway_wire::Tcp;
     use std::net::SocketAddr;
 
     struct Nobody(Counters);
+
+    impl App for Nobody {
+        fn counters(&self) -> &Counters {
+            &self.0
+        }
+    }
 
     impl StreamApp for Nobody {
         fn on_open(&mut self, _conn: ConnId, _peer: SocketAddr) {}
@@ -227,10 +235,6 @@ mod tests {
         }
 
         fn on_close(&mut self, _conn: ConnId, _why: Close) {}
-
-        fn counters(&self) -> &Counters {
-            &self.0
-        }
     }
 
     /// Looks through smoltcp's generator: fails if a new version makes numbers in another way.

@@ -6,7 +6,8 @@ mod far;
 
 use far::{FAR_MAC, NEAR_MAC, PORT, config, framed};
 use laneway_core::{
-    Clock, Counters, Datagram, DatagramApp, DatagramLane, DatagramOut, DropReason, PortId, Turn,
+    Clock, Counters, Datagram, DatagramApp, DatagramLane, DatagramOut, DropReason, Lane, PortId,
+    Turn,
 };
 use laneway_sim::{SimLane, SimWorld};
 use laneway_stack::{DatagramStack, InterfaceConfig, StackConfig, StreamStack};
@@ -31,6 +32,12 @@ struct App {
     seen: Vec<(SocketAddr, SocketAddr, Vec<u8>)>,
     on_tick: Vec<(SocketAddr, Vec<u8>)>,
     counters: Counters,
+}
+
+impl laneway_core::App for App {
+    fn counters(&self) -> &Counters {
+        &self.counters
+    }
 }
 
 impl DatagramApp for App {
@@ -62,10 +69,6 @@ impl DatagramApp for App {
                 bytes.len()
             });
         }
-    }
-
-    fn counters(&self) -> &Counters {
-        &self.counters
     }
 }
 
@@ -639,6 +642,12 @@ proptest! {
 
 struct Echo(Counters);
 
+impl laneway_core::App for Echo {
+    fn counters(&self) -> &Counters {
+        &self.0
+    }
+}
+
 impl laneway_core::StreamApp for Echo {
     fn on_open(&mut self, _conn: laneway_core::ConnId, _peer: SocketAddr) {}
 
@@ -652,8 +661,4 @@ impl laneway_core::StreamApp for Echo {
     }
 
     fn on_close(&mut self, _conn: laneway_core::ConnId, _why: laneway_core::Close) {}
-
-    fn counters(&self) -> &Counters {
-        &self.0
-    }
 }

@@ -7,7 +7,7 @@ mod far;
 
 use apps::Server;
 use far::{Bench, FAR_MAC, PORT, config, framed, near};
-use laneway_core::{Close, DropReason, StreamLane};
+use laneway_core::{Close, DropReason, Lane, StreamLane};
 use laneway_wire::{Ipv4, Tcp, checksum, protocol, tcp_flags};
 use proptest::prelude::*;
 use smoltcp::socket::tcp::State;

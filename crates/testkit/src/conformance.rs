@@ -6,9 +6,9 @@
 //!
 //! What the suite assumes beyond the wording of the contract, because an engine does too:
 //! * [`settle`](laneway_core::FrameLane::settle) may be called at any time, also after an empty
-//!   burst or twice; then it only takes back held frames.
+//!   burst or twice.
 //! * `rx_*` is counted on the port a frame came in on, `tx_*` on the port it left by.
-//! * The knobs `burst`, `hold`, `idle` and `allow` exist on every frame lane.
+//! * The knobs `burst`, `idle` and `allow` exist on every frame lane.
 //!
 //! * When an interface is gone, down (unless the lane lives through that), or unusable, whichever call
 //!   finds out fails with [`LaneError::Gone`], and so does [`receive`](laneway_core::FrameLane::receive)
@@ -20,7 +20,7 @@
 mod account;
 mod bench;
 mod disturb;
-mod hold;
+mod leak;
 mod open;
 mod receive;
 mod transmit;
@@ -28,14 +28,15 @@ mod workers;
 
 pub use account::*;
 pub use disturb::*;
-pub use hold::*;
+pub use leak::*;
 pub use open::*;
 pub use receive::*;
 pub use transmit::*;
 pub use workers::*;
 
-use laneway_core::{Cap, Clock, FrameLane, LaneError, LaneSpec, PortId};
+use laneway_core::{Cap, Clock, FrameLane, LaneError, PortId};
 use laneway_engine::MonotonicClock;
+use laneway_spec::LaneSpec;
 
 /// A lane with two ends: the suite works the near one, the rig the far one.
 ///
@@ -121,8 +122,8 @@ pub enum Disturbance {
 /// What the suite may expect of a lane.
 #[derive(Clone, Copy, Debug)]
 pub struct Properties {
-    /// The spec to test, such as `packet:ring`. It must not give `burst`, `hold`, `idle`, `allow`
-    /// or a knob that [`small_pool`](Self::small_pool) and others give: the suite appends those.
+    /// The spec to test, such as `packet:ring`. It must not give `burst`, `idle`, `allow` or
+    /// a knob that [`small_pool`](Self::small_pool) and others give: the suite appends those.
     pub spec: &'static str,
     /// Frames sent on a port leave it.
     pub transmits: bool,
@@ -181,10 +182,6 @@ macro_rules! each_conformance_behaviour {
             a_frame_longer_than_the_link_is_counted
             lent_frames_are_sent_when_told_so
             lending_survives_a_shortage_of_buffers
-            holds_are_bounded
-            held_bytes_stay_intact_while_traffic_flows
-            a_released_frame_leaves
-            held_bytes_outlive_the_lane
             no_buffer_leaks
             counters_match_what_was_seen
             the_ledger_closes_when_the_lane_is_overrun

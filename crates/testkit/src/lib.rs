@@ -1,4 +1,4 @@
-//! What the tests of several crates share: frames to send, the conformance suites of the lanes, and
+//! What the tests of several crates share: frames to send, files to read, the conformance suites of the lanes, and
 //! skips that say why.
 //!
 //! A lane proves that it keeps the contract of `laneway-core` by writing a [`Rig`] (how to open the
@@ -15,12 +15,15 @@
 #![forbid(unsafe_code)]
 
 pub mod conformance;
+mod files;
 mod frames;
 mod patience;
+mod refusal;
 pub mod service;
 mod skip;
 
 pub use conformance::{Disturbance, Impossible, Overload, Properties, Rig};
+pub use files::{CaptureFile, captures, foreign_captures, root, shipped_captures, trace_file};
 pub use frames::{
     FRAME_BYTES_MIN, SOURCE_MAC, UdpFrame, is_ours, receive_all, receive_shares, sequence,
     udp_frames,

@@ -27,8 +27,9 @@ pub use laneway_engine::MonotonicClock;
 pub use stream_probe::{AMPLIFIED_BYTES, Manner, StreamProbe};
 
 use crate::{Impossible, Overload};
-use laneway_core::{Clock, DatagramLane, LaneError, LaneSpec, PortId, StreamLane};
+use laneway_core::{Clock, DatagramLane, LaneError, PortId, StreamLane};
 use laneway_engine::Stop;
+use laneway_spec::LaneSpec;
 use std::{
     net::SocketAddr,
     sync::atomic::{AtomicUsize, Ordering},

@@ -52,7 +52,7 @@ pub enum Error {
         /// The kernel's answer.
         source: io::Error,
     },
-    /// A name that the kernel or our naming scheme cannot carry.
+    /// A name that the kernel cannot carry.
     #[error("bad {what} `{name}`: {rule}")]
     BadName {
         /// Which kind of name.
@@ -77,9 +77,6 @@ pub enum Error {
     /// Settings that exclude each other.
     #[error("{0}")]
     Conflict(&'static str),
-    /// `cleanup_all` ran: the process is ending and makes nothing new.
-    #[error("cannot create a network namespace: this process is cleaning up and about to end")]
-    Ending,
     /// The link never came up.
     #[error("interface {interface} is `{state}` after {waited_ms} ms, not `up`; is its peer up?")]
     NoCarrier {

@@ -12,9 +12,9 @@ use std::time::{Duration, Instant};
 
 use serde::{Deserialize, Serialize};
 
-use crate::address::{Cidr, Mac};
 use crate::tool::{ETHTOOL, IP};
 use crate::{Error, napi};
+use laneway_linux::{Cidr, Mac};
 
 /// Longest interface name, bytes (the kernel's IFNAMSIZ less the final zero).
 const NAME_BYTES_MAX: usize = 15;

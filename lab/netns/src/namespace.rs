@@ -1,18 +1,17 @@
-//! Named network namespaces that end with their owner.
+//! Network namespaces without a name, which end with whoever holds them.
 //!
-//! A [`Namespace`] is made by `ip netns add`, so every tool sees it under its name in `/run/netns`. It starts silent:
-//! loopback up, no duplicate address detection, no router solicitations. Removing one first deletes its veth pairs and
-//! then its name, in that order, because the kernel keeps a namespace (and its links) alive for as long as a process
-//! runs in it: with the links gone, a straggler can neither send nor block the name. End your own processes first.
+//! A [`Namespace`] is a descriptor: a short-lived thread moves into a new network namespace and opens it, and nothing is
+//! written to the file system. The kernel removes a namespace, with its links and what is attached to them, when the
+//! last descriptor of it is closed and no process runs in it any more. Both end with a process however it ends, so
+//! there is nothing to sweep up. A namespace starts silent: loopback up, no duplicate address detection, no router solicitations.
 //!
-//! What must always hold: a name in `/run/netns` of our form belongs to a living process or is removable. The set of
-//! this process's names is kept beside the values, so that [`cleanup_all`] reaches namespaces whose owners are blocked
-//! or leaked, and [`sweep_stale`] reads ownership from the name alone.
+//! What must always hold: the descriptor is closed on exec, so no child keeps a namespace by accident; a child that was
+//! started inside keeps it alive on purpose. Dropping a namespace deletes its veth pairs at once, so that such a
+//! straggler can neither send nor receive. End your own processes first.
 //!
 //! [`Namespace::enter`] changes only a thread of its own: the calling thread never leaves its namespace, so no error
 //! path can strand it in the wrong one.
 
-use std::collections::BTreeSet;
 use std::ffi::OsStr;
 use std::fs::{self, File};
 use std::io;
@@ -20,8 +19,8 @@ use std::os::fd::AsRawFd;
 use std::os::unix::fs::MetadataExt;
 use std::panic;
 use std::path::{Path, PathBuf};
-use std::process::Command;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::process::{self, Command};
+use std::sync::{Arc, Weak};
 use std::thread;
 
 use nix::errno::Errno;
@@ -31,35 +30,22 @@ use nix::sched::{CloneFlags, setns, unshare};
 use nix::sys::stat::Mode;
 
 use crate::Error;
-use crate::owner::{OwnedName, Owner};
 use crate::tool::{ETHTOOL, IP};
 
-/// Where `ip netns` keeps its names.
-const NAMES: &str = "/run/netns";
+/// The network namespace of the calling thread, as a file to open.
+const OWN: &str = "/proc/thread-self/ns/net";
 
 /// File systems that live below `/sys` and stay reachable inside [`Namespace::enter`]: BPF pins, cgroups, tracing.
 const KEPT_BELOW_SYS: [&str; 4] = ["fs/bpf", "fs/cgroup", "kernel/debug", "kernel/tracing"];
 
+/// Becomes its arguments, with a `/sys` that shows the network namespace it runs in.
+const WITH_OWN_SYSFS: &str =
+    r#"mount -t sysfs -o nosuid,nodev,noexec laneway /sys && exec "$0" "$@""#;
+
 /// Bits of the capability sets in `/proc/<pid>/status`.
 const CAPABILITIES_NEEDED: [(u32, &str); 2] = [(12, "CAP_NET_ADMIN"), (21, "CAP_SYS_ADMIN")];
 
-/// The names this process made and has not removed.
-struct Registry {
-    names: BTreeSet<String>,
-    next_sequence: u64,
-    /// Set by `cleanup_all`: the process is about to end.
-    is_ending: bool,
-}
-
-static REGISTRY: Mutex<Registry> =
-    Mutex::new(Registry { names: BTreeSet::new(), next_sequence: 0, is_ending: false });
-
-fn registry() -> MutexGuard<'static, Registry> {
-    // A panic under the lock leaves a set that is still true, and clean-up after a panic is the point.
-    REGISTRY.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-/// A named network namespace, removed when dropped.
+/// A network namespace without a name, removed when dropped.
 ///
 /// ```no_run
 /// let namespace = laneway_netns::Namespace::create("doc")?;
@@ -69,41 +55,42 @@ fn registry() -> MutexGuard<'static, Registry> {
 /// ```
 #[derive(Debug)]
 pub struct Namespace {
-    name: String,
+    label: String,
+    file: Arc<File>,
 }
 
+/// A namespace as long as its owner keeps it, for what lies in it.
+#[derive(Debug)]
+pub(crate) struct WeakNamespace(Weak<File>);
+
 impl Namespace {
-    /// Makes `/run/netns/lw-<prefix>-<pid>-<start>-<n>`; the prefix is 1 to 32 of a-z, 0-9 and `-`.
+    /// Makes one. The label stands in records; it need not be unique.
     ///
-    /// Fails without privilege (see [`can_create`]), without `ip`, or after [`cleanup_all`].
-    pub fn create(prefix: &str) -> Result<Namespace, Error> {
-        OwnedName::check_prefix(prefix)?;
-        let owner = Owner::this_process()?;
-        let namespace = {
-            // Held while `ip` runs: cleanup_all then sees either nothing or a finished, registered namespace.
-            let mut registry = registry();
-            if registry.is_ending {
-                return Err(Error::Ending);
-            }
-            let sequence = registry.next_sequence;
-            registry.next_sequence += 1;
-            let name = OwnedName { prefix: prefix.to_owned(), owner, sequence }.to_string();
-            IP.run(&["netns", "add", &name])?;
-            registry.names.insert(name.clone());
-            Namespace { name }
-        };
-        namespace.enter(silence)??; // on failure the value drops here and takes the namespace along
+    /// Fails without privilege (see [`can_create`]) or without `ip`.
+    pub fn create(label: &str) -> Result<Namespace, Error> {
+        let file = on_own_thread(|| {
+            unshare(CloneFlags::CLONE_NEWNET).map_err(refused)?;
+            File::open(OWN).map_err(Error::path("open", OWN))
+        })??;
+        let namespace = Namespace { label: label.to_owned(), file: Arc::new(file) };
+        namespace.enter(silence)??;
         Ok(namespace)
     }
 
-    /// The name `ip netns` lists.
-    pub fn name(&self) -> &str {
-        &self.name
+    /// What it is called in records.
+    pub fn label(&self) -> &str {
+        &self.label
     }
 
-    /// The file that stands for the namespace, for programs that take a path.
+    /// A path that stands for the namespace while this value lives, for programs that take one
+    /// (`nsenter --net=PATH`, `ip link set sut0 netns PATH`).
     pub fn path(&self) -> PathBuf {
-        Path::new(NAMES).join(&self.name)
+        // Not /proc/self: a child of ours may be the one who opens it.
+        PathBuf::from(format!("/proc/{}/fd/{}", process::id(), self.file.as_raw_fd()))
+    }
+
+    pub(crate) fn downgrade(&self) -> WeakNamespace {
+        WeakNamespace(Arc::downgrade(&self.file))
     }
 
     /// Runs `action` on a fresh thread inside the namespace, waits for it, and returns its value.
@@ -113,31 +100,38 @@ impl Namespace {
     /// return. A panic of `action` continues in the caller. Read `/proc/thread-self/net`, not `/proc/net`: the latter
     /// follows the process's main thread.
     pub fn enter<T: Send>(&self, action: impl FnOnce() -> T + Send) -> Result<T, Error> {
-        enter_named(&self.name, action)
+        enter_file(&self.file, action)
     }
 
     /// A command that will run `program` inside the namespace; add arguments and streams as usual.
     ///
-    /// It is `ip netns exec`, which becomes the program (so the child's process id is the program's) and mounts a
-    /// `/sys` of its own: `/sys/class/net` shows the namespace's interfaces, while BPF pins, cgroups and tracing below
-    /// `/sys` are hidden from the program.
+    /// `nsenter`, `unshare` and `sh` become the program one after the other (so the child's process id is the
+    /// program's), which gives it a `/sys` of its own: `/sys/class/net` shows the namespace's interfaces, while BPF
+    /// pins, cgroups and tracing below `/sys` are hidden from it. A child that is started within
+    /// [`enter`](Namespace::enter) sees them, too.
     pub fn command(&self, program: impl AsRef<OsStr>) -> Command {
-        let mut command = Command::new("ip");
-        command.args(["netns", "exec", &self.name]).arg(program);
+        let mut command = Command::new("nsenter");
+        command.arg(format!("--net={}", self.path().display()));
+        command.args(["--", "unshare", "--mount", "--propagation", "slave", "--"]);
+        command.args(["sh", "-c", WITH_OWN_SYSFS]).arg(program);
         command
-    }
-
-    /// Removes the namespace now and says how it went; dropping does the same silently.
-    pub fn remove(self) -> Result<(), Error> {
-        remove_registered(&self.name)
     }
 }
 
 impl Drop for Namespace {
     fn drop(&mut self) {
-        // A drop has nobody to tell. On failure the name stays registered for cleanup_all, and after that it is
-        // stale, and a later sweep_stale takes it.
-        let _ = remove_registered(&self.name);
+        // There is nothing more to do about a failure: the kernel deletes them with the last process inside.
+        let _ = self.enter(delete_veth_links);
+    }
+}
+
+impl WeakNamespace {
+    /// As [`Namespace::enter`]; `None` when the namespace is gone.
+    pub(crate) fn enter<T: Send>(
+        &self,
+        action: impl FnOnce() -> T + Send,
+    ) -> Option<Result<T, Error>> {
+        self.0.upgrade().map(|file| enter_file(&file, action))
     }
 }
 
@@ -153,69 +147,15 @@ pub fn can_create() -> Result<(), Error> {
         return Err(Error::Unprivileged { missing: format!("no {}", missing.join(", no ")) });
     }
     // A seccomp filter or a lockdown can refuse what the capabilities allow.
-    on_own_thread(|| unshare(CloneFlags::CLONE_NEWNET | CloneFlags::CLONE_NEWNS))?.map_err(
-        |errno| Error::Unprivileged { missing: format!("unshare(2) says `{}`", errno.desc()) },
-    )?;
+    on_own_thread(|| unshare(CloneFlags::CLONE_NEWNET | CloneFlags::CLONE_NEWNS))?
+        .map_err(refused)?;
     IP.run(&["-V"])?;
     ETHTOOL.run(&["--version"])?;
     Ok(())
 }
 
-/// Removes every namespace this process made, whoever holds the value, and lets it make no more.
-///
-/// For the end of a program on SIGINT or SIGTERM, from an ordinary thread (never from a signal handler: it locks and
-/// runs programs). Safe to call twice and beside running drops. All are tried; the first failure is returned.
-pub fn cleanup_all() -> Result<(), Error> {
-    registry().is_ending = true;
-    let names: Vec<String> = registry().names.iter().cloned().collect();
-    first_error(names.iter().map(|name| remove_registered(name)))
-}
-
-/// Removes the namespaces of our naming whose owner is dead, and returns their names.
-///
-/// Namespaces of living processes and all foreign names are left alone; safe beside other sweepers. All are tried;
-/// the first failure is returned.
-pub fn sweep_stale() -> Result<Vec<String>, Error> {
-    let entries = match fs::read_dir(NAMES) {
-        Ok(entries) => entries,
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
-        Err(error) => return Err(Error::path("list", NAMES)(error)),
-    };
-    let mut stale = Vec::new();
-    for entry in entries {
-        let entry = entry.map_err(Error::path("list", NAMES))?;
-        let file_name = entry.file_name();
-        let Some(name) = file_name.to_str() else { continue }; // never ours
-        if OwnedName::parse(name).is_some_and(|parsed| !parsed.owner.is_alive()) {
-            stale.push(name.to_owned());
-        }
-    }
-    first_error(stale.iter().map(|name| remove_named(name)))?;
-    Ok(stale)
-}
-
-fn first_error(results: impl Iterator<Item = Result<(), Error>>) -> Result<(), Error> {
-    // Collected first: one failure must not stop the rest from being tried.
-    let results: Vec<_> = results.collect();
-    results.into_iter().collect()
-}
-
-fn remove_registered(name: &str) -> Result<(), Error> {
-    if !registry().names.contains(name) {
-        return Ok(()); // cleanup_all was here
-    }
-    remove_named(name)?;
-    registry().names.remove(name);
-    Ok(())
-}
-
-fn remove_named(name: &str) -> Result<(), Error> {
-    // Best effort: a namespace whose maker died half-way has a name but nothing behind it, and must still go.
-    let _ = enter_named(name, delete_veth_links);
-    match IP.run(&["netns", "del", name]) {
-        Err(_) if !Path::new(NAMES).join(name).exists() => Ok(()), // somebody else removed it meanwhile
-        result => result.map(drop),
-    }
+fn refused(errno: Errno) -> Error {
+    Error::Unprivileged { missing: format!("unshare(2) says `{}`", errno.desc()) }
 }
 
 /// Deletes every veth link of the current namespace; each takes its peer in the other namespace along.
@@ -246,15 +186,9 @@ fn silence() -> Result<(), Error> {
     Ok(())
 }
 
-pub(crate) fn enter_named<T: Send>(
-    name: &str,
-    action: impl FnOnce() -> T + Send,
-) -> Result<T, Error> {
-    let path = Path::new(NAMES).join(name);
+fn enter_file<T: Send>(file: &File, action: impl FnOnce() -> T + Send) -> Result<T, Error> {
     on_own_thread(|| {
-        let file = File::open(&path).map_err(Error::path("open namespace", &path))?;
-        setns(&file, CloneFlags::CLONE_NEWNET)
-            .map_err(|errno| Error::path("enter namespace", &path)(errno.into()))?;
+        setns(file, CloneFlags::CLONE_NEWNET).map_err(Error::system("enter a namespace"))?;
         show_own_sysfs()?;
         Ok(action())
     })?
@@ -275,7 +209,7 @@ fn show_own_sysfs() -> Result<(), Error> {
     const SYS: &str = "/sys";
     unshare(CloneFlags::CLONE_NEWNS).map_err(Error::system("unshare the mount namespace"))?;
     // Not shared, or our /sys would appear in the whole machine. Slave rather than private, so that what is mounted and
-    // unmounted outside (the names of other namespaces, above all) is so here too.
+    // unmounted outside is so here too.
     let none = None::<&str>;
     mount(none, "/", none, MsFlags::MS_SLAVE | MsFlags::MS_REC, none)
         .map_err(Error::system("make the mounts of this thread follow the outer ones"))?;
@@ -324,12 +258,5 @@ mod tests {
         check("CapEff:\t0000000000001000\n", Some(&["CAP_SYS_ADMIN"]));
         check("CapEff:\t0000000000000000\n", Some(&["CAP_NET_ADMIN", "CAP_SYS_ADMIN"]));
         check("Name:\tx\n", None);
-    }
-
-    #[test]
-    fn refuses_a_prefix_that_would_not_parse_back() {
-        for prefix in ["", "Race", "a/b", "a b", "..", &"x".repeat(33)] {
-            assert!(matches!(Namespace::create(prefix), Err(Error::BadName { .. })), "{prefix}");
-        }
     }
 }

@@ -1,7 +1,7 @@
 //! The usual topology: a generator and a system under test, each in its namespace, joined by one cable.
 //!
-//! The interfaces are always `gen0` and `sut0`, so that reports of different runs read alike; the namespaces carry the
-//! owner in their names. Placement is part of the topology: with NAPI CPUs given, an end's receive work runs in pinned
+//! The interfaces are always `gen0` and `sut0`, so that reports of different runs read alike; the namespaces have no
+//! names, only labels. Placement is part of the topology: with NAPI CPUs given, an end's receive work runs in pinned
 //! kernel threads; without, it runs on whichever core sends. [`Topology::describe`] reads everything back at the moment
 //! it is called, so call it after programs were attached, and beside every number publish what it says.
 
@@ -19,7 +19,7 @@ const SUT_INTERFACE: &str = "sut0";
 /// A topology, as asked for.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TopologyOptions {
-    /// First part of the namespaces' names: 1 to 28 of a-z, 0-9 and `-`.
+    /// First part of the namespaces' labels.
     pub prefix: String,
     /// The cable; end `a` is the generator's, end `b` the system's under test.
     pub veth: VethOptions,
@@ -144,7 +144,7 @@ impl Side {
             }
         };
         Ok(SideRecord {
-            namespace: self.namespace.name().to_owned(),
+            namespace: self.namespace.label().to_owned(),
             interface: self.interface.to_owned(),
             state,
             napi_threads,
@@ -166,7 +166,7 @@ pub struct TopologyRecord {
 /// One side of a topology, as read back.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SideRecord {
-    /// Its namespace's name.
+    /// Its namespace's label.
     pub namespace: String,
     /// Its interface's name.
     pub interface: String,

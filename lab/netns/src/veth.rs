@@ -12,11 +12,11 @@ use std::fs;
 use std::io;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use crate::address::{Cidr, Mac};
 use crate::interface::{Offloads, check_name, queue_count, set_offloads, wait_for_carrier};
-use crate::namespace::{Namespace, enter_named};
+use crate::namespace::{Namespace, WeakNamespace};
 use crate::tool::IP;
 use crate::{AddressError, Error};
+use laneway_linux::{Cidr, Mac};
 
 /// Smallest and largest MTU veth takes, bytes.
 const MTU_BYTES: (u32, u32) = (68, 65_535);
@@ -115,7 +115,7 @@ fn check_range(what: &'static str, value: u32, (min, max): (u32, u32)) -> Result
 /// Two joined interfaces in two namespaces, deleted when dropped.
 #[derive(Debug)]
 pub struct VethPair {
-    namespace: String,
+    namespace: WeakNamespace,
     interface: String,
 }
 
@@ -138,16 +138,16 @@ impl VethPair {
         let index_a = NEXT_IFINDEX.fetch_add(2, Ordering::Relaxed);
         let (index_a, index_b) = (index_a.to_string(), (index_a + 1).to_string());
         let (mac_a, mac_b) = (options.a.mac.to_string(), options.b.mac.to_string());
+        let far = namespace_b.path().display().to_string();
         let common = ["mtu", &mtu, "numtxqueues", &queues, "numrxqueues", &queues];
         let mut link = vec!["link", "add", name_a, "index", &index_a, "address", &mac_a];
         link.extend(common);
         link.extend(["type", "veth", "peer", "name", name_b]);
-        link.extend(["netns", namespace_b.name(), "index", &index_b, "address", &mac_b]);
+        link.extend(["netns", &far, "index", &index_b, "address", &mac_b]);
         link.extend(common);
         namespace_a.enter(|| IP.run(&link))??;
         // From here on a failure drops the value, and so the link.
-        let pair =
-            VethPair { namespace: namespace_a.name().to_owned(), interface: name_a.to_owned() };
+        let pair = VethPair { namespace: namespace_a.downgrade(), interface: name_a.to_owned() };
 
         let (a, b) = (&options.a, &options.b);
         // Both, before either comes up: an end learns then, and only then, whether its peer's NAPI (GRO) lets it be the
@@ -164,10 +164,8 @@ impl VethPair {
 
 impl Drop for VethPair {
     fn drop(&mut self) {
-        // Fails when the namespace went first and took the link along: then there is nothing to do.
-        let _ = enter_named(&self.namespace, || {
-            IP.run(&["link", "del", "dev", self.interface.as_str()])
-        });
+        // A namespace that went first took the link along: then there is nothing to do.
+        let _ = self.namespace.enter(|| IP.run(&["link", "del", "dev", self.interface.as_str()]));
     }
 }
 

@@ -8,15 +8,15 @@ use std::io::{self, BufRead, BufReader, Read, Write};
 use std::net::UdpSocket;
 use std::os::unix::fs::MetadataExt;
 use std::panic::{self, AssertUnwindSafe};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::{Child, Command, Stdio};
-use std::time::Duration;
+use std::thread;
+use std::time::{Duration, Instant};
 
 use laneway_netns::{
     Error, Mac, Namespace, NapiProof, Offloads, Topology, TopologyOptions, TopologyRecord, VethEnd,
-    VethOptions, VethPair, can_create, cleanup_all, default_route_interfaces, driver_counters,
-    interface_counters, interface_state, napi_threads, read_offloads, set_offloads, set_threaded,
-    sweep_stale,
+    VethOptions, VethPair, can_create, driver_counters, interface_counters, interface_state,
+    napi_threads, read_offloads, set_offloads, set_threaded,
 };
 
 /// Whether the test can run; if not, prints why, past the test harness's capture.
@@ -37,6 +37,31 @@ fn topology(options: &TopologyOptions) -> Topology {
     Topology::create(options).expect("a topology")
 }
 
+/// A topology whose interfaces both have a kernel thread, and those threads: they live exactly as long as the
+/// interfaces do, which no name tells of.
+fn threaded(prefix: &str) -> (Topology, Vec<u32>) {
+    let mut options = TopologyOptions::new(prefix);
+    options.generator_napi_cpus = Some(vec![0]);
+    options.sut_napi_cpus = Some(vec![0]);
+    let topology = topology(&options);
+    let sides = [&topology.generator, &topology.sut];
+    let pids = sides.iter().flat_map(|side| &side.napi_threads).map(|thread| thread.pid).collect();
+    (topology, pids)
+}
+
+/// Whether these threads end within the time that the kernel may take to remove a namespace.
+fn are_gone(pids: &[u32]) -> bool {
+    let until = Instant::now() + Duration::from_secs(60);
+    let exists = |pid: &u32| Path::new(&format!("/proc/{pid}")).exists();
+    while pids.iter().any(exists) {
+        if Instant::now() > until {
+            return false;
+        }
+        thread::sleep(Duration::from_millis(20));
+    }
+    true
+}
+
 /// Sends one ping from `namespace` and says whether it was answered; `None` without the program.
 fn ping(namespace: &Namespace, address: &str) -> Option<bool> {
     if !["/bin/ping", "/usr/bin/ping"].iter().any(|path| Path::new(path).exists()) {
@@ -47,7 +72,7 @@ fn ping(namespace: &Namespace, address: &str) -> Option<bool> {
         .command("ping")
         .args(["-n", "-c", "1", "-W", "30", address])
         .output()
-        .expect("ip netns exec starts");
+        .expect("nsenter starts");
     Some(output.status.success())
 }
 
@@ -108,7 +133,7 @@ fn inside_a_namespace_sysfs_shows_its_interfaces_and_the_caller_stays_outside() 
     assert!(links().is_superset(&outside));
 
     let output = topology.sut.namespace.command("ls").arg("/sys/class/net").output();
-    assert_eq!(output.expect("ip netns exec starts").stdout, b"lo\nsut0\n");
+    assert_eq!(output.expect("nsenter starts").stdout, b"lo\nsut0\n");
 }
 
 #[test]
@@ -134,27 +159,6 @@ fn mounts_below_sys_stay_reachable_inside() {
 }
 
 #[test]
-fn a_thread_inside_one_namespace_does_not_keep_another_alive() {
-    if !possible() {
-        return;
-    }
-    let staying = Namespace::create("staying").expect("a namespace");
-    let leaving = Namespace::create("leaving").expect("a namespace");
-    let path = leaving.path().display().to_string();
-    let is_mounted = || {
-        let mounts = fs::read_to_string("/proc/thread-self/mountinfo").expect("reads");
-        mounts.contains(&path)
-    };
-    staying
-        .enter(|| {
-            assert!(is_mounted());
-            drop(leaving);
-            assert!(!is_mounted(), "the thread's own mounts still hold it");
-        })
-        .expect("enters");
-}
-
-#[test]
 fn a_panic_inside_continues_in_the_caller() {
     if !possible() {
         return;
@@ -172,11 +176,10 @@ fn dropping_a_topology_removes_everything() {
     if !possible() {
         return;
     }
-    let topology = topology(&TopologyOptions::new("drop"));
-    let paths = [topology.generator.namespace.path(), topology.sut.namespace.path()];
-    assert!(paths.iter().all(|path| path.exists()));
+    let (topology, threads) = threaded("drop");
+    assert_eq!(threads.len(), 2);
     drop(topology);
-    assert!(paths.iter().all(|path| !path.exists()), "{paths:?}");
+    assert!(are_gone(&threads));
 }
 
 #[test]
@@ -184,15 +187,35 @@ fn a_panic_in_the_owner_removes_everything() {
     if !possible() {
         return;
     }
-    let mut paths = Vec::new();
+    let mut threads = Vec::new();
     let outcome = panic::catch_unwind(AssertUnwindSafe(|| {
-        let topology = topology(&TopologyOptions::new("unwind"));
-        paths = vec![topology.generator.namespace.path(), topology.sut.namespace.path()];
-        assert!(paths.iter().all(|path| path.exists()));
+        let (_topology, found) = threaded("unwind");
+        threads = found;
         panic!("planted");
     }));
     assert_eq!(outcome.expect_err("panicked").downcast_ref(), Some(&"planted"));
-    assert!(!paths.is_empty() && paths.iter().all(|path| !path.exists()), "{paths:?}");
+    assert_eq!(threads.len(), 2);
+    assert!(are_gone(&threads));
+}
+
+#[test]
+fn dropping_a_namespace_takes_its_cables_from_under_a_straggler() {
+    if !possible() {
+        return;
+    }
+    let topology = topology(&TopologyOptions::new("straggler"));
+    let started = topology.sut.namespace.command("sleep").arg("600").spawn();
+    let mut straggler = started.expect("nsenter starts");
+    let links = || fs::read_to_string(format!("/proc/{}/net/dev", straggler.id()));
+    let is_inside = || links().expect("it runs").contains("sut0");
+    let until = Instant::now() + Duration::from_secs(60);
+    while !is_inside() && Instant::now() < until {
+        thread::sleep(Duration::from_millis(5));
+    }
+    assert!(is_inside());
+    drop(topology);
+    assert!(!is_inside(), "its cable must be gone");
+    straggler.kill().and_then(|()| straggler.wait()).expect("own child");
 }
 
 #[test]
@@ -210,181 +233,81 @@ fn a_cable_can_be_pulled_and_laid_again() {
     }
 }
 
-#[test]
-fn a_topology_that_fails_half_way_leaves_nothing() {
-    if !possible() {
-        return;
-    }
-    let mut options = TopologyOptions::new("halfway");
-    options.sut_napi_cpus = Some(vec![1023]); // the last step, and no such CPU
-    let error = Topology::create(&options).expect_err("nobody has a CPU 1023 here");
-    assert!(matches!(error, Error::NotApplied { .. }), "{error}");
-    let left = fs::read_dir("/run/netns").expect("lists").filter(|entry| {
-        let name = entry.as_ref().expect("lists").file_name();
-        let mine = format!("-{}-", std::process::id());
-        let name = name.to_string_lossy();
-        name.starts_with("lw-halfway-") && name.contains(&mine)
-    });
-    assert_eq!(left.count(), 0);
-}
-
 /// What a child process of these tests is to do; see [`child`].
 const CHILD_ROLE: &str = "LANEWAY_NETNS_TEST_CHILD";
 
 /// Runs in a process of its own, started by the tests below.
 #[test]
-#[ignore = "the other half of the tests that kill or end a process; they start it themselves"]
+#[ignore = "the other half of the tests that kill a process or count its descriptors; they start it themselves"]
 fn child() {
     let Ok(role) = std::env::var(CHILD_ROLE) else {
         skipped("this half is started by its parent test");
         return;
     };
-    let topology = topology(&TopologyOptions::new("child"));
-    let mut sleeper = None;
     let say = |line: String| {
         writeln!(io::stdout(), "{line}").and_then(|()| io::stdout().flush()).expect("parent reads");
     };
-    match role.as_str() {
-        "killed" => {
-            // A process that outlives its owner inside the namespace keeps the namespace's insides alive.
-            let started = topology.sut.namespace.command("sleep").arg("600").spawn();
-            let started = sleeper.insert(started.expect("ip netns exec starts"));
-            say(format!("sleeper {}", started.id()));
-        }
-        "cleaned" => {
-            cleanup_all().expect("removes all");
-            let refused = Namespace::create("late").expect_err("the process is ending");
-            assert!(matches!(refused, Error::Ending), "{refused}");
-            cleanup_all().expect("a second call finds nothing to do");
-            say("sleeper 0".to_owned());
-        }
-        other => panic!("unknown role {other}"),
+    if role == "halfway" {
+        let mut options = TopologyOptions::new("halfway");
+        options.sut_napi_cpus = Some(vec![1023]); // the last step, and no such CPU
+        let error = Topology::create(&options).expect_err("nobody has a CPU 1023 here");
+        assert!(matches!(error, Error::NotApplied { .. }), "{error}");
+        let open = fs::read_dir("/proc/self/fd").expect("lists").flatten();
+        let kept = open.filter(|entry| {
+            let target = fs::read_link(entry.path()).unwrap_or_default();
+            target.to_string_lossy().starts_with("net:[")
+        });
+        say(format!("kept {}", kept.count()));
+        return;
     }
-    for side in [&topology.generator, &topology.sut] {
-        say(format!("namespace {}", side.namespace.path().display()));
-    }
+    let (_topology, threads) = threaded("child");
+    threads.iter().for_each(|pid| say(format!("thread {pid}")));
     say("ready".to_owned());
-    // The parent kills this process, or ends and closes the pipe.
+    // The parent kills this process.
     let _ = io::stdin().read(&mut [0]);
-    if let Some(mut sleeper) = sleeper {
-        sleeper.kill().and_then(|()| sleeper.wait()).expect("own child");
-    }
-    if role == "cleaned" {
-        std::process::exit(0); // no destructor runs: what is gone, cleanup_all removed
-    }
 }
 
-struct ChildTopology {
-    process: Child,
-    namespaces: Vec<PathBuf>,
-    /// A process living in the child's namespace; ended on drop.
-    sleeper_pid: u32,
+fn start_child(role: &str) -> Child {
+    Command::new(std::env::current_exe().expect("own path"))
+        .args(["--exact", "child", "--ignored", "--nocapture"])
+        .env(CHILD_ROLE, role)
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .expect("the test program starts")
 }
 
-impl ChildTopology {
-    fn start(role: &str) -> ChildTopology {
-        let mut process = Command::new(std::env::current_exe().expect("own path"))
-            .args(["--exact", "child", "--ignored", "--nocapture"])
-            .env(CHILD_ROLE, role)
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .spawn()
-            .expect("the test program starts");
-        let output = BufReader::new(process.stdout.take().expect("piped"));
-        let mut child = ChildTopology { process, namespaces: Vec::new(), sleeper_pid: 0 };
-        for line in output.lines() {
-            let line = line.expect("text");
-            // The harness may print its own words before, on the same line.
-            if let Some((_, path)) = line.split_once("namespace ") {
-                child.namespaces.push(path.into());
-            } else if let Some((_, pid)) = line.split_once("sleeper ") {
-                child.sleeper_pid = pid.parse().expect("a process id");
-            } else if line.ends_with("ready") {
-                break;
-            }
-        }
-        assert_eq!(child.namespaces.len(), 2, "the child made its topology");
-        child
+#[test]
+fn a_topology_that_fails_half_way_leaves_nothing() {
+    if !possible() {
+        return;
     }
+    let output = start_child("halfway").wait_with_output().expect("it ends");
+    let said = String::from_utf8_lossy(&output.stdout);
+    assert!(said.contains("kept 0\n"), "a namespace is still held: {said}");
 }
 
-impl Drop for ChildTopology {
-    fn drop(&mut self) {
-        let _ = self.process.kill();
-        let _ = self.process.wait();
-        if self.sleeper_pid != 0 {
-            let _ = Command::new("kill").arg(self.sleeper_pid.to_string()).status();
+#[test]
+fn a_killed_owner_leaves_nothing() {
+    if !possible() {
+        return;
+    }
+    let mut owner = start_child("owner");
+    let mut threads: Vec<u32> = Vec::new();
+    for line in BufReader::new(owner.stdout.take().expect("piped")).lines() {
+        let line = line.expect("text");
+        // The harness may print its own words before, on the same line.
+        if let Some((_, pid)) = line.split_once("thread ") {
+            threads.push(pid.parse().expect("a process id"));
+        } else if line.ends_with("ready") {
+            break;
         }
     }
-}
-
-#[test]
-fn sweeping_removes_what_a_killed_process_left_and_spares_the_living() {
-    if !possible() {
-        return;
-    }
-    let own = topology(&TopologyOptions::new("living"));
-    let mut killed = ChildTopology::start("killed");
-    let living = ChildTopology::start("killed");
-    let exist = |paths: &[PathBuf]| paths.iter().filter(|path| path.exists()).count();
-
-    sweep_stale().expect("sweeps");
-    assert_eq!(exist(&killed.namespaces), 2, "its owner still lives");
-
-    killed.process.kill().expect("kills"); // SIGKILL
-    killed.process.wait().expect("ends");
-    assert_eq!(exist(&killed.namespaces), 2, "SIGKILL leaves them behind");
-    // Another sweeper may have been faster, so the return value is not compared.
-    sweep_stale().expect("sweeps");
-    assert_eq!(exist(&killed.namespaces), 0);
-    let status = fs::read_to_string(format!("/proc/{}/net/dev", killed.sleeper_pid));
-    let status = status.expect("the sleeper lives on inside");
-    assert!(!status.contains("sut0"), "its cable must be gone: {status}");
-
-    assert_eq!(exist(&living.namespaces), 2);
-    assert!(own.generator.namespace.path().exists() && own.sut.namespace.path().exists());
-
-    // Not reaped yet, but dead: a zombie whose last thread is gone owns nothing.
-    let mut living = living;
-    living.process.kill().expect("kills");
-    let has_ended = || {
-        let stat = fs::read_to_string(format!("/proc/{}/stat", living.process.id()));
-        let stat = stat.expect("not reaped");
-        let (_, fields) = stat.rsplit_once(')').expect("has a name");
-        let fields: Vec<&str> = fields.split_ascii_whitespace().collect();
-        (fields[0], fields[17]) == ("Z", "1") // field 3, state; field 20, threads
-    };
-    while !has_ended() {
-        std::thread::sleep(Duration::from_millis(1));
-    }
-    sweep_stale().expect("sweeps");
-    assert_eq!(exist(&living.namespaces), 0);
-}
-
-#[test]
-fn foreign_namespaces_are_not_swept() {
-    if !possible() {
-        return;
-    }
-    // Close to our form, but ours never has a prefix in capitals.
-    let foreign = format!("lw-FOREIGN-{}-1-0", std::process::id());
-    let add = Command::new("ip").args(["netns", "add", &foreign]).status().expect("ip starts");
-    assert!(add.success());
-    let swept = sweep_stale();
-    let remains = Path::new("/run/netns").join(&foreign).exists();
-    let del = Command::new("ip").args(["netns", "del", &foreign]).status().expect("ip starts");
-    assert!(swept.is_ok() && remains && del.success());
-}
-
-#[test]
-fn cleanup_all_removes_namespaces_whose_values_are_still_held() {
-    if !possible() {
-        return;
-    }
-    let mut child = ChildTopology::start("cleaned");
-    assert!(child.namespaces.iter().all(|path| !path.exists()), "{:?}", child.namespaces);
-    drop(child.process.stdin.take());
-    assert!(child.process.wait().expect("ends").success());
+    let run = |pid: &u32| Path::new(&format!("/proc/{pid}")).exists();
+    assert_eq!((threads.len(), threads.iter().all(run)), (2, true));
+    owner.kill().expect("kills"); // SIGKILL
+    owner.wait().expect("ends");
+    assert!(are_gone(&threads), "its interfaces are still there");
 }
 
 #[test]
@@ -560,25 +483,6 @@ fn driver_counters_of_veth_are_read_per_queue() {
     }
     let none = topology.sut.namespace.enter(|| driver_counters("lo"));
     assert!(none.expect("enters").expect("lo has no counters of its own").is_empty());
-}
-
-#[test]
-fn the_default_route_is_that_of_the_namespace_asked_in() {
-    if !possible() {
-        return;
-    }
-    let topology = topology(&TopologyOptions::new("route"));
-    topology
-        .sut
-        .namespace
-        .enter(|| {
-            assert!(default_route_interfaces().expect("reads").is_empty());
-            let route = ["route", "add", "default", "via", "10.77.0.1"];
-            assert!(Command::new("ip").args(route).status().expect("ip starts").success());
-            assert_eq!(default_route_interfaces().expect("reads"), ["sut0"]);
-        })
-        .expect("enters");
-    assert!(!default_route_interfaces().expect("reads").contains(&"sut0".to_owned()));
 }
 
 #[test]

@@ -101,7 +101,7 @@ fn run(
     setup: &ArmSetup,
     tally: Tally,
     control: &Control,
-    opened: impl FnOnce(Shape, &CapsReport),
+    opened: impl FnOnce(Shape, &CapsReport) + Send,
 ) -> Result<RunReport, LaneError> {
     let interfaces: Vec<&str> = setup.interfaces.iter().map(String::as_str).collect();
     let addresses: Vec<SocketAddr> = setup.addresses.iter().map(|&at| at.into()).collect();

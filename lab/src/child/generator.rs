@@ -6,7 +6,7 @@ use crate::plan::{GeneratorSetup, Order, Ready, Reply, SegmentPlan, WayIn};
 use crate::registry::{Place, Registry};
 use crate::result::GeneratorReport;
 use crate::traffic::Replayable;
-use laneway_core::{Burst, CapsReport, Clock, Counters, FrameApp, PortId, Turn};
+use laneway_core::{App, Burst, CapsReport, Clock, Counters, FrameApp, PortId, Turn};
 use laneway_engine::{Control, MonotonicClock, pin_to_cpu};
 use std::thread;
 use std::time::Duration;
@@ -103,16 +103,18 @@ fn sleep_until(at_ns: u64) {
 /// Opens a lane to see what it obtains, and ends at once.
 struct Idle(Counters);
 
-impl FrameApp for Idle {
-    fn on_burst(&mut self, _port: PortId, _burst: &mut Burst, _turn: Turn) {
-        // It stops before the first turn.
-    }
-
+impl App for Idle {
     fn wants_stop(&self) -> bool {
         true
     }
 
     fn counters(&self) -> &Counters {
         &self.0
+    }
+}
+
+impl FrameApp for Idle {
+    fn on_burst(&mut self, _port: PortId, _burst: &mut Burst, _turn: Turn) {
+        // It stops before the first turn.
     }
 }

@@ -18,7 +18,7 @@ use crate::plan::SegmentPlan;
 use crate::result::GeneratorReport;
 use crate::tally::{Tell, Ticks};
 use crate::traffic::{Payload, Replayable, numbered, split_number};
-use laneway_core::{Burst, Counters, Fill, FrameApp, PortId, Turn};
+use laneway_core::{App, Burst, Counters, Fill, FrameApp, PortId, Turn};
 use std::sync::mpsc::{Receiver, Sender};
 
 /// The port that frames go in by.
@@ -113,6 +113,12 @@ impl<'a> BothEnds<'a> {
     }
 }
 
+impl App for BothEnds<'_> {
+    fn counters(&self) -> &Counters {
+        &self.counters
+    }
+}
+
 impl FrameApp for BothEnds<'_> {
     fn on_burst(&mut self, port: PortId, burst: &mut Burst, turn: Turn) {
         for i in 0..burst.len() {
@@ -152,10 +158,6 @@ impl FrameApp for BothEnds<'_> {
                 Tell::Report => self.say(Said::Arrived(self.arrived())),
             }
         }
-    }
-
-    fn counters(&self) -> &Counters {
-        &self.counters
     }
 }
 

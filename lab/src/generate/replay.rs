@@ -6,7 +6,7 @@ use crate::{
     result::GeneratorReport,
     traffic::{Replayable, Template},
 };
-use laneway_core::{Burst, Counters, Fill, FrameApp, FrameMut, PortId, Turn, Verdict};
+use laneway_core::{App, Burst, Counters, Fill, FrameApp, FrameMut, PortId, Turn, Verdict};
 
 /// Sends one segment and wants to stop.
 pub(crate) struct Replay<'a> {
@@ -75,6 +75,16 @@ pub(super) fn put(
     }
 }
 
+impl App for Replay<'_> {
+    fn wants_stop(&self) -> bool {
+        self.next >= self.plan.frames
+    }
+
+    fn counters(&self) -> &Counters {
+        &self.counters
+    }
+}
+
 impl FrameApp for Replay<'_> {
     fn on_burst(&mut self, _port: PortId, _burst: &mut Burst, _turn: Turn) {
         // What the far end sends back is of no interest; every verdict stays at drop.
@@ -102,20 +112,12 @@ impl FrameApp for Replay<'_> {
         self.last_ns = turn.now_ns;
         Fill::Again
     }
-
-    fn wants_stop(&self) -> bool {
-        self.next >= self.plan.frames
-    }
-
-    fn counters(&self) -> &Counters {
-        &self.counters
-    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use laneway_core::{HoldPool, Region};
+    use laneway_core::Region;
 
     #[test]
     fn an_empty_loan_sends_nothing_and_skips_nothing() {
@@ -126,7 +128,7 @@ mod tests {
         };
         let plan = SegmentPlan { segment: 1, t0_ns: 100, frames: 2, interval_ns: 10, burst: 1 };
         let mut replay = Replay::new(&traffic, [2, 0, 0, 0, 0, 1], plan);
-        let mut burst = Burst::new(Region::heap(64), HoldPool::new(0), 1);
+        let mut burst = Burst::new(Region::heap(64), 1);
         assert_eq!(replay.fill(PortId(0), &mut burst, Turn { now_ns: 99 }), Fill::At(100));
         assert_eq!(replay.fill(PortId(0), &mut burst, Turn { now_ns: 100 }), Fill::Again);
         assert_eq!(replay.next, 0);

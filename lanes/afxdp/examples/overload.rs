@@ -14,10 +14,11 @@
 #![expect(clippy::print_stdout, reason = "it is a program")]
 
 use laneway_afxdp::AfXdp;
-use laneway_core::{DropReason, FrameLane, LaneSpec, PortId, Verdict};
+use laneway_core::{DropReason, FrameLane, Lane, PortId, Verdict};
 use laneway_netns::{
     Namespace, NapiThread, VethOptions, VethPair, interface_counters, set_threaded,
 };
+use laneway_spec::LaneSpec;
 use std::{
     error::Error,
     ffi::CString,

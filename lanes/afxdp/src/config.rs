@@ -4,7 +4,8 @@
 //! (the UMEM has frames for every place they can be, the modes do not contradict each other). What
 //! it does not do: it does not know what the kernel will grant.
 
-use laneway_core::{Cap, CapSet, LaneError, LaneSpec, SpecError};
+use laneway_core::{Cap, CapSet, LaneError};
+use laneway_spec::{LaneSpec, SpecError};
 use std::time::Duration;
 
 /// Entries that one ring may have.
@@ -44,7 +45,6 @@ pub(crate) struct Config {
     pub(crate) fill_entries: u32,
     pub(crate) queue: u32,
     pub(crate) burst_frames: usize,
-    pub(crate) hold_frames: usize,
     pub(crate) copy_mode: CopyMode,
     pub(crate) generic: bool,
     pub(crate) need_wakeup: bool,
@@ -77,7 +77,6 @@ impl Config {
             fill_entries: knobs.power_of_two("fill", 2048, 1..=RING_ENTRIES_MAX)? as u32,
             queue: knobs.number("queue", 0, 0..=QUEUES_MAX - 1)? as u32,
             burst_frames: knobs.burst()?,
-            hold_frames: knobs.number("hold", 256, 0..=FRAMES_MAX)?,
             copy_mode: if zero_copy { CopyMode::ZeroCopy } else { CopyMode::Copy },
             generic,
             need_wakeup,
@@ -106,16 +105,16 @@ impl Config {
         Ok(config)
     }
 
-    /// Refuses a UMEM that cannot fill the fill ring while a burst and every hold are out.
+    /// Refuses a UMEM that cannot fill the fill ring while a burst is out.
     fn check_frames(&self) -> Result<(), String> {
-        let need = self.fill_entries as usize + self.burst_frames + self.hold_frames;
+        let need = self.fill_entries as usize + self.burst_frames;
         if self.frames_per_port as usize >= need {
             return Ok(());
         }
         Err(format!(
-            "umem too small: {} frames per port, need {need} (fill {} + burst {} + hold {}); \
-             raise frames=, or lower fill= or hold=",
-            self.frames_per_port, self.fill_entries, self.burst_frames, self.hold_frames
+            "umem too small: {} frames per port, need {need} (fill {} + burst {}); \
+             raise frames=, or lower fill=",
+            self.frames_per_port, self.fill_entries, self.burst_frames
         ))
     }
 
@@ -191,11 +190,7 @@ mod tests {
     fn a_umem_that_cannot_fill_its_places_is_refused_with_the_sum() {
         refused(
             "afxdp:frames=2048",
-            &[
-                "umem too small: 2048",
-                "need 2368 (fill 2048 + burst 64 + hold 256)",
-                "raise frames=",
-            ],
+            &["umem too small: 2048", "need 2112 (fill 2048 + burst 64)", "raise frames="],
         );
     }
 

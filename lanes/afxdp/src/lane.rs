@@ -18,10 +18,11 @@ use crate::{
 };
 use laneway_bpf::XdpMode;
 use laneway_core::{
-    Burst, Cap, CapSet, CapsReport, ClockDomain, Counters, DropReason, FrameLane, LaneError,
-    LaneSpec, PortId, PortMask, Wake,
+    Burst, Cap, CapSet, CapsReport, ClockDomain, Counters, DropReason, FrameLane, Lane, LaneError,
+    PortId, PortMask, Wake,
 };
 use laneway_linux::{Stall, monotonic_ns, refuse_default_route};
+use laneway_spec::LaneSpec;
 use std::{io, os::fd::AsRawFd, sync::Arc, thread, time::Duration};
 
 /// How long a wait lasts before it looks whether the interfaces are still there: the kernel does not
@@ -168,7 +169,6 @@ impl AfXdp {
         })?;
         let limits = PortLimits {
             burst_frames: config.burst_frames,
-            hold_frames: config.hold_frames,
             fill_frames: config.fill_entries,
             mtu_bytes,
         };
@@ -227,6 +227,8 @@ impl AfXdp {
             requested: config.requested(),
             obtained,
             allowed_missing: config.allowed_missing,
+            queue: Some(config.queue),
+            by_redirect: program.mode() == XdpMode::Native,
             ..CapsReport::default()
         };
         let umem = &self.plane.umem;
@@ -371,7 +373,7 @@ impl AfXdp {
     }
 }
 
-impl FrameLane for AfXdp {
+impl Lane for AfXdp {
     fn name(&self) -> &'static str {
         NAME
     }
@@ -382,53 +384,6 @@ impl FrameLane for AfXdp {
 
     fn clock_domain(&self) -> ClockDomain {
         ClockDomain::Monotonic
-    }
-
-    fn receive(&mut self, port: PortId) -> Result<&mut Burst, LaneError> {
-        self.settle_leftover(port)?;
-        let index = port.index();
-        let own = &mut self.ports[index];
-        if own.busy_poll.is_some() && !self.plane.is_ready(index) {
-            // Drives the device's receive queue on this core; an error shows up in the next wait.
-            let _ = sys::wake_receive(own.socket.fd());
-        }
-        self.plane.receive(index, monotonic_ns);
-        let plane_port = &mut self.plane.ports[index];
-        if plane_port.burst.is_empty() {
-            own.empty_polls += 1;
-            if own.gone || own.empty_polls >= LIVENESS_EMPTY_POLLS {
-                own.empty_polls = 0;
-                self.check_alive()?;
-            }
-            self.send_again()?;
-        } else {
-            own.empty_polls = 0;
-        }
-        let own = &self.ports[index];
-        let plane_port = &mut self.plane.ports[index];
-        // In copy mode the kernel looks at the fill ring whenever a frame comes.
-        if own.zero_copy && own.need_wakeup && plane_port.rings.fill.needs_wakeup() {
-            let _ = sys::wake_receive(own.socket.fd());
-        }
-        Ok(&mut plane_port.burst)
-    }
-
-    fn lend(&mut self, port: PortId, frames: usize) -> Result<&mut Burst, LaneError> {
-        self.settle_leftover(port)?;
-        if self.ports[port.index()].gone {
-            return Err(self.gone(port.index()));
-        }
-        self.plane.lend(port.index(), frames);
-        if self.plane.ports[port.index()].burst.is_empty() {
-            self.send_again()?;
-        }
-        Ok(&mut self.plane.ports[port.index()].burst)
-    }
-
-    fn settle(&mut self, port: PortId) -> Result<(), LaneError> {
-        let program = self.ports[port.index()].registration.program();
-        self.plane.settle(port.index(), &mut |frame| program.pass(frame));
-        self.kick_unsent()
     }
 
     fn wait(&mut self, timeout: Duration) -> Result<Wake, LaneError> {
@@ -485,6 +440,56 @@ impl FrameLane for AfXdp {
         counters.drop_many(DropReason::TxRefused, frames);
         count_kernel_drops(&mut counters, &own.statistics, own.zero_copy, own.multi_buffer);
         counters
+    }
+}
+
+impl FrameLane for AfXdp {
+    fn receive(&mut self, port: PortId) -> Result<&mut Burst, LaneError> {
+        self.settle_leftover(port)?;
+        let index = port.index();
+        let own = &mut self.ports[index];
+        if own.busy_poll.is_some() && !self.plane.is_ready(index) {
+            // Drives the device's receive queue on this core; an error shows up in the next wait.
+            let _ = sys::wake_receive(own.socket.fd());
+        }
+        self.plane.receive(index, monotonic_ns);
+        let plane_port = &mut self.plane.ports[index];
+        if plane_port.burst.is_empty() {
+            own.empty_polls += 1;
+            if own.gone || own.empty_polls >= LIVENESS_EMPTY_POLLS {
+                own.empty_polls = 0;
+                self.check_alive()?;
+            }
+            // What a full queue kept back: an empty burst is not settled.
+            self.send_again()?;
+        } else {
+            own.empty_polls = 0;
+        }
+        let own = &self.ports[index];
+        let plane_port = &mut self.plane.ports[index];
+        // In copy mode the kernel looks at the fill ring whenever a frame comes.
+        if own.zero_copy && own.need_wakeup && plane_port.rings.fill.needs_wakeup() {
+            let _ = sys::wake_receive(own.socket.fd());
+        }
+        Ok(&mut plane_port.burst)
+    }
+
+    fn lend(&mut self, port: PortId, frames: usize) -> Result<&mut Burst, LaneError> {
+        self.settle_leftover(port)?;
+        if self.ports[port.index()].gone {
+            return Err(self.gone(port.index()));
+        }
+        self.plane.lend(port.index(), frames);
+        if self.plane.ports[port.index()].burst.is_empty() {
+            self.send_again()?;
+        }
+        Ok(&mut self.plane.ports[port.index()].burst)
+    }
+
+    fn settle(&mut self, port: PortId) -> Result<(), LaneError> {
+        let program = self.ports[port.index()].registration.program();
+        self.plane.settle(port.index(), &mut |frame| program.pass(frame));
+        self.kick_unsent()
     }
 }
 

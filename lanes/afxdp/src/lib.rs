@@ -18,6 +18,7 @@
 
 mod config;
 mod interface;
+mod kind;
 mod lane;
 mod plane;
 mod program;
@@ -27,6 +28,7 @@ mod steering;
 mod sys;
 mod umem;
 
+pub use kind::AfXdpKind;
 pub use lane::AfXdp;
 pub use plane::Census;
 pub use steering::Steering;

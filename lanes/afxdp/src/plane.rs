@@ -1,12 +1,10 @@
-//! All movement of frames between the free list, the rings, bursts and held handles, without a
-//! single system call.
+//! All movement of frames between the free list, the rings, and bursts, without a single system call.
 //!
 //! ```text
 //!                 refill                     kernel receives               receive
 //!   free list ─────────────▶ fill ring ───────────────────────▶ rx ring ─────────────▶ burst
-//!    ▲  ▲  ▲                                                                             │
-//!    │  │  └─────────────── settle: Drop, Pass, refused ─────────────────────────────────┤
-//!    │  └── take_returned ── HoldPool ◀── Held (app) ◀── hold ───────────────────────────┤
+//!    ▲  ▲                                                                                │
+//!    │  └────────────────── settle: Drop, Pass, refused ─────────────────────────────────┤
 //!    │                                                                                   ▼ settle: Tx, TxTo,
 //!    └──── reap ──── completion ring ◀── kernel transmits ◀── tx ring of any port ◀──────┘ Fanout
 //! ```
@@ -21,8 +19,8 @@ use crate::{
     sys::{XDP_PKT_CONTD, XdpDesc},
     umem::{FreeList, Umem},
 };
-use laneway_core::{Burst, Counters, DropReason, HoldPool, PortId, Slot, Verdict};
-use std::rc::Rc;
+use laneway_core::{Burst, Counters, DropReason, FrameSpan, PortId, Verdict};
+use std::iter;
 
 /// Bytes of an Ethernet header: the shortest frame the kernel could make sense of.
 const ETHERNET_BYTES: u32 = 14;
@@ -50,8 +48,6 @@ pub(crate) struct Rings {
 pub(crate) struct PortLimits {
     /// Frames per burst.
     pub(crate) burst_frames: usize,
-    /// Frames an app may hold.
-    pub(crate) hold_frames: usize,
     /// Frames that the kernel may have to receive into: the entries of the fill ring.
     pub(crate) fill_frames: u32,
     /// The interface's MTU in bytes, without the Ethernet header.
@@ -63,7 +59,6 @@ pub(crate) struct PlanePort {
     pub(crate) rings: Rings,
     pub(crate) burst: Burst,
     pub(crate) counters: Counters,
-    holds: Rc<HoldPool>,
     limits: PortLimits,
     /// Frames with the kernel to receive into: in the fill ring, inside, or in the receive ring.
     receiving: u32,
@@ -95,8 +90,6 @@ pub struct Census {
     pub receiving: usize,
     /// In bursts.
     pub burst: usize,
-    /// Held by the app, or returned and not yet settled.
-    pub held: usize,
     /// With the kernel to transmit, or sent and not yet reaped.
     pub transmitting: usize,
 }
@@ -104,7 +97,7 @@ pub struct Census {
 impl Census {
     /// All of them; must equal the number of frames of the UMEM.
     pub fn total(&self) -> usize {
-        self.free + self.receiving + self.burst + self.held + self.transmitting
+        self.free + self.receiving + self.burst + self.transmitting
     }
 }
 
@@ -133,13 +126,11 @@ impl Plane {
 
     /// Adds a port over fresh rings and gives the kernel frames to receive into.
     pub(crate) fn add_port(&mut self, rings: Rings, limits: PortLimits) {
-        let holds = HoldPool::new(limits.hold_frames);
-        let burst = Burst::new(self.umem.region().clone(), holds.clone(), limits.burst_frames);
+        let burst = Burst::new(self.umem.region().clone(), limits.burst_frames);
         self.ports.push(PlanePort {
             rings,
             burst,
             counters: Counters::default(),
-            holds,
             limits,
             receiving: 0,
             transmitting: 0,
@@ -156,11 +147,8 @@ impl Plane {
         for port in &self.ports {
             census.receiving += port.receiving as usize;
             census.transmitting += port.transmitting as usize;
-            census.held += port.holds.held();
             for i in 0..port.burst.len() {
-                if port.burst.verdict(i) != Verdict::Hold {
-                    census.burst += 1 + port.burst.tail_slots(i).len();
-                }
+                census.burst += 1 + port.burst.tail_spans(i).len();
             }
         }
         census
@@ -183,20 +171,28 @@ impl Plane {
         } else {
             let ts_ns = now_ns();
             while burst.space() > 0 {
-                let Some(desc) = rings.rx.peek(0) else { break };
-                if desc.options & XDP_PKT_CONTD != 0 {
-                    if !receive_chain(umem, rings, burst, counters, receiving, free, ts_ns) {
-                        break;
+                let frames = iter::from_fn(|| {
+                    let desc = rings.rx.peek(0)?;
+                    if desc.options & XDP_PKT_CONTD != 0 {
+                        return None;
                     }
-                    continue;
+                    rings.rx.pop();
+                    *receiving -= 1;
+                    counters.rx_frames += 1;
+                    counters.rx_bytes += u64::from(desc.len);
+                    let span = umem.span(desc.addr as usize, desc.len, ts_ns);
+                    Some((umem.frame_of(desc.addr), span))
+                });
+                // SAFETY: the kernel gave the frames up by publishing their descriptors (acquired in
+                // `peek`) and does not use them again before they are back in a ring.
+                unsafe { burst.extend(frames.take(burst.space())) };
+                // What is left is a frame of several descriptors.
+                if burst.space() == 0
+                    || rings.rx.peek(0).is_none()
+                    || !receive_chain(umem, rings, burst, counters, receiving, free, ts_ns)
+                {
+                    break;
                 }
-                rings.rx.pop();
-                *receiving -= 1;
-                counters.rx_frames += 1;
-                counters.rx_bytes += u64::from(desc.len);
-                // SAFETY: the kernel gave the frame up by publishing its descriptor (acquired in
-                // `peek`) and does not use it again before it is back in a ring.
-                unsafe { burst.push(umem.slot(desc.addr as usize, desc.len, ts_ns)) };
             }
             rings.rx.release();
         }
@@ -212,37 +208,29 @@ impl Plane {
         if !dropped.is_empty() {
             return;
         }
-        let frames = frames.min(burst.capacity());
+        let frames = frames.min(burst.space());
         let frames = frames.min(rings.tx.space(frames as u32) as usize);
-        while burst.len() < frames && burst.space() > 0 {
-            let Some(frame) = free.take() else { break };
-            lent[frame as usize] = true;
-            // SAFETY: the frame was free: nobody else refers to it, and it leaves the free list here.
-            unsafe { burst.push(umem.empty_slot(frame)) };
-        }
+        let empty = iter::from_fn(|| {
+            let number = free.take()?;
+            lent[number as usize] = true;
+            Some((number, umem.empty(number).1))
+        });
+        // SAFETY: the frames were free: nothing else refers to them, and they leave the free list here.
+        unsafe { burst.extend(empty.take(frames)) };
     }
 
-    /// Acts on the verdicts of the burst of `port` and on frames that came back from holds, then
-    /// empties the burst. Transmissions are published, not yet announced to the kernel: see
+    /// Acts on the verdicts of the burst of `port`, then empties it. Transmissions are published, not yet announced to the kernel: see
     /// [`take_unsent`](Self::take_unsent).
     pub(crate) fn settle(&mut self, port: usize, pass: PassFrame<'_>) {
         self.reap();
         for i in 0..self.ports[port].burst.len() {
-            let frame = BurstFrame { port, i: Some(i), slot: self.ports[port].burst.slot(i) };
+            let frame = BurstFrame { port, i, span: self.ports[port].burst.span(i) };
             match self.ports[port].burst.verdict(i) {
                 Verdict::Drop => self.release(&frame),
-                Verdict::Hold => {}
                 verdict => self.settle_frame(&frame, verdict, pass),
             }
         }
         self.ports[port].burst.clear();
-        if self.ports[port].holds.held() > 0 {
-            let holds = self.ports[port].holds.clone();
-            holds.take_returned(|returned| {
-                let frame = BurstFrame { port, i: None, slot: returned.slot };
-                self.settle_frame(&frame, returned.verdict, pass);
-            });
-        }
         self.publish();
         self.refill(port);
     }
@@ -319,12 +307,12 @@ impl Plane {
 
     fn settle_frame(&mut self, frame: &BurstFrame, verdict: Verdict, pass: PassFrame<'_>) {
         match verdict {
-            Verdict::Drop | Verdict::Hold => self.release(frame),
+            Verdict::Drop => self.release(frame),
             Verdict::Tx => self.transmit(frame, frame.port),
             Verdict::TxTo(PortId(egress)) => self.transmit(frame, usize::from(egress)),
             Verdict::Pass => {
-                let one_buffer = self.tails(frame).is_empty() && frame.slot.len >= ETHERNET_BYTES;
-                self.umem.read(&frame.slot, &mut self.passing);
+                let one_buffer = self.tails(frame).is_empty() && frame.span.len >= ETHERNET_BYTES;
+                self.umem.read(&frame.span, &mut self.passing);
                 let counters = &mut self.ports[frame.port].counters;
                 if one_buffer && pass(&self.passing) {
                     counters.passed += 1;
@@ -357,9 +345,9 @@ impl Plane {
             return self.release(frame);
         }
         let tails = self.tails(frame).len();
-        self.push(egress, &frame.slot, tails > 0);
+        self.push(egress, &frame.span, tails > 0);
         for k in 0..tails {
-            let tail = self.tails(frame)[k];
+            let (_, tail) = self.tails(frame)[k];
             self.push(egress, &tail, k + 1 < tails);
         }
         self.count_sent(frame, egress);
@@ -375,7 +363,7 @@ impl Plane {
             return self.ports[egress].counters.drop_one(DropReason::TxRefused);
         }
         for k in 0..=tails {
-            let part = if k == 0 { frame.slot } else { self.tails(frame)[k - 1] };
+            let part = if k == 0 { frame.span } else { self.tails(frame)[k - 1].1 };
             let target = self.free.take().expect("enough frames are free: just checked");
             self.lent[target as usize] = false;
             let copy = self.umem.copy(&part, target);
@@ -389,14 +377,14 @@ impl Plane {
     fn admit(&mut self, frame: &BurstFrame, egress: usize) -> bool {
         let bytes = self.bytes(frame);
         let parts = 1 + self.tails(frame).len() as u32;
-        let has_empty_part =
-            frame.slot.len < ETHERNET_BYTES || self.tails(frame).iter().any(|tail| tail.len == 0);
+        let has_empty_part = frame.span.len < ETHERNET_BYTES
+            || self.tails(frame).iter().any(|(_, tail)| tail.len == 0);
         let Some(to) = self.ports.get_mut(egress) else {
             self.ports[frame.port].counters.drop_one(DropReason::TxNoPort);
             return false;
         };
         let mut bytes_max = to.limits.mtu_bytes + ETHERNET_BYTES;
-        if bytes > bytes_max && is_tagged(&self.umem, &frame.slot) {
+        if bytes > bytes_max && is_tagged(&self.umem, &frame.span) {
             bytes_max += VLAN_TAG_BYTES;
         }
         // An empty descriptor is invalid to the kernel, which would drop it without ever completing
@@ -412,10 +400,10 @@ impl Plane {
         false
     }
 
-    fn push(&mut self, egress: usize, slot: &Slot, continues: bool) {
+    fn push(&mut self, egress: usize, span: &FrameSpan, continues: bool) {
         let to = &mut self.ports[egress];
         let options = if continues { XDP_PKT_CONTD } else { 0 };
-        let desc = XdpDesc { addr: slot.start as u64, len: slot.len, options };
+        let desc = XdpDesc { addr: span.start as u64, len: span.len, options };
         let pushed = to.rings.tx.push(desc);
         debug_assert!(pushed, "admit saw space for every part");
         to.transmitting += 1;
@@ -431,20 +419,19 @@ impl Plane {
 
     /// Frees a frame and its tails.
     fn release(&mut self, frame: &BurstFrame) {
-        self.free.put(frame.slot.frame);
-        if let Some(i) = frame.i {
-            for tail in self.ports[frame.port].burst.tail_slots(i) {
-                self.free.put(tail.frame);
-            }
+        let burst = &self.ports[frame.port].burst;
+        self.free.put(burst.numbers()[frame.i]);
+        for (tail, _) in burst.tail_spans(frame.i) {
+            self.free.put(*tail);
         }
     }
 
-    fn tails(&self, frame: &BurstFrame) -> &[Slot] {
-        frame.i.map_or(&[], |i| self.ports[frame.port].burst.tail_slots(i))
+    fn tails(&self, frame: &BurstFrame) -> &[(u32, FrameSpan)] {
+        self.ports[frame.port].burst.tail_spans(frame.i)
     }
 
     fn bytes(&self, frame: &BurstFrame) -> u32 {
-        frame.slot.len + self.tails(frame).iter().map(|tail| tail.len).sum::<u32>()
+        frame.span.len + self.tails(frame).iter().map(|(_, tail)| tail.len).sum::<u32>()
     }
 
     /// Takes back frames that the kernel has sent, of every port: one that only transmits is never
@@ -499,11 +486,11 @@ fn take_back(counters: &mut Counters, frames: u64, bytes: u64) {
     counters.drop_many(DropReason::TxRefused, frames);
 }
 
-/// A frame being settled: in a burst (with its tails), or back from a hold.
+/// A frame of a burst being settled; its tails are in the burst.
 struct BurstFrame {
     port: usize,
-    i: Option<usize>,
-    slot: Slot,
+    i: usize,
+    span: FrameSpan,
 }
 
 /// Receives one frame of several descriptors; false when it has to wait for the next burst: its end
@@ -533,15 +520,16 @@ fn receive_chain(
     for part in 0..parts {
         let desc = rings.rx.pop().expect("peeked above");
         *receiving -= 1;
-        let slot = umem.slot(desc.addr as usize, desc.len, ts_ns);
+        let number = umem.frame_of(desc.addr);
+        let span = umem.span(desc.addr as usize, desc.len, ts_ns);
         if !fits {
-            free.put(slot.frame);
+            free.put(number);
         } else if part == 0 {
             // SAFETY: as in `receive`: the kernel gave this frame up.
-            unsafe { burst.push(Slot { wire_len: bytes, ..slot }) };
+            unsafe { burst.extend([(number, FrameSpan { wire_len: bytes, ..span })]) };
         } else {
             // SAFETY: likewise.
-            unsafe { burst.push_tail(slot) };
+            unsafe { burst.push_tail(number, span) };
         }
     }
     if fits {
@@ -554,8 +542,8 @@ fn receive_chain(
 }
 
 /// True for a frame with a VLAN tag, which may be longer than the MTU by the tag.
-fn is_tagged(umem: &Umem, slot: &Slot) -> bool {
-    slot.len >= ETHERNET_BYTES && matches!(umem.be16(slot, 12), 0x8100 | 0x88a8)
+fn is_tagged(umem: &Umem, span: &FrameSpan) -> bool {
+    span.len >= ETHERNET_BYTES && matches!(umem.be16(span, 12), 0x8100 | 0x88a8)
 }
 
 #[cfg(test)]

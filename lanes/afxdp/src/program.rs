@@ -137,7 +137,7 @@ fn refusal(config: &Config, interface: &Interface, mode: XdpMode, error: BpfErro
     };
     // Leave the choice to `allow=`.
     if !config.generic && config.allowed_missing.has(Cap::NativeXdp) {
-        return LaneError::CapMissing { lane: NAME.to_owned(), cap: Cap::NativeXdp };
+        return LaneError::CapMissing { lane: NAME.to_owned(), cap: Cap::NativeXdp, needs: None };
     }
     LaneError::Os {
         lane: NAME.to_owned(),

@@ -14,6 +14,7 @@ use crate::{
     umem::Umem,
 };
 use laneway_core::{Cap, LaneError};
+use laneway_linux::is_older_than;
 use std::{
     io,
     os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd},
@@ -82,7 +83,11 @@ impl Socket {
         if let Some(busy_poll) = config.busy_poll {
             set_busy_poll(fd.as_fd(), busy_poll, &mut granted).map_err(|e| {
                 if config.allowed_missing.has(Cap::BusyPoll) {
-                    return LaneError::CapMissing { lane: NAME.to_owned(), cap: Cap::BusyPoll };
+                    return LaneError::CapMissing {
+                        lane: NAME.to_owned(),
+                        cap: Cap::BusyPoll,
+                        needs: Some("Linux 5.11"),
+                    };
                 }
                 failed("set up busy polling", e, "leave busy_poll= out, or allow=busy-poll")
             })?;
@@ -245,12 +250,17 @@ fn bind(
         }
         bound = sys::bind(fd, &to);
     }
+    let missing = |cap, needs| LaneError::CapMissing { lane: NAME.to_owned(), cap, needs };
     bound.map_err(|e| match e.raw_os_error() {
         Some(libc::EOPNOTSUPP | sys::ENOTSUPP) if config.copy_mode == CopyMode::ZeroCopy => {
-            LaneError::CapMissing { lane: NAME.to_owned(), cap: Cap::ZeroCopy }
+            missing(Cap::ZeroCopy, None)
         }
         Some(libc::EOPNOTSUPP | sys::ENOTSUPP) if config.multi_buffer => {
-            LaneError::CapMissing { lane: NAME.to_owned(), cap: Cap::MultiBuffer }
+            missing(Cap::MultiBuffer, None)
+        }
+        // A flag that the kernel does not know.
+        Some(libc::EINVAL) if config.multi_buffer && is_older_than(6, 6) => {
+            missing(Cap::MultiBuffer, Some("Linux 6.6"))
         }
         Some(libc::EBUSY) => LaneError::Busy {
             lane: NAME.to_owned(),
@@ -263,7 +273,7 @@ fn bind(
             NAME,
             format!("bind to queue {} of `{name}`", config.queue),
             e,
-            "the interface must be up and have this queue; sg needs Linux 6.6",
+            "the interface must be up and have this queue",
         ),
     })
 }

@@ -16,7 +16,8 @@ use crate::{
     program::Program,
 };
 use laneway_bpf::XdpMode;
-use laneway_core::{Cap, LaneError, LaneSpec};
+use laneway_core::{Cap, LaneError};
+use laneway_spec::LaneSpec;
 use std::sync::Arc;
 
 /// The attached programs of some interfaces. Clones share them.

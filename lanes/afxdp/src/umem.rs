@@ -1,11 +1,11 @@
 //! The UMEM: one memory of equal frames shared by all ports of the lane, and the frames nobody uses.
 //!
 //! Assumes a frame size that is a power of two. What must always hold: every frame is in exactly one
-//! place - free list, with the kernel to receive into, burst, held, with the kernel to transmit - and
+//! place - free list, with the kernel to receive into, burst, with the kernel to transmit - and
 //! whoever takes it from one place puts it into another. The free list checks in debug builds that
 //! no frame is returned twice. What it does not do: it knows no ring and makes no system call.
 
-use laneway_core::{Region, Slot};
+use laneway_core::{FrameSpan, Region};
 use std::{any::Any, ptr::NonNull, rc::Rc};
 
 /// Where frames begin in their buffer, in bytes: what the kernel leaves free in front of every frame
@@ -37,7 +37,7 @@ impl Umem {
         Umem { region, base, frame_shift: frame_bytes.trailing_zeros(), frames }
     }
 
-    /// The memory that bursts and held frames keep alive.
+    /// The memory that bursts keep alive.
     pub(crate) fn region(&self) -> &Rc<Region> {
         &self.region
     }
@@ -69,55 +69,53 @@ impl Umem {
         (frame as usize) << self.frame_shift
     }
 
-    /// A slot of the frame that `start` lies in.
+    /// A span in the frame that `start` lies in.
     #[inline]
-    pub(crate) fn slot(&self, start: usize, len: u32, ts_ns: u64) -> Slot {
-        let frame = self.frame_of(start as u64);
-        let room_start = self.start_of(frame);
-        let room_end = room_start + self.frame_bytes();
-        Slot { frame, room_start, start, len, room_end, wire_len: len, ts_ns }
+    pub(crate) fn span(&self, start: usize, len: u32, ts_ns: u64) -> FrameSpan {
+        let headroom = start & (self.frame_bytes() - 1);
+        let len_max = (self.frame_bytes() - headroom) as u32;
+        FrameSpan { start, ts_ns, len, wire_len: len, headroom: headroom as u32, len_max }
     }
 
-    /// A free frame as a slot of length 0, with headroom.
+    /// A free frame by number and span, of length 0, with headroom.
     #[inline]
-    pub(crate) fn empty_slot(&self, frame: u32) -> Slot {
-        self.slot(self.start_of(frame) + HEADROOM_BYTES, 0, 0)
+    pub(crate) fn empty(&self, frame: u32) -> (u32, FrameSpan) {
+        (frame, self.span(self.start_of(frame) + HEADROOM_BYTES, 0, 0))
     }
 
-    /// Replaces `into` by a slot's bytes. The caller owns the slot's frame.
-    pub(crate) fn read(&self, slot: &Slot, into: &mut Vec<u8>) {
-        let bytes = slot.len as usize;
+    /// Replaces `into` by a span's bytes. The caller owns the span's frame.
+    pub(crate) fn read(&self, span: &FrameSpan, into: &mut Vec<u8>) {
+        let bytes = span.len as usize;
         into.clear();
         into.resize(bytes, 0);
-        // SAFETY: `bytes_of` checked that the slot lies inside the mapping, `into` has just been
+        // SAFETY: `bytes_of` checked that the span lies inside the mapping, `into` has just been
         // given that length and is no part of it, and nobody writes a frame that the caller owns.
-        unsafe { self.bytes_of(slot).copy_to_nonoverlapping(into.as_mut_ptr(), bytes) };
+        unsafe { self.bytes_of(span).copy_to_nonoverlapping(into.as_mut_ptr(), bytes) };
     }
 
-    /// Two bytes of a slot as a number in network order. The caller owns the slot's frame.
-    pub(crate) fn be16(&self, slot: &Slot, offset: usize) -> u16 {
-        assert!(offset + 2 <= slot.len as usize, "offset {offset} of {} bytes", slot.len);
-        // SAFETY: inside the slot, just checked, which `bytes_of` checked to be inside the mapping.
-        let at = unsafe { self.bytes_of(slot).add(offset) };
-        // SAFETY: two bytes inside the slot; any alignment, any value; nobody writes them now.
+    /// Two bytes of a span as a number in network order. The caller owns the span's frame.
+    pub(crate) fn be16(&self, span: &FrameSpan, offset: usize) -> u16 {
+        assert!(offset + 2 <= span.len as usize, "offset {offset} of {} bytes", span.len);
+        // SAFETY: inside the span, just checked, which `bytes_of` checked to be inside the mapping.
+        let at = unsafe { self.bytes_of(span).add(offset) };
+        // SAFETY: two bytes inside the span; any alignment, any value; nobody writes them now.
         u16::from_be(unsafe { at.cast::<u16>().read_unaligned() })
     }
 
-    fn bytes_of(&self, slot: &Slot) -> *const u8 {
-        assert!(slot.start + slot.len as usize <= self.region.bytes(), "slot outside the UMEM");
+    fn bytes_of(&self, span: &FrameSpan) -> *const u8 {
+        assert!(span.start + span.len as usize <= self.region.bytes(), "span outside the UMEM");
         // SAFETY: just checked to be inside the mapping, which `region` keeps alive.
-        unsafe { self.base.as_ptr().add(slot.start) }
+        unsafe { self.base.as_ptr().add(span.start) }
     }
 
-    /// Copies a slot's bytes into the buffer of `frame`, at the same place within it.
-    pub(crate) fn copy(&self, from: &Slot, frame: u32) -> Slot {
-        assert!(from.frame != frame && frame < self.frames, "copy of frame {}", from.frame);
-        let start = self.start_of(frame) + (from.start - from.room_start);
+    /// Copies a span's bytes into the buffer of `frame`, at the same place within it.
+    pub(crate) fn copy(&self, from: &FrameSpan, frame: u32) -> FrameSpan {
+        let own = self.frame_of(from.start as u64);
+        assert!(own != frame && frame < self.frames, "copy of frame {own}");
+        let copy = FrameSpan { start: self.start_of(frame) + from.headroom as usize, ..*from };
         let source = self.bytes_of(from);
-        let copy =
-            Slot { len: from.len, wire_len: from.wire_len, ..self.slot(start, 0, from.ts_ns) };
         let target = self.bytes_of(&copy).cast_mut();
-        // SAFETY: both slots lie inside the mapping (`bytes_of`) and in different frames, so they
+        // SAFETY: both spans lie inside the mapping (`bytes_of`) and in different frames, so they
         // do not overlap; the caller owns both frames, and no Rust reference to them exists now:
         // the app's borrow of the burst has ended.
         unsafe { source.copy_to_nonoverlapping(target, from.len as usize) };
@@ -218,15 +216,14 @@ mod tests {
         for (addr, frame) in [(0, 0), (2047, 0), (2048, 1), (4096 + 256, 2)] {
             assert_eq!(umem.frame_of(addr), frame);
         }
-        let slot = umem.slot(2048 + 256, 60, 9);
-        assert_eq!((slot.frame, slot.room_start, slot.room_end), (1, 2048, 4096));
+        let span = umem.span(2048 + 256, 60, 9);
+        assert_eq!((span.headroom, span.len_max), (256, 2048 - 256));
     }
 
     #[test]
     fn a_copy_lies_at_the_same_place_of_its_own_frame() {
         let umem = heap::umem(2048, 2);
-        let slot = umem.slot(300, 4, 7);
-        let copy = umem.copy(&slot, 1);
-        assert_eq!((copy.frame, copy.start, copy.len, copy.ts_ns), (1, 2048 + 300, 4, 7));
+        let copy = umem.copy(&umem.span(300, 4, 7), 1);
+        assert_eq!((copy.start, copy.len, copy.ts_ns), (2048 + 300, 4, 7));
     }
 }

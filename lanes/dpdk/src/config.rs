@@ -5,9 +5,8 @@
 //! was given. What it does not do: it does not know what a device will grant.
 
 use crate::device::{Device, Driver, Pcap};
-use laneway_core::{
-    Cap, CapSet, HEADROOM_BYTES_MIN, Knobs, LaneError, LaneSpec, PortMask, SpecError,
-};
+use laneway_core::{Cap, CapSet, HEADROOM_BYTES_MIN, LaneError, PortMask};
+use laneway_spec::{Knobs, LaneSpec, SpecError};
 
 /// The lane's name in specs, results and messages.
 pub(crate) const NAME: &str = "dpdk";
@@ -25,7 +24,6 @@ const CACHE_MBUFS_MAX: usize = 512;
 /// without looking.
 const FRAME_BYTES_DEFAULT: usize = 2048;
 const FRAME_BYTES_MAX: usize = 1 << 15;
-const HOLD_FRAMES_DEFAULT: usize = 256;
 /// Memory of the whole process without huge pages, in MiB. Not touched before it is used.
 const MEMORY_MB_DEFAULT: usize = 512;
 const MEMORY_MB_MAX: usize = 1 << 16;
@@ -58,7 +56,6 @@ pub(crate) struct Config {
     pub(crate) rx_descriptors: Option<u16>,
     pub(crate) tx_descriptors: Option<u16>,
     pub(crate) burst_frames: usize,
-    pub(crate) hold_frames: usize,
     pub(crate) mbufs_per_port: usize,
     pub(crate) cache_mbufs: usize,
     pub(crate) frame_bytes: usize,
@@ -114,7 +111,6 @@ impl Config {
             return Err(knobs.bad("txq", &tx_queues.to_string(), want).into());
         }
         let mbufs_per_port = knobs.number("mempool", MBUFS_DEFAULT, 2..=MBUFS_MAX)?;
-        let hold_default = HOLD_FRAMES_DEFAULT.min(mbufs_per_port / 4);
         let cache_default = CACHE_MBUFS_DEFAULT.min(mbufs_per_port / 8);
         let config = Config {
             workers,
@@ -124,7 +120,6 @@ impl Config {
             rx_descriptors: read_descriptors(&knobs, "rxd")?,
             tx_descriptors: read_descriptors(&knobs, "txd")?,
             burst_frames: knobs.burst()?,
-            hold_frames: knobs.number("hold", hold_default, 0..=MBUFS_MAX)?,
             mbufs_per_port,
             cache_mbufs: knobs.number("cache", cache_default, 0..=CACHE_MBUFS_MAX)?,
             frame_bytes: knobs.number(
@@ -153,16 +148,16 @@ impl Config {
         Ok(config)
     }
 
-    /// Refuses a pool that cannot feed the device while a burst and every hold are out.
+    /// Refuses a pool that cannot feed the device while a burst is out.
     fn check_pool(&self) -> Result<(), String> {
         let device = self.device_mbufs();
-        let (burst, hold) = (self.burst_frames, self.hold_frames);
-        let need = device + burst + hold;
+        let burst = self.burst_frames;
+        let need = device + burst;
         let have = self.mbufs_per_port;
         if have < need {
             return Err(format!(
                 "pool too small: {have} mbufs per port, need {need} (device {device} + burst \
-                 {burst} + hold {hold}); raise mempool=, or lower rxd= or hold="
+                 {burst}); raise mempool=, or lower rxd= or burst="
             ));
         }
         // DPDK's own condition.
@@ -235,7 +230,7 @@ fn read_device(spec: &LaneSpec, knobs: &Knobs<'_>) -> Result<Device, SpecError> 
             let known: Vec<_> = names.iter().copied().chain(["pci"]).collect();
             let text = spec.to_string();
             let first = text.split([':', ',']).nth(1).unwrap_or("");
-            let near = laneway_core::nearest(first, &known)
+            let near = laneway_spec::nearest(first, &known)
                 .map(|near| format!("; did you mean `{near}`?"))
                 .unwrap_or_default();
             return Err(SpecError::Syntax {
@@ -418,10 +413,10 @@ mod tests {
 
     #[test]
     fn a_pool_that_cannot_feed_the_device_is_refused_with_the_sum() {
-        refused("dpdk:net_af_xdp,mempool=2048", &["need 2368", "device 2048", "raise mempool="]);
+        refused("dpdk:net_af_xdp,mempool=2048", &["need 2112", "device 2048", "raise mempool="]);
         refused("dpdk:net_tap,mempool=256", &["device 512"]);
         assert!(read("dpdk:net_tap,mempool=256,rxd=32").is_ok());
-        refused("dpdk:net_ring,mempool=64,hold=64", &["hold 64"]);
+        refused("dpdk:net_ring,mempool=64,burst=128", &["burst 128"]);
     }
 
     #[test]

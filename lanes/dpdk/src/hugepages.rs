@@ -3,13 +3,15 @@
 //! Pages are reserved by adding to the kernel's count and given back by subtracting again; other
 //! programs may do the same meanwhile. A [`Guard`] does the giving back: when the [`Reservation`] is dropped,
 //! or when the process is killed. Pages that are in use at that moment become surplus and vanish when they
-//! are freed.
+//! are freed. Should the guard be killed as well, the record that it was told of
+//! ([`HostSettings`]) is still there, and the next run gives them back.
 //!
 //! What it does not do: it chooses no NUMA node, and does not ask for pages of other sizes.
 
 use crate::{config::NAME, guard::Guard};
 use laneway_core::LaneError;
-use std::{ffi::CStr, fs, io};
+use laneway_linux::{Change, HostSettings};
+use std::{ffi::CStr, fs, io, os::unix::ffi::OsStrExt, path::Path};
 
 const TOTAL: &CStr = c"/sys/kernel/mm/hugepages/hugepages-2048kB/nr_hugepages";
 const FREE: &str = "/sys/kernel/mm/hugepages/hugepages-2048kB/free_hugepages";
@@ -35,25 +37,27 @@ impl Reservation {
         let path = TOTAL.to_str().expect("ASCII");
         let doing = || format!("reserve {pages} huge pages of 2 MiB");
         let failed = |e: io::Error| {
-            LaneError::os(NAME, doing(), e, "this needs root and a kernel with hugetlbfs")
+            let hint =
+                "this needs root, a kernel with hugetlbfs, and a /run that can be written to";
+            LaneError::os(NAME, doing(), e, hint)
         };
         let count = || -> io::Result<usize> {
             fs::read_to_string(path)?.trim().parse().map_err(io::Error::other)
         };
-        let before = count().map_err(failed)?;
-        // The child stands by before anything is taken.
-        // SAFETY: `subtract` makes system calls only.
-        let guard = unsafe { Guard::start(|_| subtract(pages)) }.map_err(failed)?;
-        if let Err(e) = fs::write(path, (before + pages).to_string()) {
-            // It would give back what was never taken.
-            guard.dismiss();
-            return Err(failed(e));
-        }
-        let after = count().map_err(failed)?;
+        // The child stands by before anything is taken, and has no duty until it is told of a record.
+        // SAFETY: `give_back` makes system calls only.
+        let guard = unsafe { Guard::start(|told| give_back(told, pages)) }.map_err(failed)?;
+        let tell = |change: &Change| guard.tell(&duty(change));
+        let (change, before) = HostSettings::of_this_host()
+            .add(Path::new(path), pages as u64, tell)
+            .map_err(failed)?;
+        let (before, after) = (before as usize, count().map_err(failed)?);
         if after < before + pages {
-            guard.dismiss();
             let granted = after.saturating_sub(before);
+            // The guard would subtract what was never granted.
+            guard.dismiss();
             subtract(granted);
+            change.forget();
             return Err(LaneError::Refused {
                 lane: NAME.to_owned(),
                 name: format!("hugepages={pages}"),
@@ -65,6 +69,34 @@ impl Reservation {
         }
         Ok(Reservation(guard))
     }
+}
+
+/// What the guard is told: the lock and the record, both terminated.
+fn duty(change: &Change) -> Vec<u8> {
+    let paths = [change.lock_path(), change.record_path()];
+    paths.iter().flat_map(|path| [path.as_os_str().as_bytes(), &[0]].concat()).collect()
+}
+
+/// The guard's duty: gives `pages` back and removes the record, unless it is gone. System calls only.
+fn give_back(told: &[u8], pages: usize) {
+    let Ok(lock) = CStr::from_bytes_until_nul(told) else { return };
+    let Ok(record) = CStr::from_bytes_until_nul(&told[lock.count_bytes() + 1..]) else { return };
+    // Without the lock the record may be undone by another run at this very moment; with it, closed with the
+    // process, one of the two finds the record gone.
+    // SAFETY: a terminated string.
+    let fd = unsafe { libc::open(lock.as_ptr(), libc::O_RDWR | libc::O_CLOEXEC) };
+    // SAFETY: plain integers.
+    if fd < 0 || unsafe { libc::flock(fd, libc::LOCK_EX) } < 0 {
+        return;
+    }
+    // SAFETY: a terminated string.
+    if unsafe { libc::access(record.as_ptr(), libc::F_OK) } == 0 {
+        subtract(pages);
+        // SAFETY: a terminated string.
+        unsafe { libc::unlink(record.as_ptr()) };
+    }
+    // SAFETY: our own descriptor, which takes the lock along.
+    unsafe { libc::close(fd) };
 }
 
 /// Lowers the kernel's count by `pages`. System calls only; there is nobody to tell of a failure.

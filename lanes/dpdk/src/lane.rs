@@ -8,7 +8,7 @@
 //!   device ─────────────────▶ burst ──────────────────────────────────▶ outbox of a port ─▶ device
 //!     ▲                        │ ▲                                                            │
 //!     │ takes mbufs itself     │ └─ lend ── pool                                              │ frees them
-//!     └───────── pool ◀────────┴─ settle: Drop, Pass, refused; take_returned ◀── Held         │ when sent
+//!     └───────── pool ◀────────┴─ settle: Drop, Pass, refused                                │ when sent
 //!                 ▲───────────────────────────────────────────────────────────────────────────┘
 //! ```
 //!
@@ -29,12 +29,12 @@ use crate::{
     wake,
 };
 use laneway_core::{
-    Burst, CapsReport, ClockDomain, Counters, DropReason, FrameLane, HoldPool, LaneError, LaneSpec,
-    PortId, PortMask, Slot, Verdict, Wake,
+    Burst, CapsReport, ClockDomain, Counters, DropReason, FrameLane, FrameSpan, Lane, LaneError,
+    PortId, PortMask, Verdict, Wake,
 };
 use laneway_linux::monotonic_ns;
+use laneway_spec::LaneSpec;
 use std::{
-    rc::Rc,
     sync::{
         Arc,
         atomic::{AtomicBool, Ordering},
@@ -79,7 +79,6 @@ pub struct DpdkLane {
 /// What a port lends to the app.
 struct PortBurst {
     burst: Burst,
-    holds: Rc<HoldPool>,
     empty_polls: u32,
     gone: bool,
 }
@@ -156,9 +155,8 @@ impl DpdkLane {
 
     fn assemble(config: &Config, ports: Vec<Port>, pool: Pool, lcore: Lcore) -> DpdkLane {
         let bursts = ports.iter().map(|_| {
-            let holds = HoldPool::new(config.hold_frames);
-            let burst = Burst::new(pool.region().clone(), holds.clone(), config.burst_frames);
-            PortBurst { burst, holds, empty_polls: 0, gone: false }
+            let burst = Burst::new(pool.region().clone(), config.burst_frames);
+            PortBurst { burst, empty_polls: 0, gone: false }
         });
         let polled = ports.iter().flat_map(|port| port.wake.descriptors());
         let polled = polled.map(|fd| libc::pollfd { fd, events: libc::POLLIN, revents: 0 });
@@ -166,7 +164,7 @@ impl DpdkLane {
             bursts: bursts.collect(),
             counters: vec![Counters::default(); ports.len()],
             scratch: Scratch {
-                freed: Vec::with_capacity(config.burst_frames + config.hold_frames),
+                freed: Vec::with_capacity(config.burst_frames),
                 lent: vec![ShimFrame::default(); config.burst_frames].into_boxed_slice(),
                 egresses: Vec::with_capacity(ports.len()),
             },
@@ -182,7 +180,7 @@ impl DpdkLane {
         }
     }
 
-    /// mbufs that are not free now: with a device, in a burst, or held. Slow; for tests and reports.
+    /// mbufs that are not free now: with a device or in a burst. Slow; for tests and reports.
     pub fn mbufs_in_use(&self) -> usize {
         self.pool.mbufs_in_use()
     }
@@ -416,7 +414,7 @@ fn check_names(config: &Config, names: &[&str]) -> Result<(), LaneError> {
     Ok(())
 }
 
-/// A frame on its way out, in a burst or back from a hold.
+/// What acts on the frames of a burst on their way out.
 struct Leaving<'l> {
     ports: &'l mut [Port],
     counters: &'l mut [Counters],
@@ -426,41 +424,47 @@ struct Leaving<'l> {
     base: usize,
 }
 
+/// One frame of that burst.
+struct LeavingFrame {
+    number: u32,
+    span: FrameSpan,
+}
+
 impl Leaving<'_> {
     /// Acts on one verdict; transmissions are posted, not yet sent.
     #[inline]
-    fn settle(&mut self, ingress: usize, slot: &Slot, verdict: Verdict) {
+    fn settle(&mut self, ingress: usize, frame: &LeavingFrame, verdict: Verdict) {
         match verdict {
-            Verdict::Drop | Verdict::Hold => self.scratch.freed.push(slot.frame),
+            Verdict::Drop => self.scratch.freed.push(frame.number),
             Verdict::Pass => {
                 self.counters[ingress].passed += 1;
-                self.scratch.freed.push(slot.frame);
+                self.scratch.freed.push(frame.number);
             }
-            Verdict::Tx => self.transmit(ingress, slot, ingress),
-            Verdict::TxTo(egress) => self.transmit(ingress, slot, egress.index()),
-            Verdict::Fanout(set) => self.fan_out(ingress, slot, set),
+            Verdict::Tx => self.transmit(ingress, frame, ingress),
+            Verdict::TxTo(egress) => self.transmit(ingress, frame, egress.index()),
+            Verdict::Fanout(set) => self.fan_out(ingress, frame, set),
         }
     }
 
     #[inline]
-    fn transmit(&mut self, ingress: usize, slot: &Slot, egress: usize) {
-        if self.admit(ingress, slot, egress) {
-            self.ports[egress].post(self.layout.frame(slot));
+    fn transmit(&mut self, ingress: usize, frame: &LeavingFrame, egress: usize) {
+        if self.admit(ingress, frame, egress) {
+            self.ports[egress].post(self.layout.frame(frame.number, &frame.span));
         } else {
-            self.scratch.freed.push(slot.frame);
+            self.scratch.freed.push(frame.number);
         }
     }
 
     /// One mbuf for all ports: each holds a reference and frees it when it has sent.
-    fn fan_out(&mut self, ingress: usize, slot: &Slot, set: PortMask) {
+    fn fan_out(&mut self, ingress: usize, frame: &LeavingFrame, set: PortMask) {
         let mut egresses = std::mem::take(&mut self.scratch.egresses);
         egresses.clear();
         egresses.extend(
-            set.iter().map(PortId::index).filter(|&egress| self.admit(ingress, slot, egress)),
+            set.iter().map(PortId::index).filter(|&egress| self.admit(ingress, frame, egress)),
         );
-        let frame = self.layout.frame(slot);
+        let frame = self.layout.frame(frame.number, &frame.span);
         match egresses.split_last() {
-            None => self.scratch.freed.push(slot.frame),
+            None => self.scratch.freed.push(frame.number),
             Some((&last, others)) if self.hands_mbufs_over => {
                 for &egress in others {
                     match self.ports[egress].copy(&frame) {
@@ -487,14 +491,14 @@ impl Leaving<'_> {
 
     /// True when `egress` may take the frame; counts the reason when it may not.
     #[inline]
-    fn admit(&mut self, ingress: usize, slot: &Slot, egress: usize) -> bool {
+    fn admit(&mut self, ingress: usize, frame: &LeavingFrame, egress: usize) -> bool {
         let Some(port) = self.ports.get_mut(egress) else {
             self.counters[ingress].drop_one(DropReason::TxNoPort);
             return false;
         };
-        let reason = if (slot.len as usize) < ETHERNET_BYTES {
+        let reason = if (frame.span.len as usize) < ETHERNET_BYTES {
             DropReason::TxRefused
-        } else if port.takes(slot.len, || is_tagged(self.base, slot)) {
+        } else if port.takes(frame.span.len, || is_tagged(self.base, &frame.span)) {
             return true;
         } else {
             DropReason::TxTooLong
@@ -505,15 +509,15 @@ impl Leaving<'_> {
 }
 
 /// True for a frame with a VLAN tag, which may be longer than the MTU by the tag.
-fn is_tagged(base: usize, slot: &Slot) -> bool {
-    let at = (base + slot.start + 12) as *const [u8; 2];
+fn is_tagged(base: usize, span: &FrameSpan) -> bool {
+    let at = (base + span.start + 12) as *const [u8; 2];
     // SAFETY: the frame has more than 14 bytes (it is longer than an MTU) inside the pool's region,
     // its app is done with it, and bytes need no alignment.
     let kind = unsafe { at.read() };
     matches!(u16::from_be_bytes(kind), 0x8100 | 0x88a8)
 }
 
-impl FrameLane for DpdkLane {
+impl Lane for DpdkLane {
     fn name(&self) -> &'static str {
         NAME
     }
@@ -524,92 +528,6 @@ impl FrameLane for DpdkLane {
 
     fn clock_domain(&self) -> ClockDomain {
         ClockDomain::Monotonic
-    }
-
-    /// Settles first what the caller left unsettled.
-    fn receive(&mut self, port: PortId) -> Result<&mut Burst, LaneError> {
-        self.settle_leftover(port)?;
-        let index = port.index();
-        let near = &mut self.bursts[index];
-        let counters = &mut self.counters[index];
-        if self.ports[index].fetch() {
-            near.empty_polls = 0;
-            // One reading, when all of them were there: no frame is stamped before it arrived.
-            let now_ns = monotonic_ns();
-            let arrived = self.ports[index].take();
-            let layout = self.layout;
-            let mut bytes = 0;
-            let frames = arrived.iter().map(|frame| {
-                bytes += u64::from(frame.bytes);
-                layout.place(frame, now_ns)
-            });
-            // SAFETY: the driver gave the mbufs up, they lie in our pool in one piece each (the shim
-            // saw to it), and nobody else gets them before they are settled.
-            unsafe { near.burst.extend(frames) };
-            counters.rx_frames += arrived.len() as u64;
-            counters.rx_bytes += bytes;
-        } else {
-            counters.polls_empty += 1;
-            near.empty_polls += 1;
-            if near.gone || near.empty_polls >= LIVENESS_EMPTY_POLLS {
-                near.empty_polls = 0;
-                self.check_alive()?;
-            }
-        }
-        Ok(&mut self.bursts[index].burst)
-    }
-
-    /// Settles first what the caller left unsettled. Lent frames carry no time stamp (0).
-    fn lend(&mut self, port: PortId, frames: usize) -> Result<&mut Burst, LaneError> {
-        self.settle_leftover(port)?;
-        let near = &mut self.bursts[port.index()];
-        let want = frames.min(near.burst.space());
-        let got = self.ports[port.index()].lend(&mut self.scratch.lent[..want]);
-        let layout = self.layout;
-        let frames = self.scratch.lent[..got].iter().map(|frame| layout.place(frame, 0));
-        // SAFETY: fresh from the pool: nobody else refers to the mbufs before they are settled.
-        unsafe { near.burst.extend(frames) };
-        Ok(&mut near.burst)
-    }
-
-    fn settle(&mut self, port: PortId) -> Result<(), LaneError> {
-        let index = port.index();
-        let DpdkLane { ports, bursts, counters, scratch, layout, hands_mbufs_over, .. } = self;
-        let PortBurst { burst, holds, .. } = &mut bursts[index];
-        // Most bursts of most apps: nothing goes on, and where the frames lie does not matter.
-        let is_consumed = burst.is_consumed();
-        if is_consumed {
-            ports[index].free(burst.frame_numbers());
-        }
-        let mut leaving = Leaving {
-            ports,
-            counters,
-            scratch,
-            layout: *layout,
-            hands_mbufs_over: *hands_mbufs_over,
-            base: layout.base,
-        };
-        if !is_consumed {
-            for i in 0..burst.len() {
-                match burst.verdict(i) {
-                    Verdict::Hold => {}
-                    verdict => leaving.settle(index, &burst.slot(i), verdict),
-                }
-            }
-        }
-        burst.clear();
-        holds.take_returned(|back| leaving.settle(index, &back.slot, back.verdict));
-        for (port, counters) in ports.iter_mut().zip(counters) {
-            let (frames, bytes, refused) = port.flush();
-            counters.tx_frames += frames;
-            counters.tx_bytes += bytes;
-            if refused > 0 {
-                counters.drop_many(DropReason::TxRefused, refused);
-            }
-        }
-        ports[index].free(&scratch.freed);
-        scratch.freed.clear();
-        Ok(())
     }
 
     /// Counted on port 0, as one wait for all ports. Without anything to poll it sleeps, at most a
@@ -662,5 +580,90 @@ impl FrameLane for DpdkLane {
             counters.tx_bytes = counters.tx_bytes.min(bytes_sent);
         }
         counters
+    }
+}
+
+impl FrameLane for DpdkLane {
+    /// Settles first what the caller left unsettled.
+    fn receive(&mut self, port: PortId) -> Result<&mut Burst, LaneError> {
+        self.settle_leftover(port)?;
+        let index = port.index();
+        let near = &mut self.bursts[index];
+        let counters = &mut self.counters[index];
+        if self.ports[index].fetch() {
+            near.empty_polls = 0;
+            // One reading, when all of them were there: no frame is stamped before it arrived.
+            let now_ns = monotonic_ns();
+            let arrived = self.ports[index].take();
+            let layout = self.layout;
+            let mut bytes = 0;
+            let frames = arrived.iter().map(|frame| {
+                bytes += u64::from(frame.bytes);
+                layout.span(frame, now_ns)
+            });
+            // SAFETY: the driver gave the mbufs up, they lie in our pool in one piece each (the shim
+            // saw to it), and nobody else gets them before they are settled.
+            unsafe { near.burst.extend(frames) };
+            counters.rx_frames += arrived.len() as u64;
+            counters.rx_bytes += bytes;
+        } else {
+            counters.polls_empty += 1;
+            near.empty_polls += 1;
+            if near.gone || near.empty_polls >= LIVENESS_EMPTY_POLLS {
+                near.empty_polls = 0;
+                self.check_alive()?;
+            }
+        }
+        Ok(&mut self.bursts[index].burst)
+    }
+
+    /// Settles first what the caller left unsettled. Lent frames carry no time stamp (0).
+    fn lend(&mut self, port: PortId, frames: usize) -> Result<&mut Burst, LaneError> {
+        self.settle_leftover(port)?;
+        let near = &mut self.bursts[port.index()];
+        let want = frames.min(near.burst.space());
+        let got = self.ports[port.index()].lend(&mut self.scratch.lent[..want]);
+        let layout = self.layout;
+        let frames = self.scratch.lent[..got].iter().map(|frame| layout.span(frame, 0));
+        // SAFETY: fresh from the pool: nobody else refers to the mbufs before they are settled.
+        unsafe { near.burst.extend(frames) };
+        Ok(&mut near.burst)
+    }
+
+    fn settle(&mut self, port: PortId) -> Result<(), LaneError> {
+        let index = port.index();
+        let DpdkLane { ports, bursts, counters, scratch, layout, hands_mbufs_over, .. } = self;
+        let PortBurst { burst, .. } = &mut bursts[index];
+        // Most bursts of most apps: nothing goes on, and where the frames lie does not matter.
+        let is_consumed = burst.is_consumed();
+        if is_consumed {
+            ports[index].free(burst.numbers());
+        }
+        let mut leaving = Leaving {
+            ports,
+            counters,
+            scratch,
+            layout: *layout,
+            hands_mbufs_over: *hands_mbufs_over,
+            base: layout.base,
+        };
+        if !is_consumed {
+            for i in 0..burst.len() {
+                let frame = LeavingFrame { number: burst.numbers()[i], span: burst.span(i) };
+                leaving.settle(index, &frame, burst.verdict(i));
+            }
+        }
+        burst.clear();
+        for (port, counters) in ports.iter_mut().zip(counters) {
+            let (frames, bytes, refused) = port.flush();
+            counters.tx_frames += frames;
+            counters.tx_bytes += bytes;
+            if refused > 0 {
+                counters.drop_many(DropReason::TxRefused, refused);
+            }
+        }
+        ports[index].free(&scratch.freed);
+        scratch.freed.clear();
+        Ok(())
     }
 }

@@ -28,6 +28,7 @@ mod eal;
 mod flow_rules;
 mod guard;
 mod hugepages;
+mod kind;
 mod lane;
 mod listener;
 mod pool;
@@ -36,5 +37,6 @@ mod shim;
 mod wake;
 
 pub use flow_rules::FlowRules;
+pub use kind::DpdkKind;
 pub use lane::{DpdkLane, DpdkPorts};
 pub use port::QueueCounts;

@@ -2,8 +2,8 @@
 //! without being moved, and each worker's view of it.
 //!
 //! Assumes that DPDK finds the memory in one piece, as it does unless huge pages are nearly used up.
-//! What must always hold: the region covers every mbuf, and lives until the devices, every lane and
-//! every held frame are gone. Frames are told by the mbuf's distance from the region's start. DPDK's
+//! What must always hold: the region covers every mbuf, and lives until the devices and every
+//! lane are gone. Frames are told by the mbuf's distance from the region's start. DPDK's
 //! pool may be used by several threads at a time; each has a cache of its own.
 
 use crate::{
@@ -13,7 +13,7 @@ use crate::{
     hugepages::{self, Reservation},
     shim::{ShimFrame, UNIT_BYTES},
 };
-use laneway_core::{LaneError, Place, Region, Slot};
+use laneway_core::{FrameSpan, LaneError, Region};
 use std::{
     ffi::{CString, c_void},
     ptr::NonNull,
@@ -61,11 +61,11 @@ pub(crate) struct Layout {
 }
 
 impl Layout {
-    /// Number and place of a frame that the shim described.
+    /// Number and span of a frame that the shim described.
     #[inline]
-    pub(crate) fn place(self, frame: &ShimFrame, ts_ns: u64) -> (u32, Place) {
+    pub(crate) fn span(self, frame: &ShimFrame, ts_ns: u64) -> (u32, FrameSpan) {
         let headroom = u32::from(frame.data_off);
-        let place = Place {
+        let span = FrameSpan {
             start: frame.number as usize * UNIT_BYTES + self.buffer_at + headroom as usize,
             ts_ns,
             len: frame.bytes,
@@ -73,18 +73,18 @@ impl Layout {
             headroom,
             len_max: self.buffer_bytes.saturating_sub(headroom),
         };
-        (frame.number, place)
+        (frame.number, span)
     }
 
-    /// The shim's description of a slot, wherever the app moved its ends.
+    /// The shim's description of a frame, wherever the app moved its ends.
     #[inline]
-    pub(crate) fn frame(self, slot: &Slot) -> ShimFrame {
-        let room_start = slot.frame as usize * UNIT_BYTES + self.buffer_at;
+    pub(crate) fn frame(self, number: u32, span: &FrameSpan) -> ShimFrame {
+        let room_start = number as usize * UNIT_BYTES + self.buffer_at;
         ShimFrame {
-            number: slot.frame,
-            data_off: (slot.start - room_start) as u16,
+            number,
+            data_off: (span.start - room_start) as u16,
             references: 0,
-            bytes: slot.len,
+            bytes: span.len,
         }
     }
 }
@@ -192,7 +192,7 @@ impl Pool {
         self.shared.layout
     }
 
-    /// mbufs that are not free: with a device, in a burst, or held, by any worker. Slow; for tests and
+    /// mbufs that are not free: with a device or in a burst, of any worker. Slow; for tests and
     /// reports.
     pub(crate) fn mbufs_in_use(&self) -> usize {
         // SAFETY: the pool lives as long as `self.shared`.

@@ -217,6 +217,7 @@ impl Port {
             false => None,
         };
         let mut caps = started.caps.clone();
+        caps.queue = Some(first.into());
         caps.fact("queue", first);
         caps.fact("queues", share);
         let queue = |queue| ShimQueue {
@@ -241,8 +242,8 @@ impl Port {
             is_first: worker == 0,
             arrived: vec![ShimFrame::default(); config.burst_frames].into_boxed_slice(),
             arrived_count: 0,
-            // One settle adds no more than one burst and all frames that can come back to it.
-            outbox: Vec::with_capacity(config.burst_frames + config.hold_frames),
+            // One settle adds no more than one burst.
+            outbox: Vec::with_capacity(config.burst_frames),
             frame_bytes_max: started.mtu_bytes + ETHERNET_BYTES as u32,
             mtu_opened: started.mtu_bytes,
             transmit_errors: match device.loses_transmit_errors() {
@@ -837,6 +838,9 @@ fn report(
             .with_if(Cap::RxInterrupt, wakes)
             .with_if(Cap::ChecksumOffload, conf.checksums != 0),
         allowed_missing: config.allowed_missing,
+        by_redirect: matches!(device, Device::AfXdp { .. }),
+        // Its driver asks for a fan-out with PACKET_FANOUT_FLAG_DEFRAG.
+        joins_fragments: matches!(device, Device::AfPacket),
         ..CapsReport::default()
     };
     let driver = info.driver.split(|&b| b == 0).next().unwrap_or(&[]);
@@ -850,7 +854,6 @@ fn report(
     caps.fact("mempool_bytes", pool.bytes());
     caps.fact("frame_bytes", config.frame_bytes);
     caps.fact("burst_frames", config.burst_frames);
-    caps.fact("hold_frames", config.hold_frames);
     caps.fact("rx_queues", conf.rx_queues);
     caps.fact("rx_queues_asked", config.rx_queues);
     caps.fact("rx_queues_max", info.rx_queues_max);

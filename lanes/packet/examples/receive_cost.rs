@@ -24,9 +24,10 @@
 //! and `engine, count`. The program's own namespaces are removed at its end.
 #![expect(clippy::print_stdout, reason = "it is a program")]
 
-use laneway_core::{Burst, Counters, FrameApp, FrameLane, IdlePolicy, PortId, Turn};
+use laneway_core::{App, Burst, Counters, FrameApp, FrameLane, PortId, Turn};
 use laneway_netns::{Namespace, VethOptions, VethPair};
 use laneway_packet::{OpenOptions, PacketLane};
+use laneway_spec::IdlePolicy;
 use laneway_testkit::engine::{Control, MonotonicClock, run_frames};
 use std::{
     error::Error,
@@ -140,17 +141,19 @@ struct Engine(PacketLane);
 #[derive(Default)]
 struct Count(Counters);
 
-impl FrameApp for Count {
-    fn on_burst(&mut self, _port: PortId, burst: &mut Burst, _turn: Turn) {
-        self.0.rx_frames += burst.len() as u64;
-    }
-
+impl App for Count {
     fn wants_stop(&self) -> bool {
         self.0.rx_frames >= FRAMES as u64
     }
 
     fn counters(&self) -> &Counters {
         &self.0
+    }
+}
+
+impl FrameApp for Count {
+    fn on_burst(&mut self, _port: PortId, burst: &mut Burst, _turn: Turn) {
+        self.0.rx_frames += burst.len() as u64;
     }
 }
 

@@ -1,14 +1,12 @@
 //! The lane's knobs: what a spec asks for, checked before anything is opened.
 //!
 //! Assumes nothing about the machine. What must always hold: a [`Config`] that exists is consistent:
-//! its mode is one, and held frames leave buffers (or blocks) to receive into. A knob of another
+//! its mode is one. A knob of another
 //! mode is refused, not ignored.
 
-use laneway_core::{
-    BURST_FRAMES_MAX, Cap, CapSet, HEADROOM_BYTES_MIN, Knobs, LaneError, LaneSpec, PortId,
-    SpecError,
-};
+use laneway_core::{BURST_FRAMES_MAX, Cap, CapSet, HEADROOM_BYTES_MIN, LaneError, PortId};
 use laneway_linux::TAG_BYTES;
+use laneway_spec::{Knobs, LaneSpec, SpecError};
 
 /// The lane's name in specs, results and messages.
 pub(crate) const NAME: &str = "packet";
@@ -24,8 +22,6 @@ const FRAME_BYTES_MIN: usize = 64;
 /// Bytes that a socket may queue, as asked; the kernel grants twice that for its own overhead.
 const RCVBUF_BYTES_DEFAULT: usize = 4 << 20;
 const RCVBUF_BYTES_MAX: usize = 1 << 30;
-/// Held frames per port, unless buffers are few.
-const HOLD_FRAMES_DEFAULT: usize = 256;
 /// A block must hold one frame of 16 KiB or so; large blocks need memory in one piece.
 const BLOCK_BYTES: std::ops::RangeInclusive<usize> = 1 << 14..=1 << 22;
 const BLOCK_BYTES_DEFAULT: usize = 1 << 18;
@@ -99,7 +95,6 @@ pub(crate) struct Config {
     pub(crate) frames: usize,
     pub(crate) frame_bytes: usize,
     pub(crate) burst: usize,
-    pub(crate) hold: usize,
     pub(crate) rcvbuf_bytes: usize,
     pub(crate) kernel_stamps: bool,
     pub(crate) qdisc_bypass: bool,
@@ -116,29 +111,12 @@ impl Config {
         let knobs = spec.knobs();
         let mode = read_mode(&knobs)?;
         let frames = knobs.number("frames", FRAMES_DEFAULT, 2..=FRAMES_MAX)?;
-        let holders = match mode {
-            Mode::Ring(size) => size.blocks,
-            Mode::Single | Mode::Many(_) => frames,
-        };
-        let hold = knobs.number("hold", HOLD_FRAMES_DEFAULT.min(holders / 2), 0..=FRAMES_MAX)?;
-        if hold >= holders {
-            let want = match mode {
-                Mode::Ring(_) => format!(
-                    "{hold} held frames could pin all {holders} blocks; raise blocks=, or lower hold="
-                ),
-                Mode::Single | Mode::Many(_) => format!(
-                    "{hold} held frames could be all {holders} buffers; raise frames=, or lower hold="
-                ),
-            };
-            return Err(knobs.bad("hold", &hold.to_string(), want).into());
-        }
         let frame_range = FRAME_BYTES_MIN..=FRAME_BYTES_MAX;
         let config = Config {
             mode,
             frames,
             frame_bytes: knobs.number("frame", FRAME_BYTES_DEFAULT, frame_range)?,
             burst: knobs.burst()?,
-            hold,
             rcvbuf_bytes: knobs.number("rcvbuf", RCVBUF_BYTES_DEFAULT, 1..=RCVBUF_BYTES_MAX)?,
             kernel_stamps: read_stamps(&knobs, mode)?,
             qdisc_bypass: knobs.flag("qdisc_bypass")?,
@@ -277,14 +255,6 @@ mod tests {
         }
         assert_eq!(group("packet:fanout=hash,group=5", 3), 8);
         assert_eq!(group("packet:fanout=hash,group=65535", 1), 0);
-    }
-
-    #[test]
-    fn holds_leave_something_to_receive_into() {
-        refused("packet:frames=64,hold=64", "raise frames=");
-        refused("packet:ring,blocks=8,hold=8", "raise blocks=");
-        assert_eq!(read("packet:ring,blocks=8").unwrap().hold, 4);
-        assert_eq!(read("packet:ring,blocks=8,hold=7").unwrap().hold, 7);
     }
 
     #[test]

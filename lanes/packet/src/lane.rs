@@ -1,7 +1,7 @@
 //! The lane: sockets of all ports of one worker, and the frame contract on top of them.
 //!
 //! Assumes one thread and the network namespace of the thread that opens it. What must always hold:
-//! every buffer of a port's pool is in exactly one place (free list, burst, or a held frame), and
+//! every buffer of a port's pool is in exactly one place (free list or burst), and
 //! every frame of its ring is counted in its block until it is settled. On an error that ends the
 //! lane, frames received before it are delivered first.
 
@@ -15,12 +15,13 @@ use crate::{
     socket, sys,
 };
 use laneway_core::{
-    Burst, CapsReport, ClockDomain, Counters, DropReason, FrameLane, HoldPool, LaneError, LaneSpec,
-    PortId, PortMask, Slot, Verdict, Wake,
+    Burst, CapsReport, ClockDomain, Counters, DropReason, FrameLane, FrameSpan, Lane, LaneError,
+    PortId, PortMask, Verdict, Wake,
 };
 use laneway_linux::{Interface, Tag, WallClock, monotonic_ns};
+use laneway_spec::LaneSpec;
 use std::{
-    io,
+    io, iter,
     os::fd::{AsFd, AsRawFd, OwnedFd},
     rc::Rc,
     time::Duration,
@@ -67,11 +68,10 @@ struct Port {
     caps: CapsReport,
     memory: Memory,
     burst: Burst,
-    pool: Rc<HoldPool>,
     /// Buffers of the pool that nobody uses.
     free: Vec<u32>,
-    /// Frames of the burst, or back from holds, until what they send is sent.
-    returned: Vec<u32>,
+    /// Buffers of the burst, until what they send is sent.
+    settled: Vec<u32>,
     /// The burst was lent, not received.
     is_lent: bool,
     source: Source,
@@ -97,7 +97,7 @@ struct End {
 
 /// Where a port's frames come from.
 enum Source {
-    Copy { inbox: Inbox, arrived: Vec<(Slot, Option<Tag>)>, trains: Trains },
+    Copy { inbox: Inbox, arrived: Vec<(u32, FrameSpan, Option<Tag>)>, trains: Trains },
     Ring(Ring),
 }
 
@@ -136,15 +136,13 @@ struct Measures {
 }
 
 impl Measures {
-    /// Buffer `frame` as an empty frame.
-    fn slot(self, frame: u32) -> Slot {
-        let room_start = self.pool_at + frame as usize * self.buffer_bytes;
-        Slot {
-            frame,
-            room_start,
-            start: room_start + FRAME_AT,
-            room_end: room_start + self.buffer_bytes,
-            ..Slot::default()
+    /// Buffer `number` as an empty frame.
+    fn span(self, number: u32) -> FrameSpan {
+        FrameSpan {
+            start: self.pool_at + number as usize * self.buffer_bytes + FRAME_AT,
+            headroom: FRAME_AT as u32,
+            len_max: (self.buffer_bytes - FRAME_AT) as u32,
+            ..FrameSpan::default()
         }
     }
 }
@@ -192,12 +190,9 @@ impl PacketLane {
         }
         let exits = ports.iter().map(|port| Exit {
             socket: port.socket.clone(),
-            // One settle adds no more than one burst and all frames that can come back to it, to
-            // what is kept of one lent burst: none is lent before that has left.
-            outbox: Outbox::new(
-                2 * config.burst + config.hold,
-                port.interface.found().frame_bytes_max(),
-            ),
+            // One settle adds no more than one burst to what is kept of one lent burst: none is lent
+            // before that has left.
+            outbox: Outbox::new(2 * config.burst, port.interface.found().frame_bytes_max()),
         });
         let polled = ports.iter().map(|port| libc::pollfd {
             fd: port.socket.as_raw_fd(),
@@ -245,13 +240,11 @@ impl Port {
         write_facts(&mut caps, config, &interface, id, granted);
         caps.admit(NAME)?;
 
-        let pool = HoldPool::new(config.hold);
         Ok(Port {
             id,
-            burst: Burst::new(memory.region(), pool.clone(), config.burst),
-            pool,
+            burst: Burst::new(memory.region(), config.burst),
             free: (0..config.frames as u32).rev().collect(),
-            returned: Vec::with_capacity(config.burst + config.hold),
+            settled: Vec::with_capacity(config.burst),
             is_lent: false,
             source,
             wall_clock: WallClock::measure(),
@@ -329,7 +322,7 @@ impl Port {
                 .iter()
                 .rev()
                 .take(asked)
-                .map(|&frame| (memory.at(measures.slot(frame).start), measures.frame_bytes));
+                .map(|&number| (memory.at(measures.span(number).start), measures.frame_bytes));
             // SAFETY: buffers on the free list are nobody's, and each has room for `frame_bytes`
             // behind FRAME_AT.
             let came = match unsafe { inbox.receive(self.socket.as_fd(), buffers) } {
@@ -343,15 +336,15 @@ impl Port {
                 }
             };
             for i in 0..came {
-                let frame = self.free.pop().expect("came <= asked <= free");
+                let number = self.free.pop().expect("came <= asked <= free");
                 let arrival = inbox.arrival(i);
-                let slot = Slot {
+                let span = FrameSpan {
                     len: arrival.bytes.min(measures.frame_bytes as u32),
                     wire_len: arrival.bytes,
                     ts_ns: arrival.real_ns.map_or(0, |real| self.wall_clock.monotonic(real)),
-                    ..measures.slot(frame)
+                    ..measures.span(number)
                 };
-                arrived.push((slot, arrival.tag));
+                arrived.push((number, span, arrival.tag));
             }
             if came < asked {
                 break;
@@ -360,13 +353,13 @@ impl Port {
         trains.found(arrived.len());
         // One reading for all, after the last arrival: no frame is stamped before it was there.
         let now_ns = if arrived.is_empty() { 0 } else { monotonic_ns() };
-        for (mut slot, tag) in arrived.drain(..) {
-            if slot.ts_ns == 0 {
-                slot.ts_ns = now_ns;
+        for (number, mut span, tag) in arrived.drain(..) {
+            if span.ts_ns == 0 {
+                span.ts_ns = now_ns;
             }
             // SAFETY: the buffer left the free list above, the kernel is done with it, and buffers
-            // do not overlap; it returns to the list only when this slot is settled.
-            unsafe { self.burst.push(slot) };
+            // do not overlap; it returns to the list only when this frame is settled.
+            unsafe { self.burst.extend([(number, span)]) };
             if let Some(tag) = tag {
                 tag.put_back(self.burst.frame_mut(self.burst.len() - 1));
             }
@@ -377,18 +370,17 @@ impl Port {
         let Source::Ring(ring) = &mut self.source else { unreachable!("the caller looked") };
         while self.burst.space() > 0 {
             let Some(frame) = ring.take(&self.memory) else { break };
-            let slot = Slot {
-                frame: IN_RING | frame.block,
-                room_start: frame.room_start,
+            let span = FrameSpan {
                 start: frame.start,
-                len: frame.bytes,
-                room_end: frame.room_end,
-                wire_len: frame.wire_bytes,
                 ts_ns: self.wall_clock.monotonic(frame.real_ns),
+                len: frame.bytes,
+                wire_len: frame.wire_bytes,
+                headroom: (frame.start - frame.room_start) as u32,
+                len_max: (frame.room_end - frame.start) as u32,
             };
             // SAFETY: the frame's block is ours until its last frame is released, `take` gives each
             // frame once, and the rooms of its frames do not overlap.
-            unsafe { self.burst.push(slot) };
+            unsafe { self.burst.extend([(IN_RING | frame.block, span)]) };
             if let Some(tag) = frame.tag {
                 tag.put_back(self.burst.frame_mut(self.burst.len() - 1));
             }
@@ -467,7 +459,6 @@ fn write_facts(
     caps.fact("interface", interface.name());
     caps.fact("mtu_bytes", interface.found().mtu_bytes);
     caps.fact("burst_frames", config.burst);
-    caps.fact("hold_frames", config.hold);
     caps.fact("pool_frames", config.frames);
     caps.fact("frame_bytes", config.frame_bytes);
     caps.fact("qdisc_bypass", config.qdisc_bypass);
@@ -516,7 +507,7 @@ unsafe fn dispatch(
         None => counters[ingress.index()].drop_one(DropReason::TxNoPort),
     };
     match verdict {
-        Verdict::Drop | Verdict::Hold => (),
+        Verdict::Drop => (),
         Verdict::Pass => counters[ingress.index()].passed += 1,
         Verdict::Tx => send(ingress),
         Verdict::TxTo(egress) => send(egress),
@@ -525,7 +516,7 @@ unsafe fn dispatch(
     is_taken
 }
 
-impl FrameLane for PacketLane {
+impl Lane for PacketLane {
     fn name(&self) -> &'static str {
         NAME
     }
@@ -536,83 +527,6 @@ impl FrameLane for PacketLane {
 
     fn clock_domain(&self) -> ClockDomain {
         ClockDomain::Monotonic
-    }
-
-    /// Settles first what the caller left unsettled.
-    fn receive(&mut self, port: PortId) -> Result<&mut Burst, LaneError> {
-        self.settle(port)?;
-        let near = &mut self.ports[port.index()];
-        near.is_lent = false;
-        near.receive();
-        let counters = &mut self.counters[port.index()];
-        if near.burst.is_empty() {
-            near.check_end()?;
-            counters.polls_empty += 1;
-        }
-        counters.rx_frames += near.burst.len() as u64;
-        for i in 0..near.burst.len() {
-            counters.rx_bytes += u64::from(near.burst.slot(i).len);
-        }
-        Ok(&mut near.burst)
-    }
-
-    /// Settles first what the caller left unsettled. Lent frames carry no time stamp (0).
-    fn lend(&mut self, port: PortId, frames: usize) -> Result<&mut Burst, LaneError> {
-        self.settle(port)?;
-        let near = &mut self.ports[port.index()];
-        if self.exits.iter().any(|exit| exit.outbox.kept() > 0) {
-            return Ok(&mut near.burst);
-        }
-        near.is_lent = true;
-        for _ in 0..frames.min(near.burst.space()).min(near.free.len()) {
-            let frame = near.free.pop().expect("counted above");
-            // SAFETY: the buffer was on the free list, so nobody has it, and buffers do not overlap;
-            // it returns to the list only when this slot is settled.
-            unsafe { near.burst.push(near.measures.slot(frame)) };
-        }
-        Ok(&mut near.burst)
-    }
-
-    fn settle(&mut self, port: PortId) -> Result<(), LaneError> {
-        let PacketLane { ports, exits, counters, .. } = self;
-        let Port { id, burst, pool, memory, source, free, returned, is_lent, .. } =
-            &mut ports[port.index()];
-        for i in 0..burst.len() {
-            let slot = burst.slot(i);
-            let bytes = (memory.at(slot.start).cast_const(), slot.len as usize);
-            let loan = is_lent.then_some(Loan { port: port.index(), frame: slot.frame });
-            let verdict = burst.verdict(i);
-            // SAFETY: the slot is released only after the flush below, or when its outbox returns it,
-            // and nobody borrows the burst.
-            if !unsafe { dispatch(exits, counters, *id, verdict, bytes, loan) }
-                && verdict != Verdict::Hold
-            {
-                returned.push(slot.frame);
-            }
-        }
-        burst.clear();
-        pool.take_returned(|back| {
-            let bytes = (memory.at(back.slot.start).cast_const(), back.slot.len as usize);
-            // SAFETY: the Held that owned the slot is gone; it is released after the flush below.
-            unsafe { dispatch(exits, counters, *id, back.verdict, bytes, None) };
-            returned.push(back.slot.frame);
-        });
-        let mut failure = None;
-        for (i, exit) in exits.iter_mut().enumerate() {
-            if let Err(error) = exit.outbox.flush(exit.socket.as_fd(), &mut counters[i]) {
-                failure = Some((i, error));
-            }
-        }
-        for frame in returned.drain(..) {
-            release(source, free, memory, frame);
-        }
-        for exit in exits.iter_mut() {
-            exit.outbox.returned().for_each(|loan| ports[loan.port].free.push(loan.frame));
-        }
-        match failure {
-            Some((i, error)) => Err(ports[i].failed("send", error)),
-            None => Ok(()),
-        }
     }
 
     /// Counted on port 0, as one wait for all ports.
@@ -642,7 +556,7 @@ impl FrameLane for PacketLane {
             may_receive |= polled.revents & libc::POLLIN != 0 && port.is_ready() != Some(false);
         }
         if !may_receive {
-            // A held frame pins the block that its ring filled last: until it comes back poll
+            // A burst that is not settled pins the block that its ring filled last: until then poll
             // returns at once, and blocking would become spinning.
             std::thread::sleep(NAP.min(timeout));
         }
@@ -667,6 +581,76 @@ impl FrameLane for PacketLane {
 
 /// How long a wait lasts while frames wait for room in a queue.
 const FULL_QUEUE_NAP: Duration = Duration::from_micros(50);
+
+impl FrameLane for PacketLane {
+    /// Settles first what the caller left unsettled.
+    fn receive(&mut self, port: PortId) -> Result<&mut Burst, LaneError> {
+        self.settle(port)?;
+        let near = &mut self.ports[port.index()];
+        near.is_lent = false;
+        near.receive();
+        let counters = &mut self.counters[port.index()];
+        if near.burst.is_empty() {
+            near.check_end()?;
+            counters.polls_empty += 1;
+        }
+        counters.rx_frames += near.burst.len() as u64;
+        for i in 0..near.burst.len() {
+            counters.rx_bytes += u64::from(near.burst.span(i).len);
+        }
+        Ok(&mut near.burst)
+    }
+
+    /// Settles first what the caller left unsettled. Lent frames carry no time stamp (0).
+    fn lend(&mut self, port: PortId, frames: usize) -> Result<&mut Burst, LaneError> {
+        self.settle(port)?;
+        let near = &mut self.ports[port.index()];
+        if self.exits.iter().any(|exit| exit.outbox.kept() > 0) {
+            return Ok(&mut near.burst);
+        }
+        near.is_lent = true;
+        let frames = frames.min(near.burst.space());
+        let Port { burst, free, measures, .. } = near;
+        let empty = iter::from_fn(|| free.pop().map(|number| (number, measures.span(number))));
+        // SAFETY: the buffers were on the free list, so nothing refers to them, and buffers do not overlap;
+        // they return to the list only when these frames are settled.
+        unsafe { burst.extend(empty.take(frames)) };
+        Ok(&mut near.burst)
+    }
+
+    fn settle(&mut self, port: PortId) -> Result<(), LaneError> {
+        let PacketLane { ports, exits, counters, .. } = self;
+        let Port { id, burst, memory, source, free, settled, is_lent, .. } =
+            &mut ports[port.index()];
+        for (i, &number) in burst.numbers().iter().enumerate() {
+            let span = burst.span(i);
+            let bytes = (memory.at(span.start).cast_const(), span.len as usize);
+            let loan = is_lent.then_some(Loan { port: port.index(), frame: number });
+            // SAFETY: the frame is released only after the flush below, or when its outbox returns it,
+            // and nobody borrows the burst.
+            if !unsafe { dispatch(exits, counters, *id, burst.verdict(i), bytes, loan) } {
+                settled.push(number);
+            }
+        }
+        burst.clear();
+        let mut failure = None;
+        for (i, exit) in exits.iter_mut().enumerate() {
+            if let Err(error) = exit.outbox.flush(exit.socket.as_fd(), &mut counters[i]) {
+                failure = Some((i, error));
+            }
+        }
+        for number in settled.drain(..) {
+            release(source, free, memory, number);
+        }
+        for exit in exits.iter_mut() {
+            exit.outbox.returned().for_each(|loan| ports[loan.port].free.push(loan.frame));
+        }
+        match failure {
+            Some((i, error)) => Err(ports[i].failed("send", error)),
+            None => Ok(()),
+        }
+    }
+}
 
 /// How long a wait lasts when poll is no help: the block timeout's own unit, because a ring hands
 /// over frames no more often.

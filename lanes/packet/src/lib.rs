@@ -22,6 +22,7 @@
 mod config;
 mod group;
 mod inbox;
+mod kind;
 mod lane;
 mod memory;
 mod outbox;
@@ -30,4 +31,5 @@ mod socket;
 mod sys;
 
 pub use group::FanoutGroup;
+pub use kind::PacketKind;
 pub use lane::{OpenOptions, PacketLane};

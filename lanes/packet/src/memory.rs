@@ -23,7 +23,7 @@ pub(crate) struct Memory {
     region: Rc<Region>,
 }
 
-/// Unmaps when the lane, its bursts and every held frame are gone.
+/// Unmaps when the lane and its bursts are gone.
 struct Mapping {
     base: NonNull<u8>,
     bytes: usize,
@@ -103,7 +103,7 @@ fn address(mapped: *mut libc::c_void) -> io::Result<NonNull<u8>> {
 impl Drop for Mapping {
     fn drop(&mut self) {
         // SAFETY: exactly the range that Memory::map mapped; the Region that owned this is gone, and
-        // with it every burst and held frame.
+        // with it every burst.
         unsafe { libc::munmap(self.base.as_ptr().cast(), self.bytes) };
     }
 }

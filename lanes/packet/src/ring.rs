@@ -11,8 +11,8 @@
 //! kernel reads no header of a block that it gave away.
 //!
 //! What must always hold: a block is ours from the moment its status says so until we write the
-//! status back, and we do that when none of its frames is in a burst or held. The kernel goes round
-//! in order, so a frame that is held for a whole round stops it at that block; what then arrives is
+//! status back, and we do that when none of its frames is in a burst. The kernel goes round
+//! in order, so a burst that is kept for a whole round stops it at that block; what then arrives is
 //! dropped and counted by the kernel (and the standstill as a freeze).
 
 use crate::{config::RingSize, memory::Memory};
@@ -51,7 +51,7 @@ pub(crate) struct Ring {
     block: usize,
     /// What is left of it; nothing when it is still the kernel's.
     left: Option<Left>,
-    /// Per block: its frames in a burst or held, plus one while it is read.
+    /// Per block: its frames in a burst, plus one while it is read.
     users: Vec<u32>,
 }
 

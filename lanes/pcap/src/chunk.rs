@@ -1,19 +1,20 @@
 //! A batch of records that can be sent to another thread.
 //!
 //! ```text
-//! reader (one thread) ──next_chunk──> Chunk { shared map | own bytes, record places } ──send──> worker
+//! reader (one thread) ──next_chunk──> Chunk { bytes, record places } ──send──> worker
+//!      ▲                                                                          │ drop
+//!      └───────────────────────── spare buffers ◀────────────────────────────────┘
 //! ```
 //!
-//! A chunk keeps its bytes alive by itself: the map is shared by reference count (once per chunk, never per record),
-//! and the bytes of a compressed capture are copied once, out of the decompressor's buffer. Chunks carry the number of
-//! their first record, so that workers' results can be put back in order.
+//! A chunk keeps its bytes alive by itself: it has the buffer that the reader read them into, and gives it back when it
+//! is dropped. Chunks carry the number of their first record, so that workers' results can be put back in order.
 
 use crate::format::{Record, RecordRef};
-use memmap2::Mmap;
 use std::fmt;
-use std::sync::Arc;
+use std::mem;
+use std::sync::{Arc, Mutex, PoisonError};
 
-/// Captured bytes after which a chunk of copied records is full. It may exceed this by one record.
+/// Bytes of a capture after which a chunk is full. It may exceed this by one record.
 pub const CHUNK_BYTES_MAX: usize = 4 * 1024 * 1024;
 
 /// Records one chunk can hold.
@@ -21,19 +22,43 @@ pub const CHUNK_RECORDS_MAX: usize = 1 << 20;
 
 /// Consecutive records of one capture. `Send`, and independent of the reader it came from.
 pub struct Chunk {
-    bytes: ChunkBytes,
+    bytes: Vec<u8>,
+    spare: SpareBuffers,
     records: Vec<RecordRef>,
     first_record: u64,
 }
 
-pub(crate) enum ChunkBytes {
-    Map(Arc<Mmap>),
-    Copy(Vec<u8>),
+/// Buffers that chunks have given back. Clones share them.
+#[derive(Clone, Default)]
+pub(crate) struct SpareBuffers(Arc<Mutex<Vec<Vec<u8>>>>);
+
+/// Buffers that are kept although nobody holds a chunk; more are freed.
+const SPARE_BUFFERS_MAX: usize = 64;
+
+impl SpareBuffers {
+    /// A buffer of whatever length, zeros or what was read before; an empty one if there is none.
+    pub(crate) fn take(&self) -> Vec<u8> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).pop().unwrap_or_default()
+    }
+}
+
+impl Drop for Chunk {
+    fn drop(&mut self) {
+        let mut spare = self.spare.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if spare.len() < SPARE_BUFFERS_MAX {
+            spare.push(mem::take(&mut self.bytes));
+        }
+    }
 }
 
 impl Chunk {
-    pub(crate) fn new(bytes: ChunkBytes, records: Vec<RecordRef>, first_record: u64) -> Self {
-        Self { bytes, records, first_record }
+    pub(crate) fn new(
+        bytes: Vec<u8>,
+        spare: &SpareBuffers,
+        records: Vec<RecordRef>,
+        first_record: u64,
+    ) -> Self {
+        Self { bytes, spare: spare.clone(), records, first_record }
     }
 
     /// Number of the first record in the capture, from 0.
@@ -49,11 +74,7 @@ impl Chunk {
 
     /// The records in file order.
     pub fn records(&self) -> impl ExactSizeIterator<Item = Record<'_>> {
-        let bytes: &[u8] = match &self.bytes {
-            ChunkBytes::Map(map) => map,
-            ChunkBytes::Copy(bytes) => bytes,
-        };
-        self.records.iter().map(move |place| place.record(bytes))
+        self.records.iter().map(|place| place.record(&self.bytes))
     }
 }
 

@@ -9,7 +9,7 @@ use thiserror::Error;
 #[derive(Debug, Error)]
 #[non_exhaustive]
 pub enum ReadError {
-    /// The file could not be opened, inspected or mapped.
+    /// The file could not be opened or inspected.
     #[error("cannot open capture {}: {source}", path.display())]
     Open {
         /// The file asked for.

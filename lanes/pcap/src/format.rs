@@ -1,7 +1,7 @@
 //! The capture formats themselves: bytes in, records out, no I/O.
 //!
 //! [`Parser`] is a state machine over byte slices. Its caller holds a window of the file, asks for one [`Step`], and
-//! advances by what the step says or brings more bytes; so the same code reads a mapped file, a pipe and a decompressor.
+//! advances by what the step says or brings more bytes; so the same code reads a file in memory, a pipe and a decompressor.
 //! [`Records`] is that loop for a file that is one slice.
 //!
 //! What must always hold:
@@ -384,7 +384,7 @@ impl<'a> Records<'a> {
     }
 }
 
-/// The one loop over a file in memory, shared with the mapped reader.
+/// The one loop over a file in memory.
 #[inline]
 pub(crate) fn next_in_slice(
     parser: &mut Parser,

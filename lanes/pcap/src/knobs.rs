@@ -2,30 +2,21 @@
 
 use crate::ethernet::ETHERNET_BYTES;
 use crate::format::FRAME_BYTES_MAX;
-use laneway_core::{CapSet, HEADROOM_BYTES_MIN, LaneSpec, SpecError};
+use laneway_core::CapSet;
+use laneway_spec::{LaneSpec, SpecError};
 use std::ops::RangeInclusive;
 use std::path::PathBuf;
 
-/// Held frames of one port, unless the spec says otherwise.
-const HOLD_FRAMES_DEFAULT: usize = 256;
-const HOLD_FRAMES_MAX: usize = 65_536;
 /// Ethernet's shortest frame, and the longest a capture can hold behind a made-up header.
 const FRAME_BYTES: RangeInclusive<usize> = 60..=FRAME_BYTES_MAX as usize + ETHERNET_BYTES;
 /// Passes over a capture: at a microsecond each, a quarter of an hour of nothing but opening it.
 const PASSES: RangeInclusive<usize> = 1..=1_000_000_000;
-/// Room behind the longest frame, so that an app can make one too long.
-const TAILROOM_BYTES: usize = 128;
-/// Buffers start at a cache line.
-const ALIGN_BYTES: usize = 64;
-/// Address space of one port's buffers. Pages that no frame reached take no memory.
-const MEMORY_BYTES_MAX: usize = 4 << 30;
 
 pub(crate) struct PcapKnobs {
     pub(crate) out: Option<PathBuf>,
     pub(crate) passes: usize,
     pub(crate) frame_bytes: usize,
     pub(crate) burst: usize,
-    pub(crate) hold: usize,
     pub(crate) allowed_missing: CapSet,
 }
 
@@ -43,38 +34,12 @@ impl PcapKnobs {
         let passes = knobs.number("loop", 1, PASSES)?;
         let frame_bytes = knobs.number("frame", *FRAME_BYTES.end(), FRAME_BYTES)?;
         let burst = knobs.burst()?;
-        let hold = knobs.number("hold", HOLD_FRAMES_DEFAULT, 0..=HOLD_FRAMES_MAX)?;
         knobs.idle()?;
         let allowed_missing = knobs.allowed_missing()?;
-        let read = PcapKnobs {
-            out: out.map(PathBuf::from),
-            passes,
-            frame_bytes,
-            burst,
-            hold,
-            allowed_missing,
-        };
-        let bytes = read.buffers() * read.buffer_bytes();
-        if bytes > MEMORY_BYTES_MAX {
-            let why = format!(
-                "{} buffers for frames of {frame_bytes} bytes need {bytes} bytes of address space, \
-                 the limit is {MEMORY_BYTES_MAX}; lower hold= or frame=",
-                read.buffers()
-            );
-            return Err(knobs.bad("hold", &hold.to_string(), why));
-        }
+        let read =
+            PcapKnobs { out: out.map(PathBuf::from), passes, frame_bytes, burst, allowed_missing };
         knobs.finish()?;
         Ok(read)
-    }
-
-    /// Buffers of one port: a whole burst can always be received, however many frames are held.
-    pub(crate) fn buffers(&self) -> usize {
-        self.burst + self.hold
-    }
-
-    /// Bytes of one buffer.
-    pub(crate) fn buffer_bytes(&self) -> usize {
-        (HEADROOM_BYTES_MIN + self.frame_bytes + TAILROOM_BYTES).next_multiple_of(ALIGN_BYTES)
     }
 }
 
@@ -92,13 +57,11 @@ mod tests {
 
     #[test]
     fn every_knob_of_the_readme_is_read() {
-        let knobs = read(
-            "pcap:out=/tmp/a=b.pcapng,loop=3,frame=2k,burst=16,hold=5,idle=spin,allow=transmit",
-        )
-        .unwrap();
+        let knobs =
+            read("pcap:out=/tmp/a=b.pcapng,loop=3,frame=2k,burst=16,idle=spin,allow=transmit")
+                .unwrap();
         assert_eq!(knobs.out, Some(PathBuf::from("/tmp/a=b.pcapng")));
-        assert_eq!((knobs.passes, knobs.frame_bytes, knobs.burst, knobs.hold), (3, 2048, 16, 5));
-        assert_eq!((knobs.buffers(), knobs.buffer_bytes()), (21, 2304));
+        assert_eq!((knobs.passes, knobs.frame_bytes, knobs.burst), (3, 2048, 16));
     }
 
     #[test]
@@ -113,7 +76,5 @@ mod tests {
         assert!(refused("pcap:out=-").contains("name a file"));
         assert!(refused("pcap:loop=0").contains("from 1 to"));
         assert!(refused("pcap:frame=59").contains("from 60 to"));
-        assert!(refused("pcap:hold=65536").contains("lower hold= or frame="));
-        assert!(read("pcap:hold=65536,frame=2k").is_ok());
     }
 }

@@ -6,12 +6,11 @@
 //! ```
 //!
 //! A port is a capture. Frames are copied out of it, because the contract promises an app that it may write, and 128
-//! bytes in front of each frame; the copy is counted (`copies`). Memory is `burst` + `hold` buffers per port, each as
+//! bytes in front of each frame; the copy is counted (`copies`). Memory is `burst` buffers per port, each as
 //! long as the longest frame; pages that no frame reached stay untouched.
 //!
 //! What must always hold:
 //! * Every record of a capture is a frame or a counted drop ([`DropReason::LinkTypeUnknown`]).
-//! * A buffer is in exactly one place: the free list, the port's burst, or a [`Held`](laneway_core::Held).
 //! * Frames carry the capture's times (Unix time); the lane reads no clock. What it sends keeps its time.
 //! * An unreadable capture ends the lane, after the frames before the damage were received.
 //!
@@ -23,11 +22,11 @@ use crate::input::Input;
 use crate::knobs::PcapKnobs;
 use crate::output::{Entry, Output};
 use laneway_core::{
-    Burst, Cap, CapSet, CapsReport, ClockDomain, Counters, DropReason, Frame, FrameLane,
-    HEADROOM_BYTES_MIN, HoldPool, LaneError, LaneSpec, PortId, PortMask, Region, Slot, Verdict,
-    Wake,
+    Burst, Cap, CapSet, CapsReport, ClockDomain, Counters, DropReason, Frame, FrameLane, FramePool,
+    Lane, LaneError, PortId, PortMask, Verdict, Wake,
 };
-use std::{path::Path, rc::Rc, time::Duration};
+use laneway_spec::LaneSpec;
+use std::{path::Path, time::Duration};
 
 /// The lane's name in specs, results and messages.
 pub(crate) const NAME: &str = "pcap";
@@ -41,13 +40,6 @@ pub struct PcapLane {
     /// Apart from the ports, because a frame of one port counts on another.
     counters: Vec<Counters>,
     output: Option<Output>,
-    shape: Shape,
-}
-
-/// The buffers of every port.
-#[derive(Clone, Copy)]
-struct Shape {
-    buffer_bytes: usize,
     frame_bytes: usize,
 }
 
@@ -61,11 +53,7 @@ struct Port {
     /// The latest time received: what lent frames carry.
     latest_ns: u64,
     caps: CapsReport,
-    pool: Rc<HoldPool>,
-    free: Vec<u32>,
-    burst: Burst,
-    /// Where a held frame that came back is looked at.
-    returning: Burst,
+    pool: FramePool,
 }
 
 impl PcapLane {
@@ -95,9 +83,8 @@ impl PcapLane {
             Some(out) => Some(Output::create(out, &paths, knobs.frame_bytes)?),
             None => None,
         };
-        let shape = Shape { buffer_bytes: knobs.buffer_bytes(), frame_bytes: knobs.frame_bytes };
         let counters = vec![Counters::default(); ports.len()];
-        Ok(PcapLane { ports, counters, output, shape })
+        Ok(PcapLane { ports, counters, output, frame_bytes: knobs.frame_bytes })
     }
 
     /// Closes the lane and gives the capture it wrote its name. Dropping the lane does the same (except in a panic,
@@ -106,7 +93,7 @@ impl PcapLane {
     /// # Errors
     /// When the capture cannot be completed; no file is left then.
     pub fn finish(mut self) -> Result<(), LaneError> {
-        // Held frames that came back are still to be sent.
+        // What was not settled is still to be sent.
         (0..self.ports.len()).try_for_each(|port| self.settle(PortId(port as u8)))?;
         self.output.take().map_or(Ok(()), Output::finish)
     }
@@ -126,40 +113,27 @@ impl Port {
         caps.fact("format", input.format_name());
         caps.fact("link_types", input.links());
         caps.fact("passes", knobs.passes);
-        caps.fact("buffers", knobs.buffers());
-        caps.fact("buffer_bytes", knobs.buffer_bytes());
+        caps.fact("buffers", knobs.burst);
+        let pool = FramePool::new(knobs.burst, knobs.frame_bytes, knobs.burst);
+        caps.fact("buffer_bytes", pool.buffer_bytes());
         if let Some(out) = &knobs.out {
             caps.fact("out", out.display());
         }
-        let region = Region::heap(knobs.buffers() * knobs.buffer_bytes());
-        let pool = HoldPool::new(knobs.hold);
-        Ok(Port {
-            id,
-            input,
-            ended: false,
-            pending: None,
-            latest_ns: 0,
-            caps,
-            burst: Burst::new(region.clone(), pool.clone(), knobs.burst),
-            returning: Burst::new(region, pool.clone(), 1),
-            pool,
-            // At most MEMORY_BYTES_MAX / 256 buffers. Popped from the end: the same few stay warm.
-            free: (0..knobs.buffers() as u32).rev().collect(),
-        })
+        Ok(Port { id, input, ended: false, pending: None, latest_ns: 0, caps, pool })
     }
 
     /// Reads records into the burst until it is full or there are no more.
-    fn fill(&mut self, shape: Shape, counters: &mut Counters) -> Result<(), LaneError> {
+    fn fill(&mut self, frame_bytes: usize, counters: &mut Counters) -> Result<(), LaneError> {
         if let Some(error) = self.pending.take() {
             self.ended = true;
             return Err(error);
         }
         for _ in 0..LOOKS_MAX {
-            if self.ended || self.burst.space() == 0 || self.free.is_empty() {
+            if self.ended || self.pool.space() == 0 {
                 break;
             }
-            let Port { input, burst, free, latest_ns, .. } = self;
-            match input.read(|record| take_in(burst, free, latest_ns, counters, shape, &record)) {
+            let Port { input, pool, latest_ns, .. } = self;
+            match input.read(|record| take_in(pool, latest_ns, counters, frame_bytes, &record)) {
                 Ok(true) => (),
                 Ok(false) => {
                     self.ended = true;
@@ -169,7 +143,7 @@ impl Port {
                         self.caps.fact("capture_dropped", dropped);
                     }
                 }
-                Err(error) if self.burst.is_empty() => {
+                Err(error) if self.pool.burst_mut().is_empty() => {
                     self.ended = true;
                     return Err(error);
                 }
@@ -186,49 +160,22 @@ impl Port {
 /// Adds `record` to the burst, or counts why it is no frame. The caller made sure that there is space and a buffer.
 #[inline]
 fn take_in(
-    burst: &mut Burst,
-    free: &mut Vec<u32>,
+    pool: &mut FramePool,
     latest_ns: &mut u64,
     counters: &mut Counters,
-    shape: Shape,
+    frame_bytes: usize,
     record: &Record<'_>,
 ) {
     let Ok(parts) = Parts::of(record) else {
         return counters.drop_one(DropReason::LinkTypeUnknown);
     };
-    let len = parts.len().min(shape.frame_bytes);
+    let len = parts.len().min(frame_bytes);
     *latest_ns = (*latest_ns).max(record.ts_ns);
-    let i = burst.len();
-    expose(burst, free, shape, (len, parts.wire_len), record.ts_ns);
-    parts.copy_to(burst.frame_mut(i).bytes_mut());
+    let frame = pool.push(len, parts.wire_len, record.ts_ns);
+    parts.copy_to(frame.expect("the caller asked for the space").bytes_mut());
     counters.rx_frames += 1;
     counters.rx_bytes += len as u64;
     counters.copies += 1;
-}
-
-/// Moves a free buffer into the burst as a frame of so many bytes, here and on the wire.
-#[inline]
-fn expose(
-    burst: &mut Burst,
-    free: &mut Vec<u32>,
-    shape: Shape,
-    (len, wire_len): (usize, u32),
-    ts_ns: u64,
-) {
-    let frame = free.pop().expect("the caller counted the free buffers");
-    let room_start = frame as usize * shape.buffer_bytes;
-    let slot = Slot {
-        frame,
-        room_start,
-        start: room_start + HEADROOM_BYTES_MIN,
-        len: len as u32, // at most FRAME_BYTES_MAX and a header
-        room_end: room_start + shape.buffer_bytes,
-        wire_len,
-        ts_ns,
-    };
-    // SAFETY: `frame` was on the free list, so neither the burst nor a Held has its buffer, and
-    // buffers do not overlap; it goes back to the list only when this slot is settled.
-    unsafe { burst.push(slot) };
 }
 
 /// Does what `verdict` says with a frame of `ingress`, short of freeing its buffer.
@@ -253,7 +200,7 @@ fn act(
         }
     };
     match verdict {
-        Verdict::Drop | Verdict::Hold => (),
+        Verdict::Drop => (),
         Verdict::Pass => counters[ingress.index()].passed += 1,
         Verdict::Tx => send(ingress),
         Verdict::TxTo(egress) => send(egress),
@@ -261,7 +208,7 @@ fn act(
     }
 }
 
-impl FrameLane for PcapLane {
+impl Lane for PcapLane {
     fn name(&self) -> &'static str {
         NAME
     }
@@ -272,49 +219,6 @@ impl FrameLane for PcapLane {
 
     fn clock_domain(&self) -> ClockDomain {
         ClockDomain::Unix
-    }
-
-    /// Settles first what the caller left unsettled.
-    fn receive(&mut self, port: PortId) -> Result<&mut Burst, LaneError> {
-        self.settle(port)?;
-        let counters = &mut self.counters[port.index()];
-        let near = &mut self.ports[port.index()];
-        near.fill(self.shape, counters)?;
-        counters.polls_empty += u64::from(near.burst.is_empty());
-        Ok(&mut near.burst)
-    }
-
-    /// Lends nothing without `out=`. Lent frames carry the latest time received on the port.
-    fn lend(&mut self, port: PortId, frames: usize) -> Result<&mut Burst, LaneError> {
-        self.settle(port)?;
-        let Port { burst, free, latest_ns, .. } = &mut self.ports[port.index()];
-        let frames = if self.output.is_some() { frames } else { 0 };
-        for _ in 0..frames.min(burst.space()).min(free.len()) {
-            expose(burst, free, self.shape, (0, 0), *latest_ns);
-        }
-        Ok(burst)
-    }
-
-    fn settle(&mut self, port: PortId) -> Result<(), LaneError> {
-        let PcapLane { ports, counters, output, .. } = self;
-        let Port { id, pool, free, burst, returning, .. } = &mut ports[port.index()];
-        for i in 0..burst.len() {
-            let verdict = burst.verdict(i);
-            act(output, counters, *id, verdict, burst.frame(i));
-            if verdict != Verdict::Hold {
-                free.push(burst.slot(i).frame);
-            }
-        }
-        burst.clear();
-        pool.take_returned(|returned| {
-            // SAFETY: the Held that owned the slot is gone and its buffer is not on the free list
-            // yet; the burst is cleared before it gets there.
-            unsafe { returning.push(returned.slot) };
-            act(output, counters, *id, returned.verdict, returning.frame(0));
-            returning.clear();
-            free.push(returned.slot.frame);
-        });
-        output.as_mut().map_or(Ok(()), Output::flush)
     }
 
     /// Returns at once while a capture is not at its end; sleeps when all are. Counted on port 0, as one wait for all
@@ -338,5 +242,36 @@ impl FrameLane for PcapLane {
 
     fn counters(&mut self, port: PortId) -> Counters {
         self.counters[port.index()].clone()
+    }
+}
+
+impl FrameLane for PcapLane {
+    /// Settles first what the caller left unsettled.
+    fn receive(&mut self, port: PortId) -> Result<&mut Burst, LaneError> {
+        self.settle(port)?;
+        let counters = &mut self.counters[port.index()];
+        let near = &mut self.ports[port.index()];
+        near.fill(self.frame_bytes, counters)?;
+        let burst = near.pool.burst_mut();
+        counters.polls_empty += u64::from(burst.is_empty());
+        Ok(burst)
+    }
+
+    /// Lends nothing without `out=`. Lent frames carry the latest time received on the port.
+    fn lend(&mut self, port: PortId, frames: usize) -> Result<&mut Burst, LaneError> {
+        self.settle(port)?;
+        let Port { pool, latest_ns, .. } = &mut self.ports[port.index()];
+        let frames = if self.output.is_some() { frames } else { 0 };
+        for _ in 0..frames.min(pool.space()) {
+            pool.push(0, 0, *latest_ns);
+        }
+        Ok(pool.burst_mut())
+    }
+
+    fn settle(&mut self, port: PortId) -> Result<(), LaneError> {
+        let PcapLane { ports, counters, output, .. } = self;
+        let Port { id, pool, .. } = &mut ports[port.index()];
+        pool.settle(|verdict, frame| act(output, counters, *id, verdict, frame));
+        output.as_mut().map_or(Ok(()), Output::flush)
     }
 }

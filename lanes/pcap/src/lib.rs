@@ -5,10 +5,9 @@
 //! pcapng (both byte orders, several sections, every timestamp resolution), each plain or inside gzip or zstd.
 //!
 //! ```text
-//!  file ──map──────────────┐                 ┌─> Record (borrowed)   one thread
-//!                          ├─> Parser ─────> │
-//!  file ──gzip/zstd──> buffer (bounded)      ├─> Chunk  (owned)      sent to another thread
-//!                                            └─> PcapLane ─> Burst   copied, with room around each frame
+//!                                            ┌─> Record (borrowed)   one thread
+//!  file ──plain/gzip/zstd──> buffer ─> Parser ├─> Chunk  (owned)      sent to another thread
+//!                           (bounded)        └─> PcapLane ─> Burst   copied, with room around each frame
 //! ```
 //!
 //! Where frames must be Ethernet, [`ethernet()`] says what a record is as such.
@@ -25,6 +24,7 @@ mod error;
 mod ethernet;
 pub mod format;
 mod input;
+mod kind;
 mod knobs;
 mod lane;
 pub mod link;
@@ -38,6 +38,7 @@ pub use error::ReadError;
 pub use ethernet::{ETHERNET_BYTES, ethernet};
 pub use format::{FormatError, Interface, ReadCounts, Record, RecordRef};
 pub use input::LOOP_GAP_NS;
+pub use kind::PcapKind;
 pub use lane::{LOOKS_MAX, PcapLane};
 pub use link::{LinkType, Unsupported, network};
 pub use reader::{Progress, Reader, ZSTD_WINDOW_LOG_MAX};

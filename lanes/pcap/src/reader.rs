@@ -1,29 +1,33 @@
 //! Reads a capture from a file, a pipe or any `Read`, whatever it is compressed with.
 //!
-//! A plain regular file is mapped: records borrow from the map, nothing is copied. Everything else (gzip, zstd, pipes,
-//! standard input, special files) flows through one buffer of bounded size. What a file is, is told by its first bytes,
-//! never by its name.
+//! Every source (a plain file, gzip, zstd, a pipe, standard input) flows through one buffer. What a file is, is told by
+//! its first bytes, never by its name.
+//!
+//! ```text
+//!   source ──read──▶ buffer [.. records of the chunk ..|.. next ones ..]
+//!                       │ next_chunk: the buffer goes with the chunk     │ what is behind it is copied
+//!                       ▼                                                ▼
+//!                     Chunk ──dropped──▶ spare buffers ──────────▶ the next buffer
+//! ```
 //!
 //! What must always hold: records come in file order; an error comes after all complete records before it, once, and
 //! then the reader has ended; memory stays below [`crate::format::BLOCK_BYTES_MAX`] for the buffer plus the
-//! decompressor's window, whatever the file says.
+//! decompressor's window, whatever the file says, and a buffer for each chunk that somebody holds.
 //!
-//! What it does not do: follow a file that is still growing. The map covers the file as it was when opened. A file that
-//! another program may *shorten* meanwhile must be read with [`Reader::open_buffered`]: touching a mapped page that no
-//! longer exists ends the process with SIGBUS, which no check beforehand can rule out.
+//! Files are read and not mapped: a mapped file counts as memory of the process as far as it was read, whatever its
+//! size, and one that is shortened meanwhile ends the process with SIGBUS. What it does not do: follow a file that is
+//! still growing; a read that finds its end is the end.
 
-use crate::chunk::{CHUNK_BYTES_MAX, CHUNK_RECORDS_MAX, Chunk, ChunkBytes};
+use crate::chunk::{CHUNK_BYTES_MAX, CHUNK_RECORDS_MAX, Chunk, SpareBuffers};
 use crate::error::ReadError;
 use crate::format::{
     BLOCK_BYTES_MAX, Interface, Parser, ReadCounts, Record, RecordRef, Step, end_of_file,
-    next_in_slice,
 };
 use flate2::bufread::MultiGzDecoder;
-use memmap2::{Advice, Mmap};
 use std::fmt;
 use std::fs::File;
 use std::io::{self, BufReader, Cursor, Read};
-use std::os::unix::fs::FileExt;
+use std::mem;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -59,38 +63,21 @@ pub struct Progress {
 #[derive(Debug)]
 pub struct Reader {
     parser: Parser,
-    source: Source,
+    stream: Stream,
     bytes_total: Option<u64>,
     ended: bool,
     /// An error met while filling a chunk that already held records: it comes with the next call.
     pending: Option<ReadError>,
 }
 
-#[derive(Debug)]
-enum Source {
-    Map { map: Arc<Mmap>, at: usize },
-    Stream(Stream),
-}
-
 impl Reader {
-    /// Opens `path`; `-` is standard input. A plain regular file is mapped (see the module on files being shortened).
+    /// Opens `path`; `-` is standard input.
     ///
     /// # Errors
-    /// [`ReadError::Open`] when the file cannot be opened or mapped, [`ReadError::Io`] when its first bytes cannot be
-    /// read. Whether it is a capture is found out with the first record.
+    /// [`ReadError::Open`] when the file cannot be opened, [`ReadError::Io`] when its first bytes cannot be read. Whether
+    /// it is a capture is found out with the first record.
     pub fn open(path: impl AsRef<Path>) -> Result<Self, ReadError> {
-        Self::open_how(path.as_ref(), true)
-    }
-
-    /// Opens `path` without mapping it: for files that another program may shorten while they are read.
-    ///
-    /// # Errors
-    /// As [`Reader::open`].
-    pub fn open_buffered(path: impl AsRef<Path>) -> Result<Self, ReadError> {
-        Self::open_how(path.as_ref(), false)
-    }
-
-    fn open_how(path: &Path, may_map: bool) -> Result<Self, ReadError> {
+        let path = path.as_ref();
         if path == Path::new("-") {
             return Self::from_read(io::stdin());
         }
@@ -100,29 +87,10 @@ impl Reader {
         if metadata.is_dir() {
             return Err(failed(io::ErrorKind::IsADirectory.into()));
         }
-        // Files in /proc and the like are regular, state length 0 and yet have content: read those as streams.
-        if !metadata.is_file() || metadata.len() == 0 {
-            return Self::from_read(file);
-        }
-        let mut magic = [0; 4];
-        let magic_len = file.read_at(&mut magic, 0).map_err(failed)?;
-        if !may_map || Container::of(&magic[..magic_len]) != Container::Plain {
-            let mut reader = Self::from_read(file)?;
-            reader.bytes_total = Some(metadata.len());
-            return Ok(reader);
-        }
-        // SAFETY: `Mmap::map` requires that the file is not modified while mapped, which no program can promise about
-        // another one. What is relied on instead: the map is private to reading, each byte is plain data of which every
-        // value is valid, every length read from it is checked against the map's own length (fixed here) before use,
-        // and a length is loaded once per step and not again after its check. A writer that changes bytes meanwhile
-        // changes what is read, and one that shortens the file raises SIGBUS, which the module documents together
-        // with the way around it.
-        let map = unsafe { Mmap::map(&file) }.map_err(failed)?;
-        // A hint for read-ahead only; a kernel that refuses it changes nothing but the speed.
-        map.advise(Advice::Sequential).ok();
-        let bytes_total = Some(map.len() as u64);
-        let source = Source::Map { map: Arc::new(map), at: 0 };
-        Ok(Self { parser: Parser::new(), source, bytes_total, ended: false, pending: None })
+        let mut reader = Self::from_read(file)?;
+        // Files in /proc and the like are regular, state length 0 and yet have content.
+        reader.bytes_total = Some(metadata.len()).filter(|&bytes| metadata.is_file() && bytes > 0);
+        Ok(reader)
     }
 
     /// Reads from any source, told by its first bytes to be plain, gzip or zstd.
@@ -158,14 +126,10 @@ impl Reader {
             end: 0,
             offset: 0,
             ended: false,
+            is_held: false,
+            spare: SpareBuffers::default(),
         };
-        Ok(Self {
-            parser: Parser::new(),
-            source: Source::Stream(stream),
-            bytes_total: None,
-            ended: false,
-            pending: None,
-        })
+        Ok(Self { parser: Parser::new(), stream, bytes_total: None, ended: false, pending: None })
     }
 
     /// The next record, borrowed until the next call; `None` at the end and after an error.
@@ -178,15 +142,11 @@ impl Reader {
         let Some(found) = self.find()? else {
             return Ok(None);
         };
-        Ok(Some(found.record(match &self.source {
-            Source::Map { map, .. } => map,
-            Source::Stream(stream) => &stream.buffer,
-        })))
+        Ok(Some(found.record(&self.stream.buffer)))
     }
 
     /// The next records, at most `records_max` (and [`CHUNK_RECORDS_MAX`]), as a value that another thread can own;
-    /// `None` at the end. A mapped file is shared, not copied; otherwise the chunk owns a copy of its records' bytes and
-    /// ends early at [`CHUNK_BYTES_MAX`].
+    /// `None` at the end. A chunk ends early at [`CHUNK_BYTES_MAX`].
     ///
     /// # Errors
     /// As [`Reader::next_record`]; records met before the error come first, in a chunk of their own.
@@ -194,17 +154,10 @@ impl Reader {
         let records_max = records_max.clamp(1, CHUNK_RECORDS_MAX);
         let first_record = self.parser.counts().records;
         let mut records = Vec::with_capacity(records_max);
-        let mut copied = Vec::new();
-        while records.len() < records_max && copied.len() < CHUNK_BYTES_MAX {
+        self.stream.hold();
+        while records.len() < records_max && self.stream.start < CHUNK_BYTES_MAX {
             match self.find() {
-                Ok(Some(mut found)) => {
-                    if let Source::Stream(stream) = &self.source {
-                        let data = found.record(&stream.buffer).data;
-                        found.offset = copied.len();
-                        copied.extend_from_slice(data);
-                    }
-                    records.push(found);
-                }
+                Ok(Some(found)) => records.push(found),
                 Ok(None) => break,
                 Err(error) if records.is_empty() => return Err(error),
                 Err(error) => {
@@ -216,11 +169,8 @@ impl Reader {
         if records.is_empty() {
             return Ok(None);
         }
-        let bytes = match &self.source {
-            Source::Map { map, .. } => ChunkBytes::Map(Arc::clone(map)),
-            Source::Stream(_) => ChunkBytes::Copy(copied),
-        };
-        Ok(Some(Chunk::new(bytes, records, first_record)))
+        let bytes = self.stream.release();
+        Ok(Some(Chunk::new(bytes, &self.stream.spare, records, first_record)))
     }
 
     /// Interfaces described so far, indexed by [`Record::interface`]. pcapng may add some with every block, and its
@@ -241,15 +191,12 @@ impl Reader {
 
     /// How far reading has come.
     pub fn progress(&self) -> Progress {
-        let bytes_done = match &self.source {
-            Source::Map { at, .. } => *at as u64,
-            // Relaxed: a number for a person; the counter guards nothing.
-            Source::Stream(stream) => stream.consumed.load(Ordering::Relaxed),
-        };
+        // Relaxed: a number for a person; the counter guards nothing.
+        let bytes_done = self.stream.consumed.load(Ordering::Relaxed);
         Progress { bytes_done, bytes_total: self.bytes_total }
     }
 
-    /// The next record's place, in the map or in the stream's buffer.
+    /// The next record's place in the stream's buffer.
     #[inline]
     fn find(&mut self) -> Result<Option<RecordRef>, ReadError> {
         if self.ended {
@@ -258,10 +205,7 @@ impl Reader {
                 None => Ok(None),
             };
         }
-        match &mut self.source {
-            Source::Map { map, at } => next_in_slice(&mut self.parser, map, at, &mut self.ended),
-            Source::Stream(stream) => stream.find(&mut self.parser, &mut self.ended),
-        }
+        self.stream.find(&mut self.parser, &mut self.ended)
     }
 }
 
@@ -304,6 +248,9 @@ struct Stream {
     offset: u64,
     /// The source has said that it is at its end.
     ended: bool,
+    /// A chunk is being filled: its records, in front of `start`, must stay where they are.
+    is_held: bool,
+    spare: SpareBuffers,
 }
 
 impl fmt::Debug for Stream {
@@ -360,21 +307,50 @@ impl Stream {
         self.offset += bytes as u64;
     }
 
+    /// Moves the window to the beginning of the buffer.
+    fn compact(&mut self) {
+        self.buffer.copy_within(self.start..self.end, 0);
+        self.end -= self.start;
+        self.start = 0;
+    }
+
+    /// From now on what is read stays where it is in the buffer, until [`release`](Self::release) or a record that is
+    /// read without a chunk.
+    fn hold(&mut self) {
+        if self.start > 0 {
+            self.compact();
+        }
+        self.is_held = true;
+    }
+
+    /// Gives the buffer away, and goes on with the window in another one.
+    fn release(&mut self) -> Vec<u8> {
+        self.is_held = false;
+        let mut next = self.spare.take();
+        let window = &self.buffer[self.start..self.end];
+        if next.len() < window.len().max(BUFFER_BYTES) {
+            next.resize(window.len().next_power_of_two().max(BUFFER_BYTES), 0);
+        }
+        next[..window.len()].copy_from_slice(window);
+        (self.start, self.end) = (0, window.len());
+        mem::replace(&mut self.buffer, next)
+    }
+
     /// Reads until the window holds `bytes` or the source ends. The buffer doubles only when it is full of bytes that
     /// really arrived, so a claimed length alone never costs memory.
     fn fill(&mut self, bytes: usize) -> io::Result<()> {
         debug_assert!(bytes <= BLOCK_BYTES_MAX as usize, "the parser promises the bound");
         while self.end - self.start < bytes && !self.ended {
             if self.end == self.buffer.len() {
-                if self.start > 0 {
-                    self.buffer.copy_within(self.start..self.end, 0);
-                    self.end -= self.start;
-                    self.start = 0;
+                if self.start > 0 && !self.is_held {
+                    self.compact();
                 } else {
                     self.buffer.resize(self.buffer.len() * 2, 0);
                 }
             }
-            match self.source.read(&mut self.buffer[self.end..]) {
+            // No more at a time: what a chunk does not need is copied.
+            let end = self.buffer.len().min(self.end + BUFFER_BYTES);
+            match self.source.read(&mut self.buffer[self.end..end]) {
                 Ok(0) => self.ended = true,
                 Ok(read) => self.end += read,
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}

@@ -1,7 +1,8 @@
 //! The lane keeps the contract: reading only, and with a capture to write, of the longest frames and of short buffers.
 
-use laneway_core::{LaneError, LaneSpec, PortId};
+use laneway_core::{LaneError, PortId};
 use laneway_pcap::{Layout, LinkType, PcapLane, Reader, Record, Writer};
+use laneway_spec::LaneSpec;
 use laneway_testkit::{Properties, Rig};
 use std::convert::Infallible;
 use std::path::PathBuf;
@@ -9,7 +10,6 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::{env, fs, process};
 
 const BURST_FRAMES_SMALL: usize = 8;
-const HOLD_FRAMES_SMALL: usize = 8;
 
 static FOLDERS: AtomicUsize = AtomicUsize::new(0);
 
@@ -58,7 +58,7 @@ impl Rig for FileRig {
             live: false,
             inject_frames_max: usize::MAX,
             frame_bytes_max: self.frame_bytes_max,
-            small_pool: ("burst=8", BURST_FRAMES_SMALL + HOLD_FRAMES_SMALL),
+            small_pool: ("burst=8", BURST_FRAMES_SMALL),
             overload: None,
             impossible: None,
         }
@@ -78,7 +78,7 @@ impl Rig for FileRig {
         if !fs::metadata(&partial).is_ok_and(|file| file.len() > 0) {
             return Vec::new(); // nothing was sent yet, not even the headers
         }
-        let mut reader = Reader::open_buffered(&partial).expect("written by the lane");
+        let mut reader = Reader::open(&partial).expect("written by the lane");
         let mut frames = Vec::new();
         while let Some(record) = reader.next_record().expect("settled records are whole") {
             if record.interface == u32::from(port.0) {

@@ -1,42 +1,28 @@
-//! Every capture under `../shared/pcaps`, hostile ones included, compared with foreign readers: each record's time,
+//! Every capture at hand, hostile ones included, compared with foreign readers: each record's time,
 //! lengths and bytes with libpcap (tcpdump rewrites the file in one normal form), times and lengths of files that libpcap
 //! gives up on with tshark, each file's count with capinfos. And what our writer writes, read by libpcap.
 //!
-//! Skips with a printed reason where the captures or the programs are absent.
+//! Reads what the tree holds, and what `LANEWAY_CAPTURES` names. Skips with a printed reason where the programs are absent.
 
 use laneway_pcap::{Layout, LinkType, ReadError, Reader, Record, Writer};
+use laneway_testkit::{CaptureFile, captures, skip};
 use std::collections::HashMap;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::{Command, Stdio};
 
 const NS_PER_S: u64 = 1_000_000_000;
 
-/// The captures that we do not read to the end, and the records before that.
+/// Those of the public captures that we do not read to the end, and the records before that.
 const STOPPED: [(&str, usize); 1] = [
     ("test901.pcapng", 1), // its second section has version 2.0; libpcap and Wireshark stop there too
 ];
 
-fn captures() -> Option<Vec<PathBuf>> {
-    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../shared/pcaps");
-    let mut found = Vec::new();
-    let mut folders = vec![root.clone()];
-    while let Some(folder) = folders.pop() {
-        let Ok(entries) = std::fs::read_dir(&folder) else { continue };
-        for entry in entries.flatten() {
-            let path = entry.path();
-            if path.is_dir() {
-                folders.push(path);
-            } else if path.extension().is_some_and(|ext| ext == "pcap" || ext == "pcapng") {
-                found.push(path);
-            }
-        }
-    }
-    if found.is_empty() {
-        eprintln!("skipped: no captures under {}", root.display());
-        return None;
-    }
-    found.sort();
-    Some(found)
+/// The captures that the foreign readers can read, too: libpcap opens no compressed file.
+fn uncompressed() -> Vec<CaptureFile> {
+    let is_plain = |file: &CaptureFile| {
+        file.path.extension().is_some_and(|suffix| suffix == "pcap" || suffix == "pcapng")
+    };
+    captures().into_iter().filter(is_plain).collect()
 }
 
 #[derive(Debug)]
@@ -50,7 +36,7 @@ struct Ours {
 fn ours(path: &Path) -> (Vec<Ours>, Option<ReadError>) {
     let mut records = Vec::new();
     let mut interfaces = Vec::new();
-    let mut reader = Reader::open(path).expect("a shared capture opens");
+    let mut reader = Reader::open(path).unwrap_or_else(|e| panic!("{}: {e}", path.display()));
     let error = loop {
         match reader.next_record() {
             Ok(Some(record)) => {
@@ -153,23 +139,22 @@ fn tshark(path: &Path) -> std::io::Result<Vec<(u64, u32, usize)>> {
 
 #[test]
 fn every_record_equals_libpcaps_or_tsharks() {
-    let Some(captures) = captures() else { return };
+    let captures = uncompressed();
     let mut stopped = Vec::new();
-    for path in &captures {
+    for CaptureFile { name, path } in &captures {
         let (theirs, complaint) = match libpcap(path) {
             Ok(read) => read,
             Err(error) => {
-                eprintln!("skipped: tcpdump does not run ({error}); install the package tcpdump");
+                skip(format!("tcpdump does not run ({error}); install the package tcpdump"));
                 return;
             }
         };
         let (ours, error) = ours(path);
-        let name = path.file_name().expect("a file has a name").to_str().expect("ASCII names");
         for (number, (ours, theirs)) in ours.iter().zip(&theirs).enumerate() {
             assert_same(ours, theirs, &format!("{name}, record {number}"));
         }
         if error.is_some() {
-            stopped.push((name, ours.len()));
+            stopped.push((name.rsplit('/').next().unwrap_or(name), ours.len()));
         }
         if complaint.is_none() {
             assert_eq!(ours.len(), theirs.len(), "{name}");
@@ -183,26 +168,29 @@ fn every_record_equals_libpcaps_or_tsharks() {
                     .collect();
                 assert_eq!(ours, theirs, "{name}");
             }
-            Err(error) => eprintln!(
-                "skipped: {name}, which libpcap gives up on: tshark does not run ({error}); \
-                 install the package tshark"
-            ),
+            Err(error) => skip(format!(
+                "{name}, which libpcap gives up on: tshark does not run ({error}); install the \
+                 package tshark"
+            )),
         }
     }
-    assert_eq!(stopped, STOPPED, "the captures that we do not read to the end");
+    let is_here = |stopped: &(&str, usize)| captures.iter().any(|c| c.name.ends_with(stopped.0));
+    let expected: Vec<_> = STOPPED.into_iter().filter(is_here).collect();
+    assert_eq!(stopped, expected, "the captures that we do not read to the end");
 }
 
 #[test]
 fn every_count_equals_capinfos() {
-    let Some(captures) = captures() else { return };
-    let output =
-        match Command::new("capinfos").args(["-T", "-r", "-c", "-M"]).args(&captures).output() {
-            Ok(output) => output,
-            Err(error) => {
-                eprintln!("skipped: capinfos does not run ({error}); install the package tshark");
-                return;
-            }
-        };
+    let captures = uncompressed();
+    let paths = captures.iter().map(|file| &file.path);
+    let output = match Command::new("capinfos").args(["-T", "-r", "-c", "-M"]).args(paths).output()
+    {
+        Ok(output) => output,
+        Err(error) => {
+            skip(format!("capinfos does not run ({error}); install the package tshark"));
+            return;
+        }
+    };
     let table = String::from_utf8_lossy(&output.stdout);
     let counts: HashMap<&str, usize> = table
         .lines()
@@ -210,7 +198,7 @@ fn every_count_equals_capinfos() {
         .filter_map(|(path, count)| Some((path, count.trim().parse().ok()?)))
         .collect();
     let mut compared = 0;
-    for path in &captures {
+    for CaptureFile { path, .. } in &captures {
         let records = ours(path).0.len();
         match counts.get(path.to_str().expect("ASCII names")) {
             Some(&count) => {
@@ -218,7 +206,7 @@ fn every_count_equals_capinfos() {
                 compared += 1;
             }
             // Wireshark refuses a file whose link type it cannot dissect.
-            None => eprintln!("skipped: capinfos gives no count for {}", path.display()),
+            None => skip(format!("capinfos gives no count for {}", path.display())),
         }
     }
     assert!(compared * 10 >= captures.len() * 9, "capinfos counted only {compared} files");
@@ -255,7 +243,7 @@ fn libpcap_reads_what_the_writer_writes() {
                 }
             }
             Err(error) => {
-                eprintln!("skipped: tcpdump does not run ({error}); install the package tcpdump");
+                skip(format!("tcpdump does not run ({error}); install the package tcpdump"));
             }
         }
     }

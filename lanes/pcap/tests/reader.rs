@@ -13,11 +13,6 @@ use std::path::{Path, PathBuf};
 use std::sync::mpsc;
 use std::thread;
 
-type WayIn = fn(&Path) -> Result<Reader, ReadError>;
-
-/// Mapped where possible, and never mapped.
-const WAYS_IN: [WayIn; 2] = [|path| Reader::open(path), |path| Reader::open_buffered(path)];
-
 /// A folder of its own for each test, removed with all content when the test ends, however it ends.
 struct Folder(PathBuf);
 
@@ -135,11 +130,12 @@ fn plain_compressed_and_buffered_copies_read_equal() {
         assert_eq!(expected.len(), 1_000);
         assert!(error.is_none());
         for path in &copies {
-            for open in WAYS_IN {
-                let (records, error) = drain(open(path).expect("opens"));
-                assert!(error.is_none(), "{error:?}");
-                assert!(records == expected, "{} in {layout:?}", path.display());
-                let (records, error) = drain_chunks(open(path).expect("opens"), 7);
+            let (records, error) = drain(Reader::open(path).expect("opens"));
+            assert!(error.is_none(), "{error:?}");
+            assert!(records == expected, "{} in {layout:?}", path.display());
+            for records_max in [7, 10_000] {
+                let (records, error) =
+                    drain_chunks(Reader::open(path).expect("opens"), records_max);
                 assert!(error.is_none(), "{error:?}");
                 assert!(records == expected, "{} in chunks of {layout:?}", path.display());
             }
@@ -210,15 +206,13 @@ fn strangers_are_refused_with_their_first_bytes() {
         [(&b""[..], "empty"), (b"a", "61"), (b"#!/bin/sh\necho", "23 21 2f 62"), (&inside, "1f 8b")]
     {
         let path = folder.file("stranger", bytes);
-        for open in WAYS_IN {
-            let (records, error) = drain(open(&path).expect("opens"));
-            assert!(records.is_empty());
-            match error {
-                Some(ReadError::NotUnderstood(reason @ FormatError::NotACapture { .. })) => {
-                    assert!(reason.to_string().contains(says), "{reason}");
-                }
-                other => panic!("{other:?}"),
+        let (records, error) = drain(Reader::open(&path).expect("opens"));
+        assert!(records.is_empty());
+        match error {
+            Some(ReadError::NotUnderstood(reason @ FormatError::NotACapture { .. })) => {
+                assert!(reason.to_string().contains(says), "{reason}");
             }
+            other => panic!("{other:?}"),
         }
     }
     for path in [folder.0.join("absent"), folder.0.clone()] {
@@ -284,6 +278,23 @@ fn chunks_outlive_their_reader_on_another_thread() {
         drop((reader, sender));
         assert!(worker.join().expect("the worker does not panic") == expected);
     }
+}
+
+#[test]
+fn a_file_that_is_shortened_while_it_is_read_ends_where_it_ends() {
+    let folder = Folder::new("shortened");
+    let path = folder.file("plain", &capture(Layout::Pcap, 40_000));
+    let mut reader = Reader::open(&path).expect("opens");
+    let first = reader.next_chunk(10).expect("a whole capture").expect("records");
+    // As memory of this process it would count as a whole, and end the process where it ends.
+    let maps = fs::read_to_string("/proc/self/maps").expect("Linux");
+    assert!(!maps.contains(path.to_str().expect("ASCII")), "the file is mapped");
+    let bytes = fs::metadata(&path).expect("there").len();
+    let file = fs::File::options().write(true).open(&path).expect("there");
+    file.set_len(bytes / 2 + 1).expect("it can be shortened");
+    let (records, error) = drain(reader);
+    assert!(matches!(error, Some(ReadError::Truncated { .. })), "{error:?}");
+    assert!(first.len() + records.len() < 40_000);
 }
 
 #[test]

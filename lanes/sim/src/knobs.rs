@@ -1,7 +1,8 @@
 //! The knobs of the lane, read and checked in one place. `README.md` explains them to users.
 
 use crate::link::Link;
-use laneway_core::{CapSet, Knobs, LaneSpec, SpecError};
+use laneway_core::CapSet;
+use laneway_spec::{Knobs, LaneSpec, SpecError};
 use std::ops::RangeInclusive;
 
 /// A minute: longer delays are typing errors.
@@ -18,7 +19,6 @@ pub(crate) struct SimKnobs {
     pub(crate) link: Link,
     pub(crate) frames: usize,
     pub(crate) burst: usize,
-    pub(crate) hold: usize,
     pub(crate) allowed_missing: CapSet,
 }
 
@@ -45,12 +45,11 @@ impl SimKnobs {
             queue_frames: knobs.number("queue", 1024, QUEUE)?,
         };
         let frames = knobs.number("frames", 1024, FRAMES)?;
-        let hold = knobs.number("hold", frames / 2, 0..=frames)?;
         let burst = knobs.burst()?;
         knobs.idle()?;
         let allowed_missing = knobs.allowed_missing()?;
         knobs.finish()?;
-        Ok(SimKnobs { seed, link, frames, burst, hold, allowed_missing })
+        Ok(SimKnobs { seed, link, frames, burst, allowed_missing })
     }
 }
 
@@ -74,10 +73,10 @@ mod tests {
     fn every_knob_of_the_readme_is_read() {
         let knobs = read(
             "sim:seed=7,loss=0.01,dup=0.001,reorder=0.02,reorder_us=9,delay_us=50,jitter_us=10,\
-             mtu=1400,queue=8,frames=32,burst=16,hold=5,idle=spin,allow=zero-copy",
+             mtu=1400,queue=8,frames=32,burst=16,idle=spin,allow=zero-copy",
         )
         .unwrap();
-        assert_eq!((knobs.seed, knobs.frames, knobs.burst, knobs.hold), (7, 32, 16, 5));
+        assert_eq!((knobs.seed, knobs.frames, knobs.burst), (7, 32, 16));
         let link = knobs.link;
         assert_eq!((link.loss, link.duplicate, link.reorder), (0.01, 0.001, 0.02));
         assert_eq!((link.delay_ns, link.jitter_ns, link.reorder_ns), (50_000, 10_000, 9_000));
@@ -90,10 +89,5 @@ mod tests {
             let message = read(&format!("sim:loss={bad}")).err().unwrap().to_string();
             assert!(message.contains(&format!("sim:loss={bad}")), "{message}");
         }
-    }
-
-    #[test]
-    fn holds_cannot_outnumber_the_frames() {
-        assert!(read("sim:frames=8,hold=9").is_err());
     }
 }

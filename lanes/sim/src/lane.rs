@@ -1,7 +1,6 @@
 //! The near end: a frame lane over the wires of a [`SimWorld`].
 //!
-//! Each port owns a pool of buffers on the heap. A buffer is in exactly one place: the free list,
-//! the port's burst, or a [`Held`](laneway_core::Held).
+//! Each port owns a pool of buffers on the heap ([`FramePool`]).
 
 use crate::{
     knobs::SimKnobs,
@@ -9,20 +8,16 @@ use crate::{
     world::{Direction, SimWorld, interface_name},
 };
 use laneway_core::{
-    Burst, Cap, CapSet, CapsReport, Clock, ClockDomain, Counters, DropReason, FrameLane,
-    HEADROOM_BYTES_MIN, HoldPool, LaneError, LaneSpec, PortId, PortMask, Region, Slot, Verdict,
-    Wake,
+    Burst, Cap, CapSet, CapsReport, Clock, ClockDomain, Counters, DropReason, FrameLane, FramePool,
+    Lane, LaneError, PortId, PortMask, Verdict, Wake,
 };
-use std::{collections::VecDeque, rc::Rc, time::Duration};
+use laneway_spec::LaneSpec;
+use std::{collections::VecDeque, time::Duration};
 
 /// What an empty receive costs in virtual time, so that a worker that only polls gets on.
 pub const POLL_NS: u64 = 100;
-/// Room behind the longest frame that the link takes, so that an app can make one too long.
-const TAILROOM_BYTES: usize = 128;
 /// How long lent frames wait for a link that takes nothing, before they are refused.
 const STALL_NS_MAX: u64 = 1_000_000_000;
-/// Buffers start at a cache line.
-const ALIGN_BYTES: usize = 64;
 
 /// A lane of simulated links. See the crate's documentation.
 pub struct SimLane {
@@ -35,19 +30,14 @@ pub struct SimLane {
     waiting: VecDeque<(PortId, Vec<u8>)>,
     /// Since when the first of them waits.
     stalled_ns: Option<u64>,
-    buffer_bytes: usize,
 }
 
 struct Port {
     id: PortId,
     caps: CapsReport,
-    pool: Rc<HoldPool>,
-    free: Vec<u32>,
-    burst: Burst,
+    pool: FramePool,
     /// The burst was lent, not received.
     is_lent: bool,
-    /// Where a held frame that came back is looked at.
-    returning: Burst,
 }
 
 impl SimLane {
@@ -66,8 +56,6 @@ impl SimLane {
             });
         }
         let world = SimWorld::new(ports, knobs.seed, knobs.link);
-        let buffer_bytes = (HEADROOM_BYTES_MIN + knobs.link.frame_bytes_max() + TAILROOM_BYTES)
-            .next_multiple_of(ALIGN_BYTES);
         let can = CapSet::default().with(Cap::Transmit);
         let mut caps = CapsReport {
             requested: can,
@@ -77,21 +65,13 @@ impl SimLane {
         };
         caps.fact("seed", knobs.seed);
         caps.fact("frames", knobs.frames);
-        caps.fact("buffer_bytes", buffer_bytes);
         caps.fact("mtu", knobs.link.mtu);
         caps.fact("queue_frames", knobs.link.queue_frames);
         let open = |port: usize| {
-            let region = Region::heap(knobs.frames * buffer_bytes);
-            let pool = HoldPool::new(knobs.hold);
-            Port {
-                id: PortId(port as u8),
-                caps: caps.clone(),
-                burst: Burst::new(region.clone(), pool.clone(), knobs.burst),
-                is_lent: false,
-                returning: Burst::new(region, pool.clone(), 1),
-                pool,
-                free: (0..knobs.frames as u32).rev().collect(),
-            }
+            let pool = FramePool::new(knobs.frames, knobs.link.frame_bytes_max(), knobs.burst);
+            let mut caps = caps.clone();
+            caps.fact("buffer_bytes", pool.buffer_bytes());
+            Port { id: PortId(port as u8), caps, pool, is_lent: false }
         };
         let lane = SimLane {
             world: world.clone(),
@@ -99,30 +79,8 @@ impl SimLane {
             counters: vec![Counters::default(); ports],
             waiting: VecDeque::new(),
             stalled_ns: None,
-            buffer_bytes,
         };
         Ok((lane, world))
-    }
-}
-
-impl Port {
-    /// Moves a free buffer into the burst as a frame of `len` bytes. The caller made sure that
-    /// there is one, and space for it.
-    fn expose(&mut self, buffer_bytes: usize, len: usize, ts_ns: u64) {
-        let frame = self.free.pop().expect("the caller counted the free buffers");
-        let room_start = frame as usize * buffer_bytes;
-        let slot = Slot {
-            frame,
-            room_start,
-            start: room_start + HEADROOM_BYTES_MIN,
-            len: len as u32,
-            room_end: room_start + buffer_bytes,
-            wire_len: len as u32,
-            ts_ns,
-        };
-        // SAFETY: `frame` was on the free list, so neither the burst nor a Held has its buffer, and
-        // buffers do not overlap; it goes back to the list only when this slot is settled.
-        unsafe { self.burst.push(slot) };
     }
 }
 
@@ -157,7 +115,7 @@ fn act(
         }
     };
     match verdict {
-        Verdict::Drop | Verdict::Hold => (),
+        Verdict::Drop => (),
         Verdict::Pass => counters[ingress.index()].passed += 1,
         Verdict::Tx => send(ingress),
         Verdict::TxTo(egress) => send(egress),
@@ -187,30 +145,34 @@ impl SimLane {
         }
         self.stalled_ns = None;
     }
+}
 
-    /// Sends a lent frame, or lets it wait. False when it is none that can wait: one for no port, or
-    /// for several.
-    fn send_lent(&mut self, ingress: PortId, i: usize) -> bool {
-        let burst = &self.ports[ingress.index()].burst;
-        let egress = match burst.verdict(i) {
-            Verdict::Tx => ingress,
-            Verdict::TxTo(egress) if egress.index() < self.ports.len() => egress,
-            _ => return false,
-        };
-        let bytes = burst.frame(i).bytes;
-        let counters = &mut self.counters[egress.index()];
-        if !self.waiting.is_empty() || !offer(&self.world, counters, egress, bytes) {
-            self.waiting.push_back((egress, bytes.to_vec()));
-        }
-        true
+/// Sends a lent frame, or lets it wait. False when it is none that can wait: one for no port, or for several.
+fn send_lent(
+    world: &SimWorld,
+    counters: &mut [Counters],
+    waiting: &mut VecDeque<(PortId, Vec<u8>)>,
+    ingress: PortId,
+    verdict: Verdict,
+    bytes: &[u8],
+) -> bool {
+    let egress = match verdict {
+        Verdict::Tx => ingress,
+        Verdict::TxTo(egress) => egress,
+        _ => return false,
+    };
+    let Some(counters) = counters.get_mut(egress.index()) else { return false };
+    if !waiting.is_empty() || !offer(world, counters, egress, bytes) {
+        waiting.push_back((egress, bytes.to_vec()));
     }
+    true
 }
 
 fn gone(port: PortId) -> LaneError {
     LaneError::Gone { lane: "sim".to_owned(), name: interface_name(port) }
 }
 
-impl FrameLane for SimLane {
+impl Lane for SimLane {
     fn name(&self) -> &'static str {
         "sim"
     }
@@ -221,74 +183,6 @@ impl FrameLane for SimLane {
 
     fn clock_domain(&self) -> ClockDomain {
         ClockDomain::Virtual
-    }
-
-    /// Settles first what the caller left unsettled.
-    fn receive(&mut self, port: PortId) -> Result<&mut Burst, LaneError> {
-        self.settle(port)?;
-        let (near, buffer_bytes) = (&mut self.ports[port.index()], self.buffer_bytes);
-        near.is_lent = false;
-        let counters = &mut self.counters[port.index()];
-        let frames = near.burst.space().min(near.free.len());
-        self.world.take(port, frames, |ts_ns, bytes| {
-            let i = near.burst.len();
-            near.expose(buffer_bytes, bytes.len(), ts_ns);
-            near.burst.frame_mut(i).bytes_mut().copy_from_slice(bytes);
-            counters.rx_frames += 1;
-            counters.rx_bytes += bytes.len() as u64;
-        });
-        if near.burst.is_empty() {
-            if self.world.is_unplugged(port) {
-                return Err(gone(port));
-            }
-            counters.polls_empty += 1;
-            let now_ns = self.world.clock().now_ns();
-            self.world.advance_to(now_ns + POLL_NS);
-        }
-        Ok(&mut near.burst)
-    }
-
-    fn lend(&mut self, port: PortId, frames: usize) -> Result<&mut Burst, LaneError> {
-        self.settle(port)?;
-        let now_ns = self.world.clock().now_ns();
-        let (near, buffer_bytes) = (&mut self.ports[port.index()], self.buffer_bytes);
-        if !self.waiting.is_empty() {
-            return Ok(&mut near.burst);
-        }
-        near.is_lent = true;
-        for _ in 0..frames.min(near.burst.space()).min(near.free.len()) {
-            near.expose(buffer_bytes, 0, now_ns);
-        }
-        Ok(&mut near.burst)
-    }
-
-    fn settle(&mut self, port: PortId) -> Result<(), LaneError> {
-        self.offer_again();
-        for i in 0..self.ports[port.index()].burst.len() {
-            let is_sent = self.ports[port.index()].is_lent && self.send_lent(port, i);
-            let (near, world, counters) =
-                (&mut self.ports[port.index()], &self.world, &mut self.counters);
-            let verdict = near.burst.verdict(i);
-            if !is_sent {
-                act(world, counters, near.id, verdict, near.burst.frame(i).bytes);
-            }
-            if verdict != Verdict::Hold {
-                near.free.push(near.burst.slot(i).frame);
-            }
-        }
-        let (near, world, counters) =
-            (&mut self.ports[port.index()], &self.world, &mut self.counters);
-        near.burst.clear();
-        let Port { id, pool, free, returning, .. } = near;
-        pool.take_returned(|returned| {
-            // SAFETY: the Held that owned the slot is gone and its buffer is not on the free list
-            // yet; the burst is cleared before it gets there.
-            unsafe { returning.push(returned.slot) };
-            act(world, counters, *id, returned.verdict, returning.frame(0).bytes);
-            returning.clear();
-            free.push(returned.slot.frame);
-        });
-        Ok(())
     }
 
     /// Takes no real time: moves the virtual clock to the next arrival, at most by `timeout`.
@@ -324,5 +218,56 @@ impl FrameLane for SimLane {
         let waiting = self.waiting.iter().filter(|(egress, _)| *egress == port).count();
         counters.drop_many(DropReason::TxRefused, waiting as u64);
         counters
+    }
+}
+
+impl FrameLane for SimLane {
+    /// Settles first what the caller left unsettled.
+    fn receive(&mut self, port: PortId) -> Result<&mut Burst, LaneError> {
+        self.settle(port)?;
+        let near = &mut self.ports[port.index()];
+        near.is_lent = false;
+        let counters = &mut self.counters[port.index()];
+        self.world.take(port, near.pool.space(), |ts_ns, bytes| {
+            let frame = near.pool.push(bytes.len(), bytes.len() as u32, ts_ns);
+            frame.expect("the space was asked for").bytes_mut().copy_from_slice(bytes);
+            counters.rx_frames += 1;
+            counters.rx_bytes += bytes.len() as u64;
+        });
+        if near.pool.burst_mut().is_empty() {
+            if self.world.is_unplugged(port) {
+                return Err(gone(port));
+            }
+            counters.polls_empty += 1;
+            let now_ns = self.world.clock().now_ns();
+            self.world.advance_to(now_ns + POLL_NS);
+        }
+        Ok(near.pool.burst_mut())
+    }
+
+    fn lend(&mut self, port: PortId, frames: usize) -> Result<&mut Burst, LaneError> {
+        self.settle(port)?;
+        let now_ns = self.world.clock().now_ns();
+        let Port { pool, is_lent, .. } = &mut self.ports[port.index()];
+        if !self.waiting.is_empty() {
+            return Ok(pool.burst_mut());
+        }
+        *is_lent = true;
+        for _ in 0..frames.min(pool.space()) {
+            pool.push(0, 0, now_ns);
+        }
+        Ok(pool.burst_mut())
+    }
+
+    fn settle(&mut self, port: PortId) -> Result<(), LaneError> {
+        self.offer_again();
+        let SimLane { world, ports, counters, waiting, .. } = self;
+        let Port { id, pool, is_lent, .. } = &mut ports[port.index()];
+        pool.settle(|verdict, frame| {
+            if !(*is_lent && send_lent(world, counters, waiting, *id, verdict, frame.bytes)) {
+                act(world, counters, *id, verdict, frame.bytes);
+            }
+        });
+        Ok(())
     }
 }

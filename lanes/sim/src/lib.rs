@@ -15,12 +15,16 @@
 //! ([`POLL_NS`]), or when the world is told to advance. Performs no I/O and reads no clock. It does
 //! not model bandwidth, and the copies between wire and pool are the wire's, not counted ones.
 
+#![forbid(unsafe_code)]
+
+mod kind;
 mod knobs;
 mod lane;
 mod link;
 mod random;
 mod world;
 
+pub use kind::SimKind;
 pub use lane::{POLL_NS, SimLane};
 pub use link::{Link, LinkCounters};
 pub use world::{Arrival, Direction, FAR_FRAMES_MAX, SimClock, SimWorld};

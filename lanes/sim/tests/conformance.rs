@@ -1,7 +1,8 @@
 //! The lane keeps the contract, on a perfect link and on a slow one with little memory.
 
-use laneway_core::{Clock, LaneError, LaneSpec, PortId};
+use laneway_core::{Clock, LaneError, PortId};
 use laneway_sim::{Direction, Link, SimLane, SimWorld};
+use laneway_spec::LaneSpec;
 use laneway_testkit::{Disturbance, Overload, Properties, Rig};
 use std::convert::Infallible;
 

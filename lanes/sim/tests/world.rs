@@ -1,7 +1,9 @@
 //! What the simulation promises: one seed, one outcome; a ledger that closes; time that moves only
 //! when it must.
 
-use laneway_core::{Clock, Counters, DropReason, FrameLane, LaneError, PortId, Verdict, Wake};
+use laneway_core::{
+    Clock, Counters, DropReason, FrameLane, Lane, LaneError, PortId, Verdict, Wake,
+};
 use laneway_sim::{Arrival, Direction, LinkCounters, SimLane, SimWorld};
 use laneway_testkit::{sequence, udp_frames};
 use proptest::prelude::*;

@@ -4,10 +4,8 @@
 //! consistent, and a knob of another mode (`gso` of a raw socket, `batch` of a stream) is refused, not
 //! ignored.
 
-use laneway_core::{
-    BURST_FRAMES_DEFAULT, BURST_FRAMES_MAX, Cap, CapSet, Knobs, LaneError, LaneSpec, PortMask,
-    SpecError,
-};
+use laneway_core::{BURST_FRAMES_DEFAULT, BURST_FRAMES_MAX, Cap, CapSet, LaneError, PortMask};
+use laneway_spec::{Knobs, LaneSpec, SpecError};
 use std::{ffi::c_int, net::SocketAddr};
 
 /// The lane's name in specs, results and messages.

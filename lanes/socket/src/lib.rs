@@ -25,6 +25,7 @@ mod config;
 mod conn;
 mod control;
 mod inbox;
+mod kind;
 mod options;
 mod outbox;
 mod pings;
@@ -33,5 +34,6 @@ mod tcp;
 mod train;
 mod udp;
 
+pub use kind::SocketKind;
 pub use tcp::TcpLane;
 pub use udp::UdpLane;

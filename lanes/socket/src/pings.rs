@@ -6,16 +6,17 @@
 //! off. It switches them off only when asked to, only in a network namespace that is not the machine's
 //! first, and back on when it is dropped.
 //!
-//! What must always hold: the setting that was found is the one that is left, on every exit but a kill
-//! that nobody can catch. What it does not do: it knows no other responder than the kernel and runs of
+//! What must always hold: the setting that was found is the one that is left, on every exit; after a kill that
+//! nobody can catch, the next run in this namespace gives it back ([`HostSettings`]). What it does not do: it knows no other responder than the kernel and runs of
 //! this lane.
 
 use crate::{config::NAME, sys};
 use laneway_core::LaneError;
+use laneway_linux::{Change, HostSettings};
 use std::{
     ffi::c_int,
     fs::{self, File, OpenOptions},
-    io::{self, Write},
+    io,
     net::SocketAddr,
     os::{
         fd::BorrowedFd,
@@ -180,28 +181,31 @@ struct Silenced {
     is_ipv4: bool,
     /// Stays that of the namespace it was opened in, wherever this is dropped.
     setting: File,
+    change: Change,
 }
 
 impl Silenced {
     fn new(setting: &Setting, is_ipv4: bool) -> Result<Silenced, LaneError> {
-        let silence = || -> io::Result<File> {
-            let mut file = OpenOptions::new().write(true).open(&setting.path)?;
-            file.write_all(b"1")?;
-            Ok(file)
+        let silence = || -> io::Result<(File, Change)> {
+            let file = OpenOptions::new().write(true).open(&setting.path)?;
+            let path = Path::new(&setting.path);
+            let (change, _) = HostSettings::of_this_host().add(path, 1, |_| Ok(()))?;
+            Ok((file, change))
         };
-        let setting = silence().map_err(|e| match e.kind() {
+        let (file, change) = silence().map_err(|e| match e.kind() {
             io::ErrorKind::PermissionDenied | io::ErrorKind::ReadOnlyFilesystem => {
                 LaneError::NotPermitted {
                     lane: NAME.to_owned(),
                     doing: format!("set {} to 1 ({e})", setting.name),
-                    hint: "run as root with a writable /proc/sys, or set it beforehand and leave \
-                           mute out"
-                        .to_owned(),
+                    hint:
+                        "run as root with a writable /proc/sys and /run, or set it beforehand and \
+                           leave mute out"
+                            .to_owned(),
                 }
             }
             _ => LaneError::os(NAME, format!("set {} to 1", setting.name), e, "see `dmesg`"),
         })?;
-        Ok(Silenced { is_ipv4, setting })
+        Ok(Silenced { is_ipv4, setting: file, change })
     }
 }
 
@@ -210,5 +214,6 @@ impl Drop for Silenced {
         // The kernel takes a setting at offset 0 only. It fails when the namespace is gone, and then
         // nobody answers there anyway.
         let _ = std::os::unix::fs::FileExt::write_all_at(&self.setting, b"0", 0);
+        self.change.forget();
     }
 }

@@ -15,9 +15,10 @@ use crate::{
     sys,
 };
 use laneway_core::{
-    CapsReport, Clock, ClockDomain, Close, ConnId, Counters, DropReason, LaneError, LaneSpec,
-    PortId, StreamApp, StreamLane, StreamOut, Turn, Wake,
+    CapsReport, Clock, ClockDomain, Close, ConnId, Counters, DropReason, Lane, LaneError, PortId,
+    StreamApp, StreamLane, StreamOut, Turn, Wake,
 };
+use laneway_spec::LaneSpec;
 use std::{
     collections::VecDeque,
     fs::File,
@@ -517,7 +518,7 @@ fn somaxconn() -> usize {
     text.ok().and_then(|text| text.trim().parse().ok()).unwrap_or(usize::MAX)
 }
 
-impl StreamLane for TcpLane {
+impl Lane for TcpLane {
     fn name(&self) -> &'static str {
         NAME
     }
@@ -530,6 +531,27 @@ impl StreamLane for TcpLane {
         ClockDomain::Monotonic
     }
 
+    fn wait(&mut self, timeout: Duration) -> Result<Wake, LaneError> {
+        let pending = self.listeners.iter().any(|listener| listener.pending);
+        if self.told > 0 || pending || !self.ready.is_empty() {
+            return Ok(Wake::Ready);
+        }
+        self.listeners[0].counters.waits += 1;
+        self.told = sys::epoll_wait(self.epoll.as_fd(), &mut self.events, timeout)
+            .map_err(|e| LaneError::os(NAME, "wait for connections", e, "see `dmesg`"))?;
+        Ok(if self.told > 0 { Wake::Ready } else { Wake::Timeout })
+    }
+
+    fn caps(&self, port: PortId) -> &CapsReport {
+        &self.listeners[port.index()].caps
+    }
+
+    fn counters(&mut self, port: PortId) -> Counters {
+        self.listeners[port.index()].counters.clone()
+    }
+}
+
+impl StreamLane for TcpLane {
     fn serve<A: StreamApp>(&mut self, app: &mut A, clock: &impl Clock) -> Result<usize, LaneError> {
         self.look()?;
         let accepted = self.accept(app);
@@ -615,24 +637,5 @@ impl StreamLane for TcpLane {
         }
         self.ready.clear();
         self.table.dirty.clear();
-    }
-
-    fn wait(&mut self, timeout: Duration) -> Result<Wake, LaneError> {
-        let pending = self.listeners.iter().any(|listener| listener.pending);
-        if self.told > 0 || pending || !self.ready.is_empty() {
-            return Ok(Wake::Ready);
-        }
-        self.listeners[0].counters.waits += 1;
-        self.told = sys::epoll_wait(self.epoll.as_fd(), &mut self.events, timeout)
-            .map_err(|e| LaneError::os(NAME, "wait for connections", e, "see `dmesg`"))?;
-        Ok(if self.told > 0 { Wake::Ready } else { Wake::Timeout })
-    }
-
-    fn caps(&self, port: PortId) -> &CapsReport {
-        &self.listeners[port.index()].caps
-    }
-
-    fn counters(&mut self, port: PortId) -> Counters {
-        self.listeners[port.index()].counters.clone()
     }
 }

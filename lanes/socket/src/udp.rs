@@ -15,9 +15,10 @@ use crate::{
 };
 use laneway_core::{
     Cap, CapSet, CapsReport, Clock, ClockDomain, Counters, Datagram, DatagramApp, DatagramLane,
-    DropReason, LaneError, LaneSpec, PortId, Turn, Wake,
+    DropReason, Lane, LaneError, PortId, Turn, Wake,
 };
 use laneway_linux::WallClock;
+use laneway_spec::LaneSpec;
 use std::{
     io, mem,
     net::{IpAddr, SocketAddr},
@@ -256,7 +257,7 @@ fn write_facts(caps: &mut CapsReport, config: &DatagramConfig, local: SocketAddr
     }
 }
 
-impl DatagramLane for UdpLane {
+impl Lane for UdpLane {
     fn name(&self) -> &'static str {
         NAME
     }
@@ -269,6 +270,31 @@ impl DatagramLane for UdpLane {
         ClockDomain::Monotonic
     }
 
+    fn wait(&mut self, timeout: Duration) -> Result<Wake, LaneError> {
+        self.ports[0].counters.waits += 1;
+        let ready = sys::poll(&mut self.polled, timeout);
+        let ready =
+            ready.map_err(|e| LaneError::os(NAME, "wait for datagrams", e, "see `dmesg`"))?;
+        Ok(if ready > 0 { Wake::Ready } else { Wake::Timeout })
+    }
+
+    fn caps(&self, port: PortId) -> &CapsReport {
+        &self.ports[port.index()].caps
+    }
+
+    fn counters(&mut self, port: PortId) -> Counters {
+        let owner = &mut self.ports[port.index()];
+        owner.read_drops();
+        let mut counters = owner.counters.clone();
+        counters.merge(&self.outbox.exit(port).counters);
+        if port == PortId(0) {
+            counters.drop_many(DropReason::TxNoPort, self.tick_no_port);
+        }
+        counters
+    }
+}
+
+impl DatagramLane for UdpLane {
     fn serve<A: DatagramApp>(
         &mut self,
         app: &mut A,
@@ -300,28 +326,5 @@ impl DatagramLane for UdpLane {
         self.tick_no_port += out.finish();
         self.note_gso();
         Ok(())
-    }
-
-    fn wait(&mut self, timeout: Duration) -> Result<Wake, LaneError> {
-        self.ports[0].counters.waits += 1;
-        let ready = sys::poll(&mut self.polled, timeout);
-        let ready =
-            ready.map_err(|e| LaneError::os(NAME, "wait for datagrams", e, "see `dmesg`"))?;
-        Ok(if ready > 0 { Wake::Ready } else { Wake::Timeout })
-    }
-
-    fn caps(&self, port: PortId) -> &CapsReport {
-        &self.ports[port.index()].caps
-    }
-
-    fn counters(&mut self, port: PortId) -> Counters {
-        let owner = &mut self.ports[port.index()];
-        owner.read_drops();
-        let mut counters = owner.counters.clone();
-        counters.merge(&self.outbox.exit(port).counters);
-        if port == PortId(0) {
-            counters.drop_many(DropReason::TxNoPort, self.tick_no_port);
-        }
-        counters
     }
 }

@@ -4,8 +4,8 @@
 //! The allocator of this test counts what the thread asks for while it is told to.
 
 use laneway_core::{
-    Close, ConnId, Counters, Datagram, DatagramApp, DatagramLane, DatagramOut, PortId, StreamApp,
-    StreamLane, StreamOut, Turn,
+    App, Close, ConnId, Counters, Datagram, DatagramApp, DatagramLane, DatagramOut, Lane, PortId,
+    StreamApp, StreamLane, StreamOut, Turn,
 };
 use laneway_socket::{TcpLane, UdpLane};
 use laneway_testkit::service::MonotonicClock;
@@ -56,16 +56,18 @@ struct Bounce {
     counters: Counters,
 }
 
+impl App for Bounce {
+    fn counters(&self) -> &Counters {
+        &self.counters
+    }
+}
+
 impl DatagramApp for Bounce {
     fn on_datagrams<O: DatagramOut>(&mut self, batch: &[Datagram<'_>], _turn: Turn, out: &mut O) {
         for datagram in batch {
             out.forward(datagram, datagram.ingress, datagram.source);
             out.send(datagram.ingress, datagram.source, 100, |room| room.len());
         }
-    }
-
-    fn counters(&self) -> &Counters {
-        &self.counters
     }
 }
 
@@ -79,10 +81,6 @@ impl StreamApp for Bounce {
     }
 
     fn on_close(&mut self, _conn: ConnId, _why: Close) {}
-
-    fn counters(&self) -> &Counters {
-        &self.counters
-    }
 }
 
 #[test]

@@ -4,7 +4,8 @@
 //! consistent and its memory bounded. Each of the three shapes (datagrams, streams, frames) reads its
 //! own knobs and refuses those of the others by name.
 
-use laneway_core::{Cap, CapSet, Knobs, LaneError, LaneSpec, SpecError};
+use laneway_core::{Cap, CapSet, LaneError};
+use laneway_spec::{Knobs, LaneSpec, SpecError};
 
 /// The lane's name in specs, results and messages.
 pub(crate) const NAME: &str = "uring";
@@ -52,8 +53,6 @@ const FRAME_BYTES_DEFAULT: usize = 2048;
 const FRAME_BYTES: std::ops::RangeInclusive<usize> = 64..=1 << 17;
 /// Bytes that a packet socket may queue.
 const PACKET_RCVBUF_BYTES_DEFAULT: usize = 4 << 20;
-/// Held frames per port, unless buffers are few.
-const HOLD_FRAMES_DEFAULT: usize = 256;
 
 /// What every shape has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -234,7 +233,6 @@ pub(crate) struct FramesConfig {
     /// Buffers to lend.
     pub(crate) frames: usize,
     pub(crate) frame_bytes: usize,
-    pub(crate) hold: usize,
     pub(crate) rcvbuf_bytes: usize,
 }
 
@@ -243,20 +241,12 @@ impl FramesConfig {
     pub(crate) fn read(spec: &LaneSpec) -> Result<FramesConfig, LaneError> {
         let knobs = open(spec)?;
         let buffers = knobs.power_of_two("buffers", FRAME_BUFFERS_DEFAULT, BUFFERS)?;
-        let hold = knobs.number("hold", HOLD_FRAMES_DEFAULT.min(buffers / 2), 0..=FRAMES_MAX)?;
-        if hold >= buffers {
-            let want = format!(
-                "{hold} held frames could be all {buffers} buffers; raise buffers=, or lower hold="
-            );
-            return Err(knobs.bad("hold", &hold.to_string(), want).into());
-        }
         let config = FramesConfig {
             common: Common::read(&knobs)?,
             burst: knobs.burst()?,
             buffers: buffers as u16,
             frames: knobs.number("frames", FRAMES_DEFAULT, 1..=FRAMES_MAX)?,
             frame_bytes: knobs.number("frame", FRAME_BYTES_DEFAULT, FRAME_BYTES)?,
-            hold,
             rcvbuf_bytes: knobs.number("rcvbuf", PACKET_RCVBUF_BYTES_DEFAULT, SOCKET_BYTES)?,
         };
         bounded(&knobs, buffers + config.frames, config.frame_bytes)?;
@@ -362,7 +352,6 @@ mod tests {
         refused(UdpConfig::read(&spec("uring:depth=1")), "from 2 to 4096");
         refused(UdpConfig::read(&spec("uring:buffers=32768,buffer=64k")), "exceed 1 GiB");
         refused(TcpConfig::read(&spec("uring:conns=65536,queue=2m")), "exceed 64 GiB");
-        refused(FramesConfig::read(&spec("uring:buffers=64,hold=64")), "raise buffers=");
         refused(UdpConfig::read(&spec("uring:bufers=64")), "did you mean `buffers`?");
     }
 }

@@ -10,7 +10,7 @@
 //! ```
 //!
 //! What must always hold: every buffer of a port is in exactly one place: with the kernel to receive
-//! into, among the arrivals, in the burst, held by the app, in flight, or lendable. A buffer that is
+//! into, among the arrivals, in the burst, in flight, or lendable. A buffer that is
 //! sent by several ports is in flight until the last has it. The lane never sees what it sent itself
 //! (PACKET_IGNORE_OUTGOING) and sees frames of its own interface only; VLAN tags that the kernel took
 //! off are put back; what the kernel dropped for want of room is counted. On an error that ends the
@@ -34,13 +34,14 @@ use crate::{
 };
 use io_uring::{opcode, types};
 use laneway_core::{
-    Burst, CapsReport, ClockDomain, Counters, DropReason, FrameLane, HEADROOM_BYTES_MIN, HoldPool,
-    LaneError, LaneSpec, PortId, Region, Slot, Verdict, Wake,
+    Burst, CapsReport, ClockDomain, Counters, DropReason, FrameLane, FrameSpan, HEADROOM_BYTES_MIN,
+    Lane, LaneError, PortId, Region, Verdict, Wake,
 };
 use laneway_linux::{Interface, Stall, TAG_BYTES, monotonic_ns};
+use laneway_spec::LaneSpec;
 use std::{
     collections::VecDeque,
-    io,
+    io, iter,
     os::fd::{AsFd, AsRawFd, OwnedFd},
     rc::Rc,
     time::{Duration, Instant},
@@ -124,7 +125,6 @@ struct Port {
     caps: CapsReport,
     memory: Rc<Memory>,
     burst: Burst,
-    pool: Rc<HoldPool>,
     buffers: Buffers,
     arrivals: VecDeque<(u16, usize)>,
     /// Buffers that nobody uses and the kernel does not receive into.
@@ -148,15 +148,13 @@ struct Measures {
 }
 
 impl Measures {
-    /// Buffer `frame` as an empty frame.
-    fn slot(self, frame: u32) -> Slot {
-        let room_start = frame as usize * self.stride_bytes;
-        Slot {
-            frame,
-            room_start,
-            start: room_start + FRAME_AT,
-            room_end: room_start + self.stride_bytes,
-            ..Slot::default()
+    /// Buffer `number` as an empty frame.
+    fn span(self, number: u32) -> FrameSpan {
+        FrameSpan {
+            start: number as usize * self.stride_bytes + FRAME_AT,
+            headroom: FRAME_AT as u32,
+            len_max: (self.stride_bytes - FRAME_AT) as u32,
+            ..FrameSpan::default()
         }
     }
 }
@@ -270,15 +268,26 @@ impl UringFrames {
         self.reap()
     }
 
+    /// Fails once for a port that a send found gone.
+    fn check_exits(&mut self) -> Result<(), LaneError> {
+        match self.exits.gone.iter().position(Option::is_some) {
+            Some(at) => {
+                let code = self.exits.gone[at].take().expect("just found");
+                Err(self.ports[at].failed("send", io::Error::from_raw_os_error(code)))
+            }
+            None => Ok(()),
+        }
+    }
+
     /// Sends `frame` of `ingress` by the ports that its verdict names. The caller holds one use.
-    fn dispatch(&mut self, ingress: usize, slot: Slot, verdict: Verdict) {
+    fn dispatch(&mut self, ingress: usize, (number, span): (u32, FrameSpan), verdict: Verdict) {
         match verdict {
-            Verdict::Drop | Verdict::Hold => (),
+            Verdict::Drop => (),
             Verdict::Pass => self.exits.counters[ingress].passed += 1,
-            Verdict::Tx => self.send(ingress, ingress, slot),
-            Verdict::TxTo(egress) => self.send(ingress, egress.index(), slot),
+            Verdict::Tx => self.send(ingress, ingress, (number, span)),
+            Verdict::TxTo(egress) => self.send(ingress, egress.index(), (number, span)),
             Verdict::Fanout(set) => {
-                set.iter().for_each(|egress| self.send(ingress, egress.index(), slot));
+                set.iter().for_each(|egress| self.send(ingress, egress.index(), (number, span)));
             }
         }
     }
@@ -316,11 +325,11 @@ impl UringFrames {
         }
     }
 
-    fn send(&mut self, ingress: usize, egress: usize, slot: Slot) {
+    fn send(&mut self, ingress: usize, egress: usize, (frame, span): (u32, FrameSpan)) {
         let Some(&bytes_max) = self.exits.frame_bytes_max.get(egress) else {
             return self.exits.counters[ingress].drop_one(DropReason::TxNoPort);
         };
-        let bytes = slot.len as usize;
+        let bytes = span.len as usize;
         if bytes > bytes_max {
             return self.exits.counters[egress].drop_one(DropReason::TxTooLong);
         }
@@ -332,7 +341,7 @@ impl UringFrames {
             return self.exits.counters[egress].drop_one(DropReason::TxRefused);
         };
         let port = &mut self.ports[ingress];
-        let (frame, start) = (slot.frame, slot.start);
+        let start = span.start;
         let is_lent = frame >= port.measures.received;
         let sequence = self.exits.asked;
         self.exits.asked += 1;
@@ -341,7 +350,7 @@ impl UringFrames {
         // SAFETY: the use counted below keeps the frame's buffer from being given, lent or shown until
         // the send has ended, so nobody writes it.
         if unsafe { self.exits.ask_to_send(number, &port.memory) } {
-            port.uses[slot.frame as usize] += 1;
+            port.uses[frame as usize] += 1;
         } else {
             self.exits.free_sends.push(number);
             self.exits.counters[egress].drop_one(DropReason::TxRefused);
@@ -422,10 +431,8 @@ impl Port {
         // makes references only to filled buffers that are not in a burst yet.
         let region =
             unsafe { Region::mapped(memory.base(), memory.bytes(), Box::new(memory.clone())) };
-        let pool = HoldPool::new(config.hold);
         Ok(Port {
-            burst: Burst::new(region, pool.clone(), config.burst),
-            pool,
+            burst: Burst::new(region, config.burst),
             buffers,
             arrivals: VecDeque::with_capacity(usize::from(config.buffers)),
             lendable: (u32::from(config.buffers)..frames as u32).rev().collect(),
@@ -499,15 +506,15 @@ impl Port {
             };
             let notes = Notes::parse(message.control);
             let len = message.payload.len() as u32;
-            let slot = Slot {
+            let span = FrameSpan {
                 len,
                 wire_len: notes.wire_bytes.unwrap_or(len).max(len),
                 ts_ns: now_ns,
-                ..self.measures.slot(u32::from(buffer))
+                ..self.measures.span(u32::from(buffer))
             };
             // SAFETY: the buffer is ours, in no other place, and goes back to the kernel only when
-            // this slot is settled; the slice above is not used any more.
-            unsafe { self.burst.push(slot) };
+            // this frame is settled; the slice above is not used any more.
+            unsafe { self.burst.extend([(u32::from(buffer), span)]) };
             if let Some(tag) = notes.tag {
                 tag.put_back(self.burst.frame_mut(self.burst.len() - 1));
             }
@@ -554,14 +561,13 @@ fn write_facts(caps: &mut CapsReport, config: &FramesConfig, interface: &Interfa
     caps.fact("interface", interface.name());
     caps.fact("mtu_bytes", interface.found().mtu_bytes);
     caps.fact("burst_frames", config.burst);
-    caps.fact("hold_frames", config.hold);
     caps.fact("buffers", config.buffers);
     caps.fact("pool_frames", config.frames);
     caps.fact("frame_bytes", config.frame_bytes);
     caps.fact("timestamps", "lane, per receive");
 }
 
-impl FrameLane for UringFrames {
+impl Lane for UringFrames {
     fn name(&self) -> &'static str {
         NAME
     }
@@ -572,79 +578,6 @@ impl FrameLane for UringFrames {
 
     fn clock_domain(&self) -> ClockDomain {
         ClockDomain::Monotonic
-    }
-
-    /// Settles first what the caller left unsettled.
-    fn receive(&mut self, port: PortId) -> Result<&mut Burst, LaneError> {
-        let i = port.index();
-        self.settle(port)?;
-        if self.ports[i].arrivals.is_empty() {
-            self.turn()?;
-        }
-        if self.ports[i].arrivals.is_empty() && self.ports[i].end.is_some() {
-            // What the socket had queued came with the receive that was armed since.
-            self.turn()?;
-        }
-        let (near, counters) = (&mut self.ports[i], &mut self.exits.counters[i]);
-        if near.arrivals.is_empty() {
-            if let Some(code) = near.end {
-                return Err(near.failed("receive", io::Error::from_raw_os_error(code)));
-            }
-            counters.polls_empty += 1;
-            return Ok(&mut near.burst);
-        }
-        // One reading for all, after the last arrival: no frame is stamped before it was there.
-        near.fill(monotonic_ns(), counters);
-        counters.rx_frames += near.burst.len() as u64;
-        for i in 0..near.burst.len() {
-            counters.rx_bytes += u64::from(near.burst.slot(i).len);
-        }
-        Ok(&mut near.burst)
-    }
-
-    /// Settles first what the caller left unsettled. Lent frames carry no time stamp (0).
-    fn lend(&mut self, port: PortId, frames: usize) -> Result<&mut Burst, LaneError> {
-        self.settle(port)?;
-        let near = &mut self.ports[port.index()];
-        let sends = if self.exits.again.is_empty() { self.exits.free_sends.len() } else { 0 };
-        for _ in 0..frames.min(sends).min(near.burst.space()).min(near.lendable.len()) {
-            let frame = near.lendable.pop().expect("counted above");
-            // SAFETY: nobody has a lendable buffer, the kernel never receives into it, and buffers do
-            // not overlap; it is lendable again only when this slot is settled.
-            unsafe { near.burst.push(near.measures.slot(frame)) };
-        }
-        Ok(&mut near.burst)
-    }
-
-    fn settle(&mut self, port: PortId) -> Result<(), LaneError> {
-        let i = port.index();
-        for at in 0..self.ports[i].burst.len() {
-            let (slot, verdict) = (self.ports[i].burst.slot(at), self.ports[i].burst.verdict(at));
-            if verdict != Verdict::Hold {
-                self.ports[i].uses[slot.frame as usize] += 1;
-                self.dispatch(i, slot, verdict);
-                self.ports[i].release(slot.frame);
-            }
-        }
-        self.ports[i].burst.clear();
-        // Taken out while its frames are sent: sending borrows all ports.
-        let pool = self.ports[i].pool.clone();
-        pool.take_returned(|back| {
-            self.ports[i].uses[back.slot.frame as usize] += 1;
-            self.dispatch(i, back.slot, back.verdict);
-            self.ports[i].release(back.slot.frame);
-        });
-        for port in &mut self.ports {
-            port.buffers.publish();
-        }
-        self.turn()?;
-        match self.exits.gone.iter().position(Option::is_some) {
-            Some(at) => {
-                let code = self.exits.gone[at].take().expect("just found");
-                Err(self.ports[at].failed("send", io::Error::from_raw_os_error(code)))
-            }
-            None => Ok(()),
-        }
     }
 
     /// Counted on port 0, as one wait for all ports.
@@ -684,5 +617,69 @@ impl FrameLane for UringFrames {
         near.caps.fact("looks", near.receiving.looks);
         near.caps.fact("buffers_in_use", near.buffers.ours());
         counters
+    }
+}
+
+impl FrameLane for UringFrames {
+    /// Settles first what the caller left unsettled.
+    fn receive(&mut self, port: PortId) -> Result<&mut Burst, LaneError> {
+        let i = port.index();
+        if !self.ports[i].burst.is_empty() {
+            self.settle(port)?;
+        }
+        if self.ports[i].arrivals.is_empty() {
+            self.turn()?;
+            self.check_exits()?;
+        }
+        if self.ports[i].arrivals.is_empty() && self.ports[i].end.is_some() {
+            // What the socket had queued came with the receive that was armed since.
+            self.turn()?;
+        }
+        let (near, counters) = (&mut self.ports[i], &mut self.exits.counters[i]);
+        if near.arrivals.is_empty() {
+            if let Some(code) = near.end {
+                return Err(near.failed("receive", io::Error::from_raw_os_error(code)));
+            }
+            counters.polls_empty += 1;
+            return Ok(&mut near.burst);
+        }
+        // One reading for all, after the last arrival: no frame is stamped before it was there.
+        near.fill(monotonic_ns(), counters);
+        counters.rx_frames += near.burst.len() as u64;
+        for i in 0..near.burst.len() {
+            counters.rx_bytes += u64::from(near.burst.span(i).len);
+        }
+        Ok(&mut near.burst)
+    }
+
+    /// Settles first what the caller left unsettled. Lent frames carry no time stamp (0).
+    fn lend(&mut self, port: PortId, frames: usize) -> Result<&mut Burst, LaneError> {
+        self.settle(port)?;
+        let near = &mut self.ports[port.index()];
+        let sends = if self.exits.again.is_empty() { self.exits.free_sends.len() } else { 0 };
+        let frames = frames.min(sends).min(near.burst.space());
+        let Port { burst, lendable, measures, .. } = near;
+        let empty = iter::from_fn(|| lendable.pop().map(|number| (number, measures.span(number))));
+        // SAFETY: nothing refers to a lendable buffer, the kernel never receives into it, and buffers do not
+        // overlap; it is lendable again only when its frame is settled.
+        unsafe { burst.extend(empty.take(frames)) };
+        Ok(&mut near.burst)
+    }
+
+    fn settle(&mut self, port: PortId) -> Result<(), LaneError> {
+        let i = port.index();
+        for at in 0..self.ports[i].burst.len() {
+            let burst = &self.ports[i].burst;
+            let (number, span, verdict) = (burst.numbers()[at], burst.span(at), burst.verdict(at));
+            self.ports[i].uses[number as usize] += 1;
+            self.dispatch(i, (number, span), verdict);
+            self.ports[i].release(number);
+        }
+        self.ports[i].burst.clear();
+        for port in &mut self.ports {
+            port.buffers.publish();
+        }
+        self.turn()?;
+        self.check_exits()
     }
 }

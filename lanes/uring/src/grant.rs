@@ -54,7 +54,18 @@ impl Grant {
         if let Some(micros) = common.napi_us {
             caps.fact("napi_busy_poll_us", micros);
         }
-        caps.admit(NAME)
+        caps.admit_or_name(NAME, needs)
+    }
+}
+
+/// Which kernel has what the lane can do without.
+fn needs(cap: Cap) -> Option<&'static str> {
+    match cap {
+        Cap::Bundle => Some("Linux 6.10"),
+        // Of a ring: `IORING_REGISTER_NAPI`.
+        Cap::BusyPoll => Some("Linux 6.9"),
+        Cap::SendZeroCopy => Some("Linux 6.1"),
+        _ => None,
     }
 }
 

@@ -28,6 +28,7 @@ mod config;
 mod conn;
 mod frames;
 mod grant;
+mod kind;
 mod memory;
 mod receiving;
 mod ring;
@@ -39,5 +40,6 @@ mod trains;
 mod udp;
 
 pub use frames::{OpenOptions, UringFrames};
+pub use kind::UringKind;
 pub use tcp::UringTcp;
 pub use udp::UringUdp;

@@ -29,9 +29,10 @@ use crate::{
 };
 use io_uring::{opcode, types};
 use laneway_core::{
-    Cap, CapsReport, Clock, ClockDomain, Close, ConnId, Counters, DropReason, LaneError, LaneSpec,
+    Cap, CapsReport, Clock, ClockDomain, Close, ConnId, Counters, DropReason, Lane, LaneError,
     PortId, StreamApp, StreamLane, StreamOut, Turn, Wake,
 };
+use laneway_spec::LaneSpec;
 use std::{
     collections::VecDeque,
     io, mem,
@@ -799,7 +800,7 @@ impl StreamOut for Out<'_> {
     }
 }
 
-impl StreamLane for UringTcp {
+impl Lane for UringTcp {
     fn name(&self) -> &'static str {
         NAME
     }
@@ -812,6 +813,37 @@ impl StreamLane for UringTcp {
         ClockDomain::Monotonic
     }
 
+    /// Counted on port 0, as one wait for all ports.
+    fn wait(&mut self, timeout: Duration) -> Result<Wake, LaneError> {
+        self.net.listeners[0].counters.waits += 1;
+        self.net.arm();
+        let has_work = self.net.has_work();
+        let timeout = if has_work { Duration::ZERO } else { timeout };
+        let came = self.net.ring.wait(timeout).map_err(ring_failed)?;
+        Ok(if came || has_work { Wake::Ready } else { Wake::Timeout })
+    }
+
+    fn caps(&self, port: PortId) -> &CapsReport {
+        &self.net.listeners[port.index()].caps
+    }
+
+    fn counters(&mut self, port: PortId) -> Counters {
+        let Net { ring, listeners, buffers, rearms, zero_copies, zero_copies_copied, .. } =
+            &mut self.net;
+        let listener = &mut listeners[port.index()];
+        let mut counters = listener.counters.clone();
+        tell_counts(ring, &mut listener.caps, (listener.id.0 == 0).then_some(&mut counters));
+        listener.caps.fact("rearms", *rearms);
+        listener.caps.fact("buffers_in_use", buffers.ours());
+        if listener.caps.requested.has(Cap::SendZeroCopy) {
+            listener.caps.fact("send_zc", *zero_copies);
+            listener.caps.fact("send_zc_copied", *zero_copies_copied);
+        }
+        counters
+    }
+}
+
+impl StreamLane for UringTcp {
     fn serve<A: StreamApp>(&mut self, app: &mut A, clock: &impl Clock) -> Result<usize, LaneError> {
         if self.is_finished {
             return Ok(0);
@@ -856,35 +888,6 @@ impl StreamLane for UringTcp {
             }
         }
         self.shut();
-    }
-
-    /// Counted on port 0, as one wait for all ports.
-    fn wait(&mut self, timeout: Duration) -> Result<Wake, LaneError> {
-        self.net.listeners[0].counters.waits += 1;
-        self.net.arm();
-        let has_work = self.net.has_work();
-        let timeout = if has_work { Duration::ZERO } else { timeout };
-        let came = self.net.ring.wait(timeout).map_err(ring_failed)?;
-        Ok(if came || has_work { Wake::Ready } else { Wake::Timeout })
-    }
-
-    fn caps(&self, port: PortId) -> &CapsReport {
-        &self.net.listeners[port.index()].caps
-    }
-
-    fn counters(&mut self, port: PortId) -> Counters {
-        let Net { ring, listeners, buffers, rearms, zero_copies, zero_copies_copied, .. } =
-            &mut self.net;
-        let listener = &mut listeners[port.index()];
-        let mut counters = listener.counters.clone();
-        tell_counts(ring, &mut listener.caps, (listener.id.0 == 0).then_some(&mut counters));
-        listener.caps.fact("rearms", *rearms);
-        listener.caps.fact("buffers_in_use", buffers.ours());
-        if listener.caps.requested.has(Cap::SendZeroCopy) {
-            listener.caps.fact("send_zc", *zero_copies);
-            listener.caps.fact("send_zc_copied", *zero_copies_copied);
-        }
-        counters
     }
 }
 

@@ -30,8 +30,9 @@ use crate::{
 };
 use laneway_core::{
     CapsReport, Clock, ClockDomain, Counters, Datagram, DatagramApp, DatagramLane, DatagramOut,
-    DropReason, LaneError, LaneSpec, PortId, PortMask, Turn, Wake,
+    DropReason, Lane, LaneError, PortId, PortMask, Turn, Wake,
 };
+use laneway_spec::LaneSpec;
 use std::{
     collections::VecDeque,
     io, mem,
@@ -598,7 +599,7 @@ impl DatagramOut for Out<'_> {
 /// one can only be made by hand.)
 const TRAIN_PIECE_SEGMENTS: usize = 64;
 
-impl DatagramLane for UringUdp {
+impl Lane for UringUdp {
     fn name(&self) -> &'static str {
         NAME
     }
@@ -609,29 +610,6 @@ impl DatagramLane for UringUdp {
 
     fn clock_domain(&self) -> ClockDomain {
         ClockDomain::Monotonic
-    }
-
-    fn serve<A: DatagramApp>(
-        &mut self,
-        app: &mut A,
-        clock: &impl Clock,
-    ) -> Result<usize, LaneError> {
-        self.core.ring.submit().map_err(ring_failed)?;
-        self.core.reap().map_err(ring_failed)?;
-        let mut datagrams = 0;
-        for port in 0..self.core.ports.len() {
-            datagrams += self.show(port, app, clock);
-        }
-        self.core.receive();
-        self.core.flush().map_err(ring_failed)?;
-        self.core.check()?;
-        Ok(datagrams)
-    }
-
-    fn tick<A: DatagramApp>(&mut self, app: &mut A, turn: Turn) -> Result<(), LaneError> {
-        app.on_tick(turn, &mut Out { core: &mut self.core, ingress: None });
-        self.core.flush().map_err(ring_failed)?;
-        self.core.check()
     }
 
     /// Counted on port 0, as one wait for all ports.
@@ -665,6 +643,31 @@ impl DatagramLane for UringUdp {
             port.caps.fact("send_zc_copied", port.zero_copies_copied);
         }
         counters
+    }
+}
+
+impl DatagramLane for UringUdp {
+    fn serve<A: DatagramApp>(
+        &mut self,
+        app: &mut A,
+        clock: &impl Clock,
+    ) -> Result<usize, LaneError> {
+        self.core.ring.submit().map_err(ring_failed)?;
+        self.core.reap().map_err(ring_failed)?;
+        let mut datagrams = 0;
+        for port in 0..self.core.ports.len() {
+            datagrams += self.show(port, app, clock);
+        }
+        self.core.receive();
+        self.core.flush().map_err(ring_failed)?;
+        self.core.check()?;
+        Ok(datagrams)
+    }
+
+    fn tick<A: DatagramApp>(&mut self, app: &mut A, turn: Turn) -> Result<(), LaneError> {
+        app.on_tick(turn, &mut Out { core: &mut self.core, ingress: None });
+        self.core.flush().map_err(ring_failed)?;
+        self.core.check()
     }
 }
 

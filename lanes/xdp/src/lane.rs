@@ -2,6 +2,7 @@
 
 use crate::{
     CUTS_OFF, LANE,
+    behind::Behind,
     spread::{Spread, SpreadKnobs, Spreading},
 };
 use laneway_bpf::{
@@ -9,10 +10,11 @@ use laneway_bpf::{
     wait_for_programs,
 };
 use laneway_core::{
-    Cap, CapSet, CapsReport, Counters, DropReason, KernelHalf, KernelLane, KernelMaps, LaneError,
-    LaneSpec, PortId, PortMask, SpecError, Wake,
+    Cap, CapSet, CapsReport, ClockDomain, Counters, DropReason, KernelHalf, KernelLane, KernelMaps,
+    Lane, LaneError, PortId, PortMask, Wake,
 };
-use laneway_linux::refuse_default_route;
+use laneway_linux::{Interface, refuse_default_route};
+use laneway_spec::{LaneSpec, SpecError};
 use std::{
     io,
     os::fd::BorrowedFd,
@@ -32,7 +34,8 @@ pub struct Options {
     /// Attach even to the interface of the default route.
     pub force: bool,
     /// The half only passes and drops, so that it may run behind a CPUMAP (knob `cpus`), where nothing
-    /// can transmit. Who opens the lane knows the app; the lane cannot tell.
+    /// can transmit, and nothing it sent can be dropped. Who opens the lane knows the app; the lane
+    /// cannot tell.
     pub never_transmits: bool,
 }
 
@@ -46,6 +49,8 @@ pub struct XdpLane {
     /// What came, once nothing more can come.
     spread_at_end: Option<Spreading>,
     loaded: Loaded,
+    /// For a half that may send, where the kernel has the tracepoints.
+    behind: Option<Behind>,
     drops_map: Option<&'static str>,
     seen_map: Option<&'static str>,
     counters: Counters,
@@ -84,16 +89,18 @@ impl XdpLane {
         options: Options,
     ) -> Result<Self, LaneError> {
         let knobs = read_knobs(spec, &half)?;
-        check_interfaces(interfaces, options)?;
+        let found = check_interfaces(interfaces, options)?;
         if let (Some(stream), Some(ring_bytes)) = (&mut half.records, knobs.ring_bytes) {
             stream.ring_bytes = ring_bytes;
         }
         let (loaded, spread) = load(&half, &knobs, options)?;
+        let (behind, not_counted) = count_behind(&found, options);
         let mut lane = XdpLane {
             ports: Vec::with_capacity(interfaces.len()),
             spread,
             spread_at_end: None,
             loaded,
+            behind,
             drops_map: half.drops_map,
             seen_map: half.seen_map,
             counters: Counters::default(),
@@ -103,7 +110,7 @@ impl XdpLane {
         if let Some(rings) = lane.loaded.rings() {
             rings.moderate(knobs.moderation);
         }
-        for interface in interfaces {
+        for (interface, found) in interfaces.iter().zip(&found) {
             let entry = match &lane.spread {
                 Some(spread) => spread.program(),
                 None => lane.loaded.program(),
@@ -119,6 +126,12 @@ impl XdpLane {
                 caps.fact("ring_bytes", stream.ring_bytes);
                 caps.fact("wake_records", knobs.moderation.records);
                 caps.fact("rings", lane.loaded.maps().cpus());
+            }
+            if lane.ports.is_empty() {
+                caps.notes.extend(not_counted.clone());
+            }
+            if !options.never_transmits && found.found().is_veth && link.mode() == XdpMode::Native {
+                caps.notes.push(far_end_of_veth(interface, lane.behind.is_some()));
             }
             lane.ports.push(Port { interface: (*interface).to_owned(), link: Some(link), caps });
         }
@@ -173,27 +186,17 @@ impl XdpLane {
     }
 }
 
-impl KernelLane for XdpLane {
+impl Lane for XdpLane {
     fn name(&self) -> &'static str {
         LANE
     }
 
-    /// Each call of `each` gets one record.
-    ///
-    /// # Errors
-    /// [`LaneError::Gone`] when an interface has disappeared (noticed while idle, about every
-    /// 100 ms); [`LaneError::Input`] when the program breaks its word on the record size.
-    #[inline]
-    fn receive(&mut self, each: impl FnMut(&[u8])) -> Result<usize, LaneError> {
-        let records = match self.loaded.rings() {
-            None => 0,
-            Some(rings) => rings.consume(each).map_err(in_lane)?,
-        };
-        if records == 0 {
-            self.counters.polls_empty += 1;
-            self.check_presence()?;
-        }
-        Ok(records)
+    fn ports(&self) -> usize {
+        1
+    }
+
+    fn clock_domain(&self) -> ClockDomain {
+        ClockDomain::Monotonic
     }
 
     /// Returns at the latest after about 100 ms, to look whether the interfaces are still there.
@@ -213,27 +216,13 @@ impl KernelLane for XdpLane {
         Ok(wake)
     }
 
-    /// When this returns no CPU runs the program any more: what the rings and maps hold is final.
-    fn detach(&mut self) {
-        let links: Vec<XdpLink> = self.ports.iter_mut().filter_map(|p| p.link.take()).collect();
-        if !links.is_empty() {
-            drop(links);
-            wait_for_programs();
-            self.spread_at_end = self.spread.as_ref().map(|spread| spread.drain(|| self.seen()[0]));
-        }
-    }
-
-    fn maps(&self) -> &dyn KernelMaps {
-        self.loaded.maps()
-    }
-
     /// # Panics
     /// When the lane has no such port.
     fn caps(&self, port: PortId) -> &CapsReport {
         &self.ports[port.index()].caps
     }
 
-    fn counters(&mut self) -> Counters {
+    fn counters(&mut self, _port: PortId) -> Counters {
         let maps = self.loaded.maps();
         let read = |map: Option<&str>| map.and_then(|map| maps.per_cpu_sums(map).ok());
         // Both maps were read when the lane was opened; should a read fail now, the last figures
@@ -246,6 +235,9 @@ impl KernelLane for XdpLane {
             self.counters.set_drops(reason, total);
         }
         let mut counters = self.counters.clone();
+        if let Some(behind) = &self.behind {
+            behind.add_to(&mut counters);
+        }
         if let Some(spread) = &self.spread {
             // While frames are under way, what was not dropped yet is not told yet.
             let now = self.spread_at_end.unwrap_or_else(|| spread.read());
@@ -257,6 +249,40 @@ impl KernelLane for XdpLane {
             }
         }
         counters
+    }
+}
+
+impl KernelLane for XdpLane {
+    /// Each call of `each` gets one record.
+    ///
+    /// # Errors
+    /// [`LaneError::Gone`] when an interface has disappeared (noticed while idle, about every
+    /// 100 ms); [`LaneError::Input`] when the program breaks its word on the record size.
+    #[inline]
+    fn receive(&mut self, each: impl FnMut(&[u8])) -> Result<usize, LaneError> {
+        let records = match self.loaded.rings() {
+            None => 0,
+            Some(rings) => rings.consume(each).map_err(in_lane)?,
+        };
+        if records == 0 {
+            self.counters.polls_empty += 1;
+            self.check_presence()?;
+        }
+        Ok(records)
+    }
+
+    /// When this returns no CPU runs the program any more: what the rings and maps hold is final.
+    fn detach(&mut self) {
+        let links: Vec<XdpLink> = self.ports.iter_mut().filter_map(|p| p.link.take()).collect();
+        if !links.is_empty() {
+            drop(links);
+            wait_for_programs();
+            self.spread_at_end = self.spread.as_ref().map(|spread| spread.drain(|| self.seen()[0]));
+        }
+    }
+
+    fn maps(&self) -> &dyn KernelMaps {
+        self.loaded.maps()
     }
 }
 
@@ -321,7 +347,38 @@ fn read_knobs(spec: &LaneSpec, half: &KernelHalf) -> Result<Knobs, SpecError> {
     Ok(read)
 }
 
-fn check_interfaces(interfaces: &[&str], options: Options) -> Result<(), LaneError> {
+/// Counts what the kernel drops behind the program; where that cannot be, says so.
+fn count_behind(found: &[Interface], options: Options) -> (Option<Behind>, Option<String>) {
+    if options.never_transmits {
+        return (None, None);
+    }
+    let ifindexes: Vec<u32> = found.iter().map(Interface::index).collect();
+    match Behind::attach(&ifindexes) {
+        Ok(behind) => (Some(behind), None),
+        Err(error) => {
+            let why = error.to_string();
+            let why = why.lines().next().unwrap_or_default();
+            let note = format!(
+                "frames that the kernel drops behind XDP_TX and XDP_REDIRECT are not counted here: {why}"
+            );
+            (None, Some(note))
+        }
+    }
+}
+
+/// What a user of a veth has to know before the counters of sent frames can be read. The driver takes frames
+/// where the far end has NAPI, but wakes that for `XDP_TX` only where it has a program (`veth_xdp_flush`).
+fn far_end_of_veth(interface: &str, counted: bool) -> String {
+    let counted = if counted { " (counted as tx_refused)" } else { "" };
+    format!(
+        "`{interface}` is a veth: what the program sends by it gets to a far end that has an XDP program as \
+         well; otherwise the kernel drops it{counted} or, where GRO is on at the far end, takes redirected \
+         frames and leaves those of XDP_TX in a queue, uncounted"
+    )
+}
+
+/// The interfaces, once they are such as a lane may have.
+fn check_interfaces(interfaces: &[&str], options: Options) -> Result<Vec<Interface>, LaneError> {
     let refuse = |name: &str, why: &str, hint: &str| {
         Err(LaneError::Refused {
             lane: LANE.to_owned(),
@@ -334,6 +391,7 @@ fn check_interfaces(interfaces: &[&str], options: Options) -> Result<(), LaneErr
         let why = "a lane has 1 to 32 interfaces";
         return refuse(&interfaces.join(","), why, "name them with --on IFACE");
     }
+    let mut found = Vec::with_capacity(interfaces.len());
     for (i, interface) in interfaces.iter().enumerate() {
         if interfaces[..i].contains(interface) {
             return refuse(interface, "it is named twice", "name each interface once");
@@ -343,8 +401,9 @@ fn check_interfaces(interfaces: &[&str], options: Options) -> Result<(), LaneErr
             let hint = "choose another interface, or insist with --force";
             refuse_default_route(LANE, interface, CUTS_OFF, hint)?;
         }
+        found.push(Interface::find(LANE, interface)?);
     }
-    Ok(())
+    Ok(found)
 }
 
 /// Attaches in the mode asked for; in generic mode instead only when the spec allows that by name.
@@ -369,7 +428,11 @@ fn attach(
         Err(BpfError::ModeRefused { mode: XdpMode::Native, source, .. })
             if source.kind() == io::ErrorKind::Unsupported =>
         {
-            return Err(LaneError::CapMissing { lane: LANE.to_owned(), cap: Cap::NativeXdp });
+            return Err(LaneError::CapMissing {
+                lane: LANE.to_owned(),
+                cap: Cap::NativeXdp,
+                needs: None,
+            });
         }
         other => other.map_err(in_lane)?,
     };

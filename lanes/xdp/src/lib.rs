@@ -13,7 +13,9 @@
 //! the default route is never touched unless forced. Knows no app: the half is data.
 #![forbid(unsafe_code)]
 
+mod behind;
 mod beside;
+mod kind;
 mod lane;
 mod pass;
 mod spread;
@@ -22,6 +24,7 @@ mod spread;
 const CUTS_OFF: &str = "an XDP program can cut this machine off";
 
 pub use beside::{check, find_program};
+pub use kind::XdpKind;
 pub use lane::{Options, XdpLane};
 pub use laneway_bpf::XdpProgram;
 pub use pass::PassGuard;

@@ -10,7 +10,7 @@ const OBJECT: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/pass.bpf.o"));
 /// Keeps a pass-all XDP program attached to an interface, in native mode.
 ///
 /// Needed at the far end of a veth pair whose near end transmits by XDP (`XDP_TX`, redirect): a
-/// veth end without a program drops such frames, and no counter tells. Costs the far end its
+/// veth end without a program takes none of them, and the kernel drops them. Costs the far end its
 /// conversion of socket buffers to XDP frames, so it belongs into the description of a topology.
 /// Dropping it detaches.
 #[derive(Debug)]

@@ -17,7 +17,8 @@
 
 use crate::LANE;
 use laneway_bpf::{BpfError, Loaded, Tracing};
-use laneway_core::{ConfigValue, KernelHalf, KernelMaps, Knobs, LaneError, SpecError};
+use laneway_core::{ConfigValue, KernelHalf, KernelMaps, LaneError};
+use laneway_spec::{Knobs, SpecError};
 use std::{
     fs,
     os::fd::{AsRawFd, BorrowedFd},
@@ -228,7 +229,7 @@ mod tests {
     #[test]
     fn a_queue_belongs_to_cpus() {
         let read = |spec: &str| {
-            let spec: laneway_core::LaneSpec = spec.parse().unwrap();
+            let spec: laneway_spec::LaneSpec = spec.parse().unwrap();
             SpreadKnobs::read(&spec.knobs())
         };
         assert_eq!(read("xdp").unwrap(), None);

@@ -4,7 +4,8 @@
 mod support;
 
 use laneway_bpf::attachment;
-use laneway_core::{Cap, DropReason, KernelHalf, KernelLane, LaneError, LaneSpec, PortId, Wake};
+use laneway_core::{Cap, DropReason, KernelHalf, KernelLane, Lane, LaneError, PortId, Wake};
+use laneway_spec::LaneSpec;
 use laneway_xdp::{Options, PassGuard, XdpLane};
 use std::{env, process::Command, thread, time::Duration};
 use support::{Receiver, Record, Sender, cable, frame, in_namespace, ip, verdict};
@@ -45,7 +46,8 @@ fn take_all(lane: &mut XdpLane, count: usize) -> Vec<Record> {
             Wake::Ready => records.extend(take(lane).unwrap()),
             Wake::Timeout => idle += 1,
         }
-        assert!(idle < 100, "{} of {count} records", records.len());
+        let counters = lane.counters(PortId(0));
+        assert!(idle < 100, "{} of {count} records; {counters:?}", records.len());
     }
     records
 }
@@ -55,7 +57,7 @@ fn await_frames(lane: &mut XdpLane, frames: u64) {
     /// Of 10 ms each.
     const NAPS_MAX: usize = 3000;
     for _ in 0..NAPS_MAX {
-        if lane.counters().rx_frames >= frames {
+        if lane.counters(PortId(0)).rx_frames >= frames {
             return;
         }
         thread::sleep(Duration::from_millis(10));
@@ -152,7 +154,7 @@ fn records_arrive_in_order_and_the_counters_close() {
                     records.iter().filter(|r| r.cpu == cpu).map(|r| r.n).collect();
                 assert_eq!(of_cpu, (0..of_cpu.len() as u64).collect::<Vec<_>>(), "CPU {cpu}");
             }
-            let counters = lane.counters();
+            let counters = lane.counters(PortId(0));
             assert_eq!((counters.rx_frames, counters.rx_bytes), (300, 30_000));
             assert_eq!(counters.lost(), 0);
         });
@@ -171,7 +173,7 @@ fn a_full_ring_is_counted_and_the_ledger_closes() {
         await_frames(&mut lane, 1000);
         lane.detach();
         let records = take(&mut lane).unwrap().len() as u64;
-        let counters = lane.counters();
+        let counters = lane.counters(PortId(0));
         let full = counters.drops(DropReason::RecordRingFull);
         assert!(full > 0, "{counters:?}");
         assert_eq!(counters.rx_frames, records + full);
@@ -245,7 +247,7 @@ fn an_interface_that_disappears_ends_the_lane() {
         ip("link del left");
         let gone = (0..100).find_map(|_| lane.wait(PATIENCE).err()).expect("noticed");
         assert!(matches!(&gone, LaneError::Gone { name, .. } if name == "right"), "{gone}");
-        assert_eq!(lane.counters().rx_frames, 1, "counters are kept");
+        assert_eq!(lane.counters(PortId(0)).rx_frames, 1, "counters are kept");
     });
 }
 
@@ -313,7 +315,7 @@ fn each_flow_runs_on_one_cpu_and_the_counters_close() {
             cpus.sort_unstable();
             cpus.dedup();
             assert_eq!(cpus, [0, 1], "both CPUs have flows");
-            let counters = lane.counters();
+            let counters = lane.counters(PortId(0));
             assert_eq!((counters.rx_frames, counters.lost()), ((FLOWS * ROUNDS) as u64, 0));
         });
     }
@@ -329,7 +331,8 @@ fn frames_that_find_the_queue_of_their_cpu_full_are_counted_and_the_ledger_close
         let sender = Sender::on("left");
         // The thread behind the queue may be quick enough for some thousand frames, one by one.
         let (mut sent, mut records) = (0, 0);
-        while sent == 0 || lane.counters().drops(DropReason::RxQueueFull) == 0 && sent < FRAMES_MAX
+        while sent == 0
+            || lane.counters(PortId(0)).drops(DropReason::RxQueueFull) == 0 && sent < FRAMES_MAX
         {
             (0..ROUND).for_each(|_| sender.send(&frame(60)));
             sent += ROUND;
@@ -338,7 +341,7 @@ fn frames_that_find_the_queue_of_their_cpu_full_are_counted_and_the_ledger_close
         }
         lane.detach();
         records += take(&mut lane).unwrap().len() as u64;
-        let counters = lane.counters();
+        let counters = lane.counters(PortId(0));
         let full = counters.drops(DropReason::RxQueueFull);
         assert_eq!(counters.drops(DropReason::RxError), 0, "every frame was found: {counters:?}");
         assert_eq!((counters.rx_frames, counters.rx_frames - full), (sent, records));
@@ -377,5 +380,56 @@ fn a_pass_program_lets_the_far_end_see_what_xdp_transmits() {
         assert_eq!(back.receive(), frame(77));
         drop(guard);
         assert_eq!(attachment("left").unwrap(), Default::default());
+    });
+}
+
+/// Opens a lane on `right` that sends `frames` of them back, and gives what became of them.
+fn send_back(frames: u64) -> (u64, Vec<String>) {
+    let tx = support::half(COUNT, 1 << 16, vec![verdict(XDP_TX)]);
+    let mut lane = open_half("xdp", &["right"], tx).unwrap();
+    let sender = Sender::on("left");
+    (0..frames).for_each(|_| sender.send(&frame(60)));
+    await_frames(&mut lane, frames);
+    lane.detach();
+    let counters = lane.counters(PortId(0));
+    let refused = counters.drops(DropReason::TxRefused);
+    assert_eq!((counters.rx_frames, counters.lost()), (frames, refused));
+    (refused, lane.caps(PortId(0)).notes.clone())
+}
+
+#[test]
+fn what_the_kernel_drops_behind_xdp_tx_is_counted() {
+    const FRAMES: u64 = 37;
+    in_namespace(|| {
+        cable("left", "right");
+        let (lost, notes) = send_back(FRAMES);
+        assert_eq!(lost, FRAMES, "nothing at the far end takes them");
+        let note = notes.iter().find(|note| note.contains("`right` is a veth")).expect("a note");
+        assert!(note.contains("drops it (counted as tx_refused)"), "{note}");
+        let _guard = PassGuard::attach("left").unwrap();
+        assert_eq!(send_back(FRAMES).0, 0, "the far end takes them");
+    });
+}
+
+#[test]
+fn what_is_dropped_behind_other_interfaces_is_not_counted() {
+    in_namespace(|| {
+        cable("left", "right");
+        cable("left2", "right2");
+        let ours = support::ifindex("right");
+        let tx = || support::half(COUNT, 1 << 16, vec![verdict(XDP_TX)]);
+        let mut idle = open_half("xdp", &["right"], tx()).unwrap();
+        // Of the same namespace with another number, of another namespace with the same one.
+        let mut beside = open_half("xdp", &["right2"], tx()).unwrap();
+        Sender::on("left2").send(&frame(60));
+        await_frames(&mut beside, 1);
+        in_namespace(move || {
+            cable("left", "right");
+            assert_eq!(support::ifindex("right"), ours);
+            assert_eq!(send_back(5).0, 5);
+        });
+        beside.detach();
+        assert_eq!(beside.counters(PortId(0)).lost(), 1);
+        assert_eq!(idle.counters(PortId(0)).lost(), 0);
     });
 }

@@ -1,7 +1,7 @@
 //! Who may depend on whom.
 //!
 //! `cli, python, lab` -> registry -> `{engine, lanes, apps}` -> `{flow, stack, resp, bpf}` ->
-//! `core` -> `wire`.
+//! `spec` -> `core`; `wire` stands beside it.
 //! A crate may skip a level, never climb one, and never reaches sideways: what two need goes down
 //! into a named crate. The table below is the picture in ARCHITECTURE.md, row by row.
 
@@ -18,23 +18,37 @@ struct Role {
 
 const ROLES: &[Role] = &[
     Role { name: "wire", folders: &["crates/wire"], may_use: &[] },
-    Role { name: "core", folders: &["crates/core"], may_use: &["wire"] },
+    Role { name: "core", folders: &["crates/core"], may_use: &[] },
+    Role { name: "spec", folders: &["crates/spec"], may_use: &["core"] },
     Role {
         name: "shared",
         folders: &["crates/flow", "crates/linux", "crates/page", "crates/resp", "crates/tracer"],
-        may_use: &["core", "wire"],
+        may_use: &["spec", "core", "wire"],
     },
-    Role { name: "stack", folders: &["crates/stack"], may_use: &["core", "wire"] },
-    Role { name: "bpf", folders: &["crates/bpf"], may_use: &["core", "wire"] },
+    Role { name: "stack", folders: &["crates/stack"], may_use: &["spec", "core", "wire"] },
+    Role { name: "bpf", folders: &["crates/bpf"], may_use: &["spec", "core", "wire"] },
     Role {
         name: "engine",
         folders: &["crates/engine"],
-        may_use: &["shared", "bpf", "core", "wire"],
+        may_use: &["kinds", "shared", "bpf", "spec", "core", "wire"],
     },
-    Role { name: "lane", folders: &["lanes/*"], may_use: &["shared", "bpf", "core", "wire"] },
-    Role { name: "app", folders: &["apps/*"], may_use: &["shared", "bpf", "core", "wire"] },
+    Role {
+        name: "kinds",
+        folders: &["crates/kinds"],
+        may_use: &["shared", "spec", "core", "wire"],
+    },
+    Role {
+        name: "lane",
+        folders: &["lanes/*"],
+        may_use: &["kinds", "shared", "bpf", "spec", "core", "wire"],
+    },
+    Role {
+        name: "app",
+        folders: &["apps/*"],
+        may_use: &["kinds", "shared", "bpf", "spec", "core", "wire"],
+    },
     Role { name: "stats", folders: &["lab/stats"], may_use: &[] },
-    Role { name: "netns", folders: &["lab/netns"], may_use: &["core", "wire"] },
+    Role { name: "netns", folders: &["lab/netns"], may_use: &["shared", "spec", "core", "wire"] },
     Role { name: "trace-read", folders: &["trace/read"], may_use: &["shared"] },
     Role { name: "trace", folders: &["trace"], may_use: &["trace-read", "stats", "shared"] },
     Role {
@@ -45,13 +59,21 @@ const ROLES: &[Role] = &[
     Role {
         name: "trace-record",
         folders: &["trace/record"],
-        may_use: &["trace-read", "shared", "bpf", "core", "wire"],
+        may_use: &["trace-read", "shared", "bpf", "spec", "core", "wire"],
     },
     Role {
         name: "lab",
         folders: &["lab"],
         may_use: &[
-            "engine", "lane", "app", "stats", "netns", "stack", "shared", "bpf", "core", "wire",
+            "registry", "kinds", "engine", "lane", "app", "stats", "netns", "stack", "shared",
+            "bpf", "spec", "core", "wire",
+        ],
+    },
+    Role {
+        name: "registry",
+        folders: &["registry"],
+        may_use: &[
+            "engine", "lane", "app", "kinds", "stack", "shared", "bpf", "spec", "core", "wire",
         ],
     },
     Role {
@@ -59,6 +81,8 @@ const ROLES: &[Role] = &[
         folders: &["cli", "python"],
         may_use: &[
             "lab",
+            "registry",
+            "kinds",
             "engine",
             "lane",
             "app",
@@ -67,6 +91,7 @@ const ROLES: &[Role] = &[
             "stack",
             "shared",
             "bpf",
+            "spec",
             "core",
             "wire",
             "trace",
@@ -78,7 +103,12 @@ const ROLES: &[Role] = &[
     Role {
         name: "testkit",
         folders: &["crates/testkit"],
-        may_use: &["engine", "netns", "shared", "bpf", "core", "wire"],
+        may_use: &["engine", "netns", "shared", "bpf", "spec", "core", "wire"],
+    },
+    Role {
+        name: "example",
+        folders: &["examples/*"],
+        may_use: &["front", "kinds", "shared", "spec", "core", "wire"],
     },
     Role { name: "bpf-build", folders: &["crates/bpf-build"], may_use: &[] },
     Role { name: "xtask", folders: &["xtask"], may_use: &[] },
@@ -178,7 +208,8 @@ mod tests {
     #[test]
     fn arrows_of_the_design_are_allowed() {
         for (from, to) in [
-            ("crates/core", "crates/wire"),
+            ("crates/spec", "crates/core"),
+            ("crates/flow", "crates/spec"),
             ("crates/flow", "crates/core"),
             ("lanes/xdp", "crates/bpf"),
             ("apps/features", "crates/flow"),

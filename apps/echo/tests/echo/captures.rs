@@ -1,15 +1,17 @@
-//! Captures to compare on: those of `scenarios/`, and public ones (hostile ICMP among them) where they
-//! are at hand beside the working tree; and a responder that owns what they ask for.
+//! Captures to compare on: the frames of the table of fates, which hold every question, the captures of
+//! the tree, and others (hostile ICMP among them) where `LANEWAY_CAPTURES` names some; and a responder
+//! that owns what they ask for.
 
-use crate::{MAC, Sent, config};
+use crate::{
+    MAC, Sent, config,
+    rows::{frames, rows},
+};
 use laneway_echo::{ADDRESSES_MAX, Config};
 use laneway_pcap::{Reader, ethernet};
-use laneway_testkit::skip;
+use laneway_testkit::{CaptureFile, skip};
 use std::{
     collections::BTreeSet,
-    fs,
     net::{IpAddr, Ipv4Addr, Ipv6Addr},
-    path::{Path, PathBuf},
     sync::OnceLock,
 };
 
@@ -21,22 +23,16 @@ pub(crate) struct Capture {
     pub(crate) frames: Vec<Sent>,
 }
 
-/// Every capture that has frames of a known link layer.
+/// The frames of the table of fates, then every capture that has frames of a known link layer.
 pub(crate) fn captures() -> &'static [Capture] {
     static CAPTURES: OnceLock<Vec<Capture>> = OnceLock::new();
     CAPTURES.get_or_init(load)
 }
 
-pub(crate) fn root() -> &'static Path {
-    let here = Path::new(env!("CARGO_MANIFEST_DIR"));
-    let is_root = |dir: &&Path| dir.join("bpf/include/laneway").is_dir();
-    here.ancestors().find(is_root).expect("the shared headers are at the root of the tree")
-}
-
-/// A responder for what the captures ask for, without limits.
-pub(crate) fn asked_for() -> Config {
+/// A responder for what these captures ask for, without limits.
+pub(crate) fn asked_for(captures: &[Capture]) -> Config {
     let (mut addresses, mut solicitors) = (BTreeSet::new(), BTreeSet::new());
-    for sent in captures().iter().flat_map(|c| &c.frames) {
+    for sent in captures.iter().flat_map(|c| &c.frames) {
         addresses.extend(asked(&sent.bytes).filter(|a| is_host(*a)));
         solicitors.extend(solicitor(&sent.bytes));
     }
@@ -123,41 +119,26 @@ pub(crate) fn variants(frames: &[Sent]) -> Vec<Sent> {
 }
 
 fn load() -> Vec<Capture> {
-    let mut files = Vec::new();
-    gather(&root().join("scenarios/captures"), &mut files);
-    let public = root().join("../shared/pcaps");
-    if public.is_dir() {
-        gather(&public, &mut files);
-    } else {
-        skip(format!("the public captures: {} is not there", public.display()));
+    let files = laneway_testkit::captures();
+    let mut captures: Vec<Capture> = files.iter().filter_map(read).collect();
+    if captures.len() < files.len() {
+        skip(format!(
+            "{} of {} captures whose link layer cannot be read as Ethernet or that hold no frame",
+            files.len() - captures.len(),
+            files.len()
+        ));
     }
-    files.sort();
-    let captures: Vec<Capture> = files.iter().filter_map(|file| read(file)).collect();
-    skip(format!(
-        "{} of {} captures whose link layer cannot be read as Ethernet or that hold no frame",
-        files.len() - captures.len(),
-        files.len()
-    ));
     let cut = captures.iter().filter(|c| c.frames.len() == FRAMES_MAX).count();
-    skip(format!("the frames of {cut} captures beyond the first {FRAMES_MAX}"));
+    if cut > 0 {
+        skip(format!("the frames of {cut} captures beyond the first {FRAMES_MAX}"));
+    }
+    captures.insert(0, Capture { name: "the table of fates".to_owned(), frames: frames(&rows()) });
     captures
 }
 
-fn gather(folder: &Path, files: &mut Vec<PathBuf>) {
-    let entries = fs::read_dir(folder).unwrap_or_else(|e| panic!("{}: {e}", folder.display()));
-    for entry in entries {
-        let path = entry.expect("a readable folder").path();
-        if path.is_dir() {
-            gather(&path, files);
-        } else if path.to_string_lossy().contains(".pcap") {
-            files.push(path);
-        }
-    }
-}
-
 /// The frames before the end or the damage.
-fn read(path: &Path) -> Option<Capture> {
-    let mut reader = Reader::open(path).ok()?;
+fn read(file: &CaptureFile) -> Option<Capture> {
+    let mut reader = Reader::open(&file.path).ok()?;
     let (mut frames, mut scratch) = (Vec::new(), Vec::new());
     while let Ok(Some(record)) = reader.next_record() {
         if frames.len() == FRAMES_MAX {
@@ -167,6 +148,5 @@ fn read(path: &Path) -> Option<Capture> {
             frames.push(Sent { at_ns: frame.ts_ns, bytes: frame.data.to_vec() });
         }
     }
-    let name = path.strip_prefix(root().parent()?).unwrap_or(path).display().to_string();
-    (!frames.is_empty()).then_some(Capture { name, frames })
+    (!frames.is_empty()).then(|| Capture { name: file.name.clone(), frames })
 }

@@ -13,7 +13,7 @@ use crate::{
 };
 use laneway_bpf::{Loaded, RunInput, prog_run};
 use laneway_core::{KernelApp, KernelHalf};
-use laneway_echo::{Config, Fate, Fates, KernelEcho, TTL_DEFAULT};
+use laneway_echo::{Class, Config, Fate, Fates, KernelEcho, TTL_DEFAULT};
 use laneway_testkit::skip;
 
 /// Every switch that changes an answer, and more addresses than the program has as constants.
@@ -82,7 +82,7 @@ fn every_one_of_65536_checksums_is_followed_alike_by_all_three() {
 
 #[test]
 fn all_three_agree_on_every_capture() {
-    let config = asked_for();
+    let config = asked_for(captures());
     let (referee, mut program) = (referee(), Program::load(&config));
     let (mut all, mut cannot_run) = (Fates::default(), 0);
     for capture in captures() {
@@ -110,6 +110,22 @@ fn all_three_agree_on_every_capture() {
         assert!(all.of(fate) > 5, "only {} frames have fate {fate:?}", all.of(fate));
     }
     assert!(all.dropped() > 20 && all.passed() > 1000, "{all:?}");
+}
+
+/// A responder for whatever is asked for answers and drops what the responder of the table does; only
+/// what the latter passes as not its own may be another's.
+#[test]
+fn the_table_of_fates_holds_every_question() {
+    let (rows, table) = (rows(), &captures()[..1]);
+    let mut config = asked_for(table);
+    config.addresses.extend(responder().addresses);
+    config.addresses.sort_unstable();
+    config.addresses.dedup();
+    let (outcomes, _) = run(&config, &table[0].frames);
+    let is_passed = |fate: Fate| fate.class() == Class::Passed;
+    for (row, outcome) in rows.iter().zip(outcomes).filter(|(row, _)| !is_passed(row.fate)) {
+        assert_eq!(outcome.fate, row.fate, "{}", row.what);
+    }
 }
 
 #[test]

@@ -6,10 +6,11 @@ use crate::{
     rows::{responder, rows},
     run,
 };
-use laneway_core::{FrameLane, IdlePolicy, LaneSpec};
+use laneway_core::Lane;
 use laneway_echo::{Config, Echo, Fates, Limits, Rate};
 use laneway_engine::{Control, Ended, UnixClock, run_frames};
 use laneway_pcap::{Layout, LinkType, PcapLane, Reader, Record, Writer};
+use laneway_spec::{IdlePolicy, LaneSpec};
 use std::{
     fs::{self, File},
     io::{BufWriter, Write},

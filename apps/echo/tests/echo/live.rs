@@ -10,8 +10,7 @@ use crate::{
 };
 use laneway_afxdp::AfXdp;
 use laneway_core::{
-    Cap, CapsReport, Clock, ClockDomain, DropReason, FrameLane, IdlePolicy, KernelApp, KernelLane,
-    LaneSpec, PortId, Verdict,
+    Cap, CapsReport, Clock, ClockDomain, DropReason, FrameLane, KernelApp, Lane, PortId, Verdict,
 };
 use laneway_echo::{Config, Echo, Fate, Fates, IcmpEcho, KernelEcho, Limits, Rate};
 use laneway_engine::{
@@ -20,6 +19,7 @@ use laneway_engine::{
 use laneway_netns::{Mac, Topology, TopologyOptions, VethEnd, VethOptions, can_create};
 use laneway_packet::{OpenOptions, PacketLane};
 use laneway_socket::UdpLane;
+use laneway_spec::{IdlePolicy, LaneSpec};
 use laneway_testkit::skip;
 use laneway_xdp::{Options, PassGuard, XdpLane};
 use std::{

@@ -2,7 +2,7 @@
 
 use crate::{Outcome, Sent};
 use laneway_bpf::{BpfError, Loaded, RunInput, prog_run};
-use laneway_core::{ConfigValue, DropReason, KernelApp, KernelHalf, KernelMaps, Turn};
+use laneway_core::{App, ConfigValue, DropReason, KernelApp, KernelHalf, KernelMaps, Turn};
 use laneway_echo::{Class, Config, Fate, Fates, KernelEcho, OBJECT, OBJECT_LINEAR};
 use laneway_testkit::skip;
 use std::ops::RangeInclusive;

@@ -1,8 +1,8 @@
 //! The kernel half's own headers, compiled for this machine and run as a program.
 
-use crate::{Outcome, Sent, captures::root};
+use crate::{Outcome, Sent};
 use laneway_echo::{Config, Fate, half};
-use laneway_testkit::skip;
+use laneway_testkit::{root, skip};
 use std::{
     io::Write,
     path::{Path, PathBuf},

@@ -226,7 +226,8 @@ fn damaged_frames_pass_through_files_of_every_format() {
     if !Path::new("/dev/null").exists() {
         return skip("there is no /dev/null");
     }
-    let formats = [Format::Parquet, Format::Arrow, Format::Csv, Format::JsonLines];
+    let formats =
+        [Format::Parquet, Format::Arrow, Format::ArrowStream, Format::Csv, Format::JsonLines];
     runner(12)
         .run(&(frames(), any::<Index>()), |(frames, format)| {
             for level in [Level::Packet, Level::Flow] {

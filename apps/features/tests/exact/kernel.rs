@@ -2,7 +2,7 @@
 
 use crate::captures::Frame;
 use laneway_bpf::{Loaded, RunInput, prog_run};
-use laneway_core::{ConfigValue, DropReason, KernelApp, KernelMaps, Turn};
+use laneway_core::{App, ConfigValue, DropReason, KernelApp, KernelMaps, Turn};
 use laneway_features::{Config, KernelFeatures, Sink};
 use laneway_flow::{EndedFlow, FLOW_RECORD_BYTES, Record};
 use laneway_testkit::skip;
@@ -110,7 +110,7 @@ impl Kernel {
             }
         }
         self.consume(&mut app, turn);
-        app.on_stop(self.loaded.maps(), turn);
+        app.on_detached(self.loaded.maps(), turn);
         assert_eq!(app.damaged(), 0);
         let sums = |map| self.loaded.maps().per_cpu_sums(map).unwrap_or_else(|e| panic!("{e}"));
         Run {

@@ -9,6 +9,7 @@ mod captures;
 mod hostile;
 mod kernel;
 mod lane;
+mod made;
 mod referee;
 
 use captures::{Capture, Frame, captures, shipped};
@@ -21,12 +22,13 @@ use laneway_flow::{
 use laneway_testkit::skip;
 use referee::referee;
 
-const RULES: [&str; 5] = [
-    "eth",
-    "ipv4 / tcp dst is 80 or ipv4 / tcp src is 80 or udp dst is 53",
-    "ipv6",
-    "vlan / ipv4 or vlan / vlan or eth type is 0x0806",
-    "ipv4 ttl spec 1 ttl last 63 / tcp flags spec 2 flags mask 0x12",
+/// With how many of the kinds of conversations made by hand each matches.
+const RULES: [(&str, usize); 5] = [
+    ("eth", 5),
+    ("ipv4 / tcp dst is 80 or ipv4 / tcp src is 80 or udp dst is 53", 2),
+    ("ipv6", 1),
+    ("vlan / ipv4 or vlan / vlan or eth type is 0x0806", 2),
+    ("ipv4 ttl spec 1 ttl last 63 / tcp flags spec 2 flags mask 0x12", 1),
 ];
 
 /// The record of a frame of a capture file, numbered by its place.
@@ -115,6 +117,14 @@ fn the_referee_parses_every_frame_to_the_same_bytes() {
 }
 
 #[test]
+fn every_frame_made_by_hand_has_its_status() {
+    for (status, bytes) in made::statuses() {
+        let frame = Frame { ts_ns: 0, wire_len: bytes.len() as u32, bytes };
+        assert_eq!(record_of(&frame, 0).status, status, "{:02x?}", frame.bytes);
+    }
+}
+
+#[test]
 fn the_captures_reach_every_status() {
     let mut seen = [false; laneway_flow::Status::COUNT];
     for capture in captures() {
@@ -146,7 +156,7 @@ fn the_loaded_program_gives_the_same_rows_in_every_column() {
 fn the_referee_admits_what_a_rule_matches() {
     let Some(referee) = referee() else { return };
     let records: Vec<Record> = captures().iter().flat_map(|c| records_of(&c.frames)).collect();
-    for text in RULES {
+    for (text, _) in RULES {
         let rule: RecordMatch = text.parse().expect(text);
         let theirs = referee.admits(&rule, &records);
         assert_eq!(theirs.len(), records.len());
@@ -158,7 +168,7 @@ fn the_referee_admits_what_a_rule_matches() {
 
 #[test]
 fn the_loaded_program_admits_what_a_rule_matches_and_counts_the_rest() {
-    for text in RULES {
+    for (text, kinds) in RULES {
         let rule: RecordMatch = text.parse().expect(text);
         let config = Config { filter: Some(rule), ..Config::default() };
         let Some(mut kernel) = Kernel::load(config) else { return };
@@ -171,6 +181,9 @@ fn the_loaded_program_admits_what_a_rule_matches_and_counts_the_rest() {
             let left_out = (all.len() - ours.len()) as u64;
             assert_eq!(run.drops(DropReason::Filtered), left_out);
             assert_eq!(run.dropped(), left_out);
+            if capture.name == "conversations" {
+                assert_eq!(ours.len(), kinds * made::FRAMES_PER_KIND, "{text}");
+            }
             admitted += ours.len();
         }
         assert!(admitted > 20, "{text} admits {admitted} frames, too few to show anything");
@@ -259,13 +272,17 @@ fn flows_put_together_in_the_kernel_have_the_same_integers() {
             let run = kernel.run(runnable(capture));
             let records: Vec<Record> = runnable(capture).map(|(n, f)| record_of(f, n)).collect();
             let (ours, unflowed) = flows_of(&records, limits);
-            flows += ours.len();
             let forced = Some(EndReason::Forced);
-            ended_early += ours
+            let early = ours
                 .iter()
                 .filter_map(Flow::from_record_bytes)
                 .filter(|(_, flow)| flow.end != forced)
                 .count();
+            if capture.name == "conversations" {
+                assert_eq!((ours.len(), early), (made::FLOWS, made::FLOWS_ENDED_EARLY));
+            }
+            flows += ours.len();
+            ended_early += early;
             assert_eq!((run.unflowed, run.dropped()), (unflowed, 0), "{}", capture.name);
             assert_eq!((run.seen, run.received), (records.len() as u64, run.seen));
             assert_flows(&capture.name, ours, run.kept.flows);

@@ -1,8 +1,8 @@
 //! The kernel half's own headers, compiled for this machine and run as a program.
 
-use crate::captures::{Frame, root};
+use crate::captures::Frame;
 use laneway_flow::{RECORD_BYTES, Record, RecordMatch};
-use laneway_testkit::skip;
+use laneway_testkit::{root, skip};
 use std::{
     io::Write,
     path::{Path, PathBuf},

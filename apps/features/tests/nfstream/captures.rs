@@ -3,7 +3,7 @@
 use crate::view::{Pair, Rule, Seen, view};
 use laneway_features::{Stamp, parse};
 use laneway_pcap::{Interface, LinkType, Reader, Record, ethernet};
-use laneway_testkit::skip;
+use laneway_testkit::captures;
 use std::{
     collections::HashMap,
     fs,
@@ -67,37 +67,9 @@ impl Capture {
     }
 }
 
-/// Those of `scenarios/`, and the public ones where they are at hand beside the working tree.
+/// Every capture at hand.
 pub(crate) fn all(folder: &Folder) -> Vec<Capture> {
-    let here = Path::new(env!("CARGO_MANIFEST_DIR"));
-    let is_root = |dir: &&Path| dir.join("scenarios/captures").is_dir();
-    let root = here.ancestors().find(is_root).expect("scenarios/ is part of the tree");
-    let mut files = Vec::new();
-    gather(&root.join("scenarios/captures"), &mut files);
-    let public = root.join("../shared/pcaps");
-    if public.is_dir() {
-        gather(&public, &mut files);
-    } else {
-        skip(format!("the public captures: {} is not there", public.display()));
-    }
-    files.sort();
-    let named = |file: PathBuf| {
-        let name = file.strip_prefix(root).unwrap_or(&file).display().to_string();
-        read(name, plain(file, folder))
-    };
-    files.into_iter().map(named).collect()
-}
-
-fn gather(folder: &Path, files: &mut Vec<PathBuf>) {
-    let entries = fs::read_dir(folder).unwrap_or_else(|e| panic!("{}: {e}", folder.display()));
-    for entry in entries {
-        let path = entry.expect("a readable folder").path();
-        if path.is_dir() {
-            gather(&path, files);
-        } else if path.to_string_lossy().contains(".pcap") {
-            files.push(path);
-        }
-    }
+    captures().into_iter().map(|file| read(file.name, plain(file.path, folder))).collect()
 }
 
 /// The file itself, or an uncompressed copy: NFStream reads no compressed captures.

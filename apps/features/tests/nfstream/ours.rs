@@ -55,10 +55,10 @@ pub(crate) fn flows(captures: &[Capture], columns: &Columns, folder: &Folder) ->
     let limits = FlowLimits::new(120 * S, 1800 * S, 0).expect("NFStream's defaults make sense");
     let config = Config { level: Level::Flow, limits, flows_max: FLOWS_MAX, ..Config::default() };
     let tables = Tables::new(&config, Profile::Full, 0);
-    let path = folder.path("rows.arrow");
+    let path = folder.path("rows.arrows");
     let provenance = Provenance::new(config.level, "full");
-    let output =
-        Output::open(&path, Format::Arrow, tables.schema(), &provenance).expect("our own folder");
+    let output = Output::open(&path, Format::ArrowStream, tables.schema(), &provenance)
+        .expect("our own folder");
     let sources = captures.iter().map(|capture| Frames(Some(Whole(&capture.frames))));
     let progress = Progress::default();
     let summary =

@@ -5,3 +5,4 @@ mod columns;
 mod offline;
 mod output;
 mod support;
+mod writer;

@@ -8,6 +8,7 @@ use laneway_features::{
     offline::{self, CHUNK_FRAMES, Chunk, OfflineFrame, Progress, Source, Summary},
 };
 use laneway_flow::FlowLimits;
+use parquet::arrow::arrow_reader::ParquetRecordBatchReaderBuilder;
 use std::{
     collections::{BTreeMap, VecDeque},
     fs::File,
@@ -143,10 +144,10 @@ fn run_sources(config: &Config, sources: Vec<Memory>, workers: usize, progress: 
         std::thread::current().id(),
         config.sample
     ));
-    let path = folder.path("rows.arrow");
+    let path = folder.path("rows.arrows");
     let tables = Tables::new(config, Profile::Full, 0);
     let provenance = Provenance::new(config.level, "full");
-    let output = Output::open(&path, Format::Arrow, tables.schema(), &provenance).unwrap();
+    let output = Output::open(&path, Format::ArrowStream, tables.schema(), &provenance).unwrap();
     let losses = |summary: &Summary| {
         let dropped = summary.counters.nonzero_drops();
         dropped.map(|(reason, n)| (reason.name().to_owned(), n)).collect::<BTreeMap<_, _>>()
@@ -367,16 +368,14 @@ fn a_run_that_is_stopped_finishes_what_it_has_read() {
 #[test]
 fn an_output_that_fails_ends_the_run_for_every_number_of_workers() {
     let frames = traffic(40_000);
-    for (workers, level) in [(1, Level::Packet), (3, Level::Packet), (3, Level::Flow)] {
+    let formats = [Format::JsonLines, Format::Parquet, Format::Arrow];
+    let runs = [(1, Level::Packet), (3, Level::Packet), (3, Level::Flow)];
+    for ((workers, level), format) in runs.into_iter().flat_map(|run| formats.map(|f| (run, f))) {
         let config = Config { level, ..flow_config() };
         let tables = Tables::new(&config, Profile::Core, 0);
-        let output = Output::open(
-            Path::new("/dev/full"),
-            Format::JsonLines,
-            tables.schema(),
-            &Provenance::default(),
-        )
-        .unwrap();
+        let output =
+            Output::open(Path::new("/dev/full"), format, tables.schema(), &Provenance::default())
+                .unwrap();
         let sources = vec![Memory::new(&frames, CHUNK_FRAMES / 8)];
         let error = offline::run(
             &config,
@@ -390,6 +389,37 @@ fn an_output_that_fails_ends_the_run_for_every_number_of_workers() {
         .expect_err("the device is full")
         .to_string();
         assert!(error.contains("/dev/full: cannot write"), "{error}");
+    }
+}
+
+#[test]
+fn a_parquet_file_is_the_same_byte_for_byte_whoever_encodes_its_columns() {
+    // One whole row group and part of another, over the end of a source.
+    let frames = traffic(100_000);
+    let config = Config { level: Level::Packet, ..Config::default() };
+    let folder = Folder::new("row-groups");
+    let file = |workers: usize| {
+        let path = folder.path("rows.parquet");
+        let tables = Tables::new(&config, Profile::Core, 0);
+        let output =
+            Output::open(&path, Format::Parquet, tables.schema(), &Provenance::default()).unwrap();
+        let sources =
+            [&frames[..], &frames[..70_000]].map(|frames| Memory::new(frames, CHUNK_FRAMES));
+        let progress = Progress::default();
+        let run = offline::run(&config, Profile::Core, sources, output, workers, &progress, |_| {
+            BTreeMap::new()
+        });
+        assert_eq!(run.unwrap().rows, 170_000);
+        std::fs::read(&path).unwrap()
+    };
+    let one = file(1);
+    let reader =
+        ParquetRecordBatchReaderBuilder::try_new(File::open(folder.path("rows.parquet")).unwrap());
+    let reader = reader.unwrap();
+    let groups = reader.metadata().row_groups().iter().map(|group| group.num_rows());
+    assert_eq!(groups.collect::<Vec<_>>(), [131_072, 170_000 - 131_072]);
+    for workers in [2, 5] {
+        assert!(file(workers) == one, "{workers} workers");
     }
 }
 

@@ -3,10 +3,11 @@
 use crate::support::Folder;
 use arrow_array::{Array, RecordBatch, cast::AsArray, types::TimestampNanosecondType};
 use arrow_cast::display::{ArrayFormatter, FormatOptions};
+use arrow_ipc::reader::{FileReader, StreamReader};
 use arrow_schema::{DataType, Schema};
 use laneway_features::{
-    Config, FlowRow, Format, Level, Output, OutputError, PacketRow, Profile, Provenance, RowSink,
-    SharedOutput, Sink, Stamp, Tables, parse,
+    Config, FlowRow, Format, Level, Output, OutputError, PacketRow, Profile, Provenance, Stamp,
+    Tables, parse,
 };
 use laneway_flow::{FlowLimits, FlowTable, Record, TableOptions};
 use laneway_testkit::skip;
@@ -15,14 +16,15 @@ use std::{
     collections::BTreeMap,
     env, fs,
     fs::File,
-    io::Write,
+    io::{Seek, SeekFrom, Write},
     net::Ipv6Addr,
+    os::unix::fs::symlink,
     path::Path,
     process::{Command, Stdio},
-    thread,
 };
 
-const FORMATS: [Format; 4] = [Format::Parquet, Format::Arrow, Format::Csv, Format::JsonLines];
+const FORMATS: [Format; 5] =
+    [Format::Parquet, Format::Arrow, Format::ArrowStream, Format::Csv, Format::JsonLines];
 
 fn records() -> Vec<Record> {
     let kinds = crate::support::every_kind();
@@ -152,24 +154,139 @@ fn parquet_reads_back_equal_with_losses_in_its_schema() {
     }
 }
 
+/// That these batches, put together, are `batch`.
+fn check_batches(
+    parts: impl Iterator<Item = Result<RecordBatch, arrow_schema::ArrowError>>,
+    batch: &RecordBatch,
+) {
+    let mut at = 0;
+    for part in parts {
+        let part = part.unwrap();
+        let original = batch.slice(at, part.num_rows());
+        assert_eq!(part.columns(), original.columns());
+        at += part.num_rows();
+    }
+    assert_eq!(at, batch.num_rows());
+}
+
 #[test]
 fn an_arrow_stream_reads_back_equal_with_losses_in_its_schema() {
+    let folder = Folder::new("arrows");
+    for (level, batch) in batches() {
+        let path = folder.path(&format!("{level:?}.arrows"));
+        write(&path, Format::ArrowStream, &batch);
+        let reader = StreamReader::try_new(File::open(&path).unwrap(), None).unwrap();
+        check_metadata(&reader.schema(), &batch.schema());
+        check_batches(reader, &batch);
+    }
+}
+
+#[test]
+fn an_arrow_file_reads_back_equal_with_losses_in_its_schema() {
     let folder = Folder::new("arrow");
     for (level, batch) in batches() {
         let path = folder.path(&format!("{level:?}.arrow"));
         write(&path, Format::Arrow, &batch);
-        let reader =
-            arrow_ipc::reader::StreamReader::try_new(File::open(&path).unwrap(), None).unwrap();
+        let reader = FileReader::try_new(File::open(&path).unwrap(), None).unwrap();
+        assert_eq!(reader.num_batches(), 3);
         check_metadata(&reader.schema(), &batch.schema());
-        let mut at = 0;
-        for part in reader {
-            let part = part.unwrap();
-            let original = batch.slice(at, part.num_rows());
-            assert_eq!(part.columns(), original.columns());
-            at += part.num_rows();
-        }
-        assert_eq!(at, batch.num_rows());
+        check_batches(reader, &batch);
+        // Who reads it as a stream, from behind the magic, finds the batches too.
+        let mut file = File::open(&path).unwrap();
+        file.seek(SeekFrom::Start(64)).unwrap();
+        check_batches(StreamReader::try_new(file, None).unwrap(), &batch);
     }
+}
+
+#[test]
+fn an_arrow_file_is_one_to_the_readers_that_people_use() {
+    let folder = Folder::new("python");
+    let [(_, batch), _] = batches();
+    let path = folder.path("rows.arrow");
+    write(&path, Format::Arrow, &batch);
+    let script = "import sys, pyarrow.ipc, pyarrow.feather as f\n\
+                  file = pyarrow.ipc.open_file(sys.argv[1])\n\
+                  lost = file.schema.metadata[b'laneway.lost.total'].decode()\n\
+                  print(file.read_all().num_rows, f.read_table(sys.argv[1]).num_rows, lost)";
+    let python = env::var_os("LANEWAY_TEST_PYTHON").unwrap_or_else(|| "python3".into());
+    let child = Command::new(python).args(["-c", script]).arg(&path).output();
+    match child {
+        Ok(child) if child.status.success() => {
+            let rows = batch.num_rows();
+            assert_eq!(String::from_utf8_lossy(&child.stdout), format!("{rows} {rows} 21\n"));
+        }
+        Ok(child) => {
+            let said = String::from_utf8_lossy(&child.stderr);
+            assert!(said.contains("No module named"), "{said}");
+            skip("no pyarrow; pip install pyarrow, and name its Python in LANEWAY_TEST_PYTHON");
+        }
+        Err(error) => skip(format!("no program `python3`: {error}")),
+    }
+}
+
+#[test]
+fn rows_that_are_not_all_there_say_so_where_the_format_has_a_place_for_it() {
+    let folder = Folder::new("incomplete");
+    let schema = tables(Level::Packet).schema().clone();
+    for (why, complete) in [(None, "true"), (Some("interrupted"), "false")] {
+        for format in FORMATS.into_iter().filter(|format| format.has_metadata()) {
+            let path = folder.path("rows");
+            let mut output = open(&path, format, &schema);
+            if let Some(why) = why {
+                output.mark_incomplete(why);
+            }
+            output.finish(&BTreeMap::new()).unwrap();
+            let file = File::open(&path).unwrap();
+            let schema = match format {
+                Format::Parquet => {
+                    ParquetRecordBatchReaderBuilder::try_new(file).unwrap().schema().clone()
+                }
+                Format::Arrow => FileReader::try_new(file, None).unwrap().schema(),
+                _ => StreamReader::try_new(file, None).unwrap().schema(),
+            };
+            assert_eq!(said(&schema, "laneway.complete"), complete, "{format:?}");
+            let reason = schema.metadata().get("laneway.incomplete").map(String::as_str);
+            assert_eq!(reason, why, "{format:?}");
+        }
+    }
+}
+
+#[test]
+fn two_runs_to_one_name_each_write_their_own_file() {
+    let folder = Folder::new("two");
+    let path = folder.path("rows.jsonl");
+    let [(_, batch), _] = batches();
+    let mut first = open(&path, Format::JsonLines, &batch.schema());
+    let mut second = open(&path, Format::JsonLines, &batch.schema());
+    assert_eq!(folder.names(), ["rows.jsonl.1.partial", "rows.jsonl.partial"]);
+    first.write(&batch).unwrap();
+    second.write(&batch.slice(0, 1)).unwrap();
+    assert_eq!(first.finish(&losses()).unwrap(), batch.num_rows() as u64);
+    let lines = || fs::read_to_string(&path).unwrap().lines().count();
+    assert_eq!(lines(), batch.num_rows(), "the rows of the run that ended");
+    second.finish(&losses()).unwrap();
+    assert_eq!((lines(), folder.names()), (1, vec!["rows.jsonl".to_owned()]));
+}
+
+#[test]
+fn a_name_that_is_a_link_stays_one() {
+    let folder = Folder::new("link");
+    let [(_, batch), _] = batches();
+    let rows = folder.path("rows.csv");
+    fs::create_dir(folder.path("there")).unwrap();
+    fs::write(folder.path("there/old"), "yesterday").unwrap();
+    // One leads to a file that is there, one to a link to a file that is not.
+    for (target, file) in [("there/old", "there/old"), ("there/link", "there/new")] {
+        let _ = fs::remove_file(&rows);
+        symlink(target, &rows).unwrap();
+        let _ = symlink("new", folder.path("there/link"));
+        write(&rows, Format::Csv, &batch);
+        assert_eq!(fs::read_link(&rows).unwrap(), Path::new(target));
+        let text = fs::read_to_string(folder.path(file)).unwrap();
+        assert_eq!(text.lines().count(), 1 + batch.num_rows(), "{file}");
+    }
+    assert_eq!(folder.names(), ["rows.csv", "there"]);
+    assert_eq!(fs::read_dir(folder.path("there")).unwrap().count(), 3, "old, link, new");
 }
 
 #[test]
@@ -238,7 +355,13 @@ fn a_file_without_rows_still_says_what_its_columns_are() {
                 assert_eq!(said(builder.schema(), "laneway.lost.total"), "0");
             }
             Format::Arrow => {
-                let mut reader = arrow_ipc::reader::StreamReader::try_new(file, None).unwrap();
+                let mut reader = FileReader::try_new(file, None).unwrap();
+                assert_eq!(reader.schema().fields(), schema.fields());
+                assert_eq!(said(&reader.schema(), "laneway.lost.total"), "0");
+                assert!(reader.next().is_none());
+            }
+            Format::ArrowStream => {
+                let mut reader = StreamReader::try_new(file, None).unwrap();
                 assert_eq!(reader.schema().fields(), schema.fields());
                 assert_eq!(said(&reader.schema(), "laneway.lost.total"), "0");
                 assert!(reader.next().is_none());
@@ -449,81 +572,4 @@ fn rows_go_to_standard_output_as_they_would_to_a_file() {
     let file = fs::read_to_string(folder.path("rows.csv")).unwrap();
     assert!(text.contains(&format!("rows begin\n{file}")), "{text}");
     assert!(!Path::new("-").exists() && !Path::new("-.partial").exists());
-}
-
-#[test]
-fn a_row_sink_writes_full_batches_at_once_and_the_rest_after_a_while() {
-    let folder = Folder::new("sink");
-    let path = folder.path("rows.jsonl");
-    let tables = tables(Level::Packet);
-    let output = open(&path, Format::JsonLines, tables.schema());
-    let mut sink = RowSink::new(tables, output);
-    let records = records();
-    let batch_rows = 8192;
-    for i in 0..batch_rows + 5 {
-        sink.packet(&records[i % records.len()]);
-    }
-    sink.tick(1);
-    assert!(!sink.is_done());
-    sink.tick(1_000_000_000);
-    sink.packet(&records[0]);
-    let output = sink.into_output().unwrap();
-    assert_eq!(output.rows(), batch_rows as u64 + 6);
-    output.finish(&losses()).unwrap();
-    assert_eq!(fs::read_to_string(&path).unwrap().lines().count(), batch_rows + 6);
-}
-
-#[test]
-fn the_sinks_of_several_workers_lose_and_double_no_row() {
-    let folder = Folder::new("shared");
-    let path = folder.path("rows.jsonl");
-    let shared = SharedOutput::new(open(&path, Format::JsonLines, tables(Level::Packet).schema()));
-    let records = records();
-    // More than a batch each, and not the same number.
-    let rows = [9000, 100, 17_000];
-    thread::scope(|scope| {
-        for rows in rows {
-            let (shared, records) = (&shared, &records);
-            scope.spawn(move || {
-                let mut sink = RowSink::on(tables(Level::Packet), shared);
-                (0..rows).for_each(|i| sink.packet(&records[i % records.len()]));
-                sink.close();
-            });
-        }
-    });
-    let output = shared.into_output().unwrap();
-    assert_eq!(output.rows(), rows.iter().sum::<usize>() as u64);
-    output.finish(&losses()).unwrap();
-    assert_eq!(fs::read_to_string(&path).unwrap().lines().count(), rows.iter().sum::<usize>());
-}
-
-#[test]
-fn an_output_that_fails_ends_the_sinks_that_have_no_rows_as_well() {
-    let output = open(Path::new("/dev/full"), Format::JsonLines, tables(Level::Packet).schema());
-    let shared = SharedOutput::new(output);
-    let mut busy = RowSink::on(tables(Level::Packet), &shared);
-    let idle = RowSink::on(tables(Level::Packet), &shared);
-    let records = records();
-    for i in 0..3 * 8192 {
-        busy.packet(&records[i % records.len()]);
-    }
-    assert!(busy.is_done() && idle.is_done());
-    busy.close();
-    idle.close();
-    let error = shared.into_output().err().expect("the device is full").to_string();
-    assert!(error.contains("/dev/full: cannot write"), "{error}");
-}
-
-#[test]
-fn a_row_sink_whose_output_fails_ends_the_run_and_keeps_the_reason() {
-    let tables = tables(Level::Packet);
-    let output = open(Path::new("/dev/full"), Format::JsonLines, tables.schema());
-    let mut sink = RowSink::new(tables, output);
-    let records = records();
-    for i in 0..3 * 8192 {
-        sink.packet(&records[i % records.len()]);
-    }
-    assert!(sink.is_done());
-    let error = sink.into_output().err().expect("the device is full").to_string();
-    assert!(error.contains("/dev/full: cannot write"), "{error}");
 }

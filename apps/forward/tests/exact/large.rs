@@ -152,7 +152,7 @@ fn small_sets_are_matched_in_the_kernel_as_in_user_space() {
         both.take(&mut app, &loaded);
         let ours = in_user_space(&mut user, config.ports, &frames);
         assert_same(&text.join("\n"), &frames, &ours, &in_the_kernel(&loaded, &frames));
-        app.on_stop(loaded.maps(), Turn::default());
+        app.on_detached(loaded.maps(), Turn::default());
         both.assert_same_hits();
         masks += both.kernel.shape().masks;
         lines += both.kernel.shape().in_line;
@@ -181,7 +181,7 @@ fn a_rule_that_rewrites_within_its_own_range_matches_once() {
     for masks in [false, true] {
         let ours = in_user_space(&mut user, config.ports, &frames);
         assert_same("a range", &frames, &ours, &in_the_kernel(&loaded, &frames));
-        app.on_stop(loaded.maps(), Turn::default());
+        app.on_detached(loaded.maps(), Turn::default());
         assert_eq!(both.user.hits(0, 0).expect("it is there").frames, 11 * (1 + u64::from(masks)));
         both.assert_same_hits();
         assert_eq!(both.kernel.shape().masks > 0, masks);
@@ -224,7 +224,7 @@ fn a_set_that_changes_under_way_stays_the_same_everywhere() {
         let ours = in_user_space(&mut user, config.ports, &some);
         assert_same(&format!("turn {turn}"), &some, &ours, &in_the_kernel(&loaded, &some));
     }
-    app.on_stop(loaded.maps(), Turn::default());
+    app.on_detached(loaded.maps(), Turn::default());
     both.assert_same_hits();
     assert!(both.kernel.shape().masks > 5, "{:?}", both.kernel.shape());
 }

@@ -5,13 +5,15 @@
 
 mod captures;
 mod large;
+mod made;
 mod outcome;
 mod referee;
 mod sets;
 
 use captures::frames;
-use laneway_core::{KernelApp, Turn};
+use laneway_core::{App, KernelApp, Turn};
 use laneway_forward::{Config, Fate, Forward, KernelForward, Mode, RuleSet};
+use made::{FRAMES_PER_KIND, networks};
 use outcome::{Outcome, in_the_kernel, in_user_space, load};
 use referee::referee;
 use sets::{BY_HAND, Draw, fill_both, rule};
@@ -83,7 +85,7 @@ fn compare(what: &str, config: &Config, lines: &[String], frames: &[Vec<u8>]) ->
     if let Some(loaded) = load(kernel.half()) {
         let theirs = in_the_kernel(&loaded, frames);
         assert_same(&format!("{what}, kernel"), frames, &ours, &theirs);
-        kernel.on_stop(loaded.maps(), Turn::default());
+        kernel.on_detached(loaded.maps(), Turn::default());
         assert!(kernel.failure().is_none(), "{:?}", kernel.failure());
         assert_eq!(kernel.stats(), user.stats(), "{what}");
         assert_eq!(hits(&for_kernel), hits(&for_user), "{what}");
@@ -95,7 +97,7 @@ fn compare(what: &str, config: &Config, lines: &[String], frames: &[Vec<u8>]) ->
 }
 
 fn user_counters(user: &Forward) -> (u64, u64) {
-    let counters = laneway_core::FrameApp::counters(user);
+    let counters = App::counters(user);
     (counters.rx_frames, counters.rx_bytes)
 }
 
@@ -130,6 +132,14 @@ fn rules_written_by_hand_are_the_same_everywhere() {
             assert!(matches > 50, "{what}: {matches} matches show nothing");
         }
     }
+}
+
+#[test]
+fn frames_made_by_hand_match_and_fail_as_they_were_made_to() {
+    let compared = compare("networks", &config(Mode::L3), &[BY_HAND[0].to_owned()], &networks());
+    assert_eq!(compared.matches, FRAMES_PER_KIND as u64);
+    let unrouted = compared.outcomes.iter().filter(|outcome| outcome.fate == Fate::NoRoute);
+    assert_eq!(unrouted.count(), FRAMES_PER_KIND);
 }
 
 #[test]
@@ -196,7 +206,7 @@ fn a_set_that_is_swapped_under_way_is_the_new_one_from_then_on() {
         app.on_tick(loaded.maps(), Turn { now_ns: turn });
         assert!(app.failure().is_none(), "{:?}", app.failure());
         assert!(fates(&loaded).iter().all(|fate| *fate == Fate::RuleDrop), "turn {turn}");
-        app.on_stop(loaded.maps(), Turn::default());
+        app.on_detached(loaded.maps(), Turn::default());
         assert_eq!(set.hits(0, 0).expect("there").frames, 50, "a slot starts from zero");
         set.run("flow flush 0").expect("there");
         assert_eq!(set.commit(), laneway_forward::Commit::Done);

@@ -1,12 +1,9 @@
 //! The kernel half's own header, compiled for this machine and run as a program on what the half is
 //! loaded with.
 
-use crate::{
-    captures::root,
-    outcome::{Outcome, TOLD_BYTES},
-};
+use crate::outcome::{Outcome, TOLD_BYTES};
 use laneway_core::KernelHalf;
-use laneway_testkit::skip;
+use laneway_testkit::{root, skip};
 use std::{
     io::Write,
     path::{Path, PathBuf},

@@ -1,11 +1,12 @@
 //! Two cables between a near namespace, where the app runs, and a far one, where plain packet sockets
 //! send and receive. Everything disappears with the world.
 
-use laneway_core::{FrameLane, IdlePolicy, KernelApp, LaneError, PortId, Verdict};
+use laneway_core::{FrameLane, KernelApp, Lane, LaneError, PortId, Verdict};
 use laneway_engine::{Control, MonotonicClock, UnixClock, run_frames, run_kernel};
 use laneway_forward::{Config, Forward, KernelFeed, KernelForward, Stats};
 use laneway_netns::{Mac, Namespace, VethEnd, VethOptions, VethPair, can_create, interface_state};
 use laneway_packet::{OpenOptions, PacketLane};
+use laneway_spec::IdlePolicy;
 use laneway_testkit::skip;
 use laneway_xdp::{PassGuard, XdpLane};
 use std::{

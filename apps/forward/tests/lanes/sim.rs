@@ -2,10 +2,11 @@
 //! rule set changes under traffic and no frame sees half of it.
 
 use crate::expected::{MODES, after, config, frames, to_port};
-use laneway_core::{Burst, Counters, Fill, FrameApp, FrameLane, IdlePolicy, PortId, Turn};
+use laneway_core::{App, Burst, Counters, Fill, FrameApp, FrameLane, Lane, PortId, Turn};
 use laneway_engine::{Control, Ended, run_frames};
 use laneway_forward::{Commit, Config, Fate, Forward, Mode, RuleSet};
 use laneway_sim::{Direction, SimLane, SimWorld};
+use laneway_spec::IdlePolicy;
 use proptest::{collection::vec, prelude::*, strategy::ValueTree, test_runner::TestRunner};
 use std::{
     collections::HashSet,
@@ -224,6 +225,12 @@ impl Watched<'_> {
     }
 }
 
+impl App for Watched<'_> {
+    fn counters(&self) -> &Counters {
+        self.app.counters()
+    }
+}
+
 impl FrameApp for Watched<'_> {
     fn on_burst(&mut self, port: PortId, burst: &mut Burst, turn: Turn) {
         self.await_generation(self.bursts.load(Ordering::Relaxed) / Self::BURSTS_PER_GENERATION);
@@ -238,10 +245,6 @@ impl FrameApp for Watched<'_> {
 
     fn on_tick(&mut self, turn: Turn) {
         self.app.on_tick(turn);
-    }
-
-    fn counters(&self) -> &Counters {
-        self.app.counters()
     }
 }
 

@@ -10,12 +10,13 @@
 
 use crate::cables::{FarEnds, NEAR, World, on_frames, on_xdp};
 use laneway_afxdp::{AfXdp, Steering};
-use laneway_core::{FrameLane, IdlePolicy, LaneSpec};
+use laneway_core::FrameLane;
 use laneway_engine::{
     Control, MonotonicClock, RunReport, Worker, WorkerFailed, Workers, run_frames, usable_cpus,
 };
 use laneway_forward::{Answer, Config, Console, Fate, Forward, LiveStats, RuleSet, Stats};
 use laneway_packet::{FanoutGroup, OpenOptions, PacketLane};
+use laneway_spec::{IdlePolicy, LaneSpec};
 use laneway_testkit::{UdpFrame, skip};
 use laneway_wire::{ETHERNET_BYTES, checksum};
 use std::{

@@ -4,11 +4,12 @@
 use crate::cables::{FarEnds, NEAR, World, on_frames, on_xdp};
 use crate::expected::{MODES, after, config, frames, to_port};
 use laneway_afxdp::AfXdp;
-use laneway_core::{IdlePolicy, KernelApp};
+use laneway_core::KernelApp;
 use laneway_engine::{Control, MonotonicClock, run_kernel};
 use laneway_forward::{Commit, Config, Fate, Forward, Hits, KernelForward, Mode, RuleSet, Stats};
 use laneway_netns::interface_state;
 use laneway_packet::{OpenOptions, PacketLane};
+use laneway_spec::IdlePolicy;
 use laneway_xdp::XdpLane;
 use std::{sync::mpsc::Sender, thread, time::Duration};
 

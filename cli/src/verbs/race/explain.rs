@@ -5,11 +5,14 @@
 //! `laneway trace analyze` of the same folder does not say, except for frames that the race's ledger knows lost.
 
 use crate::exit::Failure;
-use crate::registry::Lane;
 use crate::verbs::trace;
-use laneway_core::LaneSpec;
+use laneway_spec::LaneSpec;
+
+use laneway_kinds::Shape;
 use laneway_lab::App;
 use laneway_lab::why::{Advice, Detection, Explain, Explanation, Recorded, Shares, Stage};
+use laneway_registry::{Lanes, facts_of};
+
 use laneway_trace::Options;
 use laneway_trace::result::{Analysis, Confidence, Finding, FunctionRow, Layer, State};
 
@@ -38,7 +41,7 @@ pub(super) struct TraceExplainer;
 impl Explain for TraceExplainer {
     fn untold(&self, app: App, lane: &str) -> Option<String> {
         let spec: LaneSpec = lane.parse().ok()?;
-        let is_kernel = Lane::of(&spec).is_ok_and(|entry| entry.lane == Lane::Xdp);
+        let is_kernel = facts_of::<Lanes>(&spec).is_ok_and(|lane| lane.carries.has(Shape::Kernel));
         is_kernel.then(|| {
             format!(
                 "app {} runs in the kernel on this lane, as an XDP program in the receive stack; its worker only \

@@ -1,39 +1,44 @@
 //! `laneway run features`: rows from a live lane, by one worker or several.
 //!
 //! The output is made before the lane is opened: a program is attached to an interface only when its
-//! rows have a place to go. Several workers write to one output, a batch of rows at a time.
+//! rows have a place to go. The rows of all workers go through a queue to one thread that writes them: no
+//! worker waits for a disk. On a capture, which can wait, a worker does rather than lose rows.
 
+use super::live::{Finished, Live, on};
 use super::trace::RunTrace;
-use super::{end_after, lane_failure, opened, worker_cpus};
+use super::{lane_failure, worker_cpus};
 use crate::arguments::LiveArguments;
 use crate::exit::{Exit, Failure};
-use crate::extraction::{Extraction, output_failure};
-use crate::ledger::{Ledger, grouped};
-use crate::registry::{self, FeaturesRun, Lane, OpenOptions, WorkersRun};
+use crate::extraction::{Extraction, output_failure, strictly};
 use crate::{interrupt, terminal};
-use laneway_core::{CapsReport, ClockDomain, LaneError};
-use laneway_engine::{Control, Ended, WorkerId, Workers};
-use laneway_features::{Aggregation, Disposition, Level, RowSink, SharedOutput, Sink};
+use laneway_core::{ClockDomain, LaneError};
+use laneway_engine::{Ended, Stop, starting_on, usable_cpus};
+use laneway_features::{
+    Aggregation, Disposition, FeaturesKind, FeaturesRun, Ledger, Level, Queue, RowSink, RowWriter,
+    Sink, Sinks, WhenFull,
+};
 use laneway_flow::{EndedFlow, Record};
+use laneway_kinds::Shape;
 use laneway_linux::unix_offset_ns;
-use laneway_tracer::TraceSlot;
+use laneway_page::text::grouped;
+use laneway_registry::{LaneTable, facts_of};
 use serde_json::{Value, json};
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Mutex, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-pub(super) fn run(arguments: &LiveArguments, json: bool) -> Result<Exit, Failure> {
+pub(super) fn run<L: LaneTable>(arguments: &LiveArguments, json: bool) -> Result<Exit, Failure> {
     let spec = &arguments.lane;
-    let entry = Lane::of(spec).map_err(Failure::input)?;
+    let lane = facts_of::<L>(spec).map_err(Failure::input)?;
     let mut plan = arguments.extract.plan()?;
     plan.config.disposition = if arguments.drop { Disposition::Drop } else { Disposition::Pass };
     if arguments.in_kernel {
-        if entry.lane != Lane::Xdp || plan.config.level != Level::Flow {
+        if !lane.carries.has(Shape::Kernel) || plan.config.level != Level::Flow {
             return Err(Failure::input(format!(
                 "--in-kernel puts flows together in an XDP program, and this is lane {} at level \
                  {}; use --lane xdp --level flow",
-                entry.name,
+                lane.name,
                 if plan.config.level == Level::Flow { "flow" } else { "packet" },
             )));
         }
@@ -44,54 +49,80 @@ pub(super) fn run(arguments: &LiveArguments, json: bool) -> Result<Exit, Failure
     for (index, interface) in arguments.on.iter().enumerate() {
         plan.fact(&format!("interface.{index}"), interface);
     }
-    let offset_ns = match entry.clock {
-        ClockDomain::Monotonic => unix_offset_ns(),
-        ClockDomain::Unix | ClockDomain::Virtual => 0,
+    let (offset_ns, when_full) = match lane.clock {
+        ClockDomain::Monotonic => (unix_offset_ns(), WhenFull::Lose),
+        ClockDomain::Unix | ClockDomain::Virtual => (0, WhenFull::Wait),
     };
     let trace = RunTrace::begin(arguments.trace.as_deref())?;
     let (tables, output) = plan.open_output(offset_ns)?;
-    let output = SharedOutput::new(output);
-    let count = Count::new(arguments.count);
-    let traced = match cpus {
-        None => trace.slot(0, arguments.cpu)?,
-        Some(_) => TraceSlot::empty(), // each worker has one of its own
-    };
-    let control = Control { trace: traced, ..Control::default() };
-    let stop = control.stop.clone();
-    interrupt::on_signal(plan.partial_file(), json, move || stop.request())?;
-
-    let live =
-        Live { arguments, plan: &plan, json, count: &count, control: &control, trace: &trace };
-    let told = match cpus {
-        None => {
-            let rows = RowSink::on(tables, &output);
-            live.by_one(Limited { rows, count: count.clone() })?
-        }
-        Some(cpus) => {
-            let sink = || Limited {
-                rows: RowSink::on(plan.tables(offset_ns), &output),
-                count: count.clone(),
-            };
-            live.by_several(&cpus, sink)?
-        }
-    };
-    let rows = output
-        .into_output()
-        .and_then(|output| output.finish(&told.ledger.losses()))
+    let partial = output.partial_path().map(Path::to_owned);
+    let worker_cpus = cpus.as_deref().unwrap_or(arguments.cpu.as_slice());
+    let queue = Queue::new(&plan.config, worker_cpus.len(), when_full);
+    let writer_cpus = writer_cpus(arguments.writer_cpu, worker_cpus)?;
+    let writer = starting_on(&writer_cpus, || RowWriter::start(tables, output, queue))
+        .map_err(|error| lane_failure(&error))?
         .map_err(output_failure)?;
-    let outcome = told.conclude(&live, rows);
+    let count = Count::new(arguments.count);
+    let stop = Stop::default();
+    let to_stop = stop.clone();
+    interrupt::on_signal(partial, json, move || to_stop.request())?;
+
+    let live = Live {
+        spec,
+        interfaces: &arguments.on,
+        force: arguments.force,
+        duration: arguments.duration,
+        cpu: arguments.cpu,
+        cpus: cpus.as_deref(),
+        json,
+    };
+    let sinks = LimitedRows { writer: &writer, count: &count };
+    let run = FeaturesRun { config: plan.config.clone(), sinks };
+    let finished = live.run::<FeaturesKind<LimitedRows<'_>>, L>(
+        &run,
+        &trace,
+        &stop,
+        &on(&arguments.on),
+        || (),
+    );
+    let finished = finished?.map_err(|error| lane_failure(&error))?;
+    let told = Told::of(finished, cpus.as_deref());
+    let rows = writer
+        .into_output()
+        .and_then(|mut output| {
+            if let Some(error) = &told.failure {
+                output.mark_incomplete(error.to_string());
+            }
+            output.finish(&told.ledger.losses())
+        })
+        .map_err(output_failure)?;
+    let outcome = told.conclude(arguments, &plan, &count, rows, json);
     trace.end(json)?;
     outcome
 }
 
-/// A run that is about to begin.
-struct Live<'a> {
-    arguments: &'a LiveArguments,
-    plan: &'a Extraction,
-    json: bool,
+/// Where the writer may run: the CPU asked for, or every CPU that no worker is kept on, if one is left.
+fn writer_cpus(asked: Option<usize>, workers: &[usize]) -> Result<Vec<usize>, Failure> {
+    if let Some(cpu) = asked {
+        return Ok(vec![cpu]);
+    }
+    let usable = usable_cpus().map_err(Failure::input)?;
+    let left: Vec<usize> = usable.iter().copied().filter(|cpu| !workers.contains(cpu)).collect();
+    Ok(if left.is_empty() { usable } else { left })
+}
+
+/// The rows of every worker to one writer, up to a count.
+struct LimitedRows<'a> {
+    writer: &'a RowWriter,
     count: &'a Count,
-    control: &'a Control,
-    trace: &'a RunTrace,
+}
+
+impl Sinks for LimitedRows<'_> {
+    type Sink = Limited;
+
+    fn open(&self, _worker: usize) -> Limited {
+        Limited { rows: self.writer.sink(), count: self.count.clone() }
+    }
 }
 
 /// What a run left behind.
@@ -106,94 +137,34 @@ struct Told {
     facts: Vec<(&'static str, Value)>,
 }
 
-impl Live<'_> {
-    fn by_one(&self, sink: Limited) -> Result<Told, Failure> {
-        let arguments = self.arguments;
-        let spec = &arguments.lane;
-        let interfaces: Vec<&str> = arguments.on.iter().map(String::as_str).collect();
-        let options = OpenOptions { force: arguments.force, cpu: arguments.cpu };
-        let mut ports = Vec::new();
-        let mut started = Instant::now();
-        let on_open = |caps: &[CapsReport]| {
-            ports = caps.to_vec();
-            started = Instant::now();
-            self.say_opened("", caps);
-            end_after(arguments.duration, &self.control.stop);
-        };
-        let config = self.plan.config.clone();
-        let run =
-            registry::run_features(spec, &interfaces, config, sink, options, self.control, on_open);
-        let run = run.map_err(|error| lane_failure(&error))?;
-        let elapsed = started.elapsed();
-        let FeaturesRun { report, ledger, failure, sink } = run;
-        sink.rows.close();
-        let ended = report.ended;
-        let facts = vec![("ports", json!(ports)), ("report", json!(report))];
-        Ok(Told { ledger, failure, ended, elapsed, table: String::new(), facts })
-    }
-
-    fn by_several(
-        &self,
-        cpus: &[usize],
-        sink: impl Fn() -> Limited + Sync,
-    ) -> Result<Told, Failure> {
-        let arguments = self.arguments;
-        let interfaces: Vec<&str> = arguments.on.iter().map(String::as_str).collect();
-        let workers = Workers::new(cpus, self.control.stop.clone()).map_err(Failure::input)?;
-        let workers = workers.traced(self.trace.slots(cpus)?);
-        let started = Mutex::new(None);
-        let on_open = |worker: WorkerId, caps: &[CapsReport]| {
-            let mut started = started.lock().unwrap_or_else(PoisonError::into_inner);
-            self.say_opened(&format!("worker {} on CPU {}: ", worker.0, cpus[worker.0]), caps);
-            if started.is_none() {
-                *started = Some(Instant::now());
-                end_after(arguments.duration, &self.control.stop);
+impl Told {
+    fn of(finished: Finished<Ledger>, cpus: Option<&[usize]>) -> Told {
+        let Finished { ran, ports, elapsed } = finished;
+        let (mut ledger, mut ended) = (Ledger::default(), Ended::Failed);
+        if let Some((run, sum)) = ran.together() {
+            (ledger, ended) = (sum, run.ended);
+        }
+        let failure = ran.failure.map(|(_, error)| error);
+        let (table, facts) = match cpus {
+            None => {
+                let run = ran.workers.first().and_then(|worker| worker.run.as_ref());
+                (String::new(), vec![("ports", json!(ports)), ("report", json!(run))])
+            }
+            Some(cpus) => {
+                let each: Vec<Value> = ran
+                    .workers
+                    .iter()
+                    .enumerate()
+                    .map(|(id, worker)| {
+                        let (cpu, ledger, run) = (worker.cpu, &worker.report, &worker.run);
+                        json!({ "worker": id, "cpu": cpu, "ledger": ledger, "report": run })
+                    })
+                    .collect();
+                let ledgers: Vec<_> = ran.workers.into_iter().map(|worker| worker.report).collect();
+                (by_worker(cpus, &ledgers), vec![("workers", Value::Array(each))])
             }
         };
-        let run = registry::run_features_workers(
-            &arguments.lane,
-            &interfaces,
-            &self.plan.config,
-            arguments.force,
-            &workers,
-            sink,
-            |sink| sink.rows.close(),
-            on_open,
-        );
-        let WorkersRun { report, ledgers, failure } = run.map_err(|error| lane_failure(&error))?;
-        let started = started.into_inner().unwrap_or_else(PoisonError::into_inner);
-        let elapsed = started.map_or(Duration::ZERO, |started| started.elapsed());
-        let mut ledger = Ledger::default();
-        ledgers.iter().flatten().for_each(|worker| ledger.merge(worker));
-        let each: Vec<Value> = report
-            .workers
-            .iter()
-            .zip(&ledgers)
-            .map(|(worker, ledger)| {
-                let (id, cpu, run) = (worker.worker, worker.cpu, &worker.run);
-                json!({ "worker": id, "cpu": cpu, "ledger": ledger, "report": run })
-            })
-            .collect();
-        let ended = report.runs().map(|run| run.ended).max_by_key(|&ended| ended as u8);
-        Ok(Told {
-            ledger,
-            failure: failure.map(|(_, error)| error),
-            ended: ended.unwrap_or(Ended::Failed),
-            elapsed,
-            table: by_worker(cpus, &ledgers),
-            facts: vec![("workers", Value::Array(each))],
-        })
-    }
-
-    /// What every port obtained, one line each.
-    fn say_opened(&self, who: &str, caps: &[CapsReport]) {
-        if self.json {
-            return;
-        }
-        let spec = self.arguments.lane.to_string();
-        for (interface, caps) in self.arguments.on.iter().zip(caps) {
-            terminal::note(&format!("{who}{}", opened(&spec, &format!("on {interface}"), caps)));
-        }
+        Told { ledger, failure, ended, elapsed, table, facts }
     }
 }
 
@@ -220,17 +191,24 @@ fn by_worker(cpus: &[usize], ledgers: &[Option<Ledger>]) -> String {
 
 impl Told {
     /// Says what there is to say, and judges.
-    fn conclude(self, live: &Live<'_>, rows: u64) -> Result<Exit, Failure> {
-        let (ledger, plan) = (&self.ledger, live.plan);
-        if live.json {
+    fn conclude(
+        self,
+        arguments: &LiveArguments,
+        plan: &Extraction,
+        count: &Count,
+        rows: u64,
+        json: bool,
+    ) -> Result<Exit, Failure> {
+        let ledger = &self.ledger;
+        if json {
             let mut value = json!({
                 "verb": "run",
                 "app": "features",
-                "lane": live.arguments.lane.to_string(),
-                "interfaces": live.arguments.on,
-                "output": plan.output_file(),
+                "lane": arguments.lane.to_string(),
+                "interfaces": arguments.on,
+                "output": plan.output_file().map(terminal::path_json),
                 "rows": rows,
-                "rows_beyond_count": live.count.beyond(),
+                "rows_beyond_count": count.beyond(),
                 "ledger": ledger,
                 "closed": ledger.is_closed(),
                 "failure": self.failure.as_ref().map(ToString::to_string),
@@ -243,7 +221,7 @@ impl Told {
         } else {
             let why = match self.ended {
                 Ended::Exhausted => ", to the end of the input",
-                Ended::App if live.count.is_reached() => ", to the count asked for",
+                Ended::App if count.is_reached() => ", to the count asked for",
                 _ => "",
             };
             terminal::note(&format!(
@@ -263,7 +241,7 @@ impl Told {
         if let Some(complaint) = ledger.complaint() {
             return Err(Failure::Because(Exit::Invalid, complaint));
         }
-        ledger.strictly(live.arguments.extract.strict)
+        strictly(ledger, arguments.extract.strict)
     }
 }
 
@@ -307,21 +285,38 @@ struct Limited {
 }
 
 impl Sink for Limited {
+    // A row for which there is no room does not count as one of those that were wanted.
     #[inline]
     fn packet(&mut self, record: &Record) {
-        if self.count.admits() {
+        if !self.rows.has_room() {
+            self.rows.lose_packet();
+        } else if self.count.admits() {
             self.rows.packet(record);
         }
     }
 
     fn flow(&mut self, ended: &EndedFlow<'_>) {
-        if self.count.admits() {
+        if !self.rows.has_room() {
+            self.rows.lose_flow(ended);
+        } else if self.count.admits() {
             self.rows.flow(ended);
         }
     }
 
     fn tick(&mut self, now_ns: u64) {
         self.rows.tick(now_ns);
+    }
+
+    fn take_time(&mut self) {
+        self.rows.take_time();
+    }
+
+    fn close(self) {
+        self.rows.close();
+    }
+
+    fn lost_frames(&self) -> u64 {
+        self.rows.lost_frames()
     }
 
     fn is_done(&self) -> bool {

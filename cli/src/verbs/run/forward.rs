@@ -14,22 +14,22 @@ mod talk;
 
 use self::control::ControlSocket;
 use self::talk::Talk;
+use super::live::{Finished, Live, on};
 use super::trace::RunTrace;
-use super::{end_after, lane_failure, opened, worker_cpus};
+use super::{lane_failure, worker_cpus};
 use crate::arguments::ForwardArguments;
 use crate::exit::{Exit, Failure};
-use crate::ledger::{aligned, grouped};
-use crate::registry::{
-    ForwardRun, ForwardWorkersRun, Lane, OpenOptions, WorkerFates, check_forward, forward_rules,
-    run_forward, run_forward_with, run_forward_workers,
-};
 use crate::{interrupt, terminal};
-use laneway_core::{CapsReport, DropReason};
-use laneway_engine::{Control, Ended, RunReport, Stop, WorkerId, Workers};
+use laneway_core::{CapsReport, DropReason, LaneError};
+use laneway_engine::{Ended, PortReport, RunReport, Stop};
 use laneway_forward::{
-    CommandError, Config, Console, Fate, LiveStats, Mode, QUEUES_MAX, RuleSet, Stats, parse_command,
+    CommandError, Config, Console, Fate, ForwardKind, ForwardReport, ForwardRun, LiveStats, Mode,
+    QUEUES_MAX, RuleSet, Stats, check_on, parse_command,
 };
+use laneway_kinds::{LaneFacts, Ports, Shape};
 use laneway_netns::Mac;
+use laneway_page::text::{aligned, grouped};
+use laneway_registry::{LaneTable, WorkerRan, facts_of};
 use serde_json::{Map, Value, json};
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -37,24 +37,23 @@ use std::fs::{self, File};
 use std::hash::{BuildHasher, Hasher, RandomState};
 use std::io::{self, Read};
 use std::path::Path;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 /// Bytes of a file of rules: as many as the largest set has, and some.
 const RULES_FILE_BYTES_MAX: u64 = 256 << 20;
 /// Rules of a port that a person is shown at the end; programs get all.
 const RULES_SHOWN_MAX: usize = 100;
 
-pub(super) fn run(arguments: &ForwardArguments, json: bool) -> Result<Exit, Failure> {
+pub(super) fn run<L: LaneTable>(arguments: &ForwardArguments, json: bool) -> Result<Exit, Failure> {
     let spec = &arguments.lane;
-    let lane = Lane::of(spec).map_err(Failure::input)?.lane;
-    let interfaces: Vec<&str> = arguments.on.iter().map(String::as_str).collect();
+    let lane = facts_of::<L>(spec).map_err(Failure::input)?;
     check(arguments, lane)?;
     let cpus = worker_cpus(arguments.workers, &arguments.cpus)?;
     let config = config(arguments, cpus.as_ref().map_or(1, Vec::len));
-    check_forward(spec, &config).map_err(Failure::input)?;
-    let console = console(arguments, &config, json)?.map(Arc::new);
+    check_on(lane, &config).map_err(Failure::input)?;
+    let console = console(arguments, lane, &config, json)?.map(Arc::new);
     // Removed when it is dropped, or by the second signal.
     let socket = arguments.control.as_deref().map(ControlSocket::open).transpose()?;
 
@@ -65,82 +64,49 @@ pub(super) fn run(arguments: &ForwardArguments, json: bool) -> Result<Exit, Fail
     if let (Some(socket), Some(console)) = (&socket, &console) {
         socket.serve(console)?;
     }
-    let opening = Opening {
-        arguments,
-        json,
-        console: console.as_ref(),
-        stop: &stop,
+    let run = ForwardRun::new(config, console.clone()).map_err(Failure::input)?;
+    let live = Live {
+        spec,
+        interfaces: &arguments.on,
+        force: arguments.force,
+        duration: arguments.duration,
+        cpu: arguments.cpu,
         cpus: cpus.as_deref(),
-        opened: Mutex::new(Opened { ports: Vec::new(), workers: 0, started: Instant::now() }),
+        json,
     };
-    let (run, workers) = match &cpus {
-        None => {
-            let trace = trace.slot(0, arguments.cpu)?;
-            let control = Control { stop: stop.clone(), trace, ..Control::default() };
-            let options = OpenOptions { force: arguments.force, cpu: arguments.cpu };
-            let on_open = |caps: &[CapsReport]| opening.open(None, caps);
-            let run = match &console {
-                Some(console) => run_forward_with(
-                    console,
-                    spec,
-                    &interfaces,
-                    &config,
-                    options,
-                    &control,
-                    on_open,
-                ),
-                None => run_forward(spec, &interfaces, &config, None, options, &control, on_open),
-            };
-            (run.map_err(|error| lane_failure(&error))?, Vec::new())
-        }
-        Some(cpus) => {
-            let workers = Workers::new(cpus, stop.clone()).map_err(Failure::input)?;
-            let workers = workers.traced(trace.slots(cpus)?);
-            let run = run_forward_workers(
-                console.as_deref(),
-                spec,
-                &interfaces,
-                &config,
-                arguments.force,
-                &workers,
-                |worker, caps| opening.open(Some(worker), caps),
-            );
-            let run = run.map_err(|error| lane_failure(&error))?;
-            let each = ToldWorker::of(&run);
-            let Some(together) = run.together() else {
-                // A run without a failure has the reports of all, and there is at least one.
-                return Ok(Exit::Done);
-            };
-            (together, each)
-        }
-    };
-    // From here on nothing that is told may change.
+    let begun = || begin(arguments, json, console.as_ref(), &stop);
+    let finished = live.run::<ForwardKind, L>(&run, &trace, &stop, &on(&arguments.on), begun)?;
+    // From here on nothing that is reported may change.
     drop(socket);
-    let Opened { ports, started, .. } =
-        opening.opened.into_inner().unwrap_or_else(PoisonError::into_inner);
-    let elapsed = started.elapsed();
+    let Finished { ran, ports, elapsed } = finished.map_err(|error| lane_failure(&error))?;
     trace.end(json)?;
     stop.request();
+    let Some((run, report)) = ran.together() else {
+        // A run without a failure has the reports of all, and there is at least one.
+        return Ok(Exit::Done);
+    };
+    let failure = ran.failure.map(|(_, error)| error);
+    let workers = if cpus.is_some() { ran.workers } else { Vec::new() };
     let mut set = console.as_ref().map(|console| console.rules());
     let rules = set.as_deref().map(told_rules).unwrap_or_default();
-    let told = Told { arguments, run, lane, rules, workers };
+    let told = Told { arguments, run, report, failure, lane, rules, workers };
     if json {
         terminal::print_json(&told.json(&ports, elapsed), false)?;
     } else {
         terminal::note(told.text(elapsed, set.as_deref_mut()).trim_end());
     }
-    if let Some(error) = &told.run.failure {
+    if let Some(error) = &told.failure {
         return Err(lane_failure(error));
     }
     told.judge()
 }
 
 /// What would be left undone in silence, or never end.
-fn check(arguments: &ForwardArguments, lane: Lane) -> Result<(), Failure> {
+fn check(arguments: &ForwardArguments, lane: &LaneFacts) -> Result<(), Failure> {
     let refused = |why: String| Err(Failure::input(why));
     let on = &arguments.on;
     let twice = (1..on.len()).find(|&port| on[..port].contains(&on[port]));
-    if let Some(port) = twice.filter(|_| lane != Lane::Pcap) {
+    if let Some(port) = twice.filter(|_| lane.ports != Ports::Files) {
         return refused(format!(
             "--on {} is given twice: what it sends would come back to it for ever; name each interface \
              once (a port alone sends back)",
@@ -171,89 +137,30 @@ fn check(arguments: &ForwardArguments, lane: Lane) -> Result<(), Failure> {
     }
 }
 
-/// What is said and begun when the lanes are open, by whichever worker comes last.
-struct Opening<'a> {
-    arguments: &'a ForwardArguments,
-    json: bool,
-    console: Option<&'a Arc<Console>>,
-    stop: &'a Stop,
-    /// Of several workers.
-    cpus: Option<&'a [usize]>,
-    opened: Mutex<Opened>,
-}
-
-struct Opened {
-    /// Of the worker that came first.
-    ports: Vec<CapsReport>,
-    workers: usize,
-    started: Instant,
-}
-
-impl Opening<'_> {
-    /// A worker's lane is open; its number where there are several.
-    fn open(&self, worker: Option<WorkerId>, caps: &[CapsReport]) {
-        let Opening { arguments, json, .. } = *self;
-        let mut opened = self.opened.lock().unwrap_or_else(PoisonError::into_inner);
-        if !json {
-            let who = match (worker, self.cpus) {
-                (Some(worker), Some(cpus)) => {
-                    format!("worker {} on CPU {}: ", worker.0, cpus[worker.0])
-                }
-                _ => String::new(),
-            };
-            for (interface, caps) in arguments.on.iter().zip(caps) {
-                let place = format!("on {interface}");
-                let line = self::opened(&arguments.lane.to_string(), &place, caps);
-                terminal::note(&format!("{who}{line}"));
-            }
-        }
-        if opened.workers == 0 {
-            opened.ports = caps.to_vec();
-        }
-        opened.workers += 1;
-        if opened.workers < self.cpus.map_or(1, <[usize]>::len) {
-            return;
-        }
-        opened.started = Instant::now();
-        if !json {
-            let end = if arguments.interactive { "`quit` or Ctrl-C ends" } else { "Ctrl-C ends" };
-            terminal::note(&format!("forwarding, mode {}; {end}", arguments.mode.word()));
-        }
-        if let Some(console) = self.console.filter(|_| arguments.interactive) {
-            let talk = Talk { console: Arc::clone(console), stop: self.stop.clone(), json };
-            // Ends with the process; a run that is over already does not mind.
-            thread::spawn(move || talk.listen(io::stdin().lock()));
-        }
-        end_after(arguments.duration, self.stop);
+/// What is said and begun when the lanes are open.
+fn begin(arguments: &ForwardArguments, json: bool, console: Option<&Arc<Console>>, stop: &Stop) {
+    if !json {
+        let end = if arguments.interactive { "`quit` or Ctrl-C ends" } else { "Ctrl-C ends" };
+        terminal::note(&format!("forwarding, mode {}; {end}", arguments.mode.word()));
+    }
+    if let Some(console) = console.filter(|_| arguments.interactive) {
+        let talk = Talk { console: Arc::clone(console), stop: stop.clone(), json };
+        // Ends with the process; a run that is over already does not mind.
+        thread::spawn(move || talk.listen(io::stdin().lock()));
     }
 }
 
-/// What one of several workers did, at the end of the run.
-struct ToldWorker {
-    cpu: usize,
-    /// Nothing if it never began.
-    run: Option<(RunReport, WorkerFates)>,
-}
-
-impl ToldWorker {
-    fn of(run: &ForwardWorkersRun) -> Vec<ToldWorker> {
-        let each = run.report.workers.iter().zip(&run.fates);
-        each.map(|(worker, fates)| ToldWorker {
-            cpu: worker.cpu,
-            run: worker.run.clone().zip(fates.clone()),
-        })
-        .collect()
-    }
-
-    fn json(&self) -> Value {
-        let Some((report, fates)) = &self.run else { return json!({ "cpu": self.cpu }) };
-        json!({
-            "cpu": self.cpu,
-            "fates": fates_by_name(&fates.stats),
-            "unlearned": fates.unlearned,
-            "report": report,
-        })
-    }
+/// What one of several workers did.
+fn worker_json(worker: &WorkerRan<ForwardReport>) -> Value {
+    let (Some(run), Some(report)) = (&worker.run, &worker.report) else {
+        return json!({ "cpu": worker.cpu });
+    };
+    json!({
+        "cpu": worker.cpu,
+        "fates": fates_by_name(&report.stats),
+        "unlearned": report.unlearned,
+        "report": run,
+    })
 }
 
 fn fates_by_name(stats: &Stats) -> Map<String, Value> {
@@ -289,6 +196,7 @@ fn own_mac(interface: &str) -> Option<Mac> {
 /// come.
 fn console(
     arguments: &ForwardArguments,
+    lane: &LaneFacts,
     config: &Config,
     json: bool,
 ) -> Result<Option<Console>, Failure> {
@@ -297,7 +205,10 @@ fn console(
         return Ok(None);
     }
     // Nobody reads the set yet, so nothing makes a commit wait.
-    let set = forward_rules(&arguments.lane, config).map_err(Failure::input)?;
+    let set = match lane.carries.has(Shape::Kernel) {
+        true => RuleSet::for_kernel(config.bounds()),
+        false => RuleSet::for_user(config.bounds()),
+    };
     let console = Console::new(set, LiveStats::default());
     if let Some(path) = &arguments.rules {
         let text = read_rules(path)?;
@@ -385,11 +296,14 @@ fn told_rules(set: &RuleSet) -> Vec<ToldRule> {
 /// What there is to say at the end.
 struct Told<'a> {
     arguments: &'a ForwardArguments,
-    run: ForwardRun,
-    lane: Lane,
+    /// Of all workers together.
+    run: RunReport,
+    report: ForwardReport,
+    failure: Option<LaneError>,
+    lane: &'static LaneFacts,
     rules: Vec<ToldRule>,
     /// Where there were several.
-    workers: Vec<ToldWorker>,
+    workers: Vec<WorkerRan<ForwardReport>>,
 }
 
 /// Reasons under which a lane counts a frame that it was to send and did not.
@@ -397,29 +311,33 @@ const NOT_SENT: [DropReason; 3] =
     [DropReason::TxRefused, DropReason::TxTooLong, DropReason::TxNoPort];
 
 impl Told<'_> {
-    /// What the lane gave the app.
-    fn seen(&self) -> u64 {
-        self.run.report.counters().rx_frames
+    fn in_kernel(&self) -> bool {
+        self.lane.carries.has(Shape::Kernel)
     }
 
-    /// Frames that were to leave and have neither left nor been counted as lost. In the kernel nobody
-    /// counts what a redirect came to.
+    /// What the lane gave the app.
+    fn seen(&self) -> u64 {
+        self.run.counters().rx_frames
+    }
+
+    /// Frames that were to leave and have neither left nor been counted as lost. In the kernel only the
+    /// lost ones are counted.
     fn unconfirmed(&self) -> u64 {
-        if self.lane == Lane::Xdp {
+        if self.in_kernel() {
             return 0;
         }
-        let counters = self.run.report.counters();
+        let counters = self.run.counters();
         let copies = self.arguments.on.len() as u64 - 1;
-        let to_leave =
-            self.run.stats.frames(Fate::Forwarded) + self.run.stats.frames(Fate::Flooded) * copies;
+        let to_leave = self.report.stats.frames(Fate::Forwarded)
+            + self.report.stats.frames(Fate::Flooded) * copies;
         let lost: u64 = NOT_SENT.iter().map(|&reason| counters.drops(reason)).sum();
         to_leave.saturating_sub(counters.tx_frames + lost)
     }
 
     fn is_closed(&self) -> bool {
         // io_uring tells of a frame when it is sent: the last ones are on the way at the end.
-        let may_be_on_the_way = self.lane == Lane::Uring;
-        self.seen() == self.run.stats.total() && (may_be_on_the_way || self.unconfirmed() == 0)
+        let may_be_on_the_way = self.lane.confirms_late;
+        self.seen() == self.report.stats.total() && (may_be_on_the_way || self.unconfirmed() == 0)
     }
 
     fn judge(&self) -> Result<Exit, Failure> {
@@ -432,7 +350,7 @@ impl Told<'_> {
                 "the ledger is open: {} frames seen, {} with a fate, {} neither sent nor lost; please \
                  report this with the command",
                 self.seen(),
-                self.run.stats.total(),
+                self.report.stats.total(),
                 self.unconfirmed()
             ),
         ))
@@ -440,21 +358,25 @@ impl Told<'_> {
 
     /// Frames by the queue that a rule chose.
     fn queues(&self) -> Vec<(usize, u64)> {
-        let frames = self.run.stats.queue_frames.iter().copied().enumerate().take(QUEUES_MAX);
+        let frames = self.report.stats.queue_frames.iter().copied().enumerate().take(QUEUES_MAX);
         frames.filter(|&(_, n)| n > 0).collect()
     }
 
-    /// Losses of the lane by port; in the kernel they are fates, which are told as such.
+    /// Losses of the lane by port. In the kernel the lane counts the app's as well: those are fates, which
+    /// are told as such.
     fn losses(&self) -> Vec<BTreeMap<DropReason, u64>> {
-        if self.lane == Lane::Xdp {
-            return Vec::new();
-        }
-        let ports = self.run.report.ports.iter();
-        ports.map(|port| port.counters.nonzero_drops().collect()).collect()
+        let has_fate = |reason| {
+            let is_of = |fate: &Fate| fate.drop_reason() == Some(reason);
+            self.in_kernel() && Fate::ALL.iter().any(is_of)
+        };
+        let of_port = |port: &PortReport| {
+            port.counters.nonzero_drops().filter(|&(reason, _)| !has_fate(reason)).collect()
+        };
+        self.run.ports.iter().map(of_port).collect()
     }
 
     fn json(&self, caps: &[CapsReport], elapsed: Duration) -> Value {
-        let workers: Vec<Value> = self.workers.iter().map(ToldWorker::json).collect();
+        let workers: Vec<Value> = self.workers.iter().map(worker_json).collect();
         let queues: Map<String, Value> =
             self.queues().into_iter().map(|(queue, n)| (queue.to_string(), n.into())).collect();
         let rules: Vec<Value> = self
@@ -480,35 +402,35 @@ impl Told<'_> {
             "interfaces": self.arguments.on,
             "ports": caps,
             "seen": self.seen(),
-            "fates": fates_by_name(&self.run.stats),
+            "fates": fates_by_name(&self.report.stats),
             "queues": queues,
-            "unlearned": self.run.unlearned,
+            "unlearned": self.report.unlearned,
             "unconfirmed": self.unconfirmed(),
             "rules": rules,
             "closed": self.is_closed(),
-            "failure": self.run.failure.as_ref().map(ToString::to_string),
+            "failure": self.failure.as_ref().map(ToString::to_string),
             "elapsed_ns": elapsed.as_nanos() as u64,
-            "report": self.run.report,
+            "report": self.run,
             "workers": workers,
         })
     }
 
     fn text(&self, elapsed: Duration, rules: Option<&mut RuleSet>) -> String {
-        let end = match self.run.report.ended {
+        let end = match self.run.ended {
             Ended::Exhausted => ", to the end of the input",
             _ => "",
         };
         let seconds = elapsed.as_secs_f64();
         let mut text = format!("{} frames in {seconds:.1} s{end}\n", grouped(self.seen()));
         let mut lines = vec![("frames".to_owned(), self.seen(), "")];
-        let fates = self.run.stats.nonzero();
+        let fates = self.report.stats.nonzero();
         lines.extend(fates.map(|(fate, n)| (format!("  {}", fate.name()), n, "")));
         let queues = self.queues().into_iter();
         lines.extend(queues.map(|(queue, n)| (format!("to queue {queue}"), n, "by rules")));
-        if self.run.unlearned > 0 {
+        if self.report.unlearned > 0 {
             lines.push((
                 "stations not learned".to_owned(),
-                self.run.unlearned,
+                self.report.unlearned,
                 "the table was full",
             ));
         }
@@ -528,11 +450,11 @@ impl Told<'_> {
 
     /// A line per port, and one per reason of a loss. The kernel half counts its ports together.
     fn say_ports(&self, text: &mut String) {
-        let name = |port: usize| match self.lane {
-            Lane::Xdp => "all",
-            _ => self.arguments.on.get(port).map_or("", String::as_str),
+        let name = |port: usize| match self.in_kernel() {
+            true => "all",
+            false => self.arguments.on.get(port).map_or("", String::as_str),
         };
-        let names = (0..self.run.report.ports.len()).map(|port| name(port).len());
+        let names = (0..self.run.ports.len()).map(|port| name(port).len());
         let chars = names.max().unwrap_or(0).max("interface".len());
         // A String takes whatever it is given, here and below.
         let _ = writeln!(
@@ -540,16 +462,16 @@ impl Told<'_> {
             "port  {:<chars$}  {:>15}  {:>15}  {:>15}",
             "interface", "received", "sent", "passed"
         );
-        for (port, report) in self.run.report.ports.iter().enumerate() {
+        for (port, report) in self.run.ports.iter().enumerate() {
             let counters = &report.counters;
-            // What leaves by a redirect is nobody's to count.
-            let sent = match self.lane {
-                Lane::Xdp => "by redirect".to_owned(),
-                _ => grouped(counters.tx_frames),
+            // Of what leaves by a redirect, only the losses are counted.
+            let sent = match self.in_kernel() {
+                true => "by redirect".to_owned(),
+                false => grouped(counters.tx_frames),
             };
-            let passed = match self.lane {
-                Lane::Xdp => self.run.stats.frames(Fate::Passed),
-                _ => counters.passed,
+            let passed = match self.in_kernel() {
+                true => self.report.stats.frames(Fate::Passed),
+                false => counters.passed,
             };
             let _ = writeln!(
                 text,
@@ -577,15 +499,15 @@ impl Told<'_> {
             "CPU", "received", "sent", "lost"
         );
         for (id, worker) in self.workers.iter().enumerate() {
-            let Some((report, _)) = &worker.run else {
-                let _ = writeln!(text, "{id:<6}  {:>3}  never began", worker.cpu);
+            let cpu = worker.cpu.map_or_else(String::new, |cpu| cpu.to_string());
+            let Some(run) = &worker.run else {
+                let _ = writeln!(text, "{id:<6}  {cpu:>3}  never began");
                 continue;
             };
-            let counters = report.counters();
+            let counters = run.counters();
             let _ = writeln!(
                 text,
-                "{id:<6}  {:>3}  {:>15}  {:>15}  {:>15}",
-                worker.cpu,
+                "{id:<6}  {cpu:>3}  {:>15}  {:>15}  {:>15}",
                 grouped(counters.rx_frames),
                 grouped(counters.tx_frames),
                 grouped(counters.lost()),

@@ -3,8 +3,8 @@
 //! To be begun before a worker is pinned, so that the thread that writes the files is not pinned with it.
 
 use crate::exit::Failure;
-use crate::ledger::grouped;
 use crate::terminal;
+use laneway_page::text::grouped;
 use laneway_tracer::{Session, SessionOptions, ThreadInfo, TraceSlot};
 use std::path::Path;
 

@@ -2,8 +2,8 @@
 
 use crate::arguments::RecordArguments;
 use crate::exit::{Exit, Failure};
-use crate::ledger::grouped;
 use crate::terminal;
+use laneway_page::text::grouped;
 use laneway_trace_record::{Full, LttngOptions, Plan, Profile, Recorded, Urgency, With, record};
 use serde_json::{Value, json};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
@@ -61,7 +61,7 @@ fn as_json(arguments: &RecordArguments, recorded: &Recorded) -> Value {
         arguments.command.iter().map(|word| word.to_string_lossy().into_owned()).collect();
     let kernel = recorded.kernel.as_ref().map(|kernel| {
         json!({
-            "file": kernel.path,
+            "file": terminal::path_json(&kernel.path),
             "threads": kernel.threads,
             "events": kernel.events,
             "lost": kernel.lost,
@@ -69,12 +69,12 @@ fn as_json(arguments: &RecordArguments, recorded: &Recorded) -> Value {
         })
     });
     let lttng = recorded.lttng.as_ref().map(
-        |lttng| json!({ "folder": lttng.path, "bytes": lttng.bytes, "warnings": lttng.warnings }),
+        |lttng| json!({ "folder": terminal::path_json(&lttng.path), "bytes": lttng.bytes, "warnings": lttng.warnings }),
     );
     json!({
         "verb": "trace record",
         "command": command,
-        "out": arguments.out,
+        "out": terminal::path_json(&arguments.out),
         "exit_code": recorded.ended.code,
         "signal": recorded.ended.signal,
         "interrupted": recorded.ended.interrupted,

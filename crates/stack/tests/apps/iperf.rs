@@ -4,7 +4,7 @@
 //! The protocol is that of esnet/iperf `src/iperf_api.h` and `iperf_server_api.c`: a cookie of 37 bytes opens every
 //! connection, states are single bytes, parameters and results are JSON behind a length of four bytes.
 
-use laneway_core::{Close, ConnId, Counters, StreamApp, StreamOut};
+use laneway_core::{App, Close, ConnId, Counters, StreamApp, StreamOut};
 use std::{collections::HashMap, net::SocketAddr};
 
 const COOKIE_BYTES: usize = 37;
@@ -139,6 +139,12 @@ fn number(json: &str, key: &str) -> Option<usize> {
     digits[..digits.find(|c: char| !c.is_ascii_digit())?].parse().ok()
 }
 
+impl App for Iperf {
+    fn counters(&self) -> &Counters {
+        &self.counters
+    }
+}
+
 impl StreamApp for Iperf {
     fn on_open(&mut self, conn: ConnId, _peer: SocketAddr) {
         self.conns.insert(conn, Waits::ForCookie);
@@ -194,9 +200,5 @@ impl StreamApp for Iperf {
                 ..Iperf::default()
             };
         }
-    }
-
-    fn counters(&self) -> &Counters {
-        &self.counters
     }
 }

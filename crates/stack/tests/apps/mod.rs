@@ -2,7 +2,7 @@
 
 pub(crate) mod iperf;
 
-use laneway_core::{Close, ConnId, Counters, StreamApp, StreamOut};
+use laneway_core::{App, Close, ConnId, Counters, StreamApp, StreamOut};
 use std::{collections::HashMap, net::SocketAddr};
 
 /// What an app answers to the bytes it was shown: how many it used, and the reply.
@@ -102,6 +102,12 @@ impl Server {
     }
 }
 
+impl App for Server {
+    fn counters(&self) -> &Counters {
+        &self.counters
+    }
+}
+
 impl StreamApp for Server {
     fn on_open(&mut self, conn: ConnId, peer: SocketAddr) {
         self.opened += 1;
@@ -128,9 +134,5 @@ impl StreamApp for Server {
     fn on_close(&mut self, conn: ConnId, why: Close) {
         assert!(self.open.remove(&conn).is_some(), "{conn:?} was not open");
         self.closed.push(why);
-    }
-
-    fn counters(&self) -> &Counters {
-        &self.counters
     }
 }

@@ -1,7 +1,7 @@
 //! The far end of a simulated link: hosts that open connections, each on an interface of its own,
 //! and frames made by hand.
 
-use laneway_core::{Clock, PortId, StreamApp, StreamLane};
+use laneway_core::{Clock, Lane, PortId, StreamApp, StreamLane};
 use laneway_sim::{SimLane, SimWorld};
 use laneway_stack::{InterfaceConfig, StackConfig, StreamStack};
 use laneway_wire::{ETHERNET_BYTES, Ethernet, Mac, ether_type};

@@ -1,7 +1,8 @@
 //! The conformance suites: the far end is made of the kernel's sockets.
 
 use crate::world::{FAR_V4, NEAR_V4, Open, World, config, open_afxdp, open_packet};
-use laneway_core::{FrameLane, LaneError, LaneSpec, PortId};
+use laneway_core::{FrameLane, LaneError, PortId};
+use laneway_spec::LaneSpec;
 use laneway_stack::{DatagramStack, StreamStack};
 use laneway_testkit::{
     datagram_conformance,

@@ -5,10 +5,10 @@ use crate::{
     world::{NEAR_V4, NEAR_V6, World, config, open_packet},
 };
 use laneway_core::{
-    Close, Counters, Datagram, DatagramApp, DatagramLane, DatagramOut, DropReason, IdlePolicy,
-    StreamApp, StreamLane, Turn,
+    App, Close, Counters, Datagram, DatagramApp, DatagramOut, DropReason, Lane, StreamApp, Turn,
 };
 use laneway_engine::{Control, MonotonicClock, Stop, run_datagrams, run_streams};
+use laneway_spec::IdlePolicy;
 use laneway_stack::{DatagramStack, HostEvents, StreamStack};
 use laneway_testkit::skip;
 use std::{
@@ -93,15 +93,17 @@ fn serve_streams_while<A: StreamApp, T: Send>(
 /// Sends every datagram back.
 struct Echo(Counters);
 
+impl App for Echo {
+    fn counters(&self) -> &Counters {
+        &self.0
+    }
+}
+
 impl DatagramApp for Echo {
     fn on_datagrams<O: DatagramOut>(&mut self, batch: &[Datagram<'_>], _turn: Turn, out: &mut O) {
         for datagram in batch {
             out.forward(datagram, datagram.ingress, datagram.source);
         }
-    }
-
-    fn counters(&self) -> &Counters {
-        &self.0
     }
 }
 

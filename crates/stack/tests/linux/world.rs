@@ -2,9 +2,10 @@
 //! far one, where the kernel is the peer. Everything disappears when it is dropped.
 
 use laneway_afxdp::AfXdp;
-use laneway_core::{FrameLane, LaneError, LaneSpec};
+use laneway_core::{FrameLane, LaneError};
 use laneway_netns::{Mac, Namespace, VethEnd, VethOptions, VethPair, can_create};
 use laneway_packet::{OpenOptions, PacketLane};
+use laneway_spec::LaneSpec;
 use laneway_stack::{InterfaceConfig, StackConfig};
 use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 use std::{fs::File, net::SocketAddr, os::fd::AsFd};

@@ -2,7 +2,7 @@
 
 use super::{Rig, bench::Bench};
 use crate::{skip, udp_frames};
-use laneway_core::{FrameLane, PortId, Verdict};
+use laneway_core::{Lane, PortId, Verdict};
 
 const PORT: PortId = PortId(0);
 /// Turns, most of them with a wait, in which nothing more may come.

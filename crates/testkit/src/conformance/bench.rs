@@ -4,7 +4,8 @@
 
 use super::{Properties, Rig};
 use crate::{is_ours, patience::Patience, sequence};
-use laneway_core::{Burst, FrameLane, LaneError, LaneSpec, PortId, Verdict};
+use laneway_core::{Burst, FrameLane, Lane, LaneError, PortId, Verdict};
+use laneway_spec::LaneSpec;
 use std::time::Duration;
 
 /// One wait for traffic that is on its way.

@@ -7,10 +7,11 @@ use super::{
 };
 use crate::{patience::Patience, skip, udp_frames};
 use laneway_core::{
-    Burst, Clock, ClockDomain, Counters, DropReason, FrameApp, FrameLane, IdlePolicy, LaneError,
+    App, Burst, Clock, ClockDomain, Counters, DropReason, FrameApp, FrameLane, Lane, LaneError,
     PortId, Turn, Verdict,
 };
 use laneway_engine::{Control, Ended, RunFailed, RunReport, run_frames};
+use laneway_spec::IdlePolicy;
 use std::{
     sync::atomic::{AtomicU64, Ordering},
     time::Duration,
@@ -40,16 +41,7 @@ impl<'a> Witness<'a> {
     }
 }
 
-impl FrameApp for Witness<'_> {
-    fn on_burst(&mut self, _: PortId, burst: &mut Burst, _: Turn) {
-        self.counters.rx_frames += burst.len() as u64;
-        (0..burst.len()).for_each(|i| burst.set_verdict(i, Verdict::Tx));
-    }
-
-    fn on_tick(&mut self, _: Turn) {
-        self.ticks.fetch_add(1, Ordering::SeqCst);
-    }
-
+impl App for Witness<'_> {
     fn on_stop(&mut self, _: Turn) {
         self.stops += 1;
     }
@@ -60,6 +52,17 @@ impl FrameApp for Witness<'_> {
 
     fn counters(&self) -> &Counters {
         &self.counters
+    }
+}
+
+impl FrameApp for Witness<'_> {
+    fn on_burst(&mut self, _: PortId, burst: &mut Burst, _: Turn) {
+        self.counters.rx_frames += burst.len() as u64;
+        (0..burst.len()).for_each(|i| burst.set_verdict(i, Verdict::Tx));
+    }
+
+    fn on_tick(&mut self, _: Turn) {
+        self.ticks.fetch_add(1, Ordering::SeqCst);
     }
 }
 

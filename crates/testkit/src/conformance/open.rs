@@ -4,8 +4,10 @@ use super::{
     Rig,
     bench::{Bench, knobs, ok, spec},
 };
+use crate::refusal::refusal;
 use crate::{skip, udp_frames};
-use laneway_core::{Cap, FrameLane, LaneError, PortId, SpecError};
+use laneway_core::{Cap, FrameLane, Lane, LaneError, PortId};
+use laneway_spec::SpecError;
 use std::{
     sync::atomic::{AtomicBool, AtomicUsize, Ordering},
     time::Duration,
@@ -80,12 +82,11 @@ pub fn every_port_reports_its_capabilities<R: Rig>(rig: &mut R) {
 /// A misspelt knob names the right one.
 pub fn an_unknown_knob_is_refused_with_a_suggestion<R: Rig>(rig: &mut R) {
     let spec = spec(rig.properties().spec, "brust=8");
-    match rig.open(&spec, 1) {
-        Err(LaneError::Spec(SpecError::UnknownKnob { knob, nearest, .. })) => {
+    match refusal(rig.open(&spec, 1), &spec) {
+        SpecError::UnknownKnob { knob, nearest, .. } => {
             assert_eq!((knob.as_str(), nearest.as_deref()), ("brust", Some("burst")));
         }
-        Err(e) => panic!("`{spec}` must fail for its knob, not: {e}"),
-        Ok(_) => panic!("`{spec}` opened"),
+        e => panic!("`{spec}` must fail for its knob, not: {e}"),
     }
 }
 
@@ -107,9 +108,8 @@ pub fn a_burst_outside_its_bounds_is_refused<R: Rig>(rig: &mut R) {
 
 fn refuses_value<R: Rig>(rig: &mut R, knob: &str, value: &str) {
     let spec = spec(rig.properties().spec, &format!("{knob}={value}"));
-    match rig.open(&spec, 1) {
-        Err(LaneError::Spec(SpecError::BadValue { knob: named, .. })) => assert_eq!(named, knob),
-        Err(e) => panic!("`{spec}` must fail for its value, not: {e}"),
-        Ok(_) => panic!("`{spec}` opened"),
+    match refusal(rig.open(&spec, 1), &spec) {
+        SpecError::BadValue { knob: named, .. } => assert_eq!(named, knob),
+        e => panic!("`{spec}` must fail for its value, not: {e}"),
     }
 }

@@ -5,7 +5,7 @@ use super::{
     bench::{Bench, WAITS_MAX, assert_same_frames, ok},
 };
 use crate::{UdpFrame, skip, udp_frames};
-use laneway_core::{FrameLane, PortId, Wake};
+use laneway_core::{FrameLane, Lane, PortId, Wake};
 use std::time::Duration;
 
 const PORT: PortId = PortId(0);

@@ -1,8 +1,9 @@
 //! Several workers on one interface: whatever steers frames to their lanes keeps a flow together.
 
 use crate::{UdpFrame, sequence, skip};
-use laneway_core::{Burst, Counters, FrameApp, FrameLane, IdlePolicy, LaneError, PortId, Turn};
+use laneway_core::{App, Burst, Counters, FrameApp, FrameLane, LaneError, PortId, Turn};
 use laneway_engine::{Ended, MonotonicClock, Stop, Workers, run_frames, usable_cpus};
+use laneway_spec::IdlePolicy;
 use std::{
     collections::BTreeSet,
     sync::{
@@ -47,6 +48,12 @@ struct Share<'a> {
     seen: &'a AtomicU64,
 }
 
+impl App for Share<'_> {
+    fn counters(&self) -> &Counters {
+        &self.counters
+    }
+}
+
 impl FrameApp for Share<'_> {
     fn on_burst(&mut self, _: PortId, burst: &mut Burst, _: Turn) {
         self.counters.rx_frames += burst.len() as u64;
@@ -56,10 +63,6 @@ impl FrameApp for Share<'_> {
             self.frames += 1;
             self.seen.fetch_add(1, Ordering::SeqCst);
         }
-    }
-
-    fn counters(&self) -> &Counters {
-        &self.counters
     }
 }
 

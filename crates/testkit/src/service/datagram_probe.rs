@@ -4,7 +4,7 @@
 //! port, entries with a sane segment size, time that does not go back), so that every behaviour
 //! checks it.
 
-use laneway_core::{Counters, Datagram, DatagramApp, DatagramOut, PortId, Turn};
+use laneway_core::{App, Counters, Datagram, DatagramApp, DatagramOut, PortId, Turn};
 use std::{
     net::SocketAddr,
     sync::{
@@ -111,6 +111,16 @@ impl DatagramProbe {
     }
 }
 
+impl App for DatagramProbe {
+    fn on_stop(&mut self, _turn: Turn) {
+        self.stops += 1;
+    }
+
+    fn counters(&self) -> &Counters {
+        &self.counters
+    }
+}
+
 impl DatagramApp for DatagramProbe {
     fn on_datagrams<O: DatagramOut>(&mut self, batch: &[Datagram<'_>], turn: Turn, out: &mut O) {
         assert!(!batch.is_empty(), "an empty batch is not shown");
@@ -172,13 +182,5 @@ impl DatagramApp for DatagramProbe {
                 send.payload.len()
             });
         }
-    }
-
-    fn on_stop(&mut self, _turn: Turn) {
-        self.stops += 1;
-    }
-
-    fn counters(&self) -> &Counters {
-        &self.counters
     }
 }

@@ -9,12 +9,13 @@ use super::{
     Answer, DatagramProbe, DatagramProperties, DatagramRig, SILENT_TURNS, TickSend, WAIT,
     WAITS_MAX, ok, payload, payloads, spec, stop_after_ticks,
 };
+use crate::refusal::refusal;
 use crate::{patience::Patience, skip};
 use laneway_core::{
-    Cap, Clock, DatagramLane, DropReason, IdlePolicy, LaneError, PortId, PortMask, SpecError, Turn,
-    Wake,
+    Cap, Clock, DatagramLane, DropReason, Lane, LaneError, PortId, PortMask, Turn, Wake,
 };
 use laneway_engine::{Control, Ended, Stop, run_datagrams};
+use laneway_spec::{IdlePolicy, SpecError};
 use std::{
     sync::{Arc, atomic::Ordering},
     time::Duration,
@@ -537,12 +538,11 @@ pub fn every_port_reports_its_capabilities<R: DatagramRig>(rig: &mut R) {
 pub fn an_unknown_knob_is_refused_with_a_suggestion<R: DatagramRig>(rig: &mut R) {
     let (misspelt, right) = rig.properties().misspelt;
     let spec = spec(rig.properties().spec, misspelt);
-    match rig.open(&spec, 1) {
-        Err(LaneError::Spec(SpecError::UnknownKnob { knob, nearest, .. })) => {
+    match refusal(rig.open(&spec, 1), &spec) {
+        SpecError::UnknownKnob { knob, nearest, .. } => {
             assert_eq!((knob.as_str(), nearest.as_deref()), (misspelt, Some(right)));
         }
-        Err(e) => panic!("`{spec}` must fail for its knob, not: {e}"),
-        Ok(_) => panic!("`{spec}` opened"),
+        e => panic!("`{spec}` must fail for its knob, not: {e}"),
     }
 }
 
@@ -555,9 +555,8 @@ pub fn every_idle_policy_is_accepted<R: DatagramRig>(rig: &mut R) {
         bench.assert_seen(&sent);
     }
     let spec = spec(rig.properties().spec, "idle=sleepy");
-    match rig.open(&spec, 1) {
-        Err(LaneError::Spec(SpecError::BadValue { knob, .. })) => assert_eq!(knob, "idle"),
-        Err(e) => panic!("`{spec}` must fail for its value, not: {e}"),
-        Ok(_) => panic!("`{spec}` opened"),
+    match refusal(rig.open(&spec, 1), &spec) {
+        SpecError::BadValue { knob, .. } => assert_eq!(knob, "idle"),
+        e => panic!("`{spec}` must fail for its value, not: {e}"),
     }
 }

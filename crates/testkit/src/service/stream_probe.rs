@@ -4,7 +4,7 @@
 //! What must always hold: it checks on every call what the contract promises (a connection is open
 //! when its bytes are shown, bytes that were not consumed come first, a closed one stays silent).
 
-use laneway_core::{Close, ConnId, Counters, StreamApp, StreamOut, Turn};
+use laneway_core::{App, Close, ConnId, Counters, StreamApp, StreamOut, Turn};
 use std::{
     collections::BTreeMap,
     net::SocketAddr,
@@ -119,6 +119,16 @@ pub const AMPLIFIED_BYTES: usize = 1024;
 /// The longest piece that the probe sends at once: small against any send queue.
 const PIECE_BYTES_MAX: usize = 1024;
 
+impl App for StreamProbe {
+    fn on_stop(&mut self, _turn: Turn) {
+        self.stops += 1;
+    }
+
+    fn counters(&self) -> &Counters {
+        &self.counters
+    }
+}
+
 impl StreamApp for StreamProbe {
     fn on_open(&mut self, conn: ConnId, peer: SocketAddr) {
         let new = Conn {
@@ -208,13 +218,5 @@ impl StreamApp for StreamProbe {
         if self.manner == Manner::OnTick {
             self.pay(out);
         }
-    }
-
-    fn on_stop(&mut self, _turn: Turn) {
-        self.stops += 1;
-    }
-
-    fn counters(&self) -> &Counters {
-        &self.counters
     }
 }

@@ -3,14 +3,13 @@
 
 use super::*;
 use crate::{ring::heap, umem};
-use laneway_core::{Held, PortMask};
+use laneway_core::PortMask;
 use proptest::prelude::*;
 use std::collections::HashSet;
 
 const FRAME_BYTES: usize = 512;
 const PORTS: usize = 3;
-const LIMITS: PortLimits =
-    PortLimits { burst_frames: 4, hold_frames: 2, fill_frames: 8, mtu_bytes: 200 };
+const LIMITS: PortLimits = PortLimits { burst_frames: 4, fill_frames: 8, mtu_bytes: 200 };
 
 /// The kernel's sides of one port's rings, and the frames inside it.
 struct KernelPort {
@@ -22,12 +21,11 @@ struct KernelPort {
     sent: Vec<u64>,
 }
 
-/// A plane, the kernel around it, and an app's held frames.
+/// A plane and the kernel around it.
 struct World {
     plane: Plane,
     kernel: Vec<KernelPort>,
     kernel_has: HashSet<u32>,
-    held: Vec<Held>,
     frames: usize,
 }
 
@@ -52,13 +50,7 @@ impl World {
                 }
             })
             .collect();
-        World {
-            plane,
-            kernel,
-            kernel_has: HashSet::new(),
-            held: Vec::new(),
-            frames: frames as usize,
-        }
+        World { plane, kernel, kernel_has: HashSet::new(), frames: frames as usize }
     }
 
     /// The kernel takes what is in the fill ring.
@@ -101,7 +93,7 @@ impl World {
     fn kernel_transmits(&mut self, port: usize, count: usize) -> Vec<XdpDesc> {
         let kernel = &mut self.kernel[port];
         kernel.tx.refresh();
-        let descs: Vec<XdpDesc> = std::iter::from_fn(|| kernel.tx.pop()).take(count).collect();
+        let descs: Vec<XdpDesc> = iter::from_fn(|| kernel.tx.pop()).take(count).collect();
         kernel.tx.release();
         for desc in &descs {
             assert!(desc.len > 0, "an empty descriptor would never complete");
@@ -125,7 +117,7 @@ impl World {
         kernel.completion.publish();
     }
 
-    /// One engine turn: receive, the same verdict for all (or hold), settle.
+    /// One engine turn: receive, the same verdict for all, settle.
     fn turn(&mut self, port: usize, verdict: Verdict) {
         self.plane.receive(port, || 5);
         self.decide(port, verdict);
@@ -134,10 +126,7 @@ impl World {
     fn decide(&mut self, port: usize, verdict: Verdict) {
         let burst = &mut self.plane.ports[port].burst;
         for i in 0..burst.len() {
-            match verdict {
-                Verdict::Hold => self.held.extend(burst.hold(i)),
-                verdict => burst.set_verdict(i, verdict),
-            }
+            burst.set_verdict(i, verdict);
         }
         self.settle(port);
     }
@@ -181,7 +170,7 @@ fn frames_wait_for_fill_slots_that_the_kernel_has_not_let_go_of_yet() {
     let mut w = world();
     let kernel = &mut w.kernel[0];
     kernel.fill.refresh();
-    kernel.empty.extend(std::iter::from_fn(|| kernel.fill.pop()));
+    kernel.empty.extend(iter::from_fn(|| kernel.fill.pop()));
     // It hands a frame over, and is interrupted before it says what it took.
     let addr = kernel.empty.pop().expect("the ring was full") + umem::HEADROOM_BYTES as u64;
     assert!(kernel.rx.push(XdpDesc { addr, len: 60, options: 0 }));
@@ -217,7 +206,7 @@ fn a_frame_leaves_another_port_without_a_copy() {
     let mut w = world();
     w.kernel_receives(0, 1, 60, 7);
     w.plane.receive(0, || 0);
-    let frame = w.plane.ports[0].burst.slot(0).frame;
+    let frame = w.plane.ports[0].burst.numbers()[0];
     w.decide(0, Verdict::Fanout(PortMask(0b010)));
     let sent = w.kernel_transmits(1, 9);
     assert_eq!(sent.iter().map(|d| w.plane.umem.frame_of(d.addr)).collect::<Vec<_>>(), [frame]);
@@ -233,7 +222,7 @@ fn a_fan_out_copies_for_every_port_but_the_last() {
         let sent = w.kernel_transmits(port, 9);
         assert_eq!(sent.len(), 1);
         let mut bytes = Vec::new();
-        w.plane.umem.read(&w.plane.umem.slot(sent[0].addr as usize, sent[0].len, 0), &mut bytes);
+        w.plane.umem.read(&w.plane.umem.span(sent[0].addr as usize, sent[0].len, 0), &mut bytes);
         assert_eq!(bytes, [7; 60]);
     }
     let copies: u64 = (0..PORTS).map(|port| w.counters(port).copies).sum();
@@ -243,7 +232,7 @@ fn a_fan_out_copies_for_every_port_but_the_last() {
 
 #[test]
 fn frames_are_reused_only_after_their_completion() {
-    let mut w = World::new(8 + 4 + 2, LIMITS);
+    let mut w = World::new(8 + 4, LIMITS);
     for round in 0..20 {
         assert!(w.kernel_receives(2, 1, 60, round));
         w.turn(2, Verdict::Tx);
@@ -255,7 +244,7 @@ fn frames_are_reused_only_after_their_completion() {
 
 #[test]
 fn a_port_that_only_transmits_gets_its_frames_back() {
-    let mut w = World::new(14, LIMITS);
+    let mut w = World::new(12, LIMITS);
     for round in 0..20 {
         assert!(w.kernel_receives(0, 1, 60, round));
         w.turn(0, Verdict::TxTo(PortId(1)));
@@ -443,7 +432,6 @@ enum Step {
     KernelCompletes { port: usize, count: usize },
     Turn { port: usize, verdict: Verdict },
     Source { port: usize, count: usize, len: usize, verdict: Verdict },
-    Release { which: usize, verdict: Verdict },
 }
 
 fn verdict() -> impl Strategy<Value = Verdict> {
@@ -451,7 +439,6 @@ fn verdict() -> impl Strategy<Value = Verdict> {
         Just(Verdict::Drop),
         Just(Verdict::Pass),
         Just(Verdict::Tx),
-        Just(Verdict::Hold),
         (0..PORTS as u8 + 1).prop_map(|port| Verdict::TxTo(PortId(port))),
         (0..16u32).prop_map(|mask| Verdict::Fanout(PortMask(mask))),
     ]
@@ -470,7 +457,6 @@ fn step() -> impl Strategy<Value = Step> {
         1 => (port, 0..6usize, 0..256usize, verdict()).prop_map(|(port, count, len, verdict)| {
             Step::Source { port, count, len, verdict }
         }),
-        1 => (0..8usize, verdict()).prop_map(|(which, verdict)| Step::Release { which, verdict }),
     ]
 }
 
@@ -487,7 +473,7 @@ proptest! {
     /// when everybody has given back what they have, all are free or with the kernel to receive.
     #[test]
     fn no_frame_is_lost_or_doubled(
-        frames_per_port in 14..24u32,
+        frames_per_port in 12..24u32,
         steps in prop::collection::vec(step(), 1..if cfg!(miri) { 25 } else { 200 }),
     ) {
         let mut w = World::new(frames_per_port, LIMITS);
@@ -509,14 +495,9 @@ proptest! {
                     }
                     w.decide(port, verdict);
                 }
-                Step::Release { which, verdict } if which < w.held.len() => {
-                    w.held.swap_remove(which).release(verdict);
-                }
-                Step::Release { .. } => {}
             }
             w.check();
         }
-        w.held.clear();
         for _ in 0..4 {
             for port in 0..PORTS {
                 w.turn(port, Verdict::Drop);
@@ -526,7 +507,7 @@ proptest! {
             }
         }
         let census = w.plane.census();
-        prop_assert_eq!((census.burst, census.held, census.transmitting), (0, 0, 0));
+        prop_assert_eq!((census.burst, census.transmitting), (0, 0));
         prop_assert_eq!(census.receiving, PORTS * LIMITS.fill_frames as usize);
     }
 }

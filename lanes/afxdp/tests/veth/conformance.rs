@@ -5,7 +5,8 @@ use crate::{
     world::World,
 };
 use laneway_afxdp::AfXdp;
-use laneway_core::{Cap, LaneError, LaneSpec, PortId};
+use laneway_core::{Cap, LaneError, PortId};
+use laneway_spec::LaneSpec;
 use laneway_testkit::{Disturbance, Impossible, Overload, Properties, Rig};
 
 struct VethRig {

@@ -7,8 +7,9 @@ use crate::{
 };
 use laneway_afxdp::AfXdp;
 use laneway_core::{
-    Cap, DropReason, FrameLane, HEADROOM_BYTES_MIN, LaneError, LaneSpec, PortId, Verdict, Wake,
+    Cap, DropReason, FrameLane, HEADROOM_BYTES_MIN, Lane, LaneError, PortId, Verdict, Wake,
 };
+use laneway_spec::LaneSpec;
 use laneway_testkit::{Patience, UdpFrame, sequence, skip, udp_frames};
 use std::{net::UdpSocket, time::Duration};
 

@@ -6,7 +6,8 @@ use crate::{
 };
 use laneway_afxdp::{AfXdp, Steering};
 use laneway_bpf::{Attachment, attachment};
-use laneway_core::{FrameLane, LaneError, LaneSpec, PortId};
+use laneway_core::{FrameLane, Lane, LaneError, PortId};
+use laneway_spec::LaneSpec;
 use laneway_testkit::{
     UdpFrame,
     conformance::{WorkersRig, flows_stay_with_one_worker},

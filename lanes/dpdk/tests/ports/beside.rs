@@ -2,7 +2,7 @@
 
 use crate::world::{NEAR, World, spec};
 use laneway_bpf::{Loaded, XdpLink, XdpMode, attachment};
-use laneway_core::{FrameLane, KernelHalf, PortId, Verdict};
+use laneway_core::{FrameLane, KernelHalf, Lane, PortId, Verdict};
 use laneway_dpdk::DpdkLane;
 use laneway_testkit::{skip, udp_frames};
 use std::time::Duration;

@@ -1,8 +1,9 @@
 //! The lane keeps the contract with each driver that has a far end.
 
 use crate::world::{Alone, NEAR, World};
-use laneway_core::{Cap, LaneError, LaneSpec, PortId};
+use laneway_core::{Cap, LaneError, PortId};
 use laneway_dpdk::DpdkLane;
+use laneway_spec::LaneSpec;
 use laneway_testkit::{Disturbance, Impossible, Overload, Properties, Rig};
 use std::{fs, path::PathBuf};
 

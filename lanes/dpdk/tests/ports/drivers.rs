@@ -1,7 +1,7 @@
 //! Drivers without a far end, refusals, and what a lane leaves behind.
 
 use crate::world::{Alone, NEAR, World, is_promiscuous, spec};
-use laneway_core::{Cap, DropReason, FrameLane, LaneError, PortId, PortMask, Verdict};
+use laneway_core::{Cap, DropReason, FrameLane, Lane, LaneError, PortId, PortMask, Verdict};
 use laneway_dpdk::DpdkLane;
 use laneway_testkit::{skip, udp_frames};
 use std::{fs, path::Path, time::Duration};

@@ -6,7 +6,7 @@ use crate::{
     workers::{FLOW_STEP, FLOWS, WORKERS, flows, run},
     world::{World, spec},
 };
-use laneway_core::{FrameLane, PortId, Verdict};
+use laneway_core::{FrameLane, Lane, PortId, Verdict};
 use laneway_dpdk::{DpdkLane, DpdkPorts, FlowRules};
 use laneway_flow::{Header, HeaderMatch, Offload, PortAction, PortHits, PortRule};
 use laneway_testkit::{UdpFrame, skip};

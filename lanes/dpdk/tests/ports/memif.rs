@@ -2,7 +2,7 @@
 //! gives every frame back with its MAC addresses swapped.
 
 use crate::world::{Alone, spec};
-use laneway_core::{FrameLane, LaneError, PortId, Verdict, Wake};
+use laneway_core::{FrameLane, Lane, LaneError, PortId, Verdict, Wake};
 use laneway_dpdk::DpdkLane;
 use laneway_testkit::{UdpFrame, skip};
 use std::{

@@ -4,8 +4,9 @@
 
 use crate::world::{Alone, NEAR, World, is_promiscuous, spec};
 use laneway_bpf::attachment;
-use laneway_core::{Cap, FrameLane, PortId};
+use laneway_core::{Cap, Lane, PortId};
 use laneway_dpdk::DpdkLane;
+use laneway_linux::HostSettings;
 use laneway_testkit::skip;
 use std::{
     fs,
@@ -131,6 +132,46 @@ fn reserved_huge_pages_go_back_with_the_lane_and_with_a_killed_process() {
     assert_eq!(pages(), before + 32);
     let went_back = kill_until(child, || pages() == before);
     assert!(went_back, "{} pages instead of {before}", pages());
+}
+
+#[test]
+fn huge_pages_of_a_process_that_was_killed_with_its_guard_go_back_with_the_next_run() {
+    if !can_reserve() {
+        return;
+    }
+    let before = pages();
+    let mut child = start_until_ready("killed");
+    assert_eq!(pages(), before + 32);
+    // While it lives, nothing is taken from it.
+    let give_back = || HostSettings::of_this_host().give_back().expect("root may");
+    let id = child.id();
+    let is_ours = |process: u32| process == id;
+    assert!(!give_back().iter().any(|change| is_ours(change.process)));
+    for guard in guards_of(id) {
+        let killed = Command::new("kill").args(["-KILL", &guard]).status().expect("kill runs");
+        assert!(killed.success());
+    }
+    child.kill().expect("it is our child");
+    child.wait().expect("it is our child");
+    assert_eq!(pages(), before + 32, "nobody is left to give them back");
+    let given = give_back();
+    assert!(given.iter().any(|change| is_ours(change.process)), "{given:?}");
+    assert_eq!(pages(), before, "{given:?}");
+    assert!(!give_back().iter().any(|change| is_ours(change.process)), "the record is gone");
+}
+
+/// Ids of the guards that a process has, at least one.
+fn guards_of(parent: u32) -> Vec<String> {
+    let processes = fs::read_dir("/proc").expect("lists").flatten();
+    let is_guard = |id: &String| {
+        let stat = fs::read_to_string(format!("/proc/{id}/stat")).unwrap_or_default();
+        let rest = stat.split_once(" (laneway-guard) ").map(|(_, rest)| rest.split_whitespace());
+        rest.and_then(|mut fields| fields.nth(1)) == Some(&parent.to_string())
+    };
+    let ids = processes.map(|entry| entry.file_name().to_string_lossy().into_owned());
+    let guards: Vec<String> = ids.filter(is_guard).collect();
+    assert!(!guards.is_empty(), "the pages have one");
+    guards
 }
 
 #[test]

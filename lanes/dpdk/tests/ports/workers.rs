@@ -2,7 +2,7 @@
 //! counted adds up.
 
 use crate::world::{Alone, NEAR, World, spec};
-use laneway_core::{Counters, FrameLane, LaneError, PortId, Verdict};
+use laneway_core::{Counters, FrameLane, Lane, LaneError, PortId, Verdict};
 use laneway_dpdk::{DpdkLane, DpdkPorts, QueueCounts};
 use laneway_testkit::{UdpFrame, sequence, skip, udp_frames};
 use std::{

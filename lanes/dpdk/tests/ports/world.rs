@@ -4,10 +4,11 @@
 //!
 //! DPDK exists once per process, so only one world at a time does: the others wait.
 
-use laneway_core::{LaneError, LaneSpec};
+use laneway_core::LaneError;
 use laneway_dpdk::{DpdkLane, DpdkPorts};
 use laneway_linux::Interface;
 use laneway_netns::{Mac, Namespace, VethEnd, VethOptions, VethPair, wait_for_carrier};
+use laneway_spec::LaneSpec;
 use laneway_testkit::Disturbance;
 use std::{
     ffi::CString,

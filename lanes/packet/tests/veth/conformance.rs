@@ -4,8 +4,9 @@ use crate::{
     cables::{NEAR, PORTS_MAX, give_up_capabilities},
     world::World,
 };
-use laneway_core::{LaneError, LaneSpec, PortId};
+use laneway_core::{LaneError, PortId};
 use laneway_packet::{OpenOptions, PacketLane};
+use laneway_spec::LaneSpec;
 use laneway_testkit::{Disturbance, Overload, Properties, Rig, conformance, skip};
 
 struct VethRig {

@@ -1,8 +1,9 @@
 //! Several workers on one interface, over fan-out.
 
 use crate::world::World;
-use laneway_core::{LaneError, LaneSpec};
+use laneway_core::LaneError;
 use laneway_packet::{FanoutGroup, PacketLane};
+use laneway_spec::LaneSpec;
 use laneway_testkit::{
     conformance::{WorkersRig, flows_stay_with_one_worker},
     skip,

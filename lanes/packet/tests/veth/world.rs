@@ -1,8 +1,9 @@
 //! Three cables, and the lane opened at their near ends.
 
 use crate::cables::{Cables, Inside, NEAR, PORTS_MAX, silent};
-use laneway_core::{LaneError, LaneSpec};
+use laneway_core::LaneError;
 use laneway_packet::{FanoutGroup, OpenOptions, PacketLane};
+use laneway_spec::LaneSpec;
 use std::ops::{Deref, DerefMut};
 
 /// The cables, as where this lane lives.

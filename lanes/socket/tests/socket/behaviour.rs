@@ -6,11 +6,12 @@ use crate::{
     place::{Inside, Loopback, Powerless, run},
 };
 use laneway_core::{
-    Cap, Clock, Close, DatagramApp, DatagramLane, DropReason, LaneError, LaneSpec, PortId,
+    App, Cap, Clock, Close, DatagramApp, DatagramLane, DropReason, Lane, LaneError, PortId,
     StreamLane, Turn,
 };
 use laneway_netns::{Cidr, Mac, Namespace, Offloads, VethEnd, VethOptions, VethPair, can_create};
 use laneway_socket::{TcpLane, UdpLane};
+use laneway_spec::LaneSpec;
 use laneway_testkit::{
     Patience,
     service::{
@@ -338,6 +339,12 @@ struct Pong {
     answers: DatagramProbe,
 }
 
+impl App for Pong {
+    fn counters(&self) -> &laneway_core::Counters {
+        self.answers.counters()
+    }
+}
+
 impl DatagramApp for Pong {
     fn on_datagrams<O: laneway_core::DatagramOut>(
         &mut self,
@@ -357,10 +364,6 @@ impl DatagramApp for Pong {
                 bytes
             });
         }
-    }
-
-    fn counters(&self) -> &laneway_core::Counters {
-        self.answers.counters()
     }
 }
 

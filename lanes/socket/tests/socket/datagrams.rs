@@ -1,8 +1,9 @@
 //! The datagram contract over UDP, in each mode, both families and from a wildcard address.
 
 use crate::place::Powerless;
-use laneway_core::{Cap, LaneError, LaneSpec, PortId};
+use laneway_core::{Cap, LaneError, PortId};
 use laneway_socket::UdpLane;
+use laneway_spec::LaneSpec;
 use laneway_testkit::{
     DatagramProperties, DatagramRig, Impossible, Overload, service::MonotonicClock,
 };

@@ -1,7 +1,7 @@
 //! Programs that nobody here wrote, against the lanes: curl over TCP, Python's sockets over UDP.
 
 use laneway_core::{
-    Close, ConnId, Counters, DatagramLane, PortId, StreamApp, StreamLane, StreamOut,
+    App, Close, ConnId, Counters, DatagramLane, Lane, PortId, StreamApp, StreamLane, StreamOut,
 };
 use laneway_socket::{TcpLane, UdpLane};
 use laneway_testkit::{
@@ -71,6 +71,12 @@ impl Server {
     }
 }
 
+impl App for Server {
+    fn counters(&self) -> &Counters {
+        &self.counters
+    }
+}
+
 impl StreamApp for Server {
     fn on_open(&mut self, _conn: ConnId, _peer: SocketAddr) {
         self.opened += 1;
@@ -90,10 +96,6 @@ impl StreamApp for Server {
 
     fn on_tick<O: StreamOut>(&mut self, _turn: laneway_core::Turn, out: &mut O) {
         self.pay(out);
-    }
-
-    fn counters(&self) -> &Counters {
-        &self.counters
     }
 }
 

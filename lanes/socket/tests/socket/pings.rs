@@ -1,14 +1,18 @@
 //! Pings on raw sockets: who else would answer them is kept from it, or the lane does not open.
 
 use crate::place::{Inside, Loopback, run};
-use laneway_core::{DatagramLane, LaneError, PortId};
+use laneway_core::{DatagramLane, Lane, LaneError, PortId};
+use laneway_linux::HostSettings;
 use laneway_netns::{Namespace, can_create};
 use laneway_socket::UdpLane;
 use laneway_testkit::{
     service::{DatagramProbe, MonotonicClock},
     skip,
 };
-use std::{fs, io, net::SocketAddr, process::Command, time::Duration};
+use std::{
+    fs, io, mem, net::SocketAddr, os::unix::fs::MetadataExt, path::PathBuf, process::Command,
+    time::Duration,
+};
 
 /// Waits of 10 ms for messages that are on their way.
 const WAITS_MAX: usize = 3000;
@@ -121,6 +125,31 @@ fn while_the_kernel_answers_the_lane_does_not_open() {
     assert_eq!(lane.caps(PortId(0)).facts["kernel_answers"], "off before");
     drop(lane);
     assert_eq!(settings()[0], "1", "what it did not switch off it does not switch on");
+}
+
+#[test]
+fn what_a_killed_run_switched_off_the_next_one_in_its_namespace_switches_on() {
+    let Some(_place) = place() else { return };
+    let here = fs::metadata("/proc/thread-self/ns/net").expect("Linux has namespaces").ino();
+    let records = || -> Vec<PathBuf> {
+        let all = fs::read_dir("/run/laneway/restore").expect("it is there").flatten();
+        let line = format!("namespace {here}\n");
+        let is_of_here =
+            |path: &PathBuf| fs::read_to_string(path).is_ok_and(|text| text.contains(&line));
+        all.map(|entry| entry.path()).filter(is_of_here).collect()
+    };
+    drop(open("socket:raw,mute", &[V4, V6]).unwrap_or_else(|e| panic!("{e}")));
+    assert_eq!((settings(), records().len()), (["0", "0"].map(str::to_owned), 0));
+
+    // As if it was killed: nothing is dropped, and the process is gone, for none has an id beyond 4194304.
+    mem::forget(open("socket:raw,mute", &[V4, V6]).unwrap_or_else(|e| panic!("{e}")));
+    assert_eq!((settings(), records().len()), (["1", "1"].map(str::to_owned), 2));
+    for (number, record) in records().iter().enumerate() {
+        let gone = record.with_file_name(format!("4194305-{here}-{number}"));
+        fs::rename(record, gone).expect("root may");
+    }
+    HostSettings::of_this_host().give_back().expect("root may");
+    assert_eq!((settings(), records().len()), (["0", "0"].map(str::to_owned), 0));
 }
 
 #[test]

@@ -1,8 +1,9 @@
 //! The datagram contract over raw sockets: payloads without IP header, addresses without ports.
 
 use crate::place::Loopback;
-use laneway_core::{LaneError, LaneSpec, PortId};
+use laneway_core::{LaneError, PortId};
 use laneway_socket::UdpLane;
+use laneway_spec::LaneSpec;
 use laneway_testkit::{DatagramProperties, DatagramRig, Overload, service::MonotonicClock};
 use std::{
     io,

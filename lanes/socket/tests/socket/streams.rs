@@ -1,8 +1,9 @@
 //! The stream contract over TCP, both families.
 
 use crate::place::Powerless;
-use laneway_core::{Cap, LaneError, LaneSpec, PortId};
+use laneway_core::{Cap, LaneError, PortId};
 use laneway_socket::TcpLane;
+use laneway_spec::LaneSpec;
 use laneway_testkit::{
     Impossible, PeerId, PeerRead, StreamProperties, StreamRig, service::MonotonicClock,
 };

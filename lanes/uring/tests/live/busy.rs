@@ -2,7 +2,7 @@
 //! armed again when it does sleep.
 
 use crate::{frames_world, steady::Echo, world::World};
-use laneway_core::{CapsReport, DatagramLane, FrameLane, PortId, Verdict, Wake};
+use laneway_core::{CapsReport, DatagramLane, FrameLane, Lane, PortId, Verdict, Wake};
 use laneway_testkit::{service::MonotonicClock, skip, udp_frames};
 use laneway_uring::{UringFrames, UringUdp};
 use std::{thread, time::Duration};
@@ -70,7 +70,7 @@ fn a_busy_datagram_port_looks_and_a_resting_one_is_woken() {
 #[test]
 fn a_busy_frame_port_looks_and_a_resting_one_is_woken() {
     let Some(mut world) = frames_world::World::new().map_err(skip).ok() else { return };
-    for text in ["uring", "uring:depth=4,buffers=2,hold=0"] {
+    for text in ["uring", "uring:depth=4,buffers=2"] {
         let spec = text.parse().expect("well formed");
         let mut lane = world.open(&spec, 1).unwrap_or_else(|e| panic!("`{text}`: {e}"));
         let frames = udp_frames(0, 1, 200);

@@ -1,7 +1,8 @@
 //! The datagram conformance suite over UDP, in each mode.
 
 use crate::world::{World, until_free};
-use laneway_core::{Cap, LaneError, LaneSpec, PortId};
+use laneway_core::{Cap, LaneError, PortId};
+use laneway_spec::LaneSpec;
 use laneway_testkit::{
     DatagramProperties, DatagramRig, Impossible, Overload, service::MonotonicClock,
 };

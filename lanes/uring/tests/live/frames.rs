@@ -5,7 +5,8 @@ use crate::{
     cables::{NEAR, PORTS_MAX, give_up_capabilities},
     frames_world::World,
 };
-use laneway_core::{Burst, Cap, DropReason, FrameLane, LaneError, LaneSpec, PortId, Verdict};
+use laneway_core::{Burst, Cap, DropReason, FrameLane, Lane, LaneError, PortId, Verdict};
+use laneway_spec::LaneSpec;
 use laneway_testkit::{
     Disturbance, Overload, Properties, Rig, receive_all, sequence, skip, udp_frames,
 };
@@ -178,7 +179,7 @@ fn a_long_frame_is_cut_and_says_how_long_it_was() {
 #[test]
 fn running_out_of_buffers_loses_no_frame() {
     let Some(mut world) = world() else { return };
-    let mut lane = open(&mut world, "uring:buffers=2,hold=0");
+    let mut lane = open(&mut world, "uring:buffers=2");
     let sent = udp_frames(0, 200, 300);
     world.far_ends[0].send(&sent);
     assert_eq!(bytes(receive_all(&mut lane, PORT, sent.len())), sent);
@@ -230,7 +231,7 @@ fn lent_frames_wait_for_a_full_queue_and_none_is_lost() {
 fn what_arrived_before_the_interface_went_is_delivered_before_the_lane_ends() {
     let Some(mut world) = world() else { return };
     let mut witness = open(&mut world, "uring");
-    let mut lane = open(&mut world, "uring:buffers=2,hold=0");
+    let mut lane = open(&mut world, "uring:buffers=2");
     let sent = udp_frames(0, 5, 100);
     world.far_ends[0].send(&sent);
     // Removing waits for deliveries that have begun: what one socket has, both will have.

@@ -1,7 +1,8 @@
 //! The world of the frame tests: three cables, and the lane opened at their near ends.
 
 use crate::cables::{Cables, Inside, NEAR, PORTS_MAX, silent};
-use laneway_core::{LaneError, LaneSpec};
+use laneway_core::LaneError;
+use laneway_spec::LaneSpec;
 use laneway_uring::{OpenOptions, UringFrames};
 use std::ops::{Deref, DerefMut};
 

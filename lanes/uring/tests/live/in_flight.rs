@@ -5,8 +5,8 @@ use crate::{
     world::{World, until_free},
 };
 use laneway_core::{
-    Clock, Close, ConnId, Counters, Datagram, DatagramApp, DatagramLane, DatagramOut, DropReason,
-    LaneError, PortId, StreamApp, StreamLane, StreamOut, Turn,
+    App, Clock, Close, ConnId, Counters, Datagram, DatagramApp, DatagramLane, DatagramOut,
+    DropReason, Lane, LaneError, PortId, StreamApp, StreamLane, StreamOut, Turn,
 };
 use laneway_testkit::{Patience, service::MonotonicClock, skip};
 use laneway_uring::{UringTcp, UringUdp};
@@ -47,6 +47,12 @@ struct Relay {
     counters: Counters,
 }
 
+impl App for Relay {
+    fn counters(&self) -> &Counters {
+        &self.counters
+    }
+}
+
 impl DatagramApp for Relay {
     fn on_datagrams<O: DatagramOut>(&mut self, batch: &[Datagram<'_>], _turn: Turn, out: &mut O) {
         for datagram in batch {
@@ -56,10 +62,6 @@ impl DatagramApp for Relay {
                 out.forward(datagram, PORT, to);
             }
         }
-    }
-
-    fn counters(&self) -> &Counters {
-        &self.counters
     }
 }
 
@@ -256,6 +258,12 @@ fn a_train_that_the_path_refuses_is_sent_apart_and_trains_stay_off() {
 #[test]
 fn a_port_of_ipv6_tells_addresses_of_ipv6() {
     struct Addresses(Vec<(SocketAddr, SocketAddr)>, Counters);
+    impl App for Addresses {
+        fn counters(&self) -> &Counters {
+            &self.1
+        }
+    }
+
     impl DatagramApp for Addresses {
         fn on_datagrams<O: DatagramOut>(&mut self, batch: &[Datagram<'_>], _: Turn, out: &mut O) {
             for datagram in batch {
@@ -265,9 +273,6 @@ fn a_port_of_ipv6_tells_addresses_of_ipv6() {
                     4
                 });
             }
-        }
-        fn counters(&self) -> &Counters {
-            &self.1
         }
     }
     let Some(world) = world() else { return };
@@ -327,6 +332,12 @@ struct Echo {
     counters: Counters,
 }
 
+impl App for Echo {
+    fn counters(&self) -> &Counters {
+        &self.counters
+    }
+}
+
 impl StreamApp for Echo {
     fn on_open(&mut self, _conn: ConnId, _peer: SocketAddr) {
         self.open += 1;
@@ -339,10 +350,6 @@ impl StreamApp for Echo {
     fn on_close(&mut self, _conn: ConnId, why: Close) {
         self.open -= 1;
         self.ended.push(why);
-    }
-
-    fn counters(&self) -> &Counters {
-        &self.counters
     }
 }
 
@@ -458,6 +465,12 @@ fn a_request_longer_than_the_queue_ends_its_connection() {
     /// Waits for a line that never ends.
     #[derive(Default)]
     struct Waiting(Echo);
+    impl App for Waiting {
+        fn counters(&self) -> &Counters {
+            &self.0.counters
+        }
+    }
+
     impl StreamApp for Waiting {
         fn on_open(&mut self, conn: ConnId, peer: SocketAddr) {
             self.0.on_open(conn, peer);
@@ -467,9 +480,6 @@ fn a_request_longer_than_the_queue_ends_its_connection() {
         }
         fn on_close(&mut self, conn: ConnId, why: Close) {
             self.0.on_close(conn, why);
-        }
-        fn counters(&self) -> &Counters {
-            &self.0.counters
         }
     }
     let Some(world) = world() else { return };

@@ -2,8 +2,8 @@
 
 use crate::world::{World, until_free};
 use laneway_core::{
-    Clock, Close, ConnId, Counters, Datagram, DatagramApp, DatagramLane, DatagramOut, LaneError,
-    PortId, StreamApp, StreamLane, StreamOut, Turn,
+    App, Clock, Close, ConnId, Counters, Datagram, DatagramApp, DatagramLane, DatagramOut, Lane,
+    LaneError, PortId, StreamApp, StreamLane, StreamOut, Turn,
 };
 use laneway_testkit::{service::MonotonicClock, skip};
 use laneway_uring::{UringTcp, UringUdp};
@@ -63,6 +63,12 @@ impl Http {
     }
 }
 
+impl App for Http {
+    fn counters(&self) -> &Counters {
+        &self.counters
+    }
+}
+
 impl StreamApp for Http {
     fn on_open(&mut self, _conn: ConnId, _peer: SocketAddr) {}
 
@@ -86,10 +92,6 @@ impl StreamApp for Http {
 
     fn on_close(&mut self, conn: ConnId, _why: Close) {
         self.owed.retain(|(owed, _)| *owed != conn);
-    }
-
-    fn counters(&self) -> &Counters {
-        &self.counters
     }
 }
 
@@ -122,15 +124,17 @@ struct Echo {
     counters: Counters,
 }
 
+impl App for Echo {
+    fn counters(&self) -> &Counters {
+        &self.counters
+    }
+}
+
 impl DatagramApp for Echo {
     fn on_datagrams<O: DatagramOut>(&mut self, batch: &[Datagram<'_>], _turn: Turn, out: &mut O) {
         for datagram in batch {
             out.forward(datagram, datagram.ingress, datagram.source);
         }
-    }
-
-    fn counters(&self) -> &Counters {
-        &self.counters
     }
 }
 

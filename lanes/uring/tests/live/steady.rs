@@ -4,8 +4,8 @@
 
 use crate::{frames_world, world::World};
 use laneway_core::{
-    Close, ConnId, Counters, Datagram, DatagramApp, DatagramLane, DatagramOut, FrameLane, PortId,
-    StreamApp, StreamLane, StreamOut, Turn, Verdict,
+    App, Close, ConnId, Counters, Datagram, DatagramApp, DatagramLane, DatagramOut, FrameLane,
+    Lane, PortId, StreamApp, StreamLane, StreamOut, Turn, Verdict,
 };
 use laneway_testkit::{service::MonotonicClock, skip, udp_frames};
 use laneway_uring::UringTcp;
@@ -64,6 +64,12 @@ pub(crate) struct Echo {
     counters: Counters,
 }
 
+impl App for Echo {
+    fn counters(&self) -> &Counters {
+        &self.counters
+    }
+}
+
 impl DatagramApp for Echo {
     fn on_datagrams<O: DatagramOut>(&mut self, batch: &[Datagram<'_>], _turn: Turn, out: &mut O) {
         for datagram in batch {
@@ -74,10 +80,6 @@ impl DatagramApp for Echo {
                 room.len()
             });
         }
-    }
-
-    fn counters(&self) -> &Counters {
-        &self.counters
     }
 }
 
@@ -92,10 +94,6 @@ impl StreamApp for Echo {
     }
 
     fn on_close(&mut self, _conn: ConnId, _why: Close) {}
-
-    fn counters(&self) -> &Counters {
-        &self.counters
-    }
 }
 
 #[test]
@@ -146,7 +144,7 @@ fn streams_allocate_nothing() {
 #[test]
 fn frames_allocate_nothing() {
     let Some(mut world) = frames_world::World::new().map_err(skip).ok() else { return };
-    for text in ["uring", "uring:depth=2,buffers=2,hold=0"] {
+    for text in ["uring", "uring:depth=2,buffers=2"] {
         let spec = text.parse().expect("well formed");
         let mut lane = world.open(&spec, 1).unwrap_or_else(|e| panic!("`{text}`: {e}"));
         let frames = udp_frames(0, 5, 200);

@@ -1,7 +1,8 @@
 //! The stream conformance suite over TCP, in each mode.
 
 use crate::world::{World, until_free};
-use laneway_core::{Cap, LaneError, LaneSpec, PortId};
+use laneway_core::{Cap, LaneError, PortId};
+use laneway_spec::LaneSpec;
 use laneway_testkit::{
     Impossible, PeerId, PeerRead, StreamProperties, StreamRig, service::MonotonicClock,
 };

@@ -1,12 +1,14 @@
 //! Recorded traces, event by event against babeltrace2.
 //!
-//! Needs the recorded traces beside the repository, `tar` with zstd, and babeltrace2; says so and passes without them.
+//! Needs the recorded traces, whose folder `LANEWAY_TRACES` names, `tar` with zstd, and babeltrace2; says so and passes without
+//! them.
 
 use std::collections::HashMap;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::Command;
 
 use crate::oracle::{Babeltrace, field, number, parts, same_records};
+use laneway_testkit::{skip, trace_file};
 use laneway_trace_read::{
     Consumer, Event, FunctionKey, Kind, ListingPlace, Loss, PoolAction, Thread, ThreadId, Trace,
 };
@@ -20,16 +22,8 @@ impl Drop for Unpacked {
     }
 }
 
-fn traces() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../shared/traces")
-}
-
 fn unpack(name: &str, test: &str) -> Option<Unpacked> {
-    let archive = traces().join(name);
-    if !archive.is_file() {
-        println!("skipped: {} is not there", archive.display());
-        return None;
-    }
+    let archive = trace_file(name)?;
     let folder = std::env::temp_dir().join(format!("laneway-exact-{test}-{}", std::process::id()));
     std::fs::create_dir_all(&folder).expect("the folder for temporary files can be written");
     let unpacked = Unpacked(folder);
@@ -40,7 +34,7 @@ fn unpack(name: &str, test: &str) -> Option<Unpacked> {
         .arg(&unpacked.0)
         .status();
     if !done.is_ok_and(|status| status.success()) {
-        println!("skipped: tar cannot unpack {}", archive.display());
+        skip(format!("tar cannot unpack {}", archive.display()));
         return None;
     }
     Some(unpacked)
@@ -199,7 +193,7 @@ fn functions_get_their_names_from_a_listing() {
             "{function:?}"
         );
     }
-    let listing = traces().join("testpmd.nm.gz");
+    let listing = trace_file("testpmd.nm.gz").expect("it is beside the recordings");
     let symbols = trace.symbols_mut();
     symbols.add_listing(&listing, &ListingPlace::Module(name.clone())).expect("a listing");
     let by_module: Vec<String> =

@@ -1,0 +1,116 @@
+//! A run of any app on a live lane, by one worker or several: what every app has in common.
+//!
+//! What must always hold: the run's time counts from when every worker's lane is open; what each port obtained is
+//! shown when it is.
+
+use super::trace::RunTrace;
+use super::{end_after, opened};
+use crate::exit::Failure;
+use crate::terminal;
+use laneway_core::{CapsReport, LaneError};
+use laneway_engine::{Control, Stop, WorkerId, Workers};
+use laneway_kinds::AppKind;
+use laneway_registry::{Crew, LaneTable, Order, Ran};
+use laneway_spec::LaneSpec;
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+/// What the arguments of every run say.
+pub(super) struct Live<'a> {
+    pub(super) spec: &'a LaneSpec,
+    pub(super) interfaces: &'a [String],
+    pub(super) force: bool,
+    pub(super) duration: Option<Duration>,
+    /// The CPU of a single worker.
+    pub(super) cpu: Option<usize>,
+    /// The CPUs of several workers.
+    pub(super) cpus: Option<&'a [usize]>,
+    pub(super) json: bool,
+}
+
+/// What a run left behind.
+pub(super) struct Finished<R> {
+    pub(super) ran: Ran<R>,
+    /// Of the worker that opened first: what each port obtained.
+    pub(super) ports: Vec<CapsReport>,
+    /// Since every lane was open.
+    pub(super) elapsed: Duration,
+}
+
+#[derive(Default)]
+struct Opened {
+    ports: Vec<CapsReport>,
+    workers: usize,
+    started: Option<Instant>,
+}
+
+impl Live<'_> {
+    /// Runs `run` until `stop` or its own end. Port `i` is at `places[i]`, such as `on eth1`; `begun` is called
+    /// when the last lane is open.
+    ///
+    /// # Errors
+    /// Bad CPUs or traces, as a sentence; or the lane's, when it cannot be opened.
+    pub(super) fn run<A: AppKind, L: LaneTable>(
+        &self,
+        run: &A::Run,
+        trace: &RunTrace,
+        stop: &Stop,
+        places: &[String],
+        begun: impl Fn() + Sync,
+    ) -> Result<Result<Finished<A::Report>, LaneError>, Failure> {
+        let state = Mutex::new(Opened::default());
+        let on_open = |worker: WorkerId, caps: &[CapsReport]| {
+            let mut state = state.lock().unwrap_or_else(PoisonError::into_inner);
+            self.show(worker, places, caps);
+            if state.workers == 0 {
+                state.ports = caps.to_vec();
+            }
+            state.workers += 1;
+            if state.workers == self.cpus.map_or(1, <[usize]>::len) {
+                state.started = Some(Instant::now());
+                begun();
+                end_after(self.duration, stop);
+            }
+        };
+        let interfaces: Vec<&str> = self.interfaces.iter().map(String::as_str).collect();
+        let order =
+            |crew| Order { spec: self.spec, interfaces: &interfaces, force: self.force, crew };
+        let ran = match self.cpus {
+            None => {
+                let trace = trace.slot(0, self.cpu)?;
+                let control = Control { stop: stop.clone(), trace, ..Control::default() };
+                let crew = Crew::Here { control: &control, cpu: self.cpu };
+                laneway_registry::run::<A, L>(run, order(crew), &on_open)
+            }
+            Some(cpus) => {
+                let workers = Workers::new(cpus, stop.clone()).map_err(Failure::input)?;
+                let workers = workers.traced(trace.slots(cpus)?);
+                laneway_registry::run::<A, L>(run, order(Crew::Workers(&workers)), &on_open)
+            }
+        };
+        let Opened { ports, started, .. } =
+            state.into_inner().unwrap_or_else(PoisonError::into_inner);
+        let elapsed = started.map_or(Duration::ZERO, |started| started.elapsed());
+        Ok(ran.map(|ran| Finished { ran, ports, elapsed }))
+    }
+
+    /// What every port of a worker obtained, one line each.
+    fn show(&self, worker: WorkerId, places: &[String], caps: &[CapsReport]) {
+        if self.json {
+            return;
+        }
+        let who = match self.cpus {
+            Some(cpus) => format!("worker {} on CPU {}: ", worker.0, cpus[worker.0]),
+            None => String::new(),
+        };
+        let spec = self.spec.to_string();
+        for (place, caps) in places.iter().zip(caps) {
+            terminal::note(&format!("{who}{}", opened(&spec, place, caps)));
+        }
+    }
+}
+
+/// The places of ports that are interfaces or files.
+pub(super) fn on(interfaces: &[String]) -> Vec<String> {
+    interfaces.iter().map(|name| format!("on {name}")).collect()
+}

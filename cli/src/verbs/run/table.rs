@@ -1,0 +1,229 @@
+//! `laneway run APP` for any app of a table: what all apps have in common, and the account of what became of
+//! everything that the app was given.
+
+use super::live::{Finished, Live};
+use super::trace::RunTrace;
+use super::{lane_failure, worker_cpus};
+use crate::arguments::RunArguments;
+use crate::exit::{Exit, Failure};
+use crate::{interrupt, terminal};
+use clap::{ArgMatches, Args, Command, FromArgMatches};
+use laneway_engine::{Ended, Stop};
+use laneway_kinds::{Account, AppCommand, AppFacts, On, Refusal};
+use laneway_page::text::{aligned, grouped};
+use laneway_registry::{LaneTable, Ran, facts_of};
+use serde_json::{Value, json};
+use std::marker::PhantomData;
+use std::time::Duration;
+
+/// An app that `laneway run` knows by name.
+pub(crate) trait RunVerb {
+    /// Its row.
+    fn facts(&self) -> &'static AppFacts;
+
+    /// What may be said to it.
+    fn command(&self) -> Command;
+
+    /// Runs it as its arguments say.
+    ///
+    /// # Errors
+    /// With a sentence and an exit code.
+    fn run(&self, matches: &ArgMatches, json: bool) -> Result<Exit, Failure>;
+}
+
+/// The app `A` on the lanes of table `L`.
+pub(crate) struct TableVerb<A, L>(PhantomData<fn() -> (A, L)>);
+
+impl<A, L> TableVerb<A, L> {
+    pub(crate) fn new() -> Self {
+        TableVerb(PhantomData)
+    }
+}
+
+impl<A: AppCommand<Report: Clone>, L: LaneTable> RunVerb for TableVerb<A, L> {
+    fn facts(&self) -> &'static AppFacts {
+        &A::FACTS
+    }
+
+    fn command(&self) -> Command {
+        let command = Command::new(A::FACTS.name).about(A::FACTS.about).after_help(A::HELP);
+        let command = A::Arguments::augment_args(RunArguments::augment_args(command));
+        command.arg_required_else_help(true)
+    }
+
+    fn run(&self, matches: &ArgMatches, json: bool) -> Result<Exit, Failure> {
+        let unread = |error: clap::Error| Failure::input(error.to_string());
+        let common = RunArguments::from_arg_matches(matches).map_err(unread)?;
+        let own = A::Arguments::from_arg_matches(matches).map_err(unread)?;
+        run::<A, L>(&common, &own, json)
+    }
+}
+
+fn run<A: AppCommand<Report: Clone>, L: LaneTable>(
+    common: &RunArguments,
+    own: &A::Arguments,
+    json: bool,
+) -> Result<Exit, Failure> {
+    let spec = &common.lane;
+    let lane = facts_of::<L>(spec).map_err(Failure::input)?;
+    let cpus = worker_cpus(common.workers, &common.cpus)?;
+    let workers = cpus.as_ref().map_or(1, Vec::len);
+    let on = On { spec, lane, interfaces: &common.on, workers };
+    let run = A::plan(own, on).map_err(|refusal| match refusal {
+        Refusal::Sentence(sentence) => Failure::input(sentence),
+        Refusal::Lane(error) => lane_failure(&error),
+    })?;
+
+    let trace = RunTrace::begin(common.trace.as_deref())?;
+    let stop = Stop::default();
+    let to_stop = stop.clone();
+    interrupt::on_signal(None, json, move || to_stop.request())?;
+    let live = Live {
+        spec,
+        interfaces: &common.on,
+        force: common.force,
+        duration: common.duration,
+        cpu: common.cpu,
+        cpus: cpus.as_deref(),
+        json,
+    };
+    let begun = || {
+        if !json {
+            terminal::note(&A::begun(&run, on));
+        }
+    };
+    let finished = live.run::<A, L>(&run, &trace, &stop, &A::places(&run, on), begun)?;
+    let Finished { ran, ports, elapsed } =
+        finished.map_err(|error| match (A::hint(&error, &run, on), lane_failure(&error)) {
+            (Some(hint), Failure::Because(exit, why)) => {
+                Failure::Because(exit, format!("{why}; {hint}"))
+            }
+            (_, failure) => failure,
+        })?;
+    trace.end(json)?;
+    let failed = ran.failure.as_ref().map(|(_, error)| error);
+    let Some((report, together)) = ran.together() else {
+        // A run without a failure has the reports of all, and there is at least one.
+        return failed.map_or(Ok(Exit::Done), |error| Err(lane_failure(error)));
+    };
+    let account = A::account(&run, on, &report, &together);
+    if json {
+        let mut value = json!({
+            "verb": "run",
+            "app": A::FACTS.name,
+            "lane": spec.to_string(),
+            "interfaces": common.on,
+            "seen": account.seen,
+            "closed": account.is_closed(),
+            "failure": failed.map(ToString::to_string),
+            "elapsed_ns": elapsed.as_nanos() as u64,
+        });
+        for (name, fact) in &account.json {
+            value[name] = fact.clone();
+        }
+        if cpus.is_none() {
+            value["ports"] = json!(ports);
+            value["report"] = json!(report);
+        } else {
+            let each = ran.workers.iter().enumerate().map(|(id, worker)| {
+                let mut line = json!({ "worker": id, "cpu": worker.cpu, "report": worker.run });
+                for (name, fact) in worker.report.as_ref().map(A::worker_json).unwrap_or_default() {
+                    line[name] = fact;
+                }
+                line
+            });
+            value["workers"] = Value::Array(each.collect());
+        }
+        terminal::print_json(&value, false)?;
+    } else {
+        terminal::note(text(&account, report.ended, elapsed).trim_end());
+        if cpus.is_some() {
+            terminal::note(by_worker::<A>(&run, &ran).trim_end());
+        }
+    }
+    if let Some(error) = failed {
+        return Err(lane_failure(error));
+    }
+    judge(&account)
+}
+
+/// The account for a person.
+fn text(account: &Account, ended: Ended, elapsed: Duration) -> String {
+    let plural = if account.seen == 1 { "" } else { "s" };
+    let end = match ended {
+        Ended::Exhausted => ", to the end of the input",
+        _ => "",
+    };
+    let mut lines = vec![(account.seen_heading, account.seen, "")];
+    lines.extend(account.lines.iter().map(|(name, n, note)| (name.as_str(), *n, *note)));
+    format!(
+        "{} {}{plural} in {:.1} s{end}\n{}",
+        grouped(account.seen),
+        account.one,
+        elapsed.as_secs_f64(),
+        aligned(&lines)
+    )
+}
+
+/// A line per worker: what it saw, what it sent, what was lost on either way.
+fn by_worker<A: AppCommand<Report: Clone>>(run: &A::Run, ran: &Ran<A::Report>) -> String {
+    let headings = A::worker_headings(run);
+    let mut table = format!(
+        "{:<6}  {:>3}  {:>15}  {:>15}  {:>12}\n",
+        "worker", "CPU", headings.seen, headings.sent, "lost"
+    );
+    for (id, worker) in ran.workers.iter().enumerate() {
+        let cpu = worker.cpu.map_or_else(String::new, |cpu| cpu.to_string());
+        let line = match (&worker.run, &worker.report) {
+            (Some(lane), Some(report)) => {
+                let line = A::worker_line(run, lane, report);
+                format!(
+                    "{id:<6}  {cpu:>3}  {:>15}  {:>15}  {:>12}\n",
+                    grouped(line.seen),
+                    grouped(line.sent),
+                    grouped(lane.counters().lost()),
+                )
+            }
+            _ => format!("{id:<6}  {cpu:>3}  never began\n"),
+        };
+        table.push_str(&line);
+    }
+    table
+}
+
+fn judge(account: &Account) -> Result<Exit, Failure> {
+    if account.is_closed() {
+        return Ok(Exit::Done);
+    }
+    Err(Failure::Because(
+        Exit::Invalid,
+        format!(
+            "the ledger is open: {} seen, {} with a fate; please report this with the command",
+            account.seen, account.accounted
+        ),
+    ))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_account_is_a_table_and_an_open_one_is_invalid() {
+        let mut account = Account {
+            one: "frame",
+            seen_heading: "frames seen",
+            seen: 1234,
+            accounted: 1234,
+            lines: vec![("  answered".to_owned(), 1234, "as asked")],
+            ..Account::default()
+        };
+        let page = text(&account, Ended::Exhausted, Duration::from_millis(1500));
+        assert!(page.starts_with("1,234 frames in 1.5 s, to the end of the input\n"), "{page}");
+        assert!(page.contains("  answered") && page.contains("as asked"), "{page}");
+        assert!(matches!(judge(&account), Ok(Exit::Done)));
+        account.accounted = 1;
+        let Err(Failure::Because(Exit::Invalid, why)) = judge(&account) else { panic!("open") };
+        assert!(why.contains("1234 seen, 1 with a fate"), "{why}");
+    }
+}

@@ -1,0 +1,130 @@
+//! The one loop: when a lane has its turn, when the app ticks, and when the worker spins, blocks and
+//! stops. What a turn is depends on what the lane carries: see [`Shape`].
+
+use crate::{Control, Ended, PortReport, RunFailed, RunReport, idle::Pace, probe::Probe};
+use laneway_core::{App, Clock, Lane, LaneError, PortId, Turn};
+use laneway_spec::IdlePolicy;
+use laneway_tracer::points;
+
+/// How a lane and an app of one shape work together. `self` is what the loop keeps for them.
+pub(crate) trait Shape<L: Lane, A: App> {
+    /// Takes what is there to the app and what the app sends to the lane. Returns true if there was
+    /// anything; the clock was read then.
+    fn turn(
+        &mut self,
+        lane: &mut L,
+        app: &mut A,
+        pace: &mut Pace<'_, impl Clock>,
+        probe: &mut Probe,
+    ) -> Result<bool, LaneError>;
+
+    /// Tells the app that time has passed.
+    fn tick(&mut self, lane: &mut L, app: &mut A, turn: Turn) -> Result<(), LaneError>;
+
+    /// When the app next wants to send; nothing if it does not, or not on its own.
+    fn sends_at_ns(&self) -> Option<u64> {
+        None
+    }
+
+    /// Ends the work of a lane that has not failed; the app's `on_stop` follows.
+    fn end(
+        &mut self,
+        _lane: &mut L,
+        _app: &mut A,
+        _pace: &mut Pace<'_, impl Clock>,
+    ) -> Result<(), LaneError> {
+        Ok(())
+    }
+
+    /// What must be done whatever ended the run, after [`end`](Self::end).
+    fn close(&mut self, _lane: &mut L, _app: &mut A, _turn: Turn) {}
+}
+
+/// Runs `app` on `lane` until something ends it.
+pub(crate) fn run<L: Lane, A: App>(
+    lane: &mut L,
+    app: &mut A,
+    mut shape: impl Shape<L, A>,
+    clock: &impl Clock,
+    idle: IdlePolicy,
+    control: &Control,
+) -> Result<RunReport, RunFailed> {
+    assert_eq!(clock.domain(), lane.clock_domain(), "the worker's clock and lane {}", lane.name());
+    let mut pace = Pace::new(clock, idle);
+    let mut probe = Probe::of(control);
+    let mut outcome = turns(lane, app, &mut shape, &mut pace, control, &mut probe);
+    if outcome.is_ok() {
+        outcome = shape.end(lane, app, &mut pace).and(outcome);
+    }
+    let turn = Turn { now_ns: pace.read() };
+    shape.close(lane, app, turn);
+    app.on_stop(turn);
+    probe.count_transmits(lane);
+    match outcome {
+        Ok(ended) => Ok(report(lane, app, &pace, ended)),
+        Err(error) => {
+            let report = report(lane, app, &pace, Ended::Failed);
+            Err(RunFailed { error, report: Box::new(report) })
+        }
+    }
+}
+
+fn turns<L: Lane, A: App, C: Clock>(
+    lane: &mut L,
+    app: &mut A,
+    shape: &mut impl Shape<L, A>,
+    pace: &mut Pace<'_, C>,
+    control: &Control,
+    probe: &mut Probe,
+) -> Result<Ended, LaneError> {
+    loop {
+        if control.stop.is_due(pace.now_ns) {
+            return Ok(Ended::Stopped);
+        }
+        if app.wants_stop() {
+            return Ok(Ended::App);
+        }
+        let worked = shape.turn(lane, app, pace, probe)?;
+        if pace.tick_is_due() {
+            let watched = control.watch.is_wanted();
+            let began = probe.now();
+            shape.tick(lane, app, Turn { now_ns: pace.now_ns })?;
+            probe.called(points::APP_TICK, began, 0);
+            probe.count_transmits(lane);
+            if watched {
+                control.watch.publish(report(lane, app, pace, Ended::Running));
+            }
+        }
+        if worked {
+            pace.worked();
+            continue;
+        }
+        let sends_at_ns = shape.sends_at_ns();
+        if sends_at_ns.is_none() && lane.exhausted() {
+            return Ok(Ended::Exhausted);
+        }
+        if let Some(timeout) = pace.found_nothing(&control.stop, lane.due_ns(), sends_at_ns) {
+            let began = probe.now();
+            lane.wait(timeout)?;
+            probe.called(points::WAIT, began, 0);
+            pace.blocked();
+        }
+    }
+}
+
+/// The ids of so many ports.
+pub(crate) fn ports(count: usize) -> impl Iterator<Item = PortId> {
+    (0..count).map(|port| PortId(port as u8))
+}
+
+fn report(
+    lane: &mut impl Lane,
+    app: &impl App,
+    pace: &Pace<'_, impl Clock>,
+    ended: Ended,
+) -> RunReport {
+    let ports = ports(lane.ports())
+        .map(|port| PortReport { caps: lane.caps(port).clone(), counters: lane.counters(port) })
+        .collect();
+    pace.report(lane.name(), ended, ports, app.counters())
+}

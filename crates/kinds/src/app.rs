@@ -1,0 +1,179 @@
+//! An app as a row of a table: the shapes that it has, how each is built for one worker, and what it reports.
+
+use crate::{LaneFacts, RunReport, Shape};
+use laneway_core::{
+    CapsReport, DatagramApp, FrameApp, KernelApp, KernelHalf, LaneError, StreamApp,
+};
+use laneway_flow::Offload;
+use std::net::{IpAddr, SocketAddr};
+
+/// What is true of an app whatever its configuration is.
+#[derive(Clone, Copy, Debug)]
+pub struct AppFacts {
+    /// Its name on the command line and in results.
+    pub name: &'static str,
+    /// What it does, in a few words.
+    pub about: &'static str,
+}
+
+/// Who a service is, for a stack in user space below it. The kernel's sockets need none of it but the addresses to
+/// listen at.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Service {
+    /// Where it listens; port `i` of the lane is `listen[i]`.
+    pub listen: Vec<SocketAddr>,
+    /// Who it is on each interface, in their order; empty on lanes whose sockets are the kernel's.
+    pub own: Vec<Own>,
+    /// Time to live of what the stack sends; its own default if not given.
+    pub hop_limit: Option<u8>,
+}
+
+/// Who a stack is on one interface.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Own {
+    /// Link address.
+    pub mac: [u8; 6],
+    /// Addresses with the length of their prefix; length 0 answers everybody directly.
+    pub addresses: Vec<(IpAddr, u8)>,
+    /// Largest IP packet, bytes; the usual one if not given.
+    pub mtu_bytes: Option<usize>,
+}
+
+/// What a run asks of whatever lane it is given.
+#[derive(Clone, Debug, Default)]
+pub struct Asks {
+    /// Of a datagram or stream app.
+    pub service: Service,
+    /// The packets of a flow must be one worker's.
+    pub keeps_flows: bool,
+    /// The app sends nothing.
+    pub never_transmits: bool,
+}
+
+/// The worker that an app is built for, when its lane is open.
+#[derive(Clone, Copy, Debug)]
+pub struct Place<'a> {
+    /// Which of the workers, from 0.
+    pub worker: usize,
+    /// How many workers there are.
+    pub workers: usize,
+    /// Interfaces or files, by port.
+    pub interfaces: &'a [&'a str],
+    /// The number of each interface; 0 for a file, which has none.
+    pub ifindexes: &'a [u32],
+    /// What each port asked for and obtained. Empty for a kernel half, which is built before its lane is open.
+    pub caps: &'a [CapsReport],
+}
+
+/// What an app says when its run is over.
+pub trait Conclude<R> {
+    /// Consumes the app; `run` is what lane and engine say of the same worker.
+    fn conclude(self, run: &RunReport) -> R;
+}
+
+/// What a worker's app leaves behind; it adds up over workers.
+pub trait Report: Send {
+    /// Adds the report of another worker of the same run.
+    fn merge(&mut self, other: &Self);
+
+    /// What went wrong beside the lane, if that is what ended the run.
+    fn failure(&self) -> Option<LaneError> {
+        None
+    }
+}
+
+/// What a lane offers to an app that has a half in the kernel, before it is loaded for good.
+pub trait KernelOffer {
+    /// Whether the kernel would take this half: loads it and lets it go again.
+    ///
+    /// # Errors
+    /// Why it does not.
+    fn check(&self, half: &KernelHalf) -> Result<(), LaneError>;
+}
+
+/// An app, as a row of a table. Each app implements it once, in its own folder.
+///
+/// The types of shapes that it does not have are [`crate::NoApp`].
+pub trait AppKind {
+    /// What is true of it whatever its configuration is.
+    const FACTS: AppFacts;
+
+    /// A run: its configuration, checked, and what its workers share. Nothing of it is looked at per frame.
+    type Run: Sync;
+    /// What a worker leaves behind.
+    type Report: Report;
+
+    /// The app over frames.
+    type Frames: FrameApp + Conclude<Self::Report>;
+    /// The app over datagrams.
+    type Datagrams: DatagramApp + Conclude<Self::Report>;
+    /// The app over streams.
+    type Streams: StreamApp + Conclude<Self::Report>;
+    /// The user-space part of the app whose decision is the kernel's.
+    type Kernel: KernelApp + Conclude<Self::Report>;
+
+    /// Which of its shapes this run has on a lane.
+    ///
+    /// # Errors
+    /// When the lane carries none that fits: the reason and what to try.
+    fn shape(run: &Self::Run, lane: &LaneFacts) -> Result<Shape, LaneError>;
+
+    /// What this run asks of the lane.
+    fn asks(run: &Self::Run) -> Asks;
+
+    /// Builds a worker's app over frames, on its thread.
+    ///
+    /// # Errors
+    /// When it cannot be, or the app has no such shape.
+    fn frames(_run: &Self::Run, _place: Place<'_>) -> Result<Self::Frames, LaneError> {
+        Err(absent(Self::FACTS.name, Shape::Frames))
+    }
+
+    /// Builds a worker's app over datagrams, on its thread.
+    ///
+    /// # Errors
+    /// As [`frames`](Self::frames).
+    fn datagrams(_run: &Self::Run, _place: Place<'_>) -> Result<Self::Datagrams, LaneError> {
+        Err(absent(Self::FACTS.name, Shape::Datagrams))
+    }
+
+    /// Builds a worker's app over streams, on its thread.
+    ///
+    /// # Errors
+    /// As [`frames`](Self::frames).
+    fn streams(_run: &Self::Run, _place: Place<'_>) -> Result<Self::Streams, LaneError> {
+        Err(absent(Self::FACTS.name, Shape::Streams))
+    }
+
+    /// Builds the app whose half is about to be loaded.
+    ///
+    /// # Errors
+    /// As [`frames`](Self::frames).
+    fn kernel(
+        _run: &Self::Run,
+        _place: Place<'_>,
+        _offer: &dyn KernelOffer,
+    ) -> Result<Self::Kernel, LaneError> {
+        Err(absent(Self::FACTS.name, Shape::Kernel))
+    }
+
+    /// The kernel half of a plain run, for asking a machine whether a lane can load one.
+    fn sample_half() -> Option<KernelHalf> {
+        None
+    }
+
+    /// The ports' own execution of flow rules, before the first worker runs.
+    fn offer(_run: &Self::Run, _offload: Box<dyn Offload>) {}
+
+    /// Every worker has ended: the ports' execution of rules is given back.
+    fn withdraw(_run: &Self::Run) {}
+}
+
+fn absent(app: &str, shape: Shape) -> LaneError {
+    LaneError::Refused {
+        lane: app.to_owned(),
+        name: shape.name().to_owned(),
+        why: format!("the app has no {shape}"),
+        hint: "use a lane that carries what the app has".to_owned(),
+    }
+}

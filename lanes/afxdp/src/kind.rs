@@ -1,0 +1,67 @@
+//! Lane `afxdp` as a row of the table of lanes: each of several workers has a receive queue and one socket map for all.
+
+use crate::{AfXdp, Steering};
+use laneway_core::{ClockDomain, LaneError};
+use laneway_kinds::{
+    Cheapest, LaneFacts, LaneKind, Mode, Needs, NoLane, Opening, Ports, Request, Shape, Shapes,
+    Sharing,
+};
+
+/// The row.
+#[derive(Debug)]
+pub struct AfXdpKind;
+
+/// What the workers of a run have in common.
+pub enum AfXdpShared {
+    /// One worker, on the queue that its spec names.
+    Alone(Request),
+    /// Several, on one queue each, steered by one program per interface.
+    Steered(Steering),
+}
+
+const MODES: &[Mode] = &[
+    Mode::new("afxdp", Shape::Frames, Needs::Interface),
+    Mode::new("afxdp:generic", Shape::Frames, Needs::Interface),
+    Mode::new("afxdp:sg", Shape::Frames, Needs::Interface),
+    Mode::new("afxdp:busy_poll=20", Shape::Frames, Needs::Interface),
+    Mode::new("afxdp:hugepages", Shape::Frames, Needs::Interface),
+    Mode::new("afxdp:zero-copy", Shape::Frames, Needs::Interface),
+];
+
+impl LaneKind for AfXdpKind {
+    const FACTS: LaneFacts = LaneFacts {
+        name: "afxdp",
+        about: "AF_XDP sockets: rings shared with the kernel",
+        clock: ClockDomain::Monotonic,
+        carries: Shapes::FRAMES,
+        takes_stack: true,
+        ports: Ports::Interfaces,
+        confirms_late: false,
+        cheapest: Cheapest::Drop { passing: "one BPF_PROG_RUN system call per frame" },
+        sharing: |_| Sharing::Spread,
+        modes: MODES,
+        why_not: None,
+    };
+    type Frames = AfXdp;
+    type Datagrams = NoLane;
+    type Streams = NoLane;
+    type Kernel = NoLane;
+    type Shared = AfXdpShared;
+
+    fn share(opening: &Opening<'_>) -> Result<AfXdpShared, LaneError> {
+        if opening.workers == 1 {
+            return Ok(AfXdpShared::Alone(opening.to_request()));
+        }
+        let steering = Steering::attach(opening.spec, opening.interfaces, opening.force)?;
+        Ok(AfXdpShared::Steered(steering))
+    }
+
+    fn frames(shared: &AfXdpShared, worker: usize) -> Result<AfXdp, LaneError> {
+        match shared {
+            AfXdpShared::Alone(request) => {
+                AfXdp::open(&request.spec, &request.interfaces(), request.force)
+            }
+            AfXdpShared::Steered(steering) => AfXdp::open_steered(steering, worker),
+        }
+    }
+}

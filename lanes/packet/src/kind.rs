@@ -1,0 +1,75 @@
+//! Lane `packet` as a row of the table of lanes: several workers share an interface by a fan-out group.
+
+use crate::{FanoutGroup, OpenOptions, PacketLane};
+use laneway_core::{ClockDomain, LaneError};
+use laneway_kinds::{
+    Cheapest, LaneFacts, LaneKind, Mode, Needs, NoLane, Opening, Ports, Request, Shape, Shapes,
+    Sharing, with_knob,
+};
+
+/// The row.
+#[derive(Debug)]
+pub struct PacketKind;
+
+/// What the workers of a run have in common.
+pub struct PacketShared {
+    request: Request,
+    /// Of several workers; a single one is in the group of its process, if its spec asks for one.
+    group: Option<FanoutGroup>,
+}
+
+const MODES: &[Mode] = &[
+    Mode::new("packet", Shape::Frames, Needs::Interface),
+    Mode::new("packet:mmsg=64", Shape::Frames, Needs::Interface),
+    Mode::new("packet:ring", Shape::Frames, Needs::Interface),
+    Mode::new("packet:fanout=hash", Shape::Frames, Needs::Interface),
+];
+
+impl LaneKind for PacketKind {
+    const FACTS: LaneFacts = LaneFacts {
+        name: "packet",
+        about: "AF_PACKET sockets, on every interface",
+        clock: ClockDomain::Monotonic,
+        carries: Shapes::FRAMES,
+        takes_stack: true,
+        ports: Ports::Interfaces,
+        confirms_late: false,
+        cheapest: Cheapest::Same,
+        sharing: |_| Sharing::Spread,
+        modes: MODES,
+        why_not: None,
+    };
+    type Frames = PacketLane;
+    type Datagrams = NoLane;
+    type Streams = NoLane;
+    type Kernel = NoLane;
+    type Shared = PacketShared;
+
+    fn share(opening: &Opening<'_>) -> Result<PacketShared, LaneError> {
+        let mut request = opening.to_request();
+        if opening.workers == 1 {
+            return Ok(PacketShared { request, group: None });
+        }
+        match opening.spec.knobs().text("fanout")? {
+            None => request.spec = with_knob(opening.spec, "fanout=hash")?,
+            Some("lb") if opening.keeps_flows => {
+                return Err(Self::FACTS.refuse(
+                    "several workers",
+                    "fanout=lb gives the packets of one flow to different workers",
+                    "use fanout=hash (features: or --level packet)",
+                ));
+            }
+            Some(_) => {}
+        }
+        Ok(PacketShared { request, group: Some(FanoutGroup::unique()) })
+    }
+
+    fn frames(shared: &PacketShared, _worker: usize) -> Result<PacketLane, LaneError> {
+        let PacketShared { request, group } = shared;
+        let (interfaces, options) = (request.interfaces(), OpenOptions { force: request.force });
+        match group {
+            Some(group) => PacketLane::open_in(*group, &request.spec, &interfaces, options),
+            None => PacketLane::open(&request.spec, &interfaces, options),
+        }
+    }
+}

@@ -1,0 +1,55 @@
+//! Lane `xdp` as a row of the table of lanes: one program serves every CPU that receives.
+
+use crate::{LANE, Options, XdpLane};
+use laneway_core::{ClockDomain, KernelHalf, LaneError};
+use laneway_kinds::{
+    Cheapest, LaneFacts, LaneKind, Mode, Needs, NoLane, Opening, Ports, Request, Shape, Shapes,
+    Sharing,
+};
+
+/// The row.
+#[derive(Debug)]
+pub struct XdpKind;
+
+const MODES: &[Mode] = &[
+    Mode::new("xdp", Shape::Kernel, Needs::Interface),
+    Mode::new("xdp:generic", Shape::Kernel, Needs::Interface),
+];
+
+impl LaneKind for XdpKind {
+    const FACTS: LaneFacts = LaneFacts {
+        name: LANE,
+        about: "the app's decision at the XDP hook",
+        clock: ClockDomain::Monotonic,
+        carries: Shapes::KERNEL,
+        takes_stack: false,
+        ports: Ports::Interfaces,
+        confirms_late: false,
+        cheapest: Cheapest::Both,
+        sharing: |_| Sharing::Alone {
+            why: "its program runs on every CPU that receives, and one reader takes what it emits",
+            hint: "leave --workers out; xdp:cpus=0-1 runs a program that only reads on the CPU of each flow",
+        },
+        modes: MODES,
+        why_not: None,
+    };
+    type Frames = NoLane;
+    type Datagrams = NoLane;
+    type Streams = NoLane;
+    type Kernel = XdpLane;
+    type Shared = Request;
+
+    fn share(opening: &Opening<'_>) -> Result<Request, LaneError> {
+        Self::refuse_workers(opening)?;
+        Ok(opening.to_request())
+    }
+
+    fn kernel(request: &Request, half: KernelHalf) -> Result<XdpLane, LaneError> {
+        let Request { force, never_transmits, .. } = *request;
+        let options = Options { force, never_transmits };
+        XdpLane::open(&request.spec, &request.interfaces(), half, options)
+    }
+    fn check(half: &KernelHalf) -> Result<(), LaneError> {
+        crate::check(half)
+    }
+}

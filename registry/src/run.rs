@@ -1,0 +1,537 @@
+//! The runner: any app on any lane, by one worker or several, whatever shape they meet in.
+//!
+//! Assumes that the calling thread is in the interfaces' network namespace; several workers have threads of their own,
+//! which begin there. What must always hold: every lane is opened and every app built on the thread that runs them;
+//! frames are taken only when every worker's lane is open; whatever ends a run, what each worker left behind comes
+//! back. What it does not do: it merges nothing and judges nothing.
+
+use crate::table::{LaneTable, LaneVisitor, facts_of, lanes_that_run, visit};
+use laneway_core::{
+    CapsReport, Clock, ClockDomain, DatagramApp, DatagramLane, FrameApp, KernelApp, KernelHalf,
+    Lane, LaneError, PortId, StreamLane,
+};
+use laneway_engine::{
+    Control, MonotonicClock, RunFailed, RunReport, Worker, WorkerFailed, WorkerId, Workers,
+    pin_to_cpu, run_datagrams, run_frames, run_kernel, run_streams,
+};
+use laneway_kinds::{
+    AppKind, Conclude, KernelOffer, LaneFacts, LaneKind, Opening, Own, Place, Report, Service,
+    Shape,
+};
+use laneway_spec::{IdlePolicy, LaneSpec};
+use laneway_stack::{DatagramStack, InterfaceConfig, StackConfig, StreamStack};
+use rustix::net::{AddressFamily, SocketType, netdevice::name_to_index, socket};
+use std::marker::PhantomData;
+use std::net::SocketAddr;
+use std::sync::{Mutex, PoisonError};
+
+/// Who does the work.
+#[derive(Clone, Copy, Debug)]
+pub enum Crew<'a> {
+    /// The calling thread, kept on a CPU if one is named.
+    Here {
+        /// What ends it, looks at it and traces it.
+        control: &'a Control,
+        /// The CPU to stay on.
+        cpu: Option<usize>,
+    },
+    /// A thread and a CPU for each of several workers.
+    Workers(&'a Workers),
+}
+
+/// What is to be run where.
+#[derive(Clone, Copy, Debug)]
+pub struct Order<'a> {
+    /// The lane and its knobs.
+    pub spec: &'a LaneSpec,
+    /// Interfaces, or files on lanes that read some; one per port.
+    pub interfaces: &'a [&'a str],
+    /// Use interfaces that carry a default route as well.
+    pub force: bool,
+    /// Who does it.
+    pub crew: Crew<'a>,
+}
+
+/// What one worker left behind.
+#[derive(Clone, Debug)]
+pub struct WorkerRan<R> {
+    /// The CPU that it was kept on, if any.
+    pub cpu: Option<usize>,
+    /// What lane and engine say; nothing if the worker never began.
+    pub run: Option<RunReport>,
+    /// What the app says.
+    pub report: Option<R>,
+}
+
+/// A run, whatever ended it.
+#[derive(Debug)]
+pub struct Ran<R> {
+    /// By worker.
+    pub workers: Vec<WorkerRan<R>>,
+    /// The first failure, if that is what ended the run, and whose it was.
+    pub failure: Option<(WorkerId, LaneError)>,
+}
+
+impl<R: Report + Clone> Ran<R> {
+    /// What all workers left behind together, ports added up by their number; nothing if none began.
+    pub fn together(&self) -> Option<(RunReport, R)> {
+        let mut began = self.workers.iter().filter_map(|w| w.run.as_ref().zip(w.report.as_ref()));
+        let (mut run, mut report) =
+            began.next().map(|(run, report)| (run.clone(), report.clone()))?;
+        for (other, others) in began {
+            for (port, more) in run.ports.iter_mut().zip(&other.ports) {
+                port.counters.merge(&more.counters);
+            }
+            run.join(other);
+            report.merge(others);
+        }
+        Some((run, report))
+    }
+}
+
+/// Runs the app on the lane that `order` names, until its control says stop, the app wants to end, or nothing can
+/// come any more. When a worker's lane is open, `on_open` is shown what its ports asked for and obtained.
+///
+/// # Errors
+/// Only when a lane cannot be opened, the app cannot be built, or they do not fit; nothing is left behind then.
+pub fn run<A: AppKind, T: LaneTable>(
+    run: &A::Run,
+    order: Order<'_>,
+    on_open: &(dyn Fn(WorkerId, &[CapsReport]) + Sync),
+) -> Result<Ran<A::Report>, LaneError> {
+    let runner = Runner::<A, T> { run, order, on_open, table: PhantomData };
+    visit::<T, _>(order.spec, runner)?
+}
+
+struct Runner<'a, A: AppKind, T> {
+    run: &'a A::Run,
+    order: Order<'a>,
+    on_open: &'a (dyn Fn(WorkerId, &[CapsReport]) + Sync),
+    table: PhantomData<fn() -> T>,
+}
+
+impl<A: AppKind, T: LaneTable> LaneVisitor for Runner<'_, A, T> {
+    type Out = Result<Ran<A::Report>, LaneError>;
+
+    fn visit<K: LaneKind>(self) -> Self::Out {
+        let Runner { run, order, on_open, .. } = self;
+        let facts = &K::FACTS;
+        let shape = A::shape(run, facts)?;
+        if !facts.runs(shape) {
+            return Err(unfit::<T>(facts, order, shape));
+        }
+        let asks = A::asks(run);
+        let workers = match order.crew {
+            Crew::Here { .. } => 1,
+            Crew::Workers(workers) => workers.count(),
+        };
+        let carried = if facts.carries.has(shape) { shape } else { Shape::Frames };
+        let opening = Opening {
+            spec: order.spec,
+            shape: carried,
+            interfaces: order.interfaces,
+            listen: &asks.service.listen,
+            workers,
+            force: order.force,
+            // Both directions of a connection are one worker's, whatever the app asks.
+            keeps_flows: asks.keeps_flows || carried != shape,
+            never_transmits: asks.never_transmits,
+        };
+        let idle = order.spec.knobs().idle()?;
+        if let Crew::Here { cpu: Some(cpu), .. } = order.crew {
+            pin_to_cpu(cpu)?;
+        }
+        let shared = K::share(&opening)?;
+        let _offered = K::offload(&shared).map(|offload| {
+            A::offer(run, offload);
+            Offered::<A>(run)
+        });
+        let ifindexes = order.interfaces.iter().map(|name| ifindex(name)).collect();
+        let bench = &Bench::<A, K> {
+            run,
+            order,
+            on_open,
+            shape,
+            workers,
+            idle,
+            shared: &shared,
+            ifindexes,
+        };
+        match order.crew {
+            Crew::Here { control, cpu } => {
+                let begun = bench.work(WorkerId(0), &asks.service, control, || Ok(()));
+                let (outcome, report) = match begun {
+                    Ok(done) => done,
+                    Err(WorkerFailed::Open(error)) => return Err(error),
+                    Err(WorkerFailed::Run(failed)) => return Err(failed.error),
+                    Err(_) => unreachable!("no other worker can have failed"),
+                };
+                let (run, failure) = settled(outcome);
+                let failure = failure.or_else(|| report.failure());
+                let failure = failure.map(|error| (WorkerId(0), error));
+                let worker = WorkerRan { cpu, run: Some(run), report: Some(report) };
+                Ok(Ran { workers: vec![worker], failure })
+            }
+            Crew::Workers(workers) => bench.by_several(workers, &asks.service),
+        }
+    }
+}
+
+/// The ports' execution of rules, until dropped.
+struct Offered<'a, A: AppKind>(&'a A::Run);
+
+impl<A: AppKind> Drop for Offered<'_, A> {
+    fn drop(&mut self) {
+        A::withdraw(self.0);
+    }
+}
+
+/// A lane and an app that fit, and what every worker is given.
+struct Bench<'a, A: AppKind, K: LaneKind> {
+    run: &'a A::Run,
+    order: Order<'a>,
+    on_open: &'a (dyn Fn(WorkerId, &[CapsReport]) + Sync),
+    shape: Shape,
+    workers: usize,
+    idle: IdlePolicy,
+    shared: &'a K::Shared,
+    ifindexes: Vec<u32>,
+}
+
+type Done<R> = (Result<RunReport, RunFailed>, R);
+
+impl<A: AppKind, K: LaneKind> Bench<'_, A, K> {
+    fn by_several(
+        &self,
+        workers: &Workers,
+        service: &Service,
+    ) -> Result<Ran<A::Report>, LaneError> {
+        let reports: Mutex<Vec<Option<A::Report>>> =
+            Mutex::new((0..workers.count()).map(|_| None).collect());
+        let work = |worker: &Worker<'_>| -> Result<RunReport, WorkerFailed> {
+            let gate = || worker.all_open();
+            let (outcome, report) = self.work(worker.id, service, &worker.control, gate)?;
+            // Each worker writes its own entry, whole.
+            reports.lock().unwrap_or_else(PoisonError::into_inner)[worker.id.0] = Some(report);
+            Ok(outcome?)
+        };
+        let (report, failure) = match workers.run(work) {
+            Ok(report) => (report, None),
+            Err(failed) => (*failed.report, Some((failed.worker, failed.error))),
+        };
+        let reports = reports.into_inner().unwrap_or_else(PoisonError::into_inner);
+        match failure {
+            Some((_, error)) if reports.iter().all(Option::is_none) => Err(error),
+            failure => {
+                let each = report.workers.into_iter().zip(reports);
+                let workers = each
+                    .map(|(worker, report)| WorkerRan {
+                        cpu: Some(worker.cpu),
+                        run: worker.run,
+                        report,
+                    })
+                    .collect();
+                Ok(Ran { workers, failure })
+            }
+        }
+    }
+
+    /// One worker, on its thread: opens, builds, runs, concludes.
+    fn work(
+        &self,
+        id: WorkerId,
+        service: &Service,
+        control: &Control,
+        gate: impl FnOnce() -> Result<(), WorkerFailed>,
+    ) -> Result<Done<A::Report>, WorkerFailed> {
+        let native = K::FACTS.carries.has(self.shape);
+        match self.shape {
+            Shape::Frames => {
+                let lane = K::frames(self.shared, id.0)?;
+                gate()?;
+                self.frames(id, lane, control)
+            }
+            Shape::Datagrams if native => {
+                let mut lane = K::datagrams(self.shared, id.0)?;
+                gate()?;
+                self.datagrams(id, &mut lane, control)
+            }
+            Shape::Datagrams => {
+                let lane = K::frames(self.shared, id.0)?;
+                gate()?;
+                let mut lane = DatagramStack::new(lane, &stack(service))?;
+                self.datagrams(id, &mut lane, control)
+            }
+            Shape::Streams if native => {
+                let mut lane = K::streams(self.shared, id.0)?;
+                gate()?;
+                self.streams(id, &mut lane, control)
+            }
+            Shape::Streams => {
+                let lane = K::frames(self.shared, id.0)?;
+                gate()?;
+                let mut lane = StreamStack::new(lane, &stack(service))?;
+                self.streams(id, &mut lane, control)
+            }
+            Shape::Kernel => {
+                let mut app = A::kernel(self.run, self.place(id, &[]), &Checks::<K>(PhantomData))?;
+                let mut lane = K::kernel(self.shared, app.half())?;
+                gate()?;
+                let ports = self.order.interfaces.len();
+                self.opened(id, ports, |port| lane.caps(port).clone());
+                let outcome = run_kernel(&mut lane, &mut app, &CLOCK, self.idle, control);
+                Ok(concluded(outcome, app))
+            }
+        }
+    }
+
+    fn frames(
+        &self,
+        id: WorkerId,
+        mut lane: K::Frames,
+        control: &Control,
+    ) -> Result<Done<A::Report>, WorkerFailed> {
+        let caps = self.opened(id, lane.ports(), |port| lane.caps(port).clone());
+        let mut app = A::frames(self.run, self.place(id, &caps))?;
+        let clock = WorkerClock(K::FACTS.clock);
+        let outcome = run_frames(&mut lane, &mut app, &clock, self.idle, control);
+        let outcome = match (outcome, K::close(lane)) {
+            (Ok(report), Err(error)) => Err(RunFailed { error, report: Box::new(report) }),
+            (outcome, _) => outcome,
+        };
+        Ok(concluded(outcome, app))
+    }
+
+    fn datagrams<L: DatagramLane>(
+        &self,
+        id: WorkerId,
+        lane: &mut L,
+        control: &Control,
+    ) -> Result<Done<A::Report>, WorkerFailed> {
+        let caps = self.opened(id, lane.ports(), |port| lane.caps(port).clone());
+        let mut app = A::datagrams(self.run, self.place(id, &caps))?;
+        let outcome = run_datagrams(lane, &mut app, &CLOCK, self.idle, control);
+        Ok(concluded(outcome, app))
+    }
+
+    fn streams<L: StreamLane>(
+        &self,
+        id: WorkerId,
+        lane: &mut L,
+        control: &Control,
+    ) -> Result<Done<A::Report>, WorkerFailed> {
+        let caps = self.opened(id, lane.ports(), |port| lane.caps(port).clone());
+        let mut app = A::streams(self.run, self.place(id, &caps))?;
+        let outcome = run_streams(lane, &mut app, &CLOCK, self.idle, control);
+        Ok(concluded(outcome, app))
+    }
+
+    /// Shows what each port obtained.
+    fn opened(
+        &self,
+        id: WorkerId,
+        ports: usize,
+        caps: impl Fn(PortId) -> CapsReport,
+    ) -> Vec<CapsReport> {
+        let caps: Vec<CapsReport> = (0..ports).map(|port| caps(PortId(port as u8))).collect();
+        (self.on_open)(id, &caps);
+        caps
+    }
+
+    fn place<'b>(&'b self, id: WorkerId, caps: &'b [CapsReport]) -> Place<'b> {
+        Place {
+            worker: id.0,
+            workers: self.workers,
+            interfaces: self.order.interfaces,
+            ifindexes: &self.ifindexes,
+            caps,
+        }
+    }
+}
+
+/// Asks the lane whether the kernel takes a half.
+struct Checks<K>(PhantomData<fn() -> K>);
+
+impl<K: LaneKind> KernelOffer for Checks<K> {
+    fn check(&self, half: &KernelHalf) -> Result<(), LaneError> {
+        K::check(half)
+    }
+}
+
+fn concluded<R>(outcome: Result<RunReport, RunFailed>, app: impl Conclude<R>) -> Done<R> {
+    let report = match &outcome {
+        Ok(report) => app.conclude(report),
+        Err(failed) => app.conclude(&failed.report),
+    };
+    (outcome, report)
+}
+
+fn settled(outcome: Result<RunReport, RunFailed>) -> (RunReport, Option<LaneError>) {
+    match outcome {
+        Ok(report) => (report, None),
+        Err(RunFailed { error, report }) => (*report, Some(error)),
+    }
+}
+
+/// The interface's number in this thread's network namespace; 0 for a file, which has none.
+fn ifindex(name: &str) -> u32 {
+    socket(AddressFamily::INET, SocketType::DGRAM, None)
+        .and_then(|control| name_to_index(control, name))
+        .unwrap_or(0)
+}
+
+/// What a stack in user space is.
+fn stack(service: &Service) -> StackConfig {
+    // The list of interfaces is replaced as a whole.
+    let none = InterfaceConfig::new([0; 6], Vec::new());
+    let mut config = StackConfig::new(none, service.listen.clone());
+    config.interfaces = service.own.iter().map(interface).collect();
+    // The interface stays the kernel's, which has addresses and programs of its own there.
+    config.pass_rest = true;
+    if let Some(hop_limit) = service.hop_limit {
+        config.hop_limit = hop_limit;
+    }
+    config
+}
+
+fn interface(own: &Own) -> InterfaceConfig {
+    let mut config = InterfaceConfig::new(own.mac, own.addresses.clone());
+    if let Some(mtu_bytes) = own.mtu_bytes {
+        config.mtu_bytes = mtu_bytes;
+    }
+    config
+}
+
+/// What a lane cannot do for an app.
+fn unfit<T: LaneTable>(facts: &LaneFacts, order: Order<'_>, shape: Shape) -> LaneError {
+    if let Some((why, hint)) = facts.why_not {
+        return facts.refuse(&order.interfaces.join(","), why, hint);
+    }
+    let why = match shape {
+        Shape::Frames => "it carries no frames between an interface and user space".to_owned(),
+        shape => format!("it carries no {shape}"),
+    };
+    let hint = format!("use {}", lanes_that_run::<T>(shape));
+    facts.refuse(&order.interfaces.join(","), &why, &hint)
+}
+
+const CLOCK: WorkerClock = WorkerClock(ClockDomain::Monotonic);
+
+/// The clock of a worker. On capture files it stands still, because there time is what the packets say: with a
+/// clock that runs, flows would end because the reading takes long.
+struct WorkerClock(ClockDomain);
+
+impl Clock for WorkerClock {
+    #[inline]
+    fn now_ns(&self) -> u64 {
+        match self.0 {
+            ClockDomain::Monotonic => MonotonicClock.now_ns(),
+            ClockDomain::Unix | ClockDomain::Virtual => 0,
+        }
+    }
+
+    fn domain(&self) -> ClockDomain {
+        self.0
+    }
+}
+
+/// Runs one app over frames that stays the caller's on the frame lane that `order` names: traffic sources and the
+/// lab's own apps.
+///
+/// # Errors
+/// Only when the lane cannot be opened, or carries no frames from an interface; nothing is left behind then.
+pub fn run_source<A: FrameApp, T: LaneTable>(
+    app: &mut A,
+    order: Order<'_>,
+    on_open: impl FnOnce(&CapsReport),
+) -> Result<(RunReport, Option<LaneError>), LaneError> {
+    struct Source<'a, A, F, T> {
+        app: &'a mut A,
+        order: Order<'a>,
+        on_open: F,
+        table: PhantomData<fn() -> T>,
+    }
+
+    impl<A: FrameApp, F: FnOnce(&CapsReport), T: LaneTable> LaneVisitor for Source<'_, A, F, T> {
+        type Out = Result<(RunReport, Option<LaneError>), LaneError>;
+
+        fn visit<K: LaneKind>(self) -> Self::Out {
+            let Source { app, order, on_open, .. } = self;
+            if !K::FACTS.carries.has(Shape::Frames) {
+                return Err(unfit::<T>(&K::FACTS, order, Shape::Frames));
+            }
+            let (control, idle) = begin(&K::FACTS, order)?;
+            let opening = Opening {
+                force: order.force,
+                ..Opening::on(order.spec, Shape::Frames, order.interfaces)
+            };
+            let mut lane = K::frames(&K::share(&opening)?, 0)?;
+            on_open(lane.caps(PortId(0)));
+            let clock = WorkerClock(K::FACTS.clock);
+            let (report, failure) = settled(run_frames(&mut lane, app, &clock, idle, control));
+            Ok((report, failure.or_else(|| K::close(lane).err())))
+        }
+    }
+
+    visit::<T, _>(order.spec, Source::<A, _, T> { app, order, on_open, table: PhantomData })?
+}
+
+/// What an app that is one for frames and one for datagrams is run as.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Either {
+    /// Over frames.
+    Frames,
+    /// Over datagrams.
+    Datagrams,
+}
+
+/// Runs an app that is one for frames and one for datagrams, and that stays the caller's: over datagrams at `listen`
+/// on lanes whose datagrams are the kernel's, over frames elsewhere. `on_open` is told which.
+///
+/// # Errors
+/// As [`run_source`].
+pub fn run_either<A: FrameApp + DatagramApp, T: LaneTable>(
+    app: &mut A,
+    order: Order<'_>,
+    listen: &[SocketAddr],
+    on_open: impl FnOnce(Either, &CapsReport),
+) -> Result<(RunReport, Option<LaneError>), LaneError> {
+    struct Datagrams<'a, A, F> {
+        app: &'a mut A,
+        order: Order<'a>,
+        listen: &'a [SocketAddr],
+        on_open: F,
+    }
+
+    impl<A: DatagramApp, F: FnOnce(Either, &CapsReport)> LaneVisitor for Datagrams<'_, A, F> {
+        type Out = Result<(RunReport, Option<LaneError>), LaneError>;
+
+        fn visit<K: LaneKind>(self) -> Self::Out {
+            let Datagrams { app, order, listen, on_open } = self;
+            let (control, idle) = begin(&K::FACTS, order)?;
+            let opening =
+                Opening { listen, ..Opening::on(order.spec, Shape::Datagrams, order.interfaces) };
+            let mut lane = K::datagrams(&K::share(&opening)?, 0)?;
+            on_open(Either::Datagrams, lane.caps(PortId(0)));
+            Ok(settled(run_datagrams(&mut lane, app, &CLOCK, idle, control)))
+        }
+    }
+
+    if facts_of::<T>(order.spec)?.is_the_kernels() {
+        visit::<T, _>(order.spec, Datagrams { app, order, listen, on_open })?
+    } else {
+        run_source::<A, T>(app, order, |caps| on_open(Either::Frames, caps))
+    }
+}
+
+/// The control of a single worker, which is pinned by now, and its idle policy.
+fn begin<'a>(facts: &LaneFacts, order: Order<'a>) -> Result<(&'a Control, IdlePolicy), LaneError> {
+    let Crew::Here { control, cpu } = order.crew else {
+        return Err(facts.refuse("several workers", "the app is one", "use one worker"));
+    };
+    let idle = order.spec.knobs().idle()?;
+    if let Some(cpu) = cpu {
+        pin_to_cpu(cpu)?;
+    }
+    Ok((control, idle))
+}
