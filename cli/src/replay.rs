@@ -216,6 +216,10 @@ impl FrameApp for Replay {
                 break Fill::Again;
             }
             let Some(due_ns) = self.next_due_ns() else {
+                if i > 0 {
+                    // The lane lends again when it keeps none of these for a full queue.
+                    break Fill::Again;
+                }
                 self.done_at_ns = Some(turn.now_ns);
                 break Fill::Done;
             };

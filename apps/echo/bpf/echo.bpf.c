@@ -22,6 +22,7 @@ const volatile struct lw_echo_schedule lw_global;
 const volatile struct lw_echo_key lw_own[LW_ECHO_OWN_MAX];
 const volatile __u32 lw_own_count; /* 0: they are in the map `owned` */
 const volatile bool lw_has_next;
+const volatile bool lw_coarse; /* the limits are wide: time may be a tick old */
 const volatile bool lw_stamped; /* tests: the time comes as metadata */
 
 struct lw_seen {
@@ -124,7 +125,7 @@ LW_INLINE __u64 lw_echo_now_ns(const struct lw_view *view)
 		if ((const __u8 *)(stamp + 1) <= (const __u8 *)(long)view->ctx->data)
 			return *stamp;
 	}
-	return bpf_ktime_get_ns();
+	return lw_coarse ? bpf_ktime_get_coarse_ns() : bpf_ktime_get_ns();
 }
 
 static __always_inline void add(void *map, __u32 at, __u64 n)

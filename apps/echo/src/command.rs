@@ -15,6 +15,7 @@ use laneway_kinds::{
     Shape as Carried, WorkerHeadings, WorkerLine,
 };
 use laneway_linux::{Mac, sysfs};
+use laneway_page::text::grouped;
 use serde_json::{Map, Value, json};
 use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};
@@ -175,9 +176,13 @@ Examples:
                         .map_or_else(String::new, |next| format!(", the rest goes on to {next}"));
                     format!("at {} with TTL {ttl}{rest}", Mac(config.mac))
                 };
-                format!("answering pings for {addresses} {by}; Ctrl-C ends")
+                let limits = limits_text(&config.limits);
+                format!("answering pings for {addresses} {by}; Ctrl-C ends\n{limits}")
             }
-            EchoRun::Udp { .. } => "echoing datagrams; Ctrl-C ends".to_owned(),
+            EchoRun::Udp { config, .. } => {
+                let limits = limits_text(&config.limits);
+                format!("echoing datagrams; Ctrl-C ends\n{limits}")
+            }
             EchoRun::Tcp { .. } => "echoing streams; Ctrl-C ends".to_owned(),
         }
     }
@@ -194,7 +199,8 @@ Examples:
         let lane_drops: BTreeMap<DropReason, u64> =
             counters.nonzero_drops().filter(|&(reason, _)| !has_fate(reason)).collect();
         let there = report.fates.iter().filter(|(_, n)| *n > 0);
-        let mut lines: Vec<Line> = there.map(|&(name, n)| (format!("  {name}"), n, "")).collect();
+        let mut lines: Vec<Line> =
+            there.map(|&(name, n)| (format!("  {name}"), n, note_on(name))).collect();
         if shape == Shape::Tcp {
             lines.push(("bytes received".to_owned(), lane.app.rx_bytes, ""));
             lines.push(("bytes sent back".to_owned(), lane.app.tx_bytes, ""));
@@ -251,6 +257,31 @@ Examples:
             "to run beside that program, pin it (`bpftool prog pin id N PATH`), take it off the \
              interface, and give --before PATH: it then sees what echo leaves",
         )
+    }
+}
+
+/// The limits of the run in a sentence, with the flags that change them.
+fn limits_text(limits: &Limits) -> String {
+    let text = |rate: Option<Rate>, to: &str| {
+        rate.map(|Rate { per_second, burst }| {
+            let (per_second, burst) = (grouped(per_second.into()), grouped(burst.into()));
+            format!("{per_second} replies/s to {to} ({burst} at once)")
+        })
+    };
+    let rates = [text(limits.per_source, "a source"), text(limits.global, "all sources together")];
+    let rates: Vec<String> = rates.into_iter().flatten().collect();
+    if rates.is_empty() {
+        return "limits: none".to_owned();
+    }
+    format!("limits: {}; --source-rate and --total-rate change them", rates.join(", "))
+}
+
+/// What is printed beside the count of a fate.
+fn note_on(fate: &str) -> &'static str {
+    match fate {
+        "dropped_source_limit" => "held back by --source-rate",
+        "dropped_global_limit" => "held back by --total-rate",
+        _ => "",
     }
 }
 

@@ -140,6 +140,7 @@ pub fn half(config: &Config) -> Result<KernelHalf, ConfigError> {
     let count = if own.keys().len() <= OWN_CONSTANTS_MAX { own.keys().len() } else { 0 };
     constants.resize(OWN_CONSTANTS_MAX * size_of::<Key>(), 0);
     let entries = own.keys().iter().map(|key| ("owned", key.to_vec(), vec![1])).collect();
+    let is_coarse = checked.per_source.is_wide() && checked.global.is_wide();
     let has_sources = !checked.per_source.is_off();
     let sources = if has_sources { checked.sources_max } else { 1 };
     Ok(KernelHalf {
@@ -150,6 +151,7 @@ pub fn half(config: &Config) -> Result<KernelHalf, ConfigError> {
             ConfigValue { name: "lw_config", bytes: settings },
             ConfigValue { name: "lw_per_source", bytes: checked.per_source.to_bytes() },
             ConfigValue { name: "lw_global", bytes: checked.global.to_bytes() },
+            ConfigValue { name: "lw_coarse", bytes: vec![u8::from(is_coarse)] },
             ConfigValue { name: "lw_own", bytes: constants },
             ConfigValue { name: "lw_own_count", bytes: (count as u32).to_ne_bytes().to_vec() },
         ],
@@ -163,4 +165,24 @@ pub fn half(config: &Config) -> Result<KernelHalf, ConfigError> {
         drops_map: Some("drops"),
         seen_map: Some("seen"),
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::{Limits, Rate};
+
+    #[test]
+    fn wide_limits_are_kept_by_the_coarse_clock_and_narrow_ones_by_the_exact_one() {
+        let is_coarse = |limits: Limits| {
+            let config = Config { limits, ..Config::new([2; 6], ["10.0.0.1".parse().unwrap()]) };
+            let half = half(&config).unwrap();
+            half.config.iter().any(|value| value.name == "lw_coarse" && value.bytes == [1])
+        };
+        assert!(is_coarse(Limits::default()) && is_coarse(Limits::none()));
+        // One at a time, a millisecond apart: a clock of 4 ms would admit a quarter of them.
+        let narrow = Some(Rate { per_second: 1_000, burst: 1 });
+        assert!(!is_coarse(Limits { per_source: narrow, ..Limits::default() }));
+        assert!(!is_coarse(Limits { global: narrow, ..Limits::default() }));
+    }
 }

@@ -18,6 +18,10 @@ use std::hash::{BuildHasher, RandomState};
 /// since been set back (a capture that starts over): it begins anew.
 const CLOCK_STEP_NS: u64 = 1_000_000_000;
 
+/// A schedule that tolerates so much may be kept by a clock that is one tick of the kernel's timer behind
+/// (1 to 10 ms, by its configuration).
+const COARSE_TOLERANCE_NS_MIN: u64 = 50_000_000;
+
 /// A rate as both placements keep it. Mirror of `struct lw_echo_schedule`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Schedule {
@@ -50,6 +54,12 @@ impl Schedule {
 
     pub(crate) fn is_off(&self) -> bool {
         self.interval_ns == 0
+    }
+
+    /// True when a clock that is a tick behind keeps it well enough: it then admits up to a tick's worth
+    /// of questions sooner or later than the exact one, and as many in the long run.
+    pub(crate) fn is_wide(&self) -> bool {
+        self.is_off() || self.tolerance_ns >= COARSE_TOLERANCE_NS_MIN
     }
 
     /// The kernel half's form.

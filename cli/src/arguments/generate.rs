@@ -13,9 +13,9 @@ Example:
 const PCAP_EXAMPLES: &str = "\
 Without a rate the capture's own times are kept. Frames go out as they are, addresses included; what
 was captured as plain IP gets an Ethernet header. When it is late it catches up: no frame is left
-out. The achieved rate, how late frames were given to the lane, and what the lane refused are told
-at the end: after the last pass, --count or --duration, or at Ctrl-C. An interface that carries a
-default route is refused without --force.
+out, and one that a full queue refuses is offered again. The achieved rate, how late frames were
+given to the lane, and what the lane refused are reported at the end: after the last pass, --count
+or --duration, or at Ctrl-C. An interface that carries a default route is refused without --force.
 
 On lane pcap it writes a capture instead, with the times at which the frames were due.
 

@@ -1,6 +1,7 @@
 //! The app on a simulated link, whose clock is exact, and into captures.
 
 use super::*;
+use laneway_core::Clock;
 use laneway_engine::{Control, RunReport, Stop, run_frames};
 use laneway_pcap::{Layout, LinkType, Reader, Record, Writer};
 use laneway_sim::{Arrival, SimLane};
@@ -60,11 +61,17 @@ fn plan(captures: &[&Path], pacing: Pacing) -> Plan {
 
 /// Replays on a link; what arrived, what the run says, and the app.
 fn on_sim(plan: &Plan) -> (Vec<Arrival>, RunReport, Replay) {
-    let spec: LaneSpec = "sim".parse().unwrap();
+    on_link("sim", plan)
+}
+
+fn on_link(spec: &str, plan: &Plan) -> (Vec<Arrival>, RunReport, Replay) {
+    let spec: LaneSpec = spec.parse().unwrap();
     let (mut lane, world) = SimLane::open(&spec, 1).unwrap();
     let mut replay = Replay::new(plan).unwrap();
     let (idle, control) = (IdlePolicy::Block, Control::default());
     let report = run_frames(&mut lane, &mut replay, &world.clock(), idle, &control).unwrap();
+    // What is on the wire yet arrives.
+    world.advance_to(world.clock().now_ns() + 1_000_000_000);
     (world.collect(PortId(0)), report, replay)
 }
 
@@ -109,6 +116,20 @@ fn a_rate_holds_over_passes_and_captures_and_a_count_ends_it() {
     assert_eq!((replay.sent().due_ns, replay.passes()), (18_000_000, 3));
     let (arrived, _, replay) = on_sim(&plan(&[&path_a], Pacing::Topspeed));
     assert_eq!((arrived.len(), replay.late()), (5, None));
+}
+
+/// Of 300 frames at top speed a queue of 8 refused most, and they were given up.
+#[test]
+fn at_top_speed_frames_wait_for_a_full_queue_and_none_is_lost() {
+    let folder = Folder::new();
+    let frames = udp_frames(0, 300, 60);
+    let path = folder.capture("a.pcapng", LinkType::Ethernet, &frames, 1_000);
+    let plan = plan(&[&path], Pacing::Topspeed);
+    let (arrived, report, replay) = on_link("sim:queue=8,delay_us=50", &plan);
+    assert_eq!(bytes(&arrived), frames);
+    let counters = report.counters();
+    assert_eq!((counters.tx_frames, counters.lost()), (300, 0));
+    assert!(counters.tx_retries > 0 && replay.is_done());
 }
 
 #[test]

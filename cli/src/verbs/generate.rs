@@ -201,6 +201,7 @@ impl Told {
                 "given": given.tx_frames,
                 "sent": self.lane.tx_frames,
                 "sent_bytes": self.lane.tx_bytes,
+                "retries": self.lane.tx_retries,
                 "refused": refused,
                 "unconfirmed": unconfirmed,
                 "span_ns": span_ns,
@@ -231,6 +232,10 @@ impl Told {
             lines.extend(reasons(&left_out, "left out"));
             lines.push(("  given to the lane".to_owned(), given.tx_frames, ""));
             lines.push(("    sent".to_owned(), self.lane.tx_frames, ""));
+            if self.lane.tx_retries > 0 {
+                let note = "times, because a queue was full";
+                lines.push(("      offered again".to_owned(), self.lane.tx_retries, note));
+            }
             lines.extend(reasons(&refused, "by the lane"));
             if unconfirmed > 0 {
                 lines.push(("    on the way".to_owned(), unconfirmed, "when it ended"));

@@ -50,6 +50,7 @@ fn a_real_ping_is_answered_on_every_lane_and_its_fates_are_told() {
         let words = ["echo", "--lane", spec, "--on", "sut0", "--address", OURS, "--ttl", "99"];
         let mut running = Running::app(&world, &words);
         running.await_line("answering pings for 10.77.0.9");
+        running.await_line("limits: 1,000 replies/s to a source (1,000 at once)");
         let pinged = ping(&world);
         running.signal(Signal::INT);
         let said = running.end().done();
@@ -64,6 +65,26 @@ fn a_real_ping_is_answered_on_every_lane_and_its_fates_are_told() {
             assert!(said.err.contains(mode), "{spec}: {}", said.err);
         }
         assert_eq!(attached(&world), "", "{spec}");
+    }
+}
+
+/// Pings beyond the limit were lost without a word that names it.
+#[test]
+fn pings_beyond_the_limit_are_counted_with_the_flag_that_held_them_back() {
+    let Some(world) = world() else { return };
+    for spec in ["packet", "xdp:generic"] {
+        let words = ["echo", "--lane", spec, "--on", "sut0", "--address", OURS];
+        let words = [&words[..], &["--source-rate", "1/2"]].concat();
+        let mut running = Running::app(&world, &words);
+        running.await_line("answering pings");
+        running.await_line("limits: 1 replies/s to a source (2 at once)");
+        let pinged = ping(&world);
+        running.signal(Signal::INT);
+        let said = running.end().done();
+        let Some(pinged) = pinged else { return };
+        assert!(!pinged.contains("5 received"), "{spec}: {pinged}");
+        let line = said.err.lines().find(|line| line.contains("dropped_source_limit"));
+        assert!(line.is_some_and(|line| line.contains("--source-rate")), "{spec}: {}", said.err);
     }
 }
 

@@ -106,6 +106,9 @@ pub struct Counters {
     pub tx_frames: u64,
     /// Bytes of those frames.
     pub tx_bytes: u64,
+    /// Sends of lent frames tried again because a queue had been full.
+    #[serde(default)] // missing in older files
+    pub tx_retries: u64,
     /// Frames passed to the kernel's stack.
     pub passed: u64,
     /// Frames copied in user space where a copy-free path was not to be had (headroom, VLAN tag
@@ -156,6 +159,7 @@ impl Counters {
         self.rx_bytes += other.rx_bytes;
         self.tx_frames += other.tx_frames;
         self.tx_bytes += other.tx_bytes;
+        self.tx_retries += other.tx_retries;
         self.passed += other.passed;
         self.copies += other.copies;
         self.polls_empty += other.polls_empty;

@@ -65,7 +65,8 @@ pub trait FrameLane: Lane {
 
     /// Lends up to `frames` free buffers of `port` to be filled: frames of length 0, with
     /// [`HEADROOM_BYTES_MIN`](crate::HEADROOM_BYTES_MIN) in front. What the app leaves at
-    /// [`Verdict::Drop`](crate::Verdict::Drop) returns unsent. Fewer, or none, when buffers are short.
+    /// [`Verdict::Drop`](crate::Verdict::Drop) returns unsent. Fewer, or none, when buffers are short,
+    /// and none while lent frames wait for room in a transmit queue (see [`settle`](Self::settle)).
     ///
     /// # Errors
     /// As for [`receive`](Self::receive).
@@ -75,6 +76,11 @@ pub trait FrameLane: Lane {
     /// free or sent, and transmissions are on their way to the kernel. A frame that cannot be sent is
     /// counted and returned. Never needed after an empty burst: what a lane has to do without frames
     /// (take back what was sent, try again what a full queue kept), [`receive`](Self::receive) does.
+    ///
+    /// A lane may keep *lent* frames that a full queue refused and offer them again, in order, at each
+    /// later call (counted as `tx_retries`): a source then waits for the queue, while a frame that was
+    /// received is dropped and counted, so that a lane that forwards never stands still. If the queue
+    /// takes nothing for a second, they are counted as refused.
     ///
     /// # Errors
     /// As for [`receive`](Self::receive).

@@ -8,6 +8,12 @@ use laneway_core::{Clock, Counters};
 use laneway_spec::IdlePolicy;
 use std::time::Duration;
 
+/// What waking up may cost: the timer's slack (50 us by default), the scheduler, and a CPU that slept. A
+/// worker with frames to send at a time wakes this much earlier and spins for the rest, whatever its
+/// idle policy, which says how it waits for what comes. Without it a schedule of a frame every 10 us
+/// leaves as trains of nine.
+pub const WAKE_NS: u64 = 100_000;
+
 /// The longest a worker blocks at a time: a stop flag is seen this much later at most.
 pub const BLOCK_NS_MAX: u64 = 10_000_000;
 
@@ -66,11 +72,13 @@ impl<'a, C: Clock> Pace<'a, C> {
     }
 
     /// Ends a turn that found nothing. Gives how long to block, if that is what the policy says;
-    /// at most until the next tick, the stop's deadline and `wake_at_ns`.
+    /// at most until the next tick, the stop's deadline and `wake_at_ns`. At `send_at_ns` the app is to
+    /// be called on time, so the worker blocks until [`WAKE_NS`] before it and no longer.
     pub(crate) fn found_nothing(
         &mut self,
         stop: &Stop,
         wake_at_ns: Option<u64>,
+        send_at_ns: Option<u64>,
     ) -> Option<Duration> {
         self.turns += 1;
         let turn_began_ns = self.now_ns;
@@ -82,7 +90,8 @@ impl<'a, C: Clock> Pace<'a, C> {
             }
             IdlePolicy::Block => false,
         };
-        let until_ns = [Some(self.tick_at_ns), stop.deadline_ns(), wake_at_ns];
+        let send_at_ns = send_at_ns.map(|at_ns| at_ns.saturating_sub(WAKE_NS));
+        let until_ns = [Some(self.tick_at_ns), stop.deadline_ns(), wake_at_ns, send_at_ns];
         let until_ns = until_ns.into_iter().flatten().min().unwrap_or(u64::MAX);
         let block_ns = until_ns.saturating_sub(self.now_ns).min(BLOCK_NS_MAX);
         if spins || block_ns == 0 {

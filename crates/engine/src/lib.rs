@@ -34,7 +34,7 @@ mod workers;
 pub use clock::{MonotonicClock, UnixClock};
 pub use cpu::{pin_to_cpu, starting_on, usable_cpus};
 pub use frames::run_frames;
-pub use idle::BLOCK_NS_MAX;
+pub use idle::{BLOCK_NS_MAX, WAKE_NS};
 pub use kernel::{DRAIN_TURNS_MAX, run_kernel};
 pub use laneway_kinds::{Ended, PortReport, RunFailed, RunReport};
 pub use service::{run_datagrams, run_streams};

@@ -103,8 +103,7 @@ fn turns<L: Lane, A: App, C: Clock>(
         if sends_at_ns.is_none() && lane.exhausted() {
             return Ok(Ended::Exhausted);
         }
-        let due_ns = [sends_at_ns, lane.due_ns()].into_iter().flatten().min();
-        if let Some(timeout) = pace.found_nothing(&control.stop, due_ns) {
+        if let Some(timeout) = pace.found_nothing(&control.stop, lane.due_ns(), sends_at_ns) {
             let began = probe.now();
             lane.wait(timeout)?;
             probe.called(points::WAIT, began, 0);

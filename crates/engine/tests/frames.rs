@@ -267,6 +267,70 @@ fn a_schedule_is_kept_to_the_poll_under_every_policy() {
     }
 }
 
+/// A sim that wakes up late, as a machine does.
+struct Oversleeping(SimLane, SimWorld);
+
+impl Lane for Oversleeping {
+    fn name(&self) -> &'static str {
+        "oversleeping"
+    }
+    fn ports(&self) -> usize {
+        self.0.ports()
+    }
+    fn clock_domain(&self) -> ClockDomain {
+        self.0.clock_domain()
+    }
+    fn wait(&mut self, timeout: Duration) -> Result<laneway_core::Wake, LaneError> {
+        let woken = self.0.wait(timeout);
+        self.1.advance_to(self.1.clock().now_ns() + 94_000);
+        woken
+    }
+    fn exhausted(&self) -> bool {
+        self.0.exhausted()
+    }
+    fn caps(&self, port: PortId) -> &laneway_core::CapsReport {
+        self.0.caps(port)
+    }
+    fn counters(&mut self, port: PortId) -> Counters {
+        self.0.counters(port)
+    }
+}
+
+impl FrameLane for Oversleeping {
+    fn receive(&mut self, port: PortId) -> Result<&mut Burst, LaneError> {
+        self.0.receive(port)
+    }
+    fn lend(&mut self, port: PortId, frames: usize) -> Result<&mut Burst, LaneError> {
+        self.0.lend(port, frames)
+    }
+    fn settle(&mut self, port: PortId) -> Result<(), LaneError> {
+        self.0.settle(port)
+    }
+}
+
+/// A frame every 10 us left in trains of nine, as far apart as the worker overslept.
+#[test]
+fn a_worker_that_wakes_up_late_keeps_a_schedule_all_the_same() {
+    for gap_ns in [10_000, 150_000] {
+        let (lane, world) = open("sim", 1);
+        world.finish();
+        let mut app = Probe { to_send: 100, gap_ns, ..Probe::default() };
+        let mut lane = Oversleeping(lane, world.clone());
+        let (idle, control) = (IdlePolicy::Block, Control::default());
+        let report = run_frames(&mut lane, &mut app, &world.clock(), idle, &control).unwrap();
+        assert_eq!(app.sent, 100);
+        for (i, &at_ns) in app.fills_ns.iter().enumerate() {
+            let late_ns = at_ns - i as u64 * gap_ns;
+            assert!(
+                late_ns <= 3 * laneway_sim::POLL_NS,
+                "{gap_ns}: frame {i} is {late_ns} ns late"
+            );
+        }
+        // It spins before a due time, and blocks where that is far away.
+        assert_eq!(report.waits > 0, gap_ns > laneway_engine::WAKE_NS, "{} waits", report.waits);
+    }
+}
+
 #[test]
 fn a_run_goes_on_until_the_schedule_is_done_although_nothing_comes() {
     let (mut lane, world) = open("sim", 1);

@@ -112,7 +112,7 @@ where
         on.interfaces.iter().map(|name| format!("on {name}")).collect()
     }
 
-    /// What the run does, in a line, said when every lane is open.
+    /// What the run does, in a line or several, printed when every lane is open.
     fn begun(run: &Self::Run, on: On<'_>) -> String;
 
     /// What became of everything that all workers together were given.

@@ -374,7 +374,7 @@ mod tests {
 
     #[test]
     fn the_kernels_own_counters_agree() {
-        let dev = std::fs::read_to_string("/proc/thread-self/net/dev").unwrap();
+        let dev = fs::read_to_string("/proc/thread-self/net/dev").unwrap();
         let row =
             dev.lines().find_map(|line| line.trim().strip_prefix("lo:")).expect("lo is there");
         let dropped: u64 = row.split_whitespace().nth(11).unwrap().parse().unwrap();

@@ -13,6 +13,7 @@ mod process;
 mod release;
 mod route;
 mod settings;
+mod stall;
 mod vlan;
 
 pub use address::{AddressError, Cidr, Mac};
@@ -24,4 +25,5 @@ pub use process::{NoProcess, Process};
 pub use release::{is_older_than, release};
 pub use route::refuse_default_route;
 pub use settings::{Change, GivenBack, HostSettings};
+pub use stall::Stall;
 pub use vlan::{TAG_BYTES, Tag};

@@ -28,6 +28,8 @@ pub use frames::{
     FRAME_BYTES_MIN, SOURCE_MAC, UdpFrame, is_ours, receive_all, receive_shares, sequence,
     udp_frames,
 };
+/// The loop that runs an app on a lane, for a lane's benchmarks.
+pub use laneway_engine as engine;
 pub use patience::Patience;
 pub use service::{DatagramProperties, DatagramRig, PeerId, PeerRead, StreamProperties, StreamRig};
 pub use skip::skip;

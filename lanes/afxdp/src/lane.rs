@@ -21,9 +21,9 @@ use laneway_core::{
     Burst, Cap, CapSet, CapsReport, ClockDomain, Counters, DropReason, FrameLane, Lane, LaneError,
     PortId, PortMask, Wake,
 };
-use laneway_linux::{monotonic_ns, refuse_default_route};
+use laneway_linux::{Stall, monotonic_ns, refuse_default_route};
 use laneway_spec::LaneSpec;
-use std::{io, os::fd::AsRawFd, sync::Arc, time::Duration};
+use std::{io, os::fd::AsRawFd, sync::Arc, thread, time::Duration};
 
 /// How long a wait lasts before it looks whether the interfaces are still there: the kernel does not
 /// wake a poller for that.
@@ -58,6 +58,8 @@ struct Port {
     multi_buffer: bool,
     /// The kernel left frames in the transmit ring: its buffers were full.
     stalled: bool,
+    /// Since when the driver drops every frame.
+    stall: Stall,
     gone: bool,
     empty_polls: u32,
 }
@@ -196,6 +198,7 @@ impl AfXdp {
             report,
             statistics: sys::XdpStatistics::default(),
             stalled: false,
+            stall: Stall::default(),
             gone: false,
             empty_polls: 0,
         });
@@ -305,17 +308,29 @@ impl AfXdp {
                 None if port.zero_copy => return Ok(()),
                 // All is sent, or the completion ring is full.
                 None => {
+                    port.stall.ended();
                     port.stalled = left > 0;
                     return Ok(());
                 }
                 Some(libc::EINTR) => {}
                 Some(libc::ENETDOWN | libc::ENXIO | libc::ENODEV) => return Err(self.gone(index)),
-                // In copy mode: the driver dropped the frame it was just given.
+                // In copy mode: the driver dropped the frame it was just given, because its queue is full. So
+                // it would drop the others: they wait in the ring. What empties that queue may need this
+                // CPU (on veth the far end's NAPI thread), and would get it only when this worker's time is
+                // up: under overload most frames were forwarded for nothing.
                 Some(libc::EBUSY) if !port.zero_copy && left < waiting => {
-                    plane.count_refused(index);
+                    if waiting - left > 1 {
+                        port.stall.ended();
+                    }
+                    if !(port.stall.is_bearable(monotonic_ns()) && plane.keep_dropped(index)) {
+                        plane.count_refused(index);
+                    }
+                    port.stalled = left > 0;
+                    thread::yield_now();
+                    return Ok(());
                 }
                 // The call's budget is used up: go on.
-                Some(libc::EAGAIN) if left < waiting => {}
+                Some(libc::EAGAIN) if left < waiting => port.stall.ended(),
                 // No memory, no send buffer, a stopped queue: try again with the next burst.
                 Some(_) => {
                     port.stalled = true;
@@ -338,6 +353,15 @@ impl AfXdp {
             }
         }
         outcome
+    }
+
+    /// Goes on with what a full queue left in the transmit rings, or dropped and gave back.
+    fn send_again(&mut self) -> Result<(), LaneError> {
+        let is_unsent = self.plane.publish();
+        if is_unsent || self.ports.iter().any(|port| port.stalled) {
+            return self.kick_unsent();
+        }
+        Ok(())
     }
 
     /// Before a port's burst is used again: the engine has settled it, or gave up in between.
@@ -363,6 +387,8 @@ impl Lane for AfXdp {
     }
 
     fn wait(&mut self, timeout: Duration) -> Result<Wake, LaneError> {
+        self.plane.reap();
+        self.plane.publish();
         self.kick_unsent()?;
         let mut left = timeout;
         loop {
@@ -407,6 +433,11 @@ impl Lane for AfXdp {
             own.statistics = statistics;
         }
         let mut counters = self.plane.ports[port.index()].counters.clone();
+        // What is to be sent again has not been sent; if the run ends here, it never will be.
+        let (frames, bytes) = self.plane.ports[port.index()].to_send_again();
+        counters.tx_frames = counters.tx_frames.saturating_sub(frames);
+        counters.tx_bytes = counters.tx_bytes.saturating_sub(bytes);
+        counters.drop_many(DropReason::TxRefused, frames);
         count_kernel_drops(&mut counters, &own.statistics, own.zero_copy, own.multi_buffer);
         counters
     }
@@ -430,7 +461,7 @@ impl FrameLane for AfXdp {
                 self.check_alive()?;
             }
             // What a full queue kept back: an empty burst is not settled.
-            self.kick_unsent()?;
+            self.send_again()?;
         } else {
             own.empty_polls = 0;
         }
@@ -449,6 +480,9 @@ impl FrameLane for AfXdp {
             return Err(self.gone(port.index()));
         }
         self.plane.lend(port.index(), frames);
+        if self.plane.ports[port.index()].burst.is_empty() {
+            self.send_again()?;
+        }
         Ok(&mut self.plane.ports[port.index()].burst)
     }
 

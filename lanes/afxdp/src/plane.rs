@@ -68,6 +68,17 @@ pub(crate) struct PlanePort {
     has_unsent: bool,
     /// Nothing is sent here any more.
     closed: bool,
+    /// Lent frames that the driver dropped, until the kernel gives them back: then they are sent again.
+    /// None is lent meanwhile.
+    dropped: Vec<XdpDesc>,
+}
+
+impl PlanePort {
+    /// Counted as sent, and not sent yet: frames and bytes.
+    pub(crate) fn to_send_again(&self) -> (u64, u64) {
+        let bytes = self.dropped.iter().map(|desc| u64::from(desc.len)).sum();
+        (self.dropped.len() as u64, bytes)
+    }
 }
 
 /// Where the frames are.
@@ -95,6 +106,8 @@ pub(crate) struct Plane {
     pub(crate) umem: Umem,
     pub(crate) ports: Vec<PlanePort>,
     free: FreeList,
+    /// Of each frame that left the free list, whether it was lent.
+    lent: Box<[bool]>,
     /// Where a frame to be passed is copied, so that nobody borrows the UMEM during the call.
     passing: Vec<u8>,
 }
@@ -107,7 +120,8 @@ impl Plane {
     pub(crate) fn new(umem: Umem) -> Plane {
         let free = FreeList::full(umem.frames());
         let passing = Vec::with_capacity(umem.frame_bytes());
-        Plane { umem, ports: Vec::new(), free, passing }
+        let lent = vec![false; umem.frames() as usize].into_boxed_slice();
+        Plane { umem, ports: Vec::new(), free, lent, passing }
     }
 
     /// Adds a port over fresh rings and gives the kernel frames to receive into.
@@ -122,6 +136,7 @@ impl Plane {
             transmitting: 0,
             has_unsent: false,
             closed: false,
+            dropped: Vec::new(),
         });
         self.refill(self.ports.len() - 1);
     }
@@ -184,13 +199,22 @@ impl Plane {
         self.refill(port);
     }
 
-    /// Puts up to `frames` free frames into the (empty) burst of `port`.
+    /// Puts up to `frames` free frames into the (empty) burst of `port`, no more than its transmit ring has
+    /// room for: a source waits for that rather than lose what it fills.
     pub(crate) fn lend(&mut self, port: usize, frames: usize) {
         self.reap();
-        let Plane { umem, ports, free, .. } = self;
-        let burst = &mut ports[port].burst;
+        let Plane { umem, ports, free, lent, .. } = self;
+        let PlanePort { rings, burst, dropped, .. } = &mut ports[port];
+        if !dropped.is_empty() {
+            return;
+        }
         let frames = frames.min(burst.space());
-        let empty = iter::from_fn(|| Some(umem.empty(free.take()?)));
+        let frames = frames.min(rings.tx.space(frames as u32) as usize);
+        let empty = iter::from_fn(|| {
+            let number = free.take()?;
+            lent[number as usize] = true;
+            Some((number, umem.empty(number).1))
+        });
         // SAFETY: the frames were free: nothing else refers to them, and they leave the free list here.
         unsafe { burst.extend(empty.take(frames)) };
     }
@@ -207,12 +231,18 @@ impl Plane {
             }
         }
         self.ports[port].burst.clear();
-        for port in &mut self.ports {
-            if port.has_unsent {
-                port.rings.tx.publish();
-            }
-        }
+        self.publish();
         self.refill(port);
+    }
+
+    /// Shows the kernel what was pushed to the transmit rings. True when there was something.
+    pub(crate) fn publish(&mut self) -> bool {
+        let mut is_unsent = false;
+        for port in self.ports.iter_mut().filter(|port| port.has_unsent) {
+            port.rings.tx.publish();
+            is_unsent = true;
+        }
+        is_unsent
     }
 
     /// True once per port after frames were published to its transmit ring.
@@ -229,7 +259,7 @@ impl Plane {
     /// counted as refused instead of sent, and so is what is told to leave from now on. The frames
     /// stay where they are: the kernel may still read them.
     pub(crate) fn close(&mut self, port: usize) {
-        let PlanePort { rings, counters, closed, .. } = &mut self.ports[port];
+        let PlanePort { rings, counters, closed, dropped, .. } = &mut self.ports[port];
         if std::mem::replace(closed, true) {
             return;
         }
@@ -239,9 +269,26 @@ impl Plane {
             bytes += u64::from(desc.len);
             frames += u64::from(desc.options & XDP_PKT_CONTD == 0);
         }
-        counters.tx_frames = counters.tx_frames.saturating_sub(frames);
-        counters.tx_bytes = counters.tx_bytes.saturating_sub(bytes);
-        counters.drop_many(DropReason::TxRefused, frames);
+        for desc in dropped.drain(..) {
+            bytes += u64::from(desc.len);
+            frames += 1;
+        }
+        take_back(counters, frames, bytes);
+    }
+
+    /// The kernel took the last descriptor off the transmit ring and says that it was not sent: keeps
+    /// the frame, to be sent again, if it was lent. False if it was not.
+    pub(crate) fn keep_dropped(&mut self, port: usize) -> bool {
+        let Plane { umem, ports, lent, .. } = self;
+        let PlanePort { rings, counters, dropped, .. } = &mut ports[port];
+        match rings.tx.taken(1) {
+            Some(last) if lent[umem.frame_of(last.addr) as usize] => {
+                counters.tx_retries += 1;
+                dropped.push(last);
+                true
+            }
+            _ => false,
+        }
     }
 
     /// The kernel took the last descriptor off the transmit ring and says that it was not sent.
@@ -255,9 +302,7 @@ impl Plane {
                 _ => break,
             }
         }
-        counters.tx_frames = counters.tx_frames.saturating_sub(1);
-        counters.tx_bytes = counters.tx_bytes.saturating_sub(bytes);
-        counters.drop_one(DropReason::TxRefused);
+        take_back(counters, 1, bytes);
     }
 
     fn settle_frame(&mut self, frame: &BurstFrame, verdict: Verdict, pass: PassFrame<'_>) {
@@ -320,6 +365,7 @@ impl Plane {
         for k in 0..=tails {
             let part = if k == 0 { frame.span } else { self.tails(frame)[k - 1].1 };
             let target = self.free.take().expect("enough frames are free: just checked");
+            self.lent[target as usize] = false;
             let copy = self.umem.copy(&part, target);
             self.push(egress, &copy, k < tails);
         }
@@ -389,15 +435,25 @@ impl Plane {
     }
 
     /// Takes back frames that the kernel has sent, of every port: one that only transmits is never
-    /// received on, and its frames are missing elsewhere.
-    fn reap(&mut self) {
+    /// received on, and its frames are missing elsewhere. Those to be sent again go to the transmit ring.
+    pub(crate) fn reap(&mut self) {
         let Plane { umem, ports, free, .. } = self;
-        for PlanePort { rings, transmitting, .. } in ports {
+        for PlanePort { rings, counters, transmitting, has_unsent, dropped, .. } in ports {
             if *transmitting == 0 {
                 continue;
             }
             rings.completion.refresh();
             while let Some(addr) = rings.completion.pop() {
+                if !dropped.is_empty()
+                    && let Some(at) = dropped.iter().position(|desc| desc.addr == addr)
+                {
+                    let desc = dropped.swap_remove(at);
+                    if rings.tx.push(desc) {
+                        *has_unsent = true;
+                        continue;
+                    }
+                    take_back(counters, 1, u64::from(desc.len));
+                }
                 free.put(umem.frame_of(addr));
                 *transmitting -= 1;
             }
@@ -410,16 +466,24 @@ impl Plane {
     /// it has received before it says which fill slots it took, and may lose its CPU in between. What
     /// finds no slot then is given later.
     fn refill(&mut self, port: usize) {
-        let Plane { umem, ports, free, .. } = self;
+        let Plane { umem, ports, free, lent, .. } = self;
         let PlanePort { rings, receiving, limits, .. } = &mut ports[port];
         while *receiving < limits.fill_frames && rings.fill.space(1) > 0 {
             let Some(frame) = free.take() else { break };
+            lent[frame as usize] = false;
             let pushed = rings.fill.push(umem.start_of(frame) as u64);
             debug_assert!(pushed, "there was space");
             *receiving += 1;
         }
         rings.fill.publish();
     }
+}
+
+/// Frames that were counted as sent were not.
+fn take_back(counters: &mut Counters, frames: u64, bytes: u64) {
+    counters.tx_frames = counters.tx_frames.saturating_sub(frames);
+    counters.tx_bytes = counters.tx_bytes.saturating_sub(bytes);
+    counters.drop_many(DropReason::TxRefused, frames);
 }
 
 /// A frame of a burst being settled; its tails are in the burst.

@@ -10,7 +10,7 @@ use crate::{
     group::FanoutGroup,
     inbox::Inbox,
     memory::Memory,
-    outbox::{Outbox, is_gone},
+    outbox::{Loan, Outbox, is_gone},
     ring::Ring,
     socket, sys,
 };
@@ -70,6 +70,10 @@ struct Port {
     burst: Burst,
     /// Buffers of the pool that nobody uses.
     free: Vec<u32>,
+    /// Buffers of the burst, until what they send is sent.
+    settled: Vec<u32>,
+    /// The burst was lent, not received.
+    is_lent: bool,
     source: Source,
     wall_clock: WallClock,
     measures: Measures,
@@ -93,8 +97,34 @@ struct End {
 
 /// Where a port's frames come from.
 enum Source {
-    Copy { inbox: Inbox, arrived: Vec<(u32, FrameSpan, Option<Tag>)> },
+    Copy { inbox: Inbox, arrived: Vec<(u32, FrameSpan, Option<Tag>)>, trains: Trains },
     Ring(Ring),
+}
+
+/// How many frames to ask for when each costs a call: as many as came between the last two receives that
+/// found nothing. So the call that would find nothing is made once per train of frames, by the receive
+/// behind it, and not at the end of each burst as well.
+struct Trains {
+    /// Frames of the last train.
+    last: usize,
+    /// Frames of this one so far.
+    now: usize,
+}
+
+impl Trains {
+    /// The most frames to ask for now. A train that is longer than the last one is taken in bursts that
+    /// grow.
+    fn ask(&self) -> usize {
+        if self.now == 0 { self.last } else { 2 * self.now }
+    }
+
+    /// A receive found so many.
+    fn found(&mut self, frames: usize) {
+        self.now += frames;
+        if frames == 0 && self.now > 0 {
+            (self.last, self.now) = (self.now, 0);
+        }
+    }
 }
 
 /// How the pool is cut into buffers.
@@ -160,8 +190,9 @@ impl PacketLane {
         }
         let exits = ports.iter().map(|port| Exit {
             socket: port.socket.clone(),
-            // One settle adds no more than one burst.
-            outbox: Outbox::new(config.burst, port.interface.found().frame_bytes_max()),
+            // One settle adds no more than one burst to what is kept of one lent burst: none is lent
+            // before that has left.
+            outbox: Outbox::new(2 * config.burst, port.interface.found().frame_bytes_max()),
         });
         let polled = ports.iter().map(|port| libc::pollfd {
             fd: port.socket.as_raw_fd(),
@@ -213,6 +244,8 @@ impl Port {
             id,
             burst: Burst::new(memory.region(), config.burst),
             free: (0..config.frames as u32).rev().collect(),
+            settled: Vec::with_capacity(config.burst),
+            is_lent: false,
             source,
             wall_clock: WallClock::measure(),
             measures: Measures {
@@ -273,12 +306,16 @@ impl Port {
     }
 
     fn receive_copies(&mut self) {
-        let Source::Copy { inbox, arrived } = &mut self.source else {
+        let Source::Copy { inbox, arrived, trains } = &mut self.source else {
             unreachable!("the caller looked");
         };
         let (measures, memory) = (self.measures, &self.memory);
-        while arrived.len() < self.burst.capacity() && !self.free.is_empty() {
-            let space = self.burst.capacity() - arrived.len();
+        let room = match inbox.frames_max() {
+            1 => self.burst.capacity().min(trains.ask()),
+            _ => self.burst.capacity(),
+        };
+        while arrived.len() < room && !self.free.is_empty() {
+            let space = room - arrived.len();
             let asked = space.min(self.free.len()).min(inbox.frames_max());
             let buffers = self
                 .free
@@ -313,6 +350,7 @@ impl Port {
                 break;
             }
         }
+        trains.found(arrived.len());
         // One reading for all, after the last arrival: no frame is stamped before it was there.
         let now_ns = if arrived.is_empty() { 0 } else { monotonic_ns() };
         for (number, mut span, tag) in arrived.drain(..) {
@@ -392,7 +430,8 @@ impl End {
 
 impl Source {
     fn copy(inbox: Inbox, burst: usize) -> Source {
-        Source::Copy { inbox, arrived: Vec::with_capacity(burst) }
+        let trains = Trains { last: burst, now: 0 };
+        Source::Copy { inbox, arrived: Vec::with_capacity(burst), trains }
     }
 }
 
@@ -443,20 +482,28 @@ fn write_facts(
     }
 }
 
-/// Adds a frame of `ingress` to the outboxes that its verdict names.
+/// Adds a frame of `ingress` to the outboxes that its verdict names. True when an outbox has the
+/// buffer of `loan` now, and will return it.
 ///
 /// # Safety
-/// The bytes stay as they are until those outboxes are flushed.
+/// The bytes stay as they are until those outboxes are flushed, and those of a loan until it is returned.
 unsafe fn dispatch(
     exits: &mut [Exit],
     counters: &mut [Counters],
     ingress: PortId,
     verdict: Verdict,
     (start, bytes): (*const u8, usize),
-) {
+    loan: Option<Loan>,
+) -> bool {
+    // A frame for several ports is not kept: it would be in several outboxes at a time.
+    let loan = loan.filter(|_| matches!(verdict, Verdict::Tx | Verdict::TxTo(_)));
+    let mut is_taken = false;
     let mut send = |egress: PortId| match exits.get_mut(egress.index()) {
-        // SAFETY: the caller's promise.
-        Some(exit) => unsafe { exit.outbox.add(start, bytes, &mut counters[egress.index()]) },
+        Some(exit) => {
+            is_taken = loan.is_some();
+            // SAFETY: the caller's promise.
+            unsafe { exit.outbox.add(start, bytes, loan, &mut counters[egress.index()]) }
+        }
         None => counters[ingress.index()].drop_one(DropReason::TxNoPort),
     };
     match verdict {
@@ -466,6 +513,7 @@ unsafe fn dispatch(
         Verdict::TxTo(egress) => send(egress),
         Verdict::Fanout(set) => set.iter().for_each(send),
     }
+    is_taken
 }
 
 impl Lane for PacketLane {
@@ -485,6 +533,11 @@ impl Lane for PacketLane {
     fn wait(&mut self, timeout: Duration) -> Result<Wake, LaneError> {
         self.counters[0].waits += 1;
         if self.ports.iter().any(|port| port.is_ready() == Some(true)) {
+            return Ok(Wake::Ready);
+        }
+        if self.exits.iter().any(|exit| exit.outbox.kept() > 0) {
+            // No event tells that a discipline or a device has room again.
+            std::thread::sleep(FULL_QUEUE_NAP.min(timeout));
             return Ok(Wake::Ready);
         }
         // The socket wakes nobody a second time for its end, which receive is to tell.
@@ -519,15 +572,22 @@ impl Lane for PacketLane {
         near.read_statistics();
         let mut counters = self.counters[port.index()].clone();
         counters.set_drops(DropReason::RxQueueFull, near.kernel_drops);
+        // What waits has not been sent; if the run ends here, it never will be.
+        let waiting = self.exits[port.index()].outbox.kept();
+        counters.drop_many(DropReason::TxRefused, waiting as u64);
         counters
     }
 }
+
+/// How long a wait lasts while frames wait for room in a queue.
+const FULL_QUEUE_NAP: Duration = Duration::from_micros(50);
 
 impl FrameLane for PacketLane {
     /// Settles first what the caller left unsettled.
     fn receive(&mut self, port: PortId) -> Result<&mut Burst, LaneError> {
         self.settle(port)?;
         let near = &mut self.ports[port.index()];
+        near.is_lent = false;
         near.receive();
         let counters = &mut self.counters[port.index()];
         if near.burst.is_empty() {
@@ -545,6 +605,10 @@ impl FrameLane for PacketLane {
     fn lend(&mut self, port: PortId, frames: usize) -> Result<&mut Burst, LaneError> {
         self.settle(port)?;
         let near = &mut self.ports[port.index()];
+        if self.exits.iter().any(|exit| exit.outbox.kept() > 0) {
+            return Ok(&mut near.burst);
+        }
+        near.is_lent = true;
         let frames = frames.min(near.burst.space());
         let Port { burst, free, measures, .. } = near;
         let empty = iter::from_fn(|| free.pop().map(|number| (number, measures.span(number))));
@@ -556,23 +620,31 @@ impl FrameLane for PacketLane {
 
     fn settle(&mut self, port: PortId) -> Result<(), LaneError> {
         let PacketLane { ports, exits, counters, .. } = self;
-        let Port { id, burst, memory, source, free, .. } = &mut ports[port.index()];
-        for i in 0..burst.len() {
+        let Port { id, burst, memory, source, free, settled, is_lent, .. } =
+            &mut ports[port.index()];
+        for (i, &number) in burst.numbers().iter().enumerate() {
             let span = burst.span(i);
             let bytes = (memory.at(span.start).cast_const(), span.len as usize);
-            // SAFETY: the frame is released only after the flush below, and nobody borrows the burst.
-            unsafe { dispatch(exits, counters, *id, burst.verdict(i), bytes) };
+            let loan = is_lent.then_some(Loan { port: port.index(), frame: number });
+            // SAFETY: the frame is released only after the flush below, or when its outbox returns it,
+            // and nobody borrows the burst.
+            if !unsafe { dispatch(exits, counters, *id, burst.verdict(i), bytes, loan) } {
+                settled.push(number);
+            }
         }
+        burst.clear();
         let mut failure = None;
         for (i, exit) in exits.iter_mut().enumerate() {
             if let Err(error) = exit.outbox.flush(exit.socket.as_fd(), &mut counters[i]) {
                 failure = Some((i, error));
             }
         }
-        for &number in burst.numbers() {
+        for number in settled.drain(..) {
             release(source, free, memory, number);
         }
-        burst.clear();
+        for exit in exits.iter_mut() {
+            exit.outbox.returned().for_each(|loan| ports[loan.port].free.push(loan.frame));
+        }
         match failure {
             Some((i, error)) => Err(ports[i].failed("send", error)),
             None => Ok(()),
@@ -583,3 +655,36 @@ impl FrameLane for PacketLane {
 /// How long a wait lasts when poll is no help: the block timeout's own unit, because a ring hands
 /// over frames no more often.
 const NAP: Duration = Duration::from_millis(1);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Receives trains of so many frames, in bursts of 64 at most, and gives how many calls were made.
+    fn calls(trains: &mut Trains, frames: usize) -> usize {
+        let (mut left, mut calls) = (frames, 0);
+        loop {
+            let asked = trains.ask().min(64);
+            let got = asked.min(left);
+            // One that finds nothing ends a burst that is not full.
+            calls += got + usize::from(got < asked);
+            left -= got;
+            trains.found(got);
+            if got == 0 {
+                return calls;
+            }
+        }
+    }
+
+    #[test]
+    fn a_train_costs_a_call_per_frame_and_one_that_finds_nothing() {
+        let mut trains = Trains { last: 64, now: 0 };
+        assert_eq!(calls(&mut trains, 1), 3, "as it was for every train");
+        assert_eq!(calls(&mut trains, 1), 2);
+        assert!(calls(&mut trains, 9) <= 11);
+        assert_eq!(calls(&mut trains, 9), 10);
+        assert_eq!(calls(&mut trains, 0), 1);
+        assert_eq!(calls(&mut trains, 9), 10);
+        assert!(calls(&mut trains, 640) <= 642);
+    }
+}

@@ -2,10 +2,14 @@
 //!
 //! The kernel copies a frame before the call returns, so its buffer is free afterwards. `sendmmsg`
 //! stops at the first frame that it cannot send: that one is counted by its reason and the rest is
-//! tried again. Nothing ever waits: a full queue is a counted drop.
+//! tried again. Nothing ever waits. A full queue is a counted drop for a frame that was received; one
+//! that was lent is kept, with those behind it, and leads the next flush.
+//!
+//! What must always hold: kept frames stay in order, in front of all others, and are all lent ones.
 
 use crate::sys;
 use laneway_core::{Counters, DropReason};
+use laneway_linux::{Stall, monotonic_ns};
 use std::{
     io, mem,
     os::fd::{AsRawFd, BorrowedFd},
@@ -15,8 +19,22 @@ use std::{
 pub(crate) struct Outbox {
     messages: Box<[libc::mmsghdr]>,
     buffers: Box<[libc::iovec]>,
+    /// Of each frame, the lent buffer that it is in; nothing for a frame that is not to be kept.
+    loans: Box<[Option<Loan>]>,
     count: usize,
+    /// The first so many of `count` were there at an earlier flush.
+    kept: usize,
+    /// Lent buffers whose frame has left or was given up.
+    returned: Vec<Loan>,
+    stall: Stall,
     frame_bytes_max: usize,
+}
+
+/// A buffer that was lent to be filled.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Loan {
+    pub(crate) port: usize,
+    pub(crate) frame: u32,
 }
 
 impl Outbox {
@@ -28,28 +46,52 @@ impl Outbox {
         Outbox {
             messages: vec![message; frames].into_boxed_slice(),
             buffers: vec![buffer; frames].into_boxed_slice(),
+            loans: vec![None; frames].into_boxed_slice(),
             count: 0,
+            kept: 0,
+            returned: Vec::with_capacity(frames),
+            stall: Stall::default(),
             frame_bytes_max,
         }
     }
 
-    /// Adds a frame, or counts why it cannot go.
+    /// Frames that wait for room in the socket's queue.
+    pub(crate) fn kept(&self) -> usize {
+        self.kept
+    }
+
+    /// The buffers of lent frames that are done with, to be put back.
+    pub(crate) fn returned(&mut self) -> impl Iterator<Item = Loan> + '_ {
+        self.returned.drain(..)
+    }
+
+    /// Adds a frame, or counts why it cannot go. A lent one is returned when it has left, by
+    /// [`returned`](Self::returned).
     ///
     /// # Panics
     /// When more frames are added than the outbox was made for.
     ///
     /// # Safety
-    /// The bytes stay readable, and nobody writes them, until the next [`flush`](Self::flush).
-    pub(crate) unsafe fn add(&mut self, start: *const u8, bytes: usize, counters: &mut Counters) {
+    /// The bytes stay readable, and nobody writes them, until the next [`flush`](Self::flush); those of
+    /// a lent frame until it is returned.
+    pub(crate) unsafe fn add(
+        &mut self,
+        start: *const u8,
+        bytes: usize,
+        loan: Option<Loan>,
+        counters: &mut Counters,
+    ) {
         if bytes > self.frame_bytes_max {
+            self.returned.extend(loan);
             return counters.drop_one(DropReason::TxTooLong);
         }
+        self.loans[self.count] = loan;
         self.buffers[self.count] =
             libc::iovec { iov_base: start.cast_mut().cast(), iov_len: bytes };
         self.count += 1;
     }
 
-    /// Sends what was added and counts each frame as sent or dropped.
+    /// Sends what was kept and what was added, and counts each frame as sent or dropped, or keeps it.
     ///
     /// # Errors
     /// When the interface is gone; the frames are counted as refused.
@@ -59,6 +101,7 @@ impl Outbox {
         counters: &mut Counters,
     ) -> io::Result<()> {
         let count = mem::take(&mut self.count);
+        counters.tx_retries += u64::from(mem::take(&mut self.kept) > 0);
         for (message, buffer) in self.messages[..count].iter_mut().zip(&mut self.buffers) {
             message.msg_hdr.msg_iov = &raw mut *buffer;
             message.msg_hdr.msg_iovlen = 1;
@@ -80,25 +123,59 @@ impl Outbox {
             match sys::check(sent) {
                 Ok(sent) => {
                     let sent = sent as usize;
+                    self.stall.ended();
                     let buffers = &self.buffers[at..at + sent];
                     counters.tx_frames += sent as u64;
                     counters.tx_bytes += buffers.iter().map(|b| b.iov_len as u64).sum::<u64>();
+                    self.returned.extend(self.loans[at..at + sent].iter().flatten());
                     at += sent;
                 }
                 Err(error) => match refusal(&error) {
                     Refusal::Again => (),
+                    Refusal::Full if self.loans[at].is_some() => {
+                        self.keep(at..count, counters);
+                        break;
+                    }
+                    Refusal::Full => {
+                        counters.drop_one(DropReason::TxRefused);
+                        at += 1;
+                    }
                     Refusal::Frame(reason) => {
                         counters.drop_one(reason);
+                        self.returned.extend(self.loans[at]);
                         at += 1;
                     }
                     Refusal::Interface => {
                         counters.drop_many(DropReason::TxRefused, (count - at) as u64);
+                        self.returned.extend(self.loans[at..count].iter().flatten());
                         return Err(error);
                     }
                 },
             }
         }
         Ok(())
+    }
+
+    /// Moves the lent ones of these frames to the front and refuses the others; refuses all when the
+    /// queue has taken nothing for too long.
+    fn keep(&mut self, frames: std::ops::Range<usize>, counters: &mut Counters) {
+        let is_bearable = self.stall.is_bearable(monotonic_ns());
+        for at in frames {
+            match self.loans[at] {
+                Some(_) if is_bearable => {
+                    self.buffers[self.kept] = self.buffers[at];
+                    self.loans[self.kept] = self.loans[at];
+                    self.kept += 1;
+                }
+                loan => {
+                    counters.drop_one(DropReason::TxRefused);
+                    self.returned.extend(loan);
+                }
+            }
+        }
+        self.count = self.kept;
+        // What empties the queue may need this CPU: a softirq thread, or the far end.
+        std::thread::yield_now();
     }
 }
 
@@ -107,6 +184,8 @@ impl Outbox {
 enum Refusal {
     /// A signal came first; nothing happened.
     Again,
+    /// The queue has no room now (EAGAIN: the socket's; ENOBUFS: the discipline's or the device's).
+    Full,
     /// This frame is lost, the next may go.
     Frame(DropReason),
     /// No frame will go any more.
@@ -117,8 +196,9 @@ fn refusal(error: &io::Error) -> Refusal {
     match error.raw_os_error() {
         Some(libc::EINTR) => Refusal::Again,
         Some(libc::EMSGSIZE) => Refusal::Frame(DropReason::TxTooLong),
+        Some(libc::ENOBUFS | libc::EAGAIN) => Refusal::Full,
         _ if is_gone(error) => Refusal::Interface,
-        // ENOBUFS and EAGAIN: a full queue; EINVAL: shorter than an Ethernet header.
+        // EINVAL: shorter than an Ethernet header.
         _ => Refusal::Frame(DropReason::TxRefused),
     }
 }
@@ -137,8 +217,9 @@ mod tests {
         let of = |code| refusal(&io::Error::from_raw_os_error(code));
         assert_eq!(of(libc::EINTR), Refusal::Again);
         assert_eq!(of(libc::EMSGSIZE), Refusal::Frame(DropReason::TxTooLong));
-        for code in [libc::ENOBUFS, libc::EAGAIN, libc::EINVAL] {
-            assert_eq!(of(code), Refusal::Frame(DropReason::TxRefused));
+        assert_eq!(of(libc::EINVAL), Refusal::Frame(DropReason::TxRefused));
+        for code in [libc::ENOBUFS, libc::EAGAIN] {
+            assert_eq!(of(code), Refusal::Full);
         }
         for code in [libc::ENETDOWN, libc::ENODEV, libc::ENXIO] {
             assert_eq!(of(code), Refusal::Interface);

@@ -12,10 +12,12 @@ use laneway_core::{
     Lane, LaneError, PortId, PortMask, Verdict, Wake,
 };
 use laneway_spec::LaneSpec;
-use std::time::Duration;
+use std::{collections::VecDeque, time::Duration};
 
 /// What an empty receive costs in virtual time, so that a worker that only polls gets on.
 pub const POLL_NS: u64 = 100;
+/// How long lent frames wait for a link that takes nothing, before they are refused.
+const STALL_NS_MAX: u64 = 1_000_000_000;
 
 /// A lane of simulated links. See the crate's documentation.
 pub struct SimLane {
@@ -23,12 +25,19 @@ pub struct SimLane {
     ports: Vec<Port>,
     /// Apart from the ports, because a frame of one port counts on another.
     counters: Vec<Counters>,
+    /// Lent frames that a full link refused, in order, with their egress. At most one burst: none is
+    /// lent before they have left.
+    waiting: VecDeque<(PortId, Vec<u8>)>,
+    /// Since when the first of them waits.
+    stalled_ns: Option<u64>,
 }
 
 struct Port {
     id: PortId,
     caps: CapsReport,
     pool: FramePool,
+    /// The burst was lent, not received.
+    is_lent: bool,
 }
 
 impl SimLane {
@@ -62,15 +71,31 @@ impl SimLane {
             let pool = FramePool::new(knobs.frames, knobs.link.frame_bytes_max(), knobs.burst);
             let mut caps = caps.clone();
             caps.fact("buffer_bytes", pool.buffer_bytes());
-            Port { id: PortId(port as u8), caps, pool }
+            Port { id: PortId(port as u8), caps, pool, is_lent: false }
         };
         let lane = SimLane {
             world: world.clone(),
             ports: (0..ports).map(open).collect(),
             counters: vec![Counters::default(); ports],
+            waiting: VecDeque::new(),
+            stalled_ns: None,
         };
         Ok((lane, world))
     }
+}
+
+/// Offers a frame to the link of `egress`, which exists. False when the link is full: not counted.
+fn offer(world: &SimWorld, counters: &mut Counters, egress: PortId, bytes: &[u8]) -> bool {
+    match world.send(egress, bytes) {
+        Some(Entry::Sent) => {
+            counters.tx_frames += 1;
+            counters.tx_bytes += bytes.len() as u64;
+        }
+        Some(Entry::QueueFull) => return false,
+        None => counters.drop_one(DropReason::TxRefused),
+        Some(Entry::TooLong) => counters.drop_one(DropReason::TxTooLong),
+    }
+    true
 }
 
 /// Does what `verdict` says with a frame of `ingress`, short of freeing its buffer.
@@ -85,13 +110,8 @@ fn act(
         let Some(egress_counters) = counters.get_mut(egress.index()) else {
             return counters[ingress.index()].drop_one(DropReason::TxNoPort);
         };
-        match world.send(egress, bytes) {
-            Some(Entry::Sent) => {
-                egress_counters.tx_frames += 1;
-                egress_counters.tx_bytes += bytes.len() as u64;
-            }
-            Some(Entry::QueueFull) | None => egress_counters.drop_one(DropReason::TxRefused),
-            Some(Entry::TooLong) => egress_counters.drop_one(DropReason::TxTooLong),
+        if !offer(world, egress_counters, egress, bytes) {
+            egress_counters.drop_one(DropReason::TxRefused);
         }
     };
     match verdict {
@@ -101,6 +121,51 @@ fn act(
         Verdict::TxTo(egress) => send(egress),
         Verdict::Fanout(set) => set.iter().for_each(send),
     }
+}
+
+impl SimLane {
+    /// Offers again what waits, in order, until the link is full again.
+    fn offer_again(&mut self) {
+        let now_ns = self.world.clock().now_ns();
+        if let Some((egress, _)) = self.waiting.front() {
+            self.counters[egress.index()].tx_retries += 1;
+        }
+        while let Some((egress, bytes)) = self.waiting.front() {
+            let counters = &mut self.counters[egress.index()];
+            if !offer(&self.world, counters, *egress, bytes) {
+                let since_ns = *self.stalled_ns.get_or_insert(now_ns);
+                if now_ns - since_ns < STALL_NS_MAX {
+                    return;
+                }
+                counters.drop_one(DropReason::TxRefused);
+            } else {
+                self.stalled_ns = None;
+            }
+            self.waiting.pop_front();
+        }
+        self.stalled_ns = None;
+    }
+}
+
+/// Sends a lent frame, or lets it wait. False when it is none that can wait: one for no port, or for several.
+fn send_lent(
+    world: &SimWorld,
+    counters: &mut [Counters],
+    waiting: &mut VecDeque<(PortId, Vec<u8>)>,
+    ingress: PortId,
+    verdict: Verdict,
+    bytes: &[u8],
+) -> bool {
+    let egress = match verdict {
+        Verdict::Tx => ingress,
+        Verdict::TxTo(egress) => egress,
+        _ => return false,
+    };
+    let Some(counters) = counters.get_mut(egress.index()) else { return false };
+    if !waiting.is_empty() || !offer(world, counters, egress, bytes) {
+        waiting.push_back((egress, bytes.to_vec()));
+    }
+    true
 }
 
 fn gone(port: PortId) -> LaneError {
@@ -134,7 +199,7 @@ impl Lane for SimLane {
     }
 
     fn exhausted(&self) -> bool {
-        self.world.exhausted()
+        self.waiting.is_empty() && self.world.exhausted()
     }
 
     fn caps(&self, port: PortId) -> &CapsReport {
@@ -149,6 +214,9 @@ impl Lane for SimLane {
         counters.set_drops(DropReason::LinkLoss, link.lost);
         counters.set_drops(DropReason::LinkQueueFull, link.queue_full);
         counters.set_drops(DropReason::RxTooLong, link.too_long);
+        // What waits has not been sent; if the run ends here, it never will be.
+        let waiting = self.waiting.iter().filter(|(egress, _)| *egress == port).count();
+        counters.drop_many(DropReason::TxRefused, waiting as u64);
         counters
     }
 }
@@ -158,6 +226,7 @@ impl FrameLane for SimLane {
     fn receive(&mut self, port: PortId) -> Result<&mut Burst, LaneError> {
         self.settle(port)?;
         let near = &mut self.ports[port.index()];
+        near.is_lent = false;
         let counters = &mut self.counters[port.index()];
         self.world.take(port, near.pool.space(), |ts_ns, bytes| {
             let frame = near.pool.push(bytes.len(), bytes.len() as u32, ts_ns);
@@ -179,7 +248,11 @@ impl FrameLane for SimLane {
     fn lend(&mut self, port: PortId, frames: usize) -> Result<&mut Burst, LaneError> {
         self.settle(port)?;
         let now_ns = self.world.clock().now_ns();
-        let pool = &mut self.ports[port.index()].pool;
+        let Port { pool, is_lent, .. } = &mut self.ports[port.index()];
+        if !self.waiting.is_empty() {
+            return Ok(pool.burst_mut());
+        }
+        *is_lent = true;
         for _ in 0..frames.min(pool.space()) {
             pool.push(0, 0, now_ns);
         }
@@ -187,9 +260,14 @@ impl FrameLane for SimLane {
     }
 
     fn settle(&mut self, port: PortId) -> Result<(), LaneError> {
-        let SimLane { world, ports, counters } = self;
-        let Port { id, pool, .. } = &mut ports[port.index()];
-        pool.settle(|verdict, frame| act(world, counters, *id, verdict, frame.bytes));
+        self.offer_again();
+        let SimLane { world, ports, counters, waiting, .. } = self;
+        let Port { id, pool, is_lent, .. } = &mut ports[port.index()];
+        pool.settle(|verdict, frame| {
+            if !(*is_lent && send_lent(world, counters, waiting, *id, verdict, frame.bytes)) {
+                act(world, counters, *id, verdict, frame.bytes);
+            }
+        });
         Ok(())
     }
 }

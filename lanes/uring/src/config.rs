@@ -32,8 +32,9 @@ const STREAM_BATCH_DEFAULT: usize = 256;
 const BATCH_MAX: usize = 1024;
 /// Bytes of a socket buffer.
 const SOCKET_BYTES: std::ops::RangeInclusive<usize> = 4096..=1 << 30;
-/// Connections of a worker. The default fits the usual limit of 1024 open files.
-const CONNS_DEFAULT: usize = 512;
+/// Connections of a worker when the spec names no number: as many as on the other lane of sockets,
+/// or fewer where open files or send queues are bounded lower.
+const CONNS_DEFAULT: usize = 1 << 14;
 const CONNS_MAX: usize = 1 << 16;
 /// Bytes that a connection may have queued: received and not consumed, or sent and not taken.
 const QUEUE_BYTES_DEFAULT: usize = 256 << 10;
@@ -181,7 +182,8 @@ pub(crate) struct TcpConfig {
     pub(crate) sockets: Sockets,
     pub(crate) provided: Provided,
     pub(crate) bundle: bool,
-    pub(crate) conns: usize,
+    /// Connections, if the spec names a number.
+    pub(crate) conns: Option<usize>,
     pub(crate) queue_bytes: usize,
 }
 
@@ -194,18 +196,25 @@ impl TcpConfig {
             sockets: Sockets::read(&knobs, STREAM_BATCH_DEFAULT)?,
             provided: Provided::read(&knobs, STREAM_BUFFERS_DEFAULT, STREAM_BYTES_DEFAULT)?,
             bundle: knobs.flag("bundle")?,
-            conns: knobs.number("conns", CONNS_DEFAULT, 1..=CONNS_MAX)?,
+            conns: optional(&knobs, "conns", 1..=CONNS_MAX)?,
             queue_bytes: knobs.number("queue", QUEUE_BYTES_DEFAULT, QUEUE_BYTES)?,
         };
-        if config.conns * config.queue_bytes > QUEUES_BYTES_MAX {
+        let conns = config.conns.unwrap_or(1);
+        if conns * config.queue_bytes > QUEUES_BYTES_MAX {
             let want = format!(
-                "{} queues of {} bytes exceed 64 GiB; lower conns= or queue=",
-                config.conns, config.queue_bytes
+                "{conns} queues of {} bytes exceed 64 GiB; lower conns= or queue=",
+                config.queue_bytes
             );
             return Err(knobs.bad("queue", &config.queue_bytes.to_string(), want).into());
         }
         knobs.finish()?;
         Ok(config)
+    }
+
+    /// Connections of a worker whose process may open `files` more files.
+    pub(crate) fn conns_max(&self, files: usize) -> usize {
+        let bounds = [CONNS_DEFAULT, QUEUES_BYTES_MAX / self.queue_bytes, files];
+        self.conns.unwrap_or_else(|| bounds.into_iter().min().unwrap_or(1).max(1))
     }
 
     /// The capabilities that these knobs ask for.
@@ -319,6 +328,15 @@ mod tests {
     fn trains_get_buffers_that_hold_them() {
         assert_eq!(UdpConfig::read(&spec("uring")).unwrap().provided.bytes, 2048);
         assert_eq!(UdpConfig::read(&spec("uring:gro")).unwrap().provided.bytes, 1 << 16);
+    }
+
+    #[test]
+    fn connections_are_bounded_by_files_and_queues_unless_a_number_is_given() {
+        let bound = |text: &str, files| TcpConfig::read(&spec(text)).unwrap().conns_max(files);
+        assert_eq!(bound("uring", 1 << 20), 1 << 14);
+        assert_eq!(bound("uring", 1020), 1020);
+        assert_eq!(bound("uring:queue=64m", 1 << 20), 1 << 10);
+        assert_eq!(bound("uring:conns=20000", 1020), 20_000);
     }
 
     #[test]

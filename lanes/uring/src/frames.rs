@@ -37,7 +37,7 @@ use laneway_core::{
     Burst, CapsReport, ClockDomain, Counters, DropReason, FrameLane, FrameSpan, HEADROOM_BYTES_MIN,
     Lane, LaneError, PortId, Region, Verdict, Wake,
 };
-use laneway_linux::{Interface, TAG_BYTES, monotonic_ns};
+use laneway_linux::{Interface, Stall, TAG_BYTES, monotonic_ns};
 use laneway_spec::LaneSpec;
 use std::{
     collections::VecDeque,
@@ -56,6 +56,8 @@ const FRAME_AT: usize = 146;
 const LEAD_BYTES: usize = FRAME_AT - FIELDS.payload_at();
 /// Buffers start at a cache line.
 const ALIGN_BYTES: usize = 64;
+/// How long a wait lasts while frames wait for room in a queue.
+const FULL_QUEUE_NAP: Duration = Duration::from_micros(50);
 /// Receives that end in an error, one after the other, before the lane gives up.
 const FAILURES_MAX: u32 = 64;
 
@@ -91,6 +93,14 @@ struct Exits {
     /// What each send is about, by its number.
     sends: Box<[Send]>,
     free_sends: Vec<u32>,
+    /// Sends of lent frames that a full queue refused, in order. No frame is lent while there are any,
+    /// nor more than there are free sends.
+    again: VecDeque<u32>,
+    /// The last send to end was refused by a full queue: the first of `again` is offered alone.
+    is_full: bool,
+    stall: Stall,
+    /// Sends asked for so far.
+    asked: u64,
 }
 
 /// A frame on its way out.
@@ -99,7 +109,13 @@ struct Send {
     ingress: usize,
     egress: usize,
     frame: u32,
+    /// Where the frame lies in the memory of its ingress.
+    start: usize,
     bytes: usize,
+    /// It was lent, so it is kept when the queue is full.
+    is_lent: bool,
+    /// Sends asked for before it.
+    sequence: u64,
 }
 
 /// One interface.
@@ -196,6 +212,10 @@ impl UringFrames {
                 template: header,
                 sends: vec![Send::default(); sends].into_boxed_slice(),
                 free_sends: (0..sends as u32).rev().collect(),
+                again: VecDeque::with_capacity(sends),
+                is_full: false,
+                stall: Stall::default(),
+                asked: 0,
                 ring: grant.ring,
             },
             ports,
@@ -243,6 +263,7 @@ impl UringFrames {
     /// Sees to it that every port receives, submits what is queued and takes what completes.
     fn turn(&mut self) -> Result<(), LaneError> {
         self.ask(|receiving, moved| receiving.turn(moved.rx_frames + moved.tx_frames));
+        self.offer_again();
         self.exits.ring.submit().map_err(ring_failed)?;
         self.reap()
     }
@@ -271,6 +292,39 @@ impl UringFrames {
         }
     }
 
+    /// Offers again what a full queue refused: the first alone while the queue takes nothing. What it
+    /// has refused for too long is counted.
+    fn offer_again(&mut self) {
+        if self.exits.again.is_empty() {
+            return;
+        }
+        if !self.exits.stall.is_bearable(monotonic_ns()) {
+            while let Some(number) = self.exits.again.pop_front() {
+                let Send { ingress, egress, frame, .. } = self.exits.sends[number as usize];
+                self.exits.counters[egress].drop_one(DropReason::TxRefused);
+                self.exits.free_sends.push(number);
+                self.ports[ingress].release(frame);
+            }
+            return;
+        }
+        let mut offered = self.exits.again.len();
+        if self.exits.is_full {
+            offered = 1;
+            // What empties the queue may need this CPU: a softirq thread, or the far end.
+            std::thread::yield_now();
+        }
+        for _ in 0..offered {
+            let Some(number) = self.exits.again.pop_front() else { break };
+            let Send { ingress, egress, .. } = self.exits.sends[number as usize];
+            // SAFETY: the send has not ended, so the use that it was counted for still keeps its buffer.
+            if !unsafe { self.exits.ask_to_send(number, &self.ports[ingress].memory) } {
+                self.exits.again.push_front(number);
+                break;
+            }
+            self.exits.counters[egress].tx_retries += 1;
+        }
+    }
+
     fn send(&mut self, ingress: usize, egress: usize, (frame, span): (u32, FrameSpan)) {
         let Some(&bytes_max) = self.exits.frame_bytes_max.get(egress) else {
             return self.exits.counters[ingress].drop_one(DropReason::TxNoPort);
@@ -287,15 +341,16 @@ impl UringFrames {
             return self.exits.counters[egress].drop_one(DropReason::TxRefused);
         };
         let port = &mut self.ports[ingress];
-        let start = port.memory.at(span.start);
-        let flags = libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL;
-        let file = types::Fixed(egress as u32);
-        let request = opcode::Send::new(file, start, bytes as u32).flags(flags).build();
-        // SAFETY: the frame lies in memory that the ring keeps; the use counted below keeps its buffer
-        // from being given, lent or shown until the send has ended, so nobody writes it.
-        if unsafe { self.exits.ring.push(request, token::token(Kind::Send, 0, number)) } {
+        let start = span.start;
+        let is_lent = frame >= port.measures.received;
+        let sequence = self.exits.asked;
+        self.exits.asked += 1;
+        let send = Send { ingress, egress, frame, start, bytes, is_lent, sequence };
+        self.exits.sends[number as usize] = send;
+        // SAFETY: the use counted below keeps the frame's buffer from being given, lent or shown until
+        // the send has ended, so nobody writes it.
+        if unsafe { self.exits.ask_to_send(number, &port.memory) } {
             port.uses[frame as usize] += 1;
-            self.exits.sends[number as usize] = Send { ingress, egress, frame, bytes };
         } else {
             self.exits.free_sends.push(number);
             self.exits.counters[egress].drop_one(DropReason::TxRefused);
@@ -304,12 +359,35 @@ impl UringFrames {
 }
 
 impl Exits {
-    /// A send has ended.
+    /// Asks the ring for send `number`; false when it has no room.
+    ///
+    /// # Safety
+    /// Nobody writes the frame, in `memory` of its ingress, until the send has ended.
+    unsafe fn ask_to_send(&mut self, number: u32, memory: &Memory) -> bool {
+        let Send { egress, start, bytes, .. } = self.sends[number as usize];
+        let flags = libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL;
+        let (file, start) = (types::Fixed(egress as u32), memory.at(start));
+        let request = opcode::Send::new(file, start, bytes as u32).flags(flags).build();
+        // SAFETY: the frame lies in memory that the ring keeps; that nobody writes it is the caller's
+        // promise.
+        unsafe { self.ring.push(request, token::token(Kind::Send, 0, number)) }
+    }
+
+    /// A send has ended, or is to be tried again.
     fn ended(&mut self, number: u32, completion: Completion) {
         let Some(&send) = self.sends.get(number as usize) else { return };
         let counters = &mut self.counters[send.egress];
         match completion.outcome() {
+            Err(error) if send.is_lent && is_full(&error) => {
+                let Exits { sends, again, .. } = self;
+                let before = |&other: &u32| sends[other as usize].sequence < send.sequence;
+                again.insert(again.partition_point(before), number);
+                self.is_full = true;
+                return;
+            }
             Ok(_) => {
+                self.is_full = false;
+                self.stall.ended();
                 counters.tx_frames += 1;
                 counters.tx_bytes += send.bytes as u64;
             }
@@ -468,6 +546,11 @@ impl Port {
     }
 }
 
+/// True for the answers of a full queue: the socket's (EAGAIN), the discipline's or the device's.
+fn is_full(error: &io::Error) -> bool {
+    matches!(error.raw_os_error(), Some(libc::EAGAIN | libc::ENOBUFS))
+}
+
 /// True for the answers of a socket whose interface is down or removed.
 fn is_gone(error: &io::Error) -> bool {
     matches!(error.raw_os_error(), Some(libc::ENETDOWN | libc::ENODEV | libc::ENXIO))
@@ -504,6 +587,11 @@ impl Lane for UringFrames {
         loop {
             self.turn()?;
             if self.ports.iter().any(|port| !port.arrivals.is_empty() || port.end.is_some()) {
+                return Ok(Wake::Ready);
+            }
+            if !self.exits.again.is_empty() {
+                // No event tells that a discipline or a device has room again.
+                std::thread::sleep(FULL_QUEUE_NAP.min(timeout));
                 return Ok(Wake::Ready);
             }
             self.ask(|receiving, _| receiving.rest());
@@ -568,7 +656,8 @@ impl FrameLane for UringFrames {
     fn lend(&mut self, port: PortId, frames: usize) -> Result<&mut Burst, LaneError> {
         self.settle(port)?;
         let near = &mut self.ports[port.index()];
-        let frames = frames.min(near.burst.space());
+        let sends = if self.exits.again.is_empty() { self.exits.free_sends.len() } else { 0 };
+        let frames = frames.min(sends).min(near.burst.space());
         let Port { burst, lendable, measures, .. } = near;
         let empty = iter::from_fn(|| lendable.pop().map(|number| (number, measures.span(number))));
         // SAFETY: nothing refers to a lendable buffer, the kernel never receives into it, and buffers do not

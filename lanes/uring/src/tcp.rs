@@ -46,6 +46,8 @@ use std::{
 const GROUP: u16 = 0;
 /// `IORING_SEND_ZC_REPORT_USAGE`.
 const REPORT_USAGE: u16 = 1 << 3;
+/// Places by which the table of connections grows, so that a worker with few of them maps little.
+const PLACES_PER_STEP: usize = 256;
 
 /// How often 10 ms a lane that ends waits for what is in flight before it resets connections.
 const GRACE_WAITS: usize = 3;
@@ -66,11 +68,13 @@ pub struct UringTcp {
 struct Net {
     ring: Ring,
     listeners: Vec<Listener>,
-    conns: Box<[Conn]>,
+    /// Grows in steps up to `conns_max`, and never shrinks.
+    conns: Vec<Conn>,
+    conns_max: usize,
     free: Vec<u32>,
     buffers: Buffers,
-    /// Two halves per connection.
-    queues: Rc<Memory>,
+    /// Two halves per connection; one mapping per step of `conns`.
+    queues: Vec<Rc<Memory>>,
     queue_bytes: usize,
     zero_copy_bytes: usize,
     bundle: bool,
@@ -134,12 +138,13 @@ impl UringTcp {
             opened.push((socket, bound, caps));
         }
         let mut files: Vec<_> = opened.iter().map(|(socket, ..)| socket.as_raw_fd()).collect();
-        files.resize(files.len() + config.conns, -1);
+        let conns_max = config.conns_max(sys::open_files_max().saturating_sub(files.len()));
+        files.resize(files.len() + conns_max, -1);
         grant.fix_files(&files)?;
         let mut listeners = Vec::new();
         for (i, (socket, bound, mut caps)) in opened.into_iter().enumerate() {
             grant.tell(&config.common, &mut caps)?;
-            write_facts(&mut caps, &config, bound);
+            write_facts(&mut caps, &config, conns_max, bound);
             listeners.push(Listener {
                 id: PortId(i as u8),
                 socket: Some(socket),
@@ -152,7 +157,7 @@ impl UringTcp {
         }
         let bytes = config.provided.bytes;
         let count = usize::from(config.provided.count);
-        let hint = "lower buffers=, buffer=, conns= or queue=";
+        let hint = "lower buffers= or buffer=";
         let memory = Memory::map(count * bytes).map_err(failed("map provided buffers", hint))?;
         memory.populate();
         let memory = Rc::new(memory);
@@ -161,28 +166,24 @@ impl UringTcp {
         let buffers = unsafe {
             Buffers::register(&mut grant.ring, &memory, layout, config.provided.count, GROUP)
         }?;
-        let queues = Memory::map(config.conns * 2 * config.queue_bytes)
-            .map_err(failed("map send queues", hint))?;
-        let queues = Rc::new(queues);
-        grant.ring.keep(&queues);
-        let conns: Vec<_> = (0..config.conns).map(|_| Conn::free()).collect();
         let net = Net {
             ring: grant.ring,
             bundle: listeners[0].caps.obtained.has(Cap::Bundle),
             listeners,
-            conns: conns.into_boxed_slice(),
-            free: (0..config.conns as u32).rev().collect(),
+            conns: Vec::new(),
+            conns_max,
+            free: Vec::new(),
             buffers,
-            queues,
+            queues: Vec::new(),
             queue_bytes: config.queue_bytes,
             zero_copy_bytes: config.sockets.zero_copy_bytes.unwrap_or(usize::MAX),
-            // Each buffer is in one event at most, and each connection begins and ends once.
-            events: VecDeque::with_capacity(count + 2 * config.conns),
-            noted: Vec::with_capacity(config.conns),
+            // Each buffer is in one event at most.
+            events: VecDeque::with_capacity(count),
+            noted: Vec::new(),
             stalled_elsewhere: Vec::new(),
-            dirty: Vec::with_capacity(config.conns),
+            dirty: Vec::new(),
             unasked: Vec::new(),
-            to_arm: Vec::with_capacity(config.conns),
+            to_arm: Vec::new(),
             rearms: 0,
             zero_copies: 0,
             zero_copies_copied: 0,
@@ -193,9 +194,10 @@ impl UringTcp {
             net,
             batch_max: config.sockets.batch,
             turn: 0,
-            looked_at: Vec::with_capacity(config.conns),
+            looked_at: Vec::new(),
             is_finished: false,
         };
+        lane.net.add_places().map_err(failed("map send queues", "lower conns= or queue="))?;
         lane.net.flush().map_err(ring_failed)?;
         Ok(lane)
     }
@@ -368,12 +370,12 @@ fn deliver<A: StreamApp>(net: &mut Net, app: &mut A, place: u32, bytes: &[u8]) -
     true
 }
 
-fn write_facts(caps: &mut CapsReport, config: &TcpConfig, bound: SocketAddr) {
+fn write_facts(caps: &mut CapsReport, config: &TcpConfig, conns_max: usize, bound: SocketAddr) {
     caps.fact("address", bound);
     caps.fact("batch", config.sockets.batch);
     caps.fact("buffers", config.provided.count);
     caps.fact("buffer_bytes", config.provided.bytes);
-    caps.fact("conns", config.conns);
+    caps.fact("conns", conns_max);
     caps.fact("queue_bytes", config.queue_bytes);
     if let Some(bytes) = config.sockets.zero_copy_bytes {
         caps.fact("send_zc_bytes_min", bytes);
@@ -381,6 +383,34 @@ fn write_facts(caps: &mut CapsReport, config: &TcpConfig, bound: SocketAddr) {
 }
 
 impl Net {
+    /// Adds a step of free places and the memory of their send queues; nothing when there are as
+    /// many as there may be.
+    fn add_places(&mut self) -> io::Result<()> {
+        let first = self.conns.len();
+        let places = PLACES_PER_STEP.min(self.conns_max - first);
+        if places == 0 {
+            return Ok(());
+        }
+        let memory = Rc::new(Memory::map(places * 2 * self.queue_bytes)?);
+        self.ring.keep(&memory);
+        self.queues.push(memory);
+        self.conns.extend((0..places).map(|_| Conn::free()));
+        self.free.extend((first as u32..(first + places) as u32).rev());
+        // A connection is on each list at most once, and begins and ends once.
+        let conns = self.conns.len();
+        for list in [&mut self.noted, &mut self.dirty, &mut self.to_arm] {
+            list.reserve(conns - list.len());
+        }
+        self.events.reserve(2 * places);
+        Ok(())
+    }
+
+    /// The memory of half `half` of a place, and where in it byte `at` of that half lies.
+    fn queue_at(&self, place: u32, half: usize, at: usize) -> (&Memory, usize) {
+        let (step, place) = (place as usize / PLACES_PER_STEP, place as usize % PLACES_PER_STEP);
+        (&self.queues[step], (place * 2 + half) * self.queue_bytes + at)
+    }
+
     /// The place of a connection that is still in it.
     fn find(&self, conn: ConnId) -> Option<u32> {
         let (place, generation) = parts(conn);
@@ -452,11 +482,12 @@ impl Net {
             self.refused_by = Some(place);
             return false;
         };
-        let at = (place as usize * 2 + half) * self.queue_bytes + at;
+        let (queues, at) = self.queue_at(place, half, at);
         // SAFETY: `room` gives only what lies behind the bytes of a half that is not being sent, so
         // the kernel does not read it.
-        let room = unsafe { self.queues.slice_mut(at, bytes.len()) };
+        let room = unsafe { queues.slice_mut(at, bytes.len()) };
         room.copy_from_slice(bytes);
+        let conn = &mut self.conns[place as usize];
         conn.halves.filled(half, bytes.len());
         if !mem::replace(&mut conn.is_dirty, true) {
             self.dirty.push(place);
@@ -474,7 +505,8 @@ impl Net {
     /// Asks the kernel to take the rest of a half.
     fn send(&mut self, place: u32, half: usize) {
         let (sent, bytes) = self.conns[place as usize].halves.rest(half);
-        let start = self.queues.at((place as usize * 2 + half) * self.queue_bytes + sent);
+        let (queues, at) = self.queue_at(place, half, sent);
+        let start = queues.at(at);
         let (file, length) = (self.file(place), bytes as u32);
         // The kernel goes on by itself when a socket takes only a part.
         let flags = libc::MSG_NOSIGNAL | libc::MSG_WAITALL;
@@ -529,8 +561,12 @@ impl Net {
         let Ok(peer) = sys::peer_address(socket.as_fd()) else { return };
         // Replies of a turn leave together anyway; Nagle would only delay them.
         let _ = sys::set_option(socket.as_fd(), libc::IPPROTO_TCP, libc::TCP_NODELAY, 1);
+        if self.free.is_empty() {
+            // Without memory for more places the table is full: that is counted below.
+            let _ = self.add_places();
+        }
         let Some(place) = self.free.pop() else {
-            return listener.counters.drop_one(DropReason::ConnTableFull);
+            return self.listeners[port].counters.drop_one(DropReason::ConnTableFull);
         };
         let file = self.listeners.len() as u32 + place;
         if self.ring.fix_file(file, socket.as_raw_fd()).is_err() {

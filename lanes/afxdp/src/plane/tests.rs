@@ -351,6 +351,49 @@ fn a_send_that_the_driver_drops_is_taken_back_from_the_counters() {
     assert_eq!((c.tx_frames, c.tx_bytes, c.drops(DropReason::TxRefused)), (0, 0, 1));
 }
 
+/// A frame of a source that the driver dropped was given up.
+#[test]
+fn a_lent_frame_that_the_driver_dropped_is_sent_again_when_it_is_back() {
+    let mut w = world();
+    w.plane.lend(0, 2);
+    for i in 0..2 {
+        assert!(w.plane.ports[0].burst.frame_mut(i).set_len(60 + i));
+    }
+    w.decide(0, Verdict::Tx);
+    let dropped = w.kernel_transmits(0, 1);
+    assert!(w.plane.keep_dropped(0));
+    assert_eq!(w.plane.ports[0].to_send_again(), (1, 60));
+    w.plane.lend(0, 1);
+    assert!(w.plane.ports[0].burst.is_empty(), "it goes first");
+    w.kernel_completes(0, 1);
+    w.turn(0, Verdict::Drop);
+    let sent = w.kernel_transmits(0, 9);
+    assert_eq!(sent.iter().map(|desc| desc.len).collect::<Vec<_>>(), [61, 60]);
+    assert_eq!(sent[1].addr, dropped[0].addr);
+    w.kernel_completes(0, 2);
+    w.turn(0, Verdict::Drop);
+    let c = w.counters(0);
+    assert_eq!((c.tx_frames, c.tx_bytes, c.tx_retries, c.lost()), (2, 121, 1, 0));
+    w.plane.lend(0, 1);
+    assert_eq!(w.plane.ports[0].burst.len(), 1);
+    w.decide(0, Verdict::Drop);
+    // One that was received is not kept.
+    w.kernel_receives(0, 1, 60, 1);
+    w.turn(0, Verdict::Tx);
+    w.kernel_transmits(0, 1);
+    assert!(!w.plane.keep_dropped(0));
+    // Nor is one kept beyond the end.
+    w.plane.lend(0, 1);
+    assert!(w.plane.ports[0].burst.frame_mut(0).set_len(60));
+    w.decide(0, Verdict::Tx);
+    w.kernel_transmits(0, 1);
+    assert!(w.plane.keep_dropped(0));
+    w.plane.close(0);
+    assert_eq!(w.counters(0).drops(DropReason::TxRefused), 1);
+    w.kernel_completes(0, 2);
+    w.turn(0, Verdict::Drop);
+}
+
 #[test]
 fn what_the_kernel_did_not_take_before_the_end_is_refused_not_sent() {
     let mut w = world();

@@ -172,6 +172,43 @@ fn a_frame_shorter_than_a_header_is_refused_by_name() {
     assert_eq!(lane.counters(PORT).drops(DropReason::TxRefused), 1);
 }
 
+/// A discipline that holds some 15 frames refused the others (ENOBUFS), and they were given up.
+#[test]
+fn lent_frames_wait_for_a_full_queue_and_leave_in_order() {
+    let Some(mut world) = world() else { return };
+    let slow = ["qdisc", "add", "dev", NEAR[0], "root", "tbf", "rate", "8mbit"];
+    let room = ["burst", "2k", "limit", "2k"];
+    match world.near.command("tc").args(slow).args(room).status() {
+        Ok(status) if status.success() => (),
+        other => return skip(format!("`tc qdisc add ... tbf`: {other:?}")),
+    }
+    let frames = udp_frames(0, 200, 100);
+    for mode in MODES {
+        let mut lane = open(&mut world, mode);
+        let mut given = 0;
+        // Lends nothing while frames wait, so the last turn finds that none does.
+        for _ in 0..SPINS_MAX {
+            let burst = lane.lend(PORT, 64).expect("the lane lends");
+            if given == frames.len() && !burst.is_empty() {
+                break;
+            }
+            let count = burst.len().min(frames.len() - given);
+            for (i, bytes) in frames[given..given + count].iter().enumerate() {
+                let mut frame = burst.frame_mut(i);
+                assert!(frame.set_len(bytes.len()));
+                frame.bytes_mut().copy_from_slice(bytes);
+                frame.set_verdict(Verdict::Tx);
+            }
+            given += count;
+            lane.settle(PORT).expect("the lane settles");
+        }
+        assert_eq!(world.far_ends[0].receive(frames.len()), frames, "{mode}");
+        let counters = lane.counters(PORT);
+        assert_eq!((counters.tx_frames, counters.lost()), (200, 0), "{mode}");
+        assert!(counters.tx_retries > 0, "{mode}: the queue was never full");
+    }
+}
+
 #[test]
 fn stamps_are_monotonic_time_and_say_who_made_them() {
     /// Between the measured wall clock and a stamp: the width of the measurement, generously.

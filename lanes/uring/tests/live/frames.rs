@@ -187,6 +187,46 @@ fn running_out_of_buffers_loses_no_frame() {
     assert_ne!(lane.caps(PORT).facts["rearms"], "0");
 }
 
+/// A discipline that holds some 15 frames refused the others (ENOBUFS), and they were given up.
+#[test]
+fn lent_frames_wait_for_a_full_queue_and_none_is_lost() {
+    let Some(mut world) = world() else { return };
+    let slow = ["qdisc", "add", "dev", NEAR[0], "root", "tbf", "rate", "8mbit"];
+    let room = ["burst", "2k", "limit", "2k"];
+    match world.near.command("tc").args(slow).args(room).status() {
+        Ok(status) if status.success() => (),
+        other => return skip(format!("`tc qdisc add ... tbf`: {other:?}")),
+    }
+    let frames = udp_frames(0, 200, 100);
+    for mode in ["uring", "uring:depth=16"] {
+        let mut lane = open(&mut world, mode);
+        let mut given = 0;
+        // Lends nothing while frames wait, so the last turn finds that none does.
+        for _ in 0..SPINS_MAX {
+            let burst = lane.lend(PORT, 64).expect("the lane lends");
+            if given == frames.len() && !burst.is_empty() {
+                break;
+            }
+            let count = burst.len().min(frames.len() - given);
+            for (i, bytes) in frames[given..given + count].iter().enumerate() {
+                let mut frame = burst.frame_mut(i);
+                assert!(frame.set_len(bytes.len()));
+                frame.bytes_mut().copy_from_slice(bytes);
+                frame.set_verdict(Verdict::Tx);
+            }
+            given += count;
+            lane.settle(PORT).expect("the lane settles");
+        }
+        // The queue may have had room again for frames behind the one that it refused.
+        let mut left = world.far_ends[0].receive(frames.len());
+        left.sort_by_key(|frame| sequence(frame));
+        assert_eq!(left, frames, "{mode}");
+        let counters = lane.counters(PORT);
+        assert_eq!((counters.tx_frames, counters.lost()), (200, 0), "{mode}");
+        assert!(counters.tx_retries > 0, "{mode}: the queue was never full");
+    }
+}
+
 #[test]
 fn what_arrived_before_the_interface_went_is_delivered_before_the_lane_ends() {
     let Some(mut world) = world() else { return };

@@ -412,6 +412,54 @@ fn places_of_connections_are_used_again_and_none_is_lost() {
     assert_eq!(lane.counters(PORT).drops(DropReason::ConnTableFull), 0);
 }
 
+/// The 513th connection was closed at once: the table had 512 places unless a spec asked for more.
+#[test]
+fn six_hundred_connections_are_kept_without_asking_for_them() {
+    const CONNECTIONS: usize = 600;
+    let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
+    // SAFETY: the limit is ours, for one call.
+    let failed = unsafe { libc::getrlimit(libc::RLIMIT_NOFILE, &mut limit) } != 0;
+    if failed || limit.rlim_cur < 2 * CONNECTIONS as u64 + 100 {
+        return skip(format!("`ulimit -n` is {}: too low for both ends", limit.rlim_cur));
+    }
+    let Some(world) = world() else { return };
+    let mut lane = tcp(&world, "uring");
+    let mut app = Echo::default();
+    let at = lane.local_addr(PORT);
+    let mut far = Vec::new();
+    while far.len() < CONNECTIONS {
+        // Fewer at a time than wait in the listener's queue.
+        far.extend((0..50).map(|_| world.inside(|| TcpStream::connect(at).expect("it listens"))));
+        let is_open = (0..TURNS_MAX).any(|_| {
+            lane.serve(&mut app, &MonotonicClock).expect("the lane serves");
+            let is_open = app.open == far.len();
+            if !is_open {
+                lane.wait(Duration::from_millis(10)).expect("the lane waits");
+            }
+            is_open
+        });
+        assert!(is_open, "{} of {} connections, {:?}", app.open, far.len(), lane.counters(PORT));
+    }
+    assert_eq!(lane.connections(), CONNECTIONS);
+    // One of each step of the table answers.
+    for i in [0, 300, CONNECTIONS - 1] {
+        let stream = &mut far[i];
+        stream.write_all(&[i as u8; 3]).expect("it is connected");
+        let mut answer = [0; 3];
+        stream.set_nonblocking(true).expect("a socket can");
+        let is_answered = (0..TURNS_MAX).any(|_| {
+            lane.serve(&mut app, &MonotonicClock).expect("the lane serves");
+            let is_answered = stream.read_exact(&mut answer).is_ok();
+            if !is_answered {
+                lane.wait(Duration::from_millis(10)).expect("the lane waits");
+            }
+            is_answered
+        });
+        assert!(is_answered && answer == [i as u8; 3], "connection {i}");
+    }
+    assert_eq!(lane.counters(PORT).drops(DropReason::ConnTableFull), 0);
+}
+
 #[test]
 fn a_request_longer_than_the_queue_ends_its_connection() {
     /// Waits for a line that never ends.
