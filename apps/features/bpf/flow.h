@@ -62,7 +62,7 @@ struct lw_square { /* a sum of squares: hi * 2^64 + lo */
 struct lw_flow_side {
 	__u64 pkts;
 	__u64 bytes;         /* frame_len */
-	__u64 ip_bytes;      /* IP header and payload as claimed */
+	__u64 ip_bytes;      /* IP header and payload, see lw_ip_bytes() */
 	__u64 l4_bytes;      /* IP payload: layer-4 header and payload */
 	__u64 payload_bytes; /* behind the layer-4 header */
 	__u64 hdr_bytes;     /* IP and layer-4 headers */
@@ -133,7 +133,7 @@ struct lw_flow {
 	__u8 state; /* LW_FLOW_* */
 	__u8 end;   /* enum lw_end */
 	__u8 syn_side;
-	__u32 unused;
+	__u32 len_odd_pkts; /* frames whose IP length is not the header's: LEN_UNSTATED, LEN_BEYOND */
 };
 
 #define LW_FLOW_RST 0x01
@@ -180,6 +180,21 @@ LW_INLINE __u8 lw_flow_key_of(const struct lw_record *r, struct lw_flow_key *key
 	key->proto = r->proto;
 	key->version = r->has & LW_HAS_IPV4 ? 4 : 6;
 	return src_is_lo;
+}
+
+/*
+ * Bytes of the IP packet, header included. A packet whose length is not stated may exceed 16 bits,
+ * but it ends with the frame and begins less than 64 KiB behind its start: the low bits tell.
+ */
+LW_INLINE __u32 lw_ip_bytes(const struct lw_record *r)
+{
+	__u32 bytes = (r->has & LW_HAS_IPV4 ? 0 : 40) + r->ip_len;
+	__u32 before;
+
+	if (!(r->has & LW_HAS_LEN_UNSTATED))
+		return bytes;
+	before = (r->frame_len - bytes) & 0xffff;
+	return r->frame_len > before ? r->frame_len - before : 0;
 }
 
 LW_INLINE int lw_flow_end_seen(const struct lw_flow *f)
@@ -321,8 +336,7 @@ LW_INLINE void lw_side_add_tcp(struct lw_flow_side *s, const struct lw_record *r
 /* Adds a record to a flow that has not ended. A zeroed flow is a new one. */
 LW_INLINE void lw_flow_add(struct lw_flow *f, const struct lw_record *r, __u8 src_is_lo)
 {
-	__u32 fixed = r->has & LW_HAS_IPV4 ? 0 : 40;
-	__u32 ip_bytes = fixed + r->ip_len;
+	__u32 ip_bytes = lw_ip_bytes(r);
 	__u32 l4_bytes = ip_bytes > r->l3_hdr_len ? ip_bytes - r->l3_hdr_len : 0;
 	__u32 payload = l4_bytes > r->l4_hdr_len ? l4_bytes - r->l4_hdr_len : 0;
 	int is_new = !(f->side[0].pkts | f->side[1].pkts);
@@ -378,6 +392,8 @@ LW_INLINE void lw_flow_add(struct lw_flow *f, const struct lw_record *r, __u8 sr
 		if (r->ttl > s->ttl_max)
 			s->ttl_max = r->ttl;
 	}
+	if (r->has & (LW_HAS_LEN_UNSTATED | LW_HAS_LEN_BEYOND))
+		f->len_odd_pkts++;
 	s->ttl_last = r->ttl;
 	s->last_ns = now;
 	s->pkts++;

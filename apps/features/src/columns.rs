@@ -342,8 +342,24 @@ pub(crate) fn packets(offset_ns: i64) -> Table<PacketRow> {
     }));
     c.push(optional::<_, UInt32Type>(
         "ip_len",
-        about("byte", "IP packet as its header claims, IPv6 header included"),
+        about("byte", "IP packet, header included; see `ip_len_from`"),
         move |r| ip(r).then_some(r.record.ip_total_bytes()),
+    ));
+    c.push(optional::<_, UInt8Type>(
+        "ip_len_from",
+        about(
+            "code",
+            "where ip_len is from: 0 the IP header; 1 the frame, because the header states 0 \
+             (segmentation offload, jumbogram); 2 the frame, because the header states more",
+        ),
+        move |r: &PacketRow| {
+            let code = match r.record.has {
+                has if has.contains(Has::LEN_UNSTATED) => 1,
+                has if has.contains(Has::LEN_BEYOND) => 2,
+                _ => 0,
+            };
+            ip(r).then_some(code)
+        },
     ));
     c.push(optional::<_, UInt16Type>(
         "l3_hdr_len",
@@ -630,7 +646,7 @@ fn volume(c: &mut Vec<Column<FlowRow>>, of: Of) {
     let sums: [(&str, &str, &str, Sum); 7] = [
         ("pkts", "count", "packets", |s| s.pkts),
         ("bytes", "byte", "frame lengths on the wire", |s| s.bytes),
-        ("ip_bytes", "byte", "IP packets as claimed", |s| s.ip_bytes),
+        ("ip_bytes", "byte", "IP packets, headers included", |s| s.ip_bytes),
         ("l4_bytes", "byte", "behind the IP header", |s| s.l4_bytes),
         ("payload_bytes", "byte", "behind the layer-4 header", |s| s.payload_bytes),
         ("hdr_bytes", "byte", "IP and layer-4 headers", |s| s.hdr_bytes),
@@ -826,6 +842,15 @@ fn step(from_ns: u64, to_ns: u64) -> Option<i64> {
 }
 
 fn connection(c: &mut Vec<Column<FlowRow>>) {
+    c.push(number::<_, Int64Type>(
+        "len_odd_pkts",
+        about(
+            "count",
+            "packets whose IP length is the frame's, because the header states 0 (segmentation \
+             offload, jumbogram) or more than the frame has",
+        ),
+        |r: &FlowRow| r.flow.len_odd_pkts.into(),
+    ));
     c.push(optional::<_, Int64Type>("syn_ack_ns", about("ns", "SYN to SYN-ACK"), |r: &FlowRow| {
         step(r.flow.syn_ns, r.flow.syn_ack_ns)
     }));

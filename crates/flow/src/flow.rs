@@ -156,7 +156,7 @@ pub struct Side {
     pub pkts: u64,
     /// Sum of `frame_len`.
     pub bytes: u64,
-    /// IP header and payload as claimed.
+    /// IP header and payload ([`Record::ip_total_bytes`]).
     pub ip_bytes: u64,
     /// IP payload: layer-4 header and payload.
     pub l4_bytes: u64,
@@ -320,6 +320,8 @@ pub struct Flow {
     pub end: Option<EndReason>,
     /// The way of the SYN of `syn_ns`.
     pub syn_side: Direction,
+    /// Frames whose IP length is not the header's: `Has::LEN_UNSTATED`, `Has::LEN_BEYOND`.
+    pub len_odd_pkts: u32,
     /// Sum of active stretches squared, in ns^2.
     pub active_sq: u128,
     /// Stretches without a gap over 5 s; the last one is booked when the flow ends.
@@ -351,6 +353,7 @@ c_struct!(Flow, "lw_flow", FLOW_BYTES, {
     state @ 889,
     end @ 890,
     syn_side @ 891,
+    len_odd_pkts @ 892,
 });
 
 // What every frame touches lies in five lines of a side and two of the flow.
@@ -755,6 +758,9 @@ impl Flow {
             }
         }
         self.last_ns = now_ns;
+        if record.has.intersects(Has::LEN_UNSTATED.with(Has::LEN_BEYOND)) {
+            self.len_odd_pkts = self.len_odd_pkts.wrapping_add(1);
+        }
 
         let direction =
             if source_is_low == self.fwd_is_lo { Direction::Forward } else { Direction::Backward };
@@ -852,6 +858,7 @@ impl Flow {
         self.syn_ack_ns = first_set(self.syn_ack_ns, other.syn_ack_ns);
         self.ack_ns = first_set(self.ack_ns, other.ack_ns);
         self.state |= other.state;
+        self.len_odd_pkts = self.len_odd_pkts.wrapping_add(other.len_odd_pkts);
         for (mine, theirs) in self.side.iter_mut().zip(&other.side) {
             mine.merge(theirs);
         }

@@ -120,6 +120,35 @@ fn by_hand() -> Capture {
         extended(7, 255, &with_shift[..30]),
     ];
     frames.push([&frames[9][..], &[0; 9000]].concat());
+    // Lengths that the IP header does not state, or states beyond the frame; short layer-4 headers.
+    let with_total = |total: u16, rest: &[u8]| {
+        let mut packet = four(6, rest);
+        packet[2..4].copy_from_slice(&total.to_be_bytes());
+        packet
+    };
+    let mut first = with_total(28, &syn[..8]);
+    first[6] = 0x20;
+    let unstated = |next: u8, rest: &[u8]| {
+        let mut packet = six(next, rest);
+        packet[4..6].fill(0);
+        packet
+    };
+    let jumbo = [&[6, 0, 0xc2, 4, 0, 0, 0, 48][..], &with_shift].concat();
+    frames.extend([
+        ethernet(0x0800, &with_total(0, &with_shift)),
+        ethernet(0x0800, &with_total(0, &[&with_shift[..], &[0; 9000]].concat())),
+        ethernet(0x0800, &with_total(0, &[])),
+        ethernet(0x0800, &with_total(60_000, &with_shift)),
+        ethernet(0x8100, &[&[0, 1, 8, 0][..], &with_total(0, &with_shift)].concat()),
+        ethernet(0x86dd, &unstated(6, &with_shift)),
+        ethernet(0x86dd, &unstated(0, &jumbo)),
+        ethernet(0x86dd, &unstated(59, &[0; 6])),
+        ethernet(0x86dd, &unstated(17, &[])),
+        ethernet(0x0800, &first),
+        ethernet(0x0800, &with_total(60, &syn[..8])),
+        ethernet(0x0800, &with_total(60, &syn[..3])),
+        ethernet(0x0800, &with_total(23, &syn[..8])),
+    ]);
     let stamped = frames.into_iter().enumerate().map(|(i, bytes)| Frame {
         ts_ns: 1_700_000_000_000_000_000 + 1000 * i as u64,
         wire_len: bytes.len() as u32,

@@ -165,6 +165,7 @@ fn a_packet_column_is_null_exactly_where_the_frame_has_no_such_field() {
                 "ttl",
                 "tos",
                 "ip_len",
+                "ip_len_from",
                 "l3_hdr_len",
                 "l4_hdr_len",
                 "payload_len",
