@@ -44,6 +44,8 @@ enum lw_status {
 #define LW_HAS_LEN_UNSTATED 0x1000 /* the IP header states length 0: ip_len is the frame's */
 #define LW_HAS_LEN_BEYOND 0x2000   /* it states more than the frame has: ip_len is the frame's */
 
+#define LW_HAS_NO_TIME 0x4000      /* the capture has no time for the frame: ts_ns is 0 */
+
 #define LW_EXT_MAX 8
 
 struct lw_record {

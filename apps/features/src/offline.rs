@@ -11,12 +11,14 @@
 //! ```
 //!
 //! Packet rows come out in the order of the capture. A flow belongs to one shard by the hash of its
-//! key and sees its packets in order; every shard ends flows by the clock of the whole capture. So a
-//! flow's row does not depend on how many workers there are, only the order of flow rows does. Two
+//! key and sees its packets in order; every shard ends flows by the clock of the whole capture, which
+//! passes from chunk to chunk in their order and gives each record its moment. So a flow's row does
+//! not depend on how many workers there are, only the order of flow rows does. Two
 //! things do depend on it: which flow is evicted when the table is full (each shard has its share),
 //! and how far ahead of the writer chunks are read (bounded by [`BATCHES_WAITING`]).
 //!
-//! Each source has its own frame numbers and its own flows: none goes on from one file to the next.
+//! Each source has its own frame numbers, and its own flows unless `Config::join` says that the sources
+//! are parts of one capture.
 
 use crate::{
     admit::Admission,
@@ -29,7 +31,7 @@ use crate::{
 };
 use arrow_array::RecordBatch;
 use laneway_core::{Counters, DropReason};
-use laneway_flow::{EndedFlow, FlowKey, FlowTable, Record};
+use laneway_flow::{Disorder, EndedFlow, FlowKey, FlowTable, Has, Moment, PacketClock, Record};
 use std::{
     collections::BTreeMap,
     sync::{
@@ -48,10 +50,14 @@ pub const BATCHES_WAITING: usize = 4;
 /// A frame of a capture, as Ethernet.
 #[derive(Clone, Copy, Debug)]
 pub struct OfflineFrame<'a> {
-    /// Unix time, ns.
-    pub ts_ns: u64,
-    /// Bytes on the wire.
+    /// Unix time, ns; `None` where the capture has no time for the frame, or one before 1970 or after
+    /// 2554.
+    pub ts_ns: Option<u64>,
+    /// Bytes on the wire, as Ethernet.
     pub wire_len: u32,
+    /// How many bytes longer the frame is as its own link has it: less than 0 where an Ethernet header
+    /// was put in place of a shorter one. Rows state the link's lengths.
+    pub link_extra: i8,
     /// Captured bytes from the Ethernet header on; `None` if the link layer cannot be read as
     /// Ethernet.
     pub bytes: Option<&'a [u8]>,
@@ -93,6 +99,8 @@ pub struct Summary {
     pub unflowed: u64,
     /// Flows that were ended because the table was full.
     pub evicted: u64,
+    /// How the stamps were ordered; of flow rows only.
+    pub disorder: Disorder,
     /// Rows written.
     pub rows: u64,
     /// Sources that could not be read to the end, with the reason.
@@ -151,35 +159,60 @@ impl<T> InTurn<T> {
     }
 }
 
-/// The flows of one part of the keys.
-struct Shard {
-    table: FlowTable,
-    /// The latest time stamp of the whole capture so far, which is the clock that ends flows.
-    clock_ns: u64,
-}
-
-/// The records of a chunk that belong to one shard, each with the latest stamp of its chunk so far.
+/// The records of a chunk that belong to one shard, each with its moment.
 #[derive(Default)]
 struct Part {
     records: Vec<Record>,
-    peaks_ns: Vec<u64>,
+    moments: Vec<Moment>,
 }
 
-impl Shard {
-    fn add(&mut self, part: &Part, chunk_peak_ns: u64, sink: &mut impl FnMut(EndedFlow<'_>)) {
-        // A record that is not late sets the table's clock itself. Before a late one the table must
-        // know what the other shards saw.
-        let mut first = 0;
-        for (i, (record, peak_ns)) in part.records.iter().zip(&part.peaks_ns).enumerate() {
-            let clock_ns = self.clock_ns.max(*peak_ns);
-            if record.ts_ns < clock_ns {
-                self.table.add_batch(&part.records[first..i], sink);
-                self.table.advance(clock_ns, sink);
-                first = i;
+/// The flows of a capture: a table for each part of the keys, and the one clock that ends them.
+struct CaptureFlows {
+    shards: Vec<FlowTable>,
+    clock: PacketClock,
+}
+
+impl CaptureFlows {
+    fn new(config: &Config, workers: usize) -> CaptureFlows {
+        let shard = shard_config(config, workers);
+        let shards = match config.level {
+            Level::Packet => 0,
+            Level::Flow => workers,
+        };
+        let table = |_| table(&shard).expect("the configuration was checked");
+        CaptureFlows { shards: (0..shards).map(table).collect(), clock: PacketClock::default() }
+    }
+
+    /// Ends every flow, as seen in source `index`.
+    fn finish(
+        self,
+        index: u16,
+        tables: &Tables,
+        output: &mut Output,
+        summary: &mut Summary,
+    ) -> Result<(), OutputError> {
+        summary.disorder.merge(self.clock.disorder());
+        for mut table in self.shards {
+            let mut rows = Rows::of(index);
+            let mut failed = None;
+            let mut sink = |ended: EndedFlow<'_>| {
+                rows.flow(&ended);
+                if rows.is_full() && failed.is_none() {
+                    failed = rows.take(tables).and_then(|b| output.write(&b).err());
+                }
+            };
+            table.advance_floor(self.clock.floor_ns(), &mut sink);
+            table.flush(&mut sink);
+            if failed.is_none() {
+                failed = rows.take(tables).and_then(|b| output.write(&b).err());
             }
+            if let Some(error) = failed {
+                return Err(error);
+            }
+            summary.unflowed += table.counters().unflowed_total();
+            summary.evicted += table.counters().ended(laneway_flow::EndReason::Resources);
         }
-        self.table.add_batch(&part.records[first..], sink);
-        self.clock_ns = self.clock_ns.max(chunk_peak_ns);
+        Ok(())
     }
 }
 
@@ -198,25 +231,48 @@ pub fn run<S: Source>(
     losses: impl FnOnce(&Summary) -> BTreeMap<String, u64>,
 ) -> Result<Summary, OutputError> {
     let tables = Tables::new(config, profile, 0);
+    let workers = workers.max(1);
+    // Of the sources so far, where flows go on from one to the next.
+    let mut joined: Option<(u16, CaptureFlows)> = None;
     let mut summary =
         Summary { by_status: vec![0; laneway_flow::Status::COUNT], ..Summary::default() };
     for (index, source) in sources.into_iter().enumerate() {
         let feed = Mutex::new(Feed { source, next: 0, frames: 0, written: 0, error: None });
-        one_source(
+        let index = index as u16;
+        let flows = joined.take().map(|(_, flows)| flows);
+        let flows = flows.unwrap_or_else(|| CaptureFlows::new(config, workers));
+        let flows = one_source(
             config,
             &tables,
-            index as u16,
+            index,
             &feed,
+            flows,
             &mut output,
             workers,
             progress,
             &mut summary,
         )?;
+        if config.join {
+            joined = Some((index, flows));
+        } else {
+            flows.finish(index, &tables, &mut output, &mut summary)?;
+        }
         let feed = feed.into_inner().expect("no worker panicked");
         summary.damaged.extend(feed.error);
         if progress.stop.load(Ordering::Relaxed) {
             summary.interrupted = true;
             break;
+        }
+    }
+    if let Some((index, flows)) = joined {
+        flows.finish(index, &tables, &mut output, &mut summary)?;
+    }
+    if config.level == Level::Flow {
+        let Disorder { late, strays, steps, untimed } = summary.disorder;
+        for (name, n) in
+            [("late", late), ("strays", strays), ("steps", steps), ("untimed", untimed)]
+        {
+            output.fact(&format!("disorder.{name}"), n);
         }
     }
     summary.rows = output.rows();
@@ -230,22 +286,14 @@ fn one_source<S: Source>(
     tables: &Tables,
     index: u16,
     feed: &Mutex<Feed<S>>,
+    flows: CaptureFlows,
     output: &mut Output,
     workers: usize,
     progress: &Progress,
     summary: &mut Summary,
-) -> Result<(), OutputError> {
-    let workers = workers.max(1);
-    let shards: Vec<InTurn<Shard>> = match config.level {
-        Level::Packet => Vec::new(),
-        Level::Flow => (0..workers)
-            .map(|_| {
-                let table =
-                    table(&shard_config(config, workers)).expect("the configuration was checked");
-                InTurn::new(Shard { table, clock_ns: 0 })
-            })
-            .collect(),
-    };
+) -> Result<CaptureFlows, OutputError> {
+    let shards: Vec<InTurn<FlowTable>> = flows.shards.into_iter().map(InTurn::new).collect();
+    let clock = InTurn::new(flows.clock);
     // A rate limit is a schedule over all frames, so its state passes from chunk to chunk too.
     let admission = InTurn::new(Admission::new(config));
     let room = Condvar::new();
@@ -262,6 +310,7 @@ fn one_source<S: Source>(
                     index,
                     feed,
                     shards: &shards,
+                    clock: &clock,
                     admission: &admission,
                     room: &room,
                     ahead_max: ahead_max as u64,
@@ -294,28 +343,8 @@ fn one_source<S: Source>(
         written
     })?;
 
-    for shard in shards {
-        let Shard { mut table, clock_ns } = shard.into_inner();
-        let mut rows = Rows::of(index);
-        let mut failed = None;
-        let mut sink = |ended: EndedFlow<'_>| {
-            rows.flow(&ended);
-            if rows.is_full() && failed.is_none() {
-                failed = rows.take(tables).and_then(|b| output.write(&b).err());
-            }
-        };
-        table.advance(clock_ns, &mut sink);
-        table.flush(&mut sink);
-        if failed.is_none() {
-            failed = rows.take(tables).and_then(|b| output.write(&b).err());
-        }
-        if let Some(error) = failed {
-            return Err(error);
-        }
-        summary.unflowed += table.counters().unflowed_total();
-        summary.evicted += table.counters().ended(laneway_flow::EndReason::Resources);
-    }
-    Ok(())
+    let shards = shards.into_iter().map(InTurn::into_inner).collect();
+    Ok(CaptureFlows { shards, clock: clock.into_inner() })
 }
 
 /// The capacity is shared out, so that the bound holds for all shards together.
@@ -350,7 +379,8 @@ struct Worker<'a, S> {
     tables: &'a Tables,
     index: u16,
     feed: &'a Mutex<Feed<S>>,
-    shards: &'a [InTurn<Shard>],
+    shards: &'a [InTurn<FlowTable>],
+    clock: &'a InTurn<PacketClock>,
     admission: &'a InTurn<Admission>,
     room: &'a Condvar,
     ahead_max: u64,
@@ -435,12 +465,19 @@ impl<S: Source> Worker<'_, S> {
                 return;
             }
             let stamp = Stamp {
-                ts_ns: frame.ts_ns,
+                ts_ns: frame.ts_ns.unwrap_or(0),
                 seq_no: this,
                 wire_len: frame.wire_len,
                 ..Stamp::default()
             };
-            records.push(parse(bytes, stamp));
+            let mut record = parse(bytes, stamp);
+            if frame.ts_ns.is_none() {
+                record.has.insert(Has::NO_TIME);
+            }
+            let extra = i32::from(frame.link_extra);
+            record.frame_len = record.frame_len.saturating_add_signed(extra);
+            record.cap_len = record.cap_len.saturating_add_signed(extra);
+            records.push(record);
         });
         if self.config.filter.is_some() || self.config.rate_max > 0 {
             self.admit(number, records, &mut done.counters);
@@ -466,20 +503,20 @@ impl<S: Source> Worker<'_, S> {
 
     fn add_to_flows(&self, number: u64, records: &[Record], rows: &mut Rows) {
         let sink = &mut |ended: EndedFlow<'_>| rows.flow(&ended);
+        let moments: Vec<Moment> =
+            self.clock.with(number, |clock| records.iter().map(|r| clock.tick(r)).collect());
         if let [shard] = self.shards {
-            return shard.with(number, |shard| shard.table.add_batch(records, sink));
+            return shard.with(number, |table| table.add_batch_at(records, &moments, sink));
         }
         let mut parts: Vec<Part> = Vec::new();
         parts.resize_with(self.shards.len(), Part::default);
-        let mut peak_ns = 0;
-        for record in records {
-            peak_ns = record.ts_ns.max(peak_ns);
+        for (record, moment) in records.iter().zip(&moments) {
             let part = &mut parts[shard_of(record, self.shards.len())];
             part.records.push(*record);
-            part.peaks_ns.push(peak_ns);
+            part.moments.push(*moment);
         }
         for (shard, part) in self.shards.iter().zip(&parts) {
-            shard.with(number, |shard| shard.add(part, peak_ns, sink));
+            shard.with(number, |table| table.add_batch_at(&part.records, &part.moments, sink));
         }
     }
 }

@@ -147,6 +147,7 @@ pub struct Output {
     schema: SchemaRef,
     format: Format,
     rows: u64,
+    facts: Vec<(String, String)>,
 }
 
 /// The name a file has until it is complete; removed on drop.
@@ -225,7 +226,16 @@ impl Output {
         let encoder = encoder(format, schema.clone(), destination)
             .map_err(|why| explain(&name, &refused, why))?;
         let encoder = Some(encoder);
-        Ok(Output { path: name, refused, encoder, partial, schema, format, rows: 0 })
+        Ok(Output {
+            path: name,
+            refused,
+            encoder,
+            partial,
+            schema,
+            format,
+            rows: 0,
+            facts: Vec::new(),
+        })
     }
 
     /// Appends a batch.
@@ -253,6 +263,11 @@ impl Output {
         self.format
     }
 
+    /// Adds what is known only at the end to what the metadata say, under `laneway.NAME`.
+    pub fn fact(&mut self, name: &str, value: impl ToString) {
+        self.facts.push((format!("laneway.{name}"), value.to_string()));
+    }
+
     /// Writes what the run lost into the metadata, completes the file and gives it its name.
     ///
     /// # Errors
@@ -263,7 +278,8 @@ impl Output {
             self.write(&RecordBatch::new_empty(self.schema.clone()))?;
         }
         let path = self.path.clone();
-        let losses = loss_facts(losses);
+        let mut losses = loss_facts(losses);
+        losses.append(&mut self.facts);
         let encoder = self.encoder.take().expect("an output is finished once");
         let mut destination =
             end(encoder, &losses).map_err(|why| explain(&path, &self.refused, why))?;

@@ -118,8 +118,10 @@ impl Has {
     pub const LEN_UNSTATED: Has = Has(0x1000);
     /// The IP header states more than the frame has: `ip_len` is the frame's.
     pub const LEN_BEYOND: Has = Has(0x2000);
+    /// The capture has no time for the frame: `ts_ns` is 0.
+    pub const NO_TIME: Has = Has(0x4000);
 
-    const NAMES: [(Has, &'static str); 14] = [
+    const NAMES: [(Has, &'static str); 15] = [
         (Has::IPV4, "IPV4"),
         (Has::IPV6, "IPV6"),
         (Has::VLAN, "VLAN"),
@@ -134,6 +136,7 @@ impl Has {
         (Has::BAD_TCP_OPTIONS, "BAD_TCP_OPTIONS"),
         (Has::LEN_UNSTATED, "LEN_UNSTATED"),
         (Has::LEN_BEYOND, "LEN_BEYOND"),
+        (Has::NO_TIME, "NO_TIME"),
     ];
 
     /// The set of these bits, known or not.

@@ -33,7 +33,8 @@ impl Chunk for Whole<'_> {
 
     fn each(&self, show: &mut dyn FnMut(OfflineFrame<'_>)) {
         for Frame { ts_ns, wire_len, bytes } in self.0 {
-            show(OfflineFrame { ts_ns: *ts_ns, wire_len: *wire_len, bytes: Some(bytes) });
+            let (ts_ns, wire_len) = (Some(*ts_ns), *wire_len);
+            show(OfflineFrame { ts_ns, wire_len, link_extra: 0, bytes: Some(bytes) });
         }
     }
 }

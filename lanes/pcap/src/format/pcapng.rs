@@ -224,6 +224,7 @@ impl Pcapng {
             wire_len: order.u32_at(fixed, 16),
             interface: index,
             link: interface.link,
+            has_time: !saturated,
         })
     }
 
@@ -259,6 +260,7 @@ impl Pcapng {
             wire_len,
             interface: index,
             link: interface.link,
+            has_time: false,
         })
     }
 
