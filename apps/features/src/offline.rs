@@ -57,7 +57,7 @@ pub struct OfflineFrame<'a> {
     pub wire_len: u32,
     /// How many bytes longer the frame is as its own link has it: less than 0 where an Ethernet header
     /// was put in place of a shorter one. Rows state the link's lengths.
-    pub link_extra: i8,
+    pub link_extra: i32,
     /// Captured bytes from the Ethernet header on; `None` if the link layer cannot be read as
     /// Ethernet.
     pub bytes: Option<&'a [u8]>,
@@ -474,9 +474,8 @@ impl<S: Source> Worker<'_, S> {
             if frame.ts_ns.is_none() {
                 record.has.insert(Has::NO_TIME);
             }
-            let extra = i32::from(frame.link_extra);
-            record.frame_len = record.frame_len.saturating_add_signed(extra);
-            record.cap_len = record.cap_len.saturating_add_signed(extra);
+            record.frame_len = record.frame_len.saturating_add_signed(frame.link_extra);
+            record.cap_len = record.cap_len.saturating_add_signed(frame.link_extra);
             records.push(record);
         });
         if self.config.filter.is_some() || self.config.rate_max > 0 {

@@ -108,8 +108,8 @@ impl Chunk for CaptureChunk {
                 Ok(frame) => OfflineFrame {
                     ts_ns,
                     wire_len: frame.wire_len,
-                    // A link header of at most 20 bytes against Ethernet's 14.
-                    link_extra: (captured as i64 - frame.data.len() as i64) as i8,
+                    // Each is at most some hundred thousand bytes.
+                    link_extra: captured as i32 - frame.data.len() as i32,
                     bytes: Some(frame.data),
                 },
                 Err(_) => OfflineFrame { ts_ns, wire_len, link_extra: 0, bytes: None },

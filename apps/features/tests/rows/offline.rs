@@ -215,6 +215,8 @@ fn stamps_out_of_order_give_the_same_rows_for_any_number_of_workers() {
     let one = run(&config, &frames, 1);
     let disorder = one.summary.disorder;
     assert_eq!((disorder.strays, disorder.steps, disorder.untimed), (2, 1, 1));
+    let schema = one.rows[0].schema();
+    assert_eq!(schema.metadata()["laneway.disorder.steps"], "1");
     // The flow of the first stray is cut around it; the others are whole.
     assert_eq!(one.summary.rows, 18);
     for workers in [1, 2, 5] {
