@@ -9,8 +9,8 @@ use crate::captures::CaptureSource;
 use crate::exit::{Exit, Failure};
 use crate::extraction::{output_failure, strictly};
 use crate::{interrupt, terminal};
-use laneway_features::Ledger;
 use laneway_features::offline::{self, Progress, Summary};
+use laneway_features::{Ledger, Level};
 use laneway_page::text::grouped;
 use serde_json::json;
 use std::fs;
@@ -36,6 +36,11 @@ pub(crate) fn run(arguments: &OfflineArguments, json: bool) -> Result<Exit, Fail
         )));
     }
     let mut plan = arguments.extract.plan()?;
+    if arguments.join && plan.config.level == Level::Packet {
+        return Err(Failure::input("--join joins flows; add --level flow"));
+    }
+    plan.config.join = arguments.join;
+    plan.fact("join", arguments.join);
     let sources = open_all(captures, plan.output_file())?;
     for (index, source) in sources.iter().enumerate() {
         plan.fact(&format!("source.{index}"), source.path().display());
@@ -94,6 +99,11 @@ pub(crate) fn run(arguments: &OfflineArguments, json: bool) -> Result<Exit, Fail
         terminal::print_json(&value, plan.to_stdout())?;
     } else {
         tell(&summary, &ledger, captures.len(), &plan.output_name(), started.elapsed());
+        if captures.len() > 1 && plan.config.level == Level::Flow && !arguments.join {
+            terminal::note(
+                "flows ended with each capture; if these are parts of one, --join lets them go on",
+            );
+        }
     }
     conclude(&summary, &ledger, plan.what_is_kept(), arguments.extract.strict)
 }

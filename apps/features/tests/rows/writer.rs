@@ -2,7 +2,7 @@
 //! counted.
 
 use crate::support::Folder;
-use laneway_core::{Counters, DropReason, FrameApp, FrameLane, PortId, Turn};
+use laneway_core::{App, Counters, DropReason, FrameApp, FrameLane, Lane, PortId, Turn};
 use laneway_features::{
     Config, Features, Format, Level, Output, Profile, Provenance, Queue, RowSink, RowWriter, Sink,
     Stamp, Tables, WhenFull, parse,
