@@ -299,12 +299,16 @@ pub(crate) struct ExtractArguments {
     /// Flows at a time; beyond it the least recently used one ends [default: 262144; 65536 in the kernel]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     pub(crate) flows_max: Option<u32>,
-    /// A flow ends when no packet came for this long
-    #[arg(long, value_name = "TIME", default_value = "120s", value_parser = duration)]
+    /// A flow ends when no packet came for this long; or `never`
+    #[arg(long, value_name = "TIME", default_value = "120s", value_parser = timeout)]
     pub(crate) idle_timeout: Duration,
-    /// A flow ends when it has lasted this long
-    #[arg(long, value_name = "TIME", default_value = "30m", value_parser = duration)]
+    /// A flow ends when it has lasted this long; or `never`
+    #[arg(long, value_name = "TIME", default_value = "30m", value_parser = timeout)]
     pub(crate) active_timeout: Duration,
+    /// A flow ends when RST or both FINs were seen and no packet came for this long, or a new SYN; `never`:
+    /// they end no flow [default: 5s, or the idle timeout if that is shorter]
+    #[arg(long, value_name = "TIME", value_parser = timeout)]
+    pub(crate) end_timeout: Option<Duration>,
     /// Packets of a flow whose length, gap, direction and flags are kept, at most 32
     #[arg(long, value_name = "N", default_value_t = 0, value_parser = clap::value_parser!(u8).range(..=FIRST_PACKETS_MAX))]
     pub(crate) first_packets: u8,
@@ -371,11 +375,15 @@ pub(crate) struct RaceArguments {
 
 #[derive(Args, Debug)]
 pub(crate) struct OfflineArguments {
-    /// Capture files, read one after the other; `-` is standard input
+    /// Capture files, read one after the other; `-` is standard input. Flows end with each file, unless
+    /// --join is given
     #[arg(required = true, value_name = "PCAP")]
     pub(crate) captures: Vec<PathBuf>,
     #[command(flatten)]
     pub(crate) extract: ExtractArguments,
+    /// The captures are parts of one, as tcpdump -C and -G write them: flows go on from one to the next
+    #[arg(long)]
+    pub(crate) join: bool,
     /// Threads [default: all cores]; with more than one, flow rows come in no fixed order
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=WORKERS_MAX))]
     pub(crate) workers: Option<u16>,
@@ -485,6 +493,14 @@ fn duration(text: &str) -> Result<Duration, String> {
     }
 }
 
+/// The timeout that is never reached.
+pub(crate) const NEVER: Duration = Duration::from_nanos(laneway_flow::NEVER_NS);
+
+/// A time as in [`duration`], or `never`.
+fn timeout(text: &str) -> Result<Duration, String> {
+    if text == "never" { Ok(NEVER) } else { duration(text).map_err(|e| format!("{e}, or never")) }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -492,6 +508,13 @@ mod tests {
 
     fn whole() -> Command {
         command(&standard())
+    }
+
+    #[test]
+    fn a_timeout_may_be_never() {
+        assert_eq!(timeout("never"), Ok(NEVER));
+        assert_eq!(timeout("48h"), Ok(Duration::from_secs(48 * 3600)));
+        assert!(timeout("often").unwrap_err().ends_with(", or never"));
     }
 
     #[test]

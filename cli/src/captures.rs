@@ -134,17 +134,22 @@ impl Chunk for CaptureChunk {
     fn each(&self, show: &mut dyn FnMut(OfflineFrame<'_>)) {
         let mut scratch = Vec::new();
         let mut unread = BTreeMap::new();
-        for record in self.0.records() {
-            let (ts_ns, wire_len) = (record.ts_ns, record.wire_len);
-            match ethernet(&record, &mut scratch) {
-                Ok(frame) => {
-                    show(OfflineFrame { ts_ns, wire_len: frame.wire_len, bytes: Some(frame.data) })
-                }
+        for (record, has_time) in self.0.records().zip(self.0.have_time()) {
+            let ts_ns = has_time.then_some(record.ts_ns);
+            let (wire_len, captured) = (record.wire_len, record.data.len());
+            show(match ethernet(&record, &mut scratch) {
+                Ok(frame) => OfflineFrame {
+                    ts_ns,
+                    wire_len: frame.wire_len,
+                    // Each is at most some hundred thousand bytes.
+                    link_extra: captured as i32 - frame.data.len() as i32,
+                    bytes: Some(frame.data),
+                },
                 Err(_) => {
                     *unread.entry(record.link.number()).or_default() += 1;
-                    show(OfflineFrame { ts_ns, wire_len, bytes: None });
+                    OfflineFrame { ts_ns, wire_len, link_extra: 0, bytes: None }
                 }
-            }
+            });
         }
         self.1.add(&unread);
     }

@@ -1,7 +1,7 @@
 //! From arguments to a run of the extractor: its configuration, its output, and what the output says
 //! about how it came to be.
 
-use crate::arguments::ExtractArguments;
+use crate::arguments::{ExtractArguments, NEVER};
 use crate::exit::{Exit, Failure};
 use crate::terminal;
 use laneway_features::{Config, Format, Ledger, Output, OutputError, Profile, Provenance, Tables};
@@ -27,7 +27,11 @@ impl ExtractArguments {
     pub(crate) fn plan(&self) -> Result<Extraction, Failure> {
         let format = self.output_format()?;
         let idle_ns = nanos(self.idle_timeout);
-        let end_ns = idle_ns.min(nanos(END_LINGER));
+        let end_ns = match self.end_timeout {
+            None => idle_ns.min(nanos(END_LINGER)),
+            Some(NEVER) => 0,
+            Some(linger) => nanos(linger),
+        };
         let limits = FlowLimits::new(idle_ns, nanos(self.active_timeout), end_ns);
         let filter = self.filter.as_deref().map(str::parse::<RecordMatch>).transpose();
         let config = Config {
@@ -47,6 +51,7 @@ impl ExtractArguments {
         provenance.fact("filter", self.filter.as_deref().unwrap_or(""));
         provenance.fact("idle_timeout_ns", config.limits.idle_ns());
         provenance.fact("active_timeout_ns", config.limits.active_ns());
+        provenance.fact("end_timeout_ns", config.limits.end_ns());
         provenance.fact("first_packets", config.first_packets);
         let (profile, path) = (self.profile, self.output.clone());
         Ok(Extraction { config, profile, format, path, provenance })
@@ -120,7 +125,7 @@ fn is_stdout(path: &Path) -> bool {
 }
 
 fn nanos(duration: Duration) -> u64 {
-    // Arguments are at most a year.
+    // Arguments are at most a year, or `NEVER`.
     duration.as_nanos() as u64
 }
 

@@ -72,7 +72,7 @@ struct lw_scratch {
 	struct lw_flow_key key;
 	struct lw_flow empty; /* never written: what a flow is before its first frame */
 	__u64 rate_due_ns;
-	__u64 clock_ns; /* the latest time stamp seen: flows end by it */
+	struct lw_clock clock;
 };
 
 struct {
@@ -255,7 +255,7 @@ int features_flows(struct xdp_md *ctx)
 	__u32 len = (__u32)bpf_xdp_get_buff_len(ctx);
 	struct lw_record *r;
 	struct lw_flow *f;
-	__u64 number;
+	__u64 number, now;
 	__u8 src_is_lo, why;
 
 	if (!s || !admit(ctx, len, &number))
@@ -270,8 +270,7 @@ int features_flows(struct xdp_md *ctx)
 		count_drop(LW_DROP_RATE_LIMITED);
 		return lw_verdict;
 	}
-	if (r->ts_ns > s->clock_ns)
-		s->clock_ns = r->ts_ns;
+	now = lw_clock_tick(&s->clock, r);
 	if (!lw_flow_eligible(r)) {
 		__u32 status = r->status;
 		__u64 *n = bpf_map_lookup_elem(&unflowed, &status);
@@ -304,12 +303,12 @@ int features_flows(struct xdp_md *ctx)
 			.end_ns = lw_limits.end_ns,
 		};
 
-		why = lw_flow_ended(f, &limits, r, s->clock_ns);
+		why = lw_flow_ended(f, &limits, r, now);
 		if (why) {
 			emit_flow(&s->key, f, why);
 			__builtin_memset(f, 0, sizeof(*f));
 		}
 	}
-	lw_flow_add(f, r, src_is_lo);
+	lw_flow_add(f, r, now, src_is_lo);
 	return lw_verdict;
 }

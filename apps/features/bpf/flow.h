@@ -9,8 +9,8 @@
  * is a small difference of large numbers, so squares of times rounded to us would make it wrong by
  * more than itself (even frames 1 ms apart: by 32 us), and squares of ns do not fit one word.
  *
- * Time within a flow never runs backwards: a frame stamped before its predecessor counts at its
- * predecessor's time.
+ * Flows live by flow time, which lw_clock_tick() makes of a frame's stamp. Time within a flow never
+ * runs backwards: a frame before its predecessor counts at its predecessor's time.
  */
 #ifndef LANEWAY_FEATURES_FLOW_H
 #define LANEWAY_FEATURES_FLOW_H
@@ -45,7 +45,22 @@ struct lw_flow_key {
 	__u16 vlan; /* outer VLAN id, 0 without a tag */
 	__u8 proto;
 	__u8 version; /* 4 or 6 */
+	__u16 vlan2; /* inner VLAN id, 0 without a second tag */
+	__u8 unused[6]; /* zero: all bytes of a key are compared */
 };
+
+/* The clock of flows; `crates/flow/src/clock.rs` says what it is for. Zeroed before the first frame. */
+struct lw_clock {
+	__u64 now_ns;
+	__u64 offset_ns;       /* from stamps to flow time */
+	__u64 other_offset_ns; /* the offset before the last step back */
+	__u64 suspect_ns;      /* the last stamp, where it was out of order; valid with the flag */
+	__u32 stamps;          /* stamps seen, up to 2 */
+	__u32 has_suspect;
+};
+
+#define LW_CLOCK_AHEAD_NS 1000000000ull
+#define LW_CLOCK_BEHIND_NS 2000000000ull
 
 struct lw_span { /* a running minimum, maximum and sum; min is only valid with n > 0 */
 	__u64 n;
@@ -62,7 +77,7 @@ struct lw_square { /* a sum of squares: hi * 2^64 + lo */
 struct lw_flow_side {
 	__u64 pkts;
 	__u64 bytes;         /* frame_len */
-	__u64 ip_bytes;      /* IP header and payload as claimed */
+	__u64 ip_bytes;      /* IP header and payload, see lw_ip_bytes() */
 	__u64 l4_bytes;      /* IP payload: layer-4 header and payload */
 	__u64 payload_bytes; /* behind the layer-4 header */
 	__u64 hdr_bytes;     /* IP and layer-4 headers */
@@ -115,9 +130,9 @@ struct lw_flow_side {
 #define LW_SIDE_WSCALE 0x20
 
 struct lw_flow {
-	__u64 first_ns;
+	__u64 first_ns;   /* flow time, as are all times but the stamps */
 	__u64 last_ns;
-	__u64 syn_ns;     /* first SYN without ACK; 0: none */
+	__u64 syn_ns;     /* last SYN without ACK before the SYN+ACK; 0: none */
 	__u64 syn_ack_ns; /* first SYN+ACK after it, from the other side */
 	__u64 ack_ns;     /* first ACK after that, from the SYN's side */
 	__u64 subflows;   /* gaps over 1 s, plus 1 */
@@ -133,10 +148,13 @@ struct lw_flow {
 	__u8 state; /* LW_FLOW_* */
 	__u8 end;   /* enum lw_end */
 	__u8 syn_side;
-	__u32 unused;
+	__u32 len_odd_pkts; /* frames whose IP length is not the header's: LEN_UNSTATED, LEN_BEYOND */
+	__u64 first_stamp_ns; /* what the first frame was stamped */
+	__u64 last_stamp_ns;  /* what the frame of last_ns was stamped */
 };
 
 #define LW_FLOW_RST 0x01
+#define LW_FLOW_NO_TIME 0x02 /* a frame without a time is in it: the stamps say nothing */
 
 /* What a kernel half hands over when a flow ends. */
 struct lw_flow_record {
@@ -179,7 +197,97 @@ LW_INLINE __u8 lw_flow_key_of(const struct lw_record *r, struct lw_flow_key *key
 	key->vlan = r->has & LW_HAS_VLAN ? r->vlan_tci & 0x0fff : 0;
 	key->proto = r->proto;
 	key->version = r->has & LW_HAS_IPV4 ? 4 : 6;
+	key->vlan2 = r->has & LW_HAS_VLAN2 ? r->vlan_tci2 & 0x0fff : 0;
 	return src_is_lo;
+}
+
+LW_INLINE __u64 lw_sum(__u64 a, __u64 b)
+{
+	return a + b < a ? ~0ull : a + b;
+}
+
+LW_INLINE int lw_clock_is_ahead(const struct lw_clock *c, __u64 time)
+{
+	return time > lw_sum(c->now_ns, LW_CLOCK_AHEAD_NS);
+}
+
+LW_INLINE int lw_clock_is_behind(const struct lw_clock *c, __u64 time)
+{
+	return c->now_ns > LW_CLOCK_BEHIND_NS && time < c->now_ns - LW_CLOCK_BEHIND_NS;
+}
+
+LW_INLINE int lw_clock_is_out(const struct lw_clock *c, __u64 time)
+{
+	return lw_clock_is_ahead(c, time) || lw_clock_is_behind(c, time);
+}
+
+/* Takes `time` for the clock's, unless it is ahead of it. */
+LW_INLINE void lw_clock_follow(struct lw_clock *c, __u64 stamp, __u64 time)
+{
+	c->suspect_ns = stamp;
+	c->has_suspect = lw_clock_is_ahead(c, time);
+	if (!c->has_suspect && time > c->now_ns)
+		c->now_ns = time;
+}
+
+/* The flow time of the next record. */
+LW_INLINE __u64 lw_clock_tick(struct lw_clock *c, const struct lw_record *r)
+{
+	__u64 stamp = r->ts_ns, time, other, before;
+
+	if (r->has & LW_HAS_NO_TIME)
+		return c->now_ns;
+	if (c->stamps < 2) {
+		c->stamps++;
+		if (c->stamps == 1) {
+			c->now_ns = stamp;
+		} else if (lw_clock_is_behind(c, stamp)) {
+			/* The first stamp is no better than the second. */
+			c->suspect_ns = c->now_ns;
+			c->has_suspect = 1;
+			c->now_ns = stamp;
+			return stamp;
+		}
+	}
+	time = lw_sum(stamp, c->offset_ns);
+	other = lw_sum(stamp, c->other_offset_ns);
+	if (lw_clock_is_out(c, time) && !lw_clock_is_out(c, other))
+		time = other;
+	before = lw_sum(c->suspect_ns, c->offset_ns);
+	if (!lw_clock_is_behind(c, time)) {
+		/* Two in a row are ahead: the earlier of both is confirmed. */
+		if (c->has_suspect && lw_clock_is_ahead(c, before) && lw_clock_is_ahead(c, time))
+			c->now_ns = before < time ? before : time;
+		lw_clock_follow(c, stamp, time);
+		return time;
+	}
+	if (c->has_suspect && lw_clock_is_behind(c, before) &&
+	    lw_sum(stamp, LW_CLOCK_AHEAD_NS) >= c->suspect_ns) {
+		/* Two in a row are behind: the stamps have stepped back, time goes on. */
+		c->other_offset_ns = c->offset_ns;
+		c->offset_ns = c->now_ns - c->suspect_ns;
+		time = lw_sum(stamp, c->offset_ns);
+		lw_clock_follow(c, stamp, time);
+		return time;
+	}
+	c->suspect_ns = stamp;
+	c->has_suspect = 1;
+	return c->now_ns;
+}
+
+/*
+ * Bytes of the IP packet, header included. A packet whose length is not stated may exceed 16 bits,
+ * but it ends with the frame and begins less than 64 KiB behind its start: the low bits tell.
+ */
+LW_INLINE __u32 lw_ip_bytes(const struct lw_record *r)
+{
+	__u32 bytes = (r->has & LW_HAS_IPV4 ? 0 : 40) + r->ip_len;
+	__u32 before;
+
+	if (!(r->has & LW_HAS_LEN_UNSTATED))
+		return bytes;
+	before = (r->frame_len - bytes) & 0xffff;
+	return r->frame_len > before ? r->frame_len - before : 0;
 }
 
 LW_INLINE int lw_flow_end_seen(const struct lw_flow *f)
@@ -192,9 +300,9 @@ LW_INLINE int lw_flow_end_seen(const struct lw_flow *f)
  * Whether the flow had ended before this record came (the record then starts another one), and why.
  * `r` may be NULL: has it ended by `now_ns`?
  *
- * `now_ns` is the latest time stamp seen so far, not the record's own, and end_ns is at most
- * idle_ns: then it makes no difference whether a quiet flow is found by its next frame, by a scan
- * or at the end of the run.
+ * `now_ns` is the record's flow time, or without a record the clock's floor, before which no later
+ * frame's flow time is. end_ns is at most idle_ns. So it makes no difference whether a quiet flow is
+ * found by its next frame, by a scan or at the end of the run.
  */
 LW_INLINE __u8 lw_flow_ended(const struct lw_flow *f, const struct lw_flow_limits *limits,
 			     const struct lw_record *r, __u64 now_ns)
@@ -214,6 +322,9 @@ LW_INLINE __u8 lw_flow_ended(const struct lw_flow *f, const struct lw_flow_limit
 		return LW_END_IDLE;
 	if (age >= limits->active_ns)
 		return LW_END_ACTIVE;
+	/* Its last frame was stamped far ahead, and that proves wrong. */
+	if (r && f->last_ns >= lw_sum(lw_sum(now_ns, limits->idle_ns), LW_CLOCK_BEHIND_NS))
+		return LW_END_IDLE;
 	return LW_END_NONE;
 }
 
@@ -318,25 +429,31 @@ LW_INLINE void lw_side_add_tcp(struct lw_flow_side *s, const struct lw_record *r
 		s->state |= LW_SIDE_FIN;
 }
 
-/* Adds a record to a flow that has not ended. A zeroed flow is a new one. */
-LW_INLINE void lw_flow_add(struct lw_flow *f, const struct lw_record *r, __u8 src_is_lo)
+/*
+ * Adds a record to a flow that has not ended; `now` is the record's flow time. A zeroed flow is a
+ * new one.
+ */
+LW_INLINE void lw_flow_add(struct lw_flow *f, const struct lw_record *r, __u64 now,
+			   __u8 src_is_lo)
 {
-	__u32 fixed = r->has & LW_HAS_IPV4 ? 0 : 40;
-	__u32 ip_bytes = fixed + r->ip_len;
+	__u32 ip_bytes = lw_ip_bytes(r);
 	__u32 l4_bytes = ip_bytes > r->l3_hdr_len ? ip_bytes - r->l3_hdr_len : 0;
 	__u32 payload = l4_bytes > r->l4_hdr_len ? l4_bytes - r->l4_hdr_len : 0;
 	int is_new = !(f->side[0].pkts | f->side[1].pkts);
 	struct lw_flow_side *s;
-	__u64 now = r->ts_ns, gap;
+	__u64 gap;
 	__u8 dir;
 
 	if (is_new) {
 		f->fwd_is_lo = src_is_lo;
 		f->first_ns = f->last_ns = f->active_since_ns = now;
+		f->first_stamp_ns = f->last_stamp_ns = r->ts_ns;
 		f->subflows = 1;
 	} else {
 		if (now < f->last_ns)
 			now = f->last_ns;
+		else
+			f->last_stamp_ns = r->ts_ns;
 		gap = now - f->last_ns;
 		lw_span_add(&f->iat, gap);
 		lw_square_add(&f->iat_sq, gap);
@@ -378,6 +495,10 @@ LW_INLINE void lw_flow_add(struct lw_flow *f, const struct lw_record *r, __u8 sr
 		if (r->ttl > s->ttl_max)
 			s->ttl_max = r->ttl;
 	}
+	if (r->has & (LW_HAS_LEN_UNSTATED | LW_HAS_LEN_BEYOND))
+		f->len_odd_pkts++;
+	if (r->has & LW_HAS_NO_TIME)
+		f->state |= LW_FLOW_NO_TIME;
 	s->ttl_last = r->ttl;
 	s->last_ns = now;
 	s->pkts++;
@@ -407,7 +528,8 @@ LW_INLINE void lw_flow_add(struct lw_flow *f, const struct lw_record *r, __u8 sr
 		lw_side_add_tcp(s, r, payload);
 		if (r->tcp_flags & LW_TCP_RST)
 			f->state |= LW_FLOW_RST;
-		if (syn == LW_TCP_SYN && !f->syn_ns) {
+		if (syn == LW_TCP_SYN && !f->syn_ack_ns && (!f->syn_ns || dir == f->syn_side)) {
+			/* Sent again: the answer that comes is to the last one, as in Wireshark. */
 			f->syn_ns = now;
 			f->syn_side = dir;
 		} else if (syn == (LW_TCP_SYN | LW_TCP_ACK) && f->syn_ns && !f->syn_ack_ns &&

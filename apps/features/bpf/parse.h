@@ -4,7 +4,9 @@
  * independent implementation in Rust, and all three must agree on every byte of every record.
  *
  * Lengths are believed in this order: what was captured bounds every read; the IP length bounds
- * layer 4, so that Ethernet padding is never taken for a header or payload.
+ * layer 4, so that Ethernet padding is never taken for a header or payload. Where the IP header
+ * states no length (0: segmentation offload, jumbograms) or more than the frame has, the record's
+ * ip_len is what the frame has.
  *
  * lw_parse() expects a zeroed record with ts_ns, seq_no, frame_len, cap_len, rx_queue and ifindex
  * filled in.
@@ -90,6 +92,24 @@ LW_INLINE void lw_parse_syn_options(const struct lw_view *view, __u32 off, __u32
 	r->has |= w.has;
 }
 
+/*
+ * The ports of a layer-4 header that is not whole, by its packet's length (a short first fragment)
+ * or by the capture's: they stand in its first four bytes.
+ */
+LW_INLINE void lw_parse_ports(const struct lw_view *view, __u32 off, __u32 avail,
+			      struct lw_record *r)
+{
+	__u8 h[4] = {};
+
+	if (r->proto != 6 && r->proto != 17 && r->proto != 132)
+		return;
+	if (avail < 4 || lw_load(view, off, h, 4) < 0)
+		return;
+	r->src_port = lw_be16(h);
+	r->dst_port = lw_be16(h + 2);
+	r->has |= LW_HAS_PORTS;
+}
+
 /* Layer 4 at `off`; the IP packet has `avail` bytes for it. */
 LW_INLINE __u8 lw_parse_l4(const struct lw_view *view, __u32 off, __u32 avail,
 			   struct lw_record *r)
@@ -120,23 +140,29 @@ LW_INLINE __u8 lw_parse_l4(const struct lw_view *view, __u32 off, __u32 avail,
 	default:
 		return LW_L4_UNKNOWN;
 	}
-	if (avail < need)
+	if (avail < need) {
+		lw_parse_ports(view, off, avail, r);
 		return LW_L4_BAD_LENGTH;
+	}
 
 	/* Straight from the linear part where it reaches; the helper for the rest. */
 	if (off <= 4096 && view->data + off + 20 <= view->end) {
 		const __u8 *p = view->data + off;
 
 		__builtin_memcpy(h, p, 20);
-	} else if (r->proto == 6) {
-		if (lw_load(view, off, h, 20) < 0)
-			return LW_L4_TRUNCATED;
-	} else if (r->proto == 132) {
-		if (lw_load(view, off, h, 12) < 0)
-			return LW_L4_TRUNCATED;
 	} else {
-		if (lw_load(view, off, h, 8) < 0)
+		long bad;
+
+		if (r->proto == 6)
+			bad = lw_load(view, off, h, 20);
+		else if (r->proto == 132)
+			bad = lw_load(view, off, h, 12);
+		else
+			bad = lw_load(view, off, h, 8);
+		if (bad < 0) {
+			lw_parse_ports(view, off, avail, r);
 			return LW_L4_TRUNCATED;
+		}
 	}
 
 	if (r->proto == 1 || r->proto == 58) {
@@ -186,22 +212,31 @@ LW_INLINE __u8 lw_parse_ipv4(const struct lw_view *view, __u32 off, struct lw_re
 			     struct lw_l4 *l4)
 {
 	const __u8 *p = view->data + off;
-	__u32 ihl, total;
+	__u32 wire = r->frame_len > off ? r->frame_len - off : 0;
+	__u32 ihl, total, len;
+	__u16 odd = 0;
 
 	if (p + 20 > view->end)
 		return LW_L3_TRUNCATED;
 	if (p[0] >> 4 != 4)
 		return LW_L3_BAD_VERSION;
 	ihl = (p[0] & 0x0f) * 4;
-	total = lw_be16(p + 2);
+	total = len = lw_be16(p + 2);
+	if (!total) {
+		odd = LW_HAS_LEN_UNSTATED;
+		total = len = wire;
+	} else if (total > wire) {
+		odd = LW_HAS_LEN_BEYOND;
+		len = wire;
+	}
 	if (ihl < 20 || total < ihl)
 		return LW_L3_BAD_LENGTH;
 	if (off + ihl > view->len)
 		return LW_L3_TRUNCATED;
 
-	r->has |= LW_HAS_IPV4;
+	r->has |= LW_HAS_IPV4 | odd;
 	r->tos = p[1];
-	r->ip_len = (__u16)total;
+	r->ip_len = (__u16)len;
 	r->ip_id = lw_be16(p + 4);
 	r->frag = lw_be16(p + 6);
 	r->ttl = p[8];
@@ -291,6 +326,8 @@ LW_INLINE __u8 lw_parse_ipv6(const struct lw_view *view, __u32 off, struct lw_re
 			     struct lw_l4 *l4)
 {
 	const __u8 *p = view->data + off;
+	__u32 wire = r->frame_len > off + 40 ? r->frame_len - off - 40 : 0;
+	__u32 payload;
 
 	if (p + 40 > view->end)
 		return LW_L3_TRUNCATED;
@@ -298,14 +335,23 @@ LW_INLINE __u8 lw_parse_ipv6(const struct lw_view *view, __u32 off, struct lw_re
 		return LW_L3_BAD_VERSION;
 	r->has |= LW_HAS_IPV6;
 	r->tos = (__u8)(p[0] << 4 | p[1] >> 4);
-	r->ip_len = lw_be16(p + 4);
+	payload = lw_be16(p + 4);
+	r->ip_len = (__u16)payload;
+	if (!payload && p[6] != 59) { /* 59: no next header, a packet that ends here */
+		r->has |= LW_HAS_LEN_UNSTATED;
+		payload = wire;
+		r->ip_len = (__u16)wire;
+	} else if (payload > wire) {
+		r->has |= LW_HAS_LEN_BEYOND;
+		r->ip_len = (__u16)wire;
+	}
 	r->ttl = p[7];
 	__builtin_memcpy(r->src_ip, p + 8, 16);
 	__builtin_memcpy(r->dst_ip, p + 24, 16);
 	r->proto = p[6];
 	r->l3_hdr_len = 40;
 	l4->off = off + 40;
-	l4->avail = r->ip_len;
+	l4->avail = payload;
 	if (r->proto != 6 && r->proto != 17 && r->proto != 58) {
 		struct lw_ext_walk w = {
 			.view = view,

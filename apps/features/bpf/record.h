@@ -41,6 +41,10 @@ enum lw_status {
 #define LW_HAS_WSCALE 0x0200
 #define LW_HAS_IP_OPTIONS 0x0400     /* IPv4 options or IPv6 extension headers */
 #define LW_HAS_BAD_TCP_OPTIONS 0x0800 /* SYN options that do not parse, or are cut */
+#define LW_HAS_LEN_UNSTATED 0x1000 /* the IP header states length 0: ip_len is the frame's */
+#define LW_HAS_LEN_BEYOND 0x2000   /* it states more than the frame has: ip_len is the frame's */
+
+#define LW_HAS_NO_TIME 0x4000      /* the capture has no time for the frame: ts_ns is 0 */
 
 #define LW_EXT_MAX 8
 
@@ -58,7 +62,7 @@ struct lw_record {
 	__u16 eth_type; /* after VLAN tags */
 	__u16 vlan_tci; /* outer tag: PCP, DEI, VID */
 	__u16 vlan_tci2;
-	__u16 ip_len;  /* as on the wire: IPv4 total length, IPv6 payload length */
+	__u16 ip_len;  /* IPv4 total length, IPv6 payload length; low 16 bits if LEN_UNSTATED */
 	__u16 ip_id;   /* IPv4 identification; low half of the IPv6 fragment's */
 	__u16 frag;    /* IPv4's word: DF 0x4000, MF 0x2000, offset in units of 8 */
 	__u16 tcp_win;

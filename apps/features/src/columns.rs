@@ -140,18 +140,20 @@ fn optional<R: 'static, T: ArrowPrimitiveType>(
     }
 }
 
+/// A column of times. A time that is not known, and one after 2262 for which the type has no room, is
+/// null.
 fn timestamp<R: 'static>(
     name: &str,
     about: About,
     offset_ns: i64,
-    value: impl Fn(&R) -> u64 + Send + Sync + 'static,
+    value: impl Fn(&R) -> Option<u64> + Send + Sync + 'static,
 ) -> Column<R> {
     let data_type = DataType::Timestamp(arrow_schema::TimeUnit::Nanosecond, Some("UTC".into()));
     Column {
-        field: about.field(name, data_type, false),
+        field: about.field(name, data_type, true),
         fill: Box::new(move |rows| {
-            let values = rows.iter().map(|r| (value(r) as i64).wrapping_add(offset_ns));
-            let array = PrimitiveArray::<TimestampNanosecondType>::from_iter_values(values);
+            let unix_ns = |r| i64::try_from(value(r)?).ok()?.checked_add(offset_ns);
+            let array: PrimitiveArray<TimestampNanosecondType> = rows.iter().map(unix_ns).collect();
             Arc::new(array.with_timezone("UTC"))
         }),
     }
@@ -240,12 +242,17 @@ impl<R> Table<R> {
 pub(crate) fn packets(offset_ns: i64) -> Table<PacketRow> {
     let ip = |r: &PacketRow| r.record.has_ip();
     let has = |bit: Has| move |r: &PacketRow| r.record.has.contains(bit);
+    let ports = has(Has::PORTS);
     let mut c: Vec<Column<PacketRow>> = Vec::new();
     c.push(timestamp(
         "ts",
-        about("ns since 1970 UTC", "when the frame was received"),
+        about(
+            "ns since 1970 UTC",
+            "when the frame was received; null where the capture has no time, or one before 1970 or \
+             after 2262",
+        ),
         offset_ns,
-        |r: &PacketRow| r.record.ts_ns,
+        |r: &PacketRow| (!r.record.has.contains(Has::NO_TIME)).then_some(r.record.ts_ns),
     ));
     c.push(number::<_, UInt16Type>(
         "source",
@@ -309,13 +316,13 @@ pub(crate) fn packets(offset_ns: i64) -> Table<PacketRow> {
     ));
     c.push(optional::<_, UInt16Type>(
         "src_port",
-        about("port", "source port; 0 where the protocol or fragment has none"),
-        move |r| ip(r).then_some(r.record.src_port),
+        about("port", "source port; null where the protocol or fragment has none"),
+        move |r: &PacketRow| ports(r).then_some(r.record.src_port),
     ));
     c.push(optional::<_, UInt16Type>(
         "dst_port",
-        about("port", "destination port; 0 where the protocol or fragment has none"),
-        move |r| ip(r).then_some(r.record.dst_port),
+        about("port", "destination port; null where the protocol or fragment has none"),
+        move |r: &PacketRow| ports(r).then_some(r.record.dst_port),
     ));
     c.push(optional::<_, UInt8Type>(
         "proto",
@@ -334,7 +341,10 @@ pub(crate) fn packets(offset_ns: i64) -> Table<PacketRow> {
     ));
     c.push(number::<_, UInt32Type>(
         "frame_len",
-        about("byte", "length on the wire without frame check sequence"),
+        about(
+            "byte",
+            "length on the wire, with the link's own header, without frame check sequence",
+        ),
         |r: &PacketRow| r.record.frame_len,
     ));
     c.push(number::<_, UInt32Type>("cap_len", about("byte", "captured of it"), |r: &PacketRow| {
@@ -342,8 +352,24 @@ pub(crate) fn packets(offset_ns: i64) -> Table<PacketRow> {
     }));
     c.push(optional::<_, UInt32Type>(
         "ip_len",
-        about("byte", "IP packet as its header claims, IPv6 header included"),
+        about("byte", "IP packet, header included; see `ip_len_from`"),
         move |r| ip(r).then_some(r.record.ip_total_bytes()),
+    ));
+    c.push(optional::<_, UInt8Type>(
+        "ip_len_from",
+        about(
+            "code",
+            "where ip_len is from: 0 the IP header; 1 the frame, because the header states 0 \
+             (segmentation offload, jumbogram); 2 the frame, because the header states more",
+        ),
+        move |r: &PacketRow| {
+            let code = match r.record.has {
+                has if has.contains(Has::LEN_UNSTATED) => 1,
+                has if has.contains(Has::LEN_BEYOND) => 2,
+                _ => 0,
+            };
+            ip(r).then_some(code)
+        },
     ));
     c.push(optional::<_, UInt16Type>(
         "l3_hdr_len",
@@ -509,6 +535,17 @@ fn initiator_is_low(row: &FlowRow) -> bool {
     row.flow.fwd_is_lo
 }
 
+/// A port of a flow that has ports: no header has 0 for both.
+fn port(row: &FlowRow, low: bool) -> Option<u16> {
+    let (lo, hi) = (row.key.port_lo, row.key.port_hi);
+    (lo | hi > 0).then_some(if low { lo } else { hi })
+}
+
+/// What a frame of the flow was stamped, where all of them were.
+fn stamp(row: &FlowRow, stamp_ns: u64) -> Option<u64> {
+    (row.flow.state & flow_state::NO_TIME == 0).then_some(stamp_ns)
+}
+
 /// Flow rows; `offset_ns` turns record time into Unix time, `first_packets` is how many packets'
 /// sequence is kept.
 pub(crate) fn flows(profile: Profile, offset_ns: i64, first_packets: usize) -> Table<FlowRow> {
@@ -558,35 +595,50 @@ fn flow_identity(offset_ns: i64) -> Vec<Column<FlowRow>> {
             about("16 bytes", "receiver of the first packet").alias("nfstream", "dst_ip").alias("cic", "Dst IP"),
             |r: &FlowRow| Some(if initiator_is_low(r) { r.key.ip_hi } else { r.key.ip_lo }),
         ),
-        number::<_, UInt16Type>(
+        optional::<_, UInt16Type>(
             "src_port",
-            about("port", "of the sender of the first packet").alias("nfstream", "src_port").alias("cic", "Src Port"),
-            |r: &FlowRow| if initiator_is_low(r) { r.key.port_lo } else { r.key.port_hi },
+            about("port", "of the sender of the first packet; null without ports").alias("nfstream", "src_port").alias("cic", "Src Port"),
+            |r: &FlowRow| port(r, initiator_is_low(r)),
         ),
-        number::<_, UInt16Type>(
+        optional::<_, UInt16Type>(
             "dst_port",
-            about("port", "of the receiver of the first packet").alias("nfstream", "dst_port").alias("cic", "Dst Port"),
-            |r: &FlowRow| if initiator_is_low(r) { r.key.port_hi } else { r.key.port_lo },
+            about("port", "of the receiver of the first packet; null without ports").alias("nfstream", "dst_port").alias("cic", "Dst Port"),
+            |r: &FlowRow| port(r, !initiator_is_low(r)),
         ),
         number::<_, UInt8Type>(
             "proto",
             about("IANA number", "IP protocol").alias("nfstream", "protocol").alias("cic", "Protocol"),
             |r: &FlowRow| r.key.proto,
         ),
-        number::<_, UInt16Type>(
+        optional::<_, UInt16Type>(
             "vlan_id",
-            about("id", "outer VLAN id, 0 without a tag").alias("nfstream", "vlan_id"),
-            |r: &FlowRow| r.key.vlan,
+            about("id", "outer VLAN id; null without a tag, or with id 0, which names no VLAN")
+                .alias("nfstream", "vlan_id"),
+            |r: &FlowRow| (r.key.vlan > 0).then_some(r.key.vlan),
         ),
-        timestamp("first_ts", about("ns since 1970 UTC", "first packet"), offset_ns, |r: &FlowRow| {
-            r.flow.first_ns
-        }),
-        timestamp("last_ts", about("ns since 1970 UTC", "last packet"), offset_ns, |r: &FlowRow| {
-            r.flow.last_ns
-        }),
+        optional::<_, UInt16Type>(
+            "vlan_id2",
+            about("id", "inner VLAN id; null without a second tag, or with id 0"),
+            |r: &FlowRow| (r.key.vlan2 > 0).then_some(r.key.vlan2),
+        ),
+        timestamp(
+            "first_ts",
+            about("ns since 1970 UTC", "first packet, as it was stamped; null as `ts` of packets is"),
+            offset_ns,
+            |r: &FlowRow| stamp(r, r.flow.first_stamp_ns),
+        ),
+        timestamp(
+            "last_ts",
+            about(
+                "ns since 1970 UTC",
+                "last packet, as it was stamped; before first_ts where the clock was set back",
+            ),
+            offset_ns,
+            |r: &FlowRow| stamp(r, r.flow.last_stamp_ns),
+        ),
         number::<_, Int64Type>(
             "duration_ns",
-            about("ns", "last packet minus first").alias("cic", "Flow Duration"),
+            about("ns", "from first to last packet, without the steps of a clock that was set back").alias("cic", "Flow Duration"),
             |r: &FlowRow| r.flow.duration_ns() as i64,
         ),
         number::<_, UInt8Type>(
@@ -630,7 +682,7 @@ fn volume(c: &mut Vec<Column<FlowRow>>, of: Of) {
     let sums: [(&str, &str, &str, Sum); 7] = [
         ("pkts", "count", "packets", |s| s.pkts),
         ("bytes", "byte", "frame lengths on the wire", |s| s.bytes),
-        ("ip_bytes", "byte", "IP packets as claimed", |s| s.ip_bytes),
+        ("ip_bytes", "byte", "IP packets, headers included", |s| s.ip_bytes),
         ("l4_bytes", "byte", "behind the IP header", |s| s.l4_bytes),
         ("payload_bytes", "byte", "behind the layer-4 header", |s| s.payload_bytes),
         ("hdr_bytes", "byte", "IP and layer-4 headers", |s| s.hdr_bytes),
@@ -826,6 +878,15 @@ fn step(from_ns: u64, to_ns: u64) -> Option<i64> {
 }
 
 fn connection(c: &mut Vec<Column<FlowRow>>) {
+    c.push(number::<_, Int64Type>(
+        "len_odd_pkts",
+        about(
+            "count",
+            "packets whose IP length is the frame's, because the header states 0 (segmentation \
+             offload, jumbogram) or more than the frame has",
+        ),
+        |r: &FlowRow| r.flow.len_odd_pkts.into(),
+    ));
     c.push(optional::<_, Int64Type>("syn_ack_ns", about("ns", "SYN to SYN-ACK"), |r: &FlowRow| {
         step(r.flow.syn_ns, r.flow.syn_ack_ns)
     }));

@@ -58,6 +58,8 @@ pub struct Config {
     pub first_packets: usize,
     /// Where flows are put together, on the `xdp` lane.
     pub aggregation: Aggregation,
+    /// Offline: the sources are parts of one capture, and flows go on from one to the next.
+    pub join: bool,
     /// The lab: frames carry their number in the source MAC.
     pub number_from_mac: bool,
 }

@@ -10,8 +10,8 @@ use laneway_core::{
     App, ConfigValue, Counters, KernelApp, KernelHalf, KernelMaps, RecordStream, Turn,
 };
 use laneway_flow::{
-    EndReason, EndedFlow, FLOW_BYTES, FLOW_RECORD_BYTES, Flow, FlowKey, RECORD_BYTES, Record,
-    RecordMatch,
+    Disorder, EndReason, EndedFlow, FLOW_BYTES, FLOW_RECORD_BYTES, Flow, FlowKey, RECORD_BYTES,
+    Record, RecordMatch,
 };
 
 /// The compiled program.
@@ -78,6 +78,11 @@ impl<S: Sink> KernelFeatures<S> {
     /// Frames that belong to no flow (not IP).
     pub fn unflowed(&self) -> u64 {
         self.unflowed + self.flows.as_ref().map_or(0, Flows::unflowed)
+    }
+
+    /// How the stamps were ordered, where flows are put together in user space.
+    pub fn disorder(&self) -> Disorder {
+        self.flows.as_ref().map_or_else(Disorder::default, Flows::disorder)
     }
 
     fn aggregates(&self) -> bool {

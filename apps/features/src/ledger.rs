@@ -6,6 +6,7 @@
 
 use crate::{Aggregation, Config, Features, KernelFeatures, Level, Sink, offline};
 use laneway_core::DropReason;
+use laneway_flow::BEHIND_NS;
 use laneway_kinds::{Report, RunReport};
 use laneway_page::text::aligned;
 use serde::Serialize;
@@ -24,6 +25,28 @@ pub struct Ledger {
     pub drops: BTreeMap<DropReason, u64>,
     /// Records that arrived damaged: of another version of the program.
     pub damaged: u64,
+    /// How the stamps of flows' frames were ordered.
+    pub disorder: Disorder,
+}
+
+/// [`laneway_flow::Disorder`] for people and programs.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct Disorder {
+    /// Stamps before an earlier frame's, in order all the same.
+    pub late: u64,
+    /// Stamps out of order that the next one did not confirm.
+    pub strays: u64,
+    /// Times that the stamps stepped back.
+    pub steps: u64,
+    /// Frames that the capture has no time for.
+    pub untimed: u64,
+}
+
+impl From<laneway_flow::Disorder> for Disorder {
+    fn from(counted: laneway_flow::Disorder) -> Disorder {
+        let laneway_flow::Disorder { late, strays, steps, untimed } = counted;
+        Disorder { late, strays, steps, untimed }
+    }
 }
 
 impl Ledger {
@@ -39,6 +62,7 @@ impl Ledger {
             unflowed: app.unflowed(),
             drops: drops.nonzero_drops().collect(),
             damaged: 0,
+            disorder: app.disorder().into(),
         }
     }
 
@@ -60,6 +84,7 @@ impl Ledger {
             unflowed: app.unflowed(),
             drops: drops.nonzero_drops().collect(),
             damaged: app.damaged(),
+            disorder: app.disorder().into(),
         }
     }
 
@@ -71,12 +96,18 @@ impl Ledger {
             unflowed: summary.unflowed,
             drops: summary.counters.nonzero_drops().collect(),
             damaged: 0,
+            disorder: summary.disorder.into(),
         }
     }
 
     /// Adds that of another worker.
     pub fn add(&mut self, other: &Ledger) {
-        let Ledger { seen, delivered, unflowed, drops, damaged } = other;
+        let Ledger { seen, delivered, unflowed, drops, damaged, disorder } = other;
+        let Disorder { late, strays, steps, untimed } = disorder;
+        self.disorder.late += late;
+        self.disorder.strays += strays;
+        self.disorder.steps += steps;
+        self.disorder.untimed += untimed;
         self.seen += seen;
         self.delivered += delivered;
         self.unflowed += unflowed;
@@ -131,6 +162,15 @@ impl Ledger {
         if self.damaged > 0 {
             lines.push(("  damaged_records", self.damaged, "lost"));
         }
+        let Disorder { late, strays, steps, untimed } = self.disorder;
+        let window = format!("by at most {} s", BEHIND_NS / 1_000_000_000);
+        let stamps = [
+            ("stamped late", late, window.as_str()),
+            ("stamped astray", strays, "confirmed by no other"),
+            ("steps back", steps, "of the stamps; time went on"),
+            ("without a time", untimed, ""),
+        ];
+        lines.extend(stamps.iter().filter(|(_, n, _)| *n > 0));
         aligned(&lines)
     }
 

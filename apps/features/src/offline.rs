@@ -12,13 +12,15 @@
 //! ```
 //!
 //! Packet rows come out in the order of the capture. A flow belongs to one shard by the hash of its
-//! key and sees its packets in order; every shard ends flows by the clock of the whole capture. So a
-//! flow's row does not depend on how many workers there are, only the order of flow rows does. Two
+//! key and sees its packets in order; every shard ends flows by the clock of the whole capture, which
+//! passes from chunk to chunk in their order and gives each record its moment. So a flow's row does
+//! not depend on how many workers there are, only the order of flow rows does. Two
 //! things do depend on it: which flow is evicted when the table is full (each shard has its share),
 //! and how far ahead of the writer chunks are read (bounded by [`BATCHES_WAITING`], and by two row groups
 //! of a Parquet file).
 //!
-//! Each source has its own frame numbers and its own flows: none goes on from one file to the next.
+//! Each source has its own frame numbers, and its own flows unless `Config::join` says that the sources
+//! are parts of one capture.
 
 use crate::{
     admit::Admission,
@@ -32,7 +34,7 @@ use crate::{
 };
 use arrow_array::RecordBatch;
 use laneway_core::{Counters, DropReason};
-use laneway_flow::{EndedFlow, FlowKey, FlowTable, Record};
+use laneway_flow::{Disorder, EndedFlow, FlowKey, FlowTable, Has, Moment, PacketClock, Record};
 use std::{
     collections::BTreeMap,
     mem,
@@ -53,10 +55,14 @@ pub const BATCHES_WAITING: usize = 4;
 /// A frame of a capture, as Ethernet.
 #[derive(Clone, Copy, Debug)]
 pub struct OfflineFrame<'a> {
-    /// Unix time, ns.
-    pub ts_ns: u64,
-    /// Bytes on the wire.
+    /// Unix time, ns; `None` where the capture has no time for the frame, or one before 1970 or after
+    /// 2554.
+    pub ts_ns: Option<u64>,
+    /// Bytes on the wire, as Ethernet.
     pub wire_len: u32,
+    /// How many bytes longer the frame is as its own link has it: less than 0 where an Ethernet header
+    /// was put in place of a shorter one. Rows state the link's lengths.
+    pub link_extra: i32,
     /// Captured bytes from the Ethernet header on; `None` if the link layer cannot be read as
     /// Ethernet.
     pub bytes: Option<&'a [u8]>,
@@ -98,6 +104,8 @@ pub struct Summary {
     pub unflowed: u64,
     /// Flows that were ended because the table was full.
     pub evicted: u64,
+    /// How the stamps were ordered; of flow rows only.
+    pub disorder: Disorder,
     /// Rows written.
     pub rows: u64,
     /// Sources that could not be read to the end, with the reason.
@@ -154,35 +162,28 @@ impl<T> InTurn<T> {
     }
 }
 
-/// The flows of one part of the keys.
-struct Shard {
-    table: FlowTable,
-    /// The latest time stamp of the whole capture so far, which is the clock that ends flows.
-    clock_ns: u64,
-}
-
-/// The records of a chunk that belong to one shard, each with the latest stamp of its chunk so far.
+/// The records of a chunk that belong to one shard, each with its moment.
 #[derive(Default)]
 struct Part {
     records: Vec<Record>,
-    peaks_ns: Vec<u64>,
+    moments: Vec<Moment>,
 }
 
-impl Shard {
-    fn add(&mut self, part: &Part, chunk_peak_ns: u64, sink: &mut impl FnMut(EndedFlow<'_>)) {
-        // A record that is not late sets the table's clock itself. Before a late one the table must
-        // know what the other shards saw.
-        let mut first = 0;
-        for (i, (record, peak_ns)) in part.records.iter().zip(&part.peaks_ns).enumerate() {
-            let clock_ns = self.clock_ns.max(*peak_ns);
-            if record.ts_ns < clock_ns {
-                self.table.add_batch(&part.records[first..i], sink);
-                self.table.advance(clock_ns, sink);
-                first = i;
-            }
-        }
-        self.table.add_batch(&part.records[first..], sink);
-        self.clock_ns = self.clock_ns.max(chunk_peak_ns);
+/// The flows of a capture: a table for each part of the keys, and the one clock that ends them.
+struct CaptureFlows {
+    shards: Vec<FlowTable>,
+    clock: PacketClock,
+}
+
+impl CaptureFlows {
+    fn new(config: &Config, workers: usize) -> CaptureFlows {
+        let shard = shard_config(config, workers);
+        let shards = match config.level {
+            Level::Packet => 0,
+            Level::Flow => workers,
+        };
+        let table = |_| table(&shard).expect("the configuration was checked");
+        CaptureFlows { shards: (0..shards).map(table).collect(), clock: PacketClock::default() }
     }
 }
 
@@ -201,14 +202,24 @@ pub fn run<S: Source>(
     losses: impl FnOnce(&Summary) -> BTreeMap<String, u64>,
 ) -> Result<Summary, OutputError> {
     let tables = Tables::new(config, profile, 0);
+    let workers = workers.max(1);
+    // Of the sources so far, where flows go on from one to the next.
+    let mut joined: Option<(u16, CaptureFlows)> = None;
     let mut summary =
         Summary { by_status: vec![0; laneway_flow::Status::COUNT], ..Summary::default() };
-    let workers = workers.max(1);
     let assembly = Assembly::new(&output, workers, (workers * BATCHES_WAITING) as u64);
     let run = Run { config, tables: &tables, assembly: &assembly, workers, progress };
     for (index, source) in sources.into_iter().enumerate() {
         let feed = Mutex::new(Feed { source, next: 0, frames: 0, error: None });
-        run.source(index as u16, &feed, &mut output, &mut summary)?;
+        let index = index as u16;
+        let flows = joined.take().map(|(_, flows)| flows);
+        let flows = flows.unwrap_or_else(|| CaptureFlows::new(config, workers));
+        let flows = run.source(index, &feed, flows, &mut output, &mut summary)?;
+        if config.join {
+            joined = Some((index, flows));
+        } else {
+            run.flows_left(index, flows, &mut output, &mut summary)?;
+        }
         let feed = feed.into_inner().expect("no worker panicked");
         summary.damaged.extend(feed.error);
         if progress.stop.load(Ordering::Relaxed) {
@@ -216,9 +227,20 @@ pub fn run<S: Source>(
             break;
         }
     }
+    if let Some((index, flows)) = joined {
+        run.flows_left(index, flows, &mut output, &mut summary)?;
+    }
     assembly.finish();
     let nothing_more = (0..workers).map(|_| NothingMore).collect();
     assembly.run(nothing_more, &mut output, || {}).1?;
+    if config.level == Level::Flow {
+        let Disorder { late, strays, steps, untimed } = summary.disorder;
+        for (name, n) in
+            [("late", late), ("strays", strays), ("steps", steps), ("untimed", untimed)]
+        {
+            output.fact(&format!("disorder.{name}"), n);
+        }
+    }
     summary.rows = output.rows();
     let interrupted = summary.interrupted.then(|| "interrupted before the end".to_owned());
     let missing: Vec<String> = summary.damaged.iter().cloned().chain(interrupted).collect();
@@ -243,20 +265,13 @@ impl Run<'_> {
         &self,
         index: u16,
         feed: &Mutex<Feed<S>>,
+        flows: CaptureFlows,
         output: &mut Output,
         summary: &mut Summary,
-    ) -> Result<(), OutputError> {
+    ) -> Result<CaptureFlows, OutputError> {
         let &Run { config, tables, assembly, workers, progress } = self;
-        let shards: Vec<InTurn<Shard>> = match config.level {
-            Level::Packet => Vec::new(),
-            Level::Flow => (0..workers)
-                .map(|_| {
-                    let table = table(&shard_config(config, workers))
-                        .expect("the configuration was checked");
-                    InTurn::new(Shard { table, clock_ns: 0 })
-                })
-                .collect(),
-        };
+        let shards: Vec<InTurn<FlowTable>> = flows.shards.into_iter().map(InTurn::new).collect();
+        let clock = InTurn::new(flows.clock);
         // A rate limit is a schedule over all frames, so its state passes from chunk to chunk too.
         let admission = InTurn::new(Admission::new(config));
         let extracts = (0..workers).map(|_| Extract {
@@ -264,6 +279,7 @@ impl Run<'_> {
             tables,
             feed,
             shards: &shards,
+            clock: &clock,
             admission: &admission,
             progress,
             counters: Counters::default(),
@@ -281,26 +297,27 @@ impl Run<'_> {
             }
         }
         written?;
-        if shards.is_empty() {
-            return Ok(());
-        }
         let shards = shards.into_iter().map(InTurn::into_inner).collect();
-        self.flows_left(index, shards, output, summary)
+        Ok(CaptureFlows { shards, clock: clock.into_inner() })
     }
 
-    /// The flows that are still there at the end of a source, in the order of the shards. One thread
-    /// takes them out of their tables, the workers do the rest.
+    /// The flows that are still there at the end of a capture, in the order of the shards, as seen in
+    /// source `index`. One thread takes them out of their tables, the workers do the rest.
     fn flows_left(
         &self,
         index: u16,
-        shards: Vec<Shard>,
+        flows: CaptureFlows,
         output: &mut Output,
         summary: &mut Summary,
     ) -> Result<(), OutputError> {
+        summary.disorder.merge(flows.clock.disorder());
+        if flows.shards.is_empty() {
+            return Ok(());
+        }
         let (full, received) = mpsc::sync_channel(self.workers);
         let received = Mutex::new(received);
         thread::scope(|scope| {
-            let ending = scope.spawn(move || end_flows(index, shards, &full));
+            let ending = scope.spawn(move || end_flows(index, flows, &full));
             let columns = (0..self.workers)
                 .map(|_| Columns { tables: self.tables, received: &received })
                 .collect();
@@ -314,9 +331,9 @@ impl Run<'_> {
     }
 }
 
-/// Ends every flow of `shards`, sends their rows, and counts the frames of no flow and the flows that
+/// Ends every flow, sends their rows, and counts the frames of no flow and the flows that
 /// a full table had ended.
-fn end_flows(index: u16, shards: Vec<Shard>, full: &mpsc::SyncSender<(u64, Rows)>) -> (u64, u64) {
+fn end_flows(index: u16, flows: CaptureFlows, full: &mpsc::SyncSender<(u64, Rows)>) -> (u64, u64) {
     let (mut unflowed, mut evicted, mut number) = (0, 0, 0);
     let mut rows = Rows::of(index);
     let mut send = |rows: &mut Rows| {
@@ -324,14 +341,14 @@ fn end_flows(index: u16, shards: Vec<Shard>, full: &mpsc::SyncSender<(u64, Rows)
         let _ = full.send((number, mem::replace(rows, Rows::of(index))));
         number += 1;
     };
-    for Shard { mut table, clock_ns } in shards {
+    for mut table in flows.shards {
         let mut sink = |ended: EndedFlow<'_>| {
             rows.flow(&ended);
             if rows.is_full() {
                 send(&mut rows);
             }
         };
-        table.advance(clock_ns, &mut sink);
+        table.advance_floor(flows.clock.floor_ns(), &mut sink);
         table.flush(&mut sink);
         unflowed += table.counters().unflowed_total();
         evicted += table.counters().ended(laneway_flow::EndReason::Resources);
@@ -383,7 +400,8 @@ struct Extract<'a, S> {
     config: &'a Config,
     tables: &'a Tables,
     feed: &'a Mutex<Feed<S>>,
-    shards: &'a [InTurn<Shard>],
+    shards: &'a [InTurn<FlowTable>],
+    clock: &'a InTurn<PacketClock>,
     admission: &'a InTurn<Admission>,
     progress: &'a Progress,
     counters: Counters,
@@ -450,12 +468,18 @@ impl<S: Source> Extract<'_, S> {
                 return;
             }
             let stamp = Stamp {
-                ts_ns: frame.ts_ns,
+                ts_ns: frame.ts_ns.unwrap_or(0),
                 seq_no: this,
                 wire_len: frame.wire_len,
                 ..Stamp::default()
             };
-            records.push(parse(bytes, stamp));
+            let mut record = parse(bytes, stamp);
+            if frame.ts_ns.is_none() {
+                record.has.insert(Has::NO_TIME);
+            }
+            record.frame_len = record.frame_len.saturating_add_signed(frame.link_extra);
+            record.cap_len = record.cap_len.saturating_add_signed(frame.link_extra);
+            records.push(record);
         });
         if self.config.filter.is_some() || self.config.rate_max > 0 {
             self.admission.with(number, |admission| {
@@ -478,20 +502,20 @@ impl<S: Source> Extract<'_, S> {
     fn add_to_flows(&mut self, number: u64) {
         let (records, rows) = (&self.records, &mut self.rows);
         let sink = &mut |ended: EndedFlow<'_>| rows.flow(&ended);
+        let moments: Vec<Moment> =
+            self.clock.with(number, |clock| records.iter().map(|r| clock.tick(r)).collect());
         if let [shard] = self.shards {
-            return shard.with(number, |shard| shard.table.add_batch(records, sink));
+            return shard.with(number, |table| table.add_batch_at(records, &moments, sink));
         }
         let mut parts: Vec<Part> = Vec::new();
         parts.resize_with(self.shards.len(), Part::default);
-        let mut peak_ns = 0;
-        for record in records {
-            peak_ns = record.ts_ns.max(peak_ns);
+        for (record, moment) in records.iter().zip(&moments) {
             let part = &mut parts[shard_of(record, self.shards.len())];
             part.records.push(*record);
-            part.peaks_ns.push(peak_ns);
+            part.moments.push(*moment);
         }
         for (shard, part) in self.shards.iter().zip(&parts) {
-            shard.with(number, |shard| shard.add(part, peak_ns, sink));
+            shard.with(number, |table| table.add_batch_at(&part.records, &part.moments, sink));
         }
     }
 }

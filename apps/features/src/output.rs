@@ -198,6 +198,7 @@ pub struct Output {
     format: Format,
     rows: u64,
     incomplete: Option<String>,
+    facts: Vec<(String, String)>,
 }
 
 /// The name a file has until it is complete; removed on drop.
@@ -277,7 +278,7 @@ impl Output {
         let schema = provenance.on(schema);
         let (encoder, parts) =
             encoder(format, &schema, destination).map_err(|why| explain(&name, &refused, why))?;
-        let (encoder, rows, incomplete) = (Some(encoder), 0, None);
+        let (encoder, rows, incomplete, facts) = (Some(encoder), 0, None, Vec::new());
         Ok(Output {
             path: name,
             refused,
@@ -288,6 +289,7 @@ impl Output {
             format,
             rows,
             incomplete,
+            facts,
         })
     }
 
@@ -369,6 +371,11 @@ impl Output {
         self.format
     }
 
+    /// Adds what is known only at the end to what the metadata say, under `laneway.NAME`.
+    pub fn fact(&mut self, name: &str, value: impl ToString) {
+        self.facts.push((format!("laneway.{name}"), value.to_string()));
+    }
+
     /// Writes what the run lost into the metadata, completes the file and gives it its name.
     ///
     /// # Errors
@@ -399,6 +406,7 @@ impl Output {
         let mut stated: Vec<_> = each.collect();
         stated.push(("laneway.lost.total".to_owned(), total.to_string()));
         stated.push(("laneway.complete".to_owned(), self.incomplete.is_none().to_string()));
+        stated.extend(self.facts.iter().cloned());
         stated.extend(
             self.incomplete.iter().map(|why| ("laneway.incomplete".to_owned(), why.clone())),
         );

@@ -2,8 +2,9 @@
 //! compared with it byte for byte on every capture.
 //!
 //! Lengths are believed in this order: what was captured bounds every read; the IP length bounds
-//! layer 4, so that Ethernet padding is never taken for a header or payload. No bytes make it
-//! panic.
+//! layer 4, so that Ethernet padding is never taken for a header or payload. Where the IP header
+//! states no length (0: segmentation offload, jumbograms) or more than the frame has, the record's
+//! `ip_len` is what the frame has. No bytes make it panic.
 
 use laneway_flow::{Has, Record, Status};
 use laneway_wire::{
@@ -65,9 +66,11 @@ fn layer2(bytes: &[u8], r: &mut Record) -> Status {
             rest = &rest[VLAN_BYTES..];
         }
     }
+    let before = (bytes.len() - rest.len()) as u32;
+    let wire_bytes = r.frame_len.saturating_sub(before);
     match r.eth_type {
-        ether_type::IPV4 => ipv4(rest, r),
-        ether_type::IPV6 => ipv6(rest, r),
+        ether_type::IPV4 => ipv4(rest, wire_bytes, r),
+        ether_type::IPV6 => ipv6(rest, wire_bytes, r),
         _ => Status::L3Unknown,
     }
 }
@@ -80,16 +83,36 @@ fn bad_layer3(malformed: Malformed) -> Status {
     }
 }
 
+/// The length that counts for layer 4 and the one for the record, of a packet whose header states
+/// `stated` bytes where the frame has `wire_bytes`; marks the record where they differ.
 #[inline]
-fn ipv4(bytes: &[u8], r: &mut Record) -> Status {
-    let ip = match Ipv4::parse(bytes) {
+fn lengths(stated: u16, is_stated: bool, wire_bytes: u32, r: &mut Record) -> (u32, u16) {
+    if !is_stated {
+        r.has.insert(Has::LEN_UNSTATED);
+        return (wire_bytes, wire_bytes as u16);
+    }
+    if u32::from(stated) > wire_bytes {
+        r.has.insert(Has::LEN_BEYOND);
+        return (stated.into(), wire_bytes as u16);
+    }
+    (stated.into(), stated)
+}
+
+#[inline]
+fn ipv4(bytes: &[u8], wire_bytes: u32, r: &mut Record) -> Status {
+    let ip = match Ipv4::parse_unstated(bytes) {
         Ok(ip) => ip,
         Err(malformed) => return bad_layer3(malformed),
     };
+    let is_stated = ip.total_bytes != 0;
+    if !is_stated && (wire_bytes as usize) < ip.header_bytes {
+        return Status::L3BadLength;
+    }
     let Some(rest) = bytes.get(ip.header_bytes..) else { return Status::L3Truncated };
     r.has.insert(Has::IPV4);
     r.tos = ip.tos;
-    r.ip_len = ip.total_bytes;
+    let (total_bytes, ip_len) = lengths(ip.total_bytes, is_stated, wire_bytes, r);
+    r.ip_len = ip_len;
     r.ip_id = ip.id;
     r.frag = ip.fragment;
     r.ttl = ip.ttl;
@@ -106,18 +129,24 @@ fn ipv4(bytes: &[u8], r: &mut Record) -> Status {
     if ip.fragment_offset_bytes() > 0 {
         return Status::Fragment;
     }
-    layer4(rest, usize::from(ip.total_bytes) - ip.header_bytes, r)
+    layer4(rest, total_bytes as usize - ip.header_bytes, r)
 }
 
+/// IPv6 "next header" of a packet that ends behind its header (RFC 8200, 4.7).
+const NO_NEXT_HEADER: u8 = 59;
+
 #[inline]
-fn ipv6(bytes: &[u8], r: &mut Record) -> Status {
+fn ipv6(bytes: &[u8], wire_bytes: u32, r: &mut Record) -> Status {
     let ip = match Ipv6::parse(bytes) {
         Ok(ip) => ip,
         Err(malformed) => return bad_layer3(malformed),
     };
     r.has.insert(Has::IPV6);
     r.tos = ip.traffic_class;
-    r.ip_len = ip.payload_bytes;
+    let is_stated = ip.payload_bytes != 0 || ip.next_header == NO_NEXT_HEADER;
+    let wire_payload = wire_bytes.saturating_sub(IPV6_BYTES as u32);
+    let (payload_bytes, ip_len) = lengths(ip.payload_bytes, is_stated, wire_payload, r);
+    r.ip_len = ip_len;
     r.ttl = ip.hop_limit;
     r.proto = ip.next_header;
     r.src_ip = ip.source.octets();
@@ -125,7 +154,7 @@ fn ipv6(bytes: &[u8], r: &mut Record) -> Status {
     r.l3_hdr_len = IPV6_BYTES as u16;
 
     let mut rest = &bytes[IPV6_BYTES..];
-    let mut available = usize::from(ip.payload_bytes);
+    let mut available = payload_bytes as usize;
     for _ in 0..EXTENSIONS_MAX {
         if !is_extension(r.proto) {
             return layer4(rest, available, r);
@@ -167,6 +196,7 @@ fn layer4(bytes: &[u8], available: usize, r: &mut Record) -> Status {
         _ => return Status::L4Unknown,
     };
     if available < need {
+        some_ports(bytes, available, r);
         return Status::L4BadLength;
     }
     let parsed = match r.proto {
@@ -187,7 +217,23 @@ fn layer4(bytes: &[u8], available: usize, r: &mut Record) -> Status {
             Status::Ok
         }),
     };
-    parsed.unwrap_or(Status::L4Truncated)
+    parsed.unwrap_or_else(|_| {
+        some_ports(bytes, available, r);
+        Status::L4Truncated
+    })
+}
+
+/// The ports of a layer-4 header that is not whole, by its packet's length (a short first fragment)
+/// or by the capture's: they stand in its first four bytes.
+#[inline]
+fn some_ports(bytes: &[u8], available: usize, r: &mut Record) {
+    let has_ports = matches!(r.proto, protocol::TCP | protocol::UDP | protocol::SCTP);
+    if let Some(&[a, b, c, d]) = bytes.get(..4)
+        && available >= 4
+        && has_ports
+    {
+        ports(u16::from_be_bytes([a, b]), u16::from_be_bytes([c, d]), 0, r);
+    }
 }
 
 #[inline]
@@ -273,6 +319,80 @@ mod tests {
         empty.resize(60, 0xee);
         let r = record_of(&empty);
         assert_eq!((r.status, r.has.contains(Has::PORTS)), (Status::L4BadLength, false));
+    }
+
+    /// Windows and Linux hand frames to the card without a length when the card is to cut them.
+    #[test]
+    fn a_packet_without_a_stated_length_ends_with_the_frame_and_is_marked() {
+        let segment = |bytes: usize| {
+            let mut tcp = vec![0, 1, 0, 2, 0, 0, 0, 3, 0, 0, 0, 4, 0x50, 0x10, 1, 1, 0, 0, 0, 0];
+            tcp.resize(20 + bytes, b'x');
+            tcp
+        };
+        for bytes in [1usize, 1460, 65_535, 70_000] {
+            let r = record_of(&frame(0x0800, &ipv4_of(6, 0, &segment(bytes))));
+            assert_eq!((r.status, r.src_port), (Status::Ok, 1), "{bytes}");
+            assert_eq!(r.payload_bytes() as usize, bytes);
+            assert_eq!(r.ip_total_bytes() as usize, 40 + bytes);
+            assert!(r.has.contains(Has::LEN_UNSTATED) && !r.has.contains(Has::LEN_BEYOND));
+            let mut ip = vec![0x60, 0, 0, 0, 0, 0, 6, 64];
+            ip.extend([0x20; 32]);
+            ip.extend(segment(bytes));
+            let r = record_of(&frame(0x86dd, &ip));
+            assert_eq!((r.status, r.src_port), (Status::Ok, 1), "{bytes}");
+            assert_eq!(r.payload_bytes() as usize, bytes);
+            assert!(r.has.contains(Has::LEN_UNSTATED));
+        }
+        // As a capture keeps it: the first bytes of a long frame.
+        let whole = frame(0x0800, &ipv4_of(6, 0, &segment(9000)));
+        let stamp = Stamp { wire_len: whole.len() as u32, ..Stamp::default() };
+        assert_eq!(parse(&whole[..60], stamp).payload_bytes(), 9000);
+    }
+
+    /// RFC 2675: payload length 0, and a hop-by-hop option with the length in 32 bits.
+    #[test]
+    fn a_jumbogram_is_as_long_as_its_frame() {
+        let mut ip = vec![0x60, 0, 0, 0, 0, 0, 0, 64];
+        ip.extend([0x20; 32]);
+        ip.extend([17, 0, 0xc2, 4, 0, 1, 0x11, 0x78]);
+        ip.extend([0, 53, 0, 54, 0, 0, 0, 0]);
+        ip.resize(40 + 8 + 70_000, 0);
+        let r = record_of(&frame(0x86dd, &ip));
+        assert_eq!((r.status, r.src_port, r.l3_hdr_len), (Status::Ok, 53, 48));
+        assert_eq!((r.ip_total_bytes(), r.payload_bytes()), (70_048, 69_992));
+        // A packet that ends behind its header is not one without a stated length.
+        let mut empty = vec![0x60, 0, 0, 0, 0, 0, 59, 64];
+        empty.extend([0x20; 32]);
+        empty.extend([0; 6]);
+        let r = record_of(&frame(0x86dd, &empty));
+        assert_eq!((r.l4_bytes(), r.has), (0, Has::IPV6));
+    }
+
+    #[test]
+    fn no_payload_is_longer_than_its_frame() {
+        let udp = [0, 1, 0, 2, 0x75, 0x30, 0, 0, b'x'];
+        let r = record_of(&frame(0x0800, &ipv4_of(17, 30_000, &udp)));
+        assert_eq!((r.status, r.payload_bytes(), r.ip_total_bytes()), (Status::Ok, 1, 29));
+        assert!(r.has.contains(Has::LEN_BEYOND));
+        // What the capture cut off was in the frame.
+        let cut = frame(0x0800, &ipv4_of(17, 1500, &udp));
+        let r = parse(&cut, Stamp { wire_len: 1514, ..Stamp::default() });
+        assert_eq!((r.payload_bytes(), r.has.contains(Has::LEN_BEYOND)), (1472, false));
+    }
+
+    /// The least that a router may leave in a first fragment (RFC 791, 3.2: 8 bytes).
+    #[test]
+    fn ports_are_read_where_the_rest_of_the_header_is_missing() {
+        let start = [0x12, 0x34, 0, 80, 0, 0, 0, 1];
+        let mut fragment = ipv4_of(6, 28, &start);
+        fragment[6] = 0x20;
+        let r = record_of(&frame(0x0800, &fragment));
+        assert_eq!((r.status, r.src_port, r.dst_port), (Status::L4BadLength, 0x1234, 80));
+        assert!(r.has.contains(Has::PORTS.with(Has::FRAG)) && !r.has.contains(Has::TCP));
+        let cut = record_of(&frame(0x0800, &ipv4_of(6, 60, &start)));
+        assert_eq!((cut.status, cut.dst_port), (Status::L4Truncated, 80));
+        let short = record_of(&frame(0x0800, &ipv4_of(6, 23, &start[..3])));
+        assert_eq!((short.dst_port, short.has.contains(Has::PORTS)), (0, false));
     }
 
     #[test]

@@ -7,7 +7,7 @@ use crate::{
     sink::{Sink, count_lost},
 };
 use laneway_core::{App, Burst, Counters, DropReason, FrameApp, PortId, Turn, Verdict};
-use laneway_flow::{FlowTable, Record, TableError, TableOptions, random_seed};
+use laneway_flow::{Disorder, FlowTable, Record, TableError, TableOptions, random_seed};
 
 /// How far a frame's stamp may be from the worker's clock to be traffic of now. What is further
 /// away (a capture of the past) ends flows by its own time alone: a tick would end them all.
@@ -69,6 +69,11 @@ impl<S: Sink> Features<S> {
     /// Frames that belong to no flow (not IP).
     pub fn unflowed(&self) -> u64 {
         self.flows.as_ref().map_or(0, Flows::unflowed)
+    }
+
+    /// How the stamps were ordered; nothing at level packet.
+    pub fn disorder(&self) -> Disorder {
+        self.flows.as_ref().map_or_else(Disorder::default, Flows::disorder)
     }
 }
 
@@ -196,6 +201,10 @@ impl Flows {
 
     pub(crate) fn unflowed(&self) -> u64 {
         self.table.counters().unflowed_total()
+    }
+
+    pub(crate) fn disorder(&self) -> Disorder {
+        *self.table.clock().disorder()
     }
 }
 

@@ -10,8 +10,8 @@ use crate::exit::{Exit, Failure};
 use crate::extraction::{output_failure, strictly};
 use crate::{interrupt, terminal};
 use laneway_core::DropReason;
-use laneway_features::Ledger;
 use laneway_features::offline::{self, Progress, Summary};
+use laneway_features::{Ledger, Level};
 use laneway_page::text::grouped;
 use serde_json::json;
 use std::collections::BTreeMap;
@@ -38,6 +38,11 @@ pub(crate) fn run(arguments: &OfflineArguments, json: bool) -> Result<Exit, Fail
         )));
     }
     let mut plan = arguments.extract.plan()?;
+    if arguments.join && plan.config.level == Level::Packet {
+        return Err(Failure::input("--join joins flows; add --level flow"));
+    }
+    plan.config.join = arguments.join;
+    plan.fact("join", arguments.join);
     let unread = UnreadLinks::default();
     let sources = open_all(captures, plan.output_file(), &unread)?;
     for (index, source) in sources.iter().enumerate() {
@@ -101,6 +106,11 @@ pub(crate) fn run(arguments: &OfflineArguments, json: bool) -> Result<Exit, Fail
         for (link, frames) in unread.described() {
             let frames = grouped(frames);
             terminal::note(&format!("{frames} frames of link type {link} were not understood"));
+        }
+        if captures.len() > 1 && plan.config.level == Level::Flow && !arguments.join {
+            terminal::note(
+                "flows ended with each capture; if these are parts of one, --join lets them go on",
+            );
         }
     }
     let exit = conclude(&summary, &ledger, plan.what_is_kept(), arguments.extract.strict)?;

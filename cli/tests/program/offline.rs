@@ -223,6 +223,34 @@ fn lane_pcap_and_the_offline_run_give_the_same_rows() {
     }
 }
 
+/// As `tcpdump -C` leaves them.
+#[test]
+fn parts_of_a_capture_are_said_to_be_cut_and_can_be_joined() {
+    let folder = Folder::new();
+    let (first, second) = (folder.file("a.pcap"), folder.file("b.pcap"));
+    fs::write(&first, captures::udp(30)).unwrap();
+    fs::write(&second, captures::udp(30)).unwrap();
+    let cut = laneway(["features", &first, &second, "--level", "flow"]).done();
+    assert_eq!(cut.lines().len(), 1 + 20);
+    assert!(cut.err.contains("--join"), "{}", cut.err);
+    // The second part is stamped as the first: late, and in order.
+    let joined = laneway(["features", &first, &second, "--level", "flow", "--join"]).done();
+    assert_eq!(joined.lines().len(), 1 + 10);
+    assert!(!joined.err.contains("--join"), "{}", joined.err);
+    let json = laneway([
+        "features",
+        &first,
+        "--level",
+        "flow",
+        "--json",
+        "-o",
+        "/dev/null",
+        "--format",
+        "csv",
+    ]);
+    assert_eq!(json.json()["ledger"]["disorder"]["steps"], 0, "{json:?}");
+}
+
 fn sorted_lines(path: &str) -> Vec<String> {
     let mut lines: Vec<String> =
         fs::read_to_string(path).unwrap().lines().map(str::to_owned).collect();

@@ -5,18 +5,18 @@
 //! touches fills whole cache lines. Sums wrap, as the kernel's do; only lengths that no link
 //! carries get them there.
 //!
-//! Time within a flow never runs backwards: a frame stamped before its predecessor counts at its
-//! predecessor's time.
+//! Flows live by flow time ([`crate::PacketClock`]). Time within a flow never runs backwards: a frame
+//! before its predecessor counts at its predecessor's time.
 //!
 //! A flow read from a kernel map may have been copied while it was written, so its fields need not
 //! agree. Nothing here panics on such a flow: counts wrap, and a time that would be negative is 0.
 
 use crate::layout::{CField, c_struct};
-use crate::{FLOW_KEY_BYTES, FlowKey, FlowLimits, Has, Record, mean_and_deviation};
+use crate::{BEHIND_NS, FLOW_KEY_BYTES, FlowKey, FlowLimits, Has, Record, mean_and_deviation};
 use laneway_wire::tcp_flags::{ACK, FIN, RST, SYN};
 
 /// Bytes of `struct lw_flow`.
-pub const FLOW_BYTES: usize = 896;
+pub const FLOW_BYTES: usize = 912;
 /// Bytes of `struct lw_flow_record`: a key and its flow.
 pub const FLOW_RECORD_BYTES: usize = FLOW_KEY_BYTES + FLOW_BYTES;
 /// Counted TCP flags: FIN SYN RST PSH ACK URG ECE CWR AE, in the order of their bits.
@@ -55,6 +55,8 @@ pub mod side_state {
 pub mod flow_state {
     /// Either side sent a RST.
     pub const RST: u8 = 0x01;
+    /// A frame without a time is in it: the stamps say nothing.
+    pub const NO_TIME: u8 = 0x02;
 }
 
 /// Which way a frame went: forward is the way of the flow's first frame.
@@ -156,7 +158,7 @@ pub struct Side {
     pub pkts: u64,
     /// Sum of `frame_len`.
     pub bytes: u64,
-    /// IP header and payload as claimed.
+    /// IP header and payload ([`Record::ip_total_bytes`]).
     pub ip_bytes: u64,
     /// IP payload: layer-4 header and payload.
     pub l4_bytes: u64,
@@ -294,7 +296,7 @@ c_struct!(Side, "lw_flow_side", 344, {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[repr(C)]
 pub struct Flow {
-    /// Time of the last frame.
+    /// Flow time of the last frame, as are all times but the stamps.
     pub last_ns: u64,
     /// Time of the first frame.
     pub first_ns: u64,
@@ -302,7 +304,7 @@ pub struct Flow {
     pub iat: Span,
     /// Sum of those times squared, in ns^2.
     pub iat_sq: u128,
-    /// First SYN without ACK; 0: none.
+    /// Last SYN without ACK before the SYN and ACK; 0: none.
     pub syn_ns: u64,
     /// First SYN and ACK after it, from the other side; 0: none.
     pub syn_ack_ns: u64,
@@ -320,6 +322,12 @@ pub struct Flow {
     pub end: Option<EndReason>,
     /// The way of the SYN of `syn_ns`.
     pub syn_side: Direction,
+    /// Frames whose IP length is not the header's: `Has::LEN_UNSTATED`, `Has::LEN_BEYOND`.
+    pub len_odd_pkts: u32,
+    /// What the first frame was stamped.
+    pub first_stamp_ns: u64,
+    /// What the frame of `last_ns` was stamped.
+    pub last_stamp_ns: u64,
     /// Sum of active stretches squared, in ns^2.
     pub active_sq: u128,
     /// Stretches without a gap over 5 s; the last one is booked when the flow ends.
@@ -351,6 +359,9 @@ c_struct!(Flow, "lw_flow", FLOW_BYTES, {
     state @ 889,
     end @ 890,
     syn_side @ 891,
+    len_odd_pkts @ 892,
+    first_stamp_ns @ 896,
+    last_stamp_ns @ 904,
 });
 
 // What every frame touches lies in five lines of a side and two of the flow.
@@ -690,7 +701,8 @@ impl Flow {
     /// Whether the flow had ended before `record` came (which then starts another one), and why.
     /// Without a record: has it ended by `now_ns`?
     ///
-    /// `now_ns` is the latest time stamp seen so far, which may be later than the record's.
+    /// `now_ns` is the record's flow time, or without a record the clock's floor, before which no
+    /// later frame's flow time is.
     #[inline]
     pub fn ended(
         &self,
@@ -726,20 +738,25 @@ impl Flow {
         if now_ns.saturating_sub(self.first_ns) >= limits.active_ns() {
             return Some(EndReason::Active);
         }
-        None
+        // Its last frame was stamped far ahead, and that proves wrong.
+        let far_ahead_ns = now_ns.saturating_add(limits.idle_ns()).saturating_add(BEHIND_NS);
+        (record.is_some() && self.last_ns >= far_ahead_ns).then_some(EndReason::Idle)
     }
 
-    /// Adds a record of a flow that has not ended.
+    /// Adds a record of a flow that has not ended; `now_ns` is the record's flow time.
     #[inline]
-    pub fn add(&mut self, record: &Record, source_is_low: bool) -> Added {
-        let mut now_ns = record.ts_ns;
+    pub fn add(&mut self, record: &Record, mut now_ns: u64, source_is_low: bool) -> Added {
         let mut gap_ns = 0;
         // The first frame counts a subflow, so none means no frame yet.
         if self.subflows == 0 {
             self.fwd_is_lo = source_is_low;
             (self.first_ns, self.active_since_ns) = (now_ns, now_ns);
+            (self.first_stamp_ns, self.last_stamp_ns) = (record.ts_ns, record.ts_ns);
             self.subflows = 1;
         } else {
+            if now_ns >= self.last_ns {
+                self.last_stamp_ns = record.ts_ns;
+            }
             now_ns = now_ns.max(self.last_ns);
             gap_ns = now_ns - self.last_ns;
             self.iat.add(gap_ns);
@@ -755,6 +772,12 @@ impl Flow {
             }
         }
         self.last_ns = now_ns;
+        if record.has.intersects(Has::LEN_UNSTATED.with(Has::LEN_BEYOND)) {
+            self.len_odd_pkts = self.len_odd_pkts.wrapping_add(1);
+        }
+        if record.has.contains(Has::NO_TIME) {
+            self.state |= flow_state::NO_TIME;
+        }
 
         let direction =
             if source_is_low == self.fwd_is_lo { Direction::Forward } else { Direction::Backward };
@@ -772,7 +795,8 @@ impl Flow {
         }
         let is_opener = direction == self.syn_side;
         match (flags & SYN != 0, flags & ACK != 0) {
-            (true, false) if self.syn_ns == 0 => {
+            // Sent again: the answer that comes is to the last one, as in Wireshark.
+            (true, false) if self.syn_ack_ns == 0 && (self.syn_ns == 0 || is_opener) => {
                 self.syn_ns = now_ns;
                 self.syn_side = direction;
             }
@@ -838,7 +862,9 @@ impl Flow {
         } else {
             other.book_active();
         }
-        self.last_ns = self.last_ns.max(other.last_ns);
+        if other.last_ns >= self.last_ns {
+            (self.last_ns, self.last_stamp_ns) = (other.last_ns, other.last_stamp_ns);
+        }
         self.subflows = self.subflows.wrapping_add(other.subflows).wrapping_sub(1);
         self.iat.merge(&other.iat);
         self.active.merge(&other.active);
@@ -852,6 +878,7 @@ impl Flow {
         self.syn_ack_ns = first_set(self.syn_ack_ns, other.syn_ack_ns);
         self.ack_ns = first_set(self.ack_ns, other.ack_ns);
         self.state |= other.state;
+        self.len_odd_pkts = self.len_odd_pkts.wrapping_add(other.len_odd_pkts);
         for (mine, theirs) in self.side.iter_mut().zip(&other.side) {
             mine.merge(theirs);
         }
@@ -920,7 +947,7 @@ mod tests {
             record[95] = 0;
             let record: [u8; RECORD_BYTES] = record.try_into().unwrap();
             let record = Record::from_bytes(&record).expect("status 0 is one");
-            flow.add(&record, now_ns % 2 == 0);
+            flow.add(&record, now_ns ^ record.ts_ns, now_ns % 2 == 0);
             flow.merge(&other);
             flow.ended(&FlowLimits::default(), None, now_ns);
             flow.close(EndReason::Forced);
@@ -950,13 +977,61 @@ mod tests {
         }
     }
 
+    /// Adds a record at the time it is stamped.
+    fn add(flow: &mut Flow, record: &Record, source_is_low: bool) -> Added {
+        flow.add(record, record.ts_ns, source_is_low)
+    }
+
     #[test]
     fn a_frame_from_the_past_counts_at_its_predecessors_time() {
         let mut flow = Flow::default();
-        flow.add(&frame(1000, 0), true);
-        assert_eq!(flow.add(&frame(400, 0), true).gap_ns, 0);
-        flow.add(&frame(1100, 0), true);
+        add(&mut flow, &frame(1000, 0), true);
+        assert_eq!(add(&mut flow, &frame(400, 0), true).gap_ns, 0);
+        add(&mut flow, &frame(1100, 0), true);
         assert_eq!((flow.iat.sum, flow.iat.max, flow.last_ns), (100, 100, 1100));
+        assert_eq!((flow.first_stamp_ns, flow.last_stamp_ns), (1000, 1100));
+    }
+
+    #[test]
+    fn a_flow_keeps_what_its_frames_were_stamped_wherever_the_clock_is() {
+        let mut flow = Flow::default();
+        flow.add(&frame(7000, 0), 50, true);
+        flow.add(&frame(400, 0), 90, true);
+        assert_eq!((flow.first_stamp_ns, flow.last_stamp_ns, flow.duration_ns()), (7000, 400, 40));
+    }
+
+    /// Linux sends a SYN again after 1 s.
+    #[test]
+    fn a_handshake_is_measured_from_the_syn_that_was_answered_last() {
+        let mut flow = Flow::default();
+        let flagged = |ts_ns, tcp_flags| Record { tcp_flags, ..frame(ts_ns, 0) };
+        for (ts_ns, flags, from_low) in [
+            (1000, SYN, true),
+            (2000, SYN, true),
+            (2030, SYN | ACK, false),
+            (2040, SYN | ACK, false),
+            (2050, ACK, true),
+            (2060, SYN, true),
+        ] {
+            add(&mut flow, &flagged(ts_ns, flags), from_low);
+        }
+        assert_eq!((flow.syn_ns, flow.syn_ack_ns, flow.ack_ns), (2000, 2030, 2050));
+        let mut both = Flow::default();
+        add(&mut both, &flagged(1000, SYN), true);
+        add(&mut both, &flagged(1500, SYN), false);
+        assert_eq!((both.syn_ns, both.syn_side), (1000, Direction::Forward), "opened by both");
+    }
+
+    #[test]
+    fn a_frame_stamped_far_ahead_ends_with_the_next_one_that_is_not() {
+        let limits = FlowLimits::default();
+        let far_ns = limits.idle_ns() + BEHIND_NS;
+        let mut flow = Flow::default();
+        add(&mut flow, &frame(1000 + far_ns, 0), true);
+        let next = frame(1000, 0);
+        assert_eq!(flow.ended(&limits, Some(&next), 1000), Some(EndReason::Idle));
+        assert_eq!(flow.ended(&limits, Some(&next), 1001), None);
+        assert_eq!(flow.ended(&limits, None, 1000), None, "a later frame may yet confirm it");
     }
 
     #[test]
@@ -964,7 +1039,7 @@ mod tests {
         for (frames, bulks) in [(3, 0), (4, 1)] {
             let mut flow = Flow::default();
             for i in 0..frames {
-                flow.add(&frame(i * 1_000_000_000, 10), true);
+                add(&mut flow, &frame(i * 1_000_000_000, 10), true);
             }
             flow.close(EndReason::Forced);
             assert_eq!(flow.side[0].bulk_n, bulks);
@@ -974,10 +1049,10 @@ mod tests {
     #[test]
     fn the_gap_of_a_second_is_part_of_a_subflow_and_a_longer_one_is_not() {
         let mut flow = Flow::default();
-        flow.add(&frame(0, 0), true);
-        flow.add(&frame(1_000_000_000, 0), true);
+        add(&mut flow, &frame(0, 0), true);
+        add(&mut flow, &frame(1_000_000_000, 0), true);
         assert_eq!(flow.subflows, 1);
-        flow.add(&frame(2_000_000_001, 0), true);
+        add(&mut flow, &frame(2_000_000_001, 0), true);
         assert_eq!(flow.subflows, 2);
     }
 
@@ -990,8 +1065,8 @@ mod tests {
             record.ttl = 60 + (i % 3) as u8;
             record.tcp_win = 10 + (i * 7 % 13) as u16;
             let from_low = i % 3 != 0;
-            whole.add(&record, from_low);
-            parts[usize::from(from_low)].add(&record, from_low);
+            add(&mut whole, &record, from_low);
+            add(&mut parts[usize::from(from_low)], &record, from_low);
         }
         let mut merged = parts[1];
         merged.merge(&parts[0]);
@@ -1006,7 +1081,7 @@ mod tests {
     #[test]
     fn merging_with_nothing_changes_nothing() {
         let mut flow = Flow::default();
-        flow.add(&frame(5, 3), true);
+        add(&mut flow, &frame(5, 3), true);
         let before = flow;
         flow.merge(&Flow::default());
         assert_eq!(flow, before);

@@ -20,7 +20,7 @@ use crate::{
 };
 
 /// Bytes of `struct lw_flow_key`.
-pub const FLOW_KEY_BYTES: usize = 40;
+pub const FLOW_KEY_BYTES: usize = 48;
 
 /// The words of a key's hash that an attacker must not know.
 #[derive(Clone, Copy)]
@@ -53,7 +53,7 @@ impl Secret {
     }
 }
 
-/// What makes frames one flow: both ends, outer VLAN id, protocol, IP version.
+/// What makes frames one flow: both ends, both VLAN ids, protocol, IP version.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[repr(C)]
 pub struct FlowKey {
@@ -71,6 +71,8 @@ pub struct FlowKey {
     pub proto: u8,
     /// 4 or 6.
     pub version: u8,
+    /// Inner VLAN id, 0 without a second tag.
+    pub vlan2: u16,
 }
 
 c_struct!(FlowKey, "lw_flow_key", FLOW_KEY_BYTES, {
@@ -81,6 +83,7 @@ c_struct!(FlowKey, "lw_flow_key", FLOW_KEY_BYTES, {
     vlan @ 36,
     proto @ 38,
     version @ 39,
+    vlan2 @ 40,
 });
 
 #[inline]
@@ -116,6 +119,7 @@ impl FlowKey {
             vlan: if record.has.contains(Has::VLAN) { record.vlan_tci & 0x0fff } else { 0 },
             proto: record.proto,
             version: if record.has.contains(Has::IPV4) { 4 } else { 6 },
+            vlan2: if record.has.contains(Has::VLAN2) { record.vlan_tci2 & 0x0fff } else { 0 },
         };
         (key, source_is_low)
     }
@@ -138,7 +142,8 @@ impl FlowKey {
             | u64::from(self.version) << 56;
         let low = fold(a ^ secret[0], b ^ secret[1]);
         let high = fold(c ^ secret[2], d ^ secret[3]);
-        fold(low ^ rest, high.rotate_left(17) ^ secret[4])
+        // The inner tag changes nothing where there is none, so that ids stay as they were.
+        fold(low ^ rest, high.rotate_left(17) ^ secret[4] ^ u64::from(self.vlan2))
     }
 
     /// The flow's name in results: equal for both directions, in every run and placement. Flows
@@ -149,7 +154,7 @@ impl FlowKey {
 
     /// Reads `struct lw_flow_key`.
     pub fn from_bytes(bytes: &[u8; FLOW_KEY_BYTES]) -> FlowKey {
-        FlowKey::read(bytes).expect("every 40 bytes are a key")
+        FlowKey::read(bytes).expect("every 48 bytes are a key")
     }
 
     /// Writes `struct lw_flow_key`.
@@ -181,7 +186,10 @@ mod tests {
         }
 
         #[test]
-        fn bytes_survive_the_round_trip(bytes in proptest::collection::vec(any::<u8>(), 40)) {
+        fn bytes_survive_the_round_trip(
+            mut bytes in proptest::collection::vec(any::<u8>(), FLOW_KEY_BYTES),
+        ) {
+            bytes[42..].fill(0);
             let bytes: [u8; FLOW_KEY_BYTES] = bytes.try_into().unwrap();
             prop_assert_eq!(FlowKey::from_bytes(&bytes).to_bytes(), bytes);
         }
@@ -226,6 +234,21 @@ mod tests {
         }
         // 256 are expected in each; 16 is one standard deviation.
         assert!(low.iter().chain(&high).all(|n| (160..352).contains(n)), "{low:?} {high:?}");
+    }
+
+    /// Customers of a provider's network may all use one address plan (IEEE 802.1ad).
+    #[test]
+    fn flows_of_different_inner_tags_are_different_flows() {
+        let tagged = |inner: u16| {
+            let mut r = record(1, 2, 1000, 53);
+            (r.vlan_tci, r.vlan_tci2) = (0x2005, 0x4000 | inner);
+            r.has.insert(Has::VLAN.with(Has::VLAN2));
+            FlowKey::of(&r).0
+        };
+        assert_ne!(tagged(6), tagged(7));
+        assert_ne!(tagged(6).flow_id(), tagged(7).flow_id());
+        assert_eq!((tagged(6).vlan, tagged(6).vlan2), (5, 6));
+        assert_eq!(FlowKey::from_bytes(&tagged(6).to_bytes()), tagged(6));
     }
 
     #[test]

@@ -7,7 +7,7 @@
 //! ```text
 //!   Record ──▶ FlowKey (+ which end sent it) ──▶ FlowTable ──▶ EndedFlow, lent to the sink
 //!      │                                            │
-//!      └──▶ RecordMatch (capture filter)            └── clock = latest time stamp seen
+//!      └──▶ RecordMatch (capture filter)            └── PacketClock: stamps to flow time
 //! ```
 //!
 //! What must always hold:
@@ -43,6 +43,7 @@
 //! ```
 #![forbid(unsafe_code)]
 
+mod clock;
 mod flow;
 mod key;
 mod layout;
@@ -53,12 +54,13 @@ pub mod rule;
 mod stats;
 mod table;
 
+pub use clock::{AHEAD_NS, BEHIND_NS, Disorder, Moment, PacketClock};
 pub use flow::{
     Added, Direction, EndReason, FLOW_BYTES, FLOW_RECORD_BYTES, Flow, HIST_BINS,
     IAT_HIST_BOUNDS_NS, LEN_HIST_BOUNDS_BYTES, Side, Span, TCP_FLAG_COUNT, flow_state, side_state,
 };
 pub use key::{FLOW_KEY_BYTES, FlowKey};
-pub use limits::{ACTIVE_NS_MAX, FlowLimits, LimitsError};
+pub use limits::{FlowLimits, LimitsError, NEVER_NS};
 pub use offload::{
     HEADER_BYTES_MAX, HEADERS_MAX, Header, HeaderMatch, Offload, PortAction, PortHits, PortRule,
 };

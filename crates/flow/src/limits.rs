@@ -2,9 +2,8 @@
 
 use crate::layout::{CField, c_struct};
 
-/// The longest active timeout, 24 hours: sums of squared times then leave room for 2^35 frames per
-/// flow in the 128 bits that [`mean_and_deviation`](crate::mean_and_deviation) computes with.
-pub const ACTIVE_NS_MAX: u64 = 24 * 3600 * 1_000_000_000;
+/// A timeout that never ends a flow.
+pub const NEVER_NS: u64 = u64::MAX;
 
 /// Mirror of `struct lw_flow_limits`. Made by [`FlowLimits::new`], so its order always holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -29,16 +28,10 @@ pub enum LimitsError {
         /// `idle` or `active`.
         which: &'static str,
     },
-    /// Beyond [`ACTIVE_NS_MAX`].
-    #[error("the active timeout is {active_ns} ns; use at most 24 hours ({ACTIVE_NS_MAX} ns)")]
-    ActiveTooLong {
-        /// What was asked for.
-        active_ns: u64,
-    },
     /// The linger time exceeds the idle timeout, which makes the end reason a matter of chance.
     #[error(
         "a flow whose end was seen would linger {end_ns} ns, longer than the idle timeout of \
-         {idle_ns} ns; use at most that, or 0 to ignore FIN and RST"
+         {idle_ns} ns; use at most that, or none at all"
     )]
     EndBeyondIdle {
         /// What was asked for.
@@ -58,19 +51,17 @@ impl Default for FlowLimits {
 
 impl FlowLimits {
     /// A flow ends when a frame comes `idle_ns` after its last or `active_ns` after its first, or
-    /// `end_ns` after its last once RST or both FINs were seen (0: they are not looked at).
+    /// `end_ns` after its last once RST or both FINs were seen (0: they are not looked at). The other
+    /// two may be [`NEVER_NS`].
     ///
     /// # Errors
-    /// Zero timeouts, an active timeout above [`ACTIVE_NS_MAX`], `end_ns` above `idle_ns`.
+    /// Zero timeouts, `end_ns` above `idle_ns`.
     pub fn new(idle_ns: u64, active_ns: u64, end_ns: u64) -> Result<FlowLimits, LimitsError> {
         if idle_ns == 0 {
             return Err(LimitsError::Zero { which: "idle" });
         }
         if active_ns == 0 {
             return Err(LimitsError::Zero { which: "active" });
-        }
-        if active_ns > ACTIVE_NS_MAX {
-            return Err(LimitsError::ActiveTooLong { active_ns });
         }
         if end_ns > idle_ns {
             return Err(LimitsError::EndBeyondIdle { end_ns, idle_ns });
@@ -112,7 +103,7 @@ mod tests {
     fn refuses_limits_that_make_no_sense() {
         assert_eq!(FlowLimits::new(0, 1, 0), Err(LimitsError::Zero { which: "idle" }));
         assert_eq!(FlowLimits::new(1, 0, 0), Err(LimitsError::Zero { which: "active" }));
-        assert!(matches!(FlowLimits::new(1, u64::MAX, 0), Err(LimitsError::ActiveTooLong { .. })));
+        assert!(FlowLimits::new(NEVER_NS, NEVER_NS, 0).is_ok());
         assert!(matches!(FlowLimits::new(5, 9, 6), Err(LimitsError::EndBeyondIdle { .. })));
         let d = FlowLimits::default();
         assert_eq!(FlowLimits::new(d.idle_ns(), d.active_ns(), d.end_ns()), Ok(d));

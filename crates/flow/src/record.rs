@@ -2,7 +2,8 @@
 //!
 //! Mirror of `struct lw_record` (record.h): host byte order, addresses as on the wire with IPv4 as
 //! `::ffff:a.b.c.d`. A field whose [`Has`] bit is clear is zero. The record claims what the frame
-//! claimed; lengths are the IP header's, bounded by nothing but their field widths.
+//! claimed. Lengths are the IP header's where it states one that the frame has room for, else the
+//! frame's ([`Has::LEN_UNSTATED`], [`Has::LEN_BEYOND`]); a record read from bytes may hold any.
 
 use crate::layout::{CField, c_struct};
 use std::{fmt, net::Ipv6Addr};
@@ -113,8 +114,14 @@ impl Has {
     pub const IP_OPTIONS: Has = Has(0x0400);
     /// Options of a SYN that do not parse, or are cut.
     pub const BAD_TCP_OPTIONS: Has = Has(0x0800);
+    /// The IP header states length 0 (segmentation offload, jumbogram): `ip_len` is the frame's.
+    pub const LEN_UNSTATED: Has = Has(0x1000);
+    /// The IP header states more than the frame has: `ip_len` is the frame's.
+    pub const LEN_BEYOND: Has = Has(0x2000);
+    /// The capture has no time for the frame: `ts_ns` is 0.
+    pub const NO_TIME: Has = Has(0x4000);
 
-    const NAMES: [(Has, &'static str); 12] = [
+    const NAMES: [(Has, &'static str); 15] = [
         (Has::IPV4, "IPV4"),
         (Has::IPV6, "IPV6"),
         (Has::VLAN, "VLAN"),
@@ -127,6 +134,9 @@ impl Has {
         (Has::WSCALE, "WSCALE"),
         (Has::IP_OPTIONS, "IP_OPTIONS"),
         (Has::BAD_TCP_OPTIONS, "BAD_TCP_OPTIONS"),
+        (Has::LEN_UNSTATED, "LEN_UNSTATED"),
+        (Has::LEN_BEYOND, "LEN_BEYOND"),
+        (Has::NO_TIME, "NO_TIME"),
     ];
 
     /// The set of these bits, known or not.
@@ -219,7 +229,7 @@ pub struct Record {
     pub vlan_tci: u16,
     /// Inner tag.
     pub vlan_tci2: u16,
-    /// As on the wire: IPv4 total length, IPv6 payload length.
+    /// IPv4 total length, IPv6 payload length; the low 16 bits of it with [`Has::LEN_UNSTATED`].
     pub ip_len: u16,
     /// IPv4 identification; low half of the IPv6 fragment's.
     pub ip_id: u16,
@@ -344,7 +354,7 @@ impl Record {
         self.dst_ip.into()
     }
 
-    /// Bytes of the IP packet as its header claims, header included; 0 without an IP header.
+    /// Bytes of the IP packet, header included; 0 without an IP header.
     #[inline]
     pub fn ip_total_bytes(&self) -> u32 {
         if self.has_ip() { self.claimed_bytes().0 } else { 0 }
@@ -366,7 +376,12 @@ impl Record {
     #[inline]
     pub(crate) fn claimed_bytes(&self) -> (u32, u32, u32) {
         let fixed = if self.has.contains(Has::IPV4) { 0 } else { 40 };
-        let ip = fixed + u32::from(self.ip_len);
+        let mut ip = fixed + u32::from(self.ip_len);
+        if self.has.contains(Has::LEN_UNSTATED) {
+            // It may exceed 16 bits, but it ends with the frame and begins less than 64 KiB behind
+            // its start: the low bits tell.
+            ip = self.frame_len.saturating_sub(self.frame_len.wrapping_sub(ip) & 0xffff);
+        }
         let l4 = ip.saturating_sub(u32::from(self.l3_hdr_len));
         (ip, l4, l4.saturating_sub(u32::from(self.l4_hdr_len)))
     }

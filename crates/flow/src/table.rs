@@ -9,10 +9,11 @@
 //!   open flows, and flows whose end was seen
 //! ```
 //!
-//! The clock is the latest time stamp seen; a late frame never turns it back. A flow has ended when
-//! [`Flow::ended`] says so at the clock. That is asked when its next frame comes, by a scan of the
-//! lists' old ends at most every 10 ms of packet time, and by [`FlowTable::flush`]. Because the
-//! linger time never exceeds the idle timeout, all three give the same flows with the same reasons;
+//! Frames come with their flow time, which a [`PacketClock`] makes of their stamps: the table's own, or
+//! the caller's where several tables share one capture. A flow has ended when [`Flow::ended`] says so:
+//! at the flow time of its next frame; or at the clock's floor, before which no later frame is, by a
+//! scan of the lists' old ends at most every 10 ms of packet time and by [`FlowTable::flush`]. Because
+//! the linger time never exceeds the idle timeout, all three give the same flows with the same reasons;
 //! the scan decides only how early they come out. (Eviction for want of space is the exception.)
 //!
 //! What must always hold: memory is reserved by [`FlowTable::new`] and never grows; every slot is
@@ -22,10 +23,13 @@
 //! Hostile traffic can fill the table (then it evicts, and counts that) but, without knowing the
 //! seed, cannot make look-ups long; what that rests on is argued in `key.rs`.
 //!
-//! It assumes time stamps of one clock. A single stamp from the far future ages every flow; sources
+//! It assumes time stamps of one clock, which may be set: see `clock.rs` for what that means. Sources
 //! with unrelated clocks need a table each.
 
-use crate::{Direction, EndReason, Flow, FlowKey, FlowLimits, Record, Status, key::Secret};
+use crate::{
+    BEHIND_NS, Direction, EndReason, Flow, FlowKey, FlowLimits, Moment, PacketClock, Record,
+    Status, key::Secret,
+};
 use laneway_wire::tcp_flags::{FIN, RST};
 use std::collections::TryReserveError;
 use std::hash::{BuildHasher, RandomState};
@@ -37,6 +41,10 @@ pub const CAPACITY_MAX: usize = 1 << 28;
 pub const PPI_PACKETS_MAX: usize = 32;
 /// Packet time between two scans for quiet flows, in ns (NFStream's).
 pub const SCAN_INTERVAL_NS: u64 = 10_000_000;
+
+/// Flows that one scan puts back because they are ahead of the clock: where all of them are (hostile
+/// stamps), a scan must not walk them all.
+const AHEAD_MAX: usize = 64;
 
 /// How many records [`FlowTable::add_batch`] looks ahead. Their slots' lines are fetched together:
 /// enough to keep a core's dozen outstanding misses busy, few enough to stay in its first cache.
@@ -309,7 +317,8 @@ pub struct FlowTable {
     live: usize,
     limits: FlowLimits,
     secret: Secret,
-    clock_ns: u64,
+    clock: PacketClock,
+    floor_ns: u64,
     next_scan_ns: u64,
     uses: u64,
     counters: TableCounters,
@@ -368,7 +377,8 @@ impl FlowTable {
             live: 0,
             limits,
             secret: Secret::of(options.hash_seed),
-            clock_ns: 0,
+            clock: PacketClock::default(),
+            floor_ns: 0,
             next_scan_ns: 0,
             uses: 0,
             counters: TableCounters::default(),
@@ -383,36 +393,61 @@ impl FlowTable {
         sink: &mut impl FnMut(EndedFlow<'_>),
     ) -> Option<crate::Added> {
         let hashed = self.hashed(record);
-        self.add_hashed(record, &hashed, sink)
+        let moment = self.clock.tick(record);
+        self.add_hashed(record, moment, &hashed, sink)
     }
 
     /// Adds records in order, as [`FlowTable::add`] would, but fetches the memory of several flows
     /// at a time: with many flows that is most of the cost.
     pub fn add_batch(&mut self, records: &[Record], sink: &mut impl FnMut(EndedFlow<'_>)) {
         for chunk in records.chunks(LOOKAHEAD) {
-            let hashed: [Hashed; LOOKAHEAD] =
-                std::array::from_fn(|i| self.hashed(chunk.get(i).unwrap_or(&chunk[0])));
-            let hashed = &hashed[..chunk.len()];
-            self.read_ahead(hashed);
-            for (record, hashed) in chunk.iter().zip(hashed) {
-                self.add_hashed(record, hashed, sink);
+            let hashed = self.hashed_chunk(chunk);
+            for (record, hashed) in chunk.iter().zip(&hashed) {
+                let moment = self.clock.tick(record);
+                self.add_hashed(record, moment, hashed, sink);
+            }
+        }
+    }
+
+    /// As [`FlowTable::add_batch`], with the moment of each record from a clock that sees more than
+    /// this table's records. A table is given either all moments or none.
+    ///
+    /// # Panics
+    /// If there are not as many moments as records.
+    pub fn add_batch_at(
+        &mut self,
+        records: &[Record],
+        moments: &[Moment],
+        sink: &mut impl FnMut(EndedFlow<'_>),
+    ) {
+        assert_eq!(records.len(), moments.len(), "a moment for each record");
+        for (chunk, moments) in records.chunks(LOOKAHEAD).zip(moments.chunks(LOOKAHEAD)) {
+            let hashed = self.hashed_chunk(chunk);
+            for ((record, moment), hashed) in chunk.iter().zip(moments).zip(&hashed) {
+                self.add_hashed(record, *moment, hashed, sink);
             }
         }
     }
 
     /// Moves the clock on without a record, as when a live source is quiet, and ends what is due.
     pub fn advance(&mut self, now_ns: u64, sink: &mut impl FnMut(EndedFlow<'_>)) {
-        self.clock_ns = self.clock_ns.max(now_ns);
+        self.clock.advance(now_ns);
+        self.advance_floor(self.clock.floor_ns(), sink);
+    }
+
+    /// As [`FlowTable::advance`], for a table whose moments come from outside.
+    pub fn advance_floor(&mut self, floor_ns: u64, sink: &mut impl FnMut(EndedFlow<'_>)) {
+        self.floor_ns = self.floor_ns.max(floor_ns);
         self.scan(sink);
     }
 
-    /// Ends every flow, least recently used first: those that had ended by the clock for their own
+    /// Ends every flow, least recently used first: those that had ended by the clock's floor for their own
     /// reason, the others as [`EndReason::Forced`].
     pub fn flush(&mut self, sink: &mut impl FnMut(EndedFlow<'_>)) {
         while let Some(slot) = self.least_recently_used() {
             let Slot { flow, closing, .. } = &self.slots[slot as usize];
             let reason = flow
-                .ended_if(*closing, &self.limits, None, self.clock_ns)
+                .ended_if(*closing, &self.limits, None, self.floor_ns)
                 .unwrap_or(EndReason::Forced);
             self.end(slot, reason, sink);
             self.release(slot);
@@ -434,9 +469,9 @@ impl FlowTable {
         self.capacity
     }
 
-    /// The latest time stamp seen, in ns.
-    pub fn clock_ns(&self) -> u64 {
-        self.clock_ns
+    /// The table's own clock.
+    pub fn clock(&self) -> &PacketClock {
+        &self.clock
     }
 
     /// What went through so far.
@@ -458,6 +493,15 @@ impl FlowTable {
         let (key, source_is_low) = FlowKey::of(record);
         let hash = key.hash_with(&self.secret);
         Hashed { key, hash, source_is_low, has_ip: record.has_ip() }
+    }
+
+    /// Hashes a chunk of at most [`LOOKAHEAD`] records and fetches their flows.
+    #[inline]
+    fn hashed_chunk(&self, chunk: &[Record]) -> [Hashed; LOOKAHEAD] {
+        let hashed: [Hashed; LOOKAHEAD] =
+            std::array::from_fn(|i| self.hashed(chunk.get(i).unwrap_or(&chunk[0])));
+        self.read_ahead(&hashed[..chunk.len()]);
+        hashed
     }
 
     /// Reads one word of every line that the records' flows will touch. The loads do not depend on
@@ -495,11 +539,12 @@ impl FlowTable {
     fn add_hashed(
         &mut self,
         record: &Record,
+        moment: Moment,
         hashed: &Hashed,
         sink: &mut impl FnMut(EndedFlow<'_>),
     ) -> Option<crate::Added> {
-        self.clock_ns = self.clock_ns.max(record.ts_ns);
-        if self.clock_ns >= self.next_scan_ns {
+        self.floor_ns = self.floor_ns.max(moment.floor_ns);
+        if self.floor_ns >= self.next_scan_ns {
             self.scan(sink);
         }
         if !hashed.has_ip {
@@ -510,7 +555,7 @@ impl FlowTable {
         let slot = match self.index.find(tag, &self.slots, &hashed.key) {
             Some(slot) => {
                 let Slot { flow, closing, .. } = &self.slots[slot as usize];
-                let why = flow.ended_if(*closing, &self.limits, Some(record), self.clock_ns);
+                let why = flow.ended_if(*closing, &self.limits, Some(record), moment.time_ns);
                 if let Some(reason) = why {
                     self.end(slot, reason, sink);
                     self.restart(slot);
@@ -523,7 +568,7 @@ impl FlowTable {
         self.uses += 1;
         let Slot { flow, used, closing, .. } = &mut self.slots[slot as usize];
         *used = self.uses;
-        let added = flow.add(record, hashed.source_is_low);
+        let added = flow.add(record, moment.time_ns, hashed.source_is_low);
         self.counters.records += 1;
         if self.ppi_packets > 0 && flow.pkts() <= self.ppi_packets as u64 {
             let at = slot as usize * self.ppi_packets + flow.pkts() as usize - 1;
@@ -628,27 +673,43 @@ impl FlowTable {
     /// end a flow when its next frame comes, as they would have anyway.
     #[cold]
     fn scan(&mut self, sink: &mut impl FnMut(EndedFlow<'_>)) {
-        self.next_scan_ns = self.clock_ns.saturating_add(SCAN_INTERVAL_NS);
+        self.next_scan_ns = self.floor_ns.saturating_add(SCAN_INTERVAL_NS);
         let (end_ns, idle_ns) = (self.limits.end_ns(), self.limits.idle_ns());
-        self.end_quiet(|t| t.closing.head, end_ns, EndReason::EndSeen, sink);
-        self.end_quiet(|t| t.open.head, idle_ns, EndReason::Idle, sink);
+        self.end_quiet(|t| &mut t.closing, end_ns, EndReason::EndSeen, sink);
+        self.end_quiet(|t| &mut t.open, idle_ns, EndReason::Idle, sink);
+    }
+
+    /// Puts a flow at the back of its list, as if it had been used now.
+    fn put_back(&mut self, slot: u32, list: impl Fn(&mut FlowTable) -> &mut List) {
+        self.uses += 1;
+        self.slots[slot as usize].used = self.uses;
+        let mut moved = *list(self);
+        moved.move_to_back(&mut self.links, slot);
+        *list(self) = moved;
     }
 
     fn end_quiet(
         &mut self,
-        oldest: impl Fn(&FlowTable) -> u32,
+        list: impl Fn(&mut FlowTable) -> &mut List,
         limit_ns: u64,
         reason: EndReason,
         sink: &mut impl FnMut(EndedFlow<'_>),
     ) {
+        let mut ahead = 0;
         loop {
-            let slot = oldest(self);
+            let slot = list(self).head;
             let Some(s) = self.slots.get(slot as usize) else { return };
-            if self.clock_ns.saturating_sub(s.flow.last_ns) < limit_ns {
+            let last_ns = s.flow.last_ns;
+            if self.floor_ns.saturating_sub(last_ns) >= limit_ns {
+                self.end(slot, reason, sink);
+                self.release(slot);
+            } else if last_ns > self.floor_ns.saturating_add(BEHIND_NS) && ahead < AHEAD_MAX {
+                // A stamp that nothing has confirmed: it must not hide those behind it.
+                ahead += 1;
+                self.put_back(slot, &list);
+            } else {
                 return;
             }
-            self.end(slot, reason, sink);
-            self.release(slot);
         }
     }
 }

@@ -29,16 +29,17 @@ static int flows(const struct lw_flow_limits *limits)
 {
 	struct entry *first = NULL, *e;
 	struct lw_record r;
-	__u64 clock = 0;
+	struct lw_clock clock = {};
+	__u64 floor;
 
 	while (fread(&r, sizeof(r), 1, stdin) == 1) {
 		struct lw_flow_key key;
+		__u64 now = lw_clock_tick(&clock, &r);
 		__u8 src_is_lo, why;
 
-		if (r.ts_ns > clock)
-			clock = r.ts_ns;
 		if (!lw_flow_eligible(&r))
 			continue;
+		memset(&key, 0, sizeof(key));
 		src_is_lo = lw_flow_key_of(&r, &key);
 		for (e = first; e; e = e->next)
 			if (!memcmp(&e->r.key, &key, sizeof(key)))
@@ -51,14 +52,17 @@ static int flows(const struct lw_flow_limits *limits)
 			e->next = first;
 			first = e;
 		} else {
-			why = lw_flow_ended(&e->r.flow, limits, &r, clock);
+			why = lw_flow_ended(&e->r.flow, limits, &r, now);
 			if (why)
 				end(e, why);
 		}
-		lw_flow_add(&e->r.flow, &r, src_is_lo);
+		lw_flow_add(&e->r.flow, &r, now, src_is_lo);
 	}
+	floor = clock.now_ns > LW_CLOCK_BEHIND_NS ? clock.now_ns - LW_CLOCK_BEHIND_NS : 0;
+	if (clock.stamps < 2)
+		floor = 0;
 	while ((e = first)) {
-		__u8 why = lw_flow_ended(&e->r.flow, limits, NULL, clock);
+		__u8 why = lw_flow_ended(&e->r.flow, limits, NULL, floor);
 
 		end(e, why ? why : LW_END_FORCED);
 		first = e->next;

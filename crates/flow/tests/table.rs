@@ -1,8 +1,8 @@
 //! The flow table: capacity, order of expiry, first packets, clock.
 
 use laneway_flow::{
-    Direction, EndReason, FlowLimits, FlowTable, Has, PpiPacket, Record, Status, TableError,
-    TableOptions,
+    BEHIND_NS, Direction, EndReason, FlowLimits, FlowTable, Has, NEVER_NS, PpiPacket, Record,
+    Status, TableError, TableOptions,
 };
 
 const S: u64 = 1_000_000_000;
@@ -103,10 +103,13 @@ fn idle_flows_come_out_in_time_order_within_ten_milliseconds_of_packet_time() {
     for flow in [3, 1, 2] {
         run.add(udp(flow, u64::from(flow) * MS));
     }
-    run.add(udp(9, S + MS - 1));
+    for half_s in 1..6 {
+        run.add(udp(9, half_s * S / 2));
+    }
+    run.add(udp(9, BEHIND_NS + S + MS - 1));
     assert_eq!(run.out, []);
     // The list is in the order of arrival, 3 first, which was stamped last.
-    run.add(udp(9, S + 3 * MS + 10 * MS));
+    run.add(udp(9, BEHIND_NS + S + 3 * MS + 10 * MS));
     let idle = |n| (n, EndReason::Idle);
     assert_eq!(run.out, [idle(3), idle(1), idle(2)]);
     assert_eq!(run.table.len(), 1);
@@ -126,6 +129,21 @@ fn the_idle_limit_is_reached_exactly_and_the_active_one_too() {
 }
 
 #[test]
+fn a_timeout_of_never_ends_no_flow_and_fin_and_rst_can_be_left_alone() {
+    let limits = FlowLimits::new(NEVER_NS, NEVER_NS, 0).unwrap();
+    let mut run = Run::new(10, limits);
+    run.add(tcp(1, S, 0x04));
+    run.add(reversed(tcp(1, S + 1, 0x11)));
+    // A year later, twice, so that the clock goes there.
+    run.add(udp(2, 366 * 86_400 * S));
+    run.add(udp(2, 366 * 86_400 * S));
+    run.add(tcp(1, 366 * 86_400 * S, 0x02));
+    assert_eq!(run.out, []);
+    run.flush();
+    assert_eq!(run.out, [(2, EndReason::Forced), (1, EndReason::Forced)]);
+}
+
+#[test]
 fn a_closed_connection_lingers_and_a_new_syn_starts_the_next() {
     let limits = FlowLimits::new(10 * S, 100 * S, 2 * S).unwrap();
     let mut run = Run::new(10, limits);
@@ -137,22 +155,26 @@ fn a_closed_connection_lingers_and_a_new_syn_starts_the_next() {
     assert_eq!(run.out, [(1, EndReason::EndSeen)]);
     assert_eq!(run.table.counters().started, 2);
     run.add(tcp(1, S + 4, 0x04));
-    run.add(udp(7, 3 * S + 10 * MS));
+    // The second of two confirms that time has come so far.
+    run.add(udp(7, BEHIND_NS + 3 * S + 10 * MS));
+    assert_eq!(run.out.len(), 1);
+    run.add(udp(7, BEHIND_NS + 3 * S + 10 * MS));
     assert_eq!(run.out[1..], [(1, EndReason::EndSeen)]);
 }
 
 #[test]
-fn a_late_frame_never_turns_the_clock_back() {
+fn a_flow_ahead_of_the_clock_does_not_keep_those_behind_it_in_the_table() {
     let limits = FlowLimits::new(10 * S, 100 * S, 0).unwrap();
     let mut run = Run::new(10, limits);
-    run.add(udp(1, 50 * S));
-    run.add(udp(2, 20 * S));
-    assert_eq!(run.table.clock_ns(), 50 * S);
-    // Flow 2 has been quiet for 30 s by the clock, so its next frame is another flow.
-    run.add(udp(2, 21 * S));
-    assert_eq!(run.out, [(2, EndReason::Idle)]);
+    run.add(udp(1, S));
+    run.add(udp(2, 4000 * S));
+    run.add(udp(3, S));
+    for s in 2..20 {
+        run.add(udp(4, s * S));
+    }
+    assert_eq!(run.out, [(1, EndReason::Idle), (3, EndReason::Idle)]);
     run.flush();
-    assert_eq!(run.out[1..], [(1, EndReason::Forced), (2, EndReason::Idle)]);
+    assert_eq!(run.out[2..], [(2, EndReason::Forced), (4, EndReason::Forced)]);
 }
 
 #[test]
@@ -160,9 +182,9 @@ fn the_clock_can_be_moved_without_a_record() {
     let mut run = Run::new(10, FlowLimits::new(S, 100 * S, 0).unwrap());
     run.add(udp(1, 5));
     let mut ended = 0;
-    run.table.advance(S + 4, &mut |_| ended += 1);
+    run.table.advance(BEHIND_NS + S + 4, &mut |_| ended += 1);
     assert_eq!(ended, 0);
-    run.table.advance(S + 5, &mut |_| ended += 1);
+    run.table.advance(BEHIND_NS + S + 5, &mut |_| ended += 1);
     assert_eq!(ended, 1);
 }
 

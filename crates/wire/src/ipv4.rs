@@ -27,7 +27,8 @@ pub struct Ipv4 {
     pub header_bytes: usize,
     /// DSCP and ECN.
     pub tos: u8,
-    /// Length of header and payload as claimed; at least `header_bytes`.
+    /// Length of header and payload as claimed; at least `header_bytes`, or 0 out of
+    /// [`Ipv4::parse_unstated`].
     pub total_bytes: u16,
     /// Identification.
     pub id: u16,
@@ -52,13 +53,26 @@ impl Ipv4 {
     /// Fewer than 20 bytes, another version, a header length below 20, a total below the header.
     #[inline]
     pub fn parse(bytes: &[u8]) -> Result<Ipv4, Malformed> {
+        let ip = Ipv4::parse_unstated(bytes)?;
+        if ip.total_bytes == 0 { Err(Malformed::Length) } else { Ok(ip) }
+    }
+
+    /// As [`Ipv4::parse`], but takes a header that states a total of 0, too: what a host hands to
+    /// a card that is to cut it (segmentation offload), and a packet above 65,535 bytes that Linux
+    /// keeps whole (BIG TCP), have no other. Then the packet ends where the frame ends.
+    ///
+    /// # Errors
+    /// As [`Ipv4::parse`], a total of 0 aside.
+    #[inline]
+    pub fn parse_unstated(bytes: &[u8]) -> Result<Ipv4, Malformed> {
         let b = bytes.first_chunk::<IPV4_BYTES_MIN>().ok_or(Malformed::Truncated)?;
         if b[0] >> 4 != 4 {
             return Err(Malformed::Version);
         }
         let header_bytes = usize::from(b[0] & 0x0f) * 4;
         let total_bytes = be16(b, 2);
-        if header_bytes < IPV4_BYTES_MIN || usize::from(total_bytes) < header_bytes {
+        let is_stated = total_bytes != 0;
+        if header_bytes < IPV4_BYTES_MIN || (is_stated && usize::from(total_bytes) < header_bytes) {
             return Err(Malformed::Length);
         }
         Ok(Ipv4 {
@@ -155,6 +169,15 @@ mod tests {
         bytes[0] = 0x45;
         bytes[3] = 19;
         assert_eq!(Ipv4::parse(&bytes), Err(Malformed::Length));
+        assert_eq!(Ipv4::parse_unstated(&bytes), Err(Malformed::Length));
+    }
+
+    #[test]
+    fn a_total_of_0_is_taken_only_where_it_is_asked_for() {
+        let mut bytes = [0; 20];
+        bytes[0] = 0x45;
+        assert_eq!(Ipv4::parse(&bytes), Err(Malformed::Length));
+        assert_eq!(Ipv4::parse_unstated(&bytes).map(|ip| ip.total_bytes), Ok(0));
     }
 
     #[test]

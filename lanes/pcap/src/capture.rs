@@ -65,6 +65,7 @@ impl Capture {
                 wire_len: record.wire_len,
                 interface: record.interface,
                 link: record.link,
+                has_time: true,
             });
             capture.bytes.extend_from_slice(record.data);
         }

@@ -72,6 +72,11 @@ impl Chunk {
         self.records.len()
     }
 
+    /// Which of the records have a time, in file order (see [`RecordRef::has_time`]).
+    pub fn have_time(&self) -> impl ExactSizeIterator<Item = bool> {
+        self.records.iter().map(|place| place.has_time)
+    }
+
     /// The records in file order.
     pub fn records(&self) -> impl ExactSizeIterator<Item = Record<'_>> {
         self.records.iter().map(|place| place.record(&self.bytes))

@@ -65,6 +65,9 @@ pub struct RecordRef {
     pub interface: u32,
     /// Link type, as in [`Record`].
     pub link: LinkType,
+    /// False where the file has no time for the record, or one outside 1970..2554; `ts_ns` is then 0, or the nearest
+    /// end.
+    pub has_time: bool,
 }
 
 impl RecordRef {

@@ -204,7 +204,8 @@ impl Chunk for Frames {
     fn each(&self, show: &mut dyn FnMut(OfflineFrame<'_>)) {
         for frame in &self.0 {
             let Frame { ts_ns, wire_len, bytes } = frame;
-            show(OfflineFrame { ts_ns: *ts_ns, wire_len: *wire_len, bytes: Some(bytes) });
+            let (ts_ns, wire_len) = (Some(*ts_ns), *wire_len);
+            show(OfflineFrame { ts_ns, wire_len, link_extra: 0, bytes: Some(bytes) });
         }
     }
 }

@@ -4,7 +4,7 @@ use crate::captures::Frame;
 use laneway_bpf::{Loaded, RunInput, prog_run};
 use laneway_core::{App, ConfigValue, DropReason, KernelApp, KernelMaps, Turn};
 use laneway_features::{Config, KernelFeatures, Sink};
-use laneway_flow::{EndedFlow, FLOW_RECORD_BYTES, Record};
+use laneway_flow::{EndedFlow, FLOW_RECORD_BYTES, PacketClock, Record};
 use laneway_testkit::skip;
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 use std::ops::RangeInclusive;
@@ -96,8 +96,11 @@ impl Kernel {
         self.empty();
         let mut app = KernelFeatures::new(self.config.clone(), Kept::default());
         let mut turn = Turn::default();
+        // Live, no frame's time is before the worker's clock was read; here, none is before the floor.
+        let mut clock = PacketClock::default();
         for (i, (number, frame)) in frames.into_iter().enumerate() {
-            turn.now_ns = turn.now_ns.max(frame.ts_ns);
+            let stamped = Record { ts_ns: frame.ts_ns, ..Record::default() };
+            turn.now_ns = clock.tick(&stamped).floor_ns;
             let mut stamp = frame.ts_ns.to_ne_bytes().to_vec();
             stamp.extend(number.to_ne_bytes());
             stamp.extend(frame.wire_len.to_ne_bytes());

@@ -67,6 +67,22 @@ pub(crate) fn statuses() -> Vec<(Status, Vec<u8>)> {
     let three_tags = [&[0, 1, 0x81, 0, 0, 2, 0x81, 0, 0, 3, 8, 0][..], &good].concat();
     let shifted = ethernet(0x0800, &four(64, 6, &with_shift));
     let long = [&shifted[..], &[0; 9000]].concat();
+    // Lengths that the IP header does not state, or states beyond the frame; short layer-4 headers.
+    let with_total = |total: u16, rest: &[u8]| {
+        let mut packet = four(64, 6, rest);
+        packet[2..4].copy_from_slice(&total.to_be_bytes());
+        packet
+    };
+    let mut first = with_total(28, &syn[..8]);
+    first[6] = 0x20;
+    let unstated = |next: u8, rest: &[u8]| {
+        let mut packet = six(next, rest);
+        packet[4..6].fill(0);
+        packet
+    };
+    let jumbo = [&[6, 0, 0xc2, 4, 0, 0, 0, 48][..], &with_shift].concat();
+    let tagged = [&[0, 1, 8, 0][..], &with_total(0, &with_shift)].concat();
+    let long_unstated = with_total(0, &[&with_shift[..], &[0; 9000]].concat());
     vec![
         (Status::Ok, ethernet(0x0800, &good)),
         (Status::L2Truncated, ethernet(0x8100, &[0, 1])),
@@ -87,6 +103,19 @@ pub(crate) fn statuses() -> Vec<(Status, Vec<u8>)> {
         (Status::Ok, extended(4, 255, &with_shift)),
         (Status::L4BadLength, extended(7, 255, &with_shift[..30])),
         (Status::Ok, long),
+        (Status::Ok, ethernet(0x0800, &with_total(0, &with_shift))),
+        (Status::Ok, ethernet(0x0800, &long_unstated)),
+        (Status::L4Truncated, ethernet(0x0800, &with_total(0, &[]))),
+        (Status::Ok, ethernet(0x0800, &with_total(60_000, &with_shift))),
+        (Status::Ok, ethernet(0x8100, &tagged)),
+        (Status::Ok, ethernet(0x86dd, &unstated(6, &with_shift))),
+        (Status::Ok, ethernet(0x86dd, &unstated(0, &jumbo))),
+        (Status::L4Unknown, ethernet(0x86dd, &unstated(59, &[0; 6]))),
+        (Status::L4Truncated, ethernet(0x86dd, &unstated(17, &[]))),
+        (Status::L4Truncated, ethernet(0x0800, &first)),
+        (Status::L4Truncated, ethernet(0x0800, &with_total(60, &syn[..8]))),
+        (Status::L4Truncated, ethernet(0x0800, &with_total(60, &syn[..3]))),
+        (Status::L4BadLength, ethernet(0x0800, &with_total(23, &syn[..8]))),
     ]
 }
 

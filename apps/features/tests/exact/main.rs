@@ -17,7 +17,8 @@ use kernel::{Kept, Kernel, runs};
 use laneway_core::DropReason;
 use laneway_features::{Aggregation, Config, Features, Level, Stamp, parse};
 use laneway_flow::{
-    EndReason, FLOW_RECORD_BYTES, Flow, FlowLimits, FlowTable, Record, RecordMatch, TableOptions,
+    BEHIND_NS, EndReason, FLOW_RECORD_BYTES, Flow, FlowLimits, FlowTable, Record, RecordMatch,
+    TableOptions,
 };
 use laneway_testkit::skip;
 use referee::referee;
@@ -247,8 +248,8 @@ fn live_flows_end_by_the_workers_clock_when_no_frame_comes() {
         run.kept.flows.iter().filter_map(Flow::from_record_bytes).map(|(_, f)| f.end).collect()
     };
     let sent_ns = frames[0].ts_ns;
-    assert_eq!(ends(sent_ns + 900_000_000), [Some(EndReason::Forced)]);
-    assert_eq!(ends(sent_ns + 1_000_000_000), [Some(EndReason::Idle)]);
+    assert_eq!(ends(sent_ns + BEHIND_NS + 900_000_000), [Some(EndReason::Forced)]);
+    assert_eq!(ends(sent_ns + BEHIND_NS + 1_000_000_000), [Some(EndReason::Idle)]);
     assert_eq!(ends(sent_ns + 3_600_000_000_000), [Some(EndReason::Forced)], "not of now");
 }
 

@@ -2,7 +2,7 @@
 
 use crate::view::{Pair, Rule, Seen, view};
 use laneway_features::{Stamp, parse};
-use laneway_pcap::{Interface, LinkType, Reader, Record, ethernet};
+use laneway_pcap::{Interface, Reader, Record, ethernet};
 use laneway_testkit::captures;
 use std::{
     collections::HashMap,
@@ -42,6 +42,8 @@ pub(crate) struct Frame {
     /// Whole milliseconds, never before the frame before it: NFStream's time.
     pub(crate) ts_ns: u64,
     pub(crate) wire_len: u32,
+    /// How many bytes longer its own link has it.
+    pub(crate) link_extra: i32,
     pub(crate) bytes: Vec<u8>,
 }
 
@@ -146,7 +148,8 @@ impl Capture {
             return self.leave_out("a link layer that our side does not read".to_owned());
         };
         let mut opened = Vec::new();
-        let bytes = match view(frame.data, record.data.len(), &mut opened) {
+        let missing = record.wire_len - record.data.len() as u32;
+        let bytes = match view(frame.data, record.data.len(), missing, &mut opened) {
             Seen::Nothing(rule) => return self.count(rule),
             Seen::Garbled(rule, pair) => {
                 self.count(rule);
@@ -165,14 +168,15 @@ impl Capture {
         *clock_ms = ts_ms.max(*clock_ms);
         let Some(bytes) = bytes else { return };
         opened.into_iter().for_each(|rule| self.count(rule));
-        if record.link != LinkType::Ethernet {
-            self.count(Rule::LinkHeader);
-        }
         let wire_len = record.wire_len & 0xffff;
         if wire_len < record.wire_len {
             self.count(Rule::LongLength);
         }
-        self.frames.push(Frame { ts_ns: *clock_ms * MS, wire_len, bytes });
+        // What stands in the frame counts for its fields; its length is the capture's own.
+        let ethernet_len = bytes.len() as u32 + missing;
+        let link_extra = wire_len as i32 - ethernet_len as i32;
+        let wire_len = ethernet_len;
+        self.frames.push(Frame { ts_ns: *clock_ms * MS, wire_len, link_extra, bytes });
     }
 }
 

@@ -32,8 +32,9 @@ impl Chunk for Whole<'_> {
     }
 
     fn each(&self, show: &mut dyn FnMut(OfflineFrame<'_>)) {
-        for Frame { ts_ns, wire_len, bytes } in self.0 {
-            show(OfflineFrame { ts_ns: *ts_ns, wire_len: *wire_len, bytes: Some(bytes) });
+        for Frame { ts_ns, wire_len, link_extra, bytes } in self.0 {
+            let (ts_ns, wire_len, link_extra) = (Some(*ts_ns), *wire_len, *link_extra);
+            show(OfflineFrame { ts_ns, wire_len, link_extra, bytes: Some(bytes) });
         }
     }
 }

@@ -35,8 +35,6 @@ rules! {
     /// Opened.
     Mpls = "MPLS, which NFStream opens",
     /// Changed.
-    LinkHeader = "no Ethernet: NFStream counts the capture's own link header",
-    /// Changed.
     SnapLength = "beyond the file's snapshot length, to which libpcap cuts them",
     /// Changed.
     LongLength = "longer than 65,535 bytes: NFStream keeps 16 bits of the length",
@@ -54,6 +52,8 @@ rules! {
     BadExtensions = "IPv6 whose extension headers lead to no layer 4: NFStream passes over them",
     /// Garbled.
     NotIp = "no IP, or a bad header: NFStream takes what starts with the digit 4 or 6",
+    /// Garbled.
+    Length = "IP length 0, or beyond the frame: NFStream counts what is stated",
     /// Garbled.
     CutLayer4 = "layer-4 header not whole: NFStream reads on, or has another payload",
     /// Garbled.
@@ -90,8 +90,8 @@ pub(crate) enum Seen {
 const CAPTURED_BYTES_MIN: usize = 28;
 
 /// NFStream's view of an Ethernet frame of which a capture holds `captured` bytes, link header
-/// included. Adds the rules by which the frame was opened to `opened`.
-pub(crate) fn view(frame: &[u8], captured: usize, opened: &mut Vec<Rule>) -> Seen {
+/// included, and lacks `missing` ones. Adds the rules by which the frame was opened to `opened`.
+pub(crate) fn view(frame: &[u8], captured: usize, missing: u32, opened: &mut Vec<Rule>) -> Seen {
     if captured < CAPTURED_BYTES_MIN {
         return Seen::Nothing(Rule::Short);
     }
@@ -100,7 +100,8 @@ pub(crate) fn view(frame: &[u8], captured: usize, opened: &mut Vec<Rule>) -> See
         opened.push(rule);
         bytes = inner;
     }
-    let record = parse(&bytes, Stamp { wire_len: bytes.len() as u32, ..Stamp::default() });
+    let wire_len = bytes.len() as u32 + missing;
+    let record = parse(&bytes, Stamp { wire_len, ..Stamp::default() });
     let is_q = bytes.get(12..14) == Some(&[0x81, 0]);
     let packet = bytes.get(if is_q { 18 } else { 14 }..).unwrap_or_default();
     if record.has.contains(Has::VLAN) && !is_q {
@@ -118,6 +119,11 @@ pub(crate) fn view(frame: &[u8], captured: usize, opened: &mut Vec<Rule>) -> See
     let of = |proto| pair(record.source(), record.destination(), proto);
     if let Some(header) = stop(&record, packet) {
         return Seen::Garbled(Rule::StopsEarly, of(header));
+    }
+    if record.has.intersects(Has::LEN_UNSTATED.with(Has::LEN_BEYOND)) {
+        // Of a jumbogram it reads no extension header.
+        let is_jumbo = record.has.contains(Has::IPV6.with(Has::LEN_UNSTATED));
+        return Seen::Garbled(Rule::Length, of(if is_jumbo { packet[6] } else { record.proto }));
     }
     if let Some(rule) = unseen(&record, packet) {
         return Seen::Nothing(rule);

@@ -10,7 +10,7 @@ use arrow_array::{
 };
 use arrow_schema::{DataType, Field, TimeUnit};
 use laneway_features::{Config, FlowRow, Level, PacketRow, Profile, Stamp, Tables, parse};
-use laneway_flow::{FlowLimits, FlowTable, Record, TableOptions};
+use laneway_flow::{FlowLimits, FlowTable, Has, Record, TableOptions};
 
 const PROFILES: [Profile; 2] = [Profile::Core, Profile::Full];
 
@@ -146,10 +146,10 @@ fn a_packet_column_is_null_exactly_where_the_frame_has_no_such_field() {
         records.iter().map(|r| PacketRow { source: 3, record: *r }).collect();
     let batch = packets(&rows);
     let column = |name: &str| batch.column_by_name(name).unwrap_or_else(|| panic!("{name}"));
-    use laneway_flow::Has;
     type There = fn(&Record) -> bool;
     let rules: &[(&[&str], There)] = &[
-        (&["ts", "source", "seq_no", "frame_len", "cap_len", "parse_status"], |_| true),
+        (&["ts"], |r| !r.has.contains(Has::NO_TIME)),
+        (&["source", "seq_no", "frame_len", "cap_len", "parse_status"], |_| true),
         (&["ifindex", "rx_queue"], |r| r.ifindex > 0),
         (&["eth_type"], |r| r.status != laneway_flow::Status::L2Truncated),
         (&["vlan_id", "vlan_pcp"], |r| r.has.contains(Has::VLAN)),
@@ -159,12 +159,11 @@ fn a_packet_column_is_null_exactly_where_the_frame_has_no_such_field() {
                 "ip_version",
                 "src_ip",
                 "dst_ip",
-                "src_port",
-                "dst_port",
                 "proto",
                 "ttl",
                 "tos",
                 "ip_len",
+                "ip_len_from",
                 "l3_hdr_len",
                 "l4_hdr_len",
                 "payload_len",
@@ -173,6 +172,7 @@ fn a_packet_column_is_null_exactly_where_the_frame_has_no_such_field() {
             ],
             Record::has_ip,
         ),
+        (&["src_port", "dst_port"], |r| r.has.contains(Has::PORTS)),
         (&["tcp_flags", "tcp_seq", "tcp_ack", "tcp_win"], |r| r.has.contains(Has::TCP)),
         (&["tcp_mss"], |r| r.has.contains(Has::MSS)),
         (&["tcp_wscale"], |r| r.has.contains(Has::WSCALE)),
@@ -334,6 +334,46 @@ fn the_sender_of_the_first_packet_is_the_source_whichever_end_is_lower() {
         assert_eq!((ip("src_ip"), ip("dst_ip")), (record.src_ip.to_vec(), record.dst_ip.to_vec()));
         assert_eq!((port("src_port"), port("dst_port")), (record.src_port, record.dst_port));
     }
+}
+
+#[test]
+fn a_time_that_is_unknown_or_after_2262_is_null() {
+    let mut records = vec![records()[0]; 3];
+    records[1].has.insert(Has::NO_TIME);
+    records[2].ts_ns = 1 << 63;
+    let rows: Vec<PacketRow> =
+        records.iter().map(|record| PacketRow { source: 0, record: *record }).collect();
+    let batch = packets(&rows);
+    let ts = batch.column_by_name("ts").unwrap();
+    assert_eq!([0, 1, 2].map(|i| ts.is_null(i)), [false, true, true]);
+    for record in [&records[1], &records[2]] {
+        let batch = flows(&flow_rows(&[*record]), Profile::Core, 0);
+        for name in ["first_ts", "last_ts"] {
+            assert!(batch.column_by_name(name).unwrap().is_null(0), "{name} of {record:?}");
+        }
+    }
+}
+
+#[test]
+fn a_flow_without_ports_or_tags_has_null_and_not_zero() {
+    let tagged = |mut r: Record| {
+        (r.vlan_tci, r.vlan_tci2) = (0x2005, 6);
+        r.has.insert(Has::VLAN.with(Has::VLAN2));
+        r
+    };
+    let with_ports = records().into_iter().find(|r| r.proto == 17).unwrap();
+    let icmp = records().into_iter().find(|r| r.has.contains(Has::ICMP)).unwrap();
+    let value = |record: Record, name: &str| {
+        let batch = flows(&flow_rows(&[record]), Profile::Core, 0);
+        let column = batch.column_by_name(name).unwrap().as_primitive::<UInt16Type>().clone();
+        column.is_valid(0).then(|| column.value(0))
+    };
+    assert_eq!((value(icmp, "src_port"), value(icmp, "dst_port")), (None, None));
+    assert_eq!(value(with_ports, "dst_port"), Some(with_ports.dst_port));
+    let plain = Record { has: Has::IPV4.with(Has::PORTS), ..with_ports };
+    assert_eq!((value(plain, "vlan_id"), value(plain, "vlan_id2")), (None, None));
+    let double = tagged(plain);
+    assert_eq!((value(double, "vlan_id"), value(double, "vlan_id2")), (Some(5), Some(6)));
 }
 
 #[test]

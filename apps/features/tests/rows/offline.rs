@@ -18,6 +18,8 @@ use std::{
 
 const S: u64 = 1_000_000_000;
 const START_NS: u64 = 1_700_000_000 * S;
+/// The time of frames that the capture has no time for.
+const UNTIMED: u64 = u64::MAX;
 
 /// Frames in memory, in chunks of a given size; `None` bytes are frames of another link layer.
 struct Memory {
@@ -35,8 +37,9 @@ impl Chunk for Part {
     fn each(&self, show: &mut dyn FnMut(OfflineFrame<'_>)) {
         for (frame, is_ethernet) in &self.0 {
             show(OfflineFrame {
-                ts_ns: frame.ts_ns,
+                ts_ns: (frame.ts_ns != UNTIMED).then_some(frame.ts_ns),
                 wire_len: frame.wire_len,
+                link_extra: frame.link_extra,
                 bytes: is_ethernet.then_some(&frame.bytes[..]),
             });
         }
@@ -98,7 +101,7 @@ fn traffic(frames: usize) -> Vec<Frame> {
             }
         };
         let wire_len = bytes.len() as u32;
-        traffic.push(Frame { ts_ns: now_ns - late, wire_len, bytes });
+        traffic.push(Frame { ts_ns: now_ns - late, wire_len, link_extra: 0, bytes });
     }
     traffic
 }
@@ -191,23 +194,94 @@ fn flow_rows_are_the_same_set_for_any_number_of_workers() {
     }
 }
 
+/// A datagram of a host, so many ns behind the start.
+fn datagram(host: u8, at_ns: i64) -> Frame {
+    let udp = crate::support::udp((1000, 53), b"x");
+    let bytes = crate::support::ethernet(0x0800, &crate::support::ipv4(17, host, 99, &udp));
+    let ts_ns = START_NS.wrapping_add_signed(at_ns);
+    Frame { ts_ns, wire_len: bytes.len() as u32, link_extra: 0, bytes }
+}
+
+/// A stray in one shard, a clock that is set back, frames without a time: every shard goes by the one
+/// clock of the capture, wherever chunks begin.
 #[test]
-fn a_late_frame_meets_the_clock_of_the_whole_capture_in_every_shard() {
-    let frame = |host: u8, at_ns: u64| {
-        let udp = crate::support::udp((1000, 53), b"x");
-        let bytes = crate::support::ethernet(0x0800, &crate::support::ipv4(17, host, 99, &udp));
-        Frame { ts_ns: START_NS + at_ns, wire_len: bytes.len() as u32, bytes }
-    };
-    // Sixteen flows, then one frame of another, 50 s later, then the sixteen again, stamped early.
-    let mut frames: Vec<Frame> = (1..17).map(|host| frame(host, 0)).collect();
-    frames.push(frame(50, 50 * S));
-    frames.extend((1..17).map(|host| frame(host, S)));
+fn stamps_out_of_order_give_the_same_rows_for_any_number_of_workers() {
+    let ms = |n: i64| n * 1_000_000;
+    let mut frames: Vec<Frame> = (0..4000).map(|i| datagram((i % 16) as u8, ms(i))).collect();
+    frames[1000].ts_ns += 3600 * S;
+    frames[1500].ts_ns = UNTIMED;
+    frames[2000].ts_ns -= 3600 * S;
+    frames[3000..].iter_mut().for_each(|frame| frame.ts_ns -= 90 * S);
+    let config = flow_config();
+    let one = run(&config, &frames, 1);
+    let disorder = one.summary.disorder;
+    assert_eq!((disorder.strays, disorder.steps, disorder.untimed), (2, 1, 1));
+    let schema = one.rows[0].schema();
+    assert_eq!(schema.metadata()["laneway.disorder.steps"], "1");
+    // The flow of the first stray is cut around it; the others are whole.
+    assert_eq!(one.summary.rows, 18);
     for workers in [1, 2, 5] {
         for chunk in [100, 17, 3] {
             let sources = vec![Memory::new(&frames, chunk)];
-            let run = run_sources(&flow_config(), sources, workers, &Progress::default());
-            assert_eq!(run.summary.rows, 33, "{workers} workers, chunks of {chunk}");
+            let many = run_sources(&config, sources, workers, &Progress::default());
+            assert_eq!(many.sorted(), one.sorted(), "{workers} workers, chunks of {chunk}");
+            assert_eq!(many.summary.disorder, disorder);
         }
+    }
+}
+
+#[test]
+fn parts_of_one_capture_have_its_flows_where_they_are_joined() {
+    let frames = traffic(3000);
+    let whole = run(&flow_config(), &frames, 1);
+    let parts = || frames.chunks(700).map(|part| Memory::new(part, 100)).collect();
+    for workers in [1, 3] {
+        let cut = run_sources(&flow_config(), parts(), workers, &Progress::default());
+        assert!(cut.summary.rows > whole.summary.rows);
+        let config = Config { join: true, ..flow_config() };
+        let joined = run_sources(&config, parts(), workers, &Progress::default());
+        // All but the source of a row, which is the part that it ended in.
+        let rows = |run: &Run| {
+            let mut ids = run.integers("flow_id");
+            let bytes = run.integers("bi_bytes");
+            ids.iter_mut().zip(bytes).for_each(|(id, bytes)| *id = id.wrapping_mul(31) ^ bytes);
+            ids.sort_unstable();
+            ids
+        };
+        assert_eq!(rows(&joined), rows(&whole), "{workers} workers");
+        assert_eq!(joined.summary.unflowed, whole.summary.unflowed);
+    }
+}
+
+/// LINKTYPE_RAW has no link header, LINUX_SLL one of 16 bytes.
+#[test]
+fn rows_state_the_lengths_of_the_link_that_the_frames_came_from() {
+    for link_extra in [-14, -10, 2] {
+        let mut frame = datagram(1, 0);
+        frame.link_extra = link_extra;
+        let own = i64::from(frame.wire_len) + i64::from(link_extra);
+        let packets = run(&Config::default(), std::slice::from_ref(&frame), 1);
+        let text = |name: &str| {
+            let column = packets.rows[0].column_by_name(name).unwrap();
+            i64::from(column.as_primitive::<arrow_array::types::UInt32Type>().value(0))
+        };
+        assert_eq!((text("frame_len"), text("cap_len"), text("payload_len")), (own, own, 1));
+        let flows = run(&flow_config(), &[frame], 1);
+        assert_eq!(flows.integers("bi_bytes"), [own]);
+        assert_eq!(flows.integers("bi_ip_bytes"), [29]);
+    }
+}
+
+#[test]
+fn a_packet_without_a_stated_length_has_it_on_every_link() {
+    for (link_extra, payload) in [(0, 1), (-14, 1), (2, 70_000)] {
+        let mut frame = datagram(1, 0);
+        frame.bytes[16..18].fill(0);
+        frame.bytes.resize(42 + payload, 0);
+        (frame.wire_len, frame.link_extra) = (frame.bytes.len() as u32, link_extra);
+        let flows = run(&flow_config(), &[frame], 1);
+        assert_eq!(flows.integers("bi_payload_bytes"), [payload as i64]);
+        assert_eq!(flows.integers("len_odd_pkts"), [1]);
     }
 }
 

@@ -8,6 +8,8 @@ use std::path::{Path, PathBuf};
 pub(crate) struct Frame {
     pub(crate) ts_ns: u64,
     pub(crate) wire_len: u32,
+    /// How many bytes longer its own link has it.
+    pub(crate) link_extra: i32,
     pub(crate) bytes: Vec<u8>,
 }
 

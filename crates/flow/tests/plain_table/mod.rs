@@ -3,7 +3,8 @@
 //! judge of that) and says what capacity, scan, eviction and first packets must come to.
 
 use laneway_flow::{
-    EndReason, FLOW_RECORD_BYTES, Flow, FlowKey, FlowLimits, PpiPacket, Record, SCAN_INTERVAL_NS,
+    BEHIND_NS, EndReason, FLOW_RECORD_BYTES, Flow, FlowKey, FlowLimits, PacketClock, PpiPacket,
+    Record, SCAN_INTERVAL_NS,
 };
 
 /// What came out: the flow's bytes and its first packets.
@@ -29,7 +30,7 @@ pub(crate) struct PlainTable {
     ppi_packets: usize,
     /// Least recently used first.
     entries: Vec<Entry>,
-    clock_ns: u64,
+    clock: PacketClock,
     next_scan_ns: u64,
     out: Vec<Out>,
 }
@@ -37,7 +38,8 @@ pub(crate) struct PlainTable {
 impl PlainTable {
     pub(crate) fn new(capacity: usize, limits: FlowLimits, ppi_packets: usize) -> PlainTable {
         let (entries, out) = (Vec::new(), Vec::new());
-        PlainTable { capacity, limits, ppi_packets, entries, clock_ns: 0, next_scan_ns: 0, out }
+        let clock = PacketClock::default();
+        PlainTable { capacity, limits, ppi_packets, entries, clock, next_scan_ns: 0, out }
     }
 
     pub(crate) fn len(&self) -> usize {
@@ -45,9 +47,9 @@ impl PlainTable {
     }
 
     pub(crate) fn add(&mut self, record: &Record) {
-        self.clock_ns = self.clock_ns.max(record.ts_ns);
-        if self.clock_ns >= self.next_scan_ns {
-            self.next_scan_ns = self.clock_ns + SCAN_INTERVAL_NS;
+        let moment = self.clock.tick(record);
+        if moment.floor_ns >= self.next_scan_ns {
+            self.next_scan_ns = moment.floor_ns + SCAN_INTERVAL_NS;
             self.end_quiet(true, self.limits.end_ns(), EndReason::EndSeen);
             self.end_quiet(false, self.limits.idle_ns(), EndReason::Idle);
         }
@@ -65,12 +67,12 @@ impl PlainTable {
             }
         };
         if entry.flow.pkts() > 0
-            && let Some(reason) = entry.flow.ended(&self.limits, Some(record), self.clock_ns)
+            && let Some(reason) = entry.flow.ended(&self.limits, Some(record), moment.time_ns)
         {
             self.out.push(entry.end(reason));
             entry = Entry { key, ..Entry::default() };
         }
-        let added = entry.flow.add(record, source_is_low);
+        let added = entry.flow.add(record, moment.time_ns, source_is_low);
         if entry.ppi.len() < self.ppi_packets {
             entry.ppi.push(PpiPacket {
                 iat_ns: added.gap_ns,
@@ -83,22 +85,29 @@ impl PlainTable {
     }
 
     /// Ends flows whose end was seen, or the others, from the least recently used on until one is
-    /// not quiet yet.
+    /// not quiet yet; those ahead of the clock go to the back, at most 64 of them.
     fn end_quiet(&mut self, closing: bool, limit_ns: u64, reason: EndReason) {
         let looks_at_ends = self.limits.end_ns() > 0;
+        let (floor_ns, mut ahead) = (self.clock.floor_ns(), 0);
         while let Some(at) =
             self.entries.iter().position(|e| (looks_at_ends && e.flow.end_seen()) == closing)
         {
-            if self.clock_ns.saturating_sub(self.entries[at].flow.last_ns) < limit_ns {
+            let last_ns = self.entries[at].flow.last_ns;
+            if floor_ns.saturating_sub(last_ns) >= limit_ns {
+                self.out.push(self.entries.remove(at).end(reason));
+            } else if last_ns > floor_ns + BEHIND_NS && ahead < 64 {
+                ahead += 1;
+                let entry = self.entries.remove(at);
+                self.entries.push(entry);
+            } else {
                 return;
             }
-            self.out.push(self.entries.remove(at).end(reason));
         }
     }
 
     pub(crate) fn flush(mut self) -> Vec<Out> {
         for entry in self.entries {
-            let reason = entry.flow.ended(&self.limits, None, self.clock_ns);
+            let reason = entry.flow.ended(&self.limits, None, self.clock.floor_ns());
             self.out.push(entry.end(reason.unwrap_or(EndReason::Forced)));
         }
         self.out

@@ -118,6 +118,7 @@ impl Pcap {
             wire_len: wire_len.max(len),
             interface: 0,
             link: self.link,
+            has_time: true,
         };
         Ok(Step::Record { record, advance })
     }

@@ -224,6 +224,7 @@ impl Pcapng {
             wire_len: order.u32_at(fixed, 16),
             interface: index,
             link: interface.link,
+            has_time: !saturated,
         })
     }
 
@@ -259,6 +260,7 @@ impl Pcapng {
             wire_len,
             interface: index,
             link: interface.link,
+            has_time: false,
         })
     }
 
@@ -387,8 +389,8 @@ fn next_option<'a>(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::ReadError;
     use crate::format::Records;
+    use crate::{ReadError, Reader};
 
     /// Builds pcapng bytes in one byte order; `with_order` goes on in another one.
     #[derive(Default)]
@@ -501,6 +503,12 @@ mod tests {
         assert_eq!(reason(&bytes), FormatError::UnknownInterface { id: 0, known: 0 });
     }
 
+    /// Which records of a chunk have a time.
+    fn have_time(bytes: &[u8]) -> Vec<bool> {
+        let mut reader = Reader::from_read(std::io::Cursor::new(bytes.to_vec())).unwrap();
+        reader.next_chunk(9).unwrap().unwrap().have_time().collect()
+    }
+
     #[test]
     fn converts_every_resolution_and_offset() {
         let check = |resolution: u8, offset_s: i64, ticks: u64, ns: u64, saturated: u64| {
@@ -517,6 +525,7 @@ mod tests {
             let record = records.next_record().unwrap().unwrap();
             assert_eq!(record.ts_ns, ns, "resolution {resolution:#x}, offset {offset_s}");
             assert_eq!(records.parser().counts().timestamps_saturated, saturated);
+            assert_eq!(have_time(&bytes), [saturated == 0], "no time that is not the capture's");
         };
         check(0, 0, 3, 3_000_000_000, 0);
         check(6, 0, 3, 3_000, 0);
@@ -546,6 +555,7 @@ mod tests {
         let record = records.next_record().unwrap().unwrap();
         assert_eq!((record.ts_ns, record.wire_len, record.data), (0, 60, &b"abc"[..]));
         assert_eq!(records.parser().counts().times_missing, 1);
+        assert_eq!(have_time(&bytes), [false]);
     }
 
     #[test]
