@@ -38,9 +38,14 @@ const OWN: &str = "/proc/thread-self/ns/net";
 /// File systems that live below `/sys` and stay reachable inside [`Namespace::enter`]: BPF pins, cgroups, tracing.
 const KEPT_BELOW_SYS: [&str; 4] = ["fs/bpf", "fs/cgroup", "kernel/debug", "kernel/tracing"];
 
-/// Becomes its arguments, with a `/sys` that shows the network namespace it runs in.
-const WITH_OWN_SYSFS: &str =
-    r#"mount -t sysfs -o nosuid,nodev,noexec laneway /sys && exec "$0" "$@""#;
+/// Becomes its arguments, with a `/sys` that shows the network namespace it runs in. Where a thread inside that
+/// namespace starts it, `/sys` is that one already, and the kernel refuses to mount the same one on itself (EBUSY).
+const WITH_OWN_SYSFS: &str = r#"
+why=$(LC_ALL=C mount -t sysfs -o nosuid,nodev,noexec laneway /sys 2>&1) || case $why in
+    *"already mounted"*) ;;
+    *) echo "$why" >&2; exit 126 ;;
+esac
+exec "$0" "$@""#;
 
 /// Bits of the capability sets in `/proc/<pid>/status`.
 const CAPABILITIES_NEEDED: [(u32, &str); 2] = [(12, "CAP_NET_ADMIN"), (21, "CAP_SYS_ADMIN")];

@@ -136,6 +136,29 @@ fn inside_a_namespace_sysfs_shows_its_interfaces_and_the_caller_stays_outside() 
     assert_eq!(output.expect("nsenter starts").stdout, b"lo\nsut0\n");
 }
 
+/// Started by a thread inside, it was refused: `/sys` was that namespace's already.
+#[test]
+fn a_command_sees_its_namespaces_interfaces_wherever_it_is_started() {
+    if !possible() {
+        return;
+    }
+    let topology = topology(&TopologyOptions::new("started"));
+    let listed = |namespace: &Namespace| {
+        let output = namespace.command("ls").arg("/sys/class/net").output().expect("ls starts");
+        let said = [output.stdout, output.stderr].concat();
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&said));
+        let said = String::from_utf8(said).expect("names");
+        said.split_whitespace().filter(|name| *name != "lo").map(str::to_owned).collect::<Vec<_>>()
+    };
+    let (generator, sut) = (&topology.generator.namespace, &topology.sut.namespace);
+    assert_eq!(
+        (listed(generator), listed(sut)),
+        (vec!["gen0".to_owned()], vec!["sut0".to_owned()])
+    );
+    let inside = sut.enter(|| (listed(generator), listed(sut))).expect("the namespace is there");
+    assert_eq!(inside, (vec!["gen0".to_owned()], vec!["sut0".to_owned()]));
+}
+
 #[test]
 fn mounts_below_sys_stay_reachable_inside() {
     if !possible() {
