@@ -152,19 +152,12 @@ impl CapsReport {
         self.requested.minus(self.obtained)
     }
 
-    /// Refuses a port that did not obtain what was asked for, unless its absence was allowed.
+    /// Refuses a port that did not obtain what was asked for, unless its absence was allowed. `needs`
+    /// names what has a capability, where the lane knows: `Linux 6.10`.
     ///
     /// # Errors
     /// [`LaneError::CapMissing`] naming the first capability.
-    pub fn admit(&self, lane: &str) -> Result<(), LaneError> {
-        self.admit_or_name(lane, |_| None)
-    }
-
-    /// As [`admit`](Self::admit), for a lane that knows what each capability needs.
-    ///
-    /// # Errors
-    /// As [`admit`](Self::admit).
-    pub fn admit_or_name(
+    pub fn admit(
         &self,
         lane: &str,
         needs: impl FnOnce(Cap) -> Option<&'static str>,
@@ -189,12 +182,12 @@ mod tests {
             obtained: CapSet::default().with(Cap::NeedWakeup),
             ..CapsReport::default()
         };
-        let refusal = report.admit("afxdp").unwrap_err().to_string();
+        let refusal = report.admit("afxdp", |_| None).unwrap_err().to_string();
         assert!(refusal.contains("zero-copy"), "{refusal}");
-        let named = report.admit_or_name("afxdp", |_| Some("a device")).unwrap_err().to_string();
+        let named = report.admit("afxdp", |_| Some("a device")).unwrap_err().to_string();
         assert!(named.contains("not obtained (it needs a device);"), "{named}");
         report.allowed_missing = CapSet::default().with(Cap::ZeroCopy);
-        assert!(report.admit("afxdp").is_ok());
+        assert!(report.admit("afxdp", |_| None).is_ok());
         assert_eq!(report.missing().iter().collect::<Vec<_>>(), [Cap::ZeroCopy]);
     }
 }

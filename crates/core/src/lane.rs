@@ -1,7 +1,29 @@
-//! What every lane must do, and what one that carries Ethernet frames must do beside.
+//! What every lane must do, and what one that carries Ethernet frames must do beside; time, as a value
+//! that lanes and apps are given and never read.
 
-use crate::{Burst, CapsReport, ClockDomain, Counters, LaneError, PortId};
+use crate::{Burst, CapsReport, Counters, LaneError, PortId};
+use serde::{Deserialize, Serialize};
 use std::time::Duration;
+
+/// A source of nanoseconds. The engine owns the only real one.
+pub trait Clock {
+    /// Nanoseconds since the epoch of [`Clock::domain`]; never decreases.
+    fn now_ns(&self) -> u64;
+    /// Which epoch the nanoseconds count from.
+    fn domain(&self) -> ClockDomain;
+}
+
+/// What a time stamp counts from. Stamps of different domains are never subtracted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum ClockDomain {
+    /// CLOCK_MONOTONIC, which `bpf_ktime_get_ns` reads as well.
+    Monotonic,
+    /// Nanoseconds since 1970 UTC, as capture files carry them.
+    Unix,
+    /// The simulated clock of a `sim` lane.
+    Virtual,
+}
 
 /// Why [`Lane::wait`] returned.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -51,10 +73,7 @@ pub trait Lane {
 }
 
 /// A lane of Ethernet frames: a port is one queue of an interface, a file, or a simulated link.
-///
-/// The engine's turn, per port: [`receive`](Self::receive), lend the burst to the app,
-/// [`settle`](Self::settle). A source is asked to fill instead: [`lend`](Self::lend), fill,
-/// [`settle`](Self::settle).
+/// A turn, per port: [`receive`](Self::receive) or [`lend`](Self::lend), the app, [`settle`](Self::settle).
 pub trait FrameLane: Lane {
     /// Takes what is there on `port`, up to the burst's capacity, and never waits to fill it.
     /// An empty burst means that nothing is there now.

@@ -180,7 +180,7 @@ impl AfXdp {
         };
         let mut report = self.report(config, &interface, &socket, &program, mtu_bytes);
         report.fact("xdp_program_shared", if is_shared { "yes" } else { "no" });
-        report.admit(NAME)?;
+        report.admit(NAME, |_| None)?;
         let registration = Registration::new(program, config.queue, socket.fd())?;
         self.poll.push(libc::pollfd {
             fd: socket.fd().as_raw_fd(),

@@ -177,7 +177,7 @@ impl Started {
         added.left_open = wake.left_open();
         let mut caps = report(eal, config, pool, &conf, &info, &wake, name, &added);
         caps.fact("promiscuous", if is_promiscuous { "on" } else { "off" });
-        caps.admit(NAME)?;
+        caps.admit(NAME, |_| None)?;
         Ok(Started {
             wake,
             name: name.to_owned(),

@@ -238,7 +238,7 @@ impl Port {
                 LaneError::os(NAME, format!("read SO_RCVBUF of `{name}`"), e, "see `dmesg`")
             })?;
         write_facts(&mut caps, config, &interface, id, granted);
-        caps.admit(NAME)?;
+        caps.admit(NAME, |_| None)?;
 
         Ok(Port {
             id,

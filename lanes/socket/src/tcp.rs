@@ -479,7 +479,7 @@ impl Listener {
         // Connections of a lane that was closed a moment ago must not keep its address.
         options::set(fd, libc::SOL_SOCKET, libc::SO_REUSEADDR, 1, address, "SO_REUSEADDR")?;
         options::set(fd, libc::IPPROTO_TCP, libc::TCP_NODELAY, 1, address, "TCP_NODELAY")?;
-        caps.admit(NAME)?;
+        caps.admit(NAME, |_| None)?;
         options::bind(fd, kind, address)?;
         sys::listen(fd, config.backlog).map_err(|e| {
             if e.raw_os_error() == Some(libc::EADDRINUSE) {

@@ -208,7 +208,7 @@ impl Port {
             .with_if(Cap::Gso, gso)
             .with_if(Cap::Gro, gro)
             .with_if(Cap::KernelTimestamps, stamps);
-        caps.admit(NAME)?;
+        caps.admit(NAME, |_| None)?;
         options::bind(socket.as_fd(), kind, address)?;
         let mut local = sys::local_address(socket.as_fd()).map_err(|e| {
             LaneError::os(NAME, format!("ask for the address of {address}"), e, "see `dmesg`")

@@ -54,7 +54,7 @@ impl Grant {
         if let Some(micros) = common.napi_us {
             caps.fact("napi_busy_poll_us", micros);
         }
-        caps.admit_or_name(NAME, needs)
+        caps.admit(NAME, needs)
     }
 }
 

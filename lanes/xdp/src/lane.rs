@@ -437,7 +437,7 @@ fn attach(
         other => other.map_err(in_lane)?,
     };
     caps.obtained = caps.obtained.with_if(Cap::NativeXdp, link.mode() == XdpMode::Native);
-    caps.admit(LANE)?;
+    caps.admit(LANE, |_| None)?;
     Ok((link, caps))
 }
 

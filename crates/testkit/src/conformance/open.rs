@@ -73,7 +73,7 @@ pub fn every_port_reports_its_capabilities<R: Rig>(rig: &mut R) {
     let bench = Bench::open(rig, "", is.ports_max, &[]);
     for port in (0..is.ports_max).map(|p| PortId(p as u8)) {
         let report = bench.lane.caps(port);
-        ok(report.admit(bench.lane.name()));
+        ok(report.admit(bench.lane.name(), |_| None));
         assert_eq!(report.obtained.has(Cap::Transmit), is.transmits, "port {}", port.0);
     }
     assert_eq!(spec(is.spec, "").lane(), bench.lane.name());

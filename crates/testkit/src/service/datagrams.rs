@@ -529,7 +529,7 @@ pub fn every_port_reports_its_capabilities<R: DatagramRig>(rig: &mut R) {
     let bench = Bench::open(rig, "", ports, Answer::Nothing);
     for port in (0..ports).map(|p| PortId(p as u8)) {
         let report = bench.lane.caps(port);
-        ok(report.admit(bench.lane.name()));
+        ok(report.admit(bench.lane.name(), |_| None));
         assert!(report.obtained.has(Cap::Transmit), "port {}: {report:?}", port.0);
     }
 }

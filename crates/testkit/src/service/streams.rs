@@ -568,7 +568,7 @@ pub fn every_listening_port_reports_its_capabilities<R: StreamRig>(rig: &mut R) 
     let ports = rig.properties().ports_max;
     let bench = Bench::open(rig, "", ports, Manner::Take);
     for port in (0..ports).map(|p| PortId(p as u8)) {
-        ok(bench.lane.caps(port).admit(bench.lane.name()));
+        ok(bench.lane.caps(port).admit(bench.lane.name(), |_| None));
     }
 }
 
