@@ -12,6 +12,7 @@ mod links;
 mod marks;
 mod modules;
 mod prose;
+mod rows;
 mod vocabulary;
 
 use std::collections::BTreeSet;
@@ -60,6 +61,7 @@ pub(crate) fn check(
     violations.extend(commands::check(tree, members, laneway_verbs));
     violations.extend(marks::check(tree));
     violations.extend(modules::check(tree, members));
+    violations.extend(rows::check(tree));
     violations.extend(vocabulary::check(tree));
     violations.sort();
     violations.dedup();
