@@ -4,7 +4,7 @@ use laneway_core::KernelHalf;
 use laneway_echo::EchoKind;
 use laneway_features::{Discard, FeaturesKind};
 use laneway_forward::ForwardKind;
-use laneway_kinds::{AppFacts, AppKind};
+use laneway_kinds::AppKind;
 
 /// The table of apps: a list of types, because each app is compiled for each lane.
 #[rustfmt::skip] // a table
@@ -16,35 +16,18 @@ pub type Apps =
 
 /// A list of apps: `()`, or an app in front of a list.
 pub trait AppTable: 'static {
-    /// Adds the facts of every app, in the order of the table.
-    fn list(facts: &mut Vec<&'static AppFacts>);
-
     /// The kernel half of the first app that has one, for asking a machine whether it loads.
     fn sample_half() -> Option<KernelHalf>;
 }
 
 impl AppTable for () {
-    fn list(_facts: &mut Vec<&'static AppFacts>) {}
-
     fn sample_half() -> Option<KernelHalf> {
         None
     }
 }
 
 impl<A: AppKind + 'static, Rest: AppTable> AppTable for (A, Rest) {
-    fn list(facts: &mut Vec<&'static AppFacts>) {
-        facts.push(&A::FACTS);
-        Rest::list(facts);
-    }
-
     fn sample_half() -> Option<KernelHalf> {
         A::sample_half().or_else(Rest::sample_half)
     }
-}
-
-/// The facts of every app of a table, in its order.
-pub fn apps<T: AppTable>() -> Vec<&'static AppFacts> {
-    let mut facts = Vec::new();
-    T::list(&mut facts);
-    facts
 }

@@ -77,7 +77,7 @@ impl<S: Sinks> AppKind for FeaturesKind<S> {
         let queue = place.caps.first().and_then(|caps| caps.queue);
         let sink = run.sinks.open(place.worker);
         let app = Features::new(&run.config, place.ifindexes.to_vec(), sink);
-        Ok(app.on_queue(queue.map_or(0, |queue| queue as u16)))
+        Ok(app.on_queue(queue.map_or(0, |queue| u16::try_from(queue).unwrap_or(u16::MAX))))
     }
 
     fn kernel(

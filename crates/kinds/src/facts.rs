@@ -103,21 +103,6 @@ impl Mode {
     }
 }
 
-/// The disposition of a received frame that costs nothing, where the two differ.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Cheapest {
-    /// The kernel has the frame in any case: to pass it and to drop it are the same.
-    Same,
-    /// Passing and dropping both cost next to nothing.
-    Both,
-    /// Dropping costs nothing; passing a frame back to the kernel costs this, in words that end a sentence:
-    /// "one system call per frame".
-    Drop {
-        /// What passing a frame costs.
-        passing: &'static str,
-    },
-}
-
 /// What spreads received work over several workers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Sharing {
@@ -162,8 +147,9 @@ pub struct LaneFacts {
     pub ports: Ports,
     /// Whether it tells of a frame only when the frame was sent, so that the last ones of a run are on their way.
     pub confirms_late: bool,
-    /// What becomes of a frame at no cost.
-    pub cheapest: Cheapest,
+    /// What it costs to give a received frame back to the kernel, where dropping it costs nothing: words that end a
+    /// sentence. None where passing costs no more than dropping.
+    pub passing_costs: Option<&'static str>,
     /// Whether, and by what, several workers share it, by shape of the app.
     pub sharing: fn(Shape) -> Sharing,
     /// Modes that a machine can be asked for.

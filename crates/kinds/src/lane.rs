@@ -273,7 +273,7 @@ pub fn with_knob(spec: &LaneSpec, knob: &str) -> Result<LaneSpec, LaneError> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Cheapest, NoLane, Shapes};
+    use crate::{NoLane, Shapes};
     use laneway_core::ClockDomain;
 
     struct Sockets;
@@ -287,7 +287,7 @@ mod tests {
             takes_stack: false,
             ports: Ports::Interfaces,
             confirms_late: false,
-            cheapest: Cheapest::Same,
+            passing_costs: None,
             sharing: |shape| match shape {
                 Shape::Datagrams => Sharing::Spread,
                 _ => Sharing::Alone { why: "it is alone", hint: "use one" },

@@ -28,7 +28,7 @@ mod simple;
 pub use absent::{NoApp, NoLane};
 pub use app::{AppFacts, AppKind, Asks, Conclude, KernelOffer, Own, Place, Report, Service};
 pub use command::{Account, AppCommand, Line, On, Refusal, WorkerHeadings, WorkerLine};
-pub use facts::{Cheapest, LaneFacts, Mode, Needs, Ports, Shape, Shapes, Sharing};
+pub use facts::{LaneFacts, Mode, Needs, Ports, Shape, Shapes, Sharing};
 pub use lane::{LaneKind, Opening, Request, with_knob};
 pub use report::{Ended, PortReport, RunFailed, RunReport};
 pub use simple::{FateReport, Simple, SimpleApp, SimpleWorker};

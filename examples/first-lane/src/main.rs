@@ -9,9 +9,7 @@ use laneway_core::{
     Burst, Cap, CapSet, CapsReport, ClockDomain, Counters, DropReason, FrameLane, FramePool, Lane,
     LaneError, PortId, Verdict, Wake,
 };
-use laneway_kinds::{
-    Cheapest, LaneFacts, LaneKind, NoLane, Opening, Ports, Request, Shape, Shapes, Sharing,
-};
+use laneway_kinds::{LaneFacts, LaneKind, NoLane, Opening, Ports, Request, Shape, Shapes, Sharing};
 use laneway_linux::monotonic_ns;
 use std::os::unix::net::UnixDatagram;
 use std::path::PathBuf;
@@ -160,7 +158,7 @@ impl LaneKind for UnixKind {
         takes_stack: true,
         ports: Ports::Devices,
         confirms_late: false,
-        cheapest: Cheapest::Same,
+        passing_costs: None,
         sharing: |_| Sharing::Alone { why: "a path has one socket", hint: "use one worker" },
         modes: &[],
         why_not: None,

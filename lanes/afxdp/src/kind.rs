@@ -3,8 +3,7 @@
 use crate::{AfXdp, Steering};
 use laneway_core::{ClockDomain, LaneError};
 use laneway_kinds::{
-    Cheapest, LaneFacts, LaneKind, Mode, Needs, NoLane, Opening, Ports, Request, Shape, Shapes,
-    Sharing,
+    LaneFacts, LaneKind, Mode, Needs, NoLane, Opening, Ports, Request, Shape, Shapes, Sharing,
 };
 
 /// The row.
@@ -37,7 +36,7 @@ impl LaneKind for AfXdpKind {
         takes_stack: true,
         ports: Ports::Interfaces,
         confirms_late: false,
-        cheapest: Cheapest::Drop { passing: "one BPF_PROG_RUN system call per frame" },
+        passing_costs: Some("one BPF_PROG_RUN system call per frame"),
         sharing: |_| Sharing::Spread,
         modes: MODES,
         why_not: None,

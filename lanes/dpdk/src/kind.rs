@@ -4,7 +4,7 @@ use crate::{DpdkLane, DpdkPorts, FlowRules};
 use laneway_core::{CapsReport, ClockDomain, KernelHalf, Lane, LaneError, PortId};
 use laneway_flow::Offload;
 use laneway_kinds::{
-    Cheapest, LaneFacts, LaneKind, Mode, Needs, NoLane, Opening, Ports, Shape, Shapes, Sharing,
+    LaneFacts, LaneKind, Mode, Needs, NoLane, Opening, Ports, Shape, Shapes, Sharing,
 };
 
 /// The row.
@@ -34,7 +34,7 @@ impl LaneKind for DpdkKind {
         takes_stack: true,
         ports: Ports::Devices,
         confirms_late: false,
-        cheapest: Cheapest::Same,
+        passing_costs: None,
         sharing: |_| Sharing::Spread,
         modes: MODES,
         why_not: None,

@@ -3,8 +3,8 @@
 use crate::{FanoutGroup, OpenOptions, PacketLane};
 use laneway_core::{ClockDomain, LaneError};
 use laneway_kinds::{
-    Cheapest, LaneFacts, LaneKind, Mode, Needs, NoLane, Opening, Ports, Request, Shape, Shapes,
-    Sharing, with_knob,
+    LaneFacts, LaneKind, Mode, Needs, NoLane, Opening, Ports, Request, Shape, Shapes, Sharing,
+    with_knob,
 };
 
 /// The row.
@@ -34,7 +34,7 @@ impl LaneKind for PacketKind {
         takes_stack: true,
         ports: Ports::Interfaces,
         confirms_late: false,
-        cheapest: Cheapest::Same,
+        passing_costs: None,
         sharing: |_| Sharing::Spread,
         modes: MODES,
         why_not: None,

@@ -3,8 +3,7 @@
 use crate::PcapLane;
 use laneway_core::{CapsReport, ClockDomain, KernelHalf, LaneError};
 use laneway_kinds::{
-    Cheapest, LaneFacts, LaneKind, Mode, Needs, NoLane, Opening, Ports, Request, Shape, Shapes,
-    Sharing,
+    LaneFacts, LaneKind, Mode, Needs, NoLane, Opening, Ports, Request, Shape, Shapes, Sharing,
 };
 
 /// The row.
@@ -22,7 +21,7 @@ impl LaneKind for PcapKind {
         takes_stack: false,
         ports: Ports::Files,
         confirms_late: false,
-        cheapest: Cheapest::Same,
+        passing_costs: None,
         sharing: |_| Sharing::Alone {
             why: "a capture is read in its order",
             hint: "leave --workers out; `laneway features CAPTURE --workers N` cuts it up",

@@ -3,8 +3,7 @@
 use crate::SimLane;
 use laneway_core::{CapsReport, ClockDomain, KernelHalf, Lane, LaneError, PortId};
 use laneway_kinds::{
-    Cheapest, LaneFacts, LaneKind, Mode, Needs, NoLane, Opening, Ports, Request, Shape, Shapes,
-    Sharing,
+    LaneFacts, LaneKind, Mode, Needs, NoLane, Opening, Ports, Request, Shape, Shapes, Sharing,
 };
 use laneway_spec::LaneSpec;
 
@@ -26,7 +25,7 @@ impl LaneKind for SimKind {
         takes_stack: false,
         ports: Ports::Simulated,
         confirms_late: false,
-        cheapest: Cheapest::Same,
+        passing_costs: None,
         sharing: |_| Sharing::Alone { why: NO_TRAFFIC, hint: RECORDED },
         modes: MODES,
         why_not: Some((NO_TRAFFIC, RECORDED)),

@@ -4,8 +4,7 @@
 use crate::{TcpLane, UdpLane};
 use laneway_core::{ClockDomain, LaneError};
 use laneway_kinds::{
-    Cheapest, LaneFacts, LaneKind, Mode, Needs, NoLane, Opening, Ports, Request, Shape, Shapes,
-    Sharing,
+    LaneFacts, LaneKind, Mode, Needs, NoLane, Opening, Ports, Request, Shape, Shapes, Sharing,
 };
 
 /// The row.
@@ -29,7 +28,7 @@ impl LaneKind for SocketKind {
         takes_stack: false,
         ports: Ports::Interfaces,
         confirms_late: false,
-        cheapest: Cheapest::Same,
+        passing_costs: None,
         sharing: |_| Sharing::Spread,
         modes: MODES,
         why_not: Some((

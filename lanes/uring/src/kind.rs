@@ -3,8 +3,7 @@
 use crate::{OpenOptions, UringFrames, UringTcp, UringUdp};
 use laneway_core::{ClockDomain, LaneError};
 use laneway_kinds::{
-    Cheapest, LaneFacts, LaneKind, Mode, Needs, NoLane, Opening, Ports, Request, Shape, Shapes,
-    Sharing,
+    LaneFacts, LaneKind, Mode, Needs, NoLane, Opening, Ports, Request, Shape, Shapes, Sharing,
 };
 
 /// The row.
@@ -29,7 +28,7 @@ impl LaneKind for UringKind {
         takes_stack: false,
         ports: Ports::Interfaces,
         confirms_late: true,
-        cheapest: Cheapest::Same,
+        passing_costs: None,
         sharing: |shape| match shape {
             Shape::Frames | Shape::Kernel => Sharing::Alone {
                 why: "its packet sockets have no fan-out, so every worker would see every frame",

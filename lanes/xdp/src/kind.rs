@@ -3,8 +3,7 @@
 use crate::{LANE, Options, XdpLane};
 use laneway_core::{ClockDomain, KernelHalf, LaneError};
 use laneway_kinds::{
-    Cheapest, LaneFacts, LaneKind, Mode, Needs, NoLane, Opening, Ports, Request, Shape, Shapes,
-    Sharing,
+    LaneFacts, LaneKind, Mode, Needs, NoLane, Opening, Ports, Request, Shape, Shapes, Sharing,
 };
 
 /// The row.
@@ -25,7 +24,7 @@ impl LaneKind for XdpKind {
         takes_stack: false,
         ports: Ports::Interfaces,
         confirms_late: false,
-        cheapest: Cheapest::Both,
+        passing_costs: None,
         sharing: |_| Sharing::Alone {
             why: "its program runs on every CPU that receives, and one reader takes what it emits",
             hint: "leave --workers out; xdp:cpus=0-1 runs a program that only reads on the CPU of each flow",

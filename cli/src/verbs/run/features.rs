@@ -18,7 +18,7 @@ use laneway_features::{
     Sink, Sinks, WhenFull,
 };
 use laneway_flow::{EndedFlow, Record};
-use laneway_kinds::{Cheapest, LaneFacts, Shape};
+use laneway_kinds::{LaneFacts, Shape};
 use laneway_linux::unix_offset_ns;
 use laneway_page::text::grouped;
 use laneway_registry::{LaneTable, facts_of};
@@ -103,10 +103,10 @@ pub(super) fn run<L: LaneTable>(arguments: &LiveArguments, json: bool) -> Result
 
 /// What becomes of a frame that was looked at. Where passing it on has a price, the user says which it is to be.
 fn disposition(arguments: &LiveArguments, lane: &LaneFacts) -> Result<Disposition, Failure> {
-    match (arguments.drop, arguments.pass, lane.cheapest) {
+    match (arguments.drop, arguments.pass, lane.passing_costs) {
         (true, ..) => Ok(Disposition::Drop),
-        (false, false, Cheapest::Drop { passing }) => Err(Failure::input(format!(
-            "lane {} takes frames away from the kernel, and giving one back costs {passing}: say --drop \
+        (false, false, Some(costs)) => Err(Failure::input(format!(
+            "lane {} takes frames away from the kernel, and giving one back costs {costs}: say --drop \
              (frames end here, which costs nothing) or --pass (they go on to the kernel's stack)",
             lane.name
         ))),
