@@ -20,6 +20,7 @@ use clap::error::ErrorKind;
 use clap::{ArgMatches, Args, Command, CommandFactory, FromArgMatches, Parser, Subcommand};
 use clap_complete::Shell;
 use laneway_spec::LaneSpec;
+use laneway_terminal::duration;
 
 use laneway_features::{Format, Level, Profile};
 use std::ffi::OsString;
@@ -253,10 +254,11 @@ pub(crate) struct RunArguments {
     pub(crate) force: bool,
 }
 
-/// The whole command line, with an app of the table per verb under `run`.
+/// The whole command line: every app of the table under `run`, and the apps' own verbs beside it.
 pub(crate) fn command(apps: &[Box<dyn RunVerb>]) -> Command {
     let add = |run: Command| apps.iter().fold(run, |run, app| run.subcommand(app.command()));
-    Arguments::command().mut_subcommand("run", add)
+    let verbs = apps.iter().flat_map(|app| app.verbs()).map(|verb| (verb.command)());
+    Arguments::command().mut_subcommand("run", add).subcommands(verbs)
 }
 
 const RUN_FEATURES_EXAMPLES: &str = "\
@@ -469,30 +471,6 @@ fn level_parser() -> impl TypedValueParser<Value = Level> {
         .map(|name| if name == "flow" { Level::Flow } else { Level::Packet })
 }
 
-/// The longest time that may be given: beyond a year it is a typing error.
-const DURATION_MAX: Duration = Duration::from_secs(366 * 24 * 3600);
-
-/// A time: a number of seconds, or one with `ms`, `s`, `m` or `h`.
-fn duration(text: &str) -> Result<Duration, String> {
-    let digits = text.trim_end_matches(|c: char| c.is_ascii_alphabetic());
-    let unit_s = match &text[digits.len()..] {
-        "" | "s" => 1.0,
-        "ms" => 1e-3,
-        "m" => 60.0,
-        "h" => 3600.0,
-        _ => return Err("use a number with ms, s, m or h, such as 500ms or 30m".to_owned()),
-    };
-    let seconds: f64 = digits
-        .parse()
-        .map_err(|_| "use a number of seconds, or such as 500ms or 30m".to_owned())?;
-    match Duration::try_from_secs_f64(seconds * unit_s) {
-        Ok(duration) if (Duration::from_nanos(1)..=DURATION_MAX).contains(&duration) => {
-            Ok(duration)
-        }
-        _ => Err("use more than 0 and at most a year".to_owned()),
-    }
-}
-
 /// The timeout that is never reached.
 pub(crate) const NEVER: Duration = Duration::from_nanos(laneway_flow::NEVER_NS);
 
@@ -548,16 +526,6 @@ mod tests {
         assert_eq!((cpu_range("3"), cpu_range("4-7")), (Ok(3..=3), Ok(4..=7)));
         for text in ["", "a", "7-4", "1-", "-1", "70000"] {
             assert!(cpu_range(text).is_err(), "{text:?}");
-        }
-    }
-
-    #[test]
-    fn times_are_seconds_unless_a_unit_is_given() {
-        let parsed = ["2", "0.5", "500ms", "30m", "24h"].map(|text| duration(text).unwrap());
-        assert_eq!(parsed.map(|d| d.as_millis()), [2000, 500, 500, 1_800_000, 86_400_000]);
-        for text in ["", "s", "0", "-1", "1d", "nan", "inf", "1e99", "500 ms", "9000h", "3\u{b5}s"]
-        {
-            assert!(duration(text).is_err(), "{text:?}");
         }
     }
 }

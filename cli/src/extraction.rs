@@ -2,10 +2,10 @@
 //! about how it came to be.
 
 use crate::arguments::{ExtractArguments, NEVER};
-use crate::exit::{Exit, Failure};
-use crate::terminal;
 use laneway_features::{Config, Format, Ledger, Output, OutputError, Profile, Provenance, Tables};
 use laneway_flow::{FlowLimits, RecordMatch, RuleError};
+use laneway_terminal as terminal;
+use laneway_terminal::{Exit, Failure};
 use std::io;
 use std::path::{Path, PathBuf};
 use std::time::Duration;

@@ -17,23 +17,22 @@
 mod arguments;
 mod arms;
 mod captures;
-mod exit;
 mod extraction;
-mod interrupt;
 mod replay;
 mod shipped;
-mod terminal;
 mod verbs;
 
 use arguments::{Arguments, Verb};
 use arms::Arms;
-use clap::FromArgMatches;
-pub use exit::{Exit, Failure};
+use clap::{ArgMatches, FromArgMatches};
+
 use laneway_echo::EchoKind;
-use laneway_kinds::{AppCommand, LaneKind};
+use laneway_kinds::{AppCommand, AppVerb, LaneKind};
 use laneway_lab::ChildEnd;
 use laneway_linux::HostSettings;
 use laneway_registry::{LaneTable, Lanes};
+use laneway_terminal as terminal;
+pub use laneway_terminal::{Exit, Failure};
 use std::ffi::OsString;
 use std::io;
 use std::process::ExitCode;
@@ -72,13 +71,19 @@ fn run<L: LaneTable>(
 ) -> ExitCode {
     let outcome = parse(arguments, apps).and_then(|parsed| match parsed {
         Parsed::Run(arguments) => dispatch::<L>(arguments, apps),
+        Parsed::Own(verb, matches, json) => {
+            give_back(json);
+            (verb.run)(&matches, json)
+        }
         Parsed::Answered => Ok(Exit::Done),
     });
-    exit::conclude(outcome).into()
+    terminal::conclude(outcome).into()
 }
 
 enum Parsed {
     Run(Arguments),
+    /// A verb of an app, what was said to it, and whether JSON is asked for.
+    Own(AppVerb, ArgMatches, bool),
     /// Help or the version was printed.
     Answered,
 }
@@ -90,8 +95,18 @@ fn parse(
     let given: Vec<OsString> = arguments.into_iter().collect();
     let command = arguments::command(apps);
     let matched = command.clone().try_get_matches_from(&given);
-    match matched.and_then(|matches| Arguments::from_arg_matches(&matches)) {
-        Ok(arguments) => Ok(Parsed::Run(arguments)),
+    let read = matched.and_then(|matches| {
+        let own = matches.subcommand().and_then(|(name, own)| {
+            let mut verbs = apps.iter().flat_map(|app| app.verbs());
+            Some((verbs.find(|verb| verb.name == name)?, own.clone()))
+        });
+        match own {
+            Some((verb, own)) => Ok(Parsed::Own(verb, own, matches.get_flag("json"))),
+            None => Arguments::from_arg_matches(&matches).map(Parsed::Run),
+        }
+    });
+    match read {
+        Ok(parsed) => Ok(parsed),
         Err(error) if error.exit_code() == 0 => {
             terminal::print(&error.render().to_string())?;
             Ok(Parsed::Answered)

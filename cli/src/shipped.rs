@@ -3,9 +3,9 @@
 //! In the repository the files are read instead: what somebody edits there is what is raced. Elsewhere a
 //! scenario is laid into the race's own folder first, with its capture, where it can be read and changed.
 
-use crate::exit::Failure;
 use laneway_lab::scenario::Scenario;
 use laneway_spec::nearest;
+use laneway_terminal::Failure;
 use std::fs;
 use std::path::{Path, PathBuf};
 

@@ -11,7 +11,7 @@ use clap::Args;
 use laneway_bpf::XdpProgram;
 use laneway_core::{DropReason, LaneError};
 use laneway_kinds::{
-    Account, AppCommand, FateReport, LaneFacts, Line, On, Own, Refusal, RunReport, Service,
+    Account, AppCommand, Failure, FateReport, LaneFacts, Line, On, Own, RunReport, Service,
     Shape as Carried, WorkerHeadings, WorkerLine,
 };
 use laneway_linux::{Mac, sysfs};
@@ -142,7 +142,7 @@ Examples:
   laneway run echo --lane pcap:out=answers.pcapng --on pings.pcap --address 192.0.2.9 \\
       --mac 02:00:00:00:00:09";
 
-    fn plan(arguments: &EchoArguments, on: On<'_>) -> Result<EchoRun, Refusal> {
+    fn plan(arguments: &EchoArguments, on: On<'_>) -> Result<EchoRun, Failure> {
         let shape = shape_of(arguments, on)?;
         plan(arguments, on, shape)
     }
@@ -161,8 +161,8 @@ Examples:
         }
     }
 
-    fn begun(run: &EchoRun, on: On<'_>) -> String {
-        match run {
+    fn begun(run: &EchoRun, on: On<'_>) -> Option<String> {
+        Some(match run {
             EchoRun::Pings { config, before } => {
                 let addresses: Vec<String> =
                     config.addresses.iter().map(IpAddr::to_string).collect();
@@ -184,7 +184,7 @@ Examples:
                 format!("echoing datagrams; Ctrl-C ends\n{limits}")
             }
             EchoRun::Tcp { .. } => "echoing streams; Ctrl-C ends".to_owned(),
-        }
+        })
     }
 
     fn account(run: &EchoRun, on: On<'_>, lane: &RunReport, report: &FateReport) -> Account {
@@ -226,7 +226,7 @@ Examples:
         json.insert("fates".to_owned(), Value::Object(report.by_name()));
         json.insert("lane_drops".to_owned(), json!(lane_drops));
         let seen = if shape == Shape::Tcp { accounted } else { counters.rx_frames };
-        Account { one, seen_heading, seen, accounted, lines, json }
+        Account { one, seen_heading, seen, accounted, lines, json, ..Account::default() }
     }
 
     fn worker_json(report: &FateReport) -> Map<String, Value> {
@@ -291,7 +291,7 @@ fn has_sockets_alone(lane: &LaneFacts) -> bool {
 }
 
 /// Which shape was asked for, and whether this lane has it.
-fn shape_of(arguments: &EchoArguments, on: On<'_>) -> Result<Shape, Refusal> {
+fn shape_of(arguments: &EchoArguments, on: On<'_>) -> Result<Shape, Failure> {
     let On { spec, lane, .. } = on;
     let shape = match (arguments.udp, arguments.tcp) {
         (true, _) => Shape::Udp,
@@ -303,17 +303,17 @@ fn shape_of(arguments: &EchoArguments, on: On<'_>) -> Result<Shape, Refusal> {
     // Of another protocol, or misspelt, it is the lane's to refuse.
     let is_raw = has_sockets_alone(lane) && knobs.flag("raw") == Ok(true);
     match shape {
-        Shape::Pings if has_sockets_alone(lane) && !is_raw => Err(Refusal::new(format!(
+        Shape::Pings if has_sockets_alone(lane) && !is_raw => Err(Failure::input(format!(
             "lane `{}` carries no pings; use socket:raw for them, add --udp or --tcp for the echo \
              service, or use lane packet, uring, afxdp, dpdk or xdp",
             spec
         ))),
-        Shape::Udp | Shape::Tcp if is_raw => Err(Refusal::new(format!(
+        Shape::Udp | Shape::Tcp if is_raw => Err(Failure::input(format!(
             "lane `{}` is for pings; leave --{} out, or the knob raw",
             spec,
             shape.name()
         ))),
-        Shape::Udp | Shape::Tcp if !lane.runs(Carried::Datagrams) => Err(Refusal::new(format!(
+        Shape::Udp | Shape::Tcp if !lane.runs(Carried::Datagrams) => Err(Failure::input(format!(
             "lane {name} has no {}: it takes socket, uring, packet, afxdp or dpdk; without --{} \
                  it answers pings",
             if shape == Shape::Udp { "datagrams" } else { "streams" },
@@ -324,24 +324,24 @@ fn shape_of(arguments: &EchoArguments, on: On<'_>) -> Result<Shape, Refusal> {
 }
 
 /// Everything that the run needs, and nothing that it has no use for.
-fn plan(arguments: &EchoArguments, on: On<'_>, shape: Shape) -> Result<EchoRun, Refusal> {
+fn plan(arguments: &EchoArguments, on: On<'_>, shape: Shape) -> Result<EchoRun, Failure> {
     let On { lane, interfaces, .. } = on;
     refuse_unused(arguments, on, shape)?;
     let limits = limits_of(arguments)?;
     if shape == Shape::Pings && has_sockets_alone(lane) {
         if arguments.address.is_empty() {
-            return Err(Refusal::new(
+            return Err(Failure::input(
                 "raw sockets answer pings at addresses that this machine has: give --address ADDR",
             ));
         }
         // Neighbours, and so MAC addresses, are the kernel's.
         let config = Config { limits, ..Config::new([0; 6], arguments.address.iter().copied()) };
-        config.check().map_err(Refusal::new)?;
+        config.check().map_err(Failure::input)?;
         return Ok(EchoRun::Pings { config, before: None });
     }
     if shape == Shape::Pings {
         if interfaces.is_empty() || arguments.address.is_empty() {
-            return Err(Refusal::new(
+            return Err(Failure::input(
                 "pings are answered on interfaces, for addresses: give --on IFACE and --address ADDR, \
                  or --udp or --tcp with --listen ADDR:PORT for the echo service",
             ));
@@ -349,10 +349,10 @@ fn plan(arguments: &EchoArguments, on: On<'_>, shape: Shape) -> Result<EchoRun, 
         let macs = interfaces
             .iter()
             .map(|name| mac_of(arguments, lane, name))
-            .collect::<Result<Vec<Mac>, Refusal>>()?;
+            .collect::<Result<Vec<Mac>, Failure>>()?;
         let other = macs.iter().position(|mac| *mac != macs[0]);
         if let Some(other) = other {
-            return Err(Refusal::new(format!(
+            return Err(Failure::input(format!(
                 "{} is at {} and {} at {}: name one address for both with --mac, or run echo once for \
                  each",
                 interfaces[0], macs[0], interfaces[other], macs[other],
@@ -364,13 +364,13 @@ fn plan(arguments: &EchoArguments, on: On<'_>, shape: Shape) -> Result<EchoRun, 
             answer_neighbours: !arguments.no_neighbours,
             ..Config::new(macs[0].0, arguments.address.iter().copied())
         };
-        config.check().map_err(Refusal::new)?;
+        config.check().map_err(Failure::input)?;
         let before = arguments.before.as_deref().map(XdpProgram::find).transpose();
         let before = before.map_err(|error| error.in_lane(lane.name))?;
         return Ok(EchoRun::Pings { config, before });
     }
     if arguments.listen.is_empty() {
-        return Err(Refusal::new(format!(
+        return Err(Failure::input(format!(
             "--{} listens: give --listen ADDR:PORT, such as 192.0.2.9:7",
             shape.name()
         )));
@@ -387,12 +387,12 @@ fn plan(arguments: &EchoArguments, on: On<'_>, shape: Shape) -> Result<EchoRun, 
     let source_port_min = arguments.source_port_min.unwrap_or(defaults.source_port_min);
     let config = UdpEchoConfig { source_port_min, limits };
     // Made here to be checked; the run makes its own.
-    UdpEcho::new(&config).map_err(Refusal::new)?;
+    UdpEcho::new(&config).map_err(Failure::input)?;
     Ok(EchoRun::Udp { service, config })
 }
 
 /// A flag that the shape, or the lane, has no use for was meant for something that will not happen.
-fn refuse_unused(arguments: &EchoArguments, on: On<'_>, shape: Shape) -> Result<(), Refusal> {
+fn refuse_unused(arguments: &EchoArguments, on: On<'_>, shape: Shape) -> Result<(), Failure> {
     let On { lane, interfaces, .. } = on;
     let is_pings = shape == Shape::Pings;
     let is_raw = is_pings && has_sockets_alone(lane);
@@ -444,11 +444,11 @@ fn refuse_unused(arguments: &EchoArguments, on: On<'_>, shape: Shape) -> Result<
     ];
     match flags.iter().find(|(unused, ..)| *unused) {
         None => Ok(()),
-        Some((_, flag, why)) => Err(Refusal::new(format!("{flag} cannot be used here: {why}"))),
+        Some((_, flag, why)) => Err(Failure::input(format!("{flag} cannot be used here: {why}"))),
     }
 }
 
-fn limits_of(arguments: &EchoArguments) -> Result<Limits, Refusal> {
+fn limits_of(arguments: &EchoArguments) -> Result<Limits, Failure> {
     let defaults = Limits::default();
     let rate = |given: Option<RateLimit>, default| given.map_or(default, |RateLimit(rate)| rate);
     Ok(Limits {
@@ -463,12 +463,12 @@ fn own_interfaces(
     arguments: &EchoArguments,
     lane: &LaneFacts,
     interfaces: &[String],
-) -> Result<Vec<Own>, Refusal> {
+) -> Result<Vec<Own>, Failure> {
     if lane.is_the_kernels() {
         return Ok(Vec::new());
     }
     if interfaces.is_empty() {
-        return Err(Refusal::new(format!(
+        return Err(Failure::input(format!(
             "lane {} needs the interfaces to listen on: give --on IFACE, or use lane socket or uring",
             lane.name
         )));
@@ -480,7 +480,7 @@ fn own_interfaces(
         }
     }
     if addresses.is_empty() {
-        return Err(Refusal::new(
+        return Err(Failure::input(
             "which addresses are ours? The stack has none of its own: give --address ADDR, or --listen \
              with an address",
         ));
@@ -500,16 +500,16 @@ fn own_interfaces(
 }
 
 /// The MAC address to answer at: as given, or the interface's.
-fn mac_of(arguments: &EchoArguments, lane: &LaneFacts, name: &str) -> Result<Mac, Refusal> {
+fn mac_of(arguments: &EchoArguments, lane: &LaneFacts, name: &str) -> Result<Mac, Failure> {
     let found = sysfs(name, "address").and_then(|text| text.parse::<Mac>().ok());
     match (arguments.mac, found.filter(|mac| mac.is_assignable())) {
         (Some(mac), _) => Ok(mac),
         (None, Some(mac)) => Ok(mac),
         // Captures, and devices that the lane makes, have none before they are there.
-        (None, None) if !lane.has_interfaces() => Err(Refusal::new(format!(
+        (None, None) if !lane.has_interfaces() => Err(Failure::input(format!(
             "`{name}` has no MAC address to answer at; give --mac, such as 02:00:00:00:00:09"
         ))),
-        (None, None) if sysfs(name, "address").is_some() => Err(Refusal::new(format!(
+        (None, None) if sysfs(name, "address").is_some() => Err(Failure::input(format!(
             "interface `{name}` has no MAC address of its own; give --mac, such as 02:00:00:00:00:09"
         ))),
         (None, None) => Err(LaneError::no_interface(lane.name, name).into()),

@@ -1,10 +1,10 @@
 //! `laneway completions`: a script that teaches a shell the verbs and their options.
 
 use crate::arguments::command;
-use crate::exit::{Exit, Failure};
-use crate::terminal;
 use crate::verbs::RunVerb;
 use clap_complete::Shell;
+use laneway_terminal as terminal;
+use laneway_terminal::{Exit, Failure};
 use serde_json::json;
 
 pub(crate) fn run(shell: Shell, apps: &[Box<dyn RunVerb>], json: bool) -> Result<Exit, Failure> {

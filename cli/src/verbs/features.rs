@@ -6,13 +6,13 @@
 
 use crate::arguments::OfflineArguments;
 use crate::captures::{CaptureSource, UnreadLinks};
-use crate::exit::{Exit, Failure};
 use crate::extraction::{output_failure, strictly};
-use crate::{interrupt, terminal};
 use laneway_core::DropReason;
 use laneway_features::offline::{self, Progress, Summary};
 use laneway_features::{Ledger, Level};
 use laneway_page::text::grouped;
+use laneway_terminal as terminal;
+use laneway_terminal::{Exit, Failure};
 use serde_json::json;
 use std::collections::BTreeMap;
 use std::fs;
@@ -53,7 +53,7 @@ pub(crate) fn run(arguments: &OfflineArguments, json: bool) -> Result<Exit, Fail
     let progress = Arc::new(Progress::default());
     let stopped = progress.clone();
     let partial = output.partial_path().map(Path::to_owned);
-    interrupt::on_signal(partial, json, move || {
+    terminal::on_signal(partial, json, move || {
         // Relaxed: the flag carries no data, only itself.
         stopped.stop.store(true, Ordering::Relaxed);
     })?;

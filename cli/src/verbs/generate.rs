@@ -4,16 +4,16 @@
 //! n - 1 distances. What was asked for is the same figure of the schedule, so that both agree when
 //! nothing was late and nothing refused.
 
-use super::run::{end_after, lane_failure, opened};
+use super::run::{end_after, opened};
 use crate::arguments::{Generator, ReplayArguments};
-use crate::exit::{Exit, Failure};
 use crate::replay::{Pacing, Plan, Replay, record};
-use crate::{interrupt, terminal};
 use laneway_core::{App, CapsReport, Counters, DropReason, LaneError};
 use laneway_engine::{Control, RunReport};
 use laneway_kinds::{LaneFacts, Ports};
 use laneway_page::text::{aligned, grouped};
 use laneway_registry::{Crew, LaneTable, Order, facts_of, run_source};
+use laneway_terminal as terminal;
+use laneway_terminal::{Exit, Failure};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::ffi::OsString;
@@ -44,7 +44,7 @@ fn replay<L: LaneTable>(arguments: &ReplayArguments, json: bool) -> Result<Exit,
         partial.push(".partial");
         PathBuf::from(partial)
     });
-    interrupt::on_signal(leftover, json, move || stop.request())?;
+    terminal::on_signal(leftover, json, move || stop.request())?;
 
     let told = if to_file {
         let path = Path::new(&arguments.on);
@@ -67,8 +67,8 @@ fn replay<L: LaneTable>(arguments: &ReplayArguments, json: bool) -> Result<Exit,
             force: arguments.force,
             crew: Crew::Here { control: &control, cpu: arguments.cpu },
         };
-        let (report, failure) = run_source::<_, L>(&mut replay, order, on_open)
-            .map_err(|error| lane_failure(&error))?;
+        let (report, failure) =
+            run_source::<_, L>(&mut replay, order, on_open).map_err(Failure::from)?;
         let lane = report.counters();
         Told { lane, caps, report: Some(report), failure }
     };
@@ -257,7 +257,7 @@ impl Told {
             }
         }
         if let Some(error) = &self.failure {
-            return Err(lane_failure(error));
+            return Err(error.into());
         }
         if let Some(why) = replay.failure() {
             return Err(Failure::input(why));

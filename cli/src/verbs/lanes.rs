@@ -5,12 +5,12 @@
 //! Pair and namespaces are removed at once, and the machine's interfaces are never touched. What a veth
 //! cannot (zero copy) may be possible on another interface: the answer says where it was asked.
 
-use crate::exit::{Exit, Failure};
-use crate::{interrupt, terminal};
 use laneway_core::{Cap, CapsReport, LaneError};
 use laneway_kinds::{LaneFacts, Mode, Needs, Ports};
 use laneway_netns::{Namespace, Topology, TopologyOptions, can_create};
 use laneway_registry::{LaneTable, lanes, probe};
+use laneway_terminal as terminal;
+use laneway_terminal::{Exit, Failure};
 use serde::Serialize;
 use serde_json::json;
 
@@ -118,7 +118,7 @@ enum World {
 
 impl World {
     fn make(json: bool) -> Result<World, Failure> {
-        interrupt::on_signal(None, json, || std::process::exit(Exit::Inconclusive as i32))?;
+        terminal::on_signal(None, json, || std::process::exit(Exit::Inconclusive as i32))?;
         let made = can_create().and_then(|()| Topology::create(&TopologyOptions::new("lanes")));
         Ok(match made {
             Ok(topology) => World::Veth(Box::new(topology)),

@@ -3,9 +3,7 @@
 mod explain;
 
 use crate::arguments::RaceArguments;
-use crate::exit::{Exit, Failure};
 use crate::shipped::Asked;
-use crate::{interrupt, terminal};
 use explain::TraceExplainer;
 use laneway_lab::race::{self, Length, Options, Progress, RaceError};
 use laneway_lab::report;
@@ -15,6 +13,8 @@ use laneway_lab::wakeup;
 use laneway_lab::why::Explain;
 use laneway_registry::{LaneTable, facts_of};
 use laneway_spec::LaneSpec;
+use laneway_terminal as terminal;
+use laneway_terminal::{Exit, Failure};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -39,7 +39,7 @@ pub(crate) fn run<L: LaneTable>(arguments: &RaceArguments, json: bool) -> Result
     let interrupted = Arc::new(AtomicBool::new(false));
     let flag = interrupted.clone();
     // Relaxed: the flag carries no data, only itself.
-    interrupt::on_signal(None, json, move || flag.store(true, Ordering::Relaxed))?;
+    terminal::on_signal(None, json, move || flag.store(true, Ordering::Relaxed))?;
 
     if arguments.wakeup {
         return wake(asked.scenario, &options(arguments, &out, &interrupted), json);

@@ -5,8 +5,8 @@
 //! refusal does not keep the commands behind it from being said.
 
 use crate::arguments::RulesArguments;
-use crate::exit::{Exit, Failure};
-use crate::terminal;
+use laneway_terminal as terminal;
+use laneway_terminal::{Exit, Failure};
 use serde_json::{Value, json};
 use std::io::{self, BufRead, BufReader, Write};
 use std::os::unix::net::UnixStream;

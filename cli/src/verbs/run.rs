@@ -12,15 +12,13 @@ mod trace;
 pub(crate) use table::{RunVerb, TableVerb};
 
 use crate::arguments::RunApp;
-use crate::exit::{Exit, Failure};
-use laneway_core::{CapSet, CapsReport, LaneError};
+use laneway_core::{CapSet, CapsReport};
 use laneway_engine::{Stop, usable_cpus};
 use laneway_registry::LaneTable;
-use laneway_spec::nearest;
+use laneway_terminal::{Exit, Failure};
 use std::ops::RangeInclusive;
-use std::path::Path;
+use std::thread;
 use std::time::Duration;
-use std::{fs, thread};
 
 /// Runs the app that the arguments name: one with a verb of its own, or one of the table.
 pub(crate) fn run<L: LaneTable>(
@@ -98,23 +96,4 @@ pub(super) fn opened(spec: &str, place: &str, caps: &CapsReport) -> String {
         line.push_str(&format!("\n  note: {note}"));
     }
     line
-}
-
-/// The lane's sentence; with the nearest name, where an interface does not exist.
-pub(super) fn lane_failure(error: &LaneError) -> Failure {
-    let mut sentence = error.to_string();
-    if let LaneError::NotFound { what: "interface", name, .. } = error {
-        let there = interface_names();
-        let names: Vec<&str> = there.iter().map(String::as_str).collect();
-        if let Some(nearest) = nearest(name, &names) {
-            sentence.push_str(&format!(" (did you mean `{nearest}`?)"));
-        }
-    }
-    Failure::input(sentence)
-}
-
-/// As far as they can be listed.
-fn interface_names() -> Vec<String> {
-    let Ok(entries) = fs::read_dir(Path::new("/sys/class/net")) else { return Vec::new() };
-    entries.flatten().map(|entry| entry.file_name().to_string_lossy().into_owned()).collect()
 }

@@ -11,7 +11,7 @@ mod record;
 mod source;
 
 use crate::arguments::{KnowledgeArguments, TraceVerb};
-use crate::exit::{Exit, Failure};
+use laneway_terminal::{Exit, Failure};
 use laneway_trace::Options;
 use laneway_trace::result::Analysis;
 use std::io::Write;

@@ -4,11 +4,13 @@
 //! adds its own arguments, turns them into a run, and accounts for what became of everything it was given.
 
 use crate::{AppKind, LaneFacts, RunReport};
-use clap::Args;
+use clap::{ArgMatches, Args, Command};
 use laneway_core::LaneError;
 use laneway_spec::LaneSpec;
-
+use laneway_terminal::{Exit, Failure};
 use serde_json::{Map, Value};
+use std::path::PathBuf;
+use std::sync::Arc;
 
 /// What the common arguments of a run say.
 #[derive(Clone, Copy, Debug)]
@@ -23,26 +25,25 @@ pub struct On<'a> {
     pub workers: usize,
 }
 
-/// Why a run cannot begin.
-#[derive(Debug)]
-pub enum Refusal {
-    /// A sentence with the value and what to try.
-    Sentence(String),
-    /// The lane's, or of what the lane needs.
-    Lane(LaneError),
+/// A run that is about to begin, for an app that opens something of its own.
+pub struct Session<'a> {
+    /// Standard error carries JSON, so nothing is said to a person.
+    pub json: bool,
+    /// CPUs that workers are kept on; none where the one worker is kept on no CPU in particular.
+    pub worker_cpus: &'a [usize],
+    /// Ends the run.
+    pub stop: Arc<dyn Fn() + Send + Sync>,
 }
 
-impl From<LaneError> for Refusal {
-    fn from(error: LaneError) -> Refusal {
-        Refusal::Lane(error)
-    }
-}
-
-impl Refusal {
-    /// A sentence with the value and what to try.
-    pub fn new(sentence: impl ToString) -> Refusal {
-        Refusal::Sentence(sentence.to_string())
-    }
+/// How a run went, for an app's account of it.
+#[derive(Clone, Copy, Debug)]
+pub struct Finished<'a, R> {
+    /// What the lane says of all workers together.
+    pub lane: &'a RunReport,
+    /// What all workers together leave behind.
+    pub report: &'a R,
+    /// Why the lane or the app failed, if that is what ended the run.
+    pub failure: Option<&'a LaneError>,
 }
 
 /// A line of an account: name, figure, note.
@@ -59,8 +60,14 @@ pub struct Account {
     pub seen: u64,
     /// How many of them have a fate.
     pub accounted: u64,
+    /// The first line for a person, without its time: `120 rows to x.csv`. None: the number seen.
+    pub headline: Option<String>,
+    /// Why it ended, where that is not the lane's to say: `to the count asked for`.
+    pub ended: Option<&'static str>,
     /// Fates and losses, below the heading.
     pub lines: Vec<Line>,
+    /// What else a person reads, below the lines: tables of the app's own.
+    pub text: String,
     /// What a program reads, beside what every run reports.
     pub json: Map<String, Value>,
 }
@@ -69,6 +76,23 @@ impl Account {
     /// True when everything has exactly one fate.
     pub fn is_closed(&self) -> bool {
         self.seen == self.accounted
+    }
+
+    /// Valid when it is closed.
+    ///
+    /// # Errors
+    /// [`Exit::Invalid`] with both numbers.
+    pub fn judge(&self) -> Result<Exit, Failure> {
+        if self.is_closed() {
+            return Ok(Exit::Done);
+        }
+        Err(Failure::Because(
+            Exit::Invalid,
+            format!(
+                "the ledger is open: {} seen, {} with a fate; please report this with the command",
+                self.seen, self.accounted
+            ),
+        ))
     }
 }
 
@@ -90,6 +114,17 @@ pub struct WorkerHeadings {
     pub sent: &'static str,
 }
 
+/// A verb of an app's own: `laneway rules`.
+#[derive(Clone, Copy, Debug)]
+pub struct AppVerb {
+    /// Its name.
+    pub name: &'static str,
+    /// What may be said to it; of this name, with an example that begins with the program's name.
+    pub command: fn() -> Command,
+    /// Does it; `json` asks for JSON instead of sentences.
+    pub run: fn(&ArgMatches, json: bool) -> Result<Exit, Failure>,
+}
+
 /// An app that `laneway run` runs from its own arguments.
 pub trait AppCommand: AppKind
 where
@@ -105,18 +140,65 @@ where
     ///
     /// # Errors
     /// Why not, with the value and what to try.
-    fn plan(arguments: &Self::Arguments, on: On<'_>) -> Result<Self::Run, Refusal>;
+    fn plan(arguments: &Self::Arguments, on: On<'_>) -> Result<Self::Run, Failure>;
 
     /// Where each port is: `on eth1`, `at 192.0.2.9:7`.
     fn places(_run: &Self::Run, on: On<'_>) -> Vec<String> {
         on.interfaces.iter().map(|name| format!("on {name}")).collect()
     }
 
-    /// What the run does, in a line or several, printed when every lane is open.
-    fn begun(run: &Self::Run, on: On<'_>) -> String;
+    /// Opens what must be there before a lane is: an output, a control socket. Called once, by the thread that
+    /// starts the workers, before it is kept on a CPU.
+    ///
+    /// # Errors
+    /// Why not, with the value and what to try.
+    fn begin(_run: &Self::Run, _on: On<'_>, _session: &Session<'_>) -> Result<(), Failure> {
+        Ok(())
+    }
+
+    /// A file that is removed where a second signal ends the process at once; asked for behind
+    /// [`begin`](Self::begin).
+    fn leftover(_run: &Self::Run) -> Option<PathBuf> {
+        None
+    }
+
+    /// What the run does, in a line or several, printed when every lane is open. None: rows on standard output say
+    /// it.
+    fn begun(run: &Self::Run, on: On<'_>) -> Option<String>;
+
+    /// The lanes are closed: closes what [`begin`](Self::begin) opened. Called once, also when no lane could be
+    /// opened.
+    ///
+    /// # Errors
+    /// When that fails: the run's account is not given.
+    fn finish(
+        _run: &Self::Run,
+        _on: On<'_>,
+        _finished: Option<Finished<'_, Self::Report>>,
+    ) -> Result<(), Failure> {
+        Ok(())
+    }
 
     /// What became of everything that all workers together were given.
     fn account(run: &Self::Run, on: On<'_>, lane: &RunReport, report: &Self::Report) -> Account;
+
+    /// True when rows go to standard output, so that JSON goes to standard error.
+    fn stdout_has_rows(_run: &Self::Run) -> bool {
+        false
+    }
+
+    /// How a run that did not fail ends.
+    ///
+    /// # Errors
+    /// An exit code with its reason; by itself, that the account is open.
+    fn judge(_run: &Self::Run, account: &Account, _report: &Self::Report) -> Result<Exit, Failure> {
+        account.judge()
+    }
+
+    /// Verbs of its own, beside `run`.
+    fn verbs() -> Vec<AppVerb> {
+        Vec::new()
+    }
 
     /// A worker's own figures for a program.
     fn worker_json(_report: &Self::Report) -> Map<String, Value> {

@@ -27,8 +27,11 @@ mod simple;
 
 pub use absent::{NoApp, NoLane};
 pub use app::{AppFacts, AppKind, Asks, Conclude, KernelOffer, Own, Place, Report, Service};
-pub use command::{Account, AppCommand, Line, On, Refusal, WorkerHeadings, WorkerLine};
+pub use command::{
+    Account, AppCommand, AppVerb, Finished, Line, On, Session, WorkerHeadings, WorkerLine,
+};
 pub use facts::{LaneFacts, Mode, Needs, Ports, Shape, Shapes, Sharing};
 pub use lane::{LaneKind, Opening, Request, with_knob};
+pub use laneway_terminal::{Exit, Failure};
 pub use report::{Ended, PortReport, RunFailed, RunReport};
 pub use simple::{FateReport, Simple, SimpleApp, SimpleWorker};

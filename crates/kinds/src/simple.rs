@@ -4,7 +4,7 @@
 //! from its arguments and says at the end how many frames had each fate.
 
 use crate::{
-    Account, AppCommand, AppFacts, AppKind, Asks, Conclude, LaneFacts, NoApp, On, Place, Refusal,
+    Account, AppCommand, AppFacts, AppKind, Asks, Conclude, Failure, LaneFacts, NoApp, On, Place,
     Report, RunReport, Shape,
 };
 use laneway_core::{App, Burst, Counters, Fill, FrameApp, LaneError, PortId, Turn};
@@ -103,12 +103,12 @@ standard error.
 Example:
   laneway run APP --lane packet --on eth1 --duration 10";
 
-    fn plan(arguments: &A::Arguments, _on: On<'_>) -> Result<A::Arguments, Refusal> {
-        A::new(arguments).map(|_| arguments.clone()).map_err(Refusal::Sentence)
+    fn plan(arguments: &A::Arguments, _on: On<'_>) -> Result<A::Arguments, Failure> {
+        A::new(arguments).map(|_| arguments.clone()).map_err(Failure::input)
     }
 
-    fn begun(_run: &A::Arguments, _on: On<'_>) -> String {
-        format!("{}: {}; Ctrl-C ends", A::NAME, A::ABOUT)
+    fn begun(_run: &A::Arguments, _on: On<'_>) -> Option<String> {
+        Some(format!("{}: {}; Ctrl-C ends", A::NAME, A::ABOUT))
     }
 
     fn account(_: &A::Arguments, _: On<'_>, lane: &RunReport, report: &FateReport) -> Account {
@@ -123,6 +123,7 @@ Example:
             accounted: report.total(),
             lines: fates.chain(lost).collect(),
             json: Map::from_iter([("fates".to_owned(), Value::Object(report.by_name()))]),
+            ..Account::default()
         }
     }
 

@@ -22,7 +22,14 @@ const ROLES: &[Role] = &[
     Role { name: "spec", folders: &["crates/spec"], may_use: &["core"] },
     Role {
         name: "shared",
-        folders: &["crates/flow", "crates/linux", "crates/page", "crates/resp", "crates/tracer"],
+        folders: &[
+            "crates/flow",
+            "crates/linux",
+            "crates/page",
+            "crates/resp",
+            "crates/terminal",
+            "crates/tracer",
+        ],
         may_use: &["spec", "core", "wire"],
     },
     Role { name: "stack", folders: &["crates/stack"], may_use: &["spec", "core", "wire"] },

@@ -4,9 +4,9 @@
 //! arm's worker, so shares are of its time. What must always hold: nothing is said here that
 //! `laneway trace analyze` of the same folder does not say, except for frames that the race's ledger knows lost.
 
-use crate::exit::Failure;
 use crate::verbs::trace;
 use laneway_spec::LaneSpec;
+use laneway_terminal::Failure;
 
 use laneway_kinds::Shape;
 use laneway_lab::App;

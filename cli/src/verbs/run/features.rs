@@ -6,11 +6,9 @@
 
 use super::live::{Finished, Live, on};
 use super::trace::RunTrace;
-use super::{lane_failure, worker_cpus};
+use super::worker_cpus;
 use crate::arguments::LiveArguments;
-use crate::exit::{Exit, Failure};
 use crate::extraction::{Extraction, output_failure, strictly};
-use crate::{interrupt, terminal};
 use laneway_core::{ClockDomain, LaneError};
 use laneway_engine::{Ended, Stop, starting_on, usable_cpus};
 use laneway_features::{
@@ -22,6 +20,8 @@ use laneway_kinds::{LaneFacts, Shape};
 use laneway_linux::unix_offset_ns;
 use laneway_page::text::grouped;
 use laneway_registry::{LaneTable, facts_of};
+use laneway_terminal as terminal;
+use laneway_terminal::{Exit, Failure};
 use serde_json::{Value, json};
 use std::path::Path;
 use std::sync::Arc;
@@ -60,12 +60,12 @@ pub(super) fn run<L: LaneTable>(arguments: &LiveArguments, json: bool) -> Result
     let queue = Queue::new(&plan.config, worker_cpus.len(), when_full);
     let writer_cpus = writer_cpus(arguments.writer_cpu, worker_cpus)?;
     let writer = starting_on(&writer_cpus, || RowWriter::start(tables, output, queue))
-        .map_err(|error| lane_failure(&error))?
+        .map_err(Failure::from)?
         .map_err(output_failure)?;
     let count = Count::new(arguments.count);
     let stop = Stop::default();
     let to_stop = stop.clone();
-    interrupt::on_signal(partial, json, move || to_stop.request())?;
+    terminal::on_signal(partial, json, move || to_stop.request())?;
 
     let live = Live {
         spec,
@@ -85,7 +85,7 @@ pub(super) fn run<L: LaneTable>(arguments: &LiveArguments, json: bool) -> Result
         &on(&arguments.on),
         || (),
     );
-    let finished = finished?.map_err(|error| lane_failure(&error))?;
+    let finished = finished?.map_err(Failure::from)?;
     let told = Told::of(finished, cpus.as_deref());
     let rows = writer
         .into_output()
@@ -249,7 +249,7 @@ impl Told {
             }
         }
         if let Some(error) = &self.failure {
-            return Err(lane_failure(error));
+            return Err(error.into());
         }
         if let Some(complaint) = ledger.complaint() {
             return Err(Failure::Because(Exit::Invalid, complaint));

@@ -16,10 +16,8 @@ use self::control::ControlSocket;
 use self::talk::Talk;
 use super::live::{Finished, Live, on};
 use super::trace::RunTrace;
-use super::{lane_failure, worker_cpus};
+use super::worker_cpus;
 use crate::arguments::ForwardArguments;
-use crate::exit::{Exit, Failure};
-use crate::{interrupt, terminal};
 use laneway_core::{CapsReport, DropReason, LaneError};
 use laneway_engine::{Ended, PortReport, RunReport, Stop};
 use laneway_forward::{
@@ -30,6 +28,8 @@ use laneway_kinds::{LaneFacts, Ports, Shape};
 use laneway_netns::Mac;
 use laneway_page::text::{aligned, grouped};
 use laneway_registry::{LaneTable, WorkerRan, facts_of};
+use laneway_terminal as terminal;
+use laneway_terminal::{Exit, Failure};
 use serde_json::{Map, Value, json};
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -60,7 +60,7 @@ pub(super) fn run<L: LaneTable>(arguments: &ForwardArguments, json: bool) -> Res
     let stop = Stop::default();
     let trace = RunTrace::begin(arguments.trace.as_deref())?;
     let to_stop = stop.clone();
-    interrupt::on_signal(arguments.control.clone(), json, move || to_stop.request())?;
+    terminal::on_signal(arguments.control.clone(), json, move || to_stop.request())?;
     if let (Some(socket), Some(console)) = (&socket, &console) {
         socket.serve(console)?;
     }
@@ -78,7 +78,7 @@ pub(super) fn run<L: LaneTable>(arguments: &ForwardArguments, json: bool) -> Res
     let finished = live.run::<ForwardKind, L>(&run, &trace, &stop, &on(&arguments.on), begun)?;
     // From here on nothing that is reported may change.
     drop(socket);
-    let Finished { ran, ports, elapsed } = finished.map_err(|error| lane_failure(&error))?;
+    let Finished { ran, ports, elapsed } = finished.map_err(Failure::from)?;
     trace.end(json)?;
     stop.request();
     let Some((run, report)) = ran.together() else {
@@ -96,7 +96,7 @@ pub(super) fn run<L: LaneTable>(arguments: &ForwardArguments, json: bool) -> Res
         terminal::note(told.text(elapsed, set.as_deref_mut()).trim_end());
     }
     if let Some(error) = &told.failure {
-        return Err(lane_failure(error));
+        return Err(error.into());
     }
     told.judge()
 }

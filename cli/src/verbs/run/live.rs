@@ -5,13 +5,13 @@
 
 use super::trace::RunTrace;
 use super::{end_after, opened};
-use crate::exit::Failure;
-use crate::terminal;
 use laneway_core::{CapsReport, LaneError};
 use laneway_engine::{Control, Stop, WorkerId, Workers};
 use laneway_kinds::AppKind;
 use laneway_registry::{Crew, LaneTable, Order, Ran};
 use laneway_spec::LaneSpec;
+use laneway_terminal as terminal;
+use laneway_terminal::Failure;
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 

@@ -3,17 +3,18 @@
 
 use super::live::{Finished, Live};
 use super::trace::RunTrace;
-use super::{lane_failure, worker_cpus};
+use super::worker_cpus;
 use crate::arguments::RunArguments;
-use crate::exit::{Exit, Failure};
-use crate::{interrupt, terminal};
 use clap::{ArgMatches, Args, Command, FromArgMatches};
 use laneway_engine::{Ended, Stop};
-use laneway_kinds::{Account, AppCommand, AppFacts, On, Refusal};
+use laneway_kinds::{Account, AppCommand, AppFacts, AppVerb, Finished as HowItWent, On, Session};
 use laneway_page::text::{aligned, grouped};
 use laneway_registry::{LaneTable, Ran, facts_of};
+use laneway_terminal as terminal;
+use laneway_terminal::{Exit, Failure};
 use serde_json::{Value, json};
 use std::marker::PhantomData;
+use std::sync::Arc;
 use std::time::Duration;
 
 /// An app that `laneway run` knows by name.
@@ -23,6 +24,9 @@ pub(crate) trait RunVerb {
 
     /// What may be said to it.
     fn command(&self) -> Command;
+
+    /// Its own verbs, beside `run`.
+    fn verbs(&self) -> Vec<AppVerb>;
 
     /// Runs it as its arguments say.
     ///
@@ -51,6 +55,10 @@ impl<A: AppCommand<Report: Clone>, L: LaneTable> RunVerb for TableVerb<A, L> {
         command.arg_required_else_help(true)
     }
 
+    fn verbs(&self) -> Vec<AppVerb> {
+        A::verbs()
+    }
+
     fn run(&self, matches: &ArgMatches, json: bool) -> Result<Exit, Failure> {
         let unread = |error: clap::Error| Failure::input(error.to_string());
         let common = RunArguments::from_arg_matches(matches).map_err(unread)?;
@@ -69,15 +77,19 @@ fn run<A: AppCommand<Report: Clone>, L: LaneTable>(
     let cpus = worker_cpus(common.workers, &common.cpus)?;
     let workers = cpus.as_ref().map_or(1, Vec::len);
     let on = On { spec, lane, interfaces: &common.on, workers };
-    let run = A::plan(own, on).map_err(|refusal| match refusal {
-        Refusal::Sentence(sentence) => Failure::input(sentence),
-        Refusal::Lane(error) => lane_failure(&error),
-    })?;
+    let run = A::plan(own, on)?;
 
     let trace = RunTrace::begin(common.trace.as_deref())?;
     let stop = Stop::default();
     let to_stop = stop.clone();
-    interrupt::on_signal(None, json, move || to_stop.request())?;
+    let session = Session {
+        json,
+        worker_cpus: cpus.as_deref().unwrap_or(common.cpu.as_slice()),
+        stop: Arc::new(move || to_stop.request()),
+    };
+    A::begin(&run, on, &session)?;
+    let to_stop = stop.clone();
+    terminal::on_signal(A::leftover(&run), json, move || to_stop.request())?;
     let live = Live {
         spec,
         interfaces: &common.on,
@@ -88,25 +100,36 @@ fn run<A: AppCommand<Report: Clone>, L: LaneTable>(
         json,
     };
     let begun = || {
-        if !json {
-            terminal::note(&A::begun(&run, on));
+        if let Some(line) = A::begun(&run, on).filter(|_| !json) {
+            terminal::note(&line);
         }
     };
-    let finished = live.run::<A, L>(&run, &trace, &stop, &A::places(&run, on), begun)?;
-    let Finished { ran, ports, elapsed } =
-        finished.map_err(|error| match (A::hint(&error, &run, on), lane_failure(&error)) {
+    let finished = live.run::<A, L>(&run, &trace, &stop, &A::places(&run, on), begun);
+    let (ran, ports, elapsed) = match finished.and_then(|opened| {
+        opened.map_err(|error| match (A::hint(&error, &run, on), Failure::from(&error)) {
             (Some(hint), Failure::Because(exit, why)) => {
                 Failure::Because(exit, format!("{why}; {hint}"))
             }
             (_, failure) => failure,
-        })?;
-    trace.end(json)?;
-    let failed = ran.failure.as_ref().map(|(_, error)| error);
-    let Some((report, together)) = ran.together() else {
-        // A run without a failure has the reports of all, and there is at least one.
-        return failed.map_or(Ok(Exit::Done), |error| Err(lane_failure(error)));
+        })
+    }) {
+        Ok(Finished { ran, ports, elapsed }) => (ran, ports, elapsed),
+        Err(failure) => {
+            // Why no lane could be opened says more than what comes of closing the rest.
+            let _ = A::finish(&run, on, None);
+            return Err(failure);
+        }
     };
-    let account = A::account(&run, on, &report, &together);
+    let failed = ran.failure.as_ref().map(|(_, error)| error);
+    let together = ran.together();
+    let went = together.as_ref().map(|(lane, report)| HowItWent { lane, report, failure: failed });
+    A::finish(&run, on, went)?;
+    trace.end(json)?;
+    let Some((report, together)) = &together else {
+        // A run without a failure has the reports of all, and there is at least one.
+        return failed.map_or(Ok(Exit::Done), |error| Err(error.into()));
+    };
+    let account = A::account(&run, on, report, together);
     if json {
         let mut value = json!({
             "verb": "run",
@@ -134,7 +157,7 @@ fn run<A: AppCommand<Report: Clone>, L: LaneTable>(
             });
             value["workers"] = Value::Array(each.collect());
         }
-        terminal::print_json(&value, false)?;
+        terminal::print_json(&value, A::stdout_has_rows(&run))?;
     } else {
         terminal::note(text(&account, report.ended, elapsed).trim_end());
         if cpus.is_some() {
@@ -142,26 +165,28 @@ fn run<A: AppCommand<Report: Clone>, L: LaneTable>(
         }
     }
     if let Some(error) = failed {
-        return Err(lane_failure(error));
+        return Err(error.into());
     }
-    judge(&account)
+    A::judge(&run, &account, together)
 }
 
 /// The account for a person.
 fn text(account: &Account, ended: Ended, elapsed: Duration) -> String {
     let plural = if account.seen == 1 { "" } else { "s" };
-    let end = match ended {
-        Ended::Exhausted => ", to the end of the input",
-        _ => "",
+    let seen = || format!("{} {}{plural}", grouped(account.seen), account.one);
+    let end = match (ended, account.ended) {
+        (Ended::Exhausted, _) => ", to the end of the input".to_owned(),
+        (_, Some(why)) => format!(", {why}"),
+        _ => String::new(),
     };
     let mut lines = vec![(account.seen_heading, account.seen, "")];
     lines.extend(account.lines.iter().map(|(name, n, note)| (name.as_str(), *n, *note)));
     format!(
-        "{} {}{plural} in {:.1} s{end}\n{}",
-        grouped(account.seen),
-        account.one,
+        "{} in {:.1} s{end}\n{}{}",
+        account.headline.clone().unwrap_or_else(seen),
         elapsed.as_secs_f64(),
-        aligned(&lines)
+        aligned(&lines),
+        account.text
     )
 }
 
@@ -191,19 +216,6 @@ fn by_worker<A: AppCommand<Report: Clone>>(run: &A::Run, ran: &Ran<A::Report>) -
     table
 }
 
-fn judge(account: &Account) -> Result<Exit, Failure> {
-    if account.is_closed() {
-        return Ok(Exit::Done);
-    }
-    Err(Failure::Because(
-        Exit::Invalid,
-        format!(
-            "the ledger is open: {} seen, {} with a fate; please report this with the command",
-            account.seen, account.accounted
-        ),
-    ))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -221,9 +233,9 @@ mod tests {
         let page = text(&account, Ended::Exhausted, Duration::from_millis(1500));
         assert!(page.starts_with("1,234 frames in 1.5 s, to the end of the input\n"), "{page}");
         assert!(page.contains("  answered") && page.contains("as asked"), "{page}");
-        assert!(matches!(judge(&account), Ok(Exit::Done)));
+        assert!(matches!(account.judge(), Ok(Exit::Done)));
         account.accounted = 1;
-        let Err(Failure::Because(Exit::Invalid, why)) = judge(&account) else { panic!("open") };
+        let Err(Failure::Because(Exit::Invalid, why)) = account.judge() else { panic!("open") };
         assert!(why.contains("1234 seen, 1 with a fate"), "{why}");
     }
 }

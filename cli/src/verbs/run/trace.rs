@@ -2,9 +2,9 @@
 //!
 //! To be begun before a worker is pinned, so that the thread that writes the files is not pinned with it.
 
-use crate::exit::Failure;
-use crate::terminal;
 use laneway_page::text::grouped;
+use laneway_terminal as terminal;
+use laneway_terminal::Failure;
 use laneway_tracer::{Session, SessionOptions, ThreadInfo, TraceSlot};
 use std::path::Path;
 

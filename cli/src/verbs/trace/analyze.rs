@@ -2,8 +2,8 @@
 
 use super::{output, source};
 use crate::arguments::AnalyzeArguments;
-use crate::exit::{Exit, Failure};
-use crate::terminal;
+use laneway_terminal as terminal;
+use laneway_terminal::{Exit, Failure};
 use laneway_trace::result::Analysis;
 use laneway_trace::{Options, text};
 use laneway_trace_export::{Measure, flame_graph, page, table};

@@ -2,8 +2,8 @@
 
 use super::{output, source};
 use crate::arguments::DiffArguments;
-use crate::exit::{Exit, Failure};
-use crate::terminal;
+use laneway_terminal as terminal;
+use laneway_terminal::{Exit, Failure};
 use laneway_trace::{Options, Report, diff, text};
 use laneway_trace_export::{Measure, difference_graph};
 use std::io::Write;

@@ -6,9 +6,9 @@
 use super::output::{self, Output};
 use super::source::{self, Surveyed};
 use crate::arguments::{ExportArguments, ExportFormat};
-use crate::exit::{Exit, Failure};
-use crate::terminal;
 use laneway_page::text::grouped;
+use laneway_terminal as terminal;
+use laneway_terminal::{Exit, Failure};
 use laneway_trace::Options;
 use laneway_trace::result::Analysis;
 use laneway_trace_export::{

@@ -1,6 +1,6 @@
 //! Files that have their name only when they are complete.
 
-use crate::exit::Failure;
+use laneway_terminal::Failure;
 use std::ffi::OsString;
 use std::fs::{self, File};
 use std::io::{self, BufWriter, Write};

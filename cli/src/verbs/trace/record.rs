@@ -1,9 +1,9 @@
 //! `laneway trace record`: a command run, and a folder left for `trace analyze`.
 
 use crate::arguments::RecordArguments;
-use crate::exit::{Exit, Failure};
-use crate::terminal;
 use laneway_page::text::grouped;
+use laneway_terminal as terminal;
+use laneway_terminal::{Exit, Failure};
 use laneway_trace_record::{Full, LttngOptions, Plan, Profile, Recorded, Urgency, With, record};
 use serde_json::{Value, json};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};

@@ -1,7 +1,7 @@
 //! A path, opened as a trace, with the names that the user has for it.
 
 use crate::arguments::KnowledgeArguments;
-use crate::exit::Failure;
+use laneway_terminal::Failure;
 use laneway_trace::result::Coverage;
 use laneway_trace::{Options, Report};
 use laneway_trace_export::Survey;

@@ -10,8 +10,8 @@
 //! [`CLIENTS_MAX`] of them. It executes nothing: [`Console`] does.
 
 use super::lines::{self, Next};
-use crate::exit::Failure;
 use laneway_forward::{Answer, Console};
+use laneway_terminal::Failure;
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
 use std::fs::{self, File, Permissions};
 use std::io::{self, BufReader, Write};

@@ -1,9 +1,9 @@
 //! The conversation on standard input: a line, its answer, until there are no more.
 
 use super::lines::{self, Next};
-use crate::terminal;
 use laneway_engine::Stop;
 use laneway_forward::{Answer, Console};
+use laneway_terminal as terminal;
 use std::io::BufRead;
 use std::sync::Arc;
 

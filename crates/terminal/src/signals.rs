@@ -3,8 +3,7 @@
 //! A thread of its own takes the signals as values, so that everything may be done there that a
 //! signal handler may not do. XDP programs, sockets and namespaces go with the process whatever happens.
 
-use crate::exit::Failure;
-use crate::terminal;
+use crate::{Failure, note};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 use std::path::PathBuf;
@@ -12,7 +11,10 @@ use std::{fs, process, thread};
 
 /// From now on, runs `first` at the first SIGINT, SIGTERM or SIGHUP, and says so unless standard
 /// error carries JSON; at the second one removes `leftover` and ends the process.
-pub(crate) fn on_signal(
+///
+/// # Errors
+/// When the signals cannot be listened for.
+pub fn on_signal(
     leftover: Option<PathBuf>,
     json: bool,
     first: impl FnOnce() + Send + 'static,
@@ -26,7 +28,7 @@ pub(crate) fn on_signal(
                 Some(first) => {
                     first();
                     if !json {
-                        terminal::note("laneway: finishing; a second signal ends at once");
+                        note("laneway: finishing; a second signal ends at once");
                     }
                 }
                 None => {

@@ -1,6 +1,10 @@
 //! How the program ends: exit codes, and the one sentence of an error.
 
-use crate::terminal;
+use crate::note;
+use laneway_core::LaneError;
+use laneway_spec::nearest;
+use std::fs;
+use std::path::Path;
 use std::process::ExitCode;
 
 /// Exit codes; a stable surface.
@@ -43,13 +47,40 @@ impl Failure {
 
     /// The sentence of an argument that cannot be understood; `verb` is the command whose help
     /// explains it.
-    pub(crate) fn usage(error: &clap::Error, verb: &str) -> Failure {
+    pub fn usage(error: &clap::Error, verb: &str) -> Failure {
         let text = error.render().to_string();
         match error.kind() {
             clap::error::ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand => Failure::Help(text),
             _ => Failure::input(one_sentence(&text, verb)),
         }
     }
+}
+
+impl From<LaneError> for Failure {
+    /// The lane's sentence; with the nearest name, where an interface does not exist.
+    fn from(error: LaneError) -> Failure {
+        Failure::from(&error)
+    }
+}
+
+impl From<&LaneError> for Failure {
+    fn from(error: &LaneError) -> Failure {
+        let mut sentence = error.to_string();
+        if let LaneError::NotFound { what: "interface", name, .. } = error {
+            let there = interface_names();
+            let names: Vec<&str> = there.iter().map(String::as_str).collect();
+            if let Some(nearest) = nearest(name, &names) {
+                sentence.push_str(&format!(" (did you mean `{nearest}`?)"));
+            }
+        }
+        Failure::input(sentence)
+    }
+}
+
+/// As far as they can be listed.
+fn interface_names() -> Vec<String> {
+    let Ok(entries) = fs::read_dir(Path::new("/sys/class/net")) else { return Vec::new() };
+    entries.flatten().map(|entry| entry.file_name().to_string_lossy().into_owned()).collect()
 }
 
 /// The paragraphs in front of the usage as one line, and where to find an example.
@@ -66,16 +97,16 @@ fn one_sentence(text: &str, verb: &str) -> String {
 }
 
 /// Says what is left to say, once, and gives the code.
-pub(crate) fn conclude(outcome: Result<Exit, Failure>) -> Exit {
+pub fn conclude(outcome: Result<Exit, Failure>) -> Exit {
     match outcome {
         Ok(exit) => exit,
         Err(Failure::ReaderGone) => Exit::Done,
         Err(Failure::Help(help)) => {
-            terminal::note(help.trim_end());
+            note(help.trim_end());
             Exit::BadInput
         }
         Err(Failure::Because(exit, sentence)) => {
-            terminal::note(&format!("laneway: {sentence}"));
+            note(&format!("laneway: {sentence}"));
             exit
         }
     }

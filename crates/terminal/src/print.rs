@@ -4,12 +4,15 @@
 //! else; notes and errors go to standard error. Writing past a reader that is gone is the quiet end
 //! of the program; a standard error that nobody reads changes nothing.
 
-use crate::exit::Failure;
+use crate::Failure;
 use std::io::{self, IsTerminal, Write};
 use std::path::Path;
 
 /// Writes `text` to standard output.
-pub(crate) fn print(text: &str) -> Result<(), Failure> {
+///
+/// # Errors
+/// [`Failure::ReaderGone`] when nobody reads it any more; a sentence when it cannot be written.
+pub fn print(text: &str) -> Result<(), Failure> {
     let mut stdout = io::stdout().lock();
     stdout.write_all(text.as_bytes()).and_then(|()| stdout.flush()).map_err(|error| {
         match error.kind() {
@@ -22,7 +25,10 @@ pub(crate) fn print(text: &str) -> Result<(), Failure> {
 }
 
 /// Writes `value` as JSON: to standard output, or past the rows there to standard error.
-pub(crate) fn print_json(value: &serde_json::Value, stdout_has_rows: bool) -> Result<(), Failure> {
+///
+/// # Errors
+/// As [`print`].
+pub fn print_json(value: &serde_json::Value, stdout_has_rows: bool) -> Result<(), Failure> {
     if stdout_has_rows {
         note(&value.to_string());
         return Ok(());
@@ -31,27 +37,27 @@ pub(crate) fn print_json(value: &serde_json::Value, stdout_has_rows: bool) -> Re
 }
 
 /// A path as JSON has it, which is Unicode: what is none in its name is replaced.
-pub(crate) fn path_json(path: &Path) -> serde_json::Value {
+pub fn path_json(path: &Path) -> serde_json::Value {
     serde_json::Value::String(path.to_string_lossy().into_owned())
 }
 
 /// A line (or several) for a person, on standard error.
-pub(crate) fn note(text: &str) {
+pub fn note(text: &str) {
     // Nobody is left to be told.
     let _ = writeln!(io::stderr().lock(), "{text}");
 }
 
 /// Shows `line` in place of what was shown last; an empty one clears it.
-pub(crate) fn show_progress(line: &str) {
+pub fn show_progress(line: &str) {
     let _ = write!(io::stderr().lock(), "\r\x1b[K{line}");
 }
 
 /// True when a person sees standard output.
-pub(crate) fn stdout_is_terminal() -> bool {
+pub fn stdout_is_terminal() -> bool {
     io::stdout().is_terminal()
 }
 
 /// True when a person sees standard error.
-pub(crate) fn stderr_is_terminal() -> bool {
+pub fn stderr_is_terminal() -> bool {
     io::stderr().is_terminal()
 }
