@@ -60,6 +60,8 @@ pub struct Account {
     pub seen: u64,
     /// How many of them have a fate.
     pub accounted: u64,
+    /// How many were to leave, and have neither left nor been counted as lost by a lane that tells of each.
+    pub unconfirmed: u64,
     /// The first line for a person, without its time: `120 rows to x.csv`. None: the number seen.
     pub headline: Option<String>,
     /// Why it ended, where that is not the lane's to say: `to the count asked for`.
@@ -73,23 +75,27 @@ pub struct Account {
 }
 
 impl Account {
-    /// True when everything has exactly one fate.
+    /// True when everything has exactly one fate, and nothing that was to leave is missing.
     pub fn is_closed(&self) -> bool {
-        self.seen == self.accounted
+        self.seen == self.accounted && self.unconfirmed == 0
     }
 
     /// Valid when it is closed.
     ///
     /// # Errors
-    /// [`Exit::Invalid`] with both numbers.
+    /// [`Exit::Invalid`] with the numbers.
     pub fn judge(&self) -> Result<Exit, Failure> {
         if self.is_closed() {
             return Ok(Exit::Done);
         }
+        let missing = match self.unconfirmed {
+            0 => String::new(),
+            n => format!(", {n} neither sent nor lost"),
+        };
         Err(Failure::Because(
             Exit::Invalid,
             format!(
-                "the ledger is open: {} seen, {} with a fate; please report this with the command",
+                "the ledger is open: {} seen, {} with a fate{missing}; please report this with the command",
                 self.seen, self.accounted
             ),
         ))
@@ -165,6 +171,12 @@ where
     /// What the run does, in a line or several, printed when every lane is open. None: rows on standard output say
     /// it.
     fn begun(run: &Self::Run, on: On<'_>) -> Option<String>;
+
+    /// What a result says of the run beside what its ports obtained, known when every lane is open: where flow rules
+    /// are executed.
+    fn opened_facts(_run: &Self::Run) -> Vec<(&'static str, String)> {
+        Vec::new()
+    }
 
     /// The lanes are closed: closes what [`begin`](Self::begin) opened. Called once, also when no lane could be
     /// opened.

@@ -131,31 +131,29 @@ fn run<A: AppCommand<Report: Clone>, L: LaneTable>(
     };
     let account = A::account(&run, on, report, together);
     if json {
+        let several = if cpus.is_some() { &ran.workers[..] } else { &[] };
+        let workers = several.iter().enumerate().map(|(id, worker)| {
+            let mut line = json!({ "worker": id, "cpu": worker.cpu, "report": worker.run });
+            for (name, fact) in worker.report.as_ref().map(A::worker_json).unwrap_or_default() {
+                line[name] = fact;
+            }
+            line
+        });
         let mut value = json!({
             "verb": "run",
             "app": A::FACTS.name,
             "lane": spec.to_string(),
             "interfaces": common.on,
+            "ports": ports,
             "seen": account.seen,
             "closed": account.is_closed(),
             "failure": failed.map(ToString::to_string),
             "elapsed_ns": elapsed.as_nanos() as u64,
+            "report": report,
+            "workers": workers.collect::<Vec<Value>>(),
         });
         for (name, fact) in &account.json {
             value[name] = fact.clone();
-        }
-        if cpus.is_none() {
-            value["ports"] = json!(ports);
-            value["report"] = json!(report);
-        } else {
-            let each = ran.workers.iter().enumerate().map(|(id, worker)| {
-                let mut line = json!({ "worker": id, "cpu": worker.cpu, "report": worker.run });
-                for (name, fact) in worker.report.as_ref().map(A::worker_json).unwrap_or_default() {
-                    line[name] = fact;
-                }
-                line
-            });
-            value["workers"] = Value::Array(each.collect());
         }
         terminal::print_json(&value, A::stdout_has_rows(&run))?;
     } else {
@@ -236,6 +234,9 @@ mod tests {
         assert!(matches!(account.judge(), Ok(Exit::Done)));
         account.accounted = 1;
         let Err(Failure::Because(Exit::Invalid, why)) = account.judge() else { panic!("open") };
-        assert!(why.contains("1234 seen, 1 with a fate"), "{why}");
+        assert!(why.contains("1234 seen, 1 with a fate; please"), "{why}");
+        account = Account { accounted: 1234, unconfirmed: 3, ..account };
+        let Err(Failure::Because(Exit::Invalid, why)) = account.judge() else { panic!("open") };
+        assert!(why.contains("1234 with a fate, 3 neither sent nor lost;"), "{why}");
     }
 }
