@@ -1,12 +1,10 @@
 //! What may be said on the command line. Reading it decides nothing and touches nothing.
 
-mod forward;
 mod generate;
 mod record;
 mod rules;
 mod trace;
 
-pub(crate) use forward::ForwardArguments;
 pub(crate) use generate::{Generator, ReplayArguments};
 pub(crate) use record::RecordArguments;
 pub(crate) use rules::RulesArguments;
@@ -168,13 +166,11 @@ const COMPLETIONS_EXAMPLES: &str = "\
 Example:
   laneway completions bash > /etc/bash_completion.d/laneway";
 
-/// The app of a run. Two have verbs of their own; the others are a table's, whose verbs are put behind them.
+/// The app of a run. One has a verb of its own; the others are a table's, whose verbs are put behind it.
 #[derive(Debug)]
 pub(crate) enum RunApp {
     /// Packet and flow features for machine learning.
     Features(Box<LiveArguments>),
-    /// Forward between interfaces as testpmd does, with its flow rules.
-    Forward(Box<ForwardArguments>),
     /// An app of the table, by name, and what was said to it.
     Table(String, ArgMatches),
 }
@@ -186,7 +182,6 @@ impl FromArgMatches for RunApp {
         };
         Ok(match name {
             FEATURES => RunApp::Features(Box::new(LiveArguments::from_arg_matches(own)?)),
-            FORWARD => RunApp::Forward(Box::new(ForwardArguments::from_arg_matches(own)?)),
             name => RunApp::Table(name.to_owned(), own.clone()),
         })
     }
@@ -198,21 +193,13 @@ impl FromArgMatches for RunApp {
 }
 
 const FEATURES: &str = "features";
-const FORWARD: &str = "forward";
 
 impl Subcommand for RunApp {
     fn augment_subcommands(command: Command) -> Command {
         let features = Command::new(FEATURES)
             .about("Packet and flow features for machine learning")
             .after_help(RUN_FEATURES_EXAMPLES);
-        let forward = Command::new(FORWARD)
-            .about("Forward between interfaces as testpmd does, with its flow rules")
-            .after_help(forward::EXAMPLES)
-            .arg_required_else_help(true);
-        command
-            .subcommand_required(true)
-            .subcommand(LiveArguments::augment_args(features))
-            .subcommand(ForwardArguments::augment_args(forward))
+        command.subcommand_required(true).subcommand(LiveArguments::augment_args(features))
     }
 
     fn augment_subcommands_for_update(command: Command) -> Command {
@@ -220,7 +207,7 @@ impl Subcommand for RunApp {
     }
 
     fn has_subcommand(name: &str) -> bool {
-        name == FEATURES || name == FORWARD
+        name == FEATURES
     }
 }
 
@@ -483,9 +470,10 @@ fn timeout(text: &str) -> Result<Duration, String> {
 mod tests {
     use super::*;
     use crate::standard;
+    use laneway_registry::Lanes;
 
     fn whole() -> Command {
-        command(&standard())
+        command(&standard::<Lanes>())
     }
 
     #[test]

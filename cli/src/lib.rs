@@ -27,6 +27,7 @@ use arms::Arms;
 use clap::{ArgMatches, FromArgMatches};
 
 use laneway_echo::EchoKind;
+use laneway_forward::ForwardKind;
 use laneway_kinds::{AppCommand, AppVerb, LaneKind};
 use laneway_lab::ChildEnd;
 use laneway_linux::HostSettings;
@@ -40,12 +41,12 @@ use verbs::{RunVerb, TableVerb};
 
 /// Runs the program for these arguments, the program's name first: the lanes and apps of this build.
 pub fn start(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
-    run::<Lanes>(arguments, &standard())
+    run::<Lanes>(arguments, &standard::<Lanes>())
 }
 
-/// The apps of this build that have no verb of their own.
-fn standard() -> Vec<Box<dyn RunVerb>> {
-    vec![Box::new(TableVerb::<EchoKind, Lanes>::new())]
+/// The apps of this build that have no verb of their own, on the lanes of a table.
+fn standard<L: LaneTable>() -> Vec<Box<dyn RunVerb>> {
+    vec![Box::new(TableVerb::<EchoKind, L>::new()), Box::new(TableVerb::<ForwardKind, L>::new())]
 }
 
 /// Runs the program with an app of the user's in front of those of this build: it gets `run`, `--trace` and every
@@ -53,7 +54,7 @@ fn standard() -> Vec<Box<dyn RunVerb>> {
 pub fn start_with_app<A: AppCommand<Report: Clone> + 'static>(
     arguments: impl IntoIterator<Item = OsString>,
 ) -> ExitCode {
-    let mut apps = standard();
+    let mut apps = standard::<Lanes>();
     apps.insert(0, Box::new(TableVerb::<A, Lanes>::new()));
     run::<Lanes>(arguments, &apps)
 }
@@ -61,8 +62,7 @@ pub fn start_with_app<A: AppCommand<Report: Clone> + 'static>(
 /// Runs the program with a lane of the user's in front of those of this build: every app runs on it, and `lanes` and
 /// `gen` know it.
 pub fn start_with_lane<K: LaneKind>(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
-    let apps: Vec<Box<dyn RunVerb>> = vec![Box::new(TableVerb::<EchoKind, (K, Lanes)>::new())];
-    run::<(K, Lanes)>(arguments, &apps)
+    run::<(K, Lanes)>(arguments, &standard::<(K, Lanes)>())
 }
 
 fn run<L: LaneTable>(

@@ -10,6 +10,7 @@
 //! never hands a frame over, as that would cost a lock or a copy per frame. What becomes of a frame is the same
 //! either way.
 
+use crate::command::Talks;
 use crate::{Config, ConfigError, Console, Forward, KernelForward, Mode, Stats};
 use laneway_core::{KernelHalf, LaneError};
 use laneway_flow::Offload;
@@ -26,11 +27,13 @@ pub struct ForwardKind;
 
 /// A run between interfaces.
 pub struct ForwardRun {
-    config: Config,
+    pub(crate) config: Config,
     /// Every worker's app over frames is one beside this.
     first: Forward,
     /// Who can be asked about rules and frames while it runs; none where there are no rules and none can come.
-    console: Option<Arc<Console>>,
+    pub(crate) console: Option<Arc<Console>>,
+    /// Who asks, of a run by its arguments.
+    pub(crate) talks: Talks,
 }
 
 impl ForwardRun {
@@ -40,7 +43,7 @@ impl ForwardRun {
     /// [`ConfigError`] with the value and what to try.
     pub fn new(config: Config, console: Option<Arc<Console>>) -> Result<ForwardRun, ConfigError> {
         let first = Forward::new(config.clone())?;
-        Ok(ForwardRun { config, first, console })
+        Ok(ForwardRun { config, first, console, talks: Talks::default() })
     }
 }
 

@@ -9,6 +9,9 @@
 //!                    └──▶ KernelFeed ─▶ KernelForward (an XDP program and its user side)
 //! ```
 //!
+//! `command` is what `laneway run forward` is told and what it tells; rules come to a run from a file and the
+//! command line (`given`), standard input (`talk`) and a socket (`control`), and [`Console`] carries all of them out.
+//!
 //! Rules, edits and modes exist twice: here and in `bpf/forward.h`, which is compiled for eBPF and, as
 //! the tests' referee, for the host; all three agree on every frame of every capture at hand.
 //!
@@ -16,30 +19,37 @@
 //! and every frame sees one whole rule set.
 #![forbid(unsafe_code)]
 
+mod account;
 mod bank;
 mod bridge;
+mod command;
 mod compile;
 mod config;
 mod console;
+mod control;
 mod decide;
 mod edit;
 mod fate;
 mod fields;
+mod given;
 mod grammar;
 mod guide;
 mod kernel;
 mod kind;
+mod lines;
 mod live;
 mod offload;
 mod parser;
 mod routes;
 mod rules;
 mod table;
+mod talk;
 mod tuple;
 mod user;
 
 pub use bank::{KERNEL_ENTRIES_MAX, KERNEL_LINE_MAX, KERNEL_MASKS_MAX};
 pub use bridge::{AGE_NS_DEFAULT, STATIONS_DEFAULT, STATIONS_MAX};
+pub use command::ForwardArguments;
 pub use compile::{Bounds, ENTRIES_PER_RULE_MAX, RuleRefused};
 pub use config::{Config, ConfigError, Mode, Neighbour, Route, parse_mac};
 pub use console::{Answer, COMMITS_MAX, Console};

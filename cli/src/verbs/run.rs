@@ -4,7 +4,6 @@
 //! asked for and obtained is said when it is.
 
 mod features;
-mod forward;
 mod live;
 mod table;
 mod trace;
@@ -28,7 +27,6 @@ pub(crate) fn run<L: LaneTable>(
 ) -> Result<Exit, Failure> {
     match app {
         RunApp::Features(arguments) => features::run::<L>(arguments, json),
-        RunApp::Forward(arguments) => forward::run::<L>(arguments, json),
         RunApp::Table(name, matches) => match table.iter().find(|app| app.facts().name == name) {
             Some(app) => app.run(matches, json),
             None => Err(Failure::input(format!("there is no app `{name}`"))),

@@ -3,12 +3,12 @@
 //! What must always hold: never more than a line's worth of memory, and the rest of a line that is too
 //! long is no line of its own.
 
-use laneway_forward::LINE_BYTES_MAX;
+use crate::parser::LINE_BYTES_MAX;
 use std::io::{self, BufRead, Read};
 
 /// What was read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Next {
+pub(crate) enum Next {
     /// A line.
     Line,
     /// What stood before the end of the input without an end of its own: perhaps not all that was meant.
@@ -21,7 +21,7 @@ pub(super) enum Next {
 ///
 /// # Errors
 /// What reading says.
-pub(super) fn next(input: &mut impl BufRead, line: &mut Vec<u8>) -> io::Result<Next> {
+pub(crate) fn next(input: &mut impl BufRead, line: &mut Vec<u8>) -> io::Result<Next> {
     line.clear();
     let mut bounded = input.take(LINE_BYTES_MAX as u64 + 2);
     if bounded.read_until(b'\n', line)? == 0 {

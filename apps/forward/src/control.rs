@@ -2,16 +2,17 @@
 //!
 //! A Unix stream socket where the user says, for its owner alone. **Protocol**: every line is a command;
 //! every line, an empty one too, is answered by lines that end with an empty one; the first line of a
-//! refusal begins with `error: `. What has no newline before the client leaves is refused, not done. `quit`, or closing the connection, ends a conversation and not the run.
+//! refusal begins with `error: `. What has no newline before the client leaves is refused, not done.
+//! `quit`, or closing the connection, ends a conversation and not the run.
 //!
 //! What must always hold: the file is ours or it is not touched (that of a server that lives is refused,
 //! one that nobody listens on is replaced); it is gone when [`ControlSocket`] is; whatever a client says
 //! or leaves unsaid costs a thread, a line's worth of memory and its own connection, and no more than
 //! [`CLIENTS_MAX`] of them. It executes nothing: [`Console`] does.
 
-use super::lines::{self, Next};
-use laneway_forward::{Answer, Console};
-use laneway_terminal::Failure;
+use crate::console::{Answer, Console};
+use crate::lines::{self, Next};
+use laneway_kinds::Failure;
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
 use std::fs::{self, File, Permissions};
 use std::io::{self, BufReader, Write};
@@ -25,7 +26,7 @@ use std::thread;
 use std::time::Duration;
 
 /// Clients at a time; further ones are told so.
-pub(super) const CLIENTS_MAX: usize = 8;
+pub(crate) const CLIENTS_MAX: usize = 8;
 /// A client that takes no answer for so long is left.
 const WRITE_WAIT: Duration = Duration::from_secs(10);
 /// After a client could not be accepted: descriptors may be short, and come back.
@@ -37,7 +38,7 @@ const UNENDED: &str =
 const BACKLOG: i32 = 16;
 
 /// The socket's file, which is removed with it.
-pub(super) struct ControlSocket {
+pub(crate) struct ControlSocket {
     listener: UnixListener,
     path: PathBuf,
     /// Device and inode: another file of the same name is not ours to remove.
@@ -46,7 +47,7 @@ pub(super) struct ControlSocket {
 
 impl ControlSocket {
     /// Opens the socket at `path`; clients wait until it is served.
-    pub(super) fn open(path: &Path) -> Result<ControlSocket, Failure> {
+    pub(crate) fn open(path: &Path) -> Result<ControlSocket, Failure> {
         let cannot = |why: &dyn std::fmt::Display, hint: &str| {
             Failure::input(format!("cannot open --control {}: {why}; {hint}", path.display()))
         };
@@ -70,7 +71,7 @@ impl ControlSocket {
     }
 
     /// Serves clients from now on, on threads of their own, which end with the process.
-    pub(super) fn serve(&self, console: &Arc<Console>) -> Result<(), Failure> {
+    pub(crate) fn serve(&self, console: &Arc<Console>) -> Result<(), Failure> {
         let cannot = |error: io::Error| Failure::input(format!("cannot serve --control: {error}"));
         let listener = self.listener.try_clone().map_err(cannot)?;
         let console = Arc::clone(console);
@@ -187,7 +188,7 @@ fn converse(client: &UnixStream, console: &Console) -> io::Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use laneway_forward::{Bounds, LINE_BYTES_MAX, LiveStats, RuleSet};
+    use crate::{Bounds, LINE_BYTES_MAX, LiveStats, RuleSet};
     use std::io::{BufRead, Read};
     use std::net::Shutdown;
 

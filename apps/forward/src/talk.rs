@@ -1,32 +1,33 @@
 //! The conversation on standard input: a line, its answer, until there are no more.
 
-use super::lines::{self, Next};
-use laneway_engine::Stop;
-use laneway_forward::{Answer, Console};
+use crate::console::{Answer, Console};
+use crate::lines::{self, Next};
 use laneway_terminal as terminal;
 use std::io::BufRead;
 use std::sync::Arc;
 
 /// Who answers, and how.
-pub(super) struct Talk {
-    pub(super) console: Arc<Console>,
-    pub(super) stop: Stop,
-    pub(super) json: bool,
+pub(crate) struct Talk {
+    pub(crate) console: Arc<Console>,
+    /// Ends the run.
+    pub(crate) stop: Arc<dyn Fn() + Send + Sync>,
+    /// Standard output is for JSON, so answers go to standard error.
+    pub(crate) json: bool,
 }
 
 impl Talk {
     /// Reads commands until there are no more. The run goes on then; `quit` ends it.
-    pub(super) fn listen(self, mut input: impl BufRead) {
+    pub(crate) fn listen(self, mut input: impl BufRead) {
         let mut line = Vec::new();
         while let Ok(Next::Line | Next::Unended) = lines::next(&mut input, &mut line) {
             let said = match self.console.answer(&String::from_utf8_lossy(&line)) {
                 Answer::Done(said) | Answer::Wrong(said) => said,
-                Answer::Quit => return self.stop.request(),
+                Answer::Quit => return (self.stop)(),
             };
             if self.json {
                 terminal::note(said.trim_end());
             } else if terminal::print(&said).is_err() {
-                return self.stop.request();
+                return (self.stop)();
             }
         }
     }
@@ -35,7 +36,8 @@ impl Talk {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use laneway_forward::{Bounds, LINE_BYTES_MAX, LiveStats, RuleSet};
+    use crate::{Bounds, LINE_BYTES_MAX, LiveStats, RuleSet};
+    use std::sync::atomic::{AtomicBool, Ordering};
 
     const DROP: &str = "flow create 0 ingress pattern eth / ipv4 / end actions drop / count / end";
 
@@ -43,11 +45,13 @@ mod tests {
     fn quit_ends_the_run_and_what_comes_behind_it_is_not_read() {
         let rules = RuleSet::for_user(Bounds { ports: 2, queues: 1 });
         let console = Arc::new(Console::new(rules, LiveStats::default()));
-        let stop = Stop::new();
-        let talk = Talk { console: Arc::clone(&console), stop: stop.clone(), json: true };
+        let ended = Arc::new(AtomicBool::new(false));
+        let to_end = Arc::clone(&ended);
+        let stop = Arc::new(move || to_end.store(true, Ordering::Relaxed));
+        let talk = Talk { console: Arc::clone(&console), stop, json: true };
         let long = format!("{DROP}\n\n{}\n{DROP}\nquit\n{DROP}\n", "x".repeat(3 * LINE_BYTES_MAX));
         talk.listen(long.as_bytes());
-        assert!(stop.is_due(0));
+        assert!(ended.load(Ordering::Relaxed));
         assert_eq!(console.rules().len(), 2);
     }
 }
