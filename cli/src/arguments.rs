@@ -2,12 +2,10 @@
 
 mod generate;
 mod record;
-mod rules;
 mod trace;
 
 pub(crate) use generate::{Generator, ReplayArguments};
 pub(crate) use record::RecordArguments;
-pub(crate) use rules::RulesArguments;
 pub(crate) use trace::{
     AnalyzeArguments, DiffArguments, ExportArguments, ExportFormat, KnowledgeArguments, TraceVerb,
 };
@@ -58,9 +56,6 @@ pub(crate) enum Verb {
         #[command(subcommand)]
         app: RunApp,
     },
-    /// Talk to a running forwarder about its flow rules
-    #[command(after_help = rules::EXAMPLES, arg_required_else_help = true)]
-    Rules(RulesArguments),
     /// Extract packet or flow features from capture files, on all cores
     #[command(after_help = FEATURES_EXAMPLES, arg_required_else_help = true)]
     Features(OfflineArguments),

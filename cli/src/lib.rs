@@ -164,7 +164,6 @@ fn dispatch<L: LaneTable>(
     match arguments.verb {
         Verb::Lanes => verbs::lanes::run::<L>(json),
         Verb::Run { app } => verbs::run::run::<L>(&app, apps, json),
-        Verb::Rules(arguments) => verbs::rules::run(&arguments, json),
         Verb::Features(arguments) => verbs::features::run(&arguments, json),
         Verb::Gen { what } => verbs::generate::run::<L>(&what, json),
         Verb::Race(arguments) => verbs::race::run::<L>(&arguments, json),

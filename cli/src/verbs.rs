@@ -5,7 +5,6 @@ pub(crate) mod features;
 pub(crate) mod generate;
 pub(crate) mod lanes;
 pub(crate) mod race;
-pub(crate) mod rules;
 pub(crate) mod run;
 pub(crate) mod trace;
 

@@ -9,6 +9,7 @@
 //! its change is in force.
 
 use crate::account::{self, placed};
+use crate::client;
 use crate::control::ControlSocket;
 use crate::given::{Given, given};
 use crate::talk::Talk;
@@ -17,7 +18,7 @@ use crate::{
 };
 use clap::Args;
 use laneway_kinds::{
-    Account, AppCommand, Failure, Finished, On, Ports, RunReport, Session, WorkerHeadings,
+    Account, AppCommand, AppVerb, Failure, Finished, On, Ports, RunReport, Session, WorkerHeadings,
 };
 use laneway_linux::{Mac, sysfs};
 use laneway_terminal as terminal;
@@ -95,9 +96,9 @@ that can execute it. What becomes of every frame, what every rule matched and wh
 it was executed go to standard error at the end: at Ctrl-C, after --duration, or at the end of the
 captures. An interface that carries a default route is refused without --force.
 
-Several workers (--workers) share ports, rules, routes, neighbours and the stations of mode l2; every
-answer and every number is that of all of them together. A flow stays with one worker, so its frames
-stay in order. `queue index N` and `rss` bring frames to another worker where the port executes the
+Several workers (--workers, on lanes packet, afxdp and dpdk) share ports, rules, routes, neighbours
+and the stations of mode l2; every answer and every number is that of all of them together. A flow
+stays with one worker, so its frames stay in order. `queue index N` and `rss` bring frames to another worker where the port executes the
 rule itself; elsewhere the choice is counted and the frame stays where it came.
 
 Examples:
@@ -181,6 +182,10 @@ Examples:
 
     fn account(run: &ForwardRun, on: On<'_>, lane: &RunReport, report: &ForwardReport) -> Account {
         account::of(run, on, lane, report)
+    }
+
+    fn verbs() -> Vec<AppVerb> {
+        vec![client::VERB]
     }
 
     fn worker_json(report: &ForwardReport) -> Map<String, Value> {

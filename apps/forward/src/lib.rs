@@ -9,8 +9,9 @@
 //!                    └──▶ KernelFeed ─▶ KernelForward (an XDP program and its user side)
 //! ```
 //!
-//! `command` is what `laneway run forward` is told and what it tells; rules come to a run from a file and the
-//! command line (`given`), standard input (`talk`) and a socket (`control`), and [`Console`] carries all of them out.
+//! `command` is what `laneway run forward` is told and what it tells. Rules come from a file and the command line
+//! (`given`), from standard input (`talk`) and from a socket (`control`), whose other end is `laneway rules`
+//! (`client`). [`Console`] carries all of them out.
 //!
 //! Rules, edits and modes exist twice: here and in `bpf/forward.h`, which is compiled for eBPF and, as
 //! the tests' referee, for the host; all three agree on every frame of every capture at hand.
@@ -22,6 +23,7 @@
 mod account;
 mod bank;
 mod bridge;
+mod client;
 mod command;
 mod compile;
 mod config;

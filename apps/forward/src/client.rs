@@ -1,16 +1,15 @@
 //! `laneway rules`: the client of a forwarder's control socket.
 //!
-//! Says one command at a time and prints its answer as it comes; the protocol is that of
-//! `verbs/run/forward/control.rs`. Answers go to standard output, refusals to standard error, and a
-//! refusal does not keep the commands behind it from being said.
+//! Says one command at a time and prints its answer as it comes; the protocol is that of `control.rs`. Answers go to
+//! standard output, refusals to standard error, and a refusal does not keep the commands behind it from being said.
 
-use crate::arguments::RulesArguments;
+use clap::{ArgMatches, Args, Command, FromArgMatches};
+use laneway_kinds::{AppVerb, Exit, Failure};
 use laneway_terminal as terminal;
-use laneway_terminal::{Exit, Failure};
 use serde_json::{Value, json};
 use std::io::{self, BufRead, BufReader, Write};
 use std::os::unix::net::UnixStream;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 /// Longer than any command waits to be in force.
@@ -18,7 +17,43 @@ const ANSWER_WAIT: Duration = Duration::from_secs(60);
 /// How the first line of a refusal begins.
 const REFUSED: &str = "error: ";
 
-pub(crate) fn run(arguments: &RulesArguments, json: bool) -> Result<Exit, Failure> {
+const HELP: &str = "\
+Commands are those of `laneway run forward --interactive`: flow create|validate|list|query|destroy|flush,
+show stats, show rules [PORT], help. Without one they are read from standard input, line by line. Each
+is answered before the next is said. Exit code 2 if any was refused.
+
+The socket speaks lines, so `socat - UNIX-CONNECT:PATH` does as well: every line is a command, every
+answer ends with an empty line, and that to a refused command begins with `error: `.
+
+Examples:
+  laneway rules --control /run/forward.sock 'flow list 0' 'show stats'
+  laneway rules --control /run/forward.sock \\
+      'flow create 0 ingress pattern eth / ipv4 / udp dst is 53 / end actions drop / count / end'
+  laneway rules --control /run/forward.sock < rules.txt";
+
+/// What may be said to it.
+#[derive(Args, Debug)]
+struct RulesArguments {
+    /// The socket of a running `laneway run forward --control PATH`
+    #[arg(long, value_name = "PATH")]
+    control: PathBuf,
+    /// Commands, in their order [default: the lines of standard input]
+    #[arg(value_name = "COMMAND")]
+    command: Vec<String>,
+}
+
+/// The verb.
+pub(crate) const VERB: AppVerb = AppVerb { name: "rules", command, run };
+
+fn command() -> Command {
+    let command = RulesArguments::augment_args(Command::new(VERB.name));
+    let command = command.about("Talk to a running forwarder about its flow rules");
+    command.after_help(HELP).arg_required_else_help(true)
+}
+
+fn run(matches: &ArgMatches, json: bool) -> Result<Exit, Failure> {
+    let arguments = RulesArguments::from_arg_matches(matches)
+        .map_err(|error| Failure::input(error.to_string()))?;
     let mut client = Client::connect(&arguments.control, json)?;
     if arguments.command.is_empty() {
         for line in io::stdin().lock().lines() {
