@@ -495,6 +495,19 @@ mod tests {
     }
 
     #[test]
+    fn help_says_what_an_app_and_its_own_verbs_do() {
+        let (whole, apps) = (whole(), standard::<Lanes>());
+        let about = |command: Option<&Command>| command.unwrap().get_about().unwrap().to_string();
+        let run = whole.find_subcommand("run").unwrap();
+        for app in &apps {
+            let facts = app.facts();
+            assert_eq!(about(run.find_subcommand(facts.name)), facts.about);
+        }
+        let rules = about(whole.find_subcommand("rules"));
+        assert_eq!(rules, "Talk to a running forwarder about its flow rules");
+    }
+
+    #[test]
     fn the_command_is_named_as_deep_as_it_was() {
         let name = |words: &[&str]| {
             command_named(&whole(), &words.iter().map(OsString::from).collect::<Vec<_>>())

@@ -50,9 +50,10 @@ impl<A: AppCommand<Report: Clone>, L: LaneTable> RunVerb for TableVerb<A, L> {
     }
 
     fn command(&self) -> Command {
-        let command = Command::new(A::FACTS.name).about(A::FACTS.about).after_help(A::HELP);
-        let command = A::Arguments::augment_args(RunArguments::augment_args(command));
-        command.arg_required_else_help(true)
+        let command = RunArguments::augment_args(Command::new(A::FACTS.name));
+        // Arguments say what they are, in place of what the app does, so that is said behind them.
+        let command = A::Arguments::augment_args(command).about(A::FACTS.about);
+        command.after_help(A::HELP).arg_required_else_help(true)
     }
 
     fn verbs(&self) -> Vec<AppVerb> {
