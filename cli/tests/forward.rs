@@ -919,6 +919,12 @@ fn a_run_on_captures_tells_fates_rules_and_places_as_json() {
     assert_eq!((&told["seen"], &told["closed"]), (&12.into(), &true.into()), "{told:#}");
     assert_eq!(told["fates"]["rule_drop"], 7);
     assert_eq!(told["fates"]["forwarded"], 5);
+    assert_eq!((&told["mode"], &told["unconfirmed"]), (&"macswap".into(), &0.into()), "{told:#}");
+    for list in ["interfaces", "ports"] {
+        assert_eq!(told[list].as_array().map(Vec::len), Some(2), "{told:#}");
+    }
+    assert_eq!(told["report"]["ended"], "exhausted", "{told:#}");
+    assert_eq!(told["workers"], Value::Array(Vec::new()), "there was one");
     let rule = &told["rules"][0];
     assert_eq!(
         (&rule["hits"], &rule["place"], &rule["port"]),
@@ -966,6 +972,7 @@ fn what_cannot_be_is_refused_in_a_sentence_with_its_place() {
     refused(&run(&["--mode", "l3"]), &["no --route", "0.0.0.0/0 port 0"]);
     refused(&run(&["--mode", "bridge"]), &["`bridge`", "l2 is a bridge"]);
     refused(&run(&["--on", "lo"]), &["--on lo is given twice", "for ever"]);
+    refused(&laneway(&["run", "forward", "--lane", "packet"]), &["which ports?", "--on IFACE"]);
     let queue = DROP.replace("drop", "queue index 3");
     refused(&run(&["--rule", &queue]), &["no queue 3", "--queues"]);
     fs::write(&rules, "flow create 0 ingress pattern \u{1b}[31mred / end\n").unwrap();

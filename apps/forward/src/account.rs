@@ -271,7 +271,54 @@ impl Told<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::Config;
     use crate::compile::Bounds;
+    use laneway_core::{CapsReport, ClockDomain, Counters};
+    use laneway_kinds::{Ended, LaneFacts, LaneKind};
+    use laneway_packet::PacketKind;
+
+    /// Two ports, of which the second sent one of three frames, and lost another.
+    fn three_to_send() -> (RunReport, ForwardReport) {
+        let mut counters = [Counters::default(), Counters::default()];
+        counters[0].rx_frames = 3;
+        counters[1].tx_frames = 1;
+        counters[1].set_drops(DropReason::TxRefused, 1);
+        let port = |counters| PortReport { caps: CapsReport::default(), counters };
+        let lane = RunReport {
+            lane: "packet".to_owned(),
+            ended: Ended::Stopped,
+            ports: counters.map(port).into(),
+            app: Counters::default(),
+            clock: ClockDomain::Virtual,
+            started_ns: 0,
+            ended_ns: 1,
+            turns: 0,
+            waits: 0,
+            spun_ns: 0,
+            blocked_ns: 0,
+        };
+        let mut report = ForwardReport::default();
+        (0..3).for_each(|_| report.stats.count(Fate::Forwarded));
+        (lane, report)
+    }
+
+    #[test]
+    fn a_frame_neither_sent_nor_lost_opens_the_account_unless_the_lane_tells_late() {
+        static LATE: LaneFacts = LaneFacts { confirms_late: true, ..PacketKind::FACTS };
+        let run = ForwardRun::new(Config::default(), None).unwrap();
+        let (lane, report) = three_to_send();
+        let spec = "packet".parse().unwrap();
+        let interfaces = ["eth1".to_owned(), "eth2".to_owned()];
+        for (facts, is_closed) in [(&PacketKind::FACTS, false), (&LATE, true)] {
+            let on = On { spec: &spec, lane: facts, interfaces: &interfaces, workers: 1 };
+            let account = of(&run, on, &lane, &report);
+            assert_eq!((account.seen, account.accounted), (3, 3));
+            assert_eq!(account.is_closed(), is_closed);
+            assert_eq!(account.json["unconfirmed"], 1, "it is told anyway");
+            assert!(account.lines.contains(&("on the way".to_owned(), 1, "when it ended")));
+            assert!(account.text.contains("port 1 lost 1 tx_refused"), "{}", account.text);
+        }
+    }
 
     #[test]
     fn rules_are_told_with_their_number_and_every_place_once() {
