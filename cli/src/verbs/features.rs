@@ -146,9 +146,11 @@ fn open_all(
     Ok(sources)
 }
 
-fn unreadable(path: &Path, error: &laneway_pcap::ReadError) -> Failure {
+fn unreadable(path: &Path, error: &laneway_capture::ReadError) -> Failure {
     Failure::input(match error {
-        laneway_pcap::ReadError::Open { .. } => format!("{error}; check its name and your rights"),
+        laneway_capture::ReadError::Open { .. } => {
+            format!("{error}; check its name and your rights")
+        }
         _ => format!("{}: {error}", path.display()),
     })
 }
