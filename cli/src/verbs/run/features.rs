@@ -10,14 +10,14 @@ use super::worker_cpus;
 use crate::arguments::LiveArguments;
 use crate::extraction::{Extraction, output_failure, strictly};
 use laneway_core::{ClockDomain, LaneError};
-use laneway_engine::{Ended, Stop, starting_on, usable_cpus};
+use laneway_engine::{Ended, Stop, usable_cpus};
 use laneway_features::{
     Aggregation, Disposition, FeaturesKind, FeaturesRun, Ledger, Level, Queue, RowSink, RowWriter,
     Sink, Sinks, WhenFull,
 };
 use laneway_flow::{EndedFlow, Record};
 use laneway_kinds::{LaneFacts, Shape};
-use laneway_linux::unix_offset_ns;
+use laneway_linux::{starting_on, unix_offset_ns};
 use laneway_page::text::grouped;
 use laneway_registry::{LaneTable, facts_of};
 use laneway_terminal as terminal;
