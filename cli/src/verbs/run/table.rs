@@ -50,8 +50,9 @@ impl<A: AppCommand<Report: Clone>, L: LaneTable> RunVerb for TableVerb<A, L> {
     }
 
     fn command(&self) -> Command {
-        let command = Command::new(A::FACTS.name).about(A::FACTS.about).after_help(A::HELP);
-        let command = A::Arguments::augment_args(RunArguments::augment_args(command));
+        let command = RunArguments::augment_args(Command::new(A::FACTS.name));
+        // Behind the arguments, whose own comment would be what it says of itself.
+        let command = A::Arguments::augment_args(command).about(A::FACTS.about).after_help(A::HELP);
         command.arg_required_else_help(true)
     }
 
