@@ -207,7 +207,7 @@ fn by_worker<A: AppCommand<Report: Clone>>(run: &A::Run, ran: &Ran<A::Report>) -
                     "{id:<6}  {cpu:>3}  {:>15}  {:>15}  {:>12}\n",
                     grouped(line.seen),
                     grouped(line.sent),
-                    grouped(lane.counters().lost()),
+                    grouped(A::worker_lost(lane, report)),
                 )
             }
             _ => format!("{id:<6}  {cpu:>3}  never began\n"),
