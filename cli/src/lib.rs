@@ -16,8 +16,6 @@
 
 mod arguments;
 mod arms;
-mod captures;
-mod extraction;
 mod replay;
 mod shipped;
 mod verbs;
@@ -27,6 +25,7 @@ use arms::Arms;
 use clap::{ArgMatches, FromArgMatches};
 
 use laneway_echo::EchoKind;
+use laneway_features::RowsKind;
 use laneway_kinds::{AppCommand, AppVerb, LaneKind};
 use laneway_lab::ChildEnd;
 use laneway_linux::HostSettings;
@@ -43,9 +42,14 @@ pub fn start(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
     run::<Lanes>(arguments, &standard())
 }
 
-/// The apps of this build that have no verb of their own.
+/// The apps of this build, on its lanes.
 fn standard() -> Vec<Box<dyn RunVerb>> {
-    vec![Box::new(TableVerb::<EchoKind, Lanes>::new())]
+    apps_on::<Lanes>()
+}
+
+/// The apps of this build that have no verb of their own.
+fn apps_on<L: LaneTable>() -> Vec<Box<dyn RunVerb>> {
+    vec![Box::new(TableVerb::<RowsKind, L>::new()), Box::new(TableVerb::<EchoKind, L>::new())]
 }
 
 /// Runs the program with an app of the user's in front of those of this build: it gets `run`, `--trace` and every
@@ -61,8 +65,7 @@ pub fn start_with_app<A: AppCommand<Report: Clone> + 'static>(
 /// Runs the program with a lane of the user's in front of those of this build: every app runs on it, and `lanes` and
 /// `gen` know it.
 pub fn start_with_lane<K: LaneKind>(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
-    let apps: Vec<Box<dyn RunVerb>> = vec![Box::new(TableVerb::<EchoKind, (K, Lanes)>::new())];
-    run::<(K, Lanes)>(arguments, &apps)
+    run::<(K, Lanes)>(arguments, &apps_on::<(K, Lanes)>())
 }
 
 fn run<L: LaneTable>(
@@ -165,7 +168,6 @@ fn dispatch<L: LaneTable>(
         Verb::Lanes => verbs::lanes::run::<L>(json),
         Verb::Run { app } => verbs::run::run::<L>(&app, apps, json),
         Verb::Rules(arguments) => verbs::rules::run(&arguments, json),
-        Verb::Features(arguments) => verbs::features::run(&arguments, json),
         Verb::Gen { what } => verbs::generate::run::<L>(&what, json),
         Verb::Race(arguments) => verbs::race::run::<L>(&arguments, json),
         Verb::Trace { what } => verbs::trace::run(&what, json),

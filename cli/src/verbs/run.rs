@@ -3,7 +3,6 @@
 //! Everything that can be wrong with the request is found before anything is opened; what each port
 //! asked for and obtained is said when it is.
 
-mod features;
 mod forward;
 mod live;
 mod table;
@@ -27,7 +26,6 @@ pub(crate) fn run<L: LaneTable>(
     json: bool,
 ) -> Result<Exit, Failure> {
     match app {
-        RunApp::Features(arguments) => features::run::<L>(arguments, json),
         RunApp::Forward(arguments) => forward::run::<L>(arguments, json),
         RunApp::Table(name, matches) => match table.iter().find(|app| app.facts().name == name) {
             Some(app) => app.run(matches, json),

@@ -13,7 +13,11 @@ const TABLES: &[&str] = &["registry/", "xtask/", "fuzz/", "examples/"];
 
 /// Who may use a crate all the same, and why.
 const EXCEPTIONS: &[(&str, &[&str], &str)] = &[
-    ("features", &["cli/src/", "lab/src/"], "its arguments and its race are not columns yet"),
+    (
+        "features",
+        &["cli/src/arms.rs", "cli/src/lib.rs", "lab/src/"],
+        "its race is not a column yet, and its row of verbs is in cli",
+    ),
     ("echo", &["cli/src/", "lab/src/"], "its race is not a column yet"),
     ("forward", &["cli/src/", "lab/src/"], "its arguments and its race are not columns yet"),
 ];

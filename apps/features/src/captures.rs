@@ -1,13 +1,13 @@
-//! Capture files as sources of offline extraction: lane `pcap`'s reader behind app `features`' trait.
+//! Capture files as sources of offline extraction.
 //!
 //! A regular file is looked at before anything is made, so that a name that is no capture ends the
 //! run with nothing left behind; it is opened again when its turn comes, because a thousand files
 //! at a time are more than a process may have open. What cannot be opened twice (a pipe, standard
 //! input) stays open from the start.
 
+use crate::offline::{CHUNK_FRAMES, Chunk, OfflineFrame, Source};
 use laneway_capture::LinkType;
 use laneway_capture::{ReadError, Reader, ethernet};
-use laneway_features::offline::{CHUNK_FRAMES, Chunk, OfflineFrame, Source};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
