@@ -16,8 +16,6 @@
 
 mod arguments;
 mod arms;
-mod captures;
-mod extraction;
 mod replay;
 mod shipped;
 mod verbs;
@@ -27,6 +25,7 @@ use arms::Arms;
 use clap::{ArgMatches, FromArgMatches};
 
 use laneway_echo::EchoKind;
+use laneway_features::RowsKind;
 use laneway_forward::ForwardKind;
 use laneway_kinds::{AppCommand, AppVerb, LaneKind};
 use laneway_lab::ChildEnd;
@@ -46,7 +45,11 @@ pub fn start(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
 
 /// The apps of this build that have no verb of their own, on the lanes of a table.
 fn standard<L: LaneTable>() -> Vec<Box<dyn RunVerb>> {
-    vec![Box::new(TableVerb::<EchoKind, L>::new()), Box::new(TableVerb::<ForwardKind, L>::new())]
+    vec![
+        Box::new(TableVerb::<RowsKind, L>::new()),
+        Box::new(TableVerb::<EchoKind, L>::new()),
+        Box::new(TableVerb::<ForwardKind, L>::new()),
+    ]
 }
 
 /// Runs the program with an app of the user's in front of those of this build: it gets `run`, `--trace` and every
@@ -164,7 +167,6 @@ fn dispatch<L: LaneTable>(
     match arguments.verb {
         Verb::Lanes => verbs::lanes::run::<L>(json),
         Verb::Run { app } => verbs::run::run::<L>(&app, apps, json),
-        Verb::Features(arguments) => verbs::features::run(&arguments, json),
         Verb::Gen { what } => verbs::generate::run::<L>(&what, json),
         Verb::Race(arguments) => verbs::race::run::<L>(&arguments, json),
         Verb::Trace { what } => verbs::trace::run(&what, json),

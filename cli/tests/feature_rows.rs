@@ -6,6 +6,7 @@
 //! become rows, so that no queue overflows and an order is certain. Needs root; says so otherwise.
 
 use laneway_afxdp::AfXdp;
+use laneway_capture::{Reader, ethernet};
 use laneway_core::{FrameApp, FrameLane, KernelApp, KernelLane, Lane, PortId, Turn, Verdict};
 use laneway_engine::pin_to_cpu;
 use laneway_features::{
@@ -14,7 +15,6 @@ use laneway_features::{
 use laneway_flow::{EndedFlow, Record};
 use laneway_netns::{Mac, Namespace, VethEnd, VethOptions, VethPair, can_create};
 use laneway_packet::{OpenOptions, PacketLane};
-use laneway_pcap::{Reader, ethernet};
 use laneway_spec::LaneSpec;
 use laneway_testkit::{Patience, captures, skip};
 use laneway_xdp::{Options, XdpLane};

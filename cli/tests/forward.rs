@@ -4,11 +4,11 @@
 //! Tests that need root say so and pass without it.
 #![forbid(unsafe_code)]
 
+use laneway_capture::{Layout, LinkType, Reader, Record, Writer};
 use laneway_core::{FrameLane, Lane, PortId, Verdict};
 use laneway_engine::usable_cpus;
 use laneway_netns::{Mac, Namespace, VethEnd, VethOptions, VethPair, can_create};
 use laneway_packet::{OpenOptions, PacketLane};
-use laneway_pcap::{Layout, LinkType, Reader, Record, Writer};
 use laneway_testkit::{UdpFrame, skip, udp_frames};
 use laneway_wire::{ETHERNET_BYTES, checksum};
 use laneway_xdp::PassGuard;

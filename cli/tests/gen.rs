@@ -3,10 +3,10 @@
 //! Tests that need root or a foreign program say so and pass where those are absent.
 #![forbid(unsafe_code)]
 
+use laneway_capture::{Layout, LinkType, Reader, Record, Writer};
 use laneway_core::{FrameLane, Lane, PortId, Wake};
 use laneway_netns::{Topology, TopologyOptions, can_create};
 use laneway_packet::{OpenOptions, PacketLane};
-use laneway_pcap::{Layout, LinkType, Reader, Record, Writer};
 use laneway_testkit::{is_ours, skip, udp_frames};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;

@@ -110,7 +110,7 @@ pub fn wire(data: &[u8]) {
 /// # Panics
 /// When that does not hold.
 pub fn pcap(data: &[u8]) {
-    laneway_pcap::fuzz_reader(data);
+    laneway_capture::fuzz_reader(data);
 }
 
 /// Parses the bytes before the first zero as a flow rule, and matches the bytes behind it as a record: the rule's

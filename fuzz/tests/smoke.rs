@@ -1,7 +1,7 @@
 //! Every target on its seeds, on captures that ship, and on seeded changes of both: a few seconds, on stable Rust.
 
 use laneway_fuzz::{Mutator, TARGETS, samples};
-use laneway_pcap::Reader;
+use laneway_capture::Reader;
 use std::path::{Path, PathBuf};
 
 const CHANGED: usize = 20_000;

@@ -14,7 +14,7 @@
 //! complement, so every checksum that covers the address stays right. `bpf/generate.bpf.c` does the
 //! same in the kernel; a test here compares the two on the shipped capture.
 
-use laneway_pcap::{Capture, CaptureError, LinkType};
+use laneway_capture::{Capture, CaptureError, LinkType};
 use laneway_wire::{
     ETHERNET_BYTES, Ethernet, Ipv4, VLAN_BYTES, checksum, ether_type, is_vlan_type,
 };

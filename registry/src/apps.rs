@@ -2,14 +2,14 @@
 
 use laneway_core::KernelHalf;
 use laneway_echo::EchoKind;
-use laneway_features::{Discard, FeaturesKind};
+use laneway_features::RowsKind;
 use laneway_forward::ForwardKind;
 use laneway_kinds::AppKind;
 
 /// The table of apps: a list of types, because each app is compiled for each lane.
 #[rustfmt::skip] // a table
 pub type Apps =
-    (FeaturesKind<Discard>,
+    (RowsKind,
     (EchoKind,
     (ForwardKind,
     ())));

@@ -5,7 +5,6 @@
 
 use crate::{Config, Features, KernelFeatures, Ledger, Level, Sink, half};
 use laneway_core::{KernelHalf, LaneError};
-use laneway_flow::{EndedFlow, Record};
 use laneway_kinds::{
     AppFacts, AppKind, Asks, Conclude, KernelOffer, LaneFacts, NoApp, Place, RunReport, Shape,
 };
@@ -18,24 +17,6 @@ pub trait Sinks: Sync {
 
     /// The sink of worker `worker`, made on its thread.
     fn open(&self, worker: usize) -> Self::Sink;
-}
-
-/// Sinks that keep nothing: what a lane alone costs.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct Discard;
-
-impl Sinks for Discard {
-    type Sink = Discard;
-
-    fn open(&self, _worker: usize) -> Discard {
-        Discard
-    }
-}
-
-impl Sink for Discard {
-    fn packet(&mut self, _record: &Record) {}
-
-    fn flow(&mut self, _ended: &EndedFlow<'_>) {}
 }
 
 /// The row, for sinks of one kind.

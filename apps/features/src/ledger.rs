@@ -7,10 +7,14 @@
 use crate::{Aggregation, Config, Features, KernelFeatures, Level, Sink, offline};
 use laneway_core::DropReason;
 use laneway_flow::BEHIND_NS;
-use laneway_kinds::{Report, RunReport};
+use laneway_kinds::{Line, Report, RunReport};
 use laneway_page::text::aligned;
 use serde::Serialize;
 use std::collections::BTreeMap;
+
+/// What "late" means, for a person.
+const LATE: &str = "by at most 2 s";
+const _: () = assert!(BEHIND_NS == 2_000_000_000, "as LATE says");
 
 /// The ledger of a run, in frames.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
@@ -143,35 +147,40 @@ impl Ledger {
         losses
     }
 
-    /// For a person: one line per figure, right-aligned.
-    pub fn table(&self) -> String {
-        let mut lines = vec![("frames seen", self.seen, "")];
-        lines.push(("  delivered", self.delivered, ""));
+    /// The heading of what was seen.
+    pub(crate) const SEEN_HEADING: &str = "frames seen";
+
+    /// What became of what was seen, a line per figure.
+    pub(crate) fn lines(&self) -> Vec<Line> {
+        let mut lines = vec![("  delivered".to_owned(), self.delivered, "")];
         if self.unflowed > 0 {
-            lines.push(("    of no flow", self.unflowed, "not IP"));
+            lines.push(("    of no flow".to_owned(), self.unflowed, "not IP"));
         }
-        let names: Vec<(String, u64, &str)> = self
-            .drops
-            .iter()
-            .map(|(reason, n)| {
-                let note = if reason.is_asked_for() { "as asked" } else { "lost" };
-                (format!("  {}", reason.name()), *n, note)
-            })
-            .collect();
-        lines.extend(names.iter().map(|(name, n, note)| (name.as_str(), *n, *note)));
+        lines.extend(self.drops.iter().map(|(reason, n)| {
+            let note = if reason.is_asked_for() { "as asked" } else { "lost" };
+            (format!("  {}", reason.name()), *n, note)
+        }));
         if self.damaged > 0 {
-            lines.push(("  damaged_records", self.damaged, "lost"));
+            lines.push(("  damaged_records".to_owned(), self.damaged, "lost"));
         }
         let Disorder { late, strays, steps, untimed } = self.disorder;
-        let window = format!("by at most {} s", BEHIND_NS / 1_000_000_000);
         let stamps = [
-            ("stamped late", late, window.as_str()),
+            ("stamped late", late, LATE),
             ("stamped astray", strays, "confirmed by no other"),
             ("steps back", steps, "of the stamps; time went on"),
             ("without a time", untimed, ""),
         ];
-        lines.extend(stamps.iter().filter(|(_, n, _)| *n > 0));
-        aligned(&lines)
+        let there = stamps.into_iter().filter(|(_, n, _)| *n > 0);
+        lines.extend(there.map(|(name, n, note)| (name.to_owned(), n, note)));
+        lines
+    }
+
+    /// For a person: one line per figure, right-aligned.
+    pub fn table(&self) -> String {
+        let lines = self.lines();
+        let mut aligned_lines = vec![(Ledger::SEEN_HEADING, self.seen, "")];
+        aligned_lines.extend(lines.iter().map(|(name, n, note)| (name.as_str(), *n, *note)));
+        aligned(&aligned_lines)
     }
 
     /// What is wrong with an open ledger.
@@ -194,7 +203,7 @@ impl Report for Ledger {
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use super::*;
     use laneway_core::{CapsReport, ClockDomain, Counters, KernelApp, KernelMaps, LaneError, Turn};
     use laneway_flow::{EndedFlow, Record};
@@ -241,7 +250,7 @@ mod tests {
         fn flow(&mut self, _: &EndedFlow<'_>) {}
     }
 
-    fn report(lane: Counters, app: Counters) -> RunReport {
+    pub(crate) fn report(lane: Counters, app: Counters) -> RunReport {
         RunReport {
             lane: "lane".to_owned(),
             ended: Ended::Stopped,

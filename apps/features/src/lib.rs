@@ -12,31 +12,42 @@
 //! captures on all cores. The three share the record, the rules and the output, and the tests hold
 //! their rows against each other on every capture at hand.
 //!
+//! [`RowsKind`] is all of it as `laneway run features`, from its arguments to its account; `laneway features` is its own
+//! verb. Whoever wants other sinks gives [`FeaturesKind`] some.
+//!
 //! Every frame is a row, or is counted under the reason why it is none.
 #![forbid(unsafe_code)]
 
 mod admit;
+mod arguments;
 mod arrow_file;
 mod assembly;
+mod captures;
 mod columns;
+mod command;
 mod config;
 mod encode;
 mod kernel;
 mod kind;
 mod ledger;
+mod live;
 pub mod offline;
 mod output;
 mod parse;
+mod plan;
 mod rows;
 mod sink;
 mod user;
+mod verb;
 mod writer;
 
 pub use columns::{FlowRow, PacketRow, Profile, Table};
+pub use command::{FeaturesArguments, RowsKind};
 pub use config::{Aggregation, Config, Disposition, Level};
 pub use kernel::{KERNEL_FLOWS_DEFAULT, KernelFeatures, OBJECT, RING_BYTES_DEFAULT, half};
-pub use kind::{Discard, FeaturesKind, FeaturesRun, Sinks};
+pub use kind::{FeaturesKind, FeaturesRun, Sinks};
 pub use ledger::Ledger;
+pub use live::{LimitedRows, RowSinks};
 pub use output::{Format, Output, OutputError, Provenance};
 pub use parse::{Stamp, parse};
 pub use rows::Tables;

@@ -4,9 +4,9 @@
 //! that were to be written, and those that could not be.
 
 use super::Replay;
+use laneway_capture::{Layout, LinkType, Record, WriteError, Writer};
 use laneway_core::{Counters, DropReason};
 use laneway_engine::Stop;
-use laneway_pcap::{Layout, LinkType, Record, WriteError, Writer};
 use std::path::Path;
 use std::time::Duration;
 

@@ -7,10 +7,10 @@
 //!
 //! Reading a pipe blocks whoever asks for the next frame.
 
-use laneway_core::DropReason;
-use laneway_pcap::{
+use laneway_capture::{
     Capture, CaptureError, Chunk, ETHERNET_BYTES, ReadError, Reader, Record, ethernet,
 };
+use laneway_core::DropReason;
 use std::path::{Path, PathBuf};
 use std::{fs, mem};
 

@@ -1,9 +1,9 @@
 //! The app on a simulated link, whose clock is exact, and into captures.
 
 use super::*;
+use laneway_capture::{Layout, LinkType, Reader, Record, Writer};
 use laneway_core::Clock;
 use laneway_engine::{Control, RunReport, Stop, run_frames};
-use laneway_pcap::{Layout, LinkType, Reader, Record, Writer};
 use laneway_sim::{Arrival, SimLane};
 use laneway_spec::IdlePolicy;
 use laneway_spec::LaneSpec;

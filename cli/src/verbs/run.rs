@@ -3,7 +3,6 @@
 //! Everything that can be wrong with the request is found before anything is opened; what each port
 //! asked for and obtained is said when it is.
 
-mod features;
 mod live;
 mod table;
 mod trace;
@@ -25,12 +24,9 @@ pub(crate) fn run<L: LaneTable>(
     table: &[Box<dyn RunVerb>],
     json: bool,
 ) -> Result<Exit, Failure> {
-    match app {
-        RunApp::Features(arguments) => features::run::<L>(arguments, json),
-        RunApp::Table(name, matches) => match table.iter().find(|app| app.facts().name == name) {
-            Some(app) => app.run(matches, json),
-            None => Err(Failure::input(format!("there is no app `{name}`"))),
-        },
+    match table.iter().find(|known| known.facts().name == app.name) {
+        Some(known) => known.run(&app.matches, json),
+        None => Err(Failure::input(format!("there is no app `{}`", app.name))),
     }
 }
 

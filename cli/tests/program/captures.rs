@@ -1,6 +1,6 @@
 //! Captures to read, made here.
 
-use laneway_pcap::{Layout, LinkType, Record, Writer};
+use laneway_capture::{Layout, LinkType, Record, Writer};
 use laneway_testkit::UdpFrame;
 
 /// Bytes in front of the first record of a classic capture, and in front of each frame.

@@ -2,7 +2,7 @@
 
 use crate::captures::{self, FRAME_BYTES, HEADER_BYTES, RECORD_HEADER_BYTES};
 use crate::said::{Folder, Said, command, laneway};
-use laneway_pcap::LinkType;
+use laneway_capture::LinkType;
 use laneway_testkit::UdpFrame;
 use rustix::process::{Pid, Signal, kill_process};
 use std::ffi::OsStr;

@@ -20,7 +20,6 @@
 #![forbid(unsafe_code)]
 
 mod clock;
-mod cpu;
 mod frames;
 mod idle;
 mod kernel;
@@ -32,11 +31,11 @@ mod watch;
 mod workers;
 
 pub use clock::{MonotonicClock, UnixClock};
-pub use cpu::{pin_to_cpu, starting_on, usable_cpus};
 pub use frames::run_frames;
 pub use idle::{BLOCK_NS_MAX, WAKE_NS};
 pub use kernel::{DRAIN_TURNS_MAX, run_kernel};
 pub use laneway_kinds::{Ended, PortReport, RunFailed, RunReport};
+pub use laneway_linux::{pin_to_cpu, usable_cpus};
 pub use service::{run_datagrams, run_streams};
 pub use stop::Stop;
 pub use watch::Watch;

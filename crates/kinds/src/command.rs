@@ -228,6 +228,11 @@ where
         WorkerLine { seen: counters.rx_frames, sent: counters.tx_frames }
     }
 
+    /// What a worker lost, on either way.
+    fn worker_lost(lane: &RunReport, _report: &Self::Report) -> u64 {
+        lane.counters().lost()
+    }
+
     /// What to try where the lane could not be opened, beyond the lane's own words.
     fn hint(_error: &LaneError, _run: &Self::Run, _on: On<'_>) -> Option<&'static str> {
         None

@@ -1,13 +1,14 @@
 //! What every lane asks of Linux beside moving frames: which interface a name means, whether the machine's
-//! default route leaves by it, which Linux it is, what time it is on the kernel's clocks, and which VLAN tag it took
-//! off a frame. And the one way to change a setting of the host: [`HostSettings`] records the change first, so that a
-//! later run undoes it.
+//! default route leaves by it, which Linux it is, what time it is on the kernel's clocks, which CPUs a thread may use,
+//! and which VLAN tag it took off a frame. And the one way to change a setting of the host: [`HostSettings`] records
+//! the change first, so that a later run undoes it.
 //!
-//! Everything is about the network namespace of the calling thread. Nothing is on the path of a frame but [`Tag::put_back`].
+//! Everything is about the calling thread and its network namespace. Nothing is on the path of a frame but [`Tag::put_back`].
 #![forbid(unsafe_code)]
 
 mod address;
 mod clock;
+mod cpu;
 mod interface;
 mod process;
 mod release;
@@ -18,6 +19,7 @@ mod vlan;
 
 pub use address::{AddressError, Cidr, Mac};
 pub use clock::{WallClock, monotonic_ns, unix_ns, unix_offset_ns};
+pub use cpu::{pin_to_cpu, starting_on, usable_cpus};
 pub use interface::{
     ETHERNET_BYTES, Facts, Interface, NAME_BYTES_MAX, ProgramId, Undo, XdpPlace, is_name, sysfs,
 };

@@ -5,11 +5,8 @@
 //! on from pass to pass: each further one starts [`LOOP_GAP_NS`] after the latest record so far and keeps its own
 //! distances, so that a flow table sees more traffic, not the past.
 
-use crate::chunk::Chunk;
-use crate::error::ReadError;
-use crate::format::Record;
 use crate::lane::NAME;
-use crate::reader::Reader;
+use laneway_capture::{Chunk, ReadError, Reader, Record};
 use laneway_core::LaneError;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -154,7 +151,7 @@ fn failure(path: &Path, error: ReadError) -> LaneError {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::link::LinkType;
+    use laneway_capture::LinkType;
 
     fn record(ts_ns: u64) -> Record<'static> {
         Record { ts_ns, interface: 0, link: LinkType::Raw, wire_len: 0, data: &[] }

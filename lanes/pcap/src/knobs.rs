@@ -1,7 +1,7 @@
 //! The knobs of the lane, read and checked in one place. `README.md` explains them to users.
 
-use crate::ethernet::ETHERNET_BYTES;
-use crate::format::FRAME_BYTES_MAX;
+use laneway_capture::ETHERNET_BYTES;
+use laneway_capture::format::FRAME_BYTES_MAX;
 use laneway_core::CapSet;
 use laneway_spec::{LaneSpec, SpecError};
 use std::ops::RangeInclusive;

@@ -16,11 +16,10 @@
 //!
 //! It does not pace: frames come as fast as they are asked for. Reading a pipe blocks in `receive`.
 
-use crate::ethernet::Parts;
-use crate::format::Record;
 use crate::input::Input;
 use crate::knobs::PcapKnobs;
 use crate::output::{Entry, Output};
+use laneway_capture::{Parts, Record};
 use laneway_core::{
     Burst, Cap, CapSet, CapsReport, ClockDomain, Counters, DropReason, Frame, FrameLane, FramePool,
     Lane, LaneError, PortId, PortMask, Verdict, Wake,

@@ -4,10 +4,9 @@
 //! kernel's, so a reader of the partial file sees whole records only. A frame that does not fit is counted; a file that cannot be written any
 //! further ends the lane, and nothing of it is left.
 
-use crate::format::{FRAME_BYTES_MAX, Record};
 use crate::lane::NAME;
-use crate::link::LinkType;
-use crate::writer::{Layout, PartialFile, WriteError, Writer};
+use laneway_capture::format::FRAME_BYTES_MAX;
+use laneway_capture::{Layout, LinkType, PartialFile, Record, WriteError, Writer};
 use laneway_core::{Frame, LaneError, PortId};
 use std::fs;
 use std::io;

@@ -1,7 +1,8 @@
 //! The lane keeps the contract: reading only, and with a capture to write, of the longest frames and of short buffers.
 
+use laneway_capture::{Layout, LinkType, Reader, Record, Writer};
 use laneway_core::{LaneError, PortId};
-use laneway_pcap::{Layout, LinkType, PcapLane, Reader, Record, Writer};
+use laneway_pcap::PcapLane;
 use laneway_spec::LaneSpec;
 use laneway_testkit::{Properties, Rig};
 use std::convert::Infallible;

@@ -1,8 +1,9 @@
 //! What the lane promises beyond the contract: every record is a frame or a counted reason, damage comes after the
 //! frames before it, passes go on in time, and what is written is whole or not there.
 
+use laneway_capture::{Layout, LinkType, Reader, Record, Writer};
 use laneway_core::{Burst, Cap, Counters, DropReason, FrameLane, Lane, LaneError, PortId, Verdict};
-use laneway_pcap::{LOOKS_MAX, LOOP_GAP_NS, Layout, LinkType, PcapLane, Reader, Record, Writer};
+use laneway_pcap::{LOOKS_MAX, LOOP_GAP_NS, PcapLane};
 use laneway_testkit::{sequence, skip, udp_frames};
 use proptest::prelude::*;
 use std::fs;

@@ -23,6 +23,7 @@ const ROLES: &[Role] = &[
     Role {
         name: "shared",
         folders: &[
+            "crates/capture",
             "crates/flow",
             "crates/linux",
             "crates/page",

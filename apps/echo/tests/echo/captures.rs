@@ -6,8 +6,8 @@ use crate::{
     MAC, Sent, config,
     rows::{frames, rows},
 };
+use laneway_capture::{Reader, ethernet};
 use laneway_echo::{ADDRESSES_MAX, Config};
-use laneway_pcap::{Reader, ethernet};
 use laneway_testkit::{CaptureFile, skip};
 use std::{
     collections::BTreeSet,

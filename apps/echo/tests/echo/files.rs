@@ -6,10 +6,11 @@ use crate::{
     rows::{responder, rows},
     run,
 };
+use laneway_capture::{Layout, LinkType, Reader, Record, Writer};
 use laneway_core::Lane;
 use laneway_echo::{Config, Echo, Fates, Limits, Rate};
 use laneway_engine::{Control, Ended, UnixClock, run_frames};
-use laneway_pcap::{Layout, LinkType, PcapLane, Reader, Record, Writer};
+use laneway_pcap::PcapLane;
 use laneway_spec::{IdlePolicy, LaneSpec};
 use std::{
     fs::{self, File},

@@ -2,7 +2,7 @@
 //! reached, the captures of the tree, and others where `LANEWAY_CAPTURES` names some.
 
 use crate::made::{conversations, every_status};
-use laneway_pcap::{Reader, ethernet};
+use laneway_capture::{Reader, ethernet};
 use laneway_testkit::{CaptureFile, skip};
 use std::sync::OnceLock;
 

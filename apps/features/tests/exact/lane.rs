@@ -2,9 +2,10 @@
 //! whose clock is years ahead of the capture's.
 
 use crate::{captures::Frame, kernel::Kept};
+use laneway_capture::{Layout, LinkType, Record, Writer};
 use laneway_core::{App, Counters, FrameApp, FrameLane, Lane, PortId, Turn};
 use laneway_features::{Config, Features};
-use laneway_pcap::{Layout, LinkType, PcapLane, Record, Writer};
+use laneway_pcap::PcapLane;
 use laneway_spec::LaneSpec;
 use std::{
     fs::{self, File},

@@ -1,8 +1,8 @@
 //! The captures, as NFStream can read them and as our reader reads them.
 
 use crate::view::{Pair, Rule, Seen, view};
+use laneway_capture::{Interface, Reader, Record, ethernet};
 use laneway_features::{Stamp, parse};
-use laneway_pcap::{Interface, Reader, Record, ethernet};
 use laneway_testkit::captures;
 use std::{
     collections::HashMap,

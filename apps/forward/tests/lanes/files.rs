@@ -1,9 +1,10 @@
 //! From capture files to a capture file.
 
 use crate::expected::{MODES, after, config, frames};
+use laneway_capture::{Layout, LinkType, Reader, Record, Writer};
 use laneway_core::{FrameApp, FrameLane, Lane, PortId, Turn};
 use laneway_forward::Forward;
-use laneway_pcap::{Layout, LinkType, PcapLane, Reader, Record, Writer};
+use laneway_pcap::PcapLane;
 use laneway_spec::LaneSpec;
 use std::{
     fs,

@@ -205,7 +205,7 @@ fn by_worker<A: AppCommand<Report: Clone>>(run: &A::Run, ran: &Ran<A::Report>) -
                     "{id:<6}  {cpu:>3}  {:>15}  {:>15}  {:>12}\n",
                     grouped(line.seen),
                     grouped(line.sent),
-                    grouped(lane.counters().lost()),
+                    grouped(A::worker_lost(lane, report)),
                 )
             }
             _ => format!("{id:<6}  {cpu:>3}  never began\n"),
@@ -218,6 +218,10 @@ fn by_worker<A: AppCommand<Report: Clone>>(run: &A::Run, ran: &Ran<A::Report>) -
 #[cfg(test)]
 mod tests {
     use super::*;
+    use laneway_core::{ClockDomain, Counters};
+    use laneway_features::{FeaturesArguments, Ledger, RowsKind};
+    use laneway_kinds::RunReport;
+    use laneway_registry::{Lanes, WorkerRan};
 
     #[test]
     fn an_account_is_a_table_and_an_open_one_is_invalid() {
@@ -239,5 +243,39 @@ mod tests {
         account = Account { accounted: 1234, unconfirmed: 3, ..account };
         let Err(Failure::Because(Exit::Invalid, why)) = account.judge() else { panic!("open") };
         assert!(why.contains("1234 with a fate, 3 neither sent nor lost;"), "{why}");
+    }
+
+    #[test]
+    fn each_worker_has_a_line_and_one_that_never_began_says_so() {
+        let command = FeaturesArguments::augment_args(Command::new("features"));
+        let own = command.try_get_matches_from(["features"]).expect("all have defaults");
+        let own = FeaturesArguments::from_arg_matches(&own).expect("likewise");
+        let (spec, interfaces) = ("pcap".parse().expect("a lane"), ["a.pcap".to_owned()]);
+        let lane = facts_of::<Lanes>(&spec).expect("a lane");
+        let on = On { spec: &spec, lane, interfaces: &interfaces, workers: 2 };
+        let run = RowsKind::plan(&own, on).unwrap();
+        let lane = RunReport {
+            lane: "pcap".to_owned(),
+            ended: Ended::Stopped,
+            ports: Vec::new(),
+            app: Counters::default(),
+            clock: ClockDomain::Unix,
+            started_ns: 0,
+            ended_ns: 0,
+            turns: 0,
+            waits: 0,
+            spun_ns: 0,
+            blocked_ns: 0,
+        };
+        let ledger = Ledger { seen: 1234, delivered: 1233, damaged: 1, ..Ledger::default() };
+        let began = WorkerRan { cpu: Some(0), run: Some(lane), report: Some(ledger) };
+        let never = WorkerRan { cpu: Some(5), run: None, report: None };
+        let ran = Ran { workers: vec![began, never], failure: None };
+        let table = by_worker::<RowsKind>(&run, &ran);
+        let lines: Vec<Vec<&str>> =
+            table.lines().map(|line| line.split_whitespace().collect()).collect();
+        assert_eq!(lines[0], ["worker", "CPU", "seen", "delivered", "lost"]);
+        assert_eq!(lines[1], ["0", "0", "1,234", "1,233", "1"]);
+        assert_eq!(lines[2], ["1", "5", "never", "began"]);
     }
 }

@@ -1,4 +1,4 @@
-//! One worker, one core.
+//! Which CPUs a thread may run on: one worker, one core.
 
 use laneway_core::LaneError;
 use rustix::{

@@ -1,7 +1,7 @@
 //! What must hold for any input: writing then reading is the identity, and no bytes make the reader panic, hang, or
 //! disagree with itself. Failures print the smallest input that shows them.
 
-use laneway_pcap::{Layout, LinkType, Reader, Record, Writer, fuzz_reader};
+use laneway_capture::{Layout, LinkType, Reader, Record, Writer, fuzz_reader};
 use proptest::prelude::*;
 use std::io::Cursor;
 

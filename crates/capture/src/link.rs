@@ -139,7 +139,7 @@ pub enum Unsupported {
 /// Ethernet this is the field behind the addresses: frames with VLAN tags are the frame parser's matter.
 ///
 /// ```
-/// use laneway_pcap::{LinkType, network};
+/// use laneway_capture::{LinkType, network};
 /// assert_eq!(network(LinkType::Null, &[0, 0, 0, 2, 0x45]), Ok((0x0800, 4)));
 /// ```
 ///

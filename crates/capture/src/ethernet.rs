@@ -16,15 +16,20 @@ use crate::link::{LinkType, Unsupported, network};
 pub const ETHERNET_BYTES: usize = 14;
 
 /// A frame in two parts, so that whoever has a buffer copies each byte once.
-pub(crate) struct Parts<'a> {
+pub struct Parts<'a> {
     header: Option<[u8; ETHERNET_BYTES]>,
     rest: &'a [u8],
-    pub(crate) wire_len: u32,
+    /// Bytes of the frame on the wire, behind the header that it has now.
+    pub wire_len: u32,
 }
 
 impl<'a> Parts<'a> {
+    /// The parts of `record` as an Ethernet frame.
+    ///
+    /// # Errors
+    /// [`Unsupported`], as for [`ethernet`].
     #[inline]
-    pub(crate) fn of(record: &Record<'a>) -> Result<Parts<'a>, Unsupported> {
+    pub fn of(record: &Record<'a>) -> Result<Parts<'a>, Unsupported> {
         if record.link == LinkType::Ethernet {
             return Ok(Parts { header: None, rest: record.data, wire_len: record.wire_len });
         }
@@ -41,7 +46,8 @@ impl<'a> Parts<'a> {
     }
 
     /// Bytes of the frame.
-    pub(crate) fn len(&self) -> usize {
+    #[expect(clippy::len_without_is_empty, reason = "nobody asks for a frame without bytes")]
+    pub fn len(&self) -> usize {
         self.rest.len() + self.header.map_or(0, |header| header.len())
     }
 
@@ -50,7 +56,7 @@ impl<'a> Parts<'a> {
     /// # Panics
     /// If `bytes` is longer than the frame.
     #[inline]
-    pub(crate) fn copy_to(&self, mut bytes: &mut [u8]) {
+    pub fn copy_to(&self, mut bytes: &mut [u8]) {
         if let Some(header) = &self.header {
             let (front, behind) = bytes.split_at_mut(bytes.len().min(header.len()));
             front.copy_from_slice(&header[..front.len()]);
@@ -64,14 +70,14 @@ impl<'a> Parts<'a> {
 /// for the next record, so that it is allocated once).
 ///
 /// ```
-/// use laneway_pcap::{LinkType, Record, ethernet};
+/// use laneway_capture::{LinkType, Record, ethernet};
 /// let data = [0, 0, 0, 2, 0x45, 0]; // LINKTYPE_NULL: address family 2, then IPv4
 /// let raw = Record { ts_ns: 7, interface: 0, link: LinkType::Null, wire_len: 60, data: &data };
 /// let mut scratch = Vec::new();
 /// let frame = ethernet(&raw, &mut scratch)?;
 /// assert_eq!(frame.data, [0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 8, 0, 0x45, 0]);
 /// assert_eq!((frame.link, frame.wire_len), (LinkType::Ethernet, 60 - 4 + 14));
-/// # Ok::<(), laneway_pcap::Unsupported>(())
+/// # Ok::<(), laneway_capture::Unsupported>(())
 /// ```
 ///
 /// # Errors

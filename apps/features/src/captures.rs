@@ -1,13 +1,13 @@
-//! Capture files as sources of offline extraction: lane `pcap`'s reader behind app `features`' trait.
+//! Capture files as sources of offline extraction.
 //!
 //! A regular file is looked at before anything is made, so that a name that is no capture ends the
 //! run with nothing left behind; it is opened again when its turn comes, because a thousand files
 //! at a time are more than a process may have open. What cannot be opened twice (a pipe, standard
 //! input) stays open from the start.
 
-use laneway_features::offline::{CHUNK_FRAMES, Chunk, OfflineFrame, Source};
-use laneway_pcap::LinkType;
-use laneway_pcap::{ReadError, Reader, ethernet};
+use crate::offline::{CHUNK_FRAMES, Chunk, OfflineFrame, Source};
+use laneway_capture::LinkType;
+use laneway_capture::{ReadError, Reader, ethernet};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -52,7 +52,7 @@ enum State {
     /// A file that begins as a capture does.
     Checked,
     /// The first record was read to look at it, and is still to be handed over.
-    Begun(Box<Reader>, Option<laneway_pcap::Chunk>),
+    Begun(Box<Reader>, Option<laneway_capture::Chunk>),
     Open(Box<Reader>),
     Ended,
 }
@@ -124,7 +124,7 @@ impl Source for CaptureSource {
 }
 
 /// Consecutive records of a capture.
-pub(crate) struct CaptureChunk(laneway_pcap::Chunk, UnreadLinks);
+pub(crate) struct CaptureChunk(laneway_capture::Chunk, UnreadLinks);
 
 impl Chunk for CaptureChunk {
     fn len(&self) -> usize {

@@ -54,11 +54,11 @@ pub struct Progress {
 /// Reads the records of one capture in order. See the module for the promises.
 ///
 /// ```no_run
-/// let mut reader = laneway_pcap::Reader::open("a.pcapng.zst")?;
+/// let mut reader = laneway_capture::Reader::open("a.pcapng.zst")?;
 /// while let Some(record) = reader.next_record()? {
 ///     println!("{} ns: {} bytes", record.ts_ns, record.wire_len);
 /// }
-/// # Ok::<(), laneway_pcap::ReadError>(())
+/// # Ok::<(), laneway_capture::ReadError>(())
 /// ```
 #[derive(Debug)]
 pub struct Reader {

@@ -3,7 +3,7 @@
 
 use flate2::Compression;
 use flate2::write::GzEncoder;
-use laneway_pcap::{
+use laneway_capture::{
     CHUNK_BYTES_MAX, Capture, FormatError, Layout, LinkType, Progress, ReadError, Reader, Record,
     WriteError, Writer,
 };
@@ -18,7 +18,8 @@ struct Folder(PathBuf);
 
 impl Folder {
     fn new(name: &str) -> Self {
-        let path = std::env::temp_dir().join(format!("laneway-pcap-{}-{name}", std::process::id()));
+        let path =
+            std::env::temp_dir().join(format!("laneway-capture-{}-{name}", std::process::id()));
         fs::create_dir(&path).expect("the temporary directory is writable");
         Self(path)
     }
@@ -257,7 +258,7 @@ fn a_block_larger_than_the_buffer_is_read_through_a_pipe() {
 fn readers_and_chunks_can_change_threads() {
     fn sendable<T: Send>() {}
     sendable::<Reader>();
-    sendable::<laneway_pcap::Chunk>();
+    sendable::<laneway_capture::Chunk>();
 }
 
 #[test]
@@ -268,7 +269,7 @@ fn chunks_outlive_their_reader_on_another_thread() {
         let expected = drain(Reader::open(&path).expect("opens")).0;
         let (sender, receiver) = mpsc::channel();
         let worker = thread::spawn(move || {
-            let chunks: Vec<laneway_pcap::Chunk> = receiver.iter().collect();
+            let chunks: Vec<laneway_capture::Chunk> = receiver.iter().collect();
             chunks.iter().flat_map(|chunk| chunk.records().map(owned)).collect::<Vec<_>>()
         });
         let mut reader = Reader::open(&path).expect("opens");

@@ -4,7 +4,7 @@
 //!
 //! Reads what the tree holds, and what `LANEWAY_CAPTURES` names. Skips with a printed reason where the programs are absent.
 
-use laneway_pcap::{Layout, LinkType, ReadError, Reader, Record, Writer};
+use laneway_capture::{Layout, LinkType, ReadError, Reader, Record, Writer};
 use laneway_testkit::{CaptureFile, captures, skip};
 use std::collections::HashMap;
 use std::path::Path;
@@ -214,7 +214,7 @@ fn every_count_equals_capinfos() {
 
 #[test]
 fn libpcap_reads_what_the_writer_writes() {
-    let path = std::env::temp_dir().join(format!("laneway-pcap-{}-written", std::process::id()));
+    let path = std::env::temp_dir().join(format!("laneway-capture-{}-written", std::process::id()));
     for layout in [Layout::Pcap, Layout::Pcapng] {
         let mut writer =
             Writer::create(&path, layout, &[LinkType::Ethernet]).expect("temporary files work");

@@ -4,12 +4,13 @@
 //! up to there, a warning, and a non-zero exit code (2). A name that is no capture at all is refused
 //! before anything is written.
 
-use crate::arguments::OfflineArguments;
+use crate::arguments::{ExtractArguments, strictly};
 use crate::captures::{CaptureSource, UnreadLinks};
-use crate::extraction::{output_failure, strictly};
+use crate::offline::{self, Progress, Summary};
+use crate::{Ledger, Level};
+use clap::{ArgMatches, Args, Command, FromArgMatches};
 use laneway_core::DropReason;
-use laneway_features::offline::{self, Progress, Summary};
-use laneway_features::{Ledger, Level};
+use laneway_kinds::AppVerb;
 use laneway_page::text::grouped;
 use laneway_terminal as terminal;
 use laneway_terminal::{Exit, Failure};
@@ -17,7 +18,7 @@ use serde_json::json;
 use std::collections::BTreeMap;
 use std::fs;
 use std::os::unix::fs::MetadataExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, mpsc};
 use std::thread;
@@ -28,8 +29,57 @@ const CAPTURES_MAX: usize = 1 << 16;
 /// A run shorter than this shows no progress.
 const PROGRESS_AFTER: Duration = Duration::from_secs(1);
 const PROGRESS_INTERVAL: Duration = Duration::from_millis(200);
+/// The most workers: beyond it they only wait for each other.
+const WORKERS_MAX: i64 = 256;
 
-pub(crate) fn run(arguments: &OfflineArguments, json: bool) -> Result<Exit, Failure> {
+const NAME: &str = "features";
+
+/// The verb.
+pub(crate) const VERB: AppVerb = AppVerb { name: NAME, command, run };
+
+const HELP: &str = "\
+Reads pcap and pcapng, micro- and nanosecond, plain or inside gzip or zstd; `-` is standard input.
+A file that is cut short or damaged keeps its rows up to there: that is said, and the exit code is 2.
+Rows are written to OUT.partial, which becomes OUT at the end. Parquet and Arrow files say whether they are complete.
+
+Examples:
+  laneway features capture.pcap -o packets.parquet
+  laneway features a.pcap b.pcapng.zst -o flows.parquet --level flow --profile full
+  laneway features capture.pcap --filter 'eth / ipv4 / udp dst is 53 / end' | head";
+
+/// What may be said to it.
+#[derive(Args, Debug)]
+struct OfflineArguments {
+    /// Capture files, read one after the other; `-` is standard input. Flows end with each file, unless
+    /// --join is given
+    #[arg(required = true, value_name = "PCAP")]
+    captures: Vec<PathBuf>,
+    #[command(flatten)]
+    extract: ExtractArguments,
+    /// The captures are parts of one, as tcpdump -C and -G write them: flows go on from one to the next
+    #[arg(long)]
+    join: bool,
+    /// Threads [default: all cores]; with more than one, flow rows come in no fixed order
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=WORKERS_MAX))]
+    workers: Option<u16>,
+    /// Show no progress (nor is it shown where standard error is no terminal)
+    #[arg(long)]
+    no_progress: bool,
+}
+
+fn command() -> Command {
+    OfflineArguments::augment_args(Command::new(NAME))
+        .about("Extract packet or flow features from capture files, on all cores")
+        .after_help(HELP)
+        .arg_required_else_help(true)
+}
+
+fn run(matches: &ArgMatches, json: bool) -> Result<Exit, Failure> {
+    let arguments = OfflineArguments::from_arg_matches(matches).map_err(Failure::input)?;
+    extract(&arguments, json)
+}
+
+fn extract(arguments: &OfflineArguments, json: bool) -> Result<Exit, Failure> {
     let captures = &arguments.captures;
     if captures.len() > CAPTURES_MAX {
         return Err(Failure::input(format!(
@@ -37,18 +87,18 @@ pub(crate) fn run(arguments: &OfflineArguments, json: bool) -> Result<Exit, Fail
             captures.len()
         )));
     }
-    let mut plan = arguments.extract.plan()?;
-    if arguments.join && plan.config.level == Level::Packet {
+    let (mut config, mut plan) = arguments.extract.plan()?;
+    if arguments.join && config.level == Level::Packet {
         return Err(Failure::input("--join joins flows; add --level flow"));
     }
-    plan.config.join = arguments.join;
+    config.join = arguments.join;
     plan.fact("join", arguments.join);
     let unread = UnreadLinks::default();
-    let sources = open_all(captures, plan.output_file(), &unread)?;
+    let sources = open_all(captures, plan.file(), &unread)?;
     for (index, source) in sources.iter().enumerate() {
         plan.fact(&format!("source.{index}"), source.path().display());
     }
-    let (_, output) = plan.open_output(0)?;
+    let (_, output) = plan.open(&config, 0)?;
 
     let progress = Arc::new(Progress::default());
     let stopped = progress.clone();
@@ -78,18 +128,17 @@ pub(crate) fn run(arguments: &OfflineArguments, json: bool) -> Result<Exit, Fail
         }
         let losses = |summary: &Summary| ledger_of(summary).losses();
         let summary =
-            offline::run(&plan.config, plan.profile, taken, output, workers, &progress, losses);
+            offline::run(&config, plan.profile, taken, output, workers, &progress, losses);
         drop(over);
         summary
-    })
-    .map_err(output_failure)?;
+    })?;
     let ledger = ledger_of(&summary);
 
     if json {
         let value = json!({
             "verb": "features",
             "captures": captures.iter().map(|path| terminal::path_json(path)).collect::<Vec<_>>(),
-            "output": plan.output_file().map(terminal::path_json),
+            "output": plan.json(),
             "rows": summary.rows,
             "ledger": ledger,
             "closed": ledger.is_closed(),
@@ -102,12 +151,12 @@ pub(crate) fn run(arguments: &OfflineArguments, json: bool) -> Result<Exit, Fail
         });
         terminal::print_json(&value, plan.to_stdout())?;
     } else {
-        tell(&summary, &ledger, captures.len(), &plan.output_name(), started.elapsed());
+        tell(&summary, &ledger, captures.len(), &plan.name(), started.elapsed());
         for (link, frames) in unread.described() {
             let frames = grouped(frames);
             terminal::note(&format!("{frames} frames of link type {link} were not understood"));
         }
-        if captures.len() > 1 && plan.config.level == Level::Flow && !arguments.join {
+        if captures.len() > 1 && config.level == Level::Flow && !arguments.join {
             terminal::note(
                 "flows ended with each capture; if these are parts of one, --join lets them go on",
             );
@@ -146,9 +195,11 @@ fn open_all(
     Ok(sources)
 }
 
-fn unreadable(path: &Path, error: &laneway_pcap::ReadError) -> Failure {
+fn unreadable(path: &Path, error: &laneway_capture::ReadError) -> Failure {
     Failure::input(match error {
-        laneway_pcap::ReadError::Open { .. } => format!("{error}; check its name and your rights"),
+        laneway_capture::ReadError::Open { .. } => {
+            format!("{error}; check its name and your rights")
+        }
         _ => format!("{}: {error}", path.display()),
     })
 }

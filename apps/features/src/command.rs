@@ -1,0 +1,284 @@
+//! `laneway run features`: rows from a live lane, by one worker or several; its own verb is [`verb`](crate::verb).
+
+use crate::arguments::{ExtractArguments, strictly};
+use crate::{
+    Aggregation, Config, Disposition, FeaturesKind, FeaturesRun, Ledger, Level, RowSinks, verb,
+};
+use clap::Args;
+use laneway_kinds::{
+    Account, AppCommand, AppVerb, Ended, Exit, Failure, Finished, LaneFacts, On, RunReport,
+    Session, Shape, WorkerHeadings, WorkerLine,
+};
+use laneway_page::text::grouped;
+use serde_json::{Map, Value, json};
+use std::path::PathBuf;
+
+/// The app as `laneway run` has it: rows go to an output.
+pub type RowsKind = FeaturesKind<RowSinks>;
+
+/// What may be said to it beside what every run takes.
+#[derive(Args, Debug)]
+pub struct FeaturesArguments {
+    #[command(flatten)]
+    extract: ExtractArguments,
+    /// Put flows together in the kernel (lane xdp, level flow)
+    #[arg(long)]
+    in_kernel: bool,
+    /// Frames go on to the kernel's stack after they were looked at: a monitor [the default, but on lanes
+    /// where that costs a system call per frame, which ask for one of the two]
+    #[arg(long, conflicts_with = "drop")]
+    pass: bool,
+    /// Frames end here, where the lane can take them away from the kernel (xdp, afxdp)
+    #[arg(long)]
+    drop: bool,
+    /// End after N rows
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
+    count: Option<u64>,
+    /// Keep the thread that writes the rows on this CPU [default: those that no worker is kept on]
+    #[arg(long, value_name = "CPU")]
+    writer_cpu: Option<usize>,
+}
+
+impl AppCommand for RowsKind {
+    type Arguments = FeaturesArguments;
+
+    const HELP: &'static str = "\
+Ends at Ctrl-C, after --duration or --count, or when a capture file is at its end; what each port
+obtained and the ledger of all frames go to standard error. An interface that carries a default
+route is refused without --force. Several workers (on lanes packet, afxdp and dpdk) write to one
+output, in no fixed order; each numbers its own packet rows.
+
+Examples:
+  sudo laneway run features --lane xdp --on eth1 -o packets.parquet --duration 60
+  sudo laneway run features --lane xdp --on eth1 --level flow --in-kernel -o flows.arrow
+  sudo laneway run features --lane afxdp:copy --on eth1,eth2 --drop -o - --format jsonl | jq .
+  sudo laneway run features --lane packet:ring --on eth1 --workers 2 --level flow -o flows.parquet
+  laneway run features --lane pcap --on capture.pcap -o packets.csv";
+
+    fn plan(arguments: &FeaturesArguments, on: On<'_>) -> Result<FeaturesRun<RowSinks>, Failure> {
+        if on.interfaces.is_empty() {
+            return Err(Failure::input(format!(
+                "features of which frames? Lane {} needs --on: give --on IFACE, or a capture file \
+                 on lane pcap",
+                on.lane.name
+            )));
+        }
+        let (mut config, mut output) = arguments.extract.plan()?;
+        config.disposition = disposition(arguments, on.lane)?;
+        config.aggregation = aggregation(arguments, on.lane, &config)?;
+        output.fact("lane", on.spec);
+        for (index, interface) in on.interfaces.iter().enumerate() {
+            output.fact(&format!("interface.{index}"), interface);
+        }
+        let FeaturesArguments { count, writer_cpu, .. } = *arguments;
+        let sinks = RowSinks::new(output, count, writer_cpu, arguments.extract.strict);
+        Ok(FeaturesRun { config, sinks })
+    }
+
+    fn begin(
+        run: &FeaturesRun<RowSinks>,
+        on: On<'_>,
+        session: &Session<'_>,
+    ) -> Result<(), Failure> {
+        run.sinks.begin(&run.config, on, session)
+    }
+
+    fn leftover(run: &FeaturesRun<RowSinks>) -> Option<PathBuf> {
+        run.sinks.partial_path()
+    }
+
+    fn begun(_run: &FeaturesRun<RowSinks>, _on: On<'_>) -> Option<String> {
+        None
+    }
+
+    fn finish(
+        run: &FeaturesRun<RowSinks>,
+        _on: On<'_>,
+        finished: Option<Finished<'_, Ledger>>,
+    ) -> Result<(), Failure> {
+        run.sinks.finish(finished)
+    }
+
+    fn account(
+        run: &FeaturesRun<RowSinks>,
+        _on: On<'_>,
+        lane: &RunReport,
+        ledger: &Ledger,
+    ) -> Account {
+        let FeaturesRun { sinks, .. } = run;
+        let has_enough = lane.ended == Ended::App && sinks.are_enough();
+        let rows = sinks.rows();
+        Account {
+            unconfirmed: 0,
+            one: "frame",
+            seen_heading: Ledger::SEEN_HEADING,
+            seen: ledger.seen,
+            accounted: ledger.accounted(),
+            headline: Some(format!("{} rows to {}", grouped(rows), sinks.output().name())),
+            ended: has_enough.then_some("to the count asked for"),
+            lines: ledger.lines(),
+            text: String::new(),
+            json: Map::from_iter([
+                ("output".to_owned(), json!(sinks.output().json())),
+                ("rows".to_owned(), json!(rows)),
+                ("rows_beyond_count".to_owned(), json!(sinks.rows_beyond_count())),
+                ("ledger".to_owned(), json!(ledger)),
+            ]),
+        }
+    }
+
+    fn stdout_has_rows(run: &FeaturesRun<RowSinks>) -> bool {
+        run.sinks.output().to_stdout()
+    }
+
+    fn judge(
+        run: &FeaturesRun<RowSinks>,
+        _account: &Account,
+        ledger: &Ledger,
+    ) -> Result<Exit, Failure> {
+        match ledger.complaint() {
+            Some(complaint) => Err(Failure::Because(Exit::Invalid, complaint)),
+            None => strictly(ledger, run.sinks.is_strict()),
+        }
+    }
+
+    fn verbs() -> Vec<AppVerb> {
+        vec![verb::VERB]
+    }
+
+    fn worker_json(ledger: &Ledger) -> Map<String, Value> {
+        Map::from_iter([("ledger".to_owned(), json!(ledger))])
+    }
+
+    fn worker_headings(_run: &FeaturesRun<RowSinks>) -> WorkerHeadings {
+        WorkerHeadings { seen: "seen", sent: "delivered" }
+    }
+
+    fn worker_line(_run: &FeaturesRun<RowSinks>, _lane: &RunReport, ledger: &Ledger) -> WorkerLine {
+        WorkerLine { seen: ledger.seen, sent: ledger.delivered }
+    }
+
+    fn worker_lost(_lane: &RunReport, ledger: &Ledger) -> u64 {
+        ledger.lost()
+    }
+}
+
+/// What becomes of a frame that was looked at. Where passing it on has a price, the user says which it is to be.
+fn disposition(arguments: &FeaturesArguments, lane: &LaneFacts) -> Result<Disposition, Failure> {
+    match (arguments.drop, arguments.pass, lane.passing_costs) {
+        (true, ..) => Ok(Disposition::Drop),
+        (false, false, Some(costs)) => Err(Failure::input(format!(
+            "lane {} takes frames away from the kernel, and giving one back costs {costs}: say --drop \
+             (frames end here, which costs nothing) or --pass (they go on to the kernel's stack)",
+            lane.name
+        ))),
+        _ => Ok(Disposition::Pass),
+    }
+}
+
+/// Where flows are put together: in the kernel only where that is asked for and can be.
+fn aggregation(
+    arguments: &FeaturesArguments,
+    lane: &LaneFacts,
+    config: &Config,
+) -> Result<Aggregation, Failure> {
+    if !arguments.in_kernel {
+        return Ok(Aggregation::User);
+    }
+    if lane.carries.has(Shape::Kernel) && config.level == Level::Flow {
+        return Ok(Aggregation::Kernel);
+    }
+    Err(Failure::input(format!(
+        "--in-kernel puts flows together in an XDP program, and this is lane {} at level {}; use \
+         --lane xdp --level flow",
+        lane.name,
+        if config.level == Level::Flow { "flow" } else { "packet" },
+    )))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::ledger::tests::report;
+    use clap::{Command, FromArgMatches};
+    use laneway_core::{Counters, DropReason};
+    use laneway_kinds::LaneKind;
+    use laneway_pcap::PcapKind;
+    use laneway_spec::LaneSpec;
+    use std::fs;
+    use std::sync::Arc;
+
+    fn session() -> Session<'static> {
+        Session { json: false, worker_cpus: &[], stop: Arc::new(|| ()) }
+    }
+
+    fn nothing() -> RunReport {
+        report(Counters::default(), Counters::default())
+    }
+
+    /// Calls `with` what these words and interfaces mean on lane pcap.
+    fn on_pcap<T>(
+        words: &[&str],
+        interfaces: &[&str],
+        with: impl FnOnce(Result<FeaturesRun<RowSinks>, Failure>, On<'_>) -> T,
+    ) -> T {
+        let command =
+            FeaturesArguments::augment_args(Command::new("features").no_binary_name(true));
+        let matches = command.try_get_matches_from(words).unwrap();
+        let arguments = FeaturesArguments::from_arg_matches(&matches).unwrap();
+        let spec: LaneSpec = "pcap".parse().unwrap();
+        let interfaces: Vec<String> = interfaces.iter().map(ToString::to_string).collect();
+        let on = On { spec: &spec, lane: &PcapKind::FACTS, interfaces: &interfaces, workers: 1 };
+        with(RowsKind::plan(&arguments, on), on)
+    }
+
+    fn refused(words: &[&str], interfaces: &[&str]) -> String {
+        on_pcap(words, interfaces, |run, _| match run {
+            Err(Failure::Because(Exit::BadInput, why)) => why,
+            Err(_) => panic!("refused for another reason"),
+            Ok(_) => panic!("not refused"),
+        })
+    }
+
+    #[test]
+    fn what_the_lane_has_no_use_for_is_refused() {
+        assert!(refused(&[], &[]).contains("give --on IFACE"));
+        let in_kernel = refused(&["--in-kernel", "--level", "flow"], &["a.pcap"]);
+        assert!(in_kernel.contains("lane pcap at level flow"), "{in_kernel}");
+    }
+
+    #[test]
+    fn an_output_is_finished_with_its_run_and_gone_without_one() {
+        let out = std::env::temp_dir().join(format!("laneway-rows-{}.csv", std::process::id()));
+        let words = ["-o", out.to_str().unwrap()];
+        on_pcap(&words, &["a.pcap"], |run, on| {
+            let run = run.unwrap();
+            assert_eq!(RowsKind::leftover(&run), None, "before it begins");
+            RowsKind::begin(&run, on, &session()).unwrap();
+            let partial = RowsKind::leftover(&run).unwrap();
+            assert!(partial.exists());
+            RowsKind::finish(&run, on, None).unwrap();
+            assert!(!partial.exists() && !out.exists(), "no lane was opened");
+        });
+        on_pcap(&words, &["a.pcap"], |run, on| {
+            let run = run.unwrap();
+            RowsKind::begin(&run, on, &session()).unwrap();
+            let (lane, ledger) = (nothing(), Ledger::default());
+            let went = Finished { lane: &lane, report: &ledger, failure: None };
+            RowsKind::finish(&run, on, Some(went)).unwrap();
+            assert_eq!(fs::read_to_string(&out).unwrap().lines().count(), 1, "its header");
+            let account = RowsKind::account(&run, on, &lane, &ledger);
+            assert!(account.headline.unwrap().starts_with("0 rows to /"));
+            let names: Vec<&String> = account.json.keys().collect();
+            assert_eq!(names, ["ledger", "output", "rows", "rows_beyond_count"]);
+        });
+        fs::remove_file(&out).unwrap();
+    }
+
+    #[test]
+    fn a_worker_has_lost_what_its_ledger_says() {
+        let drops = [(DropReason::SinkFull, 4)].into();
+        let ledger = Ledger { seen: 1234, delivered: 1230, drops, ..Ledger::default() };
+        assert_eq!(RowsKind::worker_lost(&nothing(), &ledger), 4);
+    }
+}
