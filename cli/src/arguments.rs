@@ -290,11 +290,11 @@ fn cpu_range(text: &str) -> Result<RangeInclusive<usize>, String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::standard;
-    use laneway_registry::Lanes;
+    use crate::verbs_of;
+    use laneway_registry::{Apps, Lanes};
 
     fn whole() -> Command {
-        command(&standard::<Lanes>())
+        command(&verbs_of::<Apps, Lanes>())
     }
 
     #[test]

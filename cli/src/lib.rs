@@ -15,65 +15,63 @@
 #![forbid(unsafe_code)]
 
 mod arguments;
-mod arms;
 mod replay;
 mod shipped;
 mod verbs;
 
 use arguments::{Arguments, Verb};
-use arms::Arms;
 use clap::{ArgMatches, FromArgMatches};
 
-use laneway_echo::EchoKind;
-use laneway_features::RowsKind;
-use laneway_forward::ForwardKind;
 use laneway_kinds::{AppCommand, AppVerb, LaneKind};
 use laneway_lab::ChildEnd;
 use laneway_linux::HostSettings;
-use laneway_registry::{LaneTable, Lanes};
+use laneway_registry::{AppTable, AppWalker, Apps, LaneTable, Lanes};
 use laneway_terminal as terminal;
 pub use laneway_terminal::{Exit, Failure};
 use std::ffi::OsString;
 use std::io;
+use std::marker::PhantomData;
 use std::process::ExitCode;
 use verbs::{RunVerb, TableVerb};
 
 /// Runs the program for these arguments, the program's name first: the lanes and apps of this build.
 pub fn start(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
-    run::<Lanes>(arguments, &standard::<Lanes>())
+    run::<Apps, Lanes>(arguments)
 }
 
-/// The apps of this build that have no verb of their own, on the lanes of a table.
-fn standard<L: LaneTable>() -> Vec<Box<dyn RunVerb>> {
-    vec![
-        Box::new(TableVerb::<RowsKind, L>::new()),
-        Box::new(TableVerb::<EchoKind, L>::new()),
-        Box::new(TableVerb::<ForwardKind, L>::new()),
-    ]
-}
-
-/// Runs the program with an app of the user's in front of those of this build: it gets `run`, `--trace` and every
-/// lane for itself.
+/// Runs the program with an app of the user's in front of those of this build: it gets `run`, `race`, `--trace` and
+/// every lane for itself.
 pub fn start_with_app<A: AppCommand<Report: Clone> + 'static>(
     arguments: impl IntoIterator<Item = OsString>,
 ) -> ExitCode {
-    let mut apps = standard::<Lanes>();
-    apps.insert(0, Box::new(TableVerb::<A, Lanes>::new()));
-    run::<Lanes>(arguments, &apps)
+    run::<(A, Apps), Lanes>(arguments)
 }
 
-/// Runs the program with a lane of the user's in front of those of this build: every app runs on it, and `lanes` and
-/// `gen` know it.
+/// Runs the program with a lane of the user's in front of those of this build: every app runs on it and can be raced
+/// on it, and `lanes` and `gen` know it.
 pub fn start_with_lane<K: LaneKind>(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
-    run::<(K, Lanes)>(arguments, &standard::<(K, Lanes)>())
+    run::<Apps, (K, Lanes)>(arguments)
 }
 
-fn run<L: LaneTable>(
-    arguments: impl IntoIterator<Item = OsString>,
-    apps: &[Box<dyn RunVerb>],
-) -> ExitCode {
-    let outcome = parse(arguments, apps).and_then(|parsed| match parsed {
-        Parsed::Run(arguments) => dispatch::<L>(arguments, apps),
+/// The apps of a table as verbs of `run`, on the lanes of a table.
+fn verbs_of<P: AppTable, L: LaneTable>() -> Vec<Box<dyn RunVerb>> {
+    struct Verbs<L>(Vec<Box<dyn RunVerb>>, PhantomData<fn() -> L>);
+
+    impl<L: LaneTable> AppWalker for Verbs<L> {
+        fn meet<A: AppCommand<Report: Clone> + 'static>(&mut self) {
+            self.0.push(Box::new(TableVerb::<A, L>::new()));
+        }
+    }
+
+    let mut verbs = Verbs::<L>(Vec::new(), PhantomData);
+    P::walk(&mut verbs);
+    verbs.0
+}
+
+fn run<P: AppTable, L: LaneTable>(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
+    let apps = verbs_of::<P, L>();
+    let outcome = parse(arguments, &apps).and_then(|parsed| match parsed {
+        Parsed::Run(arguments) => dispatch::<P, L>(arguments, &apps),
         Parsed::Own(verb, matches, json) => {
             give_back(json);
             (verb.run)(&matches, json)
@@ -155,7 +153,7 @@ fn give_back(json: bool) {
 }
 
 /// One line per verb.
-fn dispatch<L: LaneTable>(
+fn dispatch<P: AppTable, L: LaneTable>(
     arguments: Arguments,
     apps: &[Box<dyn RunVerb>],
 ) -> Result<Exit, Failure> {
@@ -168,11 +166,11 @@ fn dispatch<L: LaneTable>(
         Verb::Lanes => verbs::lanes::run::<L>(json),
         Verb::Run { app } => verbs::run::run::<L>(&app, apps, json),
         Verb::Gen { what } => verbs::generate::run::<L>(&what, json),
-        Verb::Race(arguments) => verbs::race::run::<L>(&arguments, json),
+        Verb::Race(arguments) => verbs::race::run::<P, L>(&arguments, json),
         Verb::Trace { what } => verbs::trace::run(&what, json),
         Verb::Report { folder } => verbs::race::report_again(&folder, json),
-        Verb::Arm => child(laneway_lab::serve_arm(&Arms::<L>::new())),
-        Verb::Generate => child(laneway_lab::serve_generator(&Arms::<L>::new())),
+        Verb::Arm => child(laneway_lab::serve_arm::<P, L>()),
+        Verb::Generate => child(laneway_lab::serve_generator::<L>()),
         Verb::Completions { shell } => verbs::completions::run(shell, apps, json),
     }
 }

@@ -1,44 +1,36 @@
 //! The lab's own apps, each of them for frames and for datagrams: small enough that what a race of
 //! them compares is the lanes.
 //!
-//! [`Count`] ticks every frame off and drops it; [`Bounce`] does the same and sends it back, or on.
-//! Both read the number from the payload, so both shapes do the same work. Frames that carry no
+//! [`Count`] drops every packet; [`Bounce`] sends it back and [`Across`] on. The lab ticks each off in front of the
+//! app ([`Eye`]), by the number in its payload, so both shapes do the same work. Frames that carry no
 //! number are counted as foreign; wake-up probes are stamped. They assume traffic made by
 //! [`crate::traffic`] (no VLAN tag, no IP options); a time is that of the burst, read once by the
 //! engine, so there is no scope `app only`.
 
-use crate::tally::{Tally, mix};
+use crate::tally::{SAMPLE, Tally};
 use crate::traffic::{PAYLOAD_AT, Payload, numbered};
 use laneway_core::{
-    App, Burst, Counters, Datagram, DatagramApp, DatagramOut, FrameApp, PortId, Turn, Verdict,
+    App, Burst, Clock, Counters, Datagram, DatagramApp, DatagramOut, FrameApp, LaneError, PortId,
+    Turn, Verdict,
 };
+use laneway_engine::MonotonicClock;
+use laneway_kinds::{
+    Account, AppCommand, AppFacts, AppKind, ArmPlace, Asks, Conclude, Counted, Failure, FateReport,
+    LaneFacts, Metric, NoApp, On, Peer, Place, RaceFacts, RunReport, Service, Shape, Watched,
+    WatchedRun, Witness, mix,
+};
+use std::marker::PhantomData;
 use std::net::SocketAddr;
 
-/// Looks at what arrives.
-struct Eye {
+/// Looks at what an arm is handed, and hears of its records.
+pub(crate) struct Eye {
     tally: Tally,
-    counters: Counters,
+    taken_ns: u64,
 }
 
 impl Eye {
-    fn new(tally: Tally) -> Eye {
-        Eye { tally, counters: Counters::default() }
-    }
-
-    #[inline]
-    fn see_burst(&mut self, burst: &Burst, turn: Turn) {
-        for i in 0..burst.len() {
-            let bytes = burst.frame(i).bytes;
-            self.see(bytes.get(PAYLOAD_AT..).unwrap_or_default(), turn);
-        }
-    }
-
-    fn see_datagrams(&mut self, batch: &[Datagram<'_>], turn: Turn) {
-        for train in batch {
-            for payload in train.payload.chunks(train.segment_bytes.max(1)) {
-                self.see(payload, turn);
-            }
-        }
+    pub(crate) fn new(tally: Tally) -> Eye {
+        Eye { tally, taken_ns: 0 }
     }
 
     #[inline]
@@ -60,64 +52,213 @@ impl Eye {
     }
 }
 
-/// Counts and drops.
-pub(crate) struct Count {
-    eye: Eye,
-}
+impl Witness for Eye {
+    #[inline]
+    fn burst(&mut self, burst: &Burst, turn: Turn) {
+        for i in 0..burst.len() {
+            let bytes = burst.frame(i).bytes;
+            self.see(bytes.get(PAYLOAD_AT..).unwrap_or_default(), turn);
+        }
+    }
 
-impl Count {
-    /// An app that ticks off on `tally`.
-    pub(crate) fn new(tally: Tally) -> Count {
-        Count { eye: Eye::new(tally) }
+    fn datagrams(&mut self, batch: &[Datagram<'_>], turn: Turn) {
+        for train in batch {
+            for payload in train.payload.chunks(train.segment_bytes.max(1)) {
+                self.see(payload, turn);
+            }
+        }
+    }
+
+    #[inline]
+    fn taken(&mut self, seq_no: u64) {
+        if (seq_no as u32).is_multiple_of(SAMPLE) {
+            self.taken_ns = MonotonicClock.now_ns();
+        }
+    }
+
+    #[inline]
+    fn record(&mut self, seq_no: u64, content: impl FnOnce() -> u64) {
+        if let Some((plan, seen)) = self.tally.arrived(seq_no) {
+            let handled_ns = MonotonicClock.now_ns();
+            let due_ns = plan.due_ns(seq_no as u32);
+            seen.sample(due_ns, self.taken_ns, Some(handled_ns), content());
+        }
+    }
+
+    fn tick(&mut self) {
+        self.tally.tick();
     }
 }
 
-impl App for Count {
-    fn counters(&self) -> &Counters {
-        &self.eye.counters
-    }
-}
-
-impl FrameApp for Count {
-    fn on_burst(&mut self, _port: PortId, burst: &mut Burst, turn: Turn) {
-        // The verdict of a received burst is drop until somebody says otherwise.
-        self.eye.see_burst(burst, turn);
-    }
-
-    fn on_tick(&mut self, _turn: Turn) {
-        self.eye.tally.tick();
-    }
-}
-
-impl DatagramApp for Count {
-    fn on_datagrams<O: DatagramOut>(&mut self, batch: &[Datagram<'_>], turn: Turn, _out: &mut O) {
-        self.eye.see_datagrams(batch, turn);
-    }
-
-    fn on_tick<O: DatagramOut>(&mut self, _turn: Turn, _out: &mut O) {
-        self.eye.tally.tick();
-    }
-}
-
-/// Where [`Bounce`] sends what it got.
+/// Where a packet goes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Way {
+    /// Nowhere.
+    Dropped,
     /// Out of the port it came from, to whom it came from.
     Back,
     /// Out of the other of two ports: a frame unchanged, a datagram to this address.
     Across(SocketAddr),
 }
 
-/// Counts and sends back, or on.
-pub(crate) struct Bounce {
-    eye: Eye,
-    way: Way,
+/// What may be said to an app of the lab's: where it is.
+#[derive(clap::Args, Clone, Debug)]
+pub(crate) struct LabArguments {
+    /// Where datagrams are received, one address per port
+    #[arg(long, value_name = "ADDR:PORT", value_delimiter = ',')]
+    listen: Vec<SocketAddr>,
+    /// Where datagrams that go across are sent to
+    #[arg(long, value_name = "ADDR:PORT")]
+    to: Option<SocketAddr>,
 }
 
-impl Bounce {
-    /// An app that ticks off on `tally`.
-    pub(crate) fn new(tally: Tally, way: Way) -> Bounce {
-        Bounce { eye: Eye::new(tally), way }
+/// One of the lab's apps.
+pub(crate) trait LabApp: 'static {
+    const FACTS: AppFacts;
+    /// The mode of `dpdk-testpmd` that does the same.
+    const TESTPMD: &'static str;
+
+    fn way(arguments: &LabArguments) -> Option<Way>;
+}
+
+/// Drops every packet.
+pub(crate) enum Count {}
+/// Sends each frame back out of the port it came from, MACs swapped; as a datagram, back to its sender.
+pub(crate) enum Bounce {}
+/// Sends each frame on, unchanged, out of the other of two ports; as a datagram, to the far end of the other cable.
+pub(crate) enum Across {}
+
+const COUNTED: RaceFacts = RaceFacts {
+    metrics: &[Metric::Rate, Metric::Cpu, Metric::WireToApp, Metric::AppOnly, Metric::Loss],
+    peers: &[Peer::Testpmd],
+    ..RaceFacts::HANDED
+};
+
+impl LabApp for Count {
+    const FACTS: AppFacts =
+        AppFacts { name: "count", about: "ticks every packet off and drops it", race: COUNTED };
+    const TESTPMD: &'static str = "rxonly";
+
+    fn way(_arguments: &LabArguments) -> Option<Way> {
+        Some(Way::Dropped)
+    }
+}
+
+impl LabApp for Bounce {
+    const FACTS: AppFacts = AppFacts {
+        name: "bounce",
+        about: "ticks every packet off and sends it back",
+        race: RaceFacts { counted: Counted::Returned, ..COUNTED },
+    };
+    const TESTPMD: &'static str = "macswap";
+
+    fn way(_arguments: &LabArguments) -> Option<Way> {
+        Some(Way::Back)
+    }
+}
+
+impl LabApp for Across {
+    const FACTS: AppFacts = AppFacts {
+        name: "across",
+        about: "ticks every packet off and sends it out of the other port",
+        race: RaceFacts { counted: Counted::Returned, ports: 2, ..COUNTED },
+    };
+    const TESTPMD: &'static str = "io";
+
+    fn way(arguments: &LabArguments) -> Option<Way> {
+        arguments.to.map(Way::Across)
+    }
+}
+
+/// The row of an app of the lab's.
+pub(crate) struct LabKind<A>(PhantomData<A>);
+
+/// A run of an app of the lab's.
+pub(crate) struct LabRun {
+    way: Way,
+    listen: Vec<SocketAddr>,
+}
+
+/// A worker of an app of the lab's.
+pub(crate) struct LabWorker {
+    way: Way,
+    counters: Counters,
+}
+
+impl LabWorker {
+    fn new(way: Way) -> LabWorker {
+        LabWorker { way, counters: Counters::default() }
+    }
+}
+
+impl<A: LabApp> AppKind for LabKind<A> {
+    const FACTS: AppFacts = A::FACTS;
+    type Run = LabRun;
+    type Report = FateReport;
+    type Frames = LabWorker;
+    type Datagrams = LabWorker;
+    type Streams = NoApp;
+    type Kernel = NoApp;
+
+    fn shape(_run: &LabRun, lane: &LaneFacts) -> Result<Shape, LaneError> {
+        Ok(if lane.is_the_kernels() { Shape::Datagrams } else { Shape::Frames })
+    }
+
+    fn asks(run: &LabRun) -> Asks {
+        let service = Service { listen: run.listen.clone(), ..Service::default() };
+        Asks { service, ..Asks::default() }
+    }
+
+    fn frames(run: &LabRun, _place: Place<'_>) -> Result<LabWorker, LaneError> {
+        Ok(LabWorker::new(run.way))
+    }
+
+    fn datagrams(run: &LabRun, _place: Place<'_>) -> Result<LabWorker, LaneError> {
+        Ok(LabWorker::new(run.way))
+    }
+}
+
+impl<A: LabApp> AppCommand for LabKind<A> {
+    type Arguments = LabArguments;
+    const HELP: &'static str = "\
+It is an arm of `laneway race lanes`.
+
+Example:
+  sudo laneway race lanes --variant count-64";
+    type Arm<'a, W: Witness + 'a> = Watched<'a, LabKind<A>, W>;
+
+    fn plan(arguments: &LabArguments, _on: On<'_>) -> Result<LabRun, Failure> {
+        let way = A::way(arguments);
+        let way = way.ok_or_else(|| Failure::input("where to? give --to ADDR:PORT"))?;
+        Ok(LabRun { way, listen: arguments.listen.clone() })
+    }
+
+    fn begun(_run: &LabRun, _on: On<'_>) -> Option<String> {
+        None
+    }
+
+    fn account(_: &LabRun, _: On<'_>, lane: &RunReport, _: &FateReport) -> Account {
+        let seen = lane.counters().rx_frames;
+        Account { one: "packet", seen_heading: "seen", seen, accounted: seen, ..Account::default() }
+    }
+
+    fn arm<'a, W: Witness + 'a>(run: &'a LabRun, witness: W) -> WatchedRun<'a, LabKind<A>, W> {
+        WatchedRun::new(run, witness)
+    }
+
+    fn place(place: &ArmPlace<'_>) -> Vec<String> {
+        let listen: Vec<String> = place.addresses.iter().map(ToString::to_string).collect();
+        vec!["--listen".to_owned(), listen.join(","), "--to".to_owned(), place.onward.to_string()]
+    }
+
+    fn testpmd_mode(_arguments: &LabArguments) -> Option<&'static str> {
+        Some(A::TESTPMD)
+    }
+}
+
+impl Conclude<FateReport> for LabWorker {
+    fn conclude(self, _run: &RunReport) -> FateReport {
+        FateReport::default()
     }
 }
 
@@ -126,16 +267,17 @@ fn other(port: PortId) -> PortId {
     PortId(1 - port.0.min(1))
 }
 
-impl App for Bounce {
+impl App for LabWorker {
     fn counters(&self) -> &Counters {
-        &self.eye.counters
+        &self.counters
     }
 }
 
-impl FrameApp for Bounce {
-    fn on_burst(&mut self, port: PortId, burst: &mut Burst, turn: Turn) {
-        self.eye.see_burst(burst, turn);
+impl FrameApp for LabWorker {
+    fn on_burst(&mut self, port: PortId, burst: &mut Burst, _turn: Turn) {
         match self.way {
+            // The verdict of a received burst is drop until somebody says otherwise.
+            Way::Dropped => {}
             Way::Back => {
                 for i in 0..burst.len() {
                     let mut frame = burst.frame_mut(i);
@@ -151,25 +293,17 @@ impl FrameApp for Bounce {
             }
         }
     }
-
-    fn on_tick(&mut self, _turn: Turn) {
-        self.eye.tally.tick();
-    }
 }
 
-impl DatagramApp for Bounce {
-    fn on_datagrams<O: DatagramOut>(&mut self, batch: &[Datagram<'_>], turn: Turn, out: &mut O) {
-        self.eye.see_datagrams(batch, turn);
+impl DatagramApp for LabWorker {
+    fn on_datagrams<O: DatagramOut>(&mut self, batch: &[Datagram<'_>], _turn: Turn, out: &mut O) {
         for datagram in batch {
             match self.way {
+                Way::Dropped => {}
                 Way::Back => out.forward(datagram, datagram.ingress, datagram.source),
                 Way::Across(to) => out.forward(datagram, other(datagram.ingress), to),
             }
         }
-    }
-
-    fn on_tick<O: DatagramOut>(&mut self, _turn: Turn, _out: &mut O) {
-        self.eye.tally.tick();
     }
 }
 
@@ -235,13 +369,13 @@ mod tests {
     #[test]
     fn every_datagram_of_a_train_is_ticked_off() {
         let (tally, tell, answer) = tally();
-        let mut count = Count::new(tally);
+        let mut eye = Eye::new(tally);
         let train = [payload(0), payload(1), payload(2)].concat();
         let (stamped, stranger) = (probe(40), [0; 20]);
         let batch = [datagram(&train, 64), datagram(&stamped, 18), datagram(&stranger, 20)];
-        count.on_datagrams(&batch, Turn { now_ns: 100 }, &mut Out::default());
+        eye.datagrams(&batch, Turn { now_ns: 100 });
         tell.send(Tell::Report).unwrap();
-        DatagramApp::on_tick(&mut count, Turn::default(), &mut Out::default());
+        eye.tick();
         let seen = answer.recv().unwrap();
         let segment = &seen.segments[0];
         assert_eq!((segment.delivered, segment.duplicates, seen.foreign), (3, 0, 1));
@@ -255,7 +389,7 @@ mod tests {
             (Way::Across(end(9).into()), (PortId(1), end(9).into())),
         ] {
             let mut out = Out::default();
-            let mut bounce = Bounce::new(tally().0, way);
+            let mut bounce = LabWorker::new(way);
             let bytes = payload(0);
             bounce.on_datagrams(&[datagram(&bytes, bytes.len())], Turn::default(), &mut out);
             assert_eq!(out.0, [expected]);
@@ -265,5 +399,46 @@ mod tests {
     #[test]
     fn the_other_of_two_ports_is_the_other() {
         assert_eq!([PortId(0), PortId(1)].map(other), [PortId(1), PortId(0)]);
+    }
+
+    /// What is seen of records with these numbers, 200 planned.
+    fn seen(numbers: &[(u64, u64)], plant: Plant) -> Seen {
+        let (tell, tells) = mpsc::channel();
+        let (answers, answer) = mpsc::channel();
+        let mut eye = Eye::new(Tally::new(tells, answers, plant));
+        tell.send(Tell::Segment(SegmentPlan { frames: 200, ..PLAN })).unwrap();
+        eye.tick();
+        for &(segment, number) in numbers {
+            let seq_no = segment << 32 | number;
+            eye.taken(seq_no);
+            eye.record(seq_no, || mix(&number.to_ne_bytes()));
+        }
+        tell.send(Tell::Report).unwrap();
+        eye.tick();
+        answer.recv().unwrap()
+    }
+
+    #[test]
+    fn each_record_counts_once_and_the_rest_is_named() {
+        let came = [0, 1, 3, 2, 3, 199, 200].map(|n| (1, n));
+        let seen = seen(&[&came[..], &[(0, 0), (2, 5)]].concat(), Plant::None);
+        let segment = &seen.segments[0];
+        assert_eq!((segment.delivered, segment.duplicates, segment.reordered), (5, 1, 1));
+        assert_eq!((segment.foreign, seen.foreign), (1, 2));
+    }
+
+    #[test]
+    fn sampled_records_are_stamped_and_mixed_into_the_checksum() {
+        let numbers: Vec<(u64, u64)> = (0..200).map(|n| (1, n)).collect();
+        let segment = &seen(&numbers, Plant::None).segments[0];
+        assert_eq!((segment.samples, segment.wire_to_app.n(), segment.app_only.n()), (25, 25, 25));
+        assert!(segment.first_ns > 0 && segment.last_ns >= segment.first_ns);
+    }
+
+    #[test]
+    fn a_planted_double_count_shows_as_duplicates() {
+        let numbers: Vec<(u64, u64)> = (0..200).map(|n| (1, n)).collect();
+        let segment = &seen(&numbers, Plant::CountTwice { every: 100 }).segments[0];
+        assert_eq!((segment.delivered, segment.duplicates), (200, 2));
     }
 }

@@ -11,13 +11,14 @@
 
 use crate::arrivals::Arrivals;
 use crate::meter::{Class, Meter};
-use crate::plan::{App, SegmentPlan};
+use crate::plan::SegmentPlan;
 use crate::race::RaceError;
 use crate::replies::Replies;
 use crate::result::Placement;
 use crate::returns::Returns;
 use crate::traffic::TrafficPlan;
 use crate::wire::Came;
+use laneway_kinds::{AppFacts, Counted};
 use laneway_netns::{
     Mac, Namespace, Topology, TopologyOptions, TopologyRecord, VethEnd, VethOptions, VethPair,
     driver_counters, interface_counters, napi_threads,
@@ -96,7 +97,7 @@ impl Bench {
     /// Builds it for races of `app` under `traffic`.
     pub(crate) fn create(
         placement: Placement,
-        app: App,
+        app: &AppFacts,
         traffic: &TrafficPlan,
     ) -> Result<Bench, RaceError> {
         let meter = Meter::attach()?;
@@ -109,7 +110,7 @@ impl Bench {
             what: format!("writing {FRAGMENT_SECONDS}"),
             why: e.to_string(),
         })?;
-        let second = match app.cables() {
+        let second = match app.race.ports {
             1 => None,
             _ => Some(second_cable(&topology)?),
         };
@@ -124,20 +125,22 @@ impl Bench {
             placement,
         };
         let (_, far_end) = bench.way_back();
-        if app == App::Forward {
-            let far = &bench.topology.generator.namespace;
-            bench.arrivals = Some(Arrivals::attach(far, far_end, bench.number_at)?);
-            // Taps come and go with their arms: none is to speak of its own accord. Where there is no
-            // IPv6, none does.
-            bench.topology.sut.namespace.enter(|| {
-                let _ = fs::write("/proc/sys/net/ipv6/conf/default/disable_ipv6", "1");
-            })?;
-        } else if app.returns() {
-            bench.returns = Some(Returns::attach(&bench.topology.generator.namespace, far_end)?);
-        }
-        if app == App::Echo {
-            bench.replies = Some(Replies::attach(&bench.topology.generator.namespace, far_end)?);
-            introduce(ECHO, &bench.topology.generator.namespace, far_end)?;
+        let far = &bench.topology.generator.namespace;
+        match app.race.counted {
+            Counted::Forwarded => {
+                bench.arrivals = Some(Arrivals::attach(far, far_end, bench.number_at)?);
+                // Taps come and go with their arms: none is to speak of its own accord. Where there is no
+                // IPv6, none does.
+                bench.topology.sut.namespace.enter(|| {
+                    let _ = fs::write("/proc/sys/net/ipv6/conf/default/disable_ipv6", "1");
+                })?;
+            }
+            Counted::Returned => bench.returns = Some(Returns::attach(far, far_end)?),
+            Counted::Replies => {
+                bench.replies = Some(Replies::attach(far, far_end)?);
+                introduce(ECHO, far, far_end)?;
+            }
+            Counted::Records | Counted::Handed => {}
         }
         Ok(bench)
     }

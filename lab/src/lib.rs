@@ -15,21 +15,20 @@
 //! made is removed when its value drops and when the process ends, no traffic leaves the
 //! namespaces made here, and the report says nothing that the result does not hold.
 //!
-//! It knows no lane by name: the binary's registry opens them ([`Registry`]).
+//! It knows no lane and no app by name but its own: a scenario names them, and the tables have them ([`Tables`]).
 #![forbid(unsafe_code)]
 
 mod apps;
 mod arrivals;
 mod bench;
 mod child;
-mod forward;
 mod generate;
 mod host;
 mod meter;
 mod ping;
+mod place;
 mod plan;
 pub mod race;
-mod registry;
 mod replies;
 pub mod report;
 pub mod result;
@@ -38,7 +37,7 @@ mod returns;
 mod round_trips;
 pub mod scenario;
 mod search;
-mod sink;
+mod tables;
 mod tally;
 mod testpmd;
 mod traffic;
@@ -49,10 +48,9 @@ mod wire;
 mod worker;
 
 pub use child::{ChildEnd, serve_arm, serve_generator};
-pub use forward::ForwardPlan;
 pub use ping::{PingLoad, PingTrial};
-pub use plan::{App, Peer, Plant, Shape};
-pub use registry::{Place, Registry};
+pub use plan::{Plant, Shape};
 pub use round_trips::RoundTrips;
+pub use tables::{Tables, TablesOf};
 pub use traffic::TrafficError;
 pub use trial::Trial;

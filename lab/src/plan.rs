@@ -5,10 +5,10 @@
 //! due without anything being written into the frame but its number.
 
 use crate::arrivals::Arrived;
-use crate::forward::ForwardPlan;
 use crate::result::{GeneratorReport, Memory};
 use crate::traffic::TrafficPlan;
 use laneway_core::{CapsReport, Counters};
+use laneway_kinds::Peer;
 use laneway_stats::Latency;
 use serde::{Deserialize, Serialize};
 use std::net::SocketAddrV4;
@@ -55,71 +55,6 @@ impl SegmentPlan {
     }
 }
 
-/// What an arm does with packets.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum App {
-    /// The feature extractor.
-    Features,
-    /// The lab's own: ticks each frame off and drops it.
-    Count,
-    /// The lab's own: sends each frame back out of the port it came from, MACs swapped; as a
-    /// datagram, back to its sender.
-    Bounce,
-    /// The lab's own: sends each frame on, unchanged, out of the other of two ports; as a datagram,
-    /// to the far end of the other cable.
-    Across,
-    /// The echo responder: answers pings.
-    Echo,
-    /// The forwarder: sends each frame on, by its mode and its flow rules, out of the other of two
-    /// ports.
-    Forward,
-}
-
-impl App {
-    /// As in scenarios and results.
-    pub fn name(self) -> &'static str {
-        match self {
-            App::Features => "features",
-            App::Count => "count",
-            App::Bounce => "bounce",
-            App::Across => "across",
-            App::Echo => "echo",
-            App::Forward => "forward",
-        }
-    }
-
-    /// Cables of its bench.
-    pub(crate) fn cables(self) -> usize {
-        if matches!(self, App::Across | App::Forward) { 2 } else { 1 }
-    }
-
-    /// Whether delivered is what comes back to the generator's side, not what the app saw.
-    pub(crate) fn returns(self) -> bool {
-        matches!(self, App::Bounce | App::Across | App::Forward)
-    }
-
-    /// Whether the arm ticks off what it sees; of the others, what they did is counted where it comes
-    /// out.
-    pub(crate) fn ticks_off(self) -> bool {
-        !matches!(self, App::Echo | App::Forward)
-    }
-}
-
-/// A program of somebody else that is an arm.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum Peer {
-    /// DPDK's own test program, `dpdk-testpmd`; the lane is the name of its virtual device.
-    Testpmd,
-    /// The kernel's own stack, with nothing started at all. For app `echo`, whose address it is given.
-    Stack,
-    /// The kernel's bridge over both ports. For app `forward`.
-    Bridge,
-    /// `xdp-bench redirect` of xdp-tools. For app `forward`.
-    XdpBench,
-}
-
 /// What a lane hands to an app.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
@@ -153,25 +88,28 @@ pub enum Plant {
 /// The first line to an arm: what to be.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(crate) struct ArmSetup {
-    /// What it does.
-    pub app: App,
+    /// Name of its app.
+    pub app: String,
+    /// The app's arguments, beside those that say where it is.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub arguments: Vec<String>,
     /// Somebody else's program, if it is one.
     pub peer: Option<Peer>,
     /// Lane spec; of a peer, its device.
     pub lane: String,
     /// Interfaces of its namespace, one per port.
     pub interfaces: Vec<String>,
-    /// Where it listens if it sees datagrams, one per port; of app `echo`, what it answers for.
+    /// Where it listens if it sees datagrams, or what it answers for; one per port.
     pub addresses: Vec<SocketAddrV4>,
-    /// Where [`App::Across`] sends datagrams to.
+    /// Where what it sends on goes to.
     pub onward: SocketAddrV4,
     /// CPU of the worker.
     pub cpu: usize,
     /// Its fault, if any.
     pub plant: Plant,
-    /// Mode and rules of app `forward`.
-    #[serde(default)]
-    pub forward: Option<ForwardPlan>,
+    /// Of `dpdk-testpmd`: its forwarding mode.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub mode: Option<String>,
     /// Trace the worker. An arm that is measured has none, unless the scenario measures tracing itself.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub trace: Option<TracePlan>,
@@ -354,7 +292,8 @@ mod tests {
     #[test]
     fn an_arm_that_is_not_traced_is_told_nothing_of_traces() {
         let setup = ArmSetup {
-            app: App::Forward,
+            app: "forward".to_owned(),
+            arguments: Vec::new(),
             peer: None,
             lane: "packet".to_owned(),
             interfaces: vec!["sut0".to_owned()],
@@ -362,7 +301,7 @@ mod tests {
             onward: SocketAddrV4::new([10, 0, 0, 1].into(), 1),
             cpu: 0,
             plant: Plant::None,
-            forward: None,
+            mode: None,
             trace: None,
         };
         let line = serde_json::to_string(&setup).unwrap();

@@ -18,15 +18,16 @@ use crate::arrivals::ARRIVALS_MAX;
 use crate::bench::Bench;
 use crate::host::Look;
 use crate::ping;
-use crate::plan::{App, Peer, Plant};
+use crate::plan::Plant;
 use crate::result::{Arm, Outcome, Placement, RaceResult, SCHEMA, Segment, Traffic};
 use crate::retries::Retries;
 use crate::scenario::{ArmPlan, Extent, OTHERS_MAX, Scenario, ScenarioError};
+use crate::tables::{Tables, wiring};
 use crate::traffic::{Replayable, TrafficError, TrafficPlan};
 use crate::trial::{self, Trial, TrialPlan};
 use crate::why::Explain;
-use crate::wire::Kind;
 use laneway_core::{CapsReport, LaneError};
+use laneway_kinds::{AppFacts, Counted, Peer, Wiring};
 use laneway_stats::{BlockOrder, Step, StopRule};
 use sha2::{Digest, Sha256};
 use std::path::{Path, PathBuf};
@@ -83,6 +84,8 @@ pub enum Length {
 
 /// What a caller may decide beyond the scenario.
 pub struct Options<'a> {
+    /// The apps and lanes that a scenario may name.
+    pub tables: &'a dyn Tables,
     /// Which version.
     pub length: Length,
     /// Where to write; created if missing.
@@ -119,12 +122,13 @@ pub fn run(
     options: &Options<'_>,
     mut show: impl FnMut(&Progress<'_>),
 ) -> Result<RaceResult, RaceError> {
-    scenario.check()?;
+    scenario.check(options.tables)?;
+    let app = scenario.facts(options.tables)?;
     let started = Instant::now();
     let started_unix = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     let look = Look::start();
-    let plan = scenario.traffic()?;
-    let traffic = describe_traffic(&scenario, &plan)?;
+    let plan = scenario.traffic(app)?;
+    let traffic = describe_traffic(&scenario, app, &plan)?;
     let trials_folder = options.out.join("trials");
     std::fs::create_dir_all(&trials_folder).map_err(write_error(&trials_folder))?;
 
@@ -135,7 +139,7 @@ pub fn run(
     let placement = placement(&scenario);
     let program = pinging(&mut scenario);
     let mut extent = extent_of(&scenario, options.length).clone();
-    let bench = Bench::create(placement.clone(), scenario.app, &plan)?;
+    let bench = Bench::create(placement.clone(), app, &plan)?;
     let mut skipped = left_out(&scenario, options.length);
     skipped.extend(leave_out(&bench, &scenario, &extent, &plan, &mut entrants, options)?);
     let mut saturating_pps = None;
@@ -149,7 +153,7 @@ pub fn run(
         }
     }
     if extent.topspeed {
-        let base = trial_plan(&scenario, &extent, &plan, &entrants[0], [0, 0], options.interrupted);
+        let base = trial_plan(&scenario, &extent, &plan, &entrants[0], [0, 0], options);
         let pps = round_down(
             trial::top_rate(&bench, &base).map_err(|error| interrupted(options, error))?,
         );
@@ -167,8 +171,7 @@ pub fn run(
     for block in 0..max {
         for &arm in order.block(block) {
             let place = [arm, block];
-            let plan =
-                trial_plan(&scenario, &extent, &plan, &entrants[arm], place, options.interrupted);
+            let plan = trial_plan(&scenario, &extent, &plan, &entrants[arm], place, options);
             let trial = trial::run(&bench, &plan, &mut retries)
                 .map_err(|error| interrupted(options, error))?;
             show(&Progress { block, blocks_min: min, trial: &trial, is_traced: false });
@@ -185,8 +188,14 @@ pub fn run(
             trials.push(trial);
         }
         blocks = block + 1;
-        let found =
-            analyse::findings(&segments, entrants.len(), extent.loads_pps.len(), blocks, &scenario);
+        let found = analyse::findings(
+            &segments,
+            entrants.len(),
+            extent.loads_pps.len(),
+            blocks,
+            app.race.metrics,
+            &scenario,
+        );
         let step = stop.step(blocks, analyse::wanted(&found).map(|f| &f.comparison));
         if step != Step::Continue {
             break;
@@ -210,7 +219,7 @@ pub fn run(
     drop(bench);
 
     let mut notes = skipped;
-    if scenario.app == App::Echo {
+    if app.race.counted == Counted::Replies {
         notes.extend(pings::notes(&scenario, program.as_deref()));
     }
     if scenario.others_max > OTHERS_MAX {
@@ -231,8 +240,9 @@ pub fn run(
              programs ran; trials/*.json says which and why{more}"
         ));
     }
-    let is_shared = |entrant: &Entrant| Kind::of(entrant.peer, &entrant.lane) == Kind::SharedMemory;
-    if scenario.app.returns() && !entrants.iter().all(is_shared) {
+    let wired = |entrant: &Entrant| wiring(options.tables, entrant.peer, &entrant.lane);
+    let is_shared = |entrant: &Entrant| matches!(wired(entrant), Wiring::SharedMemory { .. });
+    if app.race.counted.comes_out() && !entrants.iter().all(is_shared) {
         notes.push(
             "delivered is what came back to the generator's side, counted and dropped there by an \
              XDP program in the softirq of whoever sends: its cost is in every arm's figure alike"
@@ -250,10 +260,10 @@ pub fn run(
         ));
     }
     notes.extend(traced::measured_notes(&trials, &entrants));
-    if entrants.iter().any(|entrant| Kind::of(entrant.peer, &entrant.lane) == Kind::Taps) {
+    if entrants.iter().any(|entrant| wired(entrant) == Wiring::Taps) {
         notes.push(TAPS_NOTE.to_owned());
     }
-    notes.extend(shared_memory_note(&entrants));
+    notes.extend(shared_memory_note(options.tables, &entrants));
     let loads = extent.loads_pps.len();
     let arms = entrants
         .iter()
@@ -261,6 +271,7 @@ pub fn run(
         .map(|(entrant, caps)| Arm {
             name: entrant.name.clone(),
             lane: entrant.lane.clone(),
+            arguments: entrant.arguments.clone(),
             is_noise_floor: entrant.is_noise_floor,
             note: entrant.note.clone(),
             caps,
@@ -268,12 +279,13 @@ pub fn run(
         .collect();
     let (ping, mut ping_findings) =
         pings::section(&trials, entrants.len(), loads, blocks, &scenario, program);
-    let mut findings = analyse::findings(&segments, entrants.len(), loads, blocks, &scenario);
+    let mut findings =
+        analyse::findings(&segments, entrants.len(), loads, blocks, app.race.metrics, &scenario);
     findings.append(&mut ping_findings);
     let mut result = RaceResult {
         schema: SCHEMA.to_owned(),
         title: scenario.title.clone(),
-        app: scenario.app.name().to_owned(),
+        app: app.name.to_owned(),
         scenario: toml::to_string(&scenario).unwrap_or_default(),
         command: options.command.clone(),
         version: options.version.clone(),
@@ -338,8 +350,10 @@ const TAPS_NOTE: &str = "an arm on TAP devices has no NAPI thread: the generator
     is counted and dropped within the system call that writes it";
 
 /// What a reader must know of arms on shared memory; `None` where there are none.
-fn shared_memory_note(entrants: &[Entrant]) -> Option<String> {
-    let is_one = |entrant: &&Entrant| Kind::of(entrant.peer, &entrant.lane) == Kind::SharedMemory;
+fn shared_memory_note(tables: &dyn Tables, entrants: &[Entrant]) -> Option<String> {
+    let is_one = |entrant: &&Entrant| {
+        matches!(wiring(tables, entrant.peer, &entrant.lane), Wiring::SharedMemory { .. })
+    };
     let names = entrants.iter().filter(is_one).map(|entrant| format!("`{}`", entrant.name));
     let names = names.collect::<Vec<_>>().join(", ");
     (!names.is_empty()).then(|| {
@@ -373,7 +387,7 @@ fn saturating_load(
     let mut kept: Option<u64> = None;
     // The twin of the base is the base.
     for entrant in entrants.iter().filter(|entrant| !entrant.is_noise_floor) {
-        let plan = trial_plan(scenario, extent, traffic, entrant, [0, 0], options.interrupted);
+        let plan = trial_plan(scenario, extent, traffic, entrant, [0, 0], options);
         let rate = trial::rate_kept(bench, &plan, kept, 1 + extent.retries)
             .map_err(|error| interrupted(options, error))?;
         let Some(rate) = rate else {
@@ -433,7 +447,7 @@ fn extent_of(scenario: &Scenario, length: Length) -> &Extent {
 
 /// The version of the real ping, where one is to run; where there is none, none is to run.
 fn pinging(scenario: &mut Scenario) -> Option<String> {
-    let echo = scenario.echo.as_mut().filter(|echo| echo.pings > 0)?;
+    let echo = scenario.ping.as_mut().filter(|echo| echo.pings > 0)?;
     let version = ping::version();
     if version.is_none() {
         echo.pings = 0;
@@ -469,7 +483,7 @@ fn leave_out(
             return Err(RaceError::Interrupted);
         }
         if entrant.optional {
-            let plan = trial_plan(scenario, extent, traffic, &entrant, [0, 0], options.interrupted);
+            let plan = trial_plan(scenario, extent, traffic, &entrant, [0, 0], options);
             if let Err(error) = trial::start_arm(bench, &plan) {
                 skipped.push(format!("skipped: {error}"));
                 continue;
@@ -489,7 +503,7 @@ pub(crate) struct Entrant {
     optional: bool,
     note: String,
     plant: Plant,
-    rules: Option<Vec<String>>,
+    arguments: Vec<String>,
     is_traced: bool,
     is_noise_floor: bool,
 }
@@ -507,7 +521,7 @@ fn entrants(scenario: &Scenario, length: Length) -> Vec<Entrant> {
             optional: arm.optional,
             note: arm.note.clone(),
             plant: arm.plant,
-            rules: arm.rules.clone(),
+            arguments: scenario.arguments_of(arm).to_vec(),
             is_traced: arm.trace,
             is_noise_floor: false,
         })
@@ -520,7 +534,7 @@ fn entrants(scenario: &Scenario, length: Length) -> Vec<Entrant> {
         optional: false,
         note: "the base once more: what differs here is noise".to_owned(),
         plant: base.plant,
-        rules: base.rules.clone(),
+        arguments: base.arguments.clone(),
         is_traced: base.is_traced,
         is_noise_floor: true,
     };
@@ -538,12 +552,15 @@ fn trial_plan<'a>(
     traffic: &'a TrafficPlan,
     entrant: &'a Entrant,
     [arm, block]: [usize; 2],
-    interrupted: &'a AtomicBool,
+    options: &'a Options<'_>,
 ) -> TrialPlan<'a> {
+    let app = scenario.facts(options.tables).expect("the scenario was checked");
     TrialPlan {
         arm,
         name: &entrant.name,
-        app: scenario.app,
+        tables: options.tables,
+        app,
+        arguments: &entrant.arguments,
         peer: entrant.peer,
         lane: &entrant.lane,
         plant: entrant.plant,
@@ -557,14 +574,17 @@ fn trial_plan<'a>(
         idle: Duration::from_millis(scenario.idle_ms),
         late_p99_ns_max: scenario.late_p99_us_max * 1000,
         others_max: scenario.others_max,
-        echo: scenario.echo.as_ref(),
-        forward: scenario.forward_of(entrant.rules.as_ref()),
+        ping: scenario.ping.as_ref(),
         trace: entrant.is_traced.then(traced::measured),
-        interrupted,
+        interrupted: options.interrupted,
     }
 }
 
-fn describe_traffic(scenario: &Scenario, plan: &TrafficPlan) -> Result<Traffic, RaceError> {
+fn describe_traffic(
+    scenario: &Scenario,
+    app: &AppFacts,
+    plan: &TrafficPlan,
+) -> Result<Traffic, RaceError> {
     let replayable = Replayable::prepare(plan)?;
     let (capture, bytes, flows) = match plan {
         TrafficPlan::Capture { path, .. } => {
@@ -585,8 +605,8 @@ fn describe_traffic(scenario: &Scenario, plan: &TrafficPlan) -> Result<Traffic, 
             (capture, replayable.templates[0].frame.clone(), "one source")
         }
     };
-    let bursts = match scenario.app {
-        App::Echo => {
+    let bursts = match app.race.counted {
+        Counted::Replies => {
             format!("one by one up to 50,000/s, in bursts of up to {} beyond", scenario.burst)
         }
         _ => format!("in bursts of {}", scenario.burst),
@@ -640,12 +660,16 @@ fn write_file(path: &Path, text: &str) -> Result<(), RaceError> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::tables::TablesOf;
+    use laneway_registry::{Apps, Lanes};
+
+    const TABLES: TablesOf<Apps, Lanes> = TablesOf::new();
 
     #[test]
     fn an_arm_of_the_long_version_is_left_out_of_the_short_one_with_its_reason() {
         let file = concat!(env!("CARGO_MANIFEST_DIR"), "/../scenarios/ping.toml");
         let mut scenario = Scenario::load(Path::new(file)).unwrap();
-        scenario.check().unwrap();
+        scenario.check(&TABLES).unwrap();
         let names = |length| entrants_names(&entrants(&scenario, length));
         let (quick, full) = (names(Length::Quick), names(Length::Full));
         assert_eq!(quick[..2], ["kernel", "kernel again"]);
@@ -655,8 +679,9 @@ mod tests {
             (told.len(), left_out(&scenario, Length::Full).len()),
             (full.len() - quick.len(), 0)
         );
-        for name in ["dpdk:net_tap", "socket:raw", "xdp:generic"] {
-            assert!(!quick.contains(&name.to_owned()) && full.contains(&name.to_owned()), "{name}");
+        for lane in ["dpdk:net_tap", "socket:raw", "xdp:generic"] {
+            let name = format!("{lane} --no-limits");
+            assert!(!quick.contains(&name) && full.contains(&name), "{name}");
             let is_of = |why: &String| why.contains(&format!("`{name}`")) && why.contains("--full");
             assert!(told.iter().any(is_of), "{told:?}");
         }
@@ -668,8 +693,9 @@ mod tests {
     fn a_reader_is_told_which_arm_has_a_process_at_its_other_ends() {
         let file = concat!(env!("CARGO_MANIFEST_DIR"), "/../scenarios/tap.toml");
         let mut scenario = Scenario::load(Path::new(file)).unwrap();
-        scenario.check().unwrap();
-        let told = |scenario: &Scenario| shared_memory_note(&entrants(scenario, Length::Quick));
+        scenario.check(&TABLES).unwrap();
+        let told =
+            |scenario: &Scenario| shared_memory_note(&TABLES, &entrants(scenario, Length::Quick));
         let note = told(&scenario).expect("it is one of the arms");
         assert!(note.contains(": `dpdk:net_memif`. ") && note.contains("in mind"), "{note}");
         scenario.race_these(&["tap".into(), "packet".into()]);

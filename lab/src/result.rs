@@ -169,12 +169,23 @@ pub struct Arm {
     pub name: String,
     /// The lane spec as given.
     pub lane: String,
+    /// What its app was told beyond where it is.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub arguments: Vec<String>,
     /// True for the second run of the base: the A/A pair that gives the noise floor.
     pub is_noise_floor: bool,
     /// One sentence: what this arm does with a frame after looking at it.
     pub note: String,
     /// Asked for and obtained.
     pub caps: CapsReport,
+}
+
+impl Arm {
+    /// The lane spec and what the app was told, as behind `run`.
+    pub fn spec(&self) -> String {
+        let words = [&self.lane].into_iter().chain(&self.arguments);
+        words.map(String::as_str).collect::<Vec<_>>().join(" ")
+    }
 }
 
 /// One load of one trial.

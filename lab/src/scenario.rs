@@ -2,13 +2,14 @@
 
 use crate::arrivals::ARRIVALS_MAX;
 use crate::bench::{ECHO, GENERATOR, SUT};
-use crate::forward::ForwardPlan;
 use crate::ping::PINGS_MAX;
-use crate::plan::{App, Peer, Plant, SEGMENTS_MAX};
+use crate::plan::{Plant, SEGMENTS_MAX};
 use crate::replies::REQUESTS_MAX;
-use crate::testpmd::{DEVICES, Device, TAP};
+use crate::tables::Tables;
+use crate::testpmd::{DEVICES, Device, is_tap};
 use crate::traffic::{FRAME_BYTES_MAX, FRAME_BYTES_UNTAGGED_MAX, PAYLOAD_BYTES, TrafficPlan};
-use crate::wire::Kind;
+use crate::wire;
+use laneway_kinds::{AppFacts, Counted, Metric, Peer, Traffic};
 use laneway_spec::LaneSpec;
 use serde::{Deserialize, Serialize};
 use std::path::{Path, PathBuf};
@@ -43,20 +44,21 @@ const PING_INTERVAL_US_MAX: u32 = 1_000_000;
 pub struct Scenario {
     /// What it is about, in a line.
     pub title: String,
-    /// The app raced.
-    pub app: App,
-    /// The capture replayed; a relative path counts from the scenario's folder. For app `features`, and
-    /// for app `forward` in place of a payload.
+    /// Name of the app raced.
+    pub app: String,
+    /// What the app is told beyond where it is, as on the command line of `run`.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub arguments: Vec<String>,
+    /// The capture replayed; a relative path counts from the scenario's folder.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub capture: Option<PathBuf>,
-    /// Payload of the UDP frames (app `echo`: of the echo requests) sent, bytes. Not for app
-    /// `features`.
+    /// Payload of the UDP frames, or of the echo requests, that are made and sent instead, bytes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub payload_bytes: Option<u16>,
     /// How frames enter the wire: `live` (XDP live frames), or the spec of a lane that transmits.
     pub generator: String,
-    /// Frames per burst; of app `echo` the most: requests are sent one by one up to 50,000/s, and in
-    /// bursts that grow with the rate beyond.
+    /// Frames per burst; of requests whose replies are counted, the most: they are sent one by one up to 50,000/s,
+    /// and in bursts that grow with the rate beyond.
     pub burst: u32,
     /// Idle control of each trial, ms.
     pub idle_ms: u64,
@@ -78,12 +80,9 @@ pub struct Scenario {
     pub quick: Extent,
     /// The long version.
     pub full: Extent,
-    /// What is measured without an offered load. For app `echo`, and only for it.
+    /// What is measured without an offered load, of an app whose replies are counted, and only of it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub echo: Option<EchoPlan>,
-    /// Mode and rules of app `forward`, and only of it.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub forward: Option<ForwardPlan>,
+    pub ping: Option<PingPlan>,
     /// The arms; the first is the base of every comparison and runs twice, for the noise floor.
     #[serde(rename = "arm")]
     pub arms: Vec<ArmPlan>,
@@ -106,7 +105,7 @@ pub struct Variant {
     /// Its name, also of its folder: a-z, 0-9 and `-`.
     pub name: String,
     /// The app, if another.
-    pub app: Option<App>,
+    pub app: Option<String>,
     /// The payload, if another.
     pub payload_bytes: Option<u16>,
     /// How frames enter the wire, if otherwise.
@@ -123,13 +122,13 @@ pub struct Variant {
     pub full: Option<Extent>,
     /// What is measured without a load, if otherwise.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub echo: Option<EchoPlan>,
+    pub ping: Option<PingPlan>,
 }
 
 /// What a race of pings measures beside its loads, in every trial.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct EchoPlan {
+pub struct PingPlan {
     /// Pings of the machine's own `ping`, the same for every arm; 0: none.
     pub pings: u32,
     /// Between two of them, us.
@@ -176,7 +175,7 @@ pub struct Extent {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ArmPlan {
-    /// Its name in tables; the lane spec if left out.
+    /// Its name in tables; if left out, the lane spec and the arguments.
     #[serde(default)]
     pub name: String,
     /// Lane spec; of a peer, the device it is given.
@@ -193,9 +192,9 @@ pub struct ArmPlan {
     /// What becomes of a frame after it was looked at, and whatever else a reader must know.
     #[serde(default)]
     pub note: String,
-    /// Flow rules in place of those of `[forward]`.
+    /// What the app is told, in place of the scenario's `arguments`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub rules: Option<Vec<String>>,
+    pub arguments: Option<Vec<String>>,
     /// A fault to be found.
     #[serde(default, skip_serializing_if = "is_honest")]
     pub plant: Plant,
@@ -260,72 +259,6 @@ pub struct Claim {
     pub says: String,
     /// Confirmed if this is met, refuted if it is missed.
     pub test: Goal,
-}
-
-/// What is compared.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub enum Metric {
-    /// Records delivered per second.
-    #[serde(rename = "records/s")]
-    Rate,
-    /// CPU time per delivered record, idle control subtracted, ns.
-    #[serde(rename = "CPU per record")]
-    Cpu,
-    /// The same the other way round: replies delivered per second of CPU time. For goals.
-    #[serde(rename = "replies per CPU-second")]
-    PerCpu,
-    /// 99th percentile from the scheduled send time to the app, ns.
-    #[serde(rename = "p99 wire to app")]
-    WireToApp,
-    /// 99th percentile from the frame in user hands to the record handled, ns.
-    #[serde(rename = "p99 app only")]
-    AppOnly,
-    /// Median from the scheduled time of a request to its reply, ns.
-    #[serde(rename = "p50 rtt")]
-    RttP50,
-    /// 99th percentile from the scheduled time of a request to its reply, ns.
-    #[serde(rename = "p99 rtt")]
-    RttP99,
-    /// Lost frames as a share of the offered.
-    #[serde(rename = "loss")]
-    Loss,
-}
-
-impl Metric {
-    /// Those of an app's races, in the order shown.
-    pub fn of(app: App) -> &'static [Metric] {
-        match app {
-            App::Echo => &[Metric::RttP50, Metric::RttP99, Metric::Rate, Metric::Cpu, Metric::Loss],
-            // Nothing is known of a forwarder's inside, so there is no latency to it.
-            App::Forward => &[Metric::Rate, Metric::Cpu, Metric::Loss],
-            _ => &[Metric::Rate, Metric::Cpu, Metric::WireToApp, Metric::AppOnly, Metric::Loss],
-        }
-    }
-
-    /// The name in tables and scenarios.
-    pub fn name(self) -> &'static str {
-        match self {
-            Metric::Rate => "records/s",
-            Metric::Cpu => "CPU per record",
-            Metric::PerCpu => "replies per CPU-second",
-            Metric::WireToApp => "p99 wire to app",
-            Metric::AppOnly => "p99 app only",
-            Metric::RttP50 => "p50 rtt",
-            Metric::RttP99 => "p99 rtt",
-            Metric::Loss => "loss",
-        }
-    }
-
-    /// The unit of its values.
-    pub fn unit(self) -> &'static str {
-        match self {
-            Metric::Rate | Metric::PerCpu => "1/s",
-            Metric::Cpu | Metric::WireToApp | Metric::AppOnly | Metric::RttP50 | Metric::RttP99 => {
-                "ns"
-            }
-            Metric::Loss => "share",
-        }
-    }
 }
 
 /// Why a scenario cannot be run.
@@ -407,12 +340,12 @@ impl Scenario {
         for variant in self.variants.iter().filter(is_wanted) {
             let mut race = Scenario { variants: Vec::new(), ..self.clone() };
             race.title = format!("{}: {}", self.title, variant.name);
-            race.app = variant.app.unwrap_or(self.app);
+            race.app.clone_from(variant.app.as_ref().unwrap_or(&self.app));
             race.payload_bytes = variant.payload_bytes.or(self.payload_bytes);
             race.generator.clone_from(variant.generator.as_ref().unwrap_or(&self.generator));
             race.quick.clone_from(variant.quick.as_ref().unwrap_or(&self.quick));
             race.full.clone_from(variant.full.as_ref().unwrap_or(&self.full));
-            race.echo = variant.echo.clone().or_else(|| self.echo.clone());
+            race.ping = variant.ping.clone().or_else(|| self.ping.clone());
             race.keep_arms(&variant.arms)?;
             let is_of = |goal: &Goal| goal.variant.as_ref().is_none_or(|v| *v == variant.name);
             race.goals.retain(is_of);
@@ -425,45 +358,51 @@ impl Scenario {
         Ok(races)
     }
 
-    /// What is sent.
-    pub(crate) fn traffic(&self) -> Result<TrafficPlan, ScenarioError> {
-        let is_capture = match self.app {
-            App::Features => true,
-            App::Forward => self.capture.is_some(),
-            _ => false,
-        };
-        match (is_capture, &self.capture, self.payload_bytes) {
-            (true, Some(path), None) => {
-                let frame_bytes_max = match self.app {
-                    App::Forward => FRAME_BYTES_UNTAGGED_MAX,
-                    _ => FRAME_BYTES_MAX,
-                };
-                Ok(TrafficPlan::Capture { path: path.clone(), frame_bytes_max })
+    /// What is sent to this app.
+    pub(crate) fn traffic(&self, app: &AppFacts) -> Result<TrafficPlan, ScenarioError> {
+        let kind = self.traffic_kind(app)?;
+        Ok(match (kind, &self.capture) {
+            (Traffic::Capture { tagged }, Some(path)) => {
+                let frame_bytes_max =
+                    if tagged { FRAME_BYTES_MAX } else { FRAME_BYTES_UNTAGGED_MAX };
+                TrafficPlan::Capture { path: path.clone(), frame_bytes_max }
             }
-            (true, ..) if self.app == App::Forward => {
-                let hint = "give `capture` or `payload_bytes`, one of them";
-                Err(value("the traffic of app forward", "both", hint))
-            }
-            (true, ..) => {
-                let hint = "give `capture`, and no `payload_bytes`";
-                Err(value("the traffic of app features", "not a capture", hint))
-            }
-            (false, None, Some(payload_bytes))
-                if PAYLOAD_BYTES.contains(&payload_bytes) && self.app == App::Echo =>
-            {
-                let source = *GENERATOR.ip();
-                Ok(TrafficPlan::Ping { payload_bytes, source, destination: ECHO })
-            }
-            (false, None, Some(payload_bytes)) if PAYLOAD_BYTES.contains(&payload_bytes) => {
-                Ok(TrafficPlan::Udp { payload_bytes, source: GENERATOR, destination: SUT })
-            }
-            (false, None, Some(bytes)) => {
+            (Traffic::Pings, _) => TrafficPlan::Ping {
+                payload_bytes: self.payload_bytes.unwrap_or(0),
+                source: *GENERATOR.ip(),
+                destination: ECHO,
+            },
+            _ => TrafficPlan::Udp {
+                payload_bytes: self.payload_bytes.unwrap_or(0),
+                source: GENERATOR,
+                destination: SUT,
+            },
+        })
+    }
+
+    /// Which of an app's kinds of traffic this scenario has.
+    fn traffic_kind(&self, app: &AppFacts) -> Result<Traffic, ScenarioError> {
+        let kinds = app.race.traffic;
+        let is_capture = |kind: &Traffic| matches!(kind, Traffic::Capture { .. });
+        let capture = kinds.iter().copied().find(is_capture);
+        let made = kinds.iter().copied().find(|kind| !is_capture(kind));
+        let what = format!("the traffic of app {}", app.name);
+        match (&self.capture, self.payload_bytes, capture, made) {
+            (Some(_), None, Some(kind), _) => Ok(kind),
+            (None, Some(bytes), _, Some(kind)) if PAYLOAD_BYTES.contains(&bytes) => Ok(kind),
+            (None, Some(bytes), _, Some(_)) => {
                 let hint = format!("{} to {}", PAYLOAD_BYTES.start(), PAYLOAD_BYTES.end());
                 Err(value("payload_bytes", bytes, hint))
             }
-            (false, ..) => {
+            (_, _, Some(_), Some(_)) => {
+                Err(value(what, "both or none", "give `capture` or `payload_bytes`, one of them"))
+            }
+            (_, _, Some(_), None) => {
+                Err(value(what, "not a capture", "give `capture`, and no `payload_bytes`"))
+            }
+            (_, _, None, _) => {
                 let hint = "give `payload_bytes`, and no `capture`: its frames are made here";
-                Err(value(format!("the traffic of app {}", self.app.name()), "a capture", hint))
+                Err(value(what, "a capture", hint))
             }
         }
     }
@@ -486,7 +425,7 @@ impl Scenario {
                     optional: false,
                     full_only: false,
                     note: String::new(),
-                    rules: None,
+                    arguments: None,
                     plant: Plant::None,
                     trace: false,
                 })
@@ -504,13 +443,9 @@ impl Scenario {
         self.claims.retain(|claim| runs(&claim.test));
     }
 
-    /// Mode and rules of an arm of app `forward`; `None` for another app.
-    pub(crate) fn forward_of(&self, rules: Option<&Vec<String>>) -> Option<ForwardPlan> {
-        let plan = self.forward.clone()?;
-        Some(match rules {
-            Some(rules) => ForwardPlan { rules: rules.clone(), ..plan },
-            None => plan,
-        })
+    /// What the app of an arm is told.
+    pub(crate) fn arguments_of<'a>(&'a self, arm: &'a ArmPlan) -> &'a [String] {
+        arm.arguments.as_deref().unwrap_or(&self.arguments)
     }
 
     /// Keeps the arms of these names, and the demands on them; all, if there are none.
@@ -534,26 +469,37 @@ impl Scenario {
     }
 
     fn name_arms(&mut self) {
-        for arm in &mut self.arms {
-            if arm.name.is_empty() {
-                arm.name = match arm.peer {
-                    None if arm.trace => format!("{}, {TRACED}", arm.lane),
-                    None => arm.lane.clone(),
-                    Some(Peer::Testpmd) => format!("testpmd:{}", arm.lane),
-                    Some(Peer::Stack) => "kernel".to_owned(),
-                    Some(Peer::Bridge) => "bridge".to_owned(),
-                    Some(Peer::XdpBench) => "xdp-bench".to_owned(),
-                };
-            }
+        let Scenario { arms, arguments, .. } = self;
+        for arm in arms.iter_mut().filter(|arm| arm.name.is_empty()) {
+            arm.name = match arm.peer {
+                None => {
+                    let told = arm.arguments.as_ref().unwrap_or(arguments);
+                    let words = [&arm.lane].into_iter().chain(told);
+                    let spec = words.map(String::as_str).collect::<Vec<_>>().join(" ");
+                    if arm.trace { format!("{spec}, {TRACED}") } else { spec }
+                }
+                Some(Peer::Testpmd) => format!("testpmd:{}", arm.lane),
+                Some(Peer::Stack) => "kernel".to_owned(),
+                Some(other) => other.name().to_owned(),
+            };
         }
+    }
+
+    /// The row of the app raced.
+    ///
+    /// # Errors
+    /// For a name that no row has.
+    pub fn facts(&self, tables: &dyn Tables) -> Result<&'static AppFacts, ScenarioError> {
+        tables.app(&self.app).map_err(|hint| value("app", &self.app, hint))
     }
 
     /// Checks every value, and names the arms that have no name.
     ///
     /// # Errors
     /// The first value that cannot be.
-    pub fn check(&mut self) -> Result<(), ScenarioError> {
-        self.traffic()?;
+    pub fn check(&mut self, tables: &dyn Tables) -> Result<(), ScenarioError> {
+        let app = self.facts(tables)?;
+        self.traffic_kind(app)?;
         for variant in &self.variants {
             let fits = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-';
             if variant.name.is_empty() || !variant.name.chars().all(fits) {
@@ -561,93 +507,10 @@ impl Scenario {
                 return Err(value("the name of a variant", &variant.name, hint));
             }
         }
-        for (_, race) in self.races(&[])? {
-            race.traffic()?;
-            race.check_echo()?;
-        }
-        self.check_echo()?;
-        self.check_forward()?;
         self.name_arms();
-        if self.arms.is_empty() || self.arms.len() > ARMS_MAX {
-            return Err(value("the number of arms", self.arms.len(), format!("1 to {ARMS_MAX}")));
-        }
-        for (i, arm) in self.arms.iter().enumerate() {
-            if self.arms[..i].iter().any(|other| other.name == arm.name) {
-                let hint = "give each its own `name`";
-                return Err(value("the name of two arms", &arm.name, hint));
-            }
-            if arm.optional && i == 0 {
-                let hint = "the base of every comparison must run: leave `optional` out";
-                return Err(value("`optional` of the first arm", arm.optional, hint));
-            }
-            if arm.full_only && i == 0 {
-                let hint = "the base of every comparison must run: leave `full_only` out";
-                return Err(value("`full_only` of the first arm", arm.full_only, hint));
-            }
-            if !self.app.ticks_off() && arm.plant != Plant::None {
-                let hint = "faults are planted in apps that tick frames off; this one does not";
-                return Err(value("plant", format!("{:?}", arm.plant), hint));
-            }
-            if arm.trace && arm.peer.is_some() {
-                let hint = "our tracer is in our workers only: leave `trace` out";
-                return Err(value("`trace` of a peer", &arm.name, hint));
-            }
-            if arm.trace && !arm.name.contains(TRACED) {
-                let hint = format!("an arm that is traced while it is measured says `{TRACED}`");
-                return Err(value("the name of an arm", &arm.name, hint));
-            }
-            if arm.peer == Some(Peer::Stack) {
-                if self.app != App::Echo {
-                    let hint = "the kernel's stack alone answers pings only: use app `echo`";
-                    return Err(value("the app of peer stack", self.app.name(), hint));
-                }
-                continue;
-            }
-            if let Some(Peer::Bridge | Peer::XdpBench) = arm.peer {
-                if self.app != App::Forward {
-                    let hint = "a bridge and xdp-bench forward: use app `forward`";
-                    return Err(value("the app of this peer", self.app.name(), hint));
-                }
-                continue;
-            }
-            if arm.peer.is_some() {
-                let device = Device::read(&arm.lane)
-                    .map_err(|why| value(format!("lane of arm `{}`", arm.name), &arm.lane, why))?;
-                if self.app == App::Features {
-                    let hint = "a peer runs `count`, `bounce`, `across` or `forward`";
-                    return Err(value("the app of a peer", self.app.name(), hint));
-                }
-                if arm.plant != Plant::None {
-                    let hint = "faults are planted in our own arms only";
-                    return Err(value("plant", format!("{:?}", arm.plant), hint));
-                }
-                let is_tap = device.driver == TAP;
-                if is_tap && !matches!(self.app, App::Forward | App::Echo) {
-                    let hint =
-                        "no cable leads to a TAP device: use it with app `forward` or `echo`";
-                    return Err(value(format!("lane of arm `{}`", arm.name), &arm.lane, hint));
-                }
-                if !is_tap && !DEVICES.contains(&device.driver.as_str()) {
-                    let hint = format!("the devices are {}", DEVICES.join(", "));
-                    return Err(value(format!("lane of arm `{}`", arm.name), &arm.lane, hint));
-                }
-                continue;
-            }
-            if let Err(error) = arm.lane.parse::<LaneSpec>() {
-                return Err(value(
-                    format!("lane of arm `{}`", arm.name),
-                    &arm.lane,
-                    error.to_string(),
-                ));
-            }
-            if let Some(why) = Kind::of(None, &arm.lane).objection(self.app, &arm.lane) {
-                return Err(value(format!("lane of arm `{}`", arm.name), &arm.lane, why));
-            }
-            if let Plant::Slow { share } = arm.plant
-                && !(0.0..=10.0).contains(&share)
-            {
-                return Err(value("plant.slow.share", share, "0 to 10"));
-            }
+        self.check_arms()?;
+        for (_, race) in self.races(&[])? {
+            race.check_app(race.facts(tables)?, tables)?;
         }
         if !(1..=256).contains(&self.burst) {
             return Err(value("burst", self.burst, "1 to 256"));
@@ -695,32 +558,107 @@ impl Scenario {
 }
 
 impl Scenario {
-    fn check_forward(&self) -> Result<(), ScenarioError> {
-        let apps: Vec<App> = match self.variants.as_slice() {
-            [] => vec![self.app],
-            variants => variants.iter().map(|variant| variant.app.unwrap_or(self.app)).collect(),
-        };
-        let Some(plan) = &self.forward else {
-            return match apps.contains(&App::Forward) {
-                true => Err(value("the section of app forward", "missing", "give `[forward]`")),
-                false => Ok(()),
-            };
-        };
-        if apps.iter().any(|&app| app != App::Forward) {
-            let hint = "`[forward]` belongs to app forward; take it out";
-            return Err(value("app", self.app.name(), hint));
+    /// What is true of the arms whatever the app is.
+    fn check_arms(&self) -> Result<(), ScenarioError> {
+        if self.arms.is_empty() || self.arms.len() > ARMS_MAX {
+            return Err(value("the number of arms", self.arms.len(), format!("1 to {ARMS_MAX}")));
         }
-        if self.capture.is_some() && !plan.keeps_macs() {
-            let hint =
-                "the number of a replayed frame is in its source MAC: only `io` leaves it there";
-            return Err(value("forward.mode", &plan.mode, hint));
+        for (i, arm) in self.arms.iter().enumerate() {
+            if self.arms[..i].iter().any(|other| other.name == arm.name) {
+                let hint = "give each its own `name`";
+                return Err(value("the name of two arms", &arm.name, hint));
+            }
+            if arm.optional && i == 0 {
+                let hint = "the base of every comparison must run: leave `optional` out";
+                return Err(value("`optional` of the first arm", arm.optional, hint));
+            }
+            if arm.full_only && i == 0 {
+                let hint = "the base of every comparison must run: leave `full_only` out";
+                return Err(value("`full_only` of the first arm", arm.full_only, hint));
+            }
+            if arm.trace && arm.peer.is_some() {
+                let hint = "our tracer is in our workers only: leave `trace` out";
+                return Err(value("`trace` of a peer", &arm.name, hint));
+            }
+            if arm.trace && !arm.name.contains(TRACED) {
+                let hint = format!("an arm that is traced while it is measured says `{TRACED}`");
+                return Err(value("the name of an arm", &arm.name, hint));
+            }
         }
-        let of_arms = self.arms.iter().filter(|arm| arm.rules.is_some());
-        let of_arms = of_arms.filter_map(|arm| self.forward_of(arm.rules.as_ref()));
-        for plan in [plan.clone()].into_iter().chain(of_arms) {
-            plan.config().map_err(|(what, given, why)| value(what, given, why))?;
+        Ok(())
+    }
+
+    /// What depends on the app: its arguments, its peers, the ports that it can have.
+    fn check_app(&self, app: &AppFacts, tables: &dyn Tables) -> Result<(), ScenarioError> {
+        let traffic = self.traffic_kind(app)?;
+        self.check_ping(app)?;
+        self.check_arrivals(app)?;
+        for arm in &self.arms {
+            let lane_of = || format!("lane of arm `{}`", arm.name);
+            let arguments = self.arguments_of(arm);
+            tables
+                .check_arm(app.name, arguments, traffic)
+                .map_err(|why| value("arguments", arguments.join(" "), why))?;
+            if arm.plant != Plant::None && (arm.peer.is_some() || !app.race.counted.by_witness()) {
+                let hint = "faults are planted in our own arms, of apps that tick packets off";
+                return Err(value("plant", format!("{:?}", arm.plant), hint));
+            }
+            if let Plant::Slow { share } = arm.plant
+                && !(0.0..=10.0).contains(&share)
+            {
+                return Err(value("plant.slow.share", share, "0 to 10"));
+            }
+            match arm.peer {
+                None => {
+                    if let Err(error) = arm.lane.parse::<LaneSpec>() {
+                        return Err(value(lane_of(), &arm.lane, error.to_string()));
+                    }
+                    // A lane that this program does not know is left out with its reason where the arm is optional.
+                    let wiring = match tables.lane(&arm.lane) {
+                        Ok((_, wiring)) => wiring,
+                        Err(_) if arm.optional => continue,
+                        Err(why) => return Err(value(lane_of(), &arm.lane, why)),
+                    };
+                    if let Some(why) = wire::objection(&wiring, app) {
+                        return Err(value(lane_of(), &arm.lane, why));
+                    }
+                }
+                Some(peer) if !app.race.peers.contains(&peer) => {
+                    let hint = match app.race.peers {
+                        [] => "it has no peers: nothing of others does the same".to_owned(),
+                        peers => {
+                            let names: Vec<&str> = peers.iter().map(|peer| peer.name()).collect();
+                            format!("its peers are {}", names.join(", "))
+                        }
+                    };
+                    return Err(value(format!("a peer of app {}", app.name), peer.name(), hint));
+                }
+                Some(Peer::Testpmd) => {
+                    let device =
+                        Device::read(&arm.lane).map_err(|why| value(lane_of(), &arm.lane, why))?;
+                    let has_far_end =
+                        matches!(app.race.counted, Counted::Forwarded | Counted::Replies);
+                    if is_tap(&arm.lane) && !has_far_end {
+                        let hint = "no cable leads to a TAP device: use it with an app that forwards or \
+                                    answers";
+                        return Err(value(lane_of(), &arm.lane, hint));
+                    }
+                    if !is_tap(&arm.lane) && !DEVICES.contains(&device.driver.as_str()) {
+                        let hint = format!("the devices are {}", DEVICES.join(", "));
+                        return Err(value(lane_of(), &arm.lane, hint));
+                    }
+                }
+                Some(_) => {}
+            }
         }
-        for extent in [&self.quick, &self.full] {
+        Ok(())
+    }
+
+    /// Of what is counted one by one at the far end there is room for so many.
+    fn check_arrivals(&self, app: &AppFacts) -> Result<(), ScenarioError> {
+        for extent in
+            [&self.quick, &self.full].into_iter().filter(|_| app.race.counted == Counted::Forwarded)
+        {
             let most =
                 extent.loads_pps.last().map_or(0, |pps| pps.saturating_mul(extent.segment_ms));
             if most / 1000 > u64::from(ARRIVALS_MAX) {
@@ -735,50 +673,50 @@ impl Scenario {
         Ok(())
     }
 
-    fn check_echo(&self) -> Result<(), ScenarioError> {
-        let Some(echo) = &self.echo else {
-            return match self.app {
-                App::Echo => {
-                    let hint = "give `[echo]` with pings, ping_interval_us, loss_max, \
+    fn check_ping(&self, app: &AppFacts) -> Result<(), ScenarioError> {
+        let has_replies = app.race.counted == Counted::Replies;
+        let Some(ping) = &self.ping else {
+            return match has_replies {
+                true => {
+                    let hint = "give `[ping]` with pings, ping_interval_us, loss_max, \
                                 capacity_pps, capacity_steps and capacity_ms";
-                    Err(value("the section of app echo", "missing", hint))
+                    Err(value(format!("the section `[ping]` of app {}", app.name), "missing", hint))
                 }
-                _ => Ok(()),
+                false => Ok(()),
             };
         };
-        let is_other = |app: App| app != App::Echo;
-        if is_other(self.app) || self.variants.iter().filter_map(|v| v.app).any(is_other) {
-            let hint = "`[echo]` belongs to app echo; take it out";
-            return Err(value("app", self.app.name(), hint));
+        if !has_replies {
+            let hint = "`[ping]` belongs to an app whose replies are counted; take it out";
+            return Err(value("app", app.name, hint));
         }
-        if echo.pings > PINGS_MAX {
-            return Err(value("echo.pings", echo.pings, format!("0 to {PINGS_MAX}")));
+        if ping.pings > PINGS_MAX {
+            return Err(value("ping.pings", ping.pings, format!("0 to {PINGS_MAX}")));
         }
-        if !(100..=PING_INTERVAL_US_MAX).contains(&echo.ping_interval_us) {
+        if !(100..=PING_INTERVAL_US_MAX).contains(&ping.ping_interval_us) {
             let hint = format!("100 to {PING_INTERVAL_US_MAX}");
-            return Err(value("echo.ping_interval_us", echo.ping_interval_us, hint));
+            return Err(value("ping.ping_interval_us", ping.ping_interval_us, hint));
         }
-        if echo.ping_load_pps > PING_LOAD_PPS_MAX {
+        if ping.ping_load_pps > PING_LOAD_PPS_MAX {
             let hint = format!(
                 "0 to {PING_LOAD_PPS_MAX}: beyond it the generator's CPU has no time left for ping"
             );
-            return Err(value("echo.ping_load_pps", echo.ping_load_pps, hint));
+            return Err(value("ping.ping_load_pps", ping.ping_load_pps, hint));
         }
-        if !(0.0..=0.5).contains(&echo.loss_max) {
+        if !(0.0..=0.5).contains(&ping.loss_max) {
             let hint = "0 to 0.5, a share: 0.005 is 0.5 %";
-            return Err(value("echo.loss_max", echo.loss_max, hint));
+            return Err(value("ping.loss_max", ping.loss_max, hint));
         }
-        if echo.capacity_steps > CAPACITY_STEPS_MAX {
+        if ping.capacity_steps > CAPACITY_STEPS_MAX {
             let hint = format!("0 to {CAPACITY_STEPS_MAX}");
-            return Err(value("echo.capacity_steps", echo.capacity_steps, hint));
+            return Err(value("ping.capacity_steps", ping.capacity_steps, hint));
         }
-        if !(50..=60_000).contains(&echo.capacity_ms) {
-            return Err(value("echo.capacity_ms", echo.capacity_ms, "50 to 60000"));
+        if !(50..=60_000).contains(&ping.capacity_ms) {
+            return Err(value("ping.capacity_ms", ping.capacity_ms, "50 to 60000"));
         }
-        let [low, high] = echo.capacity_pps;
+        let [low, high] = ping.capacity_pps;
         if !(1..high).contains(&low) || high > LOAD_PPS_MAX {
             let hint = format!("two rates in rising order, at most {LOAD_PPS_MAX}");
-            return Err(value("echo.capacity_pps", format!("{:?}", echo.capacity_pps), hint));
+            return Err(value("ping.capacity_pps", format!("{:?}", ping.capacity_pps), hint));
         }
         // Each step of a search may be asked twice.
         let loads_max = (SEGMENTS_MAX - 2 * CAPACITY_STEPS_MAX as usize) / 4;
@@ -790,7 +728,7 @@ impl Scenario {
         }
         let segments = [&self.quick, &self.full]
             .map(|extent| (extent.loads_pps.last().copied().unwrap_or(0), extent.segment_ms));
-        for (pps, ms) in segments.into_iter().chain([(high, echo.capacity_ms)]) {
+        for (pps, ms) in segments.into_iter().chain([(high, ping.capacity_ms)]) {
             let most = pps.saturating_mul(ms) / 1000;
             if most > u64::from(REQUESTS_MAX) {
                 let hint = format!("at most {REQUESTS_MAX}: shorten it, or lower the load");
@@ -859,6 +797,10 @@ impl Goal {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::tables::TablesOf;
+    use laneway_registry::{Apps, Lanes};
+
+    const TABLES: TablesOf<Apps, Lanes> = TablesOf::new();
 
     fn scenario() -> Scenario {
         toml::from_str(
@@ -889,7 +831,7 @@ mod tests {
     #[test]
     fn a_scenario_is_read_and_its_arms_are_named() {
         let mut scenario = scenario();
-        scenario.check().unwrap();
+        scenario.check(&TABLES).unwrap();
         assert_eq!(scenario.arms[1].name, "xdp");
         assert_eq!(scenario.arms[1].plant, Plant::Slow { share: 0.2 });
         assert_eq!(
@@ -907,10 +849,10 @@ mod tests {
         let changes: [(Change, &str); 12] = [
             (|s| s.arms.clear(), "number of arms"),
             (|s| s.arms[0].optional = true, "`optional` of the first arm"),
-            (|s| s.app = App::Count, "traffic of app count"),
+            (|s| s.app = "count".into(), "traffic of app count"),
             (|s| s.payload_bytes = Some(64), "traffic of app features"),
             (
-                |s| (s.app, s.capture, s.payload_bytes) = (App::Bounce, None, Some(17)),
+                |s| (s.app, s.capture, s.payload_bytes) = ("bounce".into(), None, Some(17)),
                 "payload_bytes",
             ),
             (|s| s.arms[1].name = "packet".into(), "name of two arms"),
@@ -924,7 +866,7 @@ mod tests {
         for (change, part) in changes {
             let mut scenario = scenario();
             change(&mut scenario);
-            let sentence = scenario.check().expect_err(part).to_string();
+            let sentence = scenario.check(&TABLES).expect_err(part).to_string();
             assert!(sentence.contains(part), "{sentence}");
         }
     }
@@ -933,17 +875,20 @@ mod tests {
     fn the_shipped_scenarios_are_sound_and_every_variant_has_its_traffic() {
         let folder = Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../scenarios"));
         for name in ["features.toml", "lanes.toml", "ping.toml", "tap.toml", "forward.toml"] {
-            Scenario::load(&folder.join(name)).unwrap().check().unwrap();
+            Scenario::load(&folder.join(name)).unwrap().check(&TABLES).unwrap();
         }
         let lanes = Scenario::load(&folder.join("lanes.toml")).unwrap();
         let races = lanes.races(&[]).unwrap();
         let of = |name: &str| &races.iter().find(|(n, _)| n == name).unwrap().1;
-        assert_eq!((of("count-64").app, of("across-64").app), (App::Count, App::Across));
+        assert_eq!(
+            (of("count-64").app.as_str(), of("across-64").app.as_str()),
+            ("count", "across")
+        );
         assert_eq!(of("bounce-1316").payload_bytes, Some(1316));
         assert!(of("count-64").goals.iter().all(|g| g.variant.as_deref() == Some("count-64")));
         assert!(of("bounce-64").goals.is_empty() && !of("across-64").goals.is_empty());
         for (name, mut race) in races {
-            race.check().unwrap();
+            race.check(&TABLES).unwrap();
             let again: Scenario = toml::from_str(&toml::to_string(&race).unwrap()).unwrap();
             assert_eq!(again, race, "{name}");
         }
@@ -955,33 +900,33 @@ mod tests {
     fn the_variants_of_pings_have_generators_arms_and_goals_of_their_own() {
         let file = concat!(env!("CARGO_MANIFEST_DIR"), "/../scenarios/ping.toml");
         let mut ping = Scenario::load(Path::new(file)).unwrap();
-        ping.check().unwrap();
+        ping.check(&TABLES).unwrap();
         let races = ping.races(&[]).unwrap();
         let [(live, of_live), (socket, of_socket)] = &races[..] else { panic!("two variants") };
         assert_eq!([live, socket], ["live", "socket"]);
         assert_eq!((of_live.arms.len(), of_live.goals.len()), (ping.arms.len(), 3));
         let arms: Vec<&str> = of_socket.arms.iter().map(|arm| arm.name.as_str()).collect();
-        assert_eq!((arms, of_socket.goals.len()), (vec!["kernel", "xdp"], 1));
+        assert_eq!((arms, of_socket.goals.len()), (vec!["kernel", "xdp --no-limits"], 1));
         assert!(of_socket.quick.topspeed && of_live.quick.topspeed);
-        assert_eq!(of_socket.echo.as_ref().unwrap().pings, 0);
+        assert_eq!(of_socket.ping.as_ref().unwrap().pings, 0);
         for (name, mut race) in races.clone() {
-            race.check().unwrap();
+            race.check(&TABLES).unwrap();
             let again: Scenario = toml::from_str(&toml::to_string(&race).unwrap()).unwrap();
             assert_eq!(again, race, "{name}");
         }
         ping.variants[1].arms.push("kernle".into());
-        let refused = ping.check().unwrap_err().to_string();
+        let refused = ping.check(&TABLES).unwrap_err().to_string();
         assert!(refused.contains("an arm of a variant is kernle"), "{refused}");
     }
 
     /// A race of pings.
     fn pings() -> Scenario {
         let mut scenario = scenario();
-        (scenario.app, scenario.capture, scenario.payload_bytes) = (App::Echo, None, Some(56));
+        (scenario.app, scenario.capture, scenario.payload_bytes) = ("echo".into(), None, Some(56));
         (scenario.arms[0].peer, scenario.arms[0].lane) = (Some(Peer::Stack), "kernel".into());
         scenario.arms[1].plant = Plant::None;
         scenario.goals.clear();
-        scenario.echo = Some(EchoPlan {
+        scenario.ping = Some(PingPlan {
             pings: 100,
             ping_interval_us: 2_000,
             ping_load_pps: 50_000,
@@ -996,27 +941,27 @@ mod tests {
     #[test]
     fn a_race_of_pings_has_the_kernel_as_a_peer_and_a_section_of_its_own() {
         let mut scenario = pings();
-        scenario.check().unwrap();
+        scenario.check(&TABLES).unwrap();
         assert_eq!(scenario.arms[0].name, "kernel");
         let again: Scenario = toml::from_str(&toml::to_string(&scenario).unwrap()).unwrap();
         assert_eq!(again, scenario);
         type Change = fn(&mut Scenario);
         let changes: [(Change, &str); 10] = [
-            (|s| s.echo.as_mut().unwrap().ping_load_pps = 500_000, "echo.ping_load_pps"),
+            (|s| s.ping.as_mut().unwrap().ping_load_pps = 500_000, "ping.ping_load_pps"),
             (|s| s.arms[0].full_only = true, "`full_only` of the first arm"),
-            (|s| s.echo = None, "the section of app echo"),
-            (|s| s.app = App::Count, "`[echo]` belongs to app echo"),
-            (|s| (s.app, s.echo) = (App::Count, None), "the app of peer stack"),
+            (|s| s.ping = None, "the section `[ping]`"),
+            (|s| s.app = "count".into(), "`[ping]` belongs to"),
+            (|s| (s.app, s.ping) = ("count".into(), None), "a peer of app count"),
             (|s| s.arms[1].plant = Plant::Slow { share: 0.1 }, "plant"),
-            (|s| s.echo.as_mut().unwrap().loss_max = 0.6, "echo.loss_max"),
-            (|s| s.echo.as_mut().unwrap().capacity_pps = [2, 1], "echo.capacity_pps"),
-            (|s| s.echo.as_mut().unwrap().pings = PINGS_MAX + 1, "echo.pings"),
+            (|s| s.ping.as_mut().unwrap().loss_max = 0.6, "ping.loss_max"),
+            (|s| s.ping.as_mut().unwrap().capacity_pps = [2, 1], "ping.capacity_pps"),
+            (|s| s.ping.as_mut().unwrap().pings = PINGS_MAX + 1, "ping.pings"),
             (|s| s.quick.loads_pps = vec![20_000_000], "the number of requests"),
         ];
         for (change, part) in changes {
             let mut scenario = pings();
             change(&mut scenario);
-            let sentence = scenario.check().expect_err(part).to_string();
+            let sentence = scenario.check(&TABLES).expect_err(part).to_string();
             assert!(sentence.contains(part), "{sentence}");
         }
     }
@@ -1026,15 +971,15 @@ mod tests {
         let mut scenario = scenario();
         let twin = ArmPlan { trace: true, name: String::new(), ..scenario.arms[1].clone() };
         scenario.arms.push(twin);
-        scenario.check().unwrap();
+        scenario.check(&TABLES).unwrap();
         let named = scenario.arms.last_mut().unwrap();
         assert_eq!(named.name, format!("{}, traced", named.lane));
         named.name = "fast".into();
-        let refused = scenario.check().unwrap_err().to_string();
+        let refused = scenario.check(&TABLES).unwrap_err().to_string();
         assert!(refused.contains("the name of an arm is fast"), "{refused}");
         let named = scenario.arms.last_mut().unwrap();
         (named.name, named.peer) = ("traced".into(), Some(Peer::Testpmd));
-        let refused = scenario.check().unwrap_err().to_string();
+        let refused = scenario.check(&TABLES).unwrap_err().to_string();
         assert!(refused.contains("`trace` of a peer"), "{refused}");
     }
 
@@ -1045,54 +990,58 @@ mod tests {
         scenario.arms[1].plant = Plant::None;
         scenario.arms[1].lane = "net_tap".into();
         scenario.goals.clear();
-        let refused = scenario.check().unwrap_err().to_string();
-        assert!(refused.contains("the app of a peer"), "{refused}");
-        (scenario.app, scenario.capture, scenario.payload_bytes) = (App::Count, None, Some(64));
-        let refused = scenario.check().unwrap_err().to_string();
+        let refused = scenario.check(&TABLES).unwrap_err().to_string();
+        assert!(refused.contains("a peer of app features"), "{refused}");
+        (scenario.app, scenario.capture, scenario.payload_bytes) = ("count".into(), None, Some(64));
+        let refused = scenario.check(&TABLES).unwrap_err().to_string();
         assert!(refused.contains("no cable leads"), "{refused}");
         scenario.arms[1].lane = "net_af_paket".into();
-        let refused = scenario.check().unwrap_err().to_string();
+        let refused = scenario.check(&TABLES).unwrap_err().to_string();
         assert!(refused.contains("net_af_xdp"), "{refused}");
         scenario.arms[1].lane = "net_af_packet:qdisc_bypass=1".into();
         scenario.arms[1].name.clear();
-        scenario.check().unwrap();
+        scenario.check(&TABLES).unwrap();
         scenario.race_these(&["testpmd:net_af_packet:qdisc_bypass=1".into()]);
         assert_eq!(scenario.arms[0].peer, Some(Peer::Testpmd));
     }
 
+    const RULE: &str =
+        "flow create 0 ingress pattern eth / ipv4 / udp / end actions queue index 0 / end";
+
     /// A race of forwarders.
     fn forwarders() -> Scenario {
         let mut scenario = scenario();
-        scenario.app = App::Forward;
+        scenario.app = "forward".into();
         scenario.arms[0].lane = "dpdk:net_tap".into();
         scenario.arms[1].plant = Plant::None;
         scenario.goals.clear();
-        let rule =
-            "flow create 0 ingress pattern eth / ipv4 / udp / end actions queue index 0 / end";
-        scenario.forward = Some(ForwardPlan { mode: "io".into(), rules: vec![rule.into()] });
+        scenario.arguments = ["--mode", "io", "--rule", RULE].map(str::to_owned).into();
         scenario
     }
 
     #[test]
-    fn a_race_of_forwarders_has_rules_and_peers_of_its_own() {
+    fn a_race_of_forwarders_has_arguments_and_peers_of_its_own() {
         let mut scenario = forwarders();
         scenario.arms[1].peer = Some(Peer::Bridge);
-        scenario.arms[1].rules = Some(Vec::new());
-        scenario.check().unwrap();
-        assert_eq!(scenario.forward_of(None).unwrap().rules.len(), 1);
-        assert!(scenario.forward_of(scenario.arms[1].rules.as_ref()).unwrap().rules.is_empty());
+        scenario.arms[1].arguments = Some(Vec::new());
+        scenario.check(&TABLES).unwrap();
+        assert_eq!(scenario.arguments_of(&scenario.arms[0]).len(), 4);
+        assert!(scenario.arguments_of(&scenario.arms[1]).is_empty());
         let again: Scenario = toml::from_str(&toml::to_string(&scenario).unwrap()).unwrap();
         assert_eq!(again, scenario);
         type Change = fn(&mut Scenario);
         let changes: [(Change, &str); 12] = [
             (|s| s.quick.retries = 101, "0 to 100"),
-            (|s| s.forward = None, "the section of app forward"),
-            (|s| s.app = App::Features, "`[forward]` belongs to app forward"),
+            (|s| s.app = "features".into(), "unexpected argument '--mode'"),
+            (|s| s.app = "foward".into(), "did you mean `forward`"),
             (|s| s.payload_bytes = Some(64), "one of them"),
-            (|s| s.forward.as_mut().unwrap().mode = "macswap".into(), "only `io` leaves it"),
-            (|s| s.forward.as_mut().unwrap().mode = "l2".into(), "forward.mode"),
-            (|s| s.forward.as_mut().unwrap().rules[0] += " / end", "a rule"),
-            (|s| s.arms[1].rules = Some(vec!["flow flash 0".into()]), "flow flash 0"),
+            (|s| s.arguments[1] = "macswap".into(), "only mode io leaves it there"),
+            (|s| s.arguments[1] = "l2".into(), "do not send every frame on"),
+            (|s| s.arguments[3] += " / end", "arguments"),
+            (
+                |s| s.arms[1].arguments = Some(vec!["--rule".into(), "flow flash 0".into()]),
+                "flow flash 0",
+            ),
             (|s| s.arms[1].plant = Plant::Slow { share: 0.1 }, "plant"),
             (|s| s.quick.segment_ms = 20_000_000, "the number of frames"),
             (|s| s.arms[1].lane = "dpdk:net_memif".into(), "add `,role=server`"),
@@ -1106,9 +1055,20 @@ mod tests {
         for (change, part) in changes {
             let mut scenario = forwarders();
             change(&mut scenario);
-            let sentence = scenario.check().expect_err(part).to_string();
+            let sentence = scenario.check(&TABLES).expect_err(part).to_string();
             assert!(sentence.contains(part), "{part}: {sentence}");
         }
+    }
+
+    #[test]
+    fn an_arm_that_is_told_something_says_so_in_its_name() {
+        let mut scenario = scenario();
+        scenario.arguments = vec!["--drop".into()];
+        scenario.arms[1].arguments = Some(["--drop", "-o", "none"].map(str::to_owned).into());
+        scenario.goals.clear();
+        scenario.check(&TABLES).unwrap();
+        let names: Vec<&str> = scenario.arms.iter().map(|arm| arm.name.as_str()).collect();
+        assert_eq!(names, ["packet --drop", "xdp --drop -o none"]);
     }
 
     #[test]
@@ -1117,10 +1077,10 @@ mod tests {
         let test = Goal { load_pps: None, ..scenario.goals[0].clone() };
         assert!(test.sentence().contains("at the saturating load"), "{}", test.sentence());
         scenario.claims.push(Claim { says: "it is cheap".into(), test });
-        let refused = scenario.check().unwrap_err().to_string();
+        let refused = scenario.check(&TABLES).unwrap_err().to_string();
         assert!(refused.contains("saturate = true"), "{refused}");
         scenario.full.saturate = true;
-        scenario.check().unwrap();
+        scenario.check(&TABLES).unwrap();
         let again: Scenario = toml::from_str(&toml::to_string(&scenario).unwrap()).unwrap();
         assert_eq!(again, scenario);
         scenario.race_these(&["packet".into()]);

@@ -205,16 +205,6 @@ impl SegmentSeen {
     }
 }
 
-/// Mixes `bytes` into 64 bits.
-pub(crate) fn mix(bytes: &[u8]) -> u64 {
-    bytes.chunks(8).fold(0x9e37_79b9_7f4a_7c15, |hash: u64, chunk| {
-        let mut word = [0; 8];
-        word[..chunk.len()].copy_from_slice(chunk);
-        // The multiplier is that of FNV-1a; the rotation brings the high bits back down.
-        (hash ^ u64::from_le_bytes(word)).wrapping_mul(0x0000_0100_0000_01b3).rotate_left(29)
-    })
-}
-
 fn thread_cpu_ns() -> u64 {
     let time = clock_gettime(ClockId::ThreadCPUTime);
     time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64

@@ -13,8 +13,6 @@
 //! process dies, however, and `stdbuf` (coreutils). Memory lies in huge pages where enough are free, else in ordinary ones
 //! (`--no-huge`); which, is a fact of the report. It polls, so its CPU is full at any load.
 
-use crate::forward::ForwardPlan;
-use crate::plan::App;
 use laneway_core::{CapsReport, Counters, DropReason};
 use std::fs;
 use std::io::{Read, Write};
@@ -28,8 +26,15 @@ use std::time::{Duration, Instant};
 const PROGRAM: &str = "dpdk-testpmd";
 /// Virtual devices that can be raced: those that sit on an interface.
 pub(crate) const DEVICES: [&str; 2] = ["net_af_xdp", "net_af_packet"];
-/// The one that makes its interfaces itself. For app `forward`, whose generator and sink are told so.
-pub(crate) const TAP: &str = "net_tap";
+/// The one that makes its interfaces itself. Generator and far end are told so.
+const TAP: &str = "net_tap";
+/// The mode that sends nothing.
+const RECEIVES_ONLY: &str = "rxonly";
+
+/// Whether `lane`, a device with its arguments, is that one.
+pub(crate) fn is_tap(lane: &str) -> bool {
+    lane.split(':').next() == Some(TAP)
+}
 /// Words of a device text that are options of the program: name, option, and least and most.
 const OPTIONS: [(&str, &str, u32, u32); 5] = [
     ("burst", "--burst", 1, 512),
@@ -115,13 +120,12 @@ pub(crate) struct Testpmd {
 
 impl Testpmd {
     /// Starts it on `interfaces` with device `device` (`net_af_xdp`, or with arguments
-    /// `net_af_packet:qdisc_bypass=1`), forwarding on `cpu`.
+    /// `net_af_packet:qdisc_bypass=1`), forwarding in `mode` on `cpu`. It gets none of the app's arguments: flow rules are ours.
     ///
     /// # Errors
     /// A sentence: it is not installed, it does not start, or it says why it cannot.
     pub(crate) fn start(
-        app: App,
-        forward: Option<&ForwardPlan>,
+        mode: &str,
         device: &str,
         interfaces: &[String],
         cpu: usize,
@@ -129,8 +133,6 @@ impl Testpmd {
         if !is_installed() {
             return Err(format!("{PROGRAM} is not installed; try `apt install dpdk-dev`"));
         }
-        let mode = forward_mode(app, forward)
-            .ok_or_else(|| format!("{PROGRAM} has nothing like app `{}`", app.name()))?;
         let read = Device::read(device)?;
         let huge = huge_pages_free_mib() >= MEMORY_MIB;
         let arguments = arguments(mode, &read, interfaces, cpu, huge);
@@ -176,12 +178,9 @@ impl Testpmd {
         for (option, number) in &read.options {
             caps.fact(option.trim_start_matches('-'), number);
         }
-        if forward.is_some_and(|plan| !plan.rules.is_empty()) {
-            caps.fact("rules", "none: net_tap and the other virtual devices here take no rte_flow");
-        }
         caps.fact("memory", if huge { "huge pages" } else { "ordinary pages (--no-huge)" });
         let interfaces = interfaces.to_vec();
-        let sends = app.returns();
+        let sends = mode != RECEIVES_ONLY;
         let mut program = Testpmd { child, commands, output, interfaces, sends, runtime, caps };
         let greeting = program.hear(START_MAX, |said| said.contains(PROMPT))?;
         if let Some(version) = greeting.split("RTE Version: '").nth(1) {
@@ -310,17 +309,6 @@ fn huge_pages_free_mib() -> u64 {
         word.and_then(|word| word.parse().ok()).unwrap_or(0)
     };
     number("HugePages_Free:") * number("Hugepagesize:") / 1024
-}
-
-fn forward_mode(app: App, forward: Option<&ForwardPlan>) -> Option<&str> {
-    match app {
-        App::Forward => forward.map(|plan| plan.mode.as_str()),
-        App::Count => Some("rxonly"),
-        App::Bounce => Some("macswap"),
-        App::Across => Some("io"),
-        App::Echo => Some("icmpecho"),
-        App::Features => None,
-    }
 }
 
 fn arguments(

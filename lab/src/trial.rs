@@ -8,7 +8,7 @@
 //! A trial that is traced ([`TrialPlan::trace`]) is one of its own, behind the last block: a fresh arm, one load,
 //! offered once. So no process that is measured ever had a recorder, and nothing of its figures is compared.
 //!
-//! A trial of app `echo` goes on: a search for the highest rate that comes through, in short segments
+//! A trial of an app whose replies are counted goes on: a search for the highest rate that comes through, in short segments
 //! of the same kind, and then the machine's own `ping`, with nothing else sent and beside a load.
 //!
 //! Nothing but arm, generator and kernel runs within a measured window: counters are read outside of
@@ -16,25 +16,26 @@
 
 use crate::arrivals::Arrived;
 use crate::bench::{Bench, DESTINATION, ECHO, FAR_END, SUT_MAC, WireLosses};
-use crate::forward::ForwardPlan;
 use crate::meter::{Class, Reading, Usage};
 use crate::ping::{self, PingLoad, PingOrder, PingTrial};
 use crate::plan::{
-    App, ArmReport, ArmSetup, GeneratorSetup, Order, Peer, Plant, Reply, SegmentPlan, SegmentSeen,
-    Shape, TraceEnd, TracePlan, WayIn,
+    ArmReport, ArmSetup, GeneratorSetup, Order, Plant, Reply, SegmentPlan, SegmentSeen, Shape,
+    TraceEnd, TracePlan, WayIn,
 };
 use crate::race::RaceError;
 use crate::replies::Replied;
 use crate::result::{Cpu, GeneratorReport, Ledger, Segment};
 use crate::retries::Retries;
 use crate::round_trips::RoundTrips;
-use crate::scenario::EchoPlan;
+use crate::scenario::PingPlan;
 use crate::search::bisect;
+use crate::tables::{Tables, wiring};
 use crate::traffic::TrafficPlan;
-use crate::wire::{Came, Kind, Wire};
+use crate::wire::{self, Came, Wire};
 use crate::worker::Worker;
 use laneway_core::{Cap, CapsReport, Clock, Counters, DropReason};
 use laneway_engine::{MonotonicClock, pin_to_cpu};
+use laneway_kinds::{AppFacts, Counted, Peer};
 use laneway_stats::Latency;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -102,8 +103,12 @@ pub(crate) struct TrialPlan<'a> {
     pub(crate) arm: usize,
     /// Its name.
     pub(crate) name: &'a str,
+    /// The apps and lanes that may be named.
+    pub(crate) tables: &'a dyn Tables,
     /// What it does.
-    pub(crate) app: App,
+    pub(crate) app: &'static AppFacts,
+    /// What the app is told beyond where it is.
+    pub(crate) arguments: &'a [String],
     /// Somebody else's program, if it is one.
     pub(crate) peer: Option<Peer>,
     /// Its lane spec.
@@ -130,10 +135,8 @@ pub(crate) struct TrialPlan<'a> {
     pub(crate) late_p99_ns_max: u64,
     /// Share of one CPU that everything but arm, generator and kernel may take.
     pub(crate) others_max: f64,
-    /// What is measured beside the loads, of app `echo`.
-    pub(crate) echo: Option<&'a EchoPlan>,
-    /// Mode and rules, of app `forward`.
-    pub(crate) forward: Option<ForwardPlan>,
+    /// What is measured beside the loads, of an app whose replies are counted.
+    pub(crate) ping: Option<&'a PingPlan>,
     /// Trace the worker. With a folder for it nothing of the trial is a measurement, and no load is offered again.
     pub(crate) trace: Option<TracePlan>,
     /// Set when nobody wants the trial any more.
@@ -157,7 +160,7 @@ pub struct Trial {
     pub app_only: Vec<Latency>,
     /// Samples and checksum of the features of each segment.
     pub checksums: Vec<(u64, u64)>,
-    /// Round trips behind each segment, of app `echo`.
+    /// Round trips behind each segment, of an app whose replies are counted.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub round_trips: Vec<RoundTrips>,
     /// The search for the highest rate that comes through, if one was made.
@@ -250,7 +253,7 @@ pub(crate) fn run(
             break;
         }
     }
-    if let Some(echo) = plan.echo {
+    if let Some(echo) = plan.ping {
         if echo.capacity_steps > 0 {
             trial.capacity = Some(walk.search(echo)?);
         }
@@ -321,7 +324,7 @@ pub(crate) fn top_rate(bench: &Bench, plan: &TrialPlan<'_>) -> Result<u64, RaceE
 }
 
 /// The pings of a trial; `None` where none are wanted.
-fn ping_order(plan: &TrialPlan<'_>, echo: &EchoPlan) -> Option<PingOrder> {
+fn ping_order(plan: &TrialPlan<'_>, echo: &PingPlan) -> Option<PingOrder> {
     let TrafficPlan::Ping { payload_bytes, .. } = *plan.traffic else { return None };
     (echo.pings > 0).then_some(PingOrder {
         destination: ECHO,
@@ -357,7 +360,7 @@ impl<'a> Walk<'a> {
     /// Starts arm and generator and takes the idle control.
     fn begin(bench: &'a Bench, plan: &'a TrialPlan<'a>) -> Result<Walk<'a>, RaceError> {
         let mut arm = start_arm(bench, plan)?;
-        let wire = Wire::lay(bench, plan.peer, plan.lane, plan.app)?;
+        let wire = Wire::lay(bench, wiring(plan.tables, plan.peer, plan.lane), plan.app)?;
         let way = wire.way_in(plan.way)?;
         let mut generator = Worker::start(
             "generator".to_owned(),
@@ -368,8 +371,8 @@ impl<'a> Walk<'a> {
                 way: way.clone(),
                 // A lane of datagrams is reached through the stack, and so is whoever answers pings;
                 // of other frames, the stack is to have none.
-                destination: match (arm.ready.shape, plan.app) {
-                    (Shape::Frames, App::Echo) | (Shape::Datagrams, _) => SUT_MAC,
+                destination: match (arm.ready.shape, plan.app.race.counted) {
+                    (Shape::Frames, Counted::Replies) | (Shape::Datagrams, _) => SUT_MAC,
                     (Shape::Frames, _) => DESTINATION,
                 },
                 cpu: bench.placement().generator_cpu,
@@ -502,7 +505,7 @@ impl<'a> Walk<'a> {
         if !has_latency {
             (seen.wire_to_app, seen.app_only) = Default::default();
         }
-        let is_seen = plan.app.ticks_off() && has_latency;
+        let is_seen = plan.app.race.counted.by_witness() && has_latency;
         let replied = after.came.replied.clone().filter(|_| has_latency);
         let mut segment = Segment {
             arm: plan.arm,
@@ -531,7 +534,7 @@ impl<'a> Walk<'a> {
     }
 
     /// Searches for the highest rate that comes through.
-    fn search(&mut self, echo: &EchoPlan) -> Result<Capacity, RaceError> {
+    fn search(&mut self, echo: &PingPlan) -> Result<Capacity, RaceError> {
         let length = Duration::from_millis(echo.capacity_ms);
         let mut capacity = Capacity::default();
         let mut limited_pps = None;
@@ -594,15 +597,20 @@ pub(crate) fn start_arm(bench: &Bench, plan: &TrialPlan<'_>) -> Result<Worker, R
         "arm",
         namespace,
         &ArmSetup {
-            app: plan.app,
+            app: plan.app.name.to_owned(),
+            arguments: plan.arguments.to_vec(),
             peer: plan.peer,
+            mode: plan.tables.testpmd_mode(plan.app.name, plan.arguments).map(str::to_owned),
             lane: plan.lane.to_owned(),
-            interfaces: Kind::of(plan.peer, plan.lane).interfaces(bench, plan.app),
+            interfaces: wire::interfaces(
+                &wiring(plan.tables, plan.peer, plan.lane),
+                bench,
+                plan.app.race.ports,
+            ),
             addresses: bench.sut_addresses(),
             onward: FAR_END,
             cpu: bench.placement().arm_cpu,
             plant: plan.plant,
-            forward: plan.forward.clone(),
             trace: plan.trace.clone(),
         },
     )?;
@@ -648,8 +656,8 @@ fn others(contexts_ns: &BTreeMap<String, u64>, window_ns: u64) -> f64 {
 fn schedule(plan: &TrialPlan<'_>, pps: u64, length: Duration, segment: u8) -> SegmentPlan {
     let pps = pps.max(1);
     let most = u64::from(plan.burst.max(1));
-    let burst = match plan.app {
-        App::Echo => pps.div_ceil(ECHO_BURSTS_PER_S_MAX).min(most),
+    let burst = match plan.app.race.counted {
+        Counted::Replies => pps.div_ceil(ECHO_BURSTS_PER_S_MAX).min(most),
         _ => most,
     };
     let interval_ns = (burst * 1_000_000_000 / pps).max(1);
@@ -786,12 +794,12 @@ impl Walk<'_> {
         };
         name("generator: not sent", planned.saturating_sub(sent.sent + sent.refused));
         let ring_full = after.wire.ring_full - before.wire.ring_full;
-        // A packet socket is told of each frame that the ring refused (ENOBUFS), and its lane counts
+        // A lane may be told of each frame that the ring refused (ENOBUFS), and counts
         // it, too, or offers it again: sendmmsg tells only of a refusal of the first. So what the lane
         // gave up is lost, and the ring's own count may be higher. Live frames and AF_XDP are told
         // nothing.
         let (by_ring, by_generator) = match way {
-            WayIn::Lane { lane, .. } if lane.starts_with("packet") => {
+            WayIn::Lane { lane, .. } if is_told(plan.tables, lane) => {
                 let lost = ring_full.min(sent.refused);
                 (lost, sent.refused - lost)
             }
@@ -842,6 +850,11 @@ impl Walk<'_> {
         }
         ledger
     }
+}
+
+/// Whether the lane that sends is told of each frame that the ring refused.
+fn is_told(tables: &dyn Tables, lane: &str) -> bool {
+    tables.lane(lane).is_ok_and(|(facts, _)| facts.told_of_refusals)
 }
 
 /// Names the rest of the bulks that a tap's queue refused. Live frames come to it in bulks of up to

@@ -10,9 +10,10 @@
 //! whatever became of the last one. Assumes an app of the lab's own; sends through a socket of the
 //! generator's namespace, so the sender's own system call (some 2 us) is inside.
 
+use crate::apps::{Count, LabApp};
 use crate::bench::{Bench, GENERATOR, SUT};
 use crate::host::Look;
-use crate::plan::{App, Order, Plant, Reply, Shape};
+use crate::plan::{Order, Plant, Reply, Shape};
 use crate::race::{Options, RaceError, placement, write_json};
 use crate::result::Machine;
 use crate::scenario::{ArmPlan, Scenario};
@@ -101,19 +102,22 @@ pub fn run(
     mut show: impl FnMut(&IdleRow),
 ) -> Result<IdleResult, RaceError> {
     // Every arm counts: what is measured here is waiting, and one cable is enough for it.
-    scenario.app = App::Count;
-    (scenario.echo, scenario.forward) = (None, None);
-    scenario.check()?;
+    scenario.app = Count::FACTS.name.to_owned();
+    scenario.ping = None;
+    scenario.arguments.clear();
+    scenario.arms.iter_mut().for_each(|arm| arm.arguments = None);
+    scenario.check(options.tables)?;
+    let app = &Count::FACTS;
     std::fs::create_dir_all(options.out).map_err(crate::race::write_error(options.out))?;
     let look = Look::start();
-    let traffic = scenario.traffic()?;
-    let bench = Bench::create(placement(&scenario), scenario.app, &traffic)?;
+    let traffic = scenario.traffic(app)?;
+    let bench = Bench::create(placement(&scenario), app, &traffic)?;
     let version = usize::from(options.length == crate::race::Length::Full);
     let mut rows = Vec::new();
     let mut skipped = Vec::new();
     for arm in &scenario.arms {
         for (policy, lane) in specs(arm) {
-            let plan = plan(&scenario, arm, &lane, &traffic, options.interrupted);
+            let plan = plan(&scenario, arm, &lane, &traffic, options);
             let worker = match trial::start_arm(&bench, &plan) {
                 Ok(worker) => worker,
                 Err(error) if arm.optional => {
@@ -172,12 +176,14 @@ fn plan<'a>(
     arm: &'a ArmPlan,
     lane: &'a str,
     traffic: &'a TrafficPlan,
-    interrupted: &'a AtomicBool,
+    options: &'a Options<'_>,
 ) -> TrialPlan<'a> {
     TrialPlan {
         arm: 0,
         name: &arm.name,
-        app: scenario.app,
+        tables: options.tables,
+        app: &Count::FACTS,
+        arguments: &[],
         peer: arm.peer,
         lane,
         plant: Plant::None,
@@ -191,10 +197,9 @@ fn plan<'a>(
         idle: Duration::ZERO,
         late_p99_ns_max: 0,
         others_max: scenario.others_max,
-        echo: None,
-        forward: None,
+        ping: None,
         trace: None,
-        interrupted,
+        interrupted: options.interrupted,
     }
 }
 

@@ -10,7 +10,8 @@
 //! starts the race ([`Explain`]), as its lanes are. What must always hold: nothing here is measured for a verdict, no
 //! figure of a traced segment stands in a table of the race, and an arm without an explanation says why.
 
-use crate::plan::{App, Peer};
+use crate::tables::Tables;
+use laneway_kinds::{Peer, Shape};
 use serde::{Deserialize, Serialize};
 use std::path::Path;
 
@@ -22,9 +23,6 @@ pub(crate) const TRACER: &str = "tracer";
 
 /// Reads traces. The lab knows no format of theirs.
 pub trait Explain {
-    /// Why the worker of an arm of `app` on `lane` is not traced; `None` if it is.
-    fn untold(&self, app: App, lane: &str) -> Option<String>;
-
     /// Reads the trace in a folder and writes its page.
     ///
     /// # Errors
@@ -188,6 +186,17 @@ pub(crate) fn untold_of_peer(peer: Peer) -> String {
                           `laneway trace record --help` says how DPDK's own is switched on"
             .to_owned(),
     }
+}
+
+/// Why an arm of `app` whose work is done in the kernel on `lane` has no trace; `None` for every other.
+pub(crate) fn untold_in_kernel(tables: &dyn Tables, app: &str, lane: &str) -> Option<String> {
+    let is_kernel = tables.lane(lane).is_ok_and(|(facts, _)| facts.carries.has(Shape::Kernel));
+    is_kernel.then(|| {
+        format!(
+            "app {app} runs in the kernel on this lane, as an XDP program in the receive stack; its worker only \
+             reads what the program leaves for it, so a trace of the worker would explain none of the frames"
+        )
+    })
 }
 
 /// A folder's name for an arm's trace: the arm's, without what a shell, a path or a link would take for its own.

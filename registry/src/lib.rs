@@ -19,7 +19,7 @@ mod lanes;
 mod run;
 mod table;
 
-pub use apps::{AppTable, Apps};
+pub use apps::{AppTable, AppVisitor, AppWalker, Apps, apps};
 pub use lanes::Lanes;
-pub use run::{Crew, Either, Order, Ran, WorkerRan, run, run_either, run_source};
+pub use run::{Crew, Order, Ran, WorkerRan, run, run_source};
 pub use table::{LaneTable, LaneVisitor, facts_of, lanes, probe};

@@ -5,10 +5,10 @@
 //! frames are taken only when every worker's lane is open; whatever ends a run, what each worker left behind comes
 //! back. What it does not do: it merges nothing and judges nothing.
 
-use crate::table::{LaneTable, LaneVisitor, facts_of, lanes_that_run, visit};
+use crate::table::{LaneTable, LaneVisitor, lanes_that_run, visit};
 use laneway_core::{
-    CapsReport, Clock, ClockDomain, DatagramApp, DatagramLane, FrameApp, KernelApp, KernelHalf,
-    Lane, LaneError, PortId, StreamLane,
+    CapsReport, Clock, ClockDomain, DatagramLane, FrameApp, KernelApp, KernelHalf, Lane, LaneError,
+    PortId, StreamLane,
 };
 use laneway_engine::{
     Control, MonotonicClock, RunFailed, RunReport, Worker, WorkerFailed, WorkerId, Workers,
@@ -22,7 +22,6 @@ use laneway_spec::{IdlePolicy, LaneSpec};
 use laneway_stack::{DatagramStack, InterfaceConfig, StackConfig, StreamStack};
 use rustix::net::{AddressFamily, SocketType, netdevice::name_to_index, socket};
 use std::marker::PhantomData;
-use std::net::SocketAddr;
 use std::sync::{Mutex, PoisonError};
 
 /// Who does the work.
@@ -435,8 +434,7 @@ impl Clock for WorkerClock {
     }
 }
 
-/// Runs one app over frames that stays the caller's on the frame lane that `order` names: traffic sources and the
-/// lab's own apps.
+/// Runs one app over frames that stays the caller's on the frame lane that `order` names: traffic sources.
 ///
 /// # Errors
 /// Only when the lane cannot be opened, or carries no frames from an interface; nothing is left behind then.
@@ -474,54 +472,6 @@ pub fn run_source<A: FrameApp, T: LaneTable>(
     }
 
     visit::<T, _>(order.spec, Source::<A, _, T> { app, order, on_open, table: PhantomData })?
-}
-
-/// What an app that is one for frames and one for datagrams is run as.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Either {
-    /// Over frames.
-    Frames,
-    /// Over datagrams.
-    Datagrams,
-}
-
-/// Runs an app that is one for frames and one for datagrams, and that stays the caller's: over datagrams at `listen`
-/// on lanes whose datagrams are the kernel's, over frames elsewhere. `on_open` is told which.
-///
-/// # Errors
-/// As [`run_source`].
-pub fn run_either<A: FrameApp + DatagramApp, T: LaneTable>(
-    app: &mut A,
-    order: Order<'_>,
-    listen: &[SocketAddr],
-    on_open: impl FnOnce(Either, &CapsReport),
-) -> Result<(RunReport, Option<LaneError>), LaneError> {
-    struct Datagrams<'a, A, F> {
-        app: &'a mut A,
-        order: Order<'a>,
-        listen: &'a [SocketAddr],
-        on_open: F,
-    }
-
-    impl<A: DatagramApp, F: FnOnce(Either, &CapsReport)> LaneVisitor for Datagrams<'_, A, F> {
-        type Out = Result<(RunReport, Option<LaneError>), LaneError>;
-
-        fn visit<K: LaneKind>(self) -> Self::Out {
-            let Datagrams { app, order, listen, on_open } = self;
-            let (control, idle) = begin(&K::FACTS, order)?;
-            let opening =
-                Opening { listen, ..Opening::on(order.spec, Shape::Datagrams, order.interfaces) };
-            let mut lane = K::datagrams(&K::share(&opening)?, 0)?;
-            on_open(Either::Datagrams, lane.caps(PortId(0)));
-            Ok(settled(run_datagrams(&mut lane, app, &CLOCK, idle, control)))
-        }
-    }
-
-    if facts_of::<T>(order.spec)?.is_the_kernels() {
-        visit::<T, _>(order.spec, Datagrams { app, order, listen, on_open })?
-    } else {
-        run_source::<A, T>(app, order, |caps| on_open(Either::Frames, caps))
-    }
 }
 
 /// The control of a single worker, which is pinned by now, and its idle policy.

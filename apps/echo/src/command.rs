@@ -11,8 +11,8 @@ use clap::Args;
 use laneway_bpf::XdpProgram;
 use laneway_core::{DropReason, LaneError};
 use laneway_kinds::{
-    Account, AppCommand, Failure, FateReport, LaneFacts, Line, On, Own, RunReport, Service,
-    Shape as Carried, WorkerHeadings, WorkerLine,
+    Account, AppCommand, ArmPlace, Failure, FateReport, LaneFacts, Line, On, Own, RunReport,
+    Service, Shape as Carried, Watched, WatchedRun, Witness, WorkerHeadings, WorkerLine,
 };
 use laneway_linux::{Mac, sysfs};
 use laneway_page::text::grouped;
@@ -45,6 +45,9 @@ pub struct EchoArguments {
     /// Requests per second that are answered altogether, likewise [default: 100000/10000]
     #[arg(long, value_name = "RATE[/BURST]", value_parser = rate)]
     total_rate: Option<RateLimit>,
+    /// Answer every request, however many come: no rate limits
+    #[arg(long, conflicts_with_all = ["source_rate", "total_rate", "sources_max"])]
+    no_limits: bool,
     /// Sources whose rate is known at a time; beyond it the one not seen for longest is forgotten
     /// [default: 32768]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
@@ -229,6 +232,26 @@ Examples:
         Account { one, seen_heading, seen, accounted, lines, json, ..Account::default() }
     }
 
+    type Arm<'a, W: Witness + 'a> = Watched<'a, EchoKind, W>;
+
+    fn arm<'a, W: Witness + 'a>(run: &'a EchoRun, witness: W) -> WatchedRun<'a, EchoKind, W> {
+        WatchedRun::new(run, witness)
+    }
+
+    fn place(place: &ArmPlace<'_>) -> Vec<String> {
+        let addresses: Vec<String> = place.addresses.iter().map(|at| at.ip().to_string()).collect();
+        let mut words = vec!["--address".to_owned(), addresses.join(",")];
+        // Elsewhere the address on the wire is the kernel's.
+        if !place.lane.is_sockets_alone() {
+            words.extend(["--mac".to_owned(), Mac(place.mac).to_string()]);
+        }
+        words
+    }
+
+    fn testpmd_mode(_arguments: &EchoArguments) -> Option<&'static str> {
+        Some("icmpecho")
+    }
+
     fn worker_json(report: &FateReport) -> Map<String, Value> {
         Map::from_iter([("fates".to_owned(), Value::Object(report.by_name()))])
     }
@@ -285,11 +308,6 @@ fn note_on(fate: &str) -> &'static str {
     }
 }
 
-/// Nothing below datagrams and streams, so that pings are answered by raw sockets.
-fn has_sockets_alone(lane: &LaneFacts) -> bool {
-    lane.is_the_kernels() && !lane.carries.has(Carried::Frames)
-}
-
 /// Which shape was asked for, and whether this lane has it.
 fn shape_of(arguments: &EchoArguments, on: On<'_>) -> Result<Shape, Failure> {
     let On { spec, lane, .. } = on;
@@ -301,9 +319,9 @@ fn shape_of(arguments: &EchoArguments, on: On<'_>) -> Result<Shape, Failure> {
     let name = lane.name;
     let knobs = spec.knobs();
     // Of another protocol, or misspelt, it is the lane's to refuse.
-    let is_raw = has_sockets_alone(lane) && knobs.flag("raw") == Ok(true);
+    let is_raw = lane.is_sockets_alone() && knobs.flag("raw") == Ok(true);
     match shape {
-        Shape::Pings if has_sockets_alone(lane) && !is_raw => Err(Failure::input(format!(
+        Shape::Pings if lane.is_sockets_alone() && !is_raw => Err(Failure::input(format!(
             "lane `{}` carries no pings; use socket:raw for them, add --udp or --tcp for the echo \
              service, or use lane packet, uring, afxdp, dpdk or xdp",
             spec
@@ -328,7 +346,7 @@ fn plan(arguments: &EchoArguments, on: On<'_>, shape: Shape) -> Result<EchoRun, 
     let On { lane, interfaces, .. } = on;
     refuse_unused(arguments, on, shape)?;
     let limits = limits_of(arguments)?;
-    if shape == Shape::Pings && has_sockets_alone(lane) {
+    if shape == Shape::Pings && lane.is_sockets_alone() {
         if arguments.address.is_empty() {
             return Err(Failure::input(
                 "raw sockets answer pings at addresses that this machine has: give --address ADDR",
@@ -395,10 +413,11 @@ fn plan(arguments: &EchoArguments, on: On<'_>, shape: Shape) -> Result<EchoRun, 
 fn refuse_unused(arguments: &EchoArguments, on: On<'_>, shape: Shape) -> Result<(), Failure> {
     let On { lane, interfaces, .. } = on;
     let is_pings = shape == Shape::Pings;
-    let is_raw = is_pings && has_sockets_alone(lane);
+    let is_raw = is_pings && lane.is_sockets_alone();
     let by_the_kernel = is_raw || !is_pings && lane.is_the_kernels();
     let has_rates = [arguments.source_rate, arguments.total_rate].iter().any(Option::is_some)
-        || arguments.sources_max.is_some();
+        || arguments.sources_max.is_some()
+        || arguments.no_limits;
     let of_the_kernel =
         format!("lane {} listens by the kernel's sockets, whose interface it is", lane.name);
     let flags = [
@@ -449,6 +468,9 @@ fn refuse_unused(arguments: &EchoArguments, on: On<'_>, shape: Shape) -> Result<
 }
 
 fn limits_of(arguments: &EchoArguments) -> Result<Limits, Failure> {
+    if arguments.no_limits {
+        return Ok(Limits::none());
+    }
     let defaults = Limits::default();
     let rate = |given: Option<RateLimit>, default| given.map_or(default, |RateLimit(rate)| rate);
     Ok(Limits {

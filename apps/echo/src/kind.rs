@@ -11,8 +11,8 @@ use laneway_core::{
     App, Counters, Datagram, DatagramApp, DatagramOut, KernelApp, KernelHalf, LaneError, Turn,
 };
 use laneway_kinds::{
-    AppFacts, AppKind, Asks, Conclude, FateReport, KernelOffer, LaneFacts, Place, RunReport,
-    Service, Shape,
+    AppFacts, AppKind, Asks, Conclude, Counted, FateReport, KernelOffer, LaneFacts, Metric, Peer,
+    Place, RaceFacts, RunReport, Service, Shape, Traffic,
 };
 use std::net::SocketAddr;
 use std::os::fd::AsFd;
@@ -50,6 +50,13 @@ impl AppKind for EchoKind {
     const FACTS: AppFacts = AppFacts {
         name: "echo",
         about: "answers pings before the kernel does, or is an echo service over UDP or TCP",
+        race: RaceFacts {
+            traffic: &[Traffic::Pings],
+            counted: Counted::Replies,
+            ports: 1,
+            metrics: &[Metric::RttP50, Metric::RttP99, Metric::Rate, Metric::Cpu, Metric::Loss],
+            peers: &[Peer::Testpmd, Peer::Stack],
+        },
     };
     type Run = EchoRun;
     type Report = FateReport;

@@ -18,7 +18,7 @@ const NEVER: Duration = Duration::from_nanos(laneway_flow::NEVER_NS);
 
 #[derive(Args, Debug)]
 pub(crate) struct ExtractArguments {
-    /// Where rows go; `-` is standard output
+    /// Where rows go; `-` is standard output, and of a live lane `none` is nowhere: what the lane alone costs
     #[arg(short, long, value_name = "FILE", default_value = "-")]
     output: PathBuf,
     /// Format of the rows [default: what FILE ends in; csv on standard output]
@@ -98,7 +98,7 @@ impl ExtractArguments {
         let to_stdout = OutputPlan::is_stdout(&self.output);
         let format = match self.format {
             Some(format) => format,
-            None if to_stdout => Format::Csv,
+            None if to_stdout || OutputPlan::is_nowhere(&self.output) => Format::Csv,
             None => Format::from_suffix(&self.output).ok_or_else(|| {
                 let path = self.output.display().to_string();
                 OutputError::UnknownFormat { path }

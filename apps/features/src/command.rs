@@ -2,12 +2,13 @@
 
 use crate::arguments::{ExtractArguments, strictly};
 use crate::{
-    Aggregation, Config, Disposition, FeaturesKind, FeaturesRun, Ledger, Level, RowSinks, verb,
+    Aggregation, Config, Disposition, FeaturesKind, FeaturesRun, Ledger, Level, RowSinks,
+    WitnessedRows, verb,
 };
 use clap::Args;
 use laneway_kinds::{
-    Account, AppCommand, AppVerb, Ended, Exit, Failure, Finished, LaneFacts, On, RunReport,
-    Session, Shape, WorkerHeadings, WorkerLine,
+    Account, AppCommand, AppVerb, ArmPlace, Ended, Exit, Failure, Finished, LaneFacts, On,
+    RunReport, Session, Shape, Witness, WorkerHeadings, WorkerLine,
 };
 use laneway_page::text::grouped;
 use serde_json::{Map, Value, json};
@@ -31,6 +32,9 @@ pub struct FeaturesArguments {
     /// Frames end here, where the lane can take them away from the kernel (xdp, afxdp)
     #[arg(long)]
     drop: bool,
+    /// Take a frame's number from its source MAC, where the generator of a race writes it
+    #[arg(long)]
+    number_from_mac: bool,
     /// End after N rows
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
     count: Option<u64>,
@@ -65,6 +69,7 @@ Examples:
         }
         let (mut config, mut output) = arguments.extract.plan()?;
         config.disposition = disposition(arguments, on.lane)?;
+        config.number_from_mac = arguments.number_from_mac;
         config.aggregation = aggregation(arguments, on.lane, &config)?;
         output.fact("lane", on.spec);
         for (index, interface) in on.interfaces.iter().enumerate() {
@@ -114,7 +119,10 @@ Examples:
             seen_heading: Ledger::SEEN_HEADING,
             seen: ledger.seen,
             accounted: ledger.accounted(),
-            headline: Some(format!("{} rows to {}", grouped(rows), sinks.output().name())),
+            headline: Some(match sinks.output().is_none() {
+                true => "no rows kept, as -o none asks".to_owned(),
+                false => format!("{} rows to {}", grouped(rows), sinks.output().name()),
+            }),
             ended: has_enough.then_some("to the count asked for"),
             lines: ledger.lines(),
             text: String::new(),
@@ -140,6 +148,21 @@ Examples:
             Some(complaint) => Err(Failure::Because(Exit::Invalid, complaint)),
             None => strictly(ledger, run.sinks.is_strict()),
         }
+    }
+
+    type Arm<'a, W: Witness + 'a> = FeaturesKind<WitnessedRows<'a, W>>;
+
+    fn arm<'a, W: Witness + 'a>(
+        run: &'a FeaturesRun<RowSinks>,
+        witness: W,
+    ) -> FeaturesRun<WitnessedRows<'a, W>> {
+        let sinks = WitnessedRows::new(&run.sinks, witness);
+        FeaturesRun { config: run.config.clone(), sinks }
+    }
+
+    fn place(place: &ArmPlace<'_>) -> Vec<String> {
+        let rows = place.memory.join("rows.arrow");
+        vec!["--number-from-mac".to_owned(), "-o".to_owned(), rows.display().to_string()]
     }
 
     fn verbs() -> Vec<AppVerb> {

@@ -6,7 +6,8 @@
 use crate::{Config, Features, KernelFeatures, Ledger, Level, Sink, half};
 use laneway_core::{KernelHalf, LaneError};
 use laneway_kinds::{
-    AppFacts, AppKind, Asks, Conclude, KernelOffer, LaneFacts, NoApp, Place, RunReport, Shape,
+    AppFacts, AppKind, Asks, Conclude, Counted, KernelOffer, LaneFacts, Metric, NoApp, Place,
+    RaceFacts, RunReport, Shape, Traffic,
 };
 use std::marker::PhantomData;
 
@@ -33,8 +34,17 @@ pub struct FeaturesRun<S> {
 }
 
 impl<S: Sinks> AppKind for FeaturesKind<S> {
-    const FACTS: AppFacts =
-        AppFacts { name: "features", about: "packet and flow features for machine learning" };
+    const FACTS: AppFacts = AppFacts {
+        name: "features",
+        about: "packet and flow features for machine learning",
+        race: RaceFacts {
+            traffic: &[Traffic::Capture { tagged: true }],
+            counted: Counted::Records,
+            ports: 1,
+            metrics: &[Metric::Rate, Metric::Cpu, Metric::WireToApp, Metric::AppOnly, Metric::Loss],
+            peers: &[],
+        },
+    };
     type Run = FeaturesRun<S>;
     type Report = Ledger;
     type Frames = Features<S::Sink>;

@@ -20,6 +20,7 @@
 
 mod admit;
 mod arguments;
+mod arm;
 mod arrow_file;
 mod assembly;
 mod captures;
@@ -41,6 +42,7 @@ mod user;
 mod verb;
 mod writer;
 
+pub use arm::{WitnessedRows, WitnessedSink};
 pub use columns::{FlowRow, PacketRow, Profile, Table};
 pub use command::{FeaturesArguments, RowsKind};
 pub use config::{Aggregation, Config, Disposition, Level};

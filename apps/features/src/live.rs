@@ -60,6 +60,9 @@ impl RowSinks {
             ClockDomain::Monotonic => (unix_offset_ns(), WhenFull::Lose),
             ClockDomain::Unix | ClockDomain::Virtual => (0, WhenFull::Wait),
         };
+        if self.output.is_none() {
+            return Ok(());
+        }
         let (tables, output) = self.output.open(config, offset_ns)?;
         let partial = output.partial_path().map(Path::to_owned);
         let queue = Queue::new(config, on.workers, when_full);
@@ -126,8 +129,8 @@ impl Sinks for RowSinks {
 
     fn open(&self, _worker: usize) -> LimitedRows {
         let state = self.state();
-        let writer = state.writer.as_ref().expect("a run begins before its workers do");
-        LimitedRows { rows: writer.sink(), count: self.count.clone() }
+        assert!(state.writer.is_some() || self.output.is_none(), "a run begins before its workers");
+        LimitedRows { rows: state.writer.as_ref().map(RowWriter::sink), count: self.count.clone() }
     }
 }
 
@@ -176,47 +179,70 @@ impl Count {
 
 /// The rows of one worker, up to the count of all.
 pub struct LimitedRows {
-    rows: RowSink,
+    /// None: rows go nowhere.
+    rows: Option<RowSink>,
     count: Count,
+}
+
+impl LimitedRows {
+    /// True when a row would be taken now.
+    #[inline]
+    fn has_room(&mut self) -> bool {
+        self.rows.as_mut().is_none_or(RowSink::has_room)
+    }
 }
 
 impl Sink for LimitedRows {
     // A row for which there is no room does not count as one of those that were wanted.
     #[inline]
     fn packet(&mut self, record: &Record) {
-        if !self.rows.has_room() {
-            self.rows.lose_packet();
-        } else if self.count.admits() {
-            self.rows.packet(record);
+        let (has_room, count) = (self.has_room(), &self.count);
+        match &mut self.rows {
+            Some(rows) if !has_room => rows.lose_packet(),
+            Some(rows) if count.admits() => rows.packet(record),
+            Some(_) => {}
+            None => {
+                count.admits();
+            }
         }
     }
 
     fn flow(&mut self, ended: &EndedFlow<'_>) {
-        if !self.rows.has_room() {
-            self.rows.lose_flow(ended);
-        } else if self.count.admits() {
-            self.rows.flow(ended);
+        let (has_room, count) = (self.has_room(), &self.count);
+        match &mut self.rows {
+            Some(rows) if !has_room => rows.lose_flow(ended),
+            Some(rows) if count.admits() => rows.flow(ended),
+            Some(_) => {}
+            None => {
+                count.admits();
+            }
         }
     }
 
     fn tick(&mut self, now_ns: u64) {
-        self.rows.tick(now_ns);
+        if let Some(rows) = &mut self.rows {
+            rows.tick(now_ns);
+        }
     }
 
     fn take_time(&mut self) {
-        self.rows.take_time();
+        if let Some(rows) = &mut self.rows {
+            rows.take_time();
+        }
     }
 
     fn close(self) {
-        self.rows.close();
+        if let Some(rows) = self.rows {
+            rows.close();
+        }
     }
 
     fn lost_frames(&self) -> u64 {
-        self.rows.lost_frames()
+        self.rows.as_ref().map_or(0, Sink::lost_frames)
     }
 
     fn is_done(&self) -> bool {
-        self.count.is_reached() || self.rows.is_done()
+        self.count.is_reached() || self.rows.as_ref().is_some_and(Sink::is_done)
     }
 }
 

@@ -36,6 +36,16 @@ impl OutputPlan {
         Ok((tables, output))
     }
 
+    /// True when rows go nowhere: what a lane alone costs.
+    pub(crate) fn is_none(&self) -> bool {
+        OutputPlan::is_nowhere(&self.path)
+    }
+
+    /// True when a name stands for no output.
+    pub(crate) fn is_nowhere(path: &Path) -> bool {
+        path == Path::new("none")
+    }
+
     /// True when a name stands for standard output.
     pub(crate) fn is_stdout(path: &Path) -> bool {
         path == Path::new("-")
@@ -61,7 +71,7 @@ impl OutputPlan {
 
     /// The output's file.
     pub(crate) fn file(&self) -> Option<&Path> {
-        (!self.to_stdout()).then_some(&self.path)
+        (!self.to_stdout() && !self.is_none()).then_some(&self.path)
     }
 
     /// What is left of a run that did not come to the end of its input, for a person.

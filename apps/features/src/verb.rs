@@ -88,6 +88,11 @@ fn extract(arguments: &OfflineArguments, json: bool) -> Result<Exit, Failure> {
         )));
     }
     let (mut config, mut plan) = arguments.extract.plan()?;
+    if plan.is_none() {
+        return Err(Failure::input(
+            "-o none is for `run`, to see what a lane costs; name a file with -o",
+        ));
+    }
     if arguments.join && config.level == Level::Packet {
         return Err(Failure::input("--join joins flows; add --level flow"));
     }

@@ -14,11 +14,13 @@ use crate::control::ControlSocket;
 use crate::given::{Given, given};
 use crate::talk::Talk;
 use crate::{
-    Config, ForwardKind, ForwardReport, ForwardRun, Mode, Neighbour, QUEUES_MAX, Route, check_on,
+    Bounds, Config, ForwardKind, ForwardReport, ForwardRun, Mode, Neighbour, QUEUES_MAX, Route,
+    RuleSet, check_on,
 };
 use clap::Args;
 use laneway_kinds::{
-    Account, AppCommand, AppVerb, Failure, Finished, On, Ports, RunReport, Session, WorkerHeadings,
+    Account, AppCommand, AppVerb, Failure, Finished, On, Ports, RunReport, Session, Traffic,
+    Watched, WatchedRun, Witness, WorkerHeadings,
 };
 use laneway_linux::{Mac, sysfs};
 use laneway_terminal as terminal;
@@ -31,6 +33,9 @@ use std::thread;
 
 /// Queues that rules can name, as the app counts them.
 const QUEUES: i64 = QUEUES_MAX as i64;
+
+/// The modes that send every frame on, so that each can be counted where it comes out.
+const RACED: [Mode; 4] = [Mode::Io, Mode::Mac, Mode::MacSwap, Mode::FiveTupleSwap];
 
 /// What may be said to it beside what every run takes.
 #[derive(Args, Debug)]
@@ -186,6 +191,35 @@ Examples:
 
     fn verbs() -> Vec<AppVerb> {
         vec![client::VERB]
+    }
+
+    type Arm<'a, W: Witness + 'a> = Watched<'a, ForwardKind, W>;
+
+    fn arm<'a, W: Witness + 'a>(run: &'a ForwardRun, witness: W) -> WatchedRun<'a, ForwardKind, W> {
+        WatchedRun::new(run, witness)
+    }
+
+    fn check_arm(arguments: &ForwardArguments, traffic: Traffic) -> Result<(), String> {
+        let mode = arguments.mode;
+        if !RACED.contains(&mode) {
+            let words = RACED.map(Mode::word).join(", ");
+            return Err(format!(
+                "raced are the modes {words}: the others do not send every frame on"
+            ));
+        }
+        if matches!(traffic, Traffic::Capture { .. }) && mode != Mode::Io {
+            let why =
+                "the number of a replayed frame is in its source MAC: only mode io leaves it there";
+            return Err(why.to_owned());
+        }
+        let mut rules = RuleSet::for_user(Bounds { ports: 2, queues: QUEUES_MAX as u16 });
+        arguments.rule.iter().try_for_each(|line| {
+            rules.run(line).map(drop).map_err(|why| format!("`{line}`: {why}"))
+        })
+    }
+
+    fn testpmd_mode(arguments: &ForwardArguments) -> Option<&'static str> {
+        Some(arguments.mode.word())
     }
 
     fn worker_json(report: &ForwardReport) -> Map<String, Value> {

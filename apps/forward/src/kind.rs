@@ -15,8 +15,8 @@ use crate::{Config, ConfigError, Console, Forward, KernelForward, Mode, Stats};
 use laneway_core::{KernelHalf, LaneError};
 use laneway_flow::Offload;
 use laneway_kinds::{
-    AppFacts, AppKind, Asks, Conclude, KernelOffer, LaneFacts, NoApp, Place, Report, RunReport,
-    Shape,
+    AppFacts, AppKind, Asks, Conclude, KernelOffer, LaneFacts, NoApp, Peer, Place, RaceFacts,
+    Report, RunReport, Shape,
 };
 use std::io;
 use std::sync::{Arc, PoisonError};
@@ -90,6 +90,10 @@ impl AppKind for ForwardKind {
     const FACTS: AppFacts = AppFacts {
         name: "forward",
         about: "forwards between interfaces as testpmd does, with its flow rules",
+        race: RaceFacts {
+            peers: &[Peer::Testpmd, Peer::Bridge, Peer::XdpBench],
+            ..RaceFacts::FORWARDED
+        },
     };
     type Run = ForwardRun;
     type Report = ForwardReport;

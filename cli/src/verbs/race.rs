@@ -11,15 +11,18 @@ use laneway_lab::result::{Outcome, RaceResult};
 use laneway_lab::scenario::Scenario;
 use laneway_lab::wakeup;
 use laneway_lab::why::Explain;
-use laneway_registry::{LaneTable, facts_of};
-use laneway_spec::LaneSpec;
+use laneway_lab::{Tables, TablesOf};
+use laneway_registry::{AppTable, LaneTable};
 use laneway_terminal as terminal;
 use laneway_terminal::{Exit, Failure};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-pub(crate) fn run<L: LaneTable>(arguments: &RaceArguments, json: bool) -> Result<Exit, Failure> {
+pub(crate) fn run<P: AppTable, L: LaneTable>(
+    arguments: &RaceArguments,
+    json: bool,
+) -> Result<Exit, Failure> {
     let out = arguments.out.clone().unwrap_or_else(|| {
         let name = Path::new(&arguments.scenario).file_stem().unwrap_or_default();
         PathBuf::from("out").join(format!("race-{}", name.to_string_lossy()))
@@ -27,12 +30,9 @@ pub(crate) fn run<L: LaneTable>(arguments: &RaceArguments, json: bool) -> Result
     let mut asked = Asked::read(&arguments.scenario, &out)?;
     let scenario = &mut asked.scenario;
     overrule(scenario, arguments);
-    scenario.check().map_err(Failure::input)?;
+    let tables = TablesOf::<P, L>::new();
+    scenario.check(&tables).map_err(Failure::input)?;
     let races = scenario.races(&arguments.variant).map_err(Failure::input)?;
-    for arm in scenario.arms.iter().filter(|arm| arm.peer.is_none() && !arm.optional) {
-        let spec: LaneSpec = arm.lane.parse().map_err(Failure::input)?;
-        facts_of::<L>(&spec).map_err(Failure::input)?;
-    }
     laneway_netns::can_create().map_err(Failure::input)?;
     asked.lay()?;
 
@@ -42,13 +42,13 @@ pub(crate) fn run<L: LaneTable>(arguments: &RaceArguments, json: bool) -> Result
     terminal::on_signal(None, json, move || flag.store(true, Ordering::Relaxed))?;
 
     if arguments.wakeup {
-        return wake(asked.scenario, &options(arguments, &out, &interrupted), json);
+        return wake(asked.scenario, &options(arguments, &out, &interrupted, &tables), json);
     }
     let mut worst = Exit::Done;
     for (variant, scenario) in races {
         // A scenario without variants has one race without a name.
         let out = out.join(variant);
-        let result = race::run(scenario, &options(arguments, &out, &interrupted), show);
+        let result = race::run(scenario, &options(arguments, &out, &interrupted, &tables), show);
         let result = result.map_err(failure)?;
         worst = worst.max(tell(&result, &out, json)?);
     }
@@ -59,8 +59,10 @@ fn options<'a>(
     arguments: &RaceArguments,
     out: &'a Path,
     interrupted: &'a AtomicBool,
+    tables: &'a dyn Tables,
 ) -> Options<'a> {
     Options {
+        tables,
         length: if arguments.full { Length::Full } else { Length::Quick },
         out,
         command: std::env::args().collect(),

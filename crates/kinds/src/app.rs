@@ -1,6 +1,6 @@
 //! An app as a row of a table: the shapes that it has, how each is built for one worker, and what it reports.
 
-use crate::{LaneFacts, RunReport, Shape};
+use crate::{LaneFacts, RaceFacts, RunReport, Shape};
 use laneway_core::{
     CapsReport, DatagramApp, FrameApp, KernelApp, KernelHalf, LaneError, StreamApp,
 };
@@ -14,6 +14,8 @@ pub struct AppFacts {
     pub name: &'static str,
     /// What it does, in a few words.
     pub about: &'static str,
+    /// What a race of it is.
+    pub race: RaceFacts,
 }
 
 /// Who a service is, for a stack in user space below it. The kernel's sockets need none of it but the addresses to

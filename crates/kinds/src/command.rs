@@ -3,7 +3,7 @@
 //! What all runs have in common (lane, interfaces, workers, CPUs, duration, traces) is the runner's to read. An app
 //! adds its own arguments, turns them into a run, and accounts for what became of everything it was given.
 
-use crate::{AppKind, LaneFacts, RunReport};
+use crate::{AppKind, ArmPlace, LaneFacts, RunReport, Traffic, Witness};
 use clap::{ArgMatches, Args, Command};
 use laneway_core::LaneError;
 use laneway_spec::LaneSpec;
@@ -205,6 +205,37 @@ where
     /// An exit code with its reason; by itself, that the account is open.
     fn judge(_run: &Self::Run, account: &Account, _report: &Self::Report) -> Result<Exit, Failure> {
         account.judge()
+    }
+
+    /// The app as an arm of a race: the same, with a witness told of what it is handed or delivers. By itself
+    /// [`Watched`](crate::Watched).
+    type Arm<'a, W: Witness + 'a>: AppKind
+    where
+        Self: 'a;
+
+    /// A run that was planned and begun, as an arm. By itself [`WatchedRun::new`](crate::WatchedRun::new).
+    fn arm<'a, W: Witness + 'a>(
+        run: &'a Self::Run,
+        witness: W,
+    ) -> <Self::Arm<'a, W> as AppKind>::Run;
+
+    /// The arguments by which an arm is told where it is, such as `--address 192.0.2.9`: what a user would say of
+    /// the same interfaces.
+    fn place(_place: &ArmPlace<'_>) -> Vec<String> {
+        Vec::new()
+    }
+
+    /// Why an arm with these arguments cannot be raced under this traffic.
+    ///
+    /// # Errors
+    /// A sentence with the value and what to try.
+    fn check_arm(_arguments: &Self::Arguments, _traffic: Traffic) -> Result<(), String> {
+        Ok(())
+    }
+
+    /// The forwarding mode in which `dpdk-testpmd` does the same.
+    fn testpmd_mode(_arguments: &Self::Arguments) -> Option<&'static str> {
+        None
     }
 
     /// Verbs of its own, beside `run`.

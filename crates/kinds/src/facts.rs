@@ -130,6 +130,21 @@ pub enum Ports {
     Simulated,
 }
 
+/// What is at the other end of a lane's ports, for whoever lays wires to them.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Wiring {
+    /// Interfaces that are there before the lane, each with a cable.
+    Cables,
+    /// TAP devices that the lane makes itself, under the names it is given: what they send is read by whoever has
+    /// their descriptor.
+    Taps,
+    /// Shared memory with another process, which opens a lane of this spec at the other ends.
+    SharedMemory {
+        /// The spec at the other ends.
+        other_ends: String,
+    },
+}
+
 /// What is true of a lane whatever its knobs are.
 #[derive(Clone, Copy, Debug)]
 pub struct LaneFacts {
@@ -147,6 +162,9 @@ pub struct LaneFacts {
     pub ports: Ports,
     /// Whether it tells of a frame only when the frame was sent, so that the last ones of a run are on their way.
     pub confirms_late: bool,
+    /// Whether it is told of each frame that the queue behind its port refused, so that its own counters have it,
+    /// too.
+    pub told_of_refusals: bool,
     /// What it costs to give a received frame back to the kernel, where dropping it costs nothing: words that end a
     /// sentence. None where passing costs no more than dropping.
     pub passing_costs: Option<&'static str>,
@@ -168,6 +186,11 @@ impl LaneFacts {
     /// True when datagrams and streams are those of the kernel's own sockets, so that no interface is named.
     pub fn is_the_kernels(&self) -> bool {
         self.carries.has(Shape::Datagrams)
+    }
+
+    /// True when the kernel's own sockets are all there is: whatever is received has an address of this machine.
+    pub fn is_sockets_alone(&self) -> bool {
+        self.is_the_kernels() && !self.carries.has(Shape::Frames)
     }
 }
 

@@ -1,6 +1,6 @@
 //! A lane as a row of a table: its facts, and how it is opened, shared and closed.
 
-use crate::{LaneFacts, Mode, Ports, Shape, Sharing};
+use crate::{LaneFacts, Mode, Ports, Shape, Sharing, Wiring};
 use laneway_core::{
     CapsReport, DatagramLane, FrameLane, KernelHalf, KernelLane, Lane, LaneError, PortId,
     StreamLane,
@@ -105,6 +105,14 @@ pub trait LaneKind: 'static {
     /// As [`frames`](Self::frames).
     fn kernel(_shared: &Self::Shared, _half: KernelHalf) -> Result<Self::Kernel, LaneError> {
         Err(absent(&Self::FACTS, Shape::Kernel))
+    }
+
+    /// What is at the other end of its ports with these knobs.
+    ///
+    /// # Errors
+    /// Why nothing can be there, and what to change.
+    fn wiring(_spec: &LaneSpec) -> Result<Wiring, String> {
+        Ok(Wiring::Cables)
     }
 
     /// Whether the kernel would take a half: loads it and lets it go again.
@@ -287,6 +295,7 @@ mod tests {
             takes_stack: false,
             ports: Ports::Interfaces,
             confirms_late: false,
+            told_of_refusals: false,
             passing_costs: None,
             sharing: |shape| match shape {
                 Shape::Datagrams => Sharing::Spread,

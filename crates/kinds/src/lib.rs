@@ -22,6 +22,7 @@ mod app;
 mod command;
 mod facts;
 mod lane;
+mod race;
 mod report;
 mod simple;
 
@@ -30,8 +31,12 @@ pub use app::{AppFacts, AppKind, Asks, Conclude, KernelOffer, Own, Place, Report
 pub use command::{
     Account, AppCommand, AppVerb, Finished, Line, On, Session, WorkerHeadings, WorkerLine,
 };
-pub use facts::{LaneFacts, Mode, Needs, Ports, Shape, Shapes, Sharing};
+pub use facts::{LaneFacts, Mode, Needs, Ports, Shape, Shapes, Sharing, Wiring};
 pub use lane::{LaneKind, Opening, Request, with_knob};
 pub use laneway_terminal::{Exit, Failure};
+pub use race::{
+    ArmPlace, Counted, Metric, Peer, RaceFacts, Traffic, Watched, WatchedRun, WatchedWorker,
+    Witness, mix,
+};
 pub use report::{Ended, PortReport, RunFailed, RunReport};
 pub use simple::{FateReport, Simple, SimpleApp, SimpleWorker};

@@ -5,7 +5,7 @@
 
 use crate::{
     Account, AppCommand, AppFacts, AppKind, Asks, Conclude, Failure, LaneFacts, NoApp, On, Place,
-    Report, RunReport, Shape,
+    RaceFacts, Report, RunReport, Shape, Watched, WatchedRun, Witness,
 };
 use laneway_core::{App, Burst, Counters, Fill, FrameApp, LaneError, PortId, Turn};
 use serde_json::{Map, Value};
@@ -47,6 +47,8 @@ pub trait SimpleApp: FrameApp + Sized + 'static {
     const NAME: &'static str;
     /// What it does, in a few words.
     const ABOUT: &'static str;
+    /// What a race of it is.
+    const RACE: RaceFacts = RaceFacts::HANDED;
     /// What may be said to it beside what every run takes.
     type Arguments: clap::Args + Clone + Sync;
 
@@ -68,7 +70,7 @@ pub struct Simple<A>(PhantomData<A>);
 pub struct SimpleWorker<A>(A);
 
 impl<A: SimpleApp> AppKind for Simple<A> {
-    const FACTS: AppFacts = AppFacts { name: A::NAME, about: A::ABOUT };
+    const FACTS: AppFacts = AppFacts { name: A::NAME, about: A::ABOUT, race: A::RACE };
     type Run = A::Arguments;
     type Report = FateReport;
     type Frames = SimpleWorker<A>;
@@ -125,6 +127,12 @@ Example:
             json: Map::from_iter([("fates".to_owned(), Value::Object(report.by_name()))]),
             ..Account::default()
         }
+    }
+
+    type Arm<'a, W: Witness + 'a> = Watched<'a, Simple<A>, W>;
+
+    fn arm<'a, W: Witness + 'a>(run: &'a A::Arguments, witness: W) -> WatchedRun<'a, Simple<A>, W> {
+        WatchedRun::new(run, witness)
     }
 
     fn worker_json(report: &FateReport) -> Map<String, Value> {

@@ -158,6 +158,7 @@ impl LaneKind for UnixKind {
         takes_stack: true,
         ports: Ports::Devices,
         confirms_late: false,
+        told_of_refusals: false,
         passing_costs: None,
         sharing: |_| Sharing::Alone { why: "a path has one socket", hint: "use one worker" },
         modes: &[],

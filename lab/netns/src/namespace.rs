@@ -209,15 +209,37 @@ fn on_own_thread<T: Send>(action: impl FnOnce() -> T + Send) -> Result<T, Error>
     })
 }
 
+/// Where it lies: a folder that every glibc system has.
+const MEMORY: &str = "/dev/shm";
+
+/// An empty folder in memory, for the calling process alone: it lies in a mount namespace of its own and goes with
+/// it, however the process ends. To be called before the process has a second thread, which would not see it.
+///
+/// # Errors
+/// Without the privilege to mount.
+pub fn memory_folder() -> Result<PathBuf, Error> {
+    own_mounts()?;
+    let flags = MsFlags::MS_NOSUID | MsFlags::MS_NODEV | MsFlags::MS_NOEXEC;
+    mount(Some("laneway"), MEMORY, Some("tmpfs"), flags, Some("size=75%,mode=0700"))
+        .map_err(|errno| Error::path("mount tmpfs on", MEMORY)(errno.into()))?;
+    Ok(PathBuf::from(MEMORY))
+}
+
+/// Puts the calling thread into a mount namespace of its own, in which it mounts what nobody else sees.
+fn own_mounts() -> Result<(), Error> {
+    unshare(CloneFlags::CLONE_NEWNS).map_err(Error::system("unshare the mount namespace"))?;
+    // Not shared, or what is mounted here would appear in the whole machine. Slave rather than private, so that what is
+    // mounted and unmounted outside is so here too.
+    let none = None::<&str>;
+    mount(none, "/", none, MsFlags::MS_SLAVE | MsFlags::MS_REC, none)
+        .map_err(Error::system("make the mounts of this thread follow the outer ones"))
+}
+
 /// Gives the calling thread a `/sys` that shows its network namespace, in a mount namespace of its own.
 fn show_own_sysfs() -> Result<(), Error> {
     const SYS: &str = "/sys";
-    unshare(CloneFlags::CLONE_NEWNS).map_err(Error::system("unshare the mount namespace"))?;
-    // Not shared, or our /sys would appear in the whole machine. Slave rather than private, so that what is mounted and
-    // unmounted outside is so here too.
+    own_mounts()?;
     let none = None::<&str>;
-    mount(none, "/", none, MsFlags::MS_SLAVE | MsFlags::MS_REC, none)
-        .map_err(Error::system("make the mounts of this thread follow the outer ones"))?;
 
     let outer = open(SYS, OFlag::O_PATH | OFlag::O_DIRECTORY | OFlag::O_CLOEXEC, Mode::empty())
         .map_err(|errno| Error::path("open", SYS)(errno.into()))?;

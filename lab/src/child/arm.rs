@@ -4,25 +4,28 @@
 use super::peer::Lent;
 use super::tracing::Tracing;
 use super::{ChildEnd, memory, peer, pipe};
-use crate::apps::{Bounce, Count, Way};
+use crate::apps::Eye;
 use crate::bench::SUT_MAC;
-use crate::plan::{App, ArmReport, ArmSetup, Order, Ready, Reply, Shape};
-use crate::registry::{Place, Registry};
-use crate::sink::LedgerSink;
+use crate::plan::{ArmReport, ArmSetup, Order, Ready, Reply, Shape};
+use crate::tables::{Raced, Tables, TablesOf, parse};
 use crate::tally::{Seen, Tally, Tell};
 use crate::why::TRACER;
-use laneway_core::{CapsReport, Counters, LaneError};
-use laneway_echo::{Config as EchoConfig, Limits};
-use laneway_engine::{Control, RunReport};
-use laneway_features::{Config, Disposition};
-use laneway_forward::Config as ForwardConfig;
+use laneway_core::{CapsReport, Counters};
+use laneway_engine::{Control, WorkerId};
+use laneway_kinds::{
+    AppCommand, AppFacts, ArmPlace, Counted, Failure, LaneFacts, On, Session, Shape as Carried,
+};
+use laneway_registry::{AppTable, AppVisitor, Crew, LaneTable, facts_of};
+use laneway_spec::LaneSpec;
+use std::marker::PhantomData;
 use std::net::SocketAddr;
-use std::sync::mpsc;
+use std::path::Path;
+use std::sync::{Arc, Mutex, PoisonError, mpsc};
 use std::thread;
 use std::time::Duration;
 
-/// The lane whose addresses are the machine's own.
-const KERNELS: &str = "socket";
+/// The fact of an arm's report that says what a user types for the same.
+const COMMAND: &str = "command";
 /// How long a worker may take to answer; it ticks every 10 ms.
 const ANSWER_MAX: Duration = Duration::from_secs(5);
 
@@ -30,11 +33,15 @@ const ANSWER_MAX: Duration = Duration::from_secs(5);
 ///
 /// # Errors
 /// When nobody says what to be, or the worker panicked.
-pub fn serve(registry: &(impl Registry + Sync)) -> Result<ChildEnd, String> {
+pub fn serve<P: AppTable, L: LaneTable>() -> Result<ChildEnd, String> {
     let setup: ArmSetup = pipe::setup()?;
     if let Some(kind) = setup.peer {
         return Ok(peer::serve(kind, &setup));
     }
+    let facts = TablesOf::<P, L>::new().app(&setup.app)?;
+    let is_witnessed = facts.race.counted.by_witness();
+    // Threads that are there already would not see it.
+    let memory = laneway_netns::memory_folder().map_err(|error| error.to_string())?;
     let mut control = Control::default();
     let mut tracing = None;
     if let Some(plan) = &setup.trace {
@@ -54,16 +61,16 @@ pub fn serve(registry: &(impl Registry + Sync)) -> Result<ChildEnd, String> {
     let (opened, open) = mpsc::channel();
     let end = thread::scope(|scope| {
         let worker = scope.spawn(|| {
-            let tally = Tally::new(tells, answers, setup.plant);
-            let done = run(registry, &setup, tally, &control, |shape, caps| {
+            let eye = Eye::new(Tally::new(tells, answers, setup.plant));
+            let done = run::<P, L>(&setup, &memory, eye, &control, |shape, caps| {
                 // The control thread waits for it.
                 let _ = opened.send((shape, caps.clone()));
             });
             drop(opened);
             match done {
-                Ok(_) => ChildEnd::Done,
-                Err(error) => {
-                    pipe::reply(&Reply::Failed(error.to_string()));
+                Ok(()) => ChildEnd::Done,
+                Err(sentence) => {
+                    pipe::reply(&Reply::Failed(sentence));
                     ChildEnd::FailureTold
                 }
             }
@@ -74,7 +81,7 @@ pub fn serve(registry: &(impl Registry + Sync)) -> Result<ChildEnd, String> {
                 ready.caps.fact(TRACER, "records what the worker does while it is measured");
             }
             pipe::reply(&Reply::Ready(ready));
-            let tally = setup.app.ticks_off().then_some((&tell, &seen));
+            let tally = is_witnessed.then_some((&tell, &seen));
             converse(&control, tally, tracing.as_ref(), caps);
         }
         control.stop.request();
@@ -96,81 +103,139 @@ pub fn serve(registry: &(impl Registry + Sync)) -> Result<ChildEnd, String> {
 }
 
 /// Runs the arm's app on its lane until told to stop.
-fn run(
-    registry: &impl Registry,
+fn run<P: AppTable, L: LaneTable>(
     setup: &ArmSetup,
-    tally: Tally,
+    memory: &Path,
+    eye: Eye,
     control: &Control,
     opened: impl FnOnce(Shape, &CapsReport) + Send,
-) -> Result<RunReport, LaneError> {
-    let interfaces: Vec<&str> = setup.interfaces.iter().map(String::as_str).collect();
-    let addresses: Vec<SocketAddr> = setup.addresses.iter().map(|&at| at.into()).collect();
-    let place =
-        Place { lane: &setup.lane, interfaces: &interfaces, addresses: &addresses, cpu: setup.cpu };
-    match setup.app {
-        App::Features => {
-            // What the extractor keeps is not to go on into the stack where the lane can prevent
-            // it: an interface that is read by one consumer, as behind a mirror port.
-            let config = Config {
-                disposition: Disposition::Drop,
-                number_from_mac: true,
-                ..Config::default()
-            };
-            let sink = LedgerSink::new(tally);
-            let opened = |caps: &CapsReport| opened(Shape::Frames, caps);
-            registry.run_features(place, &config, sink, control, opened)
-        }
-        App::Count => registry.run_either(place, &mut Count::new(tally), control, opened),
-        App::Bounce => {
-            registry.run_either(place, &mut Bounce::new(tally, Way::Back), control, opened)
-        }
-        App::Across => {
-            let way = Way::Across(setup.onward.into());
-            registry.run_either(place, &mut Bounce::new(tally, way), control, opened)
-        }
-        App::Echo => {
-            let _lent = lent(setup)?;
-            let own = addresses.iter().map(SocketAddr::ip);
-            // What is measured is answering, not refusing.
-            let config = EchoConfig { limits: Limits::none(), ..EchoConfig::new(SUT_MAC, own) };
-            let opened = |caps: &CapsReport| opened(Shape::Frames, caps);
-            registry.run_echo(place, &config, control, opened)
-        }
-        App::Forward => {
-            let (config, rules) = forwarder(setup)?;
-            let opened = |caps: &CapsReport| opened(Shape::Frames, caps);
-            registry.run_forward(place, &config, rules, control, opened)
-        }
+) -> Result<(), String> {
+    let arm = Arm::<_, L> { setup, memory, eye, control, opened, table: PhantomData };
+    let visited = Raced::<P>::visit(&setup.app, arm);
+    visited.unwrap_or_else(|_| Err(format!("there is no app `{}`", setup.app)))
+}
+
+/// What is run, for the app that its name finds.
+struct Arm<'a, F, L> {
+    setup: &'a ArmSetup,
+    memory: &'a Path,
+    eye: Eye,
+    control: &'a Control,
+    opened: F,
+    table: PhantomData<fn() -> L>,
+}
+
+impl<F: FnOnce(Shape, &CapsReport) + Send, L: LaneTable> AppVisitor for Arm<'_, F, L> {
+    type Out = Result<(), String>;
+
+    fn visit<A: AppCommand<Report: Clone> + 'static>(self) -> Self::Out {
+        let Arm { setup, memory, eye, control, opened, .. } = self;
+        let spec: LaneSpec = setup.lane.parse().map_err(sentence)?;
+        let lane = facts_of::<L>(&spec).map_err(sentence)?;
+        let _lent = lent(setup, lane, &A::FACTS)?;
+        let addresses: Vec<SocketAddr> = setup.addresses.iter().map(|&at| at.into()).collect();
+        let place = ArmPlace {
+            lane,
+            interfaces: &setup.interfaces,
+            addresses: &addresses,
+            mac: SUT_MAC,
+            onward: setup.onward.into(),
+            memory,
+        };
+        let words: Vec<String> =
+            A::place(&place).into_iter().chain(setup.arguments.clone()).collect();
+        let arguments = parse::<A>(&words)?;
+        // The kernel's sockets are told addresses only, as by a user.
+        let interfaces = if lane.is_sockets_alone() { &[][..] } else { &setup.interfaces };
+        let on = On { spec: &spec, lane, interfaces, workers: 1 };
+        let planned = A::plan(&arguments, on).map_err(said)?;
+        let stop = control.stop.clone();
+        let session = Session {
+            json: true,
+            worker_cpus: &[setup.cpu],
+            stop: Arc::new(move || stop.request()),
+        };
+        A::begin(&planned, on, &session).map_err(said)?;
+
+        let shape = A::shape(&planned, lane).map_err(sentence)?;
+        let opened = Mutex::new(Some(opened));
+        let on_open = |_: WorkerId, caps: &[CapsReport]| {
+            let opened = opened.lock().unwrap_or_else(PoisonError::into_inner).take();
+            if let (Some(opened), Some(caps)) = (opened, caps.first()) {
+                let mut caps = caps.clone();
+                caps.fact(COMMAND, command(setup, A::FACTS.name, interfaces, &words));
+                // Ports have been offered what the app has for them by now.
+                for (name, fact) in A::opened_facts(&planned) {
+                    caps.fact(name, fact);
+                }
+                opened(carried(shape), &caps);
+            }
+        };
+        let names: Vec<&str> = interfaces.iter().map(String::as_str).collect();
+        let crew = Crew::Here { control, cpu: Some(setup.cpu) };
+        let order = laneway_registry::Order { spec: &spec, interfaces: &names, force: false, crew };
+        let ran =
+            laneway_registry::run::<A::Arm<'_, Eye>, L>(&A::arm(&planned, eye), order, &on_open);
+        let failure = match &ran {
+            Ok(ran) => ran.failure.as_ref().map(|(_, error)| error.to_string()),
+            Err(error) => Some(error.to_string()),
+        };
+        // What the app has opened is closed whatever became of it; why the lane failed says more.
+        let finished = A::finish(&planned, on, None).map_err(said);
+        failure.map_or(finished, Err)
     }
+}
+
+fn sentence(error: impl ToString) -> String {
+    error.to_string()
+}
+
+fn said(failure: Failure) -> String {
+    match failure {
+        Failure::Because(_, sentence) | Failure::Help(sentence) => sentence,
+        Failure::ReaderGone => "nobody reads its standard output".to_owned(),
+    }
+}
+
+/// What the worker is handed; the lab's frames are made for either.
+fn carried(shape: Carried) -> Shape {
+    match shape {
+        Carried::Frames | Carried::Kernel => Shape::Frames,
+        Carried::Datagrams | Carried::Streams => Shape::Datagrams,
+    }
+}
+
+/// What a user types for the same run.
+fn command(setup: &ArmSetup, app: &str, interfaces: &[String], words: &[String]) -> String {
+    let on = match interfaces {
+        [] => String::new(),
+        names => format!("--on {} ", names.join(",")),
+    };
+    let quoted = |word: &String| match word.contains([' ', '/', '\'']) {
+        true => format!("'{word}'"),
+        false => word.clone(),
+    };
+    let words: Vec<String> = words.iter().map(quoted).collect();
+    let line = format!(
+        "laneway run {app} --lane {} {on}--cpu {} {}",
+        setup.lane,
+        setup.cpu,
+        words.join(" ")
+    );
+    line.trim_end().to_owned()
 }
 
 /// The addresses of a responder on a lane that answers at the kernel's: the interface has them meanwhile.
-fn lent(setup: &ArmSetup) -> Result<Vec<Lent<'_>>, LaneError> {
-    if setup.lane.split(':').next() != Some(KERNELS) {
+fn lent<'a>(
+    setup: &'a ArmSetup,
+    lane: &LaneFacts,
+    app: &AppFacts,
+) -> Result<Vec<Lent<'a>>, String> {
+    if !lane.is_sockets_alone() || app.race.counted != Counted::Replies {
         return Ok(Vec::new());
     }
     let pairs = setup.interfaces.iter().zip(&setup.addresses);
-    pairs.map(|(interface, at)| Lent::new(interface, *at.ip())).collect::<Result<_, _>>().map_err(
-        |why| LaneError::Refused {
-            lane: KERNELS.to_owned(),
-            name: setup.lane.clone(),
-            why,
-            hint: "run `ip address` by hand to see why".to_owned(),
-        },
-    )
-}
-
-/// What the forwarder is told. The race has checked it, so only another version's race can be refused.
-fn forwarder(setup: &ArmSetup) -> Result<(ForwardConfig, &[String]), LaneError> {
-    let refused = |(what, value, why): (&str, String, String)| LaneError::Refused {
-        lane: setup.lane.clone(),
-        name: format!("{what} `{value}`"),
-        why,
-        hint: "run `laneway race forward`".to_owned(),
-    };
-    let plan = setup.forward.as_ref();
-    let plan = plan.ok_or_else(|| refused(("mode", String::new(), "none was told".to_owned())))?;
-    Ok((plan.config().map_err(refused)?, &plan.rules))
+    pairs.map(|(interface, at)| Lent::new(interface, *at.ip())).collect()
 }
 
 /// Obeys until told to stop, or the worker is gone.

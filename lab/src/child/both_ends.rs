@@ -3,12 +3,13 @@
 
 use super::pipe;
 use crate::generate::{BothEnds, Said};
+use crate::place::Place;
 use crate::plan::{FarEndReport, GeneratorSetup, Order, Ready, Reply};
-use crate::registry::{Place, Registry};
 use crate::tally::Tell;
 use crate::traffic::Replayable;
 use laneway_core::{CapsReport, DropReason};
 use laneway_engine::{Control, RunReport};
+use laneway_registry::LaneTable;
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
 use std::thread;
 use std::time::Duration;
@@ -23,8 +24,7 @@ const ANSWER_MAX: Duration = Duration::from_secs(5);
 ///
 /// # Errors
 /// A sentence: its lane cannot be opened or fails, or nothing comes through.
-pub(super) fn serve(
-    registry: &(impl Registry + Sync),
+pub(super) fn serve<L: LaneTable>(
     place: Place<'_>,
     setup: &GeneratorSetup,
     traffic: &Replayable,
@@ -38,7 +38,7 @@ pub(super) fn serve(
         let worker = scope.spawn(move || {
             let number_at = setup.traffic.number_at();
             let mut app = BothEnds::new(traffic, setup.destination, number_at, tells, says);
-            registry.run_frames(place, &mut app, control, |caps| {
+            place.run::<_, L>(&mut app, control, |caps| {
                 // The control thread waits for it.
                 let _ = opened.send(caps.clone());
             })

@@ -2,12 +2,13 @@
 
 use super::{ChildEnd, both_ends, pipe};
 use crate::generate::{LiveGenerator, Replay};
+use crate::place::Place;
 use crate::plan::{GeneratorSetup, Order, Ready, Reply, SegmentPlan, WayIn};
-use crate::registry::{Place, Registry};
 use crate::result::GeneratorReport;
 use crate::traffic::Replayable;
 use laneway_core::{App, Burst, CapsReport, Clock, Counters, FrameApp, PortId, Turn};
 use laneway_engine::{Control, MonotonicClock, pin_to_cpu};
+use laneway_registry::LaneTable;
 use std::thread;
 use std::time::Duration;
 
@@ -18,9 +19,9 @@ const LEAD_NS: u64 = 5_000_000;
 ///
 /// # Errors
 /// When nobody says what to be.
-pub fn serve(registry: &(impl Registry + Sync)) -> Result<ChildEnd, String> {
+pub fn serve<L: LaneTable>() -> Result<ChildEnd, String> {
     let setup: GeneratorSetup = pipe::setup()?;
-    match obey(registry, &setup) {
+    match obey::<L>(&setup) {
         Ok(()) => Ok(ChildEnd::Done),
         Err(sentence) => {
             pipe::reply(&Reply::Failed(sentence));
@@ -29,7 +30,7 @@ pub fn serve(registry: &(impl Registry + Sync)) -> Result<ChildEnd, String> {
     }
 }
 
-fn obey(registry: &(impl Registry + Sync), setup: &GeneratorSetup) -> Result<(), String> {
+fn obey<L: LaneTable>(setup: &GeneratorSetup) -> Result<(), String> {
     let traffic = Replayable::prepare(&setup.traffic).map_err(|e| e.to_string())?;
     pin_to_cpu(setup.cpu).map_err(|e| e.to_string())?;
     match &setup.way {
@@ -48,14 +49,14 @@ fn obey(registry: &(impl Registry + Sync), setup: &GeneratorSetup) -> Result<(),
             let place = place(lane, &interfaces, setup.cpu);
             let mut caps = CapsReport::default();
             let mut nothing = Idle(Counters::default());
-            registry
-                .run_frames(place, &mut nothing, &Control::default(), |got| caps = got.clone())
+            place
+                .run::<_, L>(&mut nothing, &Control::default(), |got| caps = got.clone())
                 .map_err(|e| e.to_string())?;
-            send_as_told(caps, |plan| replay(registry, place, setup.destination, &traffic, plan))
+            send_as_told(caps, |plan| replay::<L>(place, setup.destination, &traffic, plan))
         }
         WayIn::BothEnds { lane, ports } => {
             let ports = ports.each_ref().map(String::as_str);
-            both_ends::serve(registry, place(lane, &ports, setup.cpu), setup, &traffic)
+            both_ends::serve::<L>(place(lane, &ports, setup.cpu), setup, &traffic)
         }
     }
 }
@@ -76,20 +77,18 @@ fn send_as_told(
 }
 
 fn place<'a>(lane: &'a str, interfaces: &'a [&'a str], cpu: usize) -> Place<'a> {
-    Place { lane, interfaces, addresses: &[], cpu }
+    Place { lane, interfaces, cpu }
 }
 
-fn replay(
-    registry: &impl Registry,
+fn replay<L: LaneTable>(
     place: Place<'_>,
     destination: [u8; 6],
     traffic: &Replayable,
     plan: SegmentPlan,
 ) -> Result<GeneratorReport, String> {
     let mut replay = Replay::new(traffic, destination, plan);
-    let run = registry
-        .run_frames(place, &mut replay, &Control::default(), |_| ())
-        .map_err(|e| e.to_string())?;
+    let run =
+        place.run::<_, L>(&mut replay, &Control::default(), |_| ()).map_err(|e| e.to_string())?;
     let counters = run.counters();
     // What the lane neither sent nor has still to send was refused.
     Ok(replay.report(counters.lost()))

@@ -8,9 +8,10 @@
 use super::forwarders::{Bridge, XdpBench, call};
 use super::{ChildEnd, memory, pipe};
 use crate::bench::DESTINATION;
-use crate::plan::{ArmReport, ArmSetup, Order, Peer, Ready, Reply, SegmentSeen, Shape};
+use crate::plan::{ArmReport, ArmSetup, Order, Ready, Reply, SegmentSeen, Shape};
 use crate::testpmd::Testpmd;
 use laneway_core::{CapsReport, Counters};
+use laneway_kinds::Peer;
 use laneway_netns::Mac;
 use std::net::Ipv4Addr;
 
@@ -32,9 +33,11 @@ pub(super) fn serve(kind: Peer, setup: &ArmSetup) -> ChildEnd {
 }
 
 fn obey(setup: &ArmSetup) -> Result<(), String> {
-    let forward = setup.forward.as_ref();
     let (lane, interfaces) = (&setup.lane, &setup.interfaces);
-    let mut program = Testpmd::start(setup.app, forward, lane, interfaces, setup.cpu)?;
+    let mode = setup.mode.as_deref().ok_or_else(|| {
+        format!("dpdk-testpmd has nothing like app `{}` with these arguments", setup.app)
+    })?;
+    let mut program = Testpmd::start(mode, lane, interfaces, setup.cpu)?;
     let caps = program.caps();
     pipe::reply(&Reply::Ready(Ready {
         caps: caps.clone(),

@@ -6,8 +6,9 @@ use crate::result::{
     RaceResult, Segment, Summary,
 };
 use crate::round_trips::RoundTrips;
-use crate::scenario::{Claim, Goal, Metric, Scenario};
+use crate::scenario::{Claim, Goal, Scenario};
 use crate::trial::Trial;
+use laneway_kinds::Metric;
 use laneway_stats::{Bootstrap, Comparison, Direction, Latency, Rule, Verdict, holm, quantile};
 use std::collections::BTreeMap;
 
@@ -95,10 +96,11 @@ pub(super) fn findings(
     arms: usize,
     loads: usize,
     blocks: usize,
+    metrics: &[Metric],
     scenario: &Scenario,
 ) -> Vec<Finding> {
     let mut findings = Vec::new();
-    for &metric in Metric::of(scenario.app) {
+    for &metric in metrics {
         let family = findings.len();
         for load in (0..loads).filter(|&load| is_measured(segments, metric, load)) {
             let noise = compare(segments, metric, [0, 1], load, blocks, scenario);

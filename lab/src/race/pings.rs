@@ -3,7 +3,6 @@
 
 use super::analyse::spread;
 use crate::ping::PingTrial;
-use crate::plan::App;
 use crate::result::{CapacityRow, Finding, PingRow, PingSection};
 use crate::round_trips::RoundTrips;
 use crate::scenario::Scenario;
@@ -91,7 +90,7 @@ pub(super) fn section(
     scenario: &Scenario,
     program: Option<String>,
 ) -> (Option<PingSection>, Vec<Finding>) {
-    let (Some(echo), App::Echo) = (&scenario.echo, scenario.app) else {
+    let Some(echo) = &scenario.ping else {
         return (None, Vec::new());
     };
     let all = ByBlock { trials, blocks };
@@ -236,7 +235,7 @@ pub(super) fn notes(scenario: &Scenario, program: Option<&str>) -> Vec<String> {
             .to_owned(),
         "the round trips of a load are those of the load itself: every request is a probe".to_owned(),
     ];
-    match (program, &scenario.echo) {
+    match (program, &scenario.ping) {
         (Some(program), Some(echo)) => notes.push(format!(
             "{program} sent {} pings per trial, {} us apart, with nothing else on the wire{}. It prints \
              microseconds, and its own wake-up is inside",

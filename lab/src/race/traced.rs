@@ -17,7 +17,8 @@ use crate::scenario::{Extent, Scenario};
 use crate::traffic::TrafficPlan;
 use crate::trial::{self, Trial, TrialPlan};
 use crate::why::{
-    Explain, Explanation, Recorded, TRACES, TracedArm, TracingCost, folder_name, untold_of_peer,
+    Explain, Explanation, Recorded, TRACES, TracedArm, TracingCost, folder_name, untold_in_kernel,
+    untold_of_peer,
 };
 use laneway_page::number::{count, duration, plain};
 use laneway_tracer::{EXTENSION, RING_RECORDS};
@@ -96,7 +97,7 @@ impl Pass<'_> {
             }
             let untold = match entrant.peer {
                 Some(peer) => Some(untold_of_peer(peer)),
-                None => explainer.untold(self.scenario.app, &entrant.lane),
+                None => untold_in_kernel(self.options.tables, &self.scenario.app, &entrant.lane),
             };
             let mut traced = TracedArm {
                 arm,
@@ -197,20 +198,13 @@ impl Pass<'_> {
         let last = extent.loads_pps.len() - 1;
         let plan = TrialPlan {
             loads_pps: &extent.loads_pps[last..],
-            echo: None,
+            ping: None,
             trace: Some(TracePlan {
                 folder: Some(fs::canonicalize(folder).map_err(super::write_error(folder))?),
                 window_ns_max: Some(self.window_ns_max()),
                 file_bytes_max: FILE_BYTES_MAX,
             }),
-            ..trial_plan(
-                scenario,
-                extent,
-                traffic,
-                entrant,
-                [arm, self.blocks],
-                options.interrupted,
-            )
+            ..trial_plan(scenario, extent, traffic, entrant, [arm, self.blocks], options)
         };
         trial::run(self.bench, &plan, &mut Retries::new(self.extent.retries))
             .map_err(|error| super::interrupted(options, error))

@@ -373,6 +373,7 @@ fn race_of(loads_pps: Vec<u64>, blocks: usize, models: &[Model]) -> RaceResult {
         .iter()
         .enumerate()
         .map(|(index, model)| Arm {
+            arguments: Vec::new(),
             name: model.name.to_owned(),
             lane: model.lane.to_owned(),
             is_noise_floor: index == 1,

@@ -568,7 +568,7 @@ fn modes(out: &mut String, result: &RaceResult) {
             out,
             "<tr><th scope=\"row\">{}</th><td><code>{}</code></td><td>{}</td><td>{}</td><td>{}</td>",
             escape(&arm.name),
-            escape(&arm.lane),
+            escape(&arm.spec()),
             escape(&arm.note),
             caps(arm.caps.requested),
             caps(arm.caps.obtained)

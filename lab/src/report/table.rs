@@ -8,7 +8,6 @@ use super::wording::{
     arm_name, doubt, generator_state, half_width, interval, is_noise_floor, load_name,
     median_effect, noise_floor, plural, summary_of, threshold, unusable,
 };
-use crate::plan::App;
 use crate::result::{Ledger, Memory, RaceResult, Summary};
 use laneway_core::DropReason;
 use laneway_page::number::{count, duration, figure, percent, signed_count};
@@ -74,7 +73,7 @@ pub(super) enum Scope {
     WireToApp,
     /// From the frame in user hands to the record handled.
     AppOnly,
-    /// From the scheduled time of a request to its reply; of app `echo`, instead of the others.
+    /// From the scheduled time of a request to its reply; of an app whose replies are counted, instead of the others.
     RoundTrip,
 }
 
@@ -86,7 +85,7 @@ impl Scope {
     pub(super) fn of(result: &RaceResult) -> &'static [Self] {
         match result.ping {
             Some(_) => &[Self::RoundTrip],
-            None if result.app == App::Forward.name() => &[],
+            None if result.summaries.iter().all(|it| it.wire_to_app.is_none()) => &[],
             None => &Self::ALL,
         }
     }

@@ -423,7 +423,7 @@ pub(super) fn mode_lines(result: &RaceResult) -> Vec<String> {
         parts.extend(missing_caps(arm).map(|missing| format!("missing {}", missing.words)));
         parts.extend(arm.caps.facts.iter().map(|(name, value)| format!("{name} {value}")));
         parts.retain(|part| !part.is_empty());
-        format!("{} ({}): {}", arm.name, arm.lane, parts.join("; "))
+        format!("{} ({}): {}", arm.name, arm.spec(), parts.join("; "))
     };
     result.arms.iter().map(line).collect()
 }

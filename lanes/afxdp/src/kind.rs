@@ -36,6 +36,7 @@ impl LaneKind for AfXdpKind {
         takes_stack: true,
         ports: Ports::Interfaces,
         confirms_late: false,
+        told_of_refusals: false,
         passing_costs: Some("one BPF_PROG_RUN system call per frame"),
         sharing: |_| Sharing::Spread,
         modes: MODES,

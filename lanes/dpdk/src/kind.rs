@@ -4,12 +4,20 @@ use crate::{DpdkLane, DpdkPorts, FlowRules};
 use laneway_core::{CapsReport, ClockDomain, KernelHalf, Lane, LaneError, PortId};
 use laneway_flow::Offload;
 use laneway_kinds::{
-    LaneFacts, LaneKind, Mode, Needs, NoLane, Opening, Ports, Shape, Shapes, Sharing,
+    LaneFacts, LaneKind, Mode, Needs, NoLane, Opening, Ports, Shape, Shapes, Sharing, Wiring,
 };
+use laneway_spec::LaneSpec;
 
 /// The row.
 #[derive(Debug)]
 pub struct DpdkKind;
+
+/// The device whose ports are TAP interfaces that it makes, and the one whose ports are shared memory.
+const TAP: &str = "net_tap";
+const MEMIF: &str = "net_memif";
+/// The roles of the two sides of shared memory.
+const SERVER: &str = "role=server";
+const CLIENT: &str = "role=client";
 
 /// The interface that a driver creates for a mode that is tried, or the name of a port that is none.
 const OWN_INTERFACE: &str = "lwprobe0";
@@ -34,6 +42,7 @@ impl LaneKind for DpdkKind {
         takes_stack: true,
         ports: Ports::Devices,
         confirms_late: false,
+        told_of_refusals: false,
         passing_costs: None,
         sharing: |_| Sharing::Spread,
         modes: MODES,
@@ -53,6 +62,28 @@ impl LaneKind for DpdkKind {
         DpdkLane::open_shared(ports, worker)
     }
 
+    fn wiring(spec: &LaneSpec) -> Result<Wiring, String> {
+        let text = spec.to_string();
+        let words = || text.split([':', ',']);
+        let is_on = |device| words().any(|word| word == device);
+        if is_on(TAP) {
+            return Ok(Wiring::Taps);
+        }
+        if !is_on(MEMIF) {
+            return Ok(Wiring::Cables);
+        }
+        if !is_on(SERVER) {
+            return Err(format!(
+                "this side is there first, and the other end comes to it: add `,{SERVER}`"
+            ));
+        }
+        // The same with the other role, so that both agree on everything else; and polling, because it is to be in
+        // nobody's way.
+        let kept = text.split(',').filter(|word| *word != SERVER && !word.starts_with("idle="));
+        let other_ends = kept.chain([CLIENT, "idle=spin"]).collect::<Vec<_>>().join(",");
+        Ok(Wiring::SharedMemory { other_ends })
+    }
+
     fn offload(ports: &DpdkPorts) -> Option<Box<dyn Offload>> {
         Some(Box::new(FlowRules::new(ports)))
     }
@@ -66,5 +97,41 @@ impl LaneKind for DpdkKind {
         let name = if mode.needs == Needs::Interface { interface } else { OWN_INTERFACE };
         let ports = Self::share(&Opening::on(&spec, Shape::Frames, &[name]))?;
         Ok(Self::frames(&ports, 0)?.caps(PortId(0)).clone())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn wiring(spec: &str) -> Result<Wiring, String> {
+        DpdkKind::wiring(&spec.parse().expect("a spec"))
+    }
+
+    #[test]
+    fn the_device_says_what_is_at_the_other_end() {
+        for (spec, expected) in [
+            ("dpdk:net_tap", Wiring::Taps),
+            ("dpdk:burst=256,net_tap", Wiring::Taps),
+            ("dpdk:net_af_xdp", Wiring::Cables),
+        ] {
+            assert_eq!(wiring(spec), Ok(expected), "{spec}");
+        }
+    }
+
+    #[test]
+    fn the_other_ends_of_shared_memory_agree_on_everything_but_the_role_and_poll() {
+        for (ours, theirs) in [
+            ("dpdk:net_memif,role=server", "dpdk:net_memif,role=client,idle=spin"),
+            (
+                "dpdk:net_memif,rxd=512,idle=block,role=server,socket=@a,id=7",
+                "dpdk:net_memif,rxd=512,socket=@a,id=7,role=client,idle=spin",
+            ),
+        ] {
+            let other_ends = theirs.to_owned();
+            assert_eq!(wiring(ours), Ok(Wiring::SharedMemory { other_ends }));
+        }
+        let why = wiring("dpdk:net_memif").expect_err("nobody would be there to come to");
+        assert!(why.contains("add `,role=server`"), "{why}");
     }
 }

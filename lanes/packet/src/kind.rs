@@ -34,6 +34,7 @@ impl LaneKind for PacketKind {
         takes_stack: true,
         ports: Ports::Interfaces,
         confirms_late: false,
+        told_of_refusals: true,
         passing_costs: None,
         sharing: |_| Sharing::Spread,
         modes: MODES,

@@ -21,6 +21,7 @@ impl LaneKind for PcapKind {
         takes_stack: false,
         ports: Ports::Files,
         confirms_late: false,
+        told_of_refusals: false,
         passing_costs: None,
         sharing: |_| Sharing::Alone {
             why: "a capture is read in its order",

@@ -25,6 +25,7 @@ impl LaneKind for SimKind {
         takes_stack: false,
         ports: Ports::Simulated,
         confirms_late: false,
+        told_of_refusals: false,
         passing_costs: None,
         sharing: |_| Sharing::Alone { why: NO_TRAFFIC, hint: RECORDED },
         modes: MODES,

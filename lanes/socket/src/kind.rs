@@ -28,6 +28,7 @@ impl LaneKind for SocketKind {
         takes_stack: false,
         ports: Ports::Interfaces,
         confirms_late: false,
+        told_of_refusals: false,
         passing_costs: None,
         sharing: |_| Sharing::Spread,
         modes: MODES,

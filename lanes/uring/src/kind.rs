@@ -28,6 +28,7 @@ impl LaneKind for UringKind {
         takes_stack: false,
         ports: Ports::Interfaces,
         confirms_late: true,
+        told_of_refusals: false,
         passing_costs: None,
         sharing: |shape| match shape {
             Shape::Frames | Shape::Kernel => Sharing::Alone {

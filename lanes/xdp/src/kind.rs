@@ -24,6 +24,7 @@ impl LaneKind for XdpKind {
         takes_stack: false,
         ports: Ports::Interfaces,
         confirms_late: false,
+        told_of_refusals: false,
         passing_costs: None,
         sharing: |_| Sharing::Alone {
             why: "its program runs on every CPU that receives, and one reader takes what it emits",

@@ -5,14 +5,9 @@
 //! `laneway trace analyze` of the same folder does not say, except for frames that the race's ledger knows lost.
 
 use crate::verbs::trace;
-use laneway_spec::LaneSpec;
 use laneway_terminal::Failure;
 
-use laneway_kinds::Shape;
-use laneway_lab::App;
 use laneway_lab::why::{Advice, Detection, Explain, Explanation, Recorded, Shares, Stage};
-use laneway_registry::{Lanes, facts_of};
-
 use laneway_trace::Options;
 use laneway_trace::result::{Analysis, Confidence, Finding, FunctionRow, Layer, State};
 
@@ -39,18 +34,6 @@ const STAGES: [(&str, &str, bool); 9] = [
 pub(super) struct TraceExplainer;
 
 impl Explain for TraceExplainer {
-    fn untold(&self, app: App, lane: &str) -> Option<String> {
-        let spec: LaneSpec = lane.parse().ok()?;
-        let is_kernel = facts_of::<Lanes>(&spec).is_ok_and(|lane| lane.carries.has(Shape::Kernel));
-        is_kernel.then(|| {
-            format!(
-                "app {} runs in the kernel on this lane, as an XDP program in the receive stack; its worker only \
-                 reads what the program leaves for it, so a trace of the worker would explain none of the frames",
-                app.name()
-            )
-        })
-    }
-
     fn explain(&self, recorded: &Recorded<'_>) -> Result<Explanation, String> {
         let options = Options { drops: Some(recorded.lost_frames), ..Options::default() };
         match trace::explain(recorded.folder, recorded.page, options) {
@@ -239,16 +222,5 @@ mod tests {
     fn a_trace_without_events_explains_nothing_and_says_so() {
         let (_folder, said) = explained("empty", 0);
         assert!(said.unwrap_err().contains("holds no events"));
-    }
-
-    #[test]
-    fn only_arms_whose_worker_sees_the_frames_are_traced() {
-        let untold = |lane| TraceExplainer.untold(App::Forward, lane);
-        for lane in ["packet", "afxdp:idle=spin", "dpdk:net_tap,rxq=2", "uring", "socket:raw"] {
-            assert_eq!(untold(lane), None);
-        }
-        for lane in ["xdp", "xdp:generic"] {
-            assert!(untold(lane).is_some_and(|why| why.contains("XDP program")));
-        }
     }
 }

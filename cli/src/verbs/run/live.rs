@@ -109,8 +109,3 @@ impl Live<'_> {
         }
     }
 }
-
-/// The places of ports that are interfaces or files.
-pub(super) fn on(interfaces: &[String]) -> Vec<String> {
-    interfaces.iter().map(|name| format!("on {name}")).collect()
-}

@@ -1,0 +1,357 @@
+//! What a race of an app is, as data: what is sent to it, where what it did is counted, what is compared.
+//!
+//! An arm of a race is the app that `run` runs, from the same arguments. Where the lab has to see what the app is
+//! handed, it stands between lane and app as a [`Witness`] ([`Watched`]); an app whose product is not frames tells
+//! the witness itself ([`AppCommand::Arm`](crate::AppCommand::Arm)).
+
+use crate::{AppFacts, AppKind, Asks, Conclude, KernelOffer, LaneFacts, Place, RunReport, Shape};
+use laneway_core::{
+    App, Burst, Counters, Datagram, DatagramApp, DatagramOut, Fill, FrameApp, KernelHalf,
+    LaneError, PortId, Turn,
+};
+use laneway_flow::Offload;
+use serde::{Deserialize, Serialize};
+use std::marker::PhantomData;
+use std::net::SocketAddr;
+use std::path::Path;
+use std::sync::{Mutex, PoisonError};
+
+/// What is sent in a race.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Traffic {
+    /// The frames of a capture.
+    Capture {
+        /// Whether they may have VLAN tags: what is sent on through a kernel's interface may not.
+        tagged: bool,
+    },
+    /// UDP datagrams of one flow, made by the lab.
+    Udp,
+    /// ICMP echo requests of one source, made by the lab.
+    Pings,
+}
+
+/// Where the packets of a race are counted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Counted {
+    /// By the app, which tells the witness of each of its records.
+    Records,
+    /// Where the app is handed them.
+    Handed,
+    /// There, and where they come back or out of the other port, which is what counts as delivered.
+    Returned,
+    /// One by one where they come out of the other port.
+    Forwarded,
+    /// By the replies, where the requests came from.
+    Replies,
+}
+
+impl Counted {
+    /// Whether a witness in the arm sees each packet.
+    pub const fn by_witness(self) -> bool {
+        matches!(self, Counted::Records | Counted::Handed | Counted::Returned)
+    }
+
+    /// Whether what is delivered comes out of the arm, to the generator's side.
+    pub const fn comes_out(self) -> bool {
+        matches!(self, Counted::Returned | Counted::Forwarded)
+    }
+}
+
+/// A program of somebody else that is an arm.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Peer {
+    /// DPDK's own test program, `dpdk-testpmd`; the lane is the name of its virtual device.
+    Testpmd,
+    /// The kernel's own stack, with nothing started at all, which is given the address of the pings.
+    Stack,
+    /// The kernel's bridge over both ports.
+    Bridge,
+    /// `xdp-bench redirect` of xdp-tools.
+    XdpBench,
+}
+
+impl Peer {
+    /// As in scenarios.
+    pub fn name(self) -> &'static str {
+        match self {
+            Peer::Testpmd => "testpmd",
+            Peer::Stack => "stack",
+            Peer::Bridge => "bridge",
+            Peer::XdpBench => "xdp-bench",
+        }
+    }
+}
+
+/// What is compared.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Metric {
+    /// Records delivered per second.
+    #[serde(rename = "records/s")]
+    Rate,
+    /// CPU time per delivered record, idle control subtracted, ns.
+    #[serde(rename = "CPU per record")]
+    Cpu,
+    /// The same the other way round: replies delivered per second of CPU time. For goals.
+    #[serde(rename = "replies per CPU-second")]
+    PerCpu,
+    /// 99th percentile from the scheduled send time to the app, ns.
+    #[serde(rename = "p99 wire to app")]
+    WireToApp,
+    /// 99th percentile from the frame in user hands to the record handled, ns.
+    #[serde(rename = "p99 app only")]
+    AppOnly,
+    /// Median from the scheduled time of a request to its reply, ns.
+    #[serde(rename = "p50 rtt")]
+    RttP50,
+    /// 99th percentile from the scheduled time of a request to its reply, ns.
+    #[serde(rename = "p99 rtt")]
+    RttP99,
+    /// Lost frames as a share of the offered.
+    #[serde(rename = "loss")]
+    Loss,
+}
+
+impl Metric {
+    /// The name in tables and scenarios.
+    pub fn name(self) -> &'static str {
+        match self {
+            Metric::Rate => "records/s",
+            Metric::Cpu => "CPU per record",
+            Metric::PerCpu => "replies per CPU-second",
+            Metric::WireToApp => "p99 wire to app",
+            Metric::AppOnly => "p99 app only",
+            Metric::RttP50 => "p50 rtt",
+            Metric::RttP99 => "p99 rtt",
+            Metric::Loss => "loss",
+        }
+    }
+
+    /// The unit of its values.
+    pub fn unit(self) -> &'static str {
+        match self {
+            Metric::Rate | Metric::PerCpu => "1/s",
+            Metric::Cpu | Metric::WireToApp | Metric::AppOnly | Metric::RttP50 | Metric::RttP99 => {
+                "ns"
+            }
+            Metric::Loss => "share",
+        }
+    }
+}
+
+/// A race of an app, as the lab needs to know it.
+#[derive(Clone, Copy, Debug)]
+pub struct RaceFacts {
+    /// What may be sent to it.
+    pub traffic: &'static [Traffic],
+    /// Where that is counted.
+    pub counted: Counted,
+    /// Ports that it needs, each with a cable: 1 or 2.
+    pub ports: usize,
+    /// What is compared, in the order shown.
+    pub metrics: &'static [Metric],
+    /// Programs of others that do the same.
+    pub peers: &'static [Peer],
+}
+
+impl RaceFacts {
+    /// Of an app that is handed frames or datagrams, whatever it does with them.
+    pub const HANDED: RaceFacts = RaceFacts {
+        traffic: &[Traffic::Udp],
+        counted: Counted::Handed,
+        ports: 1,
+        metrics: &[Metric::Rate, Metric::Cpu, Metric::WireToApp, Metric::Loss],
+        peers: &[],
+    };
+    /// Of an app that sends every frame on, out of the other of two ports.
+    pub const FORWARDED: RaceFacts = RaceFacts {
+        traffic: &[Traffic::Udp, Traffic::Capture { tagged: false }],
+        counted: Counted::Forwarded,
+        ports: 2,
+        // Nothing is known of a forwarder's inside, so there is no latency to it.
+        metrics: &[Metric::Rate, Metric::Cpu, Metric::Loss],
+        peers: &[],
+    };
+}
+
+/// Where an arm is, for the arguments that say so.
+#[derive(Clone, Copy, Debug)]
+pub struct ArmPlace<'a> {
+    /// The lane's row.
+    pub lane: &'static LaneFacts,
+    /// Interfaces, by port.
+    pub interfaces: &'a [String],
+    /// Where it listens, or what it answers for, by port.
+    pub addresses: &'a [SocketAddr],
+    /// The link address that frames for it have.
+    pub mac: [u8; 6],
+    /// Where what it sends on goes to.
+    pub onward: SocketAddr,
+    /// An empty folder in memory, which goes with the arm.
+    pub memory: &'a Path,
+}
+
+/// Told of each packet that an arm is handed or delivers: the lab's ledger. Called per packet, so dispatched
+/// statically.
+pub trait Witness: Send {
+    /// The app is about to be handed these frames.
+    fn burst(&mut self, burst: &Burst, turn: Turn);
+
+    /// The app is about to be handed these datagrams.
+    fn datagrams(&mut self, batch: &[Datagram<'_>], turn: Turn);
+
+    /// The frame (or kernel record) with this number is taken up next.
+    fn taken(&mut self, seq_no: u64);
+
+    /// Its record was delivered; `content` mixes what the record says, and is asked for now and then.
+    fn record(&mut self, seq_no: u64, content: impl FnOnce() -> u64);
+
+    /// Time has passed: at least every 10 ms.
+    fn tick(&mut self);
+}
+
+/// Mixes `bytes` into 64 bits.
+pub fn mix(bytes: &[u8]) -> u64 {
+    bytes.chunks(8).fold(0x9e37_79b9_7f4a_7c15, |hash: u64, chunk| {
+        let mut word = [0; 8];
+        word[..chunk.len()].copy_from_slice(chunk);
+        // The multiplier is that of FNV-1a; the rotation brings the high bits back down.
+        (hash ^ u64::from_le_bytes(word)).wrapping_mul(0x0000_0100_0000_01b3).rotate_left(29)
+    })
+}
+
+/// An app as an arm: the same app, with a witness in front of it where its race is counted there.
+#[derive(Debug)]
+pub struct Watched<'a, A, W>(PhantomData<(&'a A, W)>);
+
+/// The run of an arm.
+pub struct WatchedRun<'a, A: AppKind, W> {
+    run: &'a A::Run,
+    witness: Mutex<Option<W>>,
+}
+
+impl<'a, A: AppKind, W> WatchedRun<'a, A, W> {
+    /// `run` before the eyes of `witness`. An arm has one worker.
+    pub fn new(run: &'a A::Run, witness: W) -> WatchedRun<'a, A, W> {
+        let is_there = A::FACTS.race.counted.by_witness();
+        WatchedRun { run, witness: Mutex::new(is_there.then_some(witness)) }
+    }
+
+    fn witness(&self) -> Option<W> {
+        self.witness.lock().unwrap_or_else(PoisonError::into_inner).take()
+    }
+}
+
+/// A worker of an arm.
+pub struct WatchedWorker<F, W> {
+    app: F,
+    witness: Option<W>,
+}
+
+impl<'a, A: AppKind, W: Witness + 'a> AppKind for Watched<'a, A, W> {
+    const FACTS: AppFacts = A::FACTS;
+    type Run = WatchedRun<'a, A, W>;
+    type Report = A::Report;
+    type Frames = WatchedWorker<A::Frames, W>;
+    type Datagrams = WatchedWorker<A::Datagrams, W>;
+    type Streams = A::Streams;
+    type Kernel = A::Kernel;
+
+    fn shape(run: &Self::Run, lane: &LaneFacts) -> Result<Shape, LaneError> {
+        A::shape(run.run, lane)
+    }
+
+    fn asks(run: &Self::Run) -> Asks {
+        A::asks(run.run)
+    }
+
+    fn frames(run: &Self::Run, place: Place<'_>) -> Result<Self::Frames, LaneError> {
+        Ok(WatchedWorker { app: A::frames(run.run, place)?, witness: run.witness() })
+    }
+
+    fn datagrams(run: &Self::Run, place: Place<'_>) -> Result<Self::Datagrams, LaneError> {
+        Ok(WatchedWorker { app: A::datagrams(run.run, place)?, witness: run.witness() })
+    }
+
+    fn streams(run: &Self::Run, place: Place<'_>) -> Result<A::Streams, LaneError> {
+        A::streams(run.run, place)
+    }
+
+    fn kernel(
+        run: &Self::Run,
+        place: Place<'_>,
+        offer: &dyn KernelOffer,
+    ) -> Result<A::Kernel, LaneError> {
+        A::kernel(run.run, place, offer)
+    }
+
+    fn sample_half() -> Option<KernelHalf> {
+        A::sample_half()
+    }
+
+    fn offer(run: &Self::Run, offload: Box<dyn Offload>) {
+        A::offer(run.run, offload);
+    }
+
+    fn withdraw(run: &Self::Run) {
+        A::withdraw(run.run);
+    }
+}
+
+impl<R, F: Conclude<R>, W> Conclude<R> for WatchedWorker<F, W> {
+    fn conclude(self, run: &RunReport) -> R {
+        self.app.conclude(run)
+    }
+}
+
+impl<F: App, W: Witness> App for WatchedWorker<F, W> {
+    fn on_stop(&mut self, turn: Turn) {
+        self.app.on_stop(turn);
+    }
+
+    fn wants_stop(&self) -> bool {
+        self.app.wants_stop()
+    }
+
+    fn counters(&self) -> &Counters {
+        self.app.counters()
+    }
+}
+
+impl<F: FrameApp, W: Witness> FrameApp for WatchedWorker<F, W> {
+    #[inline]
+    fn on_burst(&mut self, port: PortId, burst: &mut Burst, turn: Turn) {
+        if let Some(witness) = &mut self.witness {
+            witness.burst(burst, turn);
+        }
+        self.app.on_burst(port, burst, turn);
+    }
+
+    fn fill(&mut self, port: PortId, burst: &mut Burst, turn: Turn) -> Fill {
+        self.app.fill(port, burst, turn)
+    }
+
+    fn on_tick(&mut self, turn: Turn) {
+        if let Some(witness) = &mut self.witness {
+            witness.tick();
+        }
+        self.app.on_tick(turn);
+    }
+}
+
+impl<F: DatagramApp, W: Witness> DatagramApp for WatchedWorker<F, W> {
+    #[inline]
+    fn on_datagrams<O: DatagramOut>(&mut self, batch: &[Datagram<'_>], turn: Turn, out: &mut O) {
+        if let Some(witness) = &mut self.witness {
+            witness.datagrams(batch, turn);
+        }
+        self.app.on_datagrams(batch, turn, out);
+    }
+
+    fn on_tick<O: DatagramOut>(&mut self, turn: Turn, out: &mut O) {
+        if let Some(witness) = &mut self.witness {
+            witness.tick();
+        }
+        self.app.on_tick(turn, out);
+    }
+}
