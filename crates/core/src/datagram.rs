@@ -59,9 +59,6 @@ pub trait DatagramLane: Lane {
     /// One round over all ports: takes what is there, up to the lane's batch and without waiting to
     /// fill it, shows it to the app (the clock is read once per batch), and puts what the app sends
     /// on its way before it returns. Returns how many datagrams the app saw.
-    ///
-    /// # Errors
-    /// Only for what ends the lane; a datagram that cannot be received or sent is counted.
     fn serve<A: DatagramApp>(
         &mut self,
         app: &mut A,
@@ -69,8 +66,5 @@ pub trait DatagramLane: Lane {
     ) -> Result<usize, LaneError>;
 
     /// Lets the app send on its own account ([`DatagramApp::on_tick`]), and puts that on its way.
-    ///
-    /// # Errors
-    /// As for [`serve`](Self::serve).
     fn tick<A: DatagramApp>(&mut self, app: &mut A, turn: Turn) -> Result<(), LaneError>;
 }

@@ -53,24 +53,18 @@ pub struct KernelHalf {
 }
 
 /// The maps of a loaded kernel half, for its user-space part.
+///
+/// # Errors
+/// Every method fails when the map does not exist or the kernel refuses.
 pub trait KernelMaps {
     /// Visits every entry of a map: key and value bytes; for a per-CPU map the values of all CPUs
     /// one after the other, each padded to 8 bytes.
-    ///
-    /// # Errors
-    /// When the map does not exist or the kernel refuses.
     fn visit(&self, map: &str, each: &mut dyn FnMut(&[u8], &[u8])) -> Result<(), LaneError>;
 
     /// Removes one entry of a hash map; one that is not there is no error.
-    ///
-    /// # Errors
-    /// As for [`visit`](Self::visit).
     fn remove(&self, map: &str, key: &[u8]) -> Result<(), LaneError>;
 
     /// Writes one entry; for a per-CPU map the same value on every CPU.
-    ///
-    /// # Errors
-    /// As for [`visit`](Self::visit).
     fn put(&self, map: &str, key: &[u8], value: &[u8]) -> Result<(), LaneError>;
 }
 
@@ -97,9 +91,6 @@ pub trait KernelApp: App {
 /// stamp with no other.
 pub trait KernelLane: Lane {
     /// Hands over what the rings hold now, in runs of whole records; returns the number of records.
-    ///
-    /// # Errors
-    /// Only for what ends the lane (the interface is gone).
     fn receive(&mut self, each: impl FnMut(&[u8])) -> Result<usize, LaneError>;
 
     /// Detaches from every interface; the maps stay readable.

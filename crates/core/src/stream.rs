@@ -61,16 +61,10 @@ pub trait StreamLane: Lane {
     /// One turn: accepts who came, shows every connection's new bytes to the app, ends the app's turn
     /// ([`StreamApp::on_turn_end`]), then puts the replies on their way. A connection whose bytes
     /// the app did not consume because its send queue was full is shown again when that has drained.
-    /// Returns how many connections were served.
-    ///
-    /// # Errors
-    /// Only for what ends the lane; a connection that fails is closed.
+    /// Returns how many connections were served; one that fails is closed.
     fn serve<A: StreamApp>(&mut self, app: &mut A, clock: &impl Clock) -> Result<usize, LaneError>;
 
     /// Lets the app send on its own account ([`StreamApp::on_tick`]), and puts that on its way.
-    ///
-    /// # Errors
-    /// As for [`serve`](Self::serve).
     fn tick<A: StreamApp>(&mut self, app: &mut A, turn: Turn) -> Result<(), LaneError>;
 
     /// Closes every connection, telling the app [`Close::Stop`], and listens no longer.
