@@ -127,8 +127,7 @@ pub struct CapsReport {
     /// The receive queue that the port is bound to, or the first of several; none without queues.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub queue: Option<u32>,
-    /// An XDP program redirects frames into the port's socket: one that it cannot redirect is counted
-    /// by the driver and by the socket.
+    /// An XDP program redirects frames to the port; driver and socket both count a failed redirect.
     #[serde(default, skip_serializing_if = "<&bool as Not>::not")]
     pub by_redirect: bool,
     /// The port's socket has the kernel put fragments together before it sees them.

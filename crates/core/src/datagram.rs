@@ -24,8 +24,7 @@ pub struct Datagram<'a> {
     pub ts_ns: u64,
 }
 
-/// Where a datagram app puts what it sends. The lane implements it; every refusal is counted by the
-/// lane under a drop reason.
+/// Where a datagram app puts what it sends. The lane counts every refusal under a drop reason.
 pub trait DatagramOut {
     /// Sends the train's bytes on to `destination` through `egress`, uncut and without a copy where
     /// the lane can.
@@ -53,8 +52,7 @@ pub trait DatagramApp: App {
 
 /// A lane of datagrams: a port is one socket, or one address of a stack.
 ///
-/// Counters are in datagrams: `rx_frames` and `tx_frames` count every datagram of a train, bytes are
-/// payload.
+/// Counters: `rx_frames` and `tx_frames` count every datagram of a train; bytes are payload.
 pub trait DatagramLane: Lane {
     /// One round over all ports: takes what is there, up to the lane's batch and without waiting to
     /// fill it, shows it to the app (the clock is read once per batch), and puts what the app sends

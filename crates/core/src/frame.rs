@@ -79,8 +79,7 @@ impl Drop for HeapOwner {
     }
 }
 
-/// Where a frame lies in its region: half a cache line. Beside it goes the lane's own number for the
-/// buffer, which comes back unchanged at settle.
+/// Where a frame lies in its region: half a cache line. The lane's number for it stands beside it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct FrameSpan {
     /// First byte of the frame.
@@ -98,8 +97,7 @@ pub struct FrameSpan {
 }
 
 impl FrameSpan {
-    /// True when the frame lies in its room, and the room in a region of `bytes` bytes. Without a
-    /// branch: a burst is checked as a whole.
+    /// The frame lies in its room, the room in `bytes` bytes. Branchless: a burst is checked at once.
     #[inline]
     fn lies_in(&self, bytes: usize) -> bool {
         // As 64-bit sums of 32-bit numbers, which cannot overflow.
@@ -408,8 +406,7 @@ impl FrameMut<'_> {
 /// without a line of `unsafe`. The crate's own example shows one at work.
 pub struct FramePool {
     burst: Burst,
-    /// Numbers of the buffers that are not in the burst. Taken last in, first out: the same few stay
-    /// in the cache.
+    /// Buffers that are not in the burst. Last in, first out: the same few stay in the cache.
     free: Vec<u32>,
     buffer_bytes: usize,
 }

@@ -3,8 +3,7 @@
 
 use crate::{App, Lane, LaneError, Turn};
 
-/// A named constant of the program's read-only data, set before the program is loaded so that the
-/// verifier removes what is switched off.
+/// A constant of the program's read-only data, set before it is loaded: the verifier prunes by it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ConfigValue {
     /// The `const volatile` global's name.
@@ -81,14 +80,12 @@ pub trait KernelApp: App {
     /// Time has passed; the maps may be read (accumulators, counters).
     fn on_tick(&mut self, _maps: &dyn KernelMaps, _turn: Turn) {}
 
-    /// The program is detached, its rings are drained: read the maps a last time. [`App::on_stop`]
-    /// follows.
+    /// Program detached, rings drained: read the maps a last time. [`App::on_stop`] follows.
     fn on_detached(&mut self, _maps: &dyn KernelMaps, _turn: Turn) {}
 }
 
-/// A lane that runs kernel halves. What the program saw and dropped on all interfaces is reported as that of
-/// one port, and its clock is [`ClockDomain::Monotonic`](crate::ClockDomain::Monotonic): eBPF programs
-/// stamp with no other.
+/// A lane that runs kernel halves. One port reports what the program saw and dropped on all interfaces.
+/// Its clock is [`ClockDomain::Monotonic`](crate::ClockDomain::Monotonic), the one that eBPF reads.
 pub trait KernelLane: Lane {
     /// Hands over what the rings hold now, in runs of whole records; returns the number of records.
     fn receive(&mut self, each: impl FnMut(&[u8])) -> Result<usize, LaneError>;

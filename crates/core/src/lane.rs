@@ -1,5 +1,4 @@
-//! What every lane must do, and what one that carries Ethernet frames must do beside; time, as a value
-//! that lanes and apps are given and never read.
+//! What every lane must do, what a lane of Ethernet frames must do beside, and time as a given value.
 
 use crate::{Burst, CapsReport, Counters, LaneError, PortId};
 use serde::{Deserialize, Serialize};
@@ -38,8 +37,8 @@ pub enum Wake {
 /// What it carries is the business of the trait on top of this one.
 ///
 /// # Errors
-/// Every method of a lane fails only for what ends the lane (interface gone, unreadable input). What
-/// cannot be received or sent is counted instead.
+/// A method fails only for what ends the lane (interface gone, unreadable input). A frame, datagram
+/// or connection that fails is counted or closed.
 pub trait Lane {
     /// The lane's name in specs and results.
     fn name(&self) -> &'static str;
@@ -73,8 +72,7 @@ pub trait Lane {
 /// A lane of Ethernet frames: a port is one queue of an interface, a file, or a simulated link.
 /// A turn, per port: [`receive`](Self::receive) or [`lend`](Self::lend), the app, [`settle`](Self::settle).
 pub trait FrameLane: Lane {
-    /// Takes what is there on `port`, up to the burst's capacity, and never waits to fill it.
-    /// An empty burst means that nothing is there now.
+    /// Takes what is there on `port` without waiting, up to the burst's capacity; perhaps nothing.
     fn receive(&mut self, port: PortId) -> Result<&mut Burst, LaneError>;
 
     /// Lends up to `frames` free buffers of `port` to be filled: frames of length 0, with
@@ -83,9 +81,9 @@ pub trait FrameLane: Lane {
     /// and none while lent frames wait for room in a transmit queue (see [`settle`](Self::settle)).
     fn lend(&mut self, port: PortId, frames: usize) -> Result<&mut Burst, LaneError>;
 
-    /// Acts on the verdicts of the burst that `port` gave last. Afterwards every frame is
-    /// free or sent, and transmissions are on their way to the kernel. Never needed after an empty burst: what a lane has to do without frames
-    /// (take back what was sent, try again what a full queue kept), [`receive`](Self::receive) does.
+    /// Acts on the verdicts of the burst that `port` gave last. Afterwards every frame is free or sent,
+    /// and transmissions are on their way to the kernel. Not needed after an empty burst: what a lane
+    /// does without frames (take back sent ones, retry a full queue), [`receive`](Self::receive) does.
     ///
     /// A lane may keep *lent* frames that a full queue refused and offer them again, in order, at each
     /// later call (counted as `tx_retries`): a source then waits for the queue, while a frame that was
