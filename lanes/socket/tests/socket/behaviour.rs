@@ -355,7 +355,7 @@ impl DatagramApp for Pong {
         for datagram in batch.iter().filter(|datagram| datagram.payload.first() == Some(&8)) {
             let bytes = datagram.payload.len();
             out.send(datagram.ingress, datagram.source, bytes, |room| {
-                room.copy_from_slice(datagram.payload);
+                room.copy_from_slice(&datagram.payload);
                 room[0] = 0;
                 // RFC 1624: the type went from 8 to 0, so the checksum rises by as much.
                 let old = u16::from_be_bytes([room[2], room[3]]);
