@@ -4,6 +4,19 @@
 //! is of one port; a datagram is counted on the port it came in on, or left by; one that names a
 //! missing port is counted on the port that was being served, or on port 0 when the app sent it on
 //! its own account.
+//!
+//! That no app keeps a datagram beyond the call that shows it, so that its token is always of the
+//! batch in hand, is the compiler's to check:
+//!
+//! ```compile_fail,E0521
+//! struct Keeper(Option<laneway_core::Payload<'static>>);
+//!
+//! impl Keeper {
+//!     fn on_datagrams(&mut self, batch: &[laneway_core::Datagram<'_>]) {
+//!         self.0 = Some(batch[0].payload);
+//!     }
+//! }
+//! ```
 
 use super::{
     Answer, DatagramProbe, DatagramProperties, DatagramRig, SILENT_TURNS, TickSend, WAIT,
