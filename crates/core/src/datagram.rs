@@ -90,8 +90,7 @@ pub struct Datagram<'a> {
 
 /// Where a datagram app puts what it sends. The lane counts every refusal under a drop reason.
 pub trait DatagramOut {
-    /// Sends the payload on to `destination` through `egress`: uncut where the lane can, and without
-    /// a copy where it finds the payload by its token.
+    /// Sends the payload on to `destination` through `egress`, uncut and uncopied where it can.
     fn forward(&mut self, datagram: &Datagram<'_>, egress: PortId, destination: SocketAddr);
 
     /// Sends new bytes: `write` is given at most `bytes_max` bytes of the lane's memory and returns

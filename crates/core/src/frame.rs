@@ -239,8 +239,7 @@ impl Burst {
     /// burst is written in one pass, however many frames the lane has at a time.
     ///
     /// # Panics
-    /// If there are more than [`Burst::space`], or one does not lie inside the region; the burst is
-    /// then as it was.
+    /// If there are more than [`Burst::space`], or one lies outside the region. None is added then.
     ///
     /// # Safety
     /// Until the lane settles a frame, nobody else - no other frame, no kernel ring, no other thread -
@@ -384,8 +383,7 @@ impl FrameMut<'_> {
         true
     }
 
-    /// Sets the length, cutting or uncovering bytes at the end; false (and nothing changed) without
-    /// the room. The wire length follows.
+    /// Sets length and wire length, at the end of the frame; false (and nothing changed) without room.
     #[must_use]
     pub fn set_len(&mut self, bytes: usize) -> bool {
         let span = self.span_mut();

@@ -1,5 +1,4 @@
-//! Apps whose decision runs in the kernel: the app describes its kernel half as data, and the `xdp`
-//! lane runs any such half without knowing the app.
+//! Apps whose decision runs in the kernel. Their kernel half is data, and the `xdp` lane runs any.
 
 use crate::{App, Lane, LaneError, Turn};
 
@@ -22,9 +21,8 @@ pub struct RecordStream {
     /// Bytes of each ring; a power of two and a multiple of the page size.
     pub ring_bytes: u32,
     /// Name of an array map of one `u32` for adaptive wake-up: 0 while the lane is awake, otherwise
-    /// how many bytes must be pending in the ring, headers included, before the program wakes it.
-    /// The program looks between reserving and submitting a record; when there are as many, it sets
-    /// the word to 0 and wakes the consumer: one wake-up per sleep.
+    /// the bytes in the ring, headers included, at which the program wakes it. The program looks
+    /// between reserving and submitting a record; it sets the word to 0 and wakes once per sleep.
     pub wanted_map: &'static str,
 }
 
@@ -51,10 +49,8 @@ pub struct KernelHalf {
     pub seen_map: Option<&'static str>,
 }
 
-/// The maps of a loaded kernel half, for its user-space part.
-///
-/// # Errors
-/// Every method fails when the map does not exist or the kernel refuses.
+/// The maps of a loaded kernel half, for its user-space part. Every method fails when the map does
+/// not exist or the kernel refuses.
 pub trait KernelMaps {
     /// Visits every entry of a map: key and value bytes; for a per-CPU map the values of all CPUs
     /// one after the other, each padded to 8 bytes.
@@ -72,9 +68,8 @@ pub trait KernelApp: App {
     /// What the lane is to load.
     fn half(&self) -> KernelHalf;
 
-    /// A run of whole records from one ring, in order: `records.len()` is a multiple of the record
-    /// size. The memory is the kernel's: look, do not keep. `turn` is read once for all that the
-    /// rings held.
+    /// A run of whole records from one ring, in order. The memory is the kernel's: look, do not keep.
+    /// `turn` is read once for all that the rings held.
     fn on_records(&mut self, records: &[u8], turn: Turn);
 
     /// Time has passed; the maps may be read (accumulators, counters).

@@ -68,7 +68,7 @@ mod stream;
 mod verdict;
 
 pub use app::{App, Fill, FrameApp, Turn};
-pub use caps::{Cap, CapSet, CapsReport};
+pub use caps::{Cap, CapSet, CapsReport, KernelMemory};
 pub use counters::{Counters, DropReason};
 pub use datagram::{Datagram, DatagramApp, DatagramLane, DatagramOut, Payload, PayloadKey};
 pub use error::LaneError;

@@ -144,6 +144,7 @@ fn a_buffer_is_granted_and_reported() {
     assert!(report.obtained.has(Cap::SocketBuffers));
     // The kernel doubles what it is asked for.
     assert_eq!(report.facts["rcvbuf_bytes"], "131072");
+    assert_eq!(report.kernel_memory.socket_bytes, 131_072);
 }
 
 #[test]
