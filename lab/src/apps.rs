@@ -357,7 +357,7 @@ mod tests {
 
     fn datagram<'a>(payload: &'a [u8], segment_bytes: usize) -> Datagram<'a> {
         Datagram {
-            payload,
+            payload: laneway_core::Payload::own(payload),
             segment_bytes,
             source: end(1).into(),
             destination: end(2).into(),

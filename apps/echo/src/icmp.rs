@@ -50,7 +50,7 @@ impl IcmpEcho {
 
     fn decide(&mut self, datagram: &Datagram<'_>) -> Fate {
         let (source, destination) = (datagram.source.ip(), datagram.destination.ip());
-        let message = datagram.payload;
+        let message = &datagram.payload;
         let (request, answered) = match destination {
             IpAddr::V4(_) => (ECHO_REQUEST_V4, Fate::AnsweredEchoV4),
             IpAddr::V6(_) => (ECHO_REQUEST_V6, Fate::AnsweredEchoV6),
@@ -99,7 +99,7 @@ impl DatagramApp for IcmpEcho {
                     self.counters.tx_bytes += bytes as u64;
                     out.send(datagram.ingress, datagram.source, bytes, |room| {
                         let reply = &mut room[..bytes];
-                        reply.copy_from_slice(datagram.payload);
+                        reply.copy_from_slice(&datagram.payload);
                         match fate {
                             Fate::AnsweredEchoV4 => reply_v4(reply),
                             _ => reply_v6(reply),
@@ -118,7 +118,7 @@ impl DatagramApp for IcmpEcho {
 mod tests {
     use super::*;
     use crate::Rate;
-    use laneway_core::{DropReason, PortId};
+    use laneway_core::{DropReason, Payload, PortId};
     use laneway_wire::checksum;
     use std::net::SocketAddr;
 
@@ -162,7 +162,7 @@ mod tests {
     fn datagram<'a>(source: &str, destination: &str, payload: &'a [u8]) -> Datagram<'a> {
         let at = |ip: &str| SocketAddr::new(ip.parse().unwrap(), 0);
         Datagram {
-            payload,
+            payload: Payload::own(payload),
             segment_bytes: payload.len(),
             source: at(source),
             destination: at(destination),

@@ -140,7 +140,7 @@ fn is_group(address: IpAddr) -> bool {
 mod tests {
     use super::*;
     use crate::Rate;
-    use laneway_core::PortId;
+    use laneway_core::{Payload, PortId};
     use std::net::SocketAddr;
 
     /// What was forwarded: bytes, egress, destination.
@@ -166,7 +166,7 @@ mod tests {
 
     fn datagram<'a>(source: &str, destination: &str, payload: &'a [u8]) -> Datagram<'a> {
         Datagram {
-            payload,
+            payload: Payload::own(payload),
             segment_bytes: payload.len(),
             source: source.parse().unwrap(),
             destination: destination.parse().unwrap(),

@@ -9,13 +9,10 @@ pub struct Turn {
     pub now_ns: u64,
 }
 
-/// An application. What it sees is the business of the trait on top: [`FrameApp`],
-/// [`DatagramApp`](crate::DatagramApp), [`StreamApp`](crate::StreamApp) or
-/// [`KernelApp`](crate::KernelApp).
+/// An application. What it sees is the business of the trait on top of this one.
 ///
-/// Static dispatch: the engine is compiled once per lane and app. An app allocates nothing, locks
-/// nothing and logs nothing per frame. Each shape has an `on_tick`, called at least every 10 ms or
-/// so, with or without traffic.
+/// Static dispatch: the engine is compiled once per lane and app. Per frame an app allocates, locks
+/// and logs nothing. Each shape has an `on_tick`, called about every 10 ms, with or without traffic.
 pub trait App {
     /// Nothing more will come: finish what is open (flows, files).
     fn on_stop(&mut self, _turn: Turn) {}

@@ -115,6 +115,17 @@ impl From<CapSet> for Vec<Cap> {
     }
 }
 
+/// Memory that the kernel holds for a port without counting it for the process.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct KernelMemory {
+    /// Pinned memory, such as a UMEM: what of it VmLck has depends on the limits of the process.
+    pub pinned_bytes: u64,
+    /// Ring buffers of eBPF programs, on all CPUs together.
+    pub bpf_bytes: u64,
+    /// Receive queues and rings of sockets.
+    pub socket_bytes: u64,
+}
+
 /// What one port was asked for and what it obtained; part of every result file.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CapsReport {
@@ -127,13 +138,15 @@ pub struct CapsReport {
     /// The receive queue that the port is bound to, or the first of several; none without queues.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub queue: Option<u32>,
-    /// An XDP program redirects frames into the port's socket: one that it cannot redirect is counted
-    /// by the driver and by the socket.
+    /// An XDP program redirects frames to the port; driver and socket both count a failed redirect.
     #[serde(default, skip_serializing_if = "<&bool as Not>::not")]
     pub by_redirect: bool,
     /// The port's socket has the kernel put fragments together before it sees them.
     #[serde(default, skip_serializing_if = "<&bool as Not>::not")]
     pub joins_fragments: bool,
+    /// Memory outside of the process, as granted.
+    #[serde(default)]
+    pub kernel_memory: KernelMemory,
     /// Figures that were granted, as read back, to be printed: ring sizes, buffer bytes, fan-out.
     pub facts: BTreeMap<String, String>,
     /// What must be known before the port's figures are read: one sentence each, without a full stop.

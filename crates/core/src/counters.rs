@@ -1,14 +1,13 @@
 //! The one table of counters and drop reasons.
 //!
-//! Lanes, apps, kernel halves and the ledger all name losses from this table. The kernel's copy is `bpf/include/laneway/drop_reason.h`; a test of this module
-//! compares the two, so neither can drift.
+//! Lanes, apps, kernel halves and the ledger all name losses from this table. A test compares it with
+//! the kernel's copy, `bpf/include/laneway/drop_reason.h`.
 
 use serde::{Deserialize, Serialize};
 
 macro_rules! drop_reasons {
     ($($(#[doc = $doc:literal])+ $variant:ident = $code:literal $name:literal,)+) => {
-        /// Why a frame or record did not go on. The codes are stable: eBPF programs index
-        /// counters by them.
+        /// Why a frame or record did not go on. eBPF programs index counters by the stable codes.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
         #[repr(u8)]
         pub enum DropReason {
@@ -88,8 +87,7 @@ drop_reasons! {
 }
 
 impl DropReason {
-    /// True when the frame was left out because the user asked for it (sampling, filter, rate
-    /// limit), so that it is named but is no loss.
+    /// True when the user asked for the omission (sampling, filter, rate limit): it is no loss.
     pub fn is_asked_for(self) -> bool {
         matches!(self, DropReason::Sampled | DropReason::Filtered | DropReason::RateLimited)
     }
@@ -111,8 +109,7 @@ pub struct Counters {
     pub tx_retries: u64,
     /// Frames passed to the kernel's stack.
     pub passed: u64,
-    /// Frames copied in user space where a copy-free path was not to be had (headroom, VLAN tag
-    /// put back, transmit from a foreign pool).
+    /// Frames copied in user space for want of a copy-free path (headroom, VLAN tag, foreign pool).
     pub copies: u64,
     /// Receive calls that found nothing.
     pub polls_empty: u64,

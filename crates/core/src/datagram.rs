@@ -4,15 +4,79 @@
 //! delivers them and UDP_SEGMENT sends them. An app that forwards a train uncut keeps it a train.
 
 use crate::{App, Clock, Lane, LaneError, PortId, Turn};
-use std::net::SocketAddr;
+use std::{
+    net::SocketAddr,
+    ops::{Deref, Range},
+    sync::atomic::{AtomicU64, Ordering},
+};
 
-/// One datagram, or a train of them, borrowed from the lane.
+/// Bytes of datagrams, read as a slice, with a token of where the lane that received them keeps them:
+/// that lane forwards them from there. Every other lane, and every lane that is given an app's own
+/// bytes, copies them, and counts that. No token can be put on other bytes than its own.
+#[derive(Clone, Copy, Debug)]
+pub struct Payload<'a> {
+    bytes: &'a [u8],
+    /// The token: number of the lane's key (0: none), the lane's index, and bytes left out in front.
+    key: u64,
+    index: u32,
+    offset: u32,
+}
+
+impl<'a> Payload<'a> {
+    /// Bytes of the app's own, without a token.
+    pub fn own(bytes: &'a [u8]) -> Payload<'a> {
+        Payload { bytes, key: 0, index: 0, offset: 0 }
+    }
+
+    /// A part of the bytes, whose token says where the part lies. Panics as a slice does.
+    #[must_use]
+    pub fn narrowed(self, part: Range<usize>) -> Payload<'a> {
+        // What a lane received is far shorter than 4 GiB; the offset of an app's own is not read.
+        let offset = self.offset.wrapping_add(part.start as u32);
+        Payload { bytes: &self.bytes[part], offset, ..self }
+    }
+}
+
+impl Deref for Payload<'_> {
+    type Target = [u8];
+
+    fn deref(&self) -> &[u8] {
+        self.bytes
+    }
+}
+
+/// What a lane marks its payloads with: without the key a token can neither be made nor read.
+#[derive(Debug)]
+pub struct PayloadKey(u64);
+
+impl PayloadKey {
+    /// A key that no other lane of the process has.
+    pub fn unique() -> PayloadKey {
+        static NEXT: AtomicU64 = AtomicU64::new(1);
+        // Nothing else is ordered by it.
+        PayloadKey(NEXT.fetch_add(1, Ordering::Relaxed))
+    }
+
+    /// Lane: a payload that lies where `index` says in the batch that is to be shown.
+    pub fn mark<'a>(&self, bytes: &'a [u8], index: u32) -> Payload<'a> {
+        Payload { bytes, key: self.0, index, offset: 0 }
+    }
+
+    /// Lane: the index that this key marked the payload with, and where it begins in those bytes. The
+    /// batch is the one that is being shown, because no app can keep a datagram for longer.
+    pub fn find(&self, payload: Payload<'_>) -> Option<(u32, usize)> {
+        (payload.key == self.0).then_some((payload.index, payload.offset as usize))
+    }
+}
+
+/// One datagram, or a train of them, borrowed from the lane. An app may forward it as it is, or a
+/// copy with other fields: a [narrowed](Payload::narrowed) payload, one of its [own](Payload::own).
 #[derive(Clone, Copy, Debug)]
 pub struct Datagram<'a> {
     /// The payload bytes of the whole train.
-    pub payload: &'a [u8],
+    pub payload: Payload<'a>,
     /// Bytes per datagram; every datagram but the last has exactly this many. Equal to
-    /// `payload.len()` for a single datagram.
+    /// `payload.len()` for a single datagram; a lane takes more than that for the same.
     pub segment_bytes: usize,
     /// Who sent it.
     pub source: SocketAddr,
@@ -24,11 +88,9 @@ pub struct Datagram<'a> {
     pub ts_ns: u64,
 }
 
-/// Where a datagram app puts what it sends. The lane implements it; every refusal is counted by the
-/// lane under a drop reason.
+/// Where a datagram app puts what it sends. The lane counts every refusal under a drop reason.
 pub trait DatagramOut {
-    /// Sends the train's bytes on to `destination` through `egress`, uncut and without a copy where
-    /// the lane can.
+    /// Sends the payload on to `destination` through `egress`, uncut and uncopied where it can.
     fn forward(&mut self, datagram: &Datagram<'_>, egress: PortId, destination: SocketAddr);
 
     /// Sends new bytes: `write` is given at most `bytes_max` bytes of the lane's memory and returns
@@ -53,15 +115,11 @@ pub trait DatagramApp: App {
 
 /// A lane of datagrams: a port is one socket, or one address of a stack.
 ///
-/// Counters are in datagrams: `rx_frames` and `tx_frames` count every datagram of a train, bytes are
-/// payload.
+/// Counters: `rx_frames` and `tx_frames` count every datagram of a train; bytes are payload.
 pub trait DatagramLane: Lane {
     /// One round over all ports: takes what is there, up to the lane's batch and without waiting to
     /// fill it, shows it to the app (the clock is read once per batch), and puts what the app sends
     /// on its way before it returns. Returns how many datagrams the app saw.
-    ///
-    /// # Errors
-    /// Only for what ends the lane; a datagram that cannot be received or sent is counted.
     fn serve<A: DatagramApp>(
         &mut self,
         app: &mut A,
@@ -69,8 +127,38 @@ pub trait DatagramLane: Lane {
     ) -> Result<usize, LaneError>;
 
     /// Lets the app send on its own account ([`DatagramApp::on_tick`]), and puts that on its way.
-    ///
-    /// # Errors
-    /// As for [`serve`](Self::serve).
     fn tick<A: DatagramApp>(&mut self, app: &mut A, turn: Turn) -> Result<(), LaneError>;
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_lane_finds_what_it_marked_and_every_part_of_it() {
+        let (key, bytes) = (PayloadKey::unique(), [1, 2, 3, 4, 5]);
+        let payload = key.mark(&bytes, 7);
+        assert_eq!((&payload[..], key.find(payload)), (&bytes[..], Some((7, 0))));
+        let part = payload.narrowed(1..5).narrowed(2..3);
+        assert_eq!((&part[..], key.find(part)), (&[4][..], Some((7, 3))));
+        let nothing = payload.narrowed(5..5);
+        assert_eq!((nothing.len(), key.find(nothing)), (0, Some((7, 5))));
+    }
+
+    #[test]
+    fn what_another_lane_marked_and_what_no_lane_marked_is_not_found() {
+        let (mine, other) = (PayloadKey::unique(), PayloadKey::unique());
+        let bytes = [1, 2, 3];
+        for payload in [other.mark(&bytes, 0), Payload::own(&bytes)] {
+            assert_eq!(mine.find(payload), None);
+            assert_eq!(mine.find(payload.narrowed(1..2)), None);
+        }
+    }
+
+    #[test]
+    #[should_panic(expected = "out of range")]
+    fn a_part_beyond_the_payload_is_refused() {
+        let payload = PayloadKey::unique().mark(&[1, 2, 3], 0).narrowed(0..2);
+        let _ = payload.narrowed(0..3);
+    }
 }

@@ -3,8 +3,7 @@
 use crate::Cap;
 use std::{error::Error, io};
 
-/// A lane's failure, as a sentence a person can act on: what happened, with which value, what to
-/// try.
+/// A lane's failure, as a sentence to act on: what happened, with which value, what to try.
 ///
 /// In all of them `lane` is the lane that tried, `name` the interface, file or address, `doing` the
 /// call and its object, `why` what stands against it, and `hint` what to try.
@@ -44,8 +43,7 @@ pub enum LaneError {
 }
 
 impl LaneError {
-    /// Sorts a failed system call into the variant that helps most. `hint` is what to try when the
-    /// kernel's answer is not a plain refusal.
+    /// The variant that helps most for a failed system call; `hint` is for all but a plain refusal.
     pub fn os(lane: &str, doing: impl Into<String>, source: io::Error, hint: &str) -> Self {
         let (lane, doing) = (lane.to_owned(), doing.into());
         match source.kind() {

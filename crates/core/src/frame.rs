@@ -12,9 +12,8 @@
 //! when it calls [`Burst::extend`]: *the rooms of these frames are mine alone until I settle them.*
 //! Bounds against the region are checked here, so a lane cannot break them by mistake.
 //!
-//! What a frame costs here was measured (`examples/contract_cost.rs` of lane `dpdk`): the memory of a
-//! burst is laid out once, a received burst is written in one pass, and what only some frames have
-//! (tails) is written only for those.
+//! A burst's memory is laid out once, its frames are written in one pass, its tails only where there
+//! are any: `examples/contract_cost.rs` of lane `dpdk` measures that.
 //!
 //! A frame of several buffers (AF_XDP multi-buffer) is one span plus *tails*; the span covers the
 //! first bytes, where headers are. A lane that copies its frames needs no promise: see [`FramePool`].
@@ -80,8 +79,7 @@ impl Drop for HeapOwner {
     }
 }
 
-/// Where a frame lies in its region: half a cache line. Beside it goes the lane's own number for the
-/// buffer, which comes back unchanged at settle.
+/// Where a frame lies in its region: half a cache line. The lane's number for it stands beside it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct FrameSpan {
     /// First byte of the frame.
@@ -99,8 +97,7 @@ pub struct FrameSpan {
 }
 
 impl FrameSpan {
-    /// True when the frame lies in its room, and the room in a region of `bytes` bytes. Without a
-    /// branch: a burst is checked as a whole.
+    /// The frame lies in its room, the room in `bytes` bytes. Branchless: a burst is checked at once.
     #[inline]
     fn lies_in(&self, bytes: usize) -> bool {
         // As 64-bit sums of 32-bit numbers, which cannot overflow.
@@ -242,8 +239,7 @@ impl Burst {
     /// burst is written in one pass, however many frames the lane has at a time.
     ///
     /// # Panics
-    /// If there are more than [`Burst::space`], or one does not lie inside the region; the burst is
-    /// then as it was.
+    /// If there are more than [`Burst::space`], or one lies outside the region. None is added then.
     ///
     /// # Safety
     /// Until the lane settles a frame, nobody else - no other frame, no kernel ring, no other thread -
@@ -331,10 +327,6 @@ pub struct FrameMut<'a> {
 }
 
 impl FrameMut<'_> {
-    fn span(&self) -> &FrameSpan {
-        &self.burst.span[self.i]
-    }
-
     fn span_mut(&mut self) -> &mut FrameSpan {
         &mut self.burst.span[self.i]
     }
@@ -347,7 +339,7 @@ impl FrameMut<'_> {
     /// The bytes to edit.
     #[inline]
     pub fn bytes_mut(&mut self) -> &mut [u8] {
-        let FrameSpan { start, len, .. } = *self.span();
+        let FrameSpan { start, len, .. } = self.burst.span[self.i];
         let ptr = self.burst.region.at(start);
         // SAFETY: bounds were checked by extend and are kept by grow_front/set_len below; `&mut
         // self` borrows the whole burst, so this is the only view of any of its frames.
@@ -356,12 +348,7 @@ impl FrameMut<'_> {
 
     /// Free bytes in front of the frame.
     pub fn headroom(&self) -> usize {
-        self.span().headroom as usize
-    }
-
-    /// The longest the frame can become without moving its start.
-    pub fn len_max(&self) -> usize {
-        self.span().len_max as usize
+        self.burst.span[self.i].headroom as usize
     }
 
     /// Moves the start `bytes` towards the front; false (and nothing changed) without the room.
@@ -380,8 +367,7 @@ impl FrameMut<'_> {
         true
     }
 
-    /// Moves the start `bytes` towards the back; false (and nothing changed) if the frame is
-    /// shorter.
+    /// Moves the start `bytes` towards the back; false (and nothing changed) in a shorter frame.
     #[must_use]
     pub fn shrink_front(&mut self, bytes: usize) -> bool {
         let span = self.span_mut();
@@ -397,8 +383,7 @@ impl FrameMut<'_> {
         true
     }
 
-    /// Sets the length, cutting or uncovering bytes at the end; false (and nothing changed) beyond
-    /// [`FrameMut::len_max`]. The wire length follows.
+    /// Sets length and wire length, at the end of the frame; false (and nothing changed) without room.
     #[must_use]
     pub fn set_len(&mut self, bytes: usize) -> bool {
         let span = self.span_mut();
@@ -416,17 +401,10 @@ impl FrameMut<'_> {
 }
 
 /// Buffers on the heap and the burst that shows them: all that a lane needs that copies its frames,
-/// without a line of `unsafe`.
-///
-/// ```text
-///   push ─▶ Burst ─▶ app ─▶ settle ─▶ each frame with its verdict, then the buffer is free again
-/// ```
-///
-/// The crate's own example shows one at work.
+/// without a line of `unsafe`. The crate's own example shows one at work.
 pub struct FramePool {
     burst: Burst,
-    /// Numbers of the buffers that are not in the burst. Taken last in, first out: the same few stay
-    /// in the cache.
+    /// Buffers that are not in the burst. Last in, first out: the same few stay in the cache.
     free: Vec<u32>,
     buffer_bytes: usize,
 }
@@ -604,7 +582,8 @@ mod tests {
             assert_eq!(pool.space(), 2);
             for _ in 0..2 {
                 let mut frame = pool.push(100, 100, 7).expect("there is space");
-                assert!(frame.headroom() >= HEADROOM_BYTES_MIN && frame.len_max() > 100);
+                assert!(frame.headroom() >= HEADROOM_BYTES_MIN);
+                assert!(frame.set_len(101) && frame.set_len(100), "room behind the longest");
                 frame.bytes_mut().fill(round);
             }
             assert!(pool.push(1, 1, 7).is_none(), "the burst is full");

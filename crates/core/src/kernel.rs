@@ -1,10 +1,8 @@
-//! Apps whose decision runs in the kernel: the app describes its kernel half as data, and the `xdp`
-//! lane runs any such half without knowing the app.
+//! Apps whose decision runs in the kernel. Their kernel half is data, and the `xdp` lane runs any.
 
 use crate::{App, Lane, LaneError, Turn};
 
-/// A named constant of the program's read-only data, set before the program is loaded so that the
-/// verifier removes what is switched off.
+/// A constant of the program's read-only data, set before it is loaded: the verifier prunes by it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ConfigValue {
     /// The `const volatile` global's name.
@@ -23,9 +21,8 @@ pub struct RecordStream {
     /// Bytes of each ring; a power of two and a multiple of the page size.
     pub ring_bytes: u32,
     /// Name of an array map of one `u32` for adaptive wake-up: 0 while the lane is awake, otherwise
-    /// how many bytes must be pending in the ring, headers included, before the program wakes it.
-    /// The program looks between reserving and submitting a record; when there are as many, it sets
-    /// the word to 0 and wakes the consumer: one wake-up per sleep.
+    /// the bytes in the ring, headers included, at which the program wakes it. The program looks
+    /// between reserving and submitting a record; it sets the word to 0 and wakes once per sleep.
     pub wanted_map: &'static str,
 }
 
@@ -52,25 +49,17 @@ pub struct KernelHalf {
     pub seen_map: Option<&'static str>,
 }
 
-/// The maps of a loaded kernel half, for its user-space part.
+/// The maps of a loaded kernel half, for its user-space part. Every method fails when the map does
+/// not exist or the kernel refuses.
 pub trait KernelMaps {
     /// Visits every entry of a map: key and value bytes; for a per-CPU map the values of all CPUs
     /// one after the other, each padded to 8 bytes.
-    ///
-    /// # Errors
-    /// When the map does not exist or the kernel refuses.
     fn visit(&self, map: &str, each: &mut dyn FnMut(&[u8], &[u8])) -> Result<(), LaneError>;
 
     /// Removes one entry of a hash map; one that is not there is no error.
-    ///
-    /// # Errors
-    /// As for [`visit`](Self::visit).
     fn remove(&self, map: &str, key: &[u8]) -> Result<(), LaneError>;
 
     /// Writes one entry; for a per-CPU map the same value on every CPU.
-    ///
-    /// # Errors
-    /// As for [`visit`](Self::visit).
     fn put(&self, map: &str, key: &[u8], value: &[u8]) -> Result<(), LaneError>;
 }
 
@@ -79,27 +68,21 @@ pub trait KernelApp: App {
     /// What the lane is to load.
     fn half(&self) -> KernelHalf;
 
-    /// A run of whole records from one ring, in order: `records.len()` is a multiple of the record
-    /// size. The memory is the kernel's: look, do not keep. `turn` is read once for all that the
-    /// rings held.
+    /// A run of whole records from one ring, in order. The memory is the kernel's: look, do not keep.
+    /// `turn` is read once for all that the rings held.
     fn on_records(&mut self, records: &[u8], turn: Turn);
 
     /// Time has passed; the maps may be read (accumulators, counters).
     fn on_tick(&mut self, _maps: &dyn KernelMaps, _turn: Turn) {}
 
-    /// The program is detached, its rings are drained: read the maps a last time. [`App::on_stop`]
-    /// follows.
+    /// Program detached, rings drained: read the maps a last time. [`App::on_stop`] follows.
     fn on_detached(&mut self, _maps: &dyn KernelMaps, _turn: Turn) {}
 }
 
-/// A lane that runs kernel halves. What the program saw and dropped on all interfaces is reported as that of
-/// one port, and its clock is [`ClockDomain::Monotonic`](crate::ClockDomain::Monotonic): eBPF programs
-/// stamp with no other.
+/// A lane that runs kernel halves. One port reports what the program saw and dropped on all interfaces.
+/// Its clock is [`ClockDomain::Monotonic`](crate::ClockDomain::Monotonic), the one that eBPF reads.
 pub trait KernelLane: Lane {
     /// Hands over what the rings hold now, in runs of whole records; returns the number of records.
-    ///
-    /// # Errors
-    /// Only for what ends the lane (the interface is gone).
     fn receive(&mut self, each: impl FnMut(&[u8])) -> Result<usize, LaneError>;
 
     /// Detaches from every interface; the maps stay readable.

@@ -1,5 +1,4 @@
-//! What every lane must do, and what one that carries Ethernet frames must do beside; time, as a value
-//! that lanes and apps are given and never read.
+//! What every lane must do, what a lane of Ethernet frames must do beside, and time as a given value.
 
 use crate::{Burst, CapsReport, Counters, LaneError, PortId};
 use serde::{Deserialize, Serialize};
@@ -35,10 +34,11 @@ pub enum Wake {
 }
 
 /// All ports of one worker on one kind of lane. A lane is used by one thread and shares nothing.
+/// What it carries is the business of the trait on top of this one.
 ///
-/// What it carries is the business of the trait on top: [`FrameLane`],
-/// [`DatagramLane`](crate::DatagramLane), [`StreamLane`](crate::StreamLane) or
-/// [`KernelLane`](crate::KernelLane).
+/// # Errors
+/// A method fails only for what ends the lane (interface gone, unreadable input). A frame, datagram
+/// or connection that fails is counted or closed.
 pub trait Lane {
     /// The lane's name in specs and results.
     fn name(&self) -> &'static str;
@@ -50,9 +50,6 @@ pub trait Lane {
     fn clock_domain(&self) -> ClockDomain;
 
     /// Blocks until something may be there on any port, at most for `timeout`. May wake early.
-    ///
-    /// # Errors
-    /// Only for what ends the lane (interface gone, unreadable input).
     fn wait(&mut self, timeout: Duration) -> Result<Wake, LaneError>;
 
     /// When the lane must have its next turn even if nothing arrives (timers of a stack).
@@ -75,33 +72,22 @@ pub trait Lane {
 /// A lane of Ethernet frames: a port is one queue of an interface, a file, or a simulated link.
 /// A turn, per port: [`receive`](Self::receive) or [`lend`](Self::lend), the app, [`settle`](Self::settle).
 pub trait FrameLane: Lane {
-    /// Takes what is there on `port`, up to the burst's capacity, and never waits to fill it.
-    /// An empty burst means that nothing is there now.
-    ///
-    /// # Errors
-    /// Only for what ends the lane; a frame that cannot be received is counted.
+    /// Takes what is there on `port` without waiting, up to the burst's capacity; perhaps nothing.
     fn receive(&mut self, port: PortId) -> Result<&mut Burst, LaneError>;
 
     /// Lends up to `frames` free buffers of `port` to be filled: frames of length 0, with
     /// [`HEADROOM_BYTES_MIN`](crate::HEADROOM_BYTES_MIN) in front. What the app leaves at
     /// [`Verdict::Drop`](crate::Verdict::Drop) returns unsent. Fewer, or none, when buffers are short,
     /// and none while lent frames wait for room in a transmit queue (see [`settle`](Self::settle)).
-    ///
-    /// # Errors
-    /// As for [`receive`](Self::receive).
     fn lend(&mut self, port: PortId, frames: usize) -> Result<&mut Burst, LaneError>;
 
-    /// Acts on the verdicts of the burst that `port` gave last. Afterwards every frame is
-    /// free or sent, and transmissions are on their way to the kernel. A frame that cannot be sent is
-    /// counted and returned. Never needed after an empty burst: what a lane has to do without frames
-    /// (take back what was sent, try again what a full queue kept), [`receive`](Self::receive) does.
+    /// Acts on the verdicts of the burst that `port` gave last. Afterwards every frame is free or sent,
+    /// and transmissions are on their way to the kernel. Not needed after an empty burst: what a lane
+    /// does without frames (take back sent ones, retry a full queue), [`receive`](Self::receive) does.
     ///
     /// A lane may keep *lent* frames that a full queue refused and offer them again, in order, at each
     /// later call (counted as `tx_retries`): a source then waits for the queue, while a frame that was
     /// received is dropped and counted, so that a lane that forwards never stands still. If the queue
     /// takes nothing for a second, they are counted as refused.
-    ///
-    /// # Errors
-    /// As for [`receive`](Self::receive).
     fn settle(&mut self, port: PortId) -> Result<(), LaneError>;
 }

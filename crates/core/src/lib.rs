@@ -68,9 +68,9 @@ mod stream;
 mod verdict;
 
 pub use app::{App, Fill, FrameApp, Turn};
-pub use caps::{Cap, CapSet, CapsReport};
+pub use caps::{Cap, CapSet, CapsReport, KernelMemory};
 pub use counters::{Counters, DropReason};
-pub use datagram::{Datagram, DatagramApp, DatagramLane, DatagramOut};
+pub use datagram::{Datagram, DatagramApp, DatagramLane, DatagramOut, Payload, PayloadKey};
 pub use error::LaneError;
 pub use frame::{
     BURST_FRAMES_DEFAULT, BURST_FRAMES_MAX, Burst, Frame, FrameMut, FramePool, FrameSpan,

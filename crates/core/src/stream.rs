@@ -33,8 +33,7 @@ pub trait StreamOut {
 
 /// An application over byte streams.
 ///
-/// Replies queued in a turn leave after [`StreamApp::on_turn_end`] returns, so that one log write
-/// can serve all commands of the turn.
+/// Replies leave after [`StreamApp::on_turn_end`] returns: one log write serves a turn's commands.
 pub trait StreamApp: App {
     /// A connection was accepted.
     fn on_open(&mut self, conn: ConnId, peer: SocketAddr);
@@ -55,22 +54,15 @@ pub trait StreamApp: App {
 
 /// A lane of connections: a port is one listening address.
 ///
-/// Counters: `rx_bytes` and `tx_bytes` are stream bytes; `rx_frames` and `tx_frames` count the
-/// reads that brought some and the writes that took some.
+/// Counters: bytes are stream bytes; frames are the reads and writes that moved some.
 pub trait StreamLane: Lane {
     /// One turn: accepts who came, shows every connection's new bytes to the app, ends the app's turn
     /// ([`StreamApp::on_turn_end`]), then puts the replies on their way. A connection whose bytes
     /// the app did not consume because its send queue was full is shown again when that has drained.
-    /// Returns how many connections were served.
-    ///
-    /// # Errors
-    /// Only for what ends the lane; a connection that fails is closed.
+    /// Returns how many connections were served; one that fails is closed.
     fn serve<A: StreamApp>(&mut self, app: &mut A, clock: &impl Clock) -> Result<usize, LaneError>;
 
     /// Lets the app send on its own account ([`StreamApp::on_tick`]), and puts that on its way.
-    ///
-    /// # Errors
-    /// As for [`serve`](Self::serve).
     fn tick<A: StreamApp>(&mut self, app: &mut A, turn: Turn) -> Result<(), LaneError>;
 
     /// Closes every connection, telling the app [`Close::Stop`], and listens no longer.

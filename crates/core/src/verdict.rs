@@ -39,8 +39,7 @@ pub enum Verdict {
     /// The app has consumed the frame; the lane may reuse its memory.
     #[default]
     Drop,
-    /// Let the kernel's own stack have it. On lanes that see a copy (packet, pcap) the kernel
-    /// already has the original, so this equals `Drop`.
+    /// Give it to the kernel's stack. Lanes that see a copy do nothing: the kernel has the original.
     Pass,
     /// Send it out of the port it came from (or, for a lent burst, of the port it was lent on).
     Tx,

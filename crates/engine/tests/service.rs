@@ -3,8 +3,8 @@
 
 use laneway_core::{
     App, CapsReport, Clock, ClockDomain, Close, ConnId, Counters, Datagram, DatagramApp,
-    DatagramLane, DatagramOut, Lane, LaneError, PortId, StreamApp, StreamLane, StreamOut, Turn,
-    Wake,
+    DatagramLane, DatagramOut, Lane, LaneError, Payload, PortId, StreamApp, StreamLane, StreamOut,
+    Turn, Wake,
 };
 use laneway_engine::{
     BLOCK_NS_MAX, Control, Ended, MonotonicClock, RunFailed, RunReport, Stop, TICK_NS,
@@ -166,7 +166,7 @@ impl DatagramLane for Script {
         let here = SocketAddr::from(([127, 0, 0, 1], 9));
         self.take(|ts_ns| {
             let datagram = Datagram {
-                payload: b"message",
+                payload: Payload::own(b"message"),
                 segment_bytes: 7,
                 source: here,
                 destination: here,

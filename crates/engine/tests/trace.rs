@@ -3,7 +3,7 @@
 
 use laneway_core::{
     App, Burst, CapsReport, Clock, ClockDomain, Counters, Datagram, DatagramApp, DatagramLane,
-    DatagramOut, FrameApp, Lane, LaneError, PortId, Turn, Verdict, Wake,
+    DatagramOut, FrameApp, Lane, LaneError, Payload, PortId, Turn, Verdict, Wake,
 };
 use laneway_engine::{
     Control, MonotonicClock, RunReport, Stop, Worker, Workers, run_datagrams, run_frames,
@@ -192,7 +192,7 @@ impl DatagramLane for Rounds {
         self.left -= 1;
         let address = "192.0.2.1:7".parse().expect("an address");
         let datagram = Datagram {
-            payload: b"x",
+            payload: Payload::own(b"x"),
             segment_bytes: 1,
             source: address,
             destination: address,

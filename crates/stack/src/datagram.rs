@@ -28,7 +28,7 @@ use crate::{
 };
 use laneway_core::{
     Burst, CapsReport, Clock, ClockDomain, Counters, Datagram, DatagramApp, DatagramLane,
-    DatagramOut, DropReason, FrameLane, Lane, LaneError, PortId, Turn, Verdict, Wake,
+    DatagramOut, DropReason, FrameLane, Lane, LaneError, PayloadKey, PortId, Turn, Verdict, Wake,
 };
 use laneway_wire::{ETHERNET_BYTES, Ethernet, Mac, UDP_BYTES, Udp, checksum, protocol};
 use std::{
@@ -52,6 +52,8 @@ pub struct DatagramStack<L> {
     /// The batch's memory between turns, empty.
     batch: Vec<Datagram<'static>>,
     arrivals: Vec<Arrival>,
+    /// Marks a payload with its arrival's place among those of its port.
+    key: PayloadKey,
     resets: RateLimit,
 }
 
@@ -104,6 +106,7 @@ impl<L: FrameLane> DatagramStack<L> {
             },
             batch: Vec::new(),
             arrivals: Vec::new(),
+            key: PayloadKey::unique(),
             resets: RateLimit::new(resets, resets.min(50)),
             host,
             lane,
@@ -255,7 +258,7 @@ impl<L: FrameLane> DatagramStack<L> {
         if burst.is_empty() {
             return Ok(0);
         }
-        let DatagramStack { host, listeners, arrivals, turn, batch, resets, .. } = self;
+        let DatagramStack { host, listeners, arrivals, key, turn, batch, resets, .. } = self;
         arrivals.clear();
         let received = (interface, &mut *burst, now_ns);
         sort_burst(host, listeners, &mut turn.counters, resets, arrivals, received);
@@ -267,12 +270,11 @@ impl<L: FrameLane> DatagramStack<L> {
         let mut shown: Vec<Datagram<'_>> = std::mem::take(batch);
         for run in arrivals.chunk_by(|a, b| a.port == b.port) {
             shown.clear();
-            shown.extend(run.iter().map(|arrival| {
+            shown.extend(run.iter().zip(0..).map(|(arrival, i)| {
                 let frame = burst.frame(arrival.frame);
-                let payload = &frame.bytes[arrival.payload.clone()];
                 Datagram {
-                    payload,
-                    segment_bytes: payload.len(),
+                    payload: key.mark(&frame.bytes[arrival.payload.clone()], i),
+                    segment_bytes: arrival.payload.len(),
                     source: arrival.source,
                     destination: arrival.destination,
                     ingress: PortId(arrival.port),
@@ -280,16 +282,8 @@ impl<L: FrameLane> DatagramStack<L> {
                 }
             }));
             let now_ns = clock.now_ns();
-            let mut out = Out {
-                host,
-                listeners,
-                turn,
-                run,
-                shown: &shown,
-                interface: interface.0,
-                cursor: 0,
-                now_ns,
-            };
+            let mut out =
+                Out { host, listeners, turn, run, key, interface: interface.0, cursor: 0, now_ns };
             app.on_datagrams(&shown, Turn { now_ns }, &mut out);
         }
         *batch = emptied(shown);
@@ -373,13 +367,13 @@ fn followed(sum: u16, arrival: &Arrival, source: SocketAddr, destination: Socket
 }
 
 /// What an app sends with.
-struct Out<'a, 'b> {
+struct Out<'a> {
     host: &'a mut Host,
     listeners: &'a Listeners,
     turn: &'a mut TurnState,
-    /// The arrivals shown, and the datagrams that they are shown as.
+    /// The arrivals shown, and the key whose tokens say which of them.
     run: &'a [Arrival],
-    shown: &'a [Datagram<'b>],
+    key: &'a PayloadKey,
     /// Where they came in.
     interface: u8,
     /// The arrival that the app is probably at.
@@ -394,7 +388,7 @@ struct Exit {
     payload_bytes_max: usize,
 }
 
-impl Out<'_, '_> {
+impl Out<'_> {
     fn lose(&mut self, egress: PortId, reason: DropReason) {
         // What names no port of ours is booked on the one that is being served, or on the first.
         let served = self.run.first().map_or(0, |arrival| usize::from(arrival.port));
@@ -412,15 +406,10 @@ impl Out<'_, '_> {
 
     /// The frame that `datagram` came in, if it is one of the batch, whole.
     fn frame_of(&mut self, datagram: &Datagram<'_>) -> Option<usize> {
-        let is_it = |shown: &Datagram<'_>| std::ptr::eq(shown.payload, datagram.payload);
-        let near = self.shown.get(self.cursor..)?.iter().take(2).position(is_it);
-        let i = match near {
-            Some(step) => self.cursor + step,
-            None => self.shown.iter().position(is_it)?,
-        };
-        self.cursor = i;
-        // Empty payloads may lie at one address.
-        (!datagram.payload.is_empty()).then(|| self.run[i].frame)
+        let (i, _) = self.key.find(datagram.payload)?;
+        self.cursor = i as usize;
+        let arrival = &self.run[self.cursor];
+        (datagram.payload.len() == arrival.payload.len()).then_some(arrival.frame)
     }
 
     /// Finds the way from port `egress` to `destination`, or the reason why there is none.
@@ -532,7 +521,7 @@ fn emit_udp(packet: &mut [u8], source: SocketAddr, destination: SocketAddr, hop_
     ip::seal_payload(datagram, UDP_CHECKSUM_AT, source.ip(), destination.ip(), protocol::UDP);
 }
 
-impl DatagramOut for Out<'_, '_> {
+impl DatagramOut for Out<'_> {
     fn forward(&mut self, datagram: &Datagram<'_>, egress: PortId, destination: SocketAddr) {
         let destination = ip::canonical(destination);
         let frame = self.frame_of(datagram);
@@ -651,7 +640,7 @@ impl<L: FrameLane> DatagramLane for DatagramStack<L> {
             listeners: &self.listeners,
             turn: &mut self.turn,
             run: &[],
-            shown: &[],
+            key: &self.key,
             interface: 0,
             cursor: 0,
             now_ns: turn.now_ns,

@@ -238,16 +238,16 @@ fn an_echo_leaves_in_the_frame_it_came_in() {
         ("172.16.9.9:1", "10.0.0.1:7"),
         ("[fd00::2]:5", "[fd00::1]:7"),
     ] {
-        for payload in [&b"some payload"[..], b"odd", &[0; 1400]] {
+        for payload in [&b"some payload"[..], b"odd", b"", &[0; 1400]] {
             let back = bench.ask(&udp(from, to, payload));
             let want = (FAR_MAC, at(to), at(from), payload.to_vec());
             assert_eq!(back.iter().map(|f| read_udp(f)).collect::<Vec<_>>(), [want]);
         }
     }
     let counters = bench.stack.counters(PORT);
-    assert_eq!((counters.rx_frames, counters.tx_frames), (6, 6));
+    assert_eq!((counters.rx_frames, counters.tx_frames), (8, 8));
     assert_eq!(counters.copies, 2, "only the announcements were copied");
-    assert_eq!(bench.stack.counters(PortId(1)).tx_frames, 3);
+    assert_eq!(bench.stack.counters(PortId(1)).tx_frames, 4);
     assert_eq!(bench.stack.neighbours(), 0, "nobody was asked for, nothing learned");
 }
 

@@ -22,6 +22,7 @@ pub mod datagrams;
 mod stream_probe;
 pub mod streams;
 
+use datagram_probe::middle;
 pub use datagram_probe::{Answer, DatagramProbe, Seen, TickSend};
 pub use laneway_engine::MonotonicClock;
 pub use stream_probe::{AMPLIFIED_BYTES, Manner, StreamProbe};
@@ -269,6 +270,8 @@ macro_rules! each_datagram_behaviour {
             an_empty_datagram_survives
             a_reply_reaches_its_sender
             a_forwarded_datagram_keeps_its_bytes
+            a_part_of_a_datagram_is_forwarded_alone
+            bytes_that_the_lane_did_not_receive_are_forwarded
             a_datagram_leaves_by_the_port_it_is_sent_through
             sends_of_any_sizes_leave_as_they_were
             a_train_arrives_and_leaves_as_its_datagrams

@@ -232,6 +232,7 @@ impl AfXdp {
             ..CapsReport::default()
         };
         let umem = &self.plane.umem;
+        report.kernel_memory.pinned_bytes = umem.region().bytes() as u64;
         report.fact("interface", interface.name());
         report.fact("mtu_bytes", mtu_bytes);
         report.fact("queue", config.queue);

@@ -465,6 +465,7 @@ fn write_facts(
     caps.fact("timestamps", if config.kernel_stamps { "kernel" } else { "lane, per receive" });
     match config.mode {
         Mode::Ring(size) => {
+            caps.kernel_memory.socket_bytes = (size.block_bytes * size.blocks) as u64;
             caps.fact("ring_block_bytes", size.block_bytes);
             caps.fact("ring_blocks", size.blocks);
             caps.fact("ring_block_timeout_ms", size.timeout_ms);
@@ -474,6 +475,7 @@ fn write_facts(
             caps.fact("rcvbuf_bytes_asked", config.rcvbuf_bytes);
             // As read back: twice what was asked, because the kernel counts its own overhead too.
             caps.fact("rcvbuf_bytes", rcvbuf_bytes);
+            caps.kernel_memory.socket_bytes = u64::try_from(rcvbuf_bytes).unwrap_or(0);
         }
     }
     if let Some(fanout) = config.fanout {

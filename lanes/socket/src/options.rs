@@ -172,5 +172,8 @@ fn apply_buffer(
         }
     }
     caps.fact(buffer.granted, read());
+    if buffer.option == libc::SO_RCVBUF {
+        caps.kernel_memory.socket_bytes = read() as u64;
+    }
     enough
 }

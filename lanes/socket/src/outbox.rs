@@ -15,7 +15,7 @@ use crate::{
     sys::{self, Name},
     train::{Cursor, Memory, Message, PIECES_MAX, Piece, TRAIN_BYTES_MAX, Trains, Travels},
 };
-use laneway_core::{Counters, Datagram, DatagramOut, DropReason, PortId};
+use laneway_core::{Counters, Datagram, DatagramOut, DropReason, PayloadKey, PortId};
 use std::{
     io,
     net::{IpAddr, SocketAddr},
@@ -102,6 +102,8 @@ pub(crate) struct Outbox<T> {
     own_used: usize,
     sender: Sender,
     transmit: T,
+    /// Marks a received payload with its arrival's place in the inbox.
+    pub(crate) key: PayloadKey,
 }
 
 impl<T: Transmit> Outbox<T> {
@@ -113,6 +115,7 @@ impl<T: Transmit> Outbox<T> {
             own_used: 0,
             sender: Sender::new(messages),
             transmit,
+            key: PayloadKey::unique(),
         }
     }
 
@@ -235,14 +238,12 @@ impl<T: Transmit> DatagramOut for Out<'_, T> {
             return;
         }
         let from = self.from(egress, destination);
-        let (first, at) = (self.received.as_ptr().addr(), payload.as_ptr().addr());
-        // Live bytes at an address of our buffers are bytes of our buffers.
-        let lies_in_buffers = at >= first && at + payload.len() <= first + self.received.len();
-        let piece = if lies_in_buffers && !self.received.is_empty() {
-            Piece { memory: Memory::Received, at: at - first, bytes: payload.len() }
+        let piece = if let Some((arrival, offset)) = self.outbox.key.find(payload) {
+            let at = self.arrivals[arrival as usize].at + offset;
+            Piece { memory: Memory::Received, at, bytes: payload.len() }
         } else if payload.len() <= OWN_BYTES {
-            // Bytes of the app's own must be kept until the flush.
-            self.outbox.room(payload.len(), self.received).copy_from_slice(payload);
+            // Bytes that the lane did not receive must be kept until the flush.
+            self.outbox.room(payload.len(), self.received).copy_from_slice(&payload);
             self.outbox.exits[egress.index()].counters.copies += 1;
             Piece { memory: Memory::Own, at: self.outbox.own_used, bytes: payload.len() }
         } else {
@@ -432,6 +433,7 @@ fn why_dropped(error: i32) -> DropReason {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use laneway_core::Payload;
     use std::{cell::RefCell, net::UdpSocket};
 
     const PORT: PortId = PortId(0);
@@ -527,8 +529,8 @@ mod tests {
         assert_eq!(out.finish(), 0);
     }
 
-    fn train(payload: &[u8], segment_bytes: usize) -> Datagram<'_> {
-        let (source, destination) = (to(1), to(2));
+    fn train(bytes: &[u8], segment_bytes: usize) -> Datagram<'_> {
+        let (payload, source, destination) = (Payload::own(bytes), to(1), to(2));
         Datagram { payload, segment_bytes, source, destination, ingress: PORT, ts_ns: 0 }
     }
 
@@ -646,6 +648,56 @@ mod tests {
             three.iter().all(|(_, datagram)| datagram.iter().all(|byte| *byte == i))
         }));
         assert_eq!(outbox.exit(PORT).counters.copies, 4);
+    }
+
+    /// Forwards with `manner` the second of three arrivals, of bytes 10 to 19; what left, and what was
+    /// copied for it.
+    fn forward_second(manner: impl FnOnce(Datagram<'_>) -> Datagram<'_>) -> (Vec<u8>, u64) {
+        let (mut outbox, took) = outbox(8, Fussy::default());
+        let received = Vec::from_iter(0..30);
+        let arrivals = [0, 10, 20].map(|at| Arrival {
+            at,
+            bytes: 10,
+            segment_bytes: 10,
+            source: to(1),
+            destination: None,
+            answer_from: None,
+            real_ns: None,
+        });
+        let payload = outbox.key.mark(&received[10..20], 1);
+        let datagram = manner(Datagram { payload, ..train(&[], 10) });
+        let mut out = Out {
+            outbox: &mut outbox,
+            received: &received,
+            arrivals: &arrivals,
+            ingress: Some(PORT),
+            answered: 0,
+            no_port: 0,
+        };
+        out.forward(&datagram, PORT, to(7));
+        out.finish();
+        let copies = outbox.exit(PORT).counters.copies;
+        let (_, bytes) = took.borrow_mut().datagrams.remove(0);
+        (bytes, copies)
+    }
+
+    #[test]
+    fn received_bytes_leave_from_where_they_lie_whole_or_in_part() {
+        assert_eq!(forward_second(|whole| whole), ((10..20).collect(), 0));
+        let sent = forward_second(|whole| {
+            let payload = whole.payload.narrowed(2..9).narrowed(1..4);
+            Datagram { payload, ..whole }
+        });
+        assert_eq!(sent, (vec![13, 14, 15], 0));
+    }
+
+    #[test]
+    fn bytes_that_the_lane_did_not_receive_are_copied() {
+        let marked_by_another = PayloadKey::unique().mark(&[99; 10], 1);
+        for payload in [Payload::own(&[99; 10]), marked_by_another] {
+            let sent = forward_second(|whole| Datagram { payload, ..whole });
+            assert_eq!(sent, (vec![99; 10], 1));
+        }
     }
 
     #[test]

@@ -114,14 +114,15 @@ impl UdpLane {
         let mut shown = 0;
         // A batch of longer-lived datagrams is one of shorter-lived ones: it is empty.
         let mut batch: Vec<Datagram<'_>> = mem::take(&mut self.batch);
-        for arrival in self.inbox.arrivals() {
+        for (i, arrival) in self.inbox.arrivals().iter().enumerate() {
             let datagrams = arrival.datagrams();
             shown += datagrams;
             port.counters.rx_frames += datagrams as u64;
             port.counters.rx_bytes += arrival.bytes as u64;
             let stamp = arrival.real_ns.map(|real_ns| self.wall_clock.monotonic(real_ns));
+            let bytes = &self.inbox.memory()[arrival.at..][..arrival.bytes];
             batch.push(Datagram {
-                payload: &self.inbox.memory()[arrival.at..][..arrival.bytes],
+                payload: self.outbox.key.mark(bytes, i as u32),
                 segment_bytes: arrival.segment_bytes,
                 source: arrival.source,
                 destination: match arrival.destination {

@@ -139,12 +139,6 @@ impl Buffers {
         self.layout.bytes
     }
 
-    /// Which buffer byte `at` of the memory belongs to.
-    pub(crate) fn buffer_at(&self, at: usize) -> Option<u16> {
-        let buffer = u16::try_from(at / self.layout.stride_bytes).ok()?;
-        (buffer < self.count).then_some(buffer)
-    }
-
     /// Writes the descriptor of a buffer that is ours. The kernel sees it after the next `publish`,
     /// and from then on the buffer is the kernel's.
     ///

@@ -103,12 +103,6 @@ impl Memory {
         // the caller promises.
         unsafe { std::slice::from_raw_parts_mut(start, bytes) }
     }
-
-    /// Where `address` lies in the mapping, if it does.
-    pub(crate) fn offset_of(&self, address: *const u8) -> Option<usize> {
-        let at = (address as usize).checked_sub(self.base.as_ptr() as usize)?;
-        (at < self.bytes).then_some(at)
-    }
 }
 
 impl Drop for Memory {
@@ -122,15 +116,6 @@ impl Drop for Memory {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn an_address_of_elsewhere_is_not_inside() {
-        let memory = Memory::map(4096).expect("a page is to be had");
-        assert_eq!(memory.offset_of(memory.at(100)), Some(100));
-        let elsewhere = [0u8; 4];
-        assert_eq!(memory.offset_of(elsewhere.as_ptr()), None);
-        assert_eq!(memory.offset_of(ptr::null()), None);
-    }
 
     #[test]
     #[should_panic(expected = "outside the lane's memory")]

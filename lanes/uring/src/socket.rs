@@ -104,6 +104,9 @@ fn size_buffers(fd: BorrowedFd<'_>, sockets: &Sockets, caps: &mut CapsReport) ->
             }
         };
         caps.fact(name, granted);
+        if plain == libc::SO_RCVBUF {
+            caps.kernel_memory.socket_bytes = granted as u64;
+        }
     }
     let asked = sockets.sndbuf_bytes.is_some() || sockets.rcvbuf_bytes.is_some();
     caps.obtained = caps.obtained.with_if(Cap::SocketBuffers, asked && granted_all);
@@ -178,6 +181,7 @@ pub(crate) fn packet(
         .map_err(failed(doing("set up the receive queue of"), "lower rcvbuf="))?;
     caps.fact("rcvbuf_bytes_asked", config.rcvbuf_bytes);
     caps.fact("rcvbuf_bytes", granted);
+    caps.kernel_memory.socket_bytes = granted as u64;
     sys::bind_interface(fd, interface.index() as libc::c_int)
         .map_err(failed(doing("bind to"), "see `ip link`: the interface may just have gone"))?;
     Ok((socket, interface))

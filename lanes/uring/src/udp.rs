@@ -30,7 +30,7 @@ use crate::{
 };
 use laneway_core::{
     CapsReport, Clock, ClockDomain, Counters, Datagram, DatagramApp, DatagramLane, DatagramOut,
-    DropReason, Lane, LaneError, PortId, PortMask, Turn, Wake,
+    DropReason, Lane, LaneError, Payload, PayloadKey, PortId, PortMask, Turn, Wake,
 };
 use laneway_spec::LaneSpec;
 use std::{
@@ -78,6 +78,8 @@ struct Port {
     caps: CapsReport,
     counters: Counters,
     buffers: Buffers,
+    /// Marks a payload with its buffer.
+    key: PayloadKey,
     arrivals: VecDeque<Arrival>,
     /// Who looks at each buffer that is ours: the app, and messages in flight.
     holds: Box<[u32]>,
@@ -139,6 +141,7 @@ impl UringUdp {
                 caps,
                 counters: Counters::default(),
                 buffers,
+                key: PayloadKey::unique(),
                 arrivals: VecDeque::with_capacity(count),
                 holds: vec![0; count].into_boxed_slice(),
                 receiving: Receiving::new(),
@@ -207,7 +210,7 @@ impl UringUdp {
             // when its hold, taken just above, is released behind the app's call. Until then it is
             // only read, by the app and by messages in flight.
             let bytes = unsafe { self.memories[i].slice(start, arrival.bytes) };
-            if let Some(datagram) = port.read(bytes, now_ns) {
+            if let Some(datagram) = port.read(bytes, arrival.buffer, now_ns) {
                 datagrams += count(datagram.payload.len(), datagram.segment_bytes);
                 port.counters.rx_bytes += datagram.payload.len() as u64;
                 batch.push(datagram);
@@ -215,8 +218,7 @@ impl UringUdp {
         }
         port.counters.rx_frames += datagrams as u64;
         if !batch.is_empty() {
-            let memory = &self.memories[i];
-            let mut out = Out { core: &mut self.core, ingress: Some((i, memory)) };
+            let mut out = Out { core: &mut self.core, ingress: Some(i) };
             app.on_datagrams(&batch, Turn { now_ns }, &mut out);
         }
         self.batch = emptied(batch);
@@ -298,7 +300,7 @@ fn write_facts(caps: &mut CapsReport, config: &UdpConfig, bound: SocketAddr) {
 
 impl Port {
     /// What lies in a filled buffer; if it cannot be shown, the reason is counted.
-    fn read<'a>(&mut self, bytes: &'a [u8], now_ns: u64) -> Option<Datagram<'a>> {
+    fn read<'a>(&mut self, bytes: &'a [u8], buffer: u16, now_ns: u64) -> Option<Datagram<'a>> {
         let message = Message::parse(bytes, FIELDS);
         let source = message.and_then(|message| address::read(message.name));
         let (Some(message), Some(source)) = (message, source) else {
@@ -317,7 +319,7 @@ impl Port {
         }
         let ip = notes.destination.unwrap_or_else(|| self.bound.ip());
         Some(Datagram {
-            payload,
+            payload: self.key.mark(payload, buffer.into()),
             segment_bytes,
             source,
             destination: SocketAddr::new(ip, self.bound.port()),
@@ -501,29 +503,29 @@ impl Core {
 /// Where the app puts what it sends during one call.
 struct Out<'a> {
     core: &'a mut Core,
-    /// The port whose batch the app sees, and the memory that the batch lies in.
-    ingress: Option<(usize, &'a Rc<Memory>)>,
+    /// The port whose batch the app sees.
+    ingress: Option<usize>,
 }
 
 impl Out<'_> {
     fn no_port(&mut self, datagrams: usize) {
-        let (port, _) = self.ingress.map_or((0, None), |(port, memory)| (port, Some(memory)));
+        let port = self.ingress.unwrap_or(0);
         self.core.ports[port].counters.drop_many(DropReason::TxNoPort, datagrams as u64);
     }
 
-    /// The buffer that these bytes lie in, if they are of the batch.
-    fn hold_of(&self, bytes: &[u8]) -> Option<Hold> {
-        let (port, memory) = self.ingress?;
-        let at = memory.offset_of(bytes.as_ptr())?;
-        let buffer = self.core.ports[port].buffers.buffer_at(at)?;
-        Some(Hold { port: port as u8, buffer })
+    /// The buffer that a payload of the batch lies in.
+    fn hold_of(&self, payload: Payload<'_>) -> Option<Hold> {
+        let port = self.ingress?;
+        let (buffer, _) = self.core.ports[port].key.find(payload)?;
+        Some(Hold { port: port as u8, buffer: buffer as u16 })
     }
 
     /// Sends one piece (a datagram, or a train of `segment_bytes`) from where it lies.
     fn refer(&mut self, goal: Goal, piece: &[u8], segment_bytes: usize, hold: Hold) -> bool {
         self.core.make_room();
         let start = piece.as_ptr().cast_mut();
-        // SAFETY: the bytes lie in a provided buffer of the batch, memory that the ring keeps; it is
+        // SAFETY: the bytes lie in buffer `hold` of the batch, memory that the ring keeps: only `read`
+        // has the key that their token was found by, and it marks a buffer's own bytes. The buffer is
         // ours, so the kernel does not write it, and the hold taken below keeps it ours until the
         // message has left. Messages are only read.
         let taken =
@@ -567,8 +569,8 @@ impl DatagramOut for Out<'_> {
                     }
                 }
             }
-            None if payload.is_empty() => refused += usize::from(!self.copy(goal, payload)),
-            // Bytes of the app's own: copied, and counted as that.
+            None if payload.is_empty() => refused += usize::from(!self.copy(goal, &payload)),
+            // Bytes that the lane did not receive: copied, and counted as that.
             None => {
                 for piece in payload.chunks(segment_bytes) {
                     refused += usize::from(!self.copy(goal, piece));

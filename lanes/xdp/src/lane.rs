@@ -123,9 +123,11 @@ impl XdpLane {
             caps.fact("program_id", link.program_id());
             caps.fact("attach_mode", link.mode());
             if let Some(stream) = &half.records {
+                let rings = lane.loaded.maps().cpus();
+                caps.kernel_memory.bpf_bytes = u64::from(stream.ring_bytes) * rings as u64;
                 caps.fact("ring_bytes", stream.ring_bytes);
                 caps.fact("wake_records", knobs.moderation.records);
-                caps.fact("rings", lane.loaded.maps().cpus());
+                caps.fact("rings", rings);
             }
             if lane.ports.is_empty() {
                 caps.notes.extend(not_counted.clone());

@@ -79,6 +79,8 @@ fn each_mode_is_reported_as_read_back() {
             assert_eq!(caps.requested, caps.obtained);
             assert_eq!(caps.facts["attach_mode"], mode);
             assert_eq!(caps.facts["ring_bytes"], "65536");
+            let rings: u64 = caps.facts["rings"].parse().expect("a number");
+            assert_eq!(caps.kernel_memory.bpf_bytes, 65536 * rings);
             let found = attachment("right").unwrap();
             let id = if native { found.native } else { found.generic };
             assert_eq!(caps.facts["program_id"], id.unwrap().to_string());

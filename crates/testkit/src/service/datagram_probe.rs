@@ -4,9 +4,12 @@
 //! port, entries with a sane segment size, time that does not go back), so that every behaviour
 //! checks it.
 
-use laneway_core::{App, Counters, Datagram, DatagramApp, DatagramOut, PortId, Turn};
+use laneway_core::{
+    App, Counters, Datagram, DatagramApp, DatagramOut, Payload, PayloadKey, PortId, Turn,
+};
 use std::{
     net::SocketAddr,
+    ops::Range,
     sync::{
         Arc,
         atomic::{AtomicUsize, Ordering},
@@ -25,6 +28,17 @@ pub enum Answer {
     ForwardBack,
     /// Forwards the entry, uncut, through a port to an address.
     ForwardTo(PortId, SocketAddr),
+    /// Forwards to its sender, as a part of the entry, every datagram of it without its first three
+    /// and last two bytes.
+    ForwardParts,
+    /// Forwards to its sender what has the entry's bytes backwards and lies elsewhere: the app's own
+    /// bytes for one entry, marked by a lane that does not exist for the next.
+    ForwardForeign,
+}
+
+/// The part of a datagram of `bytes` bytes that [`Answer::ForwardParts`] forwards.
+pub(super) fn middle(bytes: usize) -> Range<usize> {
+    3..bytes - 2
 }
 
 /// One entry of a batch, as the probe saw it.
@@ -152,6 +166,24 @@ impl DatagramApp for DatagramProbe {
                 Answer::ForwardBack => out.forward(datagram, datagram.ingress, datagram.source),
                 Answer::ForwardTo(egress, destination) => {
                     out.forward(datagram, egress, destination);
+                }
+                Answer::ForwardParts => {
+                    let (whole, segment_bytes) = (datagram.payload, datagram.segment_bytes.max(1));
+                    for at in (0..whole.len()).step_by(segment_bytes) {
+                        let one = whole.narrowed(at..whole.len().min(at + segment_bytes));
+                        let payload = one.narrowed(middle(one.len()));
+                        let part = Datagram { payload, segment_bytes: payload.len(), ..*datagram };
+                        out.forward(&part, datagram.ingress, datagram.source);
+                    }
+                }
+                Answer::ForwardForeign => {
+                    let backwards: Vec<u8> = datagram.payload.iter().rev().copied().collect();
+                    let payload = match self.seen.len() % 2 {
+                        0 => Payload::own(&backwards),
+                        _ => PayloadKey::unique().mark(&backwards, 0),
+                    };
+                    let foreign = Datagram { payload, ..*datagram };
+                    out.forward(&foreign, datagram.ingress, datagram.source);
                 }
                 Answer::Reply => {
                     let seen = self.seen.last().expect("just pushed");

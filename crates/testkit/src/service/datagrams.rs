@@ -4,10 +4,23 @@
 //! is of one port; a datagram is counted on the port it came in on, or left by; one that names a
 //! missing port is counted on the port that was being served, or on port 0 when the app sent it on
 //! its own account.
+//!
+//! That no app keeps a datagram beyond the call that shows it, so that its token is always of the
+//! batch in hand, is the compiler's to check:
+//!
+//! ```compile_fail,E0521
+//! struct Keeper(Option<laneway_core::Payload<'static>>);
+//!
+//! impl Keeper {
+//!     fn on_datagrams(&mut self, batch: &[laneway_core::Datagram<'_>]) {
+//!         self.0 = Some(batch[0].payload);
+//!     }
+//! }
+//! ```
 
 use super::{
     Answer, DatagramProbe, DatagramProperties, DatagramRig, SILENT_TURNS, TickSend, WAIT,
-    WAITS_MAX, ok, payload, payloads, spec, stop_after_ticks,
+    WAITS_MAX, middle, ok, payload, payloads, spec, stop_after_ticks,
 };
 use crate::refusal::refusal;
 use crate::{patience::Patience, skip};
@@ -103,8 +116,8 @@ impl<'r, R: DatagramRig> Bench<'r, R> {
     fn collect(&mut self, port: PortId, expected: usize) -> Vec<Vec<u8>> {
         let mut collected = Vec::new();
         let near = match self.probe.answer {
-            Answer::Reply | Answer::ForwardBack => self.rig.near(port),
             Answer::Nothing | Answer::ForwardTo(..) => self.rig.near_unasked(port),
+            _ => self.rig.near(port),
         };
         for _ in 0..WAITS_MAX {
             let missing = expected.saturating_sub(collected.len());
@@ -264,6 +277,32 @@ pub fn a_forwarded_datagram_keeps_its_bytes<R: DatagramRig>(rig: &mut R) {
     let back = bench.pump_and_collect(&sent, PORT);
     bench.assert_seen(&sent);
     assert_collected(&back, &sent);
+    bench.assert_silent(PORT);
+}
+
+/// A part of a datagram, or of a train, is forwarded with just its own bytes.
+pub fn a_part_of_a_datagram_is_forwarded_alone<R: DatagramRig>(rig: &mut R) {
+    let longest = rig.properties().payload_bytes_max;
+    let lengths = [300, 300, 300, 40, longest, 6];
+    let sent: Vec<_> = (0..60).map(|i| payload(i as u64, lengths[i % lengths.len()])).collect();
+    let middles: Vec<_> = sent.iter().map(|bytes| bytes[middle(bytes.len())].to_vec()).collect();
+    let mut bench = Bench::open(rig, "", 1, Answer::ForwardParts);
+    let back = bench.pump_and_collect(&sent, PORT);
+    bench.assert_seen(&sent);
+    assert_collected(&back, &middles);
+    bench.assert_silent(PORT);
+}
+
+/// What the lane did not receive is forwarded as it is when the app says so, whatever else lies in
+/// the lane's memory and wherever another lane has it.
+pub fn bytes_that_the_lane_did_not_receive_are_forwarded<R: DatagramRig>(rig: &mut R) {
+    let sent: Vec<_> = (0..20).map(|i| payload(i, 100 + i as usize)).collect();
+    let backwards: Vec<Vec<u8>> =
+        sent.iter().map(|bytes| bytes.iter().rev().copied().collect()).collect();
+    let mut bench = Bench::open(rig, "", 1, Answer::ForwardForeign);
+    let back = bench.pump_and_collect(&sent, PORT);
+    bench.assert_seen(&sent);
+    assert_collected(&back, &backwards);
     bench.assert_silent(PORT);
 }
 

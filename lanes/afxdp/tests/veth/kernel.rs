@@ -132,6 +132,8 @@ fn forwarding_between_ports_copies_nothing_and_loses_no_frame() {
     let world = world!(2, 1500, 1);
     let mut lane = AfXdp::open(&spec("afxdp"), &NEAR[..2], false).unwrap();
     let frames: usize = lane.caps(PORT).facts["umem_frames"].parse().unwrap();
+    let umem_bytes: u64 = lane.caps(PORT).facts["umem_bytes"].parse().unwrap();
+    assert_eq!(lane.caps(PORT).kernel_memory.pinned_bytes, umem_bytes);
     for round in 0..40 {
         world.inject(0, &udp_frames(round * 64, 64, 300));
         settle_all(&mut lane, PORT, 64, Verdict::TxTo(PortId(1)));

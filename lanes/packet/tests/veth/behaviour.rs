@@ -339,6 +339,7 @@ fn a_fan_out_group_of_another_kind_is_named_as_the_cause() {
 fn an_unsettled_burst_stops_the_ring_after_one_round_and_the_standstill_is_counted() {
     let Some(mut world) = world() else { return };
     let mut lane = open(&mut world, "packet:ring,block=16k,blocks=4");
+    assert_eq!(lane.caps(PORT).kernel_memory.socket_bytes, 4 * 16384);
     let mut received = 0;
     world.far_ends[0].send(&udp_frames(0, 1, 1000));
     while received == 0 {
@@ -507,4 +508,5 @@ fn the_receive_buffer_is_reported_as_granted() {
         (facts["rcvbuf_bytes_asked"].as_str(), facts["rcvbuf_bytes"].as_str()),
         ("1048576", "2097152")
     );
+    assert_eq!(lane.caps(PORT).kernel_memory.socket_bytes, 2_097_152);
 }

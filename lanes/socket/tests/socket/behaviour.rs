@@ -144,6 +144,7 @@ fn a_buffer_is_granted_and_reported() {
     assert!(report.obtained.has(Cap::SocketBuffers));
     // The kernel doubles what it is asked for.
     assert_eq!(report.facts["rcvbuf_bytes"], "131072");
+    assert_eq!(report.kernel_memory.socket_bytes, 131_072);
 }
 
 #[test]
@@ -355,7 +356,7 @@ impl DatagramApp for Pong {
         for datagram in batch.iter().filter(|datagram| datagram.payload.first() == Some(&8)) {
             let bytes = datagram.payload.len();
             out.send(datagram.ingress, datagram.source, bytes, |room| {
-                room.copy_from_slice(datagram.payload);
+                room.copy_from_slice(&datagram.payload);
                 room[0] = 0;
                 // RFC 1624: the type went from 8 to 0, so the checksum rises by as much.
                 let old = u16::from_be_bytes([room[2], room[3]]);

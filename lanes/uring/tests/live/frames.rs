@@ -308,4 +308,5 @@ fn a_ring_reports_what_it_was_granted() {
     }
     assert_eq!(caps.facts["cq_entries"], "256");
     assert_eq!(caps.facts["rcvbuf_bytes"], "1048576");
+    assert_eq!(caps.kernel_memory.socket_bytes, 1 << 20);
 }

@@ -39,11 +39,12 @@ fn udp(world: &World, spec: &str) -> (UringUdp, UdpSocket) {
     })
 }
 
-/// Keeps what it saw, and sends it on to each of `to`.
+/// Keeps what it saw, and sends it on to each of `to` without the first `left_out` bytes.
 #[derive(Default)]
 struct Relay {
     seen: Vec<Vec<u8>>,
     to: Vec<SocketAddr>,
+    left_out: usize,
     counters: Counters,
 }
 
@@ -58,8 +59,9 @@ impl DatagramApp for Relay {
         for datagram in batch {
             let cut = datagram.payload.chunks(datagram.segment_bytes.max(1));
             self.seen.extend(cut.map(<[u8]>::to_vec));
+            let payload = datagram.payload.narrowed(self.left_out..datagram.payload.len());
             for &to in &self.to {
-                out.forward(datagram, PORT, to);
+                out.forward(&Datagram { payload, ..*datagram }, PORT, to);
             }
         }
     }
@@ -228,6 +230,27 @@ fn a_train_arrives_whole_and_is_sent_on_by_one_request() {
         (8, 8, 0),
         "{counters:?}"
     );
+}
+
+#[test]
+fn a_part_of_a_train_leaves_from_the_trains_buffer() {
+    let Some(world) = world() else { return };
+    let (mut lane, far) = udp(&world, "uring:gso,gro,batch=1");
+    far.set_read_timeout(PATIENCE).expect("a socket can");
+    let to = vec![far.local_addr().expect("bound")];
+    let mut app = Relay { to, left_out: 250, ..Relay::default() };
+    let train: Vec<u8> = (0..4 * 100).map(|i| i as u8).collect();
+    set_segment(&far, 100);
+    far.send_to(&train, lane.local_addr(PORT)).expect("the far end sends");
+    serve(&mut lane, &mut app, 4);
+    let mut buffer = [0; 2048];
+    for wanted in train[250..].chunks(100) {
+        let bytes = far.recv(&mut buffer).expect("it was sent");
+        assert_eq!(&buffer[..bytes], wanted);
+    }
+    let counters = lane.counters(PORT);
+    assert_eq!((counters.tx_frames, counters.copies, counters.lost()), (2, 0, 0), "{counters:?}");
+    assert_eq!(lane.caps(PORT).facts["buffers_in_use"], "0", "every buffer is back");
 }
 
 #[test]
