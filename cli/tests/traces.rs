@@ -166,15 +166,16 @@ fn the_report_on_taps_is_explained_beside_its_peer() {
 #[test]
 fn datagrams_and_records_are_explained_as_frames_are() {
     let Some(turn) = Turn::new("traces-others") else { return };
-    for (name, lane, variant) in
-        [("features", "packet:ring", None), ("lanes", "socket", Some("count-64"))]
-    {
+    for (name, lane, arm, variant) in [
+        ("features", "packet:ring", "packet:ring --drop", None),
+        ("lanes", "socket", "socket", Some("count-64")),
+    ] {
         let mut arguments =
             vec!["--lane", lane, "--load", "5000", "--segment-ms", "200", "--trace"];
         arguments.extend(variant.iter().flat_map(|variant| ["--variant", variant]));
         let output = race(&turn.folder, name, &[], &arguments).output();
         done(&output.expect("the program starts"));
-        explains(&turn.result(variant.unwrap_or("")), lane);
+        explains(&turn.result(variant.unwrap_or("")), arm);
     }
 }
 

@@ -271,7 +271,8 @@ pub fn run(
         .map(|(entrant, caps)| Arm {
             name: entrant.name.clone(),
             lane: entrant.lane.clone(),
-            arguments: entrant.arguments.clone(),
+            // A peer gets none of them: its mode is what it has instead.
+            arguments: if entrant.peer.is_none() { entrant.arguments.clone() } else { Vec::new() },
             is_noise_floor: entrant.is_noise_floor,
             note: entrant.note.clone(),
             caps,
