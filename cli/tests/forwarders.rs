@@ -212,8 +212,8 @@ fn a_scenario_that_cannot_be_is_refused_before_anything_is_started() {
     let Some(race) = Race::new("broken") else { return };
     for (theirs, ours, part) in [
         ("udp / end actions", "udq / end actions", "did you mean"),
-        ("mode = \"io\"", "mode = \"l2\"", "forward.mode is l2"),
-        ("app = \"forward\"", "app = \"features\"", "`[forward]` belongs to app forward"),
+        ("\"--rule\",", "\"--mode\", \"l2\", \"--rule\",", "do not send every frame on"),
+        ("app = \"forward\"", "app = \"features\"", "unexpected argument '--rule'"),
         ("over = \"tap\", at_least", "over = \"tab\", at_least", "an arm of a goal is tab"),
         ("net_tap:rxq=2", "net_tap:rxq=200", "rxq= of dpdk-testpmd is 1 to 16"),
         ("saturate = true", "saturate = false", "the load of a goal"),
