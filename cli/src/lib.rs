@@ -47,8 +47,8 @@ pub fn start_with_app<A: AppCommand<Report: Clone> + 'static>(
     run::<(A, Apps), Lanes>(arguments)
 }
 
-/// Runs the program with a lane of the user's in front of those of this build: every app runs on it and can be raced
-/// on it, and `lanes` and `gen` know it.
+/// Runs the program with a lane of the user's in front of those of this build: every app runs on it, can be raced on it
+/// where its ports are interfaces, and `lanes` and `gen` know it.
 pub fn start_with_lane<K: LaneKind>(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
     run::<Apps, (K, Lanes)>(arguments)
 }
@@ -164,7 +164,7 @@ fn dispatch<P: AppTable, L: LaneTable>(
     }
     match arguments.verb {
         Verb::Lanes => verbs::lanes::run::<L>(json),
-        Verb::Run { app } => verbs::run::run::<L>(&app, apps, json),
+        Verb::Run { app } => verbs::run::run(&app, apps, json),
         Verb::Gen { what } => verbs::generate::run::<L>(&what, json),
         Verb::Race(arguments) => verbs::race::run::<P, L>(&arguments, json),
         Verb::Trace { what } => verbs::trace::run(&what, json),

@@ -3,6 +3,7 @@
 //! In the repository the files are read instead: what somebody edits there is what is raced. Elsewhere a
 //! scenario is laid into the race's own folder first, with its capture, where it can be read and changed.
 
+use laneway_kinds::AppFacts;
 use laneway_lab::scenario::Scenario;
 use laneway_spec::nearest;
 use laneway_terminal::Failure;
@@ -62,8 +63,9 @@ pub(crate) struct Asked {
 }
 
 impl Asked {
-    /// Reads `given`: a file, or the name of a scenario, whose race writes to `out`.
-    pub(crate) fn read(given: &str, out: &Path) -> Result<Asked, Failure> {
+    /// Reads `given`: a file, or the name of a scenario, whose race writes to `out`. Whoever gives the name of one of
+    /// the `apps` is told what is missing.
+    pub(crate) fn read(given: &str, out: &Path, apps: &[&AppFacts]) -> Result<Asked, Failure> {
         if Path::new(given).extension().is_some() {
             let scenario = Scenario::load(Path::new(given)).map_err(Failure::input)?;
             return Ok(Asked { scenario, laid: None });
@@ -73,7 +75,7 @@ impl Asked {
             return Ok(Asked { scenario, laid: None });
         }
         let shipped = SHIPPED.iter().find(|shipped| shipped.name == given);
-        let Some(shipped) = shipped else { return Err(unknown(given)) };
+        let Some(shipped) = shipped else { return Err(unknown(given, apps)) };
         let folder = out.join(LAID);
         let scenario = Scenario::read(shipped.text, given, &folder).map_err(Failure::input)?;
         Ok(Asked { scenario, laid: Some((shipped, folder)) })
@@ -107,14 +109,18 @@ fn in_the_repository(name: &str) -> Option<PathBuf> {
     places.map(|place| place.join(&file)).find(|path| path.is_file())
 }
 
-fn unknown(given: &str) -> Failure {
+fn unknown(given: &str, apps: &[&AppFacts]) -> Failure {
     let names: Vec<&str> = SHIPPED.iter().map(|shipped| shipped.name).collect();
     let meant = match nearest(given, &names) {
         Some(name) => format!(" (did you mean `{name}`?)"),
         None => String::new(),
     };
+    let is_app = match apps.iter().any(|facts| facts.name == given) {
+        true => format!(": it is an app, which a scenario names (app = \"{given}\")"),
+        false => String::new(),
+    };
     Failure::input(format!(
-        "there is no scenario `{given}`{meant}; the scenarios are {}; or give a file (.toml)",
+        "there is no scenario `{given}`{is_app}{meant}; the scenarios are {}; or give a file (.toml)",
         names.join(", ")
     ))
 }
@@ -153,7 +159,7 @@ mod tests {
 
     #[test]
     fn a_mistyped_name_is_answered_with_the_nearest() {
-        let Err(Failure::Because(_, sentence)) = Asked::read("pnig", Path::new("x")) else {
+        let Err(Failure::Because(_, sentence)) = Asked::read("pnig", Path::new("x"), &[]) else {
             panic!("there is no such scenario");
         };
         assert!(sentence.contains("did you mean `ping`") && sentence.contains("tap"), "{sentence}");

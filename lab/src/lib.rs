@@ -51,6 +51,6 @@ pub use child::{ChildEnd, serve_arm, serve_generator};
 pub use ping::{PingLoad, PingTrial};
 pub use plan::{Plant, Shape};
 pub use round_trips::RoundTrips;
-pub use tables::{Tables, TablesOf};
+pub use tables::{Tables, TablesOf, arm_matches, arm_words};
 pub use traffic::TrafficError;
 pub use trial::Trial;

@@ -265,7 +265,7 @@ pub struct Claim {
 #[derive(Debug, thiserror::Error)]
 pub enum ScenarioError {
     /// The file cannot be read.
-    #[error("scenario {path}: {source}; give a scenario file or the name of an app")]
+    #[error("scenario {path}: {source}; give a scenario file, or the name of a shipped one")]
     Read {
         /// The file.
         path: String,
@@ -444,7 +444,7 @@ impl Scenario {
     }
 
     /// What the app of an arm is told.
-    pub(crate) fn arguments_of<'a>(&'a self, arm: &'a ArmPlan) -> &'a [String] {
+    pub fn arguments_of<'a>(&'a self, arm: &'a ArmPlan) -> &'a [String] {
         arm.arguments.as_deref().unwrap_or(&self.arguments)
     }
 
@@ -596,9 +596,9 @@ impl Scenario {
         for arm in &self.arms {
             let lane_of = || format!("lane of arm `{}`", arm.name);
             let arguments = self.arguments_of(arm);
-            tables
-                .check_arm(app.name, arguments, traffic)
-                .map_err(|why| value("arguments", arguments.join(" "), why))?;
+            tables.check_arm(app.name, arguments, traffic).map_err(|why| {
+                value(format!("arguments of arm `{}`", arm.name), arguments.join(" "), why)
+            })?;
             if arm.plant != Plant::None && (arm.peer.is_some() || !app.race.counted.by_witness()) {
                 let hint = "faults are planted in our own arms, of apps that tick packets off";
                 return Err(value("plant", format!("{:?}", arm.plant), hint));
@@ -639,9 +639,7 @@ impl Scenario {
                     let has_far_end =
                         matches!(app.race.counted, Counted::Forwarded | Counted::Replies);
                     if is_tap(&arm.lane) && !has_far_end {
-                        let hint = "no cable leads to a TAP device: use it with an app that forwards or \
-                                    answers";
-                        return Err(value(lane_of(), &arm.lane, hint));
+                        return Err(value(lane_of(), &arm.lane, wire::NO_CABLE));
                     }
                     if !is_tap(&arm.lane) && !DEVICES.contains(&device.driver.as_str()) {
                         let hint = format!("the devices are {}", DEVICES.join(", "));

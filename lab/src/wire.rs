@@ -32,6 +32,9 @@ use std::time::Duration;
 const TAPS: [&str; 2] = ["tap0", "tap1"];
 /// The names of two ports of shared memory, which exist nowhere else.
 const MEMIFS: [&str; 2] = ["memif0", "memif1"];
+/// Why an app whose packets are counted as it is handed them has no TAP device.
+pub(crate) const NO_CABLE: &str =
+    "no cable leads to a TAP device: use it with an app that forwards or answers";
 /// The way in that needs no lane, in scenarios.
 const LIVE: &str = "live";
 
@@ -47,9 +50,13 @@ pub(crate) fn interfaces(wiring: &Wiring, bench: &Bench, ports: usize) -> Vec<St
 
 /// Why an arm of this app cannot have a lane with such ports; `None` if it can.
 pub(crate) fn objection(wiring: &Wiring, app: &AppFacts) -> Option<&'static str> {
-    let is_alone = matches!(wiring, Wiring::SharedMemory { .. });
-    (is_alone && app.race.counted != Counted::Forwarded)
-        .then_some("nobody is at the other end of shared memory: race it with an app that forwards")
+    match (wiring, app.race.counted) {
+        (Wiring::Cables, _) | (_, Counted::Forwarded) | (Wiring::Taps, Counted::Replies) => None,
+        (Wiring::Taps, _) => Some(NO_CABLE),
+        (Wiring::SharedMemory { .. }, _) => {
+            Some("nobody is at the other end of shared memory: race it with an app that forwards")
+        }
+    }
 }
 
 /// What came out at the far end; each is `None` where nobody looks for it.

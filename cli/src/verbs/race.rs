@@ -1,5 +1,7 @@
 //! `laneway race`: arms in interleaved blocks under the same load, and a verdict per metric.
 
+#[cfg(test)]
+mod as_run;
 mod explain;
 
 use crate::arguments::RaceArguments;
@@ -12,7 +14,7 @@ use laneway_lab::scenario::Scenario;
 use laneway_lab::wakeup;
 use laneway_lab::why::Explain;
 use laneway_lab::{Tables, TablesOf};
-use laneway_registry::{AppTable, LaneTable};
+use laneway_registry::{AppTable, LaneTable, apps};
 use laneway_terminal as terminal;
 use laneway_terminal::{Exit, Failure};
 use std::path::{Path, PathBuf};
@@ -27,7 +29,7 @@ pub(crate) fn run<P: AppTable, L: LaneTable>(
         let name = Path::new(&arguments.scenario).file_stem().unwrap_or_default();
         PathBuf::from("out").join(format!("race-{}", name.to_string_lossy()))
     });
-    let mut asked = Asked::read(&arguments.scenario, &out)?;
+    let mut asked = Asked::read(&arguments.scenario, &out, &apps::<P>())?;
     let scenario = &mut asked.scenario;
     overrule(scenario, arguments);
     let tables = TablesOf::<P, L>::new();

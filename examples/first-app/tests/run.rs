@@ -1,6 +1,11 @@
 //! The first app does what the guide says, as a user runs it.
 
+#![expect(clippy::print_stdout, reason = "a skipped test says why")]
+
+use serde_json::Value;
+use std::path::PathBuf;
 use std::process::Command;
+use std::{fs, process};
 
 const CAPTURE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../scenarios/captures/tiny.pcap");
 
@@ -43,4 +48,93 @@ fn it_is_a_verb_beside_those_of_the_program_and_explains_itself() {
     assert!(said.contains("use packet, uring or afxdp"), "{said}");
     let (_, said) = run(&["run", "--help"]);
     assert!(said.contains("sizes") && said.contains("echo"), "{said}");
+}
+
+/// A race of the example's own scenario in a folder of its own, removed at the end.
+struct Race(PathBuf);
+
+impl Race {
+    fn new(name: &str) -> Race {
+        let folder = std::env::temp_dir().join(format!("first-app-{name}-{}", process::id()));
+        fs::create_dir_all(&folder).expect("a folder of our own");
+        Race(folder)
+    }
+
+    /// Runs it with these changes to the scenario.
+    fn run(&self, changes: &[(&str, &str)]) -> (Option<i32>, String) {
+        // How punctual a busy host's generator is, is not asked here.
+        let patient = "late_p99_us_max = 10_000_000\nothers_max = 1_000.0";
+        let mut text = include_str!("../sizes.toml").replace("late_p99_us_max = 200", patient);
+        for (theirs, ours) in changes {
+            assert!(text.contains(theirs), "the scenario has no {theirs}");
+            text = text.replace(theirs, ours);
+        }
+        let file = self.0.join("sizes.toml").display().to_string();
+        fs::write(&file, text).expect("our folder");
+        let out = self.0.display().to_string();
+        let short = ["--load", "5000", "--blocks", "4", "--segment-ms", "100"];
+        run(&[&["race", &file, "--out", &out][..], &short].concat())
+    }
+}
+
+impl Drop for Race {
+    fn drop(&mut self) {
+        // Left-overs in the temporary folder are harmless.
+        let _ = fs::remove_dir_all(&self.0);
+    }
+}
+
+fn list(value: &Value) -> &[Value] {
+    value.as_array().expect("a list")
+}
+
+#[test]
+fn it_is_raced_as_it_is_run_and_every_frame_is_accounted_for() {
+    if let Err(why) = laneway_netns::can_create() {
+        return println!("skipped: {why}");
+    }
+    let race = Race::new("race");
+    let (code, said) = race.run(&[]);
+    assert!(code.is_some_and(|code| code != 2), "{said}");
+    let text = fs::read_to_string(race.0.join("result.json")).expect("the race wrote its result");
+    let result: Value = serde_json::from_str(&text).expect("JSON");
+    let (arms, summaries) = (list(&result["arms"]), list(&result["summaries"]));
+    assert!(arms.len() >= 4 && summaries.len() == arms.len(), "{said}");
+    for arm in summaries {
+        let count = |name| arm["ledger"][name].as_i64().expect("a number");
+        assert!(count("delivered") > 0, "{arm}");
+        let open = ["foreign", "unexplained", "duplicates"].map(count);
+        assert_eq!(open, [0; 3], "{arm}");
+    }
+    let command = |name: &str| {
+        let arm = arms.iter().find(|arm| arm["name"] == name).expect("it raced");
+        arm["caps"]["facts"]["command"].as_str().expect("text")
+    };
+    assert_eq!(command("packet"), "first-app run sizes --lane packet --on sut0 --cpu 0");
+    let told = "first-app run sizes --lane packet --on sut0 --cpu 0 --below 200";
+    assert_eq!(command("packet --below 200"), told);
+    assert!(race.0.join("report.html").exists());
+}
+
+#[test]
+fn what_is_mistyped_in_a_scenario_is_said_before_anything_is_started() {
+    for (theirs, ours, parts) in [
+        ("app = \"sizes\"", "app = \"size\"", &["did you mean `sizes`?"][..]),
+        ("--below", "--belw", &["arm `packet --belw 200`", "similar argument exists: '--below'"]),
+        ("\"200\"", "\"many\"", &["invalid value 'many'", "first-app run sizes --help"]),
+        ("\"200\"]", "\"200\", \"--below\", \"3\"]", &["cannot be used multiple times"]),
+        ("lane = \"packet:batch\"", "lane = \"pakcet\"", &["did you mean `packet`?"]),
+        ("lane = \"packet:batch\"", "lane = \"pcap\"", &["its ports are files", "by a cable"]),
+        ("payload_bytes = 64", "capture = \"x.pcap\"", &["give `payload_bytes`"]),
+    ] {
+        let race = Race::new("mistyped");
+        let (code, said) = race.run(&[(theirs, ours)]);
+        assert_eq!(code, Some(2), "{ours}: {said}");
+        assert!(parts.iter().all(|part| said.contains(part)), "{ours}: {said}");
+        assert_eq!(said.lines().count(), 1, "{said}");
+        assert!(!race.0.join("trials").exists());
+    }
+    let (code, said) = run(&["race", "sizes"]);
+    assert_eq!(code, Some(2), "{said}");
+    assert!(said.contains("it is an app, which a scenario names (app = \"sizes\")"), "{said}");
 }

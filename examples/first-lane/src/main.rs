@@ -9,8 +9,11 @@ use laneway_core::{
     Burst, Cap, CapSet, CapsReport, ClockDomain, Counters, DropReason, FrameLane, FramePool, Lane,
     LaneError, PortId, Verdict, Wake,
 };
-use laneway_kinds::{LaneFacts, LaneKind, NoLane, Opening, Ports, Request, Shape, Shapes, Sharing};
+use laneway_kinds::{
+    LaneFacts, LaneKind, NoLane, Opening, Ports, Request, Shape, Shapes, Sharing, Wiring,
+};
 use laneway_linux::monotonic_ns;
+use laneway_spec::LaneSpec;
 use std::os::unix::net::UnixDatagram;
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -178,6 +181,13 @@ impl LaneKind for UnixKind {
 
     fn frames(request: &Request, _worker: usize) -> Result<UnixLane, LaneError> {
         UnixLane::open(request)
+    }
+
+    fn wiring(_spec: &LaneSpec) -> Result<Wiring, String> {
+        // Without this a race would hand it interfaces, as paths.
+        let why =
+            "its ports are paths, and what a race sends comes by a cable: race lanes on interfaces";
+        Err(why.to_owned())
     }
 }
 

@@ -1,5 +1,7 @@
 //! The first lane carries frames of an app of this build, as a user runs it.
 
+#![expect(clippy::print_stdout, reason = "a skipped test says why")]
+
 use std::io::{BufRead, BufReader};
 use std::os::unix::net::UnixDatagram;
 use std::process::{Command, Stdio};
@@ -57,4 +59,52 @@ fn a_knob_that_it_does_not_have_is_answered_with_the_nearest() {
     let said = String::from_utf8_lossy(&output.stderr);
     assert_eq!(output.status.code(), Some(2), "{said}");
     assert!(said.contains("did you mean `peer`?"), "{said}");
+}
+
+/// What the program says of a race of app `count` on these arms (TOML), with its exit code.
+fn race(name: &str, arms: &str) -> (Option<i32>, String) {
+    let folder = std::env::temp_dir().join(format!("first-lane-{name}-{}", process::id()));
+    fs::create_dir_all(&folder).expect("a folder of our own");
+    let shipped = concat!(env!("CARGO_MANIFEST_DIR"), "/../../scenarios/lanes.toml");
+    let text = fs::read_to_string(shipped).expect("it ships");
+    let head = text.split("[[arm]]").next().expect("text before the first arm");
+    // How punctual a busy host's generator is, is not asked here.
+    let head =
+        head.replace("late_p99_us_max = 200", "late_p99_us_max = 10_000_000\nothers_max = 1_000.0");
+    fs::write(folder.join("race.toml"), format!("{head}\n{arms}")).expect("our folder");
+    let output = Command::new(env!("CARGO_BIN_EXE_first-lane"))
+        .args(["race", "race.toml", "--out", "out", "--variant", "count-64", "--load", "5000"])
+        .args(["--blocks", "4", "--segment-ms", "100"])
+        .current_dir(&folder)
+        .output()
+        .expect("the example was built");
+    fs::remove_dir_all(&folder).expect("our folder");
+    let said = [output.stdout, output.stderr].concat();
+    (output.status.code(), String::from_utf8_lossy(&said).into_owned())
+}
+
+const WHY_NOT: &str = "its ports are paths, and what a race sends comes by a cable";
+
+#[test]
+fn a_race_refuses_it_because_no_cable_leads_to_a_path() {
+    let (code, said) = race("refused", "[[arm]]\nlane = \"unix\"\n");
+    assert_eq!(code, Some(2), "{said}");
+    assert!(said.contains("lane of arm `unix`") && said.contains(WHY_NOT), "{said}");
+    let (code, said) = race("mistyped", "[[arm]]\nlane = \"unxi\"\n");
+    assert_eq!(code, Some(2), "{said}");
+    assert!(said.contains("did you mean `unix`?"), "{said}");
+}
+
+#[test]
+fn a_race_leaves_it_out_with_the_reason_where_it_is_optional_and_runs_the_rest() {
+    let arms = "[[arm]]\nlane = \"packet\"\n[[arm]]\nlane = \"unix\"\noptional = true\n";
+    let (code, said) = race("optional", arms);
+    if code == Some(2) {
+        let why = said.lines().last().unwrap_or_default();
+        assert!(why.contains("cannot create a network namespace"), "{said}");
+        return println!("skipped: {why}");
+    }
+    let told = said.split_whitespace().collect::<Vec<_>>().join(" ");
+    assert!(told.contains("skipped: arm `unix`") && told.contains(WHY_NOT), "{said}");
+    assert!(told.contains("closed") && !told.contains("unexplained"), "{said}");
 }

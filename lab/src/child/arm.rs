@@ -7,13 +7,13 @@ use super::{ChildEnd, memory, peer, pipe};
 use crate::apps::Eye;
 use crate::bench::SUT_MAC;
 use crate::plan::{ArmReport, ArmSetup, Order, Ready, Reply, Shape};
-use crate::tables::{Raced, Tables, TablesOf, parse};
+use crate::tables::{Raced, Tables, TablesOf, arm_words, has, parse, program, said};
 use crate::tally::{Seen, Tally, Tell};
 use crate::why::TRACER;
 use laneway_core::{CapsReport, Counters};
 use laneway_engine::{Control, WorkerId};
 use laneway_kinds::{
-    AppCommand, AppFacts, ArmPlace, Counted, Failure, LaneFacts, On, Session, Shape as Carried,
+    AppCommand, AppFacts, ArmPlace, Counted, LaneFacts, On, Session, Shape as Carried,
 };
 use laneway_registry::{AppTable, AppVisitor, Crew, LaneTable, facts_of};
 use laneway_spec::LaneSpec;
@@ -26,6 +26,8 @@ use std::time::Duration;
 
 /// The fact of an arm's report that says what a user types for the same.
 const COMMAND: &str = "command";
+/// In front of it, for an app of the lab's own.
+const NOT_TYPED: &str = "as if `run` had the lab's own app";
 /// How long a worker may take to answer; it ticks every 10 ms.
 const ANSWER_MAX: Duration = Duration::from_secs(5);
 
@@ -110,7 +112,8 @@ fn run<P: AppTable, L: LaneTable>(
     control: &Control,
     opened: impl FnOnce(Shape, &CapsReport) + Send,
 ) -> Result<(), String> {
-    let arm = Arm::<_, L> { setup, memory, eye, control, opened, table: PhantomData };
+    let can_type = has::<P>(&setup.app);
+    let arm = Arm::<_, L> { setup, can_type, memory, eye, control, opened, table: PhantomData };
     let visited = Raced::<P>::visit(&setup.app, arm);
     visited.unwrap_or_else(|_| Err(format!("there is no app `{}`", setup.app)))
 }
@@ -118,6 +121,8 @@ fn run<P: AppTable, L: LaneTable>(
 /// What is run, for the app that its name finds.
 struct Arm<'a, F, L> {
     setup: &'a ArmSetup,
+    /// Whether `run` has the app, too.
+    can_type: bool,
     memory: &'a Path,
     eye: Eye,
     control: &'a Control,
@@ -129,7 +134,7 @@ impl<F: FnOnce(Shape, &CapsReport) + Send, L: LaneTable> AppVisitor for Arm<'_, 
     type Out = Result<(), String>;
 
     fn visit<A: AppCommand<Report: Clone> + 'static>(self) -> Self::Out {
-        let Arm { setup, memory, eye, control, opened, .. } = self;
+        let Arm { setup, can_type, memory, eye, control, opened, .. } = self;
         let spec: LaneSpec = setup.lane.parse().map_err(sentence)?;
         let lane = facts_of::<L>(&spec).map_err(sentence)?;
         let _lent = lent(setup, lane, &A::FACTS)?;
@@ -142,8 +147,7 @@ impl<F: FnOnce(Shape, &CapsReport) + Send, L: LaneTable> AppVisitor for Arm<'_, 
             onward: setup.onward.into(),
             memory,
         };
-        let words: Vec<String> =
-            A::place(&place).into_iter().chain(setup.arguments.clone()).collect();
+        let words = arm_words::<A>(&place, &setup.arguments)?;
         let arguments = parse::<A>(&words)?;
         // The kernel's sockets are told addresses only, as by a user.
         let interfaces = if lane.is_sockets_alone() { &[][..] } else { &setup.interfaces };
@@ -163,7 +167,11 @@ impl<F: FnOnce(Shape, &CapsReport) + Send, L: LaneTable> AppVisitor for Arm<'_, 
             let opened = opened.lock().unwrap_or_else(PoisonError::into_inner).take();
             if let (Some(opened), Some(caps)) = (opened, caps.first()) {
                 let mut caps = caps.clone();
-                caps.fact(COMMAND, command(setup, A::FACTS.name, interfaces, &words));
+                let command = command(setup, A::FACTS.name, interfaces, &words);
+                caps.fact(
+                    COMMAND,
+                    if can_type { command } else { format!("{NOT_TYPED}: {command}") },
+                );
                 // Ports have been offered what the app has for them by now.
                 for (name, fact) in A::opened_facts(&planned) {
                     caps.fact(name, fact);
@@ -190,13 +198,6 @@ fn sentence(error: impl ToString) -> String {
     error.to_string()
 }
 
-fn said(failure: Failure) -> String {
-    match failure {
-        Failure::Because(_, sentence) | Failure::Help(sentence) => sentence,
-        Failure::ReaderGone => "nobody reads its standard output".to_owned(),
-    }
-}
-
 /// What the worker is handed; the lab's frames are made for either.
 fn carried(shape: Carried) -> Shape {
     match shape {
@@ -217,7 +218,8 @@ fn command(setup: &ArmSetup, app: &str, interfaces: &[String], words: &[String])
     };
     let words: Vec<String> = words.iter().map(quoted).collect();
     let line = format!(
-        "laneway run {app} --lane {} {on}--cpu {} {}",
+        "{} run {app} --lane {} {on}--cpu {} {}",
+        program(),
         setup.lane,
         setup.cpu,
         words.join(" ")

@@ -1,0 +1,93 @@
+//! What is raced is what is run: an arm of ours departs from the defaults of `run` by what its scenario says and by
+//! where it is, and a user can type all of it.
+
+use crate::{arguments, verbs_of};
+use clap::parser::ValueSource;
+use clap::{ArgMatches, Args, Command};
+use laneway_kinds::{AppCommand, ArmPlace};
+use laneway_lab::scenario::Scenario;
+use laneway_lab::{TablesOf, arm_matches, arm_words};
+use laneway_registry::{AppTable, AppVisitor, Apps, Lanes, apps, facts_of};
+use std::collections::BTreeSet;
+use std::net::SocketAddr;
+use std::path::Path;
+
+/// The arguments by which an arm of each app is told where it is, and no others.
+const PLACES: &[(&str, &[&str])] = &[
+    ("echo", &["address", "mac"]),
+    ("features", &["number_from_mac", "output"]),
+    ("forward", &[]),
+];
+
+/// An arm of a scenario.
+struct Arm<'a> {
+    lane: &'a str,
+    place: ArmPlace<'a>,
+    told: &'a [String],
+}
+
+impl AppVisitor for Arm<'_> {
+    type Out = ();
+
+    fn visit<A: AppCommand<Report: Clone> + 'static>(self) {
+        let Arm { lane, place, told } = self;
+        let name = A::FACTS.name;
+        let words = arm_words::<A>(&place, told).expect("the scenario was checked");
+        let common = ["laneway", "run", name, "--lane", lane, "--on", "sut0,sut1", "--cpu", "0"];
+        let line = common.into_iter().chain(words.iter().map(String::as_str));
+        let typed = arguments::command(&verbs_of::<Apps, Lanes>()).try_get_matches_from(line);
+        let typed = typed.unwrap_or_else(|error| panic!("{name} on {lane}: {error}"));
+        let (_, run) = typed.subcommand().expect("run");
+        let (_, typed) = run.subcommand().expect("the app");
+        let read = |words: &[String]| arm_matches::<A>(words).expect("the scenario was checked");
+        let (arm, told, defaults) = (read(&words), read(told), read(&[]));
+
+        let (_, placed) = PLACES.iter().find(|(app, _)| *app == name).expect("an app of the list");
+        for argument in A::Arguments::augment_args(Command::new(name)).get_arguments() {
+            let id = argument.get_id().as_str();
+            let said = |by: &ArgMatches| by.value_source(id) == Some(ValueSource::CommandLine);
+            let value = |of: &ArgMatches| {
+                of.get_raw(id).map(|words| words.map(ToOwned::to_owned).collect::<Vec<_>>())
+            };
+            assert_eq!(value(&arm), value(typed), "{name} on {lane}: {id}");
+            let source = if said(&told) { &told } else { &defaults };
+            let is_placed = placed.contains(&id) && !said(&told);
+            assert!(is_placed || value(&arm) == value(source), "{name} on {lane}: {id} departs");
+        }
+    }
+}
+
+#[test]
+fn an_arm_is_what_a_user_can_type_and_departs_by_its_scenario_and_its_place_only() {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../scenarios");
+    let files = std::fs::read_dir(folder).expect("they ship").flatten().map(|file| file.path());
+    let mut raced = BTreeSet::new();
+    let interfaces = ["sut0", "sut1"].map(str::to_owned);
+    let addresses: [SocketAddr; 1] = [([10, 77, 0, 3], 7).into()];
+    for file in files.filter(|path| path.extension().is_some_and(|kind| kind == "toml")) {
+        let mut scenario = Scenario::load(&file).expect("it ships");
+        scenario.check(&TablesOf::<Apps, Lanes>::new()).expect("it ships");
+        for (_, race) in scenario.races(&[]).expect("it was checked") {
+            for arm in race.arms.iter().filter(|arm| arm.peer.is_none()) {
+                let spec = arm.lane.parse().expect("it was checked");
+                // Lanes that this build does not have are left out of a race as well.
+                let Ok(lane) = facts_of::<Lanes>(&spec) else { continue };
+                let place = ArmPlace {
+                    lane,
+                    interfaces: &interfaces,
+                    addresses: &addresses,
+                    mac: [2, 0, 0, 0, 0, 9],
+                    onward: addresses[0],
+                    memory: Path::new("/memory"),
+                };
+                let told = race.arguments_of(arm);
+                match Apps::visit(&race.app, Arm { lane: &arm.lane, place, told }) {
+                    Ok(()) => _ = raced.insert(race.app.clone()),
+                    Err(_) => assert!(told.is_empty(), "the lab's own apps have no options"),
+                }
+            }
+        }
+    }
+    let names: BTreeSet<String> = apps::<Apps>().iter().map(|app| app.name.to_owned()).collect();
+    assert_eq!(raced, names, "every app of the table is raced");
+}
