@@ -164,7 +164,7 @@ fn dispatch<P: AppTable, L: LaneTable>(
     }
     match arguments.verb {
         Verb::Lanes => verbs::lanes::run::<L>(json),
-        Verb::Run { app } => verbs::run::run::<L>(&app, apps, json),
+        Verb::Run { app } => verbs::run::run(&app, apps, json),
         Verb::Gen { what } => verbs::generate::run::<L>(&what, json),
         Verb::Race(arguments) => verbs::race::run::<P, L>(&arguments, json),
         Verb::Trace { what } => verbs::trace::run(&what, json),

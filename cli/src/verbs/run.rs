@@ -12,18 +12,13 @@ pub(crate) use table::{RunVerb, TableVerb};
 use crate::arguments::RunApp;
 use laneway_core::{CapSet, CapsReport};
 use laneway_engine::{Stop, usable_cpus};
-use laneway_registry::LaneTable;
 use laneway_terminal::{Exit, Failure};
 use std::ops::RangeInclusive;
 use std::thread;
 use std::time::Duration;
 
-/// Runs the app that the arguments name: one with a verb of its own, or one of the table.
-pub(crate) fn run<L: LaneTable>(
-    app: &RunApp,
-    table: &[Box<dyn RunVerb>],
-    json: bool,
-) -> Result<Exit, Failure> {
+/// Runs the app of the table that the arguments name.
+pub(crate) fn run(app: &RunApp, table: &[Box<dyn RunVerb>], json: bool) -> Result<Exit, Failure> {
     match table.iter().find(|known| known.facts().name == app.name) {
         Some(known) => known.run(&app.matches, json),
         None => Err(Failure::input(format!("there is no app `{}`", app.name))),
