@@ -44,3 +44,12 @@ fn it_is_a_verb_beside_those_of_the_program_and_explains_itself() {
     let (_, said) = run(&["run", "--help"]);
     assert!(said.contains("sizes") && said.contains("echo"), "{said}");
 }
+
+#[test]
+fn its_scenario_can_be_raced() {
+    // The scenario, its app and the arguments of its arms are checked before a variant is looked for.
+    let scenario = concat!(env!("CARGO_MANIFEST_DIR"), "/race.toml");
+    let (code, said) = run(&["race", scenario, "--variant", "other"]);
+    assert_eq!(code, Some(2));
+    assert!(said.contains("a variant is other"), "{said}");
+}
