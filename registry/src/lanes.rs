@@ -2,6 +2,7 @@
 
 use laneway_afxdp::AfXdpKind;
 use laneway_dpdk::DpdkKind;
+use laneway_kinds::LaneKind;
 use laneway_packet::PacketKind;
 use laneway_pcap::PcapKind;
 use laneway_sim::SimKind;
@@ -21,3 +22,6 @@ pub type Lanes =
     (PcapKind,
     (SimKind,
     ()))))))));
+
+/// The lane of a verb that was told none: every machine has it.
+pub const USUAL_LANE: &str = <PacketKind as LaneKind>::FACTS.name;

@@ -20,6 +20,6 @@ mod run;
 mod table;
 
 pub use apps::{AppTable, AppVisitor, AppWalker, Apps, apps};
-pub use lanes::Lanes;
+pub use lanes::{Lanes, USUAL_LANE};
 pub use run::{Crew, Order, Ran, WorkerRan, run, run_source};
 pub use table::{LaneTable, LaneVisitor, facts_of, lanes, probe};

@@ -39,8 +39,9 @@ pub struct KernelForward {
     feed: Option<KernelFeed>,
     /// The bank in force.
     bank: u32,
-    /// There are counters for slots below this.
+    /// There are counters for slots below this, on each of the CPUs.
     slots: u32,
+    cpus: u32,
     stats: Stats,
     live: Option<StatsSlot>,
     counters: Counters,
@@ -59,9 +60,11 @@ impl KernelForward {
         ifindexes: &[u32],
         mut rules: Option<KernelFeed>,
     ) -> Result<KernelForward, ConfigError> {
-        let half = half(config, ifindexes, rules.as_mut())?;
+        let cpus = if rules.is_some() { possible_cpus()? } else { 0 };
+        let half = half(config, ifindexes, rules.as_mut(), cpus)?;
         Ok(KernelForward {
             half,
+            cpus,
             slots: rules.as_ref().map_or(0, |feed| feed.slots),
             feed: rules,
             bank: 0,
@@ -98,7 +101,7 @@ impl KernelForward {
             return Ok(());
         };
         for block in blocks(self.slots, slots) {
-            for cpu in 0..possible_cpus()? {
+            for cpu in 0..self.cpus {
                 maps.put("hits_beyond", &block_key(block, cpu), &[0; BLOCK_BYTES])?;
             }
         }
@@ -168,8 +171,10 @@ fn block_key(block: u32, cpu: u32) -> [u8; 8] {
     key
 }
 
-fn possible_cpus() -> Result<u32, LaneError> {
-    laneway_bpf::possible_cpus().map(|cpus| cpus as u32).map_err(|e| e.in_lane("xdp"))
+/// How many CPUs may ever be there; each has counters of its own.
+fn possible_cpus() -> Result<u32, ConfigError> {
+    let cpus = laneway_bpf::possible_cpus();
+    cpus.map(|cpus| cpus as u32).map_err(|error| ConfigError::Kernel { what: error.to_string() })
 }
 
 /// By slot, those below `slots` and some.
@@ -277,6 +282,7 @@ fn half(
     config: &Config,
     ifindexes: &[u32],
     rules: Option<&mut KernelFeed>,
+    cpus: u32,
 ) -> Result<KernelHalf, ConfigError> {
     let routes = config.tables()?;
     let cannot = |what: String| Err(ConfigError::Kernel { what });
@@ -293,7 +299,6 @@ fn half(
     let mut map_sizes = Vec::new();
     let has_rules = rules.is_some();
     if let Some(feed) = rules {
-        let cpus = possible_cpus().map_err(|e| ConfigError::Kernel { what: e.to_string() })?;
         let first = std::mem::take(&mut feed.first);
         entries.push(("banks", 0u32.to_ne_bytes().into(), first.bank));
         let table = first.entries.into_iter().map(|(key, value): RawEntry| ("entries", key, value));

@@ -2,6 +2,7 @@
 
 use super::duration;
 use clap::{Args, Subcommand};
+use laneway_registry::USUAL_LANE;
 use laneway_spec::LaneSpec;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -41,7 +42,7 @@ pub(crate) struct ReplayArguments {
     #[arg(long, value_name = "IFACE")]
     pub(crate) on: String,
     /// Lane and knobs: packet, uring, afxdp, dpdk, or pcap to write a capture
-    #[arg(long, value_name = "SPEC", default_value = "packet")]
+    #[arg(long, value_name = "SPEC", default_value = USUAL_LANE)]
     pub(crate) lane: LaneSpec,
     /// Passes over the captures; 0 goes on until something else ends it
     #[arg(long = "loop", value_name = "N", default_value_t = 1)]

@@ -1,7 +1,7 @@
 //! Who may depend on whom.
 //!
-//! `cli, python, lab` -> registry -> `{engine, lanes, apps}` -> `{flow, stack, resp, bpf}` ->
-//! `spec` -> `core`; `wire` stands beside it.
+//! `cli, python` -> `lab` -> `registry` -> `{engine, lanes, apps}` -> `kinds` -> `{flow, terminal, ...}` -> `spec` ->
+//! `core`; `wire` stands beside it, `bpf` and `stack` stand below those that use them.
 //! A crate may skip a level, never climb one, and never reaches sideways: what two need goes down
 //! into a named crate. The table below is the picture in ARCHITECTURE.md, row by row.
 
@@ -73,8 +73,8 @@ const ROLES: &[Role] = &[
         name: "lab",
         folders: &["lab"],
         may_use: &[
-            "registry", "kinds", "engine", "lane", "app", "stats", "netns", "stack", "shared",
-            "bpf", "spec", "core", "wire",
+            "registry", "kinds", "engine", "stats", "netns", "stack", "shared", "bpf", "spec",
+            "core", "wire",
         ],
     },
     Role {
@@ -92,8 +92,6 @@ const ROLES: &[Role] = &[
             "registry",
             "kinds",
             "engine",
-            "lane",
-            "app",
             "stats",
             "netns",
             "stack",
@@ -129,6 +127,11 @@ const IN_TESTS: &[&str] = &["testkit", "netns"];
 /// still knows no lane.
 const WORLDS: &[&str] = &["engine", "lane"];
 const RUN_IN_WORLDS: &[&str] = &["engine", "stack", "app"];
+
+/// What the tests of the lab and of the program may use besides: both are made for any lane and app, and are tried
+/// with some.
+const ROWS: &[&str] = &["lane", "app"];
+const TRIED_WITH_ROWS: &[&str] = &["lab", "front"];
 
 /// What any crate's build script may use; a build script uses nothing else of ours.
 const IN_BUILD_SCRIPTS: &[&str] = &["bpf-build"];
@@ -172,7 +175,8 @@ fn complaint(member: &Member, role: &Role, dependency: &Dependency) -> Option<St
         Use::Normal => (role.may_use.to_vec(), ""),
         Use::Test => {
             let worlds = if RUN_IN_WORLDS.contains(&role.name) { WORLDS } else { &[] };
-            ([role.may_use, IN_TESTS, worlds].concat(), " in its tests")
+            let rows = if TRIED_WITH_ROWS.contains(&role.name) { ROWS } else { &[] };
+            ([role.may_use, IN_TESTS, worlds, rows].concat(), " in its tests")
         }
         Use::Build => (IN_BUILD_SCRIPTS.to_vec(), " in its build script"),
     };
@@ -221,8 +225,9 @@ mod tests {
             ("crates/flow", "crates/core"),
             ("lanes/xdp", "crates/bpf"),
             ("apps/features", "crates/flow"),
-            ("lab", "lanes/packet"),
-            ("lab", "apps/features"),
+            ("registry", "lanes/packet"),
+            ("registry", "apps/features"),
+            ("lab", "registry"),
             ("cli", "lab"),
             ("python", "crates/engine"),
         ] {
@@ -253,6 +258,16 @@ mod tests {
         for from in ["apps/features", "crates/engine"] {
             assert_eq!(complaints(from, "lanes/pcap", Use::Test), 0);
             assert_eq!(complaints(from, "lanes/pcap", Use::Normal), 1);
+        }
+    }
+
+    #[test]
+    fn the_table_alone_knows_lanes_and_apps_and_the_tests_of_lab_and_program_meet_some() {
+        for from in ["lab", "cli"] {
+            for to in ["lanes/sim", "apps/echo"] {
+                assert_eq!(complaints(from, to, Use::Test), 0, "{from} -> {to} in tests");
+                assert_eq!(complaints(from, to, Use::Normal), 1, "{from} -> {to}");
+            }
         }
     }
 
