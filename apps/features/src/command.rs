@@ -162,7 +162,8 @@ Examples:
 
     fn place(place: &ArmPlace<'_>) -> Vec<String> {
         let rows = place.memory.join("rows.arrow");
-        vec!["--number-from-mac".to_owned(), "-o".to_owned(), rows.display().to_string()]
+        let words = ["--number-from-mac", "--writer-cpu", &place.cpu.to_string(), "-o"];
+        words.map(str::to_owned).into_iter().chain([rows.display().to_string()]).collect()
     }
 
     fn verbs() -> Vec<AppVerb> {

@@ -179,6 +179,8 @@ impl RaceFacts {
 pub struct ArmPlace<'a> {
     /// The lane's row.
     pub lane: &'static LaneFacts,
+    /// The CPU of its worker. A thread beside it belongs there, too: the generator's CPU is to be the generator's.
+    pub cpu: usize,
     /// Interfaces, by port.
     pub interfaces: &'a [String],
     /// Where it listens, or what it answers for, by port.

@@ -141,6 +141,7 @@ impl<F: FnOnce(Shape, &CapsReport) + Send, L: LaneTable> AppVisitor for Arm<'_, 
         let addresses: Vec<SocketAddr> = setup.addresses.iter().map(|&at| at.into()).collect();
         let place = ArmPlace {
             lane,
+            cpu: setup.cpu,
             interfaces: &setup.interfaces,
             addresses: &addresses,
             mac: SUT_MAC,

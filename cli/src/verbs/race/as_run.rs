@@ -15,7 +15,7 @@ use std::path::Path;
 /// The arguments by which an arm of each app is told where it is, and no others.
 const PLACES: &[(&str, &[&str])] = &[
     ("echo", &["address", "mac"]),
-    ("features", &["number_from_mac", "output"]),
+    ("features", &["number_from_mac", "output", "writer_cpu"]),
     ("forward", &[]),
 ];
 
@@ -74,6 +74,7 @@ fn an_arm_is_what_a_user_can_type_and_departs_by_its_scenario_and_its_place_only
                 let Ok(lane) = facts_of::<Lanes>(&spec) else { continue };
                 let place = ArmPlace {
                     lane,
+                    cpu: 0,
                     interfaces: &interfaces,
                     addresses: &addresses,
                     mac: [2, 0, 0, 0, 0, 9],
