@@ -209,7 +209,7 @@ where
 
     /// The app as an arm of a race: the same, with a witness told of what it is handed or delivers. By itself
     /// [`Watched`](crate::Watched).
-    type Arm<'a, W: Witness + 'a>: AppKind
+    type Arm<'a, W: Witness + 'a>: AppKind<Report = Self::Report>
     where
         Self: 'a;
 

@@ -13,9 +13,9 @@ use crate::why::TRACER;
 use laneway_core::{CapsReport, Counters};
 use laneway_engine::{Control, WorkerId};
 use laneway_kinds::{
-    AppCommand, AppFacts, ArmPlace, Counted, LaneFacts, On, Session, Shape as Carried,
+    AppCommand, AppFacts, ArmPlace, Counted, Finished, LaneFacts, On, Session, Shape as Carried,
 };
-use laneway_registry::{AppTable, AppVisitor, Crew, LaneTable, facts_of};
+use laneway_registry::{AppTable, AppVisitor, Crew, LaneTable, Ran, facts_of};
 use laneway_spec::LaneSpec;
 use std::marker::PhantomData;
 use std::net::SocketAddr;
@@ -186,12 +186,14 @@ impl<F: FnOnce(Shape, &CapsReport) + Send, L: LaneTable> AppVisitor for Arm<'_, 
         let ran =
             laneway_registry::run::<A::Arm<'_, Eye>, L>(&A::arm(&planned, eye), order, &on_open);
         let failure = match &ran {
-            Ok(ran) => ran.failure.as_ref().map(|(_, error)| error.to_string()),
-            Err(error) => Some(error.to_string()),
+            Ok(ran) => ran.failure.as_ref().map(|(_, error)| error),
+            Err(error) => Some(error),
         };
-        // What the app has opened is closed whatever became of it; why the lane failed says more.
-        let finished = A::finish(&planned, on, None).map_err(said);
-        failure.map_or(finished, Err)
+        let together = ran.as_ref().ok().and_then(Ran::together);
+        let went = together.as_ref().map(|(lane, report)| Finished { lane, report, failure });
+        // Why the lane failed says more than what comes of closing the rest.
+        let finished = A::finish(&planned, on, went).map_err(said);
+        failure.map_or(finished, |error| Err(error.to_string()))
     }
 }
 
