@@ -87,7 +87,7 @@ fn a_planted_slow_down_is_worse_and_the_same_lane_twice_is_not() {
             |f: &&laneway_lab::result::Finding| f.arm == arm && f.metric == "CPU per record";
         result.findings.iter().find(is_it).expect("it was compared")
     };
-    let (slow, twin) = (cost("slow"), cost("packet again"));
+    let (slow, twin) = (cost("slow"), cost("packet --drop again"));
     println!("slow: {:?} times, {}", slow.comparison.median, slow.judgement.verdict);
     println!("twin: {:?} times, {}", twin.comparison.median, twin.judgement.verdict);
     if slow.judgement.verdict == Verdict::Inconclusive {

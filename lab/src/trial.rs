@@ -260,14 +260,20 @@ pub(crate) fn run(
         if let Some(order) = ping_order(plan, echo) {
             walk.is_wanted()?;
             trial.ping = Some(walk.ping(order, &mut trial.again)?);
-            for _ in 0..=PING_RETRIES_MAX {
+            for attempt in 0..=PING_RETRIES_MAX {
                 if echo.ping_load_pps == 0 || trial.ping_loaded.is_some() {
                     break;
                 }
-                trial.ping_loaded = walk.ping_beside(order, echo.ping_load_pps)?;
-                if trial.ping_loaded.is_none() {
-                    let pps = echo.ping_load_pps;
-                    trial.again.push(format!("ping beside {pps}/s: it outlasted the load"));
+                let pps = echo.ping_load_pps;
+                match walk.ping_beside(order, pps)? {
+                    Some(pinged) if pinged.is_cut && attempt < PING_RETRIES_MAX => {
+                        let why = "it ended without a reply to the last one";
+                        trial.again.push(format!("ping beside {pps}/s: {why}"));
+                    }
+                    Some(pinged) => trial.ping_loaded = Some(pinged),
+                    None => {
+                        trial.again.push(format!("ping beside {pps}/s: it outlasted the load"));
+                    }
                 }
             }
         }

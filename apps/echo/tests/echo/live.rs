@@ -209,8 +209,12 @@ fn ask_everything(topology: &Topology) {
     if let Some(text) = said(topology, "hping3", "-1 -c 5 -i u10000 10.77.0.9") {
         assert!(text.contains("5 packets received"), "{text}");
     }
-    if let Some(text) = said(topology, "nping", "--icmp -c 5 --delay 10ms 10.77.0.9") {
-        assert!(text.contains("Rcvd: 5"), "{text}");
+    // It ends with its last request and, after a turn without its CPU, counts a reply less: asked again then.
+    let all = |text: &String| text.contains("Rcvd: 5");
+    let asked = || said(topology, "nping", "--icmp -c 5 --delay 10ms 10.77.0.9");
+    if let Some(text) = asked() {
+        let again = (0..3).filter_map(|_| asked());
+        assert!(all(&text) || again.take(3).any(|text| all(&text)), "{text}");
     }
 }
 
