@@ -6,8 +6,8 @@
 
 use crate::{AppFacts, AppKind, Asks, Conclude, KernelOffer, LaneFacts, Place, RunReport, Shape};
 use laneway_core::{
-    App, Burst, Counters, Datagram, DatagramApp, DatagramOut, Fill, FrameApp, KernelHalf,
-    LaneError, PortId, Turn,
+    App, Burst, Counters, Datagram, DatagramApp, DatagramOut, Fill, FrameApp, LaneError, PortId,
+    Turn,
 };
 use laneway_flow::Offload;
 use serde::{Deserialize, Serialize};
@@ -285,10 +285,6 @@ impl<'a, A: AppKind, W: Witness + 'a> AppKind for Watched<'a, A, W> {
         offer: &dyn KernelOffer,
     ) -> Result<A::Kernel, LaneError> {
         A::kernel(run.run, place, offer)
-    }
-
-    fn sample_half() -> Option<KernelHalf> {
-        A::sample_half()
     }
 
     fn offer(run: &Self::Run, offload: Box<dyn Offload>) {
