@@ -104,25 +104,20 @@ fn kill_until(mut child: Child, is_undone: impl Fn() -> bool) -> bool {
     })
 }
 
-/// True when the test can run; prints the reason when not.
-fn can_reserve() -> bool {
-    // Waits for the tests that use interfaces; the children come one at a time.
-    if let Err(reason) = Alone::new() {
-        skip(reason);
-        return false;
-    }
+/// The turn of a test that counts the pages of the host, which others must not reserve meanwhile; prints the reason
+/// when it cannot run.
+fn can_reserve() -> Option<Alone> {
+    let turn = Alone::new().map_err(skip).ok()?;
     if fs::write(TOTAL, pages().to_string()).is_err() {
         skip("huge pages cannot be reserved here");
-        return false;
+        return None;
     }
-    true
+    Some(turn)
 }
 
 #[test]
 fn reserved_huge_pages_go_back_with_the_lane_and_with_a_killed_process() {
-    if !can_reserve() {
-        return;
-    }
+    let Some(_turn) = can_reserve() else { return };
     let before = pages();
     let ran = start("drop").wait_with_output().expect("the child ends");
     assert!(ran.status.success(), "{}", String::from_utf8_lossy(&ran.stdout));
@@ -136,9 +131,7 @@ fn reserved_huge_pages_go_back_with_the_lane_and_with_a_killed_process() {
 
 #[test]
 fn huge_pages_of_a_process_that_was_killed_with_its_guard_go_back_with_the_next_run() {
-    if !can_reserve() {
-        return;
-    }
+    let Some(_turn) = can_reserve() else { return };
     let before = pages();
     let mut child = start_until_ready("killed");
     assert_eq!(pages(), before + 32);
@@ -188,9 +181,10 @@ fn a_killed_process_leaves_borrowed_interfaces_as_they_were() {
 
 #[test]
 fn nothing_of_dpdk_is_printed() {
-    if let Err(reason) = Alone::new() {
-        return skip(reason);
-    }
+    let _turn = match Alone::new() {
+        Ok(turn) => turn,
+        Err(reason) => return skip(reason),
+    };
     let ran = start("noise").wait_with_output().expect("the child ends");
     let text = [ran.stdout, ran.stderr].concat();
     let text = String::from_utf8_lossy(&text);
