@@ -59,7 +59,7 @@ pub(crate) enum Verb {
         #[command(subcommand)]
         what: Generator,
     },
-    /// Race lanes against each other: interleaved blocks, closed ledgers, verdicts, a report page
+    /// Race lanes against each other: arms in turn, closed ledgers, verdicts, a report page
     #[command(after_help = RACE_EXAMPLES, arg_required_else_help = true)]
     Race(Box<RaceArguments>),
     /// Say why a lane is slow from a trace of it, with evidence
@@ -251,19 +251,22 @@ pub(crate) struct RaceArguments {
     /// Offered loads, frames per second, separated by commas
     #[arg(long, value_name = "PPS", value_delimiter = ',')]
     pub(crate) load: Vec<u64>,
-    /// Blocks to run; even
+    /// How long arms are measured at most; the race ends earlier when every verdict is decided
+    #[arg(long, value_name = "SECONDS")]
+    pub(crate) time: Option<u64>,
+    /// Generations of fresh processes that the time is divided among
     #[arg(long, value_name = "N")]
-    pub(crate) blocks: Option<usize>,
+    pub(crate) generations: Option<usize>,
+    /// Rounds in each generation instead of a time; nothing ends earlier
+    #[arg(long, value_name = "N", conflicts_with = "time")]
+    pub(crate) rounds: Option<usize>,
     /// Length of a segment, ms
     #[arg(long, value_name = "MS")]
     pub(crate) segment_ms: Option<u64>,
-    /// Times that a disturbed load is offered again, on average over all; a busy host needs more [default: 3]
-    #[arg(long, value_name = "N")]
-    pub(crate) retries: Option<usize>,
-    /// Seed of block order and resampling
+    /// Seed of the order of the arms
     #[arg(long, value_name = "N")]
     pub(crate) seed: Option<u64>,
-    /// Behind the last block, trace each arm of ours once at the last load and say why it is as it is; what
+    /// Behind the last generation, trace each arm of ours once at the last load and say why it is as it is; what
     /// is measured is the same with and without
     #[arg(long, conflicts_with = "wakeup")]
     pub(crate) trace: bool,

@@ -33,7 +33,7 @@ impl Race {
         lanes.iter().for_each(|lane| {
             command.args(["--lane", lane]);
         });
-        let short = ["--blocks", "4", "--segment-ms", "100"];
+        let short = ["--generations", "4", "--rounds", "1", "--segment-ms", "100"];
         command.args(short).args(arguments).output().expect("the program starts")
     }
 
@@ -203,7 +203,7 @@ fn the_saturating_load_is_found_and_offered_to_all_alike() {
     assert_eq!(result.loads_pps, [5_000, pps]);
     let asked: Vec<f64> = result.segments.iter().map(|s| s.generator.asked_pps).collect();
     let high = asked.iter().filter(|&&asked| asked > 5_500.0);
-    assert_eq!(high.count(), result.arms.len() * result.blocks);
+    assert_eq!(high.count(), result.arms.len() * result.generations);
     assert!(result.notes.iter().any(|note| note.contains("is the saturating load")));
 }
 

@@ -40,7 +40,7 @@ impl Running {
         let (name, value) = mark.split_once('=').expect("as written above");
         let race = shipped::race(folder, "features", &[])
             .args(["--lane", "packet", "--lane", "xdp", "--load", "20000"])
-            .args(["--blocks", "40", "--segment-ms", segment_ms])
+            .args(["--generations", "40", "--rounds", "1", "--segment-ms", segment_ms])
             .env(name, value)
             .stdout(Stdio::null())
             .stderr(Stdio::null())

@@ -28,7 +28,6 @@ impl Race {
         let (head, own) = text.split_at(text.find("[[arm]]").expect("it has arms"));
         // A busy host is offered no load again because of its generator, and makes no idle window
         // quiet by waiting.
-        let head = head.replace("idle_ms = 300", "idle_ms = 50");
         let patient = "late_p99_us_max = 10_000_000\nothers_max = 1_000.0";
         let head = head.replace("late_p99_us_max = 200", patient);
         let scenario = self.0.folder.join("scenario.toml");
@@ -53,7 +52,8 @@ impl Race {
 
     /// Races `lanes` in `variant`, shortly, at a load that all can bear.
     fn race(&self, variant: &str, lanes: &[&str]) -> RaceResult {
-        let short = ["--load", "5000", "--blocks", "4", "--segment-ms", "100"];
+        let short =
+            ["--load", "5000", "--generations", "4", "--rounds", "1", "--segment-ms", "100"];
         let output = self.run(lanes, &[&["--variant", variant][..], &short].concat());
         assert!(output.status.code().is_some_and(|code| code != 2), "{output:?}");
         self.result(variant)
@@ -76,7 +76,18 @@ fn counted_frames_close_the_ledger_and_what_cannot_be_opened_is_left_out_with_it
     let Some(race) = Race::new("count") else { return };
     let arms = "[[arm]]\nlane = \"packet\"\n[[arm]]\nlane = \"packet:batch\"\n\
                 [[arm]]\nlane = \"afxdp\"\n[[arm]]\nlane = \"pigeon\"\noptional = true\n";
-    let short = ["--variant", "count-64", "--load", "5000", "--blocks", "4", "--segment-ms", "100"];
+    let short = [
+        "--variant",
+        "count-64",
+        "--load",
+        "5000",
+        "--generations",
+        "4",
+        "--rounds",
+        "1",
+        "--segment-ms",
+        "100",
+    ];
     let output = race.run_with(Some(arms), &[], &short);
     assert!(output.status.code().is_some_and(|code| code != 2), "{output:?}");
     let result = race.result("count-64");
@@ -98,7 +109,7 @@ fn what_bounces_is_counted_at_the_far_end() {
 #[test]
 fn what_goes_across_comes_out_of_the_other_port_and_what_overload_loses_has_a_name() {
     let Some(race) = Race::new("across") else { return };
-    let load = ["--load", "1000000", "--blocks", "4", "--segment-ms", "100"];
+    let load = ["--load", "1000000", "--generations", "4", "--rounds", "1", "--segment-ms", "100"];
     race.run(&["packet", "afxdp"], &[&["--variant", "across-64"][..], &load].concat());
     let result = race.result("across-64");
     closes(&result);

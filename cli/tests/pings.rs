@@ -16,7 +16,6 @@ fn race(folder: &Path, variant: &str, more: &[&str]) -> Output {
     let shipped = concat!(env!("CARGO_MANIFEST_DIR"), "/../scenarios/ping.toml");
     let mut text = std::fs::read_to_string(shipped).expect("it ships");
     for (theirs, ours) in [
-        ("idle_ms = 300", "idle_ms = 50"),
         ("late_p99_us_max = 200", "late_p99_us_max = 10_000_000\nothers_max = 1_000.0"),
         ("pings = 250", "pings = 20"),
         ("ping_load_pps = 50_000", "ping_load_pps = 5_000"),
@@ -32,7 +31,7 @@ fn race(folder: &Path, variant: &str, more: &[&str]) -> Output {
     std::fs::write(&scenario, text).expect("writable");
     let mut command = Command::new(env!("CARGO_BIN_EXE_laneway"));
     command.arg("race").arg(&scenario).arg("--out").arg(folder).args(["--variant", variant]);
-    command.args(["--blocks", "4", "--segment-ms", "100"]).args(more);
+    command.args(["--generations", "4", "--rounds", "1", "--segment-ms", "100"]).args(more);
     command.output().expect("the program starts")
 }
 
@@ -87,7 +86,7 @@ fn every_request_is_replied_to_once_or_named_and_both_probes_tell() {
 
     let ping = result.ping.as_ref().expect("a race of pings has its section");
     assert_eq!(ping.capacities.len(), 4);
-    assert!(ping.capacities.iter().all(|row| row.searches == result.blocks));
+    assert!(ping.capacities.iter().all(|row| row.searches == result.generations));
     let metrics: Vec<&str> = result.findings.iter().map(|f| f.metric.as_str()).collect();
     assert!(metrics.contains(&"p50 rtt") && metrics.contains(&"capacity"), "{metrics:?}");
     let page =
@@ -103,7 +102,7 @@ fn every_request_is_replied_to_once_or_named_and_both_probes_tell() {
     }
     assert!(metrics.contains(&"ping p50") && metrics.contains(&"ping p50 under load"));
     assert!(page.contains("ping, idle") && page.contains("ping beside 5"));
-    let all = 20 * result.blocks as u64;
+    let all = 20 * result.generations as u64;
     assert_eq!((ping.pings.len(), ping.pings_loaded.len()), (4, 4));
     for row in ping.pings.iter().chain(&ping.pings_loaded) {
         assert_eq!(row.duplicates, 0, "{}", names[row.arm]);
@@ -112,7 +111,7 @@ fn every_request_is_replied_to_once_or_named_and_both_probes_tell() {
         }
     }
     assert!(ping.pings.iter().all(|row| (row.sent, row.replied) == (all, all)), "{ping:?}");
-    every_ping_is_accounted_for(&turn.folder.join("live/trials"), 4 * result.blocks);
+    every_ping_is_accounted_for(&turn.folder.join("live/trials"), 4 * result.generations);
     // On a host that is busy ping outlasts the load beside it, and such pings are not shown.
     assert!(ping.pings_loaded.iter().all(|row| row.sent <= all && row.sent.is_multiple_of(20)));
 }
@@ -145,7 +144,7 @@ fn raw_sockets_and_taps_take_part_and_their_ledgers_close() {
         assert_eq!((row.replied, row.duplicates), (row.sent, 0), "{}", names[row.arm]);
     }
     assert!(ping.pings_loaded.iter().all(|row| row.duplicates == 0));
-    every_ping_is_accounted_for(&turn.folder.join("live/trials"), names.len() * result.blocks);
+    every_ping_is_accounted_for(&turn.folder.join("live/trials"), names.len() * result.generations);
 }
 
 #[test]

@@ -25,7 +25,7 @@ const LOOK: Duration = Duration::from_millis(5);
 /// The shipped scenario `name`, less patient with a busy host and with these changes, as a command.
 fn race(folder: &Path, name: &str, changes: &[(&str, &str)], arguments: &[&str]) -> Command {
     let mut command = shipped::race(folder, name, changes);
-    command.args(["--blocks", "4"]).args(arguments);
+    command.args(["--generations", "4", "--rounds", "1"]).args(arguments);
     command
 }
 
@@ -70,7 +70,7 @@ fn plan(result: &RaceResult) -> Vec<(usize, usize, usize, usize, u64, String)> {
     let segments = result.segments.iter();
     let plan = segments.map(|s| {
         let asked = format!("{:?}", s.generator.asked_pps);
-        (s.order, s.block, s.arm, s.load, s.ledger.offered, asked)
+        (s.order, s.round, s.arm, s.load, s.ledger.offered, asked)
     });
     plan.collect()
 }
@@ -97,7 +97,7 @@ fn every_arm_is_explained_or_says_why_and_what_is_measured_is_the_same_without()
     done(&output);
     let result = turn.result("live");
     assert_eq!(plan(&result), plan(&without));
-    assert_eq!((&result.scenario, result.blocks), (&without.scenario, without.blocks));
+    assert_eq!((&result.scenario, result.generations), (&without.scenario, without.generations));
     assert_eq!(names(&out.join("trials")), trials);
     for trial in &trials {
         let text = fs::read_to_string(out.join("trials").join(trial)).expect("it is there");

@@ -1,4 +1,5 @@
-//! The bench of a race: one or two cables between two namespaces, the CPU meter, and who runs where.
+//! The bench of an arm: one or two cables between two namespaces of its own, the CPU meter that all benches of a race
+//! share, and who runs where.
 //!
 //! ```text
 //!   generator ── gen0 ═══════ sut0 ── arm ── sut1 ═══════ gen1 ── far end (apps `across`, `forward`)
@@ -27,6 +28,7 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::net::{Ipv4Addr, SocketAddrV4};
 use std::process::Command;
+use std::rc::Rc;
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -73,7 +75,7 @@ pub(crate) struct Bench {
     number_at: u16,
     second: Option<VethPair>,
     topology: Topology,
-    meter: Meter,
+    meter: Rc<Meter>,
     placement: Placement,
 }
 
@@ -99,8 +101,8 @@ impl Bench {
         placement: Placement,
         app: &AppFacts,
         traffic: &TrafficPlan,
+        meter: Rc<Meter>,
     ) -> Result<Bench, RaceError> {
-        let meter = Meter::attach()?;
         let mut options = TopologyOptions::new("race");
         options.veth = VethOptions { mtu_bytes: MTU_BYTES, ..VethOptions::default() };
         options.sut_napi_cpus = Some(vec![placement.napi_cpu]);

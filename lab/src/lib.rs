@@ -1,12 +1,12 @@
 //! The lab: races between lanes whose verdicts a sceptic accepts.
 //!
 //! ```text
-//!  Scenario (TOML) ──race::run──▶ Bench: two namespaces, a cable, the CPU meter
-//!                                   │ per trial: a fresh arm and a fresh generator, talked to in
+//!  Scenario (TOML) ──race::run──▶ a Bench for each arm: two namespaces, a cable; one CPU meter
+//!                                   │ per generation: fresh arms and generators, all alive, talked to in
 //!                                   │ lines of JSON (plan), each this very program again
 //!                                   ▼
 //!                                 segments: ledger, CPU by context, latency in two scopes
-//!                                   │ analyse: paired by block, intervals, noise floor, goals
+//!                                   │ analyse: paired by round, intervals, noise floor, goals
 //!                                   ▼
 //!                                 RaceResult ──report──▶ report.html, report.md, terminal
 //! ```
@@ -32,7 +32,6 @@ pub mod race;
 mod replies;
 pub mod report;
 pub mod result;
-mod retries;
 mod returns;
 mod round_trips;
 pub mod scenario;

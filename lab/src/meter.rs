@@ -148,10 +148,26 @@ impl Usage {
         self.ns[class as usize][context]
     }
 
-    /// Everything but idling and the generator's own task, ns.
-    pub(crate) fn busy_ns(&self) -> u64 {
-        let all: u64 = self.ns.iter().flatten().sum();
-        all - self.of(Class::Idle, 0) - self.of(Class::Generator, 0)
+    /// What is the arm's: its tasks, its NAPI threads, and the softirqs of its interfaces, ns.
+    pub(crate) fn own_ns(&self) -> u64 {
+        let soft = |context: usize| self.ns.iter().map(|row| row[context]).sum::<u64>();
+        self.arm_ns() + self.napi_ns() + soft(1) + soft(2)
+    }
+
+    /// Tasks that are no part of the race, ns.
+    pub(crate) fn foreign_ns(&self) -> u64 {
+        self.of(Class::Other, 0)
+    }
+
+    /// The same by name.
+    pub(crate) fn foreigners(&self) -> Vec<(String, u64)> {
+        Vec::new()
+    }
+
+    /// What nobody can be blamed for, ns.
+    pub(crate) fn unattributed_ns(&self) -> u64 {
+        let soft = |context: usize| self.ns.iter().map(|row| row[context]).sum::<u64>();
+        self.of(Class::Ksoftirqd, 0) + soft(3) + soft(4)
     }
 
     /// The generator's own task, ns.
@@ -175,7 +191,7 @@ impl Usage {
         all as f64 / (self.window_ns.max(1) as f64 * self.cpus.max(1) as f64)
     }
 
-    /// [`busy_ns`](Self::busy_ns) by context, under the names of the result schema.
+    /// The parts by context, under the names of the result schema.
     pub(crate) fn contexts_ns(&self) -> BTreeMap<String, u64> {
         let over_classes = |context: usize| self.ns.iter().map(|row| row[context]).sum::<u64>();
         [
@@ -215,7 +231,7 @@ mod tests {
         let mut end = Reading { at_ns: 2000, ..Reading::default() };
         end.add_cpu(&cpu(1700, Class::Arm as u32, 1, 800, 0), 2000);
         let usage = end.since(&start);
-        assert_eq!((usage.busy_ns(), usage.closure()), (300, 1.0));
+        assert_eq!((usage.own_ns(), usage.closure()), (300, 1.0));
         assert_eq!(usage.contexts_ns()["softirq net_rx"], 300);
     }
 
@@ -239,6 +255,6 @@ mod tests {
     fn an_offline_cpu_is_not_counted() {
         let mut reading = Reading::default();
         reading.add_cpu(&cpu(0, 0, 0, 5, 5), 100);
-        assert_eq!((reading.cpus, reading.since(&Reading::default()).busy_ns()), (0, 0));
+        assert_eq!((reading.cpus, reading.since(&Reading::default()).own_ns()), (0, 0));
     }
 }

@@ -226,8 +226,10 @@ pub(crate) struct ArmReport {
     pub lane: Counters,
     /// The app's counters, cumulative.
     pub app: Counters,
-    /// What the sink saw of each segment, in order of segment.
-    pub segments: Vec<SegmentSeen>,
+    /// What the sink saw of the segment that was announced last.
+    pub segment: Option<SegmentSeen>,
+    /// Records of all segments, those that came twice included.
+    pub records: u64,
     /// Records of frames that no announced segment sent.
     pub foreign: u64,
     /// Latencies of wake-up probes, ns, in order of arrival; at most [`PROBES_MAX`].

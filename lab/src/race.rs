@@ -1,36 +1,40 @@
-//! A race: the arms of a scenario in interleaved blocks, and what they say.
+//! A race: the arms of a scenario, all alive at once and offered a load one after the other, and what they say.
 //!
 //! ```text
-//!  scenario ─▶ bench ─▶ block: every arm once, in shuffled and then reversed order ─▶ trials
-//!                         └─ until every interval is narrow enough, or the most blocks are run
-//!  trials ─▶ ledgers, comparisons with the base, verdicts, goals ─▶ RaceResult
+//!  scenario ─▶ a bench for each arm ─▶ generation: every arm as a fresh process, on a cable drawn anew
+//!                                        └─ rounds: at every load one short segment for every arm, in shuffled and
+//!                                           then reversed order, until the generation's share of the time is over
+//!                                    ─▶ generation ... until every verdict is decided, or the time is over
+//!  segments ─▶ ledgers, comparisons with the base, verdicts, goals ─▶ RaceResult
 //! ```
 //!
-//! What must always hold: verdicts come from intervals and are judged against the noise floor (the
-//! base raced against itself in the same blocks); a load is offered again only because the
-//! generator was late or the host was busy, never because of what the arm did; a ledger that does not close makes the run invalid.
+//! What must always hold: verdicts come from intervals and are judged against the noise floor (the base raced against
+//! itself in the same rounds); a segment is left out only because the generator was late, the meter did not close or,
+//! for rates and latencies, other programs took the CPU away, never because of what the arm did; a ledger that does
+//! not close makes the run invalid.
 
 mod analyse;
+mod contest;
 mod pings;
 mod traced;
 
-use crate::arrivals::ARRIVALS_MAX;
 use crate::bench::Bench;
 use crate::host::Look;
+use crate::meter::Meter;
 use crate::ping;
 use crate::plan::Plant;
 use crate::result::{Arm, Outcome, Placement, RaceResult, SCHEMA, Segment, Traffic};
-use crate::retries::Retries;
 use crate::scenario::{ArmPlan, Extent, OTHERS_MAX, Scenario, ScenarioError};
 use crate::tables::{Tables, wiring};
 use crate::traffic::{Replayable, TrafficError, TrafficPlan};
 use crate::trial::{self, Trial, TrialPlan};
 use crate::why::Explain;
-use laneway_core::{CapsReport, LaneError};
+use contest::{Contest, Measured};
+use laneway_core::LaneError;
 use laneway_kinds::{AppFacts, Counted, Peer, Wiring};
-use laneway_stats::{BlockOrder, Step, StopRule};
 use sha2::{Digest, Sha256};
 use std::path::{Path, PathBuf};
+use std::rc::Rc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
@@ -94,22 +98,26 @@ pub struct Options<'a> {
     pub command: Vec<String>,
     /// Version of the program, with its commit where known.
     pub version: String,
-    /// Behind the last block, trace every arm of ours once and have it explained by this.
+    /// Behind the last generation, trace every arm of ours once and have it explained by this.
     pub explain: Option<&'a dyn Explain>,
     /// Set when the race is to end early.
     pub interrupted: &'a AtomicBool,
 }
 
-/// How far a race is; shown as it goes.
+/// How far a race is; shown after each generation.
 #[derive(Clone, Debug)]
 pub struct Progress<'a> {
-    /// The block that runs, from 0, and how many there are at least.
-    pub block: usize,
-    /// See `block`.
-    pub blocks_min: usize,
-    /// The trial that has just ended.
-    pub trial: &'a Trial,
-    /// True if it was traced, behind the last block: it is no part of what was measured.
+    /// Generations so far, and how many there are at most.
+    pub generations: [usize; 2],
+    /// Rounds so far.
+    pub rounds: usize,
+    /// How long it has been measured, and how long it will be at most.
+    pub time: [Duration; 2],
+    /// Verdicts that are not decided, and all of them.
+    pub undecided: [usize; 2],
+    /// The trials that have just ended.
+    pub trials: &'a [Trial],
+    /// True if they were traced, behind the last generation: they are no part of what was measured.
     pub is_traced: bool,
 }
 
@@ -133,128 +141,80 @@ pub fn run(
     std::fs::create_dir_all(&trials_folder).map_err(write_error(&trials_folder))?;
 
     let mut entrants = entrants(&scenario, options.length);
-    let [min, max] = extent_of(&scenario, options.length).blocks;
-    let stop = StopRule::new(min, max).expect("the scenario was checked");
-
     let placement = placement(&scenario);
     let program = pinging(&mut scenario);
-    let mut extent = extent_of(&scenario, options.length).clone();
-    let bench = Bench::create(placement.clone(), app, &plan)?;
-    let mut skipped = left_out(&scenario, options.length);
-    skipped.extend(leave_out(&bench, &scenario, &extent, &plan, &mut entrants, options)?);
-    let mut saturating_pps = None;
-    if extent.saturate {
-        match saturating_load(&bench, &scenario, &extent, &plan, &entrants, options)? {
-            Ok(pps) => {
-                extent.loads_pps.push(pps);
-                saturating_pps = Some(pps);
-            }
-            Err(why) => skipped.push(why),
-        }
+    let extent = extent_of(&scenario, options.length).clone();
+    let meter = Rc::new(Meter::attach()?);
+    let bench = || Bench::create(placement.clone(), app, &plan, meter.clone());
+    let mut benches = vec![bench()?];
+    let mut notes = left_out(&scenario, options.length);
+    notes.extend(leave_out(&benches[0], &scenario, &extent, &plan, &mut entrants, options)?);
+    while benches.len() < entrants.len() {
+        benches.push(bench()?);
     }
-    if extent.topspeed {
-        let base = trial_plan(&scenario, &extent, &plan, &entrants[0], [0, 0], options);
-        let pps = round_down(
-            trial::top_rate(&bench, &base).map_err(|error| interrupted(options, error))?,
-        );
-        extent.loads_pps.push(pps);
-        saturating_pps = Some(pps);
-    }
-    let order = BlockOrder::new(entrants.len(), max, scenario.seed).expect("as was this");
-    let mut trials: Vec<Trial> = Vec::new();
-    let mut segments: Vec<Segment> = Vec::new();
-    let mut disturbed = 0;
-    let mut retries = Retries::new(extent.retries);
-    let mut topology = None;
-    let mut caps = vec![CapsReport::default(); entrants.len()];
-    let mut blocks = 0;
-    for block in 0..max {
-        for &arm in order.block(block) {
-            let place = [arm, block];
-            let plan = trial_plan(&scenario, &extent, &plan, &entrants[arm], place, options);
-            let trial = trial::run(&bench, &plan, &mut retries)
-                .map_err(|error| interrupted(options, error))?;
-            show(&Progress { block, blocks_min: min, trial: &trial, is_traced: false });
-            disturbed += trial.again.len();
-            caps[arm].clone_from(&trial.caps);
-            if topology.is_none() {
-                topology = serde_json::to_value(bench.describe()?).ok();
-            }
-            let path = trials_folder.join(format!("{:03}.json", trials.len()));
-            write_json(&path, &trial)?;
-            for segment in &trial.segments {
-                segments.push(Segment { order: segments.len(), ..segment.clone() });
-            }
-            trials.push(trial);
-        }
-        blocks = block + 1;
-        let found = analyse::findings(
-            &segments,
-            entrants.len(),
-            extent.loads_pps.len(),
-            blocks,
-            app.race.metrics,
-            &scenario,
-        );
-        let step = stop.step(blocks, analyse::wanted(&found).map(|f| &f.comparison));
-        if step != Step::Continue {
-            break;
-        }
-    }
-    let summaries = analyse::summaries(&segments, &trials, entrants.len(), extent.loads_pps.len());
+    let topology = serde_json::to_value(benches[0].describe()?).unwrap_or_default();
+    let contest = |extent| Contest {
+        benches: &benches,
+        scenario: &scenario,
+        extent,
+        traffic: &plan,
+        entrants: &entrants,
+        options,
+    };
+    let saturating = contest(&extent).saturating()?;
+    let saturating_pps = saturating.as_ref().and_then(|found| found.clone().ok());
+    notes.extend(saturating.and_then(Result::err));
+    let mut all_loads = extent.clone();
+    all_loads.loads_pps.extend(saturating_pps);
+    let extent = all_loads;
+
+    let Measured { segments, trials, rounds, generations } =
+        contest(&extent).run(app, &mut show)?;
+    let loads = extent.loads_pps.len();
+    let summaries = analyse::summaries(&segments, &trials, entrants.len(), loads);
     let mut traces = Vec::new();
     if let Some(explainer) = options.explain {
         let pass = traced::Pass {
-            bench: &bench,
+            bench: &benches[0],
             scenario: &scenario,
             extent: &extent,
             traffic: &plan,
             entrants: &entrants,
             options,
             summaries: &summaries,
-            blocks,
+            generations,
         };
         traces = pass.run(explainer, &mut show)?;
     }
-    drop(bench);
+    drop(benches);
 
-    let mut notes = skipped;
     if app.race.counted == Counted::Replies {
         notes.extend(pings::notes(&scenario, program.as_deref()));
     }
     if scenario.others_max > OTHERS_MAX {
         notes.push(format!(
             "this scenario lets other programs use {:.0} % of a CPU, more than the usual {:.0} %: \
-             its figures may be theirs",
+             its rates and latencies may be theirs",
             scenario.others_max * 100.0,
             OTHERS_MAX * 100.0
         ));
     }
-    if disturbed > 0 {
-        let more = match retries.is_used_up() {
-            true => "; they used up the retries, and `--retries` allows more",
-            false => "",
-        };
-        notes.push(format!(
-            "{disturbed} segments were offered again because the generator was late or other \
-             programs ran; trials/*.json says which and why{more}"
-        ));
-    }
+    notes.extend(analyse::left_out(&segments));
     let wired = |entrant: &Entrant| wiring(options.tables, entrant.peer, &entrant.lane);
     let is_shared = |entrant: &Entrant| matches!(wired(entrant), Wiring::SharedMemory { .. });
     if app.race.counted.comes_out() && !entrants.iter().all(is_shared) {
         notes.push(
             "delivered is what came back to the generator's side, counted and dropped there by an \
-             XDP program in the softirq of whoever sends: its cost is in every arm's figure alike"
+             XDP program in the softirq of whoever sends"
                 .to_owned(),
         );
     }
     if extent.topspeed {
-        notes.push(topspeed_note(&segments, &entrants, extent.loads_pps.len() - 1));
+        notes.push(topspeed_note(&segments, &entrants, loads - 1));
     } else if let Some(pps) = saturating_pps {
         notes.push(format!(
             "{pps}/s is the saturating load: {:.0} % of the highest that the generator was seen to keep \
-             against every arm before the first block, rounded down, the same for all. It is no \
+             against every arm before the first generation, rounded down, the same for all. It is no \
              sustainable rate, and latency at it is that of full queues",
             100.0 * trial::KEPT_SHARE
         ));
@@ -264,25 +224,28 @@ pub fn run(
         notes.push(TAPS_NOTE.to_owned());
     }
     notes.extend(shared_memory_note(options.tables, &entrants));
-    let loads = extent.loads_pps.len();
+    let caps = |arm: usize| trials.iter().rfind(|trial| trial.index == arm).map(|t| t.caps.clone());
     let arms = entrants
         .iter()
-        .zip(caps)
-        .map(|(entrant, caps)| Arm {
+        .enumerate()
+        .map(|(arm, entrant)| Arm {
             name: entrant.name.clone(),
             lane: entrant.lane.clone(),
             // A peer gets none of them: its mode is what it has instead.
             arguments: if entrant.peer.is_none() { entrant.arguments.clone() } else { Vec::new() },
             is_noise_floor: entrant.is_noise_floor,
             note: entrant.note.clone(),
-            caps,
+            caps: caps(arm).unwrap_or_default(),
         })
         .collect();
     let (ping, mut ping_findings) =
-        pings::section(&trials, entrants.len(), loads, blocks, &scenario, program);
-    let mut findings =
-        analyse::findings(&segments, entrants.len(), loads, blocks, app.race.metrics, &scenario);
+        pings::section(&trials, entrants.len(), loads, generations, &scenario, program);
+    let data = analyse::Data { segments: &segments, trials: &trials };
+    let mut findings = analyse::findings(data, entrants.len(), loads, app.race.metrics, &scenario);
     findings.append(&mut ping_findings);
+    let invalid =
+        analyse::faults(&segments, &trials, &entrants_names(&entrants), &extent.loads_pps);
+    let too_few = analyse::too_few(&segments, &entrants_names(&entrants), &extent.loads_pps);
     let mut result = RaceResult {
         schema: SCHEMA.to_owned(),
         title: scenario.title.clone(),
@@ -293,11 +256,12 @@ pub fn run(
         started_unix_ns: started_unix.as_nanos() as u64,
         seconds: started.elapsed().as_secs_f64(),
         machine: look.finish(),
-        topology: topology.unwrap_or_default(),
+        topology,
         placement,
         traffic,
         seed: scenario.seed.to_string(),
-        blocks,
+        generations,
+        rounds,
         arms,
         loads_pps: extent.loads_pps.clone(),
         saturating_pps,
@@ -308,20 +272,15 @@ pub fn run(
         traces,
         goals: Vec::new(),
         claims: Vec::new(),
-        invalid: analyse::faults(
-            &segments,
-            &trials,
-            &entrants_names(&entrants),
-            &extent.loads_pps,
-            blocks,
-        ),
+        too_few,
+        invalid,
         notes,
         outcome: Outcome::Done,
         segments,
     };
     let sought = extent.saturate || extent.topspeed;
-    result.goals = analyse::goals(&result, &scenario, sought);
-    result.claims = analyse::claims(&result, &scenario, sought);
+    result.goals = analyse::goals(&result, &trials, &scenario, sought);
+    result.claims = analyse::claims(&result, &trials, &scenario, sought);
     result.notes.extend(analyse::unsaturated(&result));
     result.outcome = analyse::outcome(&result);
     write_result(&result, options.out)?;
@@ -369,48 +328,6 @@ fn shared_memory_note(tables: &dyn Tables, entrants: &[Entrant]) -> Option<Strin
     })
 }
 
-/// The saturating load: a step below the highest that the generator keeps against every arm, in two digits;
-/// or a sentence why there is none beyond the loads that are offered anyway.
-///
-/// All arms are offered the same, and the schedule is held to the same limits as at any other load, so
-/// no check is weaker here. The search sees each arm for some short segments only, in which a generator may
-/// keep by luck what it does not keep for a block: hence the step. One that is late in a block after all spoils
-/// that block, as ever.
-fn saturating_load(
-    bench: &Bench,
-    scenario: &Scenario,
-    extent: &Extent,
-    traffic: &TrafficPlan,
-    entrants: &[Entrant],
-    options: &Options<'_>,
-) -> Result<Result<u64, String>, RaceError> {
-    let most = u64::from(ARRIVALS_MAX) * 1_000 / extent.segment_ms;
-    let mut kept: Option<u64> = None;
-    // The twin of the base is the base.
-    for entrant in entrants.iter().filter(|entrant| !entrant.is_noise_floor) {
-        let plan = trial_plan(scenario, extent, traffic, entrant, [0, 0], options);
-        let rate = trial::rate_kept(bench, &plan, kept, 1 + extent.retries)
-            .map_err(|error| interrupted(options, error))?;
-        let Some(rate) = rate else {
-            return Ok(Err(format!(
-                "no saturating load: the generator kept none of the rates tried against arm `{}`; the \
-                 host was busy, or the arm takes the generator's CPU",
-                entrant.name
-            )));
-        };
-        kept = Some(rate.min(most));
-    }
-    let pps = round_down((kept.unwrap_or(0) as f64 * trial::KEPT_SHARE) as u64);
-    let last = extent.loads_pps.last().copied().unwrap_or(0);
-    Ok(match pps > last {
-        true => Ok(pps),
-        false => Err(format!(
-            "no saturating load: the generator keeps {pps}/s at most against every arm, no more than \
-             the {last}/s that are offered anyway"
-        )),
-    })
-}
-
 /// A child that ended with us is no failure of its own.
 fn interrupted(options: &Options<'_>, error: RaceError) -> RaceError {
     match options.interrupted.load(Ordering::Relaxed) {
@@ -433,7 +350,8 @@ pub(crate) fn placement(scenario: &Scenario) -> Placement {
         generator_cpu: scenario.generator_cpu,
         sentence: format!(
             "The arm's worker and the threaded NAPI of its interface share CPU {}; the \
-             generator has CPU {}.",
+             generator has CPU {}, above every other program in priority where the system lets it. Arms that \
+             are not offered a load are stopped.",
             scenario.arm_cpu, scenario.generator_cpu
         ),
     }
@@ -559,7 +477,7 @@ fn trial_plan<'a>(
     extent: &'a Extent,
     traffic: &'a TrafficPlan,
     entrant: &'a Entrant,
-    [arm, block]: [usize; 2],
+    [arm, generation]: [usize; 2],
     options: &'a Options<'_>,
 ) -> TrialPlan<'a> {
     let app = scenario.facts(options.tables).expect("the scenario was checked");
@@ -572,17 +490,15 @@ fn trial_plan<'a>(
         peer: entrant.peer,
         lane: &entrant.lane,
         plant: entrant.plant,
-        block,
+        generation,
         traffic,
         way: &scenario.generator,
         burst: scenario.burst,
         loads_pps: &extent.loads_pps,
         topspeed: extent.topspeed,
         segment: Duration::from_millis(extent.segment_ms),
-        idle: Duration::from_millis(scenario.idle_ms),
         late_p99_ns_max: scenario.late_p99_us_max * 1000,
         others_max: scenario.others_max,
-        ping: scenario.ping.as_ref(),
         trace: entrant.is_traced.then(traced::measured),
         interrupted: options.interrupted,
     }

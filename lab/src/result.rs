@@ -14,7 +14,7 @@ use std::collections::BTreeMap;
 /// ([`Segment::rtt`], [`Summary::rtt`]) and pings ([`RaceResult::ping`]); 1.2 the saturating load
 /// ([`RaceResult::saturating_pps`]), claims ([`RaceResult::claims`]) and real pings beside a load
 /// ([`PingSection::pings_loaded`]); 1.3 traced arms ([`RaceResult::traces`]).
-pub const SCHEMA: &str = "laneway-race/1.3";
+pub const SCHEMA: &str = "laneway-race/2";
 
 /// Whether this version reads results of `schema`: any minor version of the same major one, since
 /// minor ones only add what may be absent.
@@ -50,10 +50,12 @@ pub struct RaceResult {
     pub placement: Placement,
     /// What was sent.
     pub traffic: Traffic,
-    /// Seed of block order and resampling, as text (JavaScript loses digits above 2^53).
+    /// Seed of the order of the arms, as text (JavaScript loses digits above 2^53).
     pub seed: String,
-    /// Blocks that ran.
-    pub blocks: usize,
+    /// Generations of fresh processes that ran.
+    pub generations: usize,
+    /// Rounds that ran, over all generations; in each, every load was offered to every arm once.
+    pub rounds: usize,
     /// The arms, in the scenario's order; index 0 is the base of every comparison.
     pub arms: Vec<Arm>,
     /// The offered loads, packets per second, in rising order.
@@ -67,14 +69,14 @@ pub struct RaceResult {
     pub topspeed: bool,
     /// Every segment measured: each is one dot.
     pub segments: Vec<Segment>,
-    /// Per arm and load, over all blocks.
+    /// Per arm and load, over all rounds.
     pub summaries: Vec<Summary>,
     /// Per metric, arm and load: the comparison with the base.
     pub findings: Vec<Finding>,
     /// Of a race of pings: what its table has beyond the summaries.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ping: Option<PingSection>,
-    /// Of a race with `--trace`: why each arm is as it is, by a trace behind the last block. No figure
+    /// Of a race with `--trace`: why each arm is as it is, by a trace behind the last generation. No figure
     /// of it is in any other table.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub traces: Vec<TracedArm>,
@@ -83,6 +85,10 @@ pub struct RaceResult {
     /// What somebody says, put to the test.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub claims: Vec<ClaimOutcome>,
+    /// Arms and loads with too few segments that can be used for a verdict, each with the reason: a busy machine, or a
+    /// generator that does not keep the load.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub too_few: Vec<String>,
     /// Everything that makes the run invalid; empty if it is valid.
     pub invalid: Vec<String>,
     /// What a reader should know but does not make it invalid.
@@ -193,10 +199,16 @@ impl Arm {
 pub struct Segment {
     /// Index into `arms`.
     pub arm: usize,
-    /// Block, from 0.
-    pub block: usize,
+    /// Generation of processes, from 0.
+    pub generation: usize,
+    /// Round, from 0 over the whole race: every arm has one segment of a load in it, so base and arm of a round
+    /// are a pair.
+    pub round: usize,
     /// Place in the whole race, from 0: time order.
     pub order: usize,
+    /// True while the arms of its generation were warming up: it is in no figure.
+    #[serde(default, skip_serializing_if = "crate::scenario::is_false")]
+    pub warm_up: bool,
     /// Index into `loads_pps`.
     pub load: usize,
     /// Measured time, ns.
@@ -221,6 +233,9 @@ pub struct Segment {
     pub memory: Memory,
     /// Why this segment cannot be used; empty if it can.
     pub invalid: Vec<String>,
+    /// Why only its CPU time can be used: other programs took the CPU away.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub disturbed: Option<String>,
 }
 
 /// Where every frame of a segment went: offered = delivered + every named drop.
@@ -291,15 +306,22 @@ pub struct GeneratorReport {
 /// CPU time over a window, by the exact accounting of scheduler, softirq and interrupt tracepoints.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Cpu {
-    /// CPU time of everything but idling and the generator's own task, all CPUs, idle control not
-    /// subtracted, ns.
-    pub busy_ns: u64,
-    /// The same while nothing was sent, scaled to the window: the idle control, ns.
-    pub idle_control_ns: u64,
-    /// (busy - idle control) / delivered, ns; absent when nothing was delivered.
+    /// What is the arm's, on all CPUs: its tasks, its NAPI threads, softirqs of its interfaces, ns.
+    pub own_ns: u64,
+    /// Of that, what an arm that polls spent on polls which found nothing; absent of one that waits, ns.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub spun_ns: Option<u64>,
+    /// `own_ns` / delivered, ns; absent when nothing was delivered.
     pub ns_per_record: Option<f64>,
-    /// Parts of `busy_ns` by context: `arm`, `napi thread`, `softirq net_rx`, `softirq net_tx`,
-    /// `softirq other`, `hardirq`, `other tasks`; ns.
+    /// Interrupts and softirqs that cannot be said to be anybody's; in no other figure, ns.
+    pub unattributed_ns: u64,
+    /// Tasks that are no part of the race; in no other figure, ns.
+    pub foreign_ns: u64,
+    /// Those that used most of it, by name, ns.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub foreigners: Vec<(String, u64)>,
+    /// All parts by context: `arm`, `napi thread`, `softirq net_rx`, `softirq net_tx`, `softirq other`,
+    /// `hardirq`, `other tasks`; ns.
     pub contexts_ns: BTreeMap<String, u64>,
     /// Sum of all parts, idle and generator included, against CPUs x window: 1 when it closes.
     pub closure: f64,
@@ -322,30 +344,30 @@ pub struct Memory {
     pub socket_bytes: u64,
 }
 
-/// One arm at one load, over all blocks.
+/// One arm at one load, over all rounds.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Summary {
     /// Index into `arms`.
     pub arm: usize,
     /// Index into `loads_pps`.
     pub load: usize,
-    /// The ledgers of all blocks, added.
+    /// The ledgers of all rounds, added.
     pub ledger: Ledger,
-    /// Records per second: median, minimum, maximum over blocks.
+    /// Records per second: median, minimum, maximum over rounds.
     pub records_per_s: Option<[f64; 3]>,
-    /// CPU ns per record: median, minimum, maximum over blocks.
+    /// CPU ns per record: median, minimum, maximum over rounds.
     pub cpu_ns_per_record: Option<[f64; 3]>,
-    /// CPU by context, ns per delivered record, over all blocks.
+    /// CPU by context, ns per delivered record, over all rounds.
     pub contexts_ns_per_record: BTreeMap<String, f64>,
-    /// Latencies of all blocks merged, scope `wire to app`.
+    /// Latencies of all rounds merged, scope `wire to app`.
     pub wire_to_app: Option<LatencySummary>,
     /// Its curve, for the plot.
     pub wire_to_app_curve: Vec<CurvePoint>,
-    /// Latencies of all blocks merged, scope `app only`.
+    /// Latencies of all rounds merged, scope `app only`.
     pub app_only: Option<LatencySummary>,
     /// Its curve.
     pub app_only_curve: Vec<CurvePoint>,
-    /// Round trips of all blocks merged.
+    /// Round trips of all rounds merged.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rtt: Option<Rtt>,
     /// Their curve.
@@ -414,7 +436,7 @@ pub struct PingRow {
 pub struct CapacityRow {
     /// Index into `arms`.
     pub arm: usize,
-    /// Highest rate carried, requests per second: median, minimum, maximum over blocks.
+    /// Highest rate carried, requests per second: median, minimum, maximum over rounds.
     pub pps: Option<[f64; 3]>,
     /// Blocks searched.
     pub searches: usize,

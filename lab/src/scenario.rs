@@ -20,9 +20,13 @@ pub const ARMS_MAX: usize = 16;
 pub const LOADS_MAX: usize = SEGMENTS_MAX / 4;
 /// Longest segment, ms.
 const SEGMENT_MS_MAX: u64 = 600_000;
-/// Retries of a scenario that says nothing, and the most.
-const RETRIES: usize = 3;
-const RETRIES_MAX: usize = 100;
+/// Shortest segment, ms: beside it, what comes before and after each is not to be most of a race.
+const SEGMENT_MS_MIN: u64 = 20;
+/// Longest race, s, and most generations of it.
+const TIME_S_MAX: u64 = 86_400;
+const GENERATIONS_MAX: usize = 1_000;
+/// Most rounds of a generation.
+pub(crate) const ROUNDS_MAX: usize = 4_000;
 /// Highest load: what the schedule's nanoseconds can tell apart.
 const LOAD_PPS_MAX: u64 = 100_000_000;
 
@@ -60,8 +64,6 @@ pub struct Scenario {
     /// Frames per burst; of requests whose replies are counted, the most: they are sent one by one up to 50,000/s,
     /// and in bursts that grow with the rate beyond.
     pub burst: u32,
-    /// Idle control of each trial, ms.
-    pub idle_ms: u64,
     /// Largest p99 of the generator's lateness, us; beyond it a segment is not used.
     pub late_p99_us_max: u64,
     /// Largest share of one CPU that programs which are no part of the race may use; beyond it a
@@ -74,7 +76,7 @@ pub struct Scenario {
     pub arm_cpu: usize,
     /// CPU of the generator.
     pub generator_cpu: usize,
-    /// Seed of block order and resampling.
+    /// Seed of the order of the arms.
     pub seed: u64,
     /// The short version.
     pub quick: Extent,
@@ -163,12 +165,13 @@ pub struct Extent {
     pub topspeed: bool,
     /// Length of a segment, ms.
     pub segment_ms: u64,
-    /// Fewest and most blocks, both even.
-    pub blocks: [usize; 2],
-    /// How often a load may be offered again because the generator was late or the host was busy, over all
-    /// loads; one that needs more uses what others left. The limits stay the same.
-    #[serde(default = "usual_retries", skip_serializing_if = "is_usual_retries")]
-    pub retries: usize,
+    /// How long arms are measured at most, s: the race ends earlier when every verdict is decided.
+    pub time_s: u64,
+    /// Generations of fresh processes that this time is divided among.
+    pub generations: usize,
+    /// Instead of a time: so many rounds in each generation, and every generation, whatever is decided by then.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub rounds: Option<usize>,
 }
 
 /// An arm.
@@ -215,15 +218,6 @@ fn is_honest(plant: &Plant) -> bool {
 #[expect(clippy::trivially_copy_pass_by_ref, reason = "serde calls it so")]
 pub(crate) fn is_false(value: &bool) -> bool {
     !value
-}
-
-fn usual_retries() -> usize {
-    RETRIES
-}
-
-#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde calls it so")]
-fn is_usual_retries(value: &usize) -> bool {
-    *value == RETRIES
 }
 
 /// A demand on one metric of one arm at one load: of its ratio to another arm, or of its value.
@@ -515,9 +509,6 @@ impl Scenario {
         if !(1..=256).contains(&self.burst) {
             return Err(value("burst", self.burst, "1 to 256"));
         }
-        if !(50..=60_000).contains(&self.idle_ms) {
-            return Err(value("idle_ms", self.idle_ms, "50 to 60000"));
-        }
         if !(0.0..=1_000.0).contains(&self.others_max) {
             return Err(value("others_max", self.others_max, "0 to 1000, a share of one CPU"));
         }
@@ -748,12 +739,21 @@ impl Extent {
             );
             return Err(value("loads_pps", format!("{loads:?}"), hint));
         }
-        if !(100..=SEGMENT_MS_MAX).contains(&self.segment_ms) {
-            let hint = format!("100 to {SEGMENT_MS_MAX}");
+        if !(SEGMENT_MS_MIN..=SEGMENT_MS_MAX).contains(&self.segment_ms) {
+            let hint = format!("{SEGMENT_MS_MIN} to {SEGMENT_MS_MAX}");
             return Err(value("segment_ms", self.segment_ms, hint));
         }
-        if self.retries > RETRIES_MAX {
-            return Err(value("retries", self.retries, format!("0 to {RETRIES_MAX}")));
+        if !(1..=TIME_S_MAX).contains(&self.time_s) {
+            return Err(value("time_s", self.time_s, format!("1 to {TIME_S_MAX} seconds")));
+        }
+        if let Some(rounds) = self.rounds
+            && !(1..=ROUNDS_MAX).contains(&rounds)
+        {
+            return Err(value("rounds", rounds, format!("1 to {ROUNDS_MAX} in a generation")));
+        }
+        if !(1..=GENERATIONS_MAX).contains(&self.generations) {
+            let hint = format!("1 to {GENERATIONS_MAX}; an interval needs 3");
+            return Err(value("generations", self.generations, hint));
         }
         if self.saturate && self.topspeed {
             let hint =
@@ -765,10 +765,7 @@ impl Extent {
             let hint = "frames per segment must stay below 2^32: shorten segment_ms";
             return Err(value("the number of frames of the longest segment", most, hint));
         }
-        let [min, max] = self.blocks;
-        laneway_stats::StopRule::new(min, max)
-            .map(drop)
-            .map_err(|e| value("blocks", format!("{:?}", self.blocks), e.to_string()))
+        Ok(())
     }
 }
 
@@ -808,14 +805,13 @@ mod tests {
             capture = "c.pcap"
             generator = "live"
             burst = 16
-            idle_ms = 300
             late_p99_us_max = 100
             matters = 0.05
             arm_cpu = 0
             generator_cpu = 1
             seed = 1
-            quick = { loads_pps = [1000, 2000], segment_ms = 1000, blocks = [4, 4] }
-            full = { loads_pps = [1000], segment_ms = 1000, blocks = [10, 40] }
+            quick = { loads_pps = [1000, 2000], segment_ms = 1000, time_s = 60, generations = 4 }
+            full = { loads_pps = [1000], segment_ms = 1000, time_s = 600, generations = 20 }
             arm = [
                 { lane = "packet" },
                 { lane = "xdp", note = "n", plant = { slow = { share = 0.2 } } },
@@ -858,7 +854,7 @@ mod tests {
             (|s| s.burst = 0, "burst"),
             (|s| s.generator_cpu = 0, "arm_cpu"),
             (|s| s.quick.loads_pps = vec![2, 1], "loads_pps"),
-            (|s| s.quick.blocks = [3, 4], "blocks"),
+            (|s| s.quick.time_s = 0, "time_s"),
             (|s| s.goals[0].over = Some("x".into()), "arm of a goal"),
         ];
         for (change, part) in changes {
@@ -1029,7 +1025,7 @@ mod tests {
         assert_eq!(again, scenario);
         type Change = fn(&mut Scenario);
         let changes: [(Change, &str); 12] = [
-            (|s| s.quick.retries = 101, "0 to 100"),
+            (|s| s.quick.generations = 0, "generations"),
             (|s| s.app = "features".into(), "unexpected argument '--mode'"),
             (|s| s.app = "foward".into(), "did you mean `forward`"),
             (|s| s.payload_bytes = Some(64), "one of them"),

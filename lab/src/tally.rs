@@ -23,11 +23,13 @@ pub(crate) enum Tell {
     Report,
 }
 
-/// What was seen of all segments.
+/// What was seen so far.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Seen {
-    /// In order of segment.
-    pub(crate) segments: Vec<SegmentSeen>,
+    /// Of the segment that was announced last.
+    pub(crate) segment: Option<SegmentSeen>,
+    /// Records of all segments, those that came twice included: what came late of an earlier one shows here.
+    pub(crate) records: u64,
     /// Frames that no announced segment sent.
     pub(crate) foreign: u64,
     /// Latencies of wake-up probes, ns.
@@ -38,7 +40,12 @@ pub(crate) struct Seen {
 pub(crate) struct Tally {
     tells: Receiver<Tell>,
     answers: Sender<Seen>,
+    /// By number, from 1; a number that comes again takes the place of the one long ago.
     segments: Vec<Ticks>,
+    /// Index of the one that was announced last.
+    last: usize,
+    /// Records of segments whose number came again.
+    retired: u64,
     foreign: u64,
     wakeups_ns: Vec<u64>,
     plant: Plant,
@@ -97,6 +104,8 @@ impl Tally {
             tells,
             answers,
             segments: Vec::new(),
+            last: 0,
+            retired: 0,
             foreign: 0,
             wakeups_ns: Vec::new(),
             plant,
@@ -155,14 +164,34 @@ impl Tally {
         }
         while let Ok(tell) = self.tells.try_recv() {
             match tell {
-                Tell::Segment(plan) => self.segments.push(Ticks::of(plan)),
+                Tell::Segment(plan) => self.announce(plan),
                 Tell::Report => {
-                    let segments = self.segments.iter().map(|ticks| ticks.seen.clone()).collect();
-                    let wakeups_ns = self.wakeups_ns.clone();
                     // Nobody listens any more when the arm is ending.
-                    let _ = self.answers.send(Seen { segments, foreign: self.foreign, wakeups_ns });
+                    let _ = self.answers.send(self.seen());
                 }
             }
+        }
+    }
+
+    fn announce(&mut self, plan: SegmentPlan) {
+        self.last = usize::from(plan.segment).saturating_sub(1).min(self.segments.len());
+        let ticks = Ticks::of(plan);
+        match self.segments.get_mut(self.last) {
+            Some(place) => {
+                self.retired += place.seen.records();
+                *place = ticks;
+            }
+            None => self.segments.push(ticks),
+        }
+    }
+
+    fn seen(&self) -> Seen {
+        let records: u64 = self.segments.iter().map(|ticks| ticks.seen.records()).sum();
+        Seen {
+            segment: self.segments.get(self.last).map(|ticks| ticks.seen.clone()),
+            records: self.retired + records,
+            foreign: self.foreign,
+            wakeups_ns: self.wakeups_ns.clone(),
         }
     }
 
@@ -178,6 +207,11 @@ impl Tally {
 }
 
 impl SegmentSeen {
+    /// Every record of it, those that came twice included.
+    pub(crate) fn records(&self) -> u64 {
+        self.delivered + self.duplicates
+    }
+
     /// Notes a sampled frame: when the app had it in its hands and when it was done with it (if
     /// that is a reading of its own), and a mix of its content.
     pub(crate) fn sample(

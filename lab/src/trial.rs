@@ -1,18 +1,22 @@
-//! One trial: a fresh arm and a fresh generator walk an idle control and then every load.
+//! One trial: a fresh arm and a fresh generator, which stay alive for a generation of the race, and what was
+//! measured of the arm meanwhile.
 //!
 //! ```text
-//!  before ─▶ [ meter ── t0 ── frames on schedule ── last ── drain ── meter ] ─▶ settle ─▶ after
-//!  counters   └───────────────── window ─────────────────────────────────┘      counters
+//!   parked ─▶ unpark ─▶ before ─▶ [ meter ── t0 ── frames on schedule ── last ── drain ── meter ] ─▶ after ─▶ park
+//!                       counters   └───────────────── window ─────────────────────────────────┘      counters
 //! ```
 //!
-//! A trial that is traced ([`TrialPlan::trace`]) is one of its own, behind the last block: a fresh arm, one load,
+//! Other arms of the race are alive at the same time, each on its own cables, and parked: one arm at a time is offered a
+//! load, so what runs within a window runs for that arm, or for programs that are no part of the race, whose time is
+//! not booked.
+//!
+//! A trial that is traced ([`TrialPlan::trace`]) is one of its own, behind the last generation: a fresh arm, one load,
 //! offered once. So no process that is measured ever had a recorder, and nothing of its figures is compared.
 //!
-//! A trial of an app whose replies are counted goes on: a search for the highest rate that comes through, in short segments
-//! of the same kind, and then the machine's own `ping`, with nothing else sent and beside a load.
+//! A trial of an app whose replies are counted has more: a search for the highest rate that comes through, in short
+//! segments of the same kind, and the machine's own `ping`, with nothing else sent and beside a load.
 //!
-//! Nothing but arm, generator and kernel runs within a measured window: counters are read outside of
-//! it, and the load beside `ping` is not measured.
+//! Counters are read outside of windows, and the load beside `ping` is not measured.
 
 use crate::arrivals::Arrived;
 use crate::bench::{Bench, DESTINATION, ECHO, FAR_END, SUT_MAC, WireLosses};
@@ -25,7 +29,6 @@ use crate::plan::{
 use crate::race::RaceError;
 use crate::replies::Replied;
 use crate::result::{Cpu, GeneratorReport, Ledger, Segment};
-use crate::retries::Retries;
 use crate::round_trips::RoundTrips;
 use crate::scenario::PingPlan;
 use crate::search::bisect;
@@ -38,23 +41,23 @@ use laneway_engine::{MonotonicClock, pin_to_cpu};
 use laneway_kinds::{AppFacts, Counted, Peer};
 use laneway_stats::Latency;
 use serde::{Deserialize, Serialize};
-use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
 /// From the order to the first frame: the sink hears of a segment at its next tick, 10 ms away at
 /// most, and says so.
-const LEAD_NS: u64 = 60_000_000;
+const LEAD_NS: u64 = 30_000_000;
 /// The window opens this long before the first frame.
-const OPEN_NS: u64 = 8_000_000;
+const OPEN_NS: u64 = 2_000_000;
 /// From the last frame to the end of the window: what is queued is still handled in it.
-const DRAIN: Duration = Duration::from_millis(50);
+const DRAIN: Duration = Duration::from_millis(15);
+/// The end of the drain, in which an arm that has nothing to do any more shows whether it polls.
+const IDLE_LOOK: Duration = Duration::from_millis(3);
+/// From the start of a generator to the first counters.
+const BEGIN: Duration = Duration::from_millis(30);
 /// Between two looks at an arm that is settling.
-const SETTLE_STEP: Duration = Duration::from_millis(15);
-/// Windows of the idle control, and the most of them while other programs run.
-const IDLE_WINDOWS: u32 = 3;
-const IDLE_WINDOWS_MAX: u32 = 30;
+const SETTLE_STEP: Duration = Duration::from_millis(10);
 /// Times pings are sent again because they were disturbed.
 const PING_RETRIES_MAX: usize = 3;
 /// Looks at an arm that does not settle.
@@ -78,6 +81,8 @@ const KEPT_LENGTH: Duration = Duration::from_millis(300);
 pub(crate) const KEPT_SHARE: f64 = 0.85;
 /// Rates offered in search of it.
 const KEPT_RATES_MAX: usize = 8;
+/// Times that each is offered: what disturbed it may be gone the next time.
+const KEPT_TRIES: usize = 4;
 /// How much longer than real pings should take the load beside them lasts: so much times, and so much
 /// more. Beside a generator that spins they are late.
 const PING_LOAD_STRETCH: f64 = 1.3;
@@ -115,8 +120,8 @@ pub(crate) struct TrialPlan<'a> {
     pub(crate) lane: &'a str,
     /// Its planted fault.
     pub(crate) plant: Plant,
-    /// The block it belongs to.
-    pub(crate) block: usize,
+    /// The generation it belongs to.
+    pub(crate) generation: usize,
     /// What is sent.
     pub(crate) traffic: &'a TrafficPlan,
     /// How frames enter the wire.
@@ -129,14 +134,10 @@ pub(crate) struct TrialPlan<'a> {
     pub(crate) topspeed: bool,
     /// Length of a segment.
     pub(crate) segment: Duration,
-    /// Length of the idle control.
-    pub(crate) idle: Duration,
     /// Largest p99 of the generator's lateness.
     pub(crate) late_p99_ns_max: u64,
     /// Share of one CPU that everything but arm, generator and kernel may take.
     pub(crate) others_max: f64,
-    /// What is measured beside the loads, of an app whose replies are counted.
-    pub(crate) ping: Option<&'a PingPlan>,
     /// Trace the worker. With a folder for it nothing of the trial is a measurement, and no load is offered again.
     pub(crate) trace: Option<TracePlan>,
     /// Set when nobody wants the trial any more.
@@ -146,21 +147,25 @@ pub(crate) struct TrialPlan<'a> {
 /// A trial's outcome; one file each.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Trial {
+    /// Index of the arm.
+    pub index: usize,
     /// Name of the arm.
     pub arm: String,
+    /// The generation it belongs to, from 0.
+    pub generation: usize,
     /// Asked for and obtained by the arm.
     pub caps: CapsReport,
     /// What the generator obtained.
     pub generator_caps: CapsReport,
-    /// One per load, in order.
+    /// Every segment, in order.
     pub segments: Vec<Segment>,
-    /// Latencies behind each segment: wire to app.
+    /// Latencies of all segments of a load, by load: wire to app.
     pub wire_to_app: Vec<Latency>,
-    /// Latencies behind each segment: app only.
+    /// Latencies of all segments of a load, by load: app only.
     pub app_only: Vec<Latency>,
     /// Samples and checksum of the features of each segment.
     pub checksums: Vec<(u64, u64)>,
-    /// Round trips behind each segment, of an app whose replies are counted.
+    /// Round trips of all segments of a load, by load, of an app whose replies are counted.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub round_trips: Vec<RoundTrips>,
     /// The search for the highest rate that comes through, if one was made.
@@ -172,7 +177,7 @@ pub struct Trial {
     /// The same while requests of ours were offered.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ping_loaded: Option<PingTrial>,
-    /// Loads that were offered again because the first time was disturbed, each with the reason.
+    /// Pings that were sent again because the first time was disturbed, each with the reason.
     pub again: Vec<String>,
     /// Of an arm that was traced: what became of the trace.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -206,58 +211,91 @@ pub struct CapacityStep {
     pub ledger: Ledger,
 }
 
-/// Runs it; `retries` are the race's.
-pub(crate) fn run(
-    bench: &Bench,
-    plan: &TrialPlan<'_>,
-    retries: &mut Retries,
-) -> Result<Trial, RaceError> {
-    let mut walk = Walk::begin(bench, plan)?;
-    let mut trial = Trial {
-        arm: plan.name.to_owned(),
-        caps: walk.arm.ready.caps.clone(),
-        generator_caps: walk.generator.ready.caps.clone(),
-        segments: Vec::new(),
-        wire_to_app: Vec::new(),
-        app_only: Vec::new(),
-        checksums: Vec::new(),
-        round_trips: Vec::new(),
-        capacity: None,
-        ping: None,
-        ping_loaded: None,
-        again: Vec::new(),
-        traced: None,
-    };
-    let is_kept = plan.trace.as_ref().is_some_and(|trace| trace.folder.is_some());
-    for (load, &pps) in plan.loads_pps.iter().enumerate() {
-        let mut retries = retries.next();
-        loop {
-            let is_topspeed = plan.topspeed && load + 1 == plan.loads_pps.len();
-            let Offered { mut segment, seen, replied } = match is_topspeed {
-                true => walk.pour(pps, plan.segment)?,
-                false => walk.offer(pps, plan.segment)?,
-            };
-            segment.load = load;
-            if let Some(why) = segment.invalid.first()
-                && !is_kept
-                && retries.take()
-            {
-                trial.again.push(format!("{pps}/s: {why}"));
-                continue;
-            }
-            trial.segments.push(segment);
-            trial.checksums.push((seen.samples, seen.checksum));
-            trial.wire_to_app.push(seen.wire_to_app);
-            trial.app_only.push(seen.app_only);
-            trial.round_trips.extend(replied.map(|replied| replied.round_trips));
-            break;
+impl Trial {
+    fn begun(plan: &TrialPlan<'_>, walk: &Walk<'_>) -> Trial {
+        let loads = plan.loads_pps.len();
+        let replies = plan.app.race.counted == Counted::Replies;
+        Trial {
+            index: plan.arm,
+            arm: plan.name.to_owned(),
+            generation: plan.generation,
+            caps: walk.arm.ready.caps.clone(),
+            generator_caps: walk.generator.ready.caps.clone(),
+            segments: Vec::new(),
+            wire_to_app: vec![Latency::default(); loads],
+            app_only: vec![Latency::default(); loads],
+            checksums: Vec::new(),
+            round_trips: vec![RoundTrips::default(); if replies { loads } else { 0 }],
+            capacity: None,
+            ping: None,
+            ping_loaded: None,
+            again: Vec::new(),
+            traced: None,
         }
     }
-    if let Some(echo) = plan.ping {
+
+    fn add(&mut self, offered: Offered) {
+        let Offered { segment, seen, replied } = offered;
+        // What another program delayed is no latency of the arm's.
+        if segment.invalid.is_empty() && segment.disturbed.is_none() {
+            self.wire_to_app[segment.load].merge(&seen.wire_to_app);
+            self.app_only[segment.load].merge(&seen.app_only);
+            if let (Some(all), Some(replied)) = (self.round_trips.get_mut(segment.load), replied) {
+                all.merge(&replied.round_trips);
+            }
+        }
+        self.checksums.push((seen.samples, seen.checksum));
+        self.segments.push(segment);
+    }
+}
+
+/// An arm that is alive and parked, its generator beside it, and what was measured of it so far.
+pub(crate) struct Alive<'a> {
+    walk: Walk<'a>,
+    trial: Trial,
+}
+
+impl<'a> Alive<'a> {
+    /// Starts both.
+    ///
+    /// # Errors
+    /// When one does not start.
+    pub(crate) fn start(bench: &'a Bench, plan: TrialPlan<'a>) -> Result<Alive<'a>, RaceError> {
+        let walk = Walk::begin(bench, plan)?;
+        let trial = Trial::begun(&walk.plan, &walk);
+        walk.arm.park(true)?;
+        Ok(Alive { walk, trial })
+    }
+
+    /// Its turn: one segment of the load with this index, as part of `round`.
+    ///
+    /// # Errors
+    /// When a child failed, or nobody wants the race any more.
+    pub(crate) fn turn(&mut self, load: usize, round: usize) -> Result<&Segment, RaceError> {
+        let Walk { plan, .. } = &self.walk;
+        let (pps, length) = (plan.loads_pps[load], plan.segment);
+        let is_topspeed = plan.topspeed && load + 1 == plan.loads_pps.len();
+        let mut offered = self.unparked(|walk| match is_topspeed {
+            true => walk.pour(pps, length),
+            false => walk.offer(pps, length),
+        })?;
+        (offered.segment.load, offered.segment.round) = (load, round);
+        self.trial.add(offered);
+        Ok(self.trial.segments.last().expect("it was just added"))
+    }
+
+    /// Its turn at what is measured once in a generation, of an app whose replies are counted.
+    ///
+    /// # Errors
+    /// As for a [`turn`](Self::turn).
+    pub(crate) fn ping(&mut self, echo: &PingPlan) -> Result<(), RaceError> {
+        let trial = &mut self.trial;
+        let walk = &mut self.walk;
+        walk.arm.park(false)?;
         if echo.capacity_steps > 0 {
             trial.capacity = Some(walk.search(echo)?);
         }
-        if let Some(order) = ping_order(plan, echo) {
+        if let Some(order) = ping_order(&walk.plan, echo) {
             walk.is_wanted()?;
             trial.ping = Some(walk.ping(order, &mut trial.again)?);
             for attempt in 0..=PING_RETRIES_MAX {
@@ -277,23 +315,55 @@ pub(crate) fn run(
                 }
             }
         }
+        walk.arm.park(true)
     }
-    trial.traced = walk.end()?;
-    Ok(trial)
+
+    /// Ends both; what was measured.
+    ///
+    /// # Errors
+    /// When one failed meanwhile.
+    pub(crate) fn end(self) -> Result<Trial, RaceError> {
+        let Alive { walk, mut trial } = self;
+        trial.traced = walk.end()?;
+        Ok(trial)
+    }
+
+    fn unparked<T>(
+        &mut self,
+        act: impl FnOnce(&mut Walk<'a>) -> Result<T, RaceError>,
+    ) -> Result<T, RaceError> {
+        self.walk.arm.park(false)?;
+        let done = act(&mut self.walk)?;
+        self.walk.arm.park(true)?;
+        Ok(done)
+    }
+}
+
+/// A trial by itself: every load once.
+///
+/// # Errors
+/// As for a [`turn`](Alive::turn).
+pub(crate) fn once(bench: &Bench, plan: TrialPlan<'_>) -> Result<Trial, RaceError> {
+    let loads = plan.loads_pps.len();
+    let mut alive = Alive::start(bench, plan)?;
+    for load in 0..loads {
+        alive.turn(load, 0)?;
+    }
+    alive.end()
 }
 
 /// The highest rate that the generator keeps against the arm of `plan`, as far as can be found out in a
-/// few short segments, `tries` per rate, but at most `pps_max`; without one, it begins at its top speed. `None` if it keeps
+/// few short segments, [`KEPT_TRIES`] per rate, but at most `pps_max`; without one, it begins at its top speed. `None` if it keeps
 /// none that is worth the name. What becomes of the frames is of no interest here.
 ///
 /// # Errors
 /// As for a trial.
 pub(crate) fn rate_kept(
     bench: &Bench,
-    plan: &TrialPlan<'_>,
+    plan: TrialPlan<'_>,
     pps_max: Option<u64>,
-    tries: usize,
 ) -> Result<Option<u64>, RaceError> {
+    let late_p99_ns_max = plan.late_p99_ns_max;
     let mut walk = Walk::begin(bench, plan)?;
     let mut pps = match pps_max {
         Some(pps) => pps,
@@ -304,13 +374,13 @@ pub(crate) fn rate_kept(
     };
     let mut kept = None;
     // What disturbed a rate may be gone the next time.
-    for attempt in 0..KEPT_RATES_MAX * tries {
+    for attempt in 0..KEPT_RATES_MAX * KEPT_TRIES {
         let sent = walk.offer(pps, KEPT_LENGTH)?.segment.generator;
-        if lateness(&sent, plan.late_p99_ns_max).is_empty() {
+        if lateness(&sent, late_p99_ns_max).is_empty() {
             kept = Some(pps);
             break;
         }
-        if (attempt + 1) % tries == 0 {
+        if (attempt + 1) % KEPT_TRIES == 0 {
             pps = (pps as f64 * KEPT_SHARE) as u64;
         }
     }
@@ -322,7 +392,7 @@ pub(crate) fn rate_kept(
 ///
 /// # Errors
 /// As for a trial.
-pub(crate) fn top_rate(bench: &Bench, plan: &TrialPlan<'_>) -> Result<u64, RaceError> {
+pub(crate) fn top_rate(bench: &Bench, plan: TrialPlan<'_>) -> Result<u64, RaceError> {
     let mut walk = Walk::begin(bench, plan)?;
     let sent = walk.offer(TOP_PPS, TOP_LENGTH)?.segment.generator;
     walk.end()?;
@@ -343,16 +413,27 @@ fn ping_order(plan: &TrialPlan<'_>, echo: &PingPlan) -> Option<PingOrder> {
 /// A trial under way: its two children, and what was known before the next segment.
 struct Walk<'a> {
     bench: &'a Bench,
-    plan: &'a TrialPlan<'a>,
+    plan: TrialPlan<'a>,
     /// Declared before the arm: the far end of taps detaches before they go.
     wire: Wire<'a>,
     arm: Worker,
     generator: Worker,
     way: WayIn,
-    idle: Usage,
     before: State,
+    /// What a poll that finds nothing costs the arm, ns; `None` of one that waits, or does not say.
+    empty_poll_ns: Option<f64>,
     /// Segments so far.
     segments: u8,
+}
+
+/// What a segment's window was like.
+struct Metered {
+    sent: GeneratorReport,
+    /// What is booked: up to the end of the drain, or of an arm that polls, to the end of the schedule.
+    usage: Usage,
+    polls: bool,
+    /// The arm's report when it had heard of the segment, and when that was.
+    heard: (ArmReport, u64),
 }
 
 /// One segment, offered.
@@ -363,9 +444,9 @@ struct Offered {
 }
 
 impl<'a> Walk<'a> {
-    /// Starts arm and generator and takes the idle control.
-    fn begin(bench: &'a Bench, plan: &'a TrialPlan<'a>) -> Result<Walk<'a>, RaceError> {
-        let mut arm = start_arm(bench, plan)?;
+    /// Starts arm and generator.
+    fn begin(bench: &'a Bench, plan: TrialPlan<'a>) -> Result<Walk<'a>, RaceError> {
+        let mut arm = start_arm(bench, &plan)?;
         let wire = Wire::lay(bench, wiring(plan.tables, plan.peer, plan.lane), plan.app)?;
         let way = wire.way_in(plan.way)?;
         let mut generator = Worker::start(
@@ -386,15 +467,15 @@ impl<'a> Walk<'a> {
         )?;
         bench.meter().classify(generator.pid(), Class::Generator)?;
         switch_once(bench.placement().generator_cpu)?;
-        thread::sleep(DRAIN);
-        let idle = idle_control(bench, plan.idle, plan.others_max)?;
+        let empty_poll_ns = empty_poll_ns(bench, &mut arm)?;
         let before = State::read(&wire, &mut arm, &mut generator)?;
-        Ok(Walk { bench, plan, wire, arm, generator, way, idle, before, segments: 0 })
+        Ok(Walk { bench, plan, wire, arm, generator, way, before, empty_poll_ns, segments: 0 })
     }
 
     /// Both children end when they are dropped; told first, they do so side by side. An arm that is traced says
     /// when its trace is complete.
     fn end(mut self) -> Result<Option<TraceEnd>, RaceError> {
+        self.arm.park(false)?;
         self.generator.order(&Order::Stop)?;
         self.arm.order(&Order::Stop)?;
         if self.plan.trace.is_none() {
@@ -419,22 +500,22 @@ impl<'a> Walk<'a> {
         self.bench.forget_fragments()?;
         // Of hundreds, tried again and again, none has the number 0, which is nobody's.
         self.segments = self.segments.checked_add(1).unwrap_or(1);
-        Ok(schedule(self.plan, pps, length, self.segments))
+        Ok(schedule(&self.plan, pps, length, self.segments))
     }
 
     /// Offers `pps` for `length`, and waits until all that will ever come has.
     fn offer(&mut self, pps: u64, length: Duration) -> Result<Offered, RaceError> {
         let schedule = self.next_schedule(pps, length)?;
-        let (sent, usage) = self.send(&schedule)?;
-        self.account(&schedule, sent, &usage, None)
+        let metered = self.send(&schedule)?;
+        self.account(&schedule, metered, None)
     }
 
     /// Offers as many frames as `pps` for `length` are, all due at once.
     fn pour(&mut self, pps: u64, length: Duration) -> Result<Offered, RaceError> {
         let schedule = SegmentPlan { interval_ns: 0, ..self.next_schedule(pps, length)? };
-        let (sent, usage) = self.send(&schedule)?;
-        let sent = GeneratorReport { asked_pps: pps as f64, ..sent };
-        self.account(&schedule, sent, &usage, None)
+        let mut metered = self.send(&schedule)?;
+        metered.sent.asked_pps = pps as f64;
+        self.account(&schedule, metered, None)
     }
 
     /// Real pings with nothing else sent; all of them `again` where `ping` did not wait for the last one. An arm
@@ -470,10 +551,10 @@ impl<'a> Walk<'a> {
             let sent = self.send(&schedule).map(|sent| (sent, Instant::now()));
             (sent, ping.join().expect("it does not panic"))
         });
-        let ((sent, usage), heard) = sent?;
+        let (metered, heard) = sent?;
         let (pinged, ended) = pinged;
         let pinged = pinged?;
-        let Offered { segment, .. } = self.account(&schedule, sent, &usage, Some(&pinged))?;
+        let Offered { segment, .. } = self.account(&schedule, metered, Some(&pinged))?;
         // The load's end was heard of after its drain.
         let is_covered = ended + DRAIN <= heard;
         let load = Some(PingLoad { pps, ledger: segment.ledger });
@@ -485,27 +566,33 @@ impl<'a> Walk<'a> {
     fn account(
         &mut self,
         schedule: &SegmentPlan,
-        sent: GeneratorReport,
-        usage: &Usage,
+        metered: Metered,
         beside: Option<&PingTrial>,
     ) -> Result<Offered, RaceError> {
-        let plan = self.plan;
+        let Metered { sent, usage, polls, heard } = metered;
         let mut looks = 0;
         let (after, mut seen, ledger) = loop {
             let cpus = [self.bench.placement().arm_cpu, self.bench.placement().generator_cpu];
-            let after = State::settled(&self.wire, &mut self.arm, &mut self.generator, cpus)?;
+            // What is all there at once needs no second look.
+            let after = match looks {
+                0 => State::read(&self.wire, &mut self.arm, &mut self.generator)?,
+                _ => State::settled(&self.wire, &mut self.arm, &mut self.generator, cpus)?,
+            };
             let seen = match (&after.came.replied, &after.came.arrived) {
                 (Some(replied), _) => seen_by_replies(self.segments, replied),
                 (None, Some(arrived)) => seen_by_arrivals(self.segments, arrived),
-                (None, None) => after.arm.segments.last().cloned().unwrap_or_default(),
+                (None, None) => after.arm.segment.clone().unwrap_or_default(),
             };
             let ledger = self.ledger(schedule, &sent, &after, &seen, beside);
             looks += 1;
+            let is_whole = ledger.is_closed() && ledger.dropped() == 0;
             let is_missing = ledger.unexplained > 0 || ledger.drops.contains_key(NOT_TOLD);
-            if !is_missing || looks > MISSING_LOOKS_MAX {
+            if is_whole || (looks > 1 && !is_missing) || looks > MISSING_LOOKS_MAX {
                 break (after, seen, ledger);
             }
         };
+        let spun_ns = self.spun_ns(&usage, &heard, &after.arm).filter(|_| polls);
+        let plan = &self.plan;
         // What had no time of its own was not late.
         let has_latency = !schedule.is_topspeed();
         if !has_latency {
@@ -515,12 +602,14 @@ impl<'a> Walk<'a> {
         let replied = after.came.replied.clone().filter(|_| has_latency);
         let mut segment = Segment {
             arm: plan.arm,
-            block: plan.block,
+            generation: plan.generation,
+            round: 0,
             order: 0,
+            warm_up: false,
             load: 0,
             window_ns: usage.window_ns,
             records_per_s: rate(schedule, &sent, &seen, ledger.delivered),
-            cpu: cpu(usage, &self.idle, ledger.delivered),
+            cpu: cpu(&usage, polls, spun_ns, ledger.delivered),
             ledger,
             generator: GeneratorReport { cpu_ns: usage.generator_ns(), ..sent },
             wire_to_app: is_seen.then(|| seen.wire_to_app.summary()),
@@ -528,15 +617,32 @@ impl<'a> Walk<'a> {
             rtt: replied.as_ref().map(|replied| replied.round_trips.figures()),
             memory: after.arm.memory.clone(),
             invalid: Vec::new(),
+            disturbed: None,
         };
         let late = match has_latency {
             true => lateness(&segment.generator, plan.late_p99_ns_max),
             false => Vec::new(),
         };
         segment.invalid = late;
-        segment.invalid.extend(doubts(&segment, &self.idle, plan.others_max));
+        segment.invalid.extend(unclosed(&segment.cpu));
+        segment.disturbed = disturbed(&segment.cpu, segment.window_ns, plan.others_max);
         self.before = after;
         Ok(Offered { segment, seen, replied })
+    }
+
+    /// What the arm spent of its window on polls that found nothing: by their number, and by what one costs where
+    /// nothing comes. `None` where that is not known.
+    fn spun_ns(
+        &self,
+        window: &Usage,
+        (heard, heard_ns): &(ArmReport, u64),
+        after: &ArmReport,
+    ) -> Option<u64> {
+        let empty = after.lane.polls_empty.saturating_sub(heard.lane.polls_empty);
+        let outside_ns =
+            MonotonicClock.now_ns().saturating_sub(*heard_ns).saturating_sub(window.window_ns);
+        let spun_ns = self.empty_poll_ns? * empty as f64 - outside_ns as f64;
+        Some((spun_ns.max(0.0) as u64).min(window.arm_ns()))
     }
 
     /// Searches for the highest rate that comes through.
@@ -635,28 +741,16 @@ fn switch_once(cpu: usize) -> Result<(), RaceError> {
     Ok(turn.join().expect("pinning does not panic")?)
 }
 
-/// The quietest of a few windows without traffic, and of more while other programs run: what
-/// disturbs a window is not the arm.
-fn idle_control(bench: &Bench, length: Duration, others_max: f64) -> Result<Usage, RaceError> {
-    let mut quietest: Option<Usage> = None;
-    for window in 0..IDLE_WINDOWS_MAX {
-        let start = bench.meter().read()?;
-        thread::sleep(length / IDLE_WINDOWS);
-        let usage = bench.meter().read()?.since(&start);
-        if quietest.as_ref().is_none_or(|least| usage.busy_ns() < least.busy_ns()) {
-            quietest = Some(usage);
-        }
-        let is_quiet = |usage: &Usage| others(&usage.contexts_ns(), usage.window_ns) <= others_max;
-        if window + 1 >= IDLE_WINDOWS && quietest.as_ref().is_some_and(is_quiet) {
-            break;
-        }
-    }
-    Ok(quietest.unwrap_or_default())
-}
-
-/// Time of everything but arm, generator, receive stack and interrupts, as a share of one CPU.
-fn others(contexts_ns: &BTreeMap<String, u64>, window_ns: u64) -> f64 {
-    contexts_ns.get("other tasks").copied().unwrap_or(0) as f64 / window_ns.max(1) as f64
+/// What a poll that finds nothing costs the arm, ns: by their number while nothing is sent. `None` of one that waits.
+fn empty_poll_ns(bench: &Bench, arm: &mut Worker) -> Result<Option<f64>, RaceError> {
+    let before = report(arm)?;
+    let start = bench.meter().read()?;
+    thread::sleep(BEGIN);
+    let idle = bench.meter().read()?.since(&start);
+    // Both reports are within a tick of the readings, and so is what is made of them.
+    let empty = report(arm)?.lane.polls_empty.saturating_sub(before.lane.polls_empty);
+    let polls = idle.arm_ns() as f64 > idle.window_ns as f64 * POLLING_MIN;
+    Ok((polls && empty > 0).then(|| idle.arm_ns() as f64 / empty as f64))
 }
 
 fn schedule(plan: &TrialPlan<'_>, pps: u64, length: Duration, segment: u8) -> SegmentPlan {
@@ -723,14 +817,13 @@ impl State {
     }
 
     fn progress(&self) -> [u64; 4] {
-        let delivered = self.arm.segments.iter().map(|s| s.delivered + s.duplicates).sum();
         let Came { returned, replied, arrived } = &self.came;
         let returned: u64 = returned.iter().flatten().sum();
         let replied = replied.iter().map(|r| r.distinct + r.duplicates + r.foreign);
         let arrived = arrived.iter().map(|a| a.distinct + a.duplicates + a.foreign);
         let returned = returned + replied.chain(arrived).sum::<u64>();
         let lost = self.arm.lane.lost() + self.arm.app.lost();
-        [delivered, returned, self.arm.lane.rx_frames, lost]
+        [self.arm.records, returned, self.arm.lane.rx_frames, lost]
     }
 
     /// Frames of `segment` that came back; `None` where none are to.
@@ -742,14 +835,14 @@ impl State {
 
 impl Walk<'_> {
     /// Has one segment sent, and meters its window.
-    fn send(&mut self, schedule: &SegmentPlan) -> Result<(GeneratorReport, Usage), RaceError> {
+    fn send(&mut self, schedule: &SegmentPlan) -> Result<Metered, RaceError> {
         let Walk { bench, wire, arm, generator, .. } = self;
         let schedule = SegmentPlan { t0_ns: MonotonicClock.now_ns() + LEAD_NS, ..*schedule };
         wire.expect(&schedule)?;
         arm.order(&Order::Segment(schedule))?;
         // A frame that came before its segment was heard of would be nobody's. Where that took longer than
         // the lead the generator is late, and says so.
-        report(arm)?;
+        let heard = (report(arm)?, MonotonicClock.now_ns());
         generator.order(&Order::Segment(schedule))?;
         let open_ns = schedule.t0_ns - OPEN_NS;
         thread::sleep(Duration::from_nanos(open_ns.saturating_sub(MonotonicClock.now_ns())));
@@ -758,9 +851,16 @@ impl Walk<'_> {
         let Reply::Sent(sent) = generator.reply(length * 4 + PATIENCE)? else {
             return Err(generator.failed("it answered out of turn"));
         };
-        thread::sleep(DRAIN);
-        let usage = bench.meter().read()?.since(&start);
-        Ok((sent, usage))
+        let end = bench.meter().read()?;
+        thread::sleep(DRAIN - IDLE_LOOK);
+        let drained = bench.meter().read()?;
+        thread::sleep(IDLE_LOOK);
+        let close = bench.meter().read()?;
+        let idle = close.since(&drained);
+        let polls = idle.arm_ns() as f64 > idle.window_ns as f64 * POLLING_MIN;
+        // Polling goes on for ever: of that behind the last frame nothing is a record's.
+        let usage = if polls { end.since(&start) } else { close.since(&start) };
+        Ok(Metered { sent, usage, polls, heard })
     }
 
     /// Where every frame of a segment and every ping `beside` it went, by what was counted since
@@ -777,6 +877,11 @@ impl Walk<'_> {
         let caps = &self.arm.ready.caps;
         let planned = u64::from(schedule.frames);
         let strays = after.arm.foreign - before.arm.foreign;
+        // What came late of an earlier segment, whose ledger was closed without it.
+        let late = (after.arm.records - before.arm.records).saturating_sub(match plan.peer {
+            None if plan.app.race.counted.by_witness() => seen.records(),
+            _ => u64::MAX,
+        });
         let mut ledger = Ledger {
             offered: planned,
             delivered: match (before.returned(schedule.segment), after.returned(schedule.segment)) {
@@ -786,7 +891,7 @@ impl Walk<'_> {
             },
             duplicates: seen.duplicates,
             reordered: seen.reordered,
-            foreign: seen.foreign + strays,
+            foreign: seen.foreign + strays + late,
             ..Ledger::default()
         };
         if let Some(pinged) = beside {
@@ -929,25 +1034,22 @@ fn rate(schedule: &SegmentPlan, sent: &GeneratorReport, seen: &SegmentSeen, deli
     delivered as f64 * 1e9 / scheduled_ns.max(sending_ns).max(taken_ns).max(1) as f64
 }
 
-fn cpu(usage: &Usage, idle: &Usage, delivered: u64) -> Cpu {
-    let scale = usage.window_ns as f64 / idle.window_ns.max(1) as f64;
-    // What an arm spends on polling while nothing comes is its own price, not the machine's: taken
-    // off, a poller would be free.
-    let polls = idle.arm_ns() as f64 > idle.window_ns as f64 * POLLING_MIN;
-    let control_ns = idle.busy_ns() - if polls { idle.arm_ns() } else { 0 };
-    let idle_control_ns = (control_ns as f64 * scale) as u64;
-    let own_ns = usage.busy_ns() as f64 - idle_control_ns as f64;
+fn cpu(usage: &Usage, polls: bool, spun_ns: Option<u64>, delivered: u64) -> Cpu {
+    let own_ns = usage.own_ns();
     Cpu {
-        busy_ns: usage.busy_ns(),
-        idle_control_ns,
-        ns_per_record: (delivered > 0).then(|| own_ns / delivered as f64),
+        own_ns,
+        spun_ns,
+        ns_per_record: (delivered > 0).then(|| own_ns as f64 / delivered as f64),
+        unattributed_ns: usage.unattributed_ns(),
+        foreign_ns: usage.foreign_ns(),
+        foreigners: usage.foreigners(),
         contexts_ns: usage.contexts_ns(),
         closure: usage.closure(),
         method: format!(
             "tracepoints sched_switch, softirq and irq entry and exit; {} events booked in this \
              window, their cost is inside these figures{}",
             usage.events,
-            if polls { "; the arm polls, and its polling is not taken off as idle" } else { "" }
+            if polls { "; the arm polls, and its window ends with the schedule" } else { "" }
         ),
     }
 }
@@ -976,28 +1078,21 @@ fn lateness(sent: &GeneratorReport, late_p99_ns_max: u64) -> Vec<String> {
     doubts
 }
 
-/// Why a segment cannot be used, its generator aside. What the arm did is no reason, except that its ledger is judged
-/// by the race.
-fn doubts(segment: &Segment, idle: &Usage, others_max: f64) -> Vec<String> {
-    let mut doubts = Vec::new();
-    for (share, when) in [
-        (others(&segment.cpu.contexts_ns, segment.window_ns), "while frames were sent"),
-        (others(&idle.contexts_ns(), idle.window_ns), "during the idle control"),
-    ] {
-        if share > others_max {
-            doubts.push(format!(
-                "other programs used {:.0} % of a CPU {when}; stop them and race again",
-                share * 100.0
-            ));
-        }
-    }
-    if (segment.cpu.closure - 1.0).abs() > CLOSURE_ERROR_MAX {
-        doubts.push(format!(
-            "the CPU meter booked {:.1} % of the time there was",
-            segment.cpu.closure * 100.0
-        ));
-    }
-    doubts
+/// Why the CPU time of a segment cannot be used.
+fn unclosed(cpu: &Cpu) -> Option<String> {
+    let is_off = (cpu.closure - 1.0).abs() > CLOSURE_ERROR_MAX;
+    is_off
+        .then(|| format!("the CPU meter booked {:.1} % of the time there was", cpu.closure * 100.0))
+}
+
+/// Why rate, loss and latency of a segment cannot be used: what other programs used, beyond their limit. CPU time
+/// can, since theirs is not in it.
+fn disturbed(cpu: &Cpu, window_ns: u64, others_max: f64) -> Option<String> {
+    let share = cpu.foreign_ns as f64 / window_ns.max(1) as f64;
+    (share > others_max).then(|| {
+        let who = cpu.foreigners.first().map_or("other programs", |(name, _)| name.as_str());
+        format!("other programs used {:.0} % of a CPU, most of it {who}", share * 100.0)
+    })
 }
 
 #[cfg(test)]

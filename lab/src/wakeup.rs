@@ -13,6 +13,7 @@
 use crate::apps::{Count, LabApp};
 use crate::bench::{Bench, GENERATOR, SUT};
 use crate::host::Look;
+use crate::meter::Meter;
 use crate::plan::{Order, Plant, Reply, Shape};
 use crate::race::{Options, RaceError, placement, write_json};
 use crate::result::Machine;
@@ -26,6 +27,7 @@ use laneway_spec::IdlePolicy;
 use serde::{Deserialize, Serialize};
 use std::fmt::Write as _;
 use std::net::UdpSocket;
+use std::rc::Rc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::Duration;
@@ -111,7 +113,7 @@ pub fn run(
     std::fs::create_dir_all(options.out).map_err(crate::race::write_error(options.out))?;
     let look = Look::start();
     let traffic = scenario.traffic(app)?;
-    let bench = Bench::create(placement(&scenario), app, &traffic)?;
+    let bench = Bench::create(placement(&scenario), app, &traffic, Rc::new(Meter::attach()?))?;
     let version = usize::from(options.length == crate::race::Length::Full);
     let mut rows = Vec::new();
     let mut skipped = Vec::new();
@@ -187,17 +189,15 @@ fn plan<'a>(
         peer: arm.peer,
         lane,
         plant: Plant::None,
-        block: 0,
+        generation: 0,
         traffic,
         way: &scenario.generator,
         burst: 1,
         loads_pps: &[],
         topspeed: false,
         segment: Duration::ZERO,
-        idle: Duration::ZERO,
         late_p99_ns_max: 0,
         others_max: scenario.others_max,
-        ping: None,
         trace: None,
         interrupted: options.interrupted,
     }

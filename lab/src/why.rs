@@ -70,11 +70,11 @@ pub struct TracedArm {
 pub struct TracingCost {
     /// Records delivered per second while the arm was traced.
     pub traced_records_per_s: f64,
-    /// In the measured segments: median, minimum, maximum over blocks.
+    /// In the measured segments: median, minimum, maximum over rounds.
     pub records_per_s: Option<[f64; 3]>,
     /// CPU ns per record while the arm was traced, the thread that writes the trace included.
     pub traced_cpu_ns_per_record: Option<f64>,
-    /// In the measured segments: median, minimum, maximum over blocks.
+    /// In the measured segments: median, minimum, maximum over rounds.
     pub cpu_ns_per_record: Option<[f64; 3]>,
     /// Why the traced segment could not be used if it were a measured one; empty if it could.
     pub doubts: Vec<String>,

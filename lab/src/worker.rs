@@ -3,6 +3,7 @@
 use crate::plan::{Order, Ready, Reply};
 use crate::race::RaceError;
 use laneway_netns::Namespace;
+use rustix::process::{Pid, Signal, kill_process, kill_process_group};
 use serde::Serialize;
 use std::io::{BufRead, BufReader, Write};
 use std::process::{Child, ChildStdin, Command, Stdio};
@@ -70,6 +71,23 @@ impl Worker {
         self.child.id()
     }
 
+    /// Stops every process of it where it stands, or has them go on. A worker that polls takes no CPU from others while
+    /// it is parked, and nothing of the arm's own code takes part in it, so ours and other programs are parked alike.
+    ///
+    /// What its kernel half does goes on: a parked arm is sent nothing.
+    pub(crate) fn park(&self, is_parked: bool) -> Result<(), RaceError> {
+        let signal = if is_parked { Signal::STOP } else { Signal::CONT };
+        let id = |pid: u32| Pid::from_raw(pid.cast_signed());
+        let failed = |error: rustix::io::Errno| self.failed(&format!("cannot be parked: {error}"));
+        let Some(group) = id(self.pid()) else { return Ok(()) };
+        kill_process_group(group, signal).map_err(failed)?;
+        for process in self.ready.processes.iter().filter_map(|&pid| id(pid)) {
+            // One that has ended is missed where it is needed.
+            let _ = kill_process(process, signal);
+        }
+        Ok(())
+    }
+
     pub(crate) fn order(&mut self, order: &Order) -> Result<(), RaceError> {
         self.write(order)
     }
@@ -113,6 +131,8 @@ impl Worker {
 
 impl Drop for Worker {
     fn drop(&mut self) {
+        // One that is parked would not hear.
+        let _ = self.park(false);
         // The end of its input tells it to end.
         self.orders = None;
         for _ in 0..END_MAX.as_millis() / 5 {

@@ -1,4 +1,4 @@
-//! `laneway race`: arms in interleaved blocks under the same load, and a verdict per metric.
+//! `laneway race`: arms in turn under the same load, and a verdict per metric.
 
 #[cfg(test)]
 mod as_run;
@@ -174,67 +174,32 @@ fn overrule(scenario: &mut Scenario, arguments: &RaceArguments) {
             // These and no other.
             (extent.saturate, extent.topspeed) = (false, false);
         }
-        if let Some(blocks) = arguments.blocks {
-            extent.blocks = [blocks, blocks];
-        }
         if let Some(ms) = arguments.segment_ms {
             extent.segment_ms = ms;
         }
-        if let Some(retries) = arguments.retries {
-            extent.retries = retries;
-        }
+        extent.time_s = arguments.time.unwrap_or(extent.time_s);
+        extent.generations = arguments.generations.unwrap_or(extent.generations);
+        extent.rounds = arguments.rounds.or(extent.rounds);
     }
     if let Some(seed) = arguments.seed {
         scenario.seed = seed;
     }
 }
 
-/// One line per segment as it comes.
+/// A line for each generation.
 fn show(progress: &Progress<'_>) {
-    for segment in &progress.trial.segments {
-        let cost = match segment.cpu.ns_per_record {
-            Some(ns) => format!("{ns:>7.0} ns CPU/record"),
-            None => format!("{:>18}", "-"),
-        };
-        let place = match progress.is_traced {
-            true => "traced   ".to_owned(),
-            false => format!("block {}/{}", progress.block + 1, progress.blocks_min),
-        };
-        terminal::note(&format!(
-            "{place}  {:<16} {:>9.0}/s offered  {:>9.0}/s delivered  {cost}  {}",
-            progress.trial.arm,
-            segment.generator.asked_pps,
-            segment.records_per_s,
-            segment.invalid.first().map_or("", String::as_str),
-        ));
+    let Progress { generations: [done, planned], rounds, time: [so_far, most], .. } = progress;
+    if progress.is_traced {
+        for trial in progress.trials {
+            terminal::note(&format!("traced {}", trial.arm));
+        }
+        return;
     }
-    if let Some(capacity) = &progress.trial.capacity {
-        let rate = |pps: Option<u64>| pps.map_or_else(|| "-".to_owned(), |pps| pps.to_string());
-        terminal::note(&format!(
-            "  capacity {}/s, beyond it at {}/s, {} rates asked{}",
-            rate(capacity.pps),
-            rate(capacity.beyond_pps),
-            capacity.steps.len(),
-            if capacity.is_generator_limited { "; the generator's limit" } else { "" }
-        ));
-    }
-    for (ping, when) in
-        [(&progress.trial.ping, "idle"), (&progress.trial.ping_loaded, "under load")]
-    {
-        let Some(ping) = ping else { continue };
-        let [min, avg, max, mdev] = ping.said_ms.unwrap_or_default();
-        let ms = |ms: Option<f64>| ms.map_or_else(|| "-".to_owned(), |ms| format!("{ms:.3}"));
-        terminal::note(&format!(
-            "  ping {when}: {} of {} replied, min/avg/max/mdev {}/{}/{}/{} ms",
-            ping.replied,
-            ping.sent,
-            ms(min),
-            ms(avg),
-            ms(max),
-            ms(mdev)
-        ));
-    }
-    for why in &progress.trial.again {
-        terminal::note(&format!("  offered again: {why}"));
-    }
+    let [open, all] = progress.undecided;
+    terminal::note(&format!(
+        "generation {done} of {planned}, {:.0} s of {:.0} s, {rounds} rounds: {} of {all} verdicts are decided",
+        so_far.as_secs_f64(),
+        most.as_secs_f64(),
+        all - open
+    ));
 }

@@ -10,10 +10,7 @@ pub(crate) fn race(folder: &Path, name: &str, changes: &[(&str, &str)]) -> Comma
     let scenarios = concat!(env!("CARGO_MANIFEST_DIR"), "/../scenarios");
     let mut text = fs::read_to_string(format!("{scenarios}/{name}.toml")).expect("it ships");
     let captures = format!("{scenarios}/captures/");
-    let usual = [
-        ("idle_ms = 300", "idle_ms = 50"),
-        ("late_p99_us_max = 200", "late_p99_us_max = 10_000_000\nothers_max = 1_000.0"),
-    ];
+    let usual = [("late_p99_us_max = 200", "late_p99_us_max = 10_000_000\nothers_max = 1_000.0")];
     for (theirs, ours) in usual.iter().chain(changes) {
         assert!(text.contains(theirs), "the scenario has no {theirs}");
         text = text.replace(theirs, ours);

@@ -72,7 +72,8 @@ impl Race {
         let file = self.0.join("sizes.toml").display().to_string();
         fs::write(&file, text).expect("our folder");
         let out = self.0.display().to_string();
-        let short = ["--load", "5000", "--blocks", "4", "--segment-ms", "100"];
+        let short =
+            ["--load", "5000", "--generations", "4", "--rounds", "1", "--segment-ms", "100"];
         run(&[&["race", &file, "--out", &out][..], &short].concat())
     }
 }

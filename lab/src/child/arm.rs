@@ -280,7 +280,8 @@ fn converse(
                 pipe::reply(&Reply::Report(Box::new(ArmReport {
                     lane,
                     app: run.app,
-                    segments: seen.segments,
+                    segment: seen.segment,
+                    records: seen.records,
                     foreign: seen.foreign,
                     wakeups_ns: seen.wakeups_ns,
                     memory: memory::read(&caps),

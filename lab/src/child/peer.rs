@@ -44,25 +44,26 @@ fn obey(setup: &ArmSetup) -> Result<(), String> {
         shape: Shape::Frames,
         processes: vec![program.pid()],
     }));
-    let mut segments: Vec<SegmentSeen> = Vec::new();
+    let mut segment: Option<SegmentSeen> = None;
     let mut received_before = 0;
     loop {
         match pipe::order() {
             Order::Stop => return Ok(()),
             Order::Segment(plan) => {
                 received_before = program.counters()?.rx_frames;
-                segments.push(SegmentSeen { segment: plan.segment, ..SegmentSeen::default() });
+                segment = Some(SegmentSeen { segment: plan.segment, ..SegmentSeen::default() });
             }
             Order::Report => {
                 let lane = program.counters()?;
-                if let Some(segment) = segments.last_mut() {
+                if let Some(segment) = &mut segment {
                     segment.delivered = lane.rx_frames - received_before.min(lane.rx_frames);
                 }
                 pipe::reply(&Reply::Report(Box::new(ArmReport {
                     memory: memory::of_process(&program.pid().to_string(), &caps),
+                    records: lane.rx_frames,
                     lane,
                     app: Counters::default(),
-                    segments: segments.clone(),
+                    segment: segment.clone(),
                     foreign: 0,
                     wakeups_ns: Vec::new(),
                 })));

@@ -2,7 +2,7 @@
 
 use crate::plan::{Order, Reply};
 use rustix::event::{PollFd, PollFlags, poll};
-use rustix::process::{Signal, getpid, kill_process};
+use rustix::process::{Signal, getpid, kill_process, set_parent_process_death_signal, setsid};
 use serde::de::DeserializeOwned;
 use std::io::{self, BufRead, Write};
 use std::thread;
@@ -43,6 +43,11 @@ fn watch() -> io::Result<()> {
 
 /// The first line. From here on the process does not outlive its parent.
 pub(super) fn setup<T: DeserializeOwned>() -> Result<T, String> {
+    // A session of its own: it is parked with whatever it starts, and its priority is its own where the kernel gives
+    // each session its share (sched_autogroup). It is no leader yet, so this cannot fail.
+    setsid().map_err(|e| e.to_string())?;
+    // A parked child would not see the end of its parent.
+    set_parent_process_death_signal(Some(Signal::CONT)).map_err(|e| e.to_string())?;
     watch().map_err(|e| format!("cannot start a thread: {e}; see `ulimit -u`"))?;
     read_line().ok_or_else(|| {
         "this verb is the inside of `laneway race`, which tells it on standard input what to be; \

@@ -10,15 +10,25 @@ use crate::scenario::{Claim, Goal, Scenario};
 use crate::trial::Trial;
 use laneway_kinds::Metric;
 use laneway_stats::{Bootstrap, Comparison, Direction, Latency, Rule, Verdict, holm, quantile};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// A difference in loss below this share does not matter.
 const LOSS_MATTERS: f64 = 0.001;
-/// Share of an arm's blocks at one load that may lack a value because its generator was late.
-const LATE_BLOCKS_MAX: f64 = 0.1;
+/// Smallest share of an arm's segments at a load that must be whole.
+const WHOLE_MIN: f64 = 0.5;
+/// Largest share of a generation's rounds that may be warm-up.
+const WARM_UP_MAX: f64 = 0.34;
 /// An arm that lost less than this share of the saturating load was not saturated: what it took is what
 /// the generator sent.
 const SATURATED_LOSS_MIN: f64 = 0.01;
+
+/// One round: what the base and an arm gave, where it can be used.
+struct Pair {
+    #[expect(dead_code, reason = "intervals will know generations")]
+    generation: usize,
+    base: Option<f64>,
+    arm: Option<f64>,
+}
 
 /// How a metric is compared, given the smallest ratio that matters.
 fn rule(metric: Metric, matters: f64) -> Rule {
@@ -34,19 +44,34 @@ fn rule(metric: Metric, matters: f64) -> Rule {
     }
 }
 
+/// Whether a segment is too short for the metric: a tail is one of all segments of a generation.
+fn is_tail(metric: Metric) -> bool {
+    matches!(metric, Metric::WireToApp | Metric::AppOnly | Metric::RttP99)
+}
+
+/// A tail's value in one trial, of the segments that can be used; `None` where they have too few samples.
+fn tail(metric: Metric, trial: &Trial, load: usize) -> Option<f64> {
+    let p99 = |latency: &Latency| latency.summary().p99_ns.map(|ns| ns as f64);
+    match metric {
+        Metric::WireToApp => p99(trial.wire_to_app.get(load)?),
+        Metric::AppOnly => p99(trial.app_only.get(load)?),
+        Metric::RttP99 => p99(trial.round_trips.get(load)?.latency()),
+        _ => None,
+    }
+}
+
 /// A metric's value in one segment; `None` if it cannot be used.
 fn value(metric: Metric, segment: &Segment) -> Option<f64> {
-    if !segment.invalid.is_empty() {
+    let is_of_cpu = matches!(metric, Metric::Cpu | Metric::PerCpu);
+    if !segment.invalid.is_empty() || (!is_of_cpu && segment.disturbed.is_some()) {
         return None;
     }
     match metric {
         Metric::Rate => Some(segment.records_per_s),
         Metric::Cpu => segment.cpu.ns_per_record,
         Metric::PerCpu => segment.cpu.ns_per_record.filter(|ns| *ns > 0.0).map(|ns| 1e9 / ns),
-        Metric::WireToApp => Some(segment.wire_to_app?.p99_ns? as f64),
-        Metric::AppOnly => Some(segment.app_only?.p99_ns? as f64),
+        Metric::WireToApp | Metric::AppOnly | Metric::RttP99 => None,
         Metric::RttP50 => Some(segment.rtt?.summary.p50_ns? as f64),
-        Metric::RttP99 => Some(segment.rtt?.summary.p99_ns? as f64),
         Metric::Loss => Some(segment.ledger.loss_share()),
     }
 }
@@ -60,52 +85,78 @@ fn is_measured(segments: &[Segment], metric: Metric, load: usize) -> bool {
     }
 }
 
-fn values(
-    segments: &[Segment],
-    metric: Metric,
-    arm: usize,
-    load: usize,
-    blocks: usize,
-) -> Vec<Option<f64>> {
-    let mut values = vec![None; blocks];
-    for segment in segments.iter().filter(|s| s.arm == arm && s.load == load) {
-        if let Some(place) = values.get_mut(segment.block) {
-            *place = value(metric, segment);
-        }
-    }
-    values
+/// The segments of an arm at a load that are no warm-up.
+fn measured(segments: &[Segment], arm: usize, load: usize) -> impl Iterator<Item = &Segment> {
+    segments.iter().filter(move |s| s.arm == arm && s.load == load && !s.warm_up)
+}
+
+/// What was measured.
+#[derive(Clone, Copy)]
+pub(super) struct Data<'a> {
+    pub(super) segments: &'a [Segment],
+    pub(super) trials: &'a [Trial],
+}
+
+/// The base and an arm at a load, generation by generation.
+fn tails(trials: &[Trial], metric: Metric, [base, arm]: [usize; 2], load: usize) -> Vec<Pair> {
+    let of = |arm: usize| trials.iter().filter(move |trial| trial.index == arm);
+    let pair = |(base, arm): (&Trial, &Trial)| Pair {
+        generation: arm.generation,
+        base: tail(metric, base, load),
+        arm: tail(metric, arm, load),
+    };
+    of(base).zip(of(arm)).map(pair).collect()
+}
+
+/// The base and an arm at a load, round by round.
+fn pairs(segments: &[Segment], metric: Metric, [base, arm]: [usize; 2], load: usize) -> Vec<Pair> {
+    let mut of_base = measured(segments, base, load).peekable();
+    let pair = |segment: &Segment| {
+        // Both are in order of round.
+        while of_base.next_if(|s| s.round < segment.round).is_some() {}
+        let base = of_base.peek().filter(|s| s.round == segment.round)?;
+        Some(Pair {
+            generation: segment.generation,
+            base: value(metric, base),
+            arm: value(metric, segment),
+        })
+    };
+    measured(segments, arm, load).filter_map(pair).collect()
 }
 
 fn compare(
-    segments: &[Segment],
+    data: Data<'_>,
     metric: Metric,
-    [base, arm]: [usize; 2],
+    arms: [usize; 2],
     load: usize,
-    blocks: usize,
     scenario: &Scenario,
 ) -> Comparison {
-    let of = |arm| values(segments, metric, arm, load, blocks);
+    let pairs = match is_tail(metric) {
+        true => tails(data.trials, metric, arms, load),
+        false => pairs(data.segments, metric, arms, load),
+    };
+    let whole = pairs.iter().filter(|pair| pair.base.is_some() && pair.arm.is_some());
+    let (base, arm): (Vec<_>, Vec<_>) = whole.map(|pair| (pair.base, pair.arm)).unzip();
     let bootstrap = Bootstrap::standard(scenario.seed);
-    Comparison::new(&of(base), &of(arm), rule(metric, scenario.matters), bootstrap)
-        .expect("both arms ran the same blocks, within limits")
+    Comparison::new(&base, &arm, rule(metric, scenario.matters), bootstrap)
+        .expect("both arms ran the same rounds, within limits")
 }
 
 /// Every metric of every arm at every load against the base.
 pub(super) fn findings(
-    segments: &[Segment],
+    data: Data<'_>,
     arms: usize,
     loads: usize,
-    blocks: usize,
     metrics: &[Metric],
     scenario: &Scenario,
 ) -> Vec<Finding> {
     let mut findings = Vec::new();
     for &metric in metrics {
         let family = findings.len();
-        for load in (0..loads).filter(|&load| is_measured(segments, metric, load)) {
-            let noise = compare(segments, metric, [0, 1], load, blocks, scenario);
+        for load in (0..loads).filter(|&load| is_measured(data.segments, metric, load)) {
+            let noise = compare(data, metric, [0, 1], load, scenario);
             for arm in 1..arms {
-                let comparison = compare(segments, metric, [0, arm], load, blocks, scenario);
+                let comparison = compare(data, metric, [0, arm], load, scenario);
                 let yardstick = (arm > 1).then_some(&noise);
                 findings.push(Finding {
                     metric: metric.name().to_owned(),
@@ -126,14 +177,111 @@ pub(super) fn findings(
     findings
 }
 
-/// The findings whose intervals decide when a race has run long enough: cost and rate. Tails and
-/// losses come along as precise as they are.
-pub(super) fn wanted(findings: &[Finding]) -> impl Iterator<Item = &Finding> {
+/// Of the findings that decide when a race has run long enough, how many are not decided, and how many there are:
+/// cost and rate. Tails and losses come along as precise as they are.
+pub(super) fn undecided(findings: &[Finding]) -> [usize; 2] {
     let names = [Metric::Rate.name(), Metric::Cpu.name()];
-    findings.iter().filter(move |finding| names.contains(&finding.metric.as_str()))
+    let wanted = || findings.iter().filter(|finding| names.contains(&finding.metric.as_str()));
+    let open = wanted().filter(|f| f.judgement.verdict == Verdict::Inconclusive);
+    [open.count(), wanted().count()]
 }
 
-/// Per arm and load, over all blocks.
+/// Marks the rounds of a generation in which its arms were not yet what they are later: as many of the first as make
+/// the mean of the rest surest (MSER: White, "An Effective Truncation Heuristic for Bias Reduction in Simulation
+/// Output", 1997), the same for all arms.
+pub(super) fn mark_warm_up(segments: &mut [Segment]) {
+    let Some(first) = segments.iter().map(|s| s.round).min() else { return };
+    let rounds = segments.iter().map(|s| s.round + 1 - first).max().unwrap_or(0);
+    let mut costs = vec![Vec::new(); rounds];
+    let places: BTreeSet<(usize, usize)> = segments.iter().map(|s| (s.arm, s.load)).collect();
+    for (arm, load) in places {
+        let of = || measured(segments, arm, load).filter_map(|s| Some((s, s.cpu.ns_per_record?)));
+        let usual: Vec<f64> = of().map(|(_, ns)| ns).collect();
+        let Ok(usual) = quantile(&usual, 0.5) else { continue };
+        for (segment, ns) in of().filter(|(s, ns)| s.invalid.is_empty() && *ns > 0.0) {
+            costs[segment.round - first].push((ns / usual).ln());
+        }
+    }
+    let means: Vec<f64> =
+        costs.iter().map(|c| c.iter().sum::<f64>() / c.len().max(1) as f64).collect();
+    let warm = first + warm_up(&means);
+    segments.iter_mut().filter(|s| s.round < warm).for_each(|s| s.warm_up = true);
+}
+
+/// How many of the first values are left out.
+fn warm_up(values: &[f64]) -> usize {
+    let most = (values.len() as f64 * WARM_UP_MAX) as usize;
+    let doubt = |skipped: usize| {
+        let rest = &values[skipped..];
+        let n = rest.len() as f64;
+        let mean = rest.iter().sum::<f64>() / n;
+        rest.iter().map(|v| (v - mean).powi(2)).sum::<f64>() / (n * n)
+    };
+    (0..=most).min_by(|&a, &b| doubt(a).total_cmp(&doubt(b))).unwrap_or(0)
+}
+
+/// Arms and loads of whose segments too few can be used, and who or what is the reason.
+pub(super) fn too_few(segments: &[Segment], names: &[String], loads_pps: &[u64]) -> Vec<String> {
+    let mut all = Vec::new();
+    for (arm, name) in names.iter().enumerate() {
+        for (load, pps) in loads_pps.iter().enumerate() {
+            let of: Vec<&Segment> = measured(segments, arm, load).collect();
+            let gone = of.iter().filter(|s| !s.invalid.is_empty() || s.disturbed.is_some());
+            let (gone, n) = (gone.count(), of.len());
+            if (n - gone) as f64 >= n as f64 * WHOLE_MIN {
+                continue;
+            }
+            let late = of.iter().find_map(|s| s.invalid.first());
+            let busy = busy(&of);
+            let why = [busy, late.cloned()].into_iter().flatten().collect::<Vec<_>>().join("; ");
+            all.push(format!(
+                "{name} at {pps}/s: {gone} of {n} segments cannot be used, or only for CPU time: {why}"
+            ));
+        }
+    }
+    all
+}
+
+/// Who used the machine beside the race, and how much of it; `None` where nobody did.
+fn busy(segments: &[&Segment]) -> Option<String> {
+    segments.iter().any(|s| s.disturbed.is_some()).then_some(())?;
+    let window_ns: u64 = segments.iter().map(|s| s.window_ns).sum();
+    let foreign_ns: u64 = segments.iter().map(|s| s.cpu.foreign_ns).sum();
+    let mut names = BTreeMap::<&str, u64>::new();
+    for (name, ns) in segments.iter().flat_map(|s| &s.cpu.foreigners) {
+        *names.entry(name).or_default() += ns;
+    }
+    let most = names.into_iter().max_by_key(|(_, ns)| *ns);
+    let who = most.map_or_else(String::new, |(name, _)| format!(", most of it `{name}`"));
+    let share = foreign_ns as f64 / window_ns.max(1) as f64;
+    Some(format!("other programs used {:.0} % of a CPU{who}", share * 100.0))
+}
+
+/// How many segments were left out, and why, in a sentence for each kind of reason.
+pub(super) fn left_out(segments: &[Segment]) -> Vec<String> {
+    let all = segments.len();
+    let mut notes = Vec::new();
+    let invalid: Vec<&String> = segments.iter().filter_map(|s| s.invalid.first()).collect();
+    if let Some(first) = invalid.first() {
+        notes
+            .push(format!("{} of {all} segments were left out; the first: {first}", invalid.len()));
+    }
+    let disturbed: Vec<&String> = segments.iter().filter_map(|s| s.disturbed.as_ref()).collect();
+    if let Some(first) = disturbed.first() {
+        notes.push(format!(
+            "rate, loss and latency of {} of {all} segments were left out, because other programs ran (their CPU \
+             time is in no figure); the first: {first}",
+            disturbed.len()
+        ));
+    }
+    let warm = segments.iter().filter(|s| s.warm_up).count();
+    if warm > 0 {
+        notes.push(format!("{warm} of {all} segments were warm-up, and were left out"));
+    }
+    notes
+}
+
+/// Per arm and load, over all rounds.
 pub(super) fn summaries(
     segments: &[Segment],
     trials: &[Trial],
@@ -159,8 +307,7 @@ pub(super) fn summaries(
             contexts.values_mut().for_each(|ns| *ns /= ledger.delivered.max(1) as f64);
             let (mut wire_to_app, mut app_only) = (Latency::new(), Latency::new());
             let mut round_trips: Option<RoundTrips> = None;
-            let mine = |t: &&Trial| t.segments.first().is_some_and(|s| s.arm == arm);
-            for trial in trials.iter().filter(mine) {
+            for trial in trials.iter().filter(|trial| trial.index == arm) {
                 trial.wire_to_app.get(load).inspect(|l| wire_to_app.merge(l));
                 trial.app_only.get(load).inspect(|l| app_only.merge(l));
                 if let Some(trips) = trial.round_trips.get(load) {
@@ -169,7 +316,8 @@ pub(super) fn summaries(
             }
             // Of an app that ticks nothing off, nothing is known of its inside.
             let looks_inside = of.iter().any(|segment| segment.wire_to_app.is_some());
-            let usable: Vec<&&Segment> = of.iter().filter(|s| s.invalid.is_empty()).collect();
+            let usable: Vec<&&Segment> =
+                of.iter().filter(|s| s.invalid.is_empty() && !s.warm_up).collect();
             let rates: Vec<f64> = usable.iter().map(|s| s.records_per_s).collect();
             let costs: Vec<f64> = usable.iter().filter_map(|s| s.cpu.ns_per_record).collect();
             summaries.push(Summary {
@@ -222,11 +370,10 @@ pub(super) fn faults(
     trials: &[Trial],
     names: &[String],
     loads_pps: &[u64],
-    blocks: usize,
 ) -> Vec<String> {
     let mut faults = Vec::new();
     let place =
-        |s: &Segment| format!("block {}, {} at {}/s", s.block, names[s.arm], loads_pps[s.load]);
+        |s: &Segment| format!("round {}, {} at {}/s", s.round, names[s.arm], loads_pps[s.load]);
     for segment in segments {
         let ledger = &segment.ledger;
         if ledger.duplicates > 0 {
@@ -245,23 +392,6 @@ pub(super) fn faults(
             ));
         }
     }
-    for (arm, name) in names.iter().enumerate() {
-        for (load, pps) in loads_pps.iter().enumerate() {
-            let late: Vec<&Segment> = segments
-                .iter()
-                .filter(|s| s.arm == arm && s.load == load && !s.invalid.is_empty())
-                .collect();
-            if late.len() as f64 > blocks as f64 * LATE_BLOCKS_MAX
-                && let Some(first) = late.first()
-            {
-                faults.push(format!(
-                    "{name} at {pps}/s: {} of {blocks} blocks cannot be used; the first: {}",
-                    late.len(),
-                    first.invalid.join("; ")
-                ));
-            }
-        }
-    }
     faults.extend(disagreements(trials, loads_pps));
     faults.extend(super::pings::faults(trials));
     faults
@@ -272,11 +402,11 @@ fn disagreements(trials: &[Trial], loads_pps: &[u64]) -> Vec<String> {
     let mut faults = Vec::new();
     for (load, pps) in loads_pps.iter().enumerate() {
         let mut first: Option<(&Trial, (u64, u64))> = None;
-        for trial in trials {
-            let (Some(segment), Some(&sum)) = (trial.segments.get(load), trial.checksums.get(load))
-            else {
-                continue;
-            };
+        let all = trials.iter().flat_map(|trial| {
+            let segments = trial.segments.iter().zip(&trial.checksums);
+            segments.filter(|(s, _)| s.load == load).map(move |(s, sum)| (trial, s, *sum))
+        });
+        for (trial, segment, sum) in all {
             let complete = segment.ledger.delivered == segment.ledger.offered
                 && segment.ledger.duplicates == 0;
             // A peer samples nothing: it is known by its counters only.
@@ -341,16 +471,26 @@ fn is_asked(goal: &Goal, result: &RaceResult, sought: bool) -> bool {
 }
 
 /// What became of the scenario's demands at the loads that this version of it offered.
-pub(super) fn goals(result: &RaceResult, scenario: &Scenario, sought: bool) -> Vec<GoalOutcome> {
+pub(super) fn goals(
+    result: &RaceResult,
+    trials: &[Trial],
+    scenario: &Scenario,
+    sought: bool,
+) -> Vec<GoalOutcome> {
     let asked = |goal: &&Goal| is_asked(goal, result, sought);
-    scenario.goals.iter().filter(asked).map(|goal| judge(goal, result, scenario)).collect()
+    scenario.goals.iter().filter(asked).map(|goal| judge(goal, result, trials, scenario)).collect()
 }
 
 /// What became of the scenario's claims at the loads that this version of it offered.
-pub(super) fn claims(result: &RaceResult, scenario: &Scenario, sought: bool) -> Vec<ClaimOutcome> {
+pub(super) fn claims(
+    result: &RaceResult,
+    trials: &[Trial],
+    scenario: &Scenario,
+    sought: bool,
+) -> Vec<ClaimOutcome> {
     let asked = |claim: &&Claim| is_asked(&claim.test, result, sought);
     let answer = |claim: &Claim| {
-        let GoalOutcome { goal, measured, status } = judge(&claim.test, result, scenario);
+        let GoalOutcome { goal, measured, status } = judge(&claim.test, result, trials, scenario);
         let status = match status {
             GoalStatus::Met => ClaimStatus::Confirmed,
             GoalStatus::Missed => ClaimStatus::Refuted,
@@ -361,7 +501,17 @@ pub(super) fn claims(result: &RaceResult, scenario: &Scenario, sought: bool) -> 
     scenario.claims.iter().filter(asked).map(answer).collect()
 }
 
-fn judge(goal: &Goal, result: &RaceResult, scenario: &Scenario) -> GoalOutcome {
+/// Every value of a metric of an arm at a load.
+fn known(data: Data<'_>, metric: Metric, arm: usize, load: usize) -> Vec<f64> {
+    let of_trial = data.trials.iter().filter(|trial| trial.index == arm);
+    match is_tail(metric) {
+        true => of_trial.filter_map(|trial| tail(metric, trial, load)).collect(),
+        false => measured(data.segments, arm, load).filter_map(|s| value(metric, s)).collect(),
+    }
+}
+
+fn judge(goal: &Goal, result: &RaceResult, trials: &[Trial], scenario: &Scenario) -> GoalOutcome {
+    let data = Data { segments: &result.segments, trials };
     let outcome =
         |measured: String, status| GoalOutcome { goal: goal.sentence(), measured, status };
     let undecided = |why: &str| outcome(why.to_owned(), GoalStatus::Inconclusive);
@@ -381,34 +531,29 @@ fn judge(goal: &Goal, result: &RaceResult, scenario: &Scenario) -> GoalOutcome {
             let Some(over) = index(over) else { return undecided("the other arm did not run") };
             open_below = open(over);
             let pair = [over, arm];
-            let found = compare(&result.segments, goal.metric, pair, load, result.blocks, scenario);
+            let found = compare(data, goal.metric, pair, load, scenario);
             let (Some(median), Some(interval)) = (found.median, found.interval) else {
                 return undecided("no interval");
             };
             let (low, high) = (interval.lower, interval.upper);
             let sentence = format!(
-                "{median:.3} times ({low:.3} to {high:.3}, {:.0} % confidence, {} blocks)",
+                "{median:.3} times ({low:.3} to {high:.3}, {:.0} % confidence, {} pairs)",
                 interval.confidence * 100.0,
                 found.effects.len()
             );
-            if !found.unusable.is_empty() {
-                return undecided(&format!("{sentence}, but some blocks cannot be used"));
-            }
             (low, high, sentence)
         }
         None => {
-            let all = values(&result.segments, goal.metric, arm, load, result.blocks);
-            let known: Vec<f64> = all.iter().flatten().copied().collect();
-            let Some([median, low, high]) = spread(&known).filter(|_| known.len() == all.len())
-            else {
-                return undecided("some blocks cannot be used");
+            let known = known(data, goal.metric, arm, load);
+            let Some([median, low, high]) = spread(&known) else {
+                return undecided("no segment can be used");
             };
             let unit = goal.metric.unit();
             let n = known.len();
             let figure =
                 |x: f64| if x.abs() < 10.0 { format!("{x:.4}") } else { format!("{x:.0}") };
             let sentence = format!(
-                "median {} {unit}, least {}, most {} of {n} blocks",
+                "median {} {unit}, least {}, most {} of {n} segments",
                 figure(median),
                 figure(low),
                 figure(high)
@@ -454,7 +599,7 @@ pub(super) fn outcome(result: &RaceResult) -> Outcome {
         Outcome::Invalid
     } else if any(GoalStatus::Missed) {
         Outcome::GoalMissed
-    } else if any(GoalStatus::Inconclusive) || noise_differs {
+    } else if any(GoalStatus::Inconclusive) || noise_differs || !result.too_few.is_empty() {
         Outcome::Inconclusive
     } else {
         Outcome::Done

@@ -1,5 +1,5 @@
 //! What a race of pings has beyond its loads: real pings and capacities, compared arm by arm with the
-//! base in the same blocks as everything else.
+//! base generation by generation.
 
 use super::analyse::spread;
 use crate::ping::PingTrial;
@@ -9,25 +9,23 @@ use crate::scenario::Scenario;
 use crate::trial::{Capacity, Trial};
 use laneway_stats::{Bootstrap, Comparison, Direction, Rule, holm};
 
-/// The trials by arm and block; a block that did not come to an end is missing.
-struct ByBlock<'a> {
+/// The trials by arm and generation.
+struct ByGeneration<'a> {
     trials: &'a [Trial],
-    blocks: usize,
+    generations: usize,
 }
 
-impl<'a> ByBlock<'a> {
+impl<'a> ByGeneration<'a> {
     fn of(&self, arm: usize) -> impl Iterator<Item = (usize, &'a Trial)> + use<'a> {
-        self.trials.iter().filter_map(move |trial| {
-            let segment = trial.segments.first().filter(|segment| segment.arm == arm)?;
-            Some((segment.block, trial))
-        })
+        let of_arm = self.trials.iter().filter(move |trial| trial.index == arm);
+        of_arm.map(|trial| (trial.generation, trial))
     }
 
-    /// A value per block.
+    /// A value per generation.
     fn values(&self, arm: usize, value: impl Fn(&Trial) -> Option<f64>) -> Vec<Option<f64>> {
-        let mut values = vec![None; self.blocks];
-        for (block, trial) in self.of(arm) {
-            if let Some(place) = values.get_mut(block) {
+        let mut values = vec![None; self.generations];
+        for (generation, trial) in self.of(arm) {
+            if let Some(place) = values.get_mut(generation) {
                 *place = value(trial);
             }
         }
@@ -86,14 +84,14 @@ pub(super) fn section(
     trials: &[Trial],
     arms: usize,
     loads: usize,
-    blocks: usize,
+    generations: usize,
     scenario: &Scenario,
     program: Option<String>,
 ) -> (Option<PingSection>, Vec<Finding>) {
     let Some(echo) = &scenario.ping else {
         return (None, Vec::new());
     };
-    let all = ByBlock { trials, blocks };
+    let all = ByGeneration { trials, generations };
     let (pings, searched) = (echo.pings > 0, echo.capacity_steps > 0);
     let loaded = pings && echo.ping_load_pps > 0;
     let rows = |is_wanted: bool, of: fn(&Trial) -> Option<&PingTrial>| {
@@ -118,7 +116,7 @@ pub(super) fn section(
 }
 
 fn ping_row(
-    all: &ByBlock<'_>,
+    all: &ByGeneration<'_>,
     arm: usize,
     pings: impl Fn(&Trial) -> Option<&PingTrial>,
 ) -> PingRow {
@@ -133,7 +131,7 @@ fn ping_row(
     PingRow { arm, sent, replied, duplicates, rtt: round_trips.figures() }
 }
 
-fn capacity_row(all: &ByBlock<'_>, arm: usize) -> CapacityRow {
+fn capacity_row(all: &ByGeneration<'_>, arm: usize) -> CapacityRow {
     let found: Vec<&Capacity> =
         all.of(arm).filter_map(|(_, trial)| trial.capacity.as_ref()).collect();
     let rates: Vec<f64> = found.iter().filter_map(|c| c.pps).map(|pps| pps as f64).collect();
@@ -147,13 +145,13 @@ fn capacity_row(all: &ByBlock<'_>, arm: usize) -> CapacityRow {
 }
 
 fn findings(
-    all: &ByBlock<'_>,
+    all: &ByGeneration<'_>,
     what: &Compared,
     arms: usize,
     load: usize,
     scenario: &Scenario,
 ) -> Vec<Finding> {
-    // A value per block rests on a few short segments, or on a few pings: it is coarser than a load's.
+    // A value per generation rests on a few short segments, or on a few pings: it is coarser than a load's.
     let matters = scenario.matters;
     let rule = Rule {
         direction: what.direction,
@@ -164,7 +162,7 @@ fn findings(
     let compare = |arm| {
         let [base, other] = [0, arm].map(|arm| all.values(arm, what.value));
         Comparison::new(&base, &other, rule, Bootstrap::standard(scenario.seed))
-            .expect("both arms ran the same blocks, within limits")
+            .expect("both arms ran the same generations, within limits")
     };
     let noise = compare(1);
     let mut findings: Vec<Finding> = (1..arms)
@@ -262,35 +260,18 @@ pub(super) fn notes(scenario: &Scenario, program: Option<&str>) -> Vec<String> {
 mod tests {
     use super::*;
     use crate::ping::PingLoad;
-    use crate::result::{Cpu, GeneratorReport, Ledger, Memory, Segment};
+    use crate::result::Ledger;
     use crate::trial::CapacityStep;
     use laneway_core::CapsReport;
 
-    fn segment(arm: usize, block: usize) -> Segment {
-        Segment {
-            arm,
-            block,
-            order: 0,
-            load: 0,
-            window_ns: 1,
-            ledger: Ledger::default(),
-            generator: GeneratorReport::default(),
-            records_per_s: 0.0,
-            cpu: Cpu::default(),
-            wire_to_app: None,
-            app_only: None,
-            rtt: None,
-            memory: Memory::default(),
-            invalid: Vec::new(),
-        }
-    }
-
-    fn trial(arm: usize, block: usize, capacity: Capacity) -> Trial {
+    fn trial(arm: usize, generation: usize, capacity: Capacity) -> Trial {
         Trial {
+            index: arm,
             arm: format!("arm {arm}"),
+            generation,
             caps: CapsReport::default(),
             generator_caps: CapsReport::default(),
-            segments: vec![segment(arm, block)],
+            segments: Vec::new(),
             wire_to_app: Vec::new(),
             app_only: Vec::new(),
             checksums: Vec::new(),
@@ -308,7 +289,7 @@ mod tests {
     }
 
     #[test]
-    fn capacities_are_paired_by_block_and_an_open_end_is_said() {
+    fn capacities_are_paired_by_generation_and_an_open_end_is_said() {
         let open = Capacity { beyond_pps: None, ..capacity(400) };
         let trials = [
             trial(1, 1, capacity(220)),
@@ -316,7 +297,7 @@ mod tests {
             trial(0, 1, capacity(110)),
             trial(1, 0, open),
         ];
-        let all = ByBlock { trials: &trials, blocks: 2 };
+        let all = ByGeneration { trials: &trials, generations: 2 };
         assert_eq!(all.values(1, CAPACITY.value), [Some(400.0), Some(220.0)]);
         assert_eq!(all.values(2, CAPACITY.value), [None, None]);
         let row = capacity_row(&all, 1);

@@ -1,7 +1,7 @@
-//! The pass behind the last block: every arm of ours once more, traced, and what its trace says.
+//! The pass behind the last generation: every arm of ours once more, traced, and what its trace says.
 //!
-//! It comes behind all blocks, and not behind the loads of a measured trial, so that no process that is measured has a
-//! recorder, a ring or a thread that writes files, and so that blocks with and without `--trace` are the same:
+//! It comes behind all generations, and not behind the loads of a measured trial, so that no process that is measured has a
+//! recorder, a ring or a thread that writes files, and so that races with and without `--trace` are the same:
 //! same children, told the same, in the same order. One segment per arm is enough: a trace explains, it
 //! does not compare.
 //!
@@ -12,7 +12,6 @@ use super::{Entrant, Options, Progress, RaceError, trial_plan};
 use crate::bench::Bench;
 use crate::plan::{TraceEnd, TracePlan};
 use crate::result::Summary;
-use crate::retries::Retries;
 use crate::scenario::{Extent, Scenario};
 use crate::traffic::TrafficPlan;
 use crate::trial::{self, Trial, TrialPlan};
@@ -25,7 +24,10 @@ use laneway_tracer::{EXTENSION, RING_RECORDS};
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
+/// Shortest segment of an arm that is traced, ms.
+const SEGMENT_MS_MIN: u64 = 500;
 /// Longest stretch of a segment that is recorded: a second or two say what a minute would.
 const WINDOW_NS_MAX: u64 = 2_000_000_000;
 /// Bytes of one arm's trace: two seconds of three records per burst, at a million bursts a second.
@@ -73,8 +75,8 @@ pub(super) struct Pass<'a> {
     pub(super) options: &'a Options<'a>,
     /// What was measured.
     pub(super) summaries: &'a [Summary],
-    /// Blocks that were measured.
-    pub(super) blocks: usize,
+    /// Generations that were measured.
+    pub(super) generations: usize,
 }
 
 impl Pass<'_> {
@@ -139,9 +141,11 @@ impl Pass<'_> {
         let (trial, explained) = loop {
             let (trial, folder) = self.record(traced.arm, &traces, name)?;
             show(&Progress {
-                block: self.blocks,
-                blocks_min: self.blocks,
-                trial: &trial,
+                generations: [self.generations; 2],
+                rounds: 0,
+                time: [Duration::ZERO; 2],
+                undecided: [0; 2],
+                trials: std::slice::from_ref(&trial),
                 is_traced: true,
             });
             let Some(segment) = trial.segments.first() else {
@@ -198,29 +202,33 @@ impl Pass<'_> {
         let last = extent.loads_pps.len() - 1;
         let plan = TrialPlan {
             loads_pps: &extent.loads_pps[last..],
-            ping: None,
+            segment: Duration::from_millis(self.segment_ms()),
             trace: Some(TracePlan {
                 folder: Some(fs::canonicalize(folder).map_err(super::write_error(folder))?),
                 window_ns_max: Some(self.window_ns_max()),
                 file_bytes_max: FILE_BYTES_MAX,
             }),
-            ..trial_plan(scenario, extent, traffic, entrant, [arm, self.blocks], options)
+            ..trial_plan(scenario, extent, traffic, entrant, [arm, self.generations], options)
         };
-        trial::run(self.bench, &plan, &mut Retries::new(self.extent.retries))
-            .map_err(|error| super::interrupted(options, error))
+        trial::once(self.bench, plan).map_err(|error| super::interrupted(options, error))
+    }
+
+    /// A segment that is measured is too short for what comes rarely.
+    fn segment_ms(&self) -> u64 {
+        self.extent.segment_ms.max(SEGMENT_MS_MIN)
     }
 
     /// Longest stretch of the segment that is recorded, ns. At top speed nobody knows when it will end: of such a
     /// one the first half, so that what comes behind it is not in the trace.
     fn window_ns_max(&self) -> u64 {
-        let segment_ns = self.extent.segment_ms * 1_000_000;
+        let segment_ns = self.segment_ms() * 1_000_000;
         WINDOW_NS_MAX.min(if self.extent.topspeed { segment_ns / 2 } else { segment_ns })
     }
 
     /// What the trace does not hold, because of how it was recorded.
     fn limits(&self, end: TraceEnd) -> Vec<String> {
         let mut limits = Vec::new();
-        let (window_ns, segment_ms) = (self.window_ns_max(), self.extent.segment_ms);
+        let (window_ns, segment_ms) = (self.window_ns_max(), self.segment_ms());
         if window_ns < segment_ms * 1_000_000 {
             limits.push(plain(&format!(
                 "The first {} of the segment were recorded, of some {}.",

@@ -117,7 +117,7 @@ fn segment(
     offered_pps: u64,
     random: &mut Random,
 ) -> (Segment, Latency, Latency) {
-    let (arm, load, block, order) = place;
+    let (arm, load, round, order) = place;
     let offered = offered_pps * WINDOW_NS / 1_000_000_000;
     let capacity = model.capacity_pps * (1.0 + random.around(0.012));
     let mut ledger = Ledger { offered, ..Ledger::default() };
@@ -126,14 +126,13 @@ fn segment(
     ledger.drops.insert("generator: not sent".to_owned(), lost / 50);
     ledger.drops.insert("veth ring full".to_owned(), lost / 5);
     ledger.drops.insert(model.drop_place.to_owned(), lost - lost / 50 - lost / 5);
-    ledger.reordered = u64::from(block == 2) * 3;
+    ledger.reordered = u64::from(round == 2) * 3;
     ledger.balance();
 
     let crowding = (offered_pps as f64 / model.capacity_pps).min(1.0);
     let cpu_ns = model.cpu_ns * (1.0 + 0.25 * (1.0 - crowding) + random.around(0.008));
     let delivered = ledger.delivered as f64;
-    let idle_control_ns = (9e6 * (1.0 + random.around(0.05))) as u64;
-    let busy = cpu_ns * delivered + idle_control_ns as f64;
+    let busy = cpu_ns * delivered;
     let mut contexts_ns = BTreeMap::new();
     let app_share = 0.92 - model.napi_share;
     for (context, share) in [
@@ -158,8 +157,10 @@ fn segment(
     }
     let segment = Segment {
         arm,
-        block,
+        generation: round / 4,
+        round,
         order,
+        warm_up: false,
         load,
         window_ns: WINDOW_NS,
         records_per_s: delivered / (WINDOW_NS as f64 / 1e9),
@@ -174,9 +175,12 @@ fn segment(
             cpu_ns: (WINDOW_NS as f64 * 0.97) as u64,
         },
         cpu: Cpu {
-            busy_ns: busy as u64,
-            idle_control_ns,
-            ns_per_record: (delivered > 0.0).then(|| (busy - idle_control_ns as f64) / delivered),
+            own_ns: busy as u64,
+            spun_ns: None,
+            ns_per_record: (delivered > 0.0).then(|| busy / delivered),
+            unattributed_ns: (9e6 * (1.0 + random.around(0.05))) as u64,
+            foreign_ns: 1_000_000,
+            foreigners: vec![("cron".to_owned(), 1_000_000)],
             contexts_ns,
             closure: 0.998 + random.around(0.001),
             method: "scheduler, softirq and interrupt tracepoints; the meter costs about 110 ns \
@@ -189,6 +193,7 @@ fn segment(
         memory: model.memory.clone(),
         ledger,
         invalid: Vec::new(),
+        disturbed: None,
     };
     (segment, wire_to_app, app_only)
 }
@@ -253,9 +258,9 @@ fn findings(result: &RaceResult) -> Vec<Finding> {
     for (metric, unit, rule, value) in metrics {
         for load in 0..result.loads_pps.len() {
             let values = |arm: usize| -> Vec<Option<f64>> {
-                (0..result.blocks)
-                    .map(|block| {
-                        let at = |s: &&Segment| (s.arm, s.load, s.block) == (arm, load, block);
+                (0..result.rounds)
+                    .map(|round| {
+                        let at = |s: &&Segment| (s.arm, s.load, s.round) == (arm, load, round);
                         value(result.segments.iter().find(at)?)
                     })
                     .collect()
@@ -367,7 +372,7 @@ fn caps_of(model: &Model) -> CapsReport {
     caps
 }
 
-fn race_of(loads_pps: Vec<u64>, blocks: usize, models: &[Model]) -> RaceResult {
+fn race_of(loads_pps: Vec<u64>, rounds: usize, models: &[Model]) -> RaceResult {
     let mut random = Random(0x1a7e_3a4b);
     let arms = models
         .iter()
@@ -383,11 +388,11 @@ fn race_of(loads_pps: Vec<u64>, blocks: usize, models: &[Model]) -> RaceResult {
         .collect();
     let mut segments = Vec::new();
     let mut latencies = Vec::new();
-    for block in 0..blocks {
+    for round in 0..rounds {
         for step in 0..models.len() {
-            let arm = (step + block) % models.len();
+            let arm = (step + round) % models.len();
             for (load, &pps) in loads_pps.iter().enumerate() {
-                let place = (arm, load, block, segments.len());
+                let place = (arm, load, round, segments.len());
                 let (segment, wire, app) = segment(&models[arm], place, pps, &mut random);
                 segments.push(segment);
                 latencies.push((arm, load, [wire, app]));
@@ -455,7 +460,8 @@ fn race_of(loads_pps: Vec<u64>, blocks: usize, models: &[Model]) -> RaceResult {
             schedule: "constant rate in bursts of 16".to_owned(),
         },
         seed: "18446744073709551557".to_owned(),
-        blocks,
+        generations: rounds.div_ceil(4),
+        rounds,
         arms,
         loads_pps,
         saturating_pps: None,
@@ -483,6 +489,7 @@ fn race_of(loads_pps: Vec<u64>, blocks: usize, models: &[Model]) -> RaceResult {
             measured: "1.02 [0.99, 1.04]".to_owned(),
             status: ClaimStatus::Refuted,
         }],
+        too_few: Vec::new(),
         invalid: Vec::new(),
         notes: vec!["CPU cost is the guest's view: work of the host is invisible.".to_owned()],
         outcome: Outcome::Inconclusive,

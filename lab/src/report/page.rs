@@ -103,7 +103,7 @@ fn heading(out: &mut String, result: &RaceResult) {
         escape(&result.title),
         escape(&result.app),
         plural(result.arms.len(), "arm"),
-        plural(result.blocks, "block"),
+        plural(result.rounds, "round"),
         plural(result.loads_pps.len(), "load"),
         utc(result.started_unix_ns),
         figure(result.seconds),
@@ -172,7 +172,7 @@ fn verdict_matrix(out: &mut String, result: &RaceResult) {
          (A/A: half-width of the base against itself).</p>\n\
          <div class=\"scroll\" tabindex=\"0\">\n<table class=\"verdicts\">\n<thead><tr>\
          <th scope=\"col\">arm</th>",
-        plural(result.blocks, "block")
+        plural(result.rounds, "round")
     );
     for &load in &loads {
         put!(out, "<th scope=\"col\">offered {}</th>", escape(&load_name(result, load)));
@@ -370,7 +370,7 @@ fn plot_sections(out: &mut String, result: &RaceResult) {
     let legend = plots::legend(result);
     put!(
         out,
-        "<figure>\n<figcaption><h3>Rate and CPU against offered load</h3><p>Median over blocks; \
+        "<figure>\n<figcaption><h3>Rate and CPU against offered load</h3><p>Median over rounds; \
          whiskers from the lowest to the highest block; lines only join the medians. On the dotted \
          line every offered frame is delivered; there the marks of one load stand side by side, \
          so that equal arms all show.</p></figcaption>\n{legend}<div class=\"pair\">{}{}</div>\n\
@@ -381,7 +381,7 @@ fn plot_sections(out: &mut String, result: &RaceResult) {
     for &scope in Scope::of(result) {
         put!(
             out,
-            "<figure>\n<figcaption><h3>Latency by percentile, {}</h3><p>From {}. All blocks merged; \
+            "<figure>\n<figcaption><h3>Latency by percentile, {}</h3><p>From {}. All rounds merged; \
              a curve ends where fewer than 50 samples lie beyond. The panels of a scope share their \
              axes; scopes do not, and are never compared.</p></figcaption>\n{legend}{}</figure>\n",
             scope.name(),
@@ -393,7 +393,7 @@ fn plot_sections(out: &mut String, result: &RaceResult) {
         out,
         "<figure>\n<figcaption><h3>CPU by context</h3><p>CPU time of all CPUs per delivered \
          record, idling and the generator's task left out. The parts still hold the idle control; \
-         the line across each bar and the figure at its end are the median over blocks without it, \
+         the line across each bar and the figure at its end are the median over rounds without it, \
          the line reaching from the lowest to the highest block.</p></figcaption>\n{}</figure>\n",
         plots::cpu_stacks(result)
     );
@@ -419,7 +419,7 @@ fn plot_sections(out: &mut String, result: &RaceResult) {
     put!(
         out,
         "</figure>\n<figure>\n<figcaption><h3>Loss by place</h3><p>Share of the offered frames \
-         lost at each named place, all blocks added; the count at the end of the \
+         lost at each named place, all rounds added; the count at the end of the \
          bar.</p></figcaption>\n{}</figure>\n</section>\n",
         plots::loss_stacks(result)
     );

@@ -61,7 +61,7 @@ fn round_trips(result: &RaceResult, ping: &PingSection) -> Table {
     let columns = vec![
         probe_column(),
         arm_column(),
-        column("replies", "", "Round trips behind the figures, all blocks merged."),
+        column("replies", "", "Round trips behind the figures, all rounds merged."),
         micros("min", "The shortest, exact."),
         micros("avg", "The mean of all."),
         micros("max", "The longest, exact; not to be compared between unequal numbers."),
@@ -146,8 +146,8 @@ fn per_cpu(result: &RaceResult) -> Table {
     let columns = vec![
         column("load", "", "Offered requests per second."),
         arm_column(),
-        column("replies", "k/s", "Delivered per second: median over blocks."),
-        column("CPU per reply", "ns", "Of all CPUs, receive stack included: median over blocks."),
+        column("replies", "k/s", "Delivered per second: median over rounds."),
+        column("CPU per reply", "ns", "Of all CPUs, receive stack included: median over rounds."),
         column("replies per CPU-second", "k", "The same the other way round."),
         column("min\u{2013}max", "k", "The lowest and the highest block."),
     ];
@@ -181,7 +181,7 @@ fn capacities(result: &RaceResult, ping: &PingSection) -> Table {
     let columns = vec![
         arm_column(),
         column("mode", "", "How the arm's program is attached, as obtained."),
-        column("capacity", "k/s", "Highest rate within the limit: median over blocks."),
+        column("capacity", "k/s", "Highest rate within the limit: median over rounds."),
         column("min\u{2013}max", "k/s", "The lowest and the highest block."),
         column("searches", "", "Blocks searched."),
         column(

@@ -93,7 +93,7 @@ struct AgainstLoad<'a> {
     has_ideal: bool,
 }
 
-/// Median, minimum and maximum over blocks against the offered load, a line for each arm.
+/// Median, minimum and maximum over rounds against the offered load, a line for each arm.
 fn against_load(
     result: &RaceResult,
     words: &AgainstLoad<'_>,
@@ -149,7 +149,7 @@ fn against_load(
         }
     }
     let description = format!(
-        "One line per arm through the median over blocks at each offered load; whiskers from the \
+        "One line per arm through the median over rounds at each offered load; whiskers from the \
          lowest to the highest block.{}",
         if words.has_ideal { " On the dotted line every offered frame is delivered." } else { "" }
     );
@@ -293,7 +293,7 @@ struct Bar {
     parts: Vec<(usize, f64)>,
     /// Words at the end of the bar, and whether they report a fault.
     total: (String, bool),
-    /// Median, minimum and maximum over blocks, drawn across the bar.
+    /// Median, minimum and maximum over rounds, drawn across the bar.
     whisker: Option<[f64; 3]>,
 }
 
@@ -327,7 +327,7 @@ pub(super) fn cpu_stacks(result: &RaceResult) -> String {
         &Stacks {
             title: "CPU time per delivered record by context",
             description: "One bar per arm and load. The parts include the idle control; the line \
-                          across is the median over blocks without it, from the lowest to the \
+                          across is the median over rounds without it, from the lowest to the \
                           highest block, and so is the figure at the end.",
             axis: "CPU time per delivered record, ns",
             gap: "No CPU time was measured.",
@@ -371,7 +371,7 @@ pub(super) fn loss_stacks(result: &RaceResult) -> String {
         &Stacks {
             title: "Lost frames by place",
             description: "One bar per arm and load: share of the offered frames lost at each \
-                          named place, all blocks added; the number of frames at the end.",
+                          named place, all rounds added; the number of frames at the end.",
             axis: "share of the offered frames, %",
             gap: if result.summaries.is_empty() {
                 "No ledger was recorded."
@@ -572,7 +572,7 @@ fn block_panel(result: &RaceResult, metric: &str, arm: usize, findings: &[&Findi
         "axis",
         ((left + right) / 2.0, 168.0),
         Anchor::Middle,
-        "load, blocks in time order",
+        "load, rounds in time order",
     );
     drawing.finish(
         &format!("{metric}: effect of each block, {name} against the base"),

@@ -33,7 +33,7 @@ pub(super) fn summary(result: &RaceResult) -> String {
         format!("Started: {}, took {} s", utc(result.started_unix_ns), figure(result.seconds)),
         format!(
             "Repetitions: {} of {} at {}; seed {}",
-            plural(result.blocks, "block"),
+            plural(result.rounds, "round"),
             plural(result.arms.len(), "arm"),
             plural(result.loads_pps.len(), "load"),
             result.seed

@@ -8,7 +8,7 @@ use super::wording::{
     arm_name, doubt, generator_state, half_width, interval, is_noise_floor, load_name,
     median_effect, noise_floor, plural, summary_of, threshold, unusable,
 };
-use crate::result::{Ledger, Memory, RaceResult, Summary};
+use crate::result::{Ledger, Memory, RaceResult, Segment, Summary};
 use laneway_core::DropReason;
 use laneway_page::number::{count, duration, figure, percent, signed_count};
 use laneway_stats::{Direction, LatencySummary, Verdict};
@@ -119,14 +119,14 @@ pub(super) fn rates(result: &RaceResult) -> Table {
     let columns = vec![
         load_column(),
         arm_column(),
-        column("records", "k/s", "Records delivered per second of the window: median over blocks."),
+        column("records", "k/s", "Records delivered per second of the window: median over rounds."),
         column("records min\u{2013}max", "k/s", "The lowest and the highest block."),
-        column("loss", "%", "Offered frames whose record did not reach the app, all blocks."),
+        column("loss", "%", "Offered frames whose record did not reach the app, all rounds."),
         column(
             "CPU",
             "ns/record",
             "CPU time of all CPUs but idling and the generator's task, minus the idle control, \
-             per delivered record: median over blocks.",
+             per delivered record: median over rounds.",
         ),
         column("CPU min\u{2013}max", "ns/record", "The lowest and the highest block."),
     ];
@@ -177,7 +177,7 @@ pub(super) fn ledger(result: &RaceResult) -> Table {
         "Records of frames that were not sent in this segment; not counted as delivered.",
     ));
     columns.extend(closing);
-    per_arm_and_load(result, "Ledger, all blocks added", columns, |summary| {
+    per_arm_and_load(result, "Ledger, all rounds added", columns, |summary| {
         let ledger = &summary.ledger;
         let mut cells = vec![counted(ledger.offered), counted(ledger.delivered)];
         cells.push(counted(ledger.dropped()));
@@ -194,7 +194,7 @@ pub(super) fn ledger(result: &RaceResult) -> Table {
 pub(super) fn ledger_totals(result: &RaceResult) -> Table {
     let mut columns = vec![load_column(), arm_column()];
     columns.extend(ledger_columns());
-    per_arm_and_load(result, "Ledger, all blocks added", columns, |summary| {
+    per_arm_and_load(result, "Ledger, all rounds added", columns, |summary| {
         let ledger = &summary.ledger;
         vec![
             counted(ledger.offered),
@@ -205,12 +205,12 @@ pub(super) fn ledger_totals(result: &RaceResult) -> Table {
     })
 }
 
-/// Latency of one scope per arm and load, all blocks merged.
+/// Latency of one scope per arm and load, all rounds merged.
 pub(super) fn latency(result: &RaceResult, scope: Scope) -> Table {
     let columns = vec![
         load_column(),
         arm_column(),
-        column("samples", "", "Latencies recorded, all blocks merged."),
+        column("samples", "", "Latencies recorded, all rounds merged."),
         column("p50", "\u{b5}s", "Half of the records took at most this long."),
         column("p90", "\u{b5}s", "90 % took at most this long; needs 500 samples."),
         column("p99", "\u{b5}s", "99 % took at most this long; needs 5,000 samples."),
@@ -251,7 +251,7 @@ pub(super) fn latency(result: &RaceResult, scope: Scope) -> Table {
 pub(super) fn memory(result: &RaceResult) -> Table {
     let mut columns = vec![load_column(), arm_column()];
     columns.extend(memory_columns());
-    per_arm_and_load(result, "Memory, the largest seen over blocks", columns, |summary| {
+    per_arm_and_load(result, "Memory, the largest seen over rounds", columns, |summary| {
         memory_cells(&summary.memory)
     })
 }
@@ -279,7 +279,7 @@ pub(super) fn memory_per_arm(result: &RaceResult) -> Table {
     Table { caption: "Memory, the largest seen".to_owned(), columns, heads: 1, rows }
 }
 
-/// How the generator did per load, the worst over all arms and blocks.
+/// How the generator did per load, the worst over all arms and rounds.
 pub(super) fn generator(result: &RaceResult) -> Table {
     let columns = vec![
         load_column(),
@@ -327,12 +327,12 @@ pub(super) fn findings(result: &RaceResult) -> Table {
         column(
             "effect",
             "",
-            "Median over blocks of arm / base, or arm - base where zero is usual.",
+            "Median over rounds of arm / base, or arm - base where zero is usual.",
         ),
         column(
             "interval",
             "",
-            "Bootstrap interval of that median over blocks; 95 % if not stated.",
+            "Bootstrap interval of that median over rounds; 95 % if not stated.",
         ),
         column("half-width", "", "Half the width of that interval."),
         column("A/A", "", "Half-width of the base against itself at this load: the noise floor."),
@@ -404,8 +404,18 @@ pub(super) fn segments(result: &RaceResult) -> Table {
         column("window", "", "Measured time."),
         column("records", "k/s", "Records delivered per second of the window."),
         column("CPU", "ns/record", "As in the table of rates, for this segment."),
-        column("busy", "", "CPU time before the idle control was taken off."),
-        column("idle control", "", "CPU time of a window of this length with nothing sent."),
+        column(
+            "own",
+            "",
+            "CPU time of the arm: its tasks, its NAPI threads, softirqs of its interfaces.",
+        ),
+        column("spun", "", "Of that, polls that found nothing, of an arm that polls."),
+        column(
+            "not attributed",
+            "",
+            "Interrupts and softirqs that cannot be said to be anybody's: in no figure.",
+        ),
+        column("others", "", "Programs that are no part of the race: in no figure."),
         column(
             "closure",
             "%",
@@ -417,19 +427,19 @@ pub(super) fn segments(result: &RaceResult) -> Table {
         column("dropped", "frames", "Sum of all named drops."),
         column("ledger", "", "Closed: scheduled = delivered + every named drop, none twice."),
         column("drops by place", "frames", "The named drops, largest first."),
-        column("invalid", "", "Why this segment cannot be used."),
+        column("left out", "", "Why this segment, or part of it, is in no figure."),
     ];
     let mut ordered: Vec<_> = result.segments.iter().collect();
     ordered.sort_by_key(|segment| segment.order);
-    let mut last_block = None;
+    let mut last_round = None;
     let rows = ordered
         .into_iter()
         .map(|segment| {
-            let opens_group = last_block.replace(segment.block) != Some(segment.block);
+            let opens_group = last_round.replace(segment.round) != Some(segment.round);
             let nanoseconds = |ns: u64| Cell::Figure(duration(ns as f64), ns as f64);
             let cells = vec![
                 counted(segment.order as u64 + 1),
-                counted(segment.block as u64 + 1),
+                counted(segment.round as u64 + 1),
                 Cell::Words(load_name(result, segment.load)),
                 Cell::Words(arm_name(result, segment.arm)),
                 nanoseconds(segment.window_ns),
@@ -438,8 +448,13 @@ pub(super) fn segments(result: &RaceResult) -> Table {
                     || Cell::Absent("nothing was delivered".to_owned()),
                     |ns| Cell::Figure(figure(ns), ns),
                 ),
-                nanoseconds(segment.cpu.busy_ns),
-                nanoseconds(segment.cpu.idle_control_ns),
+                nanoseconds(segment.cpu.own_ns),
+                segment.cpu.spun_ns.map_or_else(
+                    || Cell::Absent("it waits, or does not count its polls".to_owned()),
+                    nanoseconds,
+                ),
+                nanoseconds(segment.cpu.unattributed_ns),
+                nanoseconds(segment.cpu.foreign_ns),
                 Cell::Figure(figure(segment.cpu.closure * 100.0), segment.cpu.closure),
                 Cell::Figure(
                     figure(segment.generator.late_p99_ns as f64 / 1e3),
@@ -450,15 +465,22 @@ pub(super) fn segments(result: &RaceResult) -> Table {
                 counted(segment.ledger.dropped()),
                 closing_cell(&segment.ledger),
                 Cell::Words(drop_list(&segment.ledger).join(", ")),
-                match segment.invalid.as_slice() {
-                    [] => Cell::Words(String::new()),
-                    reasons => Cell::Check(reasons.join("; "), false),
-                },
+                left_out_cell(segment),
             ];
             Row { cells, opens_group }
         })
         .collect();
     Table { caption: "Every segment in time order".to_owned(), columns, heads: 2, rows }
+}
+
+/// Why a segment, or part of it, is in no figure.
+fn left_out_cell(segment: &Segment) -> Cell {
+    match (segment.invalid.as_slice(), &segment.disturbed) {
+        ([], Some(why)) => Cell::Words(format!("CPU time only: {why}")),
+        ([], None) if segment.warm_up => Cell::Words("warm-up".to_owned()),
+        ([], None) => Cell::Words(String::new()),
+        (reasons, _) => Cell::Check(reasons.join("; "), false),
+    }
 }
 
 /// Every place that lost a frame in any summary, sorted by name.

@@ -46,7 +46,7 @@ pub(super) fn report(result: &RaceResult, style: Style) -> String {
             result.app,
             plural(result.arms.len(), "arm"),
             plural(result.loads_pps.len(), "load"),
-            plural(result.blocks, "block"),
+            plural(result.rounds, "round"),
             result.version,
             utc(result.started_unix_ns),
             figure(result.seconds)

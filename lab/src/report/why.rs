@@ -122,18 +122,18 @@ fn share_cells(explanation: &Explanation) -> Vec<Cell> {
 }
 
 fn costs(result: &RaceResult) -> Table {
-    let blocks = plural(result.blocks, "block");
+    let rounds = plural(result.rounds, "round");
     let columns = vec![
         arm_column(),
         column("traced", "k/s", "Records delivered per second in the traced segment."),
-        column("not traced", "k/s", "In the measured segments at this load: median over blocks."),
+        column("not traced", "k/s", "In the measured segments at this load: median over rounds."),
         column("min\u{2013}max", "k/s", "The lowest and the highest block."),
         column(
             "CPU traced",
             "ns/record",
             "In the traced segment; the thread that writes the trace is in it.",
         ),
-        column("not traced", "ns/record", "In the measured segments: median over blocks."),
+        column("not traced", "ns/record", "In the measured segments: median over rounds."),
         column("min\u{2013}max", "ns/record", "The lowest and the highest block."),
     ];
     let rows = result.traces.iter().filter_map(|traced| {
@@ -144,7 +144,7 @@ fn costs(result: &RaceResult) -> Table {
         Some(Row { cells, opens_group: false })
     });
     let caption = format!(
-        "What tracing cost: one segment beside {blocks}, so no verdict; a difference within min\u{2013}max is none"
+        "What tracing cost: one segment beside {rounds}, so no verdict; a difference within min\u{2013}max is none"
     );
     Table { caption, columns, heads: 1, rows: rows.collect() }
 }

@@ -1,0 +1,205 @@
+//! The measuring part of a race: generations of fresh processes, and rounds of short segments within each.
+//!
+//! Every arm has its own bench. In each generation the arms are dealt to the benches anew, so that no arm owns a
+//! cable; all start, and all are parked. Then one arm at a time is offered one load for one segment. The segments
+//! of a round at one load are neighbours in time, and what changes slowly on the machine is the same for them.
+//!
+//! It assumes that the scenario was checked, and judges nothing.
+
+use super::{Entrant, Options, Progress, RaceError, analyse, interrupted, round_down, trial_plan};
+use crate::arrivals::ARRIVALS_MAX;
+use crate::bench::Bench;
+use crate::result::Segment;
+use crate::scenario::{Extent, ROUNDS_MAX, Scenario};
+use crate::traffic::TrafficPlan;
+use crate::trial::{self, Alive, Trial, TrialPlan};
+use laneway_kinds::AppFacts;
+use laneway_stats::BlockOrder;
+use std::time::{Duration, Instant};
+
+/// Fewest generations before a race may end early.
+const GENERATIONS_MIN: usize = 3;
+/// Fewest rounds of a generation, whatever its time.
+const ROUNDS_MIN: usize = 2;
+
+/// What is measured, and where.
+#[derive(Clone, Copy)]
+pub(super) struct Contest<'a> {
+    /// One for each entrant.
+    pub(super) benches: &'a [Bench],
+    pub(super) scenario: &'a Scenario,
+    pub(super) extent: &'a Extent,
+    pub(super) traffic: &'a TrafficPlan,
+    pub(super) entrants: &'a [Entrant],
+    pub(super) options: &'a Options<'a>,
+}
+
+/// What came of it.
+#[derive(Default)]
+pub(super) struct Measured {
+    /// In the order in which they were offered.
+    pub(super) segments: Vec<Segment>,
+    /// One per arm and generation.
+    pub(super) trials: Vec<Trial>,
+    pub(super) rounds: usize,
+    pub(super) generations: usize,
+}
+
+impl<'a> Contest<'a> {
+    /// Measures until every verdict is decided, or the time is over.
+    ///
+    /// # Errors
+    /// When a child failed, or nobody wants the race any more.
+    pub(super) fn run(
+        &self,
+        app: &AppFacts,
+        show: &mut impl FnMut(&Progress<'_>),
+    ) -> Result<Measured, RaceError> {
+        let Contest { extent, scenario, entrants, .. } = *self;
+        let time = Duration::from_secs(extent.time_s);
+        let began = Instant::now();
+        let mut all = Measured::default();
+        for generation in 0..extent.generations {
+            let share = (generation + 1) as f64 / extent.generations as f64;
+            let first = all.trials.len();
+            self.generation(generation, began + time.mul_f64(share), &mut all)?;
+            all.generations = generation + 1;
+            self.write(&all.trials[first..], first)?;
+            let loads = extent.loads_pps.len();
+            let metrics = app.race.metrics;
+            let data = analyse::Data { segments: &all.segments, trials: &all.trials };
+            let found = analyse::findings(data, entrants.len(), loads, metrics, scenario);
+            let undecided = analyse::undecided(&found);
+            show(&Progress {
+                generations: [all.generations, extent.generations],
+                rounds: all.rounds,
+                time: [began.elapsed(), time],
+                undecided,
+                trials: &all.trials[first..],
+                is_traced: false,
+            });
+            let may_end = all.generations >= GENERATIONS_MIN && extent.rounds.is_none();
+            if may_end && (undecided[0] == 0 || began.elapsed() >= time) {
+                break;
+            }
+        }
+        Ok(all)
+    }
+
+    /// One generation, until its time is over.
+    fn generation(
+        &self,
+        generation: usize,
+        until: Instant,
+        all: &mut Measured,
+    ) -> Result<(), RaceError> {
+        let mut alive = self.start(generation)?;
+        let loads = self.extent.loads_pps.len();
+        let order = self.order(ROUNDS_MAX, generation as u64 + 1);
+        let first = all.segments.len();
+        for (round, arms) in order.blocks().enumerate() {
+            let is_over = match self.extent.rounds {
+                Some(rounds) => round >= rounds,
+                None => round >= ROUNDS_MIN && Instant::now() >= until,
+            };
+            if is_over {
+                break;
+            }
+            for turn in 0..loads {
+                let load = (turn + round) % loads;
+                for &arm in arms {
+                    let segment = alive[arm].turn(load, all.rounds);
+                    let segment = segment.map_err(|error| interrupted(self.options, error))?;
+                    all.segments.push(Segment { order: all.segments.len(), ..segment.clone() });
+                }
+            }
+            all.rounds += 1;
+        }
+        analyse::mark_warm_up(&mut all.segments[first..]);
+        if let Some(echo) = &self.scenario.ping {
+            for arm in &mut alive {
+                arm.ping(echo).map_err(|error| interrupted(self.options, error))?;
+            }
+        }
+        for arm in alive {
+            all.trials.push(arm.end().map_err(|error| interrupted(self.options, error))?);
+        }
+        Ok(())
+    }
+
+    /// Every arm, alive and parked, on a bench dealt anew.
+    fn start(&self, generation: usize) -> Result<Vec<Alive<'a>>, RaceError> {
+        let dealt = self.order(generation + 1, 0);
+        let seats = dealt.block(generation);
+        let start = |(arm, &seat): (usize, &usize)| {
+            Alive::start(&self.benches[seat], self.plan(arm, generation))
+                .map_err(|error| interrupted(self.options, error))
+        };
+        seats.iter().enumerate().map(start).collect()
+    }
+
+    /// An order of the arms for each of so many rounds.
+    fn order(&self, rounds: usize, number: u64) -> BlockOrder {
+        let seed = self.scenario.seed.wrapping_add(number);
+        BlockOrder::new(self.entrants.len(), rounds, seed).expect("the scenario was checked")
+    }
+
+    fn plan(&self, arm: usize, generation: usize) -> TrialPlan<'a> {
+        let Contest { scenario, extent, traffic, entrants, options, .. } = *self;
+        trial_plan(scenario, extent, traffic, &entrants[arm], [arm, generation], options)
+    }
+
+    fn write(&self, trials: &[Trial], first: usize) -> Result<(), RaceError> {
+        for (n, trial) in trials.iter().enumerate() {
+            let name = format!("{:03}.json", first + n);
+            super::write_json(&self.options.out.join("trials").join(name), trial)?;
+        }
+        Ok(())
+    }
+
+    /// The load beyond all others, if the scenario wants one: in two digits, or a sentence why there is none.
+    ///
+    /// # Errors
+    /// As for a run.
+    pub(super) fn saturating(&self) -> Result<Option<Result<u64, String>>, RaceError> {
+        if self.extent.topspeed {
+            let top = trial::top_rate(&self.benches[0], self.plan(0, 0));
+            let pps = top.map_err(|error| interrupted(self.options, error))?;
+            return Ok(Some(Ok(round_down(pps))));
+        }
+        self.extent.saturate.then(|| self.kept_by_all()).transpose()
+    }
+
+    /// A step below the highest load that the generator keeps against every arm.
+    ///
+    /// All arms are offered the same, and the schedule is held to the same limits as at any other load, so
+    /// no check is weaker here. The search sees each arm for some short segments only, in which a generator may
+    /// keep by luck what it does not keep for a race: hence the step. A segment in which it is late after all is
+    /// left out, as ever.
+    fn kept_by_all(&self) -> Result<Result<u64, String>, RaceError> {
+        let most = u64::from(ARRIVALS_MAX) * 1_000 / self.extent.segment_ms;
+        let mut kept: Option<u64> = None;
+        // The twin of the base is the base.
+        for (arm, entrant) in self.entrants.iter().enumerate().filter(|(_, e)| !e.is_noise_floor) {
+            let rate = trial::rate_kept(&self.benches[arm], self.plan(arm, 0), kept)
+                .map_err(|error| interrupted(self.options, error))?;
+            let Some(rate) = rate else {
+                return Ok(Err(format!(
+                    "no saturating load: the generator kept none of the rates tried against arm `{}`; the \
+                     host was busy, or the arm takes the generator's CPU",
+                    entrant.name
+                )));
+            };
+            kept = Some(rate.min(most));
+        }
+        let pps = round_down((kept.unwrap_or(0) as f64 * trial::KEPT_SHARE) as u64);
+        let last = self.extent.loads_pps.last().copied().unwrap_or(0);
+        Ok(match pps > last {
+            true => Ok(pps),
+            false => Err(format!(
+                "no saturating load: the generator keeps {pps}/s at most against every arm, no more than \
+                 the {last}/s that are offered anyway"
+            )),
+        })
+    }
+}
