@@ -122,8 +122,8 @@ fn every_arm_is_explained_or_says_why_and_what_is_measured_is_the_same_without()
     assert_eq!(analysis["coverage"]["events"], said.events);
     assert_eq!(analysis["packets"]["received"], said.frames.unwrap_or(0));
     // Of one segment, and no more of it than there was.
-    assert!(said.span_ns < 200_000_000, "{said:?}");
-    assert!(said.frames.is_some_and(|frames| frames <= 4_000), "{said:?}");
+    assert!(said.span_ns < 500_000_000, "{said:?}");
+    assert!(said.frames.is_some_and(|frames| frames <= 10_000), "{said:?}");
 
     let text = String::from_utf8(output.stdout).expect("text");
     let report = fs::read_to_string(out.join("report.html")).expect("it is written");
