@@ -35,21 +35,27 @@
 
 mod bootstrap;
 mod compare;
+mod family;
 mod latency;
 mod normal;
 mod order;
+pub mod pairs;
 mod random;
 mod rank;
+mod sequential;
 pub mod simulator;
 mod stop;
+mod student;
 mod summary;
 mod verdict;
 
 pub use bootstrap::{Bootstrap, BootstrapError, Interval, IntervalMethod};
 pub use compare::{CompareError, Comparison, Direction, Effect, Rule, Scale, Side, Unusable};
+pub use family::{Family, FamilyError};
 pub use latency::{CurvePoint, Latency, LatencyError, LatencyRecord, LatencySummary};
 pub use order::{BlockOrder, OrderError};
 pub use rank::holm;
+pub use sequential::{Look, LookError, Looks, Spending};
 pub use stop::{Step, StopError, StopRule};
 pub use summary::{SampleError, Summary, quantile};
 pub use verdict::{Doubt, Judgement, Verdict};
@@ -60,6 +66,15 @@ pub mod limits {
     pub const ARMS_MAX: usize = 64;
     /// Blocks in one race.
     pub const BLOCKS_MAX: usize = 10_000;
+    /// Pairs in one comparison.
+    pub const PAIRS_MAX: usize = 100_000;
+    /// Pairs of one comparison in one generation: a robust centre looks at all pairs of them.
+    pub const PAIRS_PER_GENERATION_MAX: usize = 1_000;
+    /// Least share of a comparison's pairs that must be whole for a verdict: where more than half
+    /// are lost, those left are no longer the machine one wanted to know.
+    pub const WHOLE_PAIRS_SHARE_MIN: f64 = 0.5;
+    /// Most values, as a share of the pairs, that may be there and yet not be comparable.
+    pub const BROKEN_SHARE_MAX: f64 = 0.01;
     /// Largest magnitude of a measured value, in the metric's own unit. Beyond it sums and squares
     /// could overflow; a year in nanoseconds is 3e16.
     pub const VALUE_MAX: f64 = 1e18;
