@@ -6,6 +6,10 @@
 //! them is still one observation. Arms are compared inside a block (paired), which cancels what
 //! the machine did to both.
 //!
+//! A race that keeps both arms alive at once compares [`pairs`] of short segments instead, over
+//! generations of fresh processes; there the unit is the generation. It may be looked at as often as one
+//! likes ([`Looks`]) and shares one error rate among all it may claim ([`Family`]).
+//!
 //! The crate is pure: no I/O, no clock, no global randomness. Seeds are arguments and every result
 //! carries the seed it used, so a recorded race can be judged again and gives the same digits.
 //! No result holds a NaN or an infinity: what cannot be computed is absent, with a named reason.
@@ -29,6 +33,31 @@
 //! let gain = Comparison::new(&base, &fast, Rule::RATE, seeded)?;
 //! assert_eq!(noise.judge(None).verdict, Verdict::Same);
 //! assert_eq!(gain.judge(Some(&noise)).verdict, Verdict::Better);
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
+//! And by pairs, here on a simulated machine, until the race is decided:
+//!
+//! ```
+//! use laneway_stats::pairs::{Comparison, information};
+//! use laneway_stats::simulator::{PairMachine, Plan};
+//! use laneway_stats::{Family, Looks, Rule, Spending, Verdict};
+//!
+//! let family = Family::new(0.05, 1)?;
+//! let mut looks = Looks::new(Spending::default());
+//! let all = PairMachine::MEASURED.race(Plan { generations: 24, pairs: 8 }, &[2.0], 7);
+//! for generation in 1..=24 {
+//!     let pairs = &all[0][..generation * 8];
+//!     let share = generation as f64 / 24.0;
+//!     let look = looks.look(share, information(pairs), family.alpha_each(0))?;
+//!     let found = Comparison::of_pairs(pairs, Rule::COST, look)?;
+//!     if found.is_decided(None) {
+//!         assert_eq!(found.judge(None).verdict, Verdict::Worse);
+//!         assert!(generation < 12, "long before the time is over");
+//!         return Ok(());
+//!     }
+//! }
+//! unreachable!("twice the cost is seen");
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 #![forbid(unsafe_code)]

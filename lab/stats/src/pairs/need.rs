@@ -13,14 +13,25 @@ const NEED_MAX: f64 = 9.0;
 const PAIRS_TO_BEGIN: f64 = 16.0;
 
 impl Comparison {
-    /// Whether the race may stop for this comparison: its interval is as narrow as the rule asks,
-    /// or the verdict is better or worse and its interval at most as wide as a quarter of the effect.
-    /// `noise` as in [`Self::judge`].
+    /// Whether the race may stop for this comparison. `noise` as in [`Self::judge`]. Either the verdict is
+    /// better or worse, and the interval is as narrow as the rule asks or a quarter of the effect; or it is as
+    /// narrow as the rule asks and holds "none": at the stated width there is nothing to see (*same*
+    /// where it also lies inside the threshold). An interval that excludes "none" and reaches across the
+    /// threshold is worth the rest of the time.
     pub fn is_decided(&self, noise: Option<&Self>) -> bool {
-        let verdict = self.judge(noise).verdict;
-        let is_different = matches!(verdict, Verdict::Better | Verdict::Worse);
-        self.is_precise() && !self.lacks_whole_pairs()
-            || is_different && self.is_narrow_for_its_effect()
+        let judged = self.judge(noise);
+        match judged.verdict {
+            Verdict::Better | Verdict::Worse => self.is_narrow_for_its_effect(),
+            Verdict::Same => true,
+            Verdict::Inconclusive => {
+                self.is_precise() && self.holds_none() && !self.lacks_whole_pairs()
+            }
+        }
+    }
+
+    fn holds_none(&self) -> bool {
+        let none = self.rule.scale.none();
+        self.interval.is_some_and(|interval| (interval.lower..=interval.upper).contains(&none))
     }
 
     /// Whether a quieter stretch of time may mend what forbids a verdict.
@@ -57,8 +68,13 @@ impl Comparison {
             Scale::Ratio => (threshold.ln_1p(), self.rule.half_width_target.ln_1p()),
             Scale::Difference => (threshold, self.rule.half_width_target),
         };
-        let beyond = (estimate.abs() - threshold).min(WIDTH_SHARE_OF_EFFECT * estimate.abs());
-        let more = (half_width / target.max(beyond)).powi(2) - 1.0;
+        let to_threshold = estimate.abs() - threshold;
+        let narrow = if half_width > target {
+            target.max(to_threshold.min(WIDTH_SHARE_OF_EFFECT * estimate.abs()))
+        } else {
+            to_threshold.abs()
+        };
+        let more = (half_width / narrow).powi(2) - 1.0;
         // Not decided and yet narrow enough: an A/A pair or whole pairs are missing; a few more.
         pairs * if more.is_finite() { more.clamp(1.0 / PAIRS_TO_BEGIN, NEED_MAX) } else { NEED_MAX }
     }
@@ -87,9 +103,10 @@ mod tests {
     }
 
     #[test]
-    fn as_narrow_as_asked_is_decided_whatever_it_says() {
+    fn nothing_to_see_at_the_stated_width_is_decided() {
         assert!(found(Rule::COST, 0.99, 1.01).is_decided(None));
-        assert!(found(Rule::COST, 1.01, 1.03).is_decided(None), "across, but no time helps");
+        assert!(found(Rule::COST, 0.99, 1.025).is_decided(None), "not the same, and not different");
+        assert!(!found(Rule::COST, 1.01, 1.03).is_decided(None), "different: by how much?");
         assert!(!found(Rule::COST, 0.95, 1.05).is_decided(None));
     }
 
