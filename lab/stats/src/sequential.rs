@@ -30,6 +30,9 @@ use crate::student::TAIL_MIN;
 /// A look that saw less new information than this (relative) is the look before once more.
 const NEWS_MIN: f64 = 1e-3;
 
+/// What [`Spending::Reserved`] spends before the last look.
+const EARLY_SHARE: f64 = 0.2;
+
 /// How fast the error rate may be spent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -40,9 +43,13 @@ pub enum Spending {
     /// The cube of the share (power family: Kim and DeMets, "Design and Analysis of Group
     /// Sequential Tests Based on the Type I Error Spending Rate Function", Biometrika 74, 1987).
     Cubic,
-    /// Half of the rate by the cube of the share, the other half kept for the last look (the thought is
-    /// Haybittle's and Peto's). The default: a factor of two is seen after a few generations, and with a
-    /// look after each of 24 the last interval is 2 % wider than without looks (cubic: 10 %).
+    /// A fifth of the rate by the cube of the share, the rest kept for the last look (the thought is
+    /// Haybittle's and Peto's). The default: a factor of two is seen after a few generations, and the last
+    /// interval is 5 % wider than without any looks (cubic: 10 %).
+    ///
+    /// The last look does not count on what crossed early crossing again at the end. Brownian motion
+    /// mostly does, Student's t of few generations less so: for the other functions that makes the rate
+    /// over all looks 5.5 instead of 5 % on the simulator, for this one 4.5 %.
     #[default]
     Reserved,
     /// The square of the share: earlier still, for more at the end.
@@ -60,7 +67,7 @@ impl Spending {
                 4.0 * normal::upper_tail(z / share.sqrt())
             }
             Self::Cubic => alpha * share.powi(3),
-            Self::Reserved if share < 1.0 => 0.5 * alpha * share.powi(3),
+            Self::Reserved if share < 1.0 => EARLY_SHARE * alpha * share.powi(3),
             Self::Reserved => alpha,
             Self::Quadratic => alpha * share.powi(2),
             Self::Pocock => alpha * (1.0 + (std::f64::consts::E - 1.0) * share).ln(),
@@ -182,13 +189,11 @@ impl Plan {
         for &(share, information) in &past[self.levels.len()..] {
             let spend = spending.spent(self.alpha, share) - self.spent;
             // Too little to be told from nothing is kept for the next look.
-            let level = if spend < TAIL_MIN {
-                self.boundary.look(information, 0.0);
-                0.0
-            } else {
-                self.spent += spend;
-                2.0 * normal::upper_tail(self.boundary.look(information, spend))
-            };
+            let spend = if spend < TAIL_MIN { 0.0 } else { spend };
+            self.spent += spend;
+            let boundary = self.boundary.look(information, spend);
+            let stands_alone = spending == Spending::Reserved && share >= 1.0;
+            let level = if stands_alone { spend } else { 2.0 * normal::upper_tail(boundary) };
             self.levels.push(level);
         }
     }

@@ -37,7 +37,7 @@ pub enum Doubt {
     /// Too few pairs have both halves.
     #[error(
         "too few whole segments: {whole} of {pairs} pairs can be compared, a verdict needs \
-         {min:.0} %; the machine was busy, race again when it is quieter",
+         {min:.0} %; the machine was busy, or segments are too short for this metric",
         min = WHOLE_PAIRS_SHARE_MIN * 100.0
     )]
     TooFewWhole {

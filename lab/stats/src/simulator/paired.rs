@@ -7,6 +7,7 @@
 
 use serde::{Deserialize, Serialize};
 
+use super::Episode;
 use crate::pairs::Pair;
 use crate::random::Random;
 
@@ -42,6 +43,8 @@ pub struct PairMachine {
     pub drift: f64,
     /// Standard deviation of a process's own factor, on the log scale.
     pub generation: f64,
+    /// Processes that happen to be laid out badly, for as long as they live.
+    pub mode: Episode,
     /// Foreign load.
     pub burst: Burst,
     /// Probability that a segment cannot be used, burst or not.
@@ -66,6 +69,7 @@ impl PairMachine {
         memory: 0.0,
         drift: 0.0,
         generation: 0.046 * std::f64::consts::FRAC_1_SQRT_2,
+        mode: Episode::NEVER,
         burst: Burst::NEVER,
         loses: 0.0,
     };
@@ -112,7 +116,9 @@ struct State<'a> {
 impl State<'_> {
     /// The factor of a fresh process.
     fn process(&mut self) -> f64 {
-        (self.machine.generation * self.random.normal()).exp()
+        let mode = self.machine.mode;
+        let mode = if self.random.unit() < mode.share { mode.factor } else { 1.0 };
+        mode * (self.machine.generation * self.random.normal()).exp()
     }
 
     fn pair(&mut self, base: f64, arm: f64) -> (Option<f64>, Option<f64>) {

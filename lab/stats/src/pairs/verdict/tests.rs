@@ -51,7 +51,7 @@ fn a_few_missing_pairs_forbid_no_verdict_and_many_do() {
     assert_eq!(
         few.judge(None).doubt.expect("inconclusive").to_string(),
         "too few whole segments: 49 of 100 pairs can be compared, a verdict needs 50 %; the \
-         machine was busy, race again when it is quieter"
+         machine was busy, or segments are too short for this metric"
     );
     assert_eq!(found(Rule::RATE, 1.1, 1.2).judge(Some(&few)).doubt, Some(Doubt::NoNoiseFloor));
 }
