@@ -220,7 +220,7 @@ fn intervals_cover_on_every_machine_however_early_the_race_stops() {
 
 #[test]
 fn equal_arms_are_rarely_called_different_goals_included() {
-    no_claim_of_equal_arms(250);
+    no_claim_of_equal_arms(200);
 }
 
 #[test]
@@ -339,7 +339,7 @@ fn moving_segments_to_where_doubt_is_keeps_the_family_honest() {
     let machine = MACHINES[8].1;
     let truth = [1.0, 1.0, 1.0, 1.6];
     let (mut found_it, mut pairs) = (0, [0, 0]);
-    let races = 200;
+    let races = 120;
     let wrong = share(races, |seed| {
         let (found, offered) = adaptive_race(&machine, &truth, RULE, (5 << 20) + seed);
         found_it += u64::from(found[3].judge(Some(&found[0])).verdict == Verdict::Worse);
