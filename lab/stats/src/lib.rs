@@ -6,6 +6,10 @@
 //! them is still one observation. Arms are compared inside a block (paired), which cancels what
 //! the machine did to both.
 //!
+//! A race that keeps both arms alive at once compares [`pairs`] of short segments instead, over
+//! generations of fresh processes; there the unit is the generation. It may be looked at as often as one
+//! likes ([`Looks`]) and shares one error rate among all it may claim ([`Family`]).
+//!
 //! The crate is pure: no I/O, no clock, no global randomness. Seeds are arguments and every result
 //! carries the seed it used, so a recorded race can be judged again and gives the same digits.
 //! No result holds a NaN or an infinity: what cannot be computed is absent, with a named reason.
@@ -31,25 +35,56 @@
 //! assert_eq!(gain.judge(Some(&noise)).verdict, Verdict::Better);
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
+//!
+//! And by pairs, here on a simulated machine, until the race is decided:
+//!
+//! ```
+//! use laneway_stats::pairs::{Comparison, information};
+//! use laneway_stats::simulator::{PairMachine, Plan};
+//! use laneway_stats::{Family, Looks, Rule, Spending, Verdict};
+//!
+//! let family = Family::new(0.05, 1)?;
+//! let mut looks = Looks::new(Spending::default());
+//! let all = PairMachine::MEASURED.race(Plan { generations: 24, pairs: 8 }, &[2.0], 7);
+//! for generation in 1..=24 {
+//!     let pairs = &all[0][..generation * 8];
+//!     let share = generation as f64 / 24.0;
+//!     let look = looks.look(share, information(pairs), family.alpha_each(0))?;
+//!     let found = Comparison::of_pairs(pairs, Rule::COST, look)?;
+//!     if found.is_decided(None) {
+//!         assert_eq!(found.judge(None).verdict, Verdict::Worse);
+//!         assert!(generation < 12, "long before the time is over");
+//!         return Ok(());
+//!     }
+//! }
+//! unreachable!("twice the cost is seen");
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
 #![forbid(unsafe_code)]
 
 mod bootstrap;
 mod compare;
+mod family;
 mod latency;
 mod normal;
 mod order;
+pub mod pairs;
 mod random;
 mod rank;
+mod sequential;
 pub mod simulator;
 mod stop;
+mod student;
 mod summary;
 mod verdict;
 
 pub use bootstrap::{Bootstrap, BootstrapError, Interval, IntervalMethod};
 pub use compare::{CompareError, Comparison, Direction, Effect, Rule, Scale, Side, Unusable};
+pub use family::{Family, FamilyError};
 pub use latency::{CurvePoint, Latency, LatencyError, LatencyRecord, LatencySummary};
 pub use order::{BlockOrder, OrderError};
 pub use rank::holm;
+pub use sequential::{Look, LookError, Looks, Spending};
 pub use stop::{Step, StopError, StopRule};
 pub use summary::{SampleError, Summary, quantile};
 pub use verdict::{Doubt, Judgement, Verdict};
@@ -60,6 +95,15 @@ pub mod limits {
     pub const ARMS_MAX: usize = 64;
     /// Blocks in one race.
     pub const BLOCKS_MAX: usize = 10_000;
+    /// Pairs in one comparison.
+    pub const PAIRS_MAX: usize = 100_000;
+    /// Pairs of one comparison in one generation: a robust centre looks at all pairs of them.
+    pub const PAIRS_PER_GENERATION_MAX: usize = 1_000;
+    /// Least share of a comparison's pairs that must be whole for a verdict: where more than half
+    /// are lost, those left are no longer the machine one wanted to know.
+    pub const WHOLE_PAIRS_SHARE_MIN: f64 = 0.5;
+    /// Most values, as a share of the pairs, that may be there and yet not be comparable.
+    pub const BROKEN_SHARE_MAX: f64 = 0.01;
     /// Largest magnitude of a measured value, in the metric's own unit. Beyond it sums and squares
     /// could overflow; a year in nanoseconds is 3e16.
     pub const VALUE_MAX: f64 = 1e18;

@@ -6,6 +6,13 @@
 //! order of the arms matters here as it does on a real machine.
 //!
 //! It models the numbers of a race, not packets; everything is a function of its seed.
+//!
+//! [`Machine`] runs blocks of whole trials; [`PairMachine`] offers short segments in pairs, over
+//! generations of fresh processes.
+
+mod paired;
+
+pub use paired::{Burst, PairMachine, Plan};
 
 use serde::{Deserialize, Serialize};
 
