@@ -16,7 +16,7 @@
 
 use crate::arrivals::Arrived;
 use crate::bench::{Bench, DESTINATION, ECHO, FAR_END, SUT_MAC, WireLosses};
-use crate::meter::{Class, Reading, Usage};
+use crate::meter::{Owner, Reading, Usage};
 use crate::ping::{self, PingLoad, PingOrder, PingTrial};
 use crate::plan::{
     ArmReport, ArmSetup, GeneratorSetup, Order, Plant, Reply, SegmentPlan, SegmentSeen, Shape,
@@ -67,8 +67,6 @@ const PATIENCE: Duration = Duration::from_secs(20);
 /// What an AF_XDP socket counts when a redirect into it fails.
 const REDIRECT_LOSSES: [DropReason; 3] =
     [DropReason::RxQueueFull, DropReason::RxNoFrame, DropReason::RxError];
-/// An arm that uses more than this share of a CPU while nothing is sent is polling.
-const POLLING_MIN: f64 = 0.5;
 /// Asked for to see how fast a generator can be, and for how long at that rate.
 const TOP_PPS: u64 = 20_000_000;
 const TOP_LENGTH: Duration = Duration::from_millis(50);
@@ -384,7 +382,7 @@ impl<'a> Walk<'a> {
                 cpu: bench.placement().generator_cpu,
             },
         )?;
-        bench.meter().classify(generator.pid(), Class::Generator)?;
+        bench.meter().classify(generator.pid(), Owner::Generator(plan.arm))?;
         switch_once(bench.placement().generator_cpu)?;
         thread::sleep(DRAIN);
         let idle = idle_control(bench, plan.idle, plan.others_max)?;
@@ -520,9 +518,9 @@ impl<'a> Walk<'a> {
             load: 0,
             window_ns: usage.window_ns,
             records_per_s: rate(schedule, &sent, &seen, ledger.delivered),
-            cpu: cpu(usage, &self.idle, ledger.delivered),
+            cpu: cpu(usage, plan.arm, ledger.delivered),
             ledger,
-            generator: GeneratorReport { cpu_ns: usage.generator_ns(), ..sent },
+            generator: GeneratorReport { cpu_ns: usage.generator_task_ns(plan.arm), ..sent },
             wire_to_app: is_seen.then(|| seen.wire_to_app.summary()),
             app_only: is_seen.then(|| seen.app_only.summary()),
             rtt: replied.as_ref().map(|replied| replied.round_trips.figures()),
@@ -621,9 +619,9 @@ pub(crate) fn start_arm(bench: &Bench, plan: &TrialPlan<'_>) -> Result<Worker, R
         },
     )?;
     for &pid in [arm.pid()].iter().chain(&arm.ready.processes) {
-        bench.meter().classify(pid, Class::Arm)?;
+        bench.meter().classify(pid, Owner::Arm(plan.arm))?;
     }
-    bench.claim_napi_threads()?;
+    bench.claim_napi_threads(plan.arm)?;
     switch_once(bench.placement().arm_cpu)?;
     Ok(arm)
 }
@@ -643,10 +641,10 @@ fn idle_control(bench: &Bench, length: Duration, others_max: f64) -> Result<Usag
         let start = bench.meter().read()?;
         thread::sleep(length / IDLE_WINDOWS);
         let usage = bench.meter().read()?.since(&start);
-        if quietest.as_ref().is_none_or(|least| usage.busy_ns() < least.busy_ns()) {
+        if quietest.as_ref().is_none_or(|least| usage.foreign_ns() < least.foreign_ns()) {
             quietest = Some(usage);
         }
-        let is_quiet = |usage: &Usage| others(&usage.contexts_ns(), usage.window_ns) <= others_max;
+        let is_quiet = |usage: &Usage| others(&usage.contexts_ns(0), usage.window_ns) <= others_max;
         if window + 1 >= IDLE_WINDOWS && quietest.as_ref().is_some_and(is_quiet) {
             break;
         }
@@ -929,26 +927,16 @@ fn rate(schedule: &SegmentPlan, sent: &GeneratorReport, seen: &SegmentSeen, deli
     delivered as f64 * 1e9 / scheduled_ns.max(sending_ns).max(taken_ns).max(1) as f64
 }
 
-fn cpu(usage: &Usage, idle: &Usage, delivered: u64) -> Cpu {
-    let scale = usage.window_ns as f64 / idle.window_ns.max(1) as f64;
-    // What an arm spends on polling while nothing comes is its own price, not the machine's: taken
-    // off, a poller would be free.
-    let polls = idle.arm_ns() as f64 > idle.window_ns as f64 * POLLING_MIN;
-    let control_ns = idle.busy_ns() - if polls { idle.arm_ns() } else { 0 };
-    let idle_control_ns = (control_ns as f64 * scale) as u64;
-    let own_ns = usage.busy_ns() as f64 - idle_control_ns as f64;
+/// What is the arm's own. Nothing is taken off: what an arm spends on polling while nothing comes is its price, too.
+fn cpu(usage: &Usage, arm: usize, delivered: u64) -> Cpu {
+    let own_ns = usage.own_ns(arm);
     Cpu {
-        busy_ns: usage.busy_ns(),
-        idle_control_ns,
-        ns_per_record: (delivered > 0).then(|| own_ns / delivered as f64),
-        contexts_ns: usage.contexts_ns(),
+        busy_ns: own_ns,
+        idle_control_ns: 0,
+        ns_per_record: (delivered > 0).then(|| own_ns as f64 / delivered as f64),
+        contexts_ns: usage.contexts_ns(arm),
         closure: usage.closure(),
-        method: format!(
-            "tracepoints sched_switch, softirq and irq entry and exit; {} events booked in this \
-             window, their cost is inside these figures{}",
-            usage.events,
-            if polls { "; the arm polls, and its polling is not taken off as idle" } else { "" }
-        ),
+        method: usage.method(),
     }
 }
 
@@ -982,7 +970,7 @@ fn doubts(segment: &Segment, idle: &Usage, others_max: f64) -> Vec<String> {
     let mut doubts = Vec::new();
     for (share, when) in [
         (others(&segment.cpu.contexts_ns, segment.window_ns), "while frames were sent"),
-        (others(&idle.contexts_ns(), idle.window_ns), "during the idle control"),
+        (others(&idle.contexts_ns(0), idle.window_ns), "during the idle control"),
     ] {
         if share > others_max {
             doubts.push(format!(
