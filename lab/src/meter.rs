@@ -24,8 +24,7 @@ mod tests;
 mod usage;
 
 pub(crate) use reading::Reading;
-#[allow(unused_imports, reason = "the race asks for it once it knows an arm's idle polls")]
-pub(crate) use spinning::{Polling, spun_ns};
+pub use spinning::{Polling, spun_ns};
 pub(crate) use usage::Usage;
 
 use crate::race::RaceError;
@@ -121,7 +120,6 @@ impl Meter {
     ///
     /// # Errors
     /// When the kernel refuses to remove them.
-    #[allow(dead_code, reason = "arms that are alive at once leave one by one")]
     pub(crate) fn disown(&self, arm: usize) -> Result<(), LaneError> {
         let codes = [Owner::Arm(arm), Owner::Generator(arm)].map(layout::code);
         for map in ["tasks", "devices"] {

@@ -38,7 +38,6 @@ use laneway_engine::{MonotonicClock, pin_to_cpu};
 use laneway_kinds::{AppFacts, Counted, Peer};
 use laneway_stats::Latency;
 use serde::{Deserialize, Serialize};
-use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -91,6 +90,14 @@ const JOINED: &str = "fragments joined by the device's fan-out";
 const NOT_TOLD: &str = "peer: lost without a counter";
 /// How far the meter's parts may be from the whole.
 const CLOSURE_ERROR_MAX: f64 = 0.03;
+/// How much softirq and interrupt time of unknown cause may stand beside arm and generator, as a share of theirs;
+/// 0.4 % is usual beside a compile job.
+const UNATTRIBUTED_MAX: f64 = 0.05;
+/// How much of a window the hypervisor may take one CPU away. It is known in ticks, of 10 ms nearly everywhere, so
+/// that a smaller share of a short window cannot be told from none.
+const STEAL_MAX: f64 = 0.25;
+/// Foreign programs named when they disturb.
+const NAMED_MAX: usize = 3;
 /// Echo requests are sent one by one up to this rate, and in bursts at it beyond: a round trip is to
 /// be that of a request, not of the burst it came in.
 const ECHO_BURSTS_PER_S_MAX: u64 = 50_000;
@@ -395,6 +402,7 @@ impl<'a> Walk<'a> {
     fn end(mut self) -> Result<Option<TraceEnd>, RaceError> {
         self.generator.order(&Order::Stop)?;
         self.arm.order(&Order::Stop)?;
+        self.bench.meter().disown(self.plan.arm)?;
         if self.plan.trace.is_none() {
             return Ok(None);
         }
@@ -532,7 +540,7 @@ impl<'a> Walk<'a> {
             false => Vec::new(),
         };
         segment.invalid = late;
-        segment.invalid.extend(doubts(&segment, &self.idle, plan.others_max));
+        segment.invalid.extend(doubts(usage, &self.idle, plan.arm, plan.others_max));
         self.before = after;
         Ok(Offered { segment, seen, replied })
     }
@@ -644,17 +652,13 @@ fn idle_control(bench: &Bench, length: Duration, others_max: f64) -> Result<Usag
         if quietest.as_ref().is_none_or(|least| usage.foreign_ns() < least.foreign_ns()) {
             quietest = Some(usage);
         }
-        let is_quiet = |usage: &Usage| others(&usage.contexts_ns(0), usage.window_ns) <= others_max;
+        let is_quiet =
+            |usage: &Usage| usage.foreign_ns() as f64 <= usage.window_ns as f64 * others_max;
         if window + 1 >= IDLE_WINDOWS && quietest.as_ref().is_some_and(is_quiet) {
             break;
         }
     }
     Ok(quietest.unwrap_or_default())
-}
-
-/// Time of everything but arm, generator, receive stack and interrupts, as a share of one CPU.
-fn others(contexts_ns: &BTreeMap<String, u64>, window_ns: u64) -> f64 {
-    contexts_ns.get("other tasks").copied().unwrap_or(0) as f64 / window_ns.max(1) as f64
 }
 
 fn schedule(plan: &TrialPlan<'_>, pps: u64, length: Duration, segment: u8) -> SegmentPlan {
@@ -966,23 +970,39 @@ fn lateness(sent: &GeneratorReport, late_p99_ns_max: u64) -> Vec<String> {
 
 /// Why a segment cannot be used, its generator aside. What the arm did is no reason, except that its ledger is judged
 /// by the race.
-fn doubts(segment: &Segment, idle: &Usage, others_max: f64) -> Vec<String> {
+fn doubts(usage: &Usage, idle: &Usage, arm: usize, others_max: f64) -> Vec<String> {
     let mut doubts = Vec::new();
-    for (share, when) in [
-        (others(&segment.cpu.contexts_ns, segment.window_ns), "while frames were sent"),
-        (others(&idle.contexts_ns(0), idle.window_ns), "during the idle control"),
-    ] {
-        if share > others_max {
+    for (usage, when) in [(usage, "while frames were sent"), (idle, "during the idle control")] {
+        let percent = |ns: u64| ns as f64 * 100.0 / usage.window_ns.max(1) as f64;
+        if percent(usage.foreign_ns()) > others_max * 100.0 {
+            let names = usage.foreigners().into_iter().take(NAMED_MAX);
+            let names: Vec<_> =
+                names.map(|(name, ns)| format!("{name} {:.0} %", percent(ns))).collect();
             doubts.push(format!(
-                "other programs used {:.0} % of a CPU {when}; stop them and race again",
-                share * 100.0
+                "other programs used {:.0} % of a CPU {when} ({}); stop them and race again",
+                percent(usage.foreign_ns()),
+                names.join(", ")
             ));
         }
     }
-    if (segment.cpu.closure - 1.0).abs() > CLOSURE_ERROR_MAX {
+    let known_ns = usage.own_ns(arm) + usage.generator_side_ns(arm);
+    let unattributed = usage.unattributed_ns(arm) as f64 / known_ns.max(1) as f64;
+    if unattributed > UNATTRIBUTED_MAX {
+        doubts.push(format!(
+            "softirqs and interrupts of unknown cause took {:.1} % of the time of arm and generator",
+            unattributed * 100.0
+        ));
+    }
+    for (cpu, steal_ns) in &usage.steal_ns {
+        if *steal_ns as f64 > usage.window_ns as f64 * STEAL_MAX {
+            let ms = steal_ns / 1_000_000;
+            doubts.push(format!("the hypervisor took CPU {cpu} away for {ms} ms"));
+        }
+    }
+    if (usage.closure() - 1.0).abs() > CLOSURE_ERROR_MAX {
         doubts.push(format!(
             "the CPU meter booked {:.1} % of the time there was",
-            segment.cpu.closure * 100.0
+            usage.closure() * 100.0
         ));
     }
     doubts

@@ -2,19 +2,17 @@
 
 /// What an arm did in a window.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-#[allow(dead_code, reason = "the race reads it from the reports of an arm")]
-pub(crate) struct Polling {
+pub struct Polling {
     /// Receive calls that found nothing (`Counters::polls_empty`).
-    pub(crate) polls_empty: u64,
-    /// Its own time, ns ([`Usage::own_ns`](super::Usage::own_ns)).
-    pub(crate) own_ns: u64,
+    pub polls_empty: u64,
+    /// Its own time, ns (tasks, NAPI threads, softirq of its interfaces).
+    pub own_ns: u64,
 }
 
 /// Time of `window` that went into empty polls, ns: as many as there were, at the price that one has while nothing
 /// is sent (`idle`), and never more than the arm's own time. It is part of the arm's price, and only shown: an arm
 /// that spins would be free if it were taken off.
-#[allow(dead_code, reason = "the race reads it from the reports of an arm")]
-pub(crate) fn spun_ns(window: Polling, idle: Polling) -> u64 {
+pub fn spun_ns(window: Polling, idle: Polling) -> u64 {
     if idle.polls_empty == 0 {
         return 0;
     }

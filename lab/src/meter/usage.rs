@@ -18,7 +18,6 @@ pub(crate) struct Usage {
     pub(crate) events: u64,
     /// By CPU: time that the hypervisor gave to others, ns, in steps of the kernel's clock tick (10 ms nearly
     /// everywhere), so that a short window shows none or a whole one.
-    #[allow(dead_code, reason = "a rule of the race reads it")]
     pub(crate) steal_ns: BTreeMap<usize, u64>,
     pub(super) cells: Box<Cells>,
     pub(super) names_ns: BTreeMap<String, u64>,
@@ -44,7 +43,6 @@ impl Usage {
     }
 
     /// What is its generator's, ns: likewise, with the far ends of the arm's cables.
-    #[allow(dead_code, reason = "the race shows it apart once its result has a place for it")]
     pub(crate) fn generator_side_ns(&self, arm: usize) -> u64 {
         self.sum(Owner::Generator(arm), &OWN)
     }
@@ -101,7 +99,6 @@ impl Usage {
 
     /// The foreign programs that took most, by name, ns; the first most of all. A task that did not leave its CPU
     /// for a while may not be in it yet.
-    #[allow(dead_code, reason = "the race names who disturbed it")]
     pub(crate) fn foreigners(&self) -> Vec<(String, u64)> {
         let mut names: Vec<(String, u64)> = self
             .names_ns
