@@ -1,12 +1,23 @@
 // SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause)
 /*
- * The CPU meter: where every nanosecond of every CPU goes, by who runs (class) and on whose behalf
- * (context). Exact, not sampled: time is booked at every task switch and at entry and exit of every
- * softirq and device interrupt. Tick accounting cannot do this: it charges whole ticks, and softirq
- * work to whomever it interrupted.
+ * The CPU meter: where every nanosecond of every CPU goes, by whose it is (owner) and as what (part).
+ * Exact, not sampled: time is booked at every task switch, at entry and exit of every softirq and
+ * device interrupt, and after every poll of a NAPI device. Tick accounting cannot do this: it charges
+ * whole ticks, and softirq work to whomever it interrupted.
+ *
+ * A task's time is its thread group's owner's: threads, io_uring's workers and SQPOLL threads are in
+ * the group, and what a task of an arm forks is the arm's, too. NET_RX softirq is the owner's of the
+ * interface that was polled, whoever was interrupted for it; where no device was polled (the backlog
+ * of `netif_rx`), it is the arm's or generator's that was interrupted, since its own sending raised it.
+ * No cause can be told of other softirqs and of device interrupts: they are booked beside the owner
+ * that was interrupted, and never on it. The cables have no device interrupts.
  *
  * Timer and inter-processor interrupts have no tracepoint that can be used here; their time is
  * booked to what they interrupted.
+ *
+ * BPF programs need no books of their own: an XDP program runs inside the poll of its interface. The
+ * kernel's count of their run time (BPF_ENABLE_STATS) stays off, because it reads the clock twice per
+ * run and so makes an arm that runs one per frame dearer than one that runs none.
  *
  * The meter costs about 0.1 us per event. Its own time falls into the interval in which it runs, so
  * arms that cause more switches and softirqs carry more of it.
@@ -18,20 +29,62 @@
 
 #include "meter.h"
 
+/* A foreign task that never leaves its CPU is put under its name this often. */
+#define LW_UNNAMED_NS_MAX 1000000
+
 char LICENSE[] SEC("license") = "Dual BSD/GPL";
 
-/* Just enough of the kernel's type; the field's place is found when the program is loaded. */
+/* Just enough of the kernel's types; the fields' places are found when the programs are loaded. */
 struct task_struct {
 	int pid, tgid;
+	struct task_struct *group_leader;
+	char comm[16];
 } __attribute__((preserve_access_index));
 
-/* Who is of interest, while it lives: thread group id -> class. */
+struct ns_common {
+	unsigned int inum;
+} __attribute__((preserve_access_index));
+
+struct net {
+	struct ns_common ns;
+} __attribute__((preserve_access_index));
+
+typedef struct {
+	struct net *net;
+} __attribute__((preserve_access_index)) possible_net_t;
+
+struct net_device {
+	int ifindex;
+	possible_net_t nd_net;
+} __attribute__((preserve_access_index));
+
+struct napi_struct {
+	struct net_device *dev;
+} __attribute__((preserve_access_index));
+
+/* Who is of interest, while it lives: thread group id -> who. */
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(max_entries, 1024);
+	__type(key, __u32);
+	__type(value, struct lw_who);
+} tasks SEC(".maps");
+
+/* Whose an interface is. */
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH);
 	__uint(max_entries, 256);
-	__type(key, __u32);
+	__type(key, struct lw_device);
 	__type(value, __u32);
-} classes SEC(".maps");
+} devices SEC(".maps");
+
+/* Time of foreign tasks by the name of their program; whoever did least lately goes first. */
+struct {
+	__uint(type, BPF_MAP_TYPE_LRU_HASH);
+	__uint(max_entries, 1024);
+	__type(key, struct lw_name);
+	__type(value, __u64);
+} foreigners SEC(".maps");
 
 struct {
 	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
@@ -40,51 +93,135 @@ struct {
 	__type(value, struct lw_meter);
 } meter SEC(".maps");
 
-static __always_inline struct lw_meter *my_meter(void)
+/* This CPU's meter, to be changed until `done`. */
+static __always_inline struct lw_meter *begin(void)
 {
 	const __u32 zero = 0;
+	struct lw_meter *m = bpf_map_lookup_elem(&meter, &zero);
 
-	return bpf_map_lookup_elem(&meter, &zero);
+	if (m) {
+		m->begun++;
+		barrier();
+	}
+	return m;
+}
+
+/*
+ * An interrupt may come in between, with a program of its own: so `done` is what was begun, not a count
+ * that could stay behind for ever.
+ */
+static __always_inline void done(struct lw_meter *m)
+{
+	barrier();
+	m->done = m->begun;
+}
+
+static __always_inline void add(struct lw_meter *m, struct lw_who who, __u64 ns)
+{
+	/* One index: the verifier of kernel 6.1 loses the bounds of a row and a column. */
+	__u32 cell = who.owner * LW_PART_COUNT + who.part;
+
+	if (cell < LW_CELLS)
+		m->ns[cell] += ns;
+}
+
+static __always_inline struct lw_who beside(struct lw_meter *m, __u32 part)
+{
+	return (struct lw_who){ m->task.owner, part };
 }
 
 /* Books the time since the last event to what ran until now. */
 static __always_inline void book(struct lw_meter *m)
 {
-	__u64 now = bpf_ktime_get_ns();
-	__u32 class = m->class, context = m->context;
+	__u64 now = bpf_ktime_get_ns(), ns = m->since_ns ? now - m->since_ns : 0;
 
-	if (m->since_ns && class < LW_CLASS_COUNT && context < LW_CONTEXT_COUNT)
-		m->ns[class][context] += now - m->since_ns;
 	m->since_ns = now;
+	m->events++;
+	switch (m->context) {
+	case LW_CONTEXT_TASK:
+		add(m, m->task, ns);
+		if (m->task.owner == LW_OWNER_FOREIGN)
+			m->unnamed_ns += ns;
+		break;
+	case LW_CONTEXT_NET_RX:
+		m->pending_ns += ns;
+		break;
+	case LW_CONTEXT_NET_TX:
+		add(m, beside(m, LW_PART_BESIDE_NET_TX), ns);
+		break;
+	case LW_CONTEXT_SOFTIRQ:
+		add(m, beside(m, LW_PART_BESIDE_SOFTIRQ), ns);
+		break;
+	default:
+		add(m, beside(m, LW_PART_BESIDE_HARDIRQ), ns);
+	}
 }
 
-static __always_inline __u32 class_of(__u32 tgid)
+/* What NET_RX softirq took so far goes to the device polled last. */
+static __always_inline void settle(struct lw_meter *m)
 {
-	__u32 *class;
+	add(m, m->device, m->pending_ns);
+	m->pending_ns = 0;
+}
+
+static __always_inline struct lw_who who_is(__u32 tgid)
+{
+	struct lw_who *known = 0;
 
 	if (!tgid)
-		return LW_CLASS_IDLE;
-	class = bpf_map_lookup_elem(&classes, &tgid);
-	return class ? *class : LW_CLASS_OTHER;
+		return (struct lw_who){ LW_OWNER_IDLE, LW_PART_TASK };
+	known = bpf_map_lookup_elem(&tasks, &tgid);
+	return known ? *known : (struct lw_who){ LW_OWNER_FOREIGN, LW_PART_TASK };
+}
+
+/* Puts the time of `task`, which is foreign, under the name of its program: threads have their own. */
+static __always_inline void name(struct lw_meter *m, struct task_struct *task)
+{
+	struct task_struct *leader = task->group_leader;
+	__u64 ns = m->unnamed_ns, *sum;
+	struct lw_name key = {};
+
+	m->unnamed_ns = 0;
+	bpf_probe_read_kernel_str(key.comm, sizeof(key.comm), leader->comm);
+	sum = bpf_map_lookup_elem(&foreigners, &key);
+	if (sum)
+		__sync_fetch_and_add(sum, ns);
+	else
+		bpf_map_update_elem(&foreigners, &key, &ns, BPF_NOEXIST);
 }
 
 SEC("tp_btf/sched_switch")
 int BPF_PROG(on_switch, _Bool preempt, struct task_struct *prev, struct task_struct *next)
 {
-	struct lw_meter *m = my_meter();
+	struct lw_meter *m = begin();
 
 	if (!m)
 		return 0;
 	book(m);
-	m->class = class_of(next->tgid);
+	settle(m); /* a real-time kernel switches tasks within a softirq */
+	if (m->unnamed_ns)
+		name(m, prev);
+	m->task = who_is(next->tgid);
 	m->context = LW_CONTEXT_TASK;
-	m->switches++;
+	done(m);
+	return 0;
+}
+
+/* What an arm or its generator starts is its own: a program in any language may fork its workers. */
+SEC("tp_btf/sched_process_fork")
+int BPF_PROG(on_fork, struct task_struct *parent, struct task_struct *child)
+{
+	struct lw_who who = who_is(parent->tgid);
+	__u32 tgid = child->tgid;
+
+	if (who.owner >= LW_OWNER_ARM && tgid != (__u32)parent->tgid)
+		bpf_map_update_elem(&tasks, &tgid, &who, BPF_ANY);
 	return 0;
 }
 
 /*
- * Whoever is gone leaves its place to the next of thousands, and its number to a program that has
- * no class. What it still runs stays booked as its own until the next switch.
+ * Whoever is gone leaves its place to the next of thousands, and its number to a program that is
+ * nobody's. What it still runs stays booked as its own until the next switch.
  */
 SEC("tp_btf/sched_process_exit")
 int BPF_PROG(on_exit, struct task_struct *task)
@@ -92,7 +229,7 @@ int BPF_PROG(on_exit, struct task_struct *task)
 	__u32 tgid = task->tgid;
 
 	if (task->pid == task->tgid)
-		bpf_map_delete_elem(&classes, &tgid);
+		bpf_map_delete_elem(&tasks, &tgid);
 	return 0;
 }
 
@@ -106,49 +243,88 @@ static __always_inline __u32 context_of_vector(__u32 vector)
 SEC("tp_btf/softirq_entry")
 int BPF_PROG(on_softirq, unsigned int vector)
 {
-	struct lw_meter *m = my_meter();
+	struct lw_meter *m = begin();
 
 	if (!m)
 		return 0;
 	book(m);
+	if (m->unnamed_ns > LW_UNNAMED_NS_MAX)
+		name(m, bpf_get_current_task_btf());
 	m->context = context_of_vector(vector);
-	m->softirqs++;
+	m->device = beside(m, LW_PART_BESIDE_NET_RX);
+	done(m);
 	return 0;
 }
 
 SEC("tp_btf/softirq_exit")
 int BPF_PROG(on_softirq_done, unsigned int vector)
 {
-	struct lw_meter *m = my_meter();
+	struct lw_meter *m = begin();
 
 	if (!m)
 		return 0;
 	book(m);
+	settle(m);
 	m->context = LW_CONTEXT_TASK;
+	done(m);
+	return 0;
+}
+
+/* Whose work the poll of a device was; that of no device is the sender's, if it is known. */
+static __always_inline struct lw_who who_polled(struct lw_meter *m, struct net_device *dev)
+{
+	struct lw_device key = {};
+	__u32 *owner;
+
+	if (!dev)
+		return beside(m, m->task.owner >= LW_OWNER_ARM ? LW_PART_NET_RX :
+								 LW_PART_BESIDE_NET_RX);
+	key.netns = dev->nd_net.net->ns.inum;
+	key.ifindex = dev->ifindex;
+	owner = bpf_map_lookup_elem(&devices, &key);
+	return (struct lw_who){ owner ? *owner : LW_OWNER_FOREIGN, LW_PART_NET_RX };
+}
+
+/* The kernel says what it polled when it has. Polls outside of softirqs are of the task that makes them. */
+SEC("tp_btf/napi_poll")
+int BPF_PROG(on_polled, struct napi_struct *napi, int work, int budget)
+{
+	struct lw_meter *m = begin();
+
+	if (!m)
+		return 0;
+	if (m->context == LW_CONTEXT_NET_RX) {
+		book(m);
+		m->device = who_polled(m, napi->dev);
+		settle(m);
+	}
+	done(m);
 	return 0;
 }
 
 SEC("tp_btf/irq_handler_entry")
 int BPF_PROG(on_interrupt)
 {
-	struct lw_meter *m = my_meter();
+	struct lw_meter *m = begin();
 
 	if (!m)
 		return 0;
 	book(m);
 	m->interrupted = m->context;
 	m->context = LW_CONTEXT_HARDIRQ;
+	done(m);
 	return 0;
 }
 
 SEC("tp_btf/irq_handler_exit")
 int BPF_PROG(on_interrupt_done)
 {
-	struct lw_meter *m = my_meter();
+	struct lw_meter *m = begin();
 
 	if (!m)
 		return 0;
 	book(m);
 	m->context = m->interrupted;
+	done(m);
 	return 0;
 }

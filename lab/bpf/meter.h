@@ -1,38 +1,77 @@
 /* SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause) */
-/* What the CPU meter keeps per CPU; `src/meter.rs` reads it. */
+/* What the CPU meter keeps per CPU; `src/meter/layout.rs` reads it. */
 #ifndef LANEWAY_LAB_METER_H
 #define LANEWAY_LAB_METER_H
 
 #include <linux/types.h>
 
-enum lw_class { /* who runs */
-	LW_CLASS_OTHER = 0,
-	LW_CLASS_IDLE = 1,
-	LW_CLASS_ARM = 2,
-	LW_CLASS_NAPI = 3,
-	LW_CLASS_GENERATOR = 4,
-	LW_CLASS_KSOFTIRQD = 5,
-	LW_CLASS_COUNT = 6,
+/* Arms are numbered from 0. */
+#define LW_ARMS 33
+
+enum lw_owner { /* whose time it is */
+	LW_OWNER_FOREIGN = 0,
+	LW_OWNER_IDLE = 1,
+	LW_OWNER_LAB = 2, /* the process that runs the race */
+	LW_OWNER_HOST = 3, /* ksoftirqd: works for whomever */
+	LW_OWNER_ARM = 4, /* of arm a: LW_OWNER_ARM + a */
+	LW_OWNER_GENERATOR = LW_OWNER_ARM + LW_ARMS, /* of arm a's generator: likewise */
+	LW_OWNER_COUNT = LW_OWNER_GENERATOR + LW_ARMS,
 };
 
-enum lw_context { /* on whose behalf */
+enum lw_part { /* which part of it */
+	LW_PART_TASK = 0,
+	LW_PART_NAPI = 1, /* a thread that polls the owner's interface */
+	LW_PART_NET_RX = 2, /* softirq that polls the owner's interface */
+	/* Beside the owner: what interrupted its task, or its NAPI thread, of unknown cause. */
+	LW_PART_BESIDE_NET_RX = 3,
+	LW_PART_BESIDE_NET_TX = 4,
+	LW_PART_BESIDE_SOFTIRQ = 5,
+	LW_PART_BESIDE_HARDIRQ = 6,
+	LW_PART_COUNT = 7,
+};
+
+#define LW_CELLS (LW_OWNER_COUNT * LW_PART_COUNT)
+
+enum lw_context { /* what runs */
 	LW_CONTEXT_TASK = 0,
 	LW_CONTEXT_NET_RX = 1,
 	LW_CONTEXT_NET_TX = 2,
 	LW_CONTEXT_SOFTIRQ = 3,
 	LW_CONTEXT_HARDIRQ = 4,
-	LW_CONTEXT_COUNT = 5,
+};
+
+/* An owner, and as which part of it somebody runs. */
+struct lw_who {
+	__u32 owner;
+	__u32 part;
+};
+
+/* An interface; its number alone is one in every network namespace. */
+struct lw_device {
+	__u32 netns;
+	__u32 ifindex;
+};
+
+struct lw_name {
+	char comm[16];
 };
 
 struct lw_meter {
+	/*
+	 * The last change that is complete. The kernel copies this struct from its first word to its last while the
+	 * programs run on: a copy in which `done` is `begun` was not written to meanwhile.
+	 */
+	__u64 done;
 	__u64 since_ns; /* start of the interval now open */
-	__u32 class;
+	struct lw_who task; /* that runs, or is interrupted */
 	__u32 context;
-	__u32 interrupted;
-	__u32 unused;
-	__u64 switches;
-	__u64 softirqs;
-	__u64 ns[LW_CLASS_COUNT][LW_CONTEXT_COUNT];
+	__u32 interrupted; /* the context that a device interrupt came into */
+	struct lw_who device; /* that was polled last in this NET_RX softirq; else `beside` of the task */
+	__u64 pending_ns; /* of this NET_RX softirq: nobody's until a device was polled */
+	__u64 events; /* booked */
+	__u64 ns[LW_CELLS]; /* by owner, and in each by part */
+	__u64 unnamed_ns; /* of the foreign task that runs: not yet under its name */
+	__u64 begun; /* changes so far */
 };
 
 #endif

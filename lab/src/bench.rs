@@ -11,7 +11,7 @@
 //! Dropping it removes everything.
 
 use crate::arrivals::Arrivals;
-use crate::meter::{Class, Meter};
+use crate::meter::{self, Meter, Owner};
 use crate::plan::SegmentPlan;
 use crate::race::RaceError;
 use crate::replies::Replies;
@@ -231,17 +231,36 @@ impl Bench {
         Ok(self.topology.describe()?)
     }
 
-    /// Finds the NAPI threads of the tested interface as they are now (a lane that opens may have
-    /// restarted them), keeps them on their CPU, and books their time as theirs.
-    pub(crate) fn claim_napi_threads(&self) -> Result<(), RaceError> {
+    /// Books the arm's ends of the cables as `arm`'s and the far ends as its generator's. Finds the NAPI threads of
+    /// the tested interface as they are now (a lane that opens may have restarted them), keeps them on their CPU,
+    /// and books their time as the arm's.
+    pub(crate) fn claim_napi_threads(&self, arm: usize) -> Result<(), RaceError> {
         let sut = &self.topology.sut;
+        for interface in self.sut_interfaces() {
+            self.book_interface(&sut.namespace, &interface, Owner::Arm(arm))?;
+        }
+        let far_ends = [self.topology.generator.interface].into_iter();
+        for interface in far_ends.chain(self.second.iter().map(|_| SECOND[0])) {
+            let far = &self.topology.generator.namespace;
+            self.book_interface(far, interface, Owner::Generator(arm))?;
+        }
         let found = sut.namespace.enter(|| napi_threads(sut.interface))??;
         let mut threads = found.unwrap_or_else(|| sut.napi_threads.clone());
         for thread in &mut threads {
             thread.pin(self.placement.napi_cpu)?;
-            self.meter.classify(thread.pid, Class::Napi)?;
+            self.meter.classify_napi(thread.pid, Owner::Arm(arm))?;
         }
         Ok(())
+    }
+
+    fn book_interface(
+        &self,
+        namespace: &Namespace,
+        interface: &str,
+        owner: Owner,
+    ) -> Result<(), RaceError> {
+        let (netns_inode, ifindex) = meter::key_of(namespace, interface)?;
+        Ok(self.meter.own_interface(netns_inode, ifindex, owner)?)
     }
 
     /// Waits until no fragment waits for its rest in the arm's namespace: each pass has the addresses and

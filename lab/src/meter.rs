@@ -1,76 +1,139 @@
-//! The CPU meter's user half: attaches `bpf/meter.bpf.c`, says who is of interest, and reads where
-//! the time of every CPU went between two points.
+//! The CPU meter's user half: attaches `bpf/meter.bpf.c`, says whose tasks and interfaces are whose,
+//! and reads whose the time of every CPU was between two points.
+//!
+//! ```text
+//!   task of the arm, its NAPI threads, softirq that polls its interfaces    the arm's own
+//!   the same of the generator and its ends of the cables                    the generator's side
+//!   anybody else's tasks, and softirq that polls their interfaces           foreign, by name
+//!   other softirqs and device interrupts                                    beside who was interrupted
+//! ```
+//!
+//! What is foreign is never booked on an arm and never subtracted from one. An arm's own time may be
+//! spent on polling nothing: [`spun_ns`] says how much.
 //!
 //! The programs are held by links and detach when the meter is dropped or the process dies.
 
-use laneway_bpf::{BpfError, Tracing};
+mod layout;
+#[cfg(test)]
+mod live;
+mod reading;
+mod spinning;
+mod steal;
+#[cfg(test)]
+mod tests;
+mod usage;
+
+pub(crate) use reading::Reading;
+pub use spinning::{Polling, spun_ns};
+pub(crate) use usage::Usage;
+
+use crate::race::RaceError;
+use laneway_bpf::Tracing;
 use laneway_core::{Clock, KernelMaps, LaneError};
-use laneway_engine::MonotonicClock;
-use std::collections::BTreeMap;
+use laneway_engine::{MonotonicClock, pin_to_cpu};
+use laneway_netns::Namespace;
+use layout::{METER_WORDS, Part, Who};
+use std::fs;
+use std::os::unix::fs::MetadataExt;
+use std::thread;
 
 /// The compiled programs.
 static OBJECT: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/meter.bpf.o"));
+/// How often a CPU that books while it is read is read again.
+const READS_MAX: usize = 8;
+/// The name of the threads that run softirqs when there are many.
+const KSOFTIRQD: &str = "ksoftirqd/";
 
-/// Who runs. The codes are those of `bpf/meter.h`.
+/// Whose time it is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-#[repr(u32)]
-pub(crate) enum Class {
-    /// Anybody else.
-    Other = 0,
-    /// Nobody.
-    Idle = 1,
-    /// The arm under test.
-    Arm = 2,
-    /// The NAPI thread of the arm's interface.
-    Napi = 3,
-    /// The generator.
-    Generator = 4,
-    /// ksoftirqd.
-    Ksoftirqd = 5,
+pub(crate) enum Owner {
+    /// Anybody else's.
+    Foreign,
+    /// Nobody's.
+    Idle,
+    /// The process's that runs the race.
+    Lab,
+    /// The kernel's own, for whomever: ksoftirqd.
+    Host,
+    /// An arm's, by its number, 0 to 32.
+    Arm(usize),
+    /// The generator's of that arm.
+    Generator(usize),
 }
-
-const CLASSES: [Class; 6] =
-    [Class::Other, Class::Idle, Class::Arm, Class::Napi, Class::Generator, Class::Ksoftirqd];
-/// Task, NET_RX, NET_TX, other softirq, device interrupt; as in `bpf/meter.h`.
-const CONTEXTS: usize = 5;
-/// `u64` words in front of the table in `struct lw_meter`: since, class and context, interrupted,
-/// switches, softirqs.
-const HEADER_WORDS: usize = 5;
-const METER_WORDS: usize = HEADER_WORDS + CLASSES.len() * CONTEXTS;
 
 /// The attached meter.
 pub(crate) struct Meter {
     tracing: Tracing,
 }
 
-/// Cumulative CPU time since the meter was attached, summed over all CPUs.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Reading {
-    /// CLOCK_MONOTONIC when it was read, ns.
-    pub at_ns: u64,
-    /// CPUs.
-    pub cpus: usize,
-    /// ns by class and context.
-    ns: [[u64; CONTEXTS]; 6],
-    /// Task switches and softirqs: the meter's own work.
-    pub events: u64,
-}
-
 impl Meter {
-    /// Attaches the programs.
+    /// Attaches the programs. This process is the lab; every CPU has had a switch, so it is known who runs.
     ///
     /// # Errors
     /// Missing privilege (CAP_BPF, CAP_PERFMON) or kernel support (BTF).
-    pub(crate) fn attach() -> Result<Meter, BpfError> {
-        Ok(Meter { tracing: Tracing::attach("meter", OBJECT, &[])? })
+    pub(crate) fn attach() -> Result<Meter, RaceError> {
+        let meter = Meter { tracing: Tracing::attach("meter", OBJECT, &[])? };
+        meter.classify(std::process::id(), Owner::Lab)?;
+        for pid in ksoftirqds() {
+            meter.classify(pid, Owner::Host)?;
+        }
+        for cpu in steal::read().into_keys() {
+            // One that this process may not use has its next switch when it has.
+            let _ = thread::spawn(move || pin_to_cpu(cpu)).join();
+        }
+        Ok(meter)
     }
 
-    /// Books the time of thread group `tgid` under `class` from its next switch to the end of its first thread.
+    /// Books the time of thread group `tgid`, and of an arm's or generator's what it starts from now on, as
+    /// `owner`'s: from its next switch to the end of its first thread.
     ///
     /// # Errors
-    /// When the kernel refuses the map update.
-    pub(crate) fn classify(&self, tgid: u32, class: Class) -> Result<(), LaneError> {
-        self.tracing.maps().put("classes", &tgid.to_ne_bytes(), &(class as u32).to_ne_bytes())
+    /// When the kernel refuses the map update: there is room for 1,024 at once.
+    pub(crate) fn classify(&self, tgid: u32, owner: Owner) -> Result<(), LaneError> {
+        self.book_task(tgid, Who { owner, part: Part::Task })
+    }
+
+    /// Books the time of kernel thread `pid` as that of a NAPI thread of `owner`'s.
+    ///
+    /// # Errors
+    /// As for [`classify`](Self::classify).
+    pub(crate) fn classify_napi(&self, pid: u32, owner: Owner) -> Result<(), LaneError> {
+        self.book_task(pid, Who { owner, part: Part::Napi })
+    }
+
+    /// Books softirq work that polls interface `ifindex` of the network namespace with this inode as `owner`'s.
+    ///
+    /// # Errors
+    /// When the kernel refuses the map update: there is room for 256 at once.
+    pub(crate) fn own_interface(
+        &self,
+        netns_inode: u32,
+        ifindex: u32,
+        owner: Owner,
+    ) -> Result<(), LaneError> {
+        let key = [netns_inode.to_ne_bytes(), ifindex.to_ne_bytes()].concat();
+        self.tracing.maps().put("devices", &key, &layout::code(owner).to_ne_bytes())
+    }
+
+    /// Forgets the tasks and interfaces of `arm` and its generator: what they do from their next switch, and
+    /// what is polled there, is foreign.
+    ///
+    /// # Errors
+    /// When the kernel refuses to remove them.
+    pub(crate) fn disown(&self, arm: usize) -> Result<(), LaneError> {
+        let codes = [Owner::Arm(arm), Owner::Generator(arm)].map(layout::code);
+        for map in ["tasks", "devices"] {
+            let mut keys = Vec::new();
+            self.tracing.maps().visit(map, &mut |key, value| {
+                if codes.iter().any(|code| value.starts_with(&code.to_ne_bytes())) {
+                    keys.push(key.to_vec());
+                }
+            })?;
+            for key in keys {
+                self.tracing.maps().remove(map, &key)?;
+            }
+        }
+        Ok(())
     }
 
     /// Reads all CPUs, the open interval of each included.
@@ -78,183 +141,61 @@ impl Meter {
     /// # Errors
     /// When the kernel refuses the look-up.
     pub(crate) fn read(&self) -> Result<Reading, LaneError> {
-        let now_ns = MonotonicClock.now_ns();
-        let mut reading = Reading { at_ns: now_ns, ..Reading::default() };
-        self.tracing.maps().visit("meter", &mut |_, cpus| {
-            for cpu in cpus.chunks_exact(METER_WORDS * 8) {
-                reading.add_cpu(cpu, now_ns);
-            }
-        })?;
+        let mut reading = Reading { steal_ns: steal::read(), ..Reading::default() };
+        self.tracing.maps().visit("foreigners", &mut |name, ns| reading.add_name(name, ns))?;
+        let (at_ns, cpus) = self.read_cpus()?;
+        reading.at_ns = at_ns;
+        for words in cpus.chunks_exact(METER_WORDS) {
+            reading.add_cpu(words);
+        }
         Ok(reading)
     }
-}
 
-impl Reading {
-    fn add_cpu(&mut self, bytes: &[u8], now_ns: u64) {
-        let word = |i: usize| {
-            let mut word = [0; 8];
-            word.copy_from_slice(&bytes[i * 8..i * 8 + 8]);
-            u64::from_ne_bytes(word)
-        };
-        let since_ns = word(0);
-        if since_ns == 0 {
-            return; // a possible CPU that is not online has no events
-        }
-        self.cpus += 1;
-        for class in 0..CLASSES.len() {
-            for context in 0..CONTEXTS {
-                self.ns[class][context] += word(HEADER_WORDS + class * CONTEXTS + context);
+    fn book_task(&self, tgid: u32, who: Who) -> Result<(), LaneError> {
+        self.tracing.maps().put("tasks", &tgid.to_ne_bytes(), &who.bytes())
+    }
+
+    /// When the CPUs were read, and their meters, word by word. They go on booking meanwhile, so a reading that
+    /// caught one at it is thrown away; the last that is allowed may be off by that one interval.
+    fn read_cpus(&self) -> Result<(u64, Vec<u64>), LaneError> {
+        let mut last = (0, Vec::new());
+        for _ in 0..READS_MAX {
+            let mut words = Vec::new();
+            let at_ns = MonotonicClock.now_ns();
+            self.tracing.maps().visit("meter", &mut |_, cpus| words = layout::words(cpus))?;
+            let is_whole = words.chunks_exact(METER_WORDS).all(layout::is_whole);
+            last = (at_ns, words);
+            if is_whole {
+                break;
             }
         }
-        let (class, context) = (word(1) as u32 as usize, (word(1) >> 32) as usize);
-        if class < CLASSES.len() && context < CONTEXTS {
-            self.ns[class][context] += now_ns.saturating_sub(since_ns);
-        }
-        self.events += word(3) + word(4);
-    }
-
-    /// Time between an earlier reading and this one.
-    #[must_use]
-    pub(crate) fn since(&self, earlier: &Reading) -> Usage {
-        let mut ns = self.ns;
-        for (class, row) in ns.iter_mut().enumerate() {
-            for (context, cell) in row.iter_mut().enumerate() {
-                *cell = cell.saturating_sub(earlier.ns[class][context]);
-            }
-        }
-        Usage {
-            window_ns: self.at_ns - earlier.at_ns,
-            cpus: self.cpus,
-            ns,
-            events: self.events - earlier.events,
-        }
+        Ok(last)
     }
 }
 
-/// Where the CPU time of a window went.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Usage {
-    /// Length of the window, ns.
-    pub window_ns: u64,
-    /// CPUs.
-    pub cpus: usize,
-    ns: [[u64; CONTEXTS]; 6],
-    /// Events that the meter booked.
-    pub events: u64,
+/// By what the meter knows an interface: the inode of its network namespace, and its number there.
+///
+/// # Errors
+/// When the interface is gone.
+pub(crate) fn key_of(namespace: &Namespace, interface: &str) -> Result<(u32, u32), RaceError> {
+    let gone = |why: String| RaceError::Child { what: format!("interface {interface}"), why };
+    let netns = fs::metadata(namespace.path()).map_err(|e| gone(e.to_string()))?;
+    let netns_inode = u32::try_from(netns.ino()).map_err(|e| gone(e.to_string()))?;
+    let path = format!("/sys/class/net/{interface}/ifindex");
+    let text = namespace.enter(|| fs::read_to_string(&path))?.map_err(|e| gone(e.to_string()))?;
+    let ifindex = text.trim().parse().map_err(|_| gone(format!("{path} holds `{text}`")))?;
+    Ok((netns_inode, ifindex))
 }
 
-impl Usage {
-    fn of(&self, class: Class, context: usize) -> u64 {
-        self.ns[class as usize][context]
-    }
-
-    /// What is the arm's: its tasks, its NAPI threads, and the softirqs of its interfaces, ns.
-    pub(crate) fn own_ns(&self) -> u64 {
-        let soft = |context: usize| self.ns.iter().map(|row| row[context]).sum::<u64>();
-        self.arm_ns() + self.napi_ns() + soft(1) + soft(2)
-    }
-
-    /// Tasks that are no part of the race, ns.
-    pub(crate) fn foreign_ns(&self) -> u64 {
-        self.of(Class::Other, 0)
-    }
-
-    /// The same by name.
-    pub(crate) fn foreigners(&self) -> Vec<(String, u64)> {
-        Vec::new()
-    }
-
-    /// What nobody can be blamed for, ns.
-    pub(crate) fn unattributed_ns(&self) -> u64 {
-        let soft = |context: usize| self.ns.iter().map(|row| row[context]).sum::<u64>();
-        self.of(Class::Ksoftirqd, 0) + soft(3) + soft(4)
-    }
-
-    /// The generator's own task, ns.
-    pub(crate) fn generator_ns(&self) -> u64 {
-        self.of(Class::Generator, 0)
-    }
-
-    /// The arm's own tasks, ns.
-    pub(crate) fn arm_ns(&self) -> u64 {
-        self.of(Class::Arm, 0)
-    }
-
-    /// The threads that do the receive work of the arm's interface, ns.
-    pub(crate) fn napi_ns(&self) -> u64 {
-        self.of(Class::Napi, 0)
-    }
-
-    /// All time booked against CPUs x window: 1 when nothing is missing or counted twice.
-    pub(crate) fn closure(&self) -> f64 {
-        let all: u64 = self.ns.iter().flatten().sum();
-        all as f64 / (self.window_ns.max(1) as f64 * self.cpus.max(1) as f64)
-    }
-
-    /// The parts by context, under the names of the result schema.
-    pub(crate) fn contexts_ns(&self) -> BTreeMap<String, u64> {
-        let over_classes = |context: usize| self.ns.iter().map(|row| row[context]).sum::<u64>();
-        [
-            ("arm", self.of(Class::Arm, 0)),
-            ("napi thread", self.of(Class::Napi, 0)),
-            ("ksoftirqd", self.of(Class::Ksoftirqd, 0)),
-            ("other tasks", self.of(Class::Other, 0)),
-            ("softirq net_rx", over_classes(1)),
-            ("softirq net_tx", over_classes(2)),
-            ("softirq other", over_classes(3)),
-            ("hardirq", over_classes(4)),
-        ]
-        .map(|(name, ns)| (name.to_owned(), ns))
-        .into()
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use std::process::{Command, Stdio};
-
-    /// One CPU's `struct lw_meter`.
-    fn cpu(since_ns: u64, class: u32, context: u32, idle: u64, arm: u64) -> Vec<u8> {
-        let mut words = [0u64; METER_WORDS];
-        words[0] = since_ns;
-        words[1] = u64::from(class) | u64::from(context) << 32;
-        words[HEADER_WORDS + Class::Idle as usize * CONTEXTS] = idle;
-        words[HEADER_WORDS + Class::Arm as usize * CONTEXTS] = arm;
-        words.iter().flat_map(|w| w.to_ne_bytes()).collect()
-    }
-
-    #[test]
-    fn the_open_interval_counts_and_the_parts_close() {
-        let mut start = Reading { at_ns: 1000, ..Reading::default() };
-        start.add_cpu(&cpu(900, Class::Idle as u32, 0, 0, 0), 1000);
-        let mut end = Reading { at_ns: 2000, ..Reading::default() };
-        end.add_cpu(&cpu(1700, Class::Arm as u32, 1, 800, 0), 2000);
-        let usage = end.since(&start);
-        assert_eq!((usage.own_ns(), usage.closure()), (300, 1.0));
-        assert_eq!(usage.contexts_ns()["softirq net_rx"], 300);
-    }
-
-    #[test]
-    #[allow(clippy::print_stdout, reason = "a test that is skipped says so where cargo shows it")]
-    fn more_processes_than_the_meter_has_room_for_come_and_go() {
-        let meter = match Meter::attach() {
-            Ok(meter) => meter,
-            Err(error) => return println!("skipped: {error}"),
-        };
-        // A long race has thousands of them, one or two alive at a time.
-        for _ in 0..300 {
-            let mut process = Command::new("cat").stdin(Stdio::piped()).spawn().unwrap();
-            meter.classify(process.id(), Class::Arm).unwrap();
-            drop(process.stdin.take());
-            process.wait().unwrap();
-        }
-    }
-
-    #[test]
-    fn an_offline_cpu_is_not_counted() {
-        let mut reading = Reading::default();
-        reading.add_cpu(&cpu(0, 0, 0, 5, 5), 100);
-        assert_eq!((reading.cpus, reading.since(&Reading::default()).own_ns()), (0, 0));
-    }
+/// The kernel's threads of that name, one per CPU.
+fn ksoftirqds() -> Vec<u32> {
+    let processes = fs::read_dir("/proc").into_iter().flatten().flatten();
+    let pids = processes.filter_map(|entry| entry.file_name().to_str()?.parse().ok());
+    pids.filter(|pid| {
+        let name = fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default();
+        // A program may call itself so, too; the kernel's threads have no command line.
+        name.starts_with(KSOFTIRQD)
+            && fs::read(format!("/proc/{pid}/cmdline")).is_ok_and(|line| line.is_empty())
+    })
+    .collect()
 }

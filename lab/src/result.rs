@@ -313,6 +313,8 @@ pub struct Cpu {
     pub spun_ns: Option<u64>,
     /// `own_ns` / delivered, ns; absent when nothing was delivered.
     pub ns_per_record: Option<f64>,
+    /// The generator's own tasks, and what the end of the cables that it is at cost; in no other figure, ns.
+    pub generator_side_ns: u64,
     /// Interrupts and softirqs that cannot be said to be anybody's; in no other figure, ns.
     pub unattributed_ns: u64,
     /// Tasks that are no part of the race; in no other figure, ns.
@@ -320,8 +322,7 @@ pub struct Cpu {
     /// Those that used most of it, by name, ns.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub foreigners: Vec<(String, u64)>,
-    /// All parts by context: `arm`, `napi thread`, `softirq net_rx`, `softirq net_tx`, `softirq other`,
-    /// `hardirq`, `other tasks`; ns.
+    /// All parts by context, ns. `arm`, `napi thread` and `softirq net_rx` make up `own_ns`; the others stand beside it.
     pub contexts_ns: BTreeMap<String, u64>,
     /// Sum of all parts, idle and generator included, against CPUs x window: 1 when it closes.
     pub closure: f64,

@@ -20,7 +20,7 @@
 
 use crate::arrivals::Arrived;
 use crate::bench::{Bench, DESTINATION, ECHO, FAR_END, SUT_MAC, WireLosses};
-use crate::meter::{Class, Reading, Usage};
+use crate::meter::{Owner, Reading, Usage};
 use crate::ping::{self, PingLoad, PingOrder, PingTrial};
 use crate::plan::{
     ArmReport, ArmSetup, GeneratorSetup, Order, Plant, Reply, SegmentPlan, SegmentSeen, Shape,
@@ -70,8 +70,6 @@ const PATIENCE: Duration = Duration::from_secs(20);
 /// What an AF_XDP socket counts when a redirect into it fails.
 const REDIRECT_LOSSES: [DropReason; 3] =
     [DropReason::RxQueueFull, DropReason::RxNoFrame, DropReason::RxError];
-/// An arm that uses more than this share of a CPU while nothing is sent is polling.
-const POLLING_MIN: f64 = 0.5;
 /// Asked for to see how fast a generator can be, and for how long at that rate.
 const TOP_PPS: u64 = 20_000_000;
 const TOP_LENGTH: Duration = Duration::from_millis(50);
@@ -98,6 +96,14 @@ const JOINED: &str = "fragments joined by the device's fan-out";
 const NOT_TOLD: &str = "peer: lost without a counter";
 /// How far the meter's parts may be from the whole.
 const CLOSURE_ERROR_MAX: f64 = 0.03;
+/// How much softirq and interrupt time of unknown cause may stand beside arm and generator, as a share of theirs;
+/// 0.4 % is usual beside a compile job.
+const UNATTRIBUTED_MAX: f64 = 0.05;
+/// How much of a window the hypervisor may take one CPU away. It is known in ticks, of 10 ms nearly everywhere, so
+/// that a smaller share of a short window cannot be told from none.
+const STEAL_MAX: f64 = 0.25;
+/// Foreign programs named when they disturb.
+const NAMED_MAX: usize = 3;
 /// Echo requests are sent one by one up to this rate, and in bursts at it beyond: a round trip is to
 /// be that of a request, not of the burst it came in.
 const ECHO_BURSTS_PER_S_MAX: u64 = 50_000;
@@ -465,9 +471,9 @@ impl<'a> Walk<'a> {
                 cpu: bench.placement().generator_cpu,
             },
         )?;
-        bench.meter().classify(generator.pid(), Class::Generator)?;
+        bench.meter().classify(generator.pid(), Owner::Generator(plan.arm))?;
         switch_once(bench.placement().generator_cpu)?;
-        let empty_poll_ns = empty_poll_ns(bench, &mut arm)?;
+        let empty_poll_ns = empty_poll_ns(bench, plan.arm, &mut arm)?;
         let before = State::read(&wire, &mut arm, &mut generator)?;
         Ok(Walk { bench, plan, wire, arm, generator, way, before, empty_poll_ns, segments: 0 })
     }
@@ -478,6 +484,7 @@ impl<'a> Walk<'a> {
         self.arm.park(false)?;
         self.generator.order(&Order::Stop)?;
         self.arm.order(&Order::Stop)?;
+        self.bench.meter().disown(self.plan.arm)?;
         if self.plan.trace.is_none() {
             return Ok(None);
         }
@@ -609,9 +616,9 @@ impl<'a> Walk<'a> {
             load: 0,
             window_ns: usage.window_ns,
             records_per_s: rate(schedule, &sent, &seen, ledger.delivered),
-            cpu: cpu(&usage, polls, spun_ns, ledger.delivered),
+            cpu: cpu(&usage, plan.arm, polls, spun_ns, ledger.delivered),
             ledger,
-            generator: GeneratorReport { cpu_ns: usage.generator_ns(), ..sent },
+            generator: GeneratorReport { cpu_ns: usage.generator_task_ns(plan.arm), ..sent },
             wire_to_app: is_seen.then(|| seen.wire_to_app.summary()),
             app_only: is_seen.then(|| seen.app_only.summary()),
             rtt: replied.as_ref().map(|replied| replied.round_trips.figures()),
@@ -624,8 +631,8 @@ impl<'a> Walk<'a> {
             false => Vec::new(),
         };
         segment.invalid = late;
-        segment.invalid.extend(unclosed(&segment.cpu));
-        segment.disturbed = disturbed(&segment.cpu, segment.window_ns, plan.others_max);
+        segment.invalid.extend(unclear(&usage, plan.arm));
+        segment.disturbed = disturbed(&usage, plan.others_max);
         self.before = after;
         Ok(Offered { segment, seen, replied })
     }
@@ -642,7 +649,7 @@ impl<'a> Walk<'a> {
         let outside_ns =
             MonotonicClock.now_ns().saturating_sub(*heard_ns).saturating_sub(window.window_ns);
         let spun_ns = self.empty_poll_ns? * empty as f64 - outside_ns as f64;
-        Some((spun_ns.max(0.0) as u64).min(window.arm_ns()))
+        Some((spun_ns.max(0.0) as u64).min(window.own_ns(self.plan.arm)))
     }
 
     /// Searches for the highest rate that comes through.
@@ -727,9 +734,9 @@ pub(crate) fn start_arm(bench: &Bench, plan: &TrialPlan<'_>) -> Result<Worker, R
         },
     )?;
     for &pid in [arm.pid()].iter().chain(&arm.ready.processes) {
-        bench.meter().classify(pid, Class::Arm)?;
+        bench.meter().classify(pid, Owner::Arm(plan.arm))?;
     }
-    bench.claim_napi_threads()?;
+    bench.claim_napi_threads(plan.arm)?;
     switch_once(bench.placement().arm_cpu)?;
     Ok(arm)
 }
@@ -742,15 +749,19 @@ fn switch_once(cpu: usize) -> Result<(), RaceError> {
 }
 
 /// What a poll that finds nothing costs the arm, ns: by their number while nothing is sent. `None` of one that waits.
-fn empty_poll_ns(bench: &Bench, arm: &mut Worker) -> Result<Option<f64>, RaceError> {
+fn empty_poll_ns(
+    bench: &Bench,
+    arm_index: usize,
+    arm: &mut Worker,
+) -> Result<Option<f64>, RaceError> {
     let before = report(arm)?;
     let start = bench.meter().read()?;
     thread::sleep(BEGIN);
     let idle = bench.meter().read()?.since(&start);
     // Both reports are within a tick of the readings, and so is what is made of them.
     let empty = report(arm)?.lane.polls_empty.saturating_sub(before.lane.polls_empty);
-    let polls = idle.arm_ns() as f64 > idle.window_ns as f64 * POLLING_MIN;
-    Ok((polls && empty > 0).then(|| idle.arm_ns() as f64 / empty as f64))
+    let polls = idle.own_ns(arm_index) as f64 > idle.window_ns as f64 * POLLING_MIN;
+    Ok((polls && empty > 0).then(|| idle.own_ns(arm_index) as f64 / empty as f64))
 }
 
 fn schedule(plan: &TrialPlan<'_>, pps: u64, length: Duration, segment: u8) -> SegmentPlan {
@@ -836,7 +847,7 @@ impl State {
 impl Walk<'_> {
     /// Has one segment sent, and meters its window.
     fn send(&mut self, schedule: &SegmentPlan) -> Result<Metered, RaceError> {
-        let Walk { bench, wire, arm, generator, .. } = self;
+        let Walk { bench, plan, wire, arm, generator, .. } = self;
         let schedule = SegmentPlan { t0_ns: MonotonicClock.now_ns() + LEAD_NS, ..*schedule };
         wire.expect(&schedule)?;
         arm.order(&Order::Segment(schedule))?;
@@ -857,7 +868,7 @@ impl Walk<'_> {
         thread::sleep(IDLE_LOOK);
         let close = bench.meter().read()?;
         let idle = close.since(&drained);
-        let polls = idle.arm_ns() as f64 > idle.window_ns as f64 * POLLING_MIN;
+        let polls = idle.own_ns(plan.arm) as f64 > idle.window_ns as f64 * POLLING_MIN;
         // Polling goes on for ever: of that behind the last frame nothing is a record's.
         let usage = if polls { end.since(&start) } else { close.since(&start) };
         Ok(Metered { sent, usage, polls, heard })
@@ -1034,23 +1045,23 @@ fn rate(schedule: &SegmentPlan, sent: &GeneratorReport, seen: &SegmentSeen, deli
     delivered as f64 * 1e9 / scheduled_ns.max(sending_ns).max(taken_ns).max(1) as f64
 }
 
-fn cpu(usage: &Usage, polls: bool, spun_ns: Option<u64>, delivered: u64) -> Cpu {
-    let own_ns = usage.own_ns();
+fn cpu(usage: &Usage, arm: usize, polls: bool, spun_ns: Option<u64>, delivered: u64) -> Cpu {
+    let own_ns = usage.own_ns(arm);
+    let method = usage.method();
     Cpu {
         own_ns,
         spun_ns,
         ns_per_record: (delivered > 0).then(|| own_ns as f64 / delivered as f64),
-        unattributed_ns: usage.unattributed_ns(),
+        generator_side_ns: usage.generator_side_ns(arm),
+        unattributed_ns: usage.unattributed_ns(arm),
         foreign_ns: usage.foreign_ns(),
         foreigners: usage.foreigners(),
-        contexts_ns: usage.contexts_ns(),
+        contexts_ns: usage.contexts_ns(arm),
         closure: usage.closure(),
-        method: format!(
-            "tracepoints sched_switch, softirq and irq entry and exit; {} events booked in this \
-             window, their cost is inside these figures{}",
-            usage.events,
-            if polls { "; the arm polls, and its window ends with the schedule" } else { "" }
-        ),
+        method: match polls {
+            true => format!("{method}; the arm polls, and its window ends with the schedule"),
+            false => method,
+        },
     }
 }
 
@@ -1078,21 +1089,44 @@ fn lateness(sent: &GeneratorReport, late_p99_ns_max: u64) -> Vec<String> {
     doubts
 }
 
-/// Why the CPU time of a segment cannot be used.
-fn unclosed(cpu: &Cpu) -> Option<String> {
-    let is_off = (cpu.closure - 1.0).abs() > CLOSURE_ERROR_MAX;
-    is_off
-        .then(|| format!("the CPU meter booked {:.1} % of the time there was", cpu.closure * 100.0))
+/// Why the CPU time of a segment cannot be used. What the arm did is no reason, except that its ledger is judged by
+/// the race.
+fn unclear(usage: &Usage, arm: usize) -> Vec<String> {
+    let mut doubts = Vec::new();
+    let known_ns = usage.own_ns(arm) + usage.generator_side_ns(arm);
+    let unattributed = usage.unattributed_ns(arm) as f64 / known_ns.max(1) as f64;
+    if unattributed > UNATTRIBUTED_MAX {
+        doubts.push(format!(
+            "softirqs and interrupts of unknown cause took {:.1} % of the time of arm and generator",
+            unattributed * 100.0
+        ));
+    }
+    if (usage.closure() - 1.0).abs() > CLOSURE_ERROR_MAX {
+        doubts.push(format!(
+            "the CPU meter booked {:.1} % of the time there was",
+            usage.closure() * 100.0
+        ));
+    }
+    doubts
 }
 
-/// Why rate, loss and latency of a segment cannot be used: what other programs used, beyond their limit. CPU time
-/// can, since theirs is not in it.
-fn disturbed(cpu: &Cpu, window_ns: u64, others_max: f64) -> Option<String> {
-    let share = cpu.foreign_ns as f64 / window_ns.max(1) as f64;
-    (share > others_max).then(|| {
-        let who = cpu.foreigners.first().map_or("other programs", |(name, _)| name.as_str());
-        format!("other programs used {:.0} % of a CPU, most of it {who}", share * 100.0)
-    })
+/// Why rate, loss and latency of a segment cannot be used: what other programs, or a hypervisor, took of the CPUs
+/// beyond their limits. CPU time can, since none of that is in it.
+fn disturbed(usage: &Usage, others_max: f64) -> Option<String> {
+    let percent = |ns: u64| ns as f64 * 100.0 / usage.window_ns.max(1) as f64;
+    if percent(usage.foreign_ns()) > others_max * 100.0 {
+        let names = usage.foreigners().into_iter().take(NAMED_MAX);
+        let names: Vec<_> = names.map(|(name, ns)| format!("{name} {:.0} %", percent(ns))).collect();
+        return Some(format!(
+            "other programs used {:.0} % of a CPU ({})",
+            percent(usage.foreign_ns()),
+            names.join(", ")
+        ));
+    }
+    // What ran once the CPU was back is booked; a rate was not kept meanwhile, and a latency is the hypervisor's.
+    let stolen = |(_, ns): &(&usize, &u64)| **ns as f64 > usage.window_ns as f64 * STEAL_MAX;
+    let (cpu, ns) = usage.steal_ns.iter().find(stolen)?;
+    Some(format!("the hypervisor took CPU {cpu} away for {} ms", ns / 1_000_000))
 }
 
 #[cfg(test)]

@@ -42,6 +42,8 @@ const IDLE: [Duration; 2] = [Duration::from_secs(1), Duration::from_secs(5)];
 const INTERVAL_NS: u64 = 20_000_000;
 /// From the start of an arm to the first window, and from the last probe to the report.
 const SETTLE: Duration = Duration::from_millis(100);
+/// Its number: there is one at a time.
+const ARM: usize = 0;
 /// How long an arm may take to answer.
 const PATIENCE: Duration = Duration::from_secs(20);
 
@@ -73,8 +75,8 @@ pub struct IdleRow {
     pub lane: String,
     /// The idle policy; of a peer, `its own`.
     pub policy: String,
-    /// CPU time of the arm's own tasks and of the threads of its receive stack while nothing was
-    /// sent, as a share of one CPU.
+    /// CPU time of the arm's own tasks and of its receive stack while nothing was sent, as a share of
+    /// one CPU.
     pub idle_share: f64,
     /// Length of that window, ns.
     pub window_ns: u64,
@@ -181,7 +183,7 @@ fn plan<'a>(
     options: &'a Options<'_>,
 ) -> TrialPlan<'a> {
     TrialPlan {
-        arm: 0,
+        arm: ARM,
         name: &arm.name,
         tables: options.tables,
         app: &Count::FACTS,
@@ -217,7 +219,7 @@ fn measure(
     thread::sleep(idle);
     let usage = bench.meter().read()?.since(&start);
     row.window_ns = usage.window_ns;
-    row.idle_share = (usage.arm_ns() + usage.napi_ns()) as f64 / usage.window_ns.max(1) as f64;
+    row.idle_share = usage.own_ns(ARM) as f64 / usage.window_ns.max(1) as f64;
     if arm.peer.is_none() {
         // Nobody else is to answer a frame of which the stack sees a copy: an answer from the
         // kernel ("port unreachable") would be work on the arm's CPU.

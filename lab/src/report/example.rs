@@ -178,6 +178,7 @@ fn segment(
             own_ns: busy as u64,
             spun_ns: None,
             ns_per_record: (delivered > 0.0).then(|| busy / delivered),
+            generator_side_ns: WINDOW_NS,
             unattributed_ns: (9e6 * (1.0 + random.around(0.05))) as u64,
             foreign_ns: 1_000_000,
             foreigners: vec![("cron".to_owned(), 1_000_000)],

@@ -1,0 +1,311 @@
+//! The meter on this machine: real tasks, cables and threads.
+//!
+//! Shares are compared, never times: other programs may run beside these tests.
+
+use super::*;
+use io_uring::IoUring;
+use laneway_engine::pin_to_cpu;
+use laneway_netns::{Mac, NapiThread, VethEnd, VethOptions, VethPair, can_create, set_threaded};
+use laneway_testkit::skip;
+use std::net::UdpSocket;
+use std::os::unix::fs::symlink;
+use std::path::{Path, PathBuf};
+use std::process::{Child, ChildStdin, Command, Stdio};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::thread;
+use std::time::Duration;
+
+/// The arm under test, and one that has nothing to do with it.
+const ARM: usize = 5;
+const OTHER: usize = 6;
+const WINDOW: Duration = Duration::from_millis(400);
+/// Says that it is there, and what it does.
+const BUSY: &str = "echo there; while :; do :; done";
+/// Sends small datagrams as fast as it can.
+const SENDER: &str = "exec 3>/dev/udp/$0/7000; echo there; while :; do echo 1 >&3; done";
+
+/// A child that is ended when this is dropped.
+struct Running(Child);
+
+impl Running {
+    /// Starts it on `cpu` and waits for its first line.
+    fn start(command: &mut Command, cpu: usize) -> Running {
+        command.stdin(Stdio::piped()).stdout(Stdio::piped());
+        let start = || {
+            pin_to_cpu(cpu).unwrap();
+            command.spawn().unwrap()
+        };
+        let mut child = thread::scope(|scope| scope.spawn(start).join()).unwrap();
+        let mut line = [0; 6];
+        std::io::Read::read_exact(child.stdout.as_mut().unwrap(), &mut line).unwrap();
+        Running(child)
+    }
+
+    fn input(&mut self) -> &mut ChildStdin {
+        self.0.stdin.as_mut().unwrap()
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        // Both can only fail if it has ended meanwhile.
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// One at a time: they load the same CPUs.
+static TURN: Mutex<()> = Mutex::new(());
+
+/// The meter and this test's turn, or `None` with the reason said.
+fn meter() -> Option<(Meter, MutexGuard<'static, ()>)> {
+    let turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
+    Some((Meter::attach().map_err(skip).ok()?, turn))
+}
+
+/// What is used in a window that begins when all on `cpu` have had a turn.
+fn used(meter: &Meter, cpu: usize) -> Usage {
+    thread::spawn(move || pin_to_cpu(cpu)).join().unwrap().unwrap();
+    let start = meter.read().unwrap();
+    thread::sleep(WINDOW);
+    let usage = meter.read().unwrap().since(&start);
+    let closure = usage.closure();
+    assert!((closure - 1.0).abs() < 0.03, "booked {closure} of the time there was");
+    usage
+}
+
+#[test]
+fn a_foreign_hog_on_the_arms_cpu_is_named_and_never_the_arms() {
+    let Some((meter, _turn)) = meter() else { return };
+    let hog = std::env::temp_dir().join(format!("lw-hog-{}", std::process::id()));
+    symlink("/bin/sh", &hog).unwrap();
+    let mut arm = Running::start(Command::new("sh").args(["-c", "echo there; exec cat"]), 0);
+    meter.classify(arm.0.id(), Owner::Arm(ARM)).unwrap();
+    let _hog = Running::start(Command::new(&hog).args(["-c", BUSY]), 0);
+    fs::remove_file(hog).unwrap();
+    let start = meter.read().unwrap();
+    for _ in 0..20 {
+        std::io::Write::write_all(arm.input(), b"work\n").unwrap();
+        thread::sleep(Duration::from_millis(20));
+    }
+    let usage = meter.read().unwrap().since(&start);
+    let (own, foreign) = (usage.own_ns(ARM), usage.foreign_ns());
+    assert!(foreign >= usage.window_ns * 3 / 10, "foreign: {foreign} of {}", usage.window_ns);
+    assert!((1..foreign / 10).contains(&own), "the arm's own: {own}, foreign: {foreign}");
+    let names = usage.foreigners();
+    let named = names.iter().find(|(name, _)| name.starts_with("lw-hog")).map_or(0, |(_, ns)| *ns);
+    assert!(named > own, "the hog is among {names:?}");
+    assert!((usage.closure() - 1.0).abs() < 0.03, "booked {}", usage.closure());
+}
+
+#[test]
+fn what_an_arm_forks_is_the_arms_until_it_is_disowned() {
+    let Some((meter, _turn)) = meter() else { return };
+    // The shell waits for its first line before it starts a busy child, which ends when it does.
+    let script = "exec 2>/dev/null; echo there; read go; \
+                  sh -c 'while kill -0 $PPID; do :; done' & read end; kill $!; wait $!";
+    let mut arm = Running::start(Command::new("sh").args(["-c", script]), 0);
+    meter.classify(arm.0.id(), Owner::Arm(ARM)).unwrap();
+    std::io::Write::write_all(arm.input(), b"go\n").unwrap();
+    thread::sleep(Duration::from_millis(50));
+    let usage = used(&meter, 0);
+    assert!(usage.own_ns(ARM) > usage.window_ns / 5, "its own: {}", usage.own_ns(ARM));
+    meter.disown(OTHER).unwrap();
+    meter.disown(ARM).unwrap();
+    let usage = used(&meter, 0);
+    drop(arm.0.stdin.take());
+    arm.0.wait().unwrap();
+    assert_eq!(usage.own_ns(ARM), 0);
+}
+
+#[test]
+fn an_arm_that_is_disowned_leaves_the_others_theirs() {
+    let Some((meter, _turn)) = meter() else { return };
+    let [first, second] =
+        [0, 0].map(|cpu| Running::start(Command::new("sh").args(["-c", BUSY]), cpu));
+    meter.classify(first.0.id(), Owner::Arm(ARM)).unwrap();
+    meter.classify(second.0.id(), Owner::Arm(OTHER)).unwrap();
+    meter.disown(ARM).unwrap();
+    let usage = used(&meter, 0);
+    assert_eq!(usage.own_ns(ARM), 0);
+    assert!(usage.own_ns(OTHER) > usage.window_ns / 20, "its own: {}", usage.own_ns(OTHER));
+}
+
+#[test]
+fn more_processes_than_the_meter_has_room_for_come_and_go() {
+    let Some((meter, _turn)) = meter() else { return };
+    // A long race has thousands of them, one or two alive at a time.
+    for _ in 0..1_100 {
+        let mut process = Command::new("cat").stdin(Stdio::piped()).spawn().unwrap();
+        meter.classify(process.id(), Owner::Arm(ARM)).unwrap();
+        drop(process.stdin.take());
+        process.wait().unwrap();
+    }
+}
+
+#[test]
+fn a_thread_that_the_kernel_starts_for_io_uring_is_its_processs() {
+    let Some((meter, _turn)) = meter() else { return };
+    let ring: IoUring = match IoUring::builder().setup_sqpoll(10_000).build(8) {
+        Ok(ring) => ring,
+        Err(error) => return skip(format!("io_uring: {error}")),
+    };
+    let poller = thread_named("iou-sqp-");
+    meter.classify(std::process::id(), Owner::Arm(ARM)).unwrap();
+    // It sleeps until it is woken for the first time, and then polls for as long as it was told.
+    for _ in 0..1_000 {
+        let ran = run_time_ns(&poller);
+        ring.submit().unwrap();
+        thread::sleep(Duration::from_millis(10));
+        if run_time_ns(&poller) > ran + 1_000_000 {
+            break;
+        }
+    }
+    let (start, ran) = (meter.read().unwrap(), run_time_ns(&poller));
+    thread::sleep(WINDOW);
+    let ran = run_time_ns(&poller) - ran;
+    let own = meter.read().unwrap().since(&start).own_ns(ARM);
+    assert!(ran > 1_000_000, "it polled for {ran} ns");
+    assert!(own >= ran / 2, "it ran for {ran} ns, and its process is said to have run for {own}");
+}
+
+/// The folder of a thread of this process, when it has given itself its name.
+fn thread_named(begin: &str) -> PathBuf {
+    let name = |thread: &PathBuf| fs::read_to_string(thread.join("comm")).unwrap_or_default();
+    let look = || {
+        let threads = fs::read_dir("/proc/self/task").unwrap();
+        threads.map(|thread| thread.unwrap().path()).find(|thread| name(thread).starts_with(begin))
+    };
+    for _ in 0..1_000 {
+        if let Some(thread) = look() {
+            return thread;
+        }
+        thread::sleep(Duration::from_millis(10));
+    }
+    panic!("no thread of this process is called {begin}");
+}
+
+fn run_time_ns(thread: &Path) -> u64 {
+    let text = fs::read_to_string(thread.join("schedstat")).unwrap();
+    text.split(' ').next().unwrap().parse().unwrap()
+}
+
+/// A cable and a socket at its far end that nobody reads.
+struct Cable {
+    _pair: VethPair,
+    near: Namespace,
+    far: Namespace,
+    address: String,
+    _socket: UdpSocket,
+}
+
+impl Cable {
+    fn lay(net: u8) -> Cable {
+        let end = |host: u8| {
+            let mac = Mac([0x02, 0x4c, 0x57, 9, net, host]);
+            VethEnd::new(mac, &[&format!("10.{net}.0.{host}/24")]).unwrap()
+        };
+        let rooms = [format!("near{net}"), format!("far{net}")];
+        let [near, far] = rooms.map(|label| Namespace::create(&label).unwrap());
+        let options = VethOptions { a: end(1), b: end(2), ..VethOptions::default() };
+        let pair = VethPair::create(&near, "near0", &far, "far0", &options).unwrap();
+        let address = format!("10.{net}.0.2");
+        let socket = far.enter(|| UdpSocket::bind((address.as_str(), 7_000)).unwrap()).unwrap();
+        Cable { _pair: pair, near, far, address, _socket: socket }
+    }
+
+    /// Its ends are an arm's and the generator's.
+    fn belongs(&self, meter: &Meter, arm: usize) {
+        for (room, name, owner) in
+            [(&self.near, "near0", Owner::Generator(arm)), (&self.far, "far0", Owner::Arm(arm))]
+        {
+            let (netns, ifindex) = key_of(room, name).unwrap();
+            meter.own_interface(netns, ifindex, owner).unwrap();
+        }
+    }
+
+    fn sender(&self) -> Running {
+        let start = || {
+            let mut bash = Command::new("bash");
+            Running::start(bash.args(["-c", SENDER, &self.address]), 0)
+        };
+        self.near.enter(start).unwrap()
+    }
+
+    fn threads(&self) -> Vec<NapiThread> {
+        let mut threads = self.far.enter(|| set_threaded("far0", true)).unwrap().unwrap();
+        threads.iter_mut().for_each(|thread| thread.pin(1 % cpus()).unwrap());
+        threads
+    }
+}
+
+fn cpus() -> usize {
+    thread::available_parallelism().map_or(1, usize::from)
+}
+
+/// The meter, an arm's cable and a foreign one; `None` with the reason said.
+fn cables() -> Option<(Cable, Cable, Meter, MutexGuard<'static, ()>)> {
+    can_create().map_err(skip).ok()?;
+    let (meter, turn) = meter()?;
+    let (own, foreign) = (Cable::lay(91), Cable::lay(92));
+    own.belongs(&meter, ARM);
+    Some((own, foreign, meter, turn))
+}
+
+#[test]
+fn softirq_work_is_the_arms_when_it_polls_the_arms_interface_whoever_sent() {
+    let Some((own, _foreign, meter, _turn)) = cables() else { return };
+    // Not the generator: anybody, whose sending is interrupted by the arm's receiving.
+    let _sender = own.sender();
+    let usage = used(&meter, 0);
+    let contexts = usage.contexts_ns(ARM);
+    let net_rx = contexts["softirq net_rx"];
+    assert!(net_rx > usage.window_ns / 200, "{contexts:?}");
+    assert_eq!((net_rx, contexts["arm"], contexts["napi thread"]), (usage.own_ns(ARM), 0, 0));
+    assert_eq!(usage.own_ns(OTHER), 0);
+}
+
+#[test]
+fn softirq_work_of_a_foreign_interface_is_foreign_though_it_interrupts_the_arm() {
+    let Some((_own, foreign, meter, _turn)) = cables() else { return };
+    let sender = foreign.sender();
+    meter.classify(sender.0.id(), Owner::Arm(ARM)).unwrap();
+    let usage = used(&meter, 0);
+    let contexts = usage.contexts_ns(ARM);
+    assert!(contexts["arm"] > usage.window_ns / 20, "{contexts:?}");
+    // The sender itself, and nothing of what its sending made others do.
+    let foreign_rx = usage.of(Owner::Foreign, Part::NetRx);
+    assert!(foreign_rx > contexts["arm"] / 50, "{foreign_rx} beside {contexts:?}");
+    assert!(contexts["softirq net_rx"] < foreign_rx / 10, "{foreign_rx} beside {contexts:?}");
+}
+
+#[test]
+fn the_threads_of_the_arms_interface_are_the_arms_and_the_sender_is_not() {
+    let Some((own, _foreign, meter, _turn)) = cables() else { return };
+    for thread in own.threads() {
+        meter.classify_napi(thread.pid, Owner::Arm(ARM)).unwrap();
+    }
+    let sender = own.sender();
+    meter.classify(sender.0.id(), Owner::Generator(ARM)).unwrap();
+    let usage = used(&meter, 0);
+    let contexts = usage.contexts_ns(ARM);
+    let napi = contexts["napi thread"];
+    assert!(napi > usage.generator_task_ns(ARM) / 50, "{contexts:?}");
+    assert!(contexts["softirq net_rx"] < napi / 10 && contexts["arm"] == 0, "{contexts:?}");
+    assert!(usage.generator_task_ns(ARM) > usage.window_ns / 20, "{contexts:?}");
+    assert!(usage.generator_side_ns(ARM) >= usage.generator_task_ns(ARM));
+}
+
+#[test]
+fn the_threads_of_a_foreign_interface_are_foreign() {
+    let Some((_own, foreign, meter, _turn)) = cables() else { return };
+    let threads = foreign.threads();
+    let sender = foreign.sender();
+    meter.classify(sender.0.id(), Owner::Generator(ARM)).unwrap();
+    let usage = used(&meter, 0);
+    assert!(usage.generator_task_ns(ARM) > usage.window_ns / 20, "{:?}", usage.contexts_ns(ARM));
+    assert_eq!(usage.own_ns(ARM), 0);
+    let names = usage.foreigners();
+    let cut = |name: &str| name.chars().take(15).collect::<String>();
+    assert!(names.iter().any(|(name, _)| *name == cut(&threads[0].name)), "{names:?}");
+}

@@ -1,0 +1,81 @@
+//! What the meter says at one point in time.
+
+use super::layout::{self, Cells, METER_WORDS, NOTHING};
+use super::usage::Usage;
+use std::collections::BTreeMap;
+
+/// Cumulative CPU time since the meter was attached, summed over all CPUs.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Reading {
+    /// CLOCK_MONOTONIC when it was read, ns.
+    pub(crate) at_ns: u64,
+    /// CPUs that are online.
+    pub(crate) cpus: usize,
+    /// Task switches, polls, entries and exits of softirqs and device interrupts: the meter's own work.
+    pub(crate) events: u64,
+    /// By CPU: time that the hypervisor gave to others since boot, ns; in steps of the kernel's clock tick, 10 ms
+    /// nearly everywhere. It is also inside the time of whoever ran then.
+    pub(crate) steal_ns: BTreeMap<usize, u64>,
+    pub(super) cells: Box<Cells>,
+    /// Of foreign tasks, by the name of their program, ns.
+    pub(super) names_ns: BTreeMap<String, u64>,
+}
+
+impl Default for Reading {
+    fn default() -> Reading {
+        Reading {
+            at_ns: 0,
+            cpus: 0,
+            events: 0,
+            steal_ns: BTreeMap::new(),
+            cells: Box::new(NOTHING),
+            names_ns: BTreeMap::new(),
+        }
+    }
+}
+
+impl Reading {
+    /// Adds what one CPU has, up to `at_ns`.
+    pub(super) fn add_cpu(&mut self, words: &[u64]) {
+        debug_assert_eq!(words.len(), METER_WORDS);
+        if layout::is_online(words) {
+            self.cpus += 1;
+            self.events += layout::events(words);
+            layout::add_to(&mut self.cells, words, self.at_ns);
+        }
+    }
+
+    /// Adds an entry of map `foreigners`.
+    pub(super) fn add_name(&mut self, name: &[u8], ns: &[u8]) {
+        let name = name.split(|byte| *byte == 0).next().unwrap_or_default();
+        let ns = ns.first_chunk().map_or(0, |ns| u64::from_ne_bytes(*ns));
+        self.names_ns.insert(String::from_utf8_lossy(name).into_owned(), ns);
+    }
+
+    /// Time between an earlier reading and this one.
+    #[must_use]
+    pub(crate) fn since(&self, earlier: &Reading) -> Usage {
+        let mut cells = self.cells.clone();
+        for (cell, before) in cells.iter_mut().flatten().zip(earlier.cells.iter().flatten()) {
+            *cell = grown(*before, *cell);
+        }
+        Usage {
+            window_ns: self.at_ns - earlier.at_ns,
+            cpus: self.cpus,
+            events: grown(earlier.events, self.events),
+            steal_ns: growth(&earlier.steal_ns, &self.steal_ns),
+            cells,
+            names_ns: growth(&earlier.names_ns, &self.names_ns),
+        }
+    }
+}
+
+/// What was added. A cell may have lost what an open interval had been guessed to be.
+fn grown(before: u64, now: u64) -> u64 {
+    u64::try_from(now.wrapping_sub(before).cast_signed()).unwrap_or(0)
+}
+
+fn growth<K: Ord + Clone>(before: &BTreeMap<K, u64>, now: &BTreeMap<K, u64>) -> BTreeMap<K, u64> {
+    let before = |key| before.get(key).copied().unwrap_or(0);
+    now.iter().map(|(key, ns)| (key.clone(), grown(before(key), *ns))).collect()
+}
