@@ -82,8 +82,8 @@ fn a_planted_slow_down_is_worse_and_the_same_lane_twice_is_not() {
         result.findings.iter().find(is_it).expect("it was compared")
     };
     let (slow, twin) = (cost("slow"), cost("packet --drop again"));
-    println!("slow: {:?} times, {}", slow.comparison.median, slow.judgement.verdict);
-    println!("twin: {:?} times, {}", twin.comparison.median, twin.judgement.verdict);
+    println!("slow: {:?} times, {}", slow.comparison.estimate, slow.judgement.verdict);
+    println!("twin: {:?} times, {}", twin.comparison.estimate, twin.judgement.verdict);
     if slow.judgement.verdict == Verdict::Inconclusive {
         // Honest, and of no use here: an interval this wide says nothing of the planted share.
         println!("skipped: the host is too noisy for a verdict: {:?}", slow.judgement.doubt);

@@ -47,7 +47,6 @@ mod wire;
 mod worker;
 
 pub use child::{ChildEnd, serve_arm, serve_generator};
-pub use meter::{Polling, spun_ns};
 pub use ping::{PingLoad, PingTrial};
 pub use plan::{Plant, Shape};
 pub use round_trips::RoundTrips;

@@ -17,14 +17,12 @@ mod layout;
 #[cfg(test)]
 mod live;
 mod reading;
-mod spinning;
 mod steal;
 #[cfg(test)]
 mod tests;
 mod usage;
 
 pub(crate) use reading::Reading;
-pub use spinning::{Polling, spun_ns};
 pub(crate) use usage::Usage;
 
 use crate::race::RaceError;

@@ -168,7 +168,7 @@ pub fn run(
     all_loads.loads_pps.extend(saturating_pps);
     let extent = all_loads;
 
-    let Measured { segments, trials, rounds, generations } =
+    let Measured { segments, trials, rounds, generations, mut findings } =
         contest(&extent).run(app, &mut show)?;
     let loads = extent.loads_pps.len();
     let summaries = analyse::summaries(&segments, &trials, entrants.len(), loads);
@@ -240,8 +240,6 @@ pub fn run(
         .collect();
     let (ping, mut ping_findings) =
         pings::section(&trials, entrants.len(), loads, generations, &scenario, program);
-    let data = analyse::Data { segments: &segments, trials: &trials };
-    let mut findings = analyse::findings(data, entrants.len(), loads, app.race.metrics, &scenario);
     findings.append(&mut ping_findings);
     let invalid =
         analyse::faults(&segments, &trials, &entrants_names(&entrants), &extent.loads_pps);

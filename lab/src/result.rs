@@ -6,7 +6,8 @@
 
 use crate::why::TracedArm;
 use laneway_core::CapsReport;
-use laneway_stats::{Comparison, CurvePoint, Judgement, LatencySummary};
+use laneway_stats::pairs::{Comparison, Judgement};
+use laneway_stats::{CurvePoint, LatencySummary};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
@@ -458,12 +459,12 @@ pub struct Finding {
     pub arm: usize,
     /// Index into `loads_pps`; its length, where no load was offered.
     pub load: usize,
-    /// Effects per block, median, interval.
+    /// Effects per pair, estimate, interval.
     pub comparison: Comparison,
     /// The verdict and what it rests on.
     pub judgement: Judgement,
-    /// p corrected over the family (Holm); printed beside, never the verdict.
-    pub p_holm: Option<f64>,
+    /// Whether more segments would change nothing: the race may stop for it.
+    pub is_decided: bool,
 }
 
 /// What became of one demand of the scenario.

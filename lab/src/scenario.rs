@@ -26,7 +26,7 @@ const SEGMENT_MS_MIN: u64 = 20;
 const TIME_S_MAX: u64 = 86_400;
 const GENERATIONS_MAX: usize = 1_000;
 /// Most rounds of a generation.
-pub(crate) const ROUNDS_MAX: usize = 4_000;
+pub(crate) const ROUNDS_MAX: usize = laneway_stats::limits::PAIRS_PER_GENERATION_MAX;
 /// Highest load: what the schedule's nanoseconds can tell apart.
 const LOAD_PPS_MAX: u64 = 100_000_000;
 

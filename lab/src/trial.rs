@@ -70,6 +70,8 @@ const PATIENCE: Duration = Duration::from_secs(20);
 /// What an AF_XDP socket counts when a redirect into it fails.
 const REDIRECT_LOSSES: [DropReason; 3] =
     [DropReason::RxQueueFull, DropReason::RxNoFrame, DropReason::RxError];
+/// An arm that uses more than this share of a CPU while nothing is sent is polling.
+const POLLING_MIN: f64 = 0.5;
 /// Asked for to see how fast a generator can be, and for how long at that rate.
 const TOP_PPS: u64 = 20_000_000;
 const TOP_LENGTH: Duration = Duration::from_millis(50);
@@ -1116,7 +1118,8 @@ fn disturbed(usage: &Usage, others_max: f64) -> Option<String> {
     let percent = |ns: u64| ns as f64 * 100.0 / usage.window_ns.max(1) as f64;
     if percent(usage.foreign_ns()) > others_max * 100.0 {
         let names = usage.foreigners().into_iter().take(NAMED_MAX);
-        let names: Vec<_> = names.map(|(name, ns)| format!("{name} {:.0} %", percent(ns))).collect();
+        let names: Vec<_> =
+            names.map(|(name, ns)| format!("{name} {:.0} %", percent(ns))).collect();
         return Some(format!(
             "other programs used {:.0} % of a CPU ({})",
             percent(usage.foreign_ns()),

@@ -9,9 +9,12 @@ use crate::round_trips::RoundTrips;
 use crate::scenario::{Claim, Goal, Scenario};
 use crate::trial::Trial;
 use laneway_kinds::Metric;
-use laneway_stats::{Bootstrap, Comparison, Direction, Latency, Rule, Verdict, holm, quantile};
+use laneway_stats::pairs::{Answer, Comparison, Judgement, Limit, Pair, information};
+use laneway_stats::{Direction, Family, Latency, Look, Looks, Rule, Spending, Verdict, quantile};
 use std::collections::{BTreeMap, BTreeSet};
 
+/// The error rate of the verdicts on one metric, over all arms, loads and looks.
+const ALPHA: f64 = 0.05;
 /// A difference in loss below this share does not matter.
 const LOSS_MATTERS: f64 = 0.001;
 /// Smallest share of an arm's segments at a load that must be whole.
@@ -21,14 +24,6 @@ const WARM_UP_MAX: f64 = 0.34;
 /// An arm that lost less than this share of the saturating load was not saturated: what it took is what
 /// the generator sent.
 const SATURATED_LOSS_MIN: f64 = 0.01;
-
-/// One round: what the base and an arm gave, where it can be used.
-struct Pair {
-    #[expect(dead_code, reason = "intervals will know generations")]
-    generation: usize,
-    base: Option<f64>,
-    arm: Option<f64>,
-}
 
 /// How a metric is compared, given the smallest ratio that matters.
 fn rule(metric: Metric, matters: f64) -> Rule {
@@ -124,57 +119,115 @@ fn pairs(segments: &[Segment], metric: Metric, [base, arm]: [usize; 2], load: us
     measured(segments, arm, load).filter_map(pair).collect()
 }
 
-fn compare(
-    data: Data<'_>,
-    metric: Metric,
-    arms: [usize; 2],
-    load: usize,
-    scenario: &Scenario,
-) -> Comparison {
-    let pairs = match is_tail(metric) {
+/// Base and arm, whichever the metric's unit is.
+fn paired(data: Data<'_>, metric: Metric, arms: [usize; 2], load: usize) -> Vec<Pair> {
+    match is_tail(metric) {
         true => tails(data.trials, metric, arms, load),
         false => pairs(data.segments, metric, arms, load),
-    };
-    let whole = pairs.iter().filter(|pair| pair.base.is_some() && pair.arm.is_some());
-    let (base, arm): (Vec<_>, Vec<_>) = whole.map(|pair| (pair.base, pair.arm)).unzip();
-    let bootstrap = Bootstrap::standard(scenario.seed);
-    Comparison::new(&base, &arm, rule(metric, scenario.matters), bootstrap)
-        .expect("both arms ran the same rounds, within limits")
+    }
 }
 
-/// Every metric of every arm at every load against the base.
-pub(super) fn findings(
-    data: Data<'_>,
-    arms: usize,
-    loads: usize,
-    metrics: &[Metric],
-    scenario: &Scenario,
-) -> Vec<Finding> {
-    let mut findings = Vec::new();
-    for &metric in metrics {
-        let family = findings.len();
-        for load in (0..loads).filter(|&load| is_measured(data.segments, metric, load)) {
-            let noise = compare(data, metric, [0, 1], load, scenario);
-            for arm in 1..arms {
-                let comparison = compare(data, metric, [0, arm], load, scenario);
-                let yardstick = (arm > 1).then_some(&noise);
-                findings.push(Finding {
-                    metric: metric.name().to_owned(),
-                    unit: metric.unit().to_owned(),
-                    arm,
-                    load,
-                    judgement: comparison.judge(yardstick),
-                    p_holm: None,
-                    comparison,
-                });
+/// Which comparison: its metric, arm and load.
+type Place = (&'static str, usize, usize);
+
+/// Who looks at a race while it runs. Every metric has an error rate of [`ALPHA`] for all its arms and loads together,
+/// however often one looks.
+pub(super) struct Judge {
+    alpha: f64,
+    looks: BTreeMap<Place, Looks>,
+    /// Differences that were called: they are final, and hand their part of the error rate to the others.
+    called: BTreeMap<Place, Judgement>,
+}
+
+impl Judge {
+    /// Nobody has looked yet.
+    pub(super) fn new() -> Judge {
+        Judge { alpha: ALPHA, looks: BTreeMap::new(), called: BTreeMap::new() }
+    }
+
+    /// Every metric of every arm at every load against the base, when a `share` of the race's time has gone; the last
+    /// look has 1.
+    pub(super) fn look(
+        &mut self,
+        data: Data<'_>,
+        [arms, loads]: [usize; 2],
+        metrics: &[Metric],
+        matters: f64,
+        share: f64,
+    ) -> Vec<Finding> {
+        let mut findings = Vec::new();
+        for &metric in metrics {
+            for load in (0..loads).filter(|&load| is_measured(data.segments, metric, load)) {
+                // The twin is the yardstick, and no member of the family.
+                let others = (arms - 2) * loads;
+                let twin = paired(data, metric, [0, 1], load);
+                let rule = rule(metric, matters);
+                let noise = self.compare((metric.name(), 1, load), &twin, rule, share, 1);
+                for arm in 1..arms {
+                    let place = (metric.name(), arm, load);
+                    let comparison = match arm {
+                        1 => noise.clone(),
+                        _ => {
+                            let pairs = paired(data, metric, [0, arm], load);
+                            self.compare(place, &pairs, rule, share, others)
+                        }
+                    };
+                    let judgement = self.judge(place, &comparison, (arm > 1).then_some(&noise));
+                    findings.push(Finding {
+                        metric: metric.name().to_owned(),
+                        unit: metric.unit().to_owned(),
+                        arm,
+                        load,
+                        judgement,
+                        is_decided: comparison.is_decided((arm > 1).then_some(&noise)),
+                        comparison,
+                    });
+                }
             }
         }
-        let p: Vec<Option<f64>> = findings[family..].iter().map(|f| f.comparison.p).collect();
-        for (finding, p) in findings[family..].iter_mut().zip(holm(&p)) {
-            finding.p_holm = p;
+        findings
+    }
+
+    /// One comparison among `family` of them.
+    pub(super) fn compare(
+        &mut self,
+        place: Place,
+        pairs: &[Pair],
+        rule: Rule,
+        share: f64,
+        family: usize,
+    ) -> Comparison {
+        let is_of_family =
+            |called: &&Place| called.0 == place.0 && called.1 > 1 && **called != place;
+        let called = self.called.keys().filter(is_of_family).count();
+        let family = Family::new(self.alpha, family.max(1)).expect("a rate, and one at least");
+        let alpha = family.alpha_each(called);
+        let looks = self.looks.entry(place).or_insert_with(|| Looks::new(Spending::default()));
+        // Without a whole pair there is nothing to look at.
+        let nothing = Look { number: 0, share, alpha, level: None };
+        let look = looks.look(share, information(pairs), alpha).unwrap_or(nothing);
+        Comparison::of_pairs(pairs, rule, look).expect("the scenario was checked")
+    }
+
+    /// A verdict; one of a difference is kept, once it was given.
+    pub(super) fn judge(
+        &mut self,
+        place: Place,
+        comparison: &Comparison,
+        noise: Option<&Comparison>,
+    ) -> Judgement {
+        let now = comparison.judge(noise);
+        let is_difference = matches!(now.verdict, Verdict::Better | Verdict::Worse);
+        match self.called.get(&place) {
+            Some(called) if !is_difference => Judgement { threshold: now.threshold, ..*called },
+            _ => {
+                if is_difference {
+                    self.called.insert(place, now);
+                }
+                now
+            }
         }
     }
-    findings
 }
 
 /// Of the findings that decide when a race has run long enough, how many are not decided, and how many there are:
@@ -182,8 +235,7 @@ pub(super) fn findings(
 pub(super) fn undecided(findings: &[Finding]) -> [usize; 2] {
     let names = [Metric::Rate.name(), Metric::Cpu.name()];
     let wanted = || findings.iter().filter(|finding| names.contains(&finding.metric.as_str()));
-    let open = wanted().filter(|f| f.judgement.verdict == Verdict::Inconclusive);
-    [open.count(), wanted().count()]
+    [wanted().filter(|finding| !finding.is_decided).count(), wanted().count()]
 }
 
 /// Marks the rounds of a generation in which its arms were not yet what they are later: as many of the first as make
@@ -501,85 +553,111 @@ pub(super) fn claims(
     scenario.claims.iter().filter(asked).map(answer).collect()
 }
 
-/// Every value of a metric of an arm at a load.
-fn known(data: Data<'_>, metric: Metric, arm: usize, load: usize) -> Vec<f64> {
-    let of_trial = data.trials.iter().filter(|trial| trial.index == arm);
-    match is_tail(metric) {
-        true => of_trial.filter_map(|trial| tail(metric, trial, load)).collect(),
-        false => measured(data.segments, arm, load).filter_map(|s| value(metric, s)).collect(),
-    }
-}
-
 fn judge(goal: &Goal, result: &RaceResult, trials: &[Trial], scenario: &Scenario) -> GoalOutcome {
     let data = Data { segments: &result.segments, trials };
-    let outcome =
-        |measured: String, status| GoalOutcome { goal: goal.sentence(), measured, status };
-    let undecided = |why: &str| outcome(why.to_owned(), GoalStatus::Inconclusive);
+    let undecided = |why: &str| GoalOutcome {
+        goal: goal.sentence(),
+        measured: why.to_owned(),
+        status: GoalStatus::Inconclusive,
+    };
     let index =
         |name: &String| result.arms.iter().position(|arm| arm.name == *name && !arm.is_noise_floor);
     let Some(load) = load_of(result, goal.load_pps) else {
         return undecided("no saturating load was found");
     };
     let Some(arm) = index(&goal.arm) else { return undecided("this arm did not run") };
-    // A rate at the saturating load is a capacity only where the arm was saturated.
-    let is_capacity = goal.metric == Metric::Rate && goal.load_pps.is_none();
-    let open = |arm: usize| is_capacity && !is_saturated(result, arm, load);
-    let open_above = open(arm);
-    let mut open_below = false;
-    let (mut low, mut high, mut measured) = match &goal.over {
+    let compared = match &goal.over {
         Some(over) => {
             let Some(over) = index(over) else { return undecided("the other arm did not run") };
-            open_below = open(over);
-            let pair = [over, arm];
-            let found = compare(data, goal.metric, pair, load, scenario);
-            let (Some(median), Some(interval)) = (found.median, found.interval) else {
-                return undecided("no interval");
-            };
-            let (low, high) = (interval.lower, interval.upper);
-            let sentence = format!(
-                "{median:.3} times ({low:.3} to {high:.3}, {:.0} % confidence, {} pairs)",
-                interval.confidence * 100.0,
-                found.effects.len()
-            );
-            (low, high, sentence)
+            Compared { pairs: paired(data, goal.metric, [over, arm], load), over: Some(over) }
         }
-        None => {
-            let known = known(data, goal.metric, arm, load);
-            let Some([median, low, high]) = spread(&known) else {
-                return undecided("no segment can be used");
-            };
-            let unit = goal.metric.unit();
-            let n = known.len();
-            let figure =
-                |x: f64| if x.abs() < 10.0 { format!("{x:.4}") } else { format!("{x:.0}") };
-            let sentence = format!(
-                "median {} {unit}, least {}, most {} of {n} segments",
-                figure(median),
-                figure(low),
-                figure(high)
-            );
-            (low, high, sentence)
-        }
+        None => Compared { pairs: alone(data, goal.metric, arm, load), over: None },
     };
-    if open_above && open_below {
-        return undecided(&format!(
-            "{measured}; neither was saturated: the generator is the limit"
-        ));
+    // The looks at the arm were looks at this, too.
+    let looked = |f: &&Finding| f.arm == arm && f.load == load && f.comparison.look.number > 0;
+    let Some(look) = result.findings.iter().find(looked).map(|finding| finding.comparison.look)
+    else {
+        return undecided("nothing of it can be compared");
+    };
+    let rule = rule(goal.metric, scenario.matters);
+    let found = Comparison::of_pairs(&compared.pairs, rule, look).expect("as the findings were");
+    let twin = paired(data, goal.metric, [0, 1], load);
+    let noise = Comparison::of_pairs(&twin, rule, look).ok().filter(|_| compared.over.is_some());
+    let limit = match (goal.at_most, goal.at_least) {
+        (Some(limit), _) => Limit::AtMost(limit),
+        (None, limit) => Limit::AtLeast(limit.unwrap_or(0.0)),
+    };
+    let (Some(estimate), Some(interval)) = (found.estimate, found.interval) else {
+        return undecided("no interval");
+    };
+    let measured = match compared.over {
+        Some(_) => format!(
+            "{estimate:.3} times ({:.3} to {:.3}, {:.0} % confidence, {} pairs)",
+            interval.lower,
+            interval.upper,
+            interval.confidence * 100.0,
+            found.effects.len()
+        ),
+        None => format!(
+            "{} {} ({} to {}, {:.0} % confidence, {} segments)",
+            short(estimate),
+            goal.metric.unit(),
+            short(interval.lower),
+            short(interval.upper),
+            interval.confidence * 100.0,
+            found.effects.len()
+        ),
+    };
+    let answer = found.answer(limit, noise.as_ref()).answer;
+    bounded(goal, result, [arm, load], compared.over, measured, (limit, answer))
+}
+
+/// What a goal is about.
+struct Compared {
+    pairs: Vec<Pair>,
+    over: Option<usize>,
+}
+
+/// The values of one arm, each against one unit.
+fn alone(data: Data<'_>, metric: Metric, arm: usize, load: usize) -> Vec<Pair> {
+    let unit = if metric == Metric::Loss { 0.0 } else { 1.0 };
+    let pairs = paired(data, metric, [arm, arm], load);
+    pairs.into_iter().map(|pair| Pair { base: Some(unit), ..pair }).collect()
+}
+
+fn short(value: f64) -> String {
+    if value.abs() < 10.0 { format!("{value:.4}") } else { format!("{value:.0}") }
+}
+
+/// A rate at the saturating load is a capacity only where the arm was saturated: with an open end the figure bounds
+/// from one side only.
+fn bounded(
+    goal: &Goal,
+    result: &RaceResult,
+    [arm, load]: [usize; 2],
+    over: Option<usize>,
+    mut measured: String,
+    (limit, answer): (Limit, Answer),
+) -> GoalOutcome {
+    let is_capacity = goal.metric == Metric::Rate && goal.load_pps.is_none();
+    let open = |arm: usize| is_capacity && !is_saturated(result, arm, load);
+    let (above, below) = (open(arm), over.is_some_and(open));
+    let outcome = |measured, status| GoalOutcome { goal: goal.sentence(), measured, status };
+    if above && below {
+        measured.push_str("; neither was saturated: the generator is the limit");
+        return outcome(measured, GoalStatus::Inconclusive);
     }
-    // With an open end the figure bounds from one side only.
-    if open_above {
-        high = f64::INFINITY;
+    if above {
         measured.push_str("; or more: the arm was not saturated");
     }
-    if open_below {
-        low = f64::NEG_INFINITY;
+    if below {
         measured.push_str("; or less: the other arm was not saturated");
     }
-    let status = match (goal.at_most, goal.at_least) {
-        (Some(limit), _) if high <= limit => GoalStatus::Met,
-        (Some(limit), _) if low > limit => GoalStatus::Missed,
-        (None, Some(limit)) if low >= limit => GoalStatus::Met,
-        (None, Some(limit)) if high < limit => GoalStatus::Missed,
+    let is_at_most = matches!(limit, Limit::AtMost(_));
+    // What is more, or less, than was measured may be beyond any limit.
+    let status = match answer {
+        Answer::Met if !(if is_at_most { above } else { below }) => GoalStatus::Met,
+        Answer::Missed if !(if is_at_most { below } else { above }) => GoalStatus::Missed,
         _ => GoalStatus::Inconclusive,
     };
     outcome(measured, status)

@@ -6,19 +6,23 @@
 //!
 //! It assumes that the scenario was checked, and judges nothing.
 
+use super::analyse::{Data, Judge};
 use super::{Entrant, Options, Progress, RaceError, analyse, interrupted, round_down, trial_plan};
 use crate::arrivals::ARRIVALS_MAX;
 use crate::bench::Bench;
-use crate::result::Segment;
+use crate::result::{Finding, Segment};
 use crate::scenario::{Extent, ROUNDS_MAX, Scenario};
 use crate::traffic::TrafficPlan;
 use crate::trial::{self, Alive, Trial, TrialPlan};
 use laneway_kinds::AppFacts;
 use laneway_stats::BlockOrder;
+use laneway_stats::limits::PAIRS_MAX;
 use std::time::{Duration, Instant};
 
 /// Fewest generations before a race may end early.
 const GENERATIONS_MIN: usize = 3;
+/// Share of the time that a look counts at most while others may follow.
+const SHARE_MAX: f64 = 0.999;
 /// Fewest rounds of a generation, whatever its time.
 const ROUNDS_MIN: usize = 2;
 
@@ -43,6 +47,8 @@ pub(super) struct Measured {
     pub(super) trials: Vec<Trial>,
     pub(super) rounds: usize,
     pub(super) generations: usize,
+    /// What the last look found.
+    pub(super) findings: Vec<Finding>,
 }
 
 impl<'a> Contest<'a> {
@@ -59,17 +65,26 @@ impl<'a> Contest<'a> {
         let time = Duration::from_secs(extent.time_s);
         let began = Instant::now();
         let mut all = Measured::default();
+        let mut judge = Judge::new();
         for generation in 0..extent.generations {
             let share = (generation + 1) as f64 / extent.generations as f64;
             let first = all.trials.len();
             self.generation(generation, began + time.mul_f64(share), &mut all)?;
             all.generations = generation + 1;
             self.write(&all.trials[first..], first)?;
-            let loads = extent.loads_pps.len();
-            let metrics = app.race.metrics;
-            let data = analyse::Data { segments: &all.segments, trials: &all.trials };
-            let found = analyse::findings(data, entrants.len(), loads, metrics, scenario);
-            let undecided = analyse::undecided(&found);
+            let is_over = match extent.rounds {
+                Some(_) => all.generations == extent.generations,
+                None => all.generations == extent.generations || began.elapsed() >= time,
+            } || all.rounds + ROUNDS_MAX > PAIRS_MAX;
+            let share = match extent.rounds {
+                Some(_) => share,
+                None => began.elapsed().as_secs_f64() / time.as_secs_f64(),
+            };
+            let data = Data { segments: &all.segments, trials: &all.trials };
+            let size = [entrants.len(), extent.loads_pps.len()];
+            let share = if is_over { 1.0 } else { share.min(SHARE_MAX) };
+            all.findings = judge.look(data, size, app.race.metrics, scenario.matters, share);
+            let undecided = analyse::undecided(&all.findings);
             show(&Progress {
                 generations: [all.generations, extent.generations],
                 rounds: all.rounds,
@@ -79,7 +94,7 @@ impl<'a> Contest<'a> {
                 is_traced: false,
             });
             let may_end = all.generations >= GENERATIONS_MIN && extent.rounds.is_none();
-            if may_end && (undecided[0] == 0 || began.elapsed() >= time) {
+            if is_over && all.generations >= GENERATIONS_MIN || may_end && undecided[0] == 0 {
                 break;
             }
         }

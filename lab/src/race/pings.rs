@@ -1,13 +1,14 @@
 //! What a race of pings has beyond its loads: real pings and capacities, compared arm by arm with the
 //! base generation by generation.
 
-use super::analyse::spread;
+use super::analyse::{Judge, spread};
 use crate::ping::PingTrial;
 use crate::result::{CapacityRow, Finding, PingRow, PingSection};
 use crate::round_trips::RoundTrips;
 use crate::scenario::Scenario;
 use crate::trial::{Capacity, Trial};
-use laneway_stats::{Bootstrap, Comparison, Direction, Rule, holm};
+use laneway_stats::pairs::{Comparison, Pair};
+use laneway_stats::{Direction, Rule};
 
 /// The trials by arm and generation.
 struct ByGeneration<'a> {
@@ -159,31 +160,30 @@ fn findings(
         half_width_target: matters * 2.0,
         ..Rule::COST
     };
-    let compare = |arm| {
+    let mut judge = Judge::new();
+    let mut compare = |arm| {
         let [base, other] = [0, arm].map(|arm| all.values(arm, what.value));
-        Comparison::new(&base, &other, rule, Bootstrap::standard(scenario.seed))
-            .expect("both arms ran the same generations, within limits")
+        let pairs = base.into_iter().zip(other).enumerate();
+        let pairs: Vec<Pair> =
+            pairs.map(|(generation, (base, arm))| Pair { generation, base, arm }).collect();
+        let family = if arm == 1 { 1 } else { arms - 2 };
+        judge.compare((what.metric, arm, load), &pairs, rule, 1.0, family)
     };
-    let noise = compare(1);
-    let mut findings: Vec<Finding> = (1..arms)
-        .map(|arm| {
-            let comparison = compare(arm);
-            Finding {
-                metric: what.metric.to_owned(),
-                unit: what.unit.to_owned(),
-                arm,
-                load,
-                judgement: comparison.judge((arm > 1).then_some(&noise)),
-                p_holm: None,
-                comparison,
-            }
-        })
-        .collect();
-    let p: Vec<Option<f64>> = findings.iter().map(|f| f.comparison.p).collect();
-    for (finding, p) in findings.iter_mut().zip(holm(&p)) {
-        finding.p_holm = p;
-    }
-    findings
+    let comparisons: Vec<_> = (1..arms).map(&mut compare).collect();
+    let noise = comparisons[0].clone();
+    let finding = |(place, comparison): (usize, Comparison)| {
+        let yardstick = (place > 0).then_some(&noise);
+        Finding {
+            metric: what.metric.to_owned(),
+            unit: what.unit.to_owned(),
+            arm: place + 1,
+            load,
+            judgement: comparison.judge(yardstick),
+            is_decided: comparison.is_decided(yardstick),
+            comparison,
+        }
+    };
+    comparisons.into_iter().enumerate().map(finding).collect()
 }
 
 /// What makes the run invalid: a search is made of segments, and theirs are ledgers, too.

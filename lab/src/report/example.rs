@@ -8,7 +8,8 @@ use crate::result::{
 };
 use crate::why::{Advice, Detection, Explanation, Shares, Stage, TracedArm, TracingCost};
 use laneway_core::{Cap, CapSet, CapsReport};
-use laneway_stats::{Bootstrap, Comparison, Direction, Latency, LatencySummary, Rule, quantile};
+use laneway_stats::pairs::{Comparison, Pair};
+use laneway_stats::{Direction, Latency, LatencySummary, Look, Rule, quantile};
 use std::collections::BTreeMap;
 use std::sync::LazyLock;
 
@@ -268,8 +269,10 @@ fn findings(result: &RaceResult) -> Vec<Finding> {
             };
             let base = values(0);
             let compare = |arm: usize| {
-                let bootstrap = Bootstrap::new(2_000, 2_024).expect("inside the limits");
-                Comparison::new(&base, &values(arm), rule, bootstrap).expect("paired")
+                let pairs = base.iter().zip(values(arm)).enumerate();
+                let pair = |(round, (&base, arm))| Pair { generation: round / 4, base, arm };
+                let pairs: Vec<Pair> = pairs.map(pair).collect();
+                Comparison::of_pairs(&pairs, rule, Look::only(0.05)).expect("within limits")
             };
             let noise = (result.arms.len() > 1).then(|| compare(1));
             for arm in 1..result.arms.len() {
@@ -281,7 +284,7 @@ fn findings(result: &RaceResult) -> Vec<Finding> {
                     arm,
                     load,
                     judgement: comparison.judge(yardstick),
-                    p_holm: comparison.p.map(|p| (p * 15.0).min(1.0)),
+                    is_decided: comparison.is_decided(yardstick),
                     comparison,
                 });
             }
@@ -577,9 +580,9 @@ pub(super) fn not_numbers() -> RaceResult {
         summary.wire_to_app_curve.iter_mut().for_each(|point| point.beyond = value);
     }
     for (finding, &value) in result.findings.iter_mut().zip(odd.iter().cycle()) {
-        finding.comparison.median = Some(value);
+        finding.comparison.estimate = Some(value);
         finding.comparison.p = Some(value);
-        (finding.p_holm, finding.judgement.threshold) = (Some(value), value);
+        finding.judgement.threshold = value;
         finding.comparison.effects.iter_mut().for_each(|effect| effect.value = value);
         if let Some(interval) = &mut finding.comparison.interval {
             (interval.lower, interval.upper) = (value, value);

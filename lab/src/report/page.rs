@@ -11,8 +11,8 @@ use super::table::{self, Cell, Scope, Table};
 use super::why;
 use super::wording::{
     Missing, arm_name, base_name, caps, claim_word, direction, disclaimer, doubt, effect_note,
-    generator_lines, goal_word, half_width, interval, is_noise_floor, load_name, machine_lines,
-    median_effect, metrics, missing_caps, noise_floor_beside, noise_floor_gap, outcome_sentence,
+    estimated_effect, generator_lines, goal_word, half_width, interval, is_noise_floor, load_name,
+    machine_lines, metrics, missing_caps, noise_floor_beside, noise_floor_gap, outcome_sentence,
     outcome_word, plural, scope, shell_command, threshold,
 };
 use crate::result::{ClaimStatus, Finding, GoalStatus, Outcome, RaceResult};
@@ -168,7 +168,7 @@ fn verdict_matrix(out: &mut String, result: &RaceResult) {
     let loads = loads_of(&judged);
     put!(
         out,
-        "<p class=\"quiet\">Median over {}, verdict; below it the interval, and the noise floor \
+        "<p class=\"quiet\">Effect over {}, verdict; below it the interval, and the noise floor \
          (A/A: half-width of the base against itself).</p>\n\
          <div class=\"scroll\" tabindex=\"0\">\n<table class=\"verdicts\">\n<thead><tr>\
          <th scope=\"col\">arm</th>",
@@ -226,7 +226,7 @@ fn verdict_cell(out: &mut String, result: &RaceResult, finding: &Finding) {
         "<td class=\"verdict {verdict}\" title=\"{}\"><b>{}</b> <span class=\"word\">{} {verdict}\
          </span><span class=\"basis\"><span>{}</span> <span>{}</span></span></td>",
         escape(&title),
-        escape(&median_effect(finding)),
+        escape(&estimated_effect(finding)),
         glyph(verdict),
         escape(&interval(finding).unwrap_or_else(|| "no interval".to_owned())),
         escape(&noise_floor_beside(result, finding))
@@ -292,7 +292,7 @@ fn noise_floor(out: &mut String, result: &RaceResult) {
                     "<td class=\"verdict {0}\" title=\"{1} {2}\">{3} <span \
                      class=\"word\">{4} {0}</span></td>",
                     finding.judgement.verdict,
-                    escape(&median_effect(finding)),
+                    escape(&estimated_effect(finding)),
                     escape(&interval(finding).unwrap_or_default()),
                     escape(&half_width(finding).unwrap_or_else(|| ABSENT.to_owned())),
                     glyph(finding.judgement.verdict)
@@ -391,18 +391,17 @@ fn plot_sections(out: &mut String, result: &RaceResult) {
     }
     put!(
         out,
-        "<figure>\n<figcaption><h3>CPU by context</h3><p>CPU time of all CPUs per delivered \
-         record, idling and the generator's task left out. The parts still hold the idle control; \
-         the line across each bar and the figure at its end are the median over rounds without it, \
-         the line reaching from the lowest to the highest block.</p></figcaption>\n{}</figure>\n",
+        "<figure>\n<figcaption><h3>CPU by context</h3><p>CPU time of the arm per delivered \
+         record, generator and other programs left out. \
+         The line across each bar and the figure at its end are the median over rounds, \
+         the line reaching from the lowest to the highest.</p></figcaption>\n{}</figure>\n",
         plots::cpu_stacks(result)
     );
     out.push_str(
-        "<figure>\n<figcaption><h3>Every block as a dot</h3><p>Effect of each block against the \
-         base of the same block, in time order within each load; line: median; band: its interval; \
+        "<figure>\n<figcaption><h3>Every pair as a dot</h3><p>Effect of each segment against the \
+         base of the same round, in time order within each load; line: effect; band: its interval; \
          dotted: no effect. Each panel has its own axis, so that scatter and drift show: compare \
-         arms in the table of verdicts, not here. A small bar at the foot is a block that cannot \
-         be compared.</p></figcaption>\n",
+         arms in the table of verdicts, not here.</p></figcaption>\n",
     );
     if result.findings.is_empty() {
         out.push_str("<p class=\"gap\">Nothing was compared.</p>\n");
@@ -679,13 +678,16 @@ fn again(out: &mut String, result: &RaceResult) {
 fn method(out: &mut String, result: &RaceResult, tables: &[&Table]) {
     out.push_str("<section class=\"method\">\n<h2 id=\"method\">Method</h2>\n<ul>\n");
     let mut sentences: Vec<String> = vec![
-        "A block runs every arm once in shuffled order, each in a fresh process; arms are compared \
-         inside a block, and the block, never the frame, is the unit of each test."
+        "All arms are alive at once, each on its own cables. In a round each is offered a short segment, in \
+         shuffled and then reversed order, while the others are stopped; an arm is compared with the base of \
+         the same round. After some rounds all processes are replaced: the generation of processes, never \
+         the segment or the frame, is the unit of each interval."
             .to_owned(),
-        "A verdict comes from the interval of the median effect: better or worse when it lies \
+        "A verdict comes from the interval of the effect: better or worse when it lies \
          wholly beyond the threshold, same when wholly inside and as narrow as asked, else \
          inconclusive. The threshold is the larger of what matters and the half-width of the A/A \
-         pair."
+         pair. Intervals hold at every look at once, so a race may end as soon as it is decided; arms and \
+         loads of a metric share its error rate."
             .to_owned(),
         "A dash is a figure that could not be measured; its reason shows on hover. A percentile is \
          given only if at least 50 samples lie beyond it."

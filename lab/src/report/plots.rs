@@ -8,24 +8,16 @@
 use super::svg::{ARM_STYLES, Anchor, Drawing, PART_STYLES, Scale, latency_tick, linear_tick};
 use super::table::{Scope, closing, loss_places};
 use super::wording::{
-    arm_name, effect, interval, is_noise_floor, is_scheduled, load_name, median_effect, scheduled,
-    summary_of, unusable, unusable_block,
+    arm_name, effect, estimated_effect, interval, is_noise_floor, is_scheduled, load_name,
+    scheduled, summary_of,
 };
 use crate::result::{Finding, RaceResult, Summary};
 use laneway_page::markup::{escape, put};
 use laneway_page::number::{count, duration, figure, percent, short};
 use laneway_stats::{CurvePoint, LatencySummary, Scale as EffectScale};
 
-/// CPU contexts in the order stacked, from the app outwards; unknown ones follow.
-const CONTEXTS: [&str; 7] = [
-    "arm",
-    "napi thread",
-    "softirq net_rx",
-    "softirq net_tx",
-    "softirq other",
-    "hardirq",
-    "other tasks",
-];
+/// CPU contexts that are the arm's own, in the order stacked, from the app outwards; the others are in no figure.
+const CONTEXTS: [&str; 3] = ["arm", "napi thread", "softirq net_rx"];
 /// Characters of an arm's name that fit beside a bar.
 const BAR_NAME_CHARS: usize = 22;
 
@@ -300,11 +292,6 @@ struct Bar {
 /// CPU time per delivered record by context.
 pub(super) fn cpu_stacks(result: &RaceResult) -> String {
     let mut names: Vec<String> = CONTEXTS.map(str::to_owned).into();
-    for context in result.summaries.iter().flat_map(|s| s.contexts_ns_per_record.keys()) {
-        if !names.contains(context) {
-            names.push(context.clone());
-        }
-    }
     let occurs = |name: &String| {
         result.summaries.iter().any(|summary| {
             summary.contexts_ns_per_record.get(name).is_some_and(|&ns| ns.is_finite() && ns > 0.0)
@@ -326,9 +313,8 @@ pub(super) fn cpu_stacks(result: &RaceResult) -> String {
         result,
         &Stacks {
             title: "CPU time per delivered record by context",
-            description: "One bar per arm and load. The parts include the idle control; the line \
-                          across is the median over rounds without it, from the lowest to the \
-                          highest block, and so is the figure at the end.",
+            description: "One bar per arm and load; the line across is the median over rounds, from the \
+                          lowest to the highest, and so is the figure at the end.",
             axis: "CPU time per delivered record, ns",
             gap: "No CPU time was measured.",
             names: &names,
@@ -505,7 +491,7 @@ fn part_class(part: usize, name: &str) -> String {
     }
 }
 
-/// Every block as a dot: the effects of one metric in time order, one panel per arm.
+/// Every pair as a dot: the effects of one metric in time order, one panel per arm.
 pub(super) fn block_panels(result: &RaceResult, metric: &str) -> String {
     let mut out = String::from("<div class=\"panels\">\n");
     for arm in 0..result.arms.len() {
@@ -564,7 +550,7 @@ fn block_panel(result: &RaceResult, metric: &str, arm: usize, findings: &[&Findi
             };
             drawing.text("tick", at, Anchor::Middle, &name);
         }
-        block_dots(&mut drawing, result, finding, &y, factor, (from + 3.0, slot - 6.0), bottom);
+        pair_dots(&mut drawing, result, finding, &y, factor, (from + 3.0, slot - 6.0));
     }
     drawing.line("frame", (left, bottom), (right, bottom));
     drawing.line("frame", (left, top), (left, bottom));
@@ -576,20 +562,19 @@ fn block_panel(result: &RaceResult, metric: &str, arm: usize, findings: &[&Findi
     );
     drawing.finish(
         &format!("{metric}: effect of each block, {name} against the base"),
-        "One dot per block in time order within each load; the line is the median and the band its \
+        "One dot per pair in time order within each load; the line is the effect and the band its \
          interval; the dotted line is no effect.",
     )
 }
 
-/// Dots, median and interval of one load.
-fn block_dots(
+/// Dots, effect and interval of one load.
+fn pair_dots(
     drawing: &mut Drawing,
     result: &RaceResult,
     finding: &Finding,
     y: &Scale,
     factor: f64,
     (from, width): (f64, f64),
-    bottom: f64,
 ) {
     let comparison = &finding.comparison;
     let scale = comparison.rule.scale;
@@ -597,43 +582,34 @@ fn block_dots(
     if let Some(band) = comparison.interval {
         let (upper, lower) = (y.at(band.upper * factor), y.at(band.lower * factor));
         let title = format!(
-            "{} at {}: median {} {}, {}",
+            "{} at {}: {} {}, {}",
             arm_name(result, finding.arm),
             load_name(result, finding.load),
-            median_effect(finding),
+            estimated_effect(finding),
             interval(finding).unwrap_or_default(),
             finding.judgement.verdict
         );
         let size = (width, (lower - upper).max(1.0));
         drawing.rect(&format!("band a{class}"), (from, upper), size, &title);
     }
-    if let Some(median) = comparison.median {
-        let at = y.at(median * factor);
+    if let Some(estimate) = comparison.estimate {
+        let at = y.at(estimate * factor);
         drawing.line(&format!("median a{class}"), (from, at), (from + width, at));
     }
-    let blocks = comparison
-        .effects
-        .iter()
-        .map(|effect| effect.block)
-        .chain(comparison.unusable.iter().map(|&reason| unusable_block(reason)))
-        .max()
-        .map_or(1, |last| last + 1);
-    let place = |block: usize| from + (block as f64 + 0.5) * width / blocks as f64;
-    let radius = (width / blocks as f64 / 3.0).clamp(1.2, 3.4);
+    let pairs = comparison.effects.iter().map(|effect| effect.pair + 1).max().unwrap_or(1);
+    let place = |pair: usize| from + (pair as f64 + 0.5) * width / pairs as f64;
+    let radius = (width / pairs as f64 / 3.0).clamp(1.2, 3.4);
     for dot in &comparison.effects {
         let title = format!(
-            "{} at {}, block {}: {}",
+            "{} at {}, generation {}, pair {}: {}",
             arm_name(result, finding.arm),
             load_name(result, finding.load),
-            dot.block + 1,
+            dot.generation + 1,
+            dot.pair + 1,
             effect(dot.value, scale, &finding.unit)
         );
-        let at = (place(dot.block), y.at(dot.value * factor));
+        let at = (place(dot.pair), y.at(dot.value * factor));
         drawing.marker(finding.arm, is_noise_floor(result, finding.arm), at, radius, &title);
-    }
-    for &reason in &comparison.unusable {
-        let at = (place(unusable_block(reason)), bottom - 8.0);
-        drawing.rect("gone", (at.0 - 2.0, at.1 - 2.0), (4.0, 8.0), &unusable(reason));
     }
 }
 

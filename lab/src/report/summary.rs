@@ -7,9 +7,10 @@ use super::table::{self, Cell, Scope, Table};
 use super::terminal::printable;
 use super::why;
 use super::wording::{
-    arm_name, base_name, claim_word, disclaimer, doubt, fact_lines, generator_lines, goal_word,
-    half_width, interval, is_noise_floor, load_name, machine_lines, median_effect, mode_lines,
-    noise_floor, noise_floor_gap, outcome_sentence, outcome_word, plural, shell_command, threshold,
+    arm_name, base_name, claim_word, disclaimer, doubt, estimated_effect, fact_lines,
+    generator_lines, goal_word, half_width, interval, is_noise_floor, load_name, machine_lines,
+    mode_lines, noise_floor, noise_floor_gap, outcome_sentence, outcome_word, plural,
+    shell_command, threshold,
 };
 use crate::result::{ClaimOutcome, Finding, RaceResult};
 use laneway_page::markup::put;
@@ -125,7 +126,7 @@ fn verdicts(out: &mut String, result: &RaceResult) {
             finding.metric.clone(),
             format!("{name}{aa}"),
             load_name(result, finding.load),
-            median_effect(finding),
+            estimated_effect(finding),
             interval(finding).unwrap_or_else(|| ABSENT.to_owned()),
             half_width(finding).unwrap_or_else(|| ABSENT.to_owned()),
             noise_floor(result, finding).unwrap_or_else(|| ABSENT.to_owned()),

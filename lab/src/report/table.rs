@@ -5,8 +5,8 @@
 //! zero. Tables of latencies exist per scope only, so two scopes never share a column.
 
 use super::wording::{
-    arm_name, doubt, generator_state, half_width, interval, is_noise_floor, load_name,
-    median_effect, noise_floor, plural, summary_of, threshold, unusable,
+    arm_name, doubt, estimated_effect, generator_state, half_width, interval, is_noise_floor,
+    load_name, no_figure, noise_floor, plural, summary_of, threshold,
 };
 use crate::result::{Ledger, Memory, RaceResult, Segment, Summary};
 use laneway_core::DropReason;
@@ -327,12 +327,12 @@ pub(super) fn findings(result: &RaceResult) -> Table {
         column(
             "effect",
             "",
-            "Median over rounds of arm / base, or arm - base where zero is usual.",
+            "Over all generations: arm / base, or arm - base where zero is usual.",
         ),
         column(
             "interval",
             "",
-            "Bootstrap interval of that median over rounds; 95 % if not stated.",
+            "Interval of that effect, valid at every look of the race; 95 % if not stated.",
         ),
         column("half-width", "", "Half the width of that interval."),
         column("A/A", "", "Half-width of the base against itself at this load: the noise floor."),
@@ -342,22 +342,15 @@ pub(super) fn findings(result: &RaceResult) -> Table {
             "Better or worse: whole interval beyond the threshold. Same: inside.",
         ),
         column("threshold", "", "The larger of what matters and the half-width of the A/A pair."),
-        column("blocks", "", "Blocks that could be compared; the block is the unit of each test."),
-        column("p", "", "Wilcoxon signed-rank, two-sided, not corrected."),
-        column("p Holm", "", "The same corrected over the family; beside the verdict, never it."),
+        column("pairs", "", "Pairs of segments that could be compared."),
+        column("generations", "", "Generations of fresh processes: the unit of the interval."),
         column("doubt", "", "Why a verdict is inconclusive."),
     ];
     let mut last: Option<&str> = None;
     let mut rows = Vec::new();
     for finding in &result.findings {
         let comparison = &finding.comparison;
-        let absent = || {
-            Cell::Absent(comparison.unusable.first().map_or_else(
-                || format!("{} blocks are too few", comparison.effects.len()),
-                |&reason| unusable(reason),
-            ))
-        };
-        let probability = |p: Option<f64>| p.map_or_else(absent, |p| Cell::Figure(figure(p), p));
+        let absent = || Cell::Absent(no_figure(finding));
         let aa = if is_noise_floor(result, finding.arm) { " (A/A pair)" } else { "" };
         rows.push(Row {
             opens_group: last != Some(finding.metric.as_str()),
@@ -367,8 +360,8 @@ pub(super) fn findings(result: &RaceResult) -> Table {
                 Cell::Words(format!("{}{aa}", arm_name(result, finding.arm))),
                 Cell::Figure(load_name(result, finding.load), finding.load as f64),
                 comparison
-                    .median
-                    .map_or_else(absent, |median| Cell::Figure(median_effect(finding), median)),
+                    .estimate
+                    .map_or_else(absent, |value| Cell::Figure(estimated_effect(finding), value)),
                 match (interval(finding), comparison.interval) {
                     (Some(words), Some(ends)) => Cell::Figure(words, ends.lower),
                     _ => absent(),
@@ -384,8 +377,9 @@ pub(super) fn findings(result: &RaceResult) -> Table {
                 Cell::Verdict(finding.judgement.verdict),
                 Cell::Figure(threshold(finding), finding.judgement.threshold),
                 counted(comparison.effects.len() as u64),
-                probability(comparison.p),
-                probability(finding.p_holm),
+                comparison
+                    .interval
+                    .map_or_else(absent, |interval| counted(interval.generations as u64)),
                 Cell::Words(doubt(finding).unwrap_or_default()),
             ],
         });

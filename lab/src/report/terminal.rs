@@ -8,9 +8,9 @@ use super::pings;
 use super::table::{self, Cell, Scope, Table};
 use super::why;
 use super::wording::{
-    arm_name, base_name, claim_word, direction, disclaimer, doubt, effect_note, fact_lines,
-    generator_lines, goal_word, half_width, interval, is_noise_floor, load_name, machine_lines,
-    median_effect, metrics, mode_lines, noise_floor_beside, noise_floor_gap, outcome_sentence,
+    arm_name, base_name, claim_word, direction, disclaimer, doubt, effect_note, estimated_effect,
+    fact_lines, generator_lines, goal_word, half_width, interval, is_noise_floor, load_name,
+    machine_lines, metrics, mode_lines, noise_floor_beside, noise_floor_gap, outcome_sentence,
     outcome_word, plural, shell_command,
 };
 use crate::result::{ClaimStatus, Finding, GoalStatus, Outcome, RaceResult};
@@ -190,7 +190,7 @@ impl Page {
         let word = self.painted(paint, &format!("{verdict:<12}"));
         let arm = fitted(&printable(&arm_name(result, finding.arm)), 20);
         let load = printable(&load_name(result, finding.load));
-        let effect = printable(&median_effect(finding));
+        let effect = printable(&estimated_effect(finding));
         let interval = printable(&interval(finding).unwrap_or_else(|| "no interval".to_owned()));
         let floor = printable(&noise_floor_beside(result, finding));
         let figures = format!("{effect:>10}  {interval:<16}  {floor}");

@@ -6,7 +6,8 @@
 
 use crate::result::{Arm, ClaimStatus, Finding, GoalStatus, Outcome, RaceResult, Segment, Summary};
 use laneway_page::number::{ABSENT, count, duration, figure, nouns, percent, ratio, tied};
-use laneway_stats::{Direction, Doubt, Interval, Scale, Unusable};
+use laneway_stats::pairs::{Doubt, Interval};
+use laneway_stats::{Direction, Scale};
 
 /// The arm's name, behind a label if it obtained less than it asked for: whatever is cut to fit a
 /// column, the label stays.
@@ -85,9 +86,9 @@ pub(super) fn scope(metric: &str) -> &'static str {
     } else if metric.contains("ping") {
         "as the machine's own ping prints it, with nothing else sent"
     } else if metric.contains("capacity") {
-        "highest rate whose loss is within the limit, by bisection in every block"
+        "highest rate whose loss is within the limit, by bisection in every generation"
     } else if metric.contains("CPU") {
-        "all CPUs, receive stack included; generator and idle control left out"
+        "the arm's tasks, its NAPI threads and softirqs of its interfaces, on all CPUs"
     } else {
         "whole window, counted where the app receives"
     }
@@ -129,13 +130,13 @@ pub(super) fn effect_note(result: &RaceResult, metric: &str) -> String {
     })
 }
 
-/// The median effect, or a dash.
-pub(super) fn median_effect(finding: &Finding) -> String {
+/// The effect, or a dash.
+pub(super) fn estimated_effect(finding: &Finding) -> String {
     let scale = finding.comparison.rule.scale;
     finding
         .comparison
-        .median
-        .map_or_else(|| ABSENT.to_owned(), |median| effect(median, scale, &finding.unit))
+        .estimate
+        .map_or_else(|| ABSENT.to_owned(), |value| effect(value, scale, &finding.unit))
 }
 
 /// `[0.180, 0.187]`, with its confidence where that is below the 95 % aimed at.
@@ -154,17 +155,12 @@ pub(super) fn interval(finding: &Finding) -> Option<String> {
 pub(super) fn doubt(finding: &Finding) -> Option<String> {
     let width = |value| width(finding, value);
     Some(match finding.judgement.doubt? {
-        Doubt::UnusableBlocks { count, first } => format!(
-            "{count} of {} blocks cannot be compared; the first is {}",
-            count + finding.comparison.effects.len(),
-            unusable(first)
-        ),
         Doubt::AcrossThreshold { threshold } => format!(
-            "the interval reaches across the threshold of {}; run more blocks",
+            "the interval reaches across the threshold of {}; race longer",
             width(threshold)
         ),
         Doubt::Imprecise { half_width, target } => format!(
-            "the half-width {} misses the target {}; run more blocks or quieten the machine",
+            "the half-width {} misses the target {}; race longer or quieten the machine",
             width(half_width),
             width(target)
         ),
@@ -172,28 +168,10 @@ pub(super) fn doubt(finding: &Finding) -> Option<String> {
     })
 }
 
-/// Why a block has no effect, counted from 1 as in the plots.
-pub(super) fn unusable(reason: Unusable) -> String {
-    match reason {
-        Unusable::Missing { block, side } => {
-            format!("block {}: no value from the {side}", block + 1)
-        }
-        Unusable::OutOfRange { block, side } => {
-            format!("block {}: the value of the {side} is out of the meter's range", block + 1)
-        }
-        Unusable::NotPositive { block, side, value } => {
-            format!("block {}: the {side} gave {}, which has no ratio", block + 1, figure(value))
-        }
-    }
-}
-
-/// The block an unusable value belongs to.
-pub(super) fn unusable_block(reason: Unusable) -> usize {
-    match reason {
-        Unusable::Missing { block, .. }
-        | Unusable::OutOfRange { block, .. }
-        | Unusable::NotPositive { block, .. } => block,
-    }
+/// Why a finding has no figure.
+pub(super) fn no_figure(finding: &Finding) -> String {
+    let compared = finding.comparison.effects.len();
+    format!("{} can be compared, of {}", plural(compared, "pair"), finding.comparison.offered())
 }
 
 /// The threshold of a finding's verdict, in words.
@@ -250,8 +228,12 @@ pub(super) fn outcome_sentence(result: &RaceResult) -> String {
             "Not to be believed, for {}. The figures below are shown to find the cause.",
             plural(result.invalid.len(), "reason")
         ),
+        Outcome::Inconclusive if !result.too_few.is_empty() => format!(
+            "No verdict where too few segments are whole: {}; {tally}.",
+            result.too_few.join("; ")
+        ),
         Outcome::Inconclusive if open == 0 => {
-            format!("Measured; the A/A pair is inconclusive; {tally}.")
+            format!("Measured; the base differs from itself; {tally}.")
         }
         _ => format!("Measured; {tally}."),
     }
