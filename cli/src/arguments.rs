@@ -118,16 +118,19 @@ Examples:
   laneway run echo --lane socket --udp --listen 0.0.0.0:7007";
 
 const RACE_EXAMPLES: &str = "\
-Builds two network namespaces joined by a cable, runs every arm in every block as a fresh process, and
-removes everything. The first arm is the base of every comparison; it runs twice per block, for the
-noise floor. Needs root. Stop everything else on the machine first.
+Builds two network namespaces joined by a cable for each arm, keeps all arms alive, offers a load to one after
+the other in short segments, starts them afresh every few rounds, and removes everything. The first arm is the
+base of every comparison; it runs twice, for the noise floor. It ends when every verdict is decided, or with
+--time. What other programs use is in no figure; where they leave too few segments whole, there is no verdict.
+Needs root.
 
-Exit codes: 0 done, 1 a stated goal was missed, 2 it could not be run, 3 inconclusive or interrupted,
-4 invalid: a ledger is open, the generator was late, or the host was busy.
+Exit codes: 0 done, 1 a stated goal was missed, 2 it could not be run, 3 not decided or interrupted,
+4 invalid: a ledger is open, a frame was delivered twice, or the meter does not close.
 
 Examples:
   sudo laneway race features
   sudo laneway race features --full --out out/full
+  sudo laneway race features --time 60 --verbose
   sudo laneway race features --pcap mine.pcap --lane packet:ring --lane xdp --load 500000
   sudo laneway race lanes --variant count-64
   sudo laneway race lanes --wakeup
@@ -236,10 +239,10 @@ pub(crate) struct RaceArguments {
     /// No race: per arm and idle policy, what waiting costs and how late the first packet is seen
     #[arg(long, conflicts_with = "variant")]
     pub(crate) wakeup: bool,
-    /// The short version, about 3 minutes per variant [the default]
+    /// The short version, a minute or two per variant [the default]
     #[arg(long, conflicts_with = "full")]
     pub(crate) quick: bool,
-    /// The long version, about an hour
+    /// The long version, ten minutes or more per variant
     #[arg(long)]
     pub(crate) full: bool,
     /// Replay this capture
@@ -270,6 +273,9 @@ pub(crate) struct RaceArguments {
     /// is measured is the same with and without
     #[arg(long, conflicts_with = "wakeup")]
     pub(crate) trace: bool,
+    /// Print the whole report, not only the answer
+    #[arg(long)]
+    pub(crate) verbose: bool,
     /// Where to write result.json, report.html, report.md, trials/ and traces/ [default: out/race-NAME]
     #[arg(long, value_name = "DIR")]
     pub(crate) out: Option<PathBuf>,

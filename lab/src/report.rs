@@ -45,6 +45,11 @@ pub fn styled_text(result: &RaceResult, style: Style) -> String {
     terminal::report(result, style)
 }
 
+/// The answer on one screen; what else there is, the whole report has.
+pub fn screen(result: &RaceResult, style: Style) -> String {
+    terminal::screen(result, style)
+}
+
 /// The summary for `docs/measurements`.
 pub fn markdown(result: &RaceResult) -> String {
     summary::summary(result)
@@ -61,6 +66,21 @@ mod tests {
 
     /// Elements that have no content and need no slash.
     const VOID: [&str; 2] = ["meta", "br"];
+
+    #[test]
+    fn the_answer_fits_its_columns_and_says_each_arm_once() {
+        for (name, result) in variants() {
+            let screen = screen(&result, Style::Plain);
+            let widest = screen.lines().map(|line| line.chars().count()).max().unwrap_or(0);
+            assert!(widest <= 100, "{name}: {widest}\n{screen}");
+        }
+        let screen = screen(&race(), Style::Plain);
+        for arm in ["packet:batch", "xdp"] {
+            let lines = screen.lines().filter(|line| line.starts_with(&format!("  {arm}: ")));
+            assert_eq!(lines.count(), 1, "{arm}\n{screen}");
+        }
+        assert!(screen.contains("times less CPU per record than packet"), "{screen}");
+    }
 
     /// Every variant that a page must survive.
     fn variants() -> Vec<(&'static str, RaceResult)> {

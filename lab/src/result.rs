@@ -11,10 +11,8 @@ use laneway_stats::{CurvePoint, LatencySummary};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
-/// Version of this schema; a reader refuses another major one. 1.1 added round trips
-/// ([`Segment::rtt`], [`Summary::rtt`]) and pings ([`RaceResult::ping`]); 1.2 the saturating load
-/// ([`RaceResult::saturating_pps`]), claims ([`RaceResult::claims`]) and real pings beside a load
-/// ([`PingSection::pings_loaded`]); 1.3 traced arms ([`RaceResult::traces`]).
+/// Version of this schema; a reader refuses another major one. 2 has segments in rounds and generations
+/// ([`Segment::round`]), CPU time by owner ([`Cpu`]) and intervals over generations ([`Finding::comparison`]).
 pub const SCHEMA: &str = "laneway-race/2";
 
 /// Whether this version reads results of `schema`: any minor version of the same major one, since
@@ -535,11 +533,11 @@ mod tests {
     #[test]
     fn results_of_the_same_major_schema_are_read() {
         for (schema, readable) in [
-            ("laneway-race/1", true),
+            ("laneway-race/2", true),
             (SCHEMA, true),
-            ("laneway-race/1.7", true),
-            ("laneway-race/2", false),
-            ("laneway-race/10", false),
+            ("laneway-race/2.7", true),
+            ("laneway-race/1.3", false),
+            ("laneway-race/20", false),
             ("", false),
         ] {
             assert_eq!(is_readable(schema), readable, "{schema}");

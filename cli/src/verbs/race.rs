@@ -52,7 +52,7 @@ pub(crate) fn run<P: AppTable, L: LaneTable>(
         let out = out.join(variant);
         let result = race::run(scenario, &options(arguments, &out, &interrupted, &tables), show);
         let result = result.map_err(failure)?;
-        worst = worst.max(tell(&result, &out, json)?);
+        worst = worst.max(tell(&result, &out, json, arguments.verbose)?);
     }
     Ok(worst)
 }
@@ -81,8 +81,8 @@ fn failure(error: RaceError) -> Failure {
     }
 }
 
-/// Prints the report of a race; with `--json`, its result, one object after the other.
-fn tell(result: &RaceResult, out: &Path, json: bool) -> Result<Exit, Failure> {
+/// Prints the answer of a race, or its `whole` report; with `--json`, its result, one object after the other.
+fn tell(result: &RaceResult, out: &Path, json: bool, whole: bool) -> Result<Exit, Failure> {
     if json {
         let value = serde_json::to_value(result).map_err(Failure::input)?;
         terminal::print_json(&value, false)?;
@@ -92,7 +92,11 @@ fn tell(result: &RaceResult, out: &Path, json: bool) -> Result<Exit, Failure> {
         } else {
             report::Style::Plain
         };
-        terminal::print(&report::styled_text(result, style))?;
+        let text = match whole {
+            true => report::styled_text(result, style),
+            false => report::screen(result, style),
+        };
+        terminal::print(&text)?;
     }
     terminal::note(&format!("report: {}", out.join("report.html").display()));
     Ok(match result.outcome {

@@ -158,7 +158,7 @@ fn segment(
     }
     let segment = Segment {
         arm,
-        generation: round / 4,
+        generation: round / 2,
         round,
         order,
         warm_up: false,
@@ -270,7 +270,7 @@ fn findings(result: &RaceResult) -> Vec<Finding> {
             let base = values(0);
             let compare = |arm: usize| {
                 let pairs = base.iter().zip(values(arm)).enumerate();
-                let pair = |(round, (&base, arm))| Pair { generation: round / 4, base, arm };
+                let pair = |(round, (&base, arm))| Pair { generation: round / 2, base, arm };
                 let pairs: Vec<Pair> = pairs.map(pair).collect();
                 Comparison::of_pairs(&pairs, rule, Look::only(0.05)).expect("within limits")
             };
@@ -464,7 +464,7 @@ fn race_of(loads_pps: Vec<u64>, rounds: usize, models: &[Model]) -> RaceResult {
             schedule: "constant rate in bursts of 16".to_owned(),
         },
         seed: "18446744073709551557".to_owned(),
-        generations: rounds.div_ceil(4),
+        generations: rounds.div_ceil(2),
         rounds,
         arms,
         loads_pps,

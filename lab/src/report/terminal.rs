@@ -4,6 +4,10 @@
 //! Strings from a result may hold anything, so what a terminal would obey is replaced before it is
 //! printed. Names are cut to fit, with an ellipsis; figures never are.
 
+mod screen;
+
+pub(super) use screen::screen;
+
 use super::pings;
 use super::table::{self, Cell, Scope, Table};
 use super::why;

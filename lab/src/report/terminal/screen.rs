@@ -1,0 +1,204 @@
+//! The answer of a race on one screen: what was compared, a line for each arm, and who disturbed.
+//!
+//! A cost is compared at a load that both arms deliver, the highest there is; where there is none, the rate says what
+//! an arm can do. Nothing is said here that the whole report does not hold.
+
+use super::super::wording::{
+    arm_name, base_name, is_noise_floor, load_name, outcome_sentence, outcome_word, plural,
+    summary_of,
+};
+use super::{COLUMNS_MAX, Page, Paint, Style};
+use crate::result::{ClaimStatus, Finding, GoalStatus, Outcome, RaceResult};
+use laneway_kinds::Metric;
+use laneway_page::number::{count, figure, percent, ratio};
+use laneway_stats::{Direction, Verdict};
+
+/// An arm that loses less than this share of a load delivers it.
+const DELIVERS_LOSS_MAX: f64 = 0.01;
+/// Reasons of one kind that are shown.
+const REASONS_MAX: usize = 3;
+/// Columns in front of the second line of an arm.
+const INDENT: &str = "      ";
+
+/// The answer, at most [`COLUMNS_MAX`] wide.
+pub(in super::super) fn screen(result: &RaceResult, style: Style) -> String {
+    let mut page = Page { out: String::new(), style };
+    page.heading(&result.title);
+    let others = (0..result.arms.len()).filter(|&arm| arm > 0 && !is_noise_floor(result, arm));
+    let others: Vec<usize> = others.collect();
+    page.wrapped(
+        "",
+        &format!(
+            "{} against {} under app {}; {} in {} of fresh processes, {} s",
+            plural(others.len(), "arm"),
+            base_name(result),
+            result.app,
+            plural(result.rounds, "round"),
+            plural(result.generations, "generation"),
+            figure(result.seconds)
+        ),
+    );
+    if result.outcome == Outcome::Invalid {
+        let word = page.painted(Paint::Bad, "INVALID");
+        page.out += &format!("{word}: not to be believed\n");
+        reasons(&mut page, &result.invalid);
+    }
+    page.out.push('\n');
+    for &arm in &others {
+        line(&mut page, result, arm);
+    }
+    itself(&mut page, result);
+    page.out.push('\n');
+    best(&mut page, result, &others);
+    asked(&mut page, result);
+    if !result.too_few.is_empty() {
+        page.wrapped("", "No verdict where the machine was busy, or the generator late:");
+        reasons(&mut page, &result.too_few);
+    }
+    if result.outcome == Outcome::GoalMissed || result.outcome == Outcome::Inconclusive {
+        page.wrapped(
+            "",
+            &format!("{}. {}", outcome_word(result.outcome), outcome_sentence(result)),
+        );
+    }
+    page.out
+}
+
+/// The first few of them, and how many there are.
+fn reasons(page: &mut Page, all: &[String]) {
+    page.list("- ", &all[..all.len().min(REASONS_MAX)]);
+    if let Some(more) = all.len().checked_sub(REASONS_MAX).filter(|more| *more > 0) {
+        page.wrapped("- ", &format!("and {} more; the report has them all", count(more as u64)));
+    }
+}
+
+/// What is known of an arm against the base.
+fn line(page: &mut Page, result: &RaceResult, arm: usize) {
+    let cost = cost(result, arm).map(|finding| (finding, "CPU per record"));
+    let said = cost.or_else(|| Some((fastest(result, arm)?, "records/s")));
+    let name = arm_name(result, arm);
+    let Some((finding, what)) = said else {
+        return page.wrapped(INDENT, &format!("{name}: nothing of it can be compared"));
+    };
+    let sentence = format!("{name}: {}", compared(result, finding, what));
+    for (index, line) in super::wrap(&super::printable(&sentence), COLUMNS_MAX - INDENT.len())
+        .into_iter()
+        .enumerate()
+    {
+        let mark = if index == 0 { "  " } else { INDENT };
+        let line = page.painted(paint(finding), &line);
+        page.out += &format!("{mark}{line}\n");
+    }
+}
+
+fn paint(finding: &Finding) -> Paint {
+    match finding.judgement.verdict {
+        Verdict::Better => Paint::Good,
+        Verdict::Worse => Paint::Bad,
+        Verdict::Same => Paint::Quiet,
+        Verdict::Inconclusive => Paint::Open,
+    }
+}
+
+/// The cost at the highest load that both arms deliver.
+fn cost(result: &RaceResult, arm: usize) -> Option<&Finding> {
+    let delivers = |arm, load| {
+        let summary = summary_of(result, arm, load);
+        summary.is_some_and(|s| s.ledger.delivered > 0 && s.ledger.loss_share() < DELIVERS_LOSS_MAX)
+    };
+    let of = findings(result, arm, Metric::Cpu);
+    let both = of.filter(|finding| delivers(0, finding.load) && delivers(arm, finding.load));
+    both.max_by_key(|finding| result.loads_pps.get(finding.load).copied())
+}
+
+/// The rate at the highest load.
+fn fastest(result: &RaceResult, arm: usize) -> Option<&Finding> {
+    let of = findings(result, arm, Metric::Rate);
+    of.max_by_key(|finding| result.loads_pps.get(finding.load).copied())
+}
+
+fn findings(result: &RaceResult, arm: usize, metric: Metric) -> impl Iterator<Item = &Finding> {
+    let is_it = move |finding: &&Finding| finding.arm == arm && finding.metric == metric.name();
+    result.findings.iter().filter(is_it)
+}
+
+/// `3.9 times less CPU per record than packet (3.6 to 4.2), sure; at 100,000/s`.
+fn compared(result: &RaceResult, finding: &Finding, what: &str) -> String {
+    let base = base_name(result);
+    let at = load_name(result, finding.load);
+    let ends =
+        finding.comparison.interval.filter(|ends| ends.lower > 0.0 && ends.upper.is_finite());
+    let (Some(effect), Some(ends)) = (finding.comparison.estimate.filter(|e| *e > 0.0), ends)
+    else {
+        return format!("too few pairs to compare its {what} with that of {base}, at {at}");
+    };
+    let (low, high) = (ends.lower, ends.upper);
+    let more = finding.comparison.rule.direction == Direction::HigherIsBetter;
+    let (word, [low, effect, high]) = match (effect < 1.0, more) {
+        (true, _) => ("less", [1.0 / high, 1.0 / effect, 1.0 / low]),
+        (false, _) => ("more", [low, effect, high]),
+    };
+    let range = format!("({} to {})", ratio(low), ratio(high));
+    match finding.judgement.verdict {
+        Verdict::Same => {
+            format!(
+                "as much {what} as {base}, {} times {word} {range}, sure; at {at}",
+                ratio(effect)
+            )
+        }
+        Verdict::Inconclusive => {
+            format!(
+                "{} times {word} {what} than {base} {range}, not decided; at {at}",
+                ratio(effect)
+            )
+        }
+        _ => format!("{} times {word} {what} than {base} {range}, sure; at {at}", ratio(effect)),
+    }
+}
+
+/// By how much the base differs from itself.
+fn itself(page: &mut Page, result: &RaceResult) {
+    let Some(twin) = (0..result.arms.len()).find(|&arm| is_noise_floor(result, arm)) else {
+        return;
+    };
+    let Some(finding) = cost(result, twin) else { return };
+    let Some(width) = finding.comparison.half_width() else { return };
+    let sentence =
+        format!("{} against itself: CPU per record within {}", base_name(result), percent(width));
+    page.wrapped("  ", &sentence);
+}
+
+/// The sentence that matters: which arm costs least, if that is sure.
+fn best(page: &mut Page, result: &RaceResult, others: &[usize]) {
+    let is_better = |finding: &&Finding| finding.judgement.verdict == Verdict::Better;
+    let better = others.iter().filter_map(|&arm| cost(result, arm)).filter(is_better);
+    let effect = |finding: &&Finding| finding.comparison.estimate.unwrap_or(f64::INFINITY);
+    let least = better.min_by(|a, b| effect(a).total_cmp(&effect(b)));
+    let Some(least) = least else {
+        return page.wrapped("", "No arm is surely cheaper than the base.");
+    };
+    let sentence = format!(
+        "Least CPU per record: {}, at {}.",
+        arm_name(result, least.arm),
+        load_name(result, least.load)
+    );
+    page.wrapped("", &sentence);
+}
+
+/// What became of goals and claims.
+fn asked(page: &mut Page, result: &RaceResult) {
+    for goal in result.goals.iter().filter(|goal| goal.status == GoalStatus::Missed) {
+        page.wrapped("missed: ", &format!("{}; measured: {}", goal.goal, goal.measured));
+    }
+    let claims = |status| result.claims.iter().filter(|claim| claim.status == status).count();
+    if !result.claims.is_empty() {
+        let sentence = format!(
+            "Of {}: {} confirmed, {} refuted, {} not decided.",
+            plural(result.claims.len(), "claim"),
+            claims(ClaimStatus::Confirmed),
+            claims(ClaimStatus::Refuted),
+            claims(ClaimStatus::Inconclusive)
+        );
+        page.wrapped("", &sentence);
+    }
+}
