@@ -417,6 +417,10 @@ impl<'a> Walk<'a> {
     fn next_schedule(&mut self, pps: u64, length: Duration) -> Result<SegmentPlan, RaceError> {
         self.is_wanted()?;
         self.bench.forget_fragments()?;
+        // A program of somebody else may have started more.
+        for &pid in &self.before.arm.processes {
+            self.bench.meter().classify(pid, Class::Arm)?;
+        }
         // Of hundreds, tried again and again, none has the number 0, which is nobody's.
         self.segments = self.segments.checked_add(1).unwrap_or(1);
         Ok(schedule(self.plan, pps, length, self.segments))
@@ -608,6 +612,7 @@ pub(crate) fn start_arm(bench: &Bench, plan: &TrialPlan<'_>) -> Result<Worker, R
             peer: plan.peer,
             mode: plan.tables.testpmd_mode(plan.app.name, plan.arguments).map(str::to_owned),
             lane: plan.lane.to_owned(),
+            payload_bytes: plan.traffic.payload_bytes(),
             interfaces: wire::interfaces(
                 &wiring(plan.tables, plan.peer, plan.lane),
                 bench,
