@@ -102,6 +102,75 @@ fn what_a_program_received_is_told_by_its_counter() {
     assert_eq!(lost, 0);
 }
 
+/// Answers pings on the interface that it is told, by frames.
+const RESPONDER: &str = "import socket, sys
+s = socket.socket(socket.AF_PACKET, socket.SOCK_RAW, socket.htons(0x0800))
+s.bind((sys.argv[1], 0x0800))
+while True:
+    frame, (_, _, kind, _, _) = s.recvfrom(65535)
+    if kind == socket.PACKET_OUTGOING or frame[23] != 1 or frame[34] != 8:
+        continue
+    f = bytearray(frame)
+    f[0:6], f[6:12], f[26:30], f[30:34], f[34] = f[6:12], f[0:6], f[30:34], f[26:30], 0
+    total = int.from_bytes(f[36:38], 'big') + 0x0800
+    f[36:38] = ((total & 0xffff) + (total >> 16)).to_bytes(2, 'big')
+    s.send(f)
+";
+/// Sends what comes in by the first interface out by the second.
+const FORWARDER: &str = "import socket, sys
+a, b = (socket.socket(socket.AF_PACKET, socket.SOCK_RAW, socket.htons(3)) for _ in range(2))
+a.bind((sys.argv[1], 3))
+b.bind((sys.argv[2], 3))
+while True:
+    b.send(a.recv(65535))
+";
+
+#[test]
+fn a_program_answers_pings_in_place_of_the_kernel_which_answers_again_behind_it() {
+    let Some(turn) = Turn::new("command-ping") else { return };
+    if !has_python() {
+        return;
+    }
+    let changes = [
+        ("pings = 250", "pings = 0"),
+        ("ping_load_pps = 50_000", "ping_load_pps = 0"),
+        ("capacity_steps = 7", "capacity_steps = 0"),
+    ];
+    let mut command = shipped::race(&turn.folder, "ping", &changes);
+    let arm = format!("python3 -c \"{RESPONDER}\" {{interface}}");
+    command.args(["--variant", "live", "--lane", "kernel", "--arm", &arm, "--load", "500"]);
+    let output = command.args(["--blocks", "4", "--segment-ms", "200"]).output();
+    let output = output.expect("the program starts");
+    assert!(output.status.code().is_some_and(|code| code != 2), "{output:?}");
+    let result = turn.result("live");
+    assert_eq!(result.arms[2].name, "python3");
+    for segment in &result.segments {
+        let (name, ledger) = (&result.arms[segment.arm].name, &segment.ledger);
+        assert!(ledger.is_closed() && ledger.duplicates == 0, "{name}: {ledger:?}");
+        assert!(ledger.delivered > 0, "{name}: {ledger:?}");
+    }
+}
+
+#[test]
+fn a_program_forwards_between_two_interfaces() {
+    let Some(turn) = Turn::new("command-forward") else { return };
+    if !has_python() {
+        return;
+    }
+    let mut command = shipped::race(&turn.folder, "forward", &[("burst = 64", "burst = 16")]);
+    let arm = format!("python3 -c \"{FORWARDER}\" {{port0}} {{port1}}");
+    command.args(["--variant", "live", "--lane", "bridge", "--arm", &arm, "--load", "500"]);
+    let output = command.args(["--blocks", "4", "--segment-ms", "200"]).output();
+    let output = output.expect("the program starts");
+    assert!(output.status.code().is_some_and(|code| code != 2), "{output:?}");
+    let result = turn.result("live");
+    for segment in &result.segments {
+        let (name, ledger) = (&result.arms[segment.arm].name, &segment.ledger);
+        assert!(ledger.is_closed() && ledger.delivered > 0, "{name}: {ledger:?}");
+        assert_eq!((ledger.duplicates, ledger.foreign), (0, 0), "{name}: {ledger:?}");
+    }
+}
+
 #[test]
 fn a_program_that_cannot_be_an_arm_ends_the_race_with_a_sentence() {
     let Some(turn) = Turn::new("command-wrong") else { return };

@@ -25,9 +25,9 @@ pub(crate) enum Task {
     /// To answer the pings to an address.
     Answer,
     /// To send each packet back.
-    Return,
+    SendBack,
     /// To send each packet on, out of the other of two ports.
-    Forward,
+    SendOn,
     /// To receive, and to print how much it did.
     Receive,
 }
@@ -37,8 +37,8 @@ impl Task {
     pub(crate) fn of(app: &AppFacts) -> Task {
         match (app.race.counted, app.race.ports) {
             (Counted::Replies, _) => Task::Answer,
-            (Counted::Forwarded, _) | (Counted::Returned, 2..) => Task::Forward,
-            (Counted::Returned, _) => Task::Return,
+            (Counted::Forwarded, _) | (Counted::Returned, 2..) => Task::SendOn,
+            (Counted::Returned, _) => Task::SendBack,
             (Counted::Handed | Counted::Records, _) => Task::Receive,
         }
     }
@@ -81,7 +81,7 @@ impl Hole {
         match self {
             Hole::Address => task == Task::Answer || is_addressed,
             Hole::Port => is_addressed,
-            Hole::To => is_addressed && task == Task::Forward,
+            Hole::To => is_addressed && task == Task::SendOn,
             Hole::Second => app.race.ports > 1,
             Hole::First | Hole::Cpu => true,
         }
@@ -185,7 +185,7 @@ pub(crate) fn name_of(text: &str) -> String {
     let words = shlex::split(text).unwrap_or_default();
     let is_plain = |(at, word): &(usize, &String)| *at == 0 || !word.starts_with(['-', '{']);
     let plain = words.iter().enumerate().take(2).take_while(is_plain);
-    let files = plain.map(|(_, word)| Path::new(word).file_name().unwrap_or(word.as_ref()));
+    let files = plain.map(|(_, word)| Path::new(word).file_name().unwrap_or_else(|| word.as_ref()));
     let names: Vec<String> = files.map(|name| name.to_string_lossy().into_owned()).collect();
     // An argument with a hole or a blank in it says more than a name should.
     match names.as_slice() {
@@ -359,9 +359,9 @@ mod tests {
         let tables = TablesOf::<Apps, Lanes>::new();
         for (app, task) in [
             ("echo", Task::Answer),
-            ("bounce", Task::Return),
-            ("across", Task::Forward),
-            ("forward", Task::Forward),
+            ("bounce", Task::SendBack),
+            ("across", Task::SendOn),
+            ("forward", Task::SendOn),
             ("count", Task::Receive),
             ("features", Task::Receive),
         ] {

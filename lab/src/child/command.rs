@@ -34,8 +34,9 @@ use std::time::{Duration, Instant};
 
 /// How long it may take until it is ready.
 const READY_MAX: Duration = Duration::from_secs(10);
-/// Between two looks at one that is not ready.
+/// Between two looks at one that is not ready; where XDP programs are looked for, which takes a program, too.
 const LOOK: Duration = Duration::from_millis(20);
+const LOOK_FOR_XDP: Duration = Duration::from_millis(100);
 /// How long one that was told an interface is left alone: once something of it is seen, and if nothing is. It may
 /// work by means that nobody sees.
 const SETTLE_SEEN: Duration = Duration::from_millis(150);
@@ -206,7 +207,7 @@ impl Starting<'_> {
             } else if seen.is_none() && self.is_seen() {
                 seen = Some(Instant::now());
             }
-            thread::sleep(LOOK);
+            thread::sleep(if settles { LOOK_FOR_XDP } else { LOOK });
         }
     }
 
@@ -235,7 +236,7 @@ impl Starting<'_> {
     fn asked(&mut self, payload_bytes: u16) -> Result<Option<String>, String> {
         let listens = listeners().iter().any(|listener| listener.hears(self.address));
         match self.task {
-            Task::Return if listens => {
+            Task::SendBack if listens => {
                 let asked = probe::ask(self.address, payload_bytes);
                 self.program.check()?;
                 match asked {

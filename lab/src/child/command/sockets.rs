@@ -69,8 +69,8 @@ pub(super) fn listeners() -> Vec<Listener> {
 
 /// Whether a socket that sees frames, or whole IP packets, is open.
 pub(super) fn has_raw_socket() -> bool {
-    ["packet", "raw", "raw6"].iter().any(|name| {
-        let text = fs::read_to_string(format!("/proc/thread-self/net/{name}")).unwrap_or_default();
+    ["net/packet", "net/raw", "net/raw6"].iter().any(|table| {
+        let text = fs::read_to_string(format!("/proc/thread-self/{table}")).unwrap_or_default();
         text.lines().count() > 1
     })
 }
