@@ -6,6 +6,7 @@
 mod shipped;
 mod turn;
 
+use rustix::process::{Pid, Signal, kill_process};
 use std::fs;
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
@@ -40,12 +41,31 @@ fn with_mark(mark: &str) -> Vec<String> {
     lines.filter(|line| line.contains(mark) && !line.contains("\0race\0")).collect()
 }
 
+/// Kills whatever runs a verb of ours with this word in its environment.
+fn kill_children(word: &str) {
+    for entry in fs::read_dir("/proc").expect("it lists").flatten() {
+        let read = |file: &str| fs::read_to_string(entry.path().join(file)).unwrap_or_default();
+        let is_ours =
+            ["\0arm\0", "\0generate\0"].iter().any(|verb| read("cmdline").ends_with(verb));
+        let id = entry.file_name().to_str().and_then(|name| name.parse().ok());
+        if let Some(id) = id.and_then(Pid::from_raw).filter(|_| is_ours)
+            && read("environ").split('\0').any(|other| other == word)
+        {
+            // It may have ended.
+            let _ = kill_process(id, Signal::KILL);
+        }
+    }
+}
+
 fn wait(mut is_so: impl FnMut() -> bool) -> bool {
     let until = Instant::now() + PATIENCE;
-    while !is_so() && Instant::now() < until {
+    while !is_so() {
+        if Instant::now() > until {
+            return false;
+        }
         thread::sleep(Duration::from_millis(50));
     }
-    is_so()
+    true
 }
 
 #[test]
@@ -220,11 +240,16 @@ while True:
     let mut command = shipped::race(&turn.folder, "udp-echo", &changes);
     // Busy for longer than this test waits.
     command.args(["--lane", "mine", "--blocks", "4", "--segment-ms", "600000", "--load", "100"]);
-    let mut race = command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().expect("it starts");
+    command.env("LANEWAY_COMMANDS_TEST", &mark);
+    let said = turn.folder.join("said");
+    let errors = fs::File::create(&said).expect("writable");
+    let mut race = command.stdout(Stdio::null()).stderr(errors).spawn().expect("it starts");
     // What it runs in, itself, and the one that left.
     let began = wait(|| with_mark(&mark).len() >= 4);
+    // Who keeps the program has no time to end it.
+    kill_children(&format!("LANEWAY_COMMANDS_TEST={mark}"));
     race.kill().expect("it is our child");
     race.wait().expect("it is our child");
-    assert!(began, "it was never started");
+    assert!(began, "it was never started: {}", fs::read_to_string(said).unwrap_or_default());
     assert!(wait(|| with_mark(&mark).is_empty()), "{:?}", with_mark(&mark));
 }

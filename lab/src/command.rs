@@ -295,6 +295,8 @@ mod tests {
     use crate::apps::{Across, Bounce, Count, LabApp};
     use crate::tables::{Tables, TablesOf};
     use laneway_registry::{Apps, Lanes};
+    use proptest::collection::vec;
+    use proptest::prelude::*;
 
     fn site(interfaces: &[String]) -> Site<'_> {
         let end = |net, host, port| SocketAddrV4::new([10, net, 0, host].into(), port);
@@ -351,6 +353,26 @@ mod tests {
         ] {
             let why = CommandLine::read(text, app).expect_err(text);
             assert!(why.contains(part), "{text}: {why}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn any_command_line_is_words_or_a_sentence(text in "[ -~]{0,60}", name in ".{0,40}") {
+            for text in [&text, &name] {
+                let _ = name_of(text);
+                if let Err(why) = CommandLine::read(text, &Bounce::FACTS) {
+                    prop_assert!(why.contains(' '), "{}", why);
+                }
+            }
+        }
+
+        #[test]
+        fn quoted_words_come_to_the_program_as_they_are(
+            words in vec("[^{|&;<>\\x00]{1,12}", 1..6)
+        ) {
+            let text = shlex::try_join(words.iter().map(String::as_str)).unwrap();
+            prop_assert_eq!(filled(&text, &Bounce::FACTS), words);
         }
     }
 

@@ -340,6 +340,17 @@ mod tests {
     }
 
     #[test]
+    fn programs_are_left_out_with_the_reason() {
+        let file = concat!(env!("CARGO_MANIFEST_DIR"), "/../scenarios/udp-echo.toml");
+        let mut scenario = Scenario::load(std::path::Path::new(file)).unwrap();
+        let lanes = scenario.arms.clone();
+        scenario.race_also(&["./my-server {port}".into()]);
+        let told = leave_out_commands(&mut scenario);
+        assert!(told[0].contains("arm `my-server`") && told.len() == 1, "{told:?}");
+        assert_eq!(scenario.arms.len(), lanes.len());
+    }
+
+    #[test]
     fn probes_are_20_ms_apart_on_average_and_never_in_step() {
         let all: Vec<u64> = (0..1_000).map(interval_ns).collect();
         assert!(all.iter().all(|ns| (10_000_000..=30_000_000).contains(ns)));
