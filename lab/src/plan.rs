@@ -237,9 +237,6 @@ pub(crate) struct ArmReport {
     pub wakeups_ns: Vec<u64>,
     /// Memory now.
     pub memory: Memory,
-    /// Processes besides its own whose time is the arm's, as they are now.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub processes: Vec<u32>,
 }
 
 /// What a generator that is the far end, too, has to say of it.

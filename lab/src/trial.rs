@@ -420,10 +420,6 @@ impl<'a> Walk<'a> {
     fn next_schedule(&mut self, pps: u64, length: Duration) -> Result<SegmentPlan, RaceError> {
         self.is_wanted()?;
         self.bench.forget_fragments()?;
-        // A program of somebody else may have started more.
-        for &pid in &self.before.arm.processes {
-            self.bench.meter().classify(pid, Class::Arm)?;
-        }
         // Of hundreds, tried again and again, none has the number 0, which is nobody's.
         self.segments = self.segments.checked_add(1).unwrap_or(1);
         Ok(schedule(self.plan, pps, length, self.segments))

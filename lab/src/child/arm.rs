@@ -284,7 +284,6 @@ fn converse(
                     foreign: seen.foreign,
                     wakeups_ns: seen.wakeups_ns,
                     memory: memory::read(&caps),
-                    processes: Vec::new(),
                 })));
             }
         }

@@ -70,7 +70,8 @@ struct Kept<'a> {
     program: Program,
     task: Task,
     ready: Ready,
-    segments: Vec<SegmentSeen>,
+    /// The last segment that it was told of.
+    segment: Option<SegmentSeen>,
     /// Its counter when the last segment was told of.
     before: u64,
     /// Nothing was sent since: its counter says what it said.
@@ -121,7 +122,7 @@ impl<'a> Kept<'a> {
             program,
             task,
             ready,
-            segments: Vec::new(),
+            segment: None,
             is_fresh: false,
             _answering: answering,
             _cleared: cleared,
@@ -132,7 +133,7 @@ impl<'a> Kept<'a> {
     fn expect(&mut self, segment: u8) {
         self.before = self.program.output.counter().unwrap_or(0);
         self.is_fresh = true;
-        self.segments.push(SegmentSeen { segment, ..SegmentSeen::default() });
+        self.segment = Some(SegmentSeen { segment, ..SegmentSeen::default() });
     }
 
     /// Its state.
@@ -141,16 +142,14 @@ impl<'a> Kept<'a> {
         let mut lane = Counters::default();
         if self.task == Task::Receive {
             lane.rx_frames = self.counter()?;
-            if let Some(segment) = self.segments.last_mut() {
+            if let Some(segment) = &mut self.segment {
                 segment.delivered = lane.rx_frames - self.before;
             }
         }
-        let processes = self.program.processes();
         Ok(ArmReport {
             lane,
-            segments: self.segments.clone(),
-            memory: memory_of(&processes, &self.ready.caps),
-            processes,
+            segments: self.segment.iter().cloned().collect(),
+            memory: memory_of(&self.program.processes(), &self.ready.caps),
             ..ArmReport::default()
         })
     }

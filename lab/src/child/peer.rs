@@ -10,7 +10,7 @@ use super::{ChildEnd, command, memory, pipe};
 use crate::bench::DESTINATION;
 use crate::plan::{ArmReport, ArmSetup, Order, Ready, Reply, SegmentSeen, Shape};
 use crate::testpmd::Testpmd;
-use laneway_core::CapsReport;
+use laneway_core::{CapsReport, Counters};
 use laneway_kinds::{AppFacts, Peer};
 use laneway_netns::Mac;
 use std::net::Ipv4Addr;
@@ -62,8 +62,10 @@ fn obey(setup: &ArmSetup) -> Result<(), String> {
                 pipe::reply(&Reply::Report(Box::new(ArmReport {
                     memory: memory::of_process(&program.pid().to_string(), &caps),
                     lane,
+                    app: Counters::default(),
                     segments: segments.clone(),
-                    ..ArmReport::default()
+                    foreign: 0,
+                    wakeups_ns: Vec::new(),
                 })));
             }
         }
