@@ -26,7 +26,6 @@ use crate::race::RaceError;
 use crate::replies::Replied;
 use crate::result::{Cpu, GeneratorReport, Ledger, Segment};
 use crate::retries::Retries;
-use crate::returns;
 use crate::round_trips::RoundTrips;
 use crate::scenario::PingPlan;
 use crate::search::bisect;
@@ -740,7 +739,7 @@ impl State {
     /// Frames that came back otherwise than they were sent, so far.
     fn changed(&self) -> u64 {
         let returned = self.came.returned.iter().flatten();
-        returned.copied().nth(returns::CHANGED).unwrap_or(0)
+        returned.copied().nth(crate::returns::CHANGED).unwrap_or(0)
     }
 
     /// Frames of `segment` that came back; `None` where none are to.
