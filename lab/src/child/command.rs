@@ -147,9 +147,9 @@ impl<'a> Kept<'a> {
             }
         }
         Ok(ArmReport {
-            lane,
             segments: self.segment.iter().cloned().collect(),
             memory: memory_of(&self.program.processes(), &self.ready.caps),
+            lane,
             ..ArmReport::default()
         })
     }
