@@ -131,6 +131,7 @@ Examples:
   sudo laneway race features
   sudo laneway race features --full --out out/full
   sudo laneway race features --time 60 --verbose
+  sudo laneway race udp-echo --arm './my-server --listen {address}:{port}'
   sudo laneway race features --pcap mine.pcap --lane packet:ring --lane xdp --load 500000
   sudo laneway race lanes --variant count-64
   sudo laneway race lanes --wakeup
@@ -226,13 +227,17 @@ pub(crate) fn command(apps: &[Box<dyn RunVerb>]) -> Command {
 
 #[derive(Args, Debug)]
 pub(crate) struct RaceArguments {
-    /// A scenario file, or the name of a shipped one: features, lanes, ping, tap,
+    /// A scenario file, or the name of a shipped one: features, lanes, ping, udp-echo, tap,
     /// forward, tracer
     #[arg(value_name = "APP|SCENARIO.toml")]
     pub(crate) scenario: String,
     /// Race these lane specs instead of the scenario's arms; the first is the base
     #[arg(long, value_name = "SPEC")]
     pub(crate) lane: Vec<String>,
+    /// Race this program as well: its command line, in which {address}, {port} and the like are filled in
+    /// (docs/guide/any-program.md)
+    #[arg(long, value_name = "COMMAND", conflicts_with = "wakeup")]
+    pub(crate) arm: Vec<String>,
     /// Of a scenario with variants, race only these
     #[arg(long, value_name = "NAME")]
     pub(crate) variant: Vec<String>,

@@ -49,6 +49,7 @@ static SHIPPED: &[Shipped] = &[
     Shipped { name: "ping", text: text!("ping"), capture: None },
     Shipped { name: "tap", text: text!("tap"), capture: capture!("captures/tiny.pcap") },
     Shipped { name: "tracer", text: text!("tracer"), capture: None },
+    Shipped { name: "udp-echo", text: text!("udp-echo"), capture: None },
 ];
 
 /// Where the scenarios lie, below the repository.

@@ -137,7 +137,10 @@ impl Bench {
                     let _ = fs::write("/proc/sys/net/ipv6/conf/default/disable_ipv6", "1");
                 })?;
             }
-            Counted::Returned => bench.returns = Some(Returns::attach(far, far_end)?),
+            Counted::Returned => {
+                let payload_bytes = traffic.payload_bytes().unwrap_or(0);
+                bench.returns = Some(Returns::attach(far, far_end, payload_bytes)?);
+            }
             Counted::Replies => {
                 bench.replies = Some(Replies::attach(far, far_end)?);
                 introduce(ECHO, far, far_end)?;

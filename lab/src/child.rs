@@ -4,6 +4,7 @@
 
 mod arm;
 mod both_ends;
+mod command;
 mod forwarders;
 mod generator;
 mod memory;

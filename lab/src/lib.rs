@@ -22,6 +22,7 @@ mod apps;
 mod arrivals;
 mod bench;
 mod child;
+mod command;
 mod generate;
 mod host;
 mod meter;

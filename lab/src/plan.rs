@@ -95,8 +95,11 @@ pub(crate) struct ArmSetup {
     pub arguments: Vec<String>,
     /// Somebody else's program, if it is one.
     pub peer: Option<Peer>,
-    /// Lane spec; of a peer, its device.
+    /// Lane spec; of a peer, its device, or its command line.
     pub lane: String,
+    /// Payload of what it is sent, bytes, where all of it has the same.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub payload_bytes: Option<u16>,
     /// Interfaces of its namespace, one per port.
     pub interfaces: Vec<String>,
     /// Where it listens if it sees datagrams, or what it answers for; one per port.
@@ -298,6 +301,7 @@ mod tests {
             arguments: Vec::new(),
             peer: None,
             lane: "packet".to_owned(),
+            payload_bytes: None,
             interfaces: vec!["sut0".to_owned()],
             addresses: Vec::new(),
             onward: SocketAddrV4::new([10, 0, 0, 1].into(), 1),

@@ -440,8 +440,8 @@ fn entrants(scenario: &Scenario, length: Length) -> Vec<Entrant> {
         .filter(|arm| runs(arm, length))
         .map(|arm| Entrant {
             name: arm.name.clone(),
-            lane: arm.lane.clone(),
-            peer: arm.peer,
+            lane: arm.what().to_owned(),
+            peer: arm.program(),
             optional: arm.optional,
             note: arm.note.clone(),
             plant: arm.plant,

@@ -6,14 +6,18 @@
 
 use crate::race::RaceError;
 use laneway_bpf::{BpfError, Loaded, XdpLink, XdpMode};
-use laneway_core::{KernelHalf, KernelMaps, LaneError};
+use laneway_core::{ConfigValue, KernelHalf, KernelMaps, LaneError};
 use laneway_netns::Namespace;
 
 /// The compiled program.
 static OBJECT: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/returns.bpf.o"));
 
-/// Frames that came back, by segment; entry 0 counts what carries no number.
+/// Frames that came back, by segment; entry 0 counts what carries no number, [`CHANGED`] what is UDP but not as it was
+/// sent.
 pub(crate) type Returned = Vec<u64>;
+
+/// As in the program.
+pub(crate) const CHANGED: usize = 256;
 
 /// The attached counter.
 pub(crate) struct Returns {
@@ -23,12 +27,16 @@ pub(crate) struct Returns {
 }
 
 impl Returns {
-    /// Attaches it to `interface` of `namespace`.
+    /// Attaches it to `interface` of `namespace`, where payloads of `payload_bytes` are to come back.
     ///
     /// # Errors
     /// Missing privilege or kernel support.
-    pub(crate) fn attach(namespace: &Namespace, interface: &str) -> Result<Returns, RaceError> {
-        let loaded = load()?;
+    pub(crate) fn attach(
+        namespace: &Namespace,
+        interface: &str,
+        payload_bytes: u16,
+    ) -> Result<Returns, RaceError> {
+        let loaded = load(payload_bytes)?;
         let program = loaded.program();
         let attached =
             namespace.enter(|| XdpLink::attach(program, interface, XdpMode::Native))??;
@@ -44,12 +52,13 @@ impl Returns {
     }
 }
 
-fn load() -> Result<Loaded, BpfError> {
+fn load(payload_bytes: u16) -> Result<Loaded, BpfError> {
+    let bytes = u32::from(payload_bytes).to_ne_bytes().to_vec();
     Loaded::load(&KernelHalf {
         name: "returns",
         object: OBJECT,
         program: "returns",
-        config: Vec::new(),
+        config: vec![ConfigValue { name: "lw_payload_bytes", bytes }],
         entries: Vec::new(),
         map_sizes: Vec::new(),
         records: None,
@@ -59,7 +68,7 @@ fn load() -> Result<Loaded, BpfError> {
 }
 
 fn counts(loaded: &Loaded) -> Result<Returned, LaneError> {
-    let mut returned = Vec::with_capacity(256);
+    let mut returned = Vec::with_capacity(CHANGED + 1);
     // In the order of the map's index.
     loaded.maps().visit("returned", &mut |_, value| {
         returned.push(value.first_chunk().map_or(0, |bytes| u64::from_ne_bytes(*bytes)));
@@ -77,7 +86,7 @@ mod tests {
 
     #[test]
     fn what_comes_back_is_counted_by_segment_whoever_rewrote_its_macs() {
-        let loaded = match load() {
+        let loaded = match load(64) {
             Ok(loaded) => loaded,
             Err(why) => return println!("skipped: {why}"),
         };
@@ -93,9 +102,18 @@ mod tests {
             let output = prog_run(loaded.program(), input).expect("it runs");
             assert_eq!(output.verdict, 1, "dropped");
         }
+        // Its number, its end, its length; and a frame of ours too short for a payload.
+        let spoilt: [fn(&mut Vec<u8>); 4] =
+            [|f| f[42] = 1, |f| f[59] = 1, |f| f[39] -= 1, |f| f.truncate(50)];
+        for spoil in spoilt {
+            let mut frame = frame.to_vec();
+            spoil(&mut frame);
+            let input = RunInput { frame: &frame, ..RunInput::default() };
+            prog_run(loaded.program(), input).expect("it runs");
+        }
         let stranger = RunInput { frame: &[0; 60], ..RunInput::default() };
         prog_run(loaded.program(), stranger).expect("it runs");
         let returned = counts(&loaded).expect("it is read");
-        assert_eq!((returned[7], returned[9], returned[0]), (2, 1, 1));
+        assert_eq!((returned[7], returned[9], returned[0], returned[CHANGED]), (2, 1, 1, 4));
     }
 }

@@ -2,6 +2,7 @@
 
 use crate::arrivals::ARRIVALS_MAX;
 use crate::bench::{ECHO, GENERATOR, SUT};
+use crate::command::{CommandLine, find, name_of};
 use crate::ping::PINGS_MAX;
 use crate::plan::{Plant, SEGMENTS_MAX};
 use crate::replies::REQUESTS_MAX;
@@ -178,11 +179,16 @@ pub struct Extent {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ArmPlan {
-    /// Its name in tables; if left out, the lane spec and the arguments.
+    /// Its name in tables; if left out, the lane spec and the arguments, or the program's.
     #[serde(default)]
     pub name: String,
-    /// Lane spec; of a peer, the device it is given.
+    /// Lane spec; of a peer, the device it is given. Empty where a command stands in its place.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
     pub lane: String,
+    /// In its place the command line of a program of anybody's, in which `{address}` and the like are filled in; no
+    /// shell is started.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub command: Option<String>,
     /// Somebody else's program instead of ours.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub peer: Option<Peer>,
@@ -205,6 +211,34 @@ pub struct ArmPlan {
     /// says so.
     #[serde(default, skip_serializing_if = "is_false")]
     pub trace: bool,
+}
+
+impl ArmPlan {
+    /// An arm on this lane, or with this command line.
+    fn plain(lane: &str, command: Option<&str>) -> ArmPlan {
+        ArmPlan {
+            name: String::new(),
+            lane: lane.to_owned(),
+            command: command.map(str::to_owned),
+            peer: None,
+            optional: false,
+            full_only: false,
+            note: String::new(),
+            arguments: None,
+            plant: Plant::None,
+            trace: false,
+        }
+    }
+
+    /// Whose program it is, if it is none of ours.
+    pub(crate) fn program(&self) -> Option<Peer> {
+        self.command.as_ref().map_or(self.peer, |_| Some(Peer::Command))
+    }
+
+    /// Its lane, the device of a peer, or its command line.
+    pub(crate) fn what(&self) -> &str {
+        self.command.as_deref().unwrap_or(&self.lane)
+    }
 }
 
 fn others_max() -> f64 {
@@ -412,17 +446,7 @@ impl Scenario {
             .map(|lane| {
                 let same = known.iter().find(|arm| arm.lane == *lane || arm.name == *lane);
                 let same = same.map(|arm| ArmPlan { full_only: false, ..arm.clone() });
-                same.unwrap_or_else(|| ArmPlan {
-                    name: String::new(),
-                    lane: lane.clone(),
-                    peer: None,
-                    optional: false,
-                    full_only: false,
-                    note: String::new(),
-                    arguments: None,
-                    plant: Plant::None,
-                    trace: false,
-                })
+                same.unwrap_or_else(|| ArmPlan::plain(lane, None))
             })
             .collect();
         if let Some(base) = self.arms.first_mut() {
@@ -435,6 +459,22 @@ impl Scenario {
         let runs = |goal: &Goal| has(&goal.arm) && goal.over.as_ref().is_none_or(&has);
         self.goals.retain(runs);
         self.claims.retain(|claim| runs(&claim.test));
+    }
+
+    /// Adds arms that are programs, by their command lines, in every variant.
+    pub fn race_also(&mut self, commands: &[String]) {
+        self.name_arms();
+        for command in commands {
+            let mut arm = ArmPlan::plain("", Some(command));
+            let name = name_of(command);
+            let numbered = (2..).map(|number| format!("{name} {number}"));
+            let mut names = std::iter::once(name.clone()).chain(numbered);
+            let is_free = |name: &String| self.arms.iter().all(|arm| arm.name != *name);
+            arm.name = names.find(is_free).expect("there are more names than arms");
+            let lists = self.variants.iter_mut().map(|variant| &mut variant.arms);
+            lists.filter(|names| !names.is_empty()).for_each(|names| names.push(arm.name.clone()));
+            self.arms.push(arm);
+        }
     }
 
     /// What the app of an arm is told.
@@ -465,7 +505,8 @@ impl Scenario {
     fn name_arms(&mut self) {
         let Scenario { arms, arguments, .. } = self;
         for arm in arms.iter_mut().filter(|arm| arm.name.is_empty()) {
-            arm.name = match arm.peer {
+            arm.name = match arm.program() {
+                Some(Peer::Command) => name_of(arm.what()),
                 None => {
                     let told = arm.arguments.as_ref().unwrap_or(arguments);
                     let words = [&arm.lane].into_iter().chain(told);
@@ -567,7 +608,8 @@ impl Scenario {
                 let hint = "the base of every comparison must run: leave `full_only` out";
                 return Err(value("`full_only` of the first arm", arm.full_only, hint));
             }
-            if arm.trace && arm.peer.is_some() {
+            check_kind(arm)?;
+            if arm.trace && arm.program().is_some() {
                 let hint = "our tracer is in our workers only: leave `trace` out";
                 return Err(value("`trace` of a peer", &arm.name, hint));
             }
@@ -590,7 +632,9 @@ impl Scenario {
             tables.check_arm(app.name, arguments, traffic).map_err(|why| {
                 value(format!("arguments of arm `{}`", arm.name), arguments.join(" "), why)
             })?;
-            if arm.plant != Plant::None && (arm.peer.is_some() || !app.race.counted.by_witness()) {
+            if arm.plant != Plant::None
+                && (arm.program().is_some() || !app.race.counted.by_witness())
+            {
                 let hint = "faults are planted in our own arms, of apps that tick packets off";
                 return Err(value("plant", format!("{:?}", arm.plant), hint));
             }
@@ -599,7 +643,8 @@ impl Scenario {
             {
                 return Err(value("plant.slow.share", share, "0 to 10"));
             }
-            match arm.peer {
+            match arm.program() {
+                Some(Peer::Command) => check_command(arm, app)?,
                 None => {
                     if let Err(error) = arm.lane.parse::<LaneSpec>() {
                         return Err(value(lane_of(), &arm.lane, error.to_string()));
@@ -725,6 +770,49 @@ impl Scenario {
             }
         }
         Ok(())
+    }
+}
+
+/// An arm is a lane, a peer or a program.
+fn check_kind(arm: &ArmPlan) -> Result<(), ScenarioError> {
+    let what = |field: &str| format!("`{field}` of arm `{}`", arm.name);
+    if arm.peer == Some(Peer::Command) {
+        let hint =
+            "give the program's command line instead: command = \"my-server {address} {port}\"";
+        return Err(value(what("peer"), Peer::Command.name(), hint));
+    }
+    let Some(command) = &arm.command else {
+        let hint = "give it a `lane`, or a `command`";
+        return if arm.lane.is_empty() {
+            Err(value(what("lane"), "missing", hint))
+        } else {
+            Ok(())
+        };
+    };
+    let alone =
+        "a program is told what to do by its `command` alone: leave this out, or the command";
+    if !arm.lane.is_empty() {
+        return Err(value(what("lane"), &arm.lane, alone));
+    }
+    if let Some(peer) = arm.peer {
+        return Err(value(what("peer"), peer.name(), alone));
+    }
+    if let Some(arguments) = &arm.arguments {
+        return Err(value(what("arguments"), format!("{arguments:?}"), alone));
+    }
+    if command.trim().is_empty() {
+        return Err(value(what("command"), "empty", "give the program and its arguments"));
+    }
+    Ok(())
+}
+
+/// The command line of an arm must be one, and its program be there unless it is optional.
+fn check_command(arm: &ArmPlan, app: &AppFacts) -> Result<(), ScenarioError> {
+    let refused = |why| value(format!("command of arm `{}`", arm.name), arm.what(), why);
+    let line = CommandLine::read(arm.what(), app).map_err(refused)?;
+    match line.program().filter(|_| !arm.optional) {
+        Some(program) => find(program).map(drop).map_err(refused),
+        None => Ok(()),
     }
 }
 
@@ -868,7 +956,14 @@ mod tests {
     #[test]
     fn the_shipped_scenarios_are_sound_and_every_variant_has_its_traffic() {
         let folder = Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../scenarios"));
-        for name in ["features.toml", "lanes.toml", "ping.toml", "tap.toml", "forward.toml"] {
+        for name in [
+            "features.toml",
+            "lanes.toml",
+            "ping.toml",
+            "tap.toml",
+            "forward.toml",
+            "udp-echo.toml",
+        ] {
             Scenario::load(&folder.join(name)).unwrap().check(&TABLES).unwrap();
         }
         let lanes = Scenario::load(&folder.join("lanes.toml")).unwrap();
@@ -997,6 +1092,63 @@ mod tests {
         scenario.check(&TABLES).unwrap();
         scenario.race_these(&["testpmd:net_af_packet:qdisc_bypass=1".into()]);
         assert_eq!(scenario.arms[0].peer, Some(Peer::Testpmd));
+    }
+
+    #[test]
+    fn a_program_is_an_arm_by_its_command_line_alone() {
+        let mut scenario = scenario();
+        (scenario.app, scenario.capture, scenario.payload_bytes) =
+            ("bounce".into(), None, Some(64));
+        scenario.goals.clear();
+        scenario.arms[1] = ArmPlan::plain("", Some("sh ./serve.sh {address}:{port}"));
+        scenario.check(&TABLES).unwrap();
+        let arm = &scenario.arms[1];
+        assert_eq!((arm.name.as_str(), arm.program()), ("sh serve.sh", Some(Peer::Command)));
+        assert_eq!(arm.what(), "sh ./serve.sh {address}:{port}");
+        let again: Scenario = toml::from_str(&toml::to_string(&scenario).unwrap()).unwrap();
+        assert_eq!(again, scenario);
+        type Change = fn(&mut ArmPlan);
+        let changes: [(Change, &str); 13] = [
+            (|a| a.lane = "packet".into(), "`lane` of arm `sh serve.sh` is packet"),
+            (|a| a.peer = Some(Peer::Testpmd), "`peer` of arm `sh serve.sh` is testpmd"),
+            (|a| a.arguments = Some(Vec::new()), "`arguments` of arm"),
+            (
+                |a| (a.command, a.peer) = (None, Some(Peer::Command)),
+                "give the program's command line",
+            ),
+            (|a| a.command = None, "give it a `lane`, or a `command`"),
+            (|a| a.command = Some(" ".into()), "`command` of arm `sh serve.sh` is empty"),
+            (|a| a.command = Some("sh {prot}".into()), "did you mean `{port}`"),
+            (|a| a.command = Some("sh {port1}".into()), "there is no `{port1}` here"),
+            (|a| a.command = Some("sh 'x".into()), "left open"),
+            (|a| a.command = Some("sh & x".into()), "no shell is started"),
+            (|a| a.command = Some("no-such-program {port}".into()), "no program `no-such-program`"),
+            (|a| a.plant = Plant::Slow { share: 0.1 }, "plant"),
+            (|a| a.trace = true, "`trace` of a peer"),
+        ];
+        for (change, part) in changes {
+            let mut scenario = scenario.clone();
+            change(&mut scenario.arms[1]);
+            let sentence = scenario.check(&TABLES).expect_err(part).to_string();
+            assert!(sentence.contains(part), "{part}: {sentence}");
+        }
+        // An optional one that is not there is left out when it does not start.
+        let arm = &mut scenario.arms[1];
+        (arm.command, arm.optional) = (Some("no-such-program {port}".into()), true);
+        scenario.check(&TABLES).unwrap();
+    }
+
+    #[test]
+    fn programs_join_every_variant_under_names_of_their_own() {
+        let file = concat!(env!("CARGO_MANIFEST_DIR"), "/../scenarios/ping.toml");
+        let mut ping = Scenario::load(Path::new(file)).unwrap();
+        ping.race_also(&["sh a {interface}".into(), "sh a {address}".into()]);
+        ping.check(&TABLES).unwrap();
+        for (variant, race) in ping.races(&[]).unwrap() {
+            let names: Vec<&str> = race.arms.iter().map(|arm| arm.name.as_str()).collect();
+            assert!(names.starts_with(&["kernel"]), "{variant}: {names:?}");
+            assert!(names.ends_with(&["sh a", "sh a 2"]), "{variant}: {names:?}");
+        }
     }
 
     const RULE: &str =

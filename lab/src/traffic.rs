@@ -83,6 +83,16 @@ pub(crate) enum TrafficPlan {
 }
 
 impl TrafficPlan {
+    /// Payload of every packet, bytes, where all have the same.
+    pub(crate) fn payload_bytes(&self) -> Option<u16> {
+        match *self {
+            TrafficPlan::Capture { .. } => None,
+            TrafficPlan::Udp { payload_bytes, .. } | TrafficPlan::Ping { payload_bytes, .. } => {
+                Some(payload_bytes)
+            }
+        }
+    }
+
     /// Where in a frame its number lies, bytes from its start.
     pub(crate) fn number_at(&self) -> u16 {
         match self {

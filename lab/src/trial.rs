@@ -96,6 +96,8 @@ const REST_OF_BULK: &str = "tap queue full: rest of the bulk";
 const JOINED: &str = "fragments joined by the device's fan-out";
 /// The place of what a peer lost without a counter.
 const NOT_TOLD: &str = "peer: lost without a counter";
+/// The place of what the arm sent back, but not as it had come.
+const CHANGED: &str = "came back changed";
 /// How far the meter's parts may be from the whole.
 const CLOSURE_ERROR_MAX: f64 = 0.03;
 /// How much softirq and interrupt time of unknown cause may stand beside arm and generator, as a share of theirs;
@@ -723,6 +725,7 @@ pub(crate) fn start_arm(bench: &Bench, plan: &TrialPlan<'_>) -> Result<Worker, R
             peer: plan.peer,
             mode: plan.tables.testpmd_mode(plan.app.name, plan.arguments).map(str::to_owned),
             lane: plan.lane.to_owned(),
+            payload_bytes: plan.traffic.payload_bytes(),
             interfaces: wire::interfaces(
                 &wiring(plan.tables, plan.peer, plan.lane),
                 bench,
@@ -837,6 +840,12 @@ impl State {
         let returned = returned + replied.chain(arrived).sum::<u64>();
         let lost = self.arm.lane.lost() + self.arm.app.lost();
         [self.arm.records, returned, self.arm.lane.rx_frames, lost]
+    }
+
+    /// Frames that came back otherwise than they were sent, so far.
+    fn changed(&self) -> u64 {
+        let returned = self.came.returned.iter().flatten();
+        returned.copied().nth(crate::returns::CHANGED).unwrap_or(0)
     }
 
     /// Frames of `segment` that came back; `None` where none are to.
@@ -961,6 +970,7 @@ impl Walk<'_> {
         }
         name("far end receive", after.wire.return_receive - before.wire.return_receive);
         ledger.balance();
+        changed_on_the_way(&mut ledger, after.changed().saturating_sub(before.changed()));
         return_losses(&mut ledger, after.wire.return_ring_full - before.wire.return_ring_full);
         if let WayIn::Live { to_tap: true, .. } = way {
             let received = after.arm.lane.rx_frames - before.arm.lane.rx_frames;
@@ -1020,6 +1030,15 @@ fn refused_pings(ledger: &mut Ledger, ring: &str) {
     if let Some(refused) = ledger.drops.get_mut(ring) {
         *refused -= beyond.min(*refused);
         ledger.drops.retain(|_, n| *n > 0);
+        ledger.balance();
+    }
+}
+
+/// Names what came back otherwise than it was sent, as far as it is missing: a program may send more.
+fn changed_on_the_way(ledger: &mut Ledger, changed: u64) {
+    let n = changed.min(u64::try_from(ledger.unexplained).unwrap_or(0));
+    if n > 0 {
+        ledger.drops.insert(CHANGED.to_owned(), n);
         ledger.balance();
     }
 }
@@ -1232,6 +1251,16 @@ mod tests {
         let mut twice = ledger(100, 105, 0);
         peer_losses(&mut twice, &Counters::default(), &after);
         assert_eq!((twice.unexplained, twice.dropped()), (-5, 0));
+    }
+
+    #[test]
+    fn what_came_back_changed_is_named_as_far_as_it_is_missing() {
+        let mut lost = ledger(100, 70, 0);
+        changed_on_the_way(&mut lost, 20);
+        assert_eq!((lost.unexplained, lost.drops[CHANGED]), (10, 20));
+        let mut more = ledger(100, 90, 0);
+        changed_on_the_way(&mut more, 25);
+        assert_eq!((more.unexplained, more.dropped()), (0, 10));
     }
 
     #[test]

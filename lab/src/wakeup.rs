@@ -110,6 +110,7 @@ pub fn run(
     scenario.ping = None;
     scenario.arguments.clear();
     scenario.arms.iter_mut().for_each(|arm| arm.arguments = None);
+    let mut skipped = leave_out_commands(&mut scenario);
     scenario.check(options.tables)?;
     let app = &Count::FACTS;
     std::fs::create_dir_all(options.out).map_err(crate::race::write_error(options.out))?;
@@ -118,7 +119,6 @@ pub fn run(
     let bench = Bench::create(placement(&scenario), app, &traffic, Rc::new(Meter::attach()?))?;
     let version = usize::from(options.length == crate::race::Length::Full);
     let mut rows = Vec::new();
-    let mut skipped = Vec::new();
     for arm in &scenario.arms {
         for (policy, lane) in specs(arm) {
             let plan = plan(&scenario, arm, &lane, &traffic, options);
@@ -157,6 +157,16 @@ pub fn run(
     };
     write_json(&options.out.join("idle.json"), &result)?;
     Ok(result)
+}
+
+/// Takes out the arms that are programs with command lines, and gives a sentence for each.
+fn leave_out_commands(scenario: &mut Scenario) -> Vec<String> {
+    let is_command = |arm: &ArmPlan| arm.command.is_some();
+    let commands = scenario.arms.iter().filter(|arm| is_command(arm));
+    let why = "nobody knows when a program of somebody else sees a packet";
+    let told = commands.map(|arm| format!("skipped: arm `{}`: {why}", arm.name)).collect();
+    scenario.arms.retain(|arm| !is_command(arm));
+    told
 }
 
 /// The policies that an arm runs under, each with the lane spec that says so.
@@ -329,6 +339,17 @@ mod tests {
         );
         assert_eq!(lanes("afxdp:copy")[2], "afxdp:copy,idle=block");
         assert_eq!(lanes("afxdp:idle=block"), ["afxdp:idle=block"]);
+    }
+
+    #[test]
+    fn programs_are_left_out_with_the_reason() {
+        let file = concat!(env!("CARGO_MANIFEST_DIR"), "/../scenarios/udp-echo.toml");
+        let mut scenario = Scenario::load(std::path::Path::new(file)).unwrap();
+        let lanes = scenario.arms.clone();
+        scenario.race_also(&["./my-server {port}".into()]);
+        let told = leave_out_commands(&mut scenario);
+        assert!(told[0].contains("arm `my-server`") && told.len() == 1, "{told:?}");
+        assert_eq!(scenario.arms.len(), lanes.len());
     }
 
     #[test]

@@ -182,6 +182,9 @@ pub(crate) fn untold_of_peer(peer: Peer) -> String {
                            tracer is in our workers only"
                 .to_owned()
         }
+        Peer::Command => {
+            "somebody else's program, and our tracer is in our workers only".to_owned()
+        }
         Peer::Testpmd => "somebody else's program, and our tracer is in our workers only; \
                           `laneway trace record --help` says how DPDK's own is switched on"
             .to_owned(),
@@ -236,7 +239,7 @@ mod tests {
 
     #[test]
     fn every_peer_says_why_it_has_no_trace() {
-        for peer in [Peer::Testpmd, Peer::Stack, Peer::Bridge, Peer::XdpBench] {
+        for peer in [Peer::Testpmd, Peer::Stack, Peer::Bridge, Peer::XdpBench, Peer::Command] {
             let why = untold_of_peer(peer);
             assert!(why.contains("worker"), "{why}");
         }

@@ -83,7 +83,9 @@ impl Worker {
         kill_process_group(group, signal).map_err(failed)?;
         for process in self.ready.processes.iter().filter_map(|&pid| id(pid)) {
             // One that has ended is missed where it is needed.
-            let _ = kill_process(process, signal);
+            if kill_process_group(process, signal).is_err() {
+                let _ = kill_process(process, signal);
+            }
         }
         Ok(())
     }

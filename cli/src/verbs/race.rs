@@ -166,6 +166,7 @@ fn overrule(scenario: &mut Scenario, arguments: &RaceArguments) {
     if !arguments.lane.is_empty() {
         scenario.race_these(&arguments.lane);
     }
+    scenario.race_also(&arguments.arm);
     let Scenario { quick, full, variants, .. } = scenario;
     let own = if arguments.full { full } else { quick };
     let of_variants = variants.iter_mut().filter_map(|variant| match arguments.full {

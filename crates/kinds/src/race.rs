@@ -69,6 +69,9 @@ pub enum Peer {
     Bridge,
     /// `xdp-bench redirect` of xdp-tools.
     XdpBench,
+    /// Any other program, in place of the lane its command line. An app need not name it: whatever can be raced, a
+    /// program may do as well.
+    Command,
 }
 
 impl Peer {
@@ -79,6 +82,7 @@ impl Peer {
             Peer::Stack => "stack",
             Peer::Bridge => "bridge",
             Peer::XdpBench => "xdp-bench",
+            Peer::Command => "command",
         }
     }
 }

@@ -37,10 +37,10 @@ const ANSWER_MAX: Duration = Duration::from_secs(5);
 /// When nobody says what to be, or the worker panicked.
 pub fn serve<P: AppTable, L: LaneTable>() -> Result<ChildEnd, String> {
     let setup: ArmSetup = pipe::setup()?;
-    if let Some(kind) = setup.peer {
-        return Ok(peer::serve(kind, &setup));
-    }
     let facts = TablesOf::<P, L>::new().app(&setup.app)?;
+    if let Some(kind) = setup.peer {
+        return Ok(peer::serve(kind, &setup, facts));
+    }
     let is_witnessed = facts.race.counted.by_witness();
     // Threads that are there already would not see it.
     let memory = laneway_netns::memory_folder().map_err(|error| error.to_string())?;

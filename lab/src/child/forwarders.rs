@@ -148,7 +148,7 @@ impl Drop for XdpBench {
 }
 
 /// Whether an XDP program is attached to `interface`.
-fn is_attached(interface: &str) -> bool {
+pub(super) fn is_attached(interface: &str) -> bool {
     let said = Command::new("ip").args(["link", "show", "dev", interface]).output();
     said.is_ok_and(|output| String::from_utf8_lossy(&output.stdout).contains("prog/xdp"))
 }

@@ -6,22 +6,23 @@
 //! tell (latency, which frames it got) stays empty.
 
 use super::forwarders::{Bridge, XdpBench, call};
-use super::{ChildEnd, memory, pipe};
+use super::{ChildEnd, command, memory, pipe};
 use crate::bench::DESTINATION;
 use crate::plan::{ArmReport, ArmSetup, Order, Ready, Reply, SegmentSeen, Shape};
 use crate::testpmd::Testpmd;
 use laneway_core::{CapsReport, Counters};
-use laneway_kinds::Peer;
+use laneway_kinds::{AppFacts, Peer};
 use laneway_netns::Mac;
 use std::net::Ipv4Addr;
 
 /// Is the peer's keeper until told to stop.
-pub(super) fn serve(kind: Peer, setup: &ArmSetup) -> ChildEnd {
+pub(super) fn serve(kind: Peer, setup: &ArmSetup, app: &AppFacts) -> ChildEnd {
     let done = match kind {
         Peer::Testpmd => obey(setup),
         Peer::Stack => lend(setup),
         Peer::Bridge => bridge(setup),
         Peer::XdpBench => redirect(setup),
+        Peer::Command => command::obey(setup, app),
     };
     match done {
         Ok(()) => ChildEnd::Done,

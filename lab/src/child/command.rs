@@ -1,0 +1,332 @@
+//! An arm that is a program of anybody's, by its command line: started, seen to be ready, asked for what it prints,
+//! and ended here.
+//!
+//! ```text
+//!   start ─▶ ready: it listens where it was told, or has lived for a while on its interface
+//!         ─▶ asked: what is to send datagrams back gets some, and they must come back as they went
+//!         ─▶ raced: counted at the far end, or by the counter that it prints
+//! ```
+//!
+//! What the program does wrong ends the arm with a sentence and the end of what it said. Its processes are told to
+//! the race, whose meter books their time as the arm's. What it does not tell (latency, which packets it got) stays
+//! empty. It is alone in its namespaces, so whatever listens there is its own.
+
+mod output;
+mod probe;
+mod program;
+mod sockets;
+
+use super::forwarders::{call, is_attached};
+use super::peer::Lent;
+use super::{memory, pipe};
+use crate::command::{CommandLine, Site, Task, find};
+use crate::plan::{ArmReport, ArmSetup, Order, Ready, Reply, SegmentSeen, Shape};
+use crate::result::Memory;
+use laneway_core::{CapsReport, Counters};
+use laneway_engine::pin_to_cpu;
+use laneway_kinds::AppFacts;
+use program::Program;
+use sockets::{Listener, has_raw_socket, listeners};
+use std::fs;
+use std::net::SocketAddrV4;
+use std::thread;
+use std::time::{Duration, Instant};
+
+/// How long it may take until it is ready.
+const READY_MAX: Duration = Duration::from_secs(10);
+/// Between two looks at one that is not ready; where XDP programs are looked for, which takes a program, too.
+const LOOK: Duration = Duration::from_millis(20);
+const LOOK_FOR_XDP: Duration = Duration::from_millis(100);
+/// How long one that was told an interface is left alone: once something of it is seen, and if nothing is. It may
+/// work by means that nobody sees.
+const SETTLE_SEEN: Duration = Duration::from_millis(150);
+const SETTLE_UNSEEN: Duration = Duration::from_secs(2);
+/// How long the next line with a counter is waited for.
+const COUNTER_MAX: Duration = Duration::from_millis(1_500);
+/// Payload that a program is asked with where the traffic has none of its own.
+const PAYLOAD_BYTES: u16 = 64;
+/// Where the kernel is told to leave pings to others, in the namespace of this process.
+const NO_PINGS: &str = "/proc/sys/net/ipv4/icmp_echo_ignore_all";
+
+/// Is the program's keeper until told to stop.
+///
+/// # Errors
+/// A sentence on what the program did wrong.
+pub(super) fn obey(setup: &ArmSetup, app: &AppFacts) -> Result<(), String> {
+    let mut kept = Kept::start(setup, app, READY_MAX)?;
+    pipe::reply(&Reply::Ready(kept.ready.clone()));
+    loop {
+        match pipe::order() {
+            Order::Stop => return Ok(()),
+            Order::Segment(plan) => kept.expect(plan.segment),
+            Order::Report => pipe::reply(&Reply::Report(Box::new(kept.report()?))),
+        }
+    }
+}
+
+/// A program that is ready; it is ended, and what was lent to it taken back, when this is dropped.
+struct Kept<'a> {
+    /// Declared first: it ends before its address goes.
+    program: Program,
+    task: Task,
+    ready: Ready,
+    /// The last segment that it was told of.
+    segment: Option<SegmentSeen>,
+    /// Its counter when the last segment was told of.
+    before: u64,
+    /// Nothing was sent since: its counter says what it said.
+    is_fresh: bool,
+    _answering: Vec<(Lent<'a>, Silenced)>,
+    _cleared: Cleared<'a>,
+}
+
+impl<'a> Kept<'a> {
+    /// Starts the program of `setup` and waits until it is ready, for at most `patience`.
+    fn start(setup: &'a ArmSetup, app: &AppFacts, patience: Duration) -> Result<Kept<'a>, String> {
+        let task = Task::of(app);
+        let line = CommandLine::read(&setup.lane, app)?;
+        let address = *setup.addresses.first().ok_or("it has no address")?;
+        let site =
+            Site { address, onward: setup.onward, interfaces: &setup.interfaces, cpu: setup.cpu };
+        let words = line.fill(&site);
+        find(words.first().ok_or("it has no program")?)?;
+        let answering = match task {
+            Task::Answer => vec![answering(&setup.interfaces, address)?],
+            _ => Vec::new(),
+        };
+        let touched: &[String] =
+            if line.is_told_interface() { &setup.interfaces } else { Default::default() };
+        let cleared = Cleared(touched);
+        // What we do for it is done beside it, and not on the generator's CPU.
+        pin_to_cpu(setup.cpu).map_err(|error| error.to_string())?;
+        let program = Program::start(&words)?;
+        let mut starting = Starting {
+            program,
+            line: &line,
+            task,
+            address,
+            patience,
+            interfaces: &setup.interfaces,
+        };
+        let mut facts = vec![starting.settled()?];
+        facts.extend(starting.asked(setup.payload_bytes.unwrap_or(PAYLOAD_BYTES))?);
+        let program = starting.program;
+        let mut caps = CapsReport::default();
+        let said = shlex::try_join(words.iter().map(String::as_str));
+        caps.fact("program", said.unwrap_or_else(|_| words.join(" ")));
+        caps.fact("ready", facts.join("; "));
+        let shape = if line.listens() { Shape::Datagrams } else { Shape::Frames };
+        let ready = Ready { caps, shape, processes: program.processes() };
+        Ok(Kept {
+            before: program.output.counter().unwrap_or(0),
+            program,
+            task,
+            ready,
+            segment: None,
+            is_fresh: false,
+            _answering: answering,
+            _cleared: cleared,
+        })
+    }
+
+    /// A segment is coming.
+    fn expect(&mut self, segment: u8) {
+        self.before = self.program.output.counter().unwrap_or(0);
+        self.is_fresh = true;
+        self.segment = Some(SegmentSeen { segment, ..SegmentSeen::default() });
+    }
+
+    /// Its state.
+    fn report(&mut self) -> Result<ArmReport, String> {
+        self.program.check()?;
+        let mut lane = Counters::default();
+        if self.task == Task::Receive {
+            lane.rx_frames = self.counter()?;
+            if let Some(segment) = &mut self.segment {
+                segment.delivered = lane.rx_frames - self.before;
+            }
+        }
+        Ok(ArmReport {
+            segment: self.segment.clone(),
+            records: lane.rx_frames,
+            memory: memory_of(&self.program.processes(), &self.ready.caps),
+            lane,
+            ..ArmReport::default()
+        })
+    }
+
+    /// What it has received by now: by the next line that says so, unless nothing can have come since the last.
+    fn counter(&mut self) -> Result<u64, String> {
+        let output = &self.program.output;
+        let is_fresh = std::mem::take(&mut self.is_fresh);
+        let counter = if is_fresh { output.counter() } else { output.next_counter(COUNTER_MAX) };
+        match counter.unwrap_or(0) {
+            now if now < self.before => Err(format!(
+                "its counter fell from {} to {now}; print how much was received since the start",
+                self.before
+            )),
+            now => Ok(now),
+        }
+    }
+}
+
+/// A program that is not ready yet.
+struct Starting<'a> {
+    program: Program,
+    line: &'a CommandLine,
+    task: Task,
+    address: SocketAddrV4,
+    /// Those that are its own.
+    interfaces: &'a [String],
+    patience: Duration,
+}
+
+impl Starting<'_> {
+    /// Waits until it listens, or has settled on its interface, and says which.
+    fn settled(&mut self) -> Result<String, String> {
+        let listens = self.line.listens();
+        let settles = !listens || self.line.is_told_interface();
+        let began = Instant::now();
+        let mut seen: Option<Instant> = None;
+        loop {
+            self.program.check()?;
+            let heard = listeners().into_iter().find(|listener| listener.hears(self.address));
+            if let Some(listener) = heard.filter(|_| listens) {
+                return Ok(format!("it listens on {listener}"));
+            }
+            if !settles {
+                if began.elapsed() > self.patience {
+                    return Err(self.deaf());
+                }
+            } else if seen.is_some_and(|since| since.elapsed() > SETTLE_SEEN) {
+                return Ok("it has a socket or an XDP program on its interface".to_owned());
+            } else if began.elapsed() > SETTLE_UNSEEN.min(self.patience) {
+                return Ok(
+                    "it was given time; no socket and no XDP program of it was seen".to_owned()
+                );
+            } else if seen.is_none() && self.is_seen() {
+                seen = Some(Instant::now());
+            }
+            thread::sleep(if settles { LOOK_FOR_XDP } else { LOOK });
+        }
+    }
+
+    /// Whether something of it works on frames.
+    fn is_seen(&self) -> bool {
+        has_raw_socket() || self.interfaces.iter().any(|interface| is_attached(interface))
+    }
+
+    /// What to say of one that does not listen where it should.
+    fn deaf(&self) -> String {
+        let opened: Vec<String> = listeners().iter().map(Listener::to_string).collect();
+        let instead = match opened.as_slice() {
+            [] => "on nothing at all".to_owned(),
+            _ => format!("on {}", opened.join(", ")),
+        };
+        format!(
+            "it did not listen on UDP {} within {:.0} s, but {instead}; its address is `{{address}}`, its port \
+             `{{port}}`; {}",
+            self.address,
+            self.patience.as_secs_f64(),
+            self.program.output.last_words()
+        )
+    }
+
+    /// Tries what can be tried before the race, and says what was.
+    fn asked(&mut self, payload_bytes: u16) -> Result<Option<String>, String> {
+        let listens = listeners().iter().any(|listener| listener.hears(self.address));
+        match self.task {
+            Task::SendBack if listens => {
+                let asked = probe::ask(self.address, payload_bytes);
+                self.program.check()?;
+                match asked {
+                    Ok(()) => {
+                        Ok(Some(format!("datagrams of {payload_bytes} bytes came back unchanged")))
+                    }
+                    // Bound to its interface, it hears nobody on this host.
+                    Err(_) if self.line.is_told_interface() => Ok(None),
+                    Err(why) => Err(format!("{why}; {}", self.program.output.last_words())),
+                }
+            }
+            Task::Receive => self.counts().map(Some),
+            _ => Ok(None),
+        }
+    }
+
+    /// Waits for its first counter: without one nobody knows what it received.
+    fn counts(&mut self) -> Result<String, String> {
+        let began = Instant::now();
+        while self.program.output.counter().is_none() {
+            self.program.check()?;
+            if began.elapsed() > self.patience {
+                return Err(format!(
+                    "it printed no counter within {:.0} s, and nothing else tells what a program received that sends \
+                     nothing: print lines with `received=N`, N counted since the start, at once and then ten times \
+                     a second or so, and flush each, because what goes into a pipe is held back; {}",
+                    self.patience.as_secs_f64(),
+                    self.program.output.last_words()
+                ));
+            }
+            thread::sleep(LOOK);
+        }
+        Ok("delivered is the counter that it prints".to_owned())
+    }
+}
+
+/// The memory of all its processes.
+fn memory_of(processes: &[u32], caps: &CapsReport) -> Memory {
+    let each = processes.iter().map(|id| memory::of_process(&id.to_string(), caps));
+    each.fold(Memory::default(), |sum, memory| Memory {
+        rss_bytes: sum.rss_bytes + memory.rss_bytes,
+        locked_bytes: sum.locked_bytes + memory.locked_bytes,
+        huge_bytes: sum.huge_bytes + memory.huge_bytes,
+        ..sum
+    })
+}
+
+/// Gives the interface the address whose pings the program answers, and keeps the kernel from answering them.
+fn answering(interfaces: &[String], at: SocketAddrV4) -> Result<(Lent<'_>, Silenced), String> {
+    let interface = interfaces.first().ok_or("it has no interface")?;
+    let lent = Lent::new(interface, *at.ip())?;
+    Ok((lent, Silenced::new()?))
+}
+
+/// The kernel answers no pings until this is dropped.
+struct Silenced {
+    before: String,
+}
+
+impl Silenced {
+    fn new() -> Result<Silenced, String> {
+        let failed =
+            |error| format!("cannot keep the kernel from answering pings, by {NO_PINGS}: {error}");
+        let before = fs::read_to_string(NO_PINGS).map_err(failed)?;
+        fs::write(NO_PINGS, "1").map_err(failed)?;
+        Ok(Silenced { before })
+    }
+}
+
+impl Drop for Silenced {
+    fn drop(&mut self) {
+        // The namespace goes at the end of the race, whatever comes of this.
+        let _ = fs::write(NO_PINGS, self.before.trim_end());
+    }
+}
+
+/// Interfaces whose XDP programs are taken off when this is dropped: one that is attached without a link outlives
+/// the program that attached it.
+struct Cleared<'a>(&'a [String]);
+
+impl Drop for Cleared<'_> {
+    fn drop(&mut self) {
+        for interface in self.0 {
+            for mode in ["xdp", "xdpgeneric"] {
+                // Nothing to do where none is attached.
+                let _ = call("ip", &["link", "set", "dev", interface, mode, "off"]);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,192 @@
+//! What a program prints: the end of it, for whoever asks why it failed; its counter; and that it ended.
+
+use std::collections::VecDeque;
+use std::io::Read;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::thread;
+use std::time::{Duration, Instant};
+
+/// Bytes of its output that are kept.
+const TAIL_BYTES_MAX: usize = 4_096;
+/// Longest line that is read as a line; of a longer one, only this much is.
+const LINE_BYTES_MAX: usize = 4_096;
+/// In front of the counter, in a line of its standard output.
+const COUNTER: &str = "received=";
+
+/// What a program said so far.
+#[derive(Debug, Default)]
+pub(super) struct Said {
+    tail: VecDeque<u8>,
+    /// What its standard output has of a line that is not whole.
+    line: Vec<u8>,
+    /// The last counter, and how many it printed.
+    counter: Option<(u64, u64)>,
+    /// The status of the program, once it ended.
+    status: Option<i32>,
+}
+
+impl Said {
+    /// Takes in a piece of one of the two outputs; lines mean something on standard output only. A line that is
+    /// `mark` and a number is none of the program's: it has ended with this status.
+    fn hear(&mut self, bytes: &[u8], mark: Option<&str>) {
+        let Some(mark) = mark else { return self.keep(bytes) };
+        for piece in bytes.split_inclusive(|&byte| byte == b'\n') {
+            let room = LINE_BYTES_MAX.saturating_sub(self.line.len());
+            self.line.extend(&piece[..piece.len().min(room)]);
+            if piece.last() != Some(&b'\n') {
+                self.keep(piece);
+                continue;
+            }
+            let line = String::from_utf8_lossy(&std::mem::take(&mut self.line)).into_owned();
+            if let Some(status) = line.trim_end().strip_prefix(mark) {
+                self.status = status.parse().ok().or(Some(-1));
+                continue;
+            }
+            self.keep(piece);
+            if let Some(value) = counter(&line) {
+                let printed = self.counter.map_or(0, |(_, printed)| printed);
+                self.counter = Some((value, printed + 1));
+            }
+        }
+    }
+
+    fn keep(&mut self, bytes: &[u8]) {
+        self.tail.extend(bytes);
+        let beyond = self.tail.len().saturating_sub(TAIL_BYTES_MAX);
+        self.tail.drain(..beyond);
+    }
+
+    /// The end of what it said, on one line and without anything that a terminal would obey; `None` if that is nothing.
+    fn words(&self) -> Option<String> {
+        let bytes: Vec<u8> = self.tail.iter().copied().collect();
+        let text = String::from_utf8_lossy(&bytes);
+        let text: String = text.chars().map(|c| if c.is_control() { ' ' } else { c }).collect();
+        let words: Vec<&str> = text.split_whitespace().collect();
+        (!words.is_empty()).then(|| words.join(" "))
+    }
+}
+
+/// The counter of a line: the number behind the last `received=` that stands alone.
+fn counter(line: &str) -> Option<u64> {
+    let words = line.split_whitespace().rev();
+    words.filter_map(|word| word.strip_prefix(COUNTER)).find_map(|number| number.parse().ok())
+}
+
+/// The outputs of a program, read by threads that end with them.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Output {
+    said: Arc<(Mutex<Said>, Condvar)>,
+}
+
+impl Output {
+    /// Reads `from` until it ends. Of standard output, `mark` is the line that no program prints.
+    pub(super) fn read(&self, mut from: impl Read + Send + 'static, mark: Option<String>) {
+        let said = Arc::clone(&self.said);
+        thread::spawn(move || {
+            let mut chunk = [0; 4096];
+            while let Ok(n @ 1..) = from.read(&mut chunk) {
+                said.0
+                    .lock()
+                    .unwrap_or_else(PoisonError::into_inner)
+                    .hear(&chunk[..n], mark.as_deref());
+                said.1.notify_all();
+            }
+        });
+    }
+
+    fn said(&self) -> MutexGuard<'_, Said> {
+        self.said.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The status of the program, once it ended.
+    pub(super) fn status(&self) -> Option<i32> {
+        self.said().status
+    }
+
+    /// A sentence with the end of what it said.
+    pub(super) fn last_words(&self) -> String {
+        match self.said().words() {
+            Some(words) => format!("it said: {words}"),
+            None => "it said nothing".to_owned(),
+        }
+    }
+
+    /// The last counter that it printed, if any.
+    pub(super) fn counter(&self) -> Option<u64> {
+        self.said().counter.map(|(value, _)| value)
+    }
+
+    /// The next counter that it prints; if that takes longer than `patience`, the last one.
+    pub(super) fn next_counter(&self, patience: Duration) -> Option<u64> {
+        let until = Instant::now() + patience;
+        let mut said = self.said();
+        let before = said.counter.map(|(_, printed)| printed);
+        loop {
+            let left = until.saturating_duration_since(Instant::now());
+            let is_new = said.counter.map(|(_, printed)| printed) != before;
+            if is_new || left.is_zero() || said.status.is_some() {
+                return said.counter.map(|(value, _)| value);
+            }
+            let waited = self.said.1.wait_timeout(said, left);
+            said = waited.unwrap_or_else(PoisonError::into_inner).0;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MARK: &str = "mark 7: ";
+
+    fn heard(pieces: &[&str]) -> Said {
+        let mut said = Said::default();
+        pieces.iter().for_each(|piece| said.hear(piece.as_bytes(), Some(MARK)));
+        said
+    }
+
+    #[test]
+    fn the_last_counter_counts_wherever_it_stands_in_its_line() {
+        for (line, value) in [
+            ("received=12", Some(12)),
+            ("1.5 s: received=7 lost=2\n", Some(7)),
+            ("received=1 received=2", Some(2)),
+            ("received=x received=3", Some(3)),
+            ("notreceived=4", None),
+            ("received= 4", None),
+            ("received=-4", None),
+            ("received=18446744073709551616", None),
+            ("listening on 7000", None),
+        ] {
+            assert_eq!(counter(line), value, "{line}");
+        }
+        let said = heard(&["rece", "ived=1\nreceived=2\nrec", "eived=3"]);
+        assert_eq!(said.counter, Some((2, 2)), "the third has no end yet");
+    }
+
+    #[test]
+    fn the_end_of_the_program_is_no_line_of_its_own() {
+        let said = heard(&["half a li", "ne\n\nmark 7: 143\n"]);
+        assert_eq!((said.status, said.words().as_deref()), (Some(143), Some("half a line")));
+        assert_eq!(heard(&["mark 8: 1\n", "a mark 7: 1\n"]).status, None);
+        assert_eq!(heard(&["mark 7: x\n"]).status, Some(-1));
+    }
+
+    #[test]
+    fn the_end_of_what_it_said_is_bounded_and_obeyed_by_no_terminal() {
+        let flood = "x".repeat(3 * LINE_BYTES_MAX);
+        let said = heard(&[&flood, &flood, "\nthe \u{1b}[31mend\r\n"]);
+        assert!(said.tail.len() <= TAIL_BYTES_MAX && said.line.len() <= LINE_BYTES_MAX);
+        let words = said.words().unwrap();
+        assert!(words.ends_with("the [31mend"), "{words}");
+        assert_eq!(heard(&[" \n"]).words(), None);
+    }
+
+    #[test]
+    fn what_comes_on_the_other_output_is_kept_and_counts_nothing() {
+        let mut said = Said::default();
+        said.hear(b"received=5\nmark 7: 0\n", None);
+        assert_eq!((said.counter, said.status), (None, None));
+        assert_eq!(said.words().as_deref(), Some("received=5 mark 7: 0"));
+    }
+}

@@ -1,0 +1,103 @@
+//! Whether a program sends datagrams back as they came, asked before it is measured.
+
+use std::io;
+use std::net::{SocketAddr, SocketAddrV4, UdpSocket};
+use std::time::Duration;
+
+/// Datagrams sent, each of other bytes.
+const DATAGRAMS: u8 = 3;
+/// How often one that is not answered is sent, and how long an answer may take.
+const TRIES: usize = 4;
+const ANSWER_MAX: Duration = Duration::from_millis(500);
+
+/// Sends datagrams of `payload_bytes` to `at`, from an address of the same host.
+///
+/// # Errors
+/// A sentence: no answer, or a wrong one.
+pub(super) fn ask(at: SocketAddrV4, payload_bytes: u16) -> Result<(), String> {
+    let failed = |error: io::Error| format!("cannot send datagrams to {at}: {error}");
+    let socket = UdpSocket::bind((*at.ip(), 0)).map_err(failed)?;
+    for turn in 0..DATAGRAMS {
+        let sent = payload(payload_bytes, turn);
+        let is_late = |came: &[u8]| (0..turn).any(|turn| payload(payload_bytes, turn) == came);
+        let Some((came, from)) = answer(&socket, at, &sent, is_late).map_err(failed)? else {
+            return Err(format!(
+                "it listens on UDP {at} but sends nothing back: {TRIES} datagrams of {payload_bytes} bytes were sent"
+            ));
+        };
+        if from != SocketAddr::V4(at) {
+            return Err(format!(
+                "it answers wrongly: what was sent to UDP {at} came back from {from}"
+            ));
+        }
+        if let Some(why) = difference(&sent, &came) {
+            return Err(format!("it answers wrongly: {why}"));
+        }
+    }
+    Ok(())
+}
+
+/// The first answer to `sent`, and whose it is; one to a datagram before it, which was sent twice, is passed over.
+fn answer(
+    socket: &UdpSocket,
+    at: SocketAddrV4,
+    sent: &[u8],
+    is_late: impl Fn(&[u8]) -> bool,
+) -> io::Result<Option<(Vec<u8>, SocketAddr)>> {
+    let mut came = vec![0; usize::from(u16::MAX)];
+    for _ in 0..TRIES {
+        socket.send_to(sent, at)?;
+        socket.set_read_timeout(Some(ANSWER_MAX))?;
+        match socket.recv_from(&mut came) {
+            Ok((bytes, from)) if !is_late(&came[..bytes]) => {
+                return Ok(Some((came[..bytes].to_vec(), from)));
+            }
+            Ok(_) => {}
+            Err(error) if is_silence(&error) => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(None)
+}
+
+/// Nothing came, or nobody listens any more, which the program's end will tell.
+fn is_silence(error: &io::Error) -> bool {
+    use io::ErrorKind::{ConnectionRefused, Interrupted, TimedOut, WouldBlock};
+    matches!(error.kind(), WouldBlock | TimedOut | Interrupted | ConnectionRefused)
+}
+
+fn payload(bytes: u16, turn: u8) -> Vec<u8> {
+    (0..bytes).map(|at| (at as u8).wrapping_mul(31) ^ turn.wrapping_mul(97) ^ 0x5a).collect()
+}
+
+/// How what came differs from what was sent.
+fn difference(sent: &[u8], came: &[u8]) -> Option<String> {
+    if sent.len() != came.len() {
+        return Some(format!("{} bytes were sent, {} came back", sent.len(), came.len()));
+    }
+    let at = sent.iter().zip(came).position(|(sent, came)| sent != came)?;
+    Some(format!(
+        "of {} bytes sent, byte {at} came back as {:#04x}, not {:#04x}",
+        sent.len(),
+        came[at],
+        sent[at]
+    ))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_comes_back_is_compared_byte_by_byte() {
+        let sent = payload(64, 1);
+        assert_eq!(difference(&sent, &sent), None);
+        assert_ne!(sent, payload(64, 2));
+        let mut spoilt = sent.clone();
+        spoilt[63] ^= 1;
+        let why = difference(&sent, &spoilt).unwrap();
+        assert!(why.contains("byte 63 came back as"), "{why}");
+        let why = difference(&sent, &sent[..9]).unwrap();
+        assert_eq!(why, "64 bytes were sent, 9 came back");
+    }
+}

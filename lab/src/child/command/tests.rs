@@ -1,0 +1,327 @@
+//! Real programs of others, in a namespace of their own: what each does wrong is told, and nothing of it stays.
+
+use super::*;
+use crate::plan::Plant;
+use crate::tables::{Tables, TablesOf};
+use laneway_kinds::Peer;
+use laneway_netns::Namespace;
+use laneway_registry::{Apps, Lanes};
+use laneway_testkit::skip;
+
+/// As a race would wait, were it not for the tests that wait in vain.
+const PATIENT: Duration = READY_MAX;
+const HASTY: Duration = Duration::from_millis(1_500);
+
+/// Sends each datagram back; what comes of it is put in place of `REPLY`.
+const ECHO: &str = "import socket, sys
+s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+s.bind((sys.argv[1], int(sys.argv[2])))
+print('up', flush=True)
+while True:
+    data, peer = s.recvfrom(65535)
+    s.sendto(REPLY, peer)
+";
+/// Leaves a process that left its session and its parents, and tells nobody.
+const LEAVE: &str = "import os, sys, time
+if os.fork() == 0:
+    os.setsid()
+    if os.fork() == 0:
+        time.sleep(600)
+    os._exit(0)
+os.wait()
+";
+
+/// Python that is told where it is.
+fn python(text: &str) -> String {
+    let words = ["python3", "-c", text];
+    let quoted = shlex::try_join(words).expect("no zeros");
+    format!("{quoted} {{address}} {{port}}")
+}
+
+fn echo(reply: &str) -> String {
+    python(&ECHO.replace("REPLY", reply))
+}
+
+fn setup(app: &str, command: &str) -> ArmSetup {
+    let end = |net, host, port| SocketAddrV4::new([10, net, 0, host].into(), port);
+    ArmSetup {
+        app: app.to_owned(),
+        arguments: Vec::new(),
+        peer: Some(Peer::Command),
+        lane: command.to_owned(),
+        payload_bytes: Some(64),
+        interfaces: vec!["sut0".to_owned(), "sut1".to_owned()],
+        addresses: vec![end(77, 2, 7_000)],
+        onward: end(78, 1, 7_001),
+        cpu: 0,
+        plant: Plant::None,
+        mode: None,
+        trace: None,
+    }
+}
+
+/// Starts a program as an arm of `app`; with `then`, asks it something. `None` where that cannot be tried.
+fn raced<T: Send>(
+    app: &str,
+    command: &str,
+    patience: Duration,
+    then: impl FnOnce(&mut Kept<'_>) -> T + Send,
+) -> Option<Result<T, String>> {
+    let program = shlex::split(command).and_then(|words| words.into_iter().next());
+    if let Err(why) = find(&program.unwrap_or_default()) {
+        skip(why);
+        return None;
+    }
+    let namespace = match Namespace::create("command") {
+        Ok(namespace) => namespace,
+        Err(why) => {
+            skip(why);
+            return None;
+        }
+    };
+    let facts = TablesOf::<Apps, Lanes>::new().app(app).expect("it is one");
+    let setup = setup(app, command);
+    // The thread stays until the program has ended: it is its parent.
+    let ran = namespace.enter(|| {
+        call("ip", &["address", "add", "10.77.0.2/32", "dev", "lo"]).expect("root may");
+        call("ip", &["link", "add", "sut0", "type", "veth", "peer", "name", "sut1"]).expect("so");
+        call("ip", &["link", "set", "dev", "sut0", "up"]).expect("so");
+        call("ip", &["link", "set", "dev", "sut1", "up"]).expect("so");
+        let mut kept = Kept::start(&setup, facts, patience)?;
+        Ok(then(&mut kept))
+    });
+    Some(ran.expect("it is entered"))
+}
+
+/// What is said of one that does not become an arm.
+fn refused(app: &str, command: &str, patience: Duration) -> Option<String> {
+    let ran = raced(app, command, patience, |kept| kept.ready.caps.facts.clone());
+    ran.map(|ran| ran.expect_err("it is no arm"))
+}
+
+/// Processes whose command line has this mark.
+fn with_mark(mark: &str) -> Vec<String> {
+    let entries = fs::read_dir("/proc").expect("it lists").flatten();
+    let lines = entries.filter_map(|entry| fs::read_to_string(entry.path().join("cmdline")).ok());
+    lines.filter(|line| line.contains(mark)).collect()
+}
+
+#[test]
+fn a_program_that_sends_datagrams_back_is_an_arm_and_ends_with_it() {
+    let mark = "mark-of-the-one-that-works";
+    let command = format!("{} {mark}", echo("data"));
+    let ran = raced("bounce", &command, PATIENT, |kept| {
+        assert!(!with_mark(mark).is_empty());
+        kept.expect(1);
+        let report = kept.report().unwrap();
+        // What it runs in, and itself.
+        assert!(kept.ready.processes.len() >= 3, "{:?}", kept.ready);
+        assert!(report.memory.rss_bytes > 1 << 20, "{:?}", report.memory);
+        assert_eq!((kept.ready.shape, report.lane.rx_frames), (Shape::Datagrams, 0));
+        kept.ready.caps.facts["ready"].clone()
+    });
+    let Some(ran) = ran else { return };
+    let wanted = "it listens on UDP 10.77.0.2:7000; datagrams of 64 bytes came back unchanged";
+    assert_eq!(ran.unwrap(), wanted);
+    assert_eq!(with_mark(mark), Vec::<String>::new());
+}
+
+#[test]
+fn a_program_that_forks_for_each_peer_is_an_arm() {
+    let command = "socat UDP4-RECVFROM:{port},bind={address},fork PIPE";
+    let Some(ran) = raced("bounce", command, PATIENT, |kept| kept.report().map(drop)) else {
+        return;
+    };
+    ran.unwrap().unwrap();
+}
+
+#[test]
+fn what_a_program_does_wrong_is_told_in_a_sentence() {
+    for (command, patience, parts) in [
+        (echo("data[:-1]"), PATIENT, &["answers wrongly: 64 bytes were sent, 63 came back"][..]),
+        (
+            echo("bytes([data[0] ^ 1]) + data[1:]"),
+            PATIENT,
+            &["answers wrongly", "byte 0 came back"],
+        ),
+        (ECHO_ELSEWHERE.to_owned(), PATIENT, &["answers wrongly", "came back from 10.77.0.2:7001"]),
+        (
+            python("import sys; sys.exit('no such key: port')"),
+            PATIENT,
+            &["exit status 1", "it said: no such key: port"],
+        ),
+        (python("import os; os.abort()"), PATIENT, &["killed by signal 6"]),
+        (python("print('done')"), PATIENT, &["ended by itself (exit status 0)", "it said: done"]),
+        (
+            python("open('/dev/tty')"),
+            PATIENT,
+            &["exit status 1", "No such device or address: '/dev/tty'"],
+        ),
+        (python("input('password: ')"), PATIENT, &["exit status 1", "EOFError"]),
+        (python(LEAVE), PATIENT, &["went into the background", "stay in the foreground"]),
+        (
+            python("import time; time.sleep(600)"),
+            HASTY,
+            &["did not listen on UDP 10.77.0.2:7000", "on nothing at all", "it said nothing"],
+        ),
+        (
+            format!("{} {{address}} 7001", echo("data").replace(" {address} {port}", "")),
+            HASTY,
+            &["did not listen on UDP 10.77.0.2:7000", "but on UDP 10.77.0.2:7001", "it said: up"],
+        ),
+        (
+            format!("{} 127.0.0.1 {{port}}", echo("data").replace(" {address} {port}", "")),
+            HASTY,
+            &["but on UDP 127.0.0.1:7000"],
+        ),
+        (
+            "socat TCP4-LISTEN:{port},fork PIPE".to_owned(),
+            HASTY,
+            &["did not listen on UDP 10.77.0.2:7000", "but on TCP 0.0.0.0:7000"],
+        ),
+        (
+            echo("data").replace("s.sendto(data, peer)", "pass"),
+            PATIENT,
+            &["it listens on UDP 10.77.0.2:7000 but sends nothing back"],
+        ),
+    ] {
+        let Some(why) = refused("bounce", &command, patience) else { return };
+        for part in parts {
+            assert!(why.contains(part), "{command}\n{why}");
+        }
+    }
+}
+
+/// Answers from a port that nobody asked.
+const ECHO_ELSEWHERE: &str = "python3 -c 'import socket, sys
+s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+s.bind((sys.argv[1], int(sys.argv[2])))
+o = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+o.bind((sys.argv[1], int(sys.argv[2]) + 1))
+while True:
+    data, peer = s.recvfrom(65535)
+    o.sendto(data, peer)
+' {address} {port}";
+
+#[test]
+fn whatever_a_program_started_ends_with_it() {
+    let mark = "mark-of-the-one-that-leaves";
+    // Children of its children that have left it are there when it is ready, and one of them hears no request to end.
+    let text = format!(
+        "{LEAVE}import signal
+if os.fork() == 0:
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    os.setsid()
+    time.sleep(600)
+{}",
+        ECHO.replace("REPLY", "data")
+    );
+    let command = format!("{} {mark}", python(&text));
+    let ran = raced("bounce", &command, PATIENT, |kept| {
+        assert!(with_mark(mark).len() >= 5, "{:?}", with_mark(mark));
+        kept.ready.processes.len()
+    });
+    let Some(ran) = ran else { return };
+    assert!(ran.unwrap() >= 5);
+    assert_eq!(with_mark(mark), Vec::<String>::new());
+}
+
+#[test]
+fn one_that_ends_while_it_is_raced_is_told_at_the_next_report() {
+    let ends = "    if data == b'end': sys.exit('enough')\n    s.sendto";
+    let command = echo("data").replace("    s.sendto", ends);
+    let ran = raced("bounce", &command, PATIENT, |kept| {
+        kept.report().map(drop).unwrap();
+        let socket = std::net::UdpSocket::bind("10.77.0.2:0").unwrap();
+        socket.send_to(b"end", "10.77.0.2:7000").unwrap();
+        while kept.program.output.status().is_none() {
+            thread::sleep(LOOK);
+        }
+        kept.report().map(drop).unwrap_err()
+    });
+    let Some(ran) = ran else { return };
+    let why = ran.unwrap();
+    assert!(why.contains("exit status 1") && why.contains("enough"), "{why}");
+}
+
+/// Prints what it received, three times a second.
+const COUNT: &str = "import socket, sys, time
+s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+s.bind((sys.argv[1], int(sys.argv[2])))
+s.settimeout(0.05)
+n, due = 10, 0
+while True:
+    if time.monotonic() >= due:
+        print('received=%d' % n, flush=True)
+        due = time.monotonic() + 0.3
+    try: n += STEP if s.recv(65535) else 0
+    except TimeoutError: pass
+";
+
+#[test]
+fn what_a_program_received_is_what_it_prints() {
+    let ask = |step: &str| {
+        let command = python(&COUNT.replace("STEP", step));
+        raced("count", &command, PATIENT, |kept| {
+            let socket = std::net::UdpSocket::bind("10.77.0.2:0").unwrap();
+            kept.report()?;
+            kept.expect(7);
+            kept.report()?;
+            for _ in 0..3 {
+                socket.send_to(b"datagram", "10.77.0.2:7000").unwrap();
+            }
+            // A line may have been under way when they came.
+            kept.report()?;
+            kept.report().map(|report| (report.lane.rx_frames, kept.segment.clone().unwrap()))
+        })
+    };
+    let Some(counted) = ask("1") else { return };
+    let (counter, segment) = counted.unwrap().unwrap();
+    assert_eq!((counter, segment.segment, segment.delivered), (13, 7, 3));
+    let why = ask("-1").unwrap().unwrap().map(drop).unwrap_err();
+    assert!(why.contains("its counter fell from 10 to"), "{why}");
+}
+
+#[test]
+fn one_that_says_nothing_of_what_it_received_is_no_arm_of_an_app_that_only_receives() {
+    let silent = ECHO.replace("    s.sendto(REPLY, peer)\n", "");
+    let Some(why) = refused("count", &python(&silent), HASTY) else { return };
+    for part in ["printed no counter", "`received=N`", "flush", "it said: up"] {
+        assert!(why.contains(part), "{why}");
+    }
+}
+
+#[test]
+fn one_that_answers_pings_has_their_address_and_the_kernel_is_silent() {
+    let text = "import socket, sys, time
+s = socket.socket(socket.AF_PACKET, socket.SOCK_RAW)
+s.bind((sys.argv[1], 0))
+time.sleep(600)
+";
+    let quoted = shlex::try_join(["python3", "-c", text]).unwrap();
+    let addresses = || {
+        let said =
+            std::process::Command::new("ip").args(["address", "show", "dev", "sut0"]).output();
+        String::from_utf8(said.unwrap().stdout).unwrap()
+    };
+    let ran = raced("echo", &format!("{quoted} {{interface}} {{address}}"), PATIENT, |kept| {
+        let silent = fs::read_to_string(NO_PINGS).unwrap();
+        (kept.ready.clone(), silent, addresses())
+    });
+    let Some(ran) = ran else { return };
+    let (ready, silent, addresses) = ran.unwrap();
+    assert_eq!((ready.shape, silent.trim()), (Shape::Frames, "1"));
+    assert!(addresses.contains("10.77.0.2/32"), "{addresses}");
+    let how = &ready.caps.facts["ready"];
+    assert_eq!(how, "it has a socket or an XDP program on its interface");
+}
+
+#[test]
+fn one_that_forwards_by_means_that_nobody_sees_is_given_time() {
+    let told = "sh -c 'exec sleep 600' sh {port0} {port1}";
+    let Some(ran) = raced("forward", told, HASTY, |kept| kept.ready.clone()) else { return };
+    let ready = ran.unwrap();
+    assert_eq!(ready.shape, Shape::Frames);
+    assert!(ready.caps.facts["ready"].contains("it was given time"), "{ready:?}");
+    assert_eq!(ready.caps.facts["program"], "sh -c 'exec sleep 600' sh sut0 sut1");
+}
