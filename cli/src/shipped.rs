@@ -44,6 +44,11 @@ static SHIPPED: &[Shipped] = &[
         text: text!("features"),
         capture: capture!("captures/mixed.pcap.zst"),
     },
+    Shipped {
+        name: "features-goals",
+        text: text!("features-goals"),
+        capture: capture!("captures/mixed.pcap.zst"),
+    },
     Shipped { name: "forward", text: text!("forward"), capture: None },
     Shipped { name: "lanes", text: text!("lanes"), capture: None },
     Shipped { name: "ping", text: text!("ping"), capture: None },

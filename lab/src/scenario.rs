@@ -958,6 +958,7 @@ mod tests {
         let folder = Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../scenarios"));
         for name in [
             "features.toml",
+            "features-goals.toml",
             "lanes.toml",
             "ping.toml",
             "tap.toml",
