@@ -31,7 +31,9 @@ fn race(folder: &Path, variant: &str, more: &[&str]) -> Output {
     std::fs::write(&scenario, text).expect("writable");
     let mut command = Command::new(env!("CARGO_BIN_EXE_laneway"));
     command.arg("race").arg(&scenario).arg("--out").arg(folder).args(["--variant", variant]);
-    command.args(["--generations", "4", "--rounds", "1", "--segment-ms", "100"]).args(more);
+    command
+        .args(["--generations", "4", "--rounds", "1", "--segment-ms", "100", "--verbose"])
+        .args(more);
     command.output().expect("the program starts")
 }
 

@@ -93,7 +93,8 @@ fn every_arm_is_explained_or_says_why_and_what_is_measured_is_the_same_without()
     let trials = names(&out.join("trials"));
     assert!(without.traces.is_empty() && !out.join("traces").exists());
 
-    let output = forward(&turn.folder, &["--trace"]).output().expect("the program starts");
+    let output =
+        forward(&turn.folder, &["--trace", "--verbose"]).output().expect("the program starts");
     done(&output);
     let result = turn.result("live");
     assert_eq!(plan(&result), plan(&without));

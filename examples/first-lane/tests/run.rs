@@ -74,7 +74,7 @@ fn race(name: &str, arms: &str) -> (Option<i32>, String) {
     fs::write(folder.join("race.toml"), format!("{head}\n{arms}")).expect("our folder");
     let output = Command::new(env!("CARGO_BIN_EXE_first-lane"))
         .args(["race", "race.toml", "--out", "out", "--variant", "count-64", "--load", "5000"])
-        .args(["--generations", "4", "--rounds", "1", "--segment-ms", "100"])
+        .args(["--generations", "4", "--rounds", "1", "--verbose", "--segment-ms", "100"])
         .current_dir(&folder)
         .output()
         .expect("the example was built");

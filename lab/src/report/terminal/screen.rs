@@ -26,12 +26,14 @@ pub(in super::super) fn screen(result: &RaceResult, style: Style) -> String {
     page.heading(&result.title);
     let others = (0..result.arms.len()).filter(|&arm| arm > 0 && !is_noise_floor(result, arm));
     let others: Vec<usize> = others.collect();
+    let what = match others.len() {
+        0 => base_name(result),
+        n => format!("{} against {}", plural(n, "arm"), base_name(result)),
+    };
     page.wrapped(
         "",
         &format!(
-            "{} against {} under app {}; {} in {} of fresh processes, {} s",
-            plural(others.len(), "arm"),
-            base_name(result),
+            "{what} under app {}; {} in {} of fresh processes, {} s",
             result.app,
             plural(result.rounds, "round"),
             plural(result.generations, "generation"),
@@ -49,8 +51,11 @@ pub(in super::super) fn screen(result: &RaceResult, style: Style) -> String {
     }
     itself(&mut page, result);
     page.out.push('\n');
-    best(&mut page, result, &others);
+    if !others.is_empty() {
+        best(&mut page, result, &others);
+    }
     asked(&mut page, result);
+    missing(&mut page, result);
     if !result.too_few.is_empty() {
         page.wrapped("", "No verdict where the machine was busy, or the generator late:");
         reasons(&mut page, &result.too_few);
@@ -61,7 +66,26 @@ pub(in super::super) fn screen(result: &RaceResult, style: Style) -> String {
             &format!("{}. {}", outcome_word(result.outcome), outcome_sentence(result)),
         );
     }
+    if !result.traces.is_empty() {
+        page.whys(result);
+    }
     page.out
+}
+
+/// The arms that did not take part, with their reasons; those that only wait for the long version are counted.
+fn missing(page: &mut Page, result: &RaceResult) {
+    let skipped = result.notes.iter().filter(|note| note.starts_with("skipped: "));
+    let (later, gone): (Vec<&String>, Vec<_>) = skipped.partition(|note| note.contains("--full"));
+    for note in gone {
+        page.wrapped("", note);
+    }
+    if !later.is_empty() {
+        let sentence = format!(
+            "{} in the long version only: --full, or by name with --lane.",
+            plural(later.len(), "more arm")
+        );
+        page.wrapped("", &sentence);
+    }
 }
 
 /// The first few of them, and how many there are.
