@@ -66,6 +66,7 @@ bench: toolchain ## every figure of docs/measurements again: races, idle lanes, 
 	cargo run --release --package laneway-engine --example tracer_cost
 	cargo run --release --package laneway-lab --example send_cost
 	cargo run --release --package laneway-stack --example requests
+	cargo test --release --package laneway-stats --test pair_proof -- --ignored --nocapture
 
 # make soak SECONDS=3600
 SECONDS ?= 600

@@ -227,8 +227,8 @@ pub(crate) fn command(apps: &[Box<dyn RunVerb>]) -> Command {
 
 #[derive(Args, Debug)]
 pub(crate) struct RaceArguments {
-    /// A scenario file, or the name of a shipped one: features, lanes, ping, udp-echo, tap,
-    /// forward, tracer
+    /// A scenario file, or the name of a shipped one: features, features-goals, lanes,
+    /// ping, udp-echo, tap, forward, tracer
     #[arg(value_name = "APP|SCENARIO.toml")]
     pub(crate) scenario: String,
     /// Race these lane specs instead of the scenario's arms; the first is the base

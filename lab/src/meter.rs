@@ -9,7 +9,7 @@
 //! ```
 //!
 //! What is foreign is never booked on an arm and never subtracted from one. An arm's own time may be
-//! spent on polling nothing: [`spun_ns`] says how much.
+//! spent on polling nothing: the race says how much, from the arm's own count of empty polls.
 //!
 //! The programs are held by links and detach when the meter is dropped or the process dies.
 

@@ -133,7 +133,6 @@ type Place = (&'static str, usize, usize);
 /// Who looks at a race while it runs. Every metric has an error rate of [`ALPHA`] for all its arms and loads together,
 /// however often one looks.
 pub(super) struct Judge {
-    alpha: f64,
     looks: BTreeMap<Place, Looks>,
     /// Differences that were called: they are final, and hand their part of the error rate to the others.
     called: BTreeMap<Place, Judgement>,
@@ -142,7 +141,7 @@ pub(super) struct Judge {
 impl Judge {
     /// Nobody has looked yet.
     pub(super) fn new() -> Judge {
-        Judge { alpha: ALPHA, looks: BTreeMap::new(), called: BTreeMap::new() }
+        Judge { looks: BTreeMap::new(), called: BTreeMap::new() }
     }
 
     /// Every metric of every arm at every load against the base, when a `share` of the race's time has gone; the last
@@ -200,7 +199,7 @@ impl Judge {
         let is_of_family =
             |called: &&Place| called.0 == place.0 && called.1 > 1 && **called != place;
         let called = self.called.keys().filter(is_of_family).count();
-        let family = Family::new(self.alpha, family.max(1)).expect("a rate, and one at least");
+        let family = Family::new(ALPHA, family.max(1)).expect("a rate, and one at least");
         let alpha = family.alpha_each(called);
         let looks = self.looks.entry(place).or_insert_with(|| Looks::new(Spending::default()));
         // Without a whole pair there is nothing to look at.
@@ -370,7 +369,9 @@ pub(super) fn summaries(
             let looks_inside = of.iter().any(|segment| segment.wire_to_app.is_some());
             let usable: Vec<&&Segment> =
                 of.iter().filter(|s| s.invalid.is_empty() && !s.warm_up).collect();
-            let rates: Vec<f64> = usable.iter().map(|s| s.records_per_s).collect();
+            // What other programs took away is no rate of the arm's.
+            let whole = usable.iter().filter(|s| s.disturbed.is_none());
+            let rates: Vec<f64> = whole.map(|s| s.records_per_s).collect();
             let costs: Vec<f64> = usable.iter().filter_map(|s| s.cpu.ns_per_record).collect();
             summaries.push(Summary {
                 arm,

@@ -72,10 +72,7 @@ impl<'a> Contest<'a> {
             self.generation(generation, began + time.mul_f64(share), &mut all)?;
             all.generations = generation + 1;
             self.write(&all.trials[first..], first)?;
-            let is_over = match extent.rounds {
-                Some(_) => all.generations == extent.generations,
-                None => all.generations == extent.generations || began.elapsed() >= time,
-            } || all.rounds + ROUNDS_MAX > PAIRS_MAX;
+            let is_over = is_over(extent, [all.generations, all.rounds], began.elapsed());
             let share = match extent.rounds {
                 Some(_) => share,
                 None => began.elapsed().as_secs_f64() / time.as_secs_f64(),
@@ -94,7 +91,7 @@ impl<'a> Contest<'a> {
                 is_traced: false,
             });
             let may_end = all.generations >= GENERATIONS_MIN && extent.rounds.is_none();
-            if is_over && all.generations >= GENERATIONS_MIN || may_end && undecided[0] == 0 {
+            if is_over || may_end && undecided[0] == 0 {
                 break;
             }
         }
@@ -216,5 +213,40 @@ impl<'a> Contest<'a> {
                  the {last}/s that are offered anyway"
             )),
         })
+    }
+}
+
+/// Whether no generation follows. Of the last look there is only one, so a race whose first generations outlast its time
+/// is not over before an interval is possible.
+fn is_over(extent: &Extent, [generations, rounds]: [usize; 2], elapsed: Duration) -> bool {
+    let is_late = extent.rounds.is_none() && elapsed >= Duration::from_secs(extent.time_s);
+    generations >= extent.generations
+        || (is_late && generations >= GENERATIONS_MIN)
+        || rounds + ROUNDS_MAX > PAIRS_MAX
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_race_whose_generations_outlast_its_time_still_has_enough_of_them() {
+        let extent = |generations, rounds| Extent {
+            loads_pps: vec![1],
+            saturate: false,
+            topspeed: false,
+            segment_ms: 100,
+            time_s: 1,
+            generations,
+            rounds,
+        };
+        let late = Duration::from_secs(5);
+        let over = |extent: &Extent, generations| is_over(extent, [generations, 9], late);
+        let timed = extent(30, None);
+        assert_eq!([1, 2, 3].map(|n| over(&timed, n)), [false, false, true]);
+        assert!(!is_over(&timed, [3, 9], Duration::ZERO) && over(&extent(1, None), 1));
+        let counted = extent(4, Some(1));
+        assert_eq!([3, 4].map(|n| over(&counted, n)), [false, true]);
+        assert!(is_over(&counted, [1, PAIRS_MAX], Duration::ZERO));
     }
 }
