@@ -684,3 +684,17 @@ pub(super) fn outcome(result: &RaceResult) -> Outcome {
         Outcome::Done
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn warm_up_is_what_differs_from_the_rest_and_never_most_of_a_generation() {
+        let settled = [0.01, -0.01, 0.02, 0.0, -0.02, 0.01, -0.01];
+        let warm = [&[0.9, 0.5][..], &settled].concat();
+        assert_eq!((warm_up(&warm), warm_up(&settled[..2]), warm_up(&[])), (2, 0, 0));
+        let rising: Vec<f64> = (0..30).map(f64::from).collect();
+        assert!(warm_up(&rising) <= 10);
+    }
+}
