@@ -12,8 +12,13 @@ pub struct Turn {
 /// An application. What it sees is the business of the trait on top of this one.
 ///
 /// Static dispatch: the engine is compiled once per lane and app. Per frame an app allocates, locks
-/// and logs nothing. Each shape has an `on_tick`, called about every 10 ms, with or without traffic.
+/// and logs nothing. Each shape has an `on_tick`, called about every 10 ms, with or without traffic, and
+/// behind every [`on_bell`](Self::on_bell).
 pub trait App {
+    /// The worker's [`Bell`](crate::Bell) was rung: at least once behind the last ring, at once when the
+    /// worker waited, else in its next turn. The shape's `on_tick` follows: there the app may send.
+    fn on_bell(&mut self, _turn: Turn) {}
+
     /// Nothing more will come: finish what is open (flows, files).
     fn on_stop(&mut self, _turn: Turn) {}
 

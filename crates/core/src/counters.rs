@@ -84,6 +84,10 @@ drop_reasons! {
     ConnTableFull = 23 "conn_table_full",
     /// The time to live or hop limit ran out on the way through.
     TtlExpired = 24 "ttl_expired",
+    /// The socket's own queue on the way out was full (EAGAIN).
+    TxSocketFull = 25 "tx_socket_full",
+    /// The queue of the interface was full, and the kernel said so (ENOBUFS).
+    TxInterfaceFull = 26 "tx_interface_full",
 }
 
 impl DropReason {

@@ -3,7 +3,7 @@
 //! One entry of a batch may be a *train*: several datagrams of equal size in one buffer, as UDP_GRO
 //! delivers them and UDP_SEGMENT sends them. An app that forwards a train uncut keeps it a train.
 
-use crate::{App, Clock, Lane, LaneError, PortId, Turn};
+use crate::{App, Clock, DatagramPorts, LaneError, PortId, Turn};
 use std::{
     net::SocketAddr,
     ops::{Deref, Range},
@@ -109,6 +109,10 @@ pub trait DatagramApp: App {
     /// Looks at a batch of one port, in order of arrival.
     fn on_datagrams<O: DatagramOut>(&mut self, batch: &[Datagram<'_>], turn: Turn, out: &mut O);
 
+    /// Opens and closes ports, and looks at them: behind every [`on_bell`](App::on_bell). An app that
+    /// wants some when it begins rings its bell when it is built.
+    fn on_ports<P: DatagramPorts>(&mut self, _ports: &mut P, _turn: Turn) {}
+
     /// Time has passed.
     fn on_tick<O: DatagramOut>(&mut self, _turn: Turn, _out: &mut O) {}
 }
@@ -116,7 +120,7 @@ pub trait DatagramApp: App {
 /// A lane of datagrams: a port is one socket, or one address of a stack.
 ///
 /// Counters: `rx_frames` and `tx_frames` count every datagram of a train; bytes are payload.
-pub trait DatagramLane: Lane {
+pub trait DatagramLane: DatagramPorts {
     /// One round over all ports: takes what is there, up to the lane's batch and without waiting to
     /// fill it, shows it to the app (the clock is read once per batch), and puts what the app sends
     /// on its way before it returns. Returns how many datagrams the app saw.

@@ -97,16 +97,27 @@ pub struct FrameSpan {
 }
 
 impl FrameSpan {
-    /// The frame lies in its room, the room in `bytes` bytes. Branchless: a burst is checked at once.
+    /// The frame lies in its room, the room in a region of `bytes` bytes.
     #[inline]
     fn lies_in(&self, bytes: usize) -> bool {
-        // As 64-bit sums of 32-bit numbers, which cannot overflow.
-        let room_bytes = self.headroom as usize + self.len_max as usize;
-        (self.headroom as usize <= self.start)
-            & (self.len <= self.len_max)
-            & (self.start.saturating_add(self.len_max as usize) <= bytes)
-            // Ends may move anywhere in the room, and their distance is to fit then, too.
-            & (room_bytes <= u32::MAX as usize)
+        self.excess(bytes) >= 0
+    }
+
+    /// Negative if the frame leaves its room, or the room a region of `bytes` bytes, at most `isize::MAX`.
+    /// The sign is that of any of five differences, so the signs of a burst are joined without a branch or
+    /// a flag per bound, and looked at once.
+    #[inline]
+    fn excess(&self, bytes: usize) -> i64 {
+        let (headroom, len_max) = (i64::from(self.headroom), i64::from(self.len_max));
+        // A start or an end beyond i64 is negative itself, whatever the differences say then.
+        let start = self.start as i64;
+        let end = start.wrapping_add(len_max);
+        let behind = (bytes as i64).wrapping_sub(end);
+        let ahead = start.wrapping_sub(headroom);
+        let grown = len_max - i64::from(self.len);
+        // Ends may move anywhere in the room, and their distance is to fit a length then, too.
+        let width = i64::from(u32::MAX) - (headroom + len_max);
+        start | end | behind | ahead | grown | width
     }
 }
 
@@ -122,10 +133,12 @@ struct TailRange {
 pub struct Burst {
     region: Rc<Region>,
     capacity: usize,
-    // As long as the burst, all three; within the capacity that each was made with.
+    // As long as the burst, both; within the capacity that each was made with.
     frame: Vec<u32>,
     span: Vec<FrameSpan>,
-    verdict: Vec<Verdict>,
+    /// By frame; as long as the capacity, and [`Verdict::Drop`] where there is no frame: what only some bursts
+    /// decide is written for those only.
+    verdict: Box<[Verdict]>,
     /// Nobody has decided anything but [`Verdict::Drop`].
     is_consumed: bool,
     /// By frame; as long as the capacity, and empty where a frame has no tails.
@@ -142,7 +155,7 @@ impl Burst {
             capacity: frames,
             frame: Vec::with_capacity(frames),
             span: Vec::with_capacity(frames),
-            verdict: Vec::with_capacity(frames),
+            verdict: vec![Verdict::Drop; frames].into_boxed_slice(),
             is_consumed: true,
             tail_range: vec![TailRange::default(); frames].into_boxed_slice(),
             tails: Vec::with_capacity(TAILS_MAX),
@@ -205,7 +218,7 @@ impl Burst {
     /// The verdict on frame `i` so far.
     #[inline]
     pub fn verdict(&self, i: usize) -> Verdict {
-        self.verdict[i]
+        self.verdict[..self.frame.len()][i]
     }
 
     /// True only if every verdict is [`Verdict::Drop`]: nothing goes on. Known without a look at
@@ -218,7 +231,7 @@ impl Burst {
     /// Decides what happens to frame `i`.
     #[inline]
     pub fn set_verdict(&mut self, i: usize, verdict: Verdict) {
-        self.verdict[i] = verdict;
+        self.verdict[..self.frame.len()][i] = verdict;
         self.is_consumed &= verdict == Verdict::Drop;
     }
 
@@ -229,10 +242,12 @@ impl Burst {
             self.tail_range[..self.frame.len()].fill(TailRange::default());
             self.tails.clear();
         }
+        if !self.is_consumed {
+            self.verdict[..self.frame.len()].fill(Verdict::Drop);
+            self.is_consumed = true;
+        }
         self.frame.clear();
         self.span.clear();
-        self.verdict.clear();
-        self.is_consumed = true;
     }
 
     /// Lane: adds frames, by number and span, each with verdict [`Verdict::Drop`]. The one way in: a
@@ -251,22 +266,21 @@ impl Burst {
         // Both have at least the burst's capacity, so each has `space` to spare.
         let numbers = &mut self.frame.spare_capacity_mut()[..space];
         let spans = &mut self.span.spare_capacity_mut()[..space];
-        let (mut count, mut fit) = (0, true);
+        let (mut count, mut excess) = (0, 0);
         for ((to_number, to_span), (number, span)) in numbers.iter_mut().zip(spans).zip(&mut frames)
         {
-            fit &= span.lies_in(region_bytes);
+            excess |= span.excess(region_bytes);
             to_number.write(number);
             to_span.write(span);
             count += 1;
         }
-        assert!(fit, "frame outside its region of {region_bytes} bytes");
+        assert!(excess >= 0, "frame outside its region of {region_bytes} bytes");
         // Asked only when there is no space left: else what is there has come to its end.
         assert!(count < space || frames.next().is_none(), "burst is full");
         // SAFETY: the loop has written the first `count` of the spare elements, which are Copy.
         unsafe { self.frame.set_len(from + count) };
         // SAFETY: as above.
         unsafe { self.span.set_len(from + count) };
-        self.verdict.resize(from + count, Verdict::Drop);
     }
 
     /// Lane: adds a further buffer to the frame added last.
@@ -480,6 +494,7 @@ impl FramePool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use proptest::prelude::*;
 
     /// A burst of `n` frames of 64 bytes in buffers of 256, headroom 128; frame i is filled with i.
     fn burst(n: usize) -> Burst {
@@ -563,6 +578,25 @@ mod tests {
         assert!(!wide.lies_in(1 << 40) && FrameSpan { headroom: 1, ..wide }.lies_in(1 << 40));
     }
 
+    proptest! {
+        /// The joined signs against the five bounds as one would write them, at every edge of the numbers.
+        #[test]
+        fn a_span_lies_in_a_region_as_wide_numbers_say(
+            start in prop_oneof![0..64usize, (u32::MAX as usize - 9)..(u32::MAX as usize + 99),
+                (isize::MAX as usize - 99)..(isize::MAX as usize + 99), any::<usize>()],
+            numbers in prop::array::uniform3(prop_oneof![0..48u32, (u32::MAX - 48)..=u32::MAX]),
+            bytes in prop_oneof![0..128usize, (u32::MAX as usize)..(u32::MAX as usize * 3),
+                (isize::MAX as usize - 99)..=(isize::MAX as usize)],
+        ) {
+            let [len, headroom, len_max] = numbers;
+            let span = FrameSpan { start, len, headroom, len_max, ..EMPTY };
+            let (from, ahead, room) = (start as i128, i128::from(headroom), i128::from(len_max));
+            let lies = ahead <= from && len <= len_max && from + room <= bytes as i128
+                && ahead + room <= i128::from(u32::MAX);
+            prop_assert_eq!(span.lies_in(bytes), lies, "{:?} in {}", span, bytes);
+        }
+    }
+
     #[test]
     fn a_frame_comes_back_as_it_was_added() {
         let mut b = Burst::new(Region::heap(256), 2);
@@ -572,6 +606,11 @@ mod tests {
         unsafe { b.extend([(7, span), (8, span)]) };
         assert_eq!((b.span(0), b.span(1)), (span, span));
         assert_eq!((b.numbers(), &b.verdict[..]), (&[7, 8][..], &[Verdict::Drop; 2][..]));
+        b.set_verdict(1, Verdict::Tx);
+        b.clear();
+        // SAFETY: as above.
+        unsafe { b.extend([(9, span), (9, span)]) };
+        assert_eq!([b.verdict(0), b.verdict(1)], [Verdict::Drop; 2]);
         assert_eq!(b.frame(0).wire_len, 1500);
     }
 
@@ -613,7 +652,7 @@ mod tests {
             // SAFETY: nothing else refers to the region; extend must refuse the frames anyway.
             unsafe { b.extend([(0, EMPTY), (1, outside)]) };
         }));
-        assert!(refused.is_err() && b.is_empty() && b.verdict.is_empty());
+        assert!(refused.is_err() && b.is_empty());
     }
 
     #[test]

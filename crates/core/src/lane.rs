@@ -1,6 +1,6 @@
 //! What every lane must do, what a lane of Ethernet frames must do beside, and time as a given value.
 
-use crate::{Burst, CapsReport, Counters, LaneError, PortId};
+use crate::{Bell, Burst, CapsReport, Counters, LaneError, PortId};
 use serde::{Deserialize, Serialize};
 use std::time::Duration;
 
@@ -27,7 +27,7 @@ pub enum ClockDomain {
 /// Why [`Lane::wait`] returned.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Wake {
-    /// Something may be waiting, or a transmit queue may have drained.
+    /// Something may be waiting, a transmit queue may have drained, or the bell rings.
     Ready,
     /// The time was up.
     Timeout,
@@ -43,11 +43,27 @@ pub trait Lane {
     /// The lane's name in specs and results.
     fn name(&self) -> &'static str;
 
-    /// How many ports there are; their ids are `0..ports`.
+    /// How many ports there are now.
     fn ports(&self) -> usize;
+
+    /// The id of the `at`th of them, `at` below [`ports`](Self::ports). Where no port comes or goes, that
+    /// is its number.
+    fn port(&self, at: usize) -> PortId {
+        PortId(at as u32)
+    }
+
+    /// What ports have counted that are there no more.
+    fn past(&self) -> Counters {
+        Counters::default()
+    }
 
     /// The clock that stamps what this lane carries, and that its timers run on.
     fn clock_domain(&self) -> ClockDomain;
+
+    /// From now on a [`wait`](Self::wait) ends when `bell` rings, and none begins while it does. The lane
+    /// keeps a clone and has it in what it polls; it leaves the answer to the engine. Called before the
+    /// first wait, or never. A lane that leaves this out ends its waits when their time is up.
+    fn hear(&mut self, _bell: &Bell) {}
 
     /// Blocks until something may be there on any port, at most for `timeout`. May wake early.
     fn wait(&mut self, timeout: Duration) -> Result<Wake, LaneError>;

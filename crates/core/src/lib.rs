@@ -1,8 +1,8 @@
 //! The contract between lanes and applications.
 //!
 //! A **lane** moves frames between a wire and an app; an **app** looks at a borrowed [`Burst`] and
-//! leaves a [`Verdict`] on every frame; the engine joins the two. Nothing here performs I/O, reads
-//! a clock, or knows any lane or app by name.
+//! leaves a [`Verdict`] on every frame; the engine joins the two. Nothing here reads a clock, knows any
+//! lane or app by name, or performs I/O, but for the event behind a [`Bell`].
 //!
 //! ```text
 //!            receive / lend                 on_burst / fill
@@ -57,6 +57,7 @@
 //! ```
 
 mod app;
+mod bell;
 mod caps;
 mod counters;
 mod datagram;
@@ -64,10 +65,12 @@ mod error;
 mod frame;
 mod kernel;
 mod lane;
+mod port;
 mod stream;
 mod verdict;
 
 pub use app::{App, Fill, FrameApp, Turn};
+pub use bell::Bell;
 pub use caps::{Cap, CapSet, CapsReport, KernelMemory};
 pub use counters::{Counters, DropReason};
 pub use datagram::{Datagram, DatagramApp, DatagramLane, DatagramOut, Payload, PayloadKey};
@@ -78,5 +81,6 @@ pub use frame::{
 };
 pub use kernel::{ConfigValue, KernelApp, KernelHalf, KernelLane, KernelMaps, RecordStream};
 pub use lane::{Clock, ClockDomain, FrameLane, Lane, Wake};
+pub use port::{DatagramPorts, Membership, PortPlan, WhenFull};
 pub use stream::{Close, ConnId, StreamApp, StreamLane, StreamOut};
 pub use verdict::{PortId, PortMask, Verdict};

@@ -1,33 +1,37 @@
 //! What an app decides per frame: XDP's return codes plus fan-out.
 
-/// One port of a lane, numbered from 0 in the order the interfaces were given.
+/// One port of a lane. Those that it was opened with are numbered from 0 in the order they were given;
+/// those that come later have numbers that none had before.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct PortId(pub u8);
+pub struct PortId(pub u32);
 
 impl PortId {
-    /// The port's place in a per-port array.
+    /// The most ports that a lane may have at a time; one of frames has [`PortMask::PORTS_MAX`].
+    pub const OPEN_MAX: usize = 1 << 14;
+
+    /// The place, in a per-port array, of a port that its lane was opened with.
     pub fn index(self) -> usize {
-        usize::from(self.0)
+        self.0 as usize
     }
 }
 
-/// A set of ports, one bit per [`PortId`] (so at most 32 ports per lane).
+/// A set of ports of a lane of frames, one bit per [`PortId`]: so at most 32.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct PortMask(pub u32);
 
 impl PortMask {
-    /// The most ports a lane may have.
+    /// The most ports a lane of frames may have.
     pub const PORTS_MAX: usize = 32;
 
     /// Every port below `ports`, without `except` (the flooding set of a bridge).
     pub fn all_but(ports: usize, except: PortId) -> Self {
         let all = if ports >= Self::PORTS_MAX { u32::MAX } else { (1u32 << ports) - 1 };
-        PortMask(all & !1u32.checked_shl(u32::from(except.0)).unwrap_or(0))
+        PortMask(all & !1u32.checked_shl(except.0).unwrap_or(0))
     }
 
     /// The ports of the set, lowest first.
     pub fn iter(self) -> impl Iterator<Item = PortId> {
-        (0..32u8).filter(move |bit| self.0 & (1 << bit) != 0).map(PortId)
+        (0..32).filter(move |bit| self.0 & (1 << bit) != 0).map(PortId)
     }
 }
 
