@@ -173,6 +173,8 @@ macro_rules! each_conformance_behaviour {
             a_burst_never_exceeds_its_knob
             an_empty_receive_returns_at_once
             wait_is_ready_with_traffic_and_times_out_without
+            a_bell_rung_before_a_wait_ends_it
+            a_bell_rung_during_a_wait_ends_it
             a_bounced_frame_leaves_byte_for_byte
             edits_in_place_are_what_leaves
             only_frames_told_to_leave_leave

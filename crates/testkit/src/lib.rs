@@ -17,6 +17,7 @@
 pub mod conformance;
 mod files;
 mod frames;
+pub mod hearing;
 mod patience;
 mod refusal;
 pub mod service;

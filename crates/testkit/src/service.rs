@@ -19,6 +19,7 @@
 
 mod datagram_probe;
 pub mod datagrams;
+mod live_ports;
 mod stream_probe;
 pub mod streams;
 
@@ -28,7 +29,7 @@ pub use laneway_engine::MonotonicClock;
 pub use stream_probe::{AMPLIFIED_BYTES, Manner, StreamProbe};
 
 use crate::{Impossible, Overload};
-use laneway_core::{Clock, DatagramLane, LaneError, PortId, StreamLane};
+use laneway_core::{Bell, Clock, DatagramLane, LaneError, PortId, PortPlan, StreamLane};
 use laneway_engine::Stop;
 use laneway_spec::LaneSpec;
 use std::{
@@ -44,21 +45,33 @@ const WAIT: Duration = Duration::from_millis(10);
 const WAITS_MAX: usize = 3000;
 /// Attempts to see what the far end should not have.
 const SILENT_TURNS: usize = 3;
+/// Ticks after which a worker that waits for a bell gives up.
+const TICKS_WITHOUT_BELL_MAX: usize = 3000;
 /// Ticks without traffic before a worker is asked to stop.
 const TICKS_BEFORE_STOP: usize = 3;
 /// Naps of [`WAIT`] until a worker counts as one that never ticks.
 const TICK_NAPS_MAX: usize = 3000;
 
+/// Rings the bell of a worker on another thread, once its app has seen ticks without traffic.
+fn ring_after_ticks(ticks: &AtomicUsize, bell: &Bell) {
+    wait_for_ticks(ticks);
+    bell.ring();
+}
+
 /// Asks a worker on another thread to stop, once its app has seen ticks without traffic. An app that
 /// never ticks is stopped as well: what it counted tells.
 fn stop_after_ticks(ticks: &AtomicUsize, stop: &Stop) {
+    wait_for_ticks(ticks);
+    stop.request();
+}
+
+fn wait_for_ticks(ticks: &AtomicUsize) {
     for _ in 0..TICK_NAPS_MAX {
         if ticks.load(Ordering::SeqCst) >= TICKS_BEFORE_STOP {
             break;
         }
         std::thread::sleep(WAIT);
     }
-    stop.request();
 }
 
 /// A datagram lane with two ends: the suite works the near one, the rig the far one.
@@ -93,6 +106,25 @@ pub trait DatagramRig {
     /// The address that the far end of `port` sends from and receives at.
     fn far(&self, port: PortId) -> SocketAddr;
 
+    /// What a port beside those of [`open`](Self::open) can be, that the far end of port 0 reaches and that
+    /// reaches it; the process may then open a thousand of them.
+    ///
+    /// # Errors
+    /// Why the lane has its ports fixed; behaviours that need others are skipped with this reason.
+    fn plan(&mut self) -> Result<PortPlan, String> {
+        Err("the lane's ports are those that it was opened with".to_owned())
+    }
+
+    /// Does something where the lane opens its ports.
+    fn inside<T>(&mut self, action: impl FnOnce() -> T) -> T {
+        action()
+    }
+
+    /// Sends one datagram per payload from the far end of port 0 to `near`, as [`send`](Self::send).
+    fn send_to(&mut self, near: SocketAddr, payloads: &[&[u8]]) {
+        unimplemented_plan(near, payloads.len())
+    }
+
     /// Sends one datagram per payload from the far end of `port`, in order, as fast as it can;
     /// returns when all are on their way. At most [`DatagramProperties::send_max`] at a time, except
     /// for an [`Overload`].
@@ -109,6 +141,11 @@ pub trait DatagramRig {
     /// trains cut. Waits, bounded (some milliseconds), until there are `expected` datagrams; may
     /// return fewer or more.
     fn collect(&mut self, port: PortId, expected: usize) -> Vec<(SocketAddr, Vec<u8>)>;
+}
+
+/// A rig that has plans can send to their ports.
+fn unimplemented_plan(near: SocketAddr, payloads: usize) {
+    panic!("{payloads} datagrams to {near}: the rig has a plan and no way to its port");
 }
 
 /// What the suite may expect of a datagram lane.
@@ -279,10 +316,18 @@ macro_rules! each_datagram_behaviour {
             a_send_of_less_than_was_offered_leaves_with_that_length
             a_datagram_too_long_to_leave_is_counted
             a_port_that_is_not_there_is_counted
+            a_port_opened_in_a_running_lane_receives_and_sends
+            a_closed_port_is_silent_and_its_number_not_used_again
+            what_a_port_was_granted_is_read_back
+            a_plan_that_cannot_be_had_leaves_no_port
+            a_thousand_idle_ports_cost_a_round_no_call
             counters_match_what_was_seen
             the_ledger_closes_when_the_lane_is_overrun
             a_serve_without_traffic_shows_nothing
             wait_is_ready_with_traffic_and_times_out_without
+            a_bell_rung_before_a_wait_ends_it
+            a_bell_rung_during_a_wait_ends_it
+            what_a_bell_releases_leaves
             a_worker_stops_and_the_lane_opens_again
             an_impossible_capability_is_refused_unless_allowed
             every_port_reports_its_capabilities
@@ -315,6 +360,9 @@ macro_rules! each_stream_behaviour {
             finish_closes_every_connection_for_the_stop
             stream_counters_match_what_was_seen
             a_stream_wait_is_ready_with_traffic_and_times_out_without
+            a_bell_rung_before_a_stream_wait_ends_it
+            a_bell_rung_during_a_stream_wait_ends_it
+            what_a_bell_releases_leaves_a_stream
             a_stream_worker_stops_and_the_lane_opens_again
             an_impossible_capability_of_a_stream_is_refused_unless_allowed
             every_listening_port_reports_its_capabilities

@@ -158,7 +158,7 @@ impl<'r, R: Rig> Bench<'r, R> {
     /// Lets transmissions go on: some lanes need a push, a simulated one needs time.
     fn nudge(&mut self) {
         for port in 0..self.lane.ports() {
-            ok(self.lane.settle(PortId(port as u8)));
+            ok(self.lane.settle(PortId(port as u32)));
         }
         ok(self.lane.wait(Duration::from_millis(1)));
     }

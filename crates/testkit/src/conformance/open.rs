@@ -71,7 +71,7 @@ pub fn an_impossible_capability_is_refused_unless_allowed<R: Rig>(rig: &mut R) {
 pub fn every_port_reports_its_capabilities<R: Rig>(rig: &mut R) {
     let is = rig.properties();
     let bench = Bench::open(rig, "", is.ports_max, &[]);
-    for port in (0..is.ports_max).map(|p| PortId(p as u8)) {
+    for port in (0..is.ports_max).map(|p| PortId(p as u32)) {
         let report = bench.lane.caps(port);
         ok(report.admit(bench.lane.name(), |_| None));
         assert_eq!(report.obtained.has(Cap::Transmit), is.transmits, "port {}", port.0);

@@ -4,7 +4,7 @@ use super::{
     Rig,
     bench::{Bench, WAITS_MAX, assert_same_frames, ok},
 };
-use crate::{UdpFrame, skip, udp_frames};
+use crate::{UdpFrame, hearing, skip, udp_frames};
 use laneway_core::{FrameLane, Lane, PortId, Wake};
 use std::time::Duration;
 
@@ -87,4 +87,22 @@ pub fn wait_is_ready_with_traffic_and_times_out_without<R: Rig>(rig: &mut R) {
         (0..WAITS_MAX).any(|_| ok(bench.lane.wait(Duration::from_millis(50))) == Wake::Ready);
     assert!(ready, "no wait with traffic is ready");
     assert_eq!(bench.receive_some(PORT, sent.len(), &mut |_, _, _| ()), sent.len());
+}
+
+/// A bell rung before a wait ends it.
+pub fn a_bell_rung_before_a_wait_ends_it<R: Rig>(rig: &mut R) {
+    let mut bench = Bench::open(rig, "", 1, &[]);
+    hearing::before(&mut bench.lane, &mut take_nothing);
+}
+
+/// A bell rung by another thread during a wait ends it.
+pub fn a_bell_rung_during_a_wait_ends_it<R: Rig>(rig: &mut R) {
+    let mut bench = Bench::open(rig, "", 1, &[]);
+    hearing::during(&mut bench.lane, &mut take_nothing);
+}
+
+/// A turn without traffic of ours.
+fn take_nothing<L: FrameLane>(lane: &mut L) {
+    ok(lane.receive(PORT));
+    ok(lane.settle(PORT));
 }

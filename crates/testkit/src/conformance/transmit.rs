@@ -10,7 +10,7 @@ use laneway_core::{DropReason, FrameLane, HEADROOM_BYTES_MIN, Lane, PortId, Port
 const PORT: PortId = PortId(0);
 const OTHER: PortId = PortId(1);
 /// A port that no rig opens.
-const NOWHERE: PortId = PortId(PortMask::PORTS_MAX as u8 - 1);
+const NOWHERE: PortId = PortId(PortMask::PORTS_MAX as u32 - 1);
 /// What edited frames say they are: IEEE 802's "local experimental", so that no stack or offload on
 /// the way looks into them.
 const EXPERIMENTAL: [u8; 2] = [0x88, 0xb5];
@@ -122,7 +122,7 @@ pub fn a_fanned_out_frame_leaves_by_every_port<R: Rig>(rig: &mut R) {
     });
     let back: Vec<_> = sent.iter().step_by(2).cloned().collect();
     assert_same_frames(&bench.collect(PORT, back.len()), &back);
-    for port in (1..ports).map(|p| PortId(p as u8)) {
+    for port in (1..ports).map(|p| PortId(p as u32)) {
         assert_same_frames(&bench.collect(port, sent.len()), &sent);
     }
 }

@@ -4,6 +4,7 @@
 //! port, entries with a sane segment size, time that does not go back), so that every behaviour
 //! checks it.
 
+use super::TICKS_WITHOUT_BELL_MAX;
 use laneway_core::{
     App, Counters, Datagram, DatagramApp, DatagramOut, Payload, PayloadKey, PortId, Turn,
 };
@@ -104,6 +105,10 @@ pub struct DatagramProbe {
     pub ticks: Arc<AtomicUsize>,
     /// Times `on_stop` was called.
     pub stops: usize,
+    /// Times `on_bell` was called.
+    pub bells: usize,
+    /// Sends on a tick only behind a bell, and then wants to end.
+    pub until_bell: bool,
     now_ns: u64,
     counters: Counters,
 }
@@ -126,6 +131,16 @@ impl DatagramProbe {
 }
 
 impl App for DatagramProbe {
+    fn on_bell(&mut self, turn: Turn) {
+        self.time_passes(turn);
+        self.bells += 1;
+    }
+
+    fn wants_stop(&self) -> bool {
+        let ticks = self.ticks.load(Ordering::SeqCst);
+        self.until_bell && (self.bells > 0 || ticks > TICKS_WITHOUT_BELL_MAX)
+    }
+
     fn on_stop(&mut self, _turn: Turn) {
         self.stops += 1;
     }
@@ -202,6 +217,9 @@ impl DatagramApp for DatagramProbe {
     fn on_tick<O: DatagramOut>(&mut self, turn: Turn, out: &mut O) {
         self.time_passes(turn);
         self.ticks.fetch_add(1, Ordering::SeqCst);
+        if self.until_bell && self.bells == 0 {
+            return;
+        }
         for send in self.on_tick.drain(..) {
             let shortened = &mut self.shortened;
             out.send(send.egress, send.destination, send.bytes_max, |room| {

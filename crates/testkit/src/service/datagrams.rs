@@ -18,14 +18,15 @@
 //! }
 //! ```
 
+pub use super::live_ports::*;
 use super::{
     Answer, DatagramProbe, DatagramProperties, DatagramRig, SILENT_TURNS, TickSend, WAIT,
-    WAITS_MAX, middle, ok, payload, payloads, spec, stop_after_ticks,
+    WAITS_MAX, middle, ok, payload, payloads, ring_after_ticks, spec, stop_after_ticks,
 };
 use crate::refusal::refusal;
-use crate::{patience::Patience, skip};
+use crate::{hearing, patience::Patience, skip};
 use laneway_core::{
-    Cap, Clock, DatagramLane, DropReason, Lane, LaneError, PortId, PortMask, Turn, Wake,
+    Bell, Cap, Clock, DatagramLane, DropReason, Lane, LaneError, PortId, PortMask, Turn, Wake,
 };
 use laneway_engine::{Control, Ended, Stop, run_datagrams};
 use laneway_spec::{IdlePolicy, SpecError};
@@ -34,22 +35,22 @@ use std::{
     time::Duration,
 };
 
-const PORT: PortId = PortId(0);
+pub(super) const PORT: PortId = PortId(0);
 const OTHER: PortId = PortId(1);
 /// A port that no rig opens.
-const NOWHERE: PortId = PortId(PortMask::PORTS_MAX as u8 - 1);
+const NOWHERE: PortId = PortId(PortMask::PORTS_MAX as u32 - 1);
 
 /// A lane on the bench, with its app and its far end.
-struct Bench<'r, R: DatagramRig> {
-    rig: &'r mut R,
-    lane: R::Lane,
-    clock: R::Clock,
-    is: DatagramProperties,
-    probe: DatagramProbe,
+pub(super) struct Bench<'r, R: DatagramRig> {
+    pub(super) rig: &'r mut R,
+    pub(super) lane: R::Lane,
+    pub(super) clock: R::Clock,
+    pub(super) is: DatagramProperties,
+    pub(super) probe: DatagramProbe,
 }
 
 impl<'r, R: DatagramRig> Bench<'r, R> {
-    fn open(rig: &'r mut R, knobs: &str, ports: usize, answer: Answer) -> Self {
+    pub(super) fn open(rig: &'r mut R, knobs: &str, ports: usize, answer: Answer) -> Self {
         let is = rig.properties();
         let spec = spec(is.spec, knobs);
         let opened = rig.open(&spec, ports);
@@ -61,7 +62,7 @@ impl<'r, R: DatagramRig> Bench<'r, R> {
     }
 
     /// One round; what it returns equals what the app saw.
-    fn serve(&mut self) -> usize {
+    pub(super) fn serve(&mut self) -> usize {
         let seen = self.probe.seen.len();
         let served = ok(self.lane.serve(&mut self.probe, &self.clock));
         let shown: usize = self.probe.seen[seen..].iter().map(|s| s.datagrams().count()).sum();
@@ -69,17 +70,17 @@ impl<'r, R: DatagramRig> Bench<'r, R> {
         served
     }
 
-    fn tick(&mut self) {
+    pub(super) fn tick(&mut self) {
         let turn = Turn { now_ns: self.clock.now_ns() };
         ok(self.lane.tick(&mut self.probe, turn));
     }
 
-    fn arrived(&self) -> usize {
+    pub(super) fn arrived(&self) -> usize {
         self.probe.seen.iter().map(|seen| seen.datagrams().count()).sum()
     }
 
     /// Serves until the app saw `wanted` datagrams in all, or patience ends.
-    fn serve_until(&mut self, wanted: usize) {
+    pub(super) fn serve_until(&mut self, wanted: usize) {
         let mut patience = Patience::new(WAITS_MAX);
         while self.arrived() < wanted && !patience.is_over() {
             if self.serve() == 0 {
@@ -91,7 +92,7 @@ impl<'r, R: DatagramRig> Bench<'r, R> {
     }
 
     /// Sends `payloads` to `port`, as many at a time as it can take, and serves them.
-    fn pump(&mut self, port: PortId, payloads: &[Vec<u8>]) {
+    pub(super) fn pump(&mut self, port: PortId, payloads: &[Vec<u8>]) {
         for chunk in payloads.chunks(self.is.send_max) {
             let wanted = self.arrived() + chunk.len();
             let borrowed: Vec<&[u8]> = chunk.iter().map(Vec::as_slice).collect();
@@ -102,7 +103,11 @@ impl<'r, R: DatagramRig> Bench<'r, R> {
 
     /// Pumps, collecting what comes back to the far end of `egress` meanwhile, so that its queue
     /// need not hold it all.
-    fn pump_and_collect(&mut self, payloads: &[Vec<u8>], egress: PortId) -> Vec<Vec<u8>> {
+    pub(super) fn pump_and_collect(
+        &mut self,
+        payloads: &[Vec<u8>],
+        egress: PortId,
+    ) -> Vec<Vec<u8>> {
         let mut collected = Vec::new();
         for chunk in payloads.chunks(self.is.send_max) {
             self.pump(PORT, chunk);
@@ -113,7 +118,7 @@ impl<'r, R: DatagramRig> Bench<'r, R> {
 
     /// Payloads that reached the far end of `port`, all from the address they should come from:
     /// `expected` of them, or as many as patience brings.
-    fn collect(&mut self, port: PortId, expected: usize) -> Vec<Vec<u8>> {
+    pub(super) fn collect(&mut self, port: PortId, expected: usize) -> Vec<Vec<u8>> {
         let mut collected = Vec::new();
         let near = match self.probe.answer {
             Answer::Nothing | Answer::ForwardTo(..) => self.rig.near_unasked(port),
@@ -134,7 +139,7 @@ impl<'r, R: DatagramRig> Bench<'r, R> {
     }
 
     /// Fails if anything reaches the far end of `port` now.
-    fn assert_silent(&mut self, port: PortId) {
+    pub(super) fn assert_silent(&mut self, port: PortId) {
         for _ in 0..SILENT_TURNS {
             let stray = self.rig.collect(port, 1);
             assert!(stray.is_empty(), "{} datagrams left port {} unasked", stray.len(), port.0);
@@ -143,22 +148,22 @@ impl<'r, R: DatagramRig> Bench<'r, R> {
     }
 
     /// Lets transmissions go on: some lanes need a push, a simulated one needs time.
-    fn nudge(&mut self) {
+    pub(super) fn nudge(&mut self) {
         self.serve();
         ok(self.lane.wait(Duration::from_millis(1)));
     }
 
-    fn assert_seen(&self, wanted: &[Vec<u8>]) {
+    pub(super) fn assert_seen(&self, wanted: &[Vec<u8>]) {
         assert_same(self.probe.datagrams(), wanted);
     }
 
-    fn drops(&mut self, reason: DropReason) -> u64 {
-        (0..self.lane.ports()).map(|p| self.lane.counters(PortId(p as u8)).drops(reason)).sum()
+    pub(super) fn drops(&mut self, reason: DropReason) -> u64 {
+        (0..self.lane.ports()).map(|at| self.lane.counters(self.lane.port(at)).drops(reason)).sum()
     }
 }
 
 /// Compares datagrams one by one, so that a failure names the first that differs.
-fn assert_same<'a>(got: impl IntoIterator<Item = &'a [u8]>, wanted: &[Vec<u8>]) {
+pub(super) fn assert_same<'a>(got: impl IntoIterator<Item = &'a [u8]>, wanted: &[Vec<u8>]) {
     let got: Vec<&[u8]> = got.into_iter().collect();
     for (i, (got, wanted)) in got.iter().zip(wanted).enumerate() {
         assert_eq!(got.len(), wanted.len(), "bytes of datagram {i}");
@@ -514,6 +519,42 @@ pub fn wait_is_ready_with_traffic_and_times_out_without<R: DatagramRig>(rig: &mu
     bench.assert_seen(&sent);
 }
 
+/// A bell rung before a wait ends it.
+pub fn a_bell_rung_before_a_wait_ends_it<R: DatagramRig>(rig: &mut R) {
+    let Bench { mut lane, mut probe, clock, .. } = Bench::open(rig, "", 1, Answer::Nothing);
+    hearing::before(&mut lane, &mut |lane| {
+        ok(lane.serve(&mut probe, &clock));
+    });
+}
+
+/// A bell rung by another thread during a wait ends it.
+pub fn a_bell_rung_during_a_wait_ends_it<R: DatagramRig>(rig: &mut R) {
+    let Bench { mut lane, mut probe, clock, .. } = Bench::open(rig, "", 1, Answer::Nothing);
+    hearing::during(&mut lane, &mut |lane| {
+        ok(lane.serve(&mut probe, &clock));
+    });
+}
+
+/// A worker that waits calls its app when another thread rings, and what the app sends then leaves.
+pub fn what_a_bell_releases_leaves<R: DatagramRig>(rig: &mut R) {
+    let mut bench = Bench::open(rig, "", 1, Answer::Nothing);
+    let sent = payload(5, 200);
+    let far = bench.rig.far(PORT);
+    bench.probe.until_bell = true;
+    bench.probe.on_tick = vec![TickSend::exact(PORT, far, sent.clone())];
+    let bell = Bell::new().unwrap_or_else(|e| panic!("no bell: {e}"));
+    let control = Control { bell: Some(bell.clone()), ..Control::default() };
+    let ticks = Arc::clone(&bench.probe.ticks);
+    let ran = std::thread::scope(|scope| {
+        scope.spawn(|| ring_after_ticks(&ticks, &bell));
+        let Bench { lane, probe, clock, .. } = &mut bench;
+        run_datagrams(lane, probe, clock, IdlePolicy::Block, &control)
+    });
+    let report = ran.unwrap_or_else(|failed| panic!("the worker failed: {}", failed.error));
+    assert_eq!((report.ended, bench.probe.bells), (Ended::App, 1));
+    assert_collected(&bench.collect(PORT, 1), &[sent]);
+}
+
 /// A worker without traffic ends when it is asked to from another thread, its app has ticked and
 /// was told to stop once; and what it leaves lets the same lane open again at once.
 pub fn a_worker_stops_and_the_lane_opens_again<R: DatagramRig>(rig: &mut R) {
@@ -566,7 +607,7 @@ pub fn an_impossible_capability_is_refused_unless_allowed<R: DatagramRig>(rig: &
 pub fn every_port_reports_its_capabilities<R: DatagramRig>(rig: &mut R) {
     let ports = rig.properties().ports_max;
     let bench = Bench::open(rig, "", ports, Answer::Nothing);
-    for port in (0..ports).map(|p| PortId(p as u8)) {
+    for port in (0..ports).map(|p| PortId(p as u32)) {
         let report = bench.lane.caps(port);
         ok(report.admit(bench.lane.name(), |_| None));
         assert!(report.obtained.has(Cap::Transmit), "port {}: {report:?}", port.0);

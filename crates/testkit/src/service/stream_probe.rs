@@ -4,6 +4,7 @@
 //! What must always hold: it checks on every call what the contract promises (a connection is open
 //! when its bytes are shown, bytes that were not consumed come first, a closed one stays silent).
 
+use super::TICKS_WITHOUT_BELL_MAX;
 use laneway_core::{App, Close, ConnId, Counters, StreamApp, StreamOut, Turn};
 use std::{
     collections::BTreeMap,
@@ -78,6 +79,10 @@ pub struct StreamProbe {
     pub ticks: Arc<AtomicUsize>,
     /// Times `on_stop` was called.
     pub stops: usize,
+    /// Times `on_bell` was called.
+    pub bells: usize,
+    /// Sends on a tick only behind a bell, and then wants to end.
+    pub until_bell: bool,
     counters: Counters,
 }
 
@@ -120,6 +125,15 @@ pub const AMPLIFIED_BYTES: usize = 1024;
 const PIECE_BYTES_MAX: usize = 1024;
 
 impl App for StreamProbe {
+    fn on_bell(&mut self, _turn: Turn) {
+        self.bells += 1;
+    }
+
+    fn wants_stop(&self) -> bool {
+        let ticks = self.ticks.load(Ordering::SeqCst);
+        self.until_bell && (self.bells > 0 || ticks > TICKS_WITHOUT_BELL_MAX)
+    }
+
     fn on_stop(&mut self, _turn: Turn) {
         self.stops += 1;
     }
@@ -215,7 +229,7 @@ impl StreamApp for StreamProbe {
 
     fn on_tick<O: StreamOut>(&mut self, _turn: Turn, out: &mut O) {
         self.ticks.fetch_add(1, Ordering::SeqCst);
-        if self.manner == Manner::OnTick {
+        if self.manner == Manner::OnTick && self.until_bell == (self.bells > 0) {
             self.pay(out);
         }
     }

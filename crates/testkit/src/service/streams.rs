@@ -7,11 +7,13 @@
 
 use super::{
     AMPLIFIED_BYTES, Manner, PeerId, PeerRead, SILENT_TURNS, StreamProbe, StreamRig, WAIT,
-    WAITS_MAX, ok, payload, spec, stop_after_ticks,
+    WAITS_MAX, ok, payload, ring_after_ticks, spec, stop_after_ticks,
 };
 use crate::refusal::refusal;
-use crate::{patience::Patience, skip};
-use laneway_core::{Clock, Close, DropReason, Lane, LaneError, PortId, StreamLane, Turn, Wake};
+use crate::{hearing, patience::Patience, skip};
+use laneway_core::{
+    Bell, Clock, Close, DropReason, Lane, LaneError, PortId, StreamLane, Turn, Wake,
+};
 use laneway_engine::{Control, Ended, Stop, run_streams};
 use laneway_spec::{IdlePolicy, SpecError};
 use std::{
@@ -191,7 +193,7 @@ pub fn bytes_come_back_in_pieces_of_any_size<R: StreamRig>(rig: &mut R) {
 pub fn a_connection_is_told_with_its_peer<R: StreamRig>(rig: &mut R) {
     let ports = rig.properties().ports_max.min(2);
     let mut bench = Bench::open(rig, "", ports, Manner::Echo);
-    for port in (0..ports).map(|port| PortId(port as u8)) {
+    for port in (0..ports).map(|port| PortId(port as u32)) {
         let peer = bench.connect(port); // fails unless the address fits
         let sent = payload(u64::from(port.0), 64);
         bench.write(peer, &sent);
@@ -517,6 +519,45 @@ pub fn a_stream_wait_is_ready_with_traffic_and_times_out_without<R: StreamRig>(r
     assert_same(&bench.read(peer, 4).0, b"some", "the echo");
 }
 
+/// A bell rung before a wait ends it.
+pub fn a_bell_rung_before_a_stream_wait_ends_it<R: StreamRig>(rig: &mut R) {
+    let Bench { mut lane, mut probe, clock, .. } = Bench::open(rig, "", 1, Manner::Echo);
+    hearing::before(&mut lane, &mut |lane| {
+        ok(lane.serve(&mut probe, &clock));
+    });
+}
+
+/// A bell rung by another thread during a wait ends it.
+pub fn a_bell_rung_during_a_stream_wait_ends_it<R: StreamRig>(rig: &mut R) {
+    let Bench { mut lane, mut probe, clock, .. } = Bench::open(rig, "", 1, Manner::Echo);
+    hearing::during(&mut lane, &mut |lane| {
+        ok(lane.serve(&mut probe, &clock));
+    });
+}
+
+/// A worker that waits calls its app when another thread rings, and the replies that it sends then
+/// leave, though nothing came.
+pub fn what_a_bell_releases_leaves_a_stream<R: StreamRig>(rig: &mut R) {
+    let mut bench = Bench::open(rig, "", 1, Manner::OnTick);
+    bench.probe.until_bell = true;
+    let peer = bench.connect(PORT);
+    let sent = payload(8, 700);
+    bench.write(peer, &sent);
+    let taken = |bench: &mut Bench<'_, R>| Progress::done_if(bench.taken(peer).len() == sent.len());
+    assert!(bench.serve_until(taken));
+    let bell = Bell::new().unwrap_or_else(|e| panic!("no bell: {e}"));
+    let control = Control { bell: Some(bell.clone()), ..Control::default() };
+    let ticks = Arc::clone(&bench.probe.ticks);
+    let ran = std::thread::scope(|scope| {
+        scope.spawn(|| ring_after_ticks(&ticks, &bell));
+        let Bench { lane, probe, clock, .. } = &mut bench;
+        run_streams(lane, probe, clock, IdlePolicy::Block, &control)
+    });
+    let report = ran.unwrap_or_else(|failed| panic!("the worker failed: {}", failed.error));
+    assert_eq!((report.ended, bench.probe.bells), (Ended::App, 1));
+    assert_same(&bench.read(peer, sent.len()).0, &sent, "the reply");
+}
+
 /// A worker without traffic ends when it is asked to from another thread, tells its app once, and
 /// the lane opens again at once at the same address.
 pub fn a_stream_worker_stops_and_the_lane_opens_again<R: StreamRig>(rig: &mut R) {
@@ -567,7 +608,7 @@ pub fn an_impossible_capability_of_a_stream_is_refused_unless_allowed<R: StreamR
 pub fn every_listening_port_reports_its_capabilities<R: StreamRig>(rig: &mut R) {
     let ports = rig.properties().ports_max;
     let bench = Bench::open(rig, "", ports, Manner::Take);
-    for port in (0..ports).map(|p| PortId(p as u8)) {
+    for port in (0..ports).map(|p| PortId(p as u32)) {
         ok(bench.lane.caps(port).admit(bench.lane.name(), |_| None));
     }
 }
