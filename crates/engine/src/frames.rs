@@ -34,10 +34,11 @@ pub fn run_frames<L: FrameLane, A: FrameApp>(
     idle: IdlePolicy,
     control: &Control,
 ) -> Result<RunReport, RunFailed> {
-    let fills = ports(lane.ports()).map(|port| match lane.caps(port).obtained.has(Cap::Transmit) {
-        true => (port, Fill::Again),
-        false => (port, Fill::Never),
-    });
+    let fills =
+        ports(lane).into_iter().map(|port| match lane.caps(port).obtained.has(Cap::Transmit) {
+            true => (port, Fill::Again),
+            false => (port, Fill::Never),
+        });
     let shape = Frames { fills: fills.collect() };
     run(lane, app, shape, clock, idle, control)
 }

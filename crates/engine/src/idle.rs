@@ -113,13 +113,14 @@ impl<'a, C: Clock> Pace<'a, C> {
         &self,
         lane: &str,
         ended: Ended,
-        ports: Vec<PortReport>,
+        (ports, past): (Vec<PortReport>, Counters),
         app: &Counters,
     ) -> RunReport {
         RunReport {
             lane: lane.to_owned(),
             ended,
             ports,
+            past,
             app: app.clone(),
             clock: self.clock.domain(),
             started_ns: self.started_ns,

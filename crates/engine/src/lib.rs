@@ -15,6 +15,7 @@
 //! What must always hold:
 //! * A worker sees a request to stop within [`BLOCK_NS_MAX`] plus the turn it is in.
 //! * An app ticks at least every [`TICK_NS`] plus one turn, with or without traffic.
+//! * A bell that rings ends a wait, or is heard in the next turn: the app is called behind every ring.
 //! * However a run ends, the app's `on_stop` is called once and the counters are kept.
 //! * The loop allocates nothing and locks nothing.
 #![forbid(unsafe_code)]
@@ -44,6 +45,7 @@ pub use workers::{
     WorkersReport,
 };
 
+use laneway_core::Bell;
 use laneway_tracer::TraceSlot;
 
 /// What the outside world may do to a worker.
@@ -55,6 +57,8 @@ pub struct Control {
     pub watch: Watch,
     /// Trace it: the run takes the recorder that waits here, if one does.
     pub trace: TraceSlot,
+    /// Call its app, at once. Each worker needs one of its own.
+    pub bell: Option<Bell>,
 }
 
 impl From<Stop> for Control {

@@ -10,6 +10,7 @@
 use crate::{Control, run::ports};
 use laneway_core::{Counters, DropReason, Lane, PortId};
 use laneway_tracer::{PointId, Recorder, points};
+use std::collections::BTreeMap;
 
 /// The hooks of one run.
 pub(crate) struct Probe(Option<Tracing>);
@@ -18,7 +19,7 @@ pub(crate) struct Probe(Option<Tracing>);
 pub(crate) struct Tracing {
     recorder: Recorder,
     /// By port, at the last tick.
-    transmits: Vec<Transmits>,
+    transmits: BTreeMap<PortId, Transmits>,
 }
 
 /// A lane's own count of what it was to send.
@@ -30,7 +31,12 @@ struct Transmits {
 
 impl Transmits {
     fn of(counters: &Counters) -> Transmits {
-        let refused = [DropReason::TxRefused, DropReason::LinkQueueFull];
+        let refused = [
+            DropReason::TxRefused,
+            DropReason::TxSocketFull,
+            DropReason::TxInterfaceFull,
+            DropReason::LinkQueueFull,
+        ];
         Transmits {
             sent: counters.tx_frames,
             refused: refused.into_iter().map(|reason| counters.drops(reason)).sum(),
@@ -41,7 +47,7 @@ impl Transmits {
 impl Probe {
     /// Takes the recorder that waits for this run, if one does.
     pub(crate) fn of(control: &Control) -> Probe {
-        Probe(control.trace.take().map(|recorder| Tracing { recorder, transmits: Vec::new() }))
+        Probe(control.trace.take().map(|recorder| Tracing { recorder, transmits: BTreeMap::new() }))
     }
 
     /// Where something begins.
@@ -63,11 +69,11 @@ impl Probe {
         let now = recorder.now();
         let mut rest = got;
         let first = clipped(rest);
-        recorder.received(port.0, clipped(asked), first, from, now);
+        recorder.received(number(port), clipped(asked), first, from, now);
         rest -= usize::from(first);
         while rest > 0 {
             let more = clipped(rest);
-            recorder.came(port.0, clipped(asked), more, now);
+            recorder.came(number(port), clipped(asked), more, now);
             rest -= usize::from(more);
         }
         now
@@ -91,8 +97,8 @@ impl Probe {
     #[inline]
     pub(crate) fn count_transmits(&mut self, lane: &mut impl Lane) {
         let Some(Tracing { recorder, transmits }) = &mut self.0 else { return };
-        transmits.resize(lane.ports(), Transmits::default());
-        for (port, before) in ports(lane.ports()).zip(transmits) {
+        for port in ports(lane) {
+            let before = transmits.entry(port).or_default();
             let now = Transmits::of(&lane.counters(port));
             let mut sent = now.sent.saturating_sub(before.sent);
             let mut refused = now.refused.saturating_sub(before.refused);
@@ -101,7 +107,12 @@ impl Probe {
             while sent + refused > 0 {
                 let some_sent = sent.min(u64::from(u16::MAX));
                 let some_refused = refused.min(u64::from(u16::MAX) - some_sent);
-                recorder.sent(port.0, (some_sent + some_refused) as u16, some_sent as u16, at);
+                recorder.sent(
+                    number(port),
+                    (some_sent + some_refused) as u16,
+                    some_sent as u16,
+                    at,
+                );
                 sent -= some_sent;
                 refused -= some_refused;
             }
@@ -141,6 +152,11 @@ impl Tracing {
         recorder.came(0, 0, clipped(served), now);
         recorder.left(points::SERVE, now);
     }
+}
+
+/// A trace knows the ports of a lane of frames by number; of datagrams, those beyond are one.
+fn number(port: PortId) -> u8 {
+    u8::try_from(port.0).unwrap_or(u8::MAX)
 }
 
 fn clipped(frames: usize) -> u16 {

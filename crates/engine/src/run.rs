@@ -2,7 +2,7 @@
 //! stops. What a turn is depends on what the lane carries: see [`Shape`].
 
 use crate::{Control, Ended, PortReport, RunFailed, RunReport, idle::Pace, probe::Probe};
-use laneway_core::{App, Clock, Lane, LaneError, PortId, Turn};
+use laneway_core::{App, Bell, Clock, Lane, LaneError, PortId, Turn};
 use laneway_spec::IdlePolicy;
 use laneway_tracer::points;
 
@@ -20,6 +20,11 @@ pub(crate) trait Shape<L: Lane, A: App> {
 
     /// Tells the app that time has passed.
     fn tick(&mut self, lane: &mut L, app: &mut A, turn: Turn) -> Result<(), LaneError>;
+
+    /// Lets the app act behind a bell, and then as if time had passed.
+    fn bell(&mut self, lane: &mut L, app: &mut A, turn: Turn) -> Result<(), LaneError> {
+        self.tick(lane, app, turn)
+    }
 
     /// When the app next wants to send; nothing if it does not, or not on its own.
     fn sends_at_ns(&self) -> Option<u64> {
@@ -52,6 +57,9 @@ pub(crate) fn run<L: Lane, A: App>(
     assert_eq!(clock.domain(), lane.clock_domain(), "the worker's clock and lane {}", lane.name());
     let mut pace = Pace::new(clock, idle);
     let mut probe = Probe::of(control);
+    if let Some(bell) = &control.bell {
+        lane.hear(bell);
+    }
     let mut outcome = turns(lane, app, &mut shape, &mut pace, control, &mut probe);
     if outcome.is_ok() {
         outcome = shape.end(lane, app, &mut pace).and(outcome);
@@ -84,6 +92,13 @@ fn turns<L: Lane, A: App, C: Clock>(
         if app.wants_stop() {
             return Ok(Ended::App);
         }
+        if control.bell.as_ref().is_some_and(Bell::answer) {
+            let turn = Turn { now_ns: pace.read() };
+            let began = probe.now();
+            app.on_bell(turn);
+            shape.bell(lane, app, turn)?;
+            probe.called(points::APP_TICK, began, 0);
+        }
         let worked = shape.turn(lane, app, pace, probe)?;
         if pace.tick_is_due() {
             let watched = control.watch.is_wanted();
@@ -112,9 +127,9 @@ fn turns<L: Lane, A: App, C: Clock>(
     }
 }
 
-/// The ids of so many ports.
-pub(crate) fn ports(count: usize) -> impl Iterator<Item = PortId> {
-    (0..count).map(|port| PortId(port as u8))
+/// The ports that a lane has now.
+pub(crate) fn ports(lane: &impl Lane) -> Vec<PortId> {
+    (0..lane.ports()).map(|at| lane.port(at)).collect()
 }
 
 fn report(
@@ -123,8 +138,9 @@ fn report(
     pace: &Pace<'_, impl Clock>,
     ended: Ended,
 ) -> RunReport {
-    let ports = ports(lane.ports())
+    let ports = ports(lane)
+        .into_iter()
         .map(|port| PortReport { caps: lane.caps(port).clone(), counters: lane.counters(port) })
         .collect();
-    pace.report(lane.name(), ended, ports, app.counters())
+    pace.report(lane.name(), ended, (ports, lane.past()), app.counters())
 }

@@ -13,7 +13,7 @@ use crate::{
 };
 use laneway_core::{
     App, Clock, Close, ConnId, Counters, Datagram, DatagramApp, DatagramLane, DatagramOut,
-    LaneError, StreamApp, StreamLane, StreamOut, Turn,
+    DatagramPorts, LaneError, StreamApp, StreamLane, StreamOut, Turn,
 };
 use laneway_spec::IdlePolicy;
 use laneway_tracer::points;
@@ -76,6 +76,11 @@ impl<L: DatagramLane, A: DatagramApp> Shape<L, A> for Datagrams {
     }
 
     fn tick(&mut self, lane: &mut L, app: &mut A, turn: Turn) -> Result<(), LaneError> {
+        lane.tick(app, turn)
+    }
+
+    fn bell(&mut self, lane: &mut L, app: &mut A, turn: Turn) -> Result<(), LaneError> {
+        app.on_ports(lane, turn);
         lane.tick(app, turn)
     }
 }
@@ -150,6 +155,10 @@ impl<'a, A: App> Traced<'a, A> {
 }
 
 impl<A: App> App for Traced<'_, A> {
+    fn on_bell(&mut self, turn: Turn) {
+        self.app.on_bell(turn);
+    }
+
     fn on_stop(&mut self, turn: Turn) {
         self.app.on_stop(turn);
     }
@@ -168,6 +177,10 @@ impl<A: DatagramApp> DatagramApp for Traced<'_, A> {
         let began = self.enter();
         self.app.on_datagrams(batch, turn, out);
         self.tracing.called(points::APP_DATAGRAMS, began, batch.len());
+    }
+
+    fn on_ports<P: DatagramPorts>(&mut self, ports: &mut P, turn: Turn) {
+        self.app.on_ports(ports, turn);
     }
 
     fn on_tick<O: DatagramOut>(&mut self, turn: Turn, out: &mut O) {

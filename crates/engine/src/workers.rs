@@ -250,6 +250,7 @@ impl Workers {
             stop: self.stop.clone(),
             watch: self.watches[id.0].clone(),
             trace: self.traces[id.0].clone(),
+            bell: None,
         };
         let worker = Worker { id, cpu, control, gate: &shared.gate };
         let outcome = pin_to_cpu(cpu).map_err(WorkerFailed::Open).and_then(|()| work(&worker));

@@ -1,8 +1,8 @@
 //! The frame loop on simulated links: every test is exact, because time is virtual.
 
 use laneway_core::{
-    App, Burst, Clock, ClockDomain, Counters, Fill, FrameApp, FrameLane, Lane, LaneError, PortId,
-    Turn, Verdict,
+    App, Bell, Burst, Clock, ClockDomain, Counters, Fill, FrameApp, FrameLane, Lane, LaneError,
+    PortId, Turn, Verdict,
 };
 use laneway_engine::{
     BLOCK_NS_MAX, Control, Ended, MonotonicClock, RunReport, Stop, TICK_NS, run_frames,
@@ -118,7 +118,7 @@ fn every_frame_is_seen_once_and_bounced_on_every_port_under_every_policy() {
     for idle in POLICIES {
         let (mut lane, world) = open("sim:delay_us=20", 3);
         for (i, frame) in udp_frames(0, 300, 90).iter().enumerate() {
-            world.inject_at(PortId((i % 3) as u8), i as u64 * 7_000, frame);
+            world.inject_at(PortId((i % 3) as u32), i as u64 * 7_000, frame);
         }
         world.finish();
         let mut app = Probe::default();
@@ -424,7 +424,7 @@ proptest! {
             2,
         );
         for (i, frame) in udp_frames(0, 300, 64).iter().enumerate() {
-            world.inject_at(PortId((i % 2) as u8), i as u64 * gap_ns, frame);
+            world.inject_at(PortId((i % 2) as u32), i as u64 * gap_ns, frame);
         }
         world.finish();
         let mut app = Probe::default();
@@ -471,4 +471,50 @@ fn a_running_worker_can_be_looked_at_and_a_stopped_one_cannot() {
     assert!(looks.iter().all(|look| look.ended == Ended::Running));
     assert!(looks[0].turns < looks[2].turns && looks[2].turns <= ended.turns);
     assert!(control.watch.look(Duration::from_millis(1)).is_none());
+}
+
+/// Rings its own bell with every burst, and remembers when it was called for it.
+struct Ringer {
+    counters: Counters,
+    bell: Bell,
+    bells_ns: Vec<u64>,
+    ticks_ns: Vec<u64>,
+}
+
+impl App for Ringer {
+    fn on_bell(&mut self, turn: Turn) {
+        self.bells_ns.push(turn.now_ns);
+    }
+
+    fn counters(&self) -> &Counters {
+        &self.counters
+    }
+}
+
+impl FrameApp for Ringer {
+    fn on_burst(&mut self, _port: PortId, _burst: &mut Burst, _turn: Turn) {
+        self.counters.rx_frames += 1;
+        (0..5).for_each(|_| self.bell.ring());
+    }
+
+    fn on_tick(&mut self, turn: Turn) {
+        self.ticks_ns.push(turn.now_ns);
+    }
+}
+
+#[test]
+fn a_bell_that_rings_while_the_worker_is_busy_is_heard_in_the_next_turn_with_a_tick() {
+    for idle in POLICIES {
+        let (mut lane, world) = open("sim:burst=1", 1);
+        udp_frames(0, 3, 90).iter().for_each(|frame| world.inject(PORT, frame));
+        let bell = Bell::new().expect("a descriptor");
+        let stop = Stop::new().with_deadline_ns(MS);
+        let control = Control { bell: Some(bell.clone()), ..Control::from(stop) };
+        let (bells_ns, ticks_ns) = (Vec::new(), Vec::new());
+        let mut app = Ringer { counters: Counters::default(), bell, bells_ns, ticks_ns };
+        run_frames(&mut lane, &mut app, &world.clock(), idle, &control).expect("sim does not fail");
+        assert_eq!(app.counters.rx_frames, 3, "{idle}");
+        assert_eq!(app.bells_ns.len(), 3, "{idle}: five rings of one burst are one call");
+        assert_eq!(app.bells_ns, app.ticks_ns, "{idle}: a tick follows, and comes not by time");
+    }
 }

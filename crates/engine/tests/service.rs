@@ -2,9 +2,9 @@
 //! exact. Both shapes run each test.
 
 use laneway_core::{
-    App, CapsReport, Clock, ClockDomain, Close, ConnId, Counters, Datagram, DatagramApp,
-    DatagramLane, DatagramOut, Lane, LaneError, Payload, PortId, StreamApp, StreamLane, StreamOut,
-    Turn, Wake,
+    App, Bell, CapsReport, Clock, ClockDomain, Close, ConnId, Counters, Datagram, DatagramApp,
+    DatagramLane, DatagramOut, DatagramPorts, Lane, LaneError, Payload, PortId, PortPlan,
+    StreamApp, StreamLane, StreamOut, Turn, Wake,
 };
 use laneway_engine::{
     BLOCK_NS_MAX, Control, Ended, MonotonicClock, RunFailed, RunReport, Stop, TICK_NS,
@@ -157,6 +157,8 @@ impl Lane for Script {
     }
 }
 
+impl DatagramPorts for Script {}
+
 impl DatagramLane for Script {
     fn serve<A: DatagramApp>(
         &mut self,
@@ -210,6 +212,8 @@ impl StreamLane for Script {
 /// Counts messages and remembers when it ticked.
 #[derive(Default)]
 struct Probe {
+    /// What was called, in order.
+    calls: Vec<&'static str>,
     counters: Counters,
     ticks_ns: Vec<u64>,
     closes: usize,
@@ -223,6 +227,7 @@ struct Probe {
 
 impl Probe {
     fn tick(&mut self, turn: Turn) {
+        self.calls.push("tick");
         self.ticks_ns.push(turn.now_ns);
         if let Some((tick, stop)) = &self.stop_at_tick
             && self.ticks_ns.len() == *tick
@@ -242,6 +247,9 @@ impl Probe {
 }
 
 impl App for Probe {
+    fn on_bell(&mut self, _: Turn) {
+        self.calls.push("bell");
+    }
     fn on_stop(&mut self, _: Turn) {
         self.stop();
     }
@@ -257,6 +265,11 @@ impl DatagramApp for Probe {
     fn on_datagrams<O: DatagramOut>(&mut self, batch: &[Datagram<'_>], turn: Turn, _: &mut O) {
         assert!(batch.iter().all(|datagram| datagram.ts_ns <= turn.now_ns));
         self.counters.rx_frames += batch.len() as u64;
+    }
+    fn on_ports<P: DatagramPorts>(&mut self, ports: &mut P, _: Turn) {
+        let fixed = ports.open_port(&PortPlan::at(([127, 0, 0, 1], 0).into()));
+        assert!(matches!(fixed, Err(LaneError::Refused { .. })), "{fixed:?}");
+        self.calls.push("ports");
     }
     fn on_tick<O: DatagramOut>(&mut self, turn: Turn, _: &mut O) {
         self.tick(turn);
@@ -486,5 +499,22 @@ fn a_running_worker_can_be_looked_at() {
         let look = looker.join().expect("the looker does not panic");
         assert_eq!((look.ended, look.counters().rx_frames), (Ended::Running, 1));
         assert!(look.turns <= ended.unwrap().turns);
+    }
+}
+
+#[test]
+fn behind_a_bell_come_the_ports_of_datagrams_and_a_tick() {
+    for (shape, wanted) in [
+        (Shape::Datagrams, &["bell", "ports", "tick"][..]),
+        (Shape::Streams, &["bell", "tick"][..]),
+    ] {
+        let bell = Bell::new().expect("a descriptor");
+        bell.ring();
+        let stop = Stop::new();
+        let control = Control { bell: Some(bell), ..Control::from(stop.clone()) };
+        let mut app = Probe { stop_at_tick: Some((1, stop)), ..Probe::default() };
+        run(shape, &mut Script::new([]), &mut app, IdlePolicy::Block, &control)
+            .unwrap_or_else(|failed| panic!("{shape:?}: {}", failed.error));
+        assert_eq!(app.calls, wanted, "{shape:?}");
     }
 }

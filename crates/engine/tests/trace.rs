@@ -3,7 +3,7 @@
 
 use laneway_core::{
     App, Burst, CapsReport, Clock, ClockDomain, Counters, Datagram, DatagramApp, DatagramLane,
-    DatagramOut, FrameApp, Lane, LaneError, Payload, PortId, Turn, Verdict, Wake,
+    DatagramOut, DatagramPorts, FrameApp, Lane, LaneError, Payload, PortId, Turn, Verdict, Wake,
 };
 use laneway_engine::{
     Control, MonotonicClock, RunReport, Stop, Worker, Workers, run_datagrams, run_frames,
@@ -178,6 +178,8 @@ impl Lane for Rounds {
         Counters::default()
     }
 }
+
+impl DatagramPorts for Rounds {}
 
 impl DatagramLane for Rounds {
     fn serve<A: DatagramApp>(
