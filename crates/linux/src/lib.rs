@@ -9,7 +9,9 @@
 mod address;
 mod clock;
 mod cpu;
+mod groups;
 mod interface;
+mod plan;
 mod process;
 mod release;
 mod route;
@@ -20,9 +22,11 @@ mod vlan;
 pub use address::{AddressError, Cidr, Mac};
 pub use clock::{WallClock, monotonic_ns, unix_ns, unix_offset_ns};
 pub use cpu::{pin_to_cpu, starting_on, usable_cpus};
+pub use groups::Groups;
 pub use interface::{
     ETHERNET_BYTES, Facts, Interface, NAME_BYTES_MAX, ProgramId, Undo, XdpPlace, is_name, sysfs,
 };
+pub use plan::{SocketOptions, apply_plan, hears_errors, is_of_one_host};
 pub use process::{NoProcess, Process};
 pub use release::{is_older_than, release};
 pub use route::refuse_default_route;
