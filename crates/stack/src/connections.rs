@@ -180,17 +180,19 @@ impl Connections {
         };
         let slot = match (slot, listener) {
             (Some(slot), _) => slot,
-            (None, Some(port)) if opens => match self.admit(host, ends, (port, link.0), now_ns) {
-                Ok(slot) => slot,
-                Err(Refusal { answered }) => {
-                    self.counters[usize::from(port)].drop_one(DropReason::ConnTableFull);
-                    if !answered {
-                        return Verdict::Drop;
+            (None, Some(port)) if opens => {
+                match self.admit(host, ends, (port, link.0 as u8), now_ns) {
+                    Ok(slot) => slot,
+                    Err(Refusal { answered }) => {
+                        self.counters[usize::from(port)].drop_one(DropReason::ConnTableFull);
+                        if !answered {
+                            return Verdict::Drop;
+                        }
+                        let (frame, limit) = (&mut burst.frame_mut(i), &mut self.resets);
+                        return host.reset(link, frame, packet, &segment, (limit, now_ns));
                     }
-                    let (frame, limit) = (&mut burst.frame_mut(i), &mut self.resets);
-                    return host.reset(link, frame, packet, &segment, (limit, now_ns));
                 }
-            },
+            }
             _ => {
                 host.counters.drop_one(DropReason::NoListener);
                 let (frame, limit) = (&mut burst.frame_mut(i), &mut self.resets);
@@ -215,7 +217,7 @@ impl Connections {
         let bytes = packet.bytes(frame.bytes());
         if connection.receive(bytes, &mut self.reply, now_ns) {
             connection.peer_mac = from;
-            connection.link = link.0;
+            connection.link = link.0 as u8;
             if let Phase::Closing(_) = connection.phase {
                 // A slow reader may take as long as it likes, if it only reads.
                 connection.deadline_ns = now_ns.saturating_add(self.limits.linger_ns);
@@ -231,7 +233,7 @@ impl Connections {
             // Shorter than any Ethernet frame: TCP asks again.
             return Verdict::Drop;
         }
-        let hop = host.hop(link.0, from);
+        let hop = host.hop(link.0 as u8, from);
         let bytes = frame.bytes_mut();
         ip::emit_ethernet(bytes, hop.to, hop.from, ip::ether_type_of(packet.source));
         bytes[ETHERNET_BYTES..].copy_from_slice(reply);
@@ -558,7 +560,7 @@ impl Connections {
             }
             let mut spilled = 0;
             while from < to {
-                let burst = lane.lend(PortId(link), (to - from).min(LEND_FRAMES_MAX))?;
+                let burst = lane.lend(PortId(link.into()), (to - from).min(LEND_FRAMES_MAX))?;
                 let (mut used, lent) = (0, burst.len());
                 while from < to && used < lent {
                     let slot = sending[from];
@@ -572,7 +574,7 @@ impl Connections {
                     self.rest_until(slot, due_ns, now_ns);
                     from += 1;
                 }
-                lane.settle(PortId(link))?;
+                lane.settle(PortId(link.into()))?;
                 if lent == 0 {
                     break;
                 }

@@ -27,8 +27,9 @@ use crate::{
     reset::Segment,
 };
 use laneway_core::{
-    Burst, CapsReport, Clock, ClockDomain, Counters, Datagram, DatagramApp, DatagramLane,
-    DatagramOut, DropReason, FrameLane, Lane, LaneError, PayloadKey, PortId, Turn, Verdict, Wake,
+    Bell, Burst, CapsReport, Clock, ClockDomain, Counters, Datagram, DatagramApp, DatagramLane,
+    DatagramOut, DatagramPorts, DropReason, FrameLane, Lane, LaneError, PayloadKey, PortId, Turn,
+    Verdict, Wake,
 };
 use laneway_wire::{ETHERNET_BYTES, Ethernet, Mac, UDP_BYTES, Udp, checksum, protocol};
 use std::{
@@ -277,13 +278,21 @@ impl<L: FrameLane> DatagramStack<L> {
                     segment_bytes: arrival.payload.len(),
                     source: arrival.source,
                     destination: arrival.destination,
-                    ingress: PortId(arrival.port),
+                    ingress: PortId(arrival.port.into()),
                     ts_ns: frame.ts_ns,
                 }
             }));
             let now_ns = clock.now_ns();
-            let mut out =
-                Out { host, listeners, turn, run, key, interface: interface.0, cursor: 0, now_ns };
+            let mut out = Out {
+                host,
+                listeners,
+                turn,
+                run,
+                key,
+                interface: interface.0 as u8,
+                cursor: 0,
+                now_ns,
+            };
             app.on_datagrams(&shown, Turn { now_ns }, &mut out);
         }
         *batch = emptied(shown);
@@ -343,10 +352,10 @@ impl TurnState {
         if sum == 0 {
             ip::seal_payload(bytes, UDP_CHECKSUM_AT, source.ip(), destination.ip(), protocol::UDP);
         }
-        frame.set_verdict(if hop.interface == interface.0 {
+        frame.set_verdict(if u32::from(hop.interface) == interface.0 {
             Verdict::Tx
         } else {
-            Verdict::TxTo(PortId(hop.interface))
+            Verdict::TxTo(PortId(hop.interface.into()))
         });
         counters.tx_frames += 1;
         counters.tx_bytes += arrival.payload.len() as u64;
@@ -471,7 +480,7 @@ impl Out<'_> {
         }
         let packet = &mut room[..front + payload_bytes];
         emit_udp(packet, exit.source, destination, hop_limit);
-        let account = Account { port: egress.0, payload_bytes: payload_bytes as u32 };
+        let account = Account { port: egress.0 as u8, payload_bytes: payload_bytes as u32 };
         let packet_bytes = packet.len();
         match exit.way {
             Ok(hop) => {
@@ -542,7 +551,7 @@ impl DatagramOut for Out<'_> {
                 hop,
                 source: exit.source,
                 destination,
-                egress: egress.0,
+                egress: egress.0 as u8,
                 hop_limit: self.host.hop_limit_to(destination.ip()),
             });
             return;
@@ -589,6 +598,10 @@ impl<L: FrameLane> Lane for DatagramStack<L> {
         self.lane.clock_domain()
     }
 
+    fn hear(&mut self, bell: &Bell) {
+        self.lane.hear(bell);
+    }
+
     fn wait(&mut self, timeout: Duration) -> Result<Wake, LaneError> {
         self.lane.wait(timeout)
     }
@@ -616,6 +629,12 @@ impl<L: FrameLane> Lane for DatagramStack<L> {
     }
 }
 
+impl<L: FrameLane> DatagramPorts for DatagramStack<L> {
+    fn bound(&self, port: PortId) -> Option<SocketAddr> {
+        self.listeners.address(port.index())
+    }
+}
+
 impl<L: FrameLane> DatagramLane for DatagramStack<L> {
     fn serve<A: DatagramApp>(
         &mut self,
@@ -626,7 +645,7 @@ impl<L: FrameLane> DatagramLane for DatagramStack<L> {
         self.host.begin(&mut self.turn.counters, now_ns);
         let mut served = 0;
         for interface in 0..self.lane.ports() {
-            served += self.show(PortId(interface as u8), app, clock, now_ns)?;
+            served += self.show(PortId(interface as u32), app, clock, now_ns)?;
         }
         // What the app sent may need neighbours that are not known yet.
         self.host.solicit_due(&mut self.turn.counters, now_ns);
@@ -663,7 +682,7 @@ impl<L: FrameLane> DatagramStack<L> {
 pub(crate) fn merge_below<L: FrameLane>(counters: &mut Counters, own: &Counters, lane: &mut L) {
     counters.merge(own);
     for interface in 0..lane.ports() {
-        let mut below = lane.counters(PortId(interface as u8));
+        let mut below = lane.counters(PortId(interface as u32));
         (below.rx_frames, below.rx_bytes, below.tx_frames, below.tx_bytes) = (0, 0, 0, 0);
         counters.merge(&below);
     }

@@ -113,7 +113,7 @@ impl Host {
         packet: &Packet,
         reply_kind: u8,
     ) -> Verdict {
-        let hop = self.hop(port.0, sender_mac(frame));
+        let hop = self.hop(port.0 as u8, sender_mac(frame));
         let header = Header {
             source: packet.destination,
             destination: packet.source,
@@ -160,7 +160,7 @@ impl Host {
         };
         let front = ip::header_bytes(packet.source) + ICMP_BYTES;
         let quoted = packet.bytes(frame.bytes()).len().min(error_bytes_max - front);
-        let hop = self.hop(port.0, sender_mac(frame));
+        let hop = self.hop(port.0 as u8, sender_mac(frame));
         let header = Header {
             source: packet.destination,
             destination: packet.source,

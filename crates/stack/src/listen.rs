@@ -60,7 +60,7 @@ pub(crate) fn caps<L: FrameLane>(
 ) -> Vec<CapsReport> {
     let report = |address: &SocketAddr| {
         let interface = interface_of(address.ip()).unwrap_or(0);
-        let mut caps = lane.caps(PortId(interface as u8)).clone();
+        let mut caps = lane.caps(PortId(interface as u32)).clone();
         caps.fact("listen", address);
         caps.fact("stack", format!("in user space over lane {}", lane.name()));
         caps

@@ -93,7 +93,7 @@ impl Outbox {
                 if left == 0 {
                     break;
                 }
-                let burst = lane.lend(PortId(interface), left)?;
+                let burst = lane.lend(PortId(interface.into()), left)?;
                 let lent = burst.len();
                 let mut used = 0;
                 while used < lent && next < self.items.len() {
@@ -117,7 +117,7 @@ impl Outbox {
                         counters.drop_one(DropReason::TxTooLong);
                     }
                 }
-                lane.settle(PortId(interface))?;
+                lane.settle(PortId(interface.into()))?;
                 if lent == 0 {
                     // No buffer is free: waiting for one here would stop the receiving side too.
                     for item in self.items[next..].iter().filter(here) {

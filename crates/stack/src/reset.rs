@@ -82,7 +82,7 @@ impl Host {
             hop_limit: self.hop_limit,
             payload_bytes: bytes.len(),
         };
-        let hop = self.hop(port.0, sender_mac(frame));
+        let hop = self.hop(port.0 as u8, sender_mac(frame));
         if !(emitted && rewrite(frame, &bytes, hop, &header)) {
             self.counters.drop_one(DropReason::TxRefused);
             return Verdict::Drop;

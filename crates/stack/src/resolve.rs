@@ -125,7 +125,7 @@ impl Host {
         let is_probe = asker.is_unspecified();
         let destination = if is_probe { ALL_NODES.into() } else { asker };
         let to = if is_probe { group_mac(destination) } else { sender_mac(frame) };
-        let hop = self.hop(port.0, to);
+        let hop = self.hop(port.0 as u8, to);
         let (header, message) = self.advertisement(hop.from, target, destination, !is_probe);
         if !rewrite(frame, &message, hop, &header) {
             self.counters.drop_one(DropReason::TxRefused);
@@ -149,7 +149,7 @@ impl Host {
 
     /// Takes note, and sends what waited for it.
     fn heard(&mut self, port: PortId, address: IpAddr, mac: Mac, word: Word, now_ns: u64) {
-        let place = Place { interface: port.0, address };
+        let place = Place { interface: port.0 as u8, address };
         if self.neighbours.hear(place, mac, word, now_ns) {
             self.release(place, mac);
         }
@@ -162,7 +162,7 @@ impl Host {
         let rested = |at_ns: u64| now_ns.saturating_sub(at_ns) >= DEFEND_INTERVAL_NS;
         if interface.defended_ns.is_none_or(rested) {
             interface.defended_ns = Some(now_ns);
-            self.announce(port.0, address);
+            self.announce(port.0 as u8, address);
         }
     }
 

@@ -22,7 +22,7 @@ use crate::{
     listen::{self, Listeners},
 };
 use laneway_core::{
-    CapsReport, Clock, ClockDomain, Counters, DropReason, FrameLane, Lane, LaneError, PortId,
+    Bell, CapsReport, Clock, ClockDomain, Counters, DropReason, FrameLane, Lane, LaneError, PortId,
     StreamApp, StreamLane, Turn, Verdict, Wake,
 };
 use laneway_wire::protocol;
@@ -141,6 +141,10 @@ impl<L: FrameLane> Lane for StreamStack<L> {
         self.lane.clock_domain()
     }
 
+    fn hear(&mut self, bell: &Bell) {
+        self.lane.hear(bell);
+    }
+
     fn wait(&mut self, timeout: Duration) -> Result<Wake, LaneError> {
         if self.connections.is_busy() {
             return Ok(Wake::Ready);
@@ -182,7 +186,7 @@ impl<L: FrameLane> StreamLane for StreamStack<L> {
         self.host.begin(&mut self.connections.counters, now_ns);
         self.connections.begin(now_ns);
         for interface in 0..self.lane.ports() {
-            self.receive(PortId(interface as u8), now_ns)?;
+            self.receive(PortId(interface as u32), now_ns)?;
         }
         let served = self.connections.show(app);
         if served > 0 {

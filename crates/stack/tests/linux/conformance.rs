@@ -26,11 +26,11 @@ const FAR: [&str; 1] = ["10.77.0.2/24"];
 const FEW: usize = 4;
 
 fn near(port: PortId) -> SocketAddr {
-    SocketAddr::new(NEAR_V4.parse().unwrap(), 7000 + u16::from(port.0))
+    SocketAddr::new(NEAR_V4.parse().unwrap(), 7000 + port.0 as u16)
 }
 
 fn far_port(port: PortId) -> SocketAddr {
-    SocketAddr::new(FAR_V4.parse().unwrap(), 8000 + u16::from(port.0))
+    SocketAddr::new(FAR_V4.parse().unwrap(), 8000 + port.0 as u16)
 }
 
 /// Takes the knob `stack=` out, which is the rig's own: the stack's limits are not the lane's.
@@ -73,7 +73,9 @@ impl<L: FrameLane> Rig<L> {
         let world = World::new(&FAR)?;
         let sockets = world.far.enter(|| {
             (0..PORTS_MAX as u8)
-                .map(|port| UdpSocket::bind(far_port(PortId(port))).expect("the port is free"))
+                .map(|port| {
+                    UdpSocket::bind(far_port(PortId(port.into()))).expect("the port is free")
+                })
                 .collect::<Vec<_>>()
         });
         let far = sockets.map_err(|e| e.to_string())?;
@@ -84,7 +86,7 @@ impl<L: FrameLane> Rig<L> {
     }
 
     fn listen(ports: usize) -> Vec<SocketAddr> {
-        (0..ports).map(|port| near(PortId(port as u8))).collect()
+        (0..ports).map(|port| near(PortId(port as u32))).collect()
     }
 }
 
@@ -114,7 +116,7 @@ impl<L: FrameLane> DatagramRig for Rig<L> {
 
     fn open(&mut self, spec: &LaneSpec, ports: usize) -> Result<DatagramStack<L>, LaneError> {
         for port in 0..PORTS_MAX as u8 {
-            self.collect(PortId(port), 0);
+            self.collect(PortId(port.into()), 0);
         }
         let lane = self.world.open(self.open, spec)?;
         DatagramStack::new(lane, &config(&Rig::<L>::listen(ports)))
