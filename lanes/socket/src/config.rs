@@ -4,9 +4,11 @@
 //! consistent, and a knob of another mode (`gso` of a raw socket, `batch` of a stream) is refused, not
 //! ignored.
 
-use laneway_core::{BURST_FRAMES_DEFAULT, BURST_FRAMES_MAX, Cap, CapSet, LaneError, PortMask};
+use laneway_core::{
+    BURST_FRAMES_DEFAULT, BURST_FRAMES_MAX, Cap, CapSet, LaneError, PortId, PortMask, PortPlan,
+};
 use laneway_spec::{Knobs, LaneSpec, SpecError};
-use std::{ffi::c_int, net::SocketAddr};
+use std::{ffi::c_int, net::SocketAddr, ops::RangeInclusive};
 
 /// The lane's name in specs, results and messages.
 pub(crate) const NAME: &str = "socket";
@@ -26,7 +28,7 @@ const BACKLOG_MAX: usize = 1 << 16;
 const CONN_BUFFER_BYTES_DEFAULT: usize = 64 << 10;
 /// Bytes of one connection that the kernel has not taken.
 const CONN_QUEUE_BYTES_DEFAULT: usize = 256 << 10;
-const CONN_BYTES: std::ops::RangeInclusive<usize> = 4096..=64 << 20;
+const CONN_BYTES: RangeInclusive<usize> = 4096..=64 << 20;
 /// Connections of one worker.
 const CONNS_DEFAULT: usize = 16 << 10;
 const CONNS_MAX: usize = 1 << 20;
@@ -56,6 +58,15 @@ impl Shared {
         };
         knobs.idle()?;
         Ok(shared)
+    }
+
+    /// As a port's plan has it.
+    pub(crate) fn with_plan(self, plan: &PortPlan) -> Shared {
+        Shared {
+            rcvbuf_bytes: plan.rcvbuf_bytes.or(self.rcvbuf_bytes),
+            sndbuf_bytes: plan.sndbuf_bytes.or(self.sndbuf_bytes),
+            ..self
+        }
     }
 
     fn requested(&self) -> CapSet {
@@ -113,7 +124,7 @@ pub(crate) struct DatagramConfig {
 impl DatagramConfig {
     /// Reads every knob of `spec` for sockets at `listen`.
     pub(crate) fn read(spec: &LaneSpec, listen: &[SocketAddr]) -> Result<Self, LaneError> {
-        check_lane(spec, listen)?;
+        check_lane(spec, listen, 0..=PortId::OPEN_MAX)?;
         let knobs = spec.knobs();
         let batch = knobs.number("batch", 0, 1..=BURST_FRAMES_MAX)?;
         let burst = knobs.number("burst", 0, 1..=BURST_FRAMES_MAX)?;
@@ -155,9 +166,9 @@ impl DatagramConfig {
         Ok(config)
     }
 
-    /// The capabilities that these knobs ask for.
-    pub(crate) fn requested(&self) -> CapSet {
-        self.shared
+    /// The capabilities that these knobs ask for, with those of a port that are its own.
+    pub(crate) fn requested(&self, shared: &Shared) -> CapSet {
+        shared
             .requested()
             .with_if(Cap::Gso, self.gso)
             .with_if(Cap::Gro, self.gro)
@@ -219,7 +230,7 @@ pub(crate) struct StreamConfig {
 impl StreamConfig {
     /// Reads every knob of `spec`.
     pub(crate) fn read(spec: &LaneSpec, listen: &[SocketAddr]) -> Result<Self, LaneError> {
-        check_lane(spec, listen)?;
+        check_lane(spec, listen, 1..=PortMask::PORTS_MAX)?;
         let knobs = spec.knobs();
         let config = StreamConfig {
             shared: Shared::read(&knobs)?,
@@ -238,16 +249,20 @@ impl StreamConfig {
     }
 }
 
-fn check_lane(spec: &LaneSpec, listen: &[SocketAddr]) -> Result<(), LaneError> {
+fn check_lane(
+    spec: &LaneSpec,
+    listen: &[SocketAddr],
+    counts: RangeInclusive<usize>,
+) -> Result<(), LaneError> {
     if spec.lane() != NAME {
         return Err(spec.unknown_lane(&[NAME]).into());
     }
-    if !(1..=PortMask::PORTS_MAX).contains(&listen.len()) {
+    if !counts.contains(&listen.len()) {
         return Err(LaneError::Refused {
             lane: NAME.to_owned(),
             name: format!("{} addresses", listen.len()),
-            why: "a worker has a port per address, and ports are numbered from 0 to 31".to_owned(),
-            hint: format!("give 1 to {} addresses", PortMask::PORTS_MAX),
+            why: "a worker has a port per address, and a bounded number of them".to_owned(),
+            hint: format!("give {} to {} addresses", counts.start(), counts.end()),
         });
     }
     Ok(())
@@ -275,7 +290,8 @@ mod tests {
     #[test]
     fn what_is_asked_for_is_requested() {
         let config = datagrams("socket:gso,gro,rcvbuf=1m,reuseport,busy_poll=50", "[::1]:0");
-        let requested = config.unwrap().requested();
+        let config = config.unwrap();
+        let requested = config.requested(&config.shared);
         for cap in [Cap::Gso, Cap::Gro, Cap::SocketBuffers, Cap::ReusePort, Cap::BusyPoll] {
             assert!(requested.has(cap), "{}", cap.name());
         }
@@ -324,7 +340,7 @@ mod tests {
         let many = ["127.0.0.1:0".parse().expect("an address"); 33];
         for listen in [&many[..0], &many[..]] {
             assert!(matches!(
-                DatagramConfig::read(&"socket".parse().unwrap(), listen),
+                StreamConfig::read(&"socket".parse().unwrap(), listen),
                 Err(LaneError::Refused { .. })
             ));
         }

@@ -17,10 +17,11 @@
 //! app sends is sent or counted; a connection's bytes arrive and leave in order, within its limits;
 //! per datagram nothing is allocated, and per turn nothing in steady state.
 //!
-//! What it does not do: it joins no multicast group, puts no fragments together itself, and shares
-//! nothing between workers (several open the same address with `reuseport`). `README.md` lists
+//! What it does not do: it puts no fragments together itself, answers no query about groups (the kernel
+//! does), and shares nothing between workers (several open the same address with `reuseport`). `README.md` lists
 //! knobs and limits.
 
+mod backlog;
 mod config;
 mod conn;
 mod control;
@@ -29,6 +30,7 @@ mod kind;
 mod options;
 mod outbox;
 mod pings;
+mod port;
 mod sys;
 mod tcp;
 mod train;

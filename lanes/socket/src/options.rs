@@ -34,7 +34,10 @@ pub(crate) fn create(kind: Kind, address: SocketAddr) -> Result<OwnedFd, LaneErr
                 hint: "run as root, or grant CAP_NET_RAW".to_owned(),
             };
         }
-        let hint = "is this address family or protocol switched off in the kernel?";
+        let hint = match e.raw_os_error() {
+            Some(libc::EMFILE | libc::ENFILE) => "raise `ulimit -n`: a port is an open file",
+            _ => "is this address family or protocol switched off in the kernel?",
+        };
         LaneError::os(NAME, format!("open a socket for {address}"), e, hint)
     })?;
     // A raw socket of IPv6 is of IPv6 only anyway, and takes no such option.

@@ -10,14 +10,19 @@
 //! nothing is lost by it.
 
 use crate::{
+    backlog::{Backlog, Item},
     control::Control,
     inbox::{Arrival, Inbox},
     sys::{self, Name},
-    train::{Cursor, Memory, Message, PIECES_MAX, Piece, TRAIN_BYTES_MAX, Trains, Travels},
+    train::{Cursor, Memory, Message, PIECES_MAX, Piece, Room, TRAIN_BYTES_MAX, Trains, Travels},
 };
-use laneway_core::{Counters, Datagram, DatagramOut, DropReason, PayloadKey, PortId};
+use laneway_core::{
+    Counters, Datagram, DatagramOut, DropReason, PayloadKey, PortId, PortPlan, WhenFull,
+};
+use laneway_kinds::Places;
+use laneway_linux::hears_errors;
 use std::{
-    io,
+    io, mem,
     net::{IpAddr, SocketAddr},
     os::fd::{AsFd, BorrowedFd, OwnedFd},
     rc::Rc,
@@ -29,6 +34,10 @@ const OWN_BYTES: usize = 256 << 10;
 const SEND_BYTES_MAX: usize = 1 << 16;
 /// Gathering entries of one call: at least what one train can need.
 const VECTORS_MAX: usize = 1024;
+/// Pieces of all sockets that wait for one flush.
+const WAITING_MAX: usize = 16 * PIECES_MAX;
+/// Datagrams of one backlog that are sent in a round.
+const DRAIN_MAX: usize = 64;
 /// Calls that may be repeated because of a signal or of what became of an earlier datagram.
 const REPEATS_MAX: usize = 16;
 
@@ -76,28 +85,80 @@ pub(crate) struct Exit {
     pub(crate) gave_up_gso: Option<i32>,
     /// The socket has no address of its own: an answer must say where it comes from.
     anywhere: bool,
+    /// Where all else comes from then, if that is not the kernel's to choose.
+    source: Option<IpAddr>,
     has_ports: bool,
+    /// Errors of earlier datagrams may come with a send.
+    hears_errors: bool,
+    /// What the kernel did not take, where the oldest of it goes first.
+    backlog: Option<Backlog>,
+    /// It is listed among those whose backlog is not empty.
+    is_listed: bool,
     /// Sent and dropped on the way out.
     pub(crate) counters: Counters,
 }
 
 impl Exit {
-    pub(crate) fn new(socket: Rc<OwnedFd>, gso: bool, anywhere: bool, has_ports: bool) -> Exit {
+    pub(crate) fn new(
+        socket: Rc<OwnedFd>,
+        gso: bool,
+        (anywhere, source): (bool, Option<IpAddr>),
+        has_ports: bool,
+    ) -> Exit {
         Exit {
             socket,
             trains: Trains::new(gso),
             gso,
             gave_up_gso: None,
             anywhere,
+            source,
             has_ports,
+            hears_errors: false,
+            backlog: None,
+            is_listed: false,
             counters: Counters::default(),
         }
     }
 }
 
+impl Exit {
+    /// As a port's plan has it.
+    pub(crate) fn with_plan(mut self, plan: &PortPlan) -> Exit {
+        self.hears_errors = hears_errors(plan);
+        if let WhenFull::Oldest { bytes } = plan.when_full {
+            self.backlog = Some(Backlog::new(bytes));
+        }
+        self
+    }
+
+    /// What was sent and dropped; what waits will not leave if the run ends here.
+    pub(crate) fn counters(&self) -> Counters {
+        let mut counters = self.counters.clone();
+        if let Some(backlog) = &self.backlog {
+            backlog.count_unsent(&mut counters);
+        }
+        counters
+    }
+
+    fn is_delayed(&self) -> bool {
+        self.backlog.as_ref().is_some_and(|backlog| !backlog.is_empty())
+    }
+}
+
 /// The ways out of all ports of a worker.
 pub(crate) struct Outbox<T> {
-    exits: Vec<Exit>,
+    /// In the same places as the ports.
+    exits: Places<Exit>,
+    /// Those for which something waits.
+    waiting: Vec<PortId>,
+    /// Those whose backlog is not empty.
+    delayed: Vec<PortId>,
+    /// How many pieces wait.
+    pieces: usize,
+    /// Room of exits for which nothing waits now.
+    rooms: Vec<Room>,
+    /// Exits that have given up trains and whose ports have not been told.
+    gave_up: Vec<PortId>,
     own: Vec<u8>,
     own_used: usize,
     sender: Sender,
@@ -108,9 +169,14 @@ pub(crate) struct Outbox<T> {
 
 impl<T: Transmit> Outbox<T> {
     /// Sends up to `messages` at a call.
-    pub(crate) fn new(exits: Vec<Exit>, messages: usize, transmit: T) -> Outbox<T> {
+    pub(crate) fn new(messages: usize, transmit: T) -> Outbox<T> {
         Outbox {
-            exits,
+            exits: Places::default(),
+            waiting: Vec::new(),
+            delayed: Vec::new(),
+            pieces: 0,
+            rooms: Vec::new(),
+            gave_up: Vec::new(),
             own: vec![0; OWN_BYTES],
             own_used: 0,
             sender: Sender::new(messages),
@@ -119,18 +185,60 @@ impl<T: Transmit> Outbox<T> {
         }
     }
 
-    pub(crate) fn exit(&self, port: PortId) -> &Exit {
-        &self.exits[port.index()]
+    /// Adds the exit of the next port.
+    pub(crate) fn open(&mut self, exit: Exit) -> PortId {
+        self.exits.insert(exit)
+    }
+
+    /// Takes the exit of a port away.
+    pub(crate) fn close(&mut self, port: PortId) -> Option<Exit> {
+        let exit = self.exits.remove(port)?;
+        self.exits.free(port);
+        Some(exit)
+    }
+
+    pub(crate) fn exit(&self, port: PortId) -> Option<&Exit> {
+        self.exits.get(port)
+    }
+
+    /// A port whose exit has given up trains since this was asked.
+    pub(crate) fn gave_up_gso(&mut self) -> Option<(PortId, i32)> {
+        let port = self.gave_up.pop()?;
+        Some((port, self.exits.get(port)?.gave_up_gso?))
     }
 
     /// Sends all that waits. `received` is the memory that forwarded pieces lie in.
     pub(crate) fn flush(&mut self, received: &[u8]) {
-        for exit in &mut self.exits {
-            if !exit.trains.is_empty() {
-                self.sender.flush(exit, [received, &self.own], &mut self.transmit);
+        for port in self.waiting.drain(..) {
+            let exit = self.exits.get_mut(port).expect("an exit for which something waits");
+            let had_trains = exit.gave_up_gso.is_none();
+            self.sender.flush(exit, [received, &self.own], &mut self.transmit);
+            self.rooms.push(exit.trains.leave());
+            if had_trains && exit.gave_up_gso.is_some() {
+                self.gave_up.push(port);
+            }
+            if exit.is_delayed() && !mem::replace(&mut exit.is_listed, true) {
+                self.delayed.push(port);
             }
         }
+        self.pieces = 0;
         self.own_used = 0;
+    }
+
+    /// True while something waits that the kernel did not take.
+    pub(crate) fn is_delayed(&self) -> bool {
+        !self.delayed.is_empty()
+    }
+
+    /// Offers the kernel again what it did not take.
+    pub(crate) fn retry(&mut self) {
+        let Outbox { delayed, exits, sender, transmit, .. } = self;
+        delayed.retain(|port| {
+            let Some(exit) = exits.get_mut(*port) else { return false };
+            sender.drain(exit, transmit);
+            exit.is_listed = exit.is_delayed();
+            exit.is_listed
+        });
     }
 
     /// Room for `bytes` new bytes, which are at most [`OWN_BYTES`].
@@ -139,6 +247,11 @@ impl<T: Transmit> Outbox<T> {
             self.flush(received);
         }
         &mut self.own[self.own_used..self.own_used + bytes]
+    }
+
+    /// The exit of a port that was admitted.
+    fn at(&mut self, egress: PortId) -> &mut Exit {
+        self.exits.get_mut(egress).expect("an exit that was admitted")
     }
 
     /// Queues a piece for `exit`, after making room for it.
@@ -151,14 +264,20 @@ impl<T: Transmit> Outbox<T> {
         from: Option<IpAddr>,
         received: &[u8],
     ) {
-        if self.exits[egress.index()].trains.is_full() {
+        if self.pieces == WAITING_MAX || self.at(egress).trains.is_full() {
             // The piece's own bytes stay where they are until they leave: nothing is written between.
             self.flush(received);
         }
         if piece.memory == Memory::Own {
             self.own_used = piece.at + piece.bytes;
         }
-        self.exits[egress.index()].trains.push(piece, segment_bytes, destination, from);
+        self.pieces += 1;
+        if self.at(egress).trains.is_empty() {
+            let room = self.rooms.pop().unwrap_or_default();
+            self.at(egress).trains.enter(room);
+            self.waiting.push(egress);
+        }
+        self.at(egress).trains.push(piece, segment_bytes, destination, from);
     }
 }
 
@@ -203,20 +322,24 @@ impl<'a, T: Transmit> Out<'a, T> {
         self.no_port
     }
 
-    /// The address that `destination` wrote to, if it did in this batch and there is a choice.
+    /// Where what goes to `destination` comes from, where there is a choice: the port's own, or what
+    /// `destination` wrote to, if it did in this batch.
     fn from(&mut self, egress: PortId, destination: SocketAddr) -> Option<IpAddr> {
-        if self.ingress != Some(egress) || !self.outbox.exit(egress).anywhere {
-            return None;
+        let exit = self.outbox.exit(egress).filter(|exit| exit.anywhere)?;
+        let source = exit.source;
+        if self.ingress != Some(egress) {
+            return source;
         }
         let later = self.answered..self.arrivals.len();
         let found = later.chain(0..self.answered).find(|&i| self.arrivals[i].source == destination);
-        self.answered = found?;
-        self.arrivals[self.answered].answer_from
+        let Some(found) = found else { return source };
+        self.answered = found;
+        source.or(self.arrivals[found].answer_from)
     }
 
     /// The port's exit, if there is one that `datagrams` datagrams to `destination` can take.
     fn admits(&mut self, egress: PortId, destination: SocketAddr, datagrams: u64) -> bool {
-        let Some(exit) = self.outbox.exits.get_mut(egress.index()) else {
+        let Some(exit) = self.outbox.exits.get_mut(egress) else {
             self.no_port += datagrams;
             return false;
         };
@@ -244,10 +367,10 @@ impl<T: Transmit> DatagramOut for Out<'_, T> {
         } else if payload.len() <= OWN_BYTES {
             // Bytes that the lane did not receive must be kept until the flush.
             self.outbox.room(payload.len(), self.received).copy_from_slice(&payload);
-            self.outbox.exits[egress.index()].counters.copies += 1;
+            self.outbox.at(egress).counters.copies += 1;
             Piece { memory: Memory::Own, at: self.outbox.own_used, bytes: payload.len() }
         } else {
-            let counters = &mut self.outbox.exits[egress.index()].counters;
+            let counters = &mut self.outbox.at(egress).counters;
             counters.drop_many(DropReason::TxTooLong, datagrams);
             return;
         };
@@ -299,6 +422,13 @@ impl Sender {
     fn flush(&mut self, exit: &mut Exit, memories: [&[u8]; 2], transmit: &mut impl Transmit) {
         let mut cursor = Cursor::default();
         let mut repeats = 0;
+        if exit.is_delayed() {
+            // What came before goes first.
+            self.drain(exit, transmit);
+            if exit.is_delayed() {
+                return keep(exit, cursor, memories);
+            }
+        }
         loop {
             self.plan(exit, cursor, memories);
             if self.planned.is_empty() {
@@ -323,6 +453,13 @@ impl Sender {
                 }
                 // A signal, or what became of a datagram that left earlier.
                 Err(libc::EINTR | libc::ECONNREFUSED) if repeats < REPEATS_MAX => repeats += 1,
+                Err(error) if exit.hears_errors && is_late(error) && repeats < REPEATS_MAX => {
+                    repeats += 1;
+                }
+                Err(error @ (libc::EAGAIN | libc::ENOBUFS)) if exit.backlog.is_some() => {
+                    exit.backlog.iter_mut().for_each(|backlog| backlog.refused(why_dropped(error)));
+                    return keep(exit, cursor, memories);
+                }
                 Err(error) => {
                     let message = &self.planned[0];
                     let train = exit.trains.train_mut(message);
@@ -346,7 +483,71 @@ impl Sender {
         if exit.gave_up_gso.is_some() {
             exit.trains.stop_merging();
         }
-        exit.trains.clear();
+    }
+
+    /// Sends what waits in the backlog, until the kernel takes no more.
+    fn drain(&mut self, exit: &mut Exit, transmit: &mut impl Transmit) {
+        let mut repeats = 0;
+        let Exit { backlog: Some(backlog), counters, socket, hears_errors, .. } = exit else {
+            return;
+        };
+        for _ in 0..DRAIN_MAX {
+            let Some(item) = backlog.front() else { break };
+            self.plan_item(item);
+            // SAFETY: `plan_item` aimed the header at name, control and vector of this sender and at the
+            // item's bytes, all of which outlive the call.
+            let sent = unsafe { transmit.transmit(socket.as_fd(), &mut self.messages) };
+            match sent.map_err(|e| e.raw_os_error().unwrap_or_default()) {
+                Ok(_) => {
+                    counters.tx_frames += 1;
+                    counters.tx_bytes += item.payload.len() as u64;
+                    backlog.pop();
+                }
+                Err(error @ (libc::EAGAIN | libc::ENOBUFS)) => {
+                    return backlog.refused(why_dropped(error));
+                }
+                Err(libc::EINTR | libc::ECONNREFUSED) if repeats < REPEATS_MAX => repeats += 1,
+                Err(error) if *hears_errors && is_late(error) && repeats < REPEATS_MAX => {
+                    repeats += 1
+                }
+                Err(error) => {
+                    counters.drop_one(why_dropped(error));
+                    backlog.pop();
+                }
+            }
+        }
+    }
+
+    /// Writes the header of one datagram of a backlog.
+    fn plan_item(&mut self, item: &Item) {
+        let mut control = Control::EMPTY;
+        let control_bytes = control.write(None, item.from);
+        let name = Name::from(item.destination);
+        let name_bytes = name.bytes();
+        let iov_base = item.payload.as_ptr().cast_mut().cast();
+        self.names.clear();
+        self.names.push(name);
+        self.controls.clear();
+        self.controls.push(control);
+        self.vectors.clear();
+        self.vectors.push(libc::iovec { iov_base, iov_len: item.payload.len() });
+        let msg_control = match control_bytes {
+            0 => std::ptr::null_mut(),
+            _ => self.controls.as_mut_ptr().cast(),
+        };
+        self.messages.clear();
+        self.messages.push(libc::mmsghdr {
+            msg_hdr: libc::msghdr {
+                msg_name: self.names.as_mut_ptr().cast(),
+                msg_namelen: name_bytes,
+                msg_iov: self.vectors.as_mut_ptr(),
+                msg_iovlen: 1,
+                msg_control,
+                msg_controllen: control_bytes as _,
+                ..sys::EMPTY_HEADER
+            },
+            msg_len: 0,
+        });
     }
 
     /// Writes the headers of the messages from `cursor` on, as many as one call takes.
@@ -422,8 +623,28 @@ impl Sender {
     }
 }
 
+/// Puts the datagrams from `cursor` on into the backlog.
+fn keep(exit: &mut Exit, mut cursor: Cursor, memories: [&[u8]; 2]) {
+    let Exit { backlog: Some(backlog), trains, counters, .. } = exit else { return };
+    while let Some(message) = trains.message(cursor, false) {
+        cursor = message.next;
+        let train = trains.train(&message);
+        let piece = trains.pieces(&message)[0];
+        let memory = memories[usize::from(piece.memory == Memory::Own)];
+        let payload = &memory[piece.at + message.offset..][..message.bytes];
+        backlog.push(payload, train.destination, train.from, counters);
+    }
+}
+
+/// True for errors that may tell of a datagram that left earlier.
+fn is_late(error: i32) -> bool {
+    matches!(error, libc::EHOSTUNREACH | libc::ENETUNREACH | libc::EPROTO | libc::ENOPROTOOPT)
+}
+
 fn why_dropped(error: i32) -> DropReason {
     match error {
+        libc::EAGAIN => DropReason::TxSocketFull,
+        libc::ENOBUFS => DropReason::TxInterfaceFull,
         libc::EMSGSIZE => DropReason::TxTooLong,
         libc::ENETUNREACH | libc::EHOSTUNREACH => DropReason::NoRoute,
         _ => DropReason::TxRefused,
@@ -465,7 +686,7 @@ mod tests {
         ) -> io::Result<usize> {
             let mut took = self.took.borrow_mut();
             took.calls += 1;
-            if std::mem::take(&mut self.interrupted) {
+            if mem::take(&mut self.interrupted) {
                 return Err(io::Error::from_raw_os_error(libc::EINTR));
             }
             for (i, message) in messages.iter().enumerate() {
@@ -510,8 +731,14 @@ mod tests {
     fn outbox(messages: usize, kernel: Fussy) -> (Outbox<Fussy>, Rc<RefCell<Took>>) {
         let socket = UdpSocket::bind("127.0.0.1:0").expect("a free port");
         let took = kernel.took.clone();
-        let exit = Exit::new(Rc::new(socket.into()), true, false, true);
-        (Outbox::new(vec![exit], messages, kernel), took)
+        let mut outbox = Outbox::new(messages, kernel);
+        let exit = Exit::new(Rc::new(socket.into()), true, (false, None), true);
+        assert_eq!(outbox.open(exit), PORT);
+        (outbox, took)
+    }
+
+    fn exit(outbox: &Outbox<Fussy>) -> &Exit {
+        outbox.exit(PORT).expect("the port is open")
     }
 
     fn to(port: u16) -> SocketAddr {
@@ -548,9 +775,9 @@ mod tests {
                 wanted.push((7, vec![9; 100]));
                 send_all(&mut outbox, &wanted);
                 assert_eq!(took.borrow().datagrams, wanted, "the same batch, whole");
-                assert_eq!(outbox.exit(PORT).gave_up_gso, Some(error));
-                assert_eq!(outbox.exit(PORT).counters.tx_frames, 21);
-                assert_eq!(outbox.exit(PORT).counters.lost(), 0);
+                assert_eq!(exit(&outbox).gave_up_gso, Some(error));
+                assert_eq!(exit(&outbox).counters.tx_frames, 21);
+                assert_eq!(exit(&outbox).counters.lost(), 0);
                 let calls = took.borrow().calls;
                 assert_eq!(calls, 1 + 21usize.div_ceil(messages));
                 send_all(&mut outbox, &wanted);
@@ -576,8 +803,8 @@ mod tests {
         send_all(&mut outbox, &all);
         all.retain(|(port, _)| *port == 7);
         assert_eq!(took.borrow().datagrams, all);
-        assert_eq!(outbox.exit(PORT).gave_up_gso, None);
-        assert_eq!(outbox.exit(PORT).counters.drops(DropReason::TxRefused), 3);
+        assert_eq!(exit(&outbox).gave_up_gso, None);
+        assert_eq!(exit(&outbox).counters.drops(DropReason::TxRefused), 3);
     }
 
     #[test]
@@ -587,14 +814,15 @@ mod tests {
         let wanted = sends(7, 5, 300);
         send_all(&mut outbox, &wanted);
         assert_eq!(took.borrow().datagrams, wanted);
-        assert_eq!(outbox.exit(PORT).gave_up_gso, None);
+        assert_eq!(exit(&outbox).gave_up_gso, None);
     }
 
     #[test]
     fn what_the_kernel_says_decides_the_drop_reason() {
         for (error, reason) in [
-            (libc::EAGAIN, DropReason::TxRefused),
-            (libc::ENOBUFS, DropReason::TxRefused),
+            (libc::EAGAIN, DropReason::TxSocketFull),
+            (libc::ENOBUFS, DropReason::TxInterfaceFull),
+            (libc::EPERM, DropReason::TxRefused),
             (libc::EMSGSIZE, DropReason::TxTooLong),
             (libc::ENETUNREACH, DropReason::NoRoute),
         ] {
@@ -602,8 +830,8 @@ mod tests {
             let (mut outbox, took) = outbox(8, kernel);
             send_all(&mut outbox, &[(7, vec![1; 9]), (5, vec![2; 9]), (7, vec![3; 9])]);
             assert_eq!(took.borrow().datagrams, [(7, vec![1; 9]), (7, vec![3; 9])]);
-            assert_eq!(outbox.exit(PORT).counters.drops(reason), 1);
-            assert_eq!(outbox.exit(PORT).counters.lost(), 1);
+            assert_eq!(exit(&outbox).counters.drops(reason), 1);
+            assert_eq!(exit(&outbox).counters.lost(), 1);
         }
     }
 
@@ -630,7 +858,7 @@ mod tests {
         wanted.extend((0..2 * PIECES_MAX).map(|i| (7 + (i % 2) as u16, vec![i as u8; 3])));
         send_all(&mut outbox, &wanted);
         assert!(took.borrow().datagrams == wanted, "every datagram, in order");
-        assert_eq!(outbox.exit(PORT).counters.tx_frames, wanted.len() as u64);
+        assert_eq!(exit(&outbox).counters.tx_frames, wanted.len() as u64);
     }
 
     #[test]
@@ -647,7 +875,7 @@ mod tests {
         assert!(took.borrow().datagrams.chunks(3).zip(0u8..).all(|(three, i)| {
             three.iter().all(|(_, datagram)| datagram.iter().all(|byte| *byte == i))
         }));
-        assert_eq!(outbox.exit(PORT).counters.copies, 4);
+        assert_eq!(exit(&outbox).counters.copies, 4);
     }
 
     /// Forwards with `manner` the second of three arrivals, of bytes 10 to 19; what left, and what was
@@ -676,7 +904,7 @@ mod tests {
         };
         out.forward(&datagram, PORT, to(7));
         out.finish();
-        let copies = outbox.exit(PORT).counters.copies;
+        let copies = exit(&outbox).counters.copies;
         let (_, bytes) = took.borrow_mut().datagrams.remove(0);
         (bytes, copies)
     }
@@ -705,6 +933,6 @@ mod tests {
         let (mut outbox, took) = outbox(8, Fussy::default());
         send_all(&mut outbox, &sends(0, 3, 10));
         assert_eq!(took.borrow().calls, 0);
-        assert_eq!(outbox.exit(PORT).counters.drops(DropReason::TxRefused), 3);
+        assert_eq!(exit(&outbox).counters.drops(DropReason::TxRefused), 3);
     }
 }

@@ -4,11 +4,12 @@
 //! always hold: a safe wrapper passes only pointers to memory that it owns or borrows for the call.
 //! The two that take message headers are unsafe, because a header points to more memory.
 
+use laneway_linux::SocketOptions;
 use std::{
     ffi::c_int,
     io,
     net::{Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV4, SocketAddrV6},
-    os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd},
+    os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd},
     ptr,
     time::Duration,
 };
@@ -26,12 +27,34 @@ unsafe impl<const N: usize> OptionValue for [u32; N] {}
 
 /// The value a call returned, or why it failed.
 fn check(result: c_int) -> io::Result<c_int> {
+    #[cfg(test)]
+    calls::count();
     if result < 0 { Err(io::Error::last_os_error()) } else { Ok(result) }
 }
 
 /// The byte count a call returned, or why it failed.
 fn check_bytes(result: isize) -> io::Result<usize> {
+    #[cfg(test)]
+    calls::count();
     usize::try_from(result).map_err(|_| io::Error::last_os_error())
+}
+
+/// How many system calls this thread has made, for tests of what a round costs.
+#[cfg(test)]
+pub(crate) mod calls {
+    use std::cell::Cell;
+
+    thread_local! {
+        static MADE: Cell<u64> = const { Cell::new(0) };
+    }
+
+    pub(super) fn count() {
+        MADE.set(made() + 1);
+    }
+
+    pub(crate) fn made() -> u64 {
+        MADE.get()
+    }
 }
 
 /// An address in the kernel's form, of either family. The kernel may be pointed at the whole.
@@ -164,6 +187,34 @@ pub(crate) fn local_address(fd: BorrowedFd<'_>) -> io::Result<SocketAddr> {
     name.address().ok_or_else(|| io::Error::from_raw_os_error(libc::EAFNOSUPPORT))
 }
 
+/// The options of a socket, for what applies a plan.
+pub(crate) struct Options<'a>(pub(crate) BorrowedFd<'a>);
+
+impl SocketOptions for Options<'_> {
+    fn set(&self, level: c_int, option: c_int, value: &[u8]) -> io::Result<()> {
+        let (at, bytes) = (value.as_ptr().cast(), value.len() as libc::socklen_t);
+        // SAFETY: the value lives across the call and has so many bytes.
+        check(unsafe { libc::setsockopt(self.0.as_raw_fd(), level, option, at, bytes) }).map(drop)
+    }
+
+    fn get(&self, level: c_int, option: c_int) -> io::Result<c_int> {
+        self::option(self.0, level, option, 0)
+    }
+}
+
+/// A socket that is a member of groups and receives nothing.
+pub(crate) struct Holder(pub(crate) OwnedFd);
+
+impl SocketOptions for Holder {
+    fn set(&self, level: c_int, option: c_int, value: &[u8]) -> io::Result<()> {
+        Options(self.0.as_fd()).set(level, option, value)
+    }
+
+    fn get(&self, level: c_int, option: c_int) -> io::Result<c_int> {
+        Options(self.0.as_fd()).get(level, option)
+    }
+}
+
 /// `setsockopt`.
 pub(crate) fn set_option<T: OptionValue>(
     fd: BorrowedFd<'_>,
@@ -251,6 +302,21 @@ pub(crate) unsafe fn send_many(
     check(result).map(|count| count as usize)
 }
 
+/// Throws away what the kernel tells of earlier datagrams (MSG_ERRQUEUE); the next call has told the error.
+pub(crate) fn drain_errors(fd: BorrowedFd<'_>) {
+    /// Further ones are told of again.
+    const ERRORS_MAX: usize = 64;
+    let flags = libc::MSG_ERRQUEUE | libc::MSG_DONTWAIT;
+    for _ in 0..ERRORS_MAX {
+        let mut header = EMPTY_HEADER;
+        // SAFETY: the header points nowhere, so that the kernel writes nothing but its lengths and flags.
+        let taken = unsafe { libc::recvmsg(fd.as_raw_fd(), &raw mut header, flags) };
+        if check_bytes(taken).is_err() {
+            return;
+        }
+    }
+}
+
 /// `recv` into `room`; 0 at the end of a stream.
 pub(crate) fn receive(fd: BorrowedFd<'_>, room: &mut [u8]) -> io::Result<usize> {
     let (at, bytes) = (room.as_mut_ptr().cast(), room.len());
@@ -330,19 +396,6 @@ fn timespec(duration: Duration) -> libc::timespec {
     libc::timespec {
         tv_sec: libc::time_t::try_from(duration.as_secs()).unwrap_or(libc::time_t::MAX),
         tv_nsec: duration.subsec_nanos().into(),
-    }
-}
-
-/// `ppoll`: waits until a descriptor is ready, the time is up (then 0), or a signal came (then 0).
-pub(crate) fn poll(sockets: &mut [libc::pollfd], timeout: Duration) -> io::Result<usize> {
-    let timeout = timespec(timeout);
-    let count = sockets.len() as libc::nfds_t;
-    // SAFETY: the slice and the timeout live across the call; no signal mask.
-    let ready =
-        unsafe { libc::ppoll(sockets.as_mut_ptr(), count, &raw const timeout, ptr::null()) };
-    match check(ready) {
-        Err(e) if e.kind() == io::ErrorKind::Interrupted => Ok(0),
-        other => other.map(|ready| ready as usize),
     }
 }
 

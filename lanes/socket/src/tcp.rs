@@ -15,8 +15,8 @@ use crate::{
     sys,
 };
 use laneway_core::{
-    CapsReport, Clock, ClockDomain, Close, ConnId, Counters, DropReason, Lane, LaneError, PortId,
-    StreamApp, StreamLane, StreamOut, Turn, Wake,
+    Bell, CapsReport, Clock, ClockDomain, Close, ConnId, Counters, DropReason, Lane, LaneError,
+    PortId, StreamApp, StreamLane, StreamOut, Turn, Wake,
 };
 use laneway_spec::LaneSpec;
 use std::{
@@ -34,6 +34,8 @@ const EVENTS_MAX: usize = 256;
 const ACCEPTS_MAX: usize = 128;
 /// Low bits of a connection's id: its place in the table.
 const SLOT_BITS: u32 = 20;
+/// The token of the bell: no connection has such an id.
+const BELL: u64 = LISTENERS_FROM - 1;
 /// Tokens from here up are listeners.
 const LISTENERS_FROM: u64 = u64::MAX - 63;
 /// How long a closed connection waits for its peer to finish too.
@@ -66,6 +68,8 @@ pub struct TcpLane {
     spares: Vec<Box<[u8]>>,
     /// A descriptor to give up when there is no other, so that a connection can be refused.
     reserve: Option<File>,
+    /// Kept open for epoll.
+    bell: Option<Bell>,
 }
 
 /// One listening socket.
@@ -201,6 +205,7 @@ impl TcpLane {
             scratch: vec![0; config.buffer_bytes].into(),
             spares: Vec::new(),
             reserve: Some(reserve),
+            bell: None,
             config,
         })
     }
@@ -529,6 +534,12 @@ impl Lane for TcpLane {
 
     fn clock_domain(&self) -> ClockDomain {
         ClockDomain::Monotonic
+    }
+
+    fn hear(&mut self, bell: &Bell) {
+        // The kernel refuses for want of memory only; then a wait ends when its time is up.
+        let _ = sys::epoll_add(self.epoll.as_fd(), bell.as_fd(), libc::EPOLLIN, BELL);
+        self.bell = Some(bell.clone());
     }
 
     fn wait(&mut self, timeout: Duration) -> Result<Wake, LaneError> {

@@ -15,6 +15,7 @@
 //! segments, so that no datagram lies in two pieces.
 
 use std::{
+    mem,
     net::{IpAddr, SocketAddr},
     ops::Range,
 };
@@ -23,7 +24,7 @@ use std::{
 pub(crate) const SEGMENTS_MAX: usize = 64;
 /// Bytes of one train: an IPv6 packet of 64 KiB without its headers, and less than an IPv4 one's.
 pub(crate) const TRAIN_BYTES_MAX: usize = 65_535 - 40 - 8;
-/// Trains and pieces that wait for one flush.
+/// Trains and pieces of one socket that wait for one flush.
 pub(crate) const PIECES_MAX: usize = 1024;
 
 /// Which memory a piece lies in.
@@ -97,11 +98,17 @@ pub(crate) struct Cursor {
     offset: usize,
 }
 
+/// Memory for trains and pieces. A socket has some only while something waits for it.
+#[derive(Debug, Default)]
+pub(crate) struct Room {
+    trains: Vec<Train>,
+    pieces: Vec<Piece>,
+}
+
 /// All that waits for one flush of one socket.
 #[derive(Debug)]
 pub(crate) struct Trains {
-    trains: Vec<Train>,
-    pieces: Vec<Piece>,
+    room: Room,
     /// Equal sends to one destination become a train.
     merges: bool,
 }
@@ -109,11 +116,7 @@ pub(crate) struct Trains {
 impl Trains {
     /// Nothing. `merges` makes trains of single sends.
     pub(crate) fn new(merges: bool) -> Trains {
-        Trains {
-            trains: Vec::with_capacity(PIECES_MAX),
-            pieces: Vec::with_capacity(PIECES_MAX),
-            merges,
-        }
+        Trains { room: Room::default(), merges }
     }
 
     /// From now on, every send stays by itself.
@@ -122,30 +125,37 @@ impl Trains {
     }
 
     pub(crate) fn is_empty(&self) -> bool {
-        self.trains.is_empty()
+        self.room.trains.is_empty()
     }
 
     /// True when nothing more fits before a flush.
     pub(crate) fn is_full(&self) -> bool {
-        self.pieces.len() == PIECES_MAX
+        self.room.pieces.len() == PIECES_MAX
     }
 
-    pub(crate) fn clear(&mut self) {
-        self.trains.clear();
-        self.pieces.clear();
+    /// Uses this room from now on.
+    pub(crate) fn enter(&mut self, room: Room) {
+        self.room = room;
+    }
+
+    /// Forgets what waited, and gives its room to others.
+    pub(crate) fn leave(&mut self) -> Room {
+        self.room.trains.clear();
+        self.room.pieces.clear();
+        mem::take(&mut self.room)
     }
 
     pub(crate) fn train(&self, message: &Message) -> &Train {
-        &self.trains[message.train]
+        &self.room.trains[message.train]
     }
 
     pub(crate) fn train_mut(&mut self, message: &Message) -> &mut Train {
-        &mut self.trains[message.train]
+        &mut self.room.trains[message.train]
     }
 
     /// The pieces of a message.
     pub(crate) fn pieces(&self, message: &Message) -> &[Piece] {
-        &self.pieces[message.pieces.clone()]
+        &self.room.pieces[message.pieces.clone()]
     }
 
     /// Adds a piece: one datagram, or a train of `segment_bytes` each.
@@ -166,9 +176,9 @@ impl Trains {
             some => some.min(piece.bytes),
         };
         let segments = piece.bytes.div_ceil(segment_bytes.max(1)).max(1);
-        self.pieces.push(piece);
-        let end_piece = self.pieces.len();
-        if let Some(last) = self.trains.last_mut()
+        self.room.pieces.push(piece);
+        let end_piece = self.room.pieces.len();
+        if let Some(last) = self.room.trains.last_mut()
             && self.merges
             && last.travels == Travels::Whole
             && last.is_open()
@@ -186,7 +196,7 @@ impl Trains {
             return;
         }
         let fits = segments <= SEGMENTS_MAX && piece.bytes <= TRAIN_BYTES_MAX;
-        self.trains.push(Train {
+        self.room.trains.push(Train {
             first_piece: end_piece - 1,
             end_piece,
             bytes: piece.bytes,
@@ -200,7 +210,7 @@ impl Trains {
 
     /// The message at `cursor`; nothing at the end. With `gso`, trains that may travel whole.
     pub(crate) fn message(&self, cursor: Cursor, gso: bool) -> Option<Message> {
-        let train = self.trains.get(cursor.train)?;
+        let train = self.room.trains.get(cursor.train)?;
         let piece_at = cursor.piece.max(train.first_piece);
         let next_train = Cursor { train: cursor.train + 1, piece: train.end_piece, offset: 0 };
         let at_start = piece_at == train.first_piece && cursor.offset == 0;
@@ -214,7 +224,7 @@ impl Trains {
                 next: next_train,
             });
         }
-        let piece = self.pieces[piece_at];
+        let piece = self.room.pieces[piece_at];
         let bytes = train.segment_bytes.min(piece.bytes - cursor.offset);
         let end = cursor.offset + bytes;
         let next = if end < piece.bytes {
@@ -316,7 +326,7 @@ mod tests {
             let mut trains = fill(sends, merges);
             assert_eq!(sent(&trains, false), wanted(sends), "cut, merging: {merges}");
             assert_eq!(sent(&trains, true), wanted(sends), "whole, merging: {merges}");
-            for train in trains.trains.iter_mut().step_by(2) {
+            for train in trains.room.trains.iter_mut().step_by(2) {
                 train.travels = Travels::OnTrial(libc::EIO);
             }
             assert_eq!(sent(&trains, true), wanted(sends), "some cut, merging: {merges}");
@@ -327,7 +337,7 @@ mod tests {
     fn equal_sends_to_one_destination_become_a_train_that_a_shorter_one_ends() {
         let sends = [(500, 500, 1), (500, 500, 1), (200, 200, 1), (200, 200, 1), (200, 200, 2)];
         let trains = fill(&sends, true);
-        let shapes: Vec<_> = trains.trains.iter().map(|t| (t.segments, t.bytes)).collect();
+        let shapes: Vec<_> = trains.room.trains.iter().map(|t| (t.segments, t.bytes)).collect();
         assert_eq!(shapes, [(3, 1200), (1, 200), (1, 200)]);
         check(&sends);
     }
@@ -335,14 +345,14 @@ mod tests {
     #[test]
     fn a_longer_send_begins_a_train() {
         let trains = fill(&[(100, 100, 1), (101, 101, 1)], true);
-        assert_eq!(trains.trains.len(), 2);
+        assert_eq!(trains.room.trains.len(), 2);
     }
 
     #[test]
     fn trains_of_one_size_are_coupled_and_a_short_end_closes() {
         let sends = [(1000, 500, 1), (1500, 500, 1), (700, 500, 1), (500, 500, 1)];
         let trains = fill(&sends, true);
-        let segments: Vec<_> = trains.trains.iter().map(|t| t.segments).collect();
+        let segments: Vec<_> = trains.room.trains.iter().map(|t| t.segments).collect();
         assert_eq!(segments, [7, 1]);
         check(&sends);
     }
@@ -350,11 +360,11 @@ mod tests {
     #[test]
     fn a_train_stays_within_its_limits() {
         let many = vec![(10, 10, 1); SEGMENTS_MAX + 1];
-        assert_eq!(fill(&many, true).trains.len(), 2);
+        assert_eq!(fill(&many, true).room.trains.len(), 2);
         check(&many);
         let long = vec![(9000, 9000, 1); 9];
         let trains = fill(&long, true);
-        assert!(trains.trains.iter().all(|t| t.bytes <= TRAIN_BYTES_MAX));
+        assert!(trains.room.trains.iter().all(|t| t.bytes <= TRAIN_BYTES_MAX));
         check(&long);
     }
 
@@ -366,7 +376,7 @@ mod tests {
     #[test]
     fn an_empty_datagram_stays_alone() {
         check(&[(0, 0, 1), (0, 0, 1), (5, 5, 1), (0, 0, 1), (5, 5, 1)]);
-        assert_eq!(fill(&[(5, 5, 1), (0, 0, 1), (5, 5, 1)], true).trains.len(), 3);
+        assert_eq!(fill(&[(5, 5, 1), (0, 0, 1), (5, 5, 1)], true).room.trains.len(), 3);
     }
 
     proptest! {

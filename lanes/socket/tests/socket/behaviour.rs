@@ -6,8 +6,8 @@ use crate::{
     place::{Inside, Loopback, Powerless, run},
 };
 use laneway_core::{
-    App, Cap, Clock, Close, DatagramApp, DatagramLane, DropReason, Lane, LaneError, PortId,
-    StreamLane, Turn,
+    App, Cap, Clock, Close, DatagramApp, DatagramLane, DatagramPorts, DropReason, Lane, LaneError,
+    PortId, PortPlan, StreamLane, Turn,
 };
 use laneway_netns::{Cidr, Mac, Namespace, Offloads, VethEnd, VethOptions, VethPair, can_create};
 use laneway_socket::{TcpLane, UdpLane};
@@ -492,4 +492,27 @@ fn without_descriptors_connections_are_refused_counted_and_the_lane_goes_on() {
     let third = TcpStream::connect(lane.local_address(PORT)).expect("the backlog has room");
     serve_tcp(&mut lane, &mut probe, |_, probe| probe.open() == 2);
     drop(third);
+}
+
+#[test]
+fn what_a_port_at_every_address_sends_leaves_from_the_source_of_its_plan() {
+    let far = UdpSocket::bind("127.0.0.1:0").expect("a free port");
+    far.set_read_timeout(PATIENCE).expect("a socket has timeouts");
+    let mut lane = open_udp("socket", "127.0.0.1:0").expect("a free port");
+    let source = "127.0.0.9".parse().expect("an address");
+    let anywhere = "0.0.0.0:0".parse().expect("an address");
+    let plan = PortPlan { source: Some(source), ..PortPlan::at(anywhere) };
+    let port = lane.open_port(&plan).expect("a free port");
+    let from = SocketAddr::new(source, lane.bound(port).expect("it is open").port());
+    let to = far.local_addr().expect("it is bound");
+    let mut probe = DatagramProbe::new(Answer::Reply);
+    // Of its own accord, and as an answer to who wrote to another address of ours.
+    probe.on_tick = vec![TickSend::exact(port, to, payload(1, 50))];
+    lane.tick(&mut probe, Turn { now_ns: MonotonicClock.now_ns() }).expect("the lane sends");
+    far.send_to(b"asked", ("127.0.0.1", from.port())).expect("loopback takes it");
+    lane.serve(&mut probe, &MonotonicClock).expect("the lane serves");
+    let mut buffer = [0; 64];
+    for bytes in [50, 5] {
+        assert_eq!(far.recv_from(&mut buffer).expect("it was sent"), (bytes, from));
+    }
 }

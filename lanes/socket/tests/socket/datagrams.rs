@@ -1,7 +1,7 @@
 //! The datagram contract over UDP, in each mode, both families and from a wildcard address.
 
 use crate::place::Powerless;
-use laneway_core::{Cap, LaneError, PortId};
+use laneway_core::{Cap, LaneError, PortId, PortPlan};
 use laneway_socket::UdpLane;
 use laneway_spec::LaneSpec;
 use laneway_testkit::{
@@ -34,6 +34,20 @@ const V4: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
 const V6: IpAddr = IpAddr::V6(Ipv6Addr::LOCALHOST);
 /// An address of the loopback that the kernel would not choose by itself.
 const OTHER_V4: IpAddr = IpAddr::V4(Ipv4Addr::new(127, 0, 0, 9));
+
+/// Lets this process open as many files as it may be allowed to, which must be enough for the suite's ports.
+pub(crate) fn allow_files() -> Result<(), String> {
+    const FILES: u64 = 1500;
+    let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
+    // SAFETY: `limit` is ours.
+    unsafe { libc::getrlimit(libc::RLIMIT_NOFILE, &mut limit) };
+    if limit.rlim_cur < FILES && limit.rlim_max >= FILES {
+        limit.rlim_cur = limit.rlim_max;
+        // SAFETY: `limit` lives across the call.
+        unsafe { libc::setrlimit(libc::RLIMIT_NOFILE, &limit) };
+    }
+    if limit.rlim_cur >= FILES { Ok(()) } else { Err(format!("`ulimit -Hn` is below {FILES}")) }
+}
 
 impl LoopbackRig {
     fn new(
@@ -85,7 +99,7 @@ impl DatagramRig for LoopbackRig {
     fn open(&mut self, spec: &LaneSpec, ports: usize) -> Result<UdpLane, LaneError> {
         let _powerless = spec.to_string().contains(IMPOSSIBLE).then(Powerless::new);
         let lane = UdpLane::open(spec, &vec![SocketAddr::new(self.listen, 0); ports])?;
-        let ids = (0..ports).map(|port| PortId(port as u8));
+        let ids = (0..ports).map(|port| PortId(port as u32));
         self.near = ids
             .map(|port| SocketAddr::new(self.reached_at, lane.local_address(port).port()))
             .collect();
@@ -112,6 +126,18 @@ impl DatagramRig for LoopbackRig {
 
     fn far(&self, port: PortId) -> SocketAddr {
         self.far[port.index()].local_addr().expect("it is bound")
+    }
+
+    fn plan(&mut self) -> Result<PortPlan, String> {
+        allow_files()?;
+        Ok(PortPlan::at(SocketAddr::new(self.reached_at, 0)))
+    }
+
+    fn send_to(&mut self, near: SocketAddr, payloads: &[&[u8]]) {
+        for payload in payloads {
+            let sent = self.far[0].send_to(payload, near);
+            assert_eq!(sent.expect("loopback takes it"), payload.len());
+        }
     }
 
     fn send(&mut self, port: PortId, payloads: &[&[u8]]) {

@@ -6,8 +6,23 @@
 
 mod behaviour;
 mod datagrams;
+mod full;
+mod groups;
 mod peers;
 mod pings;
 mod place;
 mod raw;
 mod streams;
+
+/// The lane of the tests that lanes of kernel sockets share.
+mod kernel_lane {
+    pub(crate) use crate::place::Inside;
+    use laneway_core::LaneError;
+    use std::net::SocketAddr;
+
+    pub(crate) type Lane = laneway_socket::UdpLane;
+
+    pub(crate) fn open(listen: &[SocketAddr]) -> Result<Lane, LaneError> {
+        Lane::open(&"socket:batch=32,gro".parse()?, listen)
+    }
+}

@@ -76,7 +76,7 @@ impl StreamRig for LoopbackRig {
         self.peers.clear();
         let lane = self.open_when_free(spec, ports)?;
         for port in 0..ports {
-            self.near[port] = lane.local_address(PortId(port as u8));
+            self.near[port] = lane.local_address(PortId(port as u32));
             assert_eq!(self.near[port].ip(), self.ip);
         }
         Ok(lane)

@@ -1,0 +1,227 @@
+//! What a full output does: one of eight behind a token bucket (tbf), the seven others unharmed, every datagram
+//! that did not leave named, and under `oldest` the newest ones there. Shared by the lanes of kernel sockets;
+//! who includes it says which lane by `crate::kernel_lane`.
+
+use crate::kernel_lane::{self, Inside, Lane};
+use laneway_core::{
+    Clock, DatagramLane, DatagramPorts, DropReason, Lane as _, LaneError, PortId, PortPlan, Turn,
+    WhenFull,
+};
+use laneway_netns::{Mac, Namespace, VethEnd, VethOptions, VethPair, can_create};
+use laneway_testkit::{
+    service::{Answer, DatagramProbe, MonotonicClock, TickSend},
+    skip,
+};
+use std::{
+    net::{SocketAddr, UdpSocket},
+    time::Duration,
+};
+
+const OUTPUTS: usize = 8;
+/// The one behind the bucket.
+const SLOW: usize = OUTPUTS - 1;
+const DATAGRAMS: u8 = 60;
+const BYTES: usize = 1000;
+/// Waits of a millisecond and more, in vain.
+const WAITS_MAX: usize = 30_000;
+
+/// Eight cables and what is at their ends; the test's thread is where the lane is.
+struct Outputs {
+    lane: Lane,
+    ports: Vec<PortId>,
+    far: Vec<UdpSocket>,
+    _inside: Inside,
+    _cables: Vec<VethPair>,
+    _namespaces: [Namespace; 2],
+}
+
+impl Outputs {
+    fn new(when_full: WhenFull) -> Result<Outputs, String> {
+        can_create().map_err(|e| e.to_string())?;
+        let create = |label| Namespace::create(label).map_err(|e| e.to_string());
+        let (near, far) = (create("full-a")?, create("full-b")?);
+        let mut cables = Vec::new();
+        for i in 0..OUTPUTS {
+            let end = |side: u8| {
+                let address = format!("10.79.{i}.{side}/24");
+                VethEnd::new(Mac([0x02, 0x4c, 0x57, 0x22, i as u8, side]), &[&address])
+                    .expect("an address")
+            };
+            let options = VethOptions { a: end(1), b: end(2), ..VethOptions::default() };
+            let names = (format!("near{i}"), format!("far{i}"));
+            let cable = VethPair::create(&near, &names.0, &far, &names.1, &options);
+            cables.push(cable.map_err(|e| e.to_string())?);
+        }
+        let bucket = ["qdisc", "add", "dev", "near7", "root", "tbf", "rate", "1mbit"];
+        let size = ["burst", "2000", "limit", "4000"];
+        let made = near.command("tc").args(bucket).args(size).status();
+        assert!(made.is_ok_and(|status| status.success()), "tc makes a token bucket");
+        let sockets = (0..OUTPUTS).map(|i| {
+            let bind = || UdpSocket::bind(format!("10.79.{i}.2:7000"));
+            let socket = far.enter(bind).expect("a namespace").expect("a free port");
+            socket.set_read_timeout(Some(Duration::from_millis(1))).expect("a socket has timeouts");
+            socket
+        });
+        let sockets = sockets.collect();
+        let inside = Inside::enter(&near);
+        let mut lane = kernel_lane::open(&[]).map_err(|e| e.to_string())?;
+        let open = |i: usize| {
+            let plan = PortPlan {
+                interface: Some(format!("near{i}")),
+                when_full,
+                tells_full_queue: true,
+                ..PortPlan::at(format!("10.79.{i}.1:0").parse().expect("an address"))
+            };
+            lane.open_port(&plan)
+        };
+        let ports = (0..OUTPUTS).map(open).collect::<Result<Vec<PortId>, LaneError>>();
+        let ports = ports.map_err(|e| match e {
+            // A lane may have no such queue, and says so.
+            LaneError::Refused { .. } if when_full != WhenFull::Newest => e.to_string(),
+            e => panic!("{e}"),
+        })?;
+        let mut outputs = Outputs {
+            lane,
+            ports,
+            far: sockets,
+            _inside: inside,
+            _cables: cables,
+            _namespaces: [near, far],
+        };
+        // Neighbours are known from here on.
+        outputs.send(&[0]);
+        for i in 0..OUTPUTS {
+            assert_eq!(outputs.receive(i, |numbers| numbers.len() == 1), [0]);
+        }
+        Ok(outputs)
+    }
+
+    /// Sends datagrams of these numbers to every output, the outputs in turn.
+    fn send(&mut self, numbers: &[u8]) {
+        let mut probe = DatagramProbe::new(Answer::Nothing);
+        for number in numbers {
+            for (port, far) in self.ports.iter().zip(&self.far) {
+                let to: SocketAddr = far.local_addr().expect("it is bound");
+                probe.on_tick.push(TickSend::exact(*port, to, vec![*number; BYTES]));
+            }
+        }
+        let turn = Turn { now_ns: MonotonicClock.now_ns() };
+        self.lane.tick(&mut probe, turn).expect("the lane sends");
+    }
+
+    /// The numbers that reach an output, until they are enough; the lane is served meanwhile.
+    fn receive(&mut self, i: usize, is_enough: impl Fn(&[u8]) -> bool) -> Vec<u8> {
+        let mut probe = DatagramProbe::new(Answer::Nothing);
+        let (mut numbers, mut buffer) = (Vec::new(), [0; 2048]);
+        for _ in 0..WAITS_MAX {
+            while let Ok(bytes) = self.far[i].recv(&mut buffer) {
+                assert!(bytes == BYTES && buffer[..bytes].iter().all(|byte| *byte == buffer[0]));
+                numbers.push(buffer[0]);
+            }
+            if is_enough(&numbers) {
+                break;
+            }
+            self.lane.serve(&mut probe, &MonotonicClock).expect("the lane serves");
+        }
+        numbers
+    }
+
+    /// What left the slow output since the first datagram, and what is named as lost.
+    fn slow(&mut self) -> (u64, u64) {
+        let counters = self.lane.counters(self.ports[SLOW]);
+        let named = [DropReason::TxInterfaceFull, DropReason::TxSocketFull];
+        let named = named.into_iter().map(|reason| counters.drops(reason)).sum();
+        assert_eq!(counters.lost(), named, "{counters:?}");
+        (counters.tx_frames - 1, named)
+    }
+}
+
+#[test]
+fn a_full_output_drops_what_does_not_fit_by_name_and_seven_others_lose_nothing() {
+    let mut outputs = match Outputs::new(WhenFull::Newest) {
+        Ok(outputs) => outputs,
+        Err(reason) => return skip(reason),
+    };
+    let sent: Vec<u8> = (1..=DATAGRAMS).collect();
+    outputs.send(&sent);
+    let (left, dropped) = outputs.slow();
+    assert!(left > 0 && dropped > 0, "{left} left, {dropped} dropped");
+    assert_eq!(left + dropped, u64::from(DATAGRAMS));
+    for i in 0..SLOW {
+        assert_eq!(outputs.receive(i, |numbers| numbers.len() == sent.len()), sent, "output {i}");
+        assert_eq!(outputs.lane.counters(outputs.ports[i]).lost(), 0, "output {i}");
+    }
+    let arrived = outputs.receive(SLOW, |numbers| numbers.len() as u64 == left);
+    // The bucket may have room again while the others are sent.
+    assert!(arrived.len() as u64 == left && arrived.is_sorted(), "{arrived:?}");
+    assert!(arrived.starts_with(&[1]), "what came first fitted: {arrived:?}");
+}
+
+#[test]
+fn under_oldest_what_arrives_at_a_slow_output_is_the_newest() {
+    const KEPT: u8 = 10;
+    let oldest = WhenFull::Oldest { bytes: usize::from(KEPT) * BYTES };
+    let mut outputs = match Outputs::new(oldest) {
+        Ok(outputs) => outputs,
+        Err(reason) => return skip(reason),
+    };
+    let sent: Vec<u8> = (1..=DATAGRAMS).collect();
+    outputs.send(&sent);
+    assert!(outputs.lane.due_ns().is_some(), "what waits is offered again in time");
+    for i in 0..SLOW {
+        assert_eq!(outputs.receive(i, |numbers| numbers.len() == sent.len()), sent, "output {i}");
+        assert_eq!(outputs.lane.counters(outputs.ports[i]).lost(), 0, "output {i}");
+    }
+    let arrived = outputs.receive(SLOW, |numbers| numbers.last() == Some(&DATAGRAMS));
+    assert!(arrived.is_sorted() && arrived.len() < sent.len(), "{arrived:?}");
+    assert!(arrived.ends_with(&sent[usize::from(DATAGRAMS - KEPT)..]), "{arrived:?}");
+    let (left, dropped) = outputs.slow();
+    assert_eq!((left, left + dropped), (arrived.len() as u64, u64::from(DATAGRAMS)));
+    assert_eq!(outputs.lane.due_ns(), None, "nothing waits any more");
+}
+
+#[test]
+fn what_waits_when_its_port_is_closed_is_counted() {
+    let mut outputs = match Outputs::new(WhenFull::Oldest { bytes: 20 * BYTES }) {
+        Ok(outputs) => outputs,
+        Err(reason) => return skip(reason),
+    };
+    outputs.send(&(1..=DATAGRAMS).collect::<Vec<u8>>());
+    let counters = outputs.lane.close_port(outputs.ports[SLOW]).expect("it is open");
+    assert_eq!(counters.tx_frames - 1 + counters.lost(), u64::from(DATAGRAMS), "{counters:?}");
+    let mut probe = DatagramProbe::new(Answer::Nothing);
+    outputs.lane.serve(&mut probe, &MonotonicClock).expect("the lane serves");
+    assert_eq!(outputs.lane.due_ns(), None);
+}
+
+#[test]
+fn an_error_of_an_earlier_datagram_costs_no_later_one_and_wakes_nobody_for_ever() {
+    let far = UdpSocket::bind("127.0.0.1:0").expect("a free port");
+    let nobody = {
+        let gone = UdpSocket::bind("127.0.0.1:0").expect("a free port");
+        gone.local_addr().expect("it is bound")
+    };
+    let mut lane = match kernel_lane::open(&[]) {
+        Ok(lane) => lane,
+        Err(reason) => return skip(reason),
+    };
+    let at = "127.0.0.1:0".parse().expect("an address");
+    let plan = PortPlan { tells_full_queue: true, ..PortPlan::at(at) };
+    let port = lane.open_port(&plan).expect("opens");
+    let mut probe = DatagramProbe::new(Answer::Nothing);
+    let to = far.local_addr().expect("it is bound");
+    for number in 0..100u8 {
+        // Nobody listens there, and the kernel says so to the next call.
+        probe.on_tick = vec![TickSend::exact(port, nobody, vec![number; 10])];
+        probe.on_tick.push(TickSend::exact(port, to, vec![number; 10]));
+        lane.tick(&mut probe, Turn { now_ns: MonotonicClock.now_ns() }).expect("the lane sends");
+        let mut buffer = [0; 16];
+        assert_eq!(far.recv(&mut buffer).expect("it was sent"), 10);
+        assert_eq!(buffer[0], number);
+        lane.serve(&mut probe, &MonotonicClock).expect("the lane serves");
+    }
+    assert_eq!(lane.counters(port).lost(), 0);
+    lane.serve(&mut probe, &MonotonicClock).expect("the lane serves");
+    let wake = lane.wait(Duration::from_millis(2)).expect("the lane waits");
+    assert_eq!(wake, laneway_core::Wake::Timeout, "the errors were taken");
+}
