@@ -4,7 +4,7 @@
 //! consistent and its memory bounded. Each of the three shapes (datagrams, streams, frames) reads its
 //! own knobs and refuses those of the others by name.
 
-use laneway_core::{Cap, CapSet, LaneError};
+use laneway_core::{Cap, CapSet, LaneError, PortPlan};
 use laneway_spec::{Knobs, LaneSpec, SpecError};
 
 /// The lane's name in specs, results and messages.
@@ -94,6 +94,15 @@ pub(crate) struct Sockets {
 }
 
 impl Sockets {
+    /// As a port's plan has it.
+    pub(crate) fn with_plan(self, plan: &PortPlan) -> Sockets {
+        Sockets {
+            sndbuf_bytes: plan.sndbuf_bytes.or(self.sndbuf_bytes),
+            rcvbuf_bytes: plan.rcvbuf_bytes.or(self.rcvbuf_bytes),
+            ..self
+        }
+    }
+
     fn read(knobs: &Knobs<'_>, batch_default: usize) -> Result<Sockets, SpecError> {
         Ok(Sockets {
             sndbuf_bytes: optional(knobs, "sndbuf", SOCKET_BYTES)?,
@@ -168,8 +177,8 @@ impl UdpConfig {
     }
 
     /// The capabilities that these knobs ask for.
-    pub(crate) fn requested(&self) -> CapSet {
-        join(self.common.requested(), self.sockets.requested())
+    pub(crate) fn requested(&self, sockets: &Sockets) -> CapSet {
+        join(self.common.requested(), sockets.requested())
             .with_if(Cap::Gso, self.gso)
             .with_if(Cap::Gro, self.gro)
     }
@@ -299,7 +308,7 @@ mod tests {
     #[test]
     fn what_is_left_out_is_not_asked_for() {
         let plain = UdpConfig::read(&spec("uring")).unwrap();
-        let asked = plain.requested();
+        let asked = plain.requested(&plain.sockets);
         for cap in [Cap::Gso, Cap::Gro, Cap::SendZeroCopy, Cap::SocketBuffers, Cap::BusyPoll] {
             assert!(!asked.has(cap), "{}", cap.name());
         }
@@ -310,7 +319,8 @@ mod tests {
     #[test]
     fn every_knob_asks_for_its_capability() {
         let udp = UdpConfig::read(&spec("uring:gso,gro,send_zc=16k,napi=50,rcvbuf=1m,reuseport"));
-        let asked = udp.unwrap().requested();
+        let udp = udp.unwrap();
+        let asked = udp.requested(&udp.sockets);
         for cap in [
             Cap::Gso,
             Cap::Gro,

@@ -23,6 +23,7 @@ use crate::{
     arrival::{Fields, Message, Notes},
     buffers::{Buffers, Layout},
     config::{FramesConfig, NAME},
+    ear::Ear,
     grant::{Grant, ring_failed, tell_counts},
     memory::Memory,
     receiving::{Receiving, Step},
@@ -34,8 +35,8 @@ use crate::{
 };
 use io_uring::{opcode, types};
 use laneway_core::{
-    Burst, CapsReport, ClockDomain, Counters, DropReason, FrameLane, FrameSpan, HEADROOM_BYTES_MIN,
-    Lane, LaneError, PortId, Region, Verdict, Wake,
+    Bell, Burst, CapsReport, ClockDomain, Counters, DropReason, FrameLane, FrameSpan,
+    HEADROOM_BYTES_MIN, Lane, LaneError, PortId, Region, Verdict, Wake,
 };
 use laneway_linux::{Interface, Stall, TAG_BYTES, monotonic_ns};
 use laneway_spec::LaneSpec;
@@ -76,6 +77,7 @@ pub struct OpenOptions {
 pub struct UringFrames {
     ports: Vec<Port>,
     exits: Exits,
+    ear: Ear,
 }
 
 /// The ways out of all ports. Apart from the ports, because a frame of one leaves by another.
@@ -219,6 +221,7 @@ impl UringFrames {
                 ring: grant.ring,
             },
             ports,
+            ear: Ear::default(),
         };
         lane.turn()?;
         Ok(lane)
@@ -231,7 +234,7 @@ impl UringFrames {
         for (i, (port, counters)) in self.ports.iter_mut().zip(counters).enumerate() {
             let step = step(&mut port.receiving, counters);
             // SAFETY: the ring keeps the template, which was written before the first request.
-            unsafe { port.receiving.ask(step, ring, &port.buffers, i as u8, header) };
+            unsafe { port.receiving.ask(step, ring, &port.buffers, (i as u16, i as u16), header) };
         }
     }
 
@@ -245,6 +248,7 @@ impl UringFrames {
                     }
                 }
                 Some((Kind::Send, _, send)) => self.exits.ended(send, completion),
+                Some((Kind::Bell, ..)) => self.ear.completed(),
                 Some((Kind::Accept, ..)) | None => (),
             }
         }
@@ -580,13 +584,19 @@ impl Lane for UringFrames {
         ClockDomain::Monotonic
     }
 
+    fn hear(&mut self, bell: &Bell) {
+        self.ear.hear(bell);
+    }
+
     /// Counted on port 0, as one wait for all ports.
     fn wait(&mut self, timeout: Duration) -> Result<Wake, LaneError> {
         self.exits.counters[0].waits += 1;
         let begun = Instant::now();
         loop {
             self.turn()?;
-            if self.ports.iter().any(|port| !port.arrivals.is_empty() || port.end.is_some()) {
+            if self.ear.ends_wait()
+                || self.ports.iter().any(|port| !port.arrivals.is_empty() || port.end.is_some())
+            {
                 return Ok(Wake::Ready);
             }
             if !self.exits.again.is_empty() {
@@ -595,6 +605,7 @@ impl Lane for UringFrames {
                 return Ok(Wake::Ready);
             }
             self.ask(|receiving, _| receiving.rest());
+            self.ear.ask(&mut self.exits.ring);
             let left = timeout.saturating_sub(begun.elapsed());
             if !self.exits.ring.wait(left).map_err(ring_failed)? {
                 return Ok(Wake::Timeout);

@@ -11,7 +11,7 @@ use std::{io, os::fd::RawFd};
 /// A ring and what it can do.
 pub(crate) struct Grant {
     pub(crate) ring: Ring,
-    obtained: CapSet,
+    pub(crate) obtained: CapSet,
 }
 
 impl Grant {
@@ -43,19 +43,29 @@ impl Grant {
 
     /// Writes into the report of a port what the ring has of what was asked for.
     pub(crate) fn tell(&self, common: &Common, caps: &mut CapsReport) -> Result<(), LaneError> {
-        for cap in self.obtained.iter().filter(|&cap| caps.requested.has(cap)) {
-            caps.obtained = caps.obtained.with(cap);
-        }
-        caps.allowed_missing = common.allowed_missing;
-        caps.fact("sq_entries", self.ring.requests_max());
-        caps.fact("cq_entries", self.ring.completions_max());
-        caps.fact("ring_registered", self.ring.is_registered());
-        caps.fact("ring_setup", "single-issuer, defer-taskrun");
-        if let Some(micros) = common.napi_us {
-            caps.fact("napi_busy_poll_us", micros);
-        }
-        caps.admit(NAME, needs)
+        tell(&self.ring, self.obtained, common, caps)
     }
+}
+
+/// Writes into the report of a port what a ring that obtained this has of what was asked for.
+pub(crate) fn tell(
+    ring: &Ring,
+    obtained: CapSet,
+    common: &Common,
+    caps: &mut CapsReport,
+) -> Result<(), LaneError> {
+    for cap in obtained.iter().filter(|&cap| caps.requested.has(cap)) {
+        caps.obtained = caps.obtained.with(cap);
+    }
+    caps.allowed_missing = common.allowed_missing;
+    caps.fact("sq_entries", ring.requests_max());
+    caps.fact("cq_entries", ring.completions_max());
+    caps.fact("ring_registered", ring.is_registered());
+    caps.fact("ring_setup", "single-issuer, defer-taskrun");
+    if let Some(micros) = common.napi_us {
+        caps.fact("napi_busy_poll_us", micros);
+    }
+    caps.admit(NAME, needs)
 }
 
 /// Which kernel has what the lane can do without.

@@ -26,6 +26,7 @@ mod arrival;
 mod buffers;
 mod config;
 mod conn;
+mod ear;
 mod frames;
 mod grant;
 mod kind;

@@ -51,13 +51,17 @@ pub(crate) enum Step {
 }
 
 impl Step {
-    /// The request of a port (a fixed file and a buffer group of the same number), and the word that
-    /// its completions bring back.
-    fn request(self, port: u8, header: *const libc::msghdr) -> (squeue::Entry, u64) {
+    /// The request of a port, which is the fixed file of that number, and the word that its completions
+    /// bring back.
+    fn request(
+        self,
+        (port, group): (u16, u16),
+        header: *const libc::msghdr,
+    ) -> (squeue::Entry, u64) {
         let token = token(Kind::Receive, port, 0);
         let receive = |flags: i32| {
             let file = types::Fixed(port.into());
-            opcode::RecvMsgMulti::new(file, header, port.into()).flags(flags as u32).build()
+            opcode::RecvMsgMulti::new(file, header, group).flags(flags as u32).build()
         };
         match self {
             Step::Look => (receive(libc::MSG_DONTWAIT), token),
@@ -117,7 +121,7 @@ impl Receiving {
         (self.state == State::Ended).then_some(Step::Arm)
     }
 
-    /// Asks the ring for a step of `port`, whose provided buffers these are; without one that the kernel has
+    /// Asks the ring for a step of `port`, whose provided buffers are these of `group`; without one that the kernel has
     /// there is nothing to receive into. What the ring has no room for is asked for in a later turn.
     ///
     /// # Safety
@@ -127,14 +131,14 @@ impl Receiving {
         step: Option<Step>,
         ring: &mut Ring,
         buffers: &Buffers,
-        port: u8,
+        (port, group): (u16, u16),
         header: *const libc::msghdr,
     ) {
         let Some(step) = step else { return };
         if step != Step::Cancel && !buffers.has_any() {
             return;
         }
-        let (request, token) = step.request(port, header);
+        let (request, token) = step.request((port, group), header);
         // SAFETY: the header by the caller's promise; buffers keep their memory with the ring, and are the
         // kernel's while it has them. A cancel names no memory.
         if unsafe { ring.push(request, token) } {
@@ -152,6 +156,21 @@ impl Receiving {
             Step::Arm => self.state = State::Armed,
             Step::Cancel => self.state = State::Cancelled,
         }
+    }
+
+    /// True when the next turns ask for nothing: it is armed, and nothing moves.
+    pub(crate) fn is_settled(&self) -> bool {
+        self.state == State::Armed && self.still_turns >= STILL_TURNS
+    }
+
+    /// True when nothing is under way.
+    pub(crate) fn has_ended(&self) -> bool {
+        self.state == State::Ended
+    }
+
+    /// The port is to receive no more: what is under way is to end.
+    pub(crate) fn end(&self) -> Option<Step> {
+        (self.state == State::Armed).then_some(Step::Cancel)
     }
 
     /// The last completion of the receive has come.

@@ -8,8 +8,8 @@ use crate::{
     config::{FramesConfig, NAME, Sockets},
     sys::{self, failed},
 };
-use laneway_core::{Cap, CapsReport, LaneError};
-use laneway_linux::{Interface, refuse_default_route};
+use laneway_core::{Cap, CapsReport, LaneError, PortPlan};
+use laneway_linux::{Interface, apply_plan, refuse_default_route};
 use std::{
     io,
     net::SocketAddr,
@@ -115,12 +115,14 @@ fn size_buffers(fd: BorrowedFd<'_>, sockets: &Sockets, caps: &mut CapsReport) ->
 
 /// A bound UDP socket that tells each datagram's destination, with trains as asked for.
 pub(crate) fn udp(
-    at: SocketAddr,
+    plan: &PortPlan,
     sockets: &Sockets,
     (gso, gro): (bool, bool),
     caps: &mut CapsReport,
 ) -> Result<(OwnedFd, SocketAddr), LaneError> {
+    let at = plan.bind;
     open(libc::SOCK_DGRAM, at, sockets, caps, |fd, caps| {
+        apply_plan(NAME, &sys::Options(fd), plan, caps)?;
         let (level, name) = match at {
             SocketAddr::V4(_) => (libc::IPPROTO_IP, libc::IP_PKTINFO),
             SocketAddr::V6(_) => (libc::IPPROTO_IPV6, libc::IPV6_RECVPKTINFO),

@@ -6,11 +6,12 @@
 
 use crate::{address, config::NAME};
 use laneway_core::LaneError;
+use laneway_linux::SocketOptions;
 use std::{
     ffi::c_int,
     io,
     net::SocketAddr,
-    os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd},
+    os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd},
     ptr,
 };
 
@@ -131,6 +132,34 @@ fn asked_address(
     address::read(filled).ok_or_else(|| io::Error::from_raw_os_error(libc::EAFNOSUPPORT))
 }
 
+/// The options of a socket, for what applies a plan.
+pub(crate) struct Options<'a>(pub(crate) BorrowedFd<'a>);
+
+impl SocketOptions for Options<'_> {
+    fn set(&self, level: c_int, option: c_int, value: &[u8]) -> io::Result<()> {
+        let (at, bytes) = (value.as_ptr().cast(), value.len() as libc::socklen_t);
+        // SAFETY: the value lives across the call and has so many bytes.
+        check(unsafe { libc::setsockopt(self.0.as_raw_fd(), level, option, at, bytes) }).map(drop)
+    }
+
+    fn get(&self, level: c_int, option: c_int) -> io::Result<c_int> {
+        self::option(self.0, level, option, 0)
+    }
+}
+
+/// A socket that is a member of groups and receives nothing.
+pub(crate) struct Holder(pub(crate) OwnedFd);
+
+impl SocketOptions for Holder {
+    fn set(&self, level: c_int, option: c_int, value: &[u8]) -> io::Result<()> {
+        Options(self.0.as_fd()).set(level, option, value)
+    }
+
+    fn get(&self, level: c_int, option: c_int) -> io::Result<c_int> {
+        Options(self.0.as_fd()).get(level, option)
+    }
+}
+
 /// `setsockopt`.
 pub(crate) fn set_option<T: OptionValue>(
     fd: BorrowedFd<'_>,
@@ -186,6 +215,21 @@ pub(crate) fn set_buffer(
 pub(crate) fn buffer(fd: BorrowedFd<'_>, plain: c_int) -> io::Result<usize> {
     let doubled = option(fd, libc::SOL_SOCKET, plain, 0)?;
     Ok(usize::try_from(doubled).unwrap_or(0) / 2)
+}
+
+/// Throws away what the kernel tells of earlier datagrams (MSG_ERRQUEUE); a call has told the error.
+pub(crate) fn drain_errors(fd: BorrowedFd<'_>) {
+    /// Further ones are told of again.
+    const ERRORS_MAX: usize = 64;
+    let flags = libc::MSG_ERRQUEUE | libc::MSG_DONTWAIT;
+    for _ in 0..ERRORS_MAX {
+        // SAFETY: integers and null pointers; zero is a value of all of them.
+        let mut header: libc::msghdr = unsafe { std::mem::zeroed() };
+        // SAFETY: the header points nowhere, so that the kernel writes nothing but its lengths and flags.
+        if unsafe { libc::recvmsg(fd.as_raw_fd(), &raw mut header, flags) } < 0 {
+            return;
+        }
+    }
 }
 
 /// Sends one datagram at once, or not at all.

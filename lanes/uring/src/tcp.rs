@@ -19,6 +19,7 @@ use crate::{
     buffers::{Buffers, Layout},
     config::{NAME, TcpConfig},
     conn::{Conn, id, parts},
+    ear::Ear,
     grant::{Grant, ring_failed, tell_counts},
     memory::Memory,
     ring::{CANCEL_TOKEN, Completion, Ring},
@@ -29,8 +30,8 @@ use crate::{
 };
 use io_uring::{opcode, types};
 use laneway_core::{
-    Cap, CapsReport, Clock, ClockDomain, Close, ConnId, Counters, DropReason, Lane, LaneError,
-    PortId, StreamApp, StreamLane, StreamOut, Turn, Wake,
+    Bell, Cap, CapsReport, Clock, ClockDomain, Close, ConnId, Counters, DropReason, Lane,
+    LaneError, PortId, StreamApp, StreamLane, StreamOut, Turn, Wake,
 };
 use laneway_spec::LaneSpec;
 use std::{
@@ -92,6 +93,7 @@ struct Net {
     zero_copies_copied: u64,
     /// The place that refused a send in the app's present call.
     refused_by: Option<u32>,
+    ear: Ear,
 }
 
 struct Listener {
@@ -146,7 +148,7 @@ impl UringTcp {
             grant.tell(&config.common, &mut caps)?;
             write_facts(&mut caps, &config, conns_max, bound);
             listeners.push(Listener {
-                id: PortId(i as u8),
+                id: PortId(i as u32),
                 socket: Some(socket),
                 bound,
                 caps,
@@ -188,6 +190,7 @@ impl UringTcp {
             zero_copies: 0,
             zero_copies_copied: 0,
             refused_by: None,
+            ear: Ear::default(),
         };
         let mut lane = UringTcp {
             memory,
@@ -515,7 +518,7 @@ impl Net {
         } else {
             opcode::Send::new(file, start, length).flags(flags).build()
         };
-        let token = token::token(Kind::Send, half as u8, place);
+        let token = token::token(Kind::Send, half as u16, place);
         // SAFETY: the bytes lie in memory that the ring keeps, in a half that nobody writes until its
         // last request has ended.
         if unsafe { self.ring.push(request, token) } {
@@ -533,6 +536,7 @@ impl Net {
                 Some((Kind::Accept, port, _)) => self.accepted(port, completion),
                 Some((Kind::Receive, _, place)) => self.received(place, completion),
                 Some((Kind::Send, half, place)) => self.sent(place, half, completion),
+                Some((Kind::Bell, ..)) => self.ear.completed(),
                 None => (),
             }
         }
@@ -721,7 +725,7 @@ impl Net {
             }
             let file = types::Fixed(port as u32);
             let request = opcode::AcceptMulti::new(file).flags(libc::SOCK_CLOEXEC).build();
-            let token = token::token(Kind::Accept, port as u8, 0);
+            let token = token::token(Kind::Accept, port as u16, 0);
             // SAFETY: a multishot accept names no memory.
             listener.is_armed = unsafe { self.ring.push(request, token) };
         }
@@ -813,10 +817,15 @@ impl Lane for UringTcp {
         ClockDomain::Monotonic
     }
 
+    fn hear(&mut self, bell: &Bell) {
+        self.net.ear.hear(bell);
+    }
+
     /// Counted on port 0, as one wait for all ports.
     fn wait(&mut self, timeout: Duration) -> Result<Wake, LaneError> {
         self.net.listeners[0].counters.waits += 1;
         self.net.arm();
+        self.net.ear.ask(&mut self.net.ring);
         let has_work = self.net.has_work();
         let timeout = if has_work { Duration::ZERO } else { timeout };
         let came = self.net.ring.wait(timeout).map_err(ring_failed)?;

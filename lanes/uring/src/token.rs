@@ -10,11 +10,13 @@ pub(crate) enum Kind {
     Send = 2,
     /// Accepts connections of a port.
     Accept = 3,
+    /// Waits for the worker's bell.
+    Bell = 4,
 }
 
-/// The word for request `index` of a kind; `port` is its port, or another small number.
-pub(crate) fn token(kind: Kind, port: u8, index: u32) -> u64 {
-    u64::from(kind as u8) << 56 | u64::from(port) << 48 | u64::from(index)
+/// The word for request `index` of a kind; `port` is the place of its port, or another small number.
+pub(crate) fn token(kind: Kind, port: u16, index: u32) -> u64 {
+    u64::from(kind as u8) << 56 | u64::from(port) << 40 | u64::from(index)
 }
 
 /// What a word says; nothing for the words of others.
@@ -23,9 +25,10 @@ pub(crate) fn read(token: u64) -> Option<(Kind, usize, u32)> {
         1 => Kind::Receive,
         2 => Kind::Send,
         3 => Kind::Accept,
+        4 => Kind::Bell,
         _ => return None,
     };
-    Some((kind, usize::from((token >> 48) as u8), token as u32))
+    Some((kind, usize::from((token >> 40) as u16), token as u32))
 }
 
 #[cfg(test)]
@@ -34,8 +37,8 @@ mod tests {
 
     #[test]
     fn a_word_says_what_it_was_made_of() {
-        for kind in [Kind::Receive, Kind::Send, Kind::Accept] {
-            assert_eq!(read(token(kind, 255, u32::MAX)), Some((kind, 255, u32::MAX)));
+        for kind in [Kind::Receive, Kind::Send, Kind::Accept, Kind::Bell] {
+            assert_eq!(read(token(kind, u16::MAX, u32::MAX)), Some((kind, 65535, u32::MAX)));
         }
         assert_eq!(read(crate::ring::CANCEL_TOKEN), None);
     }

@@ -64,14 +64,13 @@ struct Header {
 /// A provided buffer that a piece lies in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Hold {
-    pub(crate) port: u8,
     pub(crate) buffer: u16,
 }
 
 /// What the lane knows of one message.
 #[derive(Clone, Copy, Debug)]
 struct Slot {
-    egress: u8,
+    egress: u16,
     destination: SocketAddr,
     segment_bytes: usize,
     segments: usize,
@@ -121,7 +120,8 @@ pub(crate) struct Trains {
 /// What a slot is made of when it is opened.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Goal {
-    pub(crate) egress: u8,
+    /// Its place.
+    pub(crate) egress: u16,
     pub(crate) destination: SocketAddr,
     /// Trains of segments up to this length may be made; 0: none.
     pub(crate) segment_bytes_max: usize,
@@ -359,6 +359,11 @@ impl Trains {
             .map(|piece| (piece.iov_base.cast_const().cast(), piece.iov_len))
     }
 
+    /// True while a message of this egress is not done.
+    pub(crate) fn is_under_way(&self, egress: u16) -> bool {
+        self.slots.iter().any(|slot| slot.pieces > 0 && slot.egress == egress)
+    }
+
     /// What became of slot `slot`, if this completion says so (a notification does not).
     pub(crate) fn outcome(&self, slot: u32, completion: Completion) -> Option<Outcome> {
         let state = self.slots.get(slot as usize)?;
@@ -405,6 +410,8 @@ pub(crate) fn drop_reason(error: &io::Error) -> DropReason {
     match error.raw_os_error() {
         Some(libc::EMSGSIZE) => DropReason::TxTooLong,
         Some(libc::ENETUNREACH | libc::EHOSTUNREACH | libc::EAFNOSUPPORT) => DropReason::NoRoute,
+        Some(libc::EAGAIN) => DropReason::TxSocketFull,
+        Some(libc::ENOBUFS) => DropReason::TxInterfaceFull,
         _ => DropReason::TxRefused,
     }
 }
@@ -516,7 +523,8 @@ mod tests {
         let of = |code| drop_reason(&io::Error::from_raw_os_error(code));
         assert_eq!(of(libc::EMSGSIZE), DropReason::TxTooLong);
         assert_eq!(of(libc::ENETUNREACH), DropReason::NoRoute);
-        assert_eq!(of(libc::EAGAIN), DropReason::TxRefused);
+        assert_eq!(of(libc::EAGAIN), DropReason::TxSocketFull);
+        assert_eq!(of(libc::ENOBUFS), DropReason::TxInterfaceFull);
     }
 
     proptest! {

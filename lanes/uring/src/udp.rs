@@ -19,19 +19,23 @@ use crate::{
     arrival::{Fields, Message, Notes},
     buffers::{Buffers, Layout},
     config::{NAME, UdpConfig},
-    grant::{Grant, ring_failed, tell_counts},
+    ear::Ear,
+    grant::{Grant, ring_failed, tell, tell_counts},
     memory::Memory,
     receiving::{Receiving, Step},
     ring::{Completion, Ring},
     socket, sys,
-    sys::failed,
+    sys::{Holder, failed},
     token::{self, Kind},
-    trains::{Goal, Hold, Trains, drop_reason, fall_back},
+    trains::{Goal, Hold, Outcome, Trains, drop_reason, fall_back},
 };
 use laneway_core::{
-    CapsReport, Clock, ClockDomain, Counters, Datagram, DatagramApp, DatagramLane, DatagramOut,
-    DropReason, Lane, LaneError, Payload, PayloadKey, PortId, PortMask, Turn, Wake,
+    Bell, CapSet, CapsReport, Clock, ClockDomain, Counters, Datagram, DatagramApp, DatagramLane,
+    DatagramOut, DatagramPorts, DropReason, Lane, LaneError, Membership, Payload, PayloadKey,
+    PortId, PortMask, PortPlan, Turn, Wake, WhenFull,
 };
+use laneway_kinds::{Places, place_of};
+use laneway_linux::{Groups, hears_errors};
 use laneway_spec::LaneSpec;
 use std::{
     collections::VecDeque,
@@ -49,26 +53,50 @@ const ALIGN_BYTES: usize = 64;
 /// Receives that end in an error, one after the other, before the lane gives up.
 const FAILURES_MAX: u32 = 64;
 
+/// The one group of provided buffers.
+const GROUP: u16 = 0;
+
 /// UDP sockets as a datagram lane, through io_uring. See the crate's documentation.
 pub struct UringUdp {
-    /// The provided buffers of each port. Apart from the rest, because a batch borrows them while
-    /// the app sends.
-    memories: Vec<Rc<Memory>>,
+    /// The provided buffers of all ports. Apart from the rest, because a batch borrows them while the app
+    /// sends.
+    memory: Rc<Memory>,
     core: Core,
     /// Reused from batch to batch; empty in between.
     batch: Vec<Datagram<'static>>,
     shown: Vec<u16>,
-    batch_max: usize,
+    /// Ports that a round has to show; empty in between.
+    showing: Vec<PortId>,
+    config: UdpConfig,
 }
 
 struct Core {
     ring: Ring,
-    ports: Vec<Port>,
+    /// What the ring has of what can be asked for.
+    obtained: CapSet,
+    ports: Places<Port>,
+    /// Ports that are closed and of which the kernel has a request.
+    closing: Vec<Closing>,
+    /// Ports that have arrivals.
+    ready: Vec<PortId>,
+    /// Ports whose receives need looking after; those of the others are armed, and nothing moves there.
+    restless: Vec<PortId>,
+    buffers: Buffers,
+    /// Marks a payload with its buffer.
+    key: PayloadKey,
+    /// Who looks at each buffer that is ours: the app, and messages in flight.
+    holds: Box<[u32]>,
     trains: Trains,
-    /// The message headers that receives are armed with.
-    templates: Rc<Memory>,
+    /// The message header that receives are armed with.
+    template: Rc<Memory>,
     /// A failure inside an app's call, where it cannot be returned.
     failure: Option<io::Error>,
+    ear: Ear,
+    /// What is no port's own; told with the first one's.
+    common: Counters,
+    zero_copies_copied: u64,
+    /// What ports have counted that were closed.
+    past: Counters,
 }
 
 struct Port {
@@ -77,12 +105,13 @@ struct Port {
     bound: SocketAddr,
     caps: CapsReport,
     counters: Counters,
-    buffers: Buffers,
-    /// Marks a payload with its buffer.
-    key: PayloadKey,
+    groups: Groups<Holder>,
+    /// Errors of earlier datagrams come with receives and sends.
+    hears_errors: bool,
     arrivals: VecDeque<Arrival>,
-    /// Who looks at each buffer that is ours: the app, and messages in flight.
-    holds: Box<[u32]>,
+    /// It is listed among those that have arrivals, and among those that need looking after.
+    is_ready: bool,
+    is_restless: bool,
     receiving: Receiving,
     failures: u32,
     /// Receives armed again because the kernel had run out of buffers.
@@ -91,10 +120,15 @@ struct Port {
     segment_bytes_max: usize,
     fallbacks: u64,
     zero_copies: u64,
-    zero_copies_copied: u64,
     /// The socket's own count of drops, as last read, and its sum: the kernel's wraps.
     drops_read: u32,
     drops: u64,
+}
+
+/// What is left of a port that was closed.
+struct Closing {
+    id: PortId,
+    receiving: Receiving,
 }
 
 /// A filled buffer.
@@ -114,65 +148,108 @@ impl UringUdp {
     /// or a capability that was asked for and not obtained.
     pub fn open(spec: &LaneSpec, addresses: &[SocketAddr]) -> Result<UringUdp, LaneError> {
         let config = UdpConfig::read(spec)?;
-        check_ports(addresses.len())?;
         let mut grant = Grant::open(&config.common)?;
-        let mut opened = Vec::new();
-        for &at in addresses {
-            let mut caps = CapsReport { requested: config.requested(), ..CapsReport::default() };
-            let trains = (config.gso, config.gro);
-            let (socket, bound) = socket::udp(at, &config.sockets, trains, &mut caps)?;
-            opened.push((socket, bound, caps));
-        }
-        let files: Vec<_> = opened.iter().map(|(socket, ..)| socket.as_raw_fd()).collect();
-        grant.fix_files(&files)?;
-        let mut memories = Vec::new();
-        let mut ports = Vec::new();
-        for (i, (socket, bound, mut caps)) in opened.into_iter().enumerate() {
-            grant.tell(&config.common, &mut caps)?;
-            write_facts(&mut caps, &config, bound);
-            let (memory, buffers) = provide(&mut grant.ring, &config, i)?;
-            let count = usize::from(config.provided.count);
-            let trains = caps.obtained.has(laneway_core::Cap::Gso);
-            ports.push(Port {
-                id: PortId(i as u8),
-                drops_read: sys::drops(socket.as_fd()).unwrap_or(0),
-                socket,
-                bound,
-                caps,
-                counters: Counters::default(),
-                buffers,
-                key: PayloadKey::unique(),
-                arrivals: VecDeque::with_capacity(count),
-                holds: vec![0; count].into_boxed_slice(),
-                receiving: Receiving::new(),
-                failures: 0,
-                rearms: 0,
-                segment_bytes_max: if trains { usize::MAX } else { 0 },
-                fallbacks: 0,
-                zero_copies: 0,
-                zero_copies_copied: 0,
-                drops: 0,
-            });
-            memories.push(memory);
-        }
+        // As many places as there may be ports, if the process may open so many files.
+        let places = PortId::OPEN_MAX.min(sys::open_files_max()).max(addresses.len());
+        grant.fix_files(&vec![-1; places])?;
+        let (memory, buffers) = provide(&mut grant.ring, &config)?;
         let hint = "lower depth=, or free memory";
         let slots = config.common.depth as usize;
         let trains = Trains::new(&mut grant.ring, slots, config.sockets.zero_copy_bytes)
             .map_err(failed("map send slots", hint))?;
-        let templates =
-            templates(ports.len()).map_err(failed("map message headers", hint)).map(Rc::new)?;
-        grant.ring.keep(&templates);
+        let template = template().map_err(failed("map message header", hint)).map(Rc::new)?;
+        grant.ring.keep(&template);
         let batch_max = config.sockets.batch;
         let mut lane = UringUdp {
-            memories,
-            core: Core { ring: grant.ring, ports, trains, templates, failure: None },
+            memory,
+            core: Core {
+                ring: grant.ring,
+                obtained: grant.obtained,
+                ports: Places::default(),
+                closing: Vec::new(),
+                ready: Vec::new(),
+                restless: Vec::new(),
+                holds: vec![0; usize::from(config.provided.count)].into_boxed_slice(),
+                buffers,
+                key: PayloadKey::unique(),
+                trains,
+                template,
+                failure: None,
+                ear: Ear::default(),
+                common: Counters::default(),
+                zero_copies_copied: 0,
+                past: Counters::default(),
+            },
             batch: Vec::with_capacity(batch_max),
             shown: Vec::with_capacity(batch_max),
-            batch_max,
+            showing: Vec::new(),
+            config,
         };
+        for &at in addresses {
+            lane.add(&PortPlan::at(at))?;
+        }
         lane.core.receive();
         lane.core.ring.submit().map_err(ring_failed)?;
         Ok(lane)
+    }
+
+    /// Opens a port, which is there only if all of it is.
+    fn add(&mut self, plan: &PortPlan) -> Result<PortId, LaneError> {
+        let UringUdp { core, config, .. } = self;
+        let refused = |why: String, hint: &str| LaneError::Refused {
+            lane: NAME.to_owned(),
+            name: plan.bind.to_string(),
+            why,
+            hint: hint.to_owned(),
+        };
+        let Some(id) = core.ports.next() else {
+            let why = format!("the worker has {} ports", core.ports.len());
+            return Err(refused(why, "close some, or use more workers"));
+        };
+        if let Some(source) = plan.source.filter(|source| *source != plan.bind.ip()) {
+            let why = format!("its sends cannot say that they come from {source}");
+            return Err(refused(why, "bind the port to that address"));
+        }
+        if plan.when_full != WhenFull::Newest {
+            let why = "what follows a datagram that is refused is on its way by then".to_owned();
+            return Err(refused(why, "leave when_full as it is, or use plain sockets"));
+        }
+        let sockets = config.sockets.with_plan(plan);
+        let requested = config.requested(&sockets);
+        let mut caps = CapsReport { requested, ..CapsReport::default() };
+        let (socket, bound) = socket::udp(plan, &sockets, (config.gso, config.gro), &mut caps)?;
+        let mut groups = Groups::new(NAME, plan);
+        for membership in &plan.memberships {
+            join(&mut groups, &socket, bound, membership, &mut caps)?;
+        }
+        tell(&core.ring, core.obtained, &config.common, &mut caps)?;
+        write_facts(&mut caps, config, bound);
+        core.ring.fix_file(place_of(id) as u32, socket.as_raw_fd()).map_err(failed(
+            format!("register the socket at {bound} with the ring"),
+            "raise `ulimit -n` before the lane is opened: the ring has as many places",
+        ))?;
+        let trains = caps.obtained.has(laneway_core::Cap::Gso);
+        core.restless.push(id);
+        Ok(core.ports.insert(Port {
+            id,
+            drops_read: sys::drops(socket.as_fd()).unwrap_or(0),
+            socket,
+            bound,
+            caps,
+            counters: Counters::default(),
+            groups,
+            hears_errors: hears_errors(plan),
+            arrivals: VecDeque::new(),
+            is_ready: false,
+            is_restless: true,
+            receiving: Receiving::new(),
+            failures: 0,
+            rearms: 0,
+            segment_bytes_max: if trains { usize::MAX } else { 0 },
+            fallbacks: 0,
+            zero_copies: 0,
+            drops: 0,
+        }))
     }
 
     /// The address that `port` is bound to, with the number that the kernel chose.
@@ -180,7 +257,7 @@ impl UringUdp {
     /// # Panics
     /// If there is no such port.
     pub fn local_addr(&self, port: PortId) -> SocketAddr {
-        self.core.ports[port.index()].bound
+        self.core.port(port).bound
     }
 
     /// The socket of `port`, to join multicast groups on it.
@@ -188,29 +265,26 @@ impl UringUdp {
     /// # Panics
     /// If there is no such port.
     pub fn socket(&self, port: PortId) -> BorrowedFd<'_> {
-        self.core.ports[port.index()].socket.as_fd()
+        self.core.port(port).socket.as_fd()
     }
 
-    /// Shows the app one batch of port `i`; returns how many datagrams it saw.
-    fn show<A: DatagramApp>(&mut self, i: usize, app: &mut A, clock: &impl Clock) -> usize {
-        let port = &mut self.core.ports[i];
-        if port.arrivals.is_empty() {
-            port.counters.polls_empty += 1;
-            return 0;
-        }
+    /// Shows the app one batch of a port; returns how many datagrams it saw.
+    fn show<A: DatagramApp>(&mut self, id: PortId, app: &mut A, clock: &impl Clock) -> usize {
+        let Core { ports, buffers, holds, key, .. } = &mut self.core;
+        let Some(port) = ports.get_mut(id) else { return 0 };
         let now_ns = clock.now_ns();
         let mut batch: Vec<Datagram<'_>> = mem::take(&mut self.batch);
         let mut datagrams = 0;
-        while batch.len() < self.batch_max {
+        while batch.len() < self.config.sockets.batch {
             let Some(arrival) = port.arrivals.pop_front() else { break };
-            port.holds[usize::from(arrival.buffer)] = 1;
+            holds[usize::from(arrival.buffer)] = 1;
             self.shown.push(arrival.buffer);
-            let start = port.buffers.start(arrival.buffer);
+            let start = buffers.start(arrival.buffer);
             // SAFETY: the buffer became ours with its completion, and goes back to the kernel only
             // when its hold, taken just above, is released behind the app's call. Until then it is
             // only read, by the app and by messages in flight.
-            let bytes = unsafe { self.memories[i].slice(start, arrival.bytes) };
-            if let Some(datagram) = port.read(bytes, arrival.buffer, now_ns) {
+            let bytes = unsafe { self.memory.slice(start, arrival.bytes) };
+            if let Some(datagram) = port.read(bytes, (key, arrival.buffer), now_ns) {
                 datagrams += count(datagram.payload.len(), datagram.segment_bytes);
                 port.counters.rx_bytes += datagram.payload.len() as u64;
                 batch.push(datagram);
@@ -218,14 +292,14 @@ impl UringUdp {
         }
         port.counters.rx_frames += datagrams as u64;
         if !batch.is_empty() {
-            let mut out = Out { core: &mut self.core, ingress: Some(i) };
+            let mut out = Out { core: &mut self.core, ingress: Some(id) };
             app.on_datagrams(&batch, Turn { now_ns }, &mut out);
         }
         self.batch = emptied(batch);
         for buffer in self.shown.drain(..) {
-            self.core.ports[i].release(buffer);
+            self.core.release(buffer);
         }
-        self.core.ports[i].buffers.publish();
+        self.core.buffers.publish();
         datagrams
     }
 }
@@ -235,6 +309,20 @@ impl UringUdp {
 fn emptied(mut batch: Vec<Datagram<'_>>) -> Vec<Datagram<'static>> {
     batch.clear();
     batch.into_iter().map(|_| unreachable!("it was cleared")).collect()
+}
+
+/// True for errors that may tell of a datagram that left earlier.
+fn is_late(error: &io::Error) -> bool {
+    matches!(
+        error.raw_os_error(),
+        Some(
+            libc::ECONNREFUSED
+                | libc::EHOSTUNREACH
+                | libc::ENETUNREACH
+                | libc::EPROTO
+                | libc::ENOPROTOOPT
+        )
+    )
 }
 
 /// Datagrams in a train.
@@ -255,12 +343,35 @@ pub(crate) fn check_ports(ports: usize) -> Result<(), LaneError> {
     })
 }
 
-/// The provided buffers of one port.
-fn provide(
-    ring: &mut Ring,
-    config: &UdpConfig,
-    port: usize,
-) -> Result<(Rc<Memory>, Buffers), LaneError> {
+/// Makes a port a member of a group.
+fn join(
+    groups: &mut Groups<Holder>,
+    socket: &OwnedFd,
+    bound: SocketAddr,
+    membership: &Membership,
+    caps: &mut CapsReport,
+) -> Result<(), LaneError> {
+    let family = if bound.is_ipv4() { libc::AF_INET } else { libc::AF_INET6 };
+    let make = || {
+        let doing = format!("open a socket that holds memberships of {bound}");
+        sys::socket(family, libc::SOCK_DGRAM)
+            .map(Holder)
+            .map_err(failed(doing, "raise `ulimit -n`"))
+    };
+    groups.join(&sys::Options(socket.as_fd()), membership, make, caps)
+}
+
+fn no_port(port: PortId) -> LaneError {
+    LaneError::NotFound {
+        lane: NAME.to_owned(),
+        what: "port",
+        name: port.0.to_string(),
+        hint: "it was closed, or never open".to_owned(),
+    }
+}
+
+/// The provided buffers of all ports.
+fn provide(ring: &mut Ring, config: &UdpConfig) -> Result<(Rc<Memory>, Buffers), LaneError> {
     let bytes = FIELDS.payload_at() + config.provided.bytes;
     let stride_bytes = bytes.next_multiple_of(ALIGN_BYTES);
     let count = config.provided.count;
@@ -270,20 +381,18 @@ fn provide(
     let memory = Rc::new(memory);
     let layout = Layout { stride_bytes, lead_bytes: 0, bytes };
     // SAFETY: the memory is new, and this lane reads a buffer only after it took it.
-    let buffers = unsafe { Buffers::register(ring, &memory, layout, count, port as u16) }?;
+    let buffers = unsafe { Buffers::register(ring, &memory, layout, count, GROUP) }?;
     Ok((memory, buffers))
 }
 
-/// The message header of every port's receive: only its two lengths matter.
-fn templates(ports: usize) -> io::Result<Memory> {
-    let memory = Memory::map(ports * size_of::<libc::msghdr>())?;
-    for port in 0..ports {
-        let header = memory.at_typed::<libc::msghdr>(port * size_of::<libc::msghdr>());
-        // SAFETY: inside a new mapping that nobody else knows; zero is a value of a header.
-        let header = unsafe { &mut *header };
-        header.msg_namelen = FIELDS.name_bytes as libc::socklen_t;
-        header.msg_controllen = FIELDS.control_bytes as _;
-    }
+/// The message header of every receive: only its two lengths matter.
+fn template() -> io::Result<Memory> {
+    let memory = Memory::map(size_of::<libc::msghdr>())?;
+    let header = memory.at_typed::<libc::msghdr>(0);
+    // SAFETY: inside a new mapping that nobody else knows; zero is a value of a header.
+    let header = unsafe { &mut *header };
+    header.msg_namelen = FIELDS.name_bytes as libc::socklen_t;
+    header.msg_controllen = FIELDS.control_bytes as _;
     Ok(memory)
 }
 
@@ -300,7 +409,12 @@ fn write_facts(caps: &mut CapsReport, config: &UdpConfig, bound: SocketAddr) {
 
 impl Port {
     /// What lies in a filled buffer; if it cannot be shown, the reason is counted.
-    fn read<'a>(&mut self, bytes: &'a [u8], buffer: u16, now_ns: u64) -> Option<Datagram<'a>> {
+    fn read<'a>(
+        &mut self,
+        bytes: &'a [u8],
+        (key, buffer): (&PayloadKey, u16),
+        now_ns: u64,
+    ) -> Option<Datagram<'a>> {
         let message = Message::parse(bytes, FIELDS);
         let source = message.and_then(|message| address::read(message.name));
         let (Some(message), Some(source)) = (message, source) else {
@@ -318,8 +432,13 @@ impl Port {
             return None;
         }
         let ip = notes.destination.unwrap_or_else(|| self.bound.ip());
+        if !self.groups.let_through(ip, source.ip()) {
+            let datagrams = count(payload.len(), segment_bytes) as u64;
+            self.counters.drop_many(DropReason::NotForUs, datagrams);
+            return None;
+        }
         Some(Datagram {
-            payload: self.key.mark(payload, buffer.into()),
+            payload: key.mark(payload, buffer.into()),
             segment_bytes,
             source,
             destination: SocketAddr::new(ip, self.bound.port()),
@@ -328,35 +447,33 @@ impl Port {
         })
     }
 
-    /// One looks at `buffer` no longer; the last gives it back.
-    fn release(&mut self, buffer: u16) {
-        let holds = &mut self.holds[usize::from(buffer)];
-        *holds -= 1;
-        if *holds == 0 {
-            self.buffers.give(buffer);
-        }
-    }
-
-    /// A receive of this port has completed.
-    fn received(&mut self, completion: Completion) -> io::Result<()> {
-        let buffer = completion.buffer().and_then(|buffer| self.buffers.take(buffer));
+    /// A receive of this port has completed; `buffer` is ours now.
+    fn received(
+        &mut self,
+        completion: Completion,
+        buffer: Option<u16>,
+        buffers: &mut Buffers,
+    ) -> io::Result<()> {
         match (completion.outcome(), buffer) {
             (Ok(bytes), Some(buffer)) => {
                 self.failures = 0;
-                let bytes = bytes.min(self.buffers.bytes_max());
+                let bytes = bytes.min(buffers.bytes_max());
                 self.arrivals.push_back(Arrival { buffer, bytes });
             }
             (Ok(_), None) => self.counters.drop_one(DropReason::RxError),
             (Err(error), buffer) => {
                 if let Some(buffer) = buffer {
-                    self.buffers.give(buffer);
-                    self.buffers.publish();
+                    buffers.give(buffer);
+                    buffers.publish();
                 }
                 match error.raw_os_error() {
                     // Nothing is lost: the datagram waits in the socket.
                     Some(libc::ENOBUFS) => self.rearms += 1,
                     // A look has taken everything; an armed one ends because it was told to.
                     Some(libc::EAGAIN | libc::ECANCELED) => (),
+                    _ if self.hears_errors && is_late(&error) => {
+                        sys::drain_errors(self.socket.as_fd());
+                    }
                     _ => {
                         self.failures += 1;
                         if self.failures > FAILURES_MAX {
@@ -372,6 +489,49 @@ impl Port {
         Ok(())
     }
 
+    /// Has the receive of the port looked after: something moved.
+    fn stir(&mut self, restless: &mut Vec<PortId>) {
+        if !mem::replace(&mut self.is_restless, true) {
+            restless.push(self.id);
+        }
+    }
+
+    /// A message of this port was sent or not.
+    fn sent(&mut self, trains: &Trains, slot: u32, outcome: Outcome, completion: Completion) {
+        self.zero_copies += u64::from(completion.has_more());
+        let counters = &mut self.counters;
+        match outcome.result {
+            Err(error) if self.hears_errors && is_late(&error) => {
+                sys::drain_errors(self.socket.as_fd());
+                trains.send_apart(slot, self.socket.as_fd(), |bytes, sent| match sent {
+                    Ok(()) => {
+                        counters.tx_frames += 1;
+                        counters.tx_bytes += bytes as u64;
+                    }
+                    Err(error) => counters.drop_one(drop_reason(&error)),
+                });
+            }
+            Ok(_) => {
+                counters.tx_frames += outcome.segments as u64;
+                counters.tx_bytes += outcome.bytes as u64;
+            }
+            Err(error) => match fall_back(&error, outcome.segment_bytes) {
+                Some(bytes_max) if outcome.segments > 1 => {
+                    self.segment_bytes_max = self.segment_bytes_max.min(bytes_max);
+                    self.fallbacks += 1;
+                    trains.send_apart(slot, self.socket.as_fd(), |bytes, sent| match sent {
+                        Ok(()) => {
+                            counters.tx_frames += 1;
+                            counters.tx_bytes += bytes as u64;
+                        }
+                        Err(error) => counters.drop_one(drop_reason(&error)),
+                    });
+                }
+                _ => counters.drop_many(drop_reason(&error), outcome.segments as u64),
+            },
+        }
+    }
+
     /// Reads the socket's own count of what it dropped.
     fn read_drops(&mut self) {
         if let Ok(read) = sys::drops(self.socket.as_fd()) {
@@ -382,6 +542,23 @@ impl Port {
 }
 
 impl Core {
+    fn port(&self, id: PortId) -> &Port {
+        self.ports.get(id).unwrap_or_else(|| panic!("there is no port {}", id.0))
+    }
+
+    fn find(&mut self, id: PortId) -> Result<&mut Port, LaneError> {
+        self.ports.get_mut(id).ok_or_else(|| no_port(id))
+    }
+
+    /// One looks at `buffer` no longer; the last gives it back.
+    fn release(&mut self, buffer: u16) {
+        let holds = &mut self.holds[usize::from(buffer)];
+        *holds -= 1;
+        if *holds == 0 {
+            self.buffers.give(buffer);
+        }
+    }
+
     /// Sees to it that every port receives, in a turn of a worker that is awake.
     fn receive(&mut self) {
         self.ask(|port| port.receiving.turn(port.counters.rx_frames + port.counters.tx_frames));
@@ -392,26 +569,28 @@ impl Core {
         self.ask(|port| port.receiving.rest());
     }
 
+    /// Asks for a step of every port that needs looking after.
     fn ask(&mut self, step: impl Fn(&mut Port) -> Option<Step>) {
-        for (i, port) in self.ports.iter_mut().enumerate() {
+        let Core { restless, ports, ring, buffers, template, .. } = self;
+        let header = template.at_typed::<libc::msghdr>(0);
+        restless.retain(|id| {
+            let Some(port) = ports.get_mut(*id) else { return false };
             let step = step(port);
-            let header = self.templates.at_typed::<libc::msghdr>(i * size_of::<libc::msghdr>());
-            let Port { receiving, buffers, id, .. } = port;
-            // SAFETY: the ring keeps the templates, which were written before the first request.
-            unsafe { receiving.ask(step, &mut self.ring, buffers, id.0, header) };
-        }
+            let place = (place_of(*id) as u16, GROUP);
+            // SAFETY: the ring keeps the template, which was written before the first request.
+            unsafe { port.receiving.ask(step, ring, buffers, place, header) };
+            port.is_restless = !port.receiving.is_settled();
+            port.is_restless
+        });
     }
 
     /// Takes every completion that is there.
     fn reap(&mut self) -> io::Result<()> {
         while let Some(completion) = self.ring.next() {
             match token::read(completion.token) {
-                Some((Kind::Receive, port, _)) => {
-                    if let Some(port) = self.ports.get_mut(port) {
-                        port.received(completion)?;
-                    }
-                }
+                Some((Kind::Receive, place, _)) => self.received(place, completion)?,
                 Some((Kind::Send, _, slot)) => self.sent(slot, completion),
+                Some((Kind::Bell, ..)) => self.ear.completed(),
                 Some((Kind::Accept, ..)) | None => (),
             }
         }
@@ -421,41 +600,94 @@ impl Core {
         }
     }
 
+    fn received(&mut self, place: usize, completion: Completion) -> io::Result<()> {
+        let Core { ports, closing, buffers, ready, restless, .. } = self;
+        let buffer = completion.buffer().and_then(|buffer| buffers.take(buffer));
+        if let Some(port) = ports.at(place) {
+            port.received(completion, buffer, buffers)?;
+            if !port.arrivals.is_empty() && !mem::replace(&mut port.is_ready, true) {
+                ready.push(port.id);
+            }
+            port.stir(restless);
+            return Ok(());
+        }
+        // It came before the port was closed, and nobody is there to see it.
+        if let Some(buffer) = buffer {
+            buffers.give(buffer);
+            buffers.publish();
+        }
+        if let Some(closing) = closing.iter_mut().find(|closing| place_of(closing.id) == place)
+            && !completion.has_more()
+        {
+            closing.receiving.ended();
+        }
+        Ok(())
+    }
+
+    /// Gives the places of closed ports to others, once the kernel has no request of theirs.
+    fn bury(&mut self) {
+        let Core { closing, ports, trains, .. } = self;
+        closing.retain(|closed| {
+            let place = place_of(closed.id) as u16;
+            let is_over = closed.receiving.has_ended() && !trains.is_under_way(place);
+            if is_over {
+                ports.free(closed.id);
+            }
+            !is_over
+        });
+    }
+
+    /// Closes a port. What it received and has not shown is not shown any more.
+    fn close(&mut self, id: PortId) -> Result<Counters, LaneError> {
+        // What is gathered leaves first.
+        self.flush().map_err(ring_failed)?;
+        let mut port = self.ports.remove(id).ok_or_else(|| no_port(id))?;
+        port.read_drops();
+        for arrival in port.arrivals.drain(..) {
+            self.buffers.give(arrival.buffer);
+            port.counters.drop_one(DropReason::RxError);
+        }
+        self.buffers.publish();
+        let (place, header) = (place_of(id), self.template.at_typed::<libc::msghdr>(0));
+        let mut receiving = port.receiving;
+        let end = receiving.end();
+        // SAFETY: a cancel names no memory.
+        unsafe {
+            receiving.ask(end, &mut self.ring, &self.buffers, (place as u16, GROUP), header);
+        }
+        self.closing.push(Closing { id, receiving });
+        // Fails only where nothing is.
+        let _ = self.ring.fix_file(place as u32, -1);
+        self.ring.submit().and_then(|()| self.reap()).map_err(ring_failed)?;
+        self.bury();
+        let mut counters = port.counters;
+        counters.set_drops(DropReason::RxQueueFull, port.drops);
+        self.past.merge(&counters);
+        Ok(counters)
+    }
+
     /// A message, or the memory of one, is back.
     fn sent(&mut self, slot: u32, completion: Completion) {
-        let Core { ports, trains, .. } = self;
+        let Core { ports, trains, restless, past, .. } = self;
         if let Some(outcome) = trains.outcome(slot, completion) {
-            let port = &mut ports[outcome.egress];
-            port.zero_copies += u64::from(completion.has_more());
-            match outcome.result {
-                Ok(_) => {
-                    port.counters.tx_frames += outcome.segments as u64;
-                    port.counters.tx_bytes += outcome.bytes as u64;
-                }
-                Err(error) => match fall_back(&error, outcome.segment_bytes) {
-                    Some(bytes_max) if outcome.segments > 1 => {
-                        port.segment_bytes_max = port.segment_bytes_max.min(bytes_max);
-                        port.fallbacks += 1;
-                        let counters = &mut port.counters;
-                        trains.send_apart(slot, port.socket.as_fd(), |bytes, sent| match sent {
-                            Ok(()) => {
-                                counters.tx_frames += 1;
-                                counters.tx_bytes += bytes as u64;
-                            }
-                            Err(error) => counters.drop_one(drop_reason(&error)),
-                        });
-                    }
-                    _ => port.counters.drop_many(drop_reason(&error), outcome.segments as u64),
-                },
+            if let Some(port) = ports.at(outcome.egress) {
+                port.sent(trains, slot, outcome, completion);
+                port.stir(restless);
+            } else {
+                past.drop_many(DropReason::TxRefused, outcome.segments as u64);
             }
         } else if completion.was_copied() {
-            self.ports[0].zero_copies_copied += 1;
+            self.zero_copies_copied += 1;
         }
         if !completion.has_more() {
-            self.trains.finish(slot, |hold| {
-                let port = &mut self.ports[usize::from(hold.port)];
-                port.release(hold.buffer);
-                port.buffers.publish();
+            let Core { trains, holds, buffers, .. } = self;
+            trains.finish(slot, |hold| {
+                let held = &mut holds[usize::from(hold.buffer)];
+                *held -= 1;
+                if *held == 0 {
+                    buffers.give(hold.buffer);
+                }
+                buffers.publish();
             });
         }
     }
@@ -495,8 +727,9 @@ impl Core {
 
     /// Where a message to `destination` through `egress` goes; nothing for a port that is not there.
     fn goal(&self, egress: PortId, destination: SocketAddr) -> Option<Goal> {
-        let port = self.ports.get(egress.index())?;
-        Some(Goal { egress: egress.0, destination, segment_bytes_max: port.segment_bytes_max })
+        let port = self.ports.get(egress)?;
+        let egress = place_of(egress) as u16;
+        Some(Goal { egress, destination, segment_bytes_max: port.segment_bytes_max })
     }
 }
 
@@ -504,20 +737,25 @@ impl Core {
 struct Out<'a> {
     core: &'a mut Core,
     /// The port whose batch the app sees.
-    ingress: Option<usize>,
+    ingress: Option<PortId>,
 }
 
 impl Out<'_> {
     fn no_port(&mut self, datagrams: usize) {
-        let port = self.ingress.unwrap_or(0);
-        self.core.ports[port].counters.drop_many(DropReason::TxNoPort, datagrams as u64);
+        let port = self.ingress.and_then(|port| self.core.ports.get_mut(port));
+        let counters = port.map_or(&mut self.core.common, |port| &mut port.counters);
+        counters.drop_many(DropReason::TxNoPort, datagrams as u64);
+    }
+
+    /// The counters of a port that is there.
+    fn counted(&mut self, egress: PortId) -> &mut Counters {
+        &mut self.core.ports.get_mut(egress).expect("it was found before").counters
     }
 
     /// The buffer that a payload of the batch lies in.
     fn hold_of(&self, payload: Payload<'_>) -> Option<Hold> {
-        let port = self.ingress?;
-        let (buffer, _) = self.core.ports[port].key.find(payload)?;
-        Some(Hold { port: port as u8, buffer: buffer as u16 })
+        let (buffer, _) = self.core.key.find(payload)?;
+        Some(Hold { buffer: buffer as u16 })
     }
 
     /// Sends one piece (a datagram, or a train of `segment_bytes`) from where it lies.
@@ -531,8 +769,7 @@ impl Out<'_> {
         let taken =
             unsafe { self.core.trains.refer(goal, (start, piece.len()), segment_bytes, hold) };
         if taken {
-            let port = &mut self.core.ports[usize::from(hold.port)];
-            port.holds[usize::from(hold.buffer)] += 1;
+            self.core.holds[usize::from(hold.buffer)] += 1;
         }
         taken
     }
@@ -575,11 +812,10 @@ impl DatagramOut for Out<'_> {
                 for piece in payload.chunks(segment_bytes) {
                     refused += usize::from(!self.copy(goal, piece));
                 }
-                self.core.ports[egress.index()].counters.copies += 1;
+                self.counted(egress).copies += 1;
             }
         }
-        let counters = &mut self.core.ports[egress.index()].counters;
-        counters.drop_many(DropReason::TxRefused, refused as u64);
+        self.counted(egress).drop_many(DropReason::TxRefused, refused as u64);
     }
 
     fn send(
@@ -591,8 +827,7 @@ impl DatagramOut for Out<'_> {
     ) {
         let Some(goal) = self.core.goal(egress, destination) else { return self.no_port(1) };
         if !self.core.make_room() || !self.core.trains.write(goal, bytes_max, write) {
-            let counters = &mut self.core.ports[egress.index()].counters;
-            counters.drop_one(DropReason::TxRefused);
+            self.counted(egress).drop_one(DropReason::TxRefused);
         }
     }
 }
@@ -610,41 +845,86 @@ impl Lane for UringUdp {
         self.core.ports.len()
     }
 
+    fn port(&self, at: usize) -> PortId {
+        self.core.ports.ports()[at]
+    }
+
+    fn past(&self) -> Counters {
+        let mut past = self.core.past.clone();
+        if self.core.ports.is_empty() {
+            past.merge(&self.core.common);
+        }
+        past
+    }
+
     fn clock_domain(&self) -> ClockDomain {
         ClockDomain::Monotonic
     }
 
-    /// Counted on port 0, as one wait for all ports.
+    fn hear(&mut self, bell: &Bell) {
+        self.core.ear.hear(bell);
+    }
+
+    /// Counted on the first port, as one wait for all ports.
     fn wait(&mut self, timeout: Duration) -> Result<Wake, LaneError> {
         let core = &mut self.core;
-        core.ports[0].counters.waits += 1;
+        core.common.waits += 1;
         core.arm();
-        let is_waiting = core.ports.iter().any(|port| !port.arrivals.is_empty());
+        core.ear.ask(&mut core.ring);
+        let is_waiting = !core.ready.is_empty();
         let timeout = if is_waiting { Duration::ZERO } else { timeout };
         let came = core.ring.wait(timeout).map_err(ring_failed)?;
         Ok(if came || is_waiting { Wake::Ready } else { Wake::Timeout })
     }
 
     fn caps(&self, port: PortId) -> &CapsReport {
-        &self.core.ports[port.index()].caps
+        &self.core.port(port).caps
     }
 
-    fn counters(&mut self, port: PortId) -> Counters {
-        let Core { ring, ports, .. } = &mut self.core;
-        let port = &mut ports[port.index()];
+    fn counters(&mut self, id: PortId) -> Counters {
+        let Core { ring, ports, common, buffers, zero_copies_copied, .. } = &mut self.core;
+        let is_first = ports.ports().first() == Some(&id);
+        let Some(port) = ports.get_mut(id) else { return Counters::default() };
         port.read_drops();
         let mut counters = port.counters.clone();
         counters.set_drops(DropReason::RxQueueFull, port.drops);
-        tell_counts(ring, &mut port.caps, (port.id.0 == 0).then_some(&mut counters));
+        if is_first {
+            counters.merge(common);
+        }
+        tell_counts(ring, &mut port.caps, is_first.then_some(&mut counters));
         port.caps.fact("rearms", port.rearms);
         port.caps.fact("looks", port.receiving.looks);
-        port.caps.fact("buffers_in_use", port.buffers.ours());
+        port.caps.fact("buffers_in_use", buffers.ours());
         port.caps.fact("gso_fallbacks", port.fallbacks);
         if port.caps.requested.has(laneway_core::Cap::SendZeroCopy) {
             port.caps.fact("send_zc", port.zero_copies);
-            port.caps.fact("send_zc_copied", port.zero_copies_copied);
+            port.caps.fact("send_zc_copied", *zero_copies_copied);
         }
         counters
+    }
+}
+
+impl DatagramPorts for UringUdp {
+    fn open_port(&mut self, plan: &PortPlan) -> Result<PortId, LaneError> {
+        self.add(plan)
+    }
+
+    fn close_port(&mut self, port: PortId) -> Result<Counters, LaneError> {
+        self.core.close(port)
+    }
+
+    fn join(&mut self, id: PortId, membership: &Membership) -> Result<(), LaneError> {
+        let Port { groups, socket, bound, caps, .. } = self.core.find(id)?;
+        join(groups, socket, *bound, membership, caps)
+    }
+
+    fn leave(&mut self, id: PortId, membership: &Membership) -> Result<(), LaneError> {
+        let Port { groups, socket, caps, .. } = self.core.find(id)?;
+        groups.leave(&sys::Options(socket.as_fd()), membership, caps)
+    }
+
+    fn bound(&self, port: PortId) -> Option<SocketAddr> {
+        self.core.ports.get(port).map(|port| port.bound)
     }
 }
 
@@ -657,8 +937,22 @@ impl DatagramLane for UringUdp {
         self.core.ring.submit().map_err(ring_failed)?;
         self.core.reap().map_err(ring_failed)?;
         let mut datagrams = 0;
-        for port in 0..self.core.ports.len() {
-            datagrams += self.show(port, app, clock);
+        self.core.common.polls_empty += u64::from(self.core.ready.is_empty());
+        mem::swap(&mut self.showing, &mut self.core.ready);
+        for i in 0..self.showing.len() {
+            let id = self.showing[i];
+            datagrams += self.show(id, app, clock);
+            // What a batch left, or came meanwhile.
+            if let Some(port) = self.core.ports.get_mut(id) {
+                port.is_ready = !port.arrivals.is_empty();
+                if port.is_ready {
+                    self.core.ready.push(id);
+                }
+            }
+        }
+        self.showing.clear();
+        if !self.core.closing.is_empty() {
+            self.core.bury();
         }
         self.core.receive();
         self.core.flush().map_err(ring_failed)?;
@@ -676,7 +970,63 @@ impl DatagramLane for UringUdp {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::net::Ipv4Addr;
+    use laneway_linux::monotonic_ns;
+    use laneway_testkit::service::{Answer, DatagramProbe};
+    use std::net::{Ipv4Addr, UdpSocket};
+
+    struct Monotonic;
+
+    impl Clock for Monotonic {
+        fn now_ns(&self) -> u64 {
+            monotonic_ns()
+        }
+
+        fn domain(&self) -> ClockDomain {
+            ClockDomain::Monotonic
+        }
+    }
+
+    /// Calls of 20 rounds in silence, and of 20 in which one datagram is there and is answered.
+    fn calls_of_rounds(lane: &mut UringUdp, far: &UdpSocket) -> [u64; 2] {
+        const ROUNDS: usize = 20;
+        let mut app = DatagramProbe::new(Answer::ForwardBack);
+        let near = lane.local_addr(PortId(0));
+        let mut rounds = |sends: bool| {
+            lane.wait(Duration::ZERO).expect("it waits");
+            let before = lane.core.ring.counts().enters;
+            for _ in 0..ROUNDS {
+                if sends {
+                    far.send_to(&[7; 100], near).expect("loopback takes it");
+                }
+                let served = lane.serve(&mut app, &Monotonic).expect("it serves");
+                assert_eq!(served, usize::from(sends), "loopback delivers within the call");
+            }
+            lane.core.ring.counts().enters - before
+        };
+        [rounds(false), rounds(true)]
+    }
+
+    #[test]
+    fn a_thousand_idle_ports_add_no_system_call_to_a_round() {
+        let anywhere: SocketAddr = (Ipv4Addr::LOCALHOST, 0).into();
+        let spec = "uring:gso".parse().expect("well formed");
+        let mut lane = match UringUdp::open(&spec, &[anywhere; 3]) {
+            Ok(lane) => lane,
+            Err(reason) => return laneway_testkit::skip(reason),
+        };
+        let far = UdpSocket::bind(anywhere).expect("a free port");
+        let of_three = calls_of_rounds(&mut lane, &far);
+        for opened in 0..1000 {
+            if let Err(e) = lane.open_port(&PortPlan::at(anywhere)) {
+                return laneway_testkit::skip(format!("after {opened} ports: {e}"));
+            }
+        }
+        // Their receives are armed within two rounds, and are not looked after again.
+        calls_of_rounds(&mut lane, &far);
+        assert_eq!(lane.core.restless, [PortId(0)], "the one on which something moved");
+        assert_eq!(calls_of_rounds(&mut lane, &far), of_three);
+        assert!(of_three[0] == 0 && of_three[1] <= 40, "{of_three:?}");
+    }
 
     /// Here and not among the tests that start programs: a child between fork and exec has copies of
     /// all descriptors, and keeps addresses taken.

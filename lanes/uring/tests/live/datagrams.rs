@@ -1,7 +1,7 @@
 //! The datagram conformance suite over UDP, in each mode.
 
 use crate::world::{World, until_free};
-use laneway_core::{Cap, LaneError, PortId};
+use laneway_core::{Cap, LaneError, PortId, PortPlan};
 use laneway_spec::LaneSpec;
 use laneway_testkit::{
     DatagramProperties, DatagramRig, Impossible, Overload, service::MonotonicClock,
@@ -56,6 +56,20 @@ pub(crate) fn set_segment(socket: &UdpSocket, bytes: usize) {
     assert_eq!(result, 0, "UDP_SEGMENT: {}", std::io::Error::last_os_error());
 }
 
+/// Lets this process open as many files as it may be allowed to, which must be enough for the suite's ports.
+pub(crate) fn allow_files() -> Result<(), String> {
+    const FILES: u64 = 1500;
+    let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
+    // SAFETY: `limit` is ours.
+    unsafe { libc::getrlimit(libc::RLIMIT_NOFILE, &mut limit) };
+    if limit.rlim_cur < FILES && limit.rlim_max >= FILES {
+        limit.rlim_cur = limit.rlim_max;
+        // SAFETY: `limit` lives across the call.
+        unsafe { libc::setrlimit(libc::RLIMIT_NOFILE, &limit) };
+    }
+    if limit.rlim_cur >= FILES { Ok(()) } else { Err(format!("`ulimit -Hn` is below {FILES}")) }
+}
+
 impl DatagramRig for UdpRig {
     type Lane = UringUdp;
     type Clock = MonotonicClock;
@@ -100,6 +114,22 @@ impl DatagramRig for UdpRig {
 
     fn far(&self, port: PortId) -> SocketAddr {
         address(FAR_PORT, port.index())
+    }
+
+    fn plan(&mut self) -> Result<PortPlan, String> {
+        allow_files()?;
+        Ok(PortPlan::at((Ipv4Addr::LOCALHOST, 0).into()))
+    }
+
+    fn inside<T>(&mut self, action: impl FnOnce() -> T) -> T {
+        self.world.inside(action)
+    }
+
+    fn send_to(&mut self, near: SocketAddr, payloads: &[&[u8]]) {
+        for payload in payloads {
+            let sent = self.far[0].send_to(payload, near);
+            assert_eq!(sent.expect("the far end sends"), payload.len());
+        }
     }
 
     fn send(&mut self, port: PortId, payloads: &[&[u8]]) {

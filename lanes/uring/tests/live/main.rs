@@ -7,6 +7,10 @@ mod cables;
 mod datagrams;
 mod frames;
 mod frames_world;
+#[path = "../../../socket/tests/socket/full.rs"]
+mod full;
+#[path = "../../../socket/tests/socket/groups.rs"]
+mod groups;
 mod in_flight;
 mod peers;
 mod steady;
@@ -15,3 +19,16 @@ mod world;
 
 #[global_allocator]
 static ALLOCATOR: steady::Counting = steady::Counting;
+
+/// The lane of the tests that lanes of kernel sockets share.
+mod kernel_lane {
+    pub(crate) use crate::cables::Inside;
+    use laneway_core::LaneError;
+    use std::net::SocketAddr;
+
+    pub(crate) type Lane = laneway_uring::UringUdp;
+
+    pub(crate) fn open(listen: &[SocketAddr]) -> Result<Lane, LaneError> {
+        Lane::open(&"uring:gro".parse()?, listen)
+    }
+}
