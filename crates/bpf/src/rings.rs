@@ -83,6 +83,8 @@ pub struct Rings {
     moderation: Moderation,
     /// Records were read since the last wait: more will come soon.
     flowing: bool,
+    /// The event that is not a ring's ended the wait.
+    is_heard: bool,
     object: String,
     _maps: Vec<MapHandle>,
 }
@@ -114,19 +116,8 @@ impl Rings {
         let mut consumers = Vec::with_capacity(maps.len());
         for map in &maps {
             let shared = Shared::map(map.as_fd(), map.max_entries() as usize)?;
-            let mut event = libc::epoll_event { events: libc::EPOLLIN as u32, u64: 0 };
-            // SAFETY: both descriptors are open; the kernel copies `event` during the call.
-            let code = unsafe {
-                libc::epoll_ctl(
-                    epoll.as_raw_fd(),
-                    libc::EPOLL_CTL_ADD,
-                    map.as_fd().as_raw_fd(),
-                    &raw mut event,
-                )
-            };
-            if code < 0 {
-                return Err(BpfError::last_os("watch a ring with epoll"));
-            }
+            watch(epoll.as_fd(), map.as_fd(), RING)
+                .map_err(|e| BpfError::os("watch a ring with epoll", e))?;
             let position = shared.consumed().load(Ordering::Relaxed);
             consumers.push(Consumer::new(shared, position));
         }
@@ -137,6 +128,7 @@ impl Rings {
             record_bytes,
             moderation: Moderation::default(),
             flowing: false,
+            is_heard: false,
             object: object.to_owned(),
             _maps: maps,
         })
@@ -195,18 +187,27 @@ impl Rings {
         self.consumers.iter().any(Consumer::has_any)
     }
 
+    /// From now on a [`wait`](Self::wait) ends as well when `event` is readable; it is not read.
+    ///
+    /// # Errors
+    /// [`BpfError::Os`] when the kernel refuses to watch it.
+    pub fn hear(&mut self, event: BorrowedFd<'_>) -> Result<(), BpfError> {
+        watch(self.epoll.as_fd(), event, EVENT).map_err(|e| BpfError::os("watch an event", e))
+    }
+
     /// Sets how many wake-ups the reader can do without.
     pub fn moderate(&mut self, moderation: Moderation) {
         self.moderation = moderation;
     }
 
-    /// Blocks until a ring has a finished record, at most for `timeout` (rounded up to
+    /// Blocks until a ring has a finished record, or the event that it [hears](Self::hear), at most for `timeout` (rounded up to
     /// milliseconds); a signal counts as a timeout. While records flow it blocks for more than one,
     /// within the limits of [`Moderation`].
     ///
     /// # Errors
     /// [`BpfError::Os`] when the kernel refuses to wait.
     pub fn wait(&mut self, timeout: Duration) -> Result<Wake, BpfError> {
+        self.is_heard = false;
         let flowing = std::mem::take(&mut self.flowing);
         let worth_bytes = if flowing { self.worth_bytes() } else { 1 };
         let timeout = if worth_bytes > 1 { timeout.min(self.moderation.delay) } else { timeout };
@@ -221,6 +222,9 @@ impl Rings {
             false => self.block(timeout),
         };
         self.wanted.store(0);
+        if self.is_heard {
+            return woken.map(|_| Wake::Ready);
+        }
         if woken? == Wake::Timeout && !self.has_any() {
             return Ok(Wake::Timeout);
         }
@@ -238,19 +242,37 @@ impl Rings {
         bytes.min(ring_bytes / 4).max(1) as u32
     }
 
-    fn block(&self, timeout: Duration) -> Result<Wake, BpfError> {
+    fn block(&mut self, timeout: Duration) -> Result<Wake, BpfError> {
         let ms = i32::try_from(timeout.as_nanos().div_ceil(1_000_000)).unwrap_or(i32::MAX);
         let mut event = libc::epoll_event { events: 0, u64: 0 };
         // SAFETY: room for exactly the one event that is asked for.
         let events = unsafe { libc::epoll_wait(self.epoll.as_raw_fd(), &raw mut event, 1, ms) };
         match events {
-            1.. => Ok(Wake::Ready),
+            1.. => {
+                self.is_heard = event.u64 == EVENT;
+                Ok(Wake::Ready)
+            }
             0 => Ok(Wake::Timeout),
             _ => match io::Error::last_os_error() {
                 e if e.kind() == io::ErrorKind::Interrupted => Ok(Wake::Timeout),
                 e => Err(BpfError::os("wait for records", e)),
             },
         }
+    }
+}
+
+/// What epoll calls a ring, and the event that is none.
+const RING: u64 = 0;
+const EVENT: u64 = 1;
+
+/// Has `epoll` tell by `token` when `fd` is readable.
+fn watch(epoll: BorrowedFd<'_>, fd: BorrowedFd<'_>, token: u64) -> io::Result<()> {
+    let mut event = libc::epoll_event { events: libc::EPOLLIN as u32, u64: token };
+    let (epoll, fd) = (epoll.as_raw_fd(), fd.as_raw_fd());
+    // SAFETY: both descriptors are open; the kernel copies `event` during the call.
+    match unsafe { libc::epoll_ctl(epoll, libc::EPOLL_CTL_ADD, fd, &raw mut event) } {
+        0 => Ok(()),
+        _ => Err(io::Error::last_os_error()),
     }
 }
 

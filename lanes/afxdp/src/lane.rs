@@ -18,12 +18,18 @@ use crate::{
 };
 use laneway_bpf::XdpMode;
 use laneway_core::{
-    Burst, Cap, CapSet, CapsReport, ClockDomain, Counters, DropReason, FrameLane, Lane, LaneError,
-    PortId, PortMask, Wake,
+    Bell, Burst, Cap, CapSet, CapsReport, ClockDomain, Counters, DropReason, FrameLane, Lane,
+    LaneError, PortId, PortMask, Wake,
 };
 use laneway_linux::{Stall, monotonic_ns, refuse_default_route};
 use laneway_spec::LaneSpec;
-use std::{io, os::fd::AsRawFd, sync::Arc, thread, time::Duration};
+use std::{
+    io,
+    os::fd::{AsFd, AsRawFd},
+    sync::Arc,
+    thread,
+    time::Duration,
+};
 
 /// How long a wait lasts before it looks whether the interfaces are still there: the kernel does not
 /// wake a poller for that.
@@ -42,7 +48,9 @@ pub struct AfXdp {
     // nobody else uses them), then closes the sockets.
     ports: Vec<Port>,
     plane: Plane,
+    /// By port, then the bell if there is one.
     poll: Vec<libc::pollfd>,
+    bell: Option<Bell>,
 }
 
 /// What belongs to one port besides its rings.
@@ -147,6 +155,7 @@ impl AfXdp {
             ports: Vec::with_capacity(places.len()),
             poll: Vec::with_capacity(places.len()),
             plane: Plane::new(umem),
+            bell: None,
         };
         for place in places {
             lane.add_port(config, place)?;
@@ -385,6 +394,13 @@ impl Lane for AfXdp {
 
     fn clock_domain(&self) -> ClockDomain {
         ClockDomain::Monotonic
+    }
+
+    fn hear(&mut self, bell: &Bell) {
+        self.poll.truncate(self.ports.len());
+        let fd = bell.as_fd().as_raw_fd();
+        self.poll.push(libc::pollfd { fd, events: libc::POLLIN, revents: 0 });
+        self.bell = Some(bell.clone());
     }
 
     fn wait(&mut self, timeout: Duration) -> Result<Wake, LaneError> {

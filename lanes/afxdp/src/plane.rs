@@ -309,7 +309,7 @@ impl Plane {
         match verdict {
             Verdict::Drop => self.release(frame),
             Verdict::Tx => self.transmit(frame, frame.port),
-            Verdict::TxTo(PortId(egress)) => self.transmit(frame, usize::from(egress)),
+            Verdict::TxTo(PortId(egress)) => self.transmit(frame, egress as usize),
             Verdict::Pass => {
                 let one_buffer = self.tails(frame).is_empty() && frame.span.len >= ETHERNET_BYTES;
                 self.umem.read(&frame.span, &mut self.passing);

@@ -29,12 +29,13 @@ use crate::{
     wake,
 };
 use laneway_core::{
-    Burst, CapsReport, ClockDomain, Counters, DropReason, FrameLane, FrameSpan, Lane, LaneError,
-    PortId, PortMask, Verdict, Wake,
+    Bell, Burst, CapsReport, ClockDomain, Counters, DropReason, FrameLane, FrameSpan, Lane,
+    LaneError, PortId, PortMask, Verdict, Wake,
 };
 use laneway_linux::monotonic_ns;
 use laneway_spec::LaneSpec;
 use std::{
+    os::fd::{AsFd, AsRawFd},
     sync::{
         Arc,
         atomic::{AtomicBool, Ordering},
@@ -65,7 +66,9 @@ pub struct DpdkLane {
     bursts: Vec<PortBurst>,
     counters: Vec<Counters>,
     scratch: Scratch,
+    /// What the ports have to poll, then the bell if there is one.
     polled: Vec<libc::pollfd>,
+    bell: Option<Bell>,
     /// True when every port has something to poll.
     wakes: bool,
     /// When a wait next looks whether the interfaces are still there.
@@ -169,6 +172,7 @@ impl DpdkLane {
                 egresses: Vec::with_capacity(ports.len()),
             },
             polled: polled.collect(),
+            bell: None,
             wakes: config.rx_interrupt != Some(false)
                 && ports.iter().all(|port| port.wake.is_pollable()),
             next_check: Instant::now() + LIVENESS_INTERVAL,
@@ -230,7 +234,10 @@ impl DpdkLane {
     /// Waits for a descriptor, or sleeps where there is none; false when it could not wait for one.
     fn pause(&mut self, longest: Duration, nap: Duration) -> bool {
         if !self.wakes {
-            thread::sleep(nap.min(longest));
+            match &self.bell {
+                Some(bell) => drop(bell.wait(nap.min(longest))),
+                None => thread::sleep(nap.min(longest)),
+            }
             return false;
         }
         for port in &self.ports {
@@ -251,7 +258,9 @@ impl DpdkLane {
                 unsafe { libc::ppoll(self.polled.as_mut_ptr(), count, &timeout, std::ptr::null()) };
             is_ready = ready > 0;
         }
-        for polled in self.polled.iter().filter(|_| is_ready) {
+        // The bell is the engine's to answer.
+        let ports = self.polled.len() - usize::from(self.bell.is_some());
+        for polled in self.polled[..ports].iter().filter(|_| is_ready) {
             if polled.revents & libc::POLLIN != 0 && wake::is_counter(polled.fd) {
                 wake::clear_counter(polled.fd);
             }
@@ -530,6 +539,14 @@ impl Lane for DpdkLane {
         ClockDomain::Monotonic
     }
 
+    fn hear(&mut self, bell: &Bell) {
+        if self.bell.replace(bell.clone()).is_some() {
+            self.polled.pop();
+        }
+        let fd = bell.as_fd().as_raw_fd();
+        self.polled.push(libc::pollfd { fd, events: libc::POLLIN, revents: 0 });
+    }
+
     /// Counted on port 0, as one wait for all ports. Without anything to poll it sleeps, at most a
     /// millisecond at a time, and looks.
     fn wait(&mut self, timeout: Duration) -> Result<Wake, LaneError> {
@@ -538,7 +555,9 @@ impl Lane for DpdkLane {
         let mut nap = NAP_MIN;
         loop {
             // What is fetched here is handed over by the next receive.
-            if self.ports.iter_mut().fold(false, |any, port| port.fetch() | any) {
+            if self.ports.iter_mut().fold(false, |any, port| port.fetch() | any)
+                || self.bell.as_ref().is_some_and(Bell::is_rung)
+            {
                 return Ok(Wake::Ready);
             }
             let now = Instant::now();
@@ -596,16 +615,12 @@ impl FrameLane for DpdkLane {
             let now_ns = monotonic_ns();
             let arrived = self.ports[index].take();
             let layout = self.layout;
-            let mut bytes = 0;
-            let frames = arrived.iter().map(|frame| {
-                bytes += u64::from(frame.bytes);
-                layout.span(frame, now_ns)
-            });
+            let frames = arrived.iter().map(|frame| layout.span(frame, now_ns));
             // SAFETY: the driver gave the mbufs up, they lie in our pool in one piece each (the shim
             // saw to it), and nobody else gets them before they are settled.
             unsafe { near.burst.extend(frames) };
             counters.rx_frames += arrived.len() as u64;
-            counters.rx_bytes += bytes;
+            counters.rx_bytes += arrived.iter().map(|frame| u64::from(frame.bytes)).sum::<u64>();
         } else {
             counters.polls_empty += 1;
             near.empty_polls += 1;

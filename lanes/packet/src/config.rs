@@ -75,7 +75,7 @@ pub(crate) struct Fanout {
 impl Fanout {
     /// The group of one port.
     pub(crate) fn group_of(self, port: PortId) -> u16 {
-        self.group.wrapping_add(u16::from(port.0))
+        self.group.wrapping_add(port.0 as u16)
     }
 }
 

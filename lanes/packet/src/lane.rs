@@ -15,8 +15,8 @@ use crate::{
     socket, sys,
 };
 use laneway_core::{
-    Burst, CapsReport, ClockDomain, Counters, DropReason, FrameLane, FrameSpan, Lane, LaneError,
-    PortId, PortMask, Verdict, Wake,
+    Bell, Burst, CapsReport, ClockDomain, Counters, DropReason, FrameLane, FrameSpan, Lane,
+    LaneError, PortId, PortMask, Verdict, Wake,
 };
 use laneway_linux::{Interface, Tag, WallClock, monotonic_ns};
 use laneway_spec::LaneSpec;
@@ -51,7 +51,9 @@ pub struct PacketLane {
     /// Apart from the ports, because a frame of one port leaves by another.
     exits: Vec<Exit>,
     counters: Vec<Counters>,
+    /// By port, then the bell if there is one.
     polled: Vec<libc::pollfd>,
+    bell: Option<Bell>,
 }
 
 /// The way out of one port.
@@ -186,7 +188,7 @@ impl PacketLane {
         }
         let mut ports = Vec::new();
         for (i, name) in interfaces.iter().enumerate() {
-            ports.push(Port::open(&config, PortId(i as u8), name, options)?);
+            ports.push(Port::open(&config, PortId(i as u32), name, options)?);
         }
         let exits = ports.iter().map(|port| Exit {
             socket: port.socket.clone(),
@@ -202,6 +204,7 @@ impl PacketLane {
         Ok(PacketLane {
             exits: exits.collect(),
             polled: polled.collect(),
+            bell: None,
             counters: vec![Counters::default(); ports.len()],
             ports,
         })
@@ -531,6 +534,13 @@ impl Lane for PacketLane {
         ClockDomain::Monotonic
     }
 
+    fn hear(&mut self, bell: &Bell) {
+        self.polled.truncate(self.ports.len());
+        let fd = bell.as_fd().as_raw_fd();
+        self.polled.push(libc::pollfd { fd, events: libc::POLLIN, revents: 0 });
+        self.bell = Some(bell.clone());
+    }
+
     /// Counted on port 0, as one wait for all ports.
     fn wait(&mut self, timeout: Duration) -> Result<Wake, LaneError> {
         self.counters[0].waits += 1;
@@ -550,7 +560,7 @@ impl Lane for PacketLane {
         if ready == 0 {
             return Ok(if end.is_some() { Wake::Ready } else { Wake::Timeout });
         }
-        let mut may_receive = false;
+        let mut may_receive = self.bell.as_ref().is_some_and(Bell::is_rung);
         for (port, polled) in self.ports.iter_mut().zip(&self.polled) {
             if polled.revents & (libc::POLLERR | libc::POLLHUP | libc::POLLNVAL) != 0 {
                 port.check_socket();

@@ -21,8 +21,8 @@ use crate::knobs::PcapKnobs;
 use crate::output::{Entry, Output};
 use laneway_capture::{Parts, Record};
 use laneway_core::{
-    Burst, Cap, CapSet, CapsReport, ClockDomain, Counters, DropReason, Frame, FrameLane, FramePool,
-    Lane, LaneError, PortId, PortMask, Verdict, Wake,
+    Bell, Burst, Cap, CapSet, CapsReport, ClockDomain, Counters, DropReason, Frame, FrameLane,
+    FramePool, Lane, LaneError, PortId, PortMask, Verdict, Wake,
 };
 use laneway_spec::LaneSpec;
 use std::{path::Path, time::Duration};
@@ -40,6 +40,7 @@ pub struct PcapLane {
     counters: Vec<Counters>,
     output: Option<Output>,
     frame_bytes: usize,
+    bell: Option<Bell>,
 }
 
 struct Port {
@@ -75,7 +76,7 @@ impl PcapLane {
         let ports: Vec<Port> = paths
             .iter()
             .enumerate()
-            .map(|(port, path)| Port::open(PortId(port as u8), path, &knobs))
+            .map(|(port, path)| Port::open(PortId(port as u32), path, &knobs))
             .collect::<Result<_, _>>()?;
         // Last, so that a lane that does not open has created nothing.
         let output = match &knobs.out {
@@ -83,7 +84,7 @@ impl PcapLane {
             None => None,
         };
         let counters = vec![Counters::default(); ports.len()];
-        Ok(PcapLane { ports, counters, output, frame_bytes: knobs.frame_bytes })
+        Ok(PcapLane { ports, counters, output, frame_bytes: knobs.frame_bytes, bell: None })
     }
 
     /// Closes the lane and gives the capture it wrote its name. Dropping the lane does the same (except in a panic,
@@ -93,7 +94,7 @@ impl PcapLane {
     /// When the capture cannot be completed; no file is left then.
     pub fn finish(mut self) -> Result<(), LaneError> {
         // What was not settled is still to be sent.
-        (0..self.ports.len()).try_for_each(|port| self.settle(PortId(port as u8)))?;
+        (0..self.ports.len()).try_for_each(|port| self.settle(PortId(port as u32)))?;
         self.output.take().map_or(Ok(()), Output::finish)
     }
 }
@@ -220,13 +221,20 @@ impl Lane for PcapLane {
         ClockDomain::Unix
     }
 
+    fn hear(&mut self, bell: &Bell) {
+        self.bell = Some(bell.clone());
+    }
+
     /// Returns at once while a capture is not at its end; sleeps when all are. Counted on port 0, as one wait for all
     /// ports.
     fn wait(&mut self, timeout: Duration) -> Result<Wake, LaneError> {
         self.counters[0].waits += 1;
         if self.exhausted() {
-            std::thread::sleep(timeout);
-            return Ok(Wake::Timeout);
+            let Some(bell) = &self.bell else {
+                std::thread::sleep(timeout);
+                return Ok(Wake::Timeout);
+            };
+            return Ok(if bell.wait(timeout) { Wake::Ready } else { Wake::Timeout });
         }
         Ok(Wake::Ready)
     }

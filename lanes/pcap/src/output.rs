@@ -75,7 +75,7 @@ impl Output {
         }
         let record = Record {
             ts_ns: frame.ts_ns,
-            interface: u32::from(port.0),
+            interface: port.0,
             link: LinkType::Ethernet,
             wire_len: frame.wire_len.max(frame.bytes.len() as u32),
             data: frame.bytes,

@@ -82,7 +82,7 @@ impl Rig for FileRig {
         let mut reader = Reader::open(&partial).expect("written by the lane");
         let mut frames = Vec::new();
         while let Some(record) = reader.next_record().expect("settled records are whole") {
-            if record.interface == u32::from(port.0) {
+            if record.interface == port.0 {
                 assert_eq!(record.wire_len as usize, record.data.len());
                 frames.push(record.data.to_vec());
             }

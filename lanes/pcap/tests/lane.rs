@@ -97,7 +97,7 @@ fn drain(
 ) -> (Vec<Owned>, Option<LaneError>) {
     let mut frames = Vec::new();
     while !lane.exhausted() {
-        for port in (0..lane.ports()).map(|port| PortId(port as u8)) {
+        for port in (0..lane.ports()).map(|port| PortId(port as u32)) {
             if let Err(error) = turn(lane, port, &mut frames, &mut each) {
                 return (frames, Some(error));
             }

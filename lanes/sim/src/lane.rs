@@ -8,8 +8,8 @@ use crate::{
     world::{Direction, SimWorld, interface_name},
 };
 use laneway_core::{
-    Burst, Cap, CapSet, CapsReport, Clock, ClockDomain, Counters, DropReason, FrameLane, FramePool,
-    Lane, LaneError, PortId, PortMask, Verdict, Wake,
+    Bell, Burst, Cap, CapSet, CapsReport, Clock, ClockDomain, Counters, DropReason, FrameLane,
+    FramePool, Lane, LaneError, PortId, PortMask, Verdict, Wake,
 };
 use laneway_spec::LaneSpec;
 use std::{collections::VecDeque, time::Duration};
@@ -30,6 +30,7 @@ pub struct SimLane {
     waiting: VecDeque<(PortId, Vec<u8>)>,
     /// Since when the first of them waits.
     stalled_ns: Option<u64>,
+    bell: Option<Bell>,
 }
 
 struct Port {
@@ -71,7 +72,7 @@ impl SimLane {
             let pool = FramePool::new(knobs.frames, knobs.link.frame_bytes_max(), knobs.burst);
             let mut caps = caps.clone();
             caps.fact("buffer_bytes", pool.buffer_bytes());
-            Port { id: PortId(port as u8), caps, pool, is_lent: false }
+            Port { id: PortId(port as u32), caps, pool, is_lent: false }
         };
         let lane = SimLane {
             world: world.clone(),
@@ -79,6 +80,7 @@ impl SimLane {
             counters: vec![Counters::default(); ports],
             waiting: VecDeque::new(),
             stalled_ns: None,
+            bell: None,
         };
         Ok((lane, world))
     }
@@ -185,11 +187,18 @@ impl Lane for SimLane {
         ClockDomain::Virtual
     }
 
+    fn hear(&mut self, bell: &Bell) {
+        self.bell = Some(bell.clone());
+    }
+
     /// Takes no real time: moves the virtual clock to the next arrival, at most by `timeout`.
     /// Counted on port 0, as one wait for all ports.
     fn wait(&mut self, timeout: Duration) -> Result<Wake, LaneError> {
         if self.world.unplugged().is_some() {
             return Ok(Wake::Ready); // receive is to tell, after what has arrived
+        }
+        if self.bell.as_ref().is_some_and(Bell::is_rung) {
+            return Ok(Wake::Ready);
         }
         let now_ns = self.world.clock().now_ns();
         let timeout_ns = u64::try_from(timeout.as_nanos()).unwrap_or(u64::MAX);

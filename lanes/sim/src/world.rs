@@ -203,7 +203,7 @@ impl SimWorld {
     /// Lane: the first port that is unplugged, if any.
     pub(crate) fn unplugged(&self) -> Option<PortId> {
         let position = self.state.borrow().ends.iter().position(|end| end.unplugged);
-        position.map(|port| PortId(port as u8))
+        position.map(|port| PortId(port as u32))
     }
 
     /// Lane: true when `port` is unplugged.

@@ -2,7 +2,7 @@
 //! names it.
 
 use laneway_core::{
-    Burst, CapsReport, Clock, ClockDomain, Counters, DropReason, FrameLane, Lane, LaneError,
+    Bell, Burst, CapsReport, Clock, ClockDomain, Counters, DropReason, FrameLane, Lane, LaneError,
     PortId, Region, Verdict, Wake,
 };
 use laneway_sim::{Direction, Link, SimLane, SimWorld};
@@ -39,6 +39,8 @@ enum Fault {
     HidesTooLong,
     /// Waits a thousand times as long as it may.
     Oversleeps,
+    /// Hears no bell.
+    IsDeaf,
 }
 
 struct FaultyLane {
@@ -67,6 +69,12 @@ impl Lane for FaultyLane {
 
     fn clock_domain(&self) -> ClockDomain {
         self.inner.clock_domain()
+    }
+
+    fn hear(&mut self, bell: &Bell) {
+        if self.fault != Fault::IsDeaf {
+            self.inner.hear(bell);
+        }
     }
 
     fn wait(&mut self, timeout: Duration) -> Result<Wake, LaneError> {
@@ -234,6 +242,8 @@ const CAUGHT_BY: &[(Fault, Behaviour)] = &[
     (Fault::Forgets, a_removed_interface_ends_the_lane),
     (Fault::HidesTooLong, a_changed_mtu_loses_no_frame_silently),
     (Fault::Oversleeps, a_request_to_stop_ends_a_blocked_worker),
+    (Fault::IsDeaf, a_bell_rung_before_a_wait_ends_it),
+    (Fault::IsDeaf, a_bell_rung_during_a_wait_ends_it),
 ];
 
 fn passes(fault: Fault, behaviour: Behaviour) -> bool {

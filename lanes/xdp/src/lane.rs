@@ -10,14 +10,14 @@ use laneway_bpf::{
     wait_for_programs,
 };
 use laneway_core::{
-    Cap, CapSet, CapsReport, ClockDomain, Counters, DropReason, KernelHalf, KernelLane, KernelMaps,
-    Lane, LaneError, PortId, PortMask, Wake,
+    Bell, Cap, CapSet, CapsReport, ClockDomain, Counters, DropReason, KernelHalf, KernelLane,
+    KernelMaps, Lane, LaneError, PortId, PortMask, Wake,
 };
 use laneway_linux::{Interface, refuse_default_route};
 use laneway_spec::{LaneSpec, SpecError};
 use std::{
     io,
-    os::fd::BorrowedFd,
+    os::fd::{AsFd, BorrowedFd},
     thread,
     time::{Duration, Instant},
 };
@@ -55,6 +55,7 @@ pub struct XdpLane {
     seen_map: Option<&'static str>,
     counters: Counters,
     looked: Instant,
+    bell: Option<Bell>,
 }
 
 struct Port {
@@ -105,6 +106,7 @@ impl XdpLane {
             seen_map: half.seen_map,
             counters: Counters::default(),
             looked: Instant::now(),
+            bell: None,
         };
         lane.check_counters(&half)?;
         if let Some(rings) = lane.loaded.rings() {
@@ -201,16 +203,28 @@ impl Lane for XdpLane {
         ClockDomain::Monotonic
     }
 
+    fn hear(&mut self, bell: &Bell) {
+        if let Some(rings) = self.loaded.rings() {
+            // The kernel refuses for want of memory only; then a wait ends when its time is up.
+            let _ = rings.hear(bell.as_fd());
+        }
+        self.bell = Some(bell.clone());
+    }
+
     /// Returns at the latest after about 100 ms, to look whether the interfaces are still there.
     fn wait(&mut self, timeout: Duration) -> Result<Wake, LaneError> {
         self.counters.waits += 1;
         let timeout = timeout.min(PRESENCE_INTERVAL);
         let wake = match self.loaded.rings() {
             Some(rings) => rings.wait(timeout).map_err(in_lane)?,
-            None => {
-                thread::sleep(timeout);
-                Wake::Timeout
-            }
+            None => match &self.bell {
+                Some(bell) if bell.wait(timeout) => Wake::Ready,
+                Some(_) => Wake::Timeout,
+                None => {
+                    thread::sleep(timeout);
+                    Wake::Timeout
+                }
+            },
         };
         if wake == Wake::Timeout {
             self.check_presence()?;

@@ -89,6 +89,20 @@ fn each_mode_is_reported_as_read_back() {
 }
 
 #[test]
+fn a_bell_rung_before_or_during_a_wait_ends_it() {
+    in_namespace(|| {
+        cable("left", "right");
+        let mut lane = open("xdp", &["right"]).unwrap();
+        let mut turn = |lane: &mut XdpLane| drop(take(lane).unwrap());
+        laneway_testkit::hearing::before(&mut lane, &mut turn);
+        laneway_testkit::hearing::during(&mut lane, &mut turn);
+        // Records still wake it.
+        Sender::on("left").send(&frame(100));
+        assert_eq!(take_all(&mut lane, 1).len(), 1);
+    });
+}
+
+#[test]
 fn native_mode_is_never_replaced_silently() {
     in_namespace(|| {
         let refused = open("xdp", &["lo"]).err().unwrap();

@@ -439,7 +439,7 @@ fn verdict() -> impl Strategy<Value = Verdict> {
         Just(Verdict::Drop),
         Just(Verdict::Pass),
         Just(Verdict::Tx),
-        (0..PORTS as u8 + 1).prop_map(|port| Verdict::TxTo(PortId(port))),
+        (0..PORTS as u8 + 1).prop_map(|port| Verdict::TxTo(PortId(port.into()))),
         (0..16u32).prop_map(|mask| Verdict::Fanout(PortMask(mask))),
     ]
 }
