@@ -7,8 +7,8 @@
 
 use crate::table::{LaneTable, LaneVisitor, lanes_that_run, visit};
 use laneway_core::{
-    CapsReport, Clock, ClockDomain, DatagramLane, FrameApp, KernelApp, KernelHalf, Lane, LaneError,
-    PortId, StreamLane,
+    Bell, CapsReport, Clock, ClockDomain, DatagramLane, FrameApp, KernelApp, KernelHalf, Lane,
+    LaneError, PortId, StreamLane,
 };
 use laneway_engine::{
     Control, MonotonicClock, RunFailed, RunReport, Worker, WorkerFailed, WorkerId, Workers,
@@ -244,40 +244,45 @@ impl<A: AppKind, K: LaneKind> Bench<'_, A, K> {
         gate: impl FnOnce() -> Result<(), WorkerFailed>,
     ) -> Result<Done<A::Report>, WorkerFailed> {
         let native = K::FACTS.carries.has(self.shape);
+        let bell = Bell::new().map_err(|e| {
+            LaneError::os(K::FACTS.name, "make a worker's bell", e, "raise `ulimit -n`")
+        })?;
+        let control = &Control { bell: Some(bell.clone()), ..control.clone() };
         match self.shape {
             Shape::Frames => {
                 let lane = K::frames(self.shared, id.0)?;
                 gate()?;
-                self.frames(id, lane, control)
+                self.frames(id, lane, control, &bell)
             }
             Shape::Datagrams if native => {
                 let mut lane = K::datagrams(self.shared, id.0)?;
                 gate()?;
-                self.datagrams(id, &mut lane, control)
+                self.datagrams(id, &mut lane, control, &bell)
             }
             Shape::Datagrams => {
                 let lane = K::frames(self.shared, id.0)?;
                 gate()?;
                 let mut lane = DatagramStack::new(lane, &stack(service))?;
-                self.datagrams(id, &mut lane, control)
+                self.datagrams(id, &mut lane, control, &bell)
             }
             Shape::Streams if native => {
                 let mut lane = K::streams(self.shared, id.0)?;
                 gate()?;
-                self.streams(id, &mut lane, control)
+                self.streams(id, &mut lane, control, &bell)
             }
             Shape::Streams => {
                 let lane = K::frames(self.shared, id.0)?;
                 gate()?;
                 let mut lane = StreamStack::new(lane, &stack(service))?;
-                self.streams(id, &mut lane, control)
+                self.streams(id, &mut lane, control, &bell)
             }
             Shape::Kernel => {
-                let mut app = A::kernel(self.run, self.place(id, &[]), &Checks::<K>(PhantomData))?;
+                let mut app =
+                    A::kernel(self.run, self.place(id, &[], &bell), &Checks::<K>(PhantomData))?;
                 let mut lane = K::kernel(self.shared, app.half())?;
                 gate()?;
                 let ports = self.order.interfaces.len();
-                self.opened(id, ports, |port| lane.caps(port).clone());
+                self.opened(id, ports, |at| lane.caps(lane.port(at)).clone());
                 let outcome = run_kernel(&mut lane, &mut app, &CLOCK, self.idle, control);
                 Ok(concluded(outcome, app))
             }
@@ -289,9 +294,10 @@ impl<A: AppKind, K: LaneKind> Bench<'_, A, K> {
         id: WorkerId,
         mut lane: K::Frames,
         control: &Control,
+        bell: &Bell,
     ) -> Result<Done<A::Report>, WorkerFailed> {
-        let caps = self.opened(id, lane.ports(), |port| lane.caps(port).clone());
-        let mut app = A::frames(self.run, self.place(id, &caps))?;
+        let caps = self.opened(id, lane.ports(), |at| lane.caps(lane.port(at)).clone());
+        let mut app = A::frames(self.run, self.place(id, &caps, bell))?;
         let clock = WorkerClock(K::FACTS.clock);
         let outcome = run_frames(&mut lane, &mut app, &clock, self.idle, control);
         let outcome = match (outcome, K::close(lane)) {
@@ -306,9 +312,10 @@ impl<A: AppKind, K: LaneKind> Bench<'_, A, K> {
         id: WorkerId,
         lane: &mut L,
         control: &Control,
+        bell: &Bell,
     ) -> Result<Done<A::Report>, WorkerFailed> {
-        let caps = self.opened(id, lane.ports(), |port| lane.caps(port).clone());
-        let mut app = A::datagrams(self.run, self.place(id, &caps))?;
+        let caps = self.opened(id, lane.ports(), |at| lane.caps(lane.port(at)).clone());
+        let mut app = A::datagrams(self.run, self.place(id, &caps, bell))?;
         let outcome = run_datagrams(lane, &mut app, &CLOCK, self.idle, control);
         Ok(concluded(outcome, app))
     }
@@ -318,9 +325,10 @@ impl<A: AppKind, K: LaneKind> Bench<'_, A, K> {
         id: WorkerId,
         lane: &mut L,
         control: &Control,
+        bell: &Bell,
     ) -> Result<Done<A::Report>, WorkerFailed> {
-        let caps = self.opened(id, lane.ports(), |port| lane.caps(port).clone());
-        let mut app = A::streams(self.run, self.place(id, &caps))?;
+        let caps = self.opened(id, lane.ports(), |at| lane.caps(lane.port(at)).clone());
+        let mut app = A::streams(self.run, self.place(id, &caps, bell))?;
         let outcome = run_streams(lane, &mut app, &CLOCK, self.idle, control);
         Ok(concluded(outcome, app))
     }
@@ -330,20 +338,21 @@ impl<A: AppKind, K: LaneKind> Bench<'_, A, K> {
         &self,
         id: WorkerId,
         ports: usize,
-        caps: impl Fn(PortId) -> CapsReport,
+        caps: impl Fn(usize) -> CapsReport,
     ) -> Vec<CapsReport> {
-        let caps: Vec<CapsReport> = (0..ports).map(|port| caps(PortId(port as u8))).collect();
+        let caps: Vec<CapsReport> = (0..ports).map(caps).collect();
         (self.on_open)(id, &caps);
         caps
     }
 
-    fn place<'b>(&'b self, id: WorkerId, caps: &'b [CapsReport]) -> Place<'b> {
+    fn place<'b>(&'b self, id: WorkerId, caps: &'b [CapsReport], bell: &'b Bell) -> Place<'b> {
         Place {
             worker: id.0,
             workers: self.workers,
             interfaces: self.order.interfaces,
             ifindexes: &self.ifindexes,
             caps,
+            bell,
         }
     }
 }

@@ -3,8 +3,8 @@
 use crate::{Conclude, RunReport};
 use laneway_core::{
     App, Burst, CapsReport, Clock, ClockDomain, Close, ConnId, Counters, Datagram, DatagramApp,
-    DatagramLane, DatagramOut, FrameApp, FrameLane, KernelApp, KernelHalf, KernelLane, KernelMaps,
-    Lane, LaneError, PortId, StreamApp, StreamLane, StreamOut, Turn, Wake,
+    DatagramLane, DatagramOut, DatagramPorts, FrameApp, FrameLane, KernelApp, KernelHalf,
+    KernelLane, KernelMaps, Lane, LaneError, PortId, StreamApp, StreamLane, StreamOut, Turn, Wake,
 };
 use std::{net::SocketAddr, time::Duration};
 
@@ -44,6 +44,8 @@ impl FrameLane for NoLane {
         match *self {}
     }
 }
+
+impl DatagramPorts for NoLane {}
 
 impl DatagramLane for NoLane {
     fn serve<A: DatagramApp>(

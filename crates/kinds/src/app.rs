@@ -2,7 +2,7 @@
 
 use crate::{LaneFacts, RaceFacts, RunReport, Shape};
 use laneway_core::{
-    CapsReport, DatagramApp, FrameApp, KernelApp, KernelHalf, LaneError, StreamApp,
+    Bell, CapsReport, DatagramApp, FrameApp, KernelApp, KernelHalf, LaneError, StreamApp,
 };
 use laneway_flow::Offload;
 use std::net::{IpAddr, SocketAddr};
@@ -65,6 +65,8 @@ pub struct Place<'a> {
     pub ifindexes: &'a [u32],
     /// What each port asked for and obtained. Empty for a kernel half, which is built before its lane is open.
     pub caps: &'a [CapsReport],
+    /// Wakes the worker and has the app called: to be cloned by what another thread does for it.
+    pub bell: &'a Bell,
 }
 
 /// What an app says when its run is over.

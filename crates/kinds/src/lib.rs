@@ -22,6 +22,7 @@ mod app;
 mod command;
 mod facts;
 mod lane;
+mod places;
 mod race;
 mod report;
 mod simple;
@@ -34,9 +35,10 @@ pub use command::{
 pub use facts::{LaneFacts, Mode, Needs, Ports, Shape, Shapes, Sharing, Wiring};
 pub use lane::{LaneKind, Opening, Request, with_knob};
 pub use laneway_terminal::{Exit, Failure};
+pub use places::{Places, place_of};
 pub use race::{
-    ArmPlace, Counted, Metric, Peer, RaceFacts, Traffic, Watched, WatchedRun, WatchedWorker,
-    Witness, mix,
+    ArmPlace, Counted, Metric, Peer, Protocol, RaceFacts, Traffic, Watched, WatchedRun,
+    WatchedWorker, Witness, mix,
 };
 pub use report::{Ended, PortReport, RunFailed, RunReport};
 pub use simple::{FateReport, Simple, SimpleApp, SimpleWorker};

@@ -6,8 +6,8 @@
 
 use crate::{AppFacts, AppKind, Asks, Conclude, KernelOffer, LaneFacts, Place, RunReport, Shape};
 use laneway_core::{
-    App, Burst, Counters, Datagram, DatagramApp, DatagramOut, Fill, FrameApp, LaneError, PortId,
-    Turn,
+    App, Burst, Counters, Datagram, DatagramApp, DatagramOut, DatagramPorts, Fill, FrameApp,
+    LaneError, PortId, Turn,
 };
 use laneway_flow::Offload;
 use serde::{Deserialize, Serialize};
@@ -28,6 +28,25 @@ pub enum Traffic {
     Udp,
     /// ICMP echo requests of one source, made by the lab.
     Pings,
+    /// Requests over TCP connections, by a client of the lab's.
+    Tcp(Protocol),
+}
+
+/// What a client says over a connection, and how it knows the answer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Protocol {
+    /// Any bytes, and the same bytes come back (RFC 862).
+    Echo,
+}
+
+impl Protocol {
+    /// As in results.
+    pub fn name(self) -> &'static str {
+        match self {
+            Protocol::Echo => "echo",
+        }
+    }
 }
 
 /// Where the packets of a race are counted.
@@ -43,6 +62,8 @@ pub enum Counted {
     Forwarded,
     /// By the replies, where the requests came from.
     Replies,
+    /// By the client, whose requests over connections are answered.
+    Answered,
 }
 
 impl Counted {
@@ -93,7 +114,7 @@ pub enum Metric {
     /// Records delivered per second.
     #[serde(rename = "records/s")]
     Rate,
-    /// CPU time per delivered record, idle control subtracted, ns.
+    /// CPU time of the arm's own per delivered record, ns; nothing is subtracted.
     #[serde(rename = "CPU per record")]
     Cpu,
     /// The same the other way round: replies delivered per second of CPU time. For goals.
@@ -111,9 +132,36 @@ pub enum Metric {
     /// 99th percentile from the scheduled time of a request to its reply, ns.
     #[serde(rename = "p99 rtt")]
     RttP99,
+    /// Median from the scheduled time of a frame to its arrival at the far end, ns.
+    #[serde(rename = "p50 due to arrival")]
+    ArrivalP50,
+    /// 99th percentile from the scheduled time of a frame to its arrival at the far end, ns.
+    #[serde(rename = "p99 due to arrival")]
+    ArrivalP99,
     /// Lost frames as a share of the offered.
     #[serde(rename = "loss")]
     Loss,
+    /// CPU time per second of the schedule, a share of one CPU. For claims, as are those that follow.
+    #[serde(rename = "CPU used")]
+    CpuUsed,
+    /// Median from the scheduled send time to the app, ns.
+    #[serde(rename = "p50 wire to app")]
+    WireToAppP50,
+    /// What the arm holds for packets on their way: maps and rings of the kernel, socket buffers, locked pages, bytes.
+    #[serde(rename = "ring memory")]
+    RingMemory,
+    /// Of the machine's own `ping`, with nothing else sent: mean, ns.
+    #[serde(rename = "ping avg")]
+    PingAvg,
+    /// The shortest.
+    #[serde(rename = "ping min")]
+    PingMin,
+    /// The longest, of as many pings for each arm.
+    #[serde(rename = "ping max")]
+    PingMax,
+    /// Mean deviation, as `ping` has it.
+    #[serde(rename = "ping mdev")]
+    PingMdev,
 }
 
 impl Metric {
@@ -127,7 +175,16 @@ impl Metric {
             Metric::AppOnly => "p99 app only",
             Metric::RttP50 => "p50 rtt",
             Metric::RttP99 => "p99 rtt",
+            Metric::ArrivalP50 => "p50 due to arrival",
+            Metric::ArrivalP99 => "p99 due to arrival",
             Metric::Loss => "loss",
+            Metric::CpuUsed => "CPU used",
+            Metric::WireToAppP50 => "p50 wire to app",
+            Metric::RingMemory => "ring memory",
+            Metric::PingAvg => "ping avg",
+            Metric::PingMin => "ping min",
+            Metric::PingMax => "ping max",
+            Metric::PingMdev => "ping mdev",
         }
     }
 
@@ -135,13 +192,40 @@ impl Metric {
     pub fn unit(self) -> &'static str {
         match self {
             Metric::Rate | Metric::PerCpu => "1/s",
-            Metric::Cpu | Metric::WireToApp | Metric::AppOnly | Metric::RttP50 | Metric::RttP99 => {
-                "ns"
-            }
             Metric::Loss => "share",
+            Metric::CpuUsed => "of a CPU",
+            Metric::RingMemory => "bytes",
+            _ => "ns",
         }
     }
+
+    /// A value of it, or a limit, with its unit: `2000/s`, `410 ns`.
+    pub fn in_unit(self, value: &str) -> String {
+        match self.unit() {
+            "1/s" => format!("{value}/s"),
+            unit => format!("{value} {unit}"),
+        }
+    }
+
+    /// Whether it is taken of the machine's own `ping`, without an offered load.
+    pub fn is_of_pings(self) -> bool {
+        matches!(self, Metric::PingAvg | Metric::PingMin | Metric::PingMax | Metric::PingMdev)
+    }
+
+    /// Whether it says nothing where nobody knows what was delivered.
+    pub fn is_of_delivery(self) -> bool {
+        matches!(self, Metric::Rate | Metric::PerCpu | Metric::Loss)
+    }
+
+    /// Whether it is what a packet costs or takes: of an arm that loses packets, it is another thing.
+    pub fn is_cost(self) -> bool {
+        !matches!(self, Metric::Rate | Metric::Loss | Metric::RingMemory)
+    }
 }
+
+/// What is compared where a client asks over connections.
+const ANSWERED: &[Metric] =
+    &[Metric::RttP50, Metric::RttP99, Metric::Rate, Metric::Cpu, Metric::Loss];
 
 /// A race of an app, as the lab needs to know it.
 #[derive(Clone, Copy, Debug)]
@@ -159,6 +243,20 @@ pub struct RaceFacts {
 }
 
 impl RaceFacts {
+    /// The race under this traffic: what is asked over connections is counted by who asks, whatever else the app does.
+    pub const fn under(self, traffic: Traffic) -> RaceFacts {
+        match traffic {
+            Traffic::Tcp(_) => RaceFacts {
+                counted: Counted::Answered,
+                ports: 1,
+                metrics: ANSWERED,
+                peers: &[],
+                ..self
+            },
+            Traffic::Capture { .. } | Traffic::Udp | Traffic::Pings => self,
+        }
+    }
+
     /// Of an app that is handed frames or datagrams, whatever it does with them.
     pub const HANDED: RaceFacts = RaceFacts {
         traffic: &[Traffic::Udp],
@@ -172,8 +270,8 @@ impl RaceFacts {
         traffic: &[Traffic::Udp, Traffic::Capture { tagged: false }],
         counted: Counted::Forwarded,
         ports: 2,
-        // Nothing is known of a forwarder's inside, so there is no latency to it.
-        metrics: &[Metric::Rate, Metric::Cpu, Metric::Loss],
+        // Nothing is known of a forwarder's inside: its latency is that of what comes out.
+        metrics: &[Metric::Rate, Metric::Cpu, Metric::ArrivalP50, Metric::ArrivalP99, Metric::Loss],
         peers: &[],
     };
 }
@@ -189,6 +287,8 @@ pub struct ArmPlace<'a> {
     pub interfaces: &'a [String],
     /// Where it listens, or what it answers for, by port.
     pub addresses: &'a [SocketAddr],
+    /// What it is asked there over TCP connections, if it is.
+    pub protocol: Option<Protocol>,
     /// The link address that frames for it have.
     pub mac: [u8; 6],
     /// Where what it sends on goes to.
@@ -307,6 +407,10 @@ impl<R, F: Conclude<R>, W> Conclude<R> for WatchedWorker<F, W> {
 }
 
 impl<F: App, W: Witness> App for WatchedWorker<F, W> {
+    fn on_bell(&mut self, turn: Turn) {
+        self.app.on_bell(turn);
+    }
+
     fn on_stop(&mut self, turn: Turn) {
         self.app.on_stop(turn);
     }
@@ -350,10 +454,93 @@ impl<F: DatagramApp, W: Witness> DatagramApp for WatchedWorker<F, W> {
         self.app.on_datagrams(batch, turn, out);
     }
 
+    fn on_ports<P: DatagramPorts>(&mut self, ports: &mut P, turn: Turn) {
+        self.app.on_ports(ports, turn);
+    }
+
     fn on_tick<O: DatagramOut>(&mut self, turn: Turn, out: &mut O) {
         if let Some(witness) = &mut self.witness {
             witness.tick();
         }
         self.app.on_tick(turn, out);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use laneway_core::{
+        CapsReport, ClockDomain, Counters, Lane, LaneError, PortId, PortPlan, Wake,
+    };
+    use std::time::Duration;
+
+    struct Blind;
+
+    impl Witness for Blind {
+        fn burst(&mut self, _: &Burst, _: Turn) {}
+        fn datagrams(&mut self, _: &[Datagram<'_>], _: Turn) {}
+        fn taken(&mut self, _: u64) {}
+        fn record(&mut self, _: u64, _: impl FnOnce() -> u64) {}
+        fn tick(&mut self) {}
+    }
+
+    /// A lane with fixed ports.
+    struct Fixed;
+
+    impl Lane for Fixed {
+        fn name(&self) -> &'static str {
+            "fixed"
+        }
+        fn ports(&self) -> usize {
+            0
+        }
+        fn clock_domain(&self) -> ClockDomain {
+            ClockDomain::Virtual
+        }
+        fn wait(&mut self, _: Duration) -> Result<Wake, LaneError> {
+            Ok(Wake::Timeout)
+        }
+        fn caps(&self, _: PortId) -> &CapsReport {
+            unreachable!("it has no port")
+        }
+        fn counters(&mut self, _: PortId) -> Counters {
+            Counters::default()
+        }
+    }
+
+    impl DatagramPorts for Fixed {}
+
+    #[derive(Default)]
+    struct Called {
+        counters: Counters,
+        bells: usize,
+        refusals: Vec<String>,
+    }
+
+    impl App for Called {
+        fn on_bell(&mut self, _: Turn) {
+            self.bells += 1;
+        }
+        fn counters(&self) -> &Counters {
+            &self.counters
+        }
+    }
+
+    impl DatagramApp for Called {
+        fn on_datagrams<O: DatagramOut>(&mut self, _: &[Datagram<'_>], _: Turn, _: &mut O) {}
+        fn on_ports<P: DatagramPorts>(&mut self, ports: &mut P, _: Turn) {
+            let plan = PortPlan::at(([192, 0, 2, 1], 7).into());
+            self.refusals.extend(ports.open_port(&plan).err().map(|e| e.to_string()));
+        }
+    }
+
+    #[test]
+    fn an_arm_hears_its_bell_and_may_ask_for_ports() {
+        let mut arm = WatchedWorker { app: Called::default(), witness: Some(Blind) };
+        arm.on_bell(Turn::default());
+        arm.on_ports(&mut Fixed, Turn::default());
+        assert_eq!(arm.app.bells, 1);
+        let refusal = &arm.app.refusals[0];
+        assert!(refusal.contains("fixed: refused to use `192.0.2.1:7`"), "{refusal}");
     }
 }

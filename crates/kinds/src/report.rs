@@ -37,6 +37,9 @@ pub struct RunReport {
     pub ended: Ended,
     /// By port. A kernel lane reports the sum over its ports as the first and only one.
     pub ports: Vec<PortReport>,
+    /// What ports counted that were closed before the end.
+    #[serde(skip_serializing_if = "is_nothing")]
+    pub past: Counters,
     /// What the app counted.
     pub app: Counters,
     /// What the times below count from.
@@ -58,7 +61,7 @@ pub struct RunReport {
 impl RunReport {
     /// The sum over the ports.
     pub fn counters(&self) -> Counters {
-        let mut sum = Counters::default();
+        let mut sum = self.past.clone();
         self.ports.iter().for_each(|port| sum.merge(&port.counters));
         sum
     }
@@ -68,6 +71,7 @@ impl RunReport {
     /// workers share theirs.
     pub fn join(&mut self, other: &RunReport) {
         self.app.merge(&other.app);
+        self.past.merge(&other.past);
         if other.ended as u8 > self.ended as u8 {
             self.ended = other.ended;
         }
@@ -78,6 +82,10 @@ impl RunReport {
         self.spun_ns += other.spun_ns;
         self.blocked_ns += other.blocked_ns;
     }
+}
+
+fn is_nothing(counters: &Counters) -> bool {
+    *counters == Counters::default()
 }
 
 /// A run that the lane's failure ended. The app was told to stop and has finished what it had.
@@ -107,6 +115,7 @@ mod tests {
             lane: "sim".to_owned(),
             ended,
             ports: Vec::new(),
+            past: Counters::default(),
             app,
             clock: ClockDomain::Virtual,
             started_ns,

@@ -147,6 +147,10 @@ impl<A: SimpleApp> Conclude<FateReport> for SimpleWorker<A> {
 }
 
 impl<A: SimpleApp> App for SimpleWorker<A> {
+    fn on_bell(&mut self, turn: Turn) {
+        self.0.on_bell(turn);
+    }
+
     fn on_stop(&mut self, turn: Turn) {
         self.0.on_stop(turn);
     }
