@@ -12,7 +12,7 @@ use laneway_bpf::XdpProgram;
 use laneway_core::{DropReason, LaneError};
 use laneway_kinds::{
     Account, AppCommand, ArmPlace, Failure, FateReport, LaneFacts, Line, On, Own, RunReport,
-    Service, Shape as Carried, Watched, WatchedRun, Witness, WorkerHeadings, WorkerLine,
+    Service, Shape as Carried, Traffic, Watched, WatchedRun, Witness, WorkerHeadings, WorkerLine,
 };
 use laneway_linux::{Mac, sysfs};
 use laneway_page::text::grouped;
@@ -239,6 +239,15 @@ Examples:
     }
 
     fn place(place: &ArmPlace<'_>) -> Vec<String> {
+        if place.protocol.is_some() {
+            let listen: Vec<String> = place.addresses.iter().map(SocketAddr::to_string).collect();
+            let mut words = vec!["--tcp".to_owned(), "--listen".to_owned(), listen.join(",")];
+            // By the kernel's sockets the address on the wire is the kernel's.
+            if !place.lane.carries.has(Carried::Streams) {
+                words.extend(["--mac".to_owned(), Mac(place.mac).to_string()]);
+            }
+            return words;
+        }
         let addresses: Vec<String> = place.addresses.iter().map(|at| at.ip().to_string()).collect();
         let mut words = vec!["--address".to_owned(), addresses.join(",")];
         // Elsewhere the address on the wire is the kernel's.
@@ -246,6 +255,18 @@ Examples:
             words.extend(["--mac".to_owned(), Mac(place.mac).to_string()]);
         }
         words
+    }
+
+    fn check_arm(arguments: &EchoArguments, traffic: Traffic) -> Result<(), String> {
+        match (traffic, arguments) {
+            (Traffic::Tcp(_), EchoArguments { udp: true, .. }) => {
+                Err("a client asks over TCP connections; leave --udp out".to_owned())
+            }
+            (Traffic::Pings, EchoArguments { udp: true, .. } | EchoArguments { tcp: true, .. }) => {
+                Err("what is sent are pings; leave --udp and --tcp out, or give the scenario `[client]`".to_owned())
+            }
+            _ => Ok(()),
+        }
     }
 
     fn testpmd_mode(_arguments: &EchoArguments) -> Option<&'static str> {

@@ -12,7 +12,7 @@ use laneway_core::{
 };
 use laneway_kinds::{
     AppFacts, AppKind, Asks, Conclude, Counted, FateReport, KernelOffer, LaneFacts, Metric, Peer,
-    Place, RaceFacts, RunReport, Service, Shape, Traffic,
+    Place, Protocol, RaceFacts, RunReport, Service, Shape, Traffic,
 };
 use std::net::SocketAddr;
 use std::os::fd::AsFd;
@@ -51,7 +51,7 @@ impl AppKind for EchoKind {
         name: "echo",
         about: "answers pings before the kernel does, or is an echo service over UDP or TCP",
         race: RaceFacts {
-            traffic: &[Traffic::Pings],
+            traffic: &[Traffic::Pings, Traffic::Tcp(Protocol::Echo)],
             counted: Counted::Replies,
             ports: 1,
             metrics: &[Metric::RttP50, Metric::RttP99, Metric::Rate, Metric::Cpu, Metric::Loss],

@@ -255,6 +255,7 @@ pub(crate) mod tests {
             lane: "lane".to_owned(),
             ended: Ended::Stopped,
             ports: vec![PortReport { caps: CapsReport::default(), counters: lane }],
+            past: Counters::default(),
             app,
             clock: ClockDomain::Monotonic,
             started_ns: 0,

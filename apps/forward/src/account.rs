@@ -288,6 +288,7 @@ mod tests {
             lane: "packet".to_owned(),
             ended: Ended::Stopped,
             ports: counters.map(port).into(),
+            past: Counters::default(),
             app: Counters::default(),
             clock: ClockDomain::Virtual,
             started_ns: 0,

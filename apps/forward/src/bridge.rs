@@ -123,7 +123,7 @@ impl Stations {
 }
 
 fn port_of(seen: u64) -> PortId {
-    PortId((seen & ((1 << PORT_BITS) - 1)) as u8)
+    PortId((seen & ((1 << PORT_BITS) - 1)) as u32)
 }
 
 /// How long ago; 0 for what another worker saw a moment later than this one's now.
@@ -199,7 +199,7 @@ mod tests {
                 scope.spawn(move || {
                     for now_ns in 0..20_000u64 {
                         let i = (now_ns * 7 + worker * 3) % (2 * BUCKET as u64);
-                        stations.learn(0, mac(i), PortId(i as u8), now_ns);
+                        stations.learn(0, mac(i), PortId(i as u32), now_ns);
                         for other in 0..2 * BUCKET as u64 {
                             // Young to whoever asks at a time that has not come yet for the other.
                             let found = stations.find(0, mac(other), 0);

@@ -260,7 +260,7 @@ impl Config {
     /// The other port of the pair (0 and 1, 2 and 3, ...); the port itself without one.
     pub fn partner(&self, port: PortId) -> PortId {
         let other = port.0 ^ 1;
-        if usize::from(other) < self.ports { PortId(other) } else { port }
+        if (other as usize) < self.ports { PortId(other) } else { port }
     }
 
     pub(crate) fn own_mac(&self, port: usize) -> Mac {
@@ -298,7 +298,7 @@ impl Config {
                 to: format!("{}/{}", route.address, route.bits),
                 why: why.to_string(),
             };
-            self.bounds().check_port(route.port.0.into()).map_err(wrong)?;
+            self.bounds().check_port(route.port.0).map_err(wrong)?;
         }
         match self.mode {
             Mode::L3 => Routes::new(&self.routes, &self.neighbours).map(Some),
@@ -313,9 +313,9 @@ mod tests {
 
     #[test]
     fn ports_pair_as_testpmd_pairs_them() {
-        let pairs = |ports: usize| -> Vec<u8> {
+        let pairs = |ports: usize| -> Vec<u32> {
             let config = Config { ports, ..Config::default() };
-            (0..ports as u8).map(|port| config.partner(PortId(port)).0).collect()
+            (0..ports as u32).map(|port| config.partner(PortId(port)).0).collect()
         };
         assert_eq!(pairs(1), [0]);
         assert_eq!(pairs(2), [1, 0]);

@@ -20,7 +20,7 @@ use std::{
     time::Duration,
 };
 
-/// How often a commit is tried. A worker takes a set with its next burst or tick, 10 ms at most.
+/// How often a commit is tried. A worker takes a set with its next burst, or when its bell rings.
 pub const COMMITS_MAX: usize = 5_000;
 /// Between two tries.
 const COMMIT_INTERVAL: Duration = Duration::from_millis(1);

@@ -323,7 +323,7 @@ fn half(
             entries.push((map, key, number.to_ne_bytes().into()));
             let flags = [u8::from(hop.mac.is_some()), u8::from(hop.is_link)];
             let PortId(port) = hop.port;
-            let value = [&hop.mac.unwrap_or_default()[..], &flags, &u32::from(port).to_ne_bytes()];
+            let value = [&hop.mac.unwrap_or_default()[..], &flags, &port.to_ne_bytes()];
             entries.push(("hops", number.to_ne_bytes().into(), value.concat()));
         }
         for neighbour in &config.neighbours {

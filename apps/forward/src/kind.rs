@@ -111,11 +111,13 @@ impl AppKind for ForwardKind {
         Asks { keeps_flows: true, ..Asks::default() }
     }
 
-    fn frames(run: &ForwardRun, _place: Place<'_>) -> Result<Forward, LaneError> {
+    fn frames(run: &ForwardRun, place: Place<'_>) -> Result<Forward, LaneError> {
         let mut app = run.first.beside();
         if let Some(console) = &run.console {
             // A change of rules waits for this worker from now on.
-            app = app.with_rules(console.rules().feed().expect("rules of user space"));
+            app = app.with_rules(
+                console.rules().feed().expect("rules of user space").with_bell(place.bell),
+            );
             app = app.with_live(console.live().slot());
         }
         Ok(app)
@@ -129,7 +131,8 @@ impl AppKind for ForwardKind {
         let feed = run
             .console
             .as_ref()
-            .map(|console| console.rules().kernel_feed().expect("rules of the kernel half"));
+            .map(|console| console.rules().kernel_feed().expect("rules of the kernel half"))
+            .map(|feed| feed.with_bell(place.bell));
         let app = KernelForward::new(&run.config, place.ifindexes, feed);
         let app = app.expect("`check_on` has passed it");
         Ok(match &run.console {

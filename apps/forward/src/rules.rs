@@ -37,13 +37,14 @@ use crate::{
     table::{SIDE_BY_SIDE, Shape, Table},
     tuple::{Found, SLOTS_MAX},
 };
+use laneway_core::Bell;
 use laneway_flow::{Offload, PortHits};
 use std::{
     borrow::Cow,
     collections::{BTreeMap, BTreeSet},
     fmt::Write as _,
     sync::{
-        Arc, Mutex, PoisonError,
+        Arc, Mutex, OnceLock, PoisonError,
         atomic::{AtomicBool, AtomicU64, Ordering},
     },
 };
@@ -477,8 +478,12 @@ impl RuleSet {
     pub fn feed(&mut self) -> Option<RuleFeed> {
         let Target::User(publisher) = &mut self.target else { return None };
         let hits = (0..self.rules_max * SLOT_SETS).map(|_| Default::default()).collect();
-        let shared =
-            Arc::new(Shared { is_new: AtomicBool::new(false), next: Mutex::new(None), hits });
+        let shared = Arc::new(Shared {
+            is_new: AtomicBool::new(false),
+            next: Mutex::new(None),
+            hits,
+            bell: OnceLock::new(),
+        });
         publisher.workers.push(shared.clone());
         Some(RuleFeed { table: publisher.live.clone(), shared })
     }
@@ -970,6 +975,7 @@ impl Publisher {
             *lock(&worker.next) = Some(self.live.clone());
             // Pairs with the load in `RuleFeed::take`.
             worker.is_new.store(true, Ordering::Release);
+            worker.bell.get().inspect(|bell| bell.ring());
         }
         self.catch_up();
         Some(true)
@@ -991,6 +997,8 @@ struct Shared {
     next: Mutex<Option<Arc<Table>>>,
     /// By rule slot; the worker alone writes.
     hits: Box<[Count]>,
+    /// Rung when there is a new set.
+    bell: OnceLock<Bell>,
 }
 
 #[derive(Default)]
@@ -1045,6 +1053,13 @@ impl RuleFeed {
                 told(at, decision.fate);
             }
         }
+    }
+
+    /// Has `bell` rung whenever there is a new set.
+    #[must_use]
+    pub fn with_bell(self, bell: &Bell) -> RuleFeed {
+        self.shared.bell.get_or_init(|| bell.clone());
+        self
     }
 
     /// Moves to the latest set, if there is a new one. Between bursts; does not wait, and frees
@@ -1130,6 +1145,7 @@ impl KernelPublisher {
         if self.is_read {
             let (slots, frees_slots) = (slots.used, !slots.leaving.is_empty());
             *next = Handover::Waits(KernelChange { change, slots, frees_slots });
+            self.shared.bell.get().inspect(|bell| bell.ring());
         } else {
             self.bank.settle();
         }
@@ -1152,7 +1168,7 @@ enum Handover {
     /// The kernel has everything.
     #[default]
     Nothing,
-    /// For the next tick.
+    /// For the tick behind the bell.
     Waits(KernelChange),
     /// The kernel half is at it.
     InHand,
@@ -1164,6 +1180,8 @@ struct KernelShared {
     next: Mutex<Handover>,
     /// By rule slot, as last read from the kernel; none of later slots.
     hits: Mutex<Vec<Hits>>,
+    /// Rung when a change waits.
+    bell: OnceLock<Bell>,
 }
 
 /// The kernel half's end: changes to carry out, counters to report.
@@ -1176,6 +1194,13 @@ pub struct KernelFeed {
 }
 
 impl KernelFeed {
+    /// Has `bell` rung whenever a change waits.
+    #[must_use]
+    pub fn with_bell(self, bell: &Bell) -> KernelFeed {
+        self.shared.bell.get_or_init(|| bell.clone());
+        self
+    }
+
     /// A change that waits. A commit waits until it is [`taken`](Self::taken).
     pub(crate) fn next(&self) -> Option<KernelChange> {
         let mut next = lock(&self.shared.next);
@@ -1294,6 +1319,29 @@ mod tests {
             run(&mut set, "flow query 0 0 count"),
             "COUNT:\n hits_set: 1\n bytes_set: 1\n hits: 2\n bytes: 128\n"
         );
+    }
+
+    #[test]
+    fn a_commit_that_changes_something_rings_every_worker() {
+        let bells = [(); 2].map(|()| Bell::new().expect("a descriptor"));
+        let mut set = set();
+        let _feeds = bells.each_ref().map(|bell| set.feed().expect("a feed").with_bell(bell));
+        assert_eq!(set.commit(), Commit::Done);
+        assert!(bells.iter().all(|bell| !bell.answer()), "nothing changed");
+        run(&mut set, DROP_53);
+        assert_eq!(set.commit(), Commit::Done);
+        assert!(bells.iter().all(Bell::answer));
+    }
+
+    #[test]
+    fn a_change_that_waits_for_the_kernel_rings_its_worker() {
+        let bell = Bell::new().expect("a descriptor");
+        let mut set = RuleSet::for_kernel(BOUNDS);
+        let _feed = set.kernel_feed().expect("a set of the kernel").with_bell(&bell);
+        run(&mut set, DROP_53);
+        assert!(!bell.answer(), "nothing is committed yet");
+        assert_eq!(set.commit(), Commit::Done);
+        assert!(bell.answer());
     }
 
     #[test]

@@ -54,7 +54,7 @@ impl Forward {
     /// [`ConfigError`] with the value and what to try.
     pub fn new(config: Config) -> Result<Forward, ConfigError> {
         let routes = config.tables()?;
-        let partners = (0..config.ports as u8).map(|port| config.partner(PortId(port))).collect();
+        let partners = (0..config.ports as u32).map(|port| config.partner(PortId(port))).collect();
         let stations = (config.mode == Mode::L2)
             .then(|| Stations::new(config.stations_max, config.age_ns, config.hash_seed));
         Ok(Forward::of(Arc::new(Common { config, routes, stations, partners })))
@@ -131,7 +131,7 @@ impl Forward {
             if fate == Fate::Forwarded {
                 write_back(frame, &before, &now);
             }
-            return (fate, PortId(decision.port));
+            return (fate, PortId(decision.port.into()));
         }
         if self.common.config.mode == Mode::L3 {
             let (fate, egress) = self.route(port, frame, &before, &mut now);

@@ -13,7 +13,7 @@ pub(crate) struct Outcome {
     pub(crate) fate: Fate,
     pub(crate) queue: Option<u8>,
     /// Where it left, and how it looked then; nothing of a frame that did not.
-    pub(crate) sent: Option<(u8, Vec<u8>)>,
+    pub(crate) sent: Option<(u32, Vec<u8>)>,
 }
 
 pub(crate) const TOLD_BYTES: usize = 8;
@@ -25,7 +25,7 @@ impl Outcome {
         Outcome {
             fate,
             queue: (told[2] != 0xff).then_some(told[2]),
-            sent: is_seen(fate).then(|| (told[1], bytes.to_vec())),
+            sent: is_seen(fate).then(|| (told[1].into(), bytes.to_vec())),
         }
     }
 }

@@ -97,7 +97,7 @@ impl FarEnds {
     }
 
     pub(crate) fn send(&mut self, port: u8, mut frames: &[Vec<u8>]) {
-        let port = PortId(port);
+        let port = PortId(port.into());
         while !frames.is_empty() {
             let burst = self.0.lend(port, frames.len()).unwrap_or_else(|e| panic!("{e}"));
             let sent = burst.len().min(frames.len());
@@ -129,7 +129,7 @@ impl FarEnds {
         while !done {
             let mut found = false;
             for port in 0..FAR.len() {
-                let id = PortId(port as u8);
+                let id = PortId(port as u32);
                 let burst = self.0.receive(id).unwrap_or_else(|e| panic!("{e}"));
                 found |= !burst.is_empty();
                 for i in 0..burst.len() {

@@ -44,7 +44,7 @@ fn the_ledger_closes_over_links_that_lose_duplicate_and_reorder() {
         let sent = frames(700);
         for (port, sent) in (0u8..).zip(&sent) {
             for (i, frame) in sent.iter().enumerate() {
-                world.inject_at(PortId(port), i as u64 * 1000, frame);
+                world.inject_at(PortId(port.into()), i as u64 * 1000, frame);
             }
         }
         run(&mut lane, &world, &mut app);
@@ -62,7 +62,7 @@ fn the_ledger_closes_over_links_that_lose_duplicate_and_reorder() {
         assert_eq!(app.counters().rx_frames, received);
         assert_eq!(set.hits(1, 0).expect("there").frames, to_lane[1].delivered);
         for egress in 0..2 {
-            let port = PortId(egress as u8);
+            let port = PortId(egress as u32);
             let from_lane = world.link_counters(port, Direction::FromLane);
             assert_eq!(from_lane.offered, to_lane[1 - egress].delivered);
             assert_eq!(lane.counters(port).tx_frames, from_lane.offered);
@@ -171,12 +171,12 @@ impl Bridge {
         }
         frame.extend([0x81, 0, 0, vlan, 0x08, 0x06]);
         frame.resize(60, 0);
-        self.world.inject(PortId(port), &frame);
-        let burst = self.lane.receive(PortId(port)).expect("a simulated lane does not fail");
-        self.app.on_burst(PortId(port), burst, Turn { now_ns });
-        self.lane.settle(PortId(port)).expect("a simulated lane does not fail");
+        self.world.inject(PortId(port.into()), &frame);
+        let burst = self.lane.receive(PortId(port.into())).expect("a simulated lane does not fail");
+        self.app.on_burst(PortId(port.into()), burst, Turn { now_ns });
+        self.lane.settle(PortId(port.into())).expect("a simulated lane does not fail");
         let came = |port: &u8| {
-            let arrived = self.world.collect(PortId(*port));
+            let arrived = self.world.collect(PortId((*port).into()));
             assert!(arrived.iter().all(|a| a.bytes == frame), "a bridge changes nothing");
             arrived.len() == 1
         };
