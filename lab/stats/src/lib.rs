@@ -38,6 +38,7 @@
 #![forbid(unsafe_code)]
 
 mod compare;
+mod drift;
 mod family;
 mod holm;
 mod latency;
@@ -52,10 +53,12 @@ mod summary;
 mod verdict;
 
 pub use compare::{Direction, Rule, Scale, Side};
+pub use drift::Drift;
 pub use family::{Family, FamilyError};
 pub use holm::holm;
 pub use latency::{CurvePoint, Latency, LatencyError, LatencyRecord, LatencySummary};
 pub use order::{BlockOrder, OrderError};
+pub use random::exponential_gaps;
 pub use sequential::{Look, LookError, Looks, Spending};
 pub use summary::{SampleError, Summary, quantile};
 pub use verdict::Verdict;

@@ -61,6 +61,21 @@ pub enum Doubt {
         /// Share of the time gone.
         share: f64,
     },
+    /// The machine changed faster than pairs are close.
+    #[error(
+        "the base's own cost changed by {percent:.1} % from one round to the next, more than pairs absorb; race again \
+         when the machine is steadier", percent = per_round * 100.0
+    )]
+    Drifted {
+        /// The change from one round to the next, as a share.
+        per_round: f64,
+    },
+    /// Whoever offered the load was at its own limit.
+    #[error(
+        "the generator does not keep 1.5 times this load into a sink, so what an arm took of it is no capacity; \
+         offer less, or use a faster generator"
+    )]
+    NoHeadroom,
     /// The A/A pair has no interval, or too few whole pairs.
     #[error("the A/A pair gives no noise floor yet; race on, or when the machine is quieter")]
     NoNoiseFloor,
