@@ -1,16 +1,26 @@
 //! A scenario: a TOML file that fully describes a race.
 
+mod arithmetic;
+mod demands;
+
+pub use arithmetic::Arithmetic;
+pub use demands::{Answer, Claim, Goal};
+
 use crate::arrivals::ARRIVALS_MAX;
-use crate::bench::{ECHO, GENERATOR, SUT};
-use crate::command::{CommandLine, find, name_of};
+use crate::bench::{ECHO, GENERATOR, SERVICE, SUT};
+use crate::client::ClientPlan;
+use crate::command::{CommandLine, Task, find, name_of};
 use crate::ping::PINGS_MAX;
 use crate::plan::{Plant, SEGMENTS_MAX};
 use crate::replies::REQUESTS_MAX;
 use crate::tables::Tables;
 use crate::testpmd::{DEVICES, Device, is_tap};
-use crate::traffic::{FRAME_BYTES_MAX, FRAME_BYTES_UNTAGGED_MAX, PAYLOAD_BYTES, TrafficPlan};
+use crate::timetable::{Spacing, Times};
+use crate::traffic::{
+    FRAME_BYTES_MAX, FRAME_BYTES_UNTAGGED_MAX, PAYLOAD_BYTES, Payloads, TrafficPlan,
+};
 use crate::wire;
-use laneway_kinds::{AppFacts, Counted, Metric, Peer, Traffic};
+use laneway_kinds::{AppFacts, Counted, Peer, Protocol, Traffic};
 use laneway_spec::LaneSpec;
 use serde::{Deserialize, Serialize};
 use std::path::{Path, PathBuf};
@@ -31,8 +41,12 @@ pub(crate) const ROUNDS_MAX: usize = laneway_stats::limits::PAIRS_PER_GENERATION
 /// Highest load: what the schedule's nanoseconds can tell apart.
 const LOAD_PPS_MAX: u64 = 100_000_000;
 
-/// What the name of an arm must hold that is traced while it is measured.
+/// The generator of a scenario in which a client asks.
+const SOCKETS: &str = "sockets";
+
+/// What the name of an arm must hold that is traced while it is measured, or raced alone.
 const TRACED: &str = "traced";
+const ALONE: &str = "alone";
 
 /// Share of one CPU that everything but arm, generator and kernel may take, unless said otherwise.
 pub(crate) const OTHERS_MAX: f64 = 0.1;
@@ -60,7 +74,16 @@ pub struct Scenario {
     /// Payload of the UDP frames, or of the echo requests, that are made and sent instead, bytes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub payload_bytes: Option<u16>,
-    /// How frames enter the wire: `live` (XDP live frames), or the spec of a lane that transmits.
+    /// In its place, of UDP frames: a mix of sizes.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub sizes: Option<Sizes>,
+    /// Instead of all these a client asks over TCP connections, and this is what.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub client: Option<Asks>,
+    /// How arrivals follow one another: `steady`, `poisson`, or as in the `capture`.
+    #[serde(default, skip_serializing_if = "is_steady")]
+    pub arrivals: Spacing,
+    /// How frames enter the wire: `live` (XDP live frames), or the spec of a lane that transmits. Of a client: `sockets`.
     pub generator: String,
     /// Frames per burst; of requests whose replies are counted, the most: they are sent one by one up to 50,000/s,
     /// and in bursts that grow with the rate beyond.
@@ -77,8 +100,15 @@ pub struct Scenario {
     pub arm_cpu: usize,
     /// CPU of the generator.
     pub generator_cpu: usize,
+    /// CPU of the receive stack at the generator's end of the cables, in threads of its own. None: what comes out of an
+    /// arm is received in a softirq of whoever sends it, so on the arm's CPU.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub generator_napi_cpu: Option<usize>,
     /// Seed of the order of the arms.
     pub seed: u64,
+    /// Whose sentences the claims are, and where they stand.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub claims_of: Option<String>,
     /// The short version.
     pub quick: Extent,
     /// The long version.
@@ -101,6 +131,14 @@ pub struct Scenario {
     pub variants: Vec<Variant>,
 }
 
+/// Sizes of UDP frames that are not all the same.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Sizes {
+    /// Of twelve frames seven have 64 bytes, four 594 and one 1518, the frame check sequence included.
+    Imix,
+}
+
 /// A race of the same arms with something changed.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -111,6 +149,15 @@ pub struct Variant {
     pub app: Option<String>,
     /// The payload, if another.
     pub payload_bytes: Option<u16>,
+    /// A mix of sizes, in place of the payload.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub sizes: Option<Sizes>,
+    /// How arrivals follow one another, if otherwise.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub arrivals: Option<Spacing>,
+    /// What a client asks, if otherwise.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub client: Option<Asks>,
     /// How frames enter the wire, if otherwise.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub generator: Option<String>,
@@ -126,6 +173,30 @@ pub struct Variant {
     /// What is measured without a load, if otherwise.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ping: Option<PingPlan>,
+}
+
+/// What a client asks over TCP connections.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Asks {
+    /// How many connections it has.
+    pub connections: u32,
+    /// Requests outstanding on each at most: its depth of pipeline.
+    #[serde(default = "one")]
+    pub in_flight: u32,
+    /// The shortest and the longest request, bytes; the length of each is drawn between the two, both included.
+    pub request_bytes: [u32; 2],
+    /// How long answers are waited for behind a segment's last request, ms.
+    #[serde(default = "second")]
+    pub timeout_ms: u32,
+}
+
+fn one() -> u32 {
+    1
+}
+
+fn second() -> u32 {
+    1_000
 }
 
 /// What a race of pings measures beside its loads, in every trial.
@@ -164,6 +235,10 @@ pub struct Extent {
     /// the generator's CPU, so that it keeps no rate that saturates; of latency it says nothing.
     #[serde(default, skip_serializing_if = "is_false")]
     pub topspeed: bool,
+    /// Instead, where a client asks: offer one more that is a closed loop. Each connection has as many requests
+    /// outstanding as it may, and asks the next when one was answered. `loads_pps` may then be empty.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub closed_loop: bool,
     /// Length of a segment, ms.
     pub segment_ms: u64,
     /// How long arms are measured at most, s: the race ends earlier when every verdict is decided.
@@ -189,6 +264,10 @@ pub struct ArmPlan {
     /// shell is started.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub command: Option<String>,
+    /// False for a program that receives and does not say how much: what it delivered is unknown, its CPU time is per
+    /// offered packet, and it has no rate, no loss and no capacity. Of no meaning where its packets come out again.
+    #[serde(default = "yes", skip_serializing_if = "is_true")]
+    pub counts: bool,
     /// Somebody else's program instead of ours.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub peer: Option<Peer>,
@@ -211,6 +290,10 @@ pub struct ArmPlan {
     /// says so.
     #[serde(default, skip_serializing_if = "is_false")]
     pub trace: bool,
+    /// Raced while no other arm is alive, in the same generation and as many rounds as those that are alive together
+    /// and parked in turn: beside the same arm among them, what parking changes. Its name says so.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub alone: bool,
 }
 
 impl ArmPlan {
@@ -220,6 +303,7 @@ impl ArmPlan {
             name: String::new(),
             lane: lane.to_owned(),
             command: command.map(str::to_owned),
+            counts: true,
             peer: None,
             optional: false,
             full_only: false,
@@ -227,6 +311,7 @@ impl ArmPlan {
             arguments: None,
             plant: Plant::None,
             trace: false,
+            alone: false,
         }
     }
 
@@ -245,6 +330,11 @@ fn others_max() -> f64 {
     OTHERS_MAX
 }
 
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde calls it so")]
+fn is_steady(spacing: &Spacing) -> bool {
+    *spacing == Spacing::Steady
+}
+
 fn is_honest(plant: &Plant) -> bool {
     *plant == Plant::None
 }
@@ -254,39 +344,13 @@ pub(crate) fn is_false(value: &bool) -> bool {
     !value
 }
 
-/// A demand on one metric of one arm at one load: of its ratio to another arm, or of its value.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct Goal {
-    /// Which metric.
-    pub metric: Metric,
-    /// Of which arm.
-    pub arm: String,
-    /// Against which arm; none: the value itself.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub over: Option<String>,
-    /// At which load; none: at the saturating one.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub load_pps: Option<u64>,
-    /// In which variant only.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub variant: Option<String>,
-    /// Upper limit.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub at_most: Option<f64>,
-    /// Lower limit.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub at_least: Option<f64>,
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde calls it so")]
+fn is_true(value: &bool) -> bool {
+    *value
 }
 
-/// A sentence that somebody said, and the demand that it comes to.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct Claim {
-    /// The sentence.
-    pub says: String,
-    /// Confirmed if this is met, refuted if it is missed.
-    pub test: Goal,
+fn yes() -> bool {
+    true
 }
 
 /// Why a scenario cannot be run.
@@ -336,13 +400,22 @@ impl Scenario {
         Scenario::read(&text, &name, path.parent().unwrap_or_else(|| Path::new(".")))
     }
 
-    /// Reads a text; a relative capture path is resolved against `folder`.
+    /// Reads a text; a relative capture path is resolved against `folder`. A claim is checked here, where it has a
+    /// line; all else when it is known what of it will run.
     ///
     /// # Errors
     /// [`ScenarioError::Parse`], which says where in `name`.
     pub fn read(text: &str, name: &str, folder: &Path) -> Result<Scenario, ScenarioError> {
-        let mut scenario: Scenario = toml::from_str(text)
-            .map_err(|e| ScenarioError::Parse { path: name.to_owned(), why: e.to_string() })?;
+        let refused = |why: String| ScenarioError::Parse { path: name.to_owned(), why };
+        let mut scenario: Scenario = toml::from_str(text).map_err(|error| {
+            refused(demands::wrong_claim(text).unwrap_or_else(|| error.to_string()))
+        })?;
+        scenario.name_arms();
+        if let Some((claim, why)) = scenario.stray_claim() {
+            let line = demands::line_of_claim(text, claim);
+            let says = &scenario.claims[claim].says;
+            return Err(refused(format!("line {line}, the claim `{says}`: {why}")));
+        }
         if let Some(capture) = scenario.capture.as_mut().filter(|capture| capture.is_relative()) {
             *capture = folder.join(&capture);
         }
@@ -369,7 +442,12 @@ impl Scenario {
             let mut race = Scenario { variants: Vec::new(), ..self.clone() };
             race.title = format!("{}: {}", self.title, variant.name);
             race.app.clone_from(variant.app.as_ref().unwrap_or(&self.app));
-            race.payload_bytes = variant.payload_bytes.or(self.payload_bytes);
+            // What a variant says of sizes takes the place of all that the scenario does.
+            if variant.payload_bytes.is_some() || variant.sizes.is_some() {
+                (race.payload_bytes, race.sizes) = (variant.payload_bytes, variant.sizes);
+            }
+            race.arrivals = variant.arrivals.unwrap_or(self.arrivals);
+            race.client = variant.client.or(self.client);
             race.generator.clone_from(variant.generator.as_ref().unwrap_or(&self.generator));
             race.quick.clone_from(variant.quick.as_ref().unwrap_or(&self.quick));
             race.full.clone_from(variant.full.as_ref().unwrap_or(&self.full));
@@ -377,7 +455,7 @@ impl Scenario {
             race.keep_arms(&variant.arms)?;
             let is_of = |goal: &Goal| goal.variant.as_ref().is_none_or(|v| *v == variant.name);
             race.goals.retain(is_of);
-            race.claims.retain(|claim| is_of(&claim.test));
+            race.claims.retain(|claim| claim.is_of(&variant.name));
             races.push((variant.name.clone(), race));
         }
         if self.variants.is_empty() {
@@ -400,20 +478,45 @@ impl Scenario {
                 source: *GENERATOR.ip(),
                 destination: ECHO,
             },
+            (Traffic::Tcp(protocol), _) => {
+                let asks = self.client.expect("it makes the traffic what it is");
+                TrafficPlan::Tcp(asks.plan(protocol, self.seed))
+            }
             _ => TrafficPlan::Udp {
-                payload_bytes: self.payload_bytes.unwrap_or(0),
+                payloads: match self.sizes {
+                    Some(Sizes::Imix) => Payloads::Imix,
+                    None => Payloads::Fixed(self.payload_bytes.unwrap_or(0)),
+                },
                 source: GENERATOR,
                 destination: SUT,
             },
         })
     }
 
+    /// When that is due.
+    pub(crate) fn times(&self, traffic: &TrafficPlan) -> Times {
+        match (self.arrivals, traffic) {
+            (Spacing::Poisson, _) => Times::Poisson { seed: self.seed },
+            (Spacing::Capture, TrafficPlan::Capture { path, frame_bytes_max }) => {
+                Times::Capture { path: path.clone(), frame_bytes_max: *frame_bytes_max }
+            }
+            (Spacing::Steady | Spacing::Capture, _) => Times::Steady,
+        }
+    }
+
     /// Which of an app's kinds of traffic this scenario has.
     fn traffic_kind(&self, app: &AppFacts) -> Result<Traffic, ScenarioError> {
+        if let Some(sizes) = self.sizes {
+            return self.mixed(sizes, app);
+        }
         let kinds = app.race.traffic;
+        if let Some(asks) = &self.client {
+            return self.asked_kind(app, asks);
+        }
         let is_capture = |kind: &Traffic| matches!(kind, Traffic::Capture { .. });
         let capture = kinds.iter().copied().find(is_capture);
-        let made = kinds.iter().copied().find(|kind| !is_capture(kind));
+        let is_asked = |kind: &Traffic| matches!(kind, Traffic::Tcp(_));
+        let made = kinds.iter().copied().find(|kind| !is_capture(kind) && !is_asked(kind));
         let what = format!("the traffic of app {}", app.name);
         match (&self.capture, self.payload_bytes, capture, made) {
             (Some(_), None, Some(kind), _) => Ok(kind),
@@ -433,6 +536,44 @@ impl Scenario {
                 Err(value(what, "a capture", hint))
             }
         }
+    }
+
+    /// The same of a mix of sizes.
+    fn mixed(&self, sizes: Sizes, app: &AppFacts) -> Result<Traffic, ScenarioError> {
+        let Sizes::Imix = sizes;
+        if self.capture.is_some() || self.payload_bytes.is_some() {
+            let hint = "give `sizes`, `payload_bytes` or `capture`, one of them";
+            return Err(value("sizes", "imix", hint));
+        }
+        if !app.race.traffic.contains(&Traffic::Udp) {
+            let hint = format!("app {} is not sent UDP made here: leave it out", app.name);
+            return Err(value("sizes", "imix", hint));
+        }
+        Ok(Traffic::Udp)
+    }
+
+    /// The kind of traffic of a scenario with a client.
+    fn asked_kind(&self, app: &AppFacts, asks: &Asks) -> Result<Traffic, ScenarioError> {
+        let kind = app.race.traffic.iter().find_map(|&kind| match kind {
+            Traffic::Tcp(protocol) => Some((kind, protocol)),
+            Traffic::Capture { .. } | Traffic::Udp | Traffic::Pings => None,
+        });
+        let Some((kind, protocol)) = kind else {
+            let hint = "nothing is asked of this app over connections: take `[client]` out";
+            return Err(value("app", app.name, hint));
+        };
+        if self.capture.is_some() || self.payload_bytes.is_some() || self.sizes.is_some() {
+            let hint =
+                "a client makes its own requests: leave `capture`, `payload_bytes` and `sizes` out";
+            return Err(value("the traffic of a scenario with `[client]`", "both", hint));
+        }
+        if self.generator != SOCKETS {
+            let hint = format!("`{SOCKETS}`: a client asks over the kernel's");
+            return Err(value("generator", &self.generator, hint));
+        }
+        let plan = asks.plan(protocol, self.seed);
+        plan.check().map_err(|(what, is, hint)| value(format!("client.{what}"), is, hint))?;
+        Ok(kind)
     }
 
     /// Puts other arms in place of the scenario's; the first is the base. An arm of the scenario
@@ -456,16 +597,24 @@ impl Scenario {
         self.variants.iter_mut().for_each(|variant| variant.arms.clear());
         self.name_arms();
         let has = |name: &String| self.arms.iter().any(|arm| arm.name == *name);
-        let runs = |goal: &Goal| has(&goal.arm) && goal.over.as_ref().is_none_or(&has);
-        self.goals.retain(runs);
-        self.claims.retain(|claim| runs(&claim.test));
+        self.goals.retain(|goal| goal.runs(has));
+        self.claims.retain(|claim| claim.runs(has));
     }
 
     /// Adds arms that are programs, by their command lines, in every variant.
     pub fn race_also(&mut self, commands: &[String]) {
+        self.add_programs(commands, true);
+    }
+
+    /// The same of programs that receive and do not say how much.
+    pub fn race_uncounted(&mut self, commands: &[String]) {
+        self.add_programs(commands, false);
+    }
+
+    fn add_programs(&mut self, commands: &[String], counts: bool) {
         self.name_arms();
         for command in commands {
-            let mut arm = ArmPlan::plain("", Some(command));
+            let mut arm = ArmPlan { counts, ..ArmPlan::plain("", Some(command)) };
             let name = name_of(command);
             let numbered = (2..).map(|number| format!("{name} {number}"));
             let mut names = std::iter::once(name.clone()).chain(numbered);
@@ -494,11 +643,9 @@ impl Scenario {
             return Err(value("an arm of a variant", stranger, hint));
         }
         self.arms.retain(|arm| names.contains(&arm.name));
-        let runs = |goal: &Goal| {
-            names.contains(&goal.arm) && goal.over.as_ref().is_none_or(|o| names.contains(o))
-        };
-        self.goals.retain(runs);
-        self.claims.retain(|claim| runs(&claim.test));
+        let has = |name: &String| names.contains(name);
+        self.goals.retain(|goal| goal.runs(has));
+        self.claims.retain(|claim| claim.runs(has));
         Ok(())
     }
 
@@ -511,7 +658,9 @@ impl Scenario {
                     let told = arm.arguments.as_ref().unwrap_or(arguments);
                     let words = [&arm.lane].into_iter().chain(told);
                     let spec = words.map(String::as_str).collect::<Vec<_>>().join(" ");
-                    if arm.trace { format!("{spec}, {TRACED}") } else { spec }
+                    let marks = [(arm.trace, TRACED), (arm.alone, ALONE)];
+                    let marks = marks.into_iter().filter(|(is_set, _)| *is_set);
+                    marks.fold(spec, |name, (_, mark)| format!("{name}, {mark}"))
                 }
                 Some(Peer::Testpmd) => format!("testpmd:{}", arm.lane),
                 Some(Peer::Stack) => "kernel".to_owned(),
@@ -520,12 +669,15 @@ impl Scenario {
         }
     }
 
-    /// The row of the app raced.
+    /// The row of the app, as it is raced under this traffic.
     ///
     /// # Errors
     /// For a name that no row has.
-    pub fn facts(&self, tables: &dyn Tables) -> Result<&'static AppFacts, ScenarioError> {
-        tables.app(&self.app).map_err(|hint| value("app", &self.app, hint))
+    pub fn facts(&self, tables: &dyn Tables) -> Result<AppFacts, ScenarioError> {
+        let app = tables.app(&self.app).map_err(|hint| value("app", &self.app, hint))?;
+        // What is wrong with the traffic, the check says.
+        let race = self.traffic_kind(app).map_or(app.race, |traffic| app.race.under(traffic));
+        Ok(AppFacts { race, ..*app })
     }
 
     /// Checks every value, and names the arms that have no name.
@@ -534,7 +686,7 @@ impl Scenario {
     /// The first value that cannot be.
     pub fn check(&mut self, tables: &dyn Tables) -> Result<(), ScenarioError> {
         let app = self.facts(tables)?;
-        self.traffic_kind(app)?;
+        self.traffic_kind(&app)?;
         for variant in &self.variants {
             let fits = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-';
             if variant.name.is_empty() || !variant.name.chars().all(fits) {
@@ -544,8 +696,15 @@ impl Scenario {
         }
         self.name_arms();
         self.check_arms()?;
+        let mut only_receives = false;
         for (_, race) in self.races(&[])? {
-            race.check_app(race.facts(tables)?, tables)?;
+            let app = race.facts(tables)?;
+            race.check_app(&app, tables)?;
+            only_receives |= Task::of(&app) == Task::Receive;
+        }
+        if let Some(arm) = self.arms.iter().find(|arm| !arm.counts && !only_receives) {
+            let hint = "what such a program delivers is counted where it comes out: leave it out";
+            return Err(value(format!("`counts` of arm `{}`", arm.name), arm.counts, hint));
         }
         if !(1..=256).contains(&self.burst) {
             return Err(value("burst", self.burst, "1 to 256"));
@@ -560,32 +719,17 @@ impl Scenario {
             let hint = "arm_cpu and generator_cpu must differ, or the generator cannot keep time";
             return Err(value("arm_cpu", self.arm_cpu, hint));
         }
-        let of_variants = self.variants.iter().flat_map(|v| [v.quick.as_ref(), v.full.as_ref()]);
-        for extent in of_variants.flatten().chain([&self.quick, &self.full]) {
-            extent.check()?;
+        if let Some(cpu) = self.generator_napi_cpu.filter(|_| self.client.is_some()) {
+            let hint = "a client's interface is received on the client's CPU: leave it out";
+            return Err(value("generator_napi_cpu", cpu, hint));
         }
-        let known = |name: &String| self.arms.iter().any(|arm| arm.name == *name);
-        for goal in self.goals.iter().chain(self.claims.iter().map(|claim| &claim.test)) {
-            let of_variants =
-                self.variants.iter().flat_map(|v| [v.quick.as_ref(), v.full.as_ref()]);
-            let mut extents = of_variants.flatten().chain([&self.quick, &self.full]);
-            let saturates = |extent: &Extent| extent.saturate || extent.topspeed;
-            if goal.load_pps.is_none() && !extents.any(saturates) {
-                let hint =
-                    "give it a `load_pps`, or the scenario `saturate = true` or `topspeed = true`";
-                return Err(value("the load of a goal", goal.sentence(), hint));
-            }
-            for arm in [Some(&goal.arm), goal.over.as_ref()].into_iter().flatten() {
-                if !known(arm) {
-                    return Err(value("an arm of a goal", arm, "it must be the name of an arm"));
-                }
-            }
-            if goal.at_most.is_some() == goal.at_least.is_some() {
-                let hint = "give `at_most` or `at_least`, one of them";
-                return Err(value("the limit of a goal", goal.sentence(), hint));
-            }
+        if self.generator_napi_cpu == Some(self.arm_cpu) {
+            let hint =
+                "on the arm's CPU that work is done anyway: leave it out, or name another CPU";
+            return Err(value("generator_napi_cpu", self.arm_cpu, hint));
         }
-        Ok(())
+        self.extents().try_for_each(Extent::check)?;
+        self.check_demands()
     }
 }
 
@@ -608,6 +752,15 @@ impl Scenario {
                 let hint = "the base of every comparison must run: leave `full_only` out";
                 return Err(value("`full_only` of the first arm", arm.full_only, hint));
             }
+            if arm.alone && i == 0 {
+                let hint =
+                    "what is alone is compared with the base among others: leave `alone` out";
+                return Err(value("`alone` of the first arm", arm.alone, hint));
+            }
+            if arm.alone && !arm.name.contains(ALONE) {
+                let hint = format!("an arm that is raced alone says `{ALONE}`");
+                return Err(value("the name of an arm", &arm.name, hint));
+            }
             check_kind(arm)?;
             if arm.trace && arm.program().is_some() {
                 let hint = "our tracer is in our workers only: leave `trace` out";
@@ -625,7 +778,9 @@ impl Scenario {
     fn check_app(&self, app: &AppFacts, tables: &dyn Tables) -> Result<(), ScenarioError> {
         let traffic = self.traffic_kind(app)?;
         self.check_ping(app)?;
+        self.check_spacing()?;
         self.check_arrivals(app)?;
+        self.check_client(app)?;
         for arm in &self.arms {
             let lane_of = || format!("lane of arm `{}`", arm.name);
             let arguments = self.arguments_of(arm);
@@ -688,6 +843,20 @@ impl Scenario {
         Ok(())
     }
 
+    /// A capture's own times are those of its frames.
+    fn check_spacing(&self) -> Result<(), ScenarioError> {
+        let has_its_own = self.arrivals == Spacing::Capture;
+        if has_its_own && self.capture.is_none() {
+            let hint = "frames made here have no times of their own: use `steady` or `poisson`";
+            return Err(value("arrivals", self.arrivals.name(), hint));
+        }
+        if has_its_own && self.burst != 1 {
+            let hint = "with `arrivals = \"capture\"` each frame has its own time: give 1";
+            return Err(value("burst", self.burst, hint));
+        }
+        Ok(())
+    }
+
     /// Of what is counted one by one at the far end there is room for so many.
     fn check_arrivals(&self, app: &AppFacts) -> Result<(), ScenarioError> {
         for extent in
@@ -702,6 +871,22 @@ impl Scenario {
                     most / 1000,
                     hint,
                 ));
+            }
+        }
+        Ok(())
+    }
+
+    /// A closed loop is a client's, and what is a generator's is not.
+    fn check_client(&self, app: &AppFacts) -> Result<(), ScenarioError> {
+        let is_asked = app.race.counted == Counted::Answered;
+        for extent in [&self.quick, &self.full] {
+            if extent.closed_loop && !is_asked {
+                let hint = "only a client waits for answers: give `[client]`, or leave it out";
+                return Err(value("closed_loop", true, hint));
+            }
+            if is_asked && (extent.saturate || extent.topspeed) {
+                let hint = "a client has no rate that saturates: give `closed_loop = true` instead";
+                return Err(value("saturate or topspeed with `[client]`", true, hint));
             }
         }
         Ok(())
@@ -782,6 +967,10 @@ fn check_kind(arm: &ArmPlan) -> Result<(), ScenarioError> {
         return Err(value(what("peer"), Peer::Command.name(), hint));
     }
     let Some(command) = &arm.command else {
+        if !arm.counts {
+            let hint = "it is for programs that receive, by their `command`: leave it out";
+            return Err(value(what("counts"), arm.counts, hint));
+        }
         let hint = "give it a `lane`, or a `command`";
         return if arm.lane.is_empty() {
             Err(value(what("lane"), "missing", hint))
@@ -816,12 +1005,27 @@ fn check_command(arm: &ArmPlan, app: &AppFacts) -> Result<(), ScenarioError> {
     }
 }
 
+impl Asks {
+    fn plan(&self, protocol: Protocol, seed: u64) -> ClientPlan {
+        ClientPlan {
+            to: SERVICE.into(),
+            protocol,
+            connections: self.connections,
+            in_flight: self.in_flight,
+            request_bytes: self.request_bytes,
+            timeout_ms: self.timeout_ms,
+            seed,
+        }
+    }
+}
+
 impl Extent {
     fn check(&self) -> Result<(), ScenarioError> {
         let loads = &self.loads_pps;
         let rising = loads.is_sorted_by(|a, b| a < b);
         let possible = loads.iter().all(|load| (1..=LOAD_PPS_MAX).contains(load));
-        if loads.is_empty() || loads.len() > LOADS_MAX || !rising || !possible {
+        let needs_load = loads.is_empty() && !self.closed_loop;
+        if needs_load || loads.len() > LOADS_MAX || !rising || !possible {
             let hint = format!(
                 "1 to {LOADS_MAX} loads in rising order, each 1 to {LOAD_PPS_MAX} frames/s"
             );
@@ -843,12 +1047,11 @@ impl Extent {
             let hint = format!("1 to {GENERATIONS_MAX}; an interval needs 3");
             return Err(value("generations", self.generations, hint));
         }
-        if self.saturate && self.topspeed {
-            let hint =
-                "give `saturate` or `topspeed`: a goal without a load means the one there is";
-            return Err(value("topspeed", true, hint));
+        if [self.saturate, self.topspeed, self.closed_loop].iter().filter(|is| **is).count() > 1 {
+            let hint = "give `saturate`, `topspeed` or `closed_loop`: a goal without a load means the one there is";
+            return Err(value("the loads without a rate", "several", hint));
         }
-        let most = loads[loads.len() - 1].saturating_mul(self.segment_ms) / 1000;
+        let most = loads.last().copied().unwrap_or(0).saturating_mul(self.segment_ms) / 1000;
         if most >= u64::from(u32::MAX) {
             let hint = "frames per segment must stay below 2^32: shorten segment_ms";
             return Err(value("the number of frames of the longest segment", most, hint));
@@ -857,30 +1060,11 @@ impl Extent {
     }
 }
 
-impl Goal {
-    /// The demand for a reader.
-    pub fn sentence(&self) -> String {
-        let limit = match (self.at_most, self.at_least) {
-            (Some(limit), _) => format!("at most {limit}"),
-            (None, Some(limit)) => format!("at least {limit}"),
-            (None, None) => "no limit".to_owned(),
-        };
-        let what = match &self.over {
-            Some(over) => format!("{limit} times {over}"),
-            None => format!("{limit} {}", self.metric.unit()),
-        };
-        let load = match self.load_pps {
-            Some(pps) => format!("{pps}/s"),
-            None => "the saturating load".to_owned(),
-        };
-        format!("{} of {} at {load}: {what}", self.metric.name(), self.arm)
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::tables::TablesOf;
+    use laneway_kinds::Metric;
     use laneway_registry::{Apps, Lanes};
 
     const TABLES: TablesOf<Apps, Lanes> = TablesOf::new();
@@ -926,9 +1110,59 @@ mod tests {
     }
 
     #[test]
+    fn arrivals_are_steady_unless_said_otherwise_and_a_captures_need_one() {
+        let mut plain = scenario();
+        assert!(!toml::to_string(&plain).unwrap().contains("arrivals"));
+        let seeded = |s: &Scenario| s.times(&s.traffic(&s.facts(&TABLES).unwrap()).unwrap());
+        assert_eq!(seeded(&plain), Times::Steady);
+        plain.arrivals = Spacing::Poisson;
+        plain.check(&TABLES).unwrap();
+        assert_eq!(seeded(&plain), Times::Poisson { seed: 1 });
+        let again: Scenario = toml::from_str(&toml::to_string(&plain).unwrap()).unwrap();
+        assert_eq!(again, plain);
+        plain.arrivals = Spacing::Capture;
+        let refused = plain.check(&TABLES).unwrap_err().to_string();
+        assert!(refused.contains("burst is 16; with `arrivals"), "{refused}");
+        plain.burst = 1;
+        plain.check(&TABLES).unwrap();
+        let path = PathBuf::from("c.pcap");
+        assert_eq!(seeded(&plain), Times::Capture { path, frame_bytes_max: FRAME_BYTES_MAX });
+        (plain.app, plain.capture, plain.payload_bytes) = ("count".into(), None, Some(64));
+        plain.goals.clear();
+        let refused = plain.check(&TABLES).unwrap_err().to_string();
+        assert!(refused.contains("arrivals is capture; frames made here"), "{refused}");
+        let text = toml::to_string(&scenario()).unwrap();
+        let text = format!("arrivals = \"posson\"\n{text}");
+        let refused = Scenario::read(&text, "t", Path::new(".")).unwrap_err().to_string();
+        assert!(refused.contains("posson") && refused.contains("poisson"), "{refused}");
+    }
+
+    #[test]
+    fn sizes_may_be_a_mix_in_place_of_a_payload_and_of_nothing_else() {
+        let mut mixed = scenario();
+        (mixed.app, mixed.capture, mixed.sizes) = ("count".into(), None, Some(Sizes::Imix));
+        mixed.goals.clear();
+        mixed.check(&TABLES).unwrap();
+        let app = mixed.facts(&TABLES).unwrap();
+        let TrafficPlan::Udp { payloads, .. } = mixed.traffic(&app).unwrap() else {
+            panic!("it is UDP");
+        };
+        assert_eq!(payloads, Payloads::Imix);
+        let again: Scenario = toml::from_str(&toml::to_string(&mixed).unwrap()).unwrap();
+        assert_eq!(again, mixed);
+        mixed.payload_bytes = Some(64);
+        let refused = mixed.check(&TABLES).unwrap_err().to_string();
+        assert!(refused.contains("one of them"), "{refused}");
+        let mut pinged = pings();
+        (pinged.payload_bytes, pinged.sizes) = (None, Some(Sizes::Imix));
+        let refused = pinged.check(&TABLES).unwrap_err().to_string();
+        assert!(refused.contains("app echo is not sent UDP"), "{refused}");
+    }
+
+    #[test]
     fn a_value_that_cannot_be_is_named_with_what_it_may_be() {
         type Change = fn(&mut Scenario);
-        let changes: [(Change, &str); 12] = [
+        let changes: [(Change, &str); 13] = [
             (|s| s.arms.clear(), "number of arms"),
             (|s| s.arms[0].optional = true, "`optional` of the first arm"),
             (|s| s.app = "count".into(), "traffic of app count"),
@@ -941,6 +1175,7 @@ mod tests {
             (|s| s.arms[0].lane = "packet:=".into(), "lane of arm"),
             (|s| s.burst = 0, "burst"),
             (|s| s.generator_cpu = 0, "arm_cpu"),
+            (|s| s.generator_napi_cpu = Some(0), "generator_napi_cpu is 0; on the arm's CPU"),
             (|s| s.quick.loads_pps = vec![2, 1], "loads_pps"),
             (|s| s.quick.time_s = 0, "time_s"),
             (|s| s.goals[0].over = Some("x".into()), "arm of a goal"),
@@ -963,7 +1198,9 @@ mod tests {
             "ping.toml",
             "tap.toml",
             "forward.toml",
+            "parked.toml",
             "udp-echo.toml",
+            "tcp-echo.toml",
         ] {
             Scenario::load(&folder.join(name)).unwrap().check(&TABLES).unwrap();
         }
@@ -1056,6 +1293,70 @@ mod tests {
         }
     }
 
+    /// A race in which a client asks.
+    fn asked() -> Scenario {
+        let mut scenario = scenario();
+        (scenario.app, scenario.capture) = ("echo".into(), None);
+        scenario.generator = SOCKETS.into();
+        scenario.client = Some(Asks {
+            connections: 10,
+            in_flight: 1,
+            request_bytes: [64, 64],
+            timeout_ms: 1_000,
+        });
+        scenario.arms[1].plant = Plant::None;
+        scenario.goals.clear();
+        scenario
+    }
+
+    #[test]
+    fn a_client_makes_another_race_of_the_same_app() {
+        let mut scenario = asked();
+        scenario.arms[1] = ArmPlan::plain("", Some("sh ./serve.sh {address}:{port}"));
+        scenario.check(&TABLES).unwrap();
+        let app = scenario.facts(&TABLES).unwrap();
+        assert_eq!((app.race.counted, app.race.peers.len()), (Counted::Answered, 0));
+        assert_eq!(pings().facts(&TABLES).unwrap().race.counted, Counted::Replies);
+        let again: Scenario = toml::from_str(&toml::to_string(&scenario).unwrap()).unwrap();
+        assert_eq!(again, scenario);
+        // A closed loop needs no other load, and a goal may be one in it.
+        (scenario.quick.loads_pps, scenario.quick.closed_loop) = (Vec::new(), true);
+        let goal = Goal { load_pps: None, over: None, ..self::scenario().goals[0].clone() };
+        scenario.goals.push(Goal { arm: "packet".into(), ..goal });
+        scenario.check(&TABLES).unwrap();
+        let sentence = scenario.goals[0].sentence_of("in the closed loop");
+        assert_eq!(sentence, "CPU per record of packet in the closed loop: at most 0.2 ns");
+        type Change = fn(&mut Scenario);
+        let changes: [(Change, &str); 12] = [
+            (|s| s.app = "features".into(), "nothing is asked of this app over connections"),
+            (|s| s.payload_bytes = Some(64), "a client makes its own requests"),
+            (|s| s.generator = "live".into(), "`sockets`"),
+            (|s| s.client.as_mut().unwrap().connections = 1_001, "client.connections is 1001"),
+            (
+                |s| s.client.as_mut().unwrap().request_bytes = [9, 8],
+                "client.request_bytes is [9, 8]",
+            ),
+            (|s| s.quick.saturate = true, "closed_loop = true"),
+            (|s| s.full.topspeed = true, "closed_loop = true"),
+            (|s| s.full.loads_pps.clear(), "loads_pps"),
+            (|s| s.ping = pings().ping, "`[ping]` belongs to"),
+            (|s| s.arguments = vec!["--udp".into()], "leave --udp out"),
+            (|s| s.arms[1].command = Some("sh {port1}".into()), "there is no `{port1}` here"),
+            (|s| (s.client, s.payload_bytes) = (None, Some(64)), "the section `[ping]`"),
+        ];
+        for (change, part) in changes {
+            let mut scenario = asked();
+            scenario.arms[1] = ArmPlan::plain("", Some("sh ./serve.sh {address}:{port}"));
+            change(&mut scenario);
+            let sentence = scenario.check(&TABLES).expect_err(part).to_string();
+            assert!(sentence.contains(part), "{part}: {sentence}");
+        }
+        let mut other = self::scenario();
+        other.quick.closed_loop = true;
+        let sentence = other.check(&TABLES).unwrap_err().to_string();
+        assert!(sentence.contains("give `[client]`, or leave it out"), "{sentence}");
+    }
+
     #[test]
     fn an_arm_that_is_traced_while_it_is_measured_says_so_in_its_name() {
         let mut scenario = scenario();
@@ -1071,6 +1372,23 @@ mod tests {
         (named.name, named.peer) = ("traced".into(), Some(Peer::Testpmd));
         let refused = scenario.check(&TABLES).unwrap_err().to_string();
         assert!(refused.contains("`trace` of a peer"), "{refused}");
+    }
+
+    #[test]
+    fn an_arm_that_is_raced_alone_says_so_in_its_name_and_is_not_the_base() {
+        let mut scenario = scenario();
+        let base = scenario.arms[0].clone();
+        scenario.arms.push(ArmPlan { alone: true, name: String::new(), ..base });
+        scenario.check(&TABLES).unwrap();
+        assert_eq!(scenario.arms[2].name, "packet, alone");
+        let again: Scenario = toml::from_str(&toml::to_string(&scenario).unwrap()).unwrap();
+        assert_eq!(again, scenario);
+        scenario.arms[2].name = "by itself".into();
+        let refused = scenario.check(&TABLES).unwrap_err().to_string();
+        assert!(refused.contains("the name of an arm is by itself"), "{refused}");
+        (scenario.arms[2].name, scenario.arms[0].alone) = ("alone".into(), true);
+        let refused = scenario.check(&TABLES).unwrap_err().to_string();
+        assert!(refused.contains("`alone` of the first arm"), "{refused}");
     }
 
     #[test]
@@ -1109,7 +1427,7 @@ mod tests {
         let again: Scenario = toml::from_str(&toml::to_string(&scenario).unwrap()).unwrap();
         assert_eq!(again, scenario);
         type Change = fn(&mut ArmPlan);
-        let changes: [(Change, &str); 13] = [
+        let changes: [(Change, &str); 14] = [
             (|a| a.lane = "packet".into(), "`lane` of arm `sh serve.sh` is packet"),
             (|a| a.peer = Some(Peer::Testpmd), "`peer` of arm `sh serve.sh` is testpmd"),
             (|a| a.arguments = Some(Vec::new()), "`arguments` of arm"),
@@ -1126,6 +1444,10 @@ mod tests {
             (|a| a.command = Some("no-such-program {port}".into()), "no program `no-such-program`"),
             (|a| a.plant = Plant::Slow { share: 0.1 }, "plant"),
             (|a| a.trace = true, "`trace` of a peer"),
+            (
+                |a| (a.command, a.lane, a.counts) = (None, "packet".into(), false),
+                "`counts` of arm `sh serve.sh` is false; it is for programs",
+            ),
         ];
         for (change, part) in changes {
             let mut scenario = scenario.clone();
@@ -1133,6 +1455,23 @@ mod tests {
             let sentence = scenario.check(&TABLES).expect_err(part).to_string();
             assert!(sentence.contains(part), "{part}: {sentence}");
         }
+        let silent = |app: &str| {
+            let mut scenario = scenario.clone();
+            (scenario.app, scenario.arms[1].counts) = (app.into(), false);
+            scenario.goals = vec![Goal {
+                metric: Metric::Loss,
+                arm: "sh serve.sh".into(),
+                over: None,
+                load_pps: Some(1000),
+                over_load_pps: None,
+                variant: None,
+                at_most: Some(0.0),
+                at_least: None,
+            }];
+            scenario.check(&TABLES).unwrap_err().to_string()
+        };
+        assert!(silent("bounce").contains("`counts` of arm `sh serve.sh` is false; what such"));
+        assert!(silent("count").contains("nobody knows what `sh serve.sh` received"));
         // An optional one that is not there is left out when it does not start.
         let arm = &mut scenario.arms[1];
         (arm.command, arm.optional) = (Some("no-such-program {port}".into()), true);
@@ -1223,7 +1562,13 @@ mod tests {
         let mut scenario = scenario();
         let test = Goal { load_pps: None, ..scenario.goals[0].clone() };
         assert!(test.sentence().contains("at the saturating load"), "{}", test.sentence());
-        scenario.claims.push(Claim { says: "it is cheap".into(), test });
+        scenario.claims.push(Claim {
+            says: "it is cheap".into(),
+            then: None,
+            note: String::new(),
+            variant: None,
+            answer: Answer::Race(test),
+        });
         let refused = scenario.check(&TABLES).unwrap_err().to_string();
         assert!(refused.contains("saturate = true"), "{refused}");
         scenario.full.saturate = true;
