@@ -4,35 +4,34 @@
  * turns each page it is given into the next frame of the capture and redirects it into the wire.
  *
  * The kernel recycles those pages without restoring them, so every byte of a frame is written each
- * time. The schedule is open loop: frame i is due at t0 + (i / burst) * interval whatever happened
- * before, the program waits for that time and never skips; what is late keeps its due time and
- * shows in the histogram.
+ * time. The schedule is open loop: a frame is due when `times.h` says whatever happened before, the
+ * program waits for that time and never skips; what is late keeps its due time and shows in the
+ * histogram.
  *
- * The number of a frame travels in its source MAC, which no feature reads; addresses are rewritten
- * once per pass over the capture, so that every pass makes new flows.
+ * The number of a frame of a capture travels in its source MAC, which no feature reads; addresses are
+ * rewritten once per pass over the capture, so that every pass makes new flows. The number of a frame
+ * made by the lab travels in its payload alone, so that a receiver may merge the frames of a flow.
  */
 #include <linux/bpf.h>
 #include <bpf/bpf_endian.h>
 #include <bpf/bpf_helpers.h>
 
 #include "generate.h"
+#include "times.h"
 
 char LICENSE[] SEC("license") = "Dual BSD/GPL";
 
 const volatile __u32 lw_ifindex;     /* egress */
 const volatile __u32 lw_templates = 1;
 const volatile __u8 lw_destination[6];
-const volatile __u32 lw_number_at;   /* where the number goes besides the source MAC; 0: nowhere */
+const volatile __u32 lw_number_at;   /* where the number and its complement go; 0: it goes into the source MAC */
 const volatile __u8 lw_packet_info;  /* 4 bytes of packet information in front, for a TAP device */
-const volatile __u8 lw_balanced;     /* its complement follows there, so that no checksum changes */
 
 /* Set per run, in `plan`. */
 struct lw_plan {
-	__u64 t0_ns;
 	__u64 frames;
-	__u64 interval_ns; /* per burst */
-	__u64 burst;
 	__u64 segment; /* 0..255, in front of the frame's number */
+	struct lw_when when;
 };
 
 struct {
@@ -129,12 +128,12 @@ int generate(struct xdp_md *ctx)
 		goto refused;
 
 	/* A burst is due at once, so its first frame waits for all of it and answers for all of it. */
-	if (number % (p->burst ?: 1) == 0) {
-		w.due_ns = p->t0_ns + number / (p->burst ?: 1) * p->interval_ns;
-		/* Up to about 0.1 s, far above any interval worth generating. */
-		bpf_loop(1 << 20, wait_step, &w, 0);
+	if (number % (p->when.burst ?: 1) == 0) {
+		w.due_ns = due_ns(&p->when, number);
+		/* Above 0.1 s, far above any interval worth generating. */
+		bpf_loop(1 << 22, wait_step, &w, 0);
 		late = w.now_ns > w.due_ns ? w.now_ns - w.due_ns : 0;
-		g->late[late_bin(late)] += p->burst;
+		g->late[late_bin(late)] += p->when.burst;
 		if (late > g->late_max_ns)
 			g->late_max_ns = late;
 		if (!g->first_ns)
@@ -155,13 +154,14 @@ int generate(struct xdp_md *ctx)
 		goto refused;
 	for (int i = 0; i < 6; i++)
 		data[i] = lw_destination[i];
-	put_number(data + 6, p->segment, number);
 	off = lw_number_at;
-	if (off && off < 128 && data + off + 6 <= end)
+	if (!off)
+		put_number(data + 6, p->segment, number);
+	if (off && off < 128 && data + off + 12 <= end) {
 		put_number(data + off, p->segment, number);
-	if (lw_balanced && off && off < 128 && data + off + 12 <= end)
 		for (int i = 0; i < 6; i++)
 			data[off + 6 + i] = ~data[off + i];
+	}
 	if (pass && t->src_off) {
 		__u32 k = (__u32)(pass % 65533) + 1;
 

@@ -8,6 +8,8 @@
 mod both_ends;
 mod late;
 mod live;
+#[cfg(test)]
+mod merged;
 mod replay;
 
 pub(crate) use both_ends::{BothEnds, Said};

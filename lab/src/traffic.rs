@@ -6,14 +6,17 @@
 //! in its source MAC, which no feature reads, so the sink can account for every single frame
 //! without the traffic being touched where it matters.
 //!
-//! Frames made here carry the number in their payload as well ([`numbered`]), so that an app that
-//! is handed datagrams reads the same number as one that is handed frames. In an echo request the
-//! number is followed by its complement ([`Template::balanced`]), so that the checksum stays right.
+//! Frames made here carry the number in their payload instead ([`numbered`]), so that an app that
+//! is handed datagrams reads the same number as one that is handed frames. It is followed by its complement, so that
+//! one checksum holds for every number. All else is the same in every frame of a flow, so a receiver may merge them
+//! (GRO): it does so only with equal headers, equal lengths and a checksum that is right and not 0.
 //!
 //! Shifting adds k to one 16-bit word of an address and takes it from the next, in ones'
 //! complement, so every checksum that covers the address stays right. `bpf/generate.bpf.c` does the
 //! same in the kernel; a test here compares the two on the shipped capture.
 
+use crate::client::ClientPlan;
+use crate::timetable::{Times, Timetable};
 use laneway_capture::{Capture, CaptureError, LinkType};
 use laneway_wire::{
     ETHERNET_BYTES, Ethernet, Ipv4, VLAN_BYTES, checksum, ether_type, is_vlan_type,
@@ -48,8 +51,38 @@ const PROBE_MARK: u8 = 0x03;
 const PROBE_ID: u16 = 0x4c57;
 /// Bytes of a number: mark, segment, and the number, big-endian.
 const NUMBER_BYTES: usize = 6;
+/// Hardware address that frames made here come from: of the generator's end of the first cable.
+const SOURCE_MAC: [u8; 6] = [0x02, 0x4c, 0x57, 0, 0, 1];
 /// Bytes of a wake-up probe: its mark, 7 bytes of nothing, and its send stamp.
 pub(crate) const PROBE_BYTES: usize = 18;
+
+/// Payloads of a mix, bytes, in the order in which they are sent, over and over: 7 frames of 64 bytes, 4 of 594 and 1 of
+/// 1518, the frame check sequence of 4 bytes included. These are the sizes of the "simple IMIX" of test equipment (IP
+/// packets of 40, 576 and 1500 bytes); RFC 6985 (IMIX Genome, 2013) asks for the exact repeating sequence.
+const IMIX_PAYLOADS: [u16; 12] = [18, 548, 18, 18, 548, 18, 1472, 18, 548, 18, 18, 548];
+
+/// How long the payloads of UDP frames made here are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub(crate) enum Payloads {
+    /// All the same, bytes.
+    Fixed(u16),
+    /// A mix of three sizes.
+    Imix,
+}
+
+impl Payloads {
+    /// Those of as many frames as there are until they repeat, bytes; at most [`PAYLOADS_MAX`].
+    pub(crate) fn cycle(&self) -> &[u16] {
+        match self {
+            Payloads::Fixed(bytes) => std::slice::from_ref(bytes),
+            Payloads::Imix => &IMIX_PAYLOADS,
+        }
+    }
+}
+
+/// Most payloads of a cycle; as many has the program that looks at what comes back.
+pub(crate) const PAYLOADS_MAX: usize = 16;
 
 /// What to send.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -64,8 +97,8 @@ pub(crate) enum TrafficPlan {
     },
     /// UDP frames made here.
     Udp {
-        /// Bytes after the UDP header.
-        payload_bytes: u16,
+        /// What is after the UDP header.
+        payloads: Payloads,
         /// From where.
         source: SocketAddrV4,
         /// Where to.
@@ -80,15 +113,47 @@ pub(crate) enum TrafficPlan {
         /// Where to.
         destination: Ipv4Addr,
     },
+    /// What a client asks over connections: no frame of it is made here.
+    Tcp(ClientPlan),
+}
+
+/// What is sent in a race, and when.
+#[derive(Clone, Debug)]
+pub(crate) struct Sending {
+    /// What.
+    pub(crate) traffic: TrafficPlan,
+    /// What it is due by.
+    pub(crate) times: Times,
+    /// That, made ready.
+    pub(crate) timetable: Timetable,
 }
 
 impl TrafficPlan {
     /// Payload of every packet, bytes, where all have the same.
     pub(crate) fn payload_bytes(&self) -> Option<u16> {
         match *self {
-            TrafficPlan::Capture { .. } => None,
-            TrafficPlan::Udp { payload_bytes, .. } | TrafficPlan::Ping { payload_bytes, .. } => {
-                Some(payload_bytes)
+            TrafficPlan::Capture { .. }
+            | TrafficPlan::Tcp(_)
+            | TrafficPlan::Udp { payloads: Payloads::Imix, .. } => None,
+            TrafficPlan::Udp { payloads: Payloads::Fixed(payload_bytes), .. }
+            | TrafficPlan::Ping { payload_bytes, .. } => Some(payload_bytes),
+        }
+    }
+
+    /// Payloads of the datagrams that are sent, bytes, as far as they do not repeat; empty of what is none.
+    pub(crate) fn payloads(&self) -> &[u16] {
+        match self {
+            TrafficPlan::Udp { payloads, .. } => payloads.cycle(),
+            TrafficPlan::Capture { .. } | TrafficPlan::Ping { .. } | TrafficPlan::Tcp(_) => &[],
+        }
+    }
+
+    /// Who asks over connections, if that is what is sent.
+    pub(crate) fn client(&self) -> Option<&ClientPlan> {
+        match self {
+            TrafficPlan::Tcp(client) => Some(client),
+            TrafficPlan::Capture { .. } | TrafficPlan::Udp { .. } | TrafficPlan::Ping { .. } => {
+                None
             }
         }
     }
@@ -97,7 +162,9 @@ impl TrafficPlan {
     pub(crate) fn number_at(&self) -> u16 {
         match self {
             TrafficPlan::Capture { .. } => NUMBER_IN_MAC_AT,
-            TrafficPlan::Udp { .. } | TrafficPlan::Ping { .. } => PAYLOAD_AT as u16,
+            TrafficPlan::Udp { .. } | TrafficPlan::Ping { .. } | TrafficPlan::Tcp(_) => {
+                PAYLOAD_AT as u16
+            }
         }
     }
 }
@@ -143,11 +210,9 @@ pub(crate) struct Template {
     /// Offsets of the 4 bytes of source and destination address that a pass shifts; `None` for what
     /// is not IP.
     pub addresses: Option<(u16, u16)>,
-    /// Where the frame's number goes besides the source MAC.
+    /// Where the frame's number goes, if not into its source MAC. Its complement follows it: whatever the number, the
+    /// words of both sum up to nothing, and a checksum over them stays what it is.
     pub number_at: Option<u16>,
-    /// The complement of that number follows it: whatever the number, the words of both sum up to
-    /// nothing, and a checksum over them stays what it is.
-    pub balanced: bool,
 }
 
 /// A capture made ready.
@@ -159,6 +224,10 @@ pub(crate) struct Replayable {
     pub frames: usize,
     /// Mean length of a template, bytes.
     pub mean_frame_bytes: f64,
+    /// Time stamps of the templates; empty of frames made here.
+    pub stamps_ns: Vec<u64>,
+    /// When they are due.
+    pub times: Timetable,
 }
 
 /// Why a capture cannot be replayed.
@@ -185,6 +254,15 @@ pub enum TrafficError {
         /// The longest that the wire of this race carries, bytes.
         frame_bytes_max: usize,
     },
+    /// All of its frames have the same time stamp.
+    #[error(
+        "{path}: its frames have no times of their own, so it cannot say when they arrive; take `arrivals` out of \
+         the scenario, or give another capture with --pcap"
+    )]
+    NoTimes {
+        /// The file.
+        path: String,
+    },
     /// More frames than the generator's map holds.
     #[error(
         "{path}: {frames} frames, at most {TEMPLATES_MAX} are replayed; cut it with `editcap -r`"
@@ -198,25 +276,41 @@ pub enum TrafficError {
 }
 
 impl Replayable {
-    /// Makes ready what `plan` says.
+    /// Makes ready what `plan` says, to be sent when `times` says.
     ///
     /// # Errors
-    /// As for [`load`](Self::load).
-    pub(crate) fn prepare(plan: &TrafficPlan) -> Result<Replayable, TrafficError> {
-        match plan {
+    /// As for [`load`](Self::load), and for a capture without times where its times are wanted.
+    pub(crate) fn prepare(plan: &TrafficPlan, times: &Times) -> Result<Replayable, TrafficError> {
+        let mut ready = match plan {
             TrafficPlan::Capture { path, frame_bytes_max } => {
-                Replayable::load(path, *frame_bytes_max)
+                Replayable::load(path, *frame_bytes_max)?
             }
-            &TrafficPlan::Udp { payload_bytes, source, destination } => {
-                let template = Template::udp(payload_bytes, source, destination);
-                let mean_frame_bytes = template.frame.len() as f64;
-                Ok(Replayable { templates: vec![template], frames: 1, mean_frame_bytes })
+            &TrafficPlan::Udp { payloads, source, destination } => {
+                let cycle = payloads.cycle().iter();
+                Replayable::of(cycle.map(|&n| Template::udp(n, source, destination)).collect())
             }
             &TrafficPlan::Ping { payload_bytes, source, destination } => {
-                let template = Template::ping(payload_bytes, source, destination);
-                let mean_frame_bytes = template.frame.len() as f64;
-                Ok(Replayable { templates: vec![template], frames: 1, mean_frame_bytes })
+                Replayable::of(vec![Template::ping(payload_bytes, source, destination)])
             }
+            TrafficPlan::Tcp(_) => Replayable::of(Vec::new()),
+        };
+        ready.times = match times {
+            Times::Capture { path, .. } => Timetable::of_stamps(&ready.stamps_ns)
+                .ok_or_else(|| TrafficError::NoTimes { path: path.display().to_string() })?,
+            times => Timetable::of(times)?,
+        };
+        Ok(ready)
+    }
+
+    /// Of these templates, one after the other and over again, evenly spaced.
+    pub(crate) fn of(templates: Vec<Template>) -> Replayable {
+        let bytes: usize = templates.iter().map(|t| t.frame.len()).sum();
+        Replayable {
+            frames: templates.len(),
+            mean_frame_bytes: bytes as f64 / templates.len().max(1) as f64,
+            templates,
+            stamps_ns: Vec::new(),
+            times: Timetable::default(),
         }
     }
 
@@ -230,37 +324,29 @@ impl Replayable {
         let capture = Capture::load(path, CAPTURE_BYTES_MAX)
             .map_err(|source| TrafficError::Capture { path: name(), source })?;
         let frames = capture.frames().len();
-        let templates: Vec<Template> = capture
+        let (templates, stamps_ns): (Vec<Template>, Vec<u64>) = capture
             .frames()
             .filter(|r| r.link == LinkType::Ethernet && r.wire_len as usize == r.data.len())
             .filter(|r| (ETHERNET_BYTES..=frame_bytes_max).contains(&r.data.len()))
-            .map(|r| Template::new(r.data))
-            .collect();
+            .map(|r| (Template::new(r.data), r.ts_ns))
+            .unzip();
         if templates.is_empty() {
             return Err(TrafficError::Nothing { path: name(), frames, frame_bytes_max });
         }
         if templates.len() > TEMPLATES_MAX {
             return Err(TrafficError::TooMany { path: name(), frames: templates.len() });
         }
-        let bytes: usize = templates.iter().map(|t| t.frame.len()).sum();
-        let mean_frame_bytes = bytes as f64 / templates.len() as f64;
-        Ok(Replayable { templates, frames, mean_frame_bytes })
+        Ok(Replayable { frames, stamps_ns, ..Replayable::of(templates) })
     }
 }
 
 impl Template {
     /// Looks for the addresses of `frame`.
     pub(crate) fn new(frame: &[u8]) -> Template {
-        Template {
-            frame: frame.to_vec(),
-            addresses: addresses(frame),
-            number_at: None,
-            balanced: false,
-        }
+        Template { frame: frame.to_vec(), addresses: addresses(frame), number_at: None }
     }
 
-    /// A UDP frame with `payload_bytes` zeros and no UDP checksum, so that the number can be
-    /// written into it as it is.
+    /// A UDP frame with `payload_bytes` zeros, whose checksum holds for every number.
     fn udp(payload_bytes: u16, source: SocketAddrV4, destination: SocketAddrV4) -> Template {
         let udp_bytes = 8 + payload_bytes;
         let mut head = Vec::with_capacity(8);
@@ -268,8 +354,16 @@ impl Template {
         head.extend(destination.port().to_be_bytes());
         head.extend(udp_bytes.to_be_bytes());
         head.extend([0, 0]);
+        // RFC 768: over the addresses, the protocol and the length, too; 0 would mean that there is none.
+        let addresses = [source.ip().octets(), destination.ip().octets()].concat();
+        let pseudo = checksum::sum(&addresses) + 17 + u64::from(udp_bytes);
+        let sum = match !checksum::fold(pseudo + checksum::sum(&head)) {
+            0 => u16::MAX,
+            sum => sum,
+        };
+        head[6..8].copy_from_slice(&sum.to_be_bytes());
         let frame = ipv4_frame(17, *source.ip(), *destination.ip(), &head, payload_bytes);
-        Template { frame, addresses: None, number_at: Some(PAYLOAD_AT as u16), balanced: false }
+        Template { frame, addresses: None, number_at: Some(PAYLOAD_AT as u16) }
     }
 
     /// An ICMP echo request with `payload_bytes` zeros, whose checksum holds for every number.
@@ -280,7 +374,7 @@ impl Template {
         let sum = checksum::of(&head);
         head[2..4].copy_from_slice(&sum.to_be_bytes());
         let frame = ipv4_frame(1, source, destination, &head, payload_bytes);
-        Template { frame, addresses: None, number_at: Some(PAYLOAD_AT as u16), balanced: true }
+        Template { frame, addresses: None, number_at: Some(PAYLOAD_AT as u16) }
     }
 
     /// Writes frame `number` of `segment`, sent to `destination` in pass `pass`, and returns its
@@ -298,13 +392,11 @@ impl Template {
         to[..6].copy_from_slice(&destination);
         let [a, b, c, d] = number.to_be_bytes();
         let number = [NUMBER_MARK, segment, a, b, c, d];
-        to[6..12].copy_from_slice(&number);
-        if let Some(at) = self.number_at.map(usize::from) {
-            to[at..at + NUMBER_BYTES].copy_from_slice(&number);
-            if self.balanced {
-                let complement = number.map(|byte| !byte);
-                to[at + NUMBER_BYTES..at + 2 * NUMBER_BYTES].copy_from_slice(&complement);
-            }
+        let at = usize::from(self.number_at.unwrap_or(NUMBER_IN_MAC_AT));
+        to[at..at + NUMBER_BYTES].copy_from_slice(&number);
+        if self.number_at.is_some() {
+            let complement = number.map(|byte| !byte);
+            to[at + NUMBER_BYTES..at + 2 * NUMBER_BYTES].copy_from_slice(&complement);
         }
         if let (Some((source, destination)), true) = (self.addresses, pass > 0) {
             let k = (pass % 65_533) as u32 + 1;
@@ -315,7 +407,7 @@ impl Template {
     }
 }
 
-/// An Ethernet frame without addresses, IPv4 in it, then `head` (8 bytes) and `payload_bytes` zeros.
+/// An Ethernet frame without a destination, IPv4 in it, then `head` (8 bytes) and `payload_bytes` zeros.
 fn ipv4_frame(
     protocol: u8,
     source: Ipv4Addr,
@@ -323,7 +415,8 @@ fn ipv4_frame(
     head: &[u8],
     payload_bytes: u16,
 ) -> Vec<u8> {
-    let mut frame = vec![0; 12];
+    let mut frame = vec![0; 6];
+    frame.extend(SOURCE_MAC);
     frame.extend(ether_type::IPV4.to_be_bytes());
     frame.extend([0x45, 0]);
     frame.extend((20 + 8 + payload_bytes).to_be_bytes());
@@ -399,17 +492,50 @@ mod tests {
         assert_eq!(seen.len(), 7);
     }
 
-    #[test]
-    fn a_frame_made_here_carries_its_number_for_frames_and_for_datagrams() {
+    fn udp(payload_bytes: u16, port: u16) -> Template {
         let end = |last, port| SocketAddrV4::new([10, 77, 0, last].into(), port);
-        let template = Template::udp(64, end(1, 7001), end(2, 7000));
-        let mut out = [0; 128];
-        let bytes = template.write(&mut out, [2, 0, 0, 0, 0, 9], 3, 0x0102_0304, 5);
-        assert_eq!(bytes, 14 + 20 + 8 + 64);
-        assert_eq!(checksum::of(&out[14..34]), 0);
-        assert_eq!(out[6..12], out[PAYLOAD_AT..PAYLOAD_AT + 6]);
-        let said = numbered(&out[PAYLOAD_AT..bytes]).unwrap();
-        assert_eq!(said, Payload::Number(3 << 32 | 0x0102_0304));
+        Template::udp(payload_bytes, end(1, 7001), end(2, port))
+    }
+
+    /// What a receiver computes over a UDP packet: 0 if it is whole.
+    fn udp_sum(packet: &[u8]) -> u16 {
+        let (ip, udp) = packet.split_at(20);
+        let pseudo = checksum::sum(&ip[12..20]) + 17 + udp.len() as u64;
+        !checksum::fold(pseudo + checksum::sum(udp))
+    }
+
+    #[test]
+    fn frames_of_a_flow_differ_in_their_number_alone_and_all_checksums_hold() {
+        let template = udp(64, 7000);
+        let mut first = [0; 128];
+        template.write(&mut first, [2, 0, 0, 0, 0, 9], 1, 0, 0);
+        for (segment, number) in [(1, 0), (255, u32::MAX), (3, 0x0102_0304), (9, 65_536)] {
+            let mut out = [0; 128];
+            let bytes = template.write(&mut out, [2, 0, 0, 0, 0, 9], segment, number, 5);
+            assert_eq!((bytes, checksum::of(&out[14..34])), (14 + 20 + 8 + 64, 0));
+            assert_eq!(udp_sum(&out[14..bytes]), 0, "segment {segment} number {number}");
+            let said = numbered(&out[PAYLOAD_AT..bytes]).unwrap();
+            assert_eq!(said, Payload::Number(u64::from(segment) << 32 | u64::from(number)));
+            assert_eq!(out[..PAYLOAD_AT], first[..PAYLOAD_AT]);
+            assert_eq!(out[PAYLOAD_AT + 12..], first[PAYLOAD_AT + 12..]);
+        }
+        // A sum of 0 would say that there is none.
+        let sums = (0..=u16::MAX).map(|port| udp(18, port).frame[40..42].to_vec());
+        assert!(sums.into_iter().all(|sum| sum != [0, 0]));
+    }
+
+    #[test]
+    fn a_mix_has_seven_short_four_middling_and_one_long_frame_in_twelve() {
+        let end = SocketAddrV4::new([10, 77, 0, 1].into(), 7000);
+        let mixed = TrafficPlan::Udp { payloads: Payloads::Imix, source: end, destination: end };
+        let ready = Replayable::prepare(&mixed, &Times::Steady).unwrap();
+        let on_the_wire: Vec<usize> = ready.templates.iter().map(|t| t.frame.len() + 4).collect();
+        let of = |bytes| on_the_wire.iter().filter(|&&n| n == bytes).count();
+        assert_eq!([64, 594, 1518].map(of), [7, 4, 1]);
+        assert_eq!((mixed.payload_bytes(), mixed.payloads().len()), (None, 12));
+        assert!(mixed.payloads().len() <= PAYLOADS_MAX);
+        let sums = ready.templates.iter().map(|t| udp_sum(&t.frame[14..]));
+        assert!(sums.into_iter().all(|sum| sum == 0));
     }
 
     #[test]

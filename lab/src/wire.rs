@@ -4,7 +4,7 @@
 //!   cables          generator ── gen0 ═══ sut0 ── arm ── sut1 ═══ gen1 ── far end
 //!   taps            generator ── tap0 ─(queue)─ arm ── tap1 ── far end
 //!   shared memory   generator ── memif0 ─(ring)─ arm ── memif1 ─(ring)─ the same process as far end
-//!   replies: one of the first two, and the far end is where the generator is
+//!   replies: one of the first two, and the far end is where the generator is; a client's sockets likewise
 //! ```
 //!
 //! Cables are the bench's and stay. TAP devices are made by the arm itself (as DPDK's net_tap does), lie in the
@@ -23,6 +23,7 @@ use crate::plan::{Order, Reply, SegmentPlan, WayIn};
 use crate::race::RaceError;
 use crate::replies::{Replied, Replies};
 use crate::returns::Returned;
+use crate::round_trips::RoundTrips;
 use crate::worker::Worker;
 use laneway_kinds::{AppFacts, Counted, Wiring};
 use laneway_netns::{Namespace, interface_counters, interface_state};
@@ -51,7 +52,8 @@ pub(crate) fn interfaces(wiring: &Wiring, bench: &Bench, ports: usize) -> Vec<St
 /// Why an arm of this app cannot have a lane with such ports; `None` if it can.
 pub(crate) fn objection(wiring: &Wiring, app: &AppFacts) -> Option<&'static str> {
     match (wiring, app.race.counted) {
-        (Wiring::Cables, _) | (_, Counted::Forwarded) | (Wiring::Taps, Counted::Replies) => None,
+        (Wiring::Cables, _) | (_, Counted::Forwarded) => None,
+        (Wiring::Taps, Counted::Replies | Counted::Answered) => None,
         (Wiring::Taps, _) => Some(NO_CABLE),
         (Wiring::SharedMemory { .. }, _) => {
             Some("nobody is at the other end of shared memory: race it with an app that forwards")
@@ -68,6 +70,9 @@ pub(crate) struct Came {
     pub(crate) replied: Option<Replied>,
     /// Forwarded frames of the segment under way.
     pub(crate) arrived: Option<Arrived>,
+    /// How long sampled frames of the segment under way took from when they were due to the far end of the arm's second
+    /// port.
+    pub(crate) trips: Option<RoundTrips>,
 }
 
 /// The wire of an arm that is set up.
@@ -84,6 +89,8 @@ enum FarEnd {
     Forwarded(Arrivals),
     /// Of a responder on taps: the tap that its requests went to.
     Replied(Replies),
+    /// Of a server on taps: the client's sockets behind the same tap.
+    Asked,
     /// Of a forwarder on shared memory: the generator's process, on a lane of this spec.
     Generator(String),
 }
@@ -103,11 +110,18 @@ impl<'a> Wire<'a> {
             (Wiring::Cables, _) => FarEnd::Cables,
             (Wiring::Taps, Counted::Replies) => {
                 bench.lead_to(ECHO, namespace, TAPS[0])?;
-                FarEnd::Replied(Replies::attach(namespace, TAPS[0])?)
+                FarEnd::Replied(Replies::attach(namespace, TAPS[0], bench.timetable())?)
             }
-            (Wiring::Taps, _) => {
-                FarEnd::Forwarded(Arrivals::attach(namespace, TAPS[1], bench.number_at())?)
+            (Wiring::Taps, Counted::Answered) => {
+                bench.lead_to(ECHO, namespace, TAPS[0])?;
+                FarEnd::Asked
             }
+            (Wiring::Taps, _) => FarEnd::Forwarded(Arrivals::attach(
+                namespace,
+                TAPS[1],
+                bench.number_at(),
+                bench.timetable(),
+            )?),
             (Wiring::SharedMemory { other_ends }, _) => FarEnd::Generator(other_ends),
         };
         Ok(Wire { bench, far_end })
@@ -133,8 +147,11 @@ impl<'a> Wire<'a> {
                 return Ok(WayIn::BothEnds { lane, ports });
             }
             FarEnd::Cables => self.bench.generator().1,
-            FarEnd::Forwarded(_) | FarEnd::Replied(_) => TAPS[0],
+            FarEnd::Forwarded(_) | FarEnd::Replied(_) | FarEnd::Asked => TAPS[0],
         };
+        if self.bench.is_asked() {
+            return Ok(WayIn::Sockets);
+        }
         if way != LIVE {
             return Ok(WayIn::Lane { lane: way.to_owned(), interface: interface.to_owned() });
         }
@@ -146,14 +163,14 @@ impl<'a> Wire<'a> {
     pub(crate) fn ring(&self) -> &'static str {
         match self.far_end {
             FarEnd::Cables => "veth ring full",
-            FarEnd::Forwarded(_) | FarEnd::Replied(_) => "tap queue full",
+            FarEnd::Forwarded(_) | FarEnd::Replied(_) | FarEnd::Asked => "tap queue full",
             FarEnd::Generator(_) => "memif ring full",
         }
     }
 
     /// Whether the arm's ports are TAP devices.
     pub(crate) fn is_tap(&self) -> bool {
-        matches!(self.far_end, FarEnd::Forwarded(_) | FarEnd::Replied(_))
+        matches!(self.far_end, FarEnd::Forwarded(_) | FarEnd::Replied(_) | FarEnd::Asked)
     }
 
     /// Tells the far end what is coming. A generator that is one is told anyway.
@@ -162,7 +179,7 @@ impl<'a> Wire<'a> {
             FarEnd::Cables => self.bench.expect(plan),
             FarEnd::Forwarded(arrivals) => Ok(arrivals.expect(plan)?),
             FarEnd::Replied(replies) => Ok(replies.expect(plan)?),
-            FarEnd::Generator(_) => Ok(()),
+            FarEnd::Generator(_) | FarEnd::Asked => Ok(()),
         }
     }
 
@@ -179,8 +196,10 @@ impl<'a> Wire<'a> {
         let came = match &self.far_end {
             FarEnd::Cables => return Ok((self.bench.came()?, self.bench.losses()?)),
             FarEnd::Forwarded(arrivals) => {
-                Came { arrived: Some(arrivals.read()?), ..Came::default() }
+                let (arrived, trips) = arrivals.read()?;
+                Came { arrived: Some(arrived), trips: Some(trips), ..Came::default() }
             }
+            FarEnd::Asked => Came::default(),
             FarEnd::Replied(replies) => Came { replied: Some(replies.read()?), ..Came::default() },
             FarEnd::Generator(_) => {
                 generator.order(&Order::Report)?;
@@ -192,7 +211,8 @@ impl<'a> Wire<'a> {
                     return_receive: seen.receive,
                     ..WireLosses::default()
                 };
-                return Ok((Came { arrived: Some(seen.arrived), ..Came::default() }, losses));
+                let (arrived, trips) = (Some(seen.arrived), Some(seen.trips));
+                return Ok((Came { arrived, trips, ..Came::default() }, losses));
             }
         };
         let counters = self.bench.sut().0.enter(|| interface_counters(TAPS[0]))??;

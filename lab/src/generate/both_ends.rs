@@ -16,6 +16,7 @@ use super::replay::put;
 use crate::arrivals::Arrived;
 use crate::plan::SegmentPlan;
 use crate::result::GeneratorReport;
+use crate::round_trips::RoundTrips;
 use crate::tally::{Tell, Ticks};
 use crate::traffic::{Payload, Replayable, numbered, split_number};
 use laneway_core::{App, Burst, Counters, Fill, FrameApp, PortId, Turn};
@@ -35,8 +36,9 @@ pub(crate) enum Said {
     Through,
     /// The last frame of a segment has left, or was refused.
     Sent(GeneratorReport),
-    /// What came of the segment under way; the answer to [`Tell::Report`].
-    Arrived(Arrived),
+    /// What came of the segment under way, and how long sampled frames of it took since they were due; the answer to
+    /// [`Tell::Report`].
+    Arrived(Arrived, RoundTrips),
 }
 
 /// The app.
@@ -50,6 +52,8 @@ pub(crate) struct BothEnds<'a> {
     is_through: bool,
     sending: Option<Replay<'a>>,
     under_way: Option<Ticks>,
+    /// Of its sampled frames, since they were due.
+    trips: RoundTrips,
     counters: Counters,
 }
 
@@ -71,6 +75,7 @@ impl<'a> BothEnds<'a> {
             is_through: false,
             sending: None,
             under_way: None,
+            trips: RoundTrips::default(),
             counters: Counters::default(),
         }
     }
@@ -87,6 +92,8 @@ impl<'a> BothEnds<'a> {
             (Some(ticks), Some((segment, number))) if segment == ticks.seen.segment => {
                 if ticks.tick_off(number) {
                     ticks.seen.stamp(now_ns);
+                    let due_ns = self.traffic.times.due_ns(ticks.plan(), number);
+                    self.trips.record(now_ns.saturating_sub(due_ns));
                 }
             }
             // No kernel speaks here of its own accord, so a frame without a number is nobody's, too.
@@ -155,7 +162,7 @@ impl FrameApp for BothEnds<'_> {
         while let Ok(tell) = self.tells.try_recv() {
             match tell {
                 Tell::Segment(plan) => self.begin(plan),
-                Tell::Report => self.say(Said::Arrived(self.arrived())),
+                Tell::Report => self.say(Said::Arrived(self.arrived(), self.trips.clone())),
             }
         }
     }
@@ -165,6 +172,7 @@ impl BothEnds<'_> {
     fn begin(&mut self, plan: SegmentPlan) {
         self.sending = Some(Replay::new(self.traffic, self.destination, plan));
         self.under_way = Some(Ticks::of(plan));
+        self.trips = RoundTrips::default();
     }
 }
 
@@ -181,15 +189,11 @@ mod tests {
     const ROOM: usize = 8;
 
     fn traffic() -> Replayable {
-        Replayable {
-            templates: vec![Template::new(&[0; FRAME_BYTES])],
-            frames: 1,
-            mean_frame_bytes: FRAME_BYTES as f64,
-        }
+        Replayable::of(vec![Template::new(&[0; FRAME_BYTES])])
     }
 
     fn plan(segment: u8) -> SegmentPlan {
-        SegmentPlan { segment, t0_ns: 1_000, frames: 6, interval_ns: 100, burst: 3 }
+        SegmentPlan { segment, t0_ns: 1_000, frames: 6, interval_ns: 100, burst: 3, entry: 0 }
     }
 
     /// Both ends on a simulated wire, whose far side is the test, as the arm.
@@ -246,7 +250,7 @@ mod tests {
             self.tell.send(Tell::Report).unwrap();
             self.app.on_tick(Turn::default());
             match self.said.try_recv() {
-                Ok(Said::Arrived(arrived)) => arrived,
+                Ok(Said::Arrived(arrived, _)) => arrived,
                 other => panic!("{other:?}"),
             }
         }
@@ -297,6 +301,9 @@ mod tests {
         let Arrived { distinct, duplicates, reordered, foreign, first_ns, .. } = bench.arrived();
         assert_eq!((distinct, duplicates, reordered, foreign), (4, 1, 1, 3));
         assert_eq!(first_ns, 1_200);
+        // Of those number 0 alone is sampled, which was due at 1,000.
+        let took = bench.app.trips.figures().summary;
+        assert_eq!((took.n, took.min_ns, took.max_ns), (1, Some(200), Some(200)));
     }
 
     #[test]

@@ -5,7 +5,9 @@ use super::late::{BINS, Late};
 use crate::{
     plan::SegmentPlan,
     result::GeneratorReport,
+    timetable::Timetable,
     traffic::{FRAME_BYTES_MAX, Replayable, Template},
+    words::{bytes_of, words_of},
 };
 use laneway_bpf::{BpfError, LiveFrames, Loaded, XdpLink, XdpMode, live_frames};
 use laneway_core::{ConfigValue, KernelHalf, KernelMaps, LaneError};
@@ -23,6 +25,7 @@ pub(crate) struct LiveGenerator {
     /// Declared first: detach before the program goes.
     _attached: XdpLink,
     loaded: Loaded,
+    times: Timetable,
 }
 
 /// Where the program is attached, though no frame ever comes there: the kernel patches its XDP
@@ -55,19 +58,20 @@ impl LiveGenerator {
                 value("lw_destination", &destination),
                 value("lw_number_at", &u32::from(number_at(traffic)).to_ne_bytes()),
                 value("lw_packet_info", &[u8::from(to_tap)]),
-                value("lw_balanced", &[u8::from(traffic.templates.iter().all(|t| t.balanced))]),
+                traffic.times.config(),
             ],
             entries: (0u32..)
                 .zip(&traffic.templates)
                 .map(|(i, t)| ("templates", i.to_ne_bytes().to_vec(), template_bytes(t)))
+                .chain(traffic.times.entries())
                 .collect(),
-            map_sizes: vec![("templates", count)],
+            map_sizes: vec![("templates", count), traffic.times.map_size()],
             records: None,
             drops_map: None,
             seen_map: None,
         })?;
         let attached = XdpLink::attach(loaded.program(), NOWHERE, XdpMode::Generic)?;
-        Ok(LiveGenerator { _attached: attached, loaded })
+        Ok(LiveGenerator { _attached: attached, loaded, times: traffic.times.clone() })
     }
 
     /// Sends one segment; returns when its last frame has left.
@@ -75,18 +79,7 @@ impl LiveGenerator {
     /// # Errors
     /// When the kernel refuses the run.
     pub(crate) fn send(&mut self, plan: &SegmentPlan) -> Result<GeneratorReport, LaneError> {
-        let words = [
-            plan.t0_ns,
-            u64::from(plan.frames),
-            plan.interval_ns,
-            u64::from(plan.burst),
-            u64::from(plan.segment),
-        ];
-        let zero = 0u32.to_ne_bytes();
-        let maps = self.loaded.maps();
-        maps.put("generated", &zero, &vec![0; (GENERATED_WORDS + BINS) * 8])?;
-        maps.put("plan", &zero, &words.map(u64::to_ne_bytes).concat())?;
-
+        self.expect(plan)?;
         // The first page decides how long a frame may be; the program cuts each to its length.
         let frame = [0; FRAME_BYTES_MAX];
         let run = LiveFrames {
@@ -98,22 +91,42 @@ impl LiveGenerator {
         };
         live_frames(self.loaded.program(), run).map_err(|e| e.in_lane("generator"))?;
 
-        let mut read = [0u64; GENERATED_WORDS + BINS];
-        maps.visit("generated", &mut |_, bytes| {
-            for (word, bytes) in read.iter_mut().zip(bytes.chunks_exact(8)) {
-                *word = u64::from_ne_bytes(bytes.try_into().expect("chunks of 8"));
-            }
-        })?;
-        Ok(report(plan, &read))
+        let read = words_of(&self.loaded, "generated", GENERATED_WORDS + BINS)?;
+        Ok(report(plan, self.times.rate_pps(plan), &read))
+    }
+
+    /// Tells the program what to send next.
+    fn expect(&self, plan: &SegmentPlan) -> Result<(), LaneError> {
+        let what = [u64::from(plan.frames), u64::from(plan.segment)];
+        let words = [&what[..], &self.times.words(plan)].concat();
+        let zero = 0u32.to_ne_bytes();
+        let maps = self.loaded.maps();
+        maps.put("generated", &zero, &vec![0; (GENERATED_WORDS + BINS) * 8])?;
+        maps.put("plan", &zero, &bytes_of(&words))
+    }
+
+    /// Has the program run for each frame that comes to `interface` of `namespace`, and wait there until a frame of
+    /// `plan` is due: an XDP program that takes its time.
+    #[cfg(test)]
+    pub(crate) fn dawdle(
+        &self,
+        namespace: &laneway_netns::Namespace,
+        interface: &str,
+        plan: &SegmentPlan,
+    ) -> XdpLink {
+        self.expect(plan).unwrap();
+        let program = self.loaded.program();
+        let attach = || XdpLink::attach(program, interface, XdpMode::Native);
+        namespace.enter(attach).unwrap().unwrap()
     }
 }
 
-/// Where numbers go besides the source MAC, the same for all templates; 0: nowhere.
+/// Where numbers go, the same for all templates; 0: into the source MAC.
 fn number_at(traffic: &Replayable) -> u16 {
     traffic.templates.first().and_then(|template| template.number_at).unwrap_or(0)
 }
 
-fn report(plan: &SegmentPlan, read: &[u64; GENERATED_WORDS + BINS]) -> GeneratorReport {
+fn report(plan: &SegmentPlan, asked_pps: f64, read: &[u64]) -> GeneratorReport {
     let [next, refused, _bytes, first_ns, last_ns, late_max_ns] =
         *read.first_chunk().expect("the header");
     let late = Late::from_bins(*read.last_chunk().expect("the bins"), late_max_ns);
@@ -121,7 +134,7 @@ fn report(plan: &SegmentPlan, read: &[u64; GENERATED_WORDS + BINS]) -> Generator
     // The last burst's interval belongs to the schedule although nothing follows it.
     let seconds = (last_ns - first_ns + plan.interval_ns) as f64 / 1e9;
     GeneratorReport {
-        asked_pps: plan.rate_pps(),
+        asked_pps,
         achieved_pps: sent as f64 / seconds,
         sent,
         refused,

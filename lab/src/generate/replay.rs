@@ -4,6 +4,7 @@ use super::Late;
 use crate::{
     plan::SegmentPlan,
     result::GeneratorReport,
+    timetable::Timetable,
     traffic::{Replayable, Template},
 };
 use laneway_core::{App, Burst, Counters, Fill, FrameApp, FrameMut, PortId, Turn, Verdict};
@@ -11,6 +12,7 @@ use laneway_core::{App, Burst, Counters, Fill, FrameApp, FrameMut, PortId, Turn,
 /// Sends one segment and wants to stop.
 pub(crate) struct Replay<'a> {
     templates: &'a [Template],
+    times: &'a Timetable,
     destination: [u8; 6],
     plan: SegmentPlan,
     next: u32,
@@ -29,6 +31,7 @@ impl<'a> Replay<'a> {
     ) -> Replay<'a> {
         Replay {
             templates: &traffic.templates,
+            times: &traffic.times,
             destination,
             plan,
             next: 0,
@@ -44,7 +47,7 @@ impl<'a> Replay<'a> {
         let sent = u64::from(self.next) - refused.min(u64::from(self.next));
         let seconds = (self.last_ns - self.first_ns + self.plan.interval_ns) as f64 / 1e9;
         GeneratorReport {
-            asked_pps: self.plan.rate_pps(),
+            asked_pps: self.times.rate_pps(&self.plan),
             achieved_pps: sent as f64 / seconds,
             sent,
             refused,
@@ -91,10 +94,10 @@ impl FrameApp for Replay<'_> {
     }
 
     fn fill(&mut self, _port: PortId, burst: &mut Burst, turn: Turn) -> Fill {
-        let due_ns = self.plan.due_ns(self.next);
         if self.next >= self.plan.frames {
             return Fill::Done;
         }
+        let due_ns = self.times.due_ns(&self.plan, self.next);
         if turn.now_ns < due_ns {
             return Fill::At(due_ns);
         }
@@ -121,12 +124,9 @@ mod tests {
 
     #[test]
     fn an_empty_loan_sends_nothing_and_skips_nothing() {
-        let traffic = Replayable {
-            templates: vec![Template::new(&[0; 60])],
-            frames: 1,
-            mean_frame_bytes: 60.0,
-        };
-        let plan = SegmentPlan { segment: 1, t0_ns: 100, frames: 2, interval_ns: 10, burst: 1 };
+        let traffic = Replayable::of(vec![Template::new(&[0; 60])]);
+        let plan =
+            SegmentPlan { segment: 1, t0_ns: 100, frames: 2, interval_ns: 10, burst: 1, entry: 0 };
         let mut replay = Replay::new(&traffic, [2, 0, 0, 0, 0, 1], plan);
         let mut burst = Burst::new(Region::heap(64), 1);
         assert_eq!(replay.fill(PortId(0), &mut burst, Turn { now_ns: 99 }), Fill::At(100));

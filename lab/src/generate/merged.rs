@@ -1,0 +1,105 @@
+//! That a receiver merges what the generator sends, and that nothing is lost or doubled by it.
+
+use super::LiveGenerator;
+use crate::bench::{GENERATOR, SUT, SUT_MAC};
+use crate::plan::SegmentPlan;
+use crate::timetable::Times;
+use crate::traffic::{Payload, Payloads, Replayable, TrafficPlan, numbered, split_number};
+use laneway_core::{
+    App, Clock, Counters, Datagram, DatagramApp, DatagramLane, DatagramOut, Lane, PortId, Turn,
+};
+use laneway_engine::MonotonicClock;
+use laneway_netns::{Side, Topology, TopologyOptions, can_create, interface_state};
+use laneway_socket::UdpLane;
+use laneway_testkit::skip;
+use std::time::{Duration, Instant};
+
+const SEGMENT: u8 = 9;
+const FRAMES: u32 = 4_000;
+const BURST: u32 = 20;
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// Takes every train apart.
+#[derive(Default)]
+struct Apart {
+    /// How often each number came.
+    came: Vec<u32>,
+    longest_train: usize,
+    counters: Counters,
+}
+
+impl App for Apart {
+    fn counters(&self) -> &Counters {
+        &self.counters
+    }
+}
+
+impl DatagramApp for Apart {
+    fn on_datagrams<O: DatagramOut>(&mut self, batch: &[Datagram<'_>], _: Turn, _: &mut O) {
+        for train in batch {
+            let datagrams = train.payload.chunks(train.segment_bytes.max(1));
+            self.longest_train = self.longest_train.max(datagrams.len());
+            for payload in datagrams {
+                let Some(Payload::Number(number)) = numbered(payload) else { continue };
+                let (segment, number) = split_number(number);
+                assert_eq!(segment, SEGMENT);
+                self.came[number as usize] += 1;
+            }
+        }
+    }
+}
+
+/// Has the segment sent; `false` where that cannot be done here.
+fn send(near: &Side, payloads: Payloads) -> bool {
+    let plan = TrafficPlan::Udp { payloads, source: GENERATOR, destination: SUT };
+    let traffic = Replayable::prepare(&plan, &Times::Steady).unwrap();
+    let send = || {
+        let ifindex = interface_state(near.interface).unwrap().ifindex;
+        let Ok(mut live) = LiveGenerator::new(&traffic, ifindex, SUT_MAC, false).map_err(skip)
+        else {
+            return false;
+        };
+        let t0_ns = MonotonicClock.now_ns() + 1_000_000;
+        let (frames, interval_ns, burst) = (FRAMES, 200_000, BURST);
+        live.send(&SegmentPlan { segment: SEGMENT, t0_ns, frames, interval_ns, burst, entry: 0 })
+            .unwrap();
+        true
+    };
+    near.namespace.enter(send).unwrap()
+}
+
+/// What comes of frames with these payloads at a socket that is told of trains, and how many datagrams its lane counted;
+/// `None` where that cannot be tried.
+fn received(payloads: Payloads) -> Option<(Apart, u64)> {
+    can_create().map_err(skip).ok()?;
+    let topology = Topology::create(&TopologyOptions::new("merged")).unwrap();
+    let receive = || {
+        let spec = "socket:gro,batch=64,rcvbuf=8m".parse().unwrap();
+        let mut lane = UdpLane::open(&spec, &[SUT.into()]).unwrap();
+        let mut apart = Apart { came: vec![0; FRAMES as usize], ..Apart::default() };
+        let began = Instant::now();
+        if !send(&topology.generator, payloads) {
+            return None;
+        }
+        while apart.came.contains(&0) && began.elapsed() < PATIENCE {
+            lane.serve(&mut apart, &MonotonicClock).unwrap();
+        }
+        Some((apart, lane.counters(PortId(0)).rx_frames))
+    };
+    topology.sut.namespace.enter(receive).unwrap()
+}
+
+#[test]
+fn frames_of_a_flow_are_merged_and_each_number_comes_once() {
+    let Some((apart, received)) = received(Payloads::Fixed(200)) else { return };
+    assert!(apart.came.iter().all(|&times| times == 1), "{:?}", &apart.came[..100]);
+    assert_eq!(received, u64::from(FRAMES));
+    assert!(apart.longest_train > 1, "nothing was merged");
+}
+
+#[test]
+fn frames_of_a_mix_come_once_each_at_their_own_length() {
+    let Some((apart, received)) = received(Payloads::Imix) else { return };
+    assert!(apart.came.iter().all(|&times| times == 1), "{:?}", &apart.came[..100]);
+    assert_eq!(received, u64::from(FRAMES));
+}
