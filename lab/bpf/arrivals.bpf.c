@@ -17,7 +17,7 @@ char LICENSE[] SEC("license") = "Dual BSD/GPL";
 
 #define NUMBER_BYTES 6
 #define NUMBER_MARK 0x02
-/* One frame in so many is stamped. */
+/* One frame in so many is stamped, and booked as long as it took since it was due. */
 #define SAMPLE 8
 
 const volatile __u32 lw_number_at = 42;
@@ -54,7 +54,7 @@ int take_arrivals(struct xdp_md *ctx)
 	struct lw_tick *t;
 	__u32 number, word;
 	__u8 *at = data + lw_number_at;
-	__u64 bit, now;
+	__u64 bit, now, due;
 
 	a = bpf_map_lookup_elem(&arrived, &zero);
 	c = bpf_map_lookup_elem(&coming, &zero);
@@ -96,5 +96,9 @@ int take_arrivals(struct xdp_md *ctx)
 	if (!a->first_ns)
 		a->first_ns = now;
 	a->last_ns = now;
+	if (number % SAMPLE)
+		return XDP_DROP;
+	due = due_ns(&c->when, number);
+	book_trip(&a->trips, now > due ? now - due : 0, c->late_ns);
 	return XDP_DROP;
 }

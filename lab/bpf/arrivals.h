@@ -5,11 +5,16 @@
 
 #include <linux/types.h>
 
+#include "times.h"
+#include "trips.h"
+
 /* What is coming, set before its first frame is due. */
 struct lw_coming {
 	__u64 epoch; /* another one for every segment */
 	__u64 segment;
 	__u64 frames; /* 0: nothing is */
+	__u64 late_ns; /* what arrives this long after it was due is late */
+	struct lw_when when;
 };
 
 /* What came, read after the segment. */
@@ -22,6 +27,7 @@ struct lw_arrived {
 	__u64 next; /* number after the highest seen */
 	__u64 first_ns;
 	__u64 last_ns; /* of the sampled ones */
+	struct lw_trips trips; /* likewise, since each was due */
 };
 
 /* 64 numbers; the bits count only if the epoch is this segment's. */

@@ -43,39 +43,6 @@ struct {
 	__type(value, struct lw_ticked);
 } ticked SEC(".maps");
 
-static __always_inline __u32 reply_bin(__u64 ns)
-{
-	__u32 power = 0, bin;
-
-	if (ns < 64)
-		return (__u32)ns;
-	for (int shift = 32; shift; shift >>= 1)
-		if (ns >> (power + shift))
-			power += shift;
-	bin = (power - 5) * 64 + (ns >> (power - 6) & 63);
-	return bin < LW_REPLY_BINS ? bin : LW_REPLY_BINS - 1;
-}
-
-static __always_inline void book(struct lw_replies *r, __u64 ns, __u64 late_ns)
-{
-	__u64 square, kept = ns > 0xffffffff ? 0xffffffff : ns;
-	__u32 bin = reply_bin(ns);
-
-	if (bin < LW_REPLY_BINS)
-		r->bins[bin]++;
-	if (!r->shortest_ns || ns < r->shortest_ns)
-		r->shortest_ns = ns ?: 1;
-	if (ns > r->longest_ns)
-		r->longest_ns = ns;
-	if (ns > late_ns)
-		r->late++;
-	r->sum_ns += ns;
-	square = kept * kept;
-	r->squares_low += square;
-	if (r->squares_low < square)
-		r->squares_high++;
-}
-
 SEC("xdp")
 int take_replies(struct xdp_md *ctx)
 {
@@ -129,8 +96,8 @@ int take_replies(struct xdp_md *ctx)
 	if (!r->first_ns)
 		r->first_ns = now;
 	r->last_ns = now;
-	due = e->t0_ns + number / (e->burst ?: 1) * e->interval_ns;
-	book(r, now > due ? now - due : 0, e->late_ns);
+	due = due_ns(&e->when, number);
+	book_trip(&r->trips, now > due ? now - due : 0, e->late_ns);
 	return XDP_DROP;
 
 foreign:

@@ -5,19 +5,18 @@
 
 #include <linux/types.h>
 
+#include "times.h"
+#include "trips.h"
+
 #define LW_PROBE_ID 0x4c57 /* ICMP identifier of every request of ours */
-/* 64 per power of two from 64 ns on, so within 1.6 %; below that one per ns. */
-#define LW_REPLY_BINS 2048
 
 /* What is coming, set before its first frame is due. */
 struct lw_expected {
 	__u64 epoch; /* another one for every segment */
 	__u64 segment;
-	__u64 t0_ns;
 	__u64 frames; /* 0: nothing is */
-	__u64 interval_ns; /* per burst */
-	__u64 burst;
 	__u64 late_ns; /* a reply after this long is late */
+	struct lw_when when;
 };
 
 /* What came, read after the segment. */
@@ -26,16 +25,10 @@ struct lw_replies {
 	__u64 duplicates;
 	__u64 reordered;
 	__u64 foreign; /* of another segment, or with other data than was sent */
-	__u64 late;
 	__u64 next; /* number after the highest seen */
 	__u64 first_ns;
 	__u64 last_ns;
-	__u64 shortest_ns;
-	__u64 longest_ns;
-	__u64 sum_ns;
-	__u64 squares_low; /* sum of squares, 128 bits */
-	__u64 squares_high;
-	__u64 bins[LW_REPLY_BINS];
+	struct lw_trips trips;
 };
 
 /* 64 numbers; the bits count only if the epoch is this segment's. */

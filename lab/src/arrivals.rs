@@ -5,9 +5,15 @@
 //! once, and what came twice, late from another segment or out of order is counted as such. The work
 //! is done in the softirq (at a TAP device: in the system call) of whoever sends, so on the arm's CPU,
 //! and is in every arm's figure alike. It detaches when this value drops or the process ends.
+//!
+//! One frame in eight is booked with the time since it was due: open loop, so a generator that is late does not hide what
+//! the arm made wait.
 
 use crate::plan::SegmentPlan;
 use crate::race::RaceError;
+use crate::round_trips::{LATE_NS, RoundTrips, TRIP_WORDS};
+use crate::timetable::Timetable;
+use crate::words::{bytes_of, words_of};
 use laneway_bpf::{BpfError, Loaded, XdpLink, XdpMode};
 use laneway_core::{ConfigValue, KernelHalf, KernelMaps, LaneError};
 use laneway_netns::Namespace;
@@ -18,7 +24,7 @@ static OBJECT: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/arrivals.bpf.o"
 
 /// Most frames of a segment: a bit for each, and an epoch for each 64, are 8 MiB.
 pub(crate) const ARRIVALS_MAX: u32 = 1 << 25;
-/// `u64` words of `struct lw_arrived`.
+/// `u64` words of `struct lw_arrived` in front of its trips.
 const WORDS: usize = 8;
 
 /// What came of the segment under way.
@@ -45,10 +51,11 @@ pub(crate) struct Arrivals {
     /// Declared first: detach before the program goes.
     _attached: XdpLink,
     loaded: Loaded,
+    times: Timetable,
 }
 
 impl Arrivals {
-    /// Attaches it to `interface` of `namespace`, for frames with their number at byte `number_at`.
+    /// Attaches it to `interface` of `namespace`, for frames with their number at byte `number_at`, due when `times` says.
     ///
     /// # Errors
     /// Missing privilege or kernel support.
@@ -56,12 +63,13 @@ impl Arrivals {
         namespace: &Namespace,
         interface: &str,
         number_at: u16,
+        times: &Timetable,
     ) -> Result<Arrivals, RaceError> {
-        let loaded = load(number_at, ARRIVALS_MAX)?;
+        let loaded = load(number_at, ARRIVALS_MAX, times)?;
         let program = loaded.program();
         let attached =
             namespace.enter(|| XdpLink::attach(program, interface, XdpMode::Native))??;
-        Ok(Arrivals { _attached: attached, loaded })
+        Ok(Arrivals { _attached: attached, loaded, times: times.clone() })
     }
 
     /// Begins anew, for the segment `plan`.
@@ -69,51 +77,52 @@ impl Arrivals {
     /// # Errors
     /// When the kernel refuses an update.
     pub(crate) fn expect(&self, plan: &SegmentPlan) -> Result<(), LaneError> {
-        expect(&self.loaded, plan)
+        expect(&self.loaded, plan, &self.times)
     }
 
-    /// What came so far.
+    /// What came so far, and how long the sampled ones took since they were due.
     ///
     /// # Errors
     /// When the kernel refuses the look-up.
-    pub(crate) fn read(&self) -> Result<Arrived, LaneError> {
+    pub(crate) fn read(&self) -> Result<(Arrived, RoundTrips), LaneError> {
         read(&self.loaded)
     }
 }
 
-fn load(number_at: u16, frames_max: u32) -> Result<Loaded, BpfError> {
+fn load(number_at: u16, frames_max: u32, times: &Timetable) -> Result<Loaded, BpfError> {
     let number_at = u32::from(number_at).to_ne_bytes().to_vec();
     Loaded::load(&KernelHalf {
         name: "arrivals",
         object: OBJECT,
         program: "take_arrivals",
-        config: vec![ConfigValue { name: "lw_number_at", bytes: number_at }],
-        entries: Vec::new(),
-        map_sizes: vec![("ticks", frames_max.div_ceil(64))],
+        config: vec![ConfigValue { name: "lw_number_at", bytes: number_at }, times.config()],
+        entries: times.entries().collect(),
+        map_sizes: vec![("ticks", frames_max.div_ceil(64)), times.map_size()],
         records: None,
         drops_map: None,
         seen_map: None,
     })
 }
 
-fn expect(loaded: &Loaded, plan: &SegmentPlan) -> Result<(), LaneError> {
+fn expect(loaded: &Loaded, plan: &SegmentPlan, times: &Timetable) -> Result<(), LaneError> {
+    let frames = plan.frames.min(ARRIVALS_MAX);
     // No two segments begin at the same time, so that tells their bits apart.
-    let words = [plan.t0_ns, u64::from(plan.segment), u64::from(plan.frames.min(ARRIVALS_MAX))];
+    let what = [plan.t0_ns, u64::from(plan.segment), u64::from(frames), LATE_NS];
+    let words = [&what[..], &times.words(plan)].concat();
     let zero = 0u32.to_ne_bytes();
     let maps = loaded.maps();
-    maps.put("arrived", &zero, &[0; WORDS * 8])?;
-    maps.put("coming", &zero, &words.map(u64::to_ne_bytes).concat())
+    maps.put("arrived", &zero, &vec![0; (WORDS + TRIP_WORDS) * 8])?;
+    maps.put("coming", &zero, &bytes_of(&words))
 }
 
-fn read(loaded: &Loaded) -> Result<Arrived, LaneError> {
-    let mut words = [0u64; WORDS];
-    loaded.maps().visit("arrived", &mut |_, bytes| {
-        for (word, bytes) in words.iter_mut().zip(bytes.chunks_exact(8)) {
-            *word = u64::from_ne_bytes(bytes.try_into().expect("chunks of 8"));
-        }
-    })?;
-    let [distinct, duplicates, reordered, foreign, strangers, _next, first_ns, last_ns] = words;
-    Ok(Arrived { distinct, duplicates, reordered, foreign, strangers, first_ns, last_ns })
+fn read(loaded: &Loaded) -> Result<(Arrived, RoundTrips), LaneError> {
+    let words = words_of(loaded, "arrived", WORDS + TRIP_WORDS)?;
+    let (header, trips) = words.split_at(WORDS);
+    let [distinct, duplicates, reordered, foreign, strangers, _next, first_ns, last_ns] =
+        *header.first_chunk().expect("it was split there");
+    let arrived =
+        Arrived { distinct, duplicates, reordered, foreign, strangers, first_ns, last_ns };
+    Ok((arrived, RoundTrips::of_words(trips)))
 }
 
 #[cfg(test)]
@@ -126,7 +135,7 @@ mod tests {
     const FRAMES: u32 = 200;
 
     fn plan(segment: u8, t0_ns: u64) -> SegmentPlan {
-        SegmentPlan { segment, t0_ns, frames: FRAMES, interval_ns: 1, burst: 1 }
+        SegmentPlan { segment, t0_ns, frames: FRAMES, interval_ns: 1, burst: 1, entry: 0 }
     }
 
     /// Frame `number` of `segment`, as a capture is replayed: the number is in the source MAC.
@@ -143,36 +152,42 @@ mod tests {
 
     #[test]
     fn every_frame_counts_once_and_the_rest_is_named() {
-        let loaded = match load(6, FRAMES) {
+        let loaded = match load(6, FRAMES, &Timetable::default()) {
             Ok(loaded) => loaded,
             Err(why) => return println!("skipped: {why}"),
         };
-        expect(&loaded, &plan(3, 1_000)).unwrap();
+        let times = Timetable::default();
+        expect(&loaded, &plan(3, 1_000), &times).unwrap();
         for number in [0, 1, 8, 5, 8, FRAMES] {
             run(&loaded, &replayed(3, number));
         }
         run(&loaded, &replayed(4, 7));
         run(&loaded, &[0; 60]);
-        let arrived = read(&loaded).unwrap();
+        let (arrived, trips) = read(&loaded).unwrap();
         let Arrived { distinct, duplicates, reordered, foreign, strangers, .. } = arrived;
         assert_eq!((distinct, duplicates, reordered, foreign, strangers), (4, 1, 1, 2, 1));
         assert!(0 < arrived.first_ns && arrived.first_ns <= arrived.last_ns);
+        // Of 0, 1, 8 and 5 those that are sampled, which were due when the machine started.
+        assert_eq!(trips.n(), 2);
+        let took_ns = trips.figures().summary.min_ns.unwrap();
+        assert!(took_ns.abs_diff(arrived.first_ns) < 10_000, "{took_ns}");
         // What another segment ticked off is forgotten.
-        expect(&loaded, &plan(5, 2_000)).unwrap();
+        expect(&loaded, &plan(5, 2_000), &times).unwrap();
         run(&loaded, &replayed(5, 8));
-        assert_eq!((read(&loaded).unwrap().distinct, read(&loaded).unwrap().duplicates), (1, 0));
+        let (arrived, trips) = read(&loaded).unwrap();
+        assert_eq!((arrived.distinct, arrived.duplicates, trips.n()), (1, 0, 1));
     }
 
     #[test]
     fn a_number_in_the_payload_is_read_whoever_rewrote_the_macs() {
-        let loaded = match load(PAYLOAD_AT as u16, FRAMES) {
+        let loaded = match load(PAYLOAD_AT as u16, FRAMES, &Timetable::default()) {
             Ok(loaded) => loaded,
             Err(why) => return println!("skipped: {why}"),
         };
-        expect(&loaded, &plan(1, 1)).unwrap();
+        expect(&loaded, &plan(1, 1), &Timetable::default()).unwrap();
         let mut frame = vec![9; 60];
         frame[PAYLOAD_AT..PAYLOAD_AT + 6].copy_from_slice(&[2, 1, 0, 0, 0, 42]);
         run(&loaded, &frame);
-        assert_eq!(read(&loaded).unwrap().distinct, 1);
+        assert_eq!(read(&loaded).unwrap().0.distinct, 1);
     }
 }

@@ -8,7 +8,9 @@
 
 use crate::plan::SegmentPlan;
 use crate::race::RaceError;
-use crate::round_trips::RoundTrips;
+use crate::round_trips::{LATE_NS, RoundTrips, TRIP_WORDS};
+use crate::timetable::Timetable;
+use crate::words::{bytes_of, words_of};
 use laneway_bpf::{BpfError, Loaded, XdpLink, XdpMode};
 use laneway_core::{KernelHalf, KernelMaps, LaneError};
 use laneway_netns::Namespace;
@@ -18,12 +20,8 @@ static OBJECT: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/replies.bpf.o")
 
 /// Most requests of a segment: a bit for each, and an epoch for each 64, are 4 MiB.
 pub(crate) const REQUESTS_MAX: u32 = 1 << 24;
-/// A reply that takes longer is late: counted, and booked as long as it took.
-pub(crate) const LATE_NS: u64 = 10_000_000;
-/// `LW_REPLY_BINS`.
-const BINS: usize = 2_048;
-/// `u64` words of `struct lw_replies` in front of the bins.
-const HEADER_WORDS: usize = 13;
+/// `u64` words of `struct lw_replies` in front of its trips.
+const HEADER_WORDS: usize = 7;
 
 /// What came of the segment under way.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -49,19 +47,24 @@ pub(crate) struct Replies {
     /// Declared first: detach before the program goes.
     _attached: XdpLink,
     loaded: Loaded,
+    times: Timetable,
 }
 
 impl Replies {
-    /// Attaches it to `interface` of `namespace`.
+    /// Attaches it to `interface` of `namespace`, for requests that are due when `times` says.
     ///
     /// # Errors
     /// Missing privilege or kernel support.
-    pub(crate) fn attach(namespace: &Namespace, interface: &str) -> Result<Replies, RaceError> {
-        let loaded = load(REQUESTS_MAX)?;
+    pub(crate) fn attach(
+        namespace: &Namespace,
+        interface: &str,
+        times: &Timetable,
+    ) -> Result<Replies, RaceError> {
+        let loaded = load(REQUESTS_MAX, times)?;
         let program = loaded.program();
         let attached =
             namespace.enter(|| XdpLink::attach(program, interface, XdpMode::Native))??;
-        Ok(Replies { _attached: attached, loaded })
+        Ok(Replies { _attached: attached, loaded, times: times.clone() })
     }
 
     /// Begins anew, for the segment `plan`.
@@ -69,7 +72,7 @@ impl Replies {
     /// # Errors
     /// When the kernel refuses an update.
     pub(crate) fn expect(&self, plan: &SegmentPlan) -> Result<(), LaneError> {
-        expect(&self.loaded, plan)
+        expect(&self.loaded, plan, &self.times)
     }
 
     /// What came so far.
@@ -81,87 +84,45 @@ impl Replies {
     }
 }
 
-fn load(requests_max: u32) -> Result<Loaded, BpfError> {
+fn load(requests_max: u32, times: &Timetable) -> Result<Loaded, BpfError> {
     Loaded::load(&KernelHalf {
         name: "replies",
         object: OBJECT,
         program: "take_replies",
-        config: Vec::new(),
-        entries: Vec::new(),
-        map_sizes: vec![("ticked", requests_max.div_ceil(64))],
+        config: vec![times.config()],
+        entries: times.entries().collect(),
+        map_sizes: vec![("ticked", requests_max.div_ceil(64)), times.map_size()],
         records: None,
         drops_map: None,
         seen_map: None,
     })
 }
 
-fn expect(loaded: &Loaded, plan: &SegmentPlan) -> Result<(), LaneError> {
-    let words = [
-        // No two segments begin at the same time, so this tells their bits apart.
-        plan.t0_ns,
-        u64::from(plan.segment),
-        plan.t0_ns,
-        u64::from(plan.frames.min(REQUESTS_MAX)),
-        plan.interval_ns,
-        u64::from(plan.burst),
-        LATE_NS,
-    ];
+fn expect(loaded: &Loaded, plan: &SegmentPlan, times: &Timetable) -> Result<(), LaneError> {
+    let frames = plan.frames.min(REQUESTS_MAX);
+    // No two segments begin at the same time, so that tells their bits apart.
+    let what = [plan.t0_ns, u64::from(plan.segment), u64::from(frames), LATE_NS];
+    let words = [&what[..], &times.words(plan)].concat();
     let zero = 0u32.to_ne_bytes();
     let maps = loaded.maps();
-    maps.put("replies", &zero, &vec![0; (HEADER_WORDS + BINS) * 8])?;
-    maps.put("expected", &zero, &words.map(u64::to_ne_bytes).concat())
+    maps.put("replies", &zero, &vec![0; (HEADER_WORDS + TRIP_WORDS) * 8])?;
+    maps.put("expected", &zero, &bytes_of(&words))
 }
 
 fn read(loaded: &Loaded) -> Result<Replied, LaneError> {
-    let mut words = vec![0u64; HEADER_WORDS + BINS];
-    loaded.maps().visit("replies", &mut |_, bytes| {
-        for (word, bytes) in words.iter_mut().zip(bytes.chunks_exact(8)) {
-            *word = u64::from_ne_bytes(bytes.try_into().expect("chunks of 8"));
-        }
-    })?;
-    Ok(replied(&words))
-}
-
-fn replied(words: &[u64]) -> Replied {
-    let (header, bins) = words.split_at(HEADER_WORDS);
-    let [distinct, duplicates, reordered, foreign, late, _next, first_ns, last_ns, ..] = *header
-    else {
-        unreachable!("the header has {HEADER_WORDS} words");
-    };
-    let [shortest_ns, longest_ns, sum_ns, squares_low, squares_high] =
-        *header.last_chunk().expect("so has its end 5");
-    let filled = bins.iter().enumerate().filter(|(_, n)| **n > 0);
-    Replied {
-        distinct,
-        duplicates,
-        reordered,
-        foreign,
-        first_ns,
-        last_ns,
-        round_trips: RoundTrips::of_bins(
-            filled.map(|(bin, &n)| (middle_ns(bin), n)),
-            [shortest_ns, longest_ns],
-            sum_ns as f64,
-            squares_high as f64 * 2f64.powi(64) + squares_low as f64,
-            late,
-        ),
-    }
-}
-
-/// The value in the middle of a bin.
-fn middle_ns(bin: usize) -> u64 {
-    if bin < 64 {
-        return bin as u64;
-    }
-    let (power, part) = (bin / 64 + 5, bin as u64 % 64);
-    let width = 1u64 << (power - 6);
-    (1 << power) + part * width + width / 2
+    let words = words_of(loaded, "replies", HEADER_WORDS + TRIP_WORDS)?;
+    let (header, trips) = words.split_at(HEADER_WORDS);
+    let [distinct, duplicates, reordered, foreign, _next, first_ns, last_ns] =
+        *header.first_chunk().expect("it was split there");
+    let round_trips = RoundTrips::of_words(trips);
+    Ok(Replied { distinct, duplicates, reordered, foreign, first_ns, last_ns, round_trips })
 }
 
 #[cfg(test)]
 #[expect(clippy::print_stdout, reason = "a skipped test says why")]
 mod tests {
     use super::*;
+    use crate::timetable::Times;
     use crate::traffic::{Replayable, TrafficPlan};
     use laneway_bpf::{RunInput, prog_run};
     use laneway_core::Clock;
@@ -174,7 +135,8 @@ mod tests {
     fn reply(segment: u8, number: u32) -> Vec<u8> {
         let (source, destination) = ([10, 77, 0, 3].into(), [10, 77, 0, 1].into());
         let plan = TrafficPlan::Ping { payload_bytes: 56, source, destination };
-        let traffic = Replayable::prepare(&plan).expect("frames made here need no file");
+        let traffic =
+            Replayable::prepare(&plan, &Times::Steady).expect("frames made here need no file");
         let mut frame = vec![0; 98];
         traffic.templates[0].write(&mut frame, [2, 0, 0, 0, 0, 1], segment, number, 0);
         frame[34] = 0;
@@ -183,7 +145,8 @@ mod tests {
 
     #[test]
     fn a_reply_counts_once_with_its_round_trip_and_the_rest_is_named_or_passed() {
-        let loaded = match load(1_000) {
+        let times = Timetable::default();
+        let loaded = match load(1_000, &times) {
             Ok(loaded) => loaded,
             Err(why) => return println!("skipped: {why}"),
         };
@@ -193,8 +156,9 @@ mod tests {
         };
         // Due 20 ms ago: late.
         let t0_ns = MonotonicClock.now_ns() - 2 * LATE_NS;
-        let plan = SegmentPlan { segment: 3, t0_ns, frames: 100, interval_ns: 1, burst: 1 };
-        expect(&loaded, &plan).expect("it is told");
+        let plan =
+            SegmentPlan { segment: 3, t0_ns, frames: 100, interval_ns: 1, burst: 1, entry: 0 };
+        expect(&loaded, &plan, &times).expect("it is told");
         for number in [0, 1, 3, 2, 3, 99] {
             assert_eq!(run(&reply(3, number)), DROPPED);
         }
@@ -218,31 +182,49 @@ mod tests {
 
         // The next segment starts from nothing, with the same numbers.
         let next = SegmentPlan { segment: 4, t0_ns: t0_ns + 1, ..plan };
-        expect(&loaded, &next).expect("it is told");
+        expect(&loaded, &next, &times).expect("it is told");
         run(&reply(4, 0));
         let seen = read(&loaded).expect("it is read");
         assert_eq!((seen.distinct, seen.duplicates, seen.foreign), (1, 0, 0));
     }
 
-    #[test]
-    fn bins_lie_end_to_end_and_hold_their_middle() {
-        assert_eq!([0, 63, 64, 65, 127, 128].map(middle_ns), [0, 63, 64, 65, 127, 129]);
-        let middles: Vec<u64> = (0..BINS).map(middle_ns).collect();
-        assert!(middles.windows(2).all(|pair| pair[0] < pair[1]));
-        // The last covers more than 100 s.
-        assert!(middles[BINS - 1] > 100_000_000_000);
+    /// Whether a reply to request `number` was booked as due when `times` says: as long ago as that was.
+    fn agrees(loaded: &Loaded, plan: &SegmentPlan, times: &Timetable, number: u32) -> bool {
+        expect(loaded, plan, times).expect("it is told");
+        let frame = reply(plan.segment, number);
+        let input = RunInput { frame: &frame, ..RunInput::default() };
+        let began_ns = MonotonicClock.now_ns();
+        prog_run(loaded.program(), input).expect("it runs");
+        let figures = read(loaded).expect("it is read").round_trips.figures();
+        let due_ns = times.due_ns(plan, number);
+        let ago = began_ns - due_ns..=MonotonicClock.now_ns() - due_ns;
+        figures.summary.min_ns.is_some_and(|ns| ago.contains(&ns))
     }
 
     #[test]
-    fn sums_of_squares_beyond_64_bits_are_kept() {
-        let mut words = vec![0; HEADER_WORDS + BINS];
-        words[0] = 2;
-        (words[8], words[9], words[10]) = (4_000_000_000, 4_000_000_000, 8_000_000_000);
-        // 2 * (4e9)^2 = 3.2e19 is beyond 2^64.
-        let squares = 2 * 4_000_000_000u128.pow(2);
-        (words[11], words[12]) = (squares as u64, (squares >> 64) as u64);
-        words[HEADER_WORDS + 1_700] = 2;
-        let figures = replied(&words).round_trips.figures();
-        assert_eq!((figures.avg_ns, figures.mdev_ns), (Some(4e9), Some(0.0)));
+    fn the_program_and_the_lab_agree_on_when_each_request_was_due() {
+        let stamps: Vec<u64> = (0..150).map(|n| n * n % 151 + n * 40).collect();
+        let capture = Timetable::of_stamps(&stamps).expect("it has times");
+        let poisson = Timetable::of(&Times::Poisson { seed: 3 }).expect("it needs no file");
+        for (times, burst) in [(Timetable::default(), 3), (capture, 1), (poisson, 4)] {
+            let loaded = match load(1_000, &times) {
+                Ok(loaded) => loaded,
+                Err(why) => return println!("skipped: {why}"),
+            };
+            for segment in [1, 77, 255] {
+                let t0_ns = MonotonicClock.now_ns() - 100_000_000_000;
+                let plan = SegmentPlan {
+                    segment,
+                    t0_ns,
+                    frames: 999,
+                    interval_ns: 90_000_001,
+                    burst,
+                    entry: segment.into(),
+                };
+                for number in (0..999).step_by(37) {
+                    assert!(agrees(&loaded, &plan, &times, number), "{segment}, {number}");
+                }
+            }
+        }
     }
 }

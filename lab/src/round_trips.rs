@@ -1,4 +1,5 @@
-//! Round trips of one probe: what a histogram keeps, and what the table of a ping says.
+//! Round trips of one probe: what a histogram keeps, and what the table of a ping says. Of what is forwarded it is one
+//! way only, from the time a frame was due to its arrival at the far end.
 //!
 //! A [`Latency`] keeps percentiles; a ping's table also has the mean and the mean deviation, which
 //! need the sums of all values and of their squares, and exact extremes. Round trips of different
@@ -7,6 +8,15 @@
 use crate::result::Rtt;
 use laneway_stats::Latency;
 use serde::{Deserialize, Serialize};
+
+/// A program in the kernel that sees one take longer counts it as late, and books it as long as it took.
+pub(crate) const LATE_NS: u64 = 10_000_000;
+/// `LW_TRIP_BINS`.
+const BINS: usize = 2_048;
+/// `u64` words of `struct lw_trips` in front of its bins.
+const HEADER_WORDS: usize = 6;
+/// All of them.
+pub(crate) const TRIP_WORDS: usize = HEADER_WORDS + BINS;
 
 /// Round trips, mergeable over blocks.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -32,6 +42,12 @@ impl RoundTrips {
         self.squares_ns2 += (ns as f64).powi(2);
     }
 
+    /// Books one that is late beyond a limit.
+    pub(crate) fn record_with_limit(&mut self, ns: u64, late_ns: u64) {
+        self.record(ns);
+        self.late += u64::from(ns > late_ns);
+    }
+
     /// From bins: each with the value that stands for it and how often it came. Sums and extremes are
     /// exact, as whoever filled the bins kept them.
     pub(crate) fn of_bins(
@@ -50,6 +66,21 @@ impl RoundTrips {
             trips.stretch(extremes_ns);
         }
         trips
+    }
+
+    /// From the words of `struct lw_trips`.
+    pub(crate) fn of_words(words: &[u64]) -> RoundTrips {
+        let (header, bins) = words.split_at(HEADER_WORDS);
+        let [late, shortest_ns, longest_ns, sum_ns, squares_low, squares_high] =
+            *header.first_chunk().expect("it was split there");
+        let filled = bins.iter().enumerate().filter(|(_, n)| **n > 0);
+        RoundTrips::of_bins(
+            filled.map(|(bin, &n)| (middle_ns(bin), n)),
+            [shortest_ns, longest_ns],
+            sum_ns as f64,
+            squares_high as f64 * 2f64.powi(64) + squares_low as f64,
+            late,
+        )
     }
 
     /// Adds those of another block, of the same probe.
@@ -97,9 +128,40 @@ impl RoundTrips {
     }
 }
 
+/// The value in the middle of a bin.
+fn middle_ns(bin: usize) -> u64 {
+    if bin < 64 {
+        return bin as u64;
+    }
+    let (power, part) = (bin / 64 + 5, bin as u64 % 64);
+    let width = 1u64 << (power - 6);
+    (1 << power) + part * width + width / 2
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn bins_lie_end_to_end_and_hold_their_middle() {
+        assert_eq!([0, 63, 64, 65, 127, 128].map(middle_ns), [0, 63, 64, 65, 127, 129]);
+        let middles: Vec<u64> = (0..BINS).map(middle_ns).collect();
+        assert!(middles.windows(2).all(|pair| pair[0] < pair[1]));
+        // The last covers more than 100 s.
+        assert!(middles[BINS - 1] > 100_000_000_000);
+    }
+
+    #[test]
+    fn sums_of_squares_beyond_64_bits_are_kept() {
+        let mut words = vec![0; TRIP_WORDS];
+        (words[1], words[2], words[3]) = (4_000_000_000, 4_000_000_000, 8_000_000_000);
+        // 2 * (4e9)^2 = 3.2e19 is beyond 2^64.
+        let squares = 2 * 4_000_000_000u128.pow(2);
+        (words[4], words[5]) = (squares as u64, (squares >> 64) as u64);
+        words[HEADER_WORDS + 1_700] = 2;
+        let figures = RoundTrips::of_words(&words).figures();
+        assert_eq!((figures.avg_ns, figures.mdev_ns), (Some(4e9), Some(0.0)));
+    }
 
     fn of(values: &[u64]) -> RoundTrips {
         let mut trips = RoundTrips::default();

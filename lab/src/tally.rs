@@ -7,6 +7,7 @@
 //! figure alike and pulls ratios towards 1.
 
 use crate::plan::{PROBES_MAX, Plant, SegmentPlan, SegmentSeen};
+use crate::timetable::Timetable;
 use crate::traffic::split_number;
 use rustix::time::{ClockId, clock_gettime};
 use std::sync::mpsc::{Receiver, Sender};
@@ -48,6 +49,7 @@ pub(crate) struct Tally {
     retired: u64,
     foreign: u64,
     wakeups_ns: Vec<u64>,
+    times: Timetable,
     plant: Plant,
     frames: u64,
     spun_cpu_ns: u64,
@@ -71,6 +73,11 @@ impl Ticks {
             next: 0,
             seen: SegmentSeen { segment: plan.segment, ..SegmentSeen::default() },
         }
+    }
+
+    /// What it is.
+    pub(crate) fn plan(&self) -> &SegmentPlan {
+        &self.plan
     }
 
     /// True for the first arrival of a frame that is to be sampled.
@@ -98,7 +105,8 @@ impl Ticks {
 }
 
 impl Tally {
-    /// A tally that listens to `tells` and answers on `answers`; `plant` is the fault it plays.
+    /// A tally that listens to `tells` and answers on `answers`; frames are due steadily, and `plant` is the fault it
+    /// plays.
     pub(crate) fn new(tells: Receiver<Tell>, answers: Sender<Seen>, plant: Plant) -> Tally {
         Tally {
             tells,
@@ -108,16 +116,22 @@ impl Tally {
             retired: 0,
             foreign: 0,
             wakeups_ns: Vec::new(),
+            times: Timetable::default(),
             plant,
             frames: 0,
             spun_cpu_ns: thread_cpu_ns(),
         }
     }
 
-    /// Ticks off a frame by its number ([`split_number`]), and by a planted fault once more. Gives
-    /// where to note a frame that is to be sampled.
+    /// The same for frames that are due at these times.
+    pub(crate) fn by(self, times: Timetable) -> Tally {
+        Tally { times, ..self }
+    }
+
+    /// Ticks off a frame by its number ([`split_number`]), and by a planted fault once more. Gives when a frame that is
+    /// to be sampled was due, CLOCK_MONOTONIC ns, and where to note it.
     #[inline]
-    pub(crate) fn arrived(&mut self, seq_no: u64) -> Option<(&SegmentPlan, &mut SegmentSeen)> {
+    pub(crate) fn arrived(&mut self, seq_no: u64) -> Option<(u64, &mut SegmentSeen)> {
         let is_sample = self.tick_off(seq_no);
         if let Plant::CountTwice { every } = self.plant {
             self.frames += 1;
@@ -128,9 +142,9 @@ impl Tally {
         if !is_sample {
             return None;
         }
-        let (segment, _) = split_number(seq_no);
+        let (segment, number) = split_number(seq_no);
         let ticks = self.segments.get_mut(usize::from(segment) - 1)?;
-        Some((&ticks.plan, &mut ticks.seen))
+        Some((self.times.due_ns(&ticks.plan, number), &mut ticks.seen))
     }
 
     /// True for the first arrival of a frame that is to be sampled.
