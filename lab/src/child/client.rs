@@ -1,0 +1,43 @@
+//! The generator of a race where a client asks over connections: opens them, asks in every segment what it is told to,
+//! and sees to them in between.
+
+use super::generator::go_first;
+use super::pipe;
+use crate::client::{Client, ClientPlan, Conversation, SameBytes};
+use crate::plan::{Order, Ready, Reply};
+use crate::timetable::{Times, Timetable};
+use laneway_core::CapsReport;
+use laneway_kinds::Protocol;
+
+/// Is the client of `plan` until told to stop.
+///
+/// # Errors
+/// A sentence: a connection that cannot be opened.
+pub(super) fn serve(plan: &ClientPlan, times: &Times, cpu: usize) -> Result<(), String> {
+    let timetable = Timetable::of(times).map_err(|error| error.to_string())?;
+    match plan.protocol {
+        Protocol::Echo => ask_as_told::<SameBytes>(plan, timetable, cpu),
+    }
+}
+
+fn ask_as_told<C: Conversation>(
+    plan: &ClientPlan,
+    timetable: Timetable,
+    cpu: usize,
+) -> Result<(), String> {
+    go_first(cpu)?;
+    let mut client = Client::<C>::open(plan, timetable)?;
+    let mut caps = CapsReport::default();
+    caps.fact("client", plan.sentence());
+    pipe::reply(&Reply::Ready(Ready { caps, ..Ready::default() }));
+    loop {
+        match pipe::order() {
+            Order::Ask(asking) => {
+                pipe::reply(&Reply::Asked(Box::new(client.ask(asking, || false)?)));
+            }
+            Order::Report => pipe::reply(&Reply::Reopened(client.reopen()?)),
+            Order::Segment(_) => {}
+            Order::Stop => return Ok(()),
+        }
+    }
+}

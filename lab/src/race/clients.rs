@@ -1,0 +1,99 @@
+//! What a race where a client asks has to say beyond its figures: what was asked, whether the client was the limit, and
+//! what became of its connections.
+
+use crate::client::ClientPlan;
+use crate::result::{Segment, Traffic};
+use crate::scenario::{Extent, Scenario};
+use laneway_stats::quantile;
+use sha2::{Digest, Sha256};
+
+/// A client whose side uses more than this share of the time in which it asks is what limits a closed loop.
+const LIMIT_SHARE_MIN: f64 = 0.9;
+
+/// What is asked, for the result.
+pub(super) fn describe(client: &ClientPlan, scenario: &Scenario) -> Traffic {
+    let plan = serde_json::to_vec(client).expect("a plan is plain data");
+    let sha256: String = Sha256::digest(&plan).iter().map(|byte| format!("{byte:02x}")).collect();
+    let [least, most] = client.request_bytes;
+    Traffic {
+        capture: format!("none: {} over TCP, {}", client.protocol.name(), client.sentence()),
+        sha256,
+        frames: 0,
+        replayed: 0,
+        mean_frame_bytes: f64::from(least + most) / 2.0,
+        generator: scenario.generator.clone(),
+        spacing: scenario.arrivals,
+        schedule: format!(
+            "open loop, {}, one by one up to 50,000/s, in bursts of up to {} beyond, request n on \
+             connection n modulo {}; latency from the time a request is due. A closed loop has its next request due \
+             when an answer came",
+            scenario.arrivals.name(),
+            scenario.burst,
+            client.connections
+        ),
+    }
+}
+
+/// What a reader must know.
+pub(super) fn notes(
+    client: &ClientPlan,
+    segments: &[Segment],
+    names: &[String],
+    extent: &Extent,
+) -> Vec<String> {
+    let mut notes = vec![
+        "a record is a request that was answered, every byte of it checked by the client; what the client's side \
+         costs, its receive stack included, is on the generator's CPU and in no figure"
+            .to_owned(),
+    ];
+    if client.connections >= 1_000 {
+        notes.push(format!(
+            "{} connections of one client on one CPU: their latency is that of its queue as well",
+            client.connections
+        ));
+    }
+    notes.extend(limited(segments, names, extent));
+    for (arm, name) in names.iter().enumerate() {
+        let of = segments.iter().filter(|segment| segment.arm == arm);
+        let connections = of.filter_map(|segment| segment.connections);
+        let [lost, reopened] = connections.fold([0u64; 2], |[lost, reopened], it| {
+            [lost + u64::from(it.lost), reopened + u64::from(it.reopened)]
+        });
+        if lost > 0 {
+            notes.push(format!(
+                "{name}: connections were lost {lost} times, and opened again {reopened} times, between segments"
+            ));
+        }
+    }
+    notes
+}
+
+/// The arms in whose closed loop the client had hardly a moment to spare.
+fn limited(segments: &[Segment], names: &[String], extent: &Extent) -> Option<String> {
+    if !extent.closed_loop {
+        return None;
+    }
+    let load = extent.loads_pps.len().checked_sub(1)?;
+    let limited: Vec<String> = (0..names.len())
+        .filter_map(|arm| {
+            let share = client_share(segments, arm, load, extent.segment_ms)?;
+            let named = || format!("{} {:.0} %", names[arm], share * 100.0);
+            (share > LIMIT_SHARE_MIN).then(named)
+        })
+        .collect();
+    (!limited.is_empty()).then(|| {
+        format!(
+            "in the closed loop the client's side was busy all the time, and is the limit rather than the arm: {}; \
+             compare CPU per record there, not rates",
+            limited.join(", ")
+        )
+    })
+}
+
+/// What the client's side used of the time in which it asked: the median of an arm's segments.
+fn client_share(segments: &[Segment], arm: usize, load: usize, segment_ms: u64) -> Option<f64> {
+    let of = segments.iter().filter(|s| s.arm == arm && s.load == load && !s.warm_up);
+    let shares: Vec<f64> =
+        of.map(|s| s.cpu.generator_side_ns as f64 / (segment_ms as f64 * 1e6)).collect();
+    quantile(&shares, 0.5).ok()
+}
