@@ -4,6 +4,7 @@
 
 mod arm;
 mod both_ends;
+mod client;
 mod command;
 mod forwarders;
 mod generator;
@@ -22,4 +23,5 @@ pub enum ChildEnd {
 }
 
 pub use arm::serve as serve_arm;
+pub(crate) use generator::PRIORITY as GENERATOR_PRIORITY;
 pub use generator::serve as serve_generator;

@@ -24,6 +24,8 @@ const OF_A_SHELL: [&str; 8] = ["|", "||", "&", "&&", ";", ">", ">>", "<"];
 pub(crate) enum Task {
     /// To answer the pings to an address.
     Answer,
+    /// To answer what it is asked over TCP connections.
+    Serve,
     /// To send each packet back.
     SendBack,
     /// To send each packet on, out of the other of two ports.
@@ -37,6 +39,7 @@ impl Task {
     pub(crate) fn of(app: &AppFacts) -> Task {
         match (app.race.counted, app.race.ports) {
             (Counted::Replies, _) => Task::Answer,
+            (Counted::Answered, _) => Task::Serve,
             (Counted::Forwarded, _) | (Counted::Returned, 2..) => Task::SendOn,
             (Counted::Returned, _) => Task::SendBack,
             (Counted::Handed | Counted::Records, _) => Task::Receive,
@@ -49,7 +52,7 @@ impl Task {
 enum Hole {
     /// The address that it has.
     Address,
-    /// The UDP port that it listens on.
+    /// The UDP or TCP port that it listens on.
     Port,
     /// Where datagrams that it sends on go, `ADDRESS:PORT`.
     To,
@@ -76,8 +79,11 @@ impl Hole {
     /// Whether an arm of `app` has such a thing.
     fn is_of(self, app: &AppFacts) -> bool {
         let task = Task::of(app);
-        let is_addressed =
-            app.race.counted != Counted::Forwarded && app.race.traffic.contains(&Traffic::Udp);
+        let is_addressed = match app.race.counted {
+            Counted::Answered => true,
+            Counted::Forwarded => false,
+            _ => app.race.traffic.contains(&Traffic::Udp),
+        };
         match self {
             Hole::Address => task == Task::Answer || is_addressed,
             Hole::Port => is_addressed,

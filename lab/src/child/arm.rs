@@ -9,6 +9,7 @@ use crate::bench::SUT_MAC;
 use crate::plan::{ArmReport, ArmSetup, Order, Ready, Reply, Shape};
 use crate::tables::{Raced, Tables, TablesOf, arm_words, has, parse, program, said};
 use crate::tally::{Seen, Tally, Tell};
+use crate::timetable::Timetable;
 use crate::why::TRACER;
 use laneway_core::{CapsReport, Counters};
 use laneway_engine::{Control, WorkerId};
@@ -37,11 +38,18 @@ const ANSWER_MAX: Duration = Duration::from_secs(5);
 /// When nobody says what to be, or the worker panicked.
 pub fn serve<P: AppTable, L: LaneTable>() -> Result<ChildEnd, String> {
     let setup: ArmSetup = pipe::setup()?;
-    let facts = TablesOf::<P, L>::new().app(&setup.app)?;
+    let facts = setup.raced(TablesOf::<P, L>::new().app(&setup.app)?);
     if let Some(kind) = setup.peer {
-        return Ok(peer::serve(kind, &setup, facts));
+        return Ok(peer::serve(kind, &setup, &facts));
     }
     let is_witnessed = facts.race.counted.by_witness();
+    let times = match Timetable::of(&setup.times) {
+        Ok(times) => times,
+        Err(error) => {
+            pipe::reply(&Reply::Failed(error.to_string()));
+            return Ok(ChildEnd::FailureTold);
+        }
+    };
     // Threads that are there already would not see it.
     let memory = laneway_netns::memory_folder().map_err(|error| error.to_string())?;
     let mut control = Control::default();
@@ -63,7 +71,7 @@ pub fn serve<P: AppTable, L: LaneTable>() -> Result<ChildEnd, String> {
     let (opened, open) = mpsc::channel();
     let end = thread::scope(|scope| {
         let worker = scope.spawn(|| {
-            let eye = Eye::new(Tally::new(tells, answers, setup.plant));
+            let eye = Eye::new(Tally::new(tells, answers, setup.plant).by(times.clone()));
             let done = run::<P, L>(&setup, &memory, eye, &control, |shape, caps| {
                 // The control thread waits for it.
                 let _ = opened.send((shape, caps.clone()));
@@ -84,7 +92,7 @@ pub fn serve<P: AppTable, L: LaneTable>() -> Result<ChildEnd, String> {
             }
             pipe::reply(&Reply::Ready(ready));
             let tally = is_witnessed.then_some((&tell, &seen));
-            converse(&control, tally, tracing.as_ref(), caps);
+            converse(&control, tally, tracing.as_ref().map(|tracing| (tracing, &times)), caps);
         }
         control.stop.request();
         worker.join().map_err(|_| "the arm's worker panicked".to_owned())
@@ -137,13 +145,14 @@ impl<F: FnOnce(Shape, &CapsReport) + Send, L: LaneTable> AppVisitor for Arm<'_, 
         let Arm { setup, can_type, memory, eye, control, opened, .. } = self;
         let spec: LaneSpec = setup.lane.parse().map_err(sentence)?;
         let lane = facts_of::<L>(&spec).map_err(sentence)?;
-        let _lent = lent(setup, lane, &A::FACTS)?;
+        let _lent = lent(setup, lane, &setup.raced(&A::FACTS))?;
         let addresses: Vec<SocketAddr> = setup.addresses.iter().map(|&at| at.into()).collect();
         let place = ArmPlace {
             lane,
             cpu: setup.cpu,
             interfaces: &setup.interfaces,
             addresses: &addresses,
+            protocol: setup.client.as_ref().map(|client| client.protocol),
             mac: SUT_MAC,
             onward: setup.onward.into(),
             memory,
@@ -151,7 +160,7 @@ impl<F: FnOnce(Shape, &CapsReport) + Send, L: LaneTable> AppVisitor for Arm<'_, 
         let words = arm_words::<A>(&place, &setup.arguments)?;
         let arguments = parse::<A>(&words)?;
         // The kernel's sockets are told addresses only, as by a user.
-        let interfaces = if lane.is_sockets_alone() { &[][..] } else { &setup.interfaces };
+        let interfaces = if listens(setup, lane) { &[][..] } else { &setup.interfaces };
         let on = On { spec: &spec, lane, interfaces, workers: 1 };
         let planned = A::plan(&arguments, on).map_err(said)?;
         let stop = control.stop.clone();
@@ -230,13 +239,19 @@ fn command(setup: &ArmSetup, app: &str, interfaces: &[String], words: &[String])
     line.trim_end().to_owned()
 }
 
-/// The addresses of a responder on a lane that answers at the kernel's: the interface has them meanwhile.
+/// Whether the lane has nothing but the kernel's sockets for the arm.
+fn listens(setup: &ArmSetup, lane: &LaneFacts) -> bool {
+    lane.is_sockets_alone() || setup.client.is_some() && lane.carries.has(Carried::Streams)
+}
+
+/// The addresses of an arm that answers on a lane with the kernel's sockets: the interface has them meanwhile.
 fn lent<'a>(
     setup: &'a ArmSetup,
     lane: &LaneFacts,
     app: &AppFacts,
 ) -> Result<Vec<Lent<'a>>, String> {
-    if !lane.is_sockets_alone() || app.race.counted != Counted::Replies {
+    let answers = matches!(app.race.counted, Counted::Replies | Counted::Answered);
+    if !answers || !listens(setup, lane) {
         return Ok(Vec::new());
     }
     let pairs = setup.interfaces.iter().zip(&setup.addresses);
@@ -247,15 +262,16 @@ fn lent<'a>(
 fn converse(
     control: &Control,
     tally: Option<(&mpsc::Sender<Tell>, &mpsc::Receiver<Seen>)>,
-    tracing: Option<&Tracing>,
+    tracing: Option<(&Tracing, &Timetable)>,
     mut caps: CapsReport,
 ) {
     loop {
         match pipe::order() {
             Order::Stop => return,
+            Order::Ask(_) => {}
             Order::Segment(plan) => {
-                if let Some(tracing) = tracing {
-                    tracing.expect(&plan);
+                if let Some((tracing, times)) = tracing {
+                    tracing.expect(&plan, times.end_ns(&plan));
                 }
                 if tally.is_some_and(|(tell, _)| tell.send(Tell::Segment(plan)).is_err()) {
                     return;

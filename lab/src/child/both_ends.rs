@@ -79,7 +79,7 @@ impl Talk<'_> {
         loop {
             let reply = match pipe::order() {
                 Order::Segment(plan) => self.send(Tell::Segment(plan)),
-                Order::Report => self.report(),
+                Order::Report | Order::Ask(_) => self.report(),
                 Order::Stop => return Ok(()),
             };
             // A worker that is gone says itself why.
@@ -93,7 +93,7 @@ impl Talk<'_> {
         self.tell.send(segment).ok()?;
         match self.said.recv().ok()? {
             Said::Sent(report) => Some(Reply::Sent(report)),
-            Said::Through | Said::Arrived(_) => None,
+            Said::Through | Said::Arrived(..) => None,
         }
     }
 
@@ -102,8 +102,10 @@ impl Talk<'_> {
         // The app is told before the worker is looked at, so the same tick serves both.
         self.tell.send(Tell::Report).ok()?;
         let run = self.control.watch.look(ANSWER_MAX)?;
-        let Said::Arrived(arrived) = self.said.recv_timeout(ANSWER_MAX).ok()? else { return None };
-        Some(Reply::FarEnd(FarEndReport { arrived, ..counted(&run) }))
+        let Said::Arrived(arrived, trips) = self.said.recv_timeout(ANSWER_MAX).ok()? else {
+            return None;
+        };
+        Some(Reply::FarEnd(FarEndReport { arrived, trips, ..counted(&run) }))
     }
 }
 

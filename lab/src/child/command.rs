@@ -3,7 +3,8 @@
 //!
 //! ```text
 //!   start ─▶ ready: it listens where it was told, or has lived for a while on its interface
-//!         ─▶ asked: what is to send datagrams back gets some, and they must come back as they went
+//!         ─▶ asked: what is to send datagrams back gets some, and they must come back as they went; what is to
+//!            answer over connections is asked over three
 //!         ─▶ raced: counted at the far end, or by the counter that it prints
 //! ```
 //!
@@ -26,7 +27,7 @@ use laneway_core::{CapsReport, Counters};
 use laneway_engine::pin_to_cpu;
 use laneway_kinds::AppFacts;
 use program::Program;
-use sockets::{Listener, has_raw_socket, listeners};
+use sockets::{Listener, Transport, has_raw_socket, listeners};
 use std::fs;
 use std::net::SocketAddrV4;
 use std::thread;
@@ -37,6 +38,8 @@ const READY_MAX: Duration = Duration::from_secs(10);
 /// Between two looks at one that is not ready; where XDP programs are looked for, which takes a program, too.
 const LOOK: Duration = Duration::from_millis(20);
 const LOOK_FOR_XDP: Duration = Duration::from_millis(100);
+/// Looks whether a program has ended whose connection did.
+const ENDED_LOOKS: usize = 15;
 /// How long one that was told an interface is left alone: once something of it is seen, and if nothing is. It may
 /// work by means that nobody sees.
 const SETTLE_SEEN: Duration = Duration::from_millis(150);
@@ -59,6 +62,7 @@ pub(super) fn obey(setup: &ArmSetup, app: &AppFacts) -> Result<(), String> {
         match pipe::order() {
             Order::Stop => return Ok(()),
             Order::Segment(plan) => kept.expect(plan.segment),
+            Order::Ask(_) => {}
             Order::Report => pipe::reply(&Reply::Report(Box::new(kept.report()?))),
         }
     }
@@ -68,7 +72,8 @@ pub(super) fn obey(setup: &ArmSetup, app: &AppFacts) -> Result<(), String> {
 struct Kept<'a> {
     /// Declared first: it ends before its address goes.
     program: Program,
-    task: Task,
+    /// What it received is told by its counter, and by nothing else.
+    is_asked: bool,
     ready: Ready,
     /// The last segment that it was told of.
     segment: Option<SegmentSeen>,
@@ -76,7 +81,7 @@ struct Kept<'a> {
     before: u64,
     /// Nothing was sent since: its counter says what it said.
     is_fresh: bool,
-    _answering: Vec<(Lent<'a>, Silenced)>,
+    _answering: Vec<(Lent<'a>, Option<Silenced>)>,
     _cleared: Cleared<'a>,
 }
 
@@ -92,6 +97,8 @@ impl<'a> Kept<'a> {
         find(words.first().ok_or("it has no program")?)?;
         let answering = match task {
             Task::Answer => vec![answering(&setup.interfaces, address)?],
+            // What is asked over connections goes to the same address, which no interface has.
+            Task::Serve => vec![(lent(&setup.interfaces, address)?, None)],
             _ => Vec::new(),
         };
         let touched: &[String] =
@@ -104,12 +111,13 @@ impl<'a> Kept<'a> {
             program,
             line: &line,
             task,
+            counts: setup.counts,
             address,
             patience,
             interfaces: &setup.interfaces,
         };
         let mut facts = vec![starting.settled()?];
-        facts.extend(starting.asked(setup.payload_bytes.unwrap_or(PAYLOAD_BYTES))?);
+        facts.extend(starting.asked(setup)?);
         let program = starting.program;
         let mut caps = CapsReport::default();
         let said = shlex::try_join(words.iter().map(String::as_str));
@@ -120,7 +128,7 @@ impl<'a> Kept<'a> {
         Ok(Kept {
             before: program.output.counter().unwrap_or(0),
             program,
-            task,
+            is_asked: task == Task::Receive && setup.counts,
             ready,
             segment: None,
             is_fresh: false,
@@ -140,7 +148,7 @@ impl<'a> Kept<'a> {
     fn report(&mut self) -> Result<ArmReport, String> {
         self.program.check()?;
         let mut lane = Counters::default();
-        if self.task == Task::Receive {
+        if self.is_asked {
             lane.rx_frames = self.counter()?;
             if let Some(segment) = &mut self.segment {
                 segment.delivered = lane.rx_frames - self.before;
@@ -175,6 +183,8 @@ struct Starting<'a> {
     program: Program,
     line: &'a CommandLine,
     task: Task,
+    /// One that receives says how much.
+    counts: bool,
     address: SocketAddrV4,
     /// Those that are its own.
     interfaces: &'a [String],
@@ -190,7 +200,7 @@ impl Starting<'_> {
         let mut seen: Option<Instant> = None;
         loop {
             self.program.check()?;
-            let heard = listeners().into_iter().find(|listener| listener.hears(self.address));
+            let heard = listeners().into_iter().find(|listener| self.is_heard_by(listener));
             if let Some(listener) = heard.filter(|_| listens) {
                 return Ok(format!("it listens on {listener}"));
             }
@@ -211,6 +221,16 @@ impl Starting<'_> {
         }
     }
 
+    /// Whether what it will be sent comes to this listener.
+    fn is_heard_by(&self, listener: &Listener) -> bool {
+        listener.hears(self.transport(), self.address)
+    }
+
+    /// What carries what it will be sent.
+    fn transport(&self) -> Transport {
+        if self.task == Task::Serve { Transport::Tcp } else { Transport::Udp }
+    }
+
     /// Whether something of it works on frames.
     fn is_seen(&self) -> bool {
         has_raw_socket() || self.interfaces.iter().any(|interface| is_attached(interface))
@@ -224,8 +244,9 @@ impl Starting<'_> {
             _ => format!("on {}", opened.join(", ")),
         };
         format!(
-            "it did not listen on UDP {} within {:.0} s, but {instead}; its address is `{{address}}`, its port \
+            "it did not listen on {} {} within {:.0} s, but {instead}; its address is `{{address}}`, its port \
              `{{port}}`; {}",
+            self.transport(),
             self.address,
             self.patience.as_secs_f64(),
             self.program.output.last_words()
@@ -233,10 +254,24 @@ impl Starting<'_> {
     }
 
     /// Tries what can be tried before the race, and says what was.
-    fn asked(&mut self, payload_bytes: u16) -> Result<Option<String>, String> {
-        let listens = listeners().iter().any(|listener| listener.hears(self.address));
-        match self.task {
-            Task::SendBack if listens => {
+    fn asked(&mut self, setup: &ArmSetup) -> Result<Option<String>, String> {
+        let payload_bytes = setup.payload_bytes.unwrap_or(PAYLOAD_BYTES);
+        let listens = listeners().iter().any(|listener| self.is_heard_by(listener));
+        match (self.task, &setup.client) {
+            (Task::Serve, Some(client)) if listens => {
+                let asked = probe::converse(client);
+                // The end of a program is heard of behind that of its connections, and says more.
+                let looks = if asked.is_err() { ENDED_LOOKS } else { 0 };
+                for _ in 0..looks {
+                    self.program.check()?;
+                    thread::sleep(LOOK);
+                }
+                self.program.check()?;
+                asked
+                    .map(Some)
+                    .map_err(|why| format!("{why}; {}", self.program.output.last_words()))
+            }
+            (Task::SendBack, _) if listens => {
                 let asked = probe::ask(self.address, payload_bytes);
                 self.program.check()?;
                 match asked {
@@ -248,13 +283,16 @@ impl Starting<'_> {
                     Err(why) => Err(format!("{why}; {}", self.program.output.last_words())),
                 }
             }
-            Task::Receive => self.counts().map(Some),
+            (Task::Receive, _) if !self.counts => {
+                Ok(Some("it prints no counter: delivered is unknown".to_owned()))
+            }
+            (Task::Receive, _) => self.counter_seen().map(Some),
             _ => Ok(None),
         }
     }
 
     /// Waits for its first counter: without one nobody knows what it received.
-    fn counts(&mut self) -> Result<String, String> {
+    fn counter_seen(&mut self) -> Result<String, String> {
         let began = Instant::now();
         while self.program.output.counter().is_none() {
             self.program.check()?;
@@ -262,7 +300,8 @@ impl Starting<'_> {
                 return Err(format!(
                     "it printed no counter within {:.0} s, and nothing else tells what a program received that sends \
                      nothing: print lines with `received=N`, N counted since the start, at once and then ten times \
-                     a second or so, and flush each, because what goes into a pipe is held back; {}",
+                     a second or so, and flush each, because what goes into a pipe is held back; or race it for its CPU time \
+                     alone, as one that does not count (`counts = false`, --arm-uncounted); {}",
                     self.patience.as_secs_f64(),
                     self.program.output.last_words()
                 ));
@@ -285,10 +324,16 @@ fn memory_of(processes: &[u32], caps: &CapsReport) -> Memory {
 }
 
 /// Gives the interface the address whose pings the program answers, and keeps the kernel from answering them.
-fn answering(interfaces: &[String], at: SocketAddrV4) -> Result<(Lent<'_>, Silenced), String> {
-    let interface = interfaces.first().ok_or("it has no interface")?;
-    let lent = Lent::new(interface, *at.ip())?;
-    Ok((lent, Silenced::new()?))
+fn answering(
+    interfaces: &[String],
+    at: SocketAddrV4,
+) -> Result<(Lent<'_>, Option<Silenced>), String> {
+    Ok((lent(interfaces, at)?, Some(Silenced::new()?)))
+}
+
+/// Gives the interface the address that the program answers at.
+fn lent(interfaces: &[String], at: SocketAddrV4) -> Result<Lent<'_>, String> {
+    Lent::new(interfaces.first().ok_or("it has no interface")?, *at.ip())
 }
 
 /// The kernel answers no pings until this is dropped.

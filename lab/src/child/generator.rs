@@ -1,6 +1,6 @@
 //! The generator: sends the segments that it is told to, on the way that it is told to.
 
-use super::{ChildEnd, both_ends, pipe};
+use super::{ChildEnd, both_ends, client, pipe};
 use crate::generate::{LiveGenerator, Replay};
 use crate::place::Place;
 use crate::plan::{GeneratorSetup, Order, Ready, Reply, SegmentPlan, WayIn};
@@ -17,7 +17,7 @@ use std::time::Duration;
 /// A live run waits for its first frame by spinning in the kernel; it is entered this long before.
 const LEAD_NS: u64 = 5_000_000;
 /// The highest there is without a real-time policy, which would starve the CPU's softirqs.
-const PRIORITY: i32 = -20;
+pub(crate) const PRIORITY: i32 = -20;
 /// The priority of the session (sched(7)).
 const AUTOGROUP: &str = "/proc/self/autogroup";
 
@@ -37,12 +37,11 @@ pub fn serve<L: LaneTable>() -> Result<ChildEnd, String> {
 }
 
 fn obey<L: LaneTable>(setup: &GeneratorSetup) -> Result<(), String> {
-    let traffic = Replayable::prepare(&setup.traffic).map_err(|e| e.to_string())?;
-    pin_to_cpu(setup.cpu).map_err(|e| e.to_string())?;
-    // So that programs which are no part of the race seldom make it late: in its session, and its session among others.
-    // Where it may not, it says so by its lateness.
-    let _ = setpriority_process(None, PRIORITY);
-    let _ = fs::write(AUTOGROUP, PRIORITY.to_string());
+    if let Some(plan) = setup.traffic.client() {
+        return client::serve(plan, &setup.times, setup.cpu);
+    }
+    let traffic = Replayable::prepare(&setup.traffic, &setup.times).map_err(|e| e.to_string())?;
+    go_first(setup.cpu)?;
     match &setup.way {
         &WayIn::Live { ifindex, to_tap } => {
             let live = LiveGenerator::new(&traffic, ifindex, setup.destination, to_tap);
@@ -64,11 +63,21 @@ fn obey<L: LaneTable>(setup: &GeneratorSetup) -> Result<(), String> {
                 .map_err(|e| e.to_string())?;
             send_as_told(caps, |plan| replay::<L>(place, setup.destination, &traffic, plan))
         }
+        WayIn::Sockets => Err("a client asks over sockets, and was not told what".to_owned()),
         WayIn::BothEnds { lane, ports } => {
             let ports = ports.each_ref().map(String::as_str);
             both_ends::serve::<L>(place(lane, &ports, setup.cpu), setup, &traffic)
         }
     }
+}
+
+/// Stays on `cpu`, above everything else there, so that programs which are no part of the race seldom make it late: in
+/// its session, and its session among others. Where it may not, it says so by its lateness.
+pub(super) fn go_first(cpu: usize) -> Result<(), String> {
+    pin_to_cpu(cpu).map_err(|e| e.to_string())?;
+    let _ = setpriority_process(None, PRIORITY);
+    let _ = fs::write(AUTOGROUP, PRIORITY.to_string());
+    Ok(())
 }
 
 /// Says that it is there, and has every segment sent until told to stop.
@@ -80,7 +89,7 @@ fn send_as_told(
     loop {
         match pipe::order() {
             Order::Segment(plan) => pipe::reply(&Reply::Sent(send(plan)?)),
-            Order::Report => {}
+            Order::Report | Order::Ask(_) => {}
             Order::Stop => return Ok(()),
         }
     }

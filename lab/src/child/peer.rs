@@ -54,6 +54,7 @@ fn obey(setup: &ArmSetup) -> Result<(), String> {
                 received_before = program.counters()?.rx_frames;
                 segment = Some(SegmentSeen { segment: plan.segment, ..SegmentSeen::default() });
             }
+            Order::Ask(_) => {}
             Order::Report => {
                 let lane = program.counters()?;
                 if let Some(segment) = &mut segment {
@@ -117,7 +118,7 @@ fn keep(caps: CapsReport, processes: Vec<u32>) {
     loop {
         match pipe::order() {
             Order::Stop => return,
-            Order::Segment(_) => {}
+            Order::Segment(_) | Order::Ask(_) => {}
             Order::Report => pipe::reply(&Reply::Report(Box::default())),
         }
     }

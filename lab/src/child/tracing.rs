@@ -55,10 +55,10 @@ impl Tracing {
         Ok((Tracing { session, window_ns_max: plan.window_ns_max, _own: own }, slot))
     }
 
-    /// This segment is coming.
-    pub(super) fn expect(&self, plan: &SegmentPlan) {
+    /// This segment is coming, and ends at `end_ns`.
+    pub(super) fn expect(&self, plan: &SegmentPlan, end_ns: u64) {
         if let Some(window_ns_max) = self.window_ns_max {
-            self.session.keep_only(window(plan, window_ns_max));
+            self.session.keep_only(window(plan, end_ns, window_ns_max));
         }
     }
 
@@ -78,8 +78,8 @@ impl Tracing {
 
 /// What of a segment is recorded, CLOCK_MONOTONIC ns. One at top speed has no end that is known before it comes:
 /// of such a one the longest stretch is recorded.
-fn window(plan: &SegmentPlan, length_ns_max: u64) -> RangeInclusive<u64> {
-    let end_ns = if plan.is_topspeed() { u64::MAX } else { plan.end_ns() };
+fn window(plan: &SegmentPlan, end_ns: u64, length_ns_max: u64) -> RangeInclusive<u64> {
+    let end_ns = if plan.is_topspeed() { u64::MAX } else { end_ns };
     let from_ns = plan.t0_ns + TICK_NS.min((end_ns - plan.t0_ns) / BEGIN_SHARE);
     from_ns..=end_ns.min(from_ns.saturating_add(length_ns_max))
 }
@@ -90,19 +90,21 @@ mod tests {
 
     #[test]
     fn what_is_recorded_lies_within_the_segment_and_is_bounded() {
-        let plan = |frames| SegmentPlan {
+        let second = 1_000_000_000;
+        let plan = SegmentPlan {
             segment: 1,
-            t0_ns: 1_000_000_000,
-            frames,
+            t0_ns: second,
+            frames: 9,
             interval_ns: 1_000_000,
             burst: 1,
+            entry: 0,
         };
-        let second = 1_000_000_000;
-        assert_eq!(window(&plan(501), 2 * second), 1_010_000_000..=1_500_000_000);
-        assert_eq!(window(&plan(11), 2 * second), 1_001_000_000..=1_010_000_000);
-        assert_eq!(window(&plan(5_001), 2 * second), 1_010_000_000..=3_010_000_000);
-        assert_eq!(window(&plan(1), 2 * second), second..=second);
-        let poured = SegmentPlan { interval_ns: 0, ..plan(5_001) };
-        assert_eq!(window(&poured, second / 4), 1_010_000_000..=1_260_000_000);
+        let until = |end_ns| window(&plan, end_ns, 2 * second);
+        assert_eq!(until(1_500_000_000), 1_010_000_000..=1_500_000_000);
+        assert_eq!(until(1_010_000_000), 1_001_000_000..=1_010_000_000);
+        assert_eq!(until(6_000_000_000), 1_010_000_000..=3_010_000_000);
+        assert_eq!(until(second), second..=second);
+        let poured = SegmentPlan { interval_ns: 0, ..plan };
+        assert_eq!(window(&poured, second, second / 4), 1_010_000_000..=1_260_000_000);
     }
 }

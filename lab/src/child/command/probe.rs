@@ -1,8 +1,17 @@
-//! Whether a program sends datagrams back as they came, asked before it is measured.
+//! Whether a program sends datagrams back as they came, or answers over connections, asked before it is measured.
 
-use std::io;
-use std::net::{SocketAddr, SocketAddrV4, UdpSocket};
+use crate::client::{ClientPlan, Conversation, SameBytes, Terms};
+use laneway_kinds::Protocol;
+use std::io::{self, Read, Write};
+use std::net::{SocketAddr, SocketAddrV4, TcpStream, UdpSocket};
+use std::rc::Rc;
 use std::time::Duration;
+
+/// Connections over which a program is asked, all open at once, and requests on each.
+const CONNECTIONS: u32 = 3;
+const REQUESTS: u32 = 3;
+/// How long a connection may take to open, and a piece of an answer to come.
+const TALK_MAX: Duration = Duration::from_secs(2);
 
 /// Datagrams sent, each of other bytes.
 const DATAGRAMS: u8 = 3;
@@ -35,6 +44,89 @@ pub(super) fn ask(at: SocketAddrV4, payload_bytes: u16) -> Result<(), String> {
         }
     }
     Ok(())
+}
+
+/// Asks a program over three connections what `client` will; what it did, for the report.
+///
+/// # Errors
+/// A sentence: it refuses, hangs, ends a connection, or answers wrongly.
+pub(super) fn converse(client: &ClientPlan) -> Result<String, String> {
+    match client.protocol {
+        Protocol::Echo => converse_by::<SameBytes>(client),
+    }
+}
+
+fn converse_by<C: Conversation>(client: &ClientPlan) -> Result<String, String> {
+    let terms = Rc::new(Terms::new(client.request_bytes, !client.seed));
+    let open = |number| {
+        let stream = TcpStream::connect_timeout(&client.to, TALK_MAX).map_err(|error| {
+            format!(
+                "it listens on TCP {}, but connection {} failed: {error}",
+                client.to,
+                number + 1
+            )
+        })?;
+        let set = stream.set_read_timeout(Some(TALK_MAX));
+        set.and_then(|()| stream.set_write_timeout(Some(TALK_MAX)))
+            .map_err(|error| error.to_string())?;
+        Ok::<_, String>((stream, C::begin(&terms, number, 0)))
+    };
+    let mut open: Vec<(TcpStream, C)> = (0..CONNECTIONS).map(open).collect::<Result<_, _>>()?;
+    for turn in 0..REQUESTS {
+        for (number, (stream, talk)) in open.iter_mut().enumerate() {
+            request(stream, talk).map_err(|why| {
+                format!(
+                    "asked over TCP {}, connection {}, request {}: {why}",
+                    client.to,
+                    number + 1,
+                    turn + 1
+                )
+            })?;
+        }
+    }
+    Ok(format!("{REQUESTS} requests on each of {CONNECTIONS} connections were answered"))
+}
+
+/// One request, and its answer.
+fn request<C: Conversation>(stream: &mut TcpStream, talk: &mut C) -> Result<(), String> {
+    let mut sent = Vec::new();
+    talk.ask(&mut sent);
+    let bytes = sent.len();
+    stream
+        .write_all(&sent)
+        .map_err(|error| format!("{bytes} bytes could not be sent: {}", ended_or_silent(&error)))?;
+    let mut came = [0; 4_096];
+    let mut all = 0;
+    loop {
+        let n = match stream.read(&mut came) {
+            Ok(0) => {
+                return Err(format!(
+                    "it closed the connection; {bytes} bytes were sent, {all} came back"
+                ));
+            }
+            Ok(n) => n,
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
+            Err(error) => {
+                let why = ended_or_silent(&error);
+                return Err(format!("{why}; {bytes} bytes were sent, {all} came back"));
+            }
+        };
+        all += n;
+        let (whole, heard) = talk.hear(&came[..n]);
+        heard.map_err(|wrong| format!("it answers wrongly: {wrong}"))?;
+        if whole > 0 {
+            return Ok(());
+        }
+    }
+}
+
+/// What became of a connection.
+fn ended_or_silent(error: &io::Error) -> String {
+    use io::ErrorKind::{TimedOut, WouldBlock};
+    match error.kind() {
+        TimedOut | WouldBlock => format!("nothing more came within {} s", TALK_MAX.as_secs()),
+        _ => format!("the connection ended ({error})"),
+    }
 }
 
 /// The first answer to `sent`, and whose it is; one to a datagram before it, which was sent twice, is passed over.

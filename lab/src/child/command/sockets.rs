@@ -30,24 +30,29 @@ pub(super) struct Listener {
 }
 
 impl Listener {
-    /// Whether UDP datagrams to `wanted` come to it.
-    pub(super) fn hears(&self, wanted: SocketAddrV4) -> bool {
+    /// Whether what is sent to `wanted` by `transport` comes to it.
+    pub(super) fn hears(&self, transport: Transport, wanted: SocketAddrV4) -> bool {
         let is_own = match self.at.ip() {
             IpAddr::V4(ip) => ip.is_unspecified() || ip == *wanted.ip(),
             // An unspecified one hears IPv4 as well, unless it was told not to, which is not shown here.
             IpAddr::V6(ip) => ip.is_unspecified() || ip.to_ipv4_mapped() == Some(*wanted.ip()),
         };
-        self.transport == Transport::Udp && self.at.port() == wanted.port() && is_own
+        self.transport == transport && self.at.port() == wanted.port() && is_own
+    }
+}
+
+impl fmt::Display for Transport {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Transport::Udp => "UDP",
+            Transport::Tcp => "TCP",
+        })
     }
 }
 
 impl fmt::Display for Listener {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let transport = match self.transport {
-            Transport::Udp => "UDP",
-            Transport::Tcp => "TCP",
-        };
-        write!(f, "{transport} {}", self.at)
+        write!(f, "{} {}", self.transport, self.at)
     }
 }
 
@@ -132,8 +137,9 @@ mod tests {
     #[test]
     fn a_socket_hears_its_address_or_any_on_its_port() {
         let wanted = SocketAddrV4::new([10, 77, 0, 2].into(), 7000);
-        let hears =
-            |transport, at: &str| Listener { transport, at: at.parse().unwrap() }.hears(wanted);
+        let hears = |transport, at: &str| {
+            Listener { transport, at: at.parse().unwrap() }.hears(Transport::Udp, wanted)
+        };
         for at in ["10.77.0.2:7000", "0.0.0.0:7000", "[::]:7000", "[::ffff:10.77.0.2]:7000"] {
             assert!(hears(Transport::Udp, at), "{at}");
         }
@@ -141,5 +147,7 @@ mod tests {
             assert!(!hears(Transport::Udp, at), "{at}");
         }
         assert!(!hears(Transport::Tcp, "10.77.0.2:7000"));
+        let tcp = Listener { transport: Transport::Tcp, at: "[::]:7000".parse().unwrap() };
+        assert!(tcp.hears(Transport::Tcp, wanted));
     }
 }

@@ -1,9 +1,11 @@
 //! Real programs of others, in a namespace of their own: what each does wrong is told, and nothing of it stays.
 
 use super::*;
+use crate::client::ClientPlan;
 use crate::plan::Plant;
 use crate::tables::{Tables, TablesOf};
-use laneway_kinds::Peer;
+use crate::timetable::Times;
+use laneway_kinds::{Peer, Protocol};
 use laneway_netns::Namespace;
 use laneway_registry::{Apps, Lanes};
 use laneway_testkit::skip;
@@ -11,6 +13,10 @@ use laneway_testkit::skip;
 /// As a race would wait, were it not for the tests that wait in vain.
 const PATIENT: Duration = READY_MAX;
 const HASTY: Duration = Duration::from_millis(1_500);
+
+/// An app whose traffic is what a client asks, and how that is told from the app by itself.
+const OVER_TCP: &str = " over TCP";
+const SERVED: &str = "echo over TCP";
 
 /// Sends each datagram back; what comes of it is put in place of `REPLY`.
 const ECHO: &str = "import socket, sys
@@ -45,14 +51,25 @@ fn echo(reply: &str) -> String {
 fn setup(app: &str, command: &str) -> ArmSetup {
     let end = |net, host, port| SocketAddrV4::new([10, net, 0, host].into(), port);
     ArmSetup {
-        app: app.to_owned(),
+        app: app.strip_suffix(OVER_TCP).unwrap_or(app).to_owned(),
         arguments: Vec::new(),
         peer: Some(Peer::Command),
+        counts: true,
         lane: command.to_owned(),
         payload_bytes: Some(64),
+        client: (app == SERVED).then_some(ClientPlan {
+            to: end(77, 2, 7_000).into(),
+            protocol: Protocol::Echo,
+            connections: 10,
+            in_flight: 1,
+            request_bytes: [512, 1_024],
+            timeout_ms: 1_000,
+            seed: 1,
+        }),
         interfaces: vec!["sut0".to_owned(), "sut1".to_owned()],
         addresses: vec![end(77, 2, 7_000)],
         onward: end(78, 1, 7_001),
+        times: Times::Steady,
         cpu: 0,
         plant: Plant::None,
         mode: None,
@@ -67,7 +84,16 @@ fn raced<T: Send>(
     patience: Duration,
     then: impl FnOnce(&mut Kept<'_>) -> T + Send,
 ) -> Option<Result<T, String>> {
-    let program = shlex::split(command).and_then(|words| words.into_iter().next());
+    raced_as(&setup(app, command), patience, then)
+}
+
+/// The same of this arm.
+fn raced_as<T: Send>(
+    setup: &ArmSetup,
+    patience: Duration,
+    then: impl FnOnce(&mut Kept<'_>) -> T + Send,
+) -> Option<Result<T, String>> {
+    let program = shlex::split(&setup.lane).and_then(|words| words.into_iter().next());
     if let Err(why) = find(&program.unwrap_or_default()) {
         skip(why);
         return None;
@@ -79,15 +105,18 @@ fn raced<T: Send>(
             return None;
         }
     };
-    let facts = TablesOf::<Apps, Lanes>::new().app(app).expect("it is one");
-    let setup = setup(app, command);
+    let facts = setup.raced(TablesOf::<Apps, Lanes>::new().app(&setup.app).expect("it is one"));
     // The thread stays until the program has ended: it is its parent.
     let ran = namespace.enter(|| {
-        call("ip", &["address", "add", "10.77.0.2/32", "dev", "lo"]).expect("root may");
+        if setup.client.is_none() {
+            // Where a client asks the address is lent.
+            call("ip", &["address", "add", "10.77.0.2/32", "dev", "lo"]).expect("root may");
+        }
+        call("ip", &["link", "set", "dev", "lo", "up"]).expect("root may");
         call("ip", &["link", "add", "sut0", "type", "veth", "peer", "name", "sut1"]).expect("so");
         call("ip", &["link", "set", "dev", "sut0", "up"]).expect("so");
         call("ip", &["link", "set", "dev", "sut1", "up"]).expect("so");
-        let mut kept = Kept::start(&setup, facts, patience)?;
+        let mut kept = Kept::start(setup, &facts, patience)?;
         Ok(then(&mut kept))
     });
     Some(ran.expect("it is entered"))
@@ -286,9 +315,24 @@ fn what_a_program_received_is_what_it_prints() {
 fn one_that_says_nothing_of_what_it_received_is_no_arm_of_an_app_that_only_receives() {
     let silent = ECHO.replace("    s.sendto(REPLY, peer)\n", "");
     let Some(why) = refused("count", &python(&silent), HASTY) else { return };
-    for part in ["printed no counter", "`received=N`", "flush", "it said: up"] {
+    for part in ["printed no counter", "`received=N`", "flush", "it said: up", "counts = false"] {
         assert!(why.contains(part), "{why}");
     }
+}
+
+#[test]
+fn one_that_need_not_count_is_an_arm_without_a_counter() {
+    let silent = ECHO.replace("    s.sendto(REPLY, peer)\n", "");
+    let setup = ArmSetup { counts: false, ..setup("count", &python(&silent)) };
+    let ran = raced_as(&setup, PATIENT, |kept| {
+        kept.expect(3);
+        let report = kept.report()?;
+        Ok::<_, String>((report.lane.rx_frames, kept.ready.caps.facts["ready"].clone()))
+    });
+    let Some(ran) = ran else { return };
+    let (received, ready) = ran.unwrap().unwrap();
+    assert_eq!(received, 0);
+    assert!(ready.ends_with("it prints no counter: delivered is unknown"), "{ready}");
 }
 
 #[test]
@@ -324,4 +368,78 @@ fn one_that_forwards_by_means_that_nobody_sees_is_given_time() {
     assert_eq!(ready.shape, Shape::Frames);
     assert!(ready.caps.facts["ready"].contains("it was given time"), "{ready:?}");
     assert_eq!(ready.caps.facts["program"], "sh -c 'exec sleep 600' sh sut0 sut1");
+}
+
+/// Answers over TCP, one connection at a time in a thread each; what comes of a piece is put in place of `DO`.
+const SERVE: &str = "import socket, sys, threading, time
+s = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
+s.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+s.bind((sys.argv[1], int(sys.argv[2])))
+s.listen(64)
+print('up', flush=True)
+held = []
+def serve(c):
+    held.append(c)
+    while True:
+        data = c.recv(65536)
+        if not data: return
+        DO
+while True:
+    threading.Thread(target=serve, args=(s.accept()[0],), daemon=True).start()
+";
+
+fn serve(on_data: &str) -> String {
+    python(&SERVE.replace("DO", on_data))
+}
+
+#[test]
+fn a_program_that_answers_over_connections_is_an_arm() {
+    let ran = raced("echo over TCP", &serve("c.sendall(data)"), PATIENT, |kept| {
+        kept.expect(1);
+        (kept.ready.clone(), kept.report().map(|report| report.memory.rss_bytes))
+    });
+    let Some(ran) = ran else { return };
+    let (ready, rss_bytes) = ran.unwrap();
+    assert!(rss_bytes.unwrap() > 1 << 20);
+    let wanted =
+        "it listens on TCP 10.77.0.2:7000; 3 requests on each of 3 connections were answered";
+    assert_eq!((ready.shape, ready.caps.facts["ready"].as_str()), (Shape::Datagrams, wanted));
+}
+
+#[test]
+fn what_a_program_does_wrong_over_connections_is_told_in_a_sentence() {
+    let listening = SERVE.replace("s.listen(64)\n", "time.sleep(600)\n");
+    let greeting = SERVE.replace("held.append(c)", "c.sendall(b'220 welcome')");
+    for (command, patience, parts) in [
+        (
+            serve("c.sendall(bytes([data[0] ^ 1]) + data[1:])"),
+            PATIENT,
+            &["connection 1, request 1", "it answers wrongly", "byte 0 came back as"][..],
+        ),
+        (
+            serve("return c.close()"),
+            PATIENT,
+            &["closed the connection", "0 came back", "it said: up"],
+        ),
+        (serve("pass"), PATIENT, &["nothing more came within 2 s", "0 came back"]),
+        (serve("c.sendall(data[:-1])"), PATIENT, &["nothing more came within 2 s"]),
+        (serve("c.sendall(data + b'!')"), PATIENT, &["it answers wrongly"]),
+        (python(&greeting), PATIENT, &["it answers wrongly"]),
+        (python(&listening), HASTY, &["did not listen on TCP 10.77.0.2:7000", "on nothing at all"]),
+        (
+            echo("data"),
+            HASTY,
+            &["did not listen on TCP 10.77.0.2:7000", "but on UDP 10.77.0.2:7000"],
+        ),
+        (
+            serve("sys.stderr.write('oh no'); sys.stderr.flush(); import os; os._exit(3)"),
+            PATIENT,
+            &["exit status 3", "oh no"],
+        ),
+    ] {
+        let Some(why) = refused("echo over TCP", &command, patience) else { return };
+        for part in parts {
+            assert!(why.contains(part), "{command}\n{why}");
+        }
+    }
 }
