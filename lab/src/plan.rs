@@ -5,10 +5,13 @@
 //! due without anything being written into the frame but its number.
 
 use crate::arrivals::Arrived;
+use crate::client::{Asked, Asking, ClientPlan, Reopened};
 use crate::result::{GeneratorReport, Memory};
+use crate::round_trips::RoundTrips;
+use crate::timetable::Times;
 use crate::traffic::TrafficPlan;
 use laneway_core::{CapsReport, Counters};
-use laneway_kinds::Peer;
+use laneway_kinds::{AppFacts, Peer, Traffic};
 use laneway_stats::Latency;
 use serde::{Deserialize, Serialize};
 use std::net::SocketAddrV4;
@@ -17,8 +20,9 @@ use std::path::PathBuf;
 /// Segments of a trial; the number's place in the source MAC is one byte.
 pub(crate) const SEGMENTS_MAX: usize = 200;
 
-/// One offered load: `frames` frames in bursts of `burst`, burst b due at `t0_ns + b * interval_ns`. With an
-/// interval of 0 all are due at once, which is no schedule: they leave as fast as the generator can.
+/// One offered load: `frames` frames in bursts of `burst`, the first due at `t0_ns`, and one every `interval_ns` on
+/// average: exactly when, a [`Timetable`](crate::timetable::Timetable) says. With an interval of 0 all are due at once,
+/// which is no schedule: they leave as fast as the generator can.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct SegmentPlan {
     /// Its number, 1 up to [`SEGMENTS_MAX`]; 0 is left to frames that nobody numbered.
@@ -27,31 +31,18 @@ pub(crate) struct SegmentPlan {
     pub t0_ns: u64,
     /// How many frames.
     pub frames: u32,
-    /// Between bursts, ns.
+    /// Between bursts, on average, ns.
     pub interval_ns: u64,
     /// Frames per burst.
     pub burst: u32,
+    /// Where in the timetable it begins, where that can be chosen: those of a round begin alike.
+    pub entry: u32,
 }
 
 impl SegmentPlan {
-    /// When frame `number` is due, CLOCK_MONOTONIC ns.
-    pub(crate) fn due_ns(&self, number: u32) -> u64 {
-        self.t0_ns + u64::from(number / self.burst.max(1)) * self.interval_ns
-    }
-
-    /// When the last burst is due.
-    pub(crate) fn end_ns(&self) -> u64 {
-        self.due_ns(self.frames.saturating_sub(1))
-    }
-
     /// Whether its frames have no times of their own.
     pub(crate) fn is_topspeed(&self) -> bool {
         self.interval_ns == 0
-    }
-
-    /// Frames per second; of what is no schedule, a number beyond all rates.
-    pub(crate) fn rate_pps(&self) -> f64 {
-        f64::from(self.burst) * 1e9 / self.interval_ns.max(1) as f64
     }
 }
 
@@ -95,17 +86,25 @@ pub(crate) struct ArmSetup {
     pub arguments: Vec<String>,
     /// Somebody else's program, if it is one.
     pub peer: Option<Peer>,
+    /// False of a program that receives and does not say how much.
+    pub counts: bool,
     /// Lane spec; of a peer, its device, or its command line.
     pub lane: String,
     /// Payload of what it is sent, bytes, where all of it has the same.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub payload_bytes: Option<u16>,
+    /// Who asks it over connections, if that is its traffic.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub client: Option<ClientPlan>,
     /// Interfaces of its namespace, one per port.
     pub interfaces: Vec<String>,
     /// Where it listens if it sees datagrams, or what it answers for; one per port.
     pub addresses: Vec<SocketAddrV4>,
     /// Where what it sends on goes to.
     pub onward: SocketAddrV4,
+    /// When what it is sent is due.
+    #[serde(default, skip_serializing_if = "Times::is_steady")]
+    pub times: Times,
     /// CPU of the worker.
     pub cpu: usize,
     /// Its fault, if any.
@@ -116,6 +115,17 @@ pub(crate) struct ArmSetup {
     /// Trace the worker. An arm that is measured has none, unless the scenario measures tracing itself.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub trace: Option<TracePlan>,
+}
+
+impl ArmSetup {
+    /// The row of its app, as it is raced.
+    pub(crate) fn raced(&self, app: &AppFacts) -> AppFacts {
+        let race = match &self.client {
+            Some(client) => app.race.under(Traffic::Tcp(client.protocol)),
+            None => app.race,
+        };
+        AppFacts { race, ..*app }
+    }
 }
 
 /// What of an arm is traced.
@@ -145,6 +155,8 @@ pub struct TraceEnd {
 pub(crate) struct GeneratorSetup {
     /// What to send.
     pub traffic: TrafficPlan,
+    /// When it is due.
+    pub times: Times,
     /// How frames enter the wire.
     pub way: WayIn,
     /// Destination of every frame.
@@ -171,6 +183,8 @@ pub(crate) enum WayIn {
         /// Interface of its namespace.
         interface: String,
     },
+    /// By sockets of the kernel's, where a client asks.
+    Sockets,
     /// Sent by the first of a lane's two ports, whose second is the far end: what comes out of the
     /// arm there is ticked off by the generator itself.
     BothEnds {
@@ -187,7 +201,9 @@ pub(crate) enum WayIn {
 pub(crate) enum Order {
     /// Generator: send this. Arm: this is coming.
     Segment(SegmentPlan),
-    /// Arm, and a generator that is the far end, too: report what there is so far.
+    /// Client: ask this.
+    Ask(Asking),
+    /// Arm, and a generator that is the far end, too: report what there is so far. Client: see to the connections.
     Report,
     /// End.
     Stop,
@@ -201,6 +217,10 @@ pub(crate) enum Reply {
     Ready(Ready),
     /// Generator: a segment is sent.
     Sent(GeneratorReport),
+    /// Client: every request of a segment has an end.
+    Asked(Box<Asked>),
+    /// Client: the connections are seen to.
+    Reopened(Reopened),
     /// Arm: the state when [`Order::Report`] was handled.
     Report(Box<ArmReport>),
     /// Generator that is the far end, too: the same of the far end.
@@ -242,10 +262,12 @@ pub(crate) struct ArmReport {
 }
 
 /// What a generator that is the far end, too, has to say of it.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub(crate) struct FarEndReport {
     /// What came of the segment under way.
     pub arrived: Arrived,
+    /// How long sampled frames of it took since they were due.
+    pub trips: RoundTrips,
     /// Frames that found no room in front of the arm, cumulative.
     pub ring_full: u64,
     /// Frames that came out of the arm and could not be taken over, cumulative.
@@ -288,23 +310,19 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_schedule_is_fixed_by_its_plan() {
-        let plan = SegmentPlan { segment: 1, t0_ns: 1000, frames: 40, interval_ns: 160, burst: 16 };
-        assert_eq!([0, 15, 16, 39].map(|n| plan.due_ns(n)), [1000, 1000, 1160, 1320]);
-        assert_eq!((plan.end_ns(), plan.rate_pps()), (1320, 1e8));
-    }
-
-    #[test]
     fn an_arm_that_is_not_traced_is_told_nothing_of_traces() {
         let setup = ArmSetup {
             app: "forward".to_owned(),
             arguments: Vec::new(),
             peer: None,
+            counts: true,
             lane: "packet".to_owned(),
             payload_bytes: None,
+            client: None,
             interfaces: vec!["sut0".to_owned()],
             addresses: Vec::new(),
             onward: SocketAddrV4::new([10, 0, 0, 1].into(), 1),
+            times: Times::Steady,
             cpu: 0,
             plant: Plant::None,
             mode: None,

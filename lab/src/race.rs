@@ -14,11 +14,18 @@
 //! not close makes the run invalid.
 
 mod analyse;
+mod clients;
 mod contest;
+mod demands;
+mod doubt;
+mod drift;
+mod expected;
 mod pings;
 mod traced;
 
 use crate::bench::Bench;
+use crate::command::Task;
+use crate::headroom;
 use crate::host::Look;
 use crate::meter::Meter;
 use crate::ping;
@@ -26,10 +33,12 @@ use crate::plan::Plant;
 use crate::result::{Arm, Outcome, Placement, RaceResult, SCHEMA, Segment, Traffic};
 use crate::scenario::{ArmPlan, Extent, OTHERS_MAX, Scenario, ScenarioError};
 use crate::tables::{Tables, wiring};
-use crate::traffic::{Replayable, TrafficError, TrafficPlan};
+use crate::timetable::{Spacing, Times, Timetable};
+use crate::traffic::{Payloads, Replayable, Sending, TrafficError, TrafficPlan};
 use crate::trial::{self, Trial, TrialPlan};
 use crate::why::Explain;
 use contest::{Contest, Measured};
+pub use expected::{Expected, expected};
 use laneway_core::LaneError;
 use laneway_kinds::{AppFacts, Counted, Peer, Wiring};
 use sha2::{Digest, Sha256};
@@ -111,7 +120,7 @@ pub struct Progress<'a> {
     pub generations: [usize; 2],
     /// Rounds so far.
     pub rounds: usize,
-    /// How long it has been measured, and how long it will be at most.
+    /// How long it has been measured, and how long it will be at most, or about, where rounds are counted.
     pub time: [Duration; 2],
     /// Verdicts that are not decided, and all of them.
     pub undecided: [usize; 2],
@@ -132,11 +141,15 @@ pub fn run(
 ) -> Result<RaceResult, RaceError> {
     scenario.check(options.tables)?;
     let app = scenario.facts(options.tables)?;
+    if Task::of(&app) != Task::Receive {
+        // What it delivers is counted where it comes out.
+        scenario.arms.iter_mut().for_each(|arm| arm.counts = true);
+    }
     let started = Instant::now();
     let started_unix = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     let look = Look::start();
-    let plan = scenario.traffic(app)?;
-    let traffic = describe_traffic(&scenario, app, &plan)?;
+    let sending = sending(&scenario, &app)?;
+    let traffic = describe_traffic(&scenario, &app, &sending)?;
     let trials_folder = options.out.join("trials");
     std::fs::create_dir_all(&trials_folder).map_err(write_error(&trials_folder))?;
 
@@ -144,11 +157,12 @@ pub fn run(
     let placement = placement(&scenario);
     let program = pinging(&mut scenario);
     let extent = extent_of(&scenario, options.length).clone();
+    check_times(&extent, &sending)?;
     let meter = Rc::new(Meter::attach()?);
-    let bench = || Bench::create(placement.clone(), app, &plan, meter.clone());
+    let bench = || Bench::create(placement.clone(), &app, &sending, meter.clone());
     let mut benches = vec![bench()?];
     let mut notes = left_out(&scenario, options.length);
-    notes.extend(leave_out(&benches[0], &scenario, &extent, &plan, &mut entrants, options)?);
+    notes.extend(leave_out(&benches[0], &scenario, &extent, &sending, &mut entrants, options)?);
     while benches.len() < entrants.len() {
         benches.push(bench()?);
     }
@@ -157,19 +171,28 @@ pub fn run(
         benches: &benches,
         scenario: &scenario,
         extent,
-        traffic: &plan,
+        sending: &sending,
         entrants: &entrants,
         options,
     };
     let saturating = contest(&extent).saturating()?;
-    let saturating_pps = saturating.as_ref().and_then(|found| found.clone().ok());
-    notes.extend(saturating.and_then(Result::err));
+    let mut headroom = contest(&extent).headroom()?;
+    let mut saturating_pps = None;
+    match saturating {
+        Some(Ok(found)) => {
+            saturating_pps = Some(found.pps);
+            headroom.extend(found.headroom);
+        }
+        Some(Err(why)) => notes.push(why),
+        None => {}
+    }
+    notes.extend(headroom::note(&headroom));
     let mut all_loads = extent.clone();
     all_loads.loads_pps.extend(saturating_pps);
     let extent = all_loads;
 
     let Measured { segments, trials, rounds, generations, mut findings } =
-        contest(&extent).run(app, &mut show)?;
+        contest(&extent).run(&app, &mut show)?;
     let loads = extent.loads_pps.len();
     let summaries = analyse::summaries(&segments, &trials, entrants.len(), loads);
     let mut traces = Vec::new();
@@ -178,7 +201,7 @@ pub fn run(
             bench: &benches[0],
             scenario: &scenario,
             extent: &extent,
-            traffic: &plan,
+            sending: &sending,
             entrants: &entrants,
             options,
             summaries: &summaries,
@@ -203,27 +226,34 @@ pub fn run(
     let wired = |entrant: &Entrant| wiring(options.tables, entrant.peer, &entrant.lane);
     let is_shared = |entrant: &Entrant| matches!(wired(entrant), Wiring::SharedMemory { .. });
     if app.race.counted.comes_out() && !entrants.iter().all(is_shared) {
-        notes.push(
-            "delivered is what came back to the generator's side, counted and dropped there by an \
-             XDP program in the softirq of whoever sends"
-                .to_owned(),
-        );
+        let by = match scenario.generator_napi_cpu {
+            Some(_) => "threads of that side",
+            None => "the softirq of whoever sends",
+        };
+        notes.push(format!(
+            "delivered is what came back to the generator's side, counted and dropped there by an XDP program in {by}"
+        ));
+    }
+    if let Some(client) = sending.traffic.client() {
+        notes.extend(clients::notes(client, &segments, &entrants_names(&entrants), &extent));
     }
     if extent.topspeed {
         notes.push(topspeed_note(&segments, &entrants, loads - 1));
-    } else if let Some(pps) = saturating_pps {
+    } else if let Some(pps) = saturating_pps.filter(|_| !extent.closed_loop) {
         notes.push(format!(
-            "{pps}/s is the saturating load: {:.0} % of the highest that the generator was seen to keep \
-             against every arm before the first generation, rounded down, the same for all. It is no \
+            "{pps}/s is the saturating load: at most {:.0} % of the highest that the generator was seen to keep \
+             against every arm before the first generation, and one that it has headroom at, rounded down, the same \
+             for all. It is no \
              sustainable rate, and latency at it is that of full queues",
             100.0 * trial::KEPT_SHARE
         ));
     }
     notes.extend(traced::measured_notes(&trials, &entrants));
     if entrants.iter().any(|entrant| wired(entrant) == Wiring::Taps) {
-        notes.push(TAPS_NOTE.to_owned());
+        notes.push(taps_note(&app));
     }
     notes.extend(shared_memory_note(options.tables, &entrants));
+    notes.extend(uncounted_note(&entrants));
     let caps = |arm: usize| trials.iter().rfind(|trial| trial.index == arm).map(|t| t.caps.clone());
     let arms = entrants
         .iter()
@@ -234,6 +264,7 @@ pub fn run(
             // A peer gets none of them: its mode is what it has instead.
             arguments: if entrant.peer.is_none() { entrant.arguments.clone() } else { Vec::new() },
             is_noise_floor: entrant.is_noise_floor,
+            delivered_unknown: !entrant.counts,
             note: entrant.note.clone(),
             caps: caps(arm).unwrap_or_default(),
         })
@@ -242,8 +273,8 @@ pub fn run(
         pings::section(&trials, entrants.len(), loads, generations, &scenario, program);
     findings.append(&mut ping_findings);
     let invalid =
-        analyse::faults(&segments, &trials, &entrants_names(&entrants), &extent.loads_pps);
-    let too_few = analyse::too_few(&segments, &entrants_names(&entrants), &extent.loads_pps);
+        analyse::faults(&segments, &trials, &entrants_names(&entrants), &load_names(&extent));
+    let too_few = analyse::too_few(&segments, &entrants_names(&entrants), &load_names(&extent));
     let mut result = RaceResult {
         schema: SCHEMA.to_owned(),
         title: scenario.title.clone(),
@@ -264,11 +295,15 @@ pub fn run(
         loads_pps: extent.loads_pps.clone(),
         saturating_pps,
         topspeed: extent.topspeed,
+        closed_loop: extent.closed_loop,
         summaries,
         findings,
         ping,
         traces,
+        drift: None,
+        headroom,
         goals: Vec::new(),
+        claims_of: scenario.claims_of.clone(),
         claims: Vec::new(),
         too_few,
         invalid,
@@ -276,9 +311,12 @@ pub fn run(
         outcome: Outcome::Done,
         segments,
     };
-    let sought = extent.saturate || extent.topspeed;
-    result.goals = analyse::goals(&result, &trials, &scenario, sought);
-    result.claims = analyse::claims(&result, &trials, &scenario, sought);
+    result.drift = drift::drift(&result.segments, result.rounds, scenario.matters);
+    drift::tell(&mut result);
+    analyse::refuse_capacities(&mut result);
+    let sought = extent.saturate || extent.topspeed || extent.closed_loop;
+    result.goals = demands::goals(&result, &trials, &scenario, sought);
+    result.claims = demands::claims(&result, &trials, &scenario, sought);
     result.notes.extend(analyse::unsaturated(&result));
     result.outcome = analyse::outcome(&result);
     write_result(&result, options.out)?;
@@ -302,10 +340,21 @@ fn topspeed_note(segments: &[Segment], entrants: &[Entrant], load: usize) -> Str
 }
 
 /// What a reader must know of arms on TAP devices.
-const TAPS_NOTE: &str = "an arm on TAP devices has no NAPI thread: the generator's CPU puts each frame \
-    into the queue of the device, and the arm reads it from there by a system call; what the queue \
-    refuses is the device's tx_dropped, here `tap queue full`. What the arm writes to the other device \
-    is counted and dropped within the system call that writes it";
+fn taps_note(app: &AppFacts) -> String {
+    let written = match app.race.counted {
+        Counted::Answered => {
+            "What the arm writes goes to the client's sockets within the system call that writes it"
+        }
+        _ => {
+            "What the queue refuses is the device's tx_dropped, here `tap queue full`. What the arm writes to the \
+             other device is counted and dropped within the system call that writes it"
+        }
+    };
+    format!(
+        "an arm on TAP devices has no NAPI thread: the generator's CPU puts each frame into the queue of the device, \
+         and the arm reads it from there by a system call. {written}"
+    )
+}
 
 /// What a reader must know of arms on shared memory; `None` where there are none.
 fn shared_memory_note(tables: &dyn Tables, entrants: &[Entrant]) -> Option<String> {
@@ -320,8 +369,23 @@ fn shared_memory_note(tables: &dyn Tables, entrants: &[Entrant]) -> Option<Strin
              are there one process of the lab that polls both ends on the generator's CPU: it copies \
              each frame into the ring in front of the arm (what that refuses is `memif ring full`), \
              takes out what the arm sent on, counts and drops it, without an XDP program. So of a driver, \
-             a softirq and the counting, which are in every other arm's CPU time, it has nothing, and it \
-             is offered what a process can make: compare its rate and its CPU time with that in mind"
+             a softirq and the counting, which are in every other arm's CPU time, it has nothing, it \
+             is offered what a process can make, and what arrives has arrived in that process's hands: compare its \
+             rate, its CPU time and its latency with that in mind"
+        )
+    })
+}
+
+/// What a reader must know of arms that do not say what they received; `None` where there are none.
+fn uncounted_note(entrants: &[Entrant]) -> Option<String> {
+    let silent = entrants.iter().filter(|entrant| !entrant.counts);
+    let names: Vec<String> = silent.map(|entrant| format!("`{}`", entrant.name)).collect();
+    (!names.is_empty()).then(|| {
+        format!(
+            "delivered is unknown of {}: nothing of it says what it received. Its CPU time is per offered packet, \
+             received or not, where that of others is per delivered record, so one that loses packets looks cheaper; \
+             it has no rate, no loss and no capacity",
+            names.join(", ")
         )
     })
 }
@@ -342,15 +406,29 @@ fn round_down(pps: u64) -> u64 {
 
 /// Who runs where.
 pub(crate) fn placement(scenario: &Scenario) -> Placement {
+    let Scenario { arm_cpu, generator_cpu, generator_napi_cpu, .. } = *scenario;
+    let who = match scenario.client {
+        Some(_) => "the client and the threaded NAPI of its interface share",
+        None => "the generator has",
+    };
+    let far_end = match generator_napi_cpu {
+        None if scenario.client.is_some() => String::new(),
+        None => "What an arm sends is received in a softirq on the arm's CPU. ".to_owned(),
+        Some(cpu) if cpu == generator_cpu => format!(
+            "What an arm sends is received by threads on the generator's CPU {cpu}, between two of its bursts: it \
+             takes nothing of the arm's CPU, and nothing is said of when it came. "
+        ),
+        Some(cpu) => format!("What an arm sends is received by threads on CPU {cpu}. "),
+    };
     Placement {
-        arm_cpu: scenario.arm_cpu,
-        napi_cpu: scenario.arm_cpu,
-        generator_cpu: scenario.generator_cpu,
+        arm_cpu,
+        napi_cpu: arm_cpu,
+        generator_cpu,
+        far_napi_cpu: generator_napi_cpu,
         sentence: format!(
-            "The arm's worker and the threaded NAPI of its interface share CPU {}; the \
-             generator has CPU {}, above every other program in priority where the system lets it. Arms that \
-             are not offered a load are stopped.",
-            scenario.arm_cpu, scenario.generator_cpu
+            "The arm's worker and the threaded NAPI of its interface share CPU {arm_cpu}; {who} CPU {generator_cpu}, above \
+             every other program in priority where the system lets it. {far_end}Arms that are not offered a load are \
+             stopped."
         ),
     }
 }
@@ -389,7 +467,7 @@ fn leave_out(
     bench: &Bench,
     scenario: &Scenario,
     extent: &Extent,
-    traffic: &TrafficPlan,
+    sending: &Sending,
     entrants: &mut Vec<Entrant>,
     options: &Options<'_>,
 ) -> Result<Vec<String>, RaceError> {
@@ -407,7 +485,7 @@ fn leave_out(
                 skipped.push(format!("skipped: arm `{}`: {why}", entrant.name));
                 continue;
             }
-            let plan = trial_plan(scenario, extent, traffic, &entrant, [0, 0], options);
+            let plan = trial_plan(scenario, extent, sending, &entrant, [0, 0], options);
             if let Err(error) = trial::start_arm(bench, &plan) {
                 skipped.push(format!("skipped: {error}"));
                 continue;
@@ -424,11 +502,13 @@ pub(crate) struct Entrant {
     name: String,
     lane: String,
     peer: Option<Peer>,
+    counts: bool,
     optional: bool,
     note: String,
     plant: Plant,
     arguments: Vec<String>,
     is_traced: bool,
+    is_alone: bool,
     is_noise_floor: bool,
 }
 
@@ -442,11 +522,13 @@ fn entrants(scenario: &Scenario, length: Length) -> Vec<Entrant> {
             name: arm.name.clone(),
             lane: arm.what().to_owned(),
             peer: arm.program(),
+            counts: arm.counts,
             optional: arm.optional,
             note: arm.note.clone(),
             plant: arm.plant,
             arguments: scenario.arguments_of(arm).to_vec(),
             is_traced: arm.trace,
+            is_alone: arm.alone,
             is_noise_floor: false,
         })
         .collect();
@@ -455,11 +537,13 @@ fn entrants(scenario: &Scenario, length: Length) -> Vec<Entrant> {
         name: format!("{} again", base.name),
         lane: base.lane.clone(),
         peer: base.peer,
+        counts: base.counts,
         optional: false,
         note: "the base once more: what differs here is noise".to_owned(),
         plant: base.plant,
         arguments: base.arguments.clone(),
         is_traced: base.is_traced,
+        is_alone: false,
         is_noise_floor: true,
     };
     entrants.insert(1, twin);
@@ -470,10 +554,24 @@ fn entrants_names(entrants: &[Entrant]) -> Vec<String> {
     entrants.iter().map(|entrant| entrant.name.clone()).collect()
 }
 
+/// Its loads, as in `at 5000/s`.
+fn load_names(extent: &Extent) -> Vec<String> {
+    let mut names: Vec<String> = extent.loads_pps.iter().map(|pps| format!("{pps}/s")).collect();
+    let without_rate = match (extent.topspeed, extent.closed_loop) {
+        (true, _) => Some("top speed"),
+        (_, true) => Some("closed loop"),
+        _ => None,
+    };
+    if let (Some(last), Some(name)) = (names.last_mut(), without_rate) {
+        *last = name.to_owned();
+    }
+    names
+}
+
 fn trial_plan<'a>(
     scenario: &'a Scenario,
     extent: &'a Extent,
-    traffic: &'a TrafficPlan,
+    sending: &'a Sending,
     entrant: &'a Entrant,
     [arm, generation]: [usize; 2],
     options: &'a Options<'_>,
@@ -486,14 +584,16 @@ fn trial_plan<'a>(
         app,
         arguments: &entrant.arguments,
         peer: entrant.peer,
+        counts: entrant.counts,
         lane: &entrant.lane,
         plant: entrant.plant,
         generation,
-        traffic,
+        sending,
         way: &scenario.generator,
         burst: scenario.burst,
         loads_pps: &extent.loads_pps,
         topspeed: extent.topspeed,
+        closed_loop: extent.closed_loop,
         segment: Duration::from_millis(extent.segment_ms),
         late_p99_ns_max: scenario.late_p99_us_max * 1000,
         others_max: scenario.others_max,
@@ -502,22 +602,51 @@ fn trial_plan<'a>(
     }
 }
 
+/// What is sent, and when.
+///
+/// # Errors
+/// A capture that cannot be read, or has no times where its times are wanted.
+pub(crate) fn sending(scenario: &Scenario, app: &AppFacts) -> Result<Sending, RaceError> {
+    let traffic = scenario.traffic(app)?;
+    let times = scenario.times(&traffic);
+    let timetable = Timetable::of(&times)?;
+    Ok(Sending { traffic, times, timetable })
+}
+
+/// Whether every load can be offered at the times of the capture.
+fn check_times(extent: &Extent, sending: &Sending) -> Result<(), ScenarioError> {
+    let length = Duration::from_millis(extent.segment_ms);
+    for &pps in &extent.loads_pps {
+        if let Some(hint) = sending.timetable.objection(pps, length) {
+            let what = "a load with `arrivals = \"capture\"`".to_owned();
+            return Err(ScenarioError::Value { what, value: pps.to_string(), hint });
+        }
+    }
+    Ok(())
+}
+
 fn describe_traffic(
     scenario: &Scenario,
     app: &AppFacts,
-    plan: &TrafficPlan,
+    sending: &Sending,
 ) -> Result<Traffic, RaceError> {
-    let replayable = Replayable::prepare(plan)?;
-    let (capture, bytes, flows) = match plan {
+    let replayable = Replayable::prepare(&sending.traffic, &Times::Steady)?;
+    let (capture, bytes, flows) = match &sending.traffic {
         TrafficPlan::Capture { path, .. } => {
             let capture = path.display().to_string();
             let bytes = std::fs::read(path)
                 .map_err(|source| ScenarioError::Read { path: capture.clone(), source })?;
             (capture, bytes, "each pass over the capture has new addresses")
         }
-        TrafficPlan::Udp { payload_bytes, source, destination } => {
-            let capture =
-                format!("none: UDP from {source} to {destination}, {payload_bytes} bytes payload");
+        TrafficPlan::Udp { payloads, source, destination } => {
+            let payloads = match payloads {
+                Payloads::Fixed(bytes) => format!("{bytes} bytes payload"),
+                Payloads::Imix => {
+                    "frames of 64, 594 and 1518 bytes, 7:4:1 (IMIX; with their check sequence)"
+                        .to_owned()
+                }
+            };
+            let capture = format!("none: UDP from {source} to {destination}, {payloads}");
             (capture, replayable.templates[0].frame.clone(), "one flow")
         }
         TrafficPlan::Ping { payload_bytes, source, destination } => {
@@ -526,12 +655,19 @@ fn describe_traffic(
             );
             (capture, replayable.templates[0].frame.clone(), "one source")
         }
+        TrafficPlan::Tcp(client) => return Ok(clients::describe(client, scenario)),
     };
     let bursts = match app.race.counted {
         Counted::Replies => {
             format!("one by one up to 50,000/s, in bursts of up to {} beyond", scenario.burst)
         }
+        _ if scenario.burst == 1 => "one by one".to_owned(),
         _ => format!("in bursts of {}", scenario.burst),
+    };
+    let spaced = match scenario.arrivals {
+        Spacing::Steady => "constant rate",
+        Spacing::Poisson => "exponential gaps (a Poisson process, seeded),",
+        Spacing::Capture => "the capture's own time stamps, scaled to the mean rate,",
     };
     let sha256: String = Sha256::digest(&bytes).iter().map(|b| format!("{b:02x}")).collect();
     Ok(Traffic {
@@ -541,7 +677,8 @@ fn describe_traffic(
         replayed: replayable.templates.len(),
         mean_frame_bytes: replayable.mean_frame_bytes,
         generator: scenario.generator.clone(),
-        schedule: format!("open loop, constant rate {bursts}; {flows}"),
+        spacing: scenario.arrivals,
+        schedule: format!("open loop, {spaced} {bursts}; {flows}"),
     })
 }
 

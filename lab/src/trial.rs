@@ -20,6 +20,7 @@
 
 use crate::arrivals::Arrived;
 use crate::bench::{Bench, DESTINATION, ECHO, FAR_END, SUT_MAC, WireLosses};
+use crate::client::{Asked, Asking};
 use crate::meter::{Owner, Reading, Usage};
 use crate::ping::{self, PingLoad, PingOrder, PingTrial};
 use crate::plan::{
@@ -33,7 +34,7 @@ use crate::round_trips::RoundTrips;
 use crate::scenario::PingPlan;
 use crate::search::bisect;
 use crate::tables::{Tables, wiring};
-use crate::traffic::TrafficPlan;
+use crate::traffic::{Sending, TrafficPlan};
 use crate::wire::{self, Came, Wire};
 use crate::worker::Worker;
 use laneway_core::{Cap, CapsReport, Clock, Counters, DropReason};
@@ -47,7 +48,7 @@ use std::time::{Duration, Instant};
 
 /// From the order to the first frame: the sink hears of a segment at its next tick, 10 ms away at
 /// most, and says so.
-const LEAD_NS: u64 = 30_000_000;
+pub(crate) const LEAD_NS: u64 = 30_000_000;
 /// The window opens this long before the first frame.
 const OPEN_NS: u64 = 2_000_000;
 /// From the last frame to the end of the window: what is queued is still handled in it.
@@ -66,7 +67,7 @@ const SETTLE_STEPS_MAX: usize = 200;
 /// them may have lost its CPU on the way, and get it back behind others.
 const MISSING_LOOKS_MAX: usize = 12;
 /// What is added to a segment's own length before a silent child is given up.
-const PATIENCE: Duration = Duration::from_secs(20);
+pub(crate) const PATIENCE: Duration = Duration::from_secs(20);
 /// What an AF_XDP socket counts when a redirect into it fails.
 const REDIRECT_LOSSES: [DropReason; 3] =
     [DropReason::RxQueueFull, DropReason::RxNoFrame, DropReason::RxError];
@@ -92,6 +93,10 @@ const PING_LOAD_MORE: Duration = Duration::from_millis(500);
 const BULK_FRAMES_MAX: u64 = 16;
 /// The place of those that went with the one that found no room.
 const REST_OF_BULK: &str = "tap queue full: rest of the bulk";
+/// Datagrams that the kernel merges into one at most (`UDP_GRO_CNT_MAX`).
+const TRAIN_DATAGRAMS_MAX: u64 = 64;
+/// The place of those that went with the one that found no room in the socket's queue.
+const REST_OF_TRAIN: &str = "rx_queue_full: rest of the train";
 /// The place of fragments that DPDK's af_packet device does not see one by one.
 const JOINED: &str = "fragments joined by the device's fan-out";
 /// The place of what a peer lost without a counter.
@@ -121,19 +126,21 @@ pub(crate) struct TrialPlan<'a> {
     /// The apps and lanes that may be named.
     pub(crate) tables: &'a dyn Tables,
     /// What it does.
-    pub(crate) app: &'static AppFacts,
+    pub(crate) app: AppFacts,
     /// What the app is told beyond where it is.
     pub(crate) arguments: &'a [String],
     /// Somebody else's program, if it is one.
     pub(crate) peer: Option<Peer>,
+    /// False of a program that receives and does not say how much.
+    pub(crate) counts: bool,
     /// Its lane spec.
     pub(crate) lane: &'a str,
     /// Its planted fault.
     pub(crate) plant: Plant,
     /// The generation it belongs to.
     pub(crate) generation: usize,
-    /// What is sent.
-    pub(crate) traffic: &'a TrafficPlan,
+    /// What is sent, and when.
+    pub(crate) sending: &'a Sending,
     /// How frames enter the wire.
     pub(crate) way: &'a str,
     /// Frames per burst.
@@ -142,6 +149,8 @@ pub(crate) struct TrialPlan<'a> {
     pub(crate) loads_pps: &'a [u64],
     /// The last of them is no schedule: as many frames, as fast as the generator can.
     pub(crate) topspeed: bool,
+    /// The last of them is a closed loop of a client's.
+    pub(crate) closed_loop: bool,
     /// Length of a segment.
     pub(crate) segment: Duration,
     /// Largest p99 of the generator's lateness.
@@ -178,6 +187,9 @@ pub struct Trial {
     /// Round trips of all segments of a load, by load, of an app whose replies are counted.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub round_trips: Vec<RoundTrips>,
+    /// From due to arrival at the far end of the second port, of all segments of a load, by load.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub due_to_arrival: Vec<RoundTrips>,
     /// The search for the highest rate that comes through, if one was made.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub capacity: Option<Capacity>,
@@ -222,9 +234,33 @@ pub struct CapacityStep {
 }
 
 impl Trial {
+    /// Of an arm, with nothing in it.
+    #[cfg(test)]
+    pub(crate) fn empty(arm: usize, generation: usize) -> Trial {
+        Trial {
+            index: arm,
+            arm: format!("arm {arm}"),
+            generation,
+            caps: CapsReport::default(),
+            generator_caps: CapsReport::default(),
+            segments: Vec::new(),
+            wire_to_app: Vec::new(),
+            app_only: Vec::new(),
+            checksums: Vec::new(),
+            round_trips: Vec::new(),
+            due_to_arrival: Vec::new(),
+            capacity: None,
+            ping: None,
+            ping_loaded: None,
+            again: Vec::new(),
+            traced: None,
+        }
+    }
+
     fn begun(plan: &TrialPlan<'_>, walk: &Walk<'_>) -> Trial {
         let loads = plan.loads_pps.len();
-        let replies = plan.app.race.counted == Counted::Replies;
+        let replies = matches!(plan.app.race.counted, Counted::Replies | Counted::Answered);
+        let goes_across = plan.app.race.counted.comes_out() && plan.app.race.ports > 1;
         Trial {
             index: plan.arm,
             arm: plan.name.to_owned(),
@@ -236,6 +272,7 @@ impl Trial {
             app_only: vec![Latency::default(); loads],
             checksums: Vec::new(),
             round_trips: vec![RoundTrips::default(); if replies { loads } else { 0 }],
+            due_to_arrival: vec![RoundTrips::default(); if goes_across { loads } else { 0 }],
             capacity: None,
             ping: None,
             ping_loaded: None,
@@ -245,13 +282,17 @@ impl Trial {
     }
 
     fn add(&mut self, offered: Offered) {
-        let Offered { segment, seen, replied } = offered;
+        let Offered { segment, seen, trips } = offered;
         // What another program delayed is no latency of the arm's.
         if segment.invalid.is_empty() && segment.disturbed.is_none() {
             self.wire_to_app[segment.load].merge(&seen.wire_to_app);
             self.app_only[segment.load].merge(&seen.app_only);
-            if let (Some(all), Some(replied)) = (self.round_trips.get_mut(segment.load), replied) {
-                all.merge(&replied.round_trips);
+            // Its app has one or the other.
+            let all = [&mut self.round_trips, &mut self.due_to_arrival];
+            if let (Some(all), Some(trips)) =
+                (all.into_iter().find_map(|all| all.get_mut(segment.load)), trips)
+            {
+                all.merge(&trips);
             }
         }
         self.checksums.push((seen.samples, seen.checksum));
@@ -284,10 +325,13 @@ impl<'a> Alive<'a> {
     pub(crate) fn turn(&mut self, load: usize, round: usize) -> Result<&Segment, RaceError> {
         let Walk { plan, .. } = &self.walk;
         let (pps, length) = (plan.loads_pps[load], plan.segment);
-        let is_topspeed = plan.topspeed && load + 1 == plan.loads_pps.len();
-        let mut offered = self.unparked(|walk| match is_topspeed {
-            true => walk.pour(pps, length),
-            false => walk.offer(pps, length),
+        let is_last = load + 1 == plan.loads_pps.len();
+        let (is_topspeed, is_closed) = (plan.topspeed && is_last, plan.closed_loop && is_last);
+        self.walk.round = u32::try_from(round).unwrap_or(u32::MAX);
+        let mut offered = self.unparked(|walk| match (is_topspeed, is_closed) {
+            (true, _) => walk.pour(pps, length),
+            (_, true) => walk.converse(length),
+            _ => walk.offer(pps, length),
         })?;
         (offered.segment.load, offered.segment.round) = (load, round);
         self.trial.add(offered);
@@ -409,9 +453,20 @@ pub(crate) fn top_rate(bench: &Bench, plan: TrialPlan<'_>) -> Result<u64, RaceEr
     Ok(sent.achieved_pps as u64)
 }
 
+/// How many requests the arm of `plan` answers in a closed loop, per second.
+///
+/// # Errors
+/// As for a trial.
+pub(crate) fn closed_rate(bench: &Bench, plan: TrialPlan<'_>) -> Result<u64, RaceError> {
+    let mut walk = Walk::begin(bench, plan)?;
+    let segment = walk.converse(TOP_LENGTH)?.segment;
+    walk.end()?;
+    Ok(segment.records_per_s as u64)
+}
+
 /// The pings of a trial; `None` where none are wanted.
 fn ping_order(plan: &TrialPlan<'_>, echo: &PingPlan) -> Option<PingOrder> {
-    let TrafficPlan::Ping { payload_bytes, .. } = *plan.traffic else { return None };
+    let TrafficPlan::Ping { payload_bytes, .. } = plan.sending.traffic else { return None };
     (echo.pings > 0).then_some(PingOrder {
         destination: ECHO,
         pings: echo.pings,
@@ -434,6 +489,8 @@ struct Walk<'a> {
     empty_poll_ns: Option<f64>,
     /// Segments so far.
     segments: u8,
+    /// The round it is in: base and arm of a pair are sent the same at the same times.
+    round: u32,
 }
 
 /// What a segment's window was like.
@@ -444,27 +501,44 @@ struct Metered {
     polls: bool,
     /// The arm's report when it had heard of the segment, and when that was.
     heard: (ArmReport, u64),
+    /// Of a client: what it has to say.
+    asked: Option<Asked>,
+}
+
+/// When what is sent is due.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Pace {
+    /// At times of its own.
+    Open,
+    /// When what a client asked before was answered.
+    Closed,
 }
 
 /// One segment, offered.
 struct Offered {
     segment: Segment,
     seen: SegmentSeen,
-    replied: Option<Replied>,
+    /// Round trips, or ways from due to arrival.
+    trips: Option<RoundTrips>,
 }
 
 impl<'a> Walk<'a> {
     /// Starts arm and generator.
     fn begin(bench: &'a Bench, plan: TrialPlan<'a>) -> Result<Walk<'a>, RaceError> {
         let mut arm = start_arm(bench, &plan)?;
-        let wire = Wire::lay(bench, wiring(plan.tables, plan.peer, plan.lane), plan.app)?;
+        let wire = Wire::lay(bench, wiring(plan.tables, plan.peer, plan.lane), &plan.app)?;
         let way = wire.way_in(plan.way)?;
+        let who = match plan.sending.traffic.client() {
+            Some(_) => format!("the client of arm `{}`", plan.name),
+            None => "generator".to_owned(),
+        };
         let mut generator = Worker::start(
-            "generator".to_owned(),
+            who,
             "generate",
             wire.namespace(),
             &GeneratorSetup {
-                traffic: plan.traffic.clone(),
+                traffic: plan.sending.traffic.clone(),
+                times: plan.sending.times.clone(),
                 way: way.clone(),
                 // A lane of datagrams is reached through the stack, and so is whoever answers pings;
                 // of other frames, the stack is to have none.
@@ -479,7 +553,18 @@ impl<'a> Walk<'a> {
         switch_once(bench.placement().generator_cpu)?;
         let empty_poll_ns = empty_poll_ns(bench, plan.arm, &mut arm)?;
         let before = State::read(&wire, &mut arm, &mut generator)?;
-        Ok(Walk { bench, plan, wire, arm, generator, way, before, empty_poll_ns, segments: 0 })
+        Ok(Walk {
+            bench,
+            plan,
+            wire,
+            arm,
+            generator,
+            way,
+            before,
+            empty_poll_ns,
+            segments: 0,
+            round: 0,
+        })
     }
 
     /// Both children end when they are dropped; told first, they do so side by side. An arm that is traced says
@@ -511,7 +596,8 @@ impl<'a> Walk<'a> {
         self.bench.forget_fragments()?;
         // Of hundreds, tried again and again, none has the number 0, which is nobody's.
         self.segments = self.segments.checked_add(1).unwrap_or(1);
-        Ok(schedule(&self.plan, pps, length, self.segments))
+        let plan = schedule(&self.plan, pps, length, self.segments);
+        Ok(SegmentPlan { entry: self.round, ..plan })
     }
 
     /// Offers `pps` for `length`, and waits until all that will ever come has.
@@ -519,6 +605,18 @@ impl<'a> Walk<'a> {
         let schedule = self.next_schedule(pps, length)?;
         let metered = self.send(&schedule)?;
         self.account(&schedule, metered, None)
+    }
+
+    /// Has the client ask in a closed loop for `length`.
+    fn converse(&mut self, length: Duration) -> Result<Offered, RaceError> {
+        let clock = SegmentPlan {
+            frames: (length.as_millis() as u32).max(1),
+            interval_ns: 1_000_000,
+            burst: 1,
+            ..self.next_schedule(1, length)?
+        };
+        let metered = self.send_at(&clock, Pace::Closed)?;
+        self.account(&clock, metered, None)
     }
 
     /// Offers as many frames as `pps` for `length` are, all due at once.
@@ -580,9 +678,14 @@ impl<'a> Walk<'a> {
         metered: Metered,
         beside: Option<&PingTrial>,
     ) -> Result<Offered, RaceError> {
-        let Metered { sent, usage, polls, heard } = metered;
+        let Metered { sent, usage, polls, heard, asked } = metered;
         let mut looks = 0;
         let (after, mut seen, ledger) = loop {
+            // A client has seen to it that every request has an end.
+            if let Some(asked) = &asked {
+                let after = State::read(&self.wire, &mut self.arm, &mut self.generator)?;
+                break (after, seen_by_replies(self.segments, &asked.replied()), asked.ledger());
+            }
             let cpus = [self.bench.placement().arm_cpu, self.bench.placement().generator_cpu];
             // What is all there at once needs no second look.
             let after = match looks {
@@ -610,7 +713,12 @@ impl<'a> Walk<'a> {
             (seen.wire_to_app, seen.app_only) = Default::default();
         }
         let is_seen = plan.app.race.counted.by_witness() && has_latency;
-        let replied = after.came.replied.clone().filter(|_| has_latency);
+        let is_timed = has_latency && !self.bench.placement().waits_for_generator();
+        let answered = asked.as_ref().map(Asked::replied).filter(|_| has_latency);
+        let replied = after.came.replied.as_ref().map(|replied| &replied.round_trips);
+        let [round_trips, ways] =
+            [replied, after.came.trips.as_ref()].map(|trips| trips.filter(|_| is_timed).cloned());
+        let round_trips = answered.map(|replied| replied.round_trips).or(round_trips);
         let mut segment = Segment {
             arm: plan.arm,
             generation: plan.generation,
@@ -619,13 +727,20 @@ impl<'a> Walk<'a> {
             warm_up: false,
             load: 0,
             window_ns: usage.window_ns,
-            records_per_s: rate(schedule, &sent, &seen, ledger.delivered),
-            cpu: cpu(&usage, plan.arm, polls, spun_ns, ledger.delivered),
+            records_per_s: match &asked {
+                Some(asked) => asked.per_second(),
+                None => {
+                    rate(plan.sending.timetable.length_ns(schedule), &sent, &seen, ledger.delivered)
+                }
+            },
+            cpu: cpu(&usage, plan.arm, polls, spun_ns, ledger.paid_for()),
             ledger,
             generator: GeneratorReport { cpu_ns: usage.generator_task_ns(plan.arm), ..sent },
             wire_to_app: is_seen.then(|| seen.wire_to_app.summary()),
             app_only: is_seen.then(|| seen.app_only.summary()),
-            rtt: replied.as_ref().map(|replied| replied.round_trips.figures()),
+            rtt: round_trips.as_ref().map(RoundTrips::figures),
+            due_to_arrival: ways.as_ref().map(RoundTrips::figures),
+            connections: asked.as_ref().map(|asked| asked.connections),
             memory: after.arm.memory.clone(),
             invalid: Vec::new(),
             disturbed: None,
@@ -638,7 +753,7 @@ impl<'a> Walk<'a> {
         segment.invalid.extend(unclear(&usage, plan.arm));
         segment.disturbed = disturbed(&usage, plan.others_max);
         self.before = after;
-        Ok(Offered { segment, seen, replied })
+        Ok(Offered { segment, seen, trips: round_trips.or(ways) })
     }
 
     /// What the arm spent of its window on polls that found nothing: by their number, and by what one costs where
@@ -723,9 +838,11 @@ pub(crate) fn start_arm(bench: &Bench, plan: &TrialPlan<'_>) -> Result<Worker, R
             app: plan.app.name.to_owned(),
             arguments: plan.arguments.to_vec(),
             peer: plan.peer,
+            counts: plan.counts,
             mode: plan.tables.testpmd_mode(plan.app.name, plan.arguments).map(str::to_owned),
             lane: plan.lane.to_owned(),
-            payload_bytes: plan.traffic.payload_bytes(),
+            payload_bytes: plan.sending.traffic.payload_bytes(),
+            client: plan.sending.traffic.client().cloned(),
             interfaces: wire::interfaces(
                 &wiring(plan.tables, plan.peer, plan.lane),
                 bench,
@@ -733,6 +850,7 @@ pub(crate) fn start_arm(bench: &Bench, plan: &TrialPlan<'_>) -> Result<Worker, R
             ),
             addresses: bench.sut_addresses(),
             onward: FAR_END,
+            times: plan.sending.times.clone(),
             cpu: bench.placement().arm_cpu,
             plant: plan.plant,
             trace: plan.trace.clone(),
@@ -769,11 +887,17 @@ fn empty_poll_ns(
     Ok((polls && empty > 0).then(|| idle.own_ns(arm_index) as f64 / empty as f64))
 }
 
-fn schedule(plan: &TrialPlan<'_>, pps: u64, length: Duration, segment: u8) -> SegmentPlan {
+/// The segment that offers `pps` for `length`, without its time.
+pub(crate) fn schedule(
+    plan: &TrialPlan<'_>,
+    pps: u64,
+    length: Duration,
+    segment: u8,
+) -> SegmentPlan {
     let pps = pps.max(1);
     let most = u64::from(plan.burst.max(1));
     let burst = match plan.app.race.counted {
-        Counted::Replies => pps.div_ceil(ECHO_BURSTS_PER_S_MAX).min(most),
+        Counted::Replies | Counted::Answered => pps.div_ceil(ECHO_BURSTS_PER_S_MAX).min(most),
         _ => most,
     };
     let interval_ns = (burst * 1_000_000_000 / pps).max(1);
@@ -781,9 +905,10 @@ fn schedule(plan: &TrialPlan<'_>, pps: u64, length: Duration, segment: u8) -> Se
     SegmentPlan {
         segment,
         t0_ns: 0,
-        frames: u32::try_from(bursts * burst).unwrap_or(u32::MAX),
+        frames: u32::try_from(plan.sending.timetable.frames(bursts * burst)).unwrap_or(u32::MAX),
         interval_ns,
         burst: u32::try_from(burst).unwrap_or(u32::MAX),
+        entry: 0,
     }
 }
 
@@ -833,7 +958,7 @@ impl State {
     }
 
     fn progress(&self) -> [u64; 4] {
-        let Came { returned, replied, arrived } = &self.came;
+        let Came { returned, replied, arrived, .. } = &self.came;
         let returned: u64 = returned.iter().flatten().sum();
         let replied = replied.iter().map(|r| r.distinct + r.duplicates + r.foreign);
         let arrived = arrived.iter().map(|a| a.distinct + a.duplicates + a.foreign);
@@ -858,6 +983,10 @@ impl State {
 impl Walk<'_> {
     /// Has one segment sent, and meters its window.
     fn send(&mut self, schedule: &SegmentPlan) -> Result<Metered, RaceError> {
+        self.send_at(schedule, Pace::Open)
+    }
+
+    fn send_at(&mut self, schedule: &SegmentPlan, pace: Pace) -> Result<Metered, RaceError> {
         let Walk { bench, plan, wire, arm, generator, .. } = self;
         let schedule = SegmentPlan { t0_ns: MonotonicClock.now_ns() + LEAD_NS, ..*schedule };
         wire.expect(&schedule)?;
@@ -865,13 +994,20 @@ impl Walk<'_> {
         // A frame that came before its segment was heard of would be nobody's. Where that took longer than
         // the lead the generator is late, and says so.
         let heard = (report(arm)?, MonotonicClock.now_ns());
-        generator.order(&Order::Segment(schedule))?;
+        generator.order(&match plan.sending.traffic.client() {
+            Some(_) => Order::Ask(Asking { schedule, is_closed: pace == Pace::Closed }),
+            None => Order::Segment(schedule),
+        })?;
         let open_ns = schedule.t0_ns - OPEN_NS;
         thread::sleep(Duration::from_nanos(open_ns.saturating_sub(MonotonicClock.now_ns())));
         let start: Reading = bench.meter().read()?;
-        let length = Duration::from_nanos(schedule.end_ns() - schedule.t0_ns);
-        let Reply::Sent(sent) = generator.reply(length * 4 + PATIENCE)? else {
-            return Err(generator.failed("it answered out of turn"));
+        let length = Duration::from_nanos(plan.sending.timetable.length_ns(&schedule));
+        let waits_ms = plan.sending.traffic.client().map_or(0, |client| client.timeout_ms);
+        let patience = PATIENCE + Duration::from_millis(waits_ms.into());
+        let (sent, mut asked) = match generator.reply(length * 4 + patience)? {
+            Reply::Sent(sent) => (sent, None),
+            Reply::Asked(asked) => (asked.generator.clone(), Some(*asked)),
+            _ => return Err(generator.failed("it answered out of turn")),
         };
         let end = bench.meter().read()?;
         thread::sleep(DRAIN - IDLE_LOOK);
@@ -882,7 +1018,15 @@ impl Walk<'_> {
         let polls = idle.own_ns(plan.arm) as f64 > idle.window_ns as f64 * POLLING_MIN;
         // Polling goes on for ever: of that behind the last frame nothing is a record's.
         let usage = if polls { end.since(&start) } else { close.since(&start) };
-        Ok(Metered { sent, usage, polls, heard })
+        if let Some(asked) = &mut asked {
+            // The arm takes part in it, so this is before it is parked; and behind the window, since it is no request's.
+            generator.order(&Order::Report)?;
+            let Reply::Reopened(found) = generator.reply(patience)? else {
+                return Err(generator.failed("it answered out of turn"));
+            };
+            asked.found(found);
+        }
+        Ok(Metered { sent, usage, polls, heard, asked })
     }
 
     /// Where every frame of a segment and every ping `beside` it went, by what was counted since
@@ -965,18 +1109,25 @@ impl Walk<'_> {
             counted(&before.arm.lane, &after.arm.lane, &ours);
             counted(&before.arm.app, &after.arm.app, &|_| 0);
         }
+        let merged_losses = after.arm.lane.drops(DropReason::RxQueueFull)
+            - before.arm.lane.drops(DropReason::RxQueueFull);
         if caps.joins_fragments {
             name(JOINED, after.wire.joined - before.wire.joined);
         }
         name("far end receive", after.wire.return_receive - before.wire.return_receive);
         ledger.balance();
+        if !by_peer && caps.obtained.has(Cap::Gro) {
+            train_losses(&mut ledger, merged_losses);
+        }
         changed_on_the_way(&mut ledger, after.changed().saturating_sub(before.changed()));
         return_losses(&mut ledger, after.wire.return_ring_full - before.wire.return_ring_full);
         if let WayIn::Live { to_tap: true, .. } = way {
             let received = after.arm.lane.rx_frames - before.arm.lane.rx_frames;
             bulk_losses(&mut ledger, ring_full, sent.sent.saturating_sub(received + ring_full));
         }
-        if by_peer {
+        if !plan.counts {
+            nobody_knows(&mut ledger);
+        } else if by_peer {
             peer_losses(&mut ledger, &before.arm.lane, &after.arm.lane);
         }
         if beside.is_some() {
@@ -1005,6 +1156,18 @@ fn bulk_losses(ledger: &mut Ledger, refused_bulks: u64, in_front: u64) {
     }
 }
 
+/// Names the rest of the trains that a socket's full queue refused. Of datagrams that GRO merged, up to
+/// [`TRAIN_DATAGRAMS_MAX`], the kernel counts one (`sk_drops`) for all. So named is what is missing, and no more than the
+/// refused trains can have held: a datagram lost elsewhere stays unexplained.
+fn train_losses(ledger: &mut Ledger, refused_trains: u64) {
+    let missing = u64::try_from(ledger.unexplained).unwrap_or(0);
+    let n = missing.min(refused_trains * (TRAIN_DATAGRAMS_MAX - 1));
+    if n > 0 {
+        ledger.drops.insert(REST_OF_TRAIN.to_owned(), n);
+        ledger.balance();
+    }
+}
+
 /// Names what is missing behind somebody else's program. It counts what it likes, some of it once more
 /// than the kernel did: so its counters name what no counter of the kernel does, and nothing beyond it.
 fn peer_losses(ledger: &mut Ledger, before: &Counters, after: &Counters) {
@@ -1020,6 +1183,12 @@ fn peer_losses(ledger: &mut Ledger, before: &Counters, after: &Counters) {
         ledger.drops.insert(NOT_TOLD.to_owned(), ledger.unexplained as u64);
         ledger.balance();
     }
+}
+
+/// Of a program that does not say what it received, what no counter of the kernel names may have been received or lost.
+fn nobody_knows(ledger: &mut Ledger) {
+    ledger.unknown = Some(u64::try_from(ledger.unexplained).unwrap_or(0));
+    ledger.balance();
 }
 
 /// Takes off what a full ring counted of pings that were no requests: `ping` is told that one was refused
@@ -1047,7 +1216,8 @@ fn changed_on_the_way(ledger: &mut Ledger, changed: u64) {
 /// and count it, too; the frames that both have counted are those that both together claim beyond
 /// what is missing.
 fn return_losses(ledger: &mut Ledger, ring_full: u64) {
-    let by_lane = ledger.drops.get(DropReason::TxRefused.name()).copied().unwrap_or(0);
+    let refused = [DropReason::TxRefused, DropReason::TxInterfaceFull];
+    let by_lane = refused.iter().filter_map(|reason| ledger.drops.get(reason.name())).sum();
     let beyond = ring_full as i64 - ledger.unexplained;
     let by_both = beyond.clamp(0, ring_full.min(by_lane) as i64) as u64;
     if ring_full > by_both {
@@ -1056,23 +1226,22 @@ fn return_losses(ledger: &mut Ledger, ring_full: u64) {
     ledger.balance();
 }
 
-/// Records per second over the schedule, over as long as sending took, or over as long as records came:
+/// Records per second over the `scheduled_ns` of its schedule, over as long as sending took, or over as long as records came:
 /// whichever is most. Of a peer that only counts nobody knows when its records came, and at top speed there is
 /// no schedule; then what still lay in its queue when the last frame was sent makes it look that much faster.
-fn rate(schedule: &SegmentPlan, sent: &GeneratorReport, seen: &SegmentSeen, delivered: u64) -> f64 {
-    let scheduled_ns = schedule.end_ns() - schedule.t0_ns + schedule.interval_ns;
+fn rate(scheduled_ns: u64, sent: &GeneratorReport, seen: &SegmentSeen, delivered: u64) -> f64 {
     let sending_ns = (sent.sent as f64 * 1e9 / sent.achieved_pps.max(1.0)) as u64;
     let taken_ns = seen.last_ns.saturating_sub(seen.first_ns);
     delivered as f64 * 1e9 / scheduled_ns.max(sending_ns).max(taken_ns).max(1) as f64
 }
 
-fn cpu(usage: &Usage, arm: usize, polls: bool, spun_ns: Option<u64>, delivered: u64) -> Cpu {
+fn cpu(usage: &Usage, arm: usize, polls: bool, spun_ns: Option<u64>, records: u64) -> Cpu {
     let own_ns = usage.own_ns(arm);
     let method = usage.method();
     Cpu {
         own_ns,
         spun_ns,
-        ns_per_record: (delivered > 0).then(|| own_ns as f64 / delivered as f64),
+        ns_per_record: (records > 0).then(|| own_ns as f64 / records as f64),
         generator_side_ns: usage.generator_side_ns(arm),
         unattributed_ns: usage.unattributed_ns(arm),
         foreign_ns: usage.foreign_ns(),
@@ -1092,7 +1261,7 @@ fn keeps_up(asked_pps: f64, achieved_pps: f64) -> bool {
 }
 
 /// How a generator missed its schedule; empty if it kept it.
-fn lateness(sent: &GeneratorReport, late_p99_ns_max: u64) -> Vec<String> {
+pub(crate) fn lateness(sent: &GeneratorReport, late_p99_ns_max: u64) -> Vec<String> {
     let mut doubts = Vec::new();
     let &GeneratorReport { asked_pps, achieved_pps, late_p99_ns, .. } = sent;
     if !keeps_up(asked_pps, achieved_pps) {
@@ -1199,24 +1368,42 @@ mod tests {
     }
 
     #[test]
-    fn a_peer_that_only_counts_has_a_rate_at_top_speed() {
-        let top_speed = SegmentPlan {
-            segment: 1,
-            t0_ns: 5_000_000,
-            frames: 1_000_000,
-            interval_ns: 0,
-            burst: 64,
+    fn a_cpu_that_the_hypervisor_took_away_costs_the_segment_its_rate() {
+        let stolen = |ms: u64| {
+            let steal_ns = [(0, 0), (1, ms * 1_000_000)].into();
+            let mut usage = Usage::default();
+            (usage.window_ns, usage.cpus, usage.steal_ns) = (100_000_000, 2, steal_ns);
+            disturbed(&usage, 0.1)
         };
+        assert_eq!(stolen(20), None);
+        let why = stolen(30).expect("30 % of the window");
+        assert_eq!(why, "the hypervisor took CPU 1 away for 30 ms");
+    }
+
+    #[test]
+    fn the_rest_of_a_refused_train_is_named_and_nothing_beyond_it() {
+        let lost = |counted: u64, missing: u64| {
+            let mut ledger = ledger(1_000, 1_000 - counted - missing, 0);
+            ledger.drops.insert(DropReason::RxQueueFull.name().to_owned(), counted);
+            ledger.balance();
+            train_losses(&mut ledger, counted);
+            (ledger.unexplained, ledger.dropped())
+        };
+        assert_eq!((lost(3, 60), lost(1, 63), lost(5, 0)), ((0, 63), (0, 64), (0, 5)));
+        assert_eq!((lost(1, 64), lost(0, 7)), ((1, 64), (7, 0)));
+    }
+
+    #[test]
+    fn a_peer_that_only_counts_has_a_rate_at_top_speed() {
         let sent =
             GeneratorReport { sent: 1_000_000, achieved_pps: 2e6, ..GeneratorReport::default() };
         let silent = SegmentSeen::default();
-        assert_eq!(rate(&top_speed, &sent, &silent, 800_000), 1.6e6);
+        assert_eq!(rate(0, &sent, &silent, 800_000), 1.6e6);
         // Who tells when its records came has taken as long as they came.
         let timed = SegmentSeen { first_ns: 7, last_ns: 800_000_007, ..silent };
-        assert_eq!(rate(&top_speed, &sent, &timed, 800_000), 1e6);
+        assert_eq!(rate(0, &sent, &timed, 800_000), 1e6);
         // By a schedule, what is handled in time has the schedule's rate.
-        let paced = SegmentPlan { interval_ns: 64_000, ..top_speed };
-        assert_eq!(rate(&paced, &sent, &SegmentSeen::default(), 1_000_000), 1e6);
+        assert_eq!(rate(1_000_000_000, &sent, &SegmentSeen::default(), 1_000_000), 1e6);
     }
 
     #[test]
@@ -1251,6 +1438,18 @@ mod tests {
         let mut twice = ledger(100, 105, 0);
         peer_losses(&mut twice, &Counters::default(), &after);
         assert_eq!((twice.unexplained, twice.dropped()), (-5, 0));
+    }
+
+    #[test]
+    fn what_a_program_does_not_tell_is_unknown_and_paid_for_as_offered() {
+        let mut silent = ledger(100, 0, 30);
+        nobody_knows(&mut silent);
+        assert_eq!((silent.unknown, silent.unexplained, silent.dropped()), (Some(70), 0, 30));
+        assert_eq!((silent.paid_for(), silent.delivers()), (100, false));
+        // What is counted twice is not hidden by it.
+        let mut twice = ledger(100, 0, 130);
+        nobody_knows(&mut twice);
+        assert_eq!((twice.unknown, twice.unexplained), (Some(0), -30));
     }
 
     #[test]

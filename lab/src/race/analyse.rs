@@ -1,15 +1,12 @@
 //! From segments to findings, faults, goals and the outcome. Pure: everything here can be done again
 //! from the files of a race.
 
-use crate::result::{
-    ClaimOutcome, ClaimStatus, Finding, GoalOutcome, GoalStatus, Ledger, Memory, Outcome,
-    RaceResult, Segment, Summary,
-};
+use crate::client::WRONG;
+use crate::result::{Finding, GoalStatus, Ledger, Memory, Outcome, RaceResult, Segment, Summary};
 use crate::round_trips::RoundTrips;
-use crate::scenario::{Claim, Goal, Scenario};
 use crate::trial::Trial;
 use laneway_kinds::Metric;
-use laneway_stats::pairs::{Answer, Comparison, Judgement, Limit, Pair, information};
+use laneway_stats::pairs::{Comparison, Doubt, Judgement, Pair, information};
 use laneway_stats::{Direction, Family, Latency, Look, Looks, Rule, Spending, Verdict, quantile};
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -26,48 +23,65 @@ const WARM_UP_MAX: f64 = 0.34;
 const SATURATED_LOSS_MIN: f64 = 0.01;
 
 /// How a metric is compared, given the smallest ratio that matters.
-fn rule(metric: Metric, matters: f64) -> Rule {
+pub(super) fn rule(metric: Metric, matters: f64) -> Rule {
     let relative = Rule { threshold_min: matters, half_width_target: matters, ..Rule::COST };
     match metric {
         Metric::Rate | Metric::PerCpu => Rule { direction: Direction::HigherIsBetter, ..relative },
-        Metric::Cpu | Metric::RttP50 => relative,
-        // A tail is estimated from a hundredth of the samples.
-        Metric::WireToApp | Metric::AppOnly | Metric::RttP99 => {
-            Rule { half_width_target: matters * 2.0, ..relative }
-        }
         Metric::Loss => Rule::difference(Direction::LowerIsBetter, LOSS_MATTERS),
+        // A tail is estimated from a hundredth of the samples, and so is what rests on a few pings.
+        _ if is_of_trial(metric) => Rule { half_width_target: matters * 2.0, ..relative },
+        _ => relative,
     }
 }
 
-/// Whether a segment is too short for the metric: a tail is one of all segments of a generation.
-fn is_tail(metric: Metric) -> bool {
-    matches!(metric, Metric::WireToApp | Metric::AppOnly | Metric::RttP99)
+/// Whether a segment is too short for the metric: it is one of all segments of a generation.
+fn is_of_trial(metric: Metric) -> bool {
+    use Metric::{AppOnly, ArrivalP99, RttP99, WireToApp};
+    matches!(metric, WireToApp | AppOnly | RttP99 | ArrivalP99) || metric.is_of_pings()
 }
 
-/// A tail's value in one trial, of the segments that can be used; `None` where they have too few samples.
-fn tail(metric: Metric, trial: &Trial, load: usize) -> Option<f64> {
+/// A metric's value in one trial, of the segments that can be used; `None` where they have too few samples.
+fn of_trial(metric: Metric, trial: &Trial, load: usize) -> Option<f64> {
     let p99 = |latency: &Latency| latency.summary().p99_ns.map(|ns| ns as f64);
+    let pings = || Some(trial.ping.as_ref()?.round_trips.figures());
     match metric {
         Metric::WireToApp => p99(trial.wire_to_app.get(load)?),
         Metric::AppOnly => p99(trial.app_only.get(load)?),
         Metric::RttP99 => p99(trial.round_trips.get(load)?.latency()),
+        Metric::ArrivalP99 => p99(trial.due_to_arrival.get(load)?.latency()),
+        Metric::PingAvg => pings()?.avg_ns,
+        Metric::PingMin => Some(pings()?.summary.min_ns? as f64),
+        Metric::PingMax => Some(pings()?.summary.max_ns? as f64),
+        Metric::PingMdev => pings()?.mdev_ns,
         _ => None,
     }
 }
 
 /// A metric's value in one segment; `None` if it cannot be used.
-fn value(metric: Metric, segment: &Segment) -> Option<f64> {
-    let is_of_cpu = matches!(metric, Metric::Cpu | Metric::PerCpu);
+fn of_segment(metric: Metric, segment: &Segment) -> Option<f64> {
+    let is_of_cpu = matches!(metric, Metric::Cpu | Metric::PerCpu | Metric::CpuUsed);
     if !segment.invalid.is_empty() || (!is_of_cpu && segment.disturbed.is_some()) {
+        return None;
+    }
+    let Segment { cpu, ledger, generator, memory, .. } = segment;
+    if metric.is_of_delivery() && ledger.unknown.is_some() {
         return None;
     }
     match metric {
         Metric::Rate => Some(segment.records_per_s),
-        Metric::Cpu => segment.cpu.ns_per_record,
-        Metric::PerCpu => segment.cpu.ns_per_record.filter(|ns| *ns > 0.0).map(|ns| 1e9 / ns),
-        Metric::WireToApp | Metric::AppOnly | Metric::RttP99 => None,
+        Metric::Cpu => cpu.ns_per_record,
+        Metric::PerCpu => cpu.ns_per_record.filter(|ns| *ns > 0.0).map(|ns| 1e9 / ns),
+        // The window is longer than the schedule, in which all of it was due.
+        Metric::CpuUsed => (ledger.offered > 0)
+            .then(|| cpu.own_ns as f64 / 1e9 * generator.asked_pps / ledger.offered as f64),
+        Metric::WireToAppP50 => Some(segment.wire_to_app?.p50_ns? as f64),
         Metric::RttP50 => Some(segment.rtt?.summary.p50_ns? as f64),
-        Metric::Loss => Some(segment.ledger.loss_share()),
+        Metric::ArrivalP50 => Some(segment.due_to_arrival?.summary.p50_ns? as f64),
+        Metric::Loss => Some(ledger.loss_share()),
+        Metric::RingMemory => {
+            Some((memory.bpf_bytes + memory.socket_bytes + memory.locked_bytes) as f64)
+        }
+        _ => None,
     }
 }
 
@@ -76,12 +90,19 @@ fn is_measured(segments: &[Segment], metric: Metric, load: usize) -> bool {
     let mut at_load = segments.iter().filter(|s| s.load == load);
     match metric {
         Metric::RttP50 | Metric::RttP99 => at_load.any(|s| s.rtt.is_some()),
+        Metric::ArrivalP50 | Metric::ArrivalP99 => at_load.any(|s| s.due_to_arrival.is_some()),
         _ => true,
     }
 }
 
+/// False for what nobody can tell of an arm that does not say what it received.
+fn is_known(segments: &[Segment], metric: Metric, arm: usize) -> bool {
+    let mut of_arm = segments.iter().filter(|s| s.arm == arm);
+    !metric.is_of_delivery() || of_arm.all(|s| s.ledger.unknown.is_none())
+}
+
 /// The segments of an arm at a load that are no warm-up.
-fn measured(segments: &[Segment], arm: usize, load: usize) -> impl Iterator<Item = &Segment> {
+pub(super) fn measured(segments: &[Segment], (arm, load): Side) -> impl Iterator<Item = &Segment> {
     segments.iter().filter(move |s| s.arm == arm && s.load == load && !s.warm_up)
 }
 
@@ -92,38 +113,41 @@ pub(super) struct Data<'a> {
     pub(super) trials: &'a [Trial],
 }
 
-/// The base and an arm at a load, generation by generation.
-fn tails(trials: &[Trial], metric: Metric, [base, arm]: [usize; 2], load: usize) -> Vec<Pair> {
-    let of = |arm: usize| trials.iter().filter(move |trial| trial.index == arm);
-    let pair = |(base, arm): (&Trial, &Trial)| Pair {
-        generation: arm.generation,
-        base: tail(metric, base, load),
-        arm: tail(metric, arm, load),
+/// An arm at a load, both by their indexes.
+pub(super) type Side = (usize, usize);
+
+/// Two sides, generation by generation.
+fn by_generation(trials: &[Trial], metric: Metric, [base, arm]: [Side; 2]) -> Vec<Pair> {
+    let of = |(arm, _): Side| trials.iter().filter(move |trial| trial.index == arm);
+    let pair = |(of_base, of_arm): (&Trial, &Trial)| Pair {
+        generation: of_arm.generation,
+        base: of_trial(metric, of_base, base.1),
+        arm: of_trial(metric, of_arm, arm.1),
     };
     of(base).zip(of(arm)).map(pair).collect()
 }
 
-/// The base and an arm at a load, round by round.
-fn pairs(segments: &[Segment], metric: Metric, [base, arm]: [usize; 2], load: usize) -> Vec<Pair> {
-    let mut of_base = measured(segments, base, load).peekable();
+/// Two sides, round by round.
+fn by_round(segments: &[Segment], metric: Metric, [base, arm]: [Side; 2]) -> Vec<Pair> {
+    let mut of_base = measured(segments, base).peekable();
     let pair = |segment: &Segment| {
         // Both are in order of round.
         while of_base.next_if(|s| s.round < segment.round).is_some() {}
         let base = of_base.peek().filter(|s| s.round == segment.round)?;
         Some(Pair {
             generation: segment.generation,
-            base: value(metric, base),
-            arm: value(metric, segment),
+            base: of_segment(metric, base),
+            arm: of_segment(metric, segment),
         })
     };
-    measured(segments, arm, load).filter_map(pair).collect()
+    measured(segments, arm).filter_map(pair).collect()
 }
 
-/// Base and arm, whichever the metric's unit is.
-fn paired(data: Data<'_>, metric: Metric, arms: [usize; 2], load: usize) -> Vec<Pair> {
-    match is_tail(metric) {
-        true => tails(data.trials, metric, arms, load),
-        false => pairs(data.segments, metric, arms, load),
+/// Two sides, whichever the metric's unit is.
+pub(super) fn paired(data: Data<'_>, metric: Metric, sides: [Side; 2]) -> Vec<Pair> {
+    match is_of_trial(metric) {
+        true => by_generation(data.trials, metric, sides),
+        false => by_round(data.segments, metric, sides),
     }
 }
 
@@ -156,18 +180,20 @@ impl Judge {
     ) -> Vec<Finding> {
         let mut findings = Vec::new();
         for &metric in metrics {
-            for load in (0..loads).filter(|&load| is_measured(data.segments, metric, load)) {
+            let is_known = |arm| is_known(data.segments, metric, arm);
+            let is_measured = |&load: &usize| is_measured(data.segments, metric, load);
+            for load in (0..loads).filter(is_measured).filter(|_| is_known(0)) {
                 // The twin is the yardstick, and no member of the family.
                 let others = (arms - 2) * loads;
-                let twin = paired(data, metric, [0, 1], load);
+                let twin = paired(data, metric, [(0, load), (1, load)]);
                 let rule = rule(metric, matters);
                 let noise = self.compare((metric.name(), 1, load), &twin, rule, share, 1);
-                for arm in 1..arms {
+                for arm in (1..arms).filter(|&arm| is_known(arm)) {
                     let place = (metric.name(), arm, load);
                     let comparison = match arm {
                         1 => noise.clone(),
                         _ => {
-                            let pairs = paired(data, metric, [0, arm], load);
+                            let pairs = paired(data, metric, [(0, load), (arm, load)]);
                             self.compare(place, &pairs, rule, share, others)
                         }
                     };
@@ -229,12 +255,17 @@ impl Judge {
     }
 }
 
-/// Of the findings that decide when a race has run long enough, how many are not decided, and how many there are:
-/// cost and rate. Tails and losses come along as precise as they are.
-pub(super) fn undecided(findings: &[Finding]) -> [usize; 2] {
+/// The findings that decide when a race has run long enough: cost and rate. Tails and losses come along as precise as
+/// they are.
+pub(super) fn awaited(findings: &[Finding]) -> impl Iterator<Item = &Finding> {
     let names = [Metric::Rate.name(), Metric::Cpu.name()];
-    let wanted = || findings.iter().filter(|finding| names.contains(&finding.metric.as_str()));
-    [wanted().filter(|finding| !finding.is_decided).count(), wanted().count()]
+    findings.iter().filter(move |finding| names.contains(&finding.metric.as_str()))
+}
+
+/// How many of those are not decided, and how many there are.
+pub(super) fn undecided(findings: &[Finding]) -> [usize; 2] {
+    let open = awaited(findings).filter(|finding| !finding.is_decided);
+    [open.count(), awaited(findings).count()]
 }
 
 /// Marks the rounds of a generation in which its arms were not yet what they are later: as many of the first as make
@@ -246,7 +277,7 @@ pub(super) fn mark_warm_up(segments: &mut [Segment]) {
     let mut costs = vec![Vec::new(); rounds];
     let places: BTreeSet<(usize, usize)> = segments.iter().map(|s| (s.arm, s.load)).collect();
     for (arm, load) in places {
-        let of = || measured(segments, arm, load).filter_map(|s| Some((s, s.cpu.ns_per_record?)));
+        let of = || measured(segments, (arm, load)).filter_map(|s| Some((s, s.cpu.ns_per_record?)));
         let usual: Vec<f64> = of().map(|(_, ns)| ns).collect();
         let Ok(usual) = quantile(&usual, 0.5) else { continue };
         for (segment, ns) in of().filter(|(s, ns)| s.invalid.is_empty() && *ns > 0.0) {
@@ -272,11 +303,11 @@ fn warm_up(values: &[f64]) -> usize {
 }
 
 /// Arms and loads of whose segments too few can be used, and who or what is the reason.
-pub(super) fn too_few(segments: &[Segment], names: &[String], loads_pps: &[u64]) -> Vec<String> {
+pub(super) fn too_few(segments: &[Segment], names: &[String], loads: &[String]) -> Vec<String> {
     let mut all = Vec::new();
     for (arm, name) in names.iter().enumerate() {
-        for (load, pps) in loads_pps.iter().enumerate() {
-            let of: Vec<&Segment> = measured(segments, arm, load).collect();
+        for (load, at) in loads.iter().enumerate() {
+            let of: Vec<&Segment> = measured(segments, (arm, load)).collect();
             let gone = of.iter().filter(|s| !s.invalid.is_empty() || s.disturbed.is_some());
             let (gone, n) = (gone.count(), of.len());
             if (n - gone) as f64 >= n as f64 * WHOLE_MIN {
@@ -286,7 +317,7 @@ pub(super) fn too_few(segments: &[Segment], names: &[String], loads_pps: &[u64])
             let busy = busy(&of);
             let why = [busy, late.cloned()].into_iter().flatten().collect::<Vec<_>>().join("; ");
             all.push(format!(
-                "{name} at {pps}/s: {gone} of {n} segments cannot be used, or only for CPU time: {why}"
+                "{name} at {at}: {gone} of {n} segments cannot be used, or only for CPU time: {why}"
             ));
         }
     }
@@ -355,14 +386,17 @@ pub(super) fn summaries(
                 largest(&mut memory, &segment.memory);
             }
             ledger.balance();
-            contexts.values_mut().for_each(|ns| *ns /= ledger.delivered.max(1) as f64);
+            contexts.values_mut().for_each(|ns| *ns /= ledger.paid_for().max(1) as f64);
             let (mut wire_to_app, mut app_only) = (Latency::new(), Latency::new());
-            let mut round_trips: Option<RoundTrips> = None;
+            let [mut round_trips, mut ways]: [Option<RoundTrips>; 2] = [None, None];
             for trial in trials.iter().filter(|trial| trial.index == arm) {
                 trial.wire_to_app.get(load).inspect(|l| wire_to_app.merge(l));
                 trial.app_only.get(load).inspect(|l| app_only.merge(l));
                 if let Some(trips) = trial.round_trips.get(load) {
                     round_trips.get_or_insert_default().merge(trips);
+                }
+                if let Some(trips) = trial.due_to_arrival.get(load) {
+                    ways.get_or_insert_default().merge(trips);
                 }
             }
             // Of an app that ticks nothing off, nothing is known of its inside.
@@ -371,7 +405,8 @@ pub(super) fn summaries(
                 of.iter().filter(|s| s.invalid.is_empty() && !s.warm_up).collect();
             // What other programs took away is no rate of the arm's.
             let whole = usable.iter().filter(|s| s.disturbed.is_none());
-            let rates: Vec<f64> = whole.map(|s| s.records_per_s).collect();
+            let known = whole.filter(|s| s.ledger.unknown.is_none());
+            let rates: Vec<f64> = known.map(|s| s.records_per_s).collect();
             let costs: Vec<f64> = usable.iter().filter_map(|s| s.cpu.ns_per_record).collect();
             summaries.push(Summary {
                 arm,
@@ -386,6 +421,8 @@ pub(super) fn summaries(
                 app_only_curve: app_only.curve(),
                 rtt: round_trips.as_ref().map(RoundTrips::figures),
                 rtt_curve: round_trips.map_or_else(Vec::new, |trips| trips.latency().curve()),
+                due_to_arrival: ways.as_ref().filter(|w| w.n() > 0).map(RoundTrips::figures),
+                due_to_arrival_curve: ways.map_or_else(Vec::new, |ways| ways.latency().curve()),
                 memory,
             });
         }
@@ -396,6 +433,7 @@ pub(super) fn summaries(
 fn add(sum: &mut Ledger, ledger: &Ledger) {
     sum.offered += ledger.offered;
     sum.delivered += ledger.delivered;
+    sum.unknown = sum.unknown.map_or(ledger.unknown, |sum| Some(sum + ledger.unknown.unwrap_or(0)));
     sum.duplicates += ledger.duplicates;
     sum.reordered += ledger.reordered;
     sum.foreign += ledger.foreign;
@@ -422,11 +460,10 @@ pub(super) fn faults(
     segments: &[Segment],
     trials: &[Trial],
     names: &[String],
-    loads_pps: &[u64],
+    loads: &[String],
 ) -> Vec<String> {
     let mut faults = Vec::new();
-    let place =
-        |s: &Segment| format!("round {}, {} at {}/s", s.round, names[s.arm], loads_pps[s.load]);
+    let place = |s: &Segment| format!("round {}, {} at {}", s.round, names[s.arm], loads[s.load]);
     for segment in segments {
         let ledger = &segment.ledger;
         if ledger.duplicates > 0 {
@@ -445,15 +482,35 @@ pub(super) fn faults(
             ));
         }
     }
-    faults.extend(disagreements(trials, loads_pps));
+    faults.extend(wrong_answers(segments, &place));
+    faults.extend(disagreements(trials, loads));
     faults.extend(super::pings::faults(trials));
     faults
 }
 
-/// Arms that delivered every frame of a load must have delivered the same features.
-fn disagreements(trials: &[Trial], loads_pps: &[u64]) -> Vec<String> {
+/// Answers that a client did not ask for, or that were not what they must be.
+fn wrong_answers(segments: &[Segment], place: &impl Fn(&Segment) -> String) -> Vec<String> {
     let mut faults = Vec::new();
-    for (load, pps) in loads_pps.iter().enumerate() {
+    for segment in segments.iter().filter(|segment| segment.connections.is_some()) {
+        let ledger = &segment.ledger;
+        if let Some(n) = ledger.drops.get(WRONG) {
+            faults.push(format!("{}: {n} requests were answered wrongly", place(segment)));
+        }
+        if ledger.foreign > 0 {
+            let n = ledger.foreign;
+            faults.push(format!(
+                "{}: {n} times something came that nobody asked for",
+                place(segment)
+            ));
+        }
+    }
+    faults
+}
+
+/// Arms that delivered every frame of a load must have delivered the same features.
+fn disagreements(trials: &[Trial], loads: &[String]) -> Vec<String> {
+    let mut faults = Vec::new();
+    for (load, at) in loads.iter().enumerate() {
         let mut first: Option<(&Trial, (u64, u64))> = None;
         let all = trials.iter().flat_map(|trial| {
             let segments = trial.segments.iter().zip(&trial.checksums);
@@ -470,7 +527,7 @@ fn disagreements(trials: &[Trial], loads_pps: &[u64]) -> Vec<String> {
                 None => first = Some((trial, sum)),
                 Some((other, expected)) if sum != expected => {
                     faults.push(format!(
-                        "at {pps}/s {} and {} delivered every frame but not the same features",
+                        "at {at} {} and {} delivered every frame but not the same features",
                         other.arm, trial.arm
                     ));
                     break;
@@ -482,9 +539,22 @@ fn disagreements(trials: &[Trial], loads_pps: &[u64]) -> Vec<String> {
     faults
 }
 
+/// Takes the verdicts off rates at loads where the generator has no headroom: what an arm took there is as much the
+/// generator's doing.
+pub(super) fn refuse_capacities(result: &mut RaceResult) {
+    let mut findings = std::mem::take(&mut result.findings);
+    let is_one = |f: &&mut Finding| f.metric == Metric::Rate.name() && !result.has_headroom(f.load);
+    for finding in findings.iter_mut().filter(is_one) {
+        finding.judgement.verdict = Verdict::Inconclusive;
+        finding.judgement.doubt = Some(Doubt::NoHeadroom);
+    }
+    result.findings = findings;
+}
+
 /// The arms that the saturating load did not saturate, a sentence for all of them.
 pub(super) fn unsaturated(result: &RaceResult) -> Option<String> {
-    let pps = result.saturating_pps?;
+    // In a closed loop nothing is offered that is not taken.
+    let pps = result.saturating_pps.filter(|_| !result.closed_loop)?;
     let load = load_of(result, None)?;
     let arms: Vec<&str> = (0..result.arms.len())
         .filter(|&arm| !is_saturated(result, arm, load))
@@ -505,163 +575,19 @@ pub(super) fn unsaturated(result: &RaceResult) -> Option<String> {
     })
 }
 
-/// Whether the arm took less than it was offered.
-fn is_saturated(result: &RaceResult, arm: usize, load: usize) -> bool {
+/// Whether the arm took less than it was offered; in a closed loop, it always takes what it can.
+pub(super) fn is_saturated(result: &RaceResult, arm: usize, load: usize) -> bool {
+    if result.closed_loop {
+        return true;
+    }
     let mut of = result.summaries.iter().filter(|s| s.arm == arm && s.load == load);
     of.any(|summary| summary.ledger.loss_share() >= SATURATED_LOSS_MIN)
 }
 
 /// The index of a load, `None` being the saturating one; `None` if it was not offered.
-fn load_of(result: &RaceResult, load_pps: Option<u64>) -> Option<usize> {
+pub(super) fn load_of(result: &RaceResult, load_pps: Option<u64>) -> Option<usize> {
     let pps = load_pps.or(result.saturating_pps)?;
     result.loads_pps.iter().position(|&offered| offered == pps)
-}
-
-/// True for a goal at a load that this version of the race offered, or at the saturating one if that was `sought`:
-/// that it was not found must not hide what is demanded there.
-fn is_asked(goal: &Goal, result: &RaceResult, sought: bool) -> bool {
-    load_of(result, goal.load_pps).is_some() || (goal.load_pps.is_none() && sought)
-}
-
-/// What became of the scenario's demands at the loads that this version of it offered.
-pub(super) fn goals(
-    result: &RaceResult,
-    trials: &[Trial],
-    scenario: &Scenario,
-    sought: bool,
-) -> Vec<GoalOutcome> {
-    let asked = |goal: &&Goal| is_asked(goal, result, sought);
-    scenario.goals.iter().filter(asked).map(|goal| judge(goal, result, trials, scenario)).collect()
-}
-
-/// What became of the scenario's claims at the loads that this version of it offered.
-pub(super) fn claims(
-    result: &RaceResult,
-    trials: &[Trial],
-    scenario: &Scenario,
-    sought: bool,
-) -> Vec<ClaimOutcome> {
-    let asked = |claim: &&Claim| is_asked(&claim.test, result, sought);
-    let answer = |claim: &Claim| {
-        let GoalOutcome { goal, measured, status } = judge(&claim.test, result, trials, scenario);
-        let status = match status {
-            GoalStatus::Met => ClaimStatus::Confirmed,
-            GoalStatus::Missed => ClaimStatus::Refuted,
-            GoalStatus::Inconclusive => ClaimStatus::Inconclusive,
-        };
-        ClaimOutcome { says: claim.says.clone(), test: goal, measured, status }
-    };
-    scenario.claims.iter().filter(asked).map(answer).collect()
-}
-
-fn judge(goal: &Goal, result: &RaceResult, trials: &[Trial], scenario: &Scenario) -> GoalOutcome {
-    let data = Data { segments: &result.segments, trials };
-    let undecided = |why: &str| GoalOutcome {
-        goal: goal.sentence(),
-        measured: why.to_owned(),
-        status: GoalStatus::Inconclusive,
-    };
-    let index =
-        |name: &String| result.arms.iter().position(|arm| arm.name == *name && !arm.is_noise_floor);
-    let Some(load) = load_of(result, goal.load_pps) else {
-        return undecided("no saturating load was found");
-    };
-    let Some(arm) = index(&goal.arm) else { return undecided("this arm did not run") };
-    let compared = match &goal.over {
-        Some(over) => {
-            let Some(over) = index(over) else { return undecided("the other arm did not run") };
-            Compared { pairs: paired(data, goal.metric, [over, arm], load), over: Some(over) }
-        }
-        None => Compared { pairs: alone(data, goal.metric, arm, load), over: None },
-    };
-    // The looks at the arm were looks at this, too.
-    let looked = |f: &&Finding| f.arm == arm && f.load == load && f.comparison.look.number > 0;
-    let Some(look) = result.findings.iter().find(looked).map(|finding| finding.comparison.look)
-    else {
-        return undecided("nothing of it can be compared");
-    };
-    let rule = rule(goal.metric, scenario.matters);
-    let found = Comparison::of_pairs(&compared.pairs, rule, look).expect("as the findings were");
-    let twin = paired(data, goal.metric, [0, 1], load);
-    let noise = Comparison::of_pairs(&twin, rule, look).ok().filter(|_| compared.over.is_some());
-    let limit = match (goal.at_most, goal.at_least) {
-        (Some(limit), _) => Limit::AtMost(limit),
-        (None, limit) => Limit::AtLeast(limit.unwrap_or(0.0)),
-    };
-    let (Some(estimate), Some(interval)) = (found.estimate, found.interval) else {
-        return undecided("no interval");
-    };
-    let measured = match compared.over {
-        Some(_) => format!(
-            "{estimate:.3} times ({:.3} to {:.3}, {:.0} % confidence, {} pairs)",
-            interval.lower,
-            interval.upper,
-            interval.confidence * 100.0,
-            found.effects.len()
-        ),
-        None => format!(
-            "{} {} ({} to {}, {:.0} % confidence, {} segments)",
-            short(estimate),
-            goal.metric.unit(),
-            short(interval.lower),
-            short(interval.upper),
-            interval.confidence * 100.0,
-            found.effects.len()
-        ),
-    };
-    let answer = found.answer(limit, noise.as_ref()).answer;
-    bounded(goal, result, [arm, load], compared.over, measured, (limit, answer))
-}
-
-/// What a goal is about.
-struct Compared {
-    pairs: Vec<Pair>,
-    over: Option<usize>,
-}
-
-/// The values of one arm, each against one unit.
-fn alone(data: Data<'_>, metric: Metric, arm: usize, load: usize) -> Vec<Pair> {
-    let unit = if metric == Metric::Loss { 0.0 } else { 1.0 };
-    let pairs = paired(data, metric, [arm, arm], load);
-    pairs.into_iter().map(|pair| Pair { base: Some(unit), ..pair }).collect()
-}
-
-fn short(value: f64) -> String {
-    if value.abs() < 10.0 { format!("{value:.4}") } else { format!("{value:.0}") }
-}
-
-/// A rate at the saturating load is a capacity only where the arm was saturated: with an open end the figure bounds
-/// from one side only.
-fn bounded(
-    goal: &Goal,
-    result: &RaceResult,
-    [arm, load]: [usize; 2],
-    over: Option<usize>,
-    mut measured: String,
-    (limit, answer): (Limit, Answer),
-) -> GoalOutcome {
-    let is_capacity = goal.metric == Metric::Rate && goal.load_pps.is_none();
-    let open = |arm: usize| is_capacity && !is_saturated(result, arm, load);
-    let (above, below) = (open(arm), over.is_some_and(open));
-    let outcome = |measured, status| GoalOutcome { goal: goal.sentence(), measured, status };
-    if above && below {
-        measured.push_str("; neither was saturated: the generator is the limit");
-        return outcome(measured, GoalStatus::Inconclusive);
-    }
-    if above {
-        measured.push_str("; or more: the arm was not saturated");
-    }
-    if below {
-        measured.push_str("; or less: the other arm was not saturated");
-    }
-    let is_at_most = matches!(limit, Limit::AtMost(_));
-    // What is more, or less, than was measured may be beyond any limit.
-    let status = match answer {
-        Answer::Met if !(if is_at_most { above } else { below }) => GoalStatus::Met,
-        Answer::Missed if !(if is_at_most { below } else { above }) => GoalStatus::Missed,
-        _ => GoalStatus::Inconclusive,
-    };
-    outcome(measured, status)
 }
 
 /// How it all ended.
@@ -688,6 +614,22 @@ pub(super) fn outcome(result: &RaceResult) -> Outcome {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::report;
+
+    #[test]
+    fn a_rate_has_no_verdict_where_the_generator_has_no_headroom() {
+        let mut result = report::example();
+        let before = result.findings.clone();
+        result.headroom[0].missing.push("the generator was late".to_owned());
+        refuse_capacities(&mut result);
+        let is_refused = |f: &Finding| f.judgement.doubt == Some(Doubt::NoHeadroom);
+        for (finding, before) in result.findings.iter().zip(&before) {
+            let is_one = finding.metric == Metric::Rate.name() && finding.load == 0;
+            assert_eq!(is_refused(finding), is_one, "{} at {}", finding.metric, finding.load);
+            assert!(is_one || finding.judgement == before.judgement);
+        }
+        assert!(result.findings.iter().any(is_refused));
+    }
 
     #[test]
     fn warm_up_is_what_differs_from_the_rest_and_never_most_of_a_generation() {

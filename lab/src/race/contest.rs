@@ -3,28 +3,32 @@
 //! Every arm has its own bench. In each generation the arms are dealt to the benches anew, so that no arm owns a
 //! cable; all start, and all are parked. Then one arm at a time is offered one load for one segment. The segments
 //! of a round at one load are neighbours in time, and what changes slowly on the machine is the same for them.
+//! When a race could end and does not, its rounds go where doubt is left ([`Doubt`]).
 //!
 //! It assumes that the scenario was checked, and judges nothing.
 
 use super::analyse::{Data, Judge};
+use super::doubt::Doubt;
 use super::{Entrant, Options, Progress, RaceError, analyse, interrupted, round_down, trial_plan};
 use crate::arrivals::ARRIVALS_MAX;
 use crate::bench::Bench;
-use crate::result::{Finding, Segment};
+use crate::headroom::Sink;
+use crate::result::{Finding, Headroom, Segment};
 use crate::scenario::{Extent, ROUNDS_MAX, Scenario};
-use crate::traffic::TrafficPlan;
+use crate::traffic::Sending;
 use crate::trial::{self, Alive, Trial, TrialPlan};
 use laneway_kinds::AppFacts;
 use laneway_stats::BlockOrder;
 use laneway_stats::limits::PAIRS_MAX;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
 
 /// Fewest generations before a race may end early.
-const GENERATIONS_MIN: usize = 3;
+pub(super) const GENERATIONS_MIN: usize = 3;
 /// Share of the time that a look counts at most while others may follow.
 const SHARE_MAX: f64 = 0.999;
 /// Fewest rounds of a generation, whatever its time.
-const ROUNDS_MIN: usize = 2;
+pub(super) const ROUNDS_MIN: usize = 2;
 
 /// What is measured, and where.
 #[derive(Clone, Copy)]
@@ -33,7 +37,7 @@ pub(super) struct Contest<'a> {
     pub(super) benches: &'a [Bench],
     pub(super) scenario: &'a Scenario,
     pub(super) extent: &'a Extent,
-    pub(super) traffic: &'a TrafficPlan,
+    pub(super) sending: &'a Sending,
     pub(super) entrants: &'a [Entrant],
     pub(super) options: &'a Options<'a>,
 }
@@ -66,10 +70,11 @@ impl<'a> Contest<'a> {
         let began = Instant::now();
         let mut all = Measured::default();
         let mut judge = Judge::new();
+        let mut doubt = Doubt::new(entrants.len(), extent.loads_pps.len());
         for generation in 0..extent.generations {
             let share = (generation + 1) as f64 / extent.generations as f64;
             let first = all.trials.len();
-            self.generation(generation, began + time.mul_f64(share), &mut all)?;
+            self.generation(generation, began + time.mul_f64(share), &mut doubt, &mut all)?;
             all.generations = generation + 1;
             self.write(&all.trials[first..], first)?;
             let is_over = is_over(extent, [all.generations, all.rounds], began.elapsed());
@@ -79,18 +84,27 @@ impl<'a> Contest<'a> {
             };
             let data = Data { segments: &all.segments, trials: &all.trials };
             let size = [entrants.len(), extent.loads_pps.len()];
-            let share = if is_over { 1.0 } else { share.min(SHARE_MAX) };
-            all.findings = judge.look(data, size, app.race.metrics, scenario.matters, share);
+            let looked = if is_over { 1.0 } else { share.min(SHARE_MAX) };
+            all.findings = judge.look(data, size, app.race.metrics, scenario.matters, looked);
             let undecided = analyse::undecided(&all.findings);
+            let may_end = all.generations >= GENERATIONS_MIN && extent.rounds.is_none();
+            if may_end {
+                doubt.learn(&all.findings);
+            }
+            let most = match extent.rounds {
+                Some(_) => began.elapsed().div_f64(share),
+                // Fewer generations than an interval needs end no race, however long they take.
+                None => time
+                    .max(began.elapsed().mul_f64(GENERATIONS_MIN as f64 / all.generations as f64)),
+            };
             show(&Progress {
                 generations: [all.generations, extent.generations],
                 rounds: all.rounds,
-                time: [began.elapsed(), time],
+                time: [began.elapsed(), most],
                 undecided,
                 trials: &all.trials[first..],
                 is_traced: false,
             });
-            let may_end = all.generations >= GENERATIONS_MIN && extent.rounds.is_none();
             if is_over || may_end && undecided[0] == 0 {
                 break;
             }
@@ -98,56 +112,100 @@ impl<'a> Contest<'a> {
         Ok(all)
     }
 
-    /// One generation, until its time is over.
+    /// One generation, until its time is over: those that are alive together, and then each that is to be alone, in as
+    /// many rounds and under their numbers.
     fn generation(
         &self,
         generation: usize,
         until: Instant,
+        doubt: &mut Doubt,
         all: &mut Measured,
     ) -> Result<(), RaceError> {
-        let mut alive = self.start(generation)?;
+        let [segments, trials] = [all.segments.len(), all.trials.len()];
+        let first_round = all.rounds;
+        let arms = 0..self.entrants.len();
+        let (alone, together): (Vec<usize>, Vec<usize>) =
+            arms.partition(|&arm| self.entrants[arm].is_alone);
+        let now = Instant::now();
+        let part = together.len() as f64 / self.entrants.len() as f64;
+        let until = now + until.saturating_duration_since(now).mul_f64(part);
+        let is_over = |round: usize| match self.extent.rounds {
+            Some(rounds) => round >= rounds,
+            None => round >= ROUNDS_MIN && Instant::now() >= until,
+        };
+        let visited = |round, load, order: &[usize]| doubt.visited(round, load, order);
+        self.rounds(generation, &together, all, is_over, visited)?;
+        let rounds = all.rounds - first_round;
+        // Without the base there is no pair.
+        let of_base = all.segments[segments..].iter().filter(|segment| segment.arm == 0);
+        let paired: BTreeSet<[usize; 2]> = of_base.map(|base| [base.round, base.load]).collect();
+        for arm in alone {
+            all.rounds = first_round;
+            let visited =
+                |round, load, _: &[usize]| match paired.contains(&[first_round + round, load]) {
+                    true => vec![arm],
+                    false => Vec::new(),
+                };
+            self.rounds(generation, &[arm], all, |round| round >= rounds, visited)?;
+        }
+        all.trials[trials..].sort_by_key(|trial| trial.index);
+        analyse::mark_warm_up(&mut all.segments[segments..]);
+        Ok(())
+    }
+
+    /// Rounds of arms that are alive at the same time, until the number of a round `is_over`; those that are `visited`
+    /// by it at a load have a segment.
+    fn rounds(
+        &self,
+        generation: usize,
+        arms: &[usize],
+        all: &mut Measured,
+        is_over: impl Fn(usize) -> bool,
+        mut visited: impl FnMut(usize, usize, &[usize]) -> Vec<usize>,
+    ) -> Result<(), RaceError> {
+        let mut alive = self.start(generation, arms)?;
         let loads = self.extent.loads_pps.len();
         let order = self.order(ROUNDS_MAX, generation as u64 + 1);
-        let first = all.segments.len();
-        for (round, arms) in order.blocks().enumerate() {
-            let is_over = match self.extent.rounds {
-                Some(rounds) => round >= rounds,
-                None => round >= ROUNDS_MIN && Instant::now() >= until,
-            };
-            if is_over {
+        for (round, order) in order.blocks().enumerate() {
+            if is_over(round) {
                 break;
             }
             for turn in 0..loads {
                 let load = (turn + round) % loads;
-                for &arm in arms {
-                    let segment = alive[arm].turn(load, all.rounds);
+                for arm in visited(round, load, order) {
+                    let Some(alive) = alive.get_mut(&arm) else { continue };
+                    let segment = alive.turn(load, all.rounds);
                     let segment = segment.map_err(|error| interrupted(self.options, error))?;
                     all.segments.push(Segment { order: all.segments.len(), ..segment.clone() });
                 }
             }
             all.rounds += 1;
         }
-        analyse::mark_warm_up(&mut all.segments[first..]);
         if let Some(echo) = &self.scenario.ping {
-            for arm in &mut alive {
+            for arm in alive.values_mut() {
                 arm.ping(echo).map_err(|error| interrupted(self.options, error))?;
             }
         }
-        for arm in alive {
+        for arm in alive.into_values() {
             all.trials.push(arm.end().map_err(|error| interrupted(self.options, error))?);
         }
         Ok(())
     }
 
-    /// Every arm, alive and parked, on a bench dealt anew.
-    fn start(&self, generation: usize) -> Result<Vec<Alive<'a>>, RaceError> {
+    /// These arms, alive and parked, on benches dealt anew.
+    fn start(
+        &self,
+        generation: usize,
+        arms: &[usize],
+    ) -> Result<BTreeMap<usize, Alive<'a>>, RaceError> {
         let dealt = self.order(generation + 1, 0);
         let seats = dealt.block(generation);
-        let start = |(arm, &seat): (usize, &usize)| {
-            Alive::start(&self.benches[seat], self.plan(arm, generation))
+        let start = |&arm: &usize| {
+            Alive::start(&self.benches[seats[arm]], self.plan(arm, generation))
+                .map(|alive| (arm, alive))
                 .map_err(|error| interrupted(self.options, error))
         };
-        seats.iter().enumerate().map(start).collect()
+        arms.iter().map(start).collect()
     }
 
     /// An order of the arms for each of so many rounds.
@@ -157,8 +215,8 @@ impl<'a> Contest<'a> {
     }
 
     fn plan(&self, arm: usize, generation: usize) -> TrialPlan<'a> {
-        let Contest { scenario, extent, traffic, entrants, options, .. } = *self;
-        trial_plan(scenario, extent, traffic, &entrants[arm], [arm, generation], options)
+        let Contest { scenario, extent, sending, entrants, options, .. } = *self;
+        trial_plan(scenario, extent, sending, &entrants[arm], [arm, generation], options)
     }
 
     fn write(&self, trials: &[Trial], first: usize) -> Result<(), RaceError> {
@@ -173,13 +231,42 @@ impl<'a> Contest<'a> {
     ///
     /// # Errors
     /// As for a run.
-    pub(super) fn saturating(&self) -> Result<Option<Result<u64, String>>, RaceError> {
+    pub(super) fn saturating(&self) -> Result<Option<Result<Saturating, String>>, RaceError> {
+        if self.extent.closed_loop {
+            let rate = trial::closed_rate(&self.benches[0], self.plan(0, 0));
+            let pps = round_down(rate.map_err(|error| interrupted(self.options, error))?);
+            // It is a name only, and stands behind the others.
+            let last = self.extent.loads_pps.last().copied().unwrap_or(0);
+            return Ok(Some(Ok(Saturating { pps: pps.max(last + 1), headroom: None })));
+        }
         if self.extent.topspeed {
             let top = trial::top_rate(&self.benches[0], self.plan(0, 0));
-            let pps = top.map_err(|error| interrupted(self.options, error))?;
-            return Ok(Some(Ok(round_down(pps))));
+            let pps = round_down(top.map_err(|error| interrupted(self.options, error))?);
+            return Ok(Some(Ok(Saturating { pps, headroom: None })));
         }
         self.extent.saturate.then(|| self.kept_by_all()).transpose()
+    }
+
+    /// What the generator keeps of half as much again as each load.
+    ///
+    /// # Errors
+    /// As for a run.
+    pub(super) fn headroom(&self) -> Result<Vec<Headroom>, RaceError> {
+        // A client asks nobody where nobody answers; whether it is the limit, its share of its CPU says.
+        if self.sending.traffic.client().is_some() {
+            return Ok(Vec::new());
+        }
+        let mut sink = self.sink()?;
+        self.extent.loads_pps.iter().map(|&pps| self.headroom_at(&mut sink, pps)).collect()
+    }
+
+    fn sink(&self) -> Result<Sink<'a>, RaceError> {
+        let sink = Sink::open(&self.benches[0], self.plan(0, 0));
+        sink.map_err(|error| interrupted(self.options, error))
+    }
+
+    fn headroom_at(&self, sink: &mut Sink<'_>, pps: u64) -> Result<Headroom, RaceError> {
+        sink.headroom(pps).map_err(|error| interrupted(self.options, error))
     }
 
     /// A step below the highest load that the generator keeps against every arm.
@@ -187,8 +274,8 @@ impl<'a> Contest<'a> {
     /// All arms are offered the same, and the schedule is held to the same limits as at any other load, so
     /// no check is weaker here. The search sees each arm for some short segments only, in which a generator may
     /// keep by luck what it does not keep for a race: hence the step. A segment in which it is late after all is
-    /// left out, as ever.
-    fn kept_by_all(&self) -> Result<Result<u64, String>, RaceError> {
+    /// left out, as ever. What the generator then keeps only just is lowered until it has headroom.
+    fn kept_by_all(&self) -> Result<Result<Saturating, String>, RaceError> {
         let most = u64::from(ARRIVALS_MAX) * 1_000 / self.extent.segment_ms;
         let mut kept: Option<u64> = None;
         // The twin of the base is the base.
@@ -204,16 +291,31 @@ impl<'a> Contest<'a> {
             };
             kept = Some(rate.min(most));
         }
-        let pps = round_down((kept.unwrap_or(0) as f64 * trial::KEPT_SHARE) as u64);
         let last = self.extent.loads_pps.last().copied().unwrap_or(0);
-        Ok(match pps > last {
-            true => Ok(pps),
-            false => Err(format!(
-                "no saturating load: the generator keeps {pps}/s at most against every arm, no more than \
-                 the {last}/s that are offered anyway"
-            )),
-        })
+        let mut sink = self.sink()?;
+        let mut pps = kept.unwrap_or(0);
+        loop {
+            pps = round_down((pps as f64 * trial::KEPT_SHARE) as u64);
+            if pps <= last {
+                return Ok(Err(format!(
+                    "no saturating load: the generator keeps {pps}/s at most against every arm and with headroom, \
+                     no more than the {last}/s that are offered anyway"
+                )));
+            }
+            let headroom = self.headroom_at(&mut sink, pps)?;
+            if headroom.is_kept() {
+                return Ok(Ok(Saturating { pps, headroom: Some(headroom) }));
+            }
+        }
     }
+}
+
+/// The load beyond all others.
+pub(super) struct Saturating {
+    /// Frames per second; at top speed no rate, but a number of them.
+    pub(super) pps: u64,
+    /// Of what is a schedule: that the generator could send more.
+    pub(super) headroom: Option<Headroom>,
 }
 
 /// Whether no generation follows. Of the last look there is only one, so a race whose first generations outlast its time
@@ -235,6 +337,7 @@ mod tests {
             loads_pps: vec![1],
             saturate: false,
             topspeed: false,
+            closed_loop: false,
             segment_ms: 100,
             time_s: 1,
             generations,

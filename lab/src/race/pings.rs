@@ -262,26 +262,9 @@ mod tests {
     use crate::ping::PingLoad;
     use crate::result::Ledger;
     use crate::trial::CapacityStep;
-    use laneway_core::CapsReport;
 
     fn trial(arm: usize, generation: usize, capacity: Capacity) -> Trial {
-        Trial {
-            index: arm,
-            arm: format!("arm {arm}"),
-            generation,
-            caps: CapsReport::default(),
-            generator_caps: CapsReport::default(),
-            segments: Vec::new(),
-            wire_to_app: Vec::new(),
-            app_only: Vec::new(),
-            checksums: Vec::new(),
-            round_trips: Vec::new(),
-            capacity: Some(capacity),
-            ping: None,
-            ping_loaded: None,
-            again: Vec::new(),
-            traced: None,
-        }
+        Trial { capacity: Some(capacity), ..Trial::empty(arm, generation) }
     }
 
     fn capacity(pps: u64) -> Capacity {

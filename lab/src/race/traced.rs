@@ -13,7 +13,7 @@ use crate::bench::Bench;
 use crate::plan::{TraceEnd, TracePlan};
 use crate::result::Summary;
 use crate::scenario::{Extent, Scenario};
-use crate::traffic::TrafficPlan;
+use crate::traffic::Sending;
 use crate::trial::{self, Trial, TrialPlan};
 use crate::why::{
     Explain, Explanation, Recorded, TRACES, TracedArm, TracingCost, folder_name, untold_in_kernel,
@@ -70,7 +70,7 @@ pub(super) struct Pass<'a> {
     pub(super) bench: &'a Bench,
     pub(super) scenario: &'a Scenario,
     pub(super) extent: &'a Extent,
-    pub(super) traffic: &'a TrafficPlan,
+    pub(super) sending: &'a Sending,
     pub(super) entrants: &'a [Entrant],
     pub(super) options: &'a Options<'a>,
     /// What was measured.
@@ -197,7 +197,7 @@ impl Pass<'_> {
     }
 
     fn trial(&self, arm: usize, folder: &Path) -> Result<Trial, RaceError> {
-        let Pass { scenario, extent, traffic, options, .. } = *self;
+        let Pass { scenario, extent, sending, options, .. } = *self;
         let entrant = &self.entrants[arm];
         let last = extent.loads_pps.len() - 1;
         let plan = TrialPlan {
@@ -208,7 +208,7 @@ impl Pass<'_> {
                 window_ns_max: Some(self.window_ns_max()),
                 file_bytes_max: FILE_BYTES_MAX,
             }),
-            ..trial_plan(scenario, extent, traffic, entrant, [arm, self.generations], options)
+            ..trial_plan(scenario, extent, sending, entrant, [arm, self.generations], options)
         };
         trial::once(self.bench, plan).map_err(|error| super::interrupted(options, error))
     }

@@ -1,0 +1,329 @@
+//! What became of goals and claims: the comparisons of a race, set against limits. Pure, as what it rests on.
+//!
+//! A goal is judged as it is stated. A claim is a sentence of somebody else's, so it is also asked whether this race can
+//! tell at all: a load that was not offered, an arm that did not run, and a cost that would be the cost of a collapse
+//! are answered with the reason, never with a verdict.
+
+use super::analyse::{Data, Side, is_saturated, load_of, paired, rule};
+use crate::result::{ClaimOutcome, ClaimStatus, GoalOutcome, GoalStatus, RaceResult};
+use crate::scenario::{Answer, Arithmetic, Claim, Goal, Scenario};
+use crate::trial::Trial;
+use laneway_kinds::Metric;
+use laneway_page::number::ratio;
+use laneway_stats::pairs::{self, Comparison, Limit, Pair};
+
+/// What a claim is told that waits for a trace.
+const BY_TRACE: &str = "laneway race --trace and laneway trace analyze look there";
+
+/// What can be said of a demand.
+#[derive(Debug, PartialEq)]
+enum Said {
+    /// A figure with its interval, and what it answers.
+    Measured(String, pairs::Answer),
+    /// Too little to say anything, for this reason.
+    Undecided(String),
+    /// This race has nothing to say to it, for this reason.
+    Untold(String),
+}
+
+/// True for a goal at a load that this version of the race offered, or at the saturating one if that was `sought`:
+/// that it was not found must not hide what is demanded there.
+fn is_asked(goal: &Goal, result: &RaceResult, sought: bool) -> bool {
+    let is_of_pings = goal.metric.is_of_pings() && result.ping.is_some();
+    let is_offered = load_of(result, goal.load_pps).is_some();
+    is_of_pings || is_offered || (goal.is_saturating() && sought)
+}
+
+/// What became of the scenario's demands at the loads that this version of it offered.
+pub(super) fn goals(
+    result: &RaceResult,
+    trials: &[Trial],
+    scenario: &Scenario,
+    sought: bool,
+) -> Vec<GoalOutcome> {
+    let outcome = |goal: &Goal| {
+        let (measured, status) = match judge(goal, result, trials, scenario.matters) {
+            Said::Measured(measured, answer) => (
+                measured,
+                match answer {
+                    pairs::Answer::Met => GoalStatus::Met,
+                    pairs::Answer::Missed => GoalStatus::Missed,
+                    pairs::Answer::Undecided => GoalStatus::Inconclusive,
+                },
+            ),
+            Said::Undecided(why) | Said::Untold(why) => (why, GoalStatus::Inconclusive),
+        };
+        GoalOutcome { goal: goal.sentence_of(without_rate(result)), measured, status }
+    };
+    scenario.goals.iter().filter(|goal| is_asked(goal, result, sought)).map(outcome).collect()
+}
+
+/// What became of each of the scenario's claims, of a race in which a saturating load was `sought`, or not.
+pub(super) fn claims(
+    result: &RaceResult,
+    trials: &[Trial],
+    scenario: &Scenario,
+    sought: bool,
+) -> Vec<ClaimOutcome> {
+    let outcome = |claim: &Claim| {
+        let (measured, status) = match &claim.answer {
+            Answer::Race(test) if test.is_saturating() && !sought => (
+                "no saturating load was asked for in this race".to_owned(),
+                ClaimStatus::CannotTell,
+            ),
+            Answer::Race(test) => raced(test, result, trials, scenario.matters),
+            Answer::Arithmetic(figures) => calculated(figures),
+            Answer::Trace => (BY_TRACE.to_owned(), ClaimStatus::ForTrace),
+            Answer::Nothing(reason) => (reason.clone(), ClaimStatus::CannotTell),
+        };
+        ClaimOutcome {
+            says: claim.says.clone(),
+            then: claim.then.clone(),
+            test: claim.sentence_of(without_rate(result)),
+            measured,
+            note: claim.note.clone(),
+            status,
+        }
+    };
+    scenario.claims.iter().map(outcome).collect()
+}
+
+/// Where a demand without a rate is one in this race.
+fn without_rate(result: &RaceResult) -> &'static str {
+    match result.closed_loop {
+        true => "in the closed loop",
+        false => "at the saturating load",
+    }
+}
+
+/// What the race says to a claim.
+fn raced(
+    test: &Goal,
+    result: &RaceResult,
+    trials: &[Trial],
+    matters: f64,
+) -> (String, ClaimStatus) {
+    if let Some(why) = collapse(test, result) {
+        return (why, ClaimStatus::CannotTell);
+    }
+    match judge(test, result, trials, matters) {
+        Said::Measured(measured, answer) => {
+            let status = match answer {
+                pairs::Answer::Met => ClaimStatus::Confirmed,
+                pairs::Answer::Missed => ClaimStatus::Refuted,
+                pairs::Answer::Undecided => ClaimStatus::Inconclusive,
+            };
+            (measured, status)
+        }
+        Said::Undecided(why) => (why, ClaimStatus::Inconclusive),
+        Said::Untold(why) => (why, ClaimStatus::CannotTell),
+    }
+}
+
+/// What a calculation says to a claim.
+fn calculated(figures: &Arithmetic) -> (String, ClaimStatus) {
+    let (holds, value) = figures.holds();
+    let is = short(value);
+    match holds {
+        true => (format!("{} = {is}", figures.figure), ClaimStatus::Confirmed),
+        false => {
+            let off = ratio(value / figures.is);
+            let said = format!("{} = {is}, {off} times what is said", figures.figure);
+            (said, ClaimStatus::Refuted)
+        }
+    }
+}
+
+/// Why a cost cannot be compared there; `None` where it can. An arm that loses packets spends its time on them, too, and
+/// what it then spends for each that it delivers is no cost of its work.
+fn collapse(test: &Goal, result: &RaceResult) -> Option<String> {
+    let (arm, over) = sides(test, result).ok()?;
+    let mut both = [Some(arm), over].into_iter().flatten().filter(|_| test.metric.is_cost());
+    both.find_map(|(arm, load)| {
+        let name = &result.arms[arm].name;
+        if test.metric.is_of_pings() {
+            let row = result.ping.as_ref()?.pings.iter().find(|row| row.arm == arm)?;
+            let lost = row.sent.saturating_sub(row.replied);
+            let is_lossy = lost as f64 >= row.sent as f64 * crate::result::DELIVERS_LOSS_MAX;
+            let (sent, why) = (row.sent, "what is left is no sample of all");
+            return is_lossy.then(|| format!("{name} lost {lost} of {sent} pings: {why}"));
+        }
+        let summary = result.summaries.iter().find(|s| (s.arm, s.load) == (arm, load))?;
+        let at = result.loads_pps[load];
+        match &summary.ledger {
+            ledger if ledger.unknown.is_some() => Some(format!(
+                "nobody knows what {name} received of {at}/s, so not what that cost it"
+            )),
+            ledger if ledger.delivers() => None,
+            ledger => Some(format!(
+                "{name} lost {:.1} % of {at}/s: that is a collapse, and no cost",
+                ledger.loss_share() * 100.0
+            )),
+        }
+    })
+}
+
+/// What a demand is about: an arm at a load, and what it is compared with.
+type Sides = (Side, Option<Side>);
+
+/// Where in a result a demand looks.
+///
+/// # Errors
+/// Why there is nothing to look at.
+fn sides(goal: &Goal, result: &RaceResult) -> Result<Sides, Said> {
+    let load = match (goal.metric.is_of_pings(), goal.load_pps) {
+        (true, _) => {
+            let are_sent = result.ping.as_ref().is_some_and(|ping| !ping.pings.is_empty());
+            let load = are_sent.then_some(result.loads_pps.len());
+            load.ok_or_else(|| Said::Untold("no pings were sent".to_owned()))?
+        }
+        (false, Some(pps)) => offered(result, pps)?,
+        (false, None) => load_of(result, None)
+            .ok_or_else(|| Said::Undecided("no saturating load was found".to_owned()))?,
+    };
+    let index = |name: &String| {
+        let is_it = |arm: &crate::result::Arm| arm.name == *name && !arm.is_noise_floor;
+        let place = result.arms.iter().position(is_it);
+        place.ok_or_else(|| Said::Untold(format!("arm `{name}` did not run")))
+    };
+    let arm = index(&goal.arm)?;
+    let over = match (&goal.over, goal.over_load_pps) {
+        (Some(over), _) => Some((index(over)?, load)),
+        (None, Some(pps)) => Some((arm, offered(result, pps)?)),
+        (None, None) => None,
+    };
+    Ok(((arm, load), over))
+}
+
+fn offered(result: &RaceResult, pps: u64) -> Result<usize, Said> {
+    load_of(result, Some(pps))
+        .ok_or_else(|| Said::Untold(format!("{pps}/s was not offered in this race")))
+}
+
+fn judge(goal: &Goal, result: &RaceResult, trials: &[Trial], matters: f64) -> Said {
+    let data = Data { segments: &result.segments, trials };
+    if result.drift.as_ref().is_some_and(|drift| !drift.is_absorbed) {
+        return Said::Undecided("the base's own cost drifted faster than pairs absorb".to_owned());
+    }
+    let (arm, over) = match sides(goal, result) {
+        Ok(sides) => sides,
+        Err(said) => return said,
+    };
+    let pairs = match over {
+        Some(over) => paired(data, goal.metric, [over, arm]),
+        None => alone(data, goal.metric, arm),
+    };
+    // The looks at the arm were looks at this, too; those at the base are those at its twin.
+    let looked = arm.0.max(1);
+    let mut of_arm = result.findings.iter().filter(|f| (f.arm, f.load) == (looked, arm.1));
+    let Some(finding) = of_arm.find(|finding| finding.comparison.look.number > 0) else {
+        return Said::Undecided("nothing of it can be compared".to_owned());
+    };
+    let (look, rule) = (finding.comparison.look, rule(goal.metric, matters));
+    let found = Comparison::of_pairs(&pairs, rule, look).expect("as the findings were");
+    let twin = paired(data, goal.metric, [(0, arm.1), (1, arm.1)]);
+    let noise = Comparison::of_pairs(&twin, rule, look).ok().filter(|_| over.is_some());
+    let (Some(estimate), Some(interval)) = (found.estimate, found.interval) else {
+        let doubt = found.judge(None).doubt.map_or_else(String::new, |doubt| format!(": {doubt}"));
+        return Said::Undecided(format!("no interval{doubt}"));
+    };
+    let percent = interval.confidence * 100.0;
+    let pairs = found.effects.len();
+    let measured = match over {
+        Some(_) => format!(
+            "{estimate:.3} times ({:.3} to {:.3}, {percent:.0} % confidence, {pairs} pairs)",
+            interval.lower, interval.upper,
+        ),
+        None => format!(
+            "{} ({} to {}, {percent:.0} % confidence, {pairs} {})",
+            goal.metric.in_unit(&short(estimate)),
+            short(interval.lower),
+            short(interval.upper),
+            if goal.metric.is_of_pings() { "generations" } else { "segments" },
+        ),
+    };
+    let limits = [goal.at_most.map(Limit::AtMost), goal.at_least.map(Limit::AtLeast)];
+    let answers = limits.into_iter().flatten().map(|limit| {
+        let answer = found.answer(limit, noise.as_ref()).answer;
+        bounded(goal, result, arm, over, (limit, answer))
+    });
+    Said::Measured(measured + &open_ends(goal, result, arm, over), all(answers))
+}
+
+/// The values of one arm, each against one unit.
+fn alone(data: Data<'_>, metric: Metric, side: Side) -> Vec<Pair> {
+    let unit = if metric == Metric::Loss { 0.0 } else { 1.0 };
+    let pairs = paired(data, metric, [side, side]);
+    pairs.into_iter().map(|pair| Pair { base: Some(unit), ..pair }).collect()
+}
+
+/// The answer to several limits: within all, or beyond one.
+fn all(answers: impl Iterator<Item = pairs::Answer>) -> pairs::Answer {
+    use pairs::Answer::{Met, Missed, Undecided};
+    answers.fold(Met, |all, answer| match (all, answer) {
+        (Missed, _) | (_, Missed) => Missed,
+        (Undecided, _) | (_, Undecided) => Undecided,
+        (Met, Met) => Met,
+    })
+}
+
+/// A figure with as many digits as say something.
+fn short(value: f64) -> String {
+    match value.abs() {
+        0.0 => "0".to_owned(),
+        size if size < 0.001 => format!("{value:.2e}"),
+        size if size < 10.0 => format!("{value:.4}"),
+        size if size < 1_000.0 => format!("{value:.1}"),
+        _ => format!("{value:.0}"),
+    }
+}
+
+/// Whether the figure of an arm, and that of the other, may be higher than it is: a rate at the saturating load is a
+/// capacity only where the arm was saturated.
+fn open(goal: &Goal, result: &RaceResult, arm: Side, over: Option<Side>) -> [bool; 2] {
+    let is_capacity = goal.metric == Metric::Rate && goal.load_pps.is_none();
+    let open = |(arm, load): Side| is_capacity && !is_saturated(result, arm, load);
+    [open(arm), over.is_some_and(open)]
+}
+
+/// Whether what an arm took at the load is as much the generator's doing.
+fn lacks_headroom(goal: &Goal, result: &RaceResult, arm: Side) -> bool {
+    goal.metric == Metric::Rate && !result.has_headroom(arm.1)
+}
+
+/// What to say of a figure that bounds from one side only.
+fn open_ends(goal: &Goal, result: &RaceResult, arm: Side, over: Option<Side>) -> String {
+    if lacks_headroom(goal, result, arm) {
+        return "; the generator has no headroom there: it is the limit".to_owned();
+    }
+    match open(goal, result, arm, over) {
+        [true, true] => "; neither was saturated: the generator is the limit",
+        [true, false] => "; or more: the arm was not saturated",
+        [false, true] => "; or less: the other arm was not saturated",
+        [false, false] => "",
+    }
+    .to_owned()
+}
+
+/// What is more, or less, than was measured may be beyond any limit.
+fn bounded(
+    goal: &Goal,
+    result: &RaceResult,
+    arm: Side,
+    over: Option<Side>,
+    (limit, answer): (Limit, pairs::Answer),
+) -> pairs::Answer {
+    if lacks_headroom(goal, result, arm) {
+        return pairs::Answer::Undecided;
+    }
+    let [above, below] = open(goal, result, arm, over);
+    let is_at_most = matches!(limit, Limit::AtMost(_));
+    match answer {
+        pairs::Answer::Met if !(if is_at_most { above } else { below }) => answer,
+        pairs::Answer::Missed if !(if is_at_most { below } else { above }) => answer,
+        _ => pairs::Answer::Undecided,
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,290 @@
+//! Planted results: what each kind of claim must be told.
+
+use super::*;
+use crate::ping::PingTrial;
+use crate::report::{example, example_of_pings};
+use crate::result::{Memory, PingRow, Segment};
+use crate::round_trips::RoundTrips;
+use crate::tables::TablesOf;
+use laneway_registry::{Apps, Lanes};
+use std::path::Path;
+
+/// The arms of the example: the base, its twin, and others; and its loads.
+const LOADS: [u64; 3] = [50_000, 200_000, 400_000];
+const XDP: usize = 4;
+
+/// A race of the example's arms, in which every segment was as `plant` makes it.
+fn race(plant: impl Fn(&mut Segment)) -> RaceResult {
+    let mut result = example();
+    for segment in &mut result.segments {
+        let offered = segment.ledger.offered;
+        segment.ledger =
+            crate::result::Ledger { offered, delivered: offered, ..segment.ledger.clone() };
+        segment.ledger.drops.clear();
+        segment.ledger.balance();
+        segment.records_per_s = LOADS[segment.load] as f64;
+        plant(segment);
+    }
+    for summary in &mut result.summaries {
+        let is_of = |s: &&Segment| (s.arm, s.load) == (summary.arm, summary.load);
+        let of: Vec<&Segment> = result.segments.iter().filter(is_of).collect();
+        summary.ledger.offered = of.iter().map(|s| s.ledger.offered).sum();
+        summary.ledger.delivered = of.iter().map(|s| s.ledger.delivered).sum();
+        summary.ledger.unknown = of.iter().filter_map(|s| s.ledger.unknown).reduce(|a, b| a + b);
+    }
+    result
+}
+
+/// A little more or less in each generation, and not alike for both, so that there is an interval.
+fn wobble(segment: &Segment) -> f64 {
+    1.0 + 0.002 * ((segment.generation + segment.arm / 2) % 3) as f64
+}
+
+/// CPU time of so much per delivered packet.
+fn cost(segment: &mut Segment, ns: f64) {
+    let ns = ns * wobble(segment);
+    segment.cpu.ns_per_record = Some(ns);
+    segment.cpu.own_ns = (ns * segment.ledger.delivered as f64) as u64;
+}
+
+fn lose(segment: &mut Segment, share: f64) {
+    segment.ledger.delivered = (segment.ledger.offered as f64 * (1.0 - share)) as u64;
+    let lost = segment.ledger.offered - segment.ledger.delivered;
+    segment.ledger.drops.insert("veth ring full".to_owned(), lost);
+    segment.ledger.balance();
+}
+
+/// A scenario with these claims, on the arms of the example.
+fn scenario(claims: &str) -> Scenario {
+    let text = format!(
+        "title = 't'\napp = 'features'\ncapture = 'c.pcap'\ngenerator = 'live'\nburst = 16\nlate_p99_us_max = 100\n\
+         matters = 0.05\narm_cpu = 0\ngenerator_cpu = 1\nseed = 1\n\
+         quick = {{ loads_pps = [50_000, 200_000, 400_000], saturate = true, segment_ms = 100, time_s = 9, generations = 3 }}\n\
+         full = {{ loads_pps = [50_000, 14_880_000], segment_ms = 100, time_s = 9, generations = 3 }}\n\
+         arm = [{{ lane = 'packet' }}, {{ lane = 'packet:batch' }}, {{ lane = 'xdp' }}, {{ name = 'gone', lane = 'afxdp:copy' }}]\n\
+         {claims}"
+    );
+    let mut scenario = Scenario::read(&text, "planted", Path::new(".")).expect("it is one");
+    scenario.check(&TablesOf::<Apps, Lanes>::new()).expect("it is sound");
+    scenario
+}
+
+/// What became of one claim.
+fn told(result: &RaceResult, trials: &[Trial], claim: &str) -> (ClaimStatus, String) {
+    let scenario = scenario(&format!("[[claim]]\nsays = 's'\n{claim}"));
+    let [outcome] = &claims(result, trials, &scenario, true)[..] else { panic!("one claim") };
+    (outcome.status, outcome.measured.clone())
+}
+
+fn test(result: &RaceResult, test: &str) -> (ClaimStatus, String) {
+    told(result, &[], &format!("test = {{ {test} }}"))
+}
+
+#[track_caller]
+fn is_told(result: &RaceResult, claim: &str, status: ClaimStatus, part: &str) {
+    let (is, measured) = test(result, claim);
+    assert!(is == status && measured.contains(part), "{claim}: {is:?}: {measured}");
+}
+
+use ClaimStatus::{CannotTell, Confirmed, ForTrace, Inconclusive, Refuted};
+
+#[test]
+fn a_ratio_of_two_arms_is_confirmed_refuted_or_left_open() {
+    let result = race(|s| cost(s, if s.arm == XDP { 400.0 } else { 2_000.0 }));
+    let claim = |limit: &str| {
+        format!(
+            "metric = 'CPU per record', arm = 'xdp', over = 'packet', load_pps = 200_000, {limit}"
+        )
+    };
+    is_told(&result, &claim("at_most = 0.00122"), Refuted, "0.200 times (");
+    is_told(&result, &claim("at_most = 0.25"), Confirmed, "0.200 times (");
+    is_told(&result, &claim("at_most = 0.2001"), Inconclusive, "0.200 times (");
+    is_told(&result, &claim("at_least = 0.15, at_most = 0.25"), Confirmed, "0.200 times");
+    is_told(&result, &claim("at_least = 0.01, at_most = 0.1"), Refuted, "0.200 times");
+}
+
+#[test]
+fn the_base_itself_can_be_asked_for_a_value() {
+    let result = race(|s| {
+        if s.arm < 2 && s.load == 1 {
+            lose(s, 0.5)
+        }
+    });
+    let loss = |limit: &str| format!("metric = 'loss', arm = 'packet', {limit}");
+    is_told(&result, &loss("load_pps = 50_000, at_least = 0.001"), Refuted, "0 share (0 to 0");
+    is_told(&result, &loss("load_pps = 200_000, at_least = 0.4"), Confirmed, "0.5000 share");
+}
+
+#[test]
+fn a_rate_is_left_open_where_the_generator_has_no_headroom() {
+    let mut result = race(|s| cost(s, 1_000.0));
+    result.headroom[0].missing.push("the generator was late".to_owned());
+    let of = |metric: &str, load: u64| {
+        format!("metric = '{metric}', arm = 'packet', load_pps = {load}, at_least = 1.0")
+    };
+    is_told(&result, &of("records/s", 50_000), Inconclusive, "no headroom");
+    is_told(&result, &of("records/s", 200_000), Confirmed, "/s (");
+    is_told(&result, &of("CPU per record", 50_000), Confirmed, "ns (");
+}
+
+#[test]
+fn constancy_is_asked_over_two_loads_of_one_arm() {
+    // Twice the load, twice the time: linear. Twice the load, the same time: constant.
+    let result = race(|s| {
+        let pps = LOADS[s.load] as f64;
+        cost(s, if s.arm == XDP { 1e8 / pps } else { 1_500.0 });
+    });
+    let over = |arm: &str, limit: &str| {
+        format!(
+            "metric = 'CPU used', arm = '{arm}', load_pps = 400_000, over_load_pps = 200_000, {limit}"
+        )
+    };
+    is_told(&result, &over("xdp", "at_most = 1.1"), Confirmed, "1.000 times (");
+    is_told(&result, &over("packet", "at_most = 1.1"), Refuted, "2.000 times (");
+    is_told(&result, &over("packet", "at_least = 1.8, at_most = 2.2"), Confirmed, "2.000 times (");
+    is_told(&result, &over("xdp", "at_least = 1.8, at_most = 2.2"), Refuted, "1.000 times (");
+    let used = "metric = 'CPU used', arm = 'packet', load_pps = 200_000, at_most = 0.0001";
+    is_told(&result, used, Refuted, "0.30");
+}
+
+#[test]
+fn memory_that_never_changes_has_an_interval_of_no_width() {
+    let result = race(|s| s.memory = Memory { bpf_bytes: 4 << 20, ..Memory::default() });
+    let over =
+        "arm = 'xdp', load_pps = 400_000, over_load_pps = 50_000, at_least = 0.95, at_most = 1.05";
+    is_told(&result, &format!("metric = 'ring memory', {over}"), Confirmed, "1.000 times (1.000");
+    let growing = race(|s| s.memory = Memory { bpf_bytes: LOADS[s.load], ..Memory::default() });
+    is_told(&growing, &format!("metric = 'ring memory', {over}"), Refuted, "8.000 times");
+}
+
+#[test]
+fn no_cost_is_told_of_a_collapse() {
+    let result = race(|s| {
+        cost(s, if s.arm == XDP { 400.0 } else { 2_000.0 });
+        if s.arm < 2 && s.load == 2 {
+            lose(s, 0.34);
+        }
+    });
+    let at = |pps: &str| {
+        format!(
+            "metric = 'CPU per record', arm = 'xdp', over = 'packet', load_pps = {pps}, at_most = 0.25"
+        )
+    };
+    is_told(
+        &result,
+        &at("400_000"),
+        CannotTell,
+        "packet lost 34.0 % of 400000/s: that is a collapse",
+    );
+    is_told(&result, &at("200_000"), Confirmed, "0.200 times");
+    let over = "metric = 'CPU used', arm = 'packet', load_pps = 200_000, over_load_pps = 400_000, at_most = 9.0";
+    is_told(&result, over, CannotTell, "packet lost 34.0 %");
+    let p50 = "metric = 'p50 wire to app', arm = 'packet', load_pps = 400_000, at_most = 9.0";
+    is_told(&result, p50, CannotTell, "that is a collapse");
+    // A loss is what a collapse is, and a rate what is left of it.
+    let rate =
+        "metric = 'records/s', arm = 'xdp', over = 'packet', load_pps = 400_000, at_least = 0.5";
+    assert_ne!(test(&result, rate).0, CannotTell);
+    assert_eq!(
+        test(&result, "metric = 'loss', arm = 'packet', load_pps = 400_000, at_least = 0.3").0,
+        Confirmed
+    );
+}
+
+#[test]
+fn what_this_race_did_not_ask_is_told_with_the_reason() {
+    let result = race(|s| cost(s, 400.0));
+    let metric = "metric = 'CPU per record'";
+    let beyond = format!("{metric}, arm = 'xdp', load_pps = 14_880_000, at_most = 50.0");
+    is_told(&result, &beyond, CannotTell, "14880000/s was not offered in this race");
+    let gone = format!("{metric}, arm = 'gone', over = 'packet', load_pps = 50_000, at_most = 1.0");
+    is_told(&result, &gone, CannotTell, "arm `gone` did not run");
+    let open = "metric = 'records/s', arm = 'xdp', over = 'packet', at_least = 1.05";
+    is_told(&result, open, Inconclusive, "no saturating load was found");
+    let scenario = scenario(&format!("[[claim]]\nsays = 's'\ntest = {{ {open} }}"));
+    let [outcome] = &claims(&result, &[], &scenario, false)[..] else { panic!("one claim") };
+    assert_eq!(outcome.status, CannotTell);
+    assert_eq!(outcome.measured, "no saturating load was asked for in this race");
+    let silent = race(|s| {
+        if s.arm == XDP {
+            (s.ledger.delivered, s.ledger.unknown) = (0, Some(s.ledger.offered));
+        }
+        cost(s, 400.0);
+    });
+    let claim = format!("{metric}, arm = 'xdp', over = 'packet', load_pps = 50_000, at_most = 1.0");
+    is_told(&silent, &claim, CannotTell, "nobody knows what xdp received of 50000/s");
+}
+
+#[test]
+fn figures_are_calculated_and_traces_and_reasons_are_passed_on() {
+    let result = race(|_| {});
+    let told = |claim: &str| told(&result, &[], claim);
+    let twice = told("arithmetic = { figure = '119_937 / 59_944', is = 2.0, within = 0.001 }");
+    assert_eq!(twice, (Confirmed, "119_937 / 59_944 = 2.0008".to_owned()));
+    let unit = told("arithmetic = { figure = '128 / 3.26e-6', is = 39_000 }");
+    assert_eq!(unit.0, Refuted);
+    assert!(unit.1.starts_with("128 / 3.26e-6 = 39263804, 1"), "{unit:?}");
+    assert_eq!(told("answered_by = 'trace'"), (ForTrace, BY_TRACE.to_owned()));
+    assert_eq!(told("cannot = 'no such NIC'"), (CannotTell, "no such NIC".to_owned()));
+}
+
+/// A generation's pings: so many, of which each took one of these times, us, scaled.
+fn pinged(arm: usize, generation: usize, us: [f64; 4]) -> Trial {
+    let mut round_trips = RoundTrips::default();
+    for n in 0..100u64 {
+        let us = us[n as usize % us.len()] + generation as f64 * 0.01;
+        round_trips.record((us * 1e3) as u64);
+    }
+    let ping = PingTrial {
+        sent: 100,
+        replied: 100,
+        duplicates: 0,
+        said_ms: None,
+        round_trips,
+        is_cut: false,
+        load: None,
+    };
+    Trial { ping: Some(ping), ..Trial::empty(arm, generation) }
+}
+
+#[test]
+fn real_pings_are_asked_by_mean_extremes_and_deviation() {
+    let mut result = example_of_pings();
+    // The second is shorter at its longest, and neither at its shortest nor steadier.
+    let [steady, wide] = [[20.0, 20.0, 20.0, 60.0], [10.0, 30.0, 30.0, 50.0]];
+    let base = [0, 1].into_iter().flat_map(|arm| (0..4).map(move |g| pinged(arm, g, steady)));
+    let trials: Vec<Trial> = base.chain((0..4).map(|g| pinged(XDP, g, wide))).collect();
+    let section = result.ping.as_mut().expect("it has one");
+    let row = PingRow { sent: 400, replied: 400, ..section.pings[0].clone() };
+    section.pings = (0..5).map(|arm| PingRow { arm, ..row.clone() }).collect();
+    let ask = |result: &RaceResult, metric: &str, limit: &str| {
+        let mut scenario = scenario("");
+        let text = format!("metric = '{metric}'\narm = 'xdp'\nover = 'packet'\n{limit}");
+        let claim = format!("[[claim]]\nsays = 's'\n[claim.test]\n{text}");
+        let claims_of: std::collections::BTreeMap<String, Vec<Claim>> =
+            toml::from_str(&claim).expect("it is one");
+        scenario.claims = claims_of["claim"].clone();
+        let outcome = &claims(result, &trials, &scenario, true)[0];
+        (outcome.status, outcome.measured.clone())
+    };
+    for (metric, limit, status, part) in [
+        ("ping avg", "at_most = 0.911", Refuted, "1.000 times"),
+        ("ping max", "at_most = 0.9", Confirmed, "0.833 times"),
+        ("ping min", "at_most = 1.0", Confirmed, "0.50"),
+        ("ping mdev", "at_most = 1.0", Confirmed, "0.816 times"),
+    ] {
+        let (is, measured) = ask(&result, metric, limit);
+        assert!(is == status && measured.contains(part), "{metric}: {is:?}: {measured}");
+    }
+    let section = result.ping.as_mut().expect("it has one");
+    section.pings[XDP].replied = 300;
+    let (is, why) = ask(&result, "ping avg", "at_most = 1.0");
+    assert!(is == CannotTell && why.contains("xdp lost 100 of 400 pings"), "{why}");
+    section_without_pings(&mut result);
+    let (is, why) = ask(&result, "ping avg", "at_most = 1.0");
+    assert!(is == CannotTell && why == "no pings were sent", "{why}");
+}
+
+fn section_without_pings(result: &mut RaceResult) {
+    result.ping.as_mut().expect("it has one").pings.clear();
+}
