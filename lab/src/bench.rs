@@ -11,19 +11,22 @@
 //! Dropping it removes everything.
 
 use crate::arrivals::Arrivals;
+use crate::child::GENERATOR_PRIORITY;
 use crate::meter::{self, Meter, Owner};
 use crate::plan::SegmentPlan;
 use crate::race::RaceError;
 use crate::replies::Replies;
 use crate::result::Placement;
 use crate::returns::Returns;
-use crate::traffic::TrafficPlan;
+use crate::timetable::Timetable;
+use crate::traffic::Sending;
 use crate::wire::Came;
 use laneway_kinds::{AppFacts, Counted};
 use laneway_netns::{
-    Mac, Namespace, Topology, TopologyOptions, TopologyRecord, VethEnd, VethOptions, VethPair,
-    driver_counters, interface_counters, napi_threads,
+    Mac, Namespace, NapiThread, Topology, TopologyOptions, TopologyRecord, VethEnd, VethOptions,
+    VethPair, driver_counters, interface_counters, napi_threads, set_threaded,
 };
+use rustix::process::{Pid, setpriority_process};
 use std::collections::BTreeMap;
 use std::fs;
 use std::net::{Ipv4Addr, SocketAddrV4};
@@ -41,14 +44,14 @@ pub(crate) const DESTINATION: [u8; 6] = [0x02, 0x4c, 0x57, 0xff, 0xff, 0xfe];
 pub(crate) const SUT_MAC: [u8; 6] = [0x02, 0x4c, 0x57, 0, 0, 2];
 /// Interfaces of the second cable.
 const SECOND: [&str; 2] = ["gen1", "sut1"];
-/// What app `echo` answers for. Not the interface's own address: only an arm that is the kernel's
+/// What an app answers for that is pinged, or asked over connections. Not the interface's own address: only an arm that is the kernel's
 /// stack may have it, or both would answer.
 pub(crate) const ECHO: Ipv4Addr = Ipv4Addr::new(10, 77, 0, 3);
 
 /// Where pings to an arm on a TAP device come from.
 const TAP_SOURCE: Ipv4Addr = Ipv4Addr::new(10, 79, 0, 1);
 
-/// UDP port that the arm listens on.
+/// UDP or TCP port that the arm listens on.
 const PORT: u16 = 7_000;
 /// UDP port that the generator sends from.
 const GENERATOR_PORT: u16 = 7_001;
@@ -62,6 +65,9 @@ pub(crate) const SUT_SECOND: SocketAddrV4 = address(78, 2, PORT);
 /// The far end of the second cable.
 pub(crate) const FAR_END: SocketAddrV4 = address(78, 1, GENERATOR_PORT);
 
+/// Where an arm listens that is asked over connections.
+pub(crate) const SERVICE: SocketAddrV4 = SocketAddrV4::new(ECHO, PORT);
+
 const fn address(net: u8, host: u8, port: u16) -> SocketAddrV4 {
     SocketAddrV4::new(Ipv4Addr::new(10, net, 0, host), port)
 }
@@ -72,7 +78,12 @@ pub(crate) struct Bench {
     returns: Option<Returns>,
     replies: Option<Replies>,
     arrivals: Option<Arrivals>,
+    /// A client asks over connections.
+    is_asked: bool,
     number_at: u16,
+    timetable: Timetable,
+    /// Of the far ends, as they were when they were made; empty if their receive work is in softirqs.
+    far_threads: Vec<NapiThread>,
     second: Option<VethPair>,
     topology: Topology,
     meter: Rc<Meter>,
@@ -96,16 +107,22 @@ pub(crate) struct WireLosses {
 }
 
 impl Bench {
-    /// Builds it for races of `app` under `traffic`.
+    /// Builds it for races of `app`, which is sent this.
     pub(crate) fn create(
         placement: Placement,
         app: &AppFacts,
-        traffic: &TrafficPlan,
+        sending: &Sending,
         meter: Rc<Meter>,
     ) -> Result<Bench, RaceError> {
         let mut options = TopologyOptions::new("race");
         options.veth = VethOptions { mtu_bytes: MTU_BYTES, ..VethOptions::default() };
         options.sut_napi_cpus = Some(vec![placement.napi_cpu]);
+        options.generator_napi_cpus = placement.far_napi_cpu.map(|cpu| vec![cpu]);
+        let is_asked = app.race.counted == Counted::Answered;
+        if is_asked && placement.far_napi_cpu.is_none() {
+            // What the client receives is to be no work of whoever sends it.
+            options.generator_napi_cpus = Some(vec![placement.generator_cpu]);
+        }
         let topology = Topology::create(&options)?;
         let shortened = topology.sut.namespace.enter(|| fs::write(FRAGMENT_SECONDS, "1"))?;
         shortened.map_err(|e| RaceError::Child {
@@ -116,11 +133,20 @@ impl Bench {
             1 => None,
             _ => Some(second_cable(&topology)?),
         };
+        let mut far_threads = topology.generator.napi_threads.clone();
+        if placement.far_napi_cpu.is_some() && second.is_some() {
+            let threads =
+                topology.generator.namespace.enter(|| set_threaded(SECOND[0], true))??;
+            far_threads.extend(threads);
+        }
         let mut bench = Bench {
             returns: None,
             replies: None,
             arrivals: None,
-            number_at: traffic.number_at(),
+            is_asked,
+            number_at: sending.traffic.number_at(),
+            timetable: sending.timetable.clone(),
+            far_threads,
             second,
             topology,
             meter,
@@ -130,7 +156,8 @@ impl Bench {
         let far = &bench.topology.generator.namespace;
         match app.race.counted {
             Counted::Forwarded => {
-                bench.arrivals = Some(Arrivals::attach(far, far_end, bench.number_at)?);
+                bench.arrivals =
+                    Some(Arrivals::attach(far, far_end, bench.number_at, &bench.timetable)?);
                 // Taps come and go with their arms: none is to speak of its own accord. Where there is no
                 // IPv6, none does.
                 bench.topology.sut.namespace.enter(|| {
@@ -138,16 +165,36 @@ impl Bench {
                 })?;
             }
             Counted::Returned => {
-                let payload_bytes = traffic.payload_bytes().unwrap_or(0);
-                bench.returns = Some(Returns::attach(far, far_end, payload_bytes)?);
+                let payloads = sending.traffic.payloads();
+                bench.returns = Some(Returns::attach(far, far_end, payloads, &bench.timetable)?);
             }
             Counted::Replies => {
-                bench.replies = Some(Replies::attach(far, far_end)?);
+                bench.replies = Some(Replies::attach(far, far_end, &bench.timetable)?);
                 introduce(ECHO, far, far_end)?;
+            }
+            Counted::Answered => {
+                introduce(ECHO, far, far_end)?;
+                bench.receive_first()?;
+                far.enter(more_ports)??;
+                // Where the arm's device is a tap, the client is beside it.
+                bench.topology.sut.namespace.enter(more_ports)??;
             }
             Counted::Records | Counted::Handed => {}
         }
         Ok(bench)
+    }
+
+    /// The client has the highest priority, and what it waits for is received on its CPU: by a thread that would wait
+    /// for it, had it not the same.
+    fn receive_first(&self) -> Result<(), RaceError> {
+        for thread in &self.topology.generator.napi_threads {
+            let id = Pid::from_raw(thread.pid.cast_signed());
+            setpriority_process(id, GENERATOR_PRIORITY).map_err(|error| RaceError::Child {
+                what: format!("the priority of NAPI thread {}", thread.pid),
+                why: error.to_string(),
+            })?;
+        }
+        Ok(())
     }
 
     /// Leads the pings to `address` from `namespace` by `interface`, which the arm has just made and
@@ -174,21 +221,38 @@ impl Bench {
         if let Some(arrivals) = &self.arrivals {
             arrivals.expect(plan)?;
         }
+        if let Some(returns) = &self.returns {
+            returns.expect(plan)?;
+        }
         Ok(())
     }
 
     /// What came out at the far end so far.
     pub(crate) fn came(&self) -> Result<Came, RaceError> {
-        Ok(Came {
+        let mut came = Came {
             returned: self.returns.as_ref().map(Returns::read).transpose()?,
             replied: self.replies.as_ref().map(Replies::read).transpose()?,
-            arrived: self.arrivals.as_ref().map(Arrivals::read).transpose()?,
-        })
+            ..Came::default()
+        };
+        if let Some(arrivals) = &self.arrivals {
+            let (arrived, trips) = arrivals.read()?;
+            (came.arrived, came.trips) = (Some(arrived), Some(trips));
+        }
+        // What comes back by the port that it came by has gone there and back.
+        if let Some(returns) = self.returns.as_ref().filter(|_| self.second.is_some()) {
+            came.trips = Some(returns.trips()?);
+        }
+        Ok(came)
     }
 
     /// Where in a frame its number lies.
     pub(crate) fn number_at(&self) -> u16 {
         self.number_at
+    }
+
+    /// When what is sent is due.
+    pub(crate) fn timetable(&self) -> &Timetable {
+        &self.timetable
     }
 
     /// The arm's interfaces, one per port.
@@ -199,6 +263,9 @@ impl Bench {
 
     /// The arm's addresses, one per port.
     pub(crate) fn sut_addresses(&self) -> Vec<SocketAddrV4> {
+        if self.is_asked {
+            return vec![SERVICE];
+        }
         if self.replies.is_some() {
             return vec![SocketAddrV4::new(ECHO, 0)];
         }
@@ -211,6 +278,11 @@ impl Bench {
             Some(_) => (SECOND[1], SECOND[0]),
             None => (self.topology.sut.interface, self.topology.generator.interface),
         }
+    }
+
+    /// Whether a client asks over connections.
+    pub(crate) fn is_asked(&self) -> bool {
+        self.is_asked
     }
 
     pub(crate) fn meter(&self) -> &Meter {
@@ -242,8 +314,7 @@ impl Bench {
         for interface in self.sut_interfaces() {
             self.book_interface(&sut.namespace, &interface, Owner::Arm(arm))?;
         }
-        let far_ends = [self.topology.generator.interface].into_iter();
-        for interface in far_ends.chain(self.second.iter().map(|_| SECOND[0])) {
+        for interface in self.far_interfaces() {
             let far = &self.topology.generator.namespace;
             self.book_interface(far, interface, Owner::Generator(arm))?;
         }
@@ -253,7 +324,42 @@ impl Bench {
             thread.pin(self.placement.napi_cpu)?;
             self.meter.classify_napi(thread.pid, Owner::Arm(arm))?;
         }
+        match self.placement.far_napi_cpu {
+            Some(cpu) => self.claim_far_threads(arm, cpu),
+            None => self.topology.generator.napi_threads.iter().try_for_each(|thread| {
+                Ok(self.meter.classify_napi(thread.pid, Owner::Generator(arm))?)
+            }),
+        }
+    }
+
+    /// The same for the threads of the far ends, which are the generator's. They are real-time: beside a generator with the
+    /// highest priority there is they would hardly have a turn, and the rings to them would overflow.
+    fn claim_far_threads(&self, arm: usize, cpu: usize) -> Result<(), RaceError> {
+        let far = &self.topology.generator.namespace;
+        let mut threads = Vec::new();
+        let mut is_known = true;
+        for interface in self.far_interfaces() {
+            match far.enter(|| napi_threads(interface))?? {
+                Some(found) => threads.extend(found),
+                None => is_known = false,
+            }
+        }
+        if !is_known {
+            threads.clone_from(&self.far_threads);
+        }
+        for thread in &mut threads {
+            thread.pin(cpu)?;
+            let pid = thread.pid.to_string();
+            run("chrt", &["--fifo", "--pid", "1", &pid], far)?;
+            self.meter.classify_napi(thread.pid, Owner::Generator(arm))?;
+        }
         Ok(())
+    }
+
+    /// The generator's ends of the cables.
+    fn far_interfaces(&self) -> impl Iterator<Item = &'static str> + use<> {
+        let first = self.topology.generator.interface;
+        [first].into_iter().chain(self.second.is_some().then_some(SECOND[0]))
     }
 
     fn book_interface(
@@ -334,6 +440,23 @@ fn joined(snmp: &str) -> u64 {
     taken.saturating_sub(given)
 }
 
+/// Gives the thread's namespace more ports, and again soon: a race opens a thousand connections many times over from
+/// the same address, and the kernel keeps the port of each for a minute after its end.
+fn more_ports() -> Result<(), RaceError> {
+    for (path, value) in [(PORT_RANGE, "1024 65535"), (REUSE, "1")] {
+        fs::write(path, value).map_err(|error| RaceError::Child {
+            what: format!("writing {path}"),
+            why: error.to_string(),
+        })?;
+    }
+    Ok(())
+}
+
+/// Ports of those who ask, and whether one that lingers (TIME-WAIT) is used again (ip-sysctl.rst, of the thread's
+/// namespace).
+const PORT_RANGE: &str = "/proc/sys/net/ipv4/ip_local_port_range";
+const REUSE: &str = "/proc/sys/net/ipv4/tcp_tw_reuse";
+
 /// Makes `address` known in `namespace` as the arm's behind `interface`, so that nobody has to ask.
 fn introduce(address: Ipv4Addr, namespace: &Namespace, interface: &str) -> Result<(), RaceError> {
     let (address, mac) = (address.to_string(), Mac(SUT_MAC).to_string());
@@ -342,11 +465,15 @@ fn introduce(address: Ipv4Addr, namespace: &Namespace, interface: &str) -> Resul
 }
 
 fn ip(namespace: &Namespace, arguments: &[&str]) -> Result<(), RaceError> {
+    run("ip", arguments, namespace)
+}
+
+fn run(program: &str, arguments: &[&str], namespace: &Namespace) -> Result<(), RaceError> {
     let failed = |why: String| {
-        let what = format!("`ip {}`", arguments.join(" "));
+        let what = format!("`{program} {}`", arguments.join(" "));
         RaceError::Child { what, why }
     };
-    let output = namespace.enter(|| Command::new("ip").args(arguments).output())?;
+    let output = namespace.enter(|| Command::new(program).args(arguments).output())?;
     let output = output.map_err(|e| failed(e.to_string()))?;
     match output.status.success() {
         true => Ok(()),
@@ -378,6 +505,53 @@ fn second_cable(topology: &Topology) -> Result<VethPair, RaceError> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::apps::{Across, LabApp};
+    use crate::timetable::Times;
+    use crate::traffic::{Payloads, TrafficPlan};
+    use laneway_netns::can_create;
+    use laneway_testkit::skip;
+
+    /// A bench for an app that sends on, with the far ends' receive work there.
+    fn bench(far_napi_cpu: Option<usize>) -> Option<Bench> {
+        can_create().map_err(skip).ok()?;
+        let meter = Rc::new(Meter::attach().map_err(skip).ok()?);
+        let sentence = String::new();
+        let [arm_cpu, napi_cpu, generator_cpu] = [0; 3];
+        let placement = Placement { arm_cpu, napi_cpu, generator_cpu, far_napi_cpu, sentence };
+        let (source, destination) = (GENERATOR, SUT);
+        let traffic = TrafficPlan::Udp { payloads: Payloads::Fixed(64), source, destination };
+        let (times, timetable) = (Times::Steady, Timetable::default());
+        let sending = Sending { traffic, times, timetable };
+        Some(Bench::create(placement, &Across::FACTS, &sending, meter).unwrap())
+    }
+
+    fn far_threads(bench: &Bench) -> Vec<NapiThread> {
+        let of = |interface| {
+            let (far, _) = bench.generator();
+            far.enter(|| napi_threads(interface)).unwrap().unwrap().unwrap_or_default()
+        };
+        bench.far_interfaces().flat_map(of).collect()
+    }
+
+    #[test]
+    fn the_far_ends_receive_in_threads_where_that_is_wanted_and_nowhere_else() {
+        let Some(plain) = bench(None) else { return };
+        plain.claim_napi_threads(1).unwrap();
+        assert_eq!(far_threads(&plain), []);
+        drop(plain);
+        let Some(threaded) = bench(Some(0)) else { return };
+        threaded.claim_napi_threads(1).unwrap();
+        let threads = far_threads(&threaded);
+        assert_eq!((threads.len(), threaded.far_threads.len()), (2, 2));
+        for thread in threads {
+            assert_eq!(thread.cpus, [0], "{}", thread.name);
+            // proc_pid_stat(5): field 41 is the policy, 1 of SCHED_FIFO; behind the name stands field 3.
+            let stat = fs::read_to_string(format!("/proc/{}/stat", thread.pid)).unwrap();
+            let behind_the_name = stat.rsplit_once(") ").unwrap().1;
+            assert_eq!(behind_the_name.split(' ').nth(38), Some("1"), "{stat}");
+        }
+        assert_eq!(threaded.describe().unwrap().generator.napi_threads.len(), 1);
+    }
 
     #[test]
     fn of_fragments_those_are_joined_that_did_not_come_out_again() {

@@ -13,6 +13,8 @@
 //!
 //! The programs are held by links and detach when the meter is dropped or the process dies.
 
+#[cfg(test)]
+mod cost;
 mod layout;
 #[cfg(test)]
 mod live;

@@ -15,10 +15,10 @@ use crate::bench::{Bench, GENERATOR, SUT};
 use crate::host::Look;
 use crate::meter::Meter;
 use crate::plan::{Order, Plant, Reply, Shape};
-use crate::race::{Options, RaceError, placement, write_json};
+use crate::race::{Options, RaceError, placement, sending, write_json};
 use crate::result::Machine;
 use crate::scenario::{ArmPlan, Scenario};
-use crate::traffic::{TrafficPlan, probe};
+use crate::traffic::{Sending, probe};
 use crate::trial::{self, TrialPlan};
 use crate::worker::Worker;
 use laneway_core::Clock;
@@ -115,13 +115,13 @@ pub fn run(
     let app = &Count::FACTS;
     std::fs::create_dir_all(options.out).map_err(crate::race::write_error(options.out))?;
     let look = Look::start();
-    let traffic = scenario.traffic(app)?;
-    let bench = Bench::create(placement(&scenario), app, &traffic, Rc::new(Meter::attach()?))?;
+    let sending = sending(&scenario, app)?;
+    let bench = Bench::create(placement(&scenario), app, &sending, Rc::new(Meter::attach()?))?;
     let version = usize::from(options.length == crate::race::Length::Full);
     let mut rows = Vec::new();
     for arm in &scenario.arms {
         for (policy, lane) in specs(arm) {
-            let plan = plan(&scenario, arm, &lane, &traffic, options);
+            let plan = plan(&scenario, arm, &lane, &sending, options);
             let worker = match trial::start_arm(&bench, &plan) {
                 Ok(worker) => worker,
                 Err(error) if arm.optional => {
@@ -189,24 +189,26 @@ fn plan<'a>(
     scenario: &'a Scenario,
     arm: &'a ArmPlan,
     lane: &'a str,
-    traffic: &'a TrafficPlan,
+    sending: &'a Sending,
     options: &'a Options<'_>,
 ) -> TrialPlan<'a> {
     TrialPlan {
         arm: ARM,
         name: &arm.name,
         tables: options.tables,
-        app: &Count::FACTS,
+        app: Count::FACTS,
         arguments: &[],
         peer: arm.peer,
+        counts: arm.counts,
         lane,
         plant: Plant::None,
         generation: 0,
-        traffic,
+        sending,
         way: &scenario.generator,
         burst: 1,
         loads_pps: &[],
         topspeed: false,
+        closed_loop: false,
         segment: Duration::ZERO,
         late_p99_ns_max: 0,
         others_max: scenario.others_max,

@@ -3,8 +3,12 @@
 //! Shares are compared, never times: other programs may run beside these tests.
 
 use super::*;
+use crate::generate::LiveGenerator;
+use crate::plan::SegmentPlan;
+use crate::traffic::{Replayable, Template};
 use io_uring::IoUring;
-use laneway_engine::pin_to_cpu;
+use laneway_core::Clock;
+use laneway_engine::{MonotonicClock, pin_to_cpu};
 use laneway_netns::{Mac, NapiThread, VethEnd, VethOptions, VethPair, can_create, set_threaded};
 use laneway_testkit::skip;
 use std::net::UdpSocket;
@@ -263,6 +267,31 @@ fn softirq_work_is_the_arms_when_it_polls_the_arms_interface_whoever_sent() {
     assert!(net_rx > usage.window_ns / 200, "{contexts:?}");
     assert_eq!((net_rx, contexts["arm"], contexts["napi thread"]), (usage.own_ns(ARM), 0, 0));
     assert_eq!(usage.own_ns(OTHER), 0);
+}
+
+#[test]
+fn what_an_xdp_program_takes_is_the_arms_whose_interface_it_is_at() {
+    let Some((own, _foreign, meter, _turn)) = cables() else { return };
+    let traffic = Replayable::of(vec![Template::new(&[0; 60])]);
+    // Nobody's interface: what it would send on goes nowhere.
+    let live = own.far.enter(|| LiveGenerator::new(&traffic, 1 << 20, [2; 6], false).map_err(skip));
+    let Ok(live) = live.unwrap() else { return };
+    let t0_ns = MonotonicClock.now_ns();
+    let plan = SegmentPlan {
+        segment: 1,
+        t0_ns,
+        frames: u32::MAX,
+        interval_ns: 2_000_000,
+        burst: 1,
+        entry: 0,
+    };
+    let _attached = live.dawdle(&own.far, "far0", &plan);
+    let _sender = own.sender();
+    let usage = used(&meter, 0);
+    let contexts = usage.contexts_ns(ARM);
+    // Without the program it is a hundredth; whoever sends, and whichever thread softirqs run in, is interrupted for it.
+    assert!(contexts["softirq net_rx"] > usage.window_ns / 5, "{contexts:?}");
+    assert_eq!(usage.own_ns(ARM), contexts["softirq net_rx"], "{contexts:?}");
 }
 
 #[test]
