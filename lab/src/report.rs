@@ -4,7 +4,7 @@
 //! Assumes nothing about the result but its types: it may come from a file, so indexes may point
 //! nowhere and strings may hold anything. Must always hold: the same result gives the same bytes;
 //! every string is escaped; every figure has its unit; a figure that was not measured shows as a
-//! dash with its reason; latencies of the two scopes never share a table column or an axis; no
+//! dash with its reason; latencies of two scopes never share a table column or an axis; no
 //! adjective but a verdict of the statistics stands beside a figure.
 //!
 //! What it does not do: it measures, judges and writes nothing, and reads no clock, so a report
@@ -13,6 +13,7 @@
 //! The three forms share the phrases of `wording` and the tables of `table`; only the layout is
 //! theirs.
 
+mod claims;
 mod page;
 mod pings;
 mod plots;
@@ -26,6 +27,8 @@ mod wording;
 #[cfg(test)]
 mod example;
 
+#[cfg(test)]
+pub(crate) use example::{pings as example_of_pings, race as example};
 pub use terminal::Style;
 
 use crate::result::RaceResult;
@@ -48,6 +51,12 @@ pub fn styled_text(result: &RaceResult, style: Style) -> String {
 /// The answer on one screen; what else there is, the whole report has.
 pub fn screen(result: &RaceResult, style: Style) -> String {
     terminal::screen(result, style)
+}
+
+/// The claims of several races as one page for `docs/measurements`: each sentence with the figure then and the figure
+/// now. Nothing is in it that is not in the results.
+pub fn claims(results: &[RaceResult]) -> String {
+    claims::page(results)
 }
 
 /// The summary for `docs/measurements`.
@@ -149,6 +158,35 @@ mod tests {
                 let odd = report.split(|c: char| !c.is_ascii_alphabetic()).find(|w| is_odd(w));
                 assert_eq!(odd, None, "{name}");
             }
+        }
+    }
+
+    #[test]
+    fn an_arm_that_does_not_say_what_it_received_is_never_taken_for_one_that_does() {
+        let mut result = race();
+        let arm = 4;
+        assert_eq!(result.arms[arm].name, "xdp");
+        result.arms[arm].delivered_unknown = true;
+        for summary in result.summaries.iter_mut().filter(|s| s.arm == arm) {
+            (summary.ledger.delivered, summary.ledger.unknown) = (0, Some(summary.ledger.offered));
+            summary.ledger.drops.clear();
+            summary.ledger.balance();
+            summary.records_per_s = None;
+        }
+        result.findings.retain(|f| f.arm != arm || f.metric == "CPU per record");
+        let screen = screen(&result, Style::Plain).replace("\n      ", " ");
+        let line = screen.lines().find(|line| line.starts_with("  [per offered] xdp: "));
+        let said = line.expect("it has a line");
+        assert!(
+            said.contains("less CPU per offered packet (delivered: unknown) than packet"),
+            "{said}"
+        );
+        assert!(!screen.contains("Least CPU per record: [per offered] xdp"), "{screen}");
+        for form in [html, text, markdown] {
+            let page = form(&result).replace('\\', "");
+            assert!(page.matches("[per offered] xdp").count() > 3, "{page}");
+            // The ledgers of three loads, each as much unknown as was offered.
+            assert!(page.matches(" unknown").count() >= 3, "{page}");
         }
     }
 

@@ -4,6 +4,7 @@
 //! Units are in the names. Cumulative figures cover one *segment*: one offered load within one
 //! trial. A figure that could not be measured is absent, never zero.
 
+use crate::timetable::Spacing;
 use crate::why::TracedArm;
 use laneway_core::CapsReport;
 use laneway_stats::pairs::{Comparison, Judgement};
@@ -66,6 +67,10 @@ pub struct RaceResult {
     /// That load is no schedule: as many frames as it says, as fast as the generator could. It has no latency.
     #[serde(default, skip_serializing_if = "crate::scenario::is_false")]
     pub topspeed: bool,
+    /// Instead: that load is a closed loop of a client's, and its rate is what was answered to the base in one, to put it
+    /// behind the others. Every answer is asked for when the one before it came.
+    #[serde(default, skip_serializing_if = "crate::scenario::is_false")]
+    pub closed_loop: bool,
     /// Every segment measured: each is one dot.
     pub segments: Vec<Segment>,
     /// Per arm and load, over all rounds.
@@ -79,13 +84,22 @@ pub struct RaceResult {
     /// of it is in any other table.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub traces: Vec<TracedArm>,
+    /// How the base's own cost changed over the race, where that was more than noise.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub drift: Option<BaseDrift>,
+    /// What the generator kept of each load that is a schedule, half as much again, before the race.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub headroom: Vec<Headroom>,
     /// What the scenario demanded.
     pub goals: Vec<GoalOutcome>,
+    /// Whose sentences the claims are, and where they stand.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub claims_of: Option<String>,
     /// What somebody says, put to the test.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub claims: Vec<ClaimOutcome>,
-    /// Arms and loads with too few segments that can be used for a verdict, each with the reason: a busy machine, or a
-    /// generator that does not keep the load.
+    /// Why there is no verdict: arms and loads with too few segments that can be used, each with the reason (a busy
+    /// machine, or a generator that does not keep the load), or a machine that changed too fast.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub too_few: Vec<String>,
     /// Everything that makes the run invalid; empty if it is valid.
@@ -144,8 +158,20 @@ pub struct Placement {
     pub napi_cpu: usize,
     /// CPU of the generator.
     pub generator_cpu: usize,
+    /// CPU of the receive stack of the far ends, where that runs in threads of its own; else whoever sends has its work
+    /// done in a softirq.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub far_napi_cpu: Option<usize>,
     /// One sentence for the reader.
     pub sentence: String,
+}
+
+impl Placement {
+    /// Whether what comes out of an arm waits until the generator lets go of its CPU, so that nothing can be said of how
+    /// long it took.
+    pub(crate) fn waits_for_generator(&self) -> bool {
+        self.far_napi_cpu == Some(self.generator_cpu)
+    }
 }
 
 /// What was sent.
@@ -163,6 +189,9 @@ pub struct Traffic {
     pub mean_frame_bytes: f64,
     /// How frames enter the wire: `live` (XDP live frames), `packet` (AF_PACKET), `afxdp`.
     pub generator: String,
+    /// How arrivals follow one another.
+    #[serde(default)]
+    pub spacing: Spacing,
     /// Schedule in a sentence: `constant rate in bursts of 16`.
     pub schedule: String,
 }
@@ -179,6 +208,10 @@ pub struct Arm {
     pub arguments: Vec<String>,
     /// True for the second run of the base: the A/A pair that gives the noise floor.
     pub is_noise_floor: bool,
+    /// True for a program that does not say what it received: [`Cpu::ns_per_record`] is per offered packet, and it has no
+    /// rate and no loss.
+    #[serde(default, skip_serializing_if = "crate::scenario::is_false")]
+    pub delivered_unknown: bool,
     /// One sentence: what this arm does with a frame after looking at it.
     pub note: String,
     /// Asked for and obtained.
@@ -228,6 +261,13 @@ pub struct Segment {
     /// trip`), of app `echo`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rtt: Option<Rtt>,
+    /// From the scheduled time of a frame to its arrival at the far end's driver (scope `due to arrival`), one way, of an
+    /// app that sends on out of a second port.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub due_to_arrival: Option<Rtt>,
+    /// Where a client asks: what became of its connections.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub connections: Option<Connections>,
     /// Memory of the arm.
     pub memory: Memory,
     /// Why this segment cannot be used; empty if it can.
@@ -252,9 +292,15 @@ pub struct Ledger {
     pub foreign: u64,
     /// Losses by place: `generator: not sent`, `veth ring full`, `rx_queue_full`, ...
     pub drops: BTreeMap<String, u64>,
-    /// offered - delivered - drops; a closed ledger has 0 here.
+    /// Of an arm that does not say what it received, and only of it: frames that it may have received or lost.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub unknown: Option<u64>,
+    /// offered - delivered - drops - unknown; a closed ledger has 0 here.
     pub unexplained: i64,
 }
+
+/// An arm that loses less than this share of a load delivers it.
+pub const DELIVERS_LOSS_MAX: f64 = 0.01;
 
 impl Ledger {
     /// Sum over all named drops.
@@ -264,7 +310,18 @@ impl Ledger {
 
     /// Recomputes `unexplained` from the other fields.
     pub fn balance(&mut self) {
-        self.unexplained = self.offered as i64 - self.delivered as i64 - self.dropped() as i64;
+        let known = self.delivered + self.dropped() + self.unknown.unwrap_or(0);
+        self.unexplained = self.offered as i64 - known as i64;
+    }
+
+    /// What CPU time is divided among: what was delivered, or what was offered where nobody knows.
+    pub fn paid_for(&self) -> u64 {
+        if self.unknown.is_some() { self.offered } else { self.delivered }
+    }
+
+    /// Whether it delivered the load, up to [`DELIVERS_LOSS_MAX`]; never of an arm that does not say.
+    pub fn delivers(&self) -> bool {
+        self.unknown.is_none() && self.delivered > 0 && self.loss_share() < DELIVERS_LOSS_MAX
     }
 
     /// True when every frame is accounted for and none was counted twice.
@@ -272,13 +329,70 @@ impl Ledger {
         self.unexplained == 0 && self.duplicates == 0
     }
 
-    /// Lost frames as a share of the offered.
+    /// Lost frames as a share of the offered; of no meaning where something is `unknown`.
     pub fn loss_share(&self) -> f64 {
         if self.offered == 0 {
             return 0.0;
         }
         (self.offered - self.delivered.min(self.offered)) as f64 / self.offered as f64
     }
+}
+
+/// How the base's own CPU time per record changed over a race.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct BaseDrift {
+    /// Generations that tell.
+    pub generations: usize,
+    /// From the first to the last, as a share: 0.05 is 5 % more at the end.
+    pub change: f64,
+    /// How often chance alone gives as clear a trend (Mann-Kendall).
+    pub p: f64,
+    /// From one round to the next, as a share.
+    pub per_round: f64,
+    /// Whether that is less than a difference that matters, so that pairs of a round absorb it.
+    pub is_absorbed: bool,
+}
+
+/// What a generator did when it was offered 1.5 times a load into a sink.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Headroom {
+    /// The load, frames per second.
+    pub load_pps: u64,
+    /// Frames per second asked for.
+    pub asked_pps: f64,
+    /// Frames per second sent.
+    pub achieved_pps: f64,
+    /// Send time behind schedule: 99th percentile, ns.
+    pub late_p99_ns: u64,
+    /// How it missed the schedule; empty if it kept it.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub missing: Vec<String>,
+}
+
+impl Headroom {
+    /// Whether the generator could send half as much again.
+    pub fn is_kept(&self) -> bool {
+        self.missing.is_empty()
+    }
+}
+
+impl RaceResult {
+    /// False for a load at which the generator was seen to have no headroom.
+    pub(crate) fn has_headroom(&self, load: usize) -> bool {
+        let Some(&pps) = self.loads_pps.get(load) else { return true };
+        self.headroom.iter().filter(|kept| kept.load_pps == pps).all(Headroom::is_kept)
+    }
+}
+
+/// The connections of a client in one segment.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Connections {
+    /// How many it has, open or not.
+    pub open: u32,
+    /// How often one was lost, or given up for an answer that was wrong or did not come.
+    pub lost: u32,
+    /// How many were opened again behind the segment.
+    pub reopened: u32,
 }
 
 /// How well the generator kept its schedule.
@@ -310,7 +424,7 @@ pub struct Cpu {
     /// Of that, what an arm that polls spent on polls which found nothing; absent of one that waits, ns.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub spun_ns: Option<u64>,
-    /// `own_ns` / delivered, ns; absent when nothing was delivered.
+    /// `own_ns` / [`Ledger::paid_for`], ns; absent when nothing was delivered.
     pub ns_per_record: Option<f64>,
     /// The generator's own tasks, and what the end of the cables that it is at cost; in no other figure, ns.
     pub generator_side_ns: u64,
@@ -373,11 +487,17 @@ pub struct Summary {
     /// Their curve.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub rtt_curve: Vec<CurvePoint>,
+    /// From due to arrival, all rounds merged.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub due_to_arrival: Option<Rtt>,
+    /// Their curve.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub due_to_arrival_curve: Vec<CurvePoint>,
     /// Largest memory seen.
     pub memory: Memory,
 }
 
-/// Round trips of one probe: the whole way, never halved.
+/// Round trips of one probe: the whole way, never halved. Or one way, where that is what was timed.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Rtt {
     /// Percentiles; extremes exact.
@@ -448,7 +568,8 @@ pub struct CapacityRow {
 /// One metric of one arm at one load against the base.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Finding {
-    /// `records/s`, `CPU per record`, `p99 wire to app`, `p99 app only`, `p50 rtt`, `p99 rtt`, `loss`;
+    /// `records/s`, `CPU per record`, `p99 wire to app`, `p99 app only`, `p50 rtt`, `p99 rtt`,
+    /// `p50 due to arrival`, `p99 due to arrival`, `loss`;
     /// without an offered load `ping avg`, `ping p50`, both also `under load`, and `capacity`.
     pub metric: String,
     /// Unit of the values behind the effect: `1/s`, `ns`, `share`.
@@ -481,10 +602,16 @@ pub struct GoalOutcome {
 pub struct ClaimOutcome {
     /// The sentence.
     pub says: String,
+    /// The figure that was given with it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub then: Option<String>,
     /// What it comes to: `records/s of burst=256 at the saturating load: at least 1.05 times base`.
     pub test: String,
-    /// What was measured, with its interval.
+    /// What was measured, with its interval, or calculated; or why nothing was.
     pub measured: String,
+    /// What a reader of the answer must know.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub note: String,
     /// The answer.
     pub status: ClaimStatus,
 }
@@ -493,12 +620,16 @@ pub struct ClaimOutcome {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum ClaimStatus {
-    /// The whole interval is on its side of the limit.
+    /// The whole interval is on its side of the limit, or the figures come to what is said.
     Confirmed,
-    /// The whole interval is on the other side.
+    /// The whole interval is on the other side, or the figures come to something else.
     Refuted,
     /// The interval holds the limit.
     Inconclusive,
+    /// This race does not answer it; [`ClaimOutcome::measured`] says why.
+    CannotTell,
+    /// No race answers it, but a trace may.
+    ForTrace,
 }
 
 /// Whether a goal was met.

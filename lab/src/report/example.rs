@@ -3,8 +3,8 @@
 
 use crate::result::{
     Arm, CapacityRow, ClaimOutcome, ClaimStatus, Cpu, Finding, GeneratorReport, GoalOutcome,
-    GoalStatus, Ledger, Machine, Memory, Outcome, PingRow, PingSection, Placement, RaceResult, Rtt,
-    SCHEMA, Segment, Summary, Traffic,
+    GoalStatus, Headroom, Ledger, Machine, Memory, Outcome, PingRow, PingSection, Placement,
+    RaceResult, Rtt, SCHEMA, Segment, Summary, Traffic,
 };
 use crate::why::{Advice, Detection, Explanation, Shares, Stage, TracedArm, TracingCost};
 use laneway_core::{Cap, CapSet, CapsReport};
@@ -192,6 +192,8 @@ fn segment(
         wire_to_app: Some(wire_to_app.summary()),
         app_only: Some(app_only.summary()),
         rtt: None,
+        due_to_arrival: None,
+        connections: None,
         memory: model.memory.clone(),
         ledger,
         invalid: Vec::new(),
@@ -238,6 +240,8 @@ fn summarise(arm: usize, load: usize, segments: &[&Segment], latencies: [Latency
         app_only_curve: app_only.curve(),
         rtt: None,
         rtt_curve: Vec::new(),
+        due_to_arrival: None,
+        due_to_arrival_curve: Vec::new(),
         memory: segments.first().map(|s| s.memory.clone()).unwrap_or_default(),
     }
 }
@@ -294,7 +298,7 @@ fn findings(result: &RaceResult) -> Vec<Finding> {
 }
 
 /// The same race as one of pings: with round trips, real pings and capacities, one arm without.
-pub(super) fn pings() -> RaceResult {
+pub(crate) fn pings() -> RaceResult {
     let mut result = race();
     result.app = "echo".to_owned();
     let rtt = |s: Option<LatencySummary>| {
@@ -386,6 +390,7 @@ fn race_of(loads_pps: Vec<u64>, rounds: usize, models: &[Model]) -> RaceResult {
             name: model.name.to_owned(),
             lane: model.lane.to_owned(),
             is_noise_floor: index == 1,
+            delivered_unknown: false,
             note: model.note.to_owned(),
             caps: caps_of(model),
         })
@@ -416,6 +421,16 @@ fn race_of(loads_pps: Vec<u64>, rounds: usize, models: &[Model]) -> RaceResult {
             summaries.push(summarise(arm, load, &mine, merged));
         }
     }
+    let headroom = loads_pps
+        .iter()
+        .map(|&load_pps| Headroom {
+            load_pps,
+            asked_pps: load_pps as f64 * 1.5,
+            achieved_pps: load_pps as f64 * 1.5,
+            late_p99_ns: 9_000,
+            missing: Vec::new(),
+        })
+        .collect();
     let mut result = RaceResult {
         schema: SCHEMA.to_owned(),
         title: "Packet features, kernel sockets against XDP".to_owned(),
@@ -451,6 +466,7 @@ fn race_of(loads_pps: Vec<u64>, rounds: usize, models: &[Model]) -> RaceResult {
             arm_cpu: 0,
             napi_cpu: 0,
             generator_cpu: 1,
+            far_napi_cpu: None,
             sentence: "Arm and receive stack (NAPI thread) on CPU 0, generator alone on CPU 1."
                 .to_owned(),
         },
@@ -461,6 +477,7 @@ fn race_of(loads_pps: Vec<u64>, rounds: usize, models: &[Model]) -> RaceResult {
             replayed: 18_064,
             mean_frame_bytes: 412.7,
             generator: "live".to_owned(),
+            spacing: crate::timetable::Spacing::Steady,
             schedule: "constant rate in bursts of 16".to_owned(),
         },
         seed: "18446744073709551557".to_owned(),
@@ -470,6 +487,7 @@ fn race_of(loads_pps: Vec<u64>, rounds: usize, models: &[Model]) -> RaceResult {
         loads_pps,
         saturating_pps: None,
         topspeed: false,
+        closed_loop: false,
         segments,
         summaries,
         findings: Vec::new(),
@@ -487,12 +505,17 @@ fn race_of(loads_pps: Vec<u64>, rounds: usize, models: &[Model]) -> RaceResult {
                 status: GoalStatus::Inconclusive,
             },
         ],
+        claims_of: None,
         claims: vec![ClaimOutcome {
             says: "XDP is the cure".to_owned(),
+            then: Some("3 times".to_owned()),
             test: "records/s of xdp at 400000/s: at least 1.5 times packet".to_owned(),
             measured: "1.02 [0.99, 1.04]".to_owned(),
+            note: String::new(),
             status: ClaimStatus::Refuted,
         }],
+        drift: None,
+        headroom,
         too_few: Vec::new(),
         invalid: Vec::new(),
         notes: vec!["CPU cost is the guest's view: work of the host is invisible.".to_owned()],
@@ -514,7 +537,7 @@ static RACE: LazyLock<RaceResult> = LazyLock::new(|| {
 });
 
 /// Five arms, three loads, six blocks: drops, an absent latency, inconclusive verdicts.
-pub(super) fn race() -> RaceResult {
+pub(crate) fn race() -> RaceResult {
     RACE.clone()
 }
 
@@ -715,6 +738,7 @@ pub(super) fn hostile() -> RaceResult {
     let evil =
         "</title></style><script>alert(1)</script>\" onmouseover=\"x' | `a` \u{1b}[2J\u{202e}\n# b";
     result.title = evil.to_owned();
+    result.claims_of = Some(evil.to_owned());
     result.app = evil.to_owned();
     result.scenario = evil.repeat(3);
     result.version = evil.to_owned();
@@ -739,6 +763,7 @@ pub(super) fn hostile() -> RaceResult {
     for claim in &mut result.claims {
         let evil = || evil.to_owned();
         (claim.says, claim.test, claim.measured) = (evil(), evil(), evil());
+        (claim.then, claim.note) = (Some(evil()), evil());
     }
     for finding in &mut result.findings {
         finding.metric.push_str(evil);

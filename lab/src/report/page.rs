@@ -10,10 +10,10 @@ use super::plots;
 use super::table::{self, Cell, Scope, Table};
 use super::why;
 use super::wording::{
-    Missing, arm_name, base_name, caps, claim_word, direction, disclaimer, doubt, effect_note,
-    estimated_effect, generator_lines, goal_word, half_width, interval, is_noise_floor, load_name,
-    machine_lines, metrics, missing_caps, noise_floor_beside, noise_floor_gap, outcome_sentence,
-    outcome_word, plural, scope, shell_command, threshold,
+    Missing, arm_name, base_name, caps, claim_figure, claim_word, direction, disclaimer, doubt,
+    effect_note, estimated_effect, generator_lines, goal_word, half_width, interval,
+    is_noise_floor, load_name, machine_lines, metrics, missing_caps, noise_floor_beside,
+    noise_floor_gap, outcome_sentence, outcome_word, plural, scope, shell_command, threshold,
 };
 use crate::result::{ClaimStatus, Finding, GoalStatus, Outcome, RaceResult};
 use laneway_page::markup::{escape, put};
@@ -49,9 +49,7 @@ pub(super) fn page(result: &RaceResult) -> String {
     plot_sections(&mut out, result);
     let mut tables = pings::tables(result);
     tables.extend([table::rates(result), table::ledger(result)]);
-    // Round trips have stood in the tables of pings, both probes together.
-    let scopes = Scope::of(result).iter().filter(|&&scope| scope != Scope::RoundTrip);
-    tables.extend(scopes.map(|&scope| table::latency(result, scope)));
+    tables.extend(Scope::tabled(result).map(|scope| table::latency(result, scope)));
     tables.push(table::memory(result));
     out.push_str("<section>\n<h2 id=\"figures\">Figures</h2>\n");
     for table in &tables {
@@ -351,6 +349,7 @@ fn claims(out: &mut String, result: &RaceResult) {
             ClaimStatus::Confirmed => "better",
             ClaimStatus::Refuted => "worse",
             ClaimStatus::Inconclusive => "inconclusive",
+            ClaimStatus::CannotTell | ClaimStatus::ForTrace => "same",
         };
         put!(
             out,
@@ -358,7 +357,7 @@ fn claims(out: &mut String, result: &RaceResult) {
              <span class=\"word\">{}</span></td></tr>\n",
             escape(&claim.says),
             escape(&claim.test),
-            escape(&claim.measured),
+            escape(&claim_figure(claim)),
             claim_word(claim.status)
         );
     }
@@ -700,14 +699,15 @@ fn method(out: &mut String, result: &RaceResult, tables: &[&Table]) {
             .map(|scope| format!("Scope \u{201c}{}\u{201d}: {}.", scope.name(), scope.span())),
     );
     sentences.extend(match scopes {
-        [] => None,
+        [] | [Scope::DueToArrival] => None,
+        [_] if result.ping.is_none() => None,
         [_] => Some(
             "Round trips of our probe and of ping end at different places; no figure of one is set \
              against the other."
                 .to_owned(),
         ),
         [..] => Some(
-            "The two scopes are different quantities; no figure of one is set against the other."
+            "These scopes are different quantities; no figure of one is set against the other."
                 .to_owned(),
         ),
     });

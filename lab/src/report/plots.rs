@@ -9,7 +9,7 @@ use super::svg::{ARM_STYLES, Anchor, Drawing, PART_STYLES, Scale, latency_tick, 
 use super::table::{Scope, closing, loss_places};
 use super::wording::{
     arm_name, effect, estimated_effect, interval, is_noise_floor, is_scheduled, load_name,
-    scheduled, summary_of,
+    scheduled, summary_of, timed,
 };
 use crate::result::{Finding, RaceResult, Summary};
 use laneway_page::markup::{escape, put};
@@ -93,7 +93,7 @@ fn against_load(
 ) -> String {
     let value = |summary| value(summary).filter(|values| values.iter().all(|v| v.is_finite()));
     let values: Vec<[f64; 3]> = result.summaries.iter().filter_map(value).collect();
-    if values.is_empty() {
+    if values.is_empty() || scheduled(result).next().is_none() {
         return format!("<p class=\"gap\">{}</p>\n", words.gap);
     }
     let (left, right, top, bottom) = (60.0, 448.0, 12.0, 256.0);
@@ -179,6 +179,7 @@ pub(super) fn latency_panels(result: &RaceResult, scope: Scope) -> String {
             Scope::WireToApp => summary.wire_to_app_curve.clone(),
             Scope::AppOnly => summary.app_only_curve.clone(),
             Scope::RoundTrip => summary.rtt_curve.clone(),
+            Scope::DueToArrival => summary.due_to_arrival_curve.clone(),
         }
     };
     let points: Vec<CurvePoint> = result.summaries.iter().flat_map(curve).collect();
@@ -192,7 +193,7 @@ pub(super) fn latency_panels(result: &RaceResult, scope: Scope) -> String {
     let (low, high) = (values().fold(f64::MAX, f64::min), values().fold(0.0, f64::max));
     let decades = points.iter().map(|point| -point.beyond.log10()).fold(1.0, f64::max);
     let mut out = String::from("<div class=\"panels wide\">\n");
-    for (load, _) in scheduled(result) {
+    for load in timed(result) {
         let title =
             format!("Latency by percentile, {}, at {}", scope.name(), load_name(result, load));
         let (left, right, top, bottom) = (56.0, 352.0, 26.0, 218.0);
@@ -345,7 +346,9 @@ pub(super) fn loss_stacks(result: &RaceResult) -> String {
         }
         let (closing, is_closed) = closing(ledger);
         let lost = ledger.offered.saturating_sub(ledger.delivered);
-        let total = if is_closed {
+        let total = if ledger.unknown.is_some() {
+            closing
+        } else if is_closed {
             format!("{} lost", count(lost))
         } else {
             format!("{} lost, {closing}", count(lost))
@@ -546,6 +549,7 @@ fn block_panel(result: &RaceResult, metric: &str, arm: usize, findings: &[&Findi
             let at = (from + slot / 2.0, bottom + 15.0);
             let name = match is_scheduled(result, finding.load) {
                 true => format!("{}/s", short(pps as f64)),
+                false if result.closed_loop => "closed".to_owned(),
                 false => "top".to_owned(),
             };
             drawing.text("tick", at, Anchor::Middle, &name);

@@ -7,7 +7,7 @@ use super::table::{self, Cell, Scope, Table};
 use super::terminal::printable;
 use super::why;
 use super::wording::{
-    arm_name, base_name, claim_word, disclaimer, doubt, estimated_effect, fact_lines,
+    arm_name, base_name, claim_figure, claim_word, disclaimer, doubt, estimated_effect, fact_lines,
     generator_lines, goal_word, half_width, interval, is_noise_floor, load_name, machine_lines,
     mode_lines, noise_floor, noise_floor_gap, outcome_sentence, outcome_word, plural,
     shell_command, threshold,
@@ -28,13 +28,25 @@ pub(super) fn summary(result: &RaceResult) -> String {
         inline(&outcome_sentence(result))
     );
     bullets(&mut out, &result.invalid);
-    put!(&mut out, "```\n{}\n```\n\n", fenced(&shell_command(&result.command)));
+    circumstances(&mut out, result);
+    verdicts(&mut out, result);
+    tables(&mut out, result);
+    // One line feed at the end, as text files have it.
+    out.truncate(out.trim_end().len());
+    out.push('\n');
+    out
+}
+
+/// The command, and under which circumstances it ran: what a figure is worth nothing without.
+pub(super) fn circumstances(out: &mut String, result: &RaceResult) {
+    put!(out, "```\n{}\n```\n\n", fenced(&shell_command(&result.command)));
     let mut lines = vec![
         format!("Version: laneway {}; app {}", result.version, result.app),
         format!("Started: {}, took {} s", utc(result.started_unix_ns), figure(result.seconds)),
         format!(
-            "Repetitions: {} of {} at {}; seed {}",
+            "Repetitions: {} in {} of fresh processes, {} at {}; seed {}",
             plural(result.rounds, "round"),
+            plural(result.generations, "generation"),
             plural(result.arms.len(), "arm"),
             plural(result.loads_pps.len(), "load"),
             result.seed
@@ -45,21 +57,24 @@ pub(super) fn summary(result: &RaceResult) -> String {
         format!("State: {}", one_sentence(&machine_lines(result))),
     ];
     lines.extend(fact_lines(result));
-    bullets(&mut out, &lines);
-    verdicts(&mut out, result);
+    bullets(out, &lines);
+}
+
+/// Everything behind the verdicts.
+fn tables(out: &mut String, result: &RaceResult) {
     for table in pings::tables(result) {
-        markdown_table(&mut out, &table);
+        markdown_table(out, &table);
     }
-    markdown_table(&mut out, &table::rates(result));
-    for &scope in Scope::of(result).iter().filter(|&&scope| scope != Scope::RoundTrip) {
-        markdown_table(&mut out, &table::latency(result, scope));
+    markdown_table(out, &table::rates(result));
+    for scope in Scope::tabled(result) {
+        markdown_table(out, &table::latency(result, scope));
     }
-    markdown_table(&mut out, &table::ledger(result));
-    markdown_table(&mut out, &table::memory_per_arm(result));
-    whys(&mut out, result);
+    markdown_table(out, &table::ledger(result));
+    markdown_table(out, &table::memory_per_arm(result));
+    whys(out, result);
     if !result.arms.is_empty() {
         out.push_str("### Modes asked for and obtained\n\n");
-        bullets(&mut out, &mode_lines(result));
+        bullets(out, &mode_lines(result));
     }
     if !result.goals.is_empty() {
         out.push_str("### Goals\n\n");
@@ -68,24 +83,20 @@ pub(super) fn summary(result: &RaceResult) -> String {
             .iter()
             .map(|goal| format!("{}: {}; {}", goal_word(goal.status), goal.goal, goal.measured))
             .collect();
-        bullets(&mut out, &goals);
+        bullets(out, &goals);
     }
     if !result.claims.is_empty() {
         out.push_str("### Claims\n\n");
         let line = |c: &ClaimOutcome| {
-            format!("{}: {} ({}); {}", claim_word(c.status), c.says, c.test, c.measured)
+            format!("{}: {} ({}); {}", claim_word(c.status), c.says, c.test, claim_figure(c))
         };
         let claims: Vec<String> = result.claims.iter().map(line).collect();
-        bullets(&mut out, &claims);
+        bullets(out, &claims);
     }
     if !result.notes.is_empty() {
         out.push_str("### Notes\n\n");
-        bullets(&mut out, &result.notes);
+        bullets(out, &result.notes);
     }
-    // One line feed at the end, as text files have it.
-    out.truncate(out.trim_end().len());
-    out.push('\n');
-    out
 }
 
 fn whys(out: &mut String, result: &RaceResult) {
@@ -189,7 +200,7 @@ fn bullets(out: &mut String, lines: &[String]) {
 }
 
 /// Text that Markdown shows as it is, on one line.
-fn inline(text: &str) -> String {
+pub(super) fn inline(text: &str) -> String {
     let mut shown = String::with_capacity(text.len());
     for c in printable(text).chars() {
         if matches!(c, '\\' | '`' | '*' | '_' | '[' | ']' | '<' | '>' | '|' | '#' | '&' | '~') {

@@ -6,7 +6,7 @@
 
 use super::wording::{
     arm_name, doubt, estimated_effect, generator_state, half_width, interval, is_noise_floor,
-    load_name, no_figure, noise_floor, plural, summary_of, threshold,
+    is_scheduled, load_name, no_figure, noise_floor, plural, summary_of, threshold,
 };
 use crate::result::{Ledger, Memory, RaceResult, Segment, Summary};
 use laneway_core::DropReason;
@@ -75,19 +75,34 @@ pub(super) enum Scope {
     AppOnly,
     /// From the scheduled time of a request to its reply; of an app whose replies are counted, instead of the others.
     RoundTrip,
+    /// From the scheduled time of a frame to its arrival at the far end; of an app that sends on out of a second port.
+    DueToArrival,
 }
 
 impl Scope {
     /// Those of an app that is handed frames, in the order shown.
     pub(super) const ALL: [Self; 2] = [Self::WireToApp, Self::AppOnly];
+    /// The same of one that sends them on.
+    const ACROSS: [Self; 3] = [Self::WireToApp, Self::AppOnly, Self::DueToArrival];
 
     /// Those that a result has.
     pub(super) fn of(result: &RaceResult) -> &'static [Self] {
-        match result.ping {
-            Some(_) => &[Self::RoundTrip],
-            None if result.summaries.iter().all(|it| it.wire_to_app.is_none()) => &[],
-            None => &Self::ALL,
+        let is_inside = result.summaries.iter().any(|it| it.wire_to_app.is_some());
+        let is_across = result.summaries.iter().any(|it| it.due_to_arrival.is_some());
+        let is_round = result.ping.is_some() || result.summaries.iter().any(|it| it.rtt.is_some());
+        match (is_round, is_inside, is_across) {
+            (true, ..) => &[Self::RoundTrip],
+            (false, true, true) => &Self::ACROSS,
+            (false, true, false) => &Self::ALL,
+            (false, false, true) => &[Self::DueToArrival],
+            (false, false, false) => &[],
         }
+    }
+
+    /// Those with a table of latencies; pings have tables of their own.
+    pub(super) fn tabled(result: &RaceResult) -> impl Iterator<Item = Self> {
+        let is_ping = result.ping.is_some();
+        Self::of(result).iter().copied().filter(move |_| !is_ping)
     }
 
     /// As in the result.
@@ -96,6 +111,7 @@ impl Scope {
             Self::WireToApp => "wire to app",
             Self::AppOnly => "app only",
             Self::RoundTrip => "round trip",
+            Self::DueToArrival => "due to arrival",
         }
     }
 
@@ -110,6 +126,7 @@ impl Scope {
             Self::WireToApp => summary.wire_to_app.as_ref(),
             Self::AppOnly => summary.app_only.as_ref(),
             Self::RoundTrip => summary.rtt.as_ref().map(|rtt| &rtt.summary),
+            Self::DueToArrival => summary.due_to_arrival.as_ref().map(|way| &way.summary),
         }
     }
 }
@@ -120,15 +137,15 @@ pub(super) fn rates(result: &RaceResult) -> Table {
         load_column(),
         arm_column(),
         column("records", "k/s", "Records delivered per second of the window: median over rounds."),
-        column("records min\u{2013}max", "k/s", "The lowest and the highest block."),
+        column("records min\u{2013}max", "k/s", "The lowest and the highest segment."),
         column("loss", "%", "Offered frames whose record did not reach the app, all rounds."),
         column(
             "CPU",
             "ns/record",
-            "CPU time of all CPUs but idling and the generator's task, minus the idle control, \
-             per delivered record: median over rounds.",
+            "CPU time of the arm's own: its tasks, its NAPI threads and the softirqs of its interfaces, on all CPUs, \
+             per delivered record, or per offered packet where the arm's name says so: median over rounds.",
         ),
-        column("CPU min\u{2013}max", "ns/record", "The lowest and the highest block."),
+        column("CPU min\u{2013}max", "ns/record", "The lowest and the highest segment."),
     ];
     let spread = |values: Option<[f64; 3]>, scale: f64, reason: &str| match values {
         Some([median, min, max]) => [
@@ -141,12 +158,17 @@ pub(super) fn rates(result: &RaceResult) -> Table {
         None => [Cell::Absent(reason.to_owned()), Cell::Absent(reason.to_owned())],
     };
     per_arm_and_load(result, "Rate, loss and CPU", columns, |summary| {
-        let [records, records_range] =
-            spread(summary.records_per_s, 1e3, "no block gave a valid rate");
+        let [records, records_range] = spread(summary.records_per_s, 1e3, no_rate(&summary.ledger));
         let [cpu, cpu_range] =
             spread(summary.cpu_ns_per_record, 1.0, "nothing was delivered, or no CPU was measured");
-        let loss = summary.ledger.loss_share();
-        vec![records, records_range, Cell::Figure(figure(loss * 100.0), loss), cpu, cpu_range]
+        let loss = match summary.ledger.unknown {
+            Some(_) => Cell::Absent(UNKNOWN.to_owned()),
+            None => {
+                let loss = summary.ledger.loss_share();
+                Cell::Figure(figure(loss * 100.0), loss)
+            }
+        };
+        vec![records, records_range, loss, cpu, cpu_range]
     })
 }
 
@@ -179,7 +201,7 @@ pub(super) fn ledger(result: &RaceResult) -> Table {
     columns.extend(closing);
     per_arm_and_load(result, "Ledger, all rounds added", columns, |summary| {
         let ledger = &summary.ledger;
-        let mut cells = vec![counted(ledger.offered), counted(ledger.delivered)];
+        let mut cells = vec![counted(ledger.offered), delivered(ledger)];
         cells.push(counted(ledger.dropped()));
         cells.extend(
             places.iter().map(|place| counted(ledger.drops.get(place).copied().unwrap_or(0))),
@@ -198,7 +220,7 @@ pub(super) fn ledger_totals(result: &RaceResult) -> Table {
         let ledger = &summary.ledger;
         vec![
             counted(ledger.offered),
-            counted(ledger.delivered),
+            delivered(ledger),
             counted(ledger.dropped()),
             closing_cell(ledger),
         ]
@@ -290,6 +312,11 @@ pub(super) fn generator(result: &RaceResult) -> Table {
         column("sent", "frames", "Frames handed to the kernel."),
         column("refused", "frames", "Frames that the kernel did not take; each is a loss."),
         column("CPU of one", "%", "The generator's own CPU time, not part of any arm's cost."),
+        column(
+            "headroom",
+            "",
+            "Whether it kept 1.5 times the load into a sink before the race; without, rates there have no verdict.",
+        ),
     ];
     let row = |load: usize| {
         let mut cells = vec![Cell::Words(load_name(result, load))];
@@ -311,10 +338,21 @@ pub(super) fn generator(result: &RaceResult) -> Table {
                 cells.extend((0..7).map(|_| Cell::Absent("no segment at this load".to_owned())));
             }
         }
+        cells.push(headroom_cell(result, load));
         Row { cells, opens_group: false }
     };
     let rows = (0..result.loads_pps.len()).map(row).collect();
     Table { caption: "Generator per load, the worst segment".to_owned(), columns, heads: 1, rows }
+}
+
+fn headroom_cell(result: &RaceResult, load: usize) -> Cell {
+    let pps = result.loads_pps.get(load);
+    let tried = result.headroom.iter().find(|kept| Some(&kept.load_pps) == pps);
+    match tried.filter(|_| is_scheduled(result, load)) {
+        None => Cell::Absent("it was not looked for".to_owned()),
+        Some(kept) if kept.is_kept() => Cell::Check("1.5 times".to_owned(), true),
+        Some(kept) => Cell::Check(format!("none: {}", kept.missing.join(", ")), false),
+    }
 }
 
 /// Every comparison with the base, the A/A pair included, with all it rests on.
@@ -437,7 +475,12 @@ pub(super) fn segments(result: &RaceResult) -> Table {
                 Cell::Words(load_name(result, segment.load)),
                 Cell::Words(arm_name(result, segment.arm)),
                 nanoseconds(segment.window_ns),
-                Cell::Figure(figure(segment.records_per_s / 1e3), segment.records_per_s),
+                match segment.ledger.unknown {
+                    Some(_) => Cell::Absent(UNKNOWN.to_owned()),
+                    None => {
+                        Cell::Figure(figure(segment.records_per_s / 1e3), segment.records_per_s)
+                    }
+                },
                 segment.cpu.ns_per_record.map_or_else(
                     || Cell::Absent("nothing was delivered".to_owned()),
                     |ns| Cell::Figure(figure(ns), ns),
@@ -455,7 +498,7 @@ pub(super) fn segments(result: &RaceResult) -> Table {
                     segment.generator.late_p99_ns as f64,
                 ),
                 counted(segment.ledger.offered),
-                counted(segment.ledger.delivered),
+                delivered(&segment.ledger),
                 counted(segment.ledger.dropped()),
                 closing_cell(&segment.ledger),
                 Cell::Words(drop_list(&segment.ledger).join(", ")),
@@ -491,10 +534,29 @@ pub(super) fn loss_places(result: &RaceResult) -> Vec<String> {
     places
 }
 
+/// Why an arm has no figure of what it delivered.
+const UNKNOWN: &str = "nothing of it says what it received";
+
+/// Why there is no rate.
+fn no_rate(ledger: &Ledger) -> &'static str {
+    if ledger.unknown.is_some() { UNKNOWN } else { "no block gave a valid rate" }
+}
+
+fn delivered(ledger: &Ledger) -> Cell {
+    match ledger.unknown {
+        Some(_) => Cell::Absent(UNKNOWN.to_owned()),
+        None => counted(ledger.delivered),
+    }
+}
+
 /// `closed`, or what keeps the ledger open.
 pub(super) fn closing(ledger: &Ledger) -> (String, bool) {
-    if ledger.is_closed() {
-        return ("closed".to_owned(), true);
+    match ledger.unknown {
+        Some(unknown) if ledger.is_closed() => {
+            return (format!("{} unknown", count(unknown)), true);
+        }
+        None if ledger.is_closed() => return ("closed".to_owned(), true),
+        _ => {}
     }
     let mut parts = Vec::new();
     if ledger.unexplained != 0 {

@@ -12,10 +12,10 @@ use super::pings;
 use super::table::{self, Cell, Scope, Table};
 use super::why;
 use super::wording::{
-    arm_name, base_name, claim_word, direction, disclaimer, doubt, effect_note, estimated_effect,
-    fact_lines, generator_lines, goal_word, half_width, interval, is_noise_floor, load_name,
-    machine_lines, metrics, mode_lines, noise_floor_beside, noise_floor_gap, outcome_sentence,
-    outcome_word, plural, shell_command,
+    arm_name, base_name, claim_figure, claim_word, direction, disclaimer, doubt, effect_note,
+    estimated_effect, fact_lines, generator_lines, goal_word, half_width, interval, is_noise_floor,
+    load_name, machine_lines, metrics, mode_lines, noise_floor_beside, noise_floor_gap,
+    outcome_sentence, outcome_word, plural, shell_command,
 };
 use crate::result::{ClaimStatus, Finding, GoalStatus, Outcome, RaceResult};
 use laneway_page::markup::{is_unprintable, put};
@@ -78,7 +78,7 @@ pub(super) fn report(result: &RaceResult, style: Style) -> String {
         page.table(&table);
     }
     page.drops(result);
-    for &scope in Scope::of(result).iter().filter(|&&scope| scope != Scope::RoundTrip) {
+    for scope in Scope::tabled(result) {
         page.table(&table::latency(result, scope));
     }
     page.table(&table::memory_per_arm(result));
@@ -262,12 +262,13 @@ impl Page {
             let paint = match claim.status {
                 ClaimStatus::Confirmed | ClaimStatus::Refuted => Paint::Good,
                 ClaimStatus::Inconclusive => Paint::Open,
+                ClaimStatus::CannotTell | ClaimStatus::ForTrace => Paint::Quiet,
             };
             let word = self.painted(paint, claim_word(claim.status));
             put!(&mut self.out, "- {word}\n");
             self.wrapped("  ", &claim.says);
             self.wrapped("  ", &format!("that is: {}", claim.test));
-            self.wrapped("  ", &format!("measured: {}", claim.measured));
+            self.wrapped("  ", &format!("measured: {}", claim_figure(claim)));
         }
     }
 

@@ -4,20 +4,32 @@
 //! phrase then says so instead of failing. No phrase judges: an adjective is always a verdict of
 //! the statistics, with its interval beside it.
 
-use crate::result::{Arm, ClaimStatus, Finding, GoalStatus, Outcome, RaceResult, Segment, Summary};
+use crate::result::{
+    Arm, ClaimOutcome, ClaimStatus, Finding, GoalStatus, Outcome, RaceResult, Segment, Summary,
+};
+use crate::timetable::Spacing;
 use laneway_page::number::{ABSENT, count, duration, figure, nouns, percent, ratio, tied};
 use laneway_stats::pairs::{Doubt, Interval};
 use laneway_stats::{Direction, Scale};
 
-/// The arm's name, behind a label if it obtained less than it asked for: whatever is cut to fit a
-/// column, the label stays.
+/// In front of the name of an arm that does not say what it received.
+const PER_OFFERED: &str = "[per offered]";
+
+/// The arm's name, behind a label if it obtained less than it asked for, or if its CPU time is not that of what it
+/// delivered: whatever is cut to fit a column, the label stays.
 pub(super) fn arm_name(result: &RaceResult, arm: usize) -> String {
     let Some(arm) = result.arms.get(arm) else { return format!("arm {arm} (not listed)") };
     let missing = arm.caps.missing();
     match missing.iter().next() {
+        None if arm.delivered_unknown => format!("{PER_OFFERED} {}", arm.name),
         None => arm.name.clone(),
         Some(_) => format!("[no {}] {}", caps(missing), arm.name),
     }
+}
+
+/// Whether nobody knows what the arm received.
+pub(super) fn is_unknown(result: &RaceResult, arm: usize) -> bool {
+    result.arms.get(arm).is_some_and(|arm| arm.delivered_unknown)
 }
 
 /// Name of the arm that every comparison is against.
@@ -28,28 +40,48 @@ pub(super) fn base_name(result: &RaceResult) -> String {
 /// Where a load would stand, for what is measured without one: real pings, and searches.
 pub(super) const NO_LOAD: &str = "no fixed load";
 
+/// Where a load would stand, for a client's closed loop.
+const CLOSED_LOOP: &str = "closed loop";
+
 /// The offered load with its unit: `400 000/s`.
 pub(super) fn load_name(result: &RaceResult, load: usize) -> String {
     match result.loads_pps.get(load) {
+        Some(_) if !is_scheduled(result, load) && result.closed_loop => CLOSED_LOOP.to_owned(),
         Some(_) if !is_scheduled(result, load) => "top speed".to_owned(),
         Some(&pps) if result.saturating_pps == Some(pps) => {
-            format!("{}/s, saturating", count(pps))
+            format!("{}/s{}, saturating", count(pps), spacing(result))
         }
-        Some(&pps) => format!("{}/s", count(pps)),
+        Some(&pps) => format!("{}/s{}", count(pps), spacing(result)),
         None if result.ping.is_some() && load == result.loads_pps.len() => NO_LOAD.to_owned(),
         None => format!("load {load} (not listed)"),
     }
 }
 
+/// How a load's arrivals follow one another, where not evenly.
+fn spacing(result: &RaceResult) -> &'static str {
+    match result.traffic.spacing {
+        Spacing::Steady => "",
+        Spacing::Poisson => " poisson",
+        Spacing::Capture => " as captured",
+    }
+}
+
 /// Whether frames of a load had times of their own, so that there is a rate offered, and a latency.
 pub(super) fn is_scheduled(result: &RaceResult, load: usize) -> bool {
-    !result.topspeed || result.loads_pps.get(load).copied() != result.saturating_pps
+    !(result.topspeed || result.closed_loop)
+        || result.loads_pps.get(load).copied() != result.saturating_pps
 }
 
 /// The loads that had a schedule, each with its rate, frames per second.
 pub(super) fn scheduled(result: &RaceResult) -> impl Iterator<Item = (usize, u64)> + '_ {
     let loads = result.loads_pps.iter().copied().enumerate();
     loads.filter(|&(load, _)| is_scheduled(result, load))
+}
+
+/// The loads that have a latency: those, and a closed loop.
+pub(super) fn timed(result: &RaceResult) -> impl Iterator<Item = usize> + '_ {
+    let loads = 0..result.loads_pps.len();
+    loads.filter(|&load| result.closed_loop || is_scheduled(result, load))
 }
 
 /// Whether the arm is the second run of the base.
@@ -79,8 +111,10 @@ pub(super) fn scope(metric: &str) -> &'static str {
         "from the frame in user hands to the record handled"
     } else if metric.contains("wire to app") {
         "from the scheduled send time to the record in the app's hands"
+    } else if metric.contains("due to arrival") {
+        "from the scheduled send time to the frame at the driver of the far end, one way"
     } else if metric.contains("round trip") || metric.contains("rtt") {
-        "from the scheduled time of a request to its reply at the generator's driver"
+        "from the scheduled time of a request to its reply, at the generator's driver or read by the client"
     } else if metric.contains("ping") && metric.contains("under load") {
         "as the machine's own ping prints it, beside a load of ours"
     } else if metric.contains("ping") {
@@ -229,7 +263,7 @@ pub(super) fn outcome_sentence(result: &RaceResult) -> String {
             plural(result.invalid.len(), "reason")
         ),
         Outcome::Inconclusive if !result.too_few.is_empty() => format!(
-            "No verdict where too few segments are whole: {}; {tally}.",
+            "No verdict where too few segments are whole, or the machine changed: {}; {tally}.",
             result.too_few.join("; ")
         ),
         Outcome::Inconclusive if open == 0 => {
@@ -265,6 +299,16 @@ pub(super) fn claim_word(status: ClaimStatus) -> &'static str {
         ClaimStatus::Confirmed => "confirmed",
         ClaimStatus::Refuted => "refuted",
         ClaimStatus::Inconclusive => "inconclusive",
+        ClaimStatus::CannotTell => "cannot be told here",
+        ClaimStatus::ForTrace => "for a trace",
+    }
+}
+
+/// What was measured of a claim, and what a reader must know of that.
+pub(super) fn claim_figure(claim: &ClaimOutcome) -> String {
+    match claim.note.as_str() {
+        "" => claim.measured.clone(),
+        note => format!("{}; {note}", claim.measured),
     }
 }
 

@@ -4,8 +4,8 @@
 //! an arm can do. Nothing is said here that the whole report does not hold.
 
 use super::super::wording::{
-    arm_name, base_name, is_noise_floor, load_name, outcome_sentence, outcome_word, plural,
-    summary_of,
+    arm_name, base_name, is_noise_floor, is_unknown, load_name, outcome_sentence, outcome_word,
+    plural, summary_of,
 };
 use super::{COLUMNS_MAX, Page, Paint, Style};
 use crate::result::{ClaimStatus, Finding, GoalStatus, Outcome, RaceResult};
@@ -13,10 +13,10 @@ use laneway_kinds::Metric;
 use laneway_page::number::{count, figure, percent, ratio};
 use laneway_stats::{Direction, Verdict};
 
-/// An arm that loses less than this share of a load delivers it.
-const DELIVERS_LOSS_MAX: f64 = 0.01;
 /// Reasons of one kind that are shown.
 const REASONS_MAX: usize = 3;
+/// What the CPU time of an arm is called that does not say what it received.
+const PER_OFFERED: &str = "CPU per offered packet (delivered: unknown)";
 /// Columns in front of the second line of an arm.
 const INDENT: &str = "      ";
 
@@ -57,7 +57,10 @@ pub(in super::super) fn screen(result: &RaceResult, style: Style) -> String {
     asked(&mut page, result);
     missing(&mut page, result);
     if !result.too_few.is_empty() {
-        page.wrapped("", "No verdict where the machine was busy, or the generator late:");
+        page.wrapped(
+            "",
+            "No verdict where the machine was busy or changed too fast, or the generator was late:",
+        );
         reasons(&mut page, &result.too_few);
     }
     if result.outcome == Outcome::GoalMissed || result.outcome == Outcome::Inconclusive {
@@ -98,7 +101,8 @@ fn reasons(page: &mut Page, all: &[String]) {
 
 /// What is known of an arm against the base.
 fn line(page: &mut Page, result: &RaceResult, arm: usize) {
-    let cost = cost(result, arm).map(|finding| (finding, "CPU per record"));
+    let unit = if is_unknown(result, arm) { PER_OFFERED } else { "CPU per record" };
+    let cost = cost(result, arm).map(|finding| (finding, unit));
     let said = cost.or_else(|| Some((fastest(result, arm)?, "records/s")));
     let name = arm_name(result, arm);
     let Some((finding, what)) = said else {
@@ -124,11 +128,11 @@ fn paint(finding: &Finding) -> Paint {
     }
 }
 
-/// The cost at the highest load that both arms deliver.
+/// The cost at the highest load that both arms deliver, as far as anybody knows.
 fn cost(result: &RaceResult, arm: usize) -> Option<&Finding> {
     let delivers = |arm, load| {
         let summary = summary_of(result, arm, load);
-        summary.is_some_and(|s| s.ledger.delivered > 0 && s.ledger.loss_share() < DELIVERS_LOSS_MAX)
+        is_unknown(result, arm) || summary.is_some_and(|s| s.ledger.delivers())
     };
     let of = findings(result, arm, Metric::Cpu);
     let both = of.filter(|finding| delivers(0, finding.load) && delivers(arm, finding.load));
@@ -195,7 +199,9 @@ fn itself(page: &mut Page, result: &RaceResult) {
 /// The sentence that matters: which arm costs least, if that is sure.
 fn best(page: &mut Page, result: &RaceResult, others: &[usize]) {
     let is_better = |finding: &&Finding| finding.judgement.verdict == Verdict::Better;
-    let better = others.iter().filter_map(|&arm| cost(result, arm)).filter(is_better);
+    // What is offered is no less than what was delivered: the two are not to be ranked.
+    let known = others.iter().filter(|&&arm| !is_unknown(result, arm) && !is_unknown(result, 0));
+    let better = known.filter_map(|&arm| cost(result, arm)).filter(is_better);
     let effect = |finding: &&Finding| finding.comparison.estimate.unwrap_or(f64::INFINITY);
     let least = better.min_by(|a, b| effect(a).total_cmp(&effect(b)));
     let Some(least) = least else {
@@ -216,13 +222,17 @@ fn asked(page: &mut Page, result: &RaceResult) {
     }
     let claims = |status| result.claims.iter().filter(|claim| claim.status == status).count();
     if !result.claims.is_empty() {
-        let sentence = format!(
-            "Of {}: {} confirmed, {} refuted, {} not decided.",
-            plural(result.claims.len(), "claim"),
-            claims(ClaimStatus::Confirmed),
-            claims(ClaimStatus::Refuted),
-            claims(ClaimStatus::Inconclusive)
-        );
-        page.wrapped("", &sentence);
+        let counted = [
+            (ClaimStatus::Confirmed, "confirmed"),
+            (ClaimStatus::Refuted, "refuted"),
+            (ClaimStatus::Inconclusive, "not decided"),
+            (ClaimStatus::CannotTell, "cannot be told here"),
+            (ClaimStatus::ForTrace, "for a trace"),
+        ];
+        let counted = counted.map(|(status, word)| (claims(status), word));
+        let counted = counted.into_iter().filter(|(n, _)| *n > 0);
+        let parts: Vec<String> = counted.map(|(n, word)| format!("{n} {word}")).collect();
+        let all = plural(result.claims.len(), "claim");
+        page.wrapped("", &format!("Of {all}: {}.", parts.join(", ")));
     }
 }
