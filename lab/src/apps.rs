@@ -37,11 +37,11 @@ impl Eye {
     fn see(&mut self, payload: &[u8], turn: Turn) {
         match numbered(payload) {
             Some(Payload::Number(seq_no)) => {
-                if let Some((plan, seen)) = self.tally.arrived(seq_no) {
+                if let Some((due_ns, seen)) = self.tally.arrived(seq_no) {
                     // The segment's number differs where a load was offered again.
                     let number = u64::from(seq_no as u32);
                     let content = mix(&(number << 16 | payload.len() as u64).to_ne_bytes());
-                    seen.sample(plan.due_ns(seq_no as u32), turn.now_ns, None, content);
+                    seen.sample(due_ns, turn.now_ns, None, content);
                 }
             }
             Some(Payload::Probe(sent_ns)) => {
@@ -78,9 +78,8 @@ impl Witness for Eye {
 
     #[inline]
     fn record(&mut self, seq_no: u64, content: impl FnOnce() -> u64) {
-        if let Some((plan, seen)) = self.tally.arrived(seq_no) {
+        if let Some((due_ns, seen)) = self.tally.arrived(seq_no) {
             let handled_ns = MonotonicClock.now_ns();
-            let due_ns = plan.due_ns(seq_no as u32);
             seen.sample(due_ns, self.taken_ns, Some(handled_ns), content());
         }
     }
@@ -161,7 +160,20 @@ impl LabApp for Across {
     const FACTS: AppFacts = AppFacts {
         name: "across",
         about: "ticks every packet off and sends it out of the other port",
-        race: RaceFacts { counted: Counted::Returned, ports: 2, ..COUNTED },
+        race: RaceFacts {
+            counted: Counted::Returned,
+            ports: 2,
+            metrics: &[
+                Metric::Rate,
+                Metric::Cpu,
+                Metric::WireToApp,
+                Metric::AppOnly,
+                Metric::ArrivalP50,
+                Metric::ArrivalP99,
+                Metric::Loss,
+            ],
+            ..COUNTED
+        },
     };
     const TESTPMD: &'static str = "io";
 
@@ -312,12 +324,13 @@ mod tests {
     use super::*;
     use crate::plan::{Plant, SegmentPlan};
     use crate::tally::{Seen, Tell};
-    use crate::traffic::{Replayable, TrafficPlan, probe};
+    use crate::timetable::Times;
+    use crate::traffic::{Payloads, Replayable, TrafficPlan, probe};
     use std::net::SocketAddrV4;
     use std::sync::mpsc::{self, Receiver, Sender};
 
     const PLAN: SegmentPlan =
-        SegmentPlan { segment: 1, t0_ns: 1_000, frames: 16, interval_ns: 100, burst: 1 };
+        SegmentPlan { segment: 1, t0_ns: 1_000, frames: 16, interval_ns: 100, burst: 1, entry: 0 };
 
     fn end(last: u8) -> SocketAddrV4 {
         SocketAddrV4::new([10, 77, 0, last].into(), 7000)
@@ -325,8 +338,9 @@ mod tests {
 
     /// The payload of frame `number` of segment 1.
     fn payload(number: u32) -> Vec<u8> {
-        let plan = TrafficPlan::Udp { payload_bytes: 64, source: end(1), destination: end(2) };
-        let traffic = Replayable::prepare(&plan).unwrap();
+        let plan =
+            TrafficPlan::Udp { payloads: Payloads::Fixed(64), source: end(1), destination: end(2) };
+        let traffic = Replayable::prepare(&plan, &Times::Steady).unwrap();
         let mut frame = vec![0; 106];
         traffic.templates[0].write(&mut frame, [2; 6], 1, number, 0);
         frame.split_off(PAYLOAD_AT)
