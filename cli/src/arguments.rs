@@ -4,7 +4,7 @@ mod generate;
 mod record;
 mod trace;
 
-pub(crate) use generate::{Generator, ReplayArguments};
+pub(crate) use generate::{Generator, ReplayArguments, TcpArguments};
 pub(crate) use record::RecordArguments;
 pub(crate) use trace::{
     AnalyzeArguments, DiffArguments, ExportArguments, ExportFormat, KnowledgeArguments, TraceVerb,
@@ -53,7 +53,7 @@ pub(crate) enum Verb {
         #[command(subcommand)]
         app: RunApp,
     },
-    /// Send traffic: replay captures
+    /// Send traffic: replay captures, ask a server
     #[command(after_help = generate::EXAMPLES, arg_required_else_help = true)]
     Gen {
         #[command(subcommand)]
@@ -68,13 +68,9 @@ pub(crate) enum Verb {
         #[command(subcommand)]
         what: TraceVerb,
     },
-    /// Make the report of a race again from its result file
+    /// Make the report of a race again from its result file, or a page of the claims of several
     #[command(after_help = REPORT_EXAMPLES, arg_required_else_help = true)]
-    Report {
-        /// The folder that the race wrote
-        #[arg(value_name = "DIR")]
-        folder: PathBuf,
-    },
+    Report(ReportArguments),
     /// Be an arm of a race
     #[command(hide = true, after_help = CHILD_EXAMPLES)]
     Arm,
@@ -132,6 +128,7 @@ Examples:
   sudo laneway race features --full --out out/full
   sudo laneway race features --time 60 --verbose
   sudo laneway race udp-echo --arm './my-server --listen {address}:{port}'
+  sudo laneway race tcp-echo --variant c100 --arm './my-server --listen {address}:{port}'
   sudo laneway race features --pcap mine.pcap --lane packet:ring --lane xdp --load 500000
   sudo laneway race lanes --variant count-64
   sudo laneway race lanes --wakeup
@@ -139,8 +136,9 @@ Examples:
   sudo laneway race scenarios/features.toml --generator packet --load 100000";
 
 const REPORT_EXAMPLES: &str = "\
-Example:
-  laneway report out/race-features";
+Examples:
+  laneway report out/race-features
+  laneway report --claims out/race-features out/race-ping/* out/race-tap > founding-reports.md";
 
 const CHILD_EXAMPLES: &str = "\
 It is the inside of `laneway race`, which tells it on standard input what to be.";
@@ -226,9 +224,19 @@ pub(crate) fn command(apps: &[Box<dyn RunVerb>]) -> Command {
 }
 
 #[derive(Args, Debug)]
+pub(crate) struct ReportArguments {
+    /// The folder that the race wrote, or its result.json
+    #[arg(value_name = "DIR", required = true)]
+    pub(crate) races: Vec<PathBuf>,
+    /// Instead, print one page of Markdown: what was claimed, what was measured, and how, race after race
+    #[arg(long)]
+    pub(crate) claims: bool,
+}
+
+#[derive(Args, Debug)]
 pub(crate) struct RaceArguments {
     /// A scenario file, or the name of a shipped one: features, features-goals, lanes,
-    /// ping, udp-echo, tap, forward, tracer
+    /// ping, udp-echo, tap, forward, tracer, parked
     #[arg(value_name = "APP|SCENARIO.toml")]
     pub(crate) scenario: String,
     /// Race these lane specs instead of the scenario's arms; the first is the base
@@ -238,6 +246,10 @@ pub(crate) struct RaceArguments {
     /// (docs/guide/any-program.md)
     #[arg(long, value_name = "COMMAND", conflicts_with = "wakeup")]
     pub(crate) arm: Vec<String>,
+    /// The same of a program that receives and does not print how much: only its CPU time is compared, per offered
+    /// packet
+    #[arg(long, value_name = "COMMAND", conflicts_with = "wakeup")]
+    pub(crate) arm_uncounted: Vec<String>,
     /// Of a scenario with variants, race only these
     #[arg(long, value_name = "NAME")]
     pub(crate) variant: Vec<String>,

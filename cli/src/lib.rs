@@ -168,7 +168,7 @@ fn dispatch<P: AppTable, L: LaneTable>(
         Verb::Gen { what } => verbs::generate::run::<L>(&what, json),
         Verb::Race(arguments) => verbs::race::run::<P, L>(&arguments, json),
         Verb::Trace { what } => verbs::trace::run(&what, json),
-        Verb::Report { folder } => verbs::race::report_again(&folder, json),
+        Verb::Report(arguments) => verbs::report::run(&arguments, json),
         Verb::Arm => child(laneway_lab::serve_arm::<P, L>()),
         Verb::Generate => child(laneway_lab::serve_generator::<L>()),
         Verb::Completions { shell } => verbs::completions::run(shell, apps, json),

@@ -127,6 +127,63 @@ fn what_a_program_received_is_told_by_its_counter() {
     assert_eq!(lost, 0);
 }
 
+/// Receives, and tells nobody how much.
+const SILENT: &str = "import socket, sys
+s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+s.bind((sys.argv[1], int(sys.argv[2])))
+while True:
+    s.recv(65535)
+";
+
+#[test]
+fn a_program_that_does_not_count_is_raced_for_its_cpu_time_alone() {
+    let Some(turn) = Turn::new("command-silent") else { return };
+    if !has_python() {
+        return;
+    }
+    let script = turn.folder.join("silent.py");
+    fs::write(&script, SILENT).expect("writable");
+    let arm = format!("python3 {} {{address}} {{port}}", script.display());
+    let race = |option: &str| {
+        let mut command = shipped::race(&turn.folder, "lanes", &[("burst = 64", "burst = 16")]);
+        command.args(["--variant", "count-64", "--lane", "socket:rcvbuf=4m", option, &arm]);
+        let load = ["--load", "2000", "--generations", "4", "--rounds", "1", "--segment-ms", "100"];
+        command.args(load).output().expect("the program starts")
+    };
+    let output = race("--arm-uncounted");
+    assert!(output.status.code().is_some_and(|code| code != 2), "{output:?}");
+    let told = String::from_utf8_lossy(&output.stdout).replace("\n      ", " ");
+    assert!(told.contains("[per offered] python3 silent.py: "), "{told}");
+    assert!(told.contains("CPU per offered packet (delivered: unknown)"), "{told}");
+    let result = turn.result("count-64");
+    assert!(result.arms[2].delivered_unknown && !result.arms[1].delivered_unknown);
+    for segment in &result.segments {
+        let (ledger, is_silent) = (&segment.ledger, segment.arm == 2);
+        assert!(ledger.is_closed() && ledger.unknown.is_some() == is_silent, "{ledger:?}");
+        let ns = segment.cpu.ns_per_record.expect("something was offered");
+        let paid_for = if is_silent { ledger.offered } else { ledger.delivered };
+        assert!((ns * paid_for as f64 - segment.cpu.own_ns as f64).abs() < 1.0, "{segment:?}");
+    }
+    let metrics = |arm: usize| {
+        let of = result.findings.iter().filter(move |finding| finding.arm == arm);
+        of.map(|finding| finding.metric.as_str()).collect::<Vec<_>>()
+    };
+    assert!(metrics(1).contains(&"records/s") && metrics(1).contains(&"loss"));
+    assert!(metrics(2).contains(&"CPU per record"), "{:?}", metrics(2));
+    assert!(!metrics(2).contains(&"records/s") && !metrics(2).contains(&"loss"));
+    assert!(
+        result
+            .notes
+            .iter()
+            .any(|note| note.contains("delivered is unknown of `python3 silent.py`"))
+    );
+
+    let refused = race("--arm");
+    assert_eq!(refused.status.code(), Some(2), "{refused:?}");
+    let why = String::from_utf8_lossy(&refused.stderr);
+    assert!(why.contains("printed no counter") && why.contains("--arm-uncounted"), "{why}");
+}
+
 /// Answers pings on the interface that it is told, by frames.
 const RESPONDER: &str = "import socket, sys
 s = socket.socket(socket.AF_PACKET, socket.SOCK_RAW, socket.htons(0x0800))

@@ -150,7 +150,7 @@ impl FarEnds {
 
     fn send(&mut self, port: u8, mut frames: &[Vec<u8>]) {
         while !frames.is_empty() {
-            let burst = self.0.lend(PortId(port), frames.len()).unwrap();
+            let burst = self.0.lend(PortId(port.into()), frames.len()).unwrap();
             let sent = burst.len().min(frames.len());
             for (i, bytes) in frames[..sent].iter().enumerate() {
                 let mut frame = burst.frame_mut(i);
@@ -159,7 +159,7 @@ impl FarEnds {
                 frame.set_verdict(Verdict::Tx);
             }
             frames = &frames[sent..];
-            self.0.settle(PortId(port)).unwrap();
+            self.0.settle(PortId(port.into())).unwrap();
         }
     }
 

@@ -72,6 +72,37 @@ fn closes(result: &RaceResult) {
 }
 
 #[test]
+fn an_arm_that_is_to_be_alone_has_the_rounds_of_its_generation_when_all_others_have_ended() {
+    let Some(race) = Race::new("alone") else { return };
+    let arms = "[[arm]]\nlane = \"packet\"\n[[arm]]\nlane = \"packet\"\nalone = true\n";
+    let short = ["--load", "5000", "--generations", "3", "--rounds", "2", "--segment-ms", "100"];
+    let output = race.run_with(Some(arms), &[], &[&["--variant", "count-64"][..], &short].concat());
+    assert!(output.status.code().is_some_and(|code| code != 2), "{output:?}");
+    let result = race.result("count-64");
+    let names: Vec<&str> = result.arms.iter().map(|arm| arm.name.as_str()).collect();
+    assert_eq!(names, ["packet", "packet again", "packet, alone"]);
+    assert_eq!((result.generations, result.rounds), (3, 6));
+    for generation in 0..3 {
+        let of = |is_alone: bool| {
+            let of = result.segments.iter().filter(move |s| s.generation == generation);
+            of.filter(move |s| (s.arm == 2) == is_alone)
+        };
+        let last = of(false).map(|s| s.order).max().expect("they raced");
+        assert!(of(true).all(|s| s.order > last), "the others had ended");
+        let rounds: Vec<usize> = of(true).map(|s| s.round).collect();
+        assert_eq!(rounds, [2 * generation, 2 * generation + 1], "paired with theirs");
+    }
+    let is_cost = |f: &&laneway_lab::result::Finding| f.arm == 2 && f.metric == "CPU per record";
+    let cost = result.findings.iter().find(is_cost).expect("it was compared");
+    assert_eq!(cost.comparison.offered(), 6 - warm_rounds(&result));
+}
+
+/// Rounds that were warm-up, of the base.
+fn warm_rounds(result: &RaceResult) -> usize {
+    result.segments.iter().filter(|segment| segment.arm == 0 && segment.warm_up).count()
+}
+
+#[test]
 fn counted_frames_close_the_ledger_and_what_cannot_be_opened_is_left_out_with_its_reason() {
     let Some(race) = Race::new("count") else { return };
     let arms = "[[arm]]\nlane = \"packet\"\n[[arm]]\nlane = \"packet:batch\"\n\

@@ -4,12 +4,14 @@ use super::duration;
 use clap::{Args, Subcommand};
 use laneway_registry::USUAL_LANE;
 use laneway_spec::LaneSpec;
+use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
 pub(crate) const EXAMPLES: &str = "\
-Example:
-  sudo laneway gen pcap capture.pcap --on eth1";
+Examples:
+  sudo laneway gen pcap capture.pcap --on eth1
+  laneway gen tcp --to 192.0.2.9:7 --connections 100 --rate 20000";
 
 const PCAP_EXAMPLES: &str = "\
 Without a rate the capture's own times are kept. Frames go out as they are, addresses included; what
@@ -31,6 +33,64 @@ pub(crate) enum Generator {
     /// Replay capture files
     #[command(after_help = PCAP_EXAMPLES, arg_required_else_help = true)]
     Pcap(Box<ReplayArguments>),
+    /// Ask a TCP server that sends back what it is sent, and check every byte
+    #[command(after_help = TCP_EXAMPLES, arg_required_else_help = true)]
+    Tcp(TcpArguments),
+}
+
+const TCP_EXAMPLES: &str = "\
+With --rate requests are due at times of their own (open loop), request n on connection n modulo the
+connections, and latency counts from then, so what waits behind a slow answer is not left out.
+Without it each connection has --in-flight requests outstanding and asks the next when one was
+answered (closed loop). Every request ends up answered, timed out, refused or lost, and is told so.
+It is the client of `laneway race tcp-echo`.
+
+Examples:
+  laneway gen tcp --to 192.0.2.9:7 --connections 100 --rate 20000 --duration 10
+  laneway gen tcp --to 127.0.0.1:7007 --connections 10 --in-flight 16 --bytes 512-1024 --duration 5";
+
+#[derive(Args, Debug)]
+pub(crate) struct TcpArguments {
+    /// The server
+    #[arg(long, value_name = "ADDR:PORT")]
+    pub(crate) to: SocketAddr,
+    /// Connections, all opened before the first request: 1 to 1000
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    pub(crate) connections: u32,
+    /// Requests per second, over all connections; without it a closed loop
+    #[arg(long, value_name = "N", value_parser = rate)]
+    pub(crate) rate: Option<f64>,
+    /// Requests outstanding on each connection at most
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    pub(crate) in_flight: u32,
+    /// Length of a request, or the shortest and the longest, between which each is drawn
+    #[arg(long, value_name = "N|A-B", default_value = "64", value_parser = bytes)]
+    pub(crate) bytes: Bytes,
+    /// How long it asks
+    #[arg(long, value_name = "TIME", default_value = "10", value_parser = duration)]
+    pub(crate) duration: Duration,
+    /// How long answers are waited for behind the last request
+    #[arg(long, value_name = "MS", default_value_t = 1_000)]
+    pub(crate) timeout_ms: u32,
+    /// Of lengths and contents
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    pub(crate) seed: u64,
+    /// Keep the client on this CPU
+    #[arg(long, value_name = "CPU")]
+    pub(crate) cpu: Option<usize>,
+}
+
+/// The shortest and the longest request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Bytes(pub(crate) [u32; 2]);
+
+/// `64`, `512-1024`.
+fn bytes(text: &str) -> Result<Bytes, String> {
+    let (least, most) = text.split_once('-').unwrap_or((text, text));
+    match (least.parse(), most.parse()) {
+        (Ok(least), Ok(most)) if 0 < least && least <= most => Ok(Bytes([least, most])),
+        _ => Err("use a length such as 64, or two such as 512-1024, the shorter first".to_owned()),
+    }
 }
 
 #[derive(Args, Debug)]
@@ -92,6 +152,15 @@ pub(super) fn rate(text: &str) -> Result<f64, String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_length_is_one_number_or_two_in_order() {
+        assert_eq!(bytes("64"), Ok(Bytes([64, 64])));
+        assert_eq!(bytes("512-1024"), Ok(Bytes([512, 1024])));
+        for text in ["", "0", "0-9", "9-8", "-1", "1-", "-", "many", "1-2-3", "4294967296"] {
+            assert!(bytes(text).is_err(), "{text:?}");
+        }
+    }
 
     #[test]
     fn a_rate_is_positive_and_finite() {

@@ -4,6 +4,8 @@
 //! n - 1 distances. What was asked for is the same figure of the schedule, so that both agree when
 //! nothing was late and nothing refused.
 
+mod tcp;
+
 use super::run::{end_after, opened};
 use crate::arguments::{Generator, ReplayArguments};
 use crate::replay::{Pacing, Plan, Replay, record};
@@ -24,6 +26,7 @@ use std::path::{Path, PathBuf};
 pub(crate) fn run<L: LaneTable>(what: &Generator, json: bool) -> Result<Exit, Failure> {
     match what {
         Generator::Pcap(arguments) => replay::<L>(arguments, json),
+        Generator::Tcp(arguments) => tcp::run(arguments, json),
     }
 }
 

@@ -3,11 +3,12 @@
 #[cfg(test)]
 mod as_run;
 mod explain;
+mod progress;
 
 use crate::arguments::RaceArguments;
 use crate::shipped::Asked;
 use explain::TraceExplainer;
-use laneway_lab::race::{self, Length, Options, Progress, RaceError};
+use laneway_lab::race::{self, Length, Options, RaceError};
 use laneway_lab::report;
 use laneway_lab::result::{Outcome, RaceResult};
 use laneway_lab::scenario::Scenario;
@@ -17,6 +18,7 @@ use laneway_lab::{Tables, TablesOf};
 use laneway_registry::{AppTable, LaneTable, apps};
 use laneway_terminal as terminal;
 use laneway_terminal::{Exit, Failure};
+use progress::ProgressLine;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -41,7 +43,10 @@ pub(crate) fn run<P: AppTable, L: LaneTable>(
     let interrupted = Arc::new(AtomicBool::new(false));
     let flag = interrupted.clone();
     // Relaxed: the flag carries no data, only itself.
-    terminal::on_signal(None, json, move || flag.store(true, Ordering::Relaxed))?;
+    terminal::on_signal(None, json, move || {
+        flag.store(true, Ordering::Relaxed);
+        progress::clear();
+    })?;
 
     if arguments.wakeup {
         return wake(asked.scenario, &options(arguments, &out, &interrupted, &tables), json);
@@ -50,7 +55,14 @@ pub(crate) fn run<P: AppTable, L: LaneTable>(
     for (variant, scenario) in races {
         // A scenario without variants has one race without a name.
         let out = out.join(variant);
-        let result = race::run(scenario, &options(arguments, &out, &interrupted, &tables), show);
+        let options = options(arguments, &out, &interrupted, &tables);
+        terminal::note(&progress::announced(
+            &scenario.title,
+            &race::expected(&scenario, options.length),
+        ));
+        let mut line = ProgressLine::new();
+        let result = race::run(scenario, &options, |progress| line.show(progress));
+        drop(line);
         let result = result.map_err(failure)?;
         worst = worst.max(tell(&result, &out, json, arguments.verbose)?);
     }
@@ -123,34 +135,6 @@ fn wake(scenario: Scenario, options: &Options<'_>, json: bool) -> Result<Exit, F
     Ok(Exit::Done)
 }
 
-/// `laneway report DIR`: the same report from the result file.
-pub(crate) fn report_again(folder: &Path, json: bool) -> Result<Exit, Failure> {
-    let path = folder.join("result.json");
-    let name = path.display();
-    let text = std::fs::read_to_string(&path).map_err(|error| {
-        Failure::input(format!("cannot read {name}: {error}; give the folder of a race (--out)"))
-    })?;
-    let result: RaceResult = serde_json::from_str(&text).map_err(|error| {
-        Failure::input(format!("{name} is no result of a race that this version reads: {error}"))
-    })?;
-    if !laneway_lab::result::is_readable(&result.schema) {
-        return Err(Failure::input(format!(
-            "{name} has schema {}, this version reads {}; use the laneway that wrote it ({})",
-            result.schema,
-            laneway_lab::result::SCHEMA,
-            result.version
-        )));
-    }
-    race::write_report(&result, folder).map_err(Failure::input)?;
-    if json {
-        terminal::print_json(&serde_json::to_value(&result).map_err(Failure::input)?, false)?;
-    } else {
-        terminal::print(&report::text(&result))?;
-    }
-    terminal::note(&format!("report: {}", folder.join("report.html").display()));
-    Ok(Exit::Done)
-}
-
 fn version() -> String {
     let commit = option_env!("LANEWAY_COMMIT").map(|commit| format!(" ({commit})"));
     format!("{}{}", env!("CARGO_PKG_VERSION"), commit.unwrap_or_default())
@@ -167,6 +151,7 @@ fn overrule(scenario: &mut Scenario, arguments: &RaceArguments) {
         scenario.race_these(&arguments.lane);
     }
     scenario.race_also(&arguments.arm);
+    scenario.race_uncounted(&arguments.arm_uncounted);
     let Scenario { quick, full, variants, .. } = scenario;
     let own = if arguments.full { full } else { quick };
     let of_variants = variants.iter_mut().filter_map(|variant| match arguments.full {
@@ -177,7 +162,7 @@ fn overrule(scenario: &mut Scenario, arguments: &RaceArguments) {
         if !arguments.load.is_empty() {
             extent.loads_pps.clone_from(&arguments.load);
             // These and no other.
-            (extent.saturate, extent.topspeed) = (false, false);
+            (extent.saturate, extent.topspeed, extent.closed_loop) = (false, false, false);
         }
         if let Some(ms) = arguments.segment_ms {
             extent.segment_ms = ms;
@@ -189,22 +174,4 @@ fn overrule(scenario: &mut Scenario, arguments: &RaceArguments) {
     if let Some(seed) = arguments.seed {
         scenario.seed = seed;
     }
-}
-
-/// A line for each generation.
-fn show(progress: &Progress<'_>) {
-    let Progress { generations: [done, planned], rounds, time: [so_far, most], .. } = progress;
-    if progress.is_traced {
-        for trial in progress.trials {
-            terminal::note(&format!("traced {}", trial.arm));
-        }
-        return;
-    }
-    let [open, all] = progress.undecided;
-    terminal::note(&format!(
-        "generation {done} of {planned}, {:.0} s of {:.0} s, {rounds} rounds: {} of {all} verdicts are decided",
-        so_far.as_secs_f64(),
-        most.as_secs_f64(),
-        all - open
-    ));
 }

@@ -4,7 +4,7 @@
 use crate::{arguments, verbs_of};
 use clap::parser::ValueSource;
 use clap::{ArgMatches, Args, Command};
-use laneway_kinds::{AppCommand, ArmPlace};
+use laneway_kinds::{AppCommand, ArmPlace, Protocol};
 use laneway_lab::scenario::Scenario;
 use laneway_lab::{TablesOf, arm_matches, arm_words};
 use laneway_registry::{AppTable, AppVisitor, Apps, Lanes, apps, facts_of};
@@ -14,7 +14,7 @@ use std::path::Path;
 
 /// The arguments by which an arm of each app is told where it is, and no others.
 const PLACES: &[(&str, &[&str])] = &[
-    ("echo", &["address", "mac"]),
+    ("echo", &["address", "listen", "mac", "tcp"]),
     ("features", &["number_from_mac", "output", "writer_cpu"]),
     ("forward", &[]),
 ];
@@ -77,6 +77,7 @@ fn an_arm_is_what_a_user_can_type_and_departs_by_its_scenario_and_its_place_only
                     cpu: 0,
                     interfaces: &interfaces,
                     addresses: &addresses,
+                    protocol: race.client.map(|_| Protocol::Echo),
                     mac: [2, 0, 0, 0, 0, 9],
                     onward: addresses[0],
                     memory: Path::new("/memory"),

@@ -258,6 +258,7 @@ mod tests {
             lane: "pcap".to_owned(),
             ended: Ended::Stopped,
             ports: Vec::new(),
+            past: Counters::default(),
             app: Counters::default(),
             clock: ClockDomain::Unix,
             started_ns: 0,
