@@ -31,7 +31,7 @@ use std::{
     fs, io,
     os::fd::{AsRawFd, RawFd},
     rc::Rc,
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 /// Completion queue entries per submission queue entry: one request may complete many times.
@@ -43,6 +43,14 @@ pub(crate) const DRAIN_WAITS_MAX: usize = 100;
 /// `IORING_ENTER_GETEVENTS` and `IORING_ENTER_REGISTERED_RING`.
 const ENTER_GETEVENTS: u32 = 1;
 const ENTER_REGISTERED_RING: u32 = 1 << 4;
+
+/// How a call into the kernel ended that did not fail.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Entered {
+    Done,
+    /// A signal, or work that the kernel has for this thread, ended its wait.
+    Interrupted,
+}
 
 /// One completion.
 #[derive(Clone, Copy, Debug)]
@@ -225,21 +233,35 @@ impl Ring {
         self.enter(0, None).map(drop)
     }
 
-    /// Submits, and waits until there is a completion. False when the time was up first.
+    /// Submits, and waits until there is a completion. False when the time was up first, or the kernel
+    /// has no memory for what is queued.
+    ///
+    /// An interrupted wait goes on for the time that is left. The kernel itself interrupts: while it
+    /// takes down another ring that this thread has used, it calls the thread to let go of it
+    /// (`io_ring_exit_work`), at any time after that ring was closed.
     ///
     /// # Errors
     /// As [`submit`](Self::submit).
     pub(crate) fn wait(&mut self, timeout: Duration) -> io::Result<bool> {
-        if self.inner.completion().is_empty() {
-            let timeout = libc::timespec {
-                tv_sec: libc::time_t::try_from(timeout.as_secs()).unwrap_or(libc::time_t::MAX),
-                tv_nsec: timeout.subsec_nanos().into(),
-            };
-            self.enter(1, Some(&timeout))?;
-        } else {
+        if !self.inner.completion().is_empty() {
             self.submit()?;
+            return Ok(true);
         }
-        Ok(!self.inner.completion().is_empty())
+        let begun = Instant::now();
+        loop {
+            let left = timeout.saturating_sub(begun.elapsed());
+            let left = libc::timespec {
+                tv_sec: libc::time_t::try_from(left.as_secs()).unwrap_or(libc::time_t::MAX),
+                tv_nsec: left.subsec_nanos().into(),
+            };
+            let end = self.enter(1, Some(&left))?;
+            if !self.inner.completion().is_empty() {
+                return Ok(true);
+            }
+            if end != Entered::Interrupted || begun.elapsed() >= timeout {
+                return Ok(false);
+            }
+        }
     }
 
     /// The next completion that is there. Makes no call, unless completions wait in the kernel
@@ -303,7 +325,7 @@ impl Ring {
         queue.taskrun() || queue.cq_overflow()
     }
 
-    fn enter(&mut self, wait_for: u32, timeout: Option<&libc::timespec>) -> io::Result<()> {
+    fn enter(&mut self, wait_for: u32, timeout: Option<&libc::timespec>) -> io::Result<Entered> {
         let (ring, flag) = match self.registered {
             Some(number) => (number as RawFd, ENTER_REGISTERED_RING),
             None => (self.inner.as_raw_fd(), 0),
@@ -314,15 +336,16 @@ impl Ring {
         match unsafe { sys::enter(ring, self.queued, wait_for, flag | ENTER_GETEVENTS, timeout) } {
             Ok(taken) => {
                 self.queued = self.queued.saturating_sub(taken);
-                Ok(())
+                Ok(Entered::Done)
             }
             Err(error) => {
                 // The call fails as a whole only if it took nothing, or took all and then waited in
                 // vain; what the queue still holds tells which.
                 self.queued = self.inner.submission().len() as u32;
                 match error.raw_os_error() {
-                    // Time is up; a signal came; the kernel wants completions taken first.
-                    Some(libc::ETIME | libc::EINTR | libc::EBUSY | libc::EAGAIN) => Ok(()),
+                    Some(libc::EINTR) => Ok(Entered::Interrupted),
+                    // Time is up; the kernel wants completions taken first; it has no memory.
+                    Some(libc::ETIME | libc::EBUSY | libc::EAGAIN) => Ok(Entered::Done),
                     _ => Err(error),
                 }
             }
@@ -475,6 +498,37 @@ mod tests {
     fn a_wait_without_completions_ends_at_its_time() {
         let Some(mut ring) = ring(2) else { return };
         assert!(!ring.wait(Duration::from_millis(1)).expect("waiting works"));
+    }
+
+    #[test]
+    fn an_interrupted_wait_goes_on() {
+        extern "C" fn do_nothing(_: libc::c_int) {}
+        let Some(mut ring) = ring(2) else { return };
+        // SAFETY: the handler touches nothing, and no other test of this process uses this signal.
+        let me = unsafe {
+            let mut action: libc::sigaction = std::mem::zeroed();
+            action.sa_sigaction = do_nothing as *const () as usize;
+            assert_eq!(libc::sigaction(libc::SIGUSR1, &action, std::ptr::null_mut()), 0);
+            libc::pthread_self()
+        };
+        let after = types::Timespec::new().nsec(100_000_000);
+        let request = opcode::Timeout::new(&after).build();
+        // SAFETY: the kernel reads the time while it takes the request, which the wait below does.
+        assert!(unsafe { ring.push(request, 7) });
+        let is_over = std::sync::atomic::AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                while !is_over.load(std::sync::atomic::Ordering::Relaxed) {
+                    // SAFETY: the thread lives until this scope ends.
+                    assert_eq!(unsafe { libc::pthread_kill(me, libc::SIGUSR1) }, 0);
+                    std::thread::sleep(Duration::from_millis(1));
+                }
+            });
+            let came = ring.wait(Duration::from_secs(60));
+            is_over.store(true, std::sync::atomic::Ordering::Relaxed);
+            assert!(came.expect("waiting works"), "a signal ended the wait");
+        });
+        assert_eq!(ring.next().map(|completion| completion.token), Some(7));
     }
 
     #[test]
