@@ -49,7 +49,7 @@ race: toolchain ## install what is missing, build, race the lanes under app feat
 	case $$code in 0|3|4) echo "make race: the report is $(OUT)/report.html" ;; esac; \
 	exit $$code
 
-bench: toolchain ## every figure of docs/measurements again: races, idle lanes, costs (about an hour)
+bench: toolchain ## every figure of docs/measurements again: races, idle lanes, costs, the judge itself (about three hours)
 	@$(INSTALL) --race $(GO_ON)
 	LANEWAY_COMMIT=$$(git rev-parse --short HEAD 2>/dev/null) cargo build --release --package laneway-cli
 	-$(LANEWAY) race features $(MODE) --out out/race-features
@@ -60,6 +60,8 @@ bench: toolchain ## every figure of docs/measurements again: races, idle lanes, 
 	-$(LANEWAY) race forward $(MODE) --out out/race-forward
 	-$(LANEWAY) race tap $(MODE) --trace --out out/race-tap
 	-$(LANEWAY) race tracer $(MODE) --out out/race-tracer
+	-$(LANEWAY) race features --load 2000,50000,100000 --time 180 --out out/race-features-report
+	-$(LANEWAY) report --claims out/race-features-report out/race-ping/live out/race-tap > out/founding-reports.md
 	cargo run --release --package laneway-dpdk --example contract_cost
 	cargo run --release --package laneway-forward --example rules_cost
 	cargo run --release --package laneway-forward --example rules_places
@@ -67,6 +69,8 @@ bench: toolchain ## every figure of docs/measurements again: races, idle lanes, 
 	cargo run --release --package laneway-lab --example send_cost
 	cargo run --release --package laneway-stack --example requests
 	cargo test --release --package laneway-stats --test pair_proof -- --ignored --nocapture
+	cargo test --release --package laneway-lab --lib meter::cost -- --ignored --nocapture
+	-cargo run --release --package laneway-lab --example judge -- $(LANEWAY)
 
 # make soak SECONDS=3600
 SECONDS ?= 600

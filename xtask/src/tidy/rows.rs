@@ -19,6 +19,11 @@ const WORDS: &[(&str, &[&str], &str)] = &[
     ("dpdk", &["trace/"], "who wrote a trace: DPDK's own tracepoints"),
     ("dpdk", &["With::", "cli/src/arguments/record.rs"], "a tracer that `trace record` starts"),
     ("echo", &["Manner::"], "what the far end of a conformance test does with the bytes"),
+    (
+        "echo",
+        &["Protocol::", "crates/kinds/src/race.rs"],
+        "the protocol of RFC 862, which a client speaks",
+    ),
     ("features", &["cli/src/shipped.rs"], "a scenario"),
     ("forward", &["Direction::", "Of::"], "a direction of a flow"),
     ("forward", &["cli/src/shipped.rs"], "a scenario"),
