@@ -74,8 +74,12 @@ pub struct HostLimits {
     pub path_mtus_max: usize,
     /// How long a path MTU is remembered, in nanoseconds (RFC 8201: 10 minutes).
     pub path_mtu_ns: u64,
-    /// Bytes that an app may send in one turn and that are not sent in place.
+    /// Bytes of payload that an app may send between two flushes, those that are sent in place left
+    /// out. A payload that goes to many counts once.
     pub outbox_bytes: usize,
+    /// Packets that an app may send between two flushes, those that are sent in place left out: a
+    /// burst times its outputs.
+    pub outbox_packets: usize,
 }
 
 impl Default for HostLimits {
@@ -92,7 +96,8 @@ impl Default for HostLimits {
             icmp_errors_per_second: 100,
             path_mtus_max: 1024,
             path_mtu_ns: 600_000_000_000,
-            outbox_bytes: 1 << 20,
+            outbox_bytes: 16 << 20,
+            outbox_packets: 1 << 18,
         }
     }
 }
@@ -264,6 +269,7 @@ impl StackConfig {
         for (name, value) in [
             ("limits.neighbours_max", self.limits.neighbours_max),
             ("limits.outbox_bytes", self.limits.outbox_bytes),
+            ("limits.outbox_packets", self.limits.outbox_packets),
             ("tcp.connections_max", self.tcp.connections_max),
             ("tcp.rx_bytes", self.tcp.rx_bytes),
             ("tcp.tx_bytes", self.tcp.tx_bytes),

@@ -15,7 +15,7 @@ use crate::{
     ip::{self, Header, Packet},
     limit::RateLimit,
     neighbour::{Neighbours, Place},
-    outbox::{Hop, Outbox},
+    outbox::{Books, Hop, Outbox},
 };
 use laneway_core::{Burst, Counters, DropReason, FrameLane, FrameMut, LaneError, PortId, Verdict};
 use laneway_wire::{ETHERNET_BYTES, Ethernet, Mac, ether_type, protocol};
@@ -124,7 +124,11 @@ impl Host {
             interfaces: interfaces.collect(),
             neighbours: Neighbours::new(limits, config.secret),
             path_mtus: PathMtus::new(limits, config.secret),
-            outbox: Outbox::new(limits.outbox_bytes),
+            outbox: Outbox::new(
+                config.interfaces.len(),
+                limits.outbox_bytes,
+                limits.outbox_packets,
+            ),
             counters: Counters::default(),
             events: HostEvents::default(),
             icmp_errors: RateLimit::new(errors, errors.min(50)),
@@ -137,7 +141,7 @@ impl Host {
     }
 
     /// Begins a turn: says who we are, once, and asks again for neighbours that did not answer.
-    pub(crate) fn begin(&mut self, ports: &mut [Counters], now_ns: u64) {
+    pub(crate) fn begin(&mut self, ports: &mut impl Books, now_ns: u64) {
         if !std::mem::replace(&mut self.announced, true) {
             self.announce_all();
         }
@@ -148,7 +152,7 @@ impl Host {
     pub(crate) fn end<L: FrameLane>(
         &mut self,
         lane: &mut L,
-        ports: &mut [Counters],
+        ports: &mut impl Books,
     ) -> Result<(), LaneError> {
         if self.outbox.is_empty() {
             return Ok(());

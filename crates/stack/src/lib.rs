@@ -49,6 +49,7 @@ mod resolve;
 mod sequence;
 mod siphash;
 mod stream;
+mod udp;
 mod wheel;
 
 pub use config::{

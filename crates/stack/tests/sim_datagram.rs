@@ -25,6 +25,17 @@ enum Manner {
     Fan([SocketAddr; 2]),
     /// As a train of two datagrams.
     Train,
+    /// To so many groups: all datagrams to one and then to the next, as a relay does it, or each
+    /// datagram to all.
+    Many {
+        outputs: usize,
+        is_by_output: bool,
+    },
+}
+
+/// The `i`-th of many groups.
+fn output(i: usize) -> SocketAddr {
+    SocketAddr::from(([239, 9, (i >> 8) as u8, i as u8], 5000))
 }
 
 struct App {
@@ -42,6 +53,11 @@ impl laneway_core::App for App {
 
 impl DatagramApp for App {
     fn on_datagrams<O: DatagramOut>(&mut self, batch: &[Datagram<'_>], _turn: Turn, out: &mut O) {
+        if let Manner::Many { outputs, is_by_output: true } = self.manner {
+            for to in (0..outputs).map(output) {
+                batch.iter().for_each(|datagram| out.forward(datagram, datagram.ingress, to));
+            }
+        }
         for datagram in batch {
             self.seen.push((datagram.source, datagram.destination, datagram.payload.to_vec()));
             match self.manner {
@@ -53,6 +69,10 @@ impl DatagramApp for App {
                 Manner::Fan(to) => {
                     to.iter().for_each(|to| out.forward(datagram, datagram.ingress, *to));
                 }
+                Manner::Many { outputs, is_by_output: false } => {
+                    (0..outputs).for_each(|i| out.forward(datagram, datagram.ingress, output(i)));
+                }
+                Manner::Many { is_by_output: true, .. } => {}
                 Manner::Train => {
                     let segment_bytes = datagram.payload.len().div_ceil(2);
                     let train = Datagram { segment_bytes, ..*datagram };
@@ -93,7 +113,11 @@ fn all_ports() -> StackConfig {
 impl Bench {
     /// A stack that has made its announcements.
     fn new(config: &StackConfig, manner: Manner) -> Bench {
-        let (lane, world) = SimLane::open(&"sim".parse().unwrap(), 1).unwrap();
+        Bench::on("sim", config, manner)
+    }
+
+    fn on(spec: &str, config: &StackConfig, manner: Manner) -> Bench {
+        let (lane, world) = SimLane::open(&spec.parse().unwrap(), 1).unwrap();
         let stack = DatagramStack::new(lane, config).unwrap();
         let app =
             App { manner, seen: Vec::new(), on_tick: Vec::new(), counters: Counters::default() };
@@ -297,7 +321,70 @@ fn a_fan_keeps_the_order_for_each_destination() {
         assert!(out.iter().filter(|d| d.2 == other).all(|d| d.0[5] == mac));
     }
     let counters = bench.stack.counters(PORT);
-    assert_eq!((counters.tx_frames, counters.copies), (40, 20 + 4), "one of two needs no copy");
+    assert_eq!((counters.tx_frames, counters.copies), (40, 40 + 4), "no more copies than outputs");
+}
+
+/// The datagrams of a burst to many outputs in one turn, and the counters of the port.
+fn fanned(
+    spec: &str,
+    config: &StackConfig,
+    outputs: usize,
+    is_by_output: bool,
+) -> (Vec<Vec<u8>>, Counters) {
+    let mut bench = Bench::on(spec, config, Manner::Many { outputs, is_by_output });
+    let copies = bench.stack.counters(PORT).copies;
+    for i in 0..64 {
+        bench.world.inject(PORT, &udp("10.0.0.2:999", "10.0.0.1:7", &[i; 1316]));
+    }
+    let mut out = bench.serve();
+    // What waited for the wire.
+    for _ in 0..3 {
+        bench.pass(1);
+        out.extend(bench.serve());
+    }
+    // Without announcements that were still on their way.
+    out.retain(|frame| frame.len() > 1316);
+    assert_eq!(bench.app.seen.len(), 64);
+    let mut counters = bench.stack.counters(PORT);
+    counters.copies -= copies;
+    (out, counters)
+}
+
+#[test]
+fn a_burst_leaves_for_256_outputs_in_one_turn_with_one_copy_each() {
+    for is_by_output in [true, false] {
+        let (out, counters) = fanned("sim:queue=64k", &all_ports(), 256, is_by_output);
+        assert_eq!((counters.tx_frames, counters.lost()), (64 * 256, 0), "{counters:?}");
+        assert_eq!(counters.tx_bytes, 64 * 256 * 1316);
+        let mut next = vec![0u8; 256];
+        for frame in &out {
+            let (.., to, payload) = read_udp(frame);
+            let IpAddr::V4(group) = to.ip() else { panic!("{to}") };
+            let next = &mut next[usize::from(group.octets()[3])];
+            assert_eq!((payload.len(), payload[0]), (1316, *next), "to {to}");
+            *next += 1;
+        }
+        assert!(next.iter().all(|next| *next == 64), "{next:?}");
+        // Where a datagram goes to all before the next does, two destinations may look alike.
+        let alike = if is_by_output { 0 } else { 64 };
+        assert!(counters.copies <= 64 * 256 + alike, "{} copies", counters.copies);
+    }
+}
+
+#[test]
+fn what_a_fan_loses_has_a_reason_of_its_port() {
+    let mut few = all_ports();
+    few.limits.outbox_packets = 5000;
+    let mut small = all_ports();
+    small.limits.outbox_bytes = 30_000;
+    for (spec, config) in
+        [("sim:queue=64k", &few), ("sim:queue=64k", &small), ("sim:delay_us=100", &all_ports())]
+    {
+        let (out, counters) = fanned(spec, config, 256, true);
+        assert!(!out.is_empty() && counters.lost() > 0, "{spec}: {counters:?}");
+        assert_eq!(counters.tx_frames, out.len() as u64, "{spec}: {counters:?}");
+        assert_eq!(counters.tx_frames + counters.drops(DropReason::TxRefused), 64 * 256, "{spec}");
+    }
 }
 
 #[test]
