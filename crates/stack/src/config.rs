@@ -20,6 +20,8 @@ pub const ADDRESSES_MAX: usize = 16;
 /// One port of the frame lane, as an interface of the stack.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct InterfaceConfig {
+    /// What a port's plan calls it; nothing if no plan does.
+    pub name: String,
     /// Our MAC address. That of the device, or another one where the device receives it: then the
     /// kernel takes no notice of what is addressed to us.
     pub mac: Mac,
@@ -39,6 +41,7 @@ impl InterfaceConfig {
     /// An interface of MTU 1500 without gateways and groups.
     pub fn new(mac: Mac, addresses: Vec<(IpAddr, u8)>) -> InterfaceConfig {
         InterfaceConfig {
+            name: String::new(),
             mac,
             mtu_bytes: 1500,
             addresses,
@@ -168,7 +171,7 @@ impl Default for TcpLimits {
 pub struct StackConfig {
     /// Interface `i` is port `i` of the frame lane.
     pub interfaces: Vec<InterfaceConfig>,
-    /// Port `i` of the stack listens to `listen[i]`. The unspecified address stands for all of ours
+    /// Port `i` of the stack listens to `listen[i]`; a datagram stack may open others. The unspecified address stands for all of ours
     /// of its IP version; a group, for datagrams, for that group.
     pub listen: Vec<SocketAddr>,
     /// Hand to the kernel what is not for us, instead of dropping it: the kernel keeps the
@@ -231,11 +234,11 @@ impl StackConfig {
         for interface in &self.interfaces {
             interface.check(&refuse)?;
         }
-        if !(1..=LISTEN_MAX).contains(&self.listen.len()) {
+        if self.listen.len() > LISTEN_MAX {
             return refuse(
                 format!("{} addresses to listen to", self.listen.len()),
                 "every port of a stack is one address",
-                &format!("give 1 to {LISTEN_MAX}"),
+                &format!("give at most {LISTEN_MAX}; a datagram stack may open more ports later"),
             );
         }
         for (i, address) in self.listen.iter().enumerate() {

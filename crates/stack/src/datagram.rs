@@ -22,16 +22,16 @@ use crate::{
     icmp::Refusal,
     ip::{self, Packet},
     limit::RateLimit,
-    listen::{self, Listeners},
     neighbour::{Account, Place},
-    outbox::{Hop, Kept},
+    outbox::{Books, Hop, Kept},
+    ports::Ports,
     reset::Segment,
     udp::{self, Headers},
 };
 use laneway_core::{
     Bell, Burst, CapsReport, Clock, ClockDomain, Counters, Datagram, DatagramApp, DatagramLane,
-    DatagramOut, DatagramPorts, DropReason, FrameLane, Lane, LaneError, PayloadKey, PortId, Turn,
-    Verdict, Wake,
+    DatagramOut, DatagramPorts, DropReason, FrameLane, Lane, LaneError, PayloadKey, PortId,
+    PortPlan, Turn, Verdict, Wake,
 };
 use laneway_wire::{ETHERNET_BYTES, Ethernet, Mac, UDP_BYTES, Udp, checksum, protocol};
 use std::{
@@ -47,12 +47,13 @@ const PAYLOAD_BYTES_MAX: usize = 65_507;
 pub struct DatagramStack<L> {
     lane: L,
     host: Host,
-    listeners: Listeners,
-    caps: Vec<CapsReport>,
+    ports: Ports,
     turn: TurnState,
     /// The batch's memory between turns, empty.
     batch: Vec<Datagram<'static>>,
     arrivals: Vec<Arrival>,
+    /// The ports that a datagram is for.
+    found: Vec<PortId>,
     /// Marks a payload with its arrival's place among those of its port.
     key: PayloadKey,
     resets: RateLimit,
@@ -60,7 +61,6 @@ pub struct DatagramStack<L> {
 
 /// What an app's sends of one burst leave behind.
 struct TurnState {
-    counters: Vec<Counters>,
     /// Per frame of the burst.
     fates: Vec<Fate>,
     /// Which destinations have something in the outbox.
@@ -86,7 +86,7 @@ struct Marks {
 #[derive(Clone, Debug)]
 struct Arrival {
     frame: usize,
-    port: u8,
+    port: PortId,
     payload: Range<usize>,
     /// What the payload sums up to, where it came with a checksum.
     sum: Option<u16>,
@@ -105,7 +105,7 @@ struct Reuse {
 }
 
 impl<L: FrameLane> DatagramStack<L> {
-    /// Puts a stack on `lane`. Port `i` of the stack is `config.listen[i]`.
+    /// Puts a stack on `lane`. Port `i` of the stack is `config.listen[i]`; others come and go.
     ///
     /// # Errors
     /// [`LaneError::Refused`] for a config that cannot work, naming the value.
@@ -113,16 +113,18 @@ impl<L: FrameLane> DatagramStack<L> {
         config.check(lane.name(), lane.ports())?;
         let host = Host::new(config);
         let resets = config.tcp.resets_per_second;
+        let mut ports = Ports::new(config.secret);
+        for address in &config.listen {
+            let port = ports.open(&lane, &host, &PortPlan::at(*address))?;
+            let interface = host.interface_of(address.ip()).unwrap_or(0);
+            ports.tell_more(port, lane.caps(PortId(interface as u32)));
+        }
         Ok(DatagramStack {
-            caps: listen::caps(&lane, &config.listen, |address| host.interface_of(address)),
-            listeners: Listeners::new(&config.listen),
-            turn: TurnState {
-                counters: vec![Counters::default(); config.listen.len()],
-                fates: Vec::new(),
-                kept_for: Marks::default(),
-            },
+            ports,
+            turn: TurnState { fates: Vec::new(), kept_for: Marks::default() },
             batch: Vec::new(),
             arrivals: Vec::new(),
+            found: Vec::new(),
             key: PayloadKey::unique(),
             resets: RateLimit::new(resets, resets.min(50)),
             host,
@@ -149,10 +151,9 @@ impl<L: FrameLane> DatagramStack<L> {
 /// Sorts every frame of a burst; datagrams for us become arrivals, in order.
 fn sort_burst(
     host: &mut Host,
-    listeners: &Listeners,
-    counters: &mut [Counters],
+    ports: &mut Ports,
     resets: &mut RateLimit,
-    arrivals: &mut Vec<Arrival>,
+    (arrivals, found): (&mut Vec<Arrival>, &mut Vec<PortId>),
     (interface, burst, now_ns): (PortId, &mut Burst, u64),
 ) {
     for i in 0..burst.len() {
@@ -170,16 +171,24 @@ fn sort_burst(
         let verdict = if packet.protocol == protocol::TCP {
             refuse_tcp(host, interface, burst, i, (&packet, audience), (resets, now_ns))
         } else {
-            match read_udp(burst.frame(i).bytes, &packet, audience, listeners) {
-                Ok(mut arrival) => {
-                    arrival.frame = i;
-                    counters[usize::from(arrival.port)].rx_frames += 1;
-                    counters[usize::from(arrival.port)].rx_bytes += arrival.payload.len() as u64;
-                    arrivals.push(arrival);
+            found.clear();
+            let find = |to| {
+                ports.each(interface.0 as u8, to, audience, |port| found.push(port));
+                found.first().copied()
+            };
+            match read_udp(burst.frame(i).bytes, &packet, find) {
+                Ok(arrival) => {
+                    for &port in &*found {
+                        if let Some(counters) = ports.of(port) {
+                            counters.rx_frames += 1;
+                            counters.rx_bytes += arrival.payload.len() as u64;
+                        }
+                        arrivals.push(Arrival { frame: i, port, ..arrival.clone() });
+                    }
                     continue;
                 }
                 Err(Refused::Broken(port, reason)) => {
-                    counters[usize::from(port)].drop_one(reason);
+                    ports.of(port).unwrap_or(&mut host.counters).drop_one(reason);
                     Verdict::Drop
                 }
                 Err(Refused::Header) => verdict_of(host.rest(DropReason::Malformed)),
@@ -229,14 +238,13 @@ enum Refused {
     Header,
     NoListener,
     /// It is for this port, and damaged.
-    Broken(u8, DropReason),
+    Broken(PortId, DropReason),
 }
 
 fn read_udp(
     frame: &[u8],
     packet: &Packet,
-    audience: Audience,
-    listeners: &Listeners,
+    find: impl FnOnce(SocketAddr) -> Option<PortId>,
 ) -> Result<Arrival, Refused> {
     let udp = Udp::parse(packet.payload(frame)).map_err(|_| Refused::Header)?;
     let total_bytes = usize::from(udp.total_bytes);
@@ -244,7 +252,7 @@ fn read_udp(
         return Err(Refused::Header);
     }
     let destination = SocketAddr::new(packet.destination, udp.destination_port);
-    let port = listeners.find(destination, audience).ok_or(Refused::NoListener)?;
+    let port = find(destination).ok_or(Refused::NoListener)?;
     let start = packet.payload.start;
     // What the IP packet has behind the datagram is not part of it (RFC 768).
     let datagram = Packet { payload: start..start + total_bytes, ..packet.clone() };
@@ -279,10 +287,10 @@ impl<L: FrameLane> DatagramStack<L> {
         if burst.is_empty() {
             return Ok(0);
         }
-        let DatagramStack { host, listeners, arrivals, key, turn, batch, resets, .. } = self;
+        let DatagramStack { host, ports, arrivals, found, key, turn, batch, resets, .. } = self;
         arrivals.clear();
         let received = (interface, &mut *burst, now_ns);
-        sort_burst(host, listeners, &mut turn.counters, resets, arrivals, received);
+        sort_burst(host, ports, resets, (arrivals, found), received);
         if !arrivals.is_sorted_by_key(|arrival| arrival.port) {
             arrivals.sort_unstable_by_key(|arrival| (arrival.port, arrival.frame));
         }
@@ -298,14 +306,14 @@ impl<L: FrameLane> DatagramStack<L> {
                     segment_bytes: arrival.payload.len(),
                     source: arrival.source,
                     destination: arrival.destination,
-                    ingress: PortId(arrival.port.into()),
+                    ingress: arrival.port,
                     ts_ns: frame.ts_ns,
                 }
             }));
             let now_ns = clock.now_ns();
             let mut out = Out {
                 host,
-                listeners,
+                ports,
                 turn,
                 run,
                 key,
@@ -319,7 +327,8 @@ impl<L: FrameLane> DatagramStack<L> {
         *batch = emptied(shown);
         for (i, fate) in turn.fates.iter().enumerate() {
             if let Some(reuse) = &fate.reuse {
-                send_in_place(burst, i, interface, reuse, &mut turn.counters);
+                let counters = ports.of(reuse.egress).unwrap_or(&mut host.counters);
+                send_in_place(burst, i, interface, reuse, counters);
             }
         }
         self.lane.settle(interface)?;
@@ -342,10 +351,9 @@ fn send_in_place(
     i: usize,
     interface: PortId,
     reuse: &Reuse,
-    counters: &mut [Counters],
+    counters: &mut Counters,
 ) {
-    let Reuse { hop, headers, payload, egress } = reuse;
-    let counters = &mut counters[egress.index()];
+    let Reuse { hop, headers, payload, .. } = reuse;
     let datagram = payload.start - UDP_BYTES..payload.end;
     let mut frame = burst.frame_mut(i);
     if !reframe(&mut frame, datagram, *hop, &headers.ip(payload.len())) {
@@ -406,7 +414,7 @@ impl Default for Marks {
 /// What an app sends with.
 struct Out<'a> {
     host: &'a mut Host,
-    listeners: &'a Listeners,
+    ports: &'a mut Ports,
     turn: &'a mut TurnState,
     /// The arrivals shown, and the key whose tokens say which of them.
     run: &'a [Arrival],
@@ -424,16 +432,29 @@ struct Out<'a> {
 #[derive(Clone, Copy)]
 struct Exit {
     source: SocketAddr,
+    hop_limit: u8,
+    traffic_class: u8,
     way: Result<Hop, Place>,
     payload_bytes_max: usize,
+}
+
+impl Exit {
+    fn headers(&self, destination: SocketAddr, payload_sum: u16) -> Headers {
+        let Exit { source, hop_limit, traffic_class, .. } = *self;
+        Headers { source, destination, hop_limit, traffic_class, payload_sum }
+    }
 }
 
 impl Out<'_> {
     fn lose(&mut self, egress: PortId, reason: DropReason) {
         // What names no port of ours is booked on the one that is being served, or on the first.
-        let served = self.run.first().map_or(0, |arrival| usize::from(arrival.port));
-        let known = egress.index() < self.listeners.len();
-        self.turn.counters[if known { egress.index() } else { served }].drop_one(reason);
+        let served = self.run.first().map(|arrival| arrival.port);
+        let booked = match self.ports.get(egress) {
+            Some(_) => Some(egress),
+            None => served.or_else(|| self.ports.ids().first().copied()),
+        };
+        let counters = booked.and_then(|port| self.ports.of(port));
+        counters.unwrap_or(&mut self.host.counters).drop_one(reason);
     }
 
     /// The arrival that `destination` sent, if it is the one that the app is at, or the next.
@@ -456,12 +477,16 @@ impl Out<'_> {
 
     /// Finds the way from port `egress` to `destination`, or the reason why there is none.
     fn exit(&mut self, egress: PortId, destination: SocketAddr) -> Result<Exit, DropReason> {
-        let bound = self.listeners.address(egress.index()).ok_or(DropReason::TxNoPort)?;
+        let port = self.ports.get(egress).ok_or(DropReason::TxNoPort)?;
+        let bound = port.bound;
+        let (hop_limit, traffic_class) = (port.hop_limit, port.traffic_class);
+        let (only, planned_source) = (port.interface, port.source);
         if bound.is_ipv4() != destination.is_ipv4() || destination.ip().is_unspecified() {
             return Err(DropReason::NoRoute);
         }
         let interface = self.interface;
         let reply = self.answered(destination).map(|a| (a.destination.ip(), a.from));
+        let reply = reply.filter(|_| only.is_none_or(|only| only == interface));
         if let (Some((port, to, exit)), None) = (self.last, reply)
             && (port, to) == (egress, destination)
         {
@@ -474,8 +499,12 @@ impl Out<'_> {
                 (Ok(self.host.hop(interface, mac)), place)
             }
             None => {
-                let preferred = self.host.interface_of(bound.ip()).unwrap_or(0);
-                match self.host.way(destination.ip(), preferred, self.now_ns) {
+                let preferred = only.map(usize::from).or_else(|| {
+                    let host = &*self.host;
+                    host.interface_of(bound.ip()).or_else(|| host.interface_for(bound.is_ipv4()))
+                });
+                let out_by = (preferred.unwrap_or(0), only.is_some());
+                match self.host.way(destination.ip(), out_by, self.now_ns) {
                     Way::Known(place, hop) => (Ok(hop), place),
                     Way::Asked(place) => (Err(place), place),
                     Way::None => return Err(DropReason::NoRoute),
@@ -485,6 +514,7 @@ impl Out<'_> {
         let interface = usize::from(next_hop.interface);
         let own = |host: &Host, address: IpAddr| host.is_own(address).then_some(address);
         let source = own(self.host, bound.ip())
+            .or(planned_source)
             .or_else(|| reply.and_then(|(asked, _)| own(self.host, asked)))
             .or_else(|| self.host.source_for(interface, next_hop.address))
             .ok_or(DropReason::NoRoute)?;
@@ -492,6 +522,8 @@ impl Out<'_> {
         let payload_bytes_max = mtu_bytes - ip::header_bytes(source) - UDP_BYTES;
         let exit = Exit {
             source: SocketAddr::new(source, bound.port()),
+            hop_limit: hop_limit.unwrap_or_else(|| self.host.hop_limit_to(destination.ip())),
+            traffic_class,
             way,
             payload_bytes_max: payload_bytes_max.min(PAYLOAD_BYTES_MAX),
         };
@@ -503,7 +535,7 @@ impl Out<'_> {
 
     /// Posts a datagram whose payload is kept.
     fn post(&mut self, egress: PortId, destination: SocketAddr, exit: &Exit, payload: Kept) {
-        let headers = self.headers(destination, exit, payload.sum);
+        let headers = exit.headers(destination, payload.sum);
         let Host { outbox, neighbours, .. } = &mut *self.host;
         match exit.way {
             Ok(hop) if outbox.post_datagram(hop, headers, payload, egress) => {
@@ -520,11 +552,6 @@ impl Out<'_> {
         }
     }
 
-    fn headers(&self, destination: SocketAddr, exit: &Exit, payload_sum: u16) -> Headers {
-        let hop_limit = self.host.hop_limit_to(destination.ip());
-        Headers { source: exit.source, destination, hop_limit, payload_sum }
-    }
-
     /// Keeps one datagram that an app forwards; one that was received, once, however many it goes to.
     fn keep(
         &mut self,
@@ -532,14 +559,16 @@ impl Out<'_> {
         bytes: &[u8],
         origin: Option<Origin>,
     ) -> Result<Kept, DropReason> {
-        let Out { host: Host { outbox, .. }, turn: TurnState { fates, counters, .. }, .. } = self;
+        let Out { host: Host { outbox, .. }, turn: TurnState { fates, .. }, .. } = self;
         let mut whole = origin.map(|origin| (origin, &mut fates[origin.frame].kept));
         if let Some((Origin { offset, .. }, Some(kept))) = whole {
             return Ok(outbox.part(*kept, offset, bytes.len()));
         }
         let sum = origin.and_then(|origin| origin.sum).unwrap_or_else(|| sum_of(bytes));
         let kept = outbox.keep_copy(bytes, sum)?;
-        counters[egress.index()].copies += 1;
+        if let Some(counters) = self.ports.of(egress) {
+            counters.copies += 1;
+        }
         if let Some((Origin { is_whole: true, .. }, place)) = &mut whole {
             **place = Some(kept);
         }
@@ -584,7 +613,7 @@ impl DatagramOut for Out<'_> {
             let sum = origin.sum.unwrap_or_else(|| sum_of(payload));
             self.turn.fates[origin.frame].reuse = Some(Reuse {
                 hop,
-                headers: self.headers(destination, &exit, sum),
+                headers: exit.headers(destination, sum),
                 payload: origin.at..origin.at + payload.len(),
                 egress,
             });
@@ -638,7 +667,19 @@ impl<L: FrameLane> Lane for DatagramStack<L> {
     }
 
     fn ports(&self) -> usize {
-        self.listeners.len()
+        self.ports.ids().len()
+    }
+
+    fn port(&self, at: usize) -> PortId {
+        self.ports.ids()[at]
+    }
+
+    fn past(&self) -> Counters {
+        let mut past = self.ports.past().clone();
+        if self.ports.ids().is_empty() {
+            past.merge(&self.host.counters);
+        }
+        past
     }
 
     fn clock_domain(&self) -> ClockDomain {
@@ -662,14 +703,18 @@ impl<L: FrameLane> Lane for DatagramStack<L> {
     }
 
     fn caps(&self, port: PortId) -> &CapsReport {
-        &self.caps[port.index()]
+        match self.ports.get(port) {
+            Some(port) => &port.caps,
+            None => panic!("there is no port {}", port.0),
+        }
     }
 
-    /// Port 0 carries besides its own what belongs to no port: frames that were for nobody, and the
-    /// losses, passes, polls and waits of the lane below.
+    /// The first port carries besides its own what belongs to no port: frames that were for nobody,
+    /// and the losses, passes, polls and waits of the lane below.
     fn counters(&mut self, port: PortId) -> Counters {
-        let mut counters = self.turn.counters[port.index()].clone();
-        if port.index() == 0 {
+        let Some(owner) = self.ports.get(port) else { return Counters::default() };
+        let mut counters = owner.counters.clone();
+        if self.ports.ids().first() == Some(&port) {
             merge_below(&mut counters, &self.host.counters, &mut self.lane);
         }
         counters
@@ -677,8 +722,17 @@ impl<L: FrameLane> Lane for DatagramStack<L> {
 }
 
 impl<L: FrameLane> DatagramPorts for DatagramStack<L> {
+    fn open_port(&mut self, plan: &PortPlan) -> Result<PortId, LaneError> {
+        self.ports.open(&self.lane, &self.host, plan)
+    }
+
+    fn close_port(&mut self, port: PortId) -> Result<Counters, LaneError> {
+        let closed = self.ports.close(port).ok_or_else(|| self.no_port(port))?;
+        Ok(closed.counters)
+    }
+
     fn bound(&self, port: PortId) -> Option<SocketAddr> {
-        self.listeners.address(port.index())
+        self.ports.get(port).map(|port| port.bound)
     }
 }
 
@@ -689,13 +743,13 @@ impl<L: FrameLane> DatagramLane for DatagramStack<L> {
         clock: &impl Clock,
     ) -> Result<usize, LaneError> {
         let now_ns = clock.now_ns();
-        self.host.begin(&mut self.turn.counters, now_ns);
+        self.host.begin(&mut self.ports, now_ns);
         let mut served = 0;
         for interface in 0..self.lane.ports() {
             served += self.show(PortId(interface as u32), app, clock, now_ns)?;
         }
         // What the app sent may need neighbours that are not known yet.
-        self.host.solicit_due(&mut self.turn.counters, now_ns);
+        self.host.solicit_due(&mut self.ports, now_ns);
         self.flush()?;
         Ok(served)
     }
@@ -703,7 +757,7 @@ impl<L: FrameLane> DatagramLane for DatagramStack<L> {
     fn tick<A: DatagramApp>(&mut self, app: &mut A, turn: Turn) -> Result<(), LaneError> {
         let mut out = Out {
             host: &mut self.host,
-            listeners: &self.listeners,
+            ports: &mut self.ports,
             turn: &mut self.turn,
             run: &[],
             key: &self.key,
@@ -713,7 +767,7 @@ impl<L: FrameLane> DatagramLane for DatagramStack<L> {
             now_ns: turn.now_ns,
         };
         app.on_tick(turn, &mut out);
-        self.host.solicit_due(&mut self.turn.counters, turn.now_ns);
+        self.host.solicit_due(&mut self.ports, turn.now_ns);
         self.flush()
     }
 }
@@ -721,7 +775,16 @@ impl<L: FrameLane> DatagramLane for DatagramStack<L> {
 impl<L: FrameLane> DatagramStack<L> {
     fn flush(&mut self) -> Result<(), LaneError> {
         self.turn.kept_for.clear();
-        self.host.end(&mut self.lane, &mut self.turn.counters)
+        self.host.end(&mut self.lane, &mut self.ports)
+    }
+
+    fn no_port(&self, port: PortId) -> LaneError {
+        LaneError::NotFound {
+            lane: self.lane.name().to_owned(),
+            what: "port",
+            name: port.0.to_string(),
+            hint: "it was closed, or never open".to_owned(),
+        }
     }
 }
 

@@ -44,6 +44,7 @@ mod listen;
 mod nd;
 mod neighbour;
 mod outbox;
+mod ports;
 mod reset;
 mod resolve;
 mod sequence;

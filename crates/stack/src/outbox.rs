@@ -93,6 +93,11 @@ impl Outbox {
         }
     }
 
+    /// Bytes that it keeps between two flushes, at most.
+    pub(crate) fn bytes(&self) -> usize {
+        self.memory.len()
+    }
+
     pub(crate) fn is_empty(&self) -> bool {
         self.items == 0
     }

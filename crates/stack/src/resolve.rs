@@ -269,6 +269,7 @@ fn sealed(nd: &Nd, source: IpAddr, destination: IpAddr) -> (Header, [u8; nd::ND_
         destination,
         protocol: protocol::ICMPV6,
         hop_limit: nd::HOP_LIMIT,
+        traffic_class: 0,
         payload_bytes: message.len(),
     };
     (header, message)

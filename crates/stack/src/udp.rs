@@ -48,6 +48,7 @@ pub(crate) struct Headers {
     pub(crate) source: SocketAddr,
     pub(crate) destination: SocketAddr,
     pub(crate) hop_limit: u8,
+    pub(crate) traffic_class: u8,
     /// What the payload sums up to.
     pub(crate) payload_sum: u16,
 }
@@ -65,6 +66,7 @@ impl Headers {
             destination: self.destination.ip(),
             protocol: protocol::UDP,
             hop_limit: self.hop_limit,
+            traffic_class: self.traffic_class,
             payload_bytes: UDP_BYTES + payload_bytes,
         }
     }
@@ -138,7 +140,8 @@ mod tests {
             let checksum = u16::from_be_bytes([received[6], received[7]]);
             let payload_sum = payload_sum(checksum, before.0, before.1, payload.len());
             let (source, destination) = after;
-            let headers = Headers { source, destination, hop_limit: 1, payload_sum };
+            let (hop_limit, traffic_class) = (1, 0);
+            let headers = Headers { source, destination, hop_limit, traffic_class, payload_sum };
             let mut packet = vec![0; headers.bytes() + payload.len()];
             headers.emit(&mut packet, &payload);
             prop_assert_eq!(&packet[headers.bytes() - UDP_BYTES..], &whole(after, &payload)[..]);

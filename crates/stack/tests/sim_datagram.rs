@@ -6,8 +6,8 @@ mod far;
 
 use far::{FAR_MAC, NEAR_MAC, PORT, config, framed};
 use laneway_core::{
-    Clock, Counters, Datagram, DatagramApp, DatagramLane, DatagramOut, DropReason, Lane, PortId,
-    Turn,
+    Clock, Counters, Datagram, DatagramApp, DatagramLane, DatagramOut, DatagramPorts, DropReason,
+    Lane, PortId, PortPlan, Turn, WhenFull,
 };
 use laneway_sim::{SimLane, SimWorld};
 use laneway_stack::{DatagramStack, InterfaceConfig, StackConfig, StreamStack};
@@ -42,6 +42,8 @@ struct App {
     manner: Manner,
     seen: Vec<(SocketAddr, SocketAddr, Vec<u8>)>,
     on_tick: Vec<(SocketAddr, Vec<u8>)>,
+    /// The port that a tick sends through, if not the first.
+    through: Option<PortId>,
     counters: Counters,
 }
 
@@ -84,7 +86,7 @@ impl DatagramApp for App {
 
     fn on_tick<O: DatagramOut>(&mut self, _turn: Turn, out: &mut O) {
         for (to, bytes) in self.on_tick.drain(..) {
-            out.send(PORT, to, bytes.len(), |room| {
+            out.send(self.through.unwrap_or(PORT), to, bytes.len(), |room| {
                 room.copy_from_slice(&bytes);
                 bytes.len()
             });
@@ -119,8 +121,13 @@ impl Bench {
     fn on(spec: &str, config: &StackConfig, manner: Manner) -> Bench {
         let (lane, world) = SimLane::open(&spec.parse().unwrap(), 1).unwrap();
         let stack = DatagramStack::new(lane, config).unwrap();
-        let app =
-            App { manner, seen: Vec::new(), on_tick: Vec::new(), counters: Counters::default() };
+        let app = App {
+            manner,
+            seen: Vec::new(),
+            on_tick: Vec::new(),
+            through: None,
+            counters: Counters::default(),
+        };
         let mut bench = Bench { stack, world, app };
         bench.serve();
         bench
@@ -667,6 +674,142 @@ fn a_datagram_leaves_by_another_interface() {
     assert_eq!(out.len(), 2);
     assert!(out.iter().all(|a| a.bytes[6..12] == [2, 0, 0, 0, 9, 1]));
     assert_eq!(out[0].bytes[26..34], [10, 0, 0, 1, 10, 9, 0, 2]);
+}
+
+/// Two interfaces, `left` and `right`, and no ports.
+fn two_interfaces(manner: Manner) -> Bench {
+    let (lane, world) = SimLane::open(&"sim".parse().unwrap(), 2).unwrap();
+    let mut config = config(&[]);
+    config.interfaces[0].name = "left".to_owned();
+    let own = vec![(ip("10.9.0.1"), 24), (ip("fd09::1"), 64)];
+    let right = InterfaceConfig::new([2, 0, 0, 0, 9, 1], own);
+    config.interfaces.push(InterfaceConfig { name: "right".to_owned(), ..right });
+    let stack = DatagramStack::new(lane, &config).unwrap();
+    let mut bench = Bench { stack, world, app: Bench::new(&all_ports(), manner).app };
+    bench.serve();
+    bench.world.collect(PortId(1));
+    bench
+}
+
+/// What leaves through a port to a destination: the interface, and the frame.
+fn sent(bench: &mut Bench, port: PortId, to: &str) -> Vec<(u32, Vec<u8>)> {
+    bench.app.through = Some(port);
+    let left = bench.tick(to, b"sent").into_iter().map(|frame| (0, frame));
+    let right = bench.world.collect(PortId(1)).into_iter().map(|arrival| (1, arrival.bytes));
+    left.chain(right).collect()
+}
+
+#[test]
+fn a_port_sends_as_its_plan_says() {
+    let mut bench = two_interfaces(Manner::Echo);
+    let open = |bench: &mut Bench, plan: PortPlan| {
+        bench.stack.open_port(&plan).unwrap_or_else(|e| panic!("{e}"))
+    };
+    let on = |bind: &str, interface: &str| PortPlan {
+        interface: Some(interface.to_owned()),
+        hop_limit: Some(9),
+        dscp: Some(34),
+        ..PortPlan::at(at(bind))
+    };
+    for (bind, group, source, interface) in [
+        ("0.0.0.0:5000", "239.1.1.1:6000", "10.0.0.1:5000", "left"),
+        ("0.0.0.0:5000", "239.1.1.1:6000", "10.9.0.1:5000", "right"),
+        ("[::]:5000", "[ff15::1]:6000", "[fd09::1]:5000", "right"),
+    ] {
+        let port = open(&mut bench, on(bind, interface));
+        let out = sent(&mut bench, port, group);
+        assert_eq!(out.len(), 1, "{group} on {interface}");
+        let (left_by, frame) = &out[0];
+        assert_eq!(*left_by, u32::from(interface == "right"));
+        // Only the interface's own frames are read by `read_udp`.
+        let mut own = frame.clone();
+        own[6..12].copy_from_slice(&NEAR_MAC);
+        assert_eq!(read_udp(&own).1, at(source));
+        let (traffic_class, hops) = match frame[12..14] == [8, 0] {
+            true => (frame[15], frame[22]),
+            false => (frame[14] << 4 | frame[15] >> 4, frame[21]),
+        };
+        assert_eq!((traffic_class, hops), (34 << 2, 9), "{group}");
+    }
+    // No way leads there by the interface that the port keeps to.
+    let port = open(&mut bench, on("0.0.0.0:5001", "right"));
+    assert!(sent(&mut bench, port, "10.0.0.7:1").is_empty());
+    assert_eq!(bench.stack.counters(port).drops(DropReason::NoRoute), 1);
+    let source = Some(ip("10.9.0.1"));
+    let port = open(&mut bench, PortPlan { source, ..PortPlan::at(at("0.0.0.0:5002")) });
+    let out = sent(&mut bench, port, "239.1.1.1:6000");
+    assert_eq!((out.len(), read_udp(&out[0].1).1), (1, at("10.9.0.1:5002")));
+}
+
+#[test]
+fn a_port_of_one_interface_hears_no_other() {
+    let mut bench = two_interfaces(Manner::Echo);
+    let on = |interface: Option<&str>| PortPlan {
+        interface: interface.map(str::to_owned),
+        ..PortPlan::at(at("0.0.0.0:5000"))
+    };
+    let [left, right] = ["left", "right"]
+        .map(|name| bench.stack.open_port(&on(Some(name))).unwrap_or_else(|e| panic!("{e}")));
+    let mut to_right = udp("10.9.0.2:9", "10.9.0.1:5000", b"right");
+    to_right[..6].copy_from_slice(&[2, 0, 0, 0, 9, 1]);
+    bench.world.inject(PORT, &udp("10.0.0.2:9", "10.0.0.1:5000", b"left"));
+    bench.world.inject(PortId(1), &to_right);
+    bench.serve();
+    for port in [left, right] {
+        let counters = bench.stack.counters(port);
+        assert_eq!((counters.rx_frames, counters.tx_frames), (1, 1), "{counters:?}");
+    }
+    bench.stack.close_port(right).unwrap_or_else(|e| panic!("{e}"));
+    bench.world.inject(PortId(1), &to_right);
+    bench.serve();
+    assert_eq!(bench.app.seen.len(), 2, "its port is closed");
+    let taken = bench.stack.open_port(&on(Some("left"))).unwrap_err().to_string();
+    assert!(taken.contains("0.0.0.0:5000"), "{taken}");
+    let any = bench.stack.open_port(&on(None)).unwrap_or_else(|e| panic!("{e}"));
+    bench.world.inject(PortId(1), &to_right);
+    bench.serve();
+    assert_eq!(bench.stack.counters(any).rx_frames, 1);
+    assert_eq!(bench.stack.past().rx_frames, 1, "what the closed one counted");
+}
+
+#[test]
+fn what_no_stack_can_do_is_refused_in_words() {
+    let mut bench = two_interfaces(Manner::Echo);
+    let plan = PortPlan::at(at("0.0.0.0:5000"));
+    let oldest = WhenFull::Oldest { bytes: 4096 };
+    for (plan, says) in [
+        (PortPlan { when_full: oldest, ..plan.clone() }, "4096 bytes"),
+        (PortPlan { priority: Some(3), ..plan.clone() }, "priority 3"),
+        (PortPlan { interface: Some("up".to_owned()), ..plan.clone() }, "`up`"),
+        (PortPlan { source: Some(ip("192.0.2.1")), ..plan.clone() }, "192.0.2.1"),
+        (PortPlan { source: Some(ip("fd00::1")), ..plan.clone() }, "other family"),
+    ] {
+        let refused = bench.stack.open_port(&plan).unwrap_err().to_string();
+        assert!(refused.contains(says), "{refused}");
+    }
+    assert_eq!((bench.stack.ports(), bench.stack.open_port(&plan).unwrap()), (0, PortId(0)));
+}
+
+#[test]
+fn as_many_ports_as_there_may_be_are_told_apart() {
+    const STEP: usize = 97;
+    let mut bench = Bench::new(&config(&[]), Manner::Echo);
+    let udp_port = |i: usize| 1000 + i as u16;
+    for i in 0..PortId::OPEN_MAX {
+        let plan = PortPlan::at(SocketAddr::new(ip("10.0.0.1"), udp_port(i)));
+        assert_eq!(bench.stack.open_port(&plan).unwrap(), PortId(i as u32));
+    }
+    let full = bench.stack.open_port(&PortPlan::at(at("10.0.0.1:0"))).unwrap_err().to_string();
+    assert!(full.contains("16384 ports"), "{full}");
+    for i in (0..PortId::OPEN_MAX).step_by(STEP) {
+        let to = format!("10.0.0.1:{}", udp_port(i));
+        let back = bench.ask(&udp("10.0.0.2:9", &to, &[i as u8]));
+        assert_eq!(read_udp(&back[0]).1, at(&to));
+        assert_eq!(bench.stack.counters(PortId(i as u32)).rx_frames, 1);
+    }
+    let all: u64 =
+        (0..PortId::OPEN_MAX).map(|i| bench.stack.counters(PortId(i as u32)).rx_frames).sum();
+    assert_eq!(all, PortId::OPEN_MAX.div_ceil(STEP) as u64);
 }
 
 proptest! {
