@@ -1,15 +1,22 @@
-//! Groups that the stack tells of itself, to a switch that listens to reports and asks questions: a bridge of the
-//! kernel at the far end. Nothing at the near end tells of any group.
+//! Who tells the network of groups. The stack itself does so to a switch that listens to reports and asks questions,
+//! a bridge of the kernel at the far end, while the kernel at the near end is silent; and the kernel does so below
+//! the lanes of its own interfaces.
 
 use crate::world::{NEAR, World, config, open_packet};
+use laneway_afxdp::AfXdpKind;
 use laneway_core::{DatagramLane, DatagramPorts, Lane, Membership, PortPlan};
+use laneway_kinds::{LaneKind, Opening, Shape};
+use laneway_packet::PacketKind;
 use laneway_stack::DatagramStack;
 use laneway_testkit::{
     service::{Answer, DatagramProbe, MonotonicClock},
     skip,
 };
 use std::{
+    fs,
+    io::{BufRead, BufReader},
     net::{IpAddr, SocketAddr, UdpSocket},
+    process::{Child, Stdio},
     time::Duration,
 };
 
@@ -113,4 +120,142 @@ fn a_switch_learns_of_groups_asks_for_them_and_lets_them_through() {
         socket.send_to(b"news", SocketAddr::new(ip(to), UDP_PORT)).expect("the far end sends");
     }
     serve_until("what was sent to the groups did not come", &mut |_, seen| seen == 2);
+}
+
+/// A program that is ended with the test.
+struct Ended(Child);
+
+impl Drop for Ended {
+    fn drop(&mut self) {
+        // It may have ended by itself.
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// What is told of groups on the cable, line by line; nothing without the program for it.
+fn watch(world: &World) -> Option<(Ended, impl Iterator<Item = String> + use<>)> {
+    let watch = ["120", "tcpdump", "-i", "far0", "-n", "-l", "-vv", "igmp or ip6"];
+    let mut command = world.far.command("timeout");
+    command.args(watch).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut tcpdump = Ended(command.spawn().ok()?);
+    let mut said = BufReader::new(tcpdump.0.stderr.take()?).lines().map_while(Result::ok);
+    said.find(|line| line.contains("listening on"))?;
+    // Its pipe stays open, or it ends at what it says next.
+    let lines = BufReader::new(tcpdump.0.stdout.take()?).lines().map_while(Result::ok);
+    Some((tcpdump, lines.chain(said)))
+}
+
+/// Reads until all of these were told.
+fn assert_told(lines: &mut impl Iterator<Item = String>, wanted: &[&str]) {
+    /// Others tell of neighbours and routers.
+    const LINES_MAX: usize = 400;
+    let (mut missing, mut heard) = (wanted.to_vec(), Vec::new());
+    while !missing.is_empty() {
+        let line = lines.next().filter(|_| heard.len() < LINES_MAX);
+        let Some(line) = line else { panic!("no report of {missing:?} in {heard:#?}") };
+        missing.retain(|report| !line.contains(report));
+        heard.push(line);
+    }
+}
+
+fn the_kernel_tells_of_groups<K: LaneKind>(spec: &str) {
+    let world = match World::new(&["10.77.0.2/24", "10.77.0.3/24"]) {
+        Ok(world) => world,
+        Err(reason) => return skip(reason),
+    };
+    // A cable is made without IPv6, so that it is quiet.
+    for (namespace, end) in [(&world.near, NEAR), (&world.far, "far0")] {
+        let settings = format!("/proc/sys/net/ipv6/conf/{end}");
+        let switched = namespace.enter(|| {
+            fs::write(format!("{settings}/accept_dad"), "0")?;
+            fs::write(format!("{settings}/disable_ipv6"), "0")
+        });
+        switched.expect("a namespace").expect("it is ours");
+    }
+    for address in ["fd77::2/64", "fd77::3/64"] {
+        let arguments = ["address", "add", address, "dev", "far0", "nodad"];
+        let added = world.far.command("ip").args(arguments).status().expect("ip runs");
+        assert!(added.success(), "{address}");
+    }
+    let Some((_tcpdump, mut lines)) = watch(&world) else { return skip("no tcpdump here") };
+    let far = world.far.enter(|| {
+        ["10.77.0.2:0", "10.77.0.3:0", "[fd77::2]:0", "[fd77::3]:0"]
+            .map(|at| UdpSocket::bind(at).expect("a free port"))
+    });
+    let far = far.expect("a namespace");
+    let inside = || {
+        let (spec, interfaces) = (spec.parse().expect("a spec"), [NEAR]);
+        let shared = K::share(&Opening::on(&spec, Shape::Frames, &interfaces));
+        let shared = shared.unwrap_or_else(|e| panic!("{e}"));
+        let lane = K::frames(&shared, 0).unwrap_or_else(|e| panic!("{e}"));
+        let mut config = config(&[]);
+        config.interfaces[0].name = NEAR.to_owned();
+        config.pass_rest = true;
+        let holder = K::group_holder(&shared).expect("the lane has the kernel's interfaces");
+        let stack = DatagramStack::new(lane, &config).and_then(|stack| stack.with_holder(holder));
+        let mut stack = stack.unwrap_or_else(|e| panic!("{e}"));
+        let mut probe = DatagramProbe::new(Answer::Nothing);
+        let mut ports = Vec::new();
+        for (any, all, one, from) in [
+            ("0.0.0.0", "239.7.7.7", "232.7.7.7", "10.77.0.2"),
+            ("::", "ff15::7", "ff35::7", "fd77::2"),
+        ] {
+            let memberships = vec![group(all, None), group(one, Some(from))];
+            let plan = PortPlan { memberships, ..PortPlan::at(SocketAddr::new(ip(any), UDP_PORT)) };
+            ports.push(stack.open_port(&plan).unwrap_or_else(|e| panic!("{e}")));
+        }
+        assert_told(
+            &mut lines,
+            &[
+                "gaddr 239.7.7.7 to_ex",
+                "gaddr 232.7.7.7 allow { 10.77.0.2 }",
+                "gaddr ff15::7 to_ex",
+                "gaddr ff35::7 allow { fd77::2 }",
+            ],
+        );
+        for (at, to) in ["232.7.7.7", "232.7.7.7", "ff35::7", "ff35::7"].iter().enumerate() {
+            let to = SocketAddr::new(ip(to), UDP_PORT);
+            far[at ^ 1].send_to(b"news", to).expect("the far end sends");
+        }
+        for (at, to) in [(1, "239.7.7.7"), (3, "ff15::7")] {
+            let to = SocketAddr::new(ip(to), UDP_PORT);
+            far[at].send_to(b"last", to).expect("the far end sends");
+        }
+        for _ in 0..WAITS_MAX {
+            stack.serve(&mut probe, &MonotonicClock).expect("the lane serves");
+            if probe.datagrams().len() >= 4 {
+                break;
+            }
+            stack.wait(Duration::from_millis(10)).expect("the lane waits");
+        }
+        let seen = probe.seen.iter().map(|seen| (seen.source.ip(), seen.destination.ip()));
+        let wanted = [
+            ("10.77.0.2", "232.7.7.7"),
+            ("fd77::2", "ff35::7"),
+            ("10.77.0.3", "239.7.7.7"),
+            ("fd77::3", "ff15::7"),
+        ];
+        let mut seen: Vec<_> = seen.collect();
+        let mut wanted = wanted.map(|(from, to)| (ip(from), ip(to)));
+        seen.sort_unstable();
+        wanted.sort_unstable();
+        assert_eq!(seen, wanted);
+        for port in ports {
+            stack.close_port(port).unwrap_or_else(|e| panic!("{e}"));
+        }
+        assert_told(&mut lines, &["gaddr 239.7.7.7 to_in", "gaddr ff15::7 to_in"]);
+        assert_eq!(stack.events().group_reports_sent, 0, "one tells, not two");
+    };
+    world.near.enter(inside).expect("the namespace is there");
+}
+
+#[test]
+fn the_kernel_tells_of_groups_below_packet() {
+    the_kernel_tells_of_groups::<PacketKind>("packet");
+}
+
+#[test]
+fn the_kernel_tells_of_groups_below_afxdp() {
+    the_kernel_tells_of_groups::<AfXdpKind>("afxdp:copy");
 }
