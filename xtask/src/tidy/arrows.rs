@@ -24,6 +24,7 @@ const ROLES: &[Role] = &[
         name: "shared",
         folders: &[
             "crates/capture",
+            "crates/control",
             "crates/flow",
             "crates/linux",
             "crates/page",
