@@ -53,7 +53,7 @@ struct lw_relay_source {
 };
 _Static_assert(sizeof(struct lw_relay_source) == 20, "src/kernel/tables.rs");
 
-/* A rule under its number; each CPU counts in a copy of its own. */
+/* A rule under its number. */
 struct lw_relay_rule {
 	__u32 exits;	   /* which set of interfaces */
 	__u32 has_sources; /* only they are taken */
@@ -67,7 +67,7 @@ struct lw_relay_exit {
 	__u32 ifindex;
 };
 
-/* What a rule's datagram looks like on an interface; each CPU counts in a copy of its own. */
+/* What a rule's datagram looks like on an interface. */
 struct lw_relay_output {
 	__u8 mac_dst[6];
 	__u8 mac_src[6];

@@ -248,19 +248,22 @@ fn count(read: &Read, rule: &InForce) -> RuleCounts {
 /// Reads what was counted under every slot. Rules after outputs: of what goes on meanwhile, no output has
 /// more than its rule.
 fn read(maps: &dyn KernelMaps) -> Result<Read, LaneError> {
-    let word =
+    let number =
         |key: &[u8], at: usize| key[at..].first_chunk().map_or(0, |word| u32::from_ne_bytes(*word));
     // struct lw_relay_output and struct lw_relay_rule: what was counted stands last.
-    let counted = |values: &[u8], words: usize| {
-        let sums = laneway_bpf::sum_per_cpu(values, words);
-        Datagrams { count: sums[words - 2], bytes: sums[words - 1] }
+    let counted = |value: &[u8]| {
+        let words = value.last_chunk().map_or([[0; 8]; 2], |last: &[u8; 16]| {
+            [*last.first_chunk().expect("8 of 16"), *last.last_chunk().expect("8 of 16")]
+        });
+        let [count, bytes] = words.map(u64::from_ne_bytes);
+        Datagrams { count, bytes }
     };
     let mut read = Read::default();
-    maps.visit("outputs", &mut |key, values| {
-        read.outputs.insert((word(key, 0), word(key, 4)), counted(values, 9));
+    maps.visit("outputs", &mut |key, value| {
+        read.outputs.insert((number(key, 0), number(key, 4)), counted(value));
     })?;
-    maps.visit("rules", &mut |key, values| {
-        read.rules.insert(word(key, 0), counted(values, 3));
+    maps.visit("rules", &mut |key, value| {
+        read.rules.insert(number(key, 0), counted(value));
     })?;
     Ok(read)
 }
