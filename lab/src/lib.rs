@@ -24,6 +24,8 @@ mod bench;
 mod child;
 pub mod client;
 mod command;
+mod copies;
+mod fanout;
 mod generate;
 mod headroom;
 mod host;
@@ -52,6 +54,7 @@ mod words;
 mod worker;
 
 pub use child::{ChildEnd, serve_arm, serve_generator};
+pub use fanout::Fanout;
 pub use ping::{PingLoad, PingTrial};
 pub use plan::{Plant, Shape};
 pub use round_trips::RoundTrips;

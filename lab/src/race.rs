@@ -25,6 +25,7 @@ mod traced;
 
 use crate::bench::Bench;
 use crate::command::Task;
+use crate::fanout::Fanout;
 use crate::headroom;
 use crate::host::Look;
 use crate::meter::Meter;
@@ -654,6 +655,17 @@ fn describe_traffic(
                 "none: ICMP echo requests from {source} to {destination}, {payload_bytes} bytes data"
             );
             (capture, replayable.templates[0].frame.clone(), "one source")
+        }
+        TrafficPlan::Fanout(plan) => {
+            let Fanout { groups, outputs, cables } = plan.fanout;
+            let capture = format!(
+                "none: UDP from {} to {groups} groups from {} on, {} bytes payload, each datagram to come out at \
+                 {outputs} outputs of {cables} cables",
+                plan.source,
+                plan.fanout.first_group(),
+                plan.payload_bytes
+            );
+            (capture, replayable.templates[0].frame.clone(), "a group for each burst in turn")
         }
         TrafficPlan::Tcp(client) => return Ok(clients::describe(client, scenario)),
     };

@@ -277,7 +277,8 @@ pub struct Segment {
     pub disturbed: Option<String>,
 }
 
-/// Where every frame of a segment went: offered = delivered + every named drop.
+/// Where every frame of a segment went: offered = delivered + every named drop. Under fan-out it is of copies: offered are as
+/// many of each datagram as there are outputs, and what is lost in front of the arm is lost to all of them.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Ledger {
     /// Frames that the schedule asked for.
@@ -290,6 +291,9 @@ pub struct Ledger {
     pub reordered: u64,
     /// Records of frames that were never sent in this segment (of no or of another segment).
     pub foreign: u64,
+    /// Of copies, and only where there were any: what came that nobody should have sent, by what is wrong with it.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub wrong: BTreeMap<String, u64>,
     /// Losses by place: `generator: not sent`, `veth ring full`, `rx_queue_full`, ...
     pub drops: BTreeMap<String, u64>,
     /// Of an arm that does not say what it received, and only of it: frames that it may have received or lost.

@@ -10,6 +10,8 @@ use crate::arrivals::ARRIVALS_MAX;
 use crate::bench::{ECHO, GENERATOR, SERVICE, SUT};
 use crate::client::ClientPlan;
 use crate::command::{CommandLine, Task, find, name_of};
+use crate::copies;
+use crate::fanout::{Fanout, FanoutPlan};
 use crate::ping::PINGS_MAX;
 use crate::plan::{Plant, SEGMENTS_MAX};
 use crate::replies::REQUESTS_MAX;
@@ -80,6 +82,9 @@ pub struct Scenario {
     /// Instead of all these a client asks over TCP connections, and this is what.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub client: Option<Asks>,
+    /// Its datagrams go to multicast groups, each is to be copied to several outputs, and this is to how many.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub fanout: Option<Fanout>,
     /// How arrivals follow one another: `steady`, `poisson`, or as in the `capture`.
     #[serde(default, skip_serializing_if = "is_steady")]
     pub arrivals: Spacing,
@@ -158,6 +163,12 @@ pub struct Variant {
     /// What a client asks, if otherwise.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub client: Option<Asks>,
+    /// What is copied where, if otherwise.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub fanout: Option<Fanout>,
+    /// Frames per burst, if otherwise.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub burst: Option<u32>,
     /// How frames enter the wire, if otherwise.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub generator: Option<String>,
@@ -448,6 +459,8 @@ impl Scenario {
             }
             race.arrivals = variant.arrivals.unwrap_or(self.arrivals);
             race.client = variant.client.or(self.client);
+            race.fanout = variant.fanout.or(self.fanout);
+            race.burst = variant.burst.unwrap_or(self.burst);
             race.generator.clone_from(variant.generator.as_ref().unwrap_or(&self.generator));
             race.quick.clone_from(variant.quick.as_ref().unwrap_or(&self.quick));
             race.full.clone_from(variant.full.as_ref().unwrap_or(&self.full));
@@ -482,6 +495,12 @@ impl Scenario {
                 let asks = self.client.expect("it makes the traffic what it is");
                 TrafficPlan::Tcp(asks.plan(protocol, self.seed))
             }
+            (Traffic::Fanout, _) => TrafficPlan::Fanout(FanoutPlan {
+                fanout: self.fanout.expect("it makes the traffic what it is"),
+                payload_bytes: self.payload_bytes.unwrap_or(0),
+                run: self.burst,
+                source: GENERATOR,
+            }),
             _ => TrafficPlan::Udp {
                 payloads: match self.sizes {
                     Some(Sizes::Imix) => Payloads::Imix,
@@ -513,9 +532,20 @@ impl Scenario {
         if let Some(asks) = &self.client {
             return self.asked_kind(app, asks);
         }
+        if let Some(fanout) = &self.fanout {
+            return self.copied_kind(app, fanout);
+        }
+        if kinds == [Traffic::Fanout] {
+            let hint = "give `[fanout]` with groups, outputs and cables";
+            return Err(value(
+                format!("the section `[fanout]` of app {}", app.name),
+                "missing",
+                hint,
+            ));
+        }
         let is_capture = |kind: &Traffic| matches!(kind, Traffic::Capture { .. });
         let capture = kinds.iter().copied().find(is_capture);
-        let is_asked = |kind: &Traffic| matches!(kind, Traffic::Tcp(_));
+        let is_asked = |kind: &Traffic| matches!(kind, Traffic::Tcp(_) | Traffic::Fanout);
         let made = kinds.iter().copied().find(|kind| !is_capture(kind) && !is_asked(kind));
         let what = format!("the traffic of app {}", app.name);
         match (&self.capture, self.payload_bytes, capture, made) {
@@ -552,11 +582,30 @@ impl Scenario {
         Ok(Traffic::Udp)
     }
 
+    /// The kind of traffic of a scenario with fan-out.
+    fn copied_kind(&self, app: &AppFacts, fanout: &Fanout) -> Result<Traffic, ScenarioError> {
+        if !app.race.traffic.contains(&Traffic::Fanout) {
+            let hint = "this app is sent nothing to copy: take `[fanout]` out";
+            return Err(value("app", app.name, hint));
+        }
+        fanout.check().map_err(|(what, is, hint)| value(format!("fanout.{what}"), is, hint))?;
+        if self.capture.is_some() || self.sizes.is_some() || self.client.is_some() {
+            let hint = "its datagrams are made here: leave `capture`, `sizes` and `[client]` out";
+            return Err(value("the traffic of a scenario with `[fanout]`", "both", hint));
+        }
+        let hint = || format!("{} to {}", PAYLOAD_BYTES.start(), PAYLOAD_BYTES.end());
+        match self.payload_bytes {
+            Some(bytes) if PAYLOAD_BYTES.contains(&bytes) => Ok(Traffic::Fanout),
+            Some(bytes) => Err(value("payload_bytes", bytes, hint())),
+            None => Err(value("payload_bytes", "missing", hint())),
+        }
+    }
+
     /// The kind of traffic of a scenario with a client.
     fn asked_kind(&self, app: &AppFacts, asks: &Asks) -> Result<Traffic, ScenarioError> {
         let kind = app.race.traffic.iter().find_map(|&kind| match kind {
             Traffic::Tcp(protocol) => Some((kind, protocol)),
-            Traffic::Capture { .. } | Traffic::Udp | Traffic::Pings => None,
+            Traffic::Capture { .. } | Traffic::Udp | Traffic::Pings | Traffic::Fanout => None,
         });
         let Some((kind, protocol)) = kind else {
             let hint = "nothing is asked of this app over connections: take `[client]` out";
@@ -676,7 +725,11 @@ impl Scenario {
     pub fn facts(&self, tables: &dyn Tables) -> Result<AppFacts, ScenarioError> {
         let app = tables.app(&self.app).map_err(|hint| value("app", &self.app, hint))?;
         // What is wrong with the traffic, the check says.
-        let race = self.traffic_kind(app).map_or(app.race, |traffic| app.race.under(traffic));
+        let race = match (self.traffic_kind(app), &self.fanout) {
+            (Ok(Traffic::Fanout), Some(fanout)) => fanout.raced(app.race),
+            (Ok(traffic), _) => app.race.under(traffic),
+            (Err(_), _) => app.race,
+        };
         Ok(AppFacts { race, ..*app })
     }
 
@@ -705,9 +758,6 @@ impl Scenario {
         if let Some(arm) = self.arms.iter().find(|arm| !arm.counts && !only_receives) {
             let hint = "what such a program delivers is counted where it comes out: leave it out";
             return Err(value(format!("`counts` of arm `{}`", arm.name), arm.counts, hint));
-        }
-        if !(1..=256).contains(&self.burst) {
-            return Err(value("burst", self.burst, "1 to 256"));
         }
         if !(0.0..=1_000.0).contains(&self.others_max) {
             return Err(value("others_max", self.others_max, "0 to 1000, a share of one CPU"));
@@ -777,6 +827,9 @@ impl Scenario {
     /// What depends on the app: its arguments, its peers, the ports that it can have.
     fn check_app(&self, app: &AppFacts, tables: &dyn Tables) -> Result<(), ScenarioError> {
         let traffic = self.traffic_kind(app)?;
+        if !(1..=256).contains(&self.burst) {
+            return Err(value("burst", self.burst, "1 to 256"));
+        }
         self.check_ping(app)?;
         self.check_spacing()?;
         self.check_arrivals(app)?;
@@ -837,6 +890,13 @@ impl Scenario {
                         return Err(value(lane_of(), &arm.lane, hint));
                     }
                 }
+                Some(Peer::Smcroute)
+                    if self.fanout.as_ref().is_some_and(|fanout| !fanout.is_over_interfaces()) =>
+                {
+                    let hint = "the kernel routes groups and rewrites no port: leave this arm out, or give as many \
+                                `cables` as `outputs`";
+                    return Err(value(format!("peer of arm `{}`", arm.name), "smcroute", hint));
+                }
                 Some(_) => {}
             }
         }
@@ -859,13 +919,16 @@ impl Scenario {
 
     /// Of what is counted one by one at the far end there is room for so many.
     fn check_arrivals(&self, app: &AppFacts) -> Result<(), ScenarioError> {
-        for extent in
-            [&self.quick, &self.full].into_iter().filter(|_| app.race.counted == Counted::Forwarded)
-        {
+        let room = match (app.race.counted, self.traffic(app)?.fanout()) {
+            (Counted::Forwarded, _) => ARRIVALS_MAX,
+            (Counted::Copies, Some(plan)) => copies::frames_max(plan),
+            _ => return Ok(()),
+        };
+        for extent in [&self.quick, &self.full] {
             let most =
                 extent.loads_pps.last().map_or(0, |pps| pps.saturating_mul(extent.segment_ms));
-            if most / 1000 > u64::from(ARRIVALS_MAX) {
-                let hint = format!("at most {ARRIVALS_MAX}: shorten segment_ms, or lower the load");
+            if most / 1000 > u64::from(room) {
+                let hint = format!("at most {room}: shorten segment_ms, or lower the load");
                 return Err(value(
                     "the number of frames of the longest segment",
                     most / 1000,

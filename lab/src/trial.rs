@@ -21,6 +21,7 @@
 use crate::arrivals::Arrived;
 use crate::bench::{Bench, DESTINATION, ECHO, FAR_END, SUT_MAC, WireLosses};
 use crate::client::{Asked, Asking};
+use crate::copies::Copied;
 use crate::meter::{Owner, Reading, Usage};
 use crate::ping::{self, PingLoad, PingOrder, PingTrial};
 use crate::plan::{
@@ -692,10 +693,12 @@ impl<'a> Walk<'a> {
                 0 => State::read(&self.wire, &mut self.arm, &mut self.generator)?,
                 _ => State::settled(&self.wire, &mut self.arm, &mut self.generator, cpus)?,
             };
-            let seen = match (&after.came.replied, &after.came.arrived) {
-                (Some(replied), _) => seen_by_replies(self.segments, replied),
-                (None, Some(arrived)) => seen_by_arrivals(self.segments, arrived),
-                (None, None) => after.arm.segment.clone().unwrap_or_default(),
+            let Came { replied, arrived, copied, .. } = &after.came;
+            let seen = match (replied, arrived, copied) {
+                (Some(replied), ..) => seen_by_replies(self.segments, replied),
+                (_, Some(arrived), _) => seen_by_arrivals(self.segments, arrived),
+                (.., Some(copied)) => seen_by_copies(self.segments, copied),
+                (None, None, None) => after.arm.segment.clone().unwrap_or_default(),
             };
             let ledger = self.ledger(schedule, &sent, &after, &seen, beside);
             looks += 1;
@@ -827,6 +830,20 @@ fn seen_by_arrivals(segment: u8, arrived: &Arrived) -> SegmentSeen {
     }
 }
 
+/// The same of copies, of all outputs together.
+fn seen_by_copies(segment: u8, copied: &Copied) -> SegmentSeen {
+    SegmentSeen {
+        segment,
+        delivered: copied.distinct,
+        duplicates: copied.duplicates,
+        reordered: copied.reordered,
+        foreign: copied.foreign,
+        first_ns: copied.first_ns,
+        last_ns: copied.last_ns,
+        ..SegmentSeen::default()
+    }
+}
+
 /// Starts the arm of `plan` and books its time and that of its receive stack.
 pub(crate) fn start_arm(bench: &Bench, plan: &TrialPlan<'_>) -> Result<Worker, RaceError> {
     let (namespace, _) = bench.sut();
@@ -843,6 +860,7 @@ pub(crate) fn start_arm(bench: &Bench, plan: &TrialPlan<'_>) -> Result<Worker, R
             lane: plan.lane.to_owned(),
             payload_bytes: plan.sending.traffic.payload_bytes(),
             client: plan.sending.traffic.client().cloned(),
+            fanout: plan.sending.traffic.fanout().copied(),
             interfaces: wire::interfaces(
                 &wiring(plan.tables, plan.peer, plan.lane),
                 bench,
@@ -958,11 +976,12 @@ impl State {
     }
 
     fn progress(&self) -> [u64; 4] {
-        let Came { returned, replied, arrived, .. } = &self.came;
+        let Came { returned, replied, arrived, copied, .. } = &self.came;
         let returned: u64 = returned.iter().flatten().sum();
         let replied = replied.iter().map(|r| r.distinct + r.duplicates + r.foreign);
         let arrived = arrived.iter().map(|a| a.distinct + a.duplicates + a.foreign);
-        let returned = returned + replied.chain(arrived).sum::<u64>();
+        let copied = copied.iter().map(Copied::seen);
+        let returned = returned + replied.chain(arrived).chain(copied).sum::<u64>();
         let lost = self.arm.lane.lost() + self.arm.app.lost();
         [self.arm.records, returned, self.arm.lane.rx_frames, lost]
     }
@@ -1041,6 +1060,8 @@ impl Walk<'_> {
     ) -> Ledger {
         let Walk { plan, before, wire, way, .. } = self;
         let caps = &self.arm.ready.caps;
+        // What is lost in front of the arm is lost to every output.
+        let copies = plan.sending.traffic.copies();
         let planned = u64::from(schedule.frames);
         let strays = after.arm.foreign - before.arm.foreign;
         // What came late of an earlier segment, whose ledger was closed without it.
@@ -1048,8 +1069,10 @@ impl Walk<'_> {
             None if plan.app.race.counted.by_witness() => seen.records(),
             _ => u64::MAX,
         });
+        let wrong = after.came.copied.iter().flat_map(|copied| &copied.wrong);
         let mut ledger = Ledger {
-            offered: planned,
+            offered: planned * copies,
+            wrong: wrong.map(|(what, n)| ((*what).to_owned(), *n)).collect(),
             delivered: match (before.returned(schedule.segment), after.returned(schedule.segment)) {
                 // The counter is the bench's: other trials had segments of this number, too.
                 (Some(before), Some(after)) => after - before,
@@ -1069,7 +1092,8 @@ impl Walk<'_> {
                 *ledger.drops.entry(place.to_owned()).or_insert(0) += n;
             }
         };
-        name("generator: not sent", planned.saturating_sub(sent.sent + sent.refused));
+        let not_sent = planned.saturating_sub(sent.sent + sent.refused);
+        name("generator: not sent", not_sent * copies);
         let ring_full = after.wire.ring_full - before.wire.ring_full;
         // A lane may be told of each frame that the ring refused (ENOBUFS), and counts
         // it, too, or offers it again: sendmmsg tells only of a refusal of the first. So what the lane
@@ -1082,8 +1106,8 @@ impl Walk<'_> {
             }
             _ => (ring_full, sent.refused),
         };
-        name("generator: refused", by_generator);
-        name(wire.ring(), by_ring);
+        name("generator: refused", by_generator * copies);
+        name(wire.ring(), by_ring * copies);
         // A frame that an XDP program cannot redirect into a socket is counted by the driver and by
         // the socket, which knows the reason.
         let redirects = caps.obtained.has(Cap::NativeXdp) || caps.by_redirect;
@@ -1094,12 +1118,13 @@ impl Walk<'_> {
         let receive = after.wire.receive - before.wire.receive;
         let by_peer = plan.peer.is_some();
         let by_socket = if by_peer { 0 } else { by_socket(after) - by_socket(before) };
-        name("veth receive", receive.saturating_sub(by_socket));
+        name("veth receive", receive.saturating_sub(by_socket) * copies);
         let mut counted =
             |before: &Counters, after: &Counters, ours: &dyn Fn(DropReason) -> u64| {
                 for (reason, n) in after.nonzero_drops() {
                     let n = n.saturating_sub(before.drops(reason));
-                    name(reason.name(), n.saturating_sub(ours(reason)));
+                    let each = if is_of_a_copy(reason) { 1 } else { copies };
+                    name(reason.name(), n.saturating_sub(ours(reason)) * each);
                 }
             };
         if !by_peer {
@@ -1112,12 +1137,12 @@ impl Walk<'_> {
         let merged_losses = after.arm.lane.drops(DropReason::RxQueueFull)
             - before.arm.lane.drops(DropReason::RxQueueFull);
         if caps.joins_fragments {
-            name(JOINED, after.wire.joined - before.wire.joined);
+            name(JOINED, (after.wire.joined - before.wire.joined) * copies);
         }
         name("far end receive", after.wire.return_receive - before.wire.return_receive);
         ledger.balance();
         if !by_peer && caps.obtained.has(Cap::Gro) {
-            train_losses(&mut ledger, merged_losses);
+            train_losses(&mut ledger, merged_losses * copies);
         }
         changed_on_the_way(&mut ledger, after.changed().saturating_sub(before.changed()));
         return_losses(&mut ledger, after.wire.return_ring_full - before.wire.return_ring_full);
@@ -1134,6 +1159,41 @@ impl Walk<'_> {
             refused_pings(&mut ledger, wire.ring());
         }
         ledger
+    }
+}
+
+/// Whether what is counted under this reason is one copy on its way out, and not a datagram that all copies would have
+/// been made of.
+fn is_of_a_copy(reason: DropReason) -> bool {
+    use DropReason as Of;
+    match reason {
+        Of::TxRefused
+        | Of::TxTooLong
+        | Of::TxNoPort
+        | Of::TxSocketFull
+        | Of::TxInterfaceFull
+        | Of::NoNeighbour
+        | Of::NoRoute
+        | Of::TtlExpired
+        | Of::Sampled
+        | Of::RateLimited
+        | Of::SinkFull => true,
+        Of::RxQueueFull
+        | Of::RxNoFrame
+        | Of::RxError
+        | Of::RxTooLong
+        | Of::RecordRingFull
+        | Of::LinkLoss
+        | Of::LinkQueueFull
+        | Of::Filtered
+        | Of::FlowTableFull
+        | Of::LinkTypeUnknown
+        | Of::Malformed
+        | Of::BadChecksum
+        | Of::NotForUs
+        | Of::NoListener
+        | Of::Fragment
+        | Of::ConnTableFull => false,
     }
 }
 

@@ -473,6 +473,9 @@ pub(super) fn faults(
                 ledger.duplicates
             ));
         }
+        for (what, n) in &ledger.wrong {
+            faults.push(format!("{}: {n} copies came {what}", place(segment)));
+        }
         if ledger.unexplained != 0 {
             faults.push(format!(
                 "{}: the ledger is open, {} of {} frames are unexplained",

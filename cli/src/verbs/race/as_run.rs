@@ -77,6 +77,7 @@ fn an_arm_is_what_a_user_can_type_and_departs_by_its_scenario_and_its_place_only
                     cpu: 0,
                     interfaces: &interfaces,
                     addresses: &addresses,
+                    fanout: None,
                     protocol: race.client.map(|_| Protocol::Echo),
                     mac: [2, 0, 0, 0, 0, 9],
                     onward: addresses[0],
