@@ -164,7 +164,7 @@ const FILLER: u64 = 0x9e37_79b9_7f4a_7c15;
 
 /// A payload without its number. Words behind it are what their place says, so that a copy whose bytes were moved or
 /// spoilt is known; `copies.bpf.c` computes the same.
-fn filler(payload_bytes: u16) -> Vec<u8> {
+pub(crate) fn filler(payload_bytes: u16) -> Vec<u8> {
     let mut payload = vec![0; payload_bytes.into()];
     let words = payload.get_mut(FILLED_FROM..).unwrap_or_default().chunks_exact_mut(8);
     for (word, at) in words.zip(1u64..) {

@@ -30,6 +30,7 @@ mod generate;
 mod headroom;
 mod host;
 mod meter;
+pub mod multicast;
 mod ping;
 mod place;
 mod plan;

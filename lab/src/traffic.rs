@@ -41,6 +41,8 @@ const ADDRESS_OFFSET_MAX: usize = 124;
 
 /// Where the payload of a frame made here begins: Ethernet, IPv4 and UDP header, bytes.
 pub(crate) const PAYLOAD_AT: usize = ETHERNET_BYTES + 20 + 8;
+/// Where the time to live of such a frame lies.
+const HOP_LIMIT_AT: usize = ETHERNET_BYTES + 8;
 /// Payloads that can be asked for, bytes: a frame is at least 60 bytes long, and at most an MTU of
 /// 1500.
 pub(crate) const PAYLOAD_BYTES: std::ops::RangeInclusive<u16> = 18..=1472;
@@ -401,6 +403,14 @@ impl Template {
         let [_, b, c, d] = group.ip().octets();
         let destination = Some([0x01, 0x00, 0x5e, b & 0x7f, c, d]);
         Template { destination, ..Template::datagram(payload, source, group) }
+    }
+
+    /// The same from this hardware address, with this time to live.
+    pub(crate) fn sent_by(mut self, mac: [u8; 6], hop_limit: u8) -> Template {
+        self.frame[6..12].copy_from_slice(&mac);
+        self.frame[HOP_LIMIT_AT] = hop_limit;
+        assert!(Ipv4::seal(&mut self.frame[ETHERNET_BYTES..]), "its header is whole");
+        self
     }
 
     fn datagram(payload: &[u8], source: SocketAddrV4, destination: SocketAddrV4) -> Template {
