@@ -14,6 +14,7 @@
 //! not close makes the run invalid.
 
 mod analyse;
+mod capacities;
 mod clients;
 mod contest;
 mod demands;
@@ -273,6 +274,9 @@ pub fn run(
     let (ping, mut ping_findings) =
         pings::section(&trials, entrants.len(), loads, generations, &scenario, program);
     findings.append(&mut ping_findings);
+    let (capacity, mut capacity_findings) =
+        capacities::section(&trials, entrants.len(), loads, generations, &scenario);
+    findings.append(&mut capacity_findings);
     let invalid =
         analyse::faults(&segments, &trials, &entrants_names(&entrants), &load_names(&extent));
     let too_few = analyse::too_few(&segments, &entrants_names(&entrants), &load_names(&extent));
@@ -300,6 +304,7 @@ pub fn run(
         summaries,
         findings,
         ping,
+        capacity,
         traces,
         drift: None,
         headroom,

@@ -54,6 +54,8 @@ const ALONE: &str = "alone";
 pub(crate) const OTHERS_MAX: f64 = 0.1;
 /// Most steps of a capacity search: beyond it they are closer together than loss is certain.
 const CAPACITY_STEPS_MAX: u32 = 16;
+/// Most trials of a rate.
+const CAPACITY_TRIALS_MAX: u32 = 20;
 /// Highest load that pings are sent beside, requests per second: the generator's CPU is ping's, too.
 const PING_LOAD_PPS_MAX: u64 = 200_000;
 /// Longest pause between two pings, us.
@@ -121,6 +123,9 @@ pub struct Scenario {
     /// What is measured without an offered load, of an app whose replies are counted, and only of it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ping: Option<PingPlan>,
+    /// A search for the highest rate that each arm carries, of any other app that is sent packets.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub capacity: Option<CapacityPlan>,
     /// The arms; the first is the base of every comparison and runs twice, for the noise floor.
     #[serde(rename = "arm")]
     pub arms: Vec<ArmPlan>,
@@ -184,6 +189,9 @@ pub struct Variant {
     /// What is measured without a load, if otherwise.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ping: Option<PingPlan>,
+    /// How capacities are searched, if otherwise.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub capacity: Option<CapacityPlan>,
 }
 
 /// What a client asks over TCP connections.
@@ -229,6 +237,32 @@ pub struct PingPlan {
     pub capacity_steps: u32,
     /// How long each is offered, ms.
     pub capacity_ms: u64,
+}
+
+/// How capacities are searched: by bisection, once in a generation, of every arm that says what it received.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct CapacityPlan {
+    /// Where, offered packets per second.
+    pub pps: [u64; 2],
+    /// The loss up to which a rate counts as carried, a share. The rate without any is searched beside it.
+    #[serde(default = "thousandth")]
+    pub loss_max: f64,
+    /// Rates asked per search.
+    pub steps: u32,
+    /// How long a trial of a rate is, ms.
+    pub ms: u64,
+    /// Trials of a rate, all of which must carry it.
+    #[serde(default = "five")]
+    pub trials: u32,
+}
+
+fn thousandth() -> f64 {
+    0.001
+}
+
+fn five() -> u32 {
+    5
 }
 
 /// How much is measured.
@@ -465,6 +499,7 @@ impl Scenario {
             race.quick.clone_from(variant.quick.as_ref().unwrap_or(&self.quick));
             race.full.clone_from(variant.full.as_ref().unwrap_or(&self.full));
             race.ping = variant.ping.clone().or_else(|| self.ping.clone());
+            race.capacity = variant.capacity.clone().or_else(|| self.capacity.clone());
             race.keep_arms(&variant.arms)?;
             let is_of = |goal: &Goal| goal.variant.as_ref().is_none_or(|v| *v == variant.name);
             race.goals.retain(is_of);
@@ -831,6 +866,7 @@ impl Scenario {
             return Err(value("burst", self.burst, "1 to 256"));
         }
         self.check_ping(app)?;
+        self.check_capacity(app)?;
         self.check_spacing()?;
         self.check_arrivals(app)?;
         self.check_client(app)?;
@@ -917,13 +953,54 @@ impl Scenario {
         Ok(())
     }
 
+    /// Frames of a segment for which there is room at the far end, where they are ticked off there.
+    fn room(&self, app: &AppFacts) -> Result<Option<u32>, ScenarioError> {
+        Ok(match (app.race.counted, self.traffic(app)?.fanout()) {
+            (Counted::Forwarded, _) => Some(ARRIVALS_MAX),
+            (Counted::Copies, Some(plan)) => Some(copies::frames_max(plan)),
+            _ => None,
+        })
+    }
+
+    /// A search is made of segments of packets, and says something of arms whose packets are counted.
+    fn check_capacity(&self, app: &AppFacts) -> Result<(), ScenarioError> {
+        let Some(CapacityPlan { pps, loss_max, steps, ms, trials }) = self.capacity else {
+            return Ok(());
+        };
+        if matches!(app.race.counted, Counted::Replies | Counted::Answered) {
+            let hint = "of pings it is in `[ping]`, and of a client the closed loop: take `[capacity]` out";
+            return Err(value("app", app.name, hint));
+        }
+        let [low, high] = pps;
+        if !(1..high).contains(&low) || high > LOAD_PPS_MAX {
+            let hint = format!("two rates in rising order, at most {LOAD_PPS_MAX}");
+            return Err(value("capacity.pps", format!("{pps:?}"), hint));
+        }
+        if !(0.0..=0.5).contains(&loss_max) {
+            let hint = "0 to 0.5, a share: 0.001 is 0.1 %";
+            return Err(value("capacity.loss_max", loss_max, hint));
+        }
+        if !(1..=CAPACITY_STEPS_MAX).contains(&steps) {
+            return Err(value("capacity.steps", steps, format!("1 to {CAPACITY_STEPS_MAX}")));
+        }
+        if !(1..=CAPACITY_TRIALS_MAX).contains(&trials) {
+            return Err(value("capacity.trials", trials, format!("1 to {CAPACITY_TRIALS_MAX}")));
+        }
+        if !(50..=60_000).contains(&ms) {
+            return Err(value("capacity.ms", ms, "50 to 60000"));
+        }
+        let most = high.saturating_mul(ms) / 1000;
+        let room = self.room(app)?.unwrap_or(u32::MAX);
+        if most >= u64::from(room) {
+            let hint = format!("below {room}: shorten `ms`, or search lower");
+            return Err(value("the number of frames of a trial of the highest rate", most, hint));
+        }
+        Ok(())
+    }
+
     /// Of what is counted one by one at the far end there is room for so many.
     fn check_arrivals(&self, app: &AppFacts) -> Result<(), ScenarioError> {
-        let room = match (app.race.counted, self.traffic(app)?.fanout()) {
-            (Counted::Forwarded, _) => ARRIVALS_MAX,
-            (Counted::Copies, Some(plan)) => copies::frames_max(plan),
-            _ => return Ok(()),
-        };
+        let Some(room) = self.room(app)? else { return Ok(()) };
         for extent in [&self.quick, &self.full] {
             let most =
                 extent.loads_pps.last().map_or(0, |pps| pps.saturating_mul(extent.segment_ms));

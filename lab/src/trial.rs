@@ -32,7 +32,7 @@ use crate::race::RaceError;
 use crate::replies::Replied;
 use crate::result::{Cpu, GeneratorReport, Ledger, Segment};
 use crate::round_trips::RoundTrips;
-use crate::scenario::PingPlan;
+use crate::scenario::{CapacityPlan, PingPlan};
 use crate::search::bisect;
 use crate::tables::{Tables, wiring};
 use crate::traffic::{Sending, TrafficPlan};
@@ -194,6 +194,9 @@ pub struct Trial {
     /// The search for the highest rate that comes through, if one was made.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub capacity: Option<Capacity>,
+    /// The same for the highest that nothing of was lost.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub zero_loss: Option<Capacity>,
     /// The real pings, if any.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ping: Option<PingTrial>,
@@ -217,11 +220,26 @@ pub struct Capacity {
     pub beyond_pps: Option<u64>,
     /// True if the generator was what could not keep up with the lowest rate that failed.
     pub is_generator_limited: bool,
-    /// Every rate asked for, in order.
+    /// Every trial of a rate, in order.
     pub steps: Vec<CapacityStep>,
 }
 
-/// One rate of a search.
+/// A search for the highest rate that comes through.
+#[derive(Clone, Copy)]
+struct Search {
+    /// Between these.
+    pps: [u64; 2],
+    /// The loss up to which a rate comes through, a share.
+    loss_max: f64,
+    /// Rates asked.
+    steps: u32,
+    /// How long a trial is.
+    length: Duration,
+    /// Trials of a rate, all of which must come through.
+    trials: u32,
+}
+
+/// One trial of a rate of a search.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct CapacityStep {
     /// Requests per second asked for.
@@ -251,6 +269,7 @@ impl Trial {
             round_trips: Vec::new(),
             due_to_arrival: Vec::new(),
             capacity: None,
+            zero_loss: None,
             ping: None,
             ping_loaded: None,
             again: Vec::new(),
@@ -275,6 +294,7 @@ impl Trial {
             round_trips: vec![RoundTrips::default(); if replies { loads } else { 0 }],
             due_to_arrival: vec![RoundTrips::default(); if goes_across { loads } else { 0 }],
             capacity: None,
+            zero_loss: None,
             ping: None,
             ping_loaded: None,
             again: Vec::new(),
@@ -348,7 +368,13 @@ impl<'a> Alive<'a> {
         let walk = &mut self.walk;
         walk.arm.park(false)?;
         if echo.capacity_steps > 0 {
-            trial.capacity = Some(walk.search(echo)?);
+            trial.capacity = Some(walk.search(Search {
+                pps: echo.capacity_pps,
+                loss_max: echo.loss_max,
+                steps: echo.capacity_steps,
+                length: Duration::from_millis(echo.capacity_ms),
+                trials: 1,
+            })?);
         }
         if let Some(order) = ping_order(&walk.plan, echo) {
             walk.is_wanted()?;
@@ -371,6 +397,39 @@ impl<'a> Alive<'a> {
             }
         }
         walk.arm.park(true)
+    }
+
+    /// Its turn at the search for its capacity, and for the rate that nothing of is lost, which is no higher.
+    ///
+    /// # Errors
+    /// As for a [`turn`](Self::turn).
+    pub(crate) fn search(&mut self, plan: &CapacityPlan) -> Result<(), RaceError> {
+        // Of one that does not say what it received nobody knows what came through.
+        if !self.walk.plan.counts {
+            return Ok(());
+        }
+        let search = Search {
+            pps: plan.pps,
+            loss_max: plan.loss_max,
+            steps: plan.steps,
+            length: Duration::from_millis(plan.ms),
+            trials: plan.trials,
+        };
+        let [capacity, zero_loss] = self.unparked(|walk| {
+            let capacity = walk.search(search)?;
+            let [low, high] = search.pps;
+            let zero_loss = match capacity.pps {
+                // What is lost of the lowest rate is not nothing.
+                None => Capacity { beyond_pps: Some(low), ..Capacity::default() },
+                Some(pps) => {
+                    let pps = [low, pps.clamp(low, high)];
+                    walk.search(Search { pps, loss_max: 0.0, ..search })?
+                }
+            };
+            Ok([capacity, zero_loss])
+        })?;
+        (self.trial.capacity, self.trial.zero_loss) = (Some(capacity), Some(zero_loss));
+        Ok(())
     }
 
     /// Ends both; what was measured.
@@ -775,26 +834,32 @@ impl<'a> Walk<'a> {
     }
 
     /// Searches for the highest rate that comes through.
-    fn search(&mut self, echo: &PingPlan) -> Result<Capacity, RaceError> {
-        let length = Duration::from_millis(echo.capacity_ms);
+    fn search(&mut self, search: Search) -> Result<Capacity, RaceError> {
+        let Search { loss_max, length, .. } = search;
         let mut capacity = Capacity::default();
         let mut limited_pps = None;
-        let bounds = bisect(echo.capacity_pps, echo.capacity_steps, |pps| {
-            let mut segment = self.offer(pps, length)?.segment;
-            if !segment.invalid.is_empty() && segment.ledger.loss_share() > echo.loss_max {
-                // Lost while something disturbed it: that is asked once more.
-                segment = self.offer(pps, length)?.segment;
+        let bounds = bisect(search.pps, search.steps, |pps| {
+            for _ in 0..search.trials {
+                let mut segment = self.offer(pps, length)?.segment;
+                let is_disturbed = !segment.invalid.is_empty() || segment.disturbed.is_some();
+                if is_disturbed && segment.ledger.loss_share() > loss_max {
+                    // Lost while something disturbed it: that is asked once more.
+                    segment = self.offer(pps, length)?.segment;
+                }
+                let GeneratorReport { asked_pps, achieved_pps, .. } = segment.generator;
+                let keeps_up = keeps_up(asked_pps, achieved_pps);
+                let loss_share = segment.ledger.loss_share();
+                let passed = loss_share <= loss_max && keeps_up;
+                if !keeps_up && loss_share <= loss_max {
+                    limited_pps = Some(pps);
+                }
+                let ledger = segment.ledger;
+                capacity.steps.push(CapacityStep { pps, loss_share, passed, ledger });
+                if !passed {
+                    return Ok::<_, RaceError>(false);
+                }
             }
-            let GeneratorReport { asked_pps, achieved_pps, .. } = segment.generator;
-            let keeps_up = keeps_up(asked_pps, achieved_pps);
-            let loss_share = segment.ledger.loss_share();
-            let passed = loss_share <= echo.loss_max && keeps_up;
-            if !keeps_up && loss_share <= echo.loss_max {
-                limited_pps = Some(pps);
-            }
-            let ledger = segment.ledger;
-            capacity.steps.push(CapacityStep { pps, loss_share, passed, ledger });
-            Ok::<_, RaceError>(passed)
+            Ok(true)
         })?;
         (capacity.pps, capacity.beyond_pps) = (bounds.passed, bounds.failed);
         capacity.is_generator_limited = limited_pps.is_some() && limited_pps == bounds.failed;
@@ -1072,6 +1137,7 @@ impl Walk<'_> {
         let wrong = after.came.copied.iter().flat_map(|copied| &copied.wrong);
         let mut ledger = Ledger {
             offered: planned * copies,
+            copies: plan.sending.traffic.fanout().map(|_| copies),
             wrong: wrong.map(|(what, n)| ((*what).to_owned(), *n)).collect(),
             delivered: match (before.returned(schedule.segment), after.returned(schedule.segment)) {
                 // The counter is the bench's: other trials had segments of this number, too.

@@ -193,6 +193,12 @@ pub enum Metric {
     /// Mean deviation, as `ping` has it.
     #[serde(rename = "ping mdev")]
     PingMdev,
+    /// The highest offered rate of which no more than a stated share is lost, found by a search.
+    #[serde(rename = "capacity")]
+    Capacity,
+    /// The highest of which nothing is.
+    #[serde(rename = "zero-loss rate")]
+    ZeroLoss,
 }
 
 impl Metric {
@@ -216,13 +222,15 @@ impl Metric {
             Metric::PingMin => "ping min",
             Metric::PingMax => "ping max",
             Metric::PingMdev => "ping mdev",
+            Metric::Capacity => "capacity",
+            Metric::ZeroLoss => "zero-loss rate",
         }
     }
 
     /// The unit of its values.
     pub fn unit(self) -> &'static str {
         match self {
-            Metric::Rate | Metric::PerCpu => "1/s",
+            Metric::Rate | Metric::PerCpu | Metric::Capacity | Metric::ZeroLoss => "1/s",
             Metric::Loss => "share",
             Metric::CpuUsed => "of a CPU",
             Metric::RingMemory => "bytes",
@@ -243,14 +251,24 @@ impl Metric {
         matches!(self, Metric::PingAvg | Metric::PingMin | Metric::PingMax | Metric::PingMdev)
     }
 
+    /// Whether a search finds it, which has loads of its own.
+    pub fn is_searched(self) -> bool {
+        matches!(self, Metric::Capacity | Metric::ZeroLoss)
+    }
+
+    /// Whether it is taken beside the offered loads, once in a generation.
+    pub fn has_no_load(self) -> bool {
+        self.is_of_pings() || self.is_searched()
+    }
+
     /// Whether it says nothing where nobody knows what was delivered.
     pub fn is_of_delivery(self) -> bool {
-        matches!(self, Metric::Rate | Metric::PerCpu | Metric::Loss)
+        matches!(self, Metric::Rate | Metric::PerCpu | Metric::Loss) || self.is_searched()
     }
 
     /// Whether it is what a packet costs or takes: of an arm that loses packets, it is another thing.
     pub fn is_cost(self) -> bool {
-        !matches!(self, Metric::Rate | Metric::Loss | Metric::RingMemory)
+        !matches!(self, Metric::Rate | Metric::Loss | Metric::RingMemory) && !self.is_searched()
     }
 }
 

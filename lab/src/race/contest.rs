@@ -187,6 +187,11 @@ impl<'a> Contest<'a> {
                 arm.ping(echo).map_err(|error| interrupted(self.options, error))?;
             }
         }
+        if let Some(plan) = &self.scenario.capacity {
+            for arm in alive.values_mut() {
+                arm.search(plan).map_err(|error| interrupted(self.options, error))?;
+            }
+        }
         for arm in alive.into_values() {
             all.trials.push(arm.end().map_err(|error| interrupted(self.options, error))?);
         }
