@@ -54,6 +54,7 @@ static SHIPPED: &[Shipped] = &[
     Shipped { name: "lanes", text: text!("lanes"), capture: None },
     Shipped { name: "parked", text: text!("parked"), capture: None },
     Shipped { name: "ping", text: text!("ping"), capture: None },
+    Shipped { name: "relay", text: text!("relay"), capture: None },
     Shipped { name: "tap", text: text!("tap"), capture: capture!("captures/tiny.pcap") },
     Shipped { name: "tcp-echo", text: text!("tcp-echo"), capture: None },
     Shipped { name: "tracer", text: text!("tracer"), capture: None },

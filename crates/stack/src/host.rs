@@ -15,7 +15,7 @@ use crate::{
     ip::{self, Header, Packet},
     limit::RateLimit,
     neighbour::{Neighbours, Place},
-    outbox::{Hop, Outbox},
+    outbox::{Books, Hop, Outbox},
 };
 use laneway_core::{Burst, Counters, DropReason, FrameLane, FrameMut, LaneError, PortId, Verdict};
 use laneway_wire::{ETHERNET_BYTES, Ethernet, Mac, ether_type, protocol};
@@ -23,6 +23,7 @@ use std::net::{IpAddr, SocketAddr};
 
 /// One interface, as the hot path wants it.
 pub(crate) struct Interface {
+    name: String,
     pub(crate) mac: Mac,
     pub(crate) mtu_bytes: usize,
     pub(crate) addresses: Vec<OnLink>,
@@ -107,6 +108,7 @@ impl Host {
     /// `config` was checked.
     pub(crate) fn new(config: &StackConfig) -> Host {
         let interfaces = config.interfaces.iter().map(|interface| Interface {
+            name: interface.name.clone(),
             mac: interface.mac,
             mtu_bytes: interface.mtu_bytes,
             addresses: interface
@@ -124,7 +126,11 @@ impl Host {
             interfaces: interfaces.collect(),
             neighbours: Neighbours::new(limits, config.secret),
             path_mtus: PathMtus::new(limits, config.secret),
-            outbox: Outbox::new(limits.outbox_bytes),
+            outbox: Outbox::new(
+                config.interfaces.len(),
+                limits.outbox_bytes,
+                limits.outbox_packets,
+            ),
             counters: Counters::default(),
             events: HostEvents::default(),
             icmp_errors: RateLimit::new(errors, errors.min(50)),
@@ -137,7 +143,7 @@ impl Host {
     }
 
     /// Begins a turn: says who we are, once, and asks again for neighbours that did not answer.
-    pub(crate) fn begin(&mut self, ports: &mut [Counters], now_ns: u64) {
+    pub(crate) fn begin(&mut self, ports: &mut impl Books, now_ns: u64) {
         if !std::mem::replace(&mut self.announced, true) {
             self.announce_all();
         }
@@ -148,7 +154,7 @@ impl Host {
     pub(crate) fn end<L: FrameLane>(
         &mut self,
         lane: &mut L,
-        ports: &mut [Counters],
+        ports: &mut impl Books,
     ) -> Result<(), LaneError> {
         if self.outbox.is_empty() {
             return Ok(());
@@ -272,6 +278,18 @@ impl Host {
         self.interfaces.iter().any(|i| i.addresses.iter().any(|own| own.address == address))
     }
 
+    /// The interface that plans call so.
+    pub(crate) fn interface_named(&self, name: &str) -> Option<u8> {
+        let is_it = |interface: &Interface| !name.is_empty() && interface.name == name;
+        self.interfaces.iter().position(is_it).map(|i| i as u8)
+    }
+
+    /// The first interface that has an address of this IP version.
+    pub(crate) fn interface_for(&self, v4: bool) -> Option<usize> {
+        let has = |i: &Interface| i.addresses.iter().any(|own| own.address.is_ipv4() == v4);
+        self.interfaces.iter().position(has)
+    }
+
     /// The interface that has `address`, or accepts it as a group.
     pub(crate) fn interface_of(&self, address: IpAddr) -> Option<usize> {
         self.interfaces.iter().position(|interface| {
@@ -291,10 +309,11 @@ impl Host {
     }
 
     /// The way to `destination`: an interface and the address of the next hop there. Of routes that
-    /// are equally long, the one over `preferred` is taken.
-    pub(crate) fn route(&self, destination: IpAddr, preferred: usize) -> Option<Place> {
+    /// are equally long, the one over the preferred interface is taken.
+    fn route(&self, destination: IpAddr, (preferred, is_only): Egress) -> Option<Place> {
         let mut best: Option<(u8, bool, usize)> = None;
-        for (i, interface) in self.interfaces.iter().enumerate() {
+        let may = |i: usize| !is_only || i == preferred;
+        for (i, interface) in self.interfaces.iter().enumerate().filter(|(i, _)| may(*i)) {
             for own in interface.addresses.iter().filter(|own| own.contains(destination)) {
                 let candidate = (own.prefix_bits, i == preferred, i);
                 if best.is_none_or(|best| (candidate.0, candidate.1) > (best.0, best.1)) {
@@ -305,7 +324,8 @@ impl Host {
         if let Some((_, _, i)) = best {
             return Some(Place { interface: i as u8, address: destination });
         }
-        let order = std::iter::once(preferred).chain(0..self.interfaces.len());
+        let order =
+            std::iter::once(preferred).chain((0..self.interfaces.len()).filter(|i| may(*i)));
         order.filter_map(|i| Some((i, self.interfaces.get(i)?))).find_map(|(i, interface)| {
             let gateway =
                 interface.gateways.iter().find(|g| g.is_ipv4() == destination.is_ipv4())?;
@@ -323,7 +343,8 @@ impl Host {
     }
 
     /// The way to `destination` and the link address there, which groups have by definition.
-    pub(crate) fn way(&mut self, destination: IpAddr, preferred: usize, now_ns: u64) -> Way {
+    pub(crate) fn way(&mut self, destination: IpAddr, egress: Egress, now_ns: u64) -> Way {
+        let (preferred, _) = egress;
         let broadcast = match destination {
             IpAddr::V4(v4) => {
                 ip::is_limited_broadcast(destination)
@@ -336,7 +357,7 @@ impl Host {
             let place = Place { interface: preferred as u8, address: destination };
             return Way::Known(place, self.hop(preferred as u8, to));
         }
-        let Some(place) = self.route(destination, preferred) else { return Way::None };
+        let Some(place) = self.route(destination, egress) else { return Way::None };
         match self.neighbours.find(place, now_ns) {
             Some(mac) => Way::Known(place, self.hop(place.interface, mac)),
             None => Way::Asked(place),
@@ -378,6 +399,9 @@ impl Host {
         }
     }
 }
+
+/// The interface that a packet leaves by where there is a choice, and whether it is the only one.
+pub(crate) type Egress = (usize, bool);
 
 /// Where a packet would go.
 #[derive(Clone, Copy, Debug)]

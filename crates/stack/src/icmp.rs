@@ -119,6 +119,7 @@ impl Host {
             destination: packet.source,
             protocol: packet.protocol,
             hop_limit: self.hop_limit,
+            traffic_class: 0,
             payload_bytes: packet.payload.len(),
         };
         if !reframe(frame, packet.payload.clone(), hop, &header) {
@@ -166,6 +167,7 @@ impl Host {
             destination: packet.source,
             protocol: icmp_protocol,
             hop_limit: self.hop_limit,
+            traffic_class: 0,
             payload_bytes: ICMP_BYTES + quoted,
         };
         // The quoted packet stays where it is; ICMP header and all else go in front of it.

@@ -44,11 +44,13 @@ mod listen;
 mod nd;
 mod neighbour;
 mod outbox;
+mod ports;
 mod reset;
 mod resolve;
 mod sequence;
 mod siphash;
 mod stream;
+mod udp;
 mod wheel;
 
 pub use config::{

@@ -6,8 +6,8 @@ mod far;
 
 use far::{FAR_MAC, NEAR_MAC, PORT, config, framed};
 use laneway_core::{
-    Clock, Counters, Datagram, DatagramApp, DatagramLane, DatagramOut, DropReason, Lane, PortId,
-    Turn,
+    Clock, Counters, Datagram, DatagramApp, DatagramLane, DatagramOut, DatagramPorts, DropReason,
+    Lane, PortId, PortPlan, Turn, WhenFull,
 };
 use laneway_sim::{SimLane, SimWorld};
 use laneway_stack::{DatagramStack, InterfaceConfig, StackConfig, StreamStack};
@@ -25,12 +25,25 @@ enum Manner {
     Fan([SocketAddr; 2]),
     /// As a train of two datagrams.
     Train,
+    /// To so many groups: all datagrams to one and then to the next, as a relay does it, or each
+    /// datagram to all.
+    Many {
+        outputs: usize,
+        is_by_output: bool,
+    },
+}
+
+/// The `i`-th of many groups.
+fn output(i: usize) -> SocketAddr {
+    SocketAddr::from(([239, 9, (i >> 8) as u8, i as u8], 5000))
 }
 
 struct App {
     manner: Manner,
     seen: Vec<(SocketAddr, SocketAddr, Vec<u8>)>,
     on_tick: Vec<(SocketAddr, Vec<u8>)>,
+    /// The port that a tick sends through, if not the first.
+    through: Option<PortId>,
     counters: Counters,
 }
 
@@ -42,6 +55,11 @@ impl laneway_core::App for App {
 
 impl DatagramApp for App {
     fn on_datagrams<O: DatagramOut>(&mut self, batch: &[Datagram<'_>], _turn: Turn, out: &mut O) {
+        if let Manner::Many { outputs, is_by_output: true } = self.manner {
+            for to in (0..outputs).map(output) {
+                batch.iter().for_each(|datagram| out.forward(datagram, datagram.ingress, to));
+            }
+        }
         for datagram in batch {
             self.seen.push((datagram.source, datagram.destination, datagram.payload.to_vec()));
             match self.manner {
@@ -53,6 +71,10 @@ impl DatagramApp for App {
                 Manner::Fan(to) => {
                     to.iter().for_each(|to| out.forward(datagram, datagram.ingress, *to));
                 }
+                Manner::Many { outputs, is_by_output: false } => {
+                    (0..outputs).for_each(|i| out.forward(datagram, datagram.ingress, output(i)));
+                }
+                Manner::Many { is_by_output: true, .. } => {}
                 Manner::Train => {
                     let segment_bytes = datagram.payload.len().div_ceil(2);
                     let train = Datagram { segment_bytes, ..*datagram };
@@ -64,7 +86,7 @@ impl DatagramApp for App {
 
     fn on_tick<O: DatagramOut>(&mut self, _turn: Turn, out: &mut O) {
         for (to, bytes) in self.on_tick.drain(..) {
-            out.send(PORT, to, bytes.len(), |room| {
+            out.send(self.through.unwrap_or(PORT), to, bytes.len(), |room| {
                 room.copy_from_slice(&bytes);
                 bytes.len()
             });
@@ -93,10 +115,19 @@ fn all_ports() -> StackConfig {
 impl Bench {
     /// A stack that has made its announcements.
     fn new(config: &StackConfig, manner: Manner) -> Bench {
-        let (lane, world) = SimLane::open(&"sim".parse().unwrap(), 1).unwrap();
+        Bench::on("sim", config, manner)
+    }
+
+    fn on(spec: &str, config: &StackConfig, manner: Manner) -> Bench {
+        let (lane, world) = SimLane::open(&spec.parse().unwrap(), 1).unwrap();
         let stack = DatagramStack::new(lane, config).unwrap();
-        let app =
-            App { manner, seen: Vec::new(), on_tick: Vec::new(), counters: Counters::default() };
+        let app = App {
+            manner,
+            seen: Vec::new(),
+            on_tick: Vec::new(),
+            through: None,
+            counters: Counters::default(),
+        };
         let mut bench = Bench { stack, world, app };
         bench.serve();
         bench
@@ -297,7 +328,70 @@ fn a_fan_keeps_the_order_for_each_destination() {
         assert!(out.iter().filter(|d| d.2 == other).all(|d| d.0[5] == mac));
     }
     let counters = bench.stack.counters(PORT);
-    assert_eq!((counters.tx_frames, counters.copies), (40, 20 + 4), "one of two needs no copy");
+    assert_eq!((counters.tx_frames, counters.copies), (40, 40 + 4), "no more copies than outputs");
+}
+
+/// The datagrams of a burst to many outputs in one turn, and the counters of the port.
+fn fanned(
+    spec: &str,
+    config: &StackConfig,
+    outputs: usize,
+    is_by_output: bool,
+) -> (Vec<Vec<u8>>, Counters) {
+    let mut bench = Bench::on(spec, config, Manner::Many { outputs, is_by_output });
+    let copies = bench.stack.counters(PORT).copies;
+    for i in 0..64 {
+        bench.world.inject(PORT, &udp("10.0.0.2:999", "10.0.0.1:7", &[i; 1316]));
+    }
+    let mut out = bench.serve();
+    // What waited for the wire.
+    for _ in 0..3 {
+        bench.pass(1);
+        out.extend(bench.serve());
+    }
+    // Without announcements that were still on their way.
+    out.retain(|frame| frame.len() > 1316);
+    assert_eq!(bench.app.seen.len(), 64);
+    let mut counters = bench.stack.counters(PORT);
+    counters.copies -= copies;
+    (out, counters)
+}
+
+#[test]
+fn a_burst_leaves_for_256_outputs_in_one_turn_with_one_copy_each() {
+    for is_by_output in [true, false] {
+        let (out, counters) = fanned("sim:queue=64k", &all_ports(), 256, is_by_output);
+        assert_eq!((counters.tx_frames, counters.lost()), (64 * 256, 0), "{counters:?}");
+        assert_eq!(counters.tx_bytes, 64 * 256 * 1316);
+        let mut next = vec![0u8; 256];
+        for frame in &out {
+            let (.., to, payload) = read_udp(frame);
+            let IpAddr::V4(group) = to.ip() else { panic!("{to}") };
+            let next = &mut next[usize::from(group.octets()[3])];
+            assert_eq!((payload.len(), payload[0]), (1316, *next), "to {to}");
+            *next += 1;
+        }
+        assert!(next.iter().all(|next| *next == 64), "{next:?}");
+        // Where a datagram goes to all before the next does, two destinations may look alike.
+        let alike = if is_by_output { 0 } else { 64 };
+        assert!(counters.copies <= 64 * 256 + alike, "{} copies", counters.copies);
+    }
+}
+
+#[test]
+fn what_a_fan_loses_has_a_reason_of_its_port() {
+    let mut few = all_ports();
+    few.limits.outbox_packets = 5000;
+    let mut small = all_ports();
+    small.limits.outbox_bytes = 30_000;
+    for (spec, config) in
+        [("sim:queue=64k", &few), ("sim:queue=64k", &small), ("sim:delay_us=100", &all_ports())]
+    {
+        let (out, counters) = fanned(spec, config, 256, true);
+        assert!(!out.is_empty() && counters.lost() > 0, "{spec}: {counters:?}");
+        assert_eq!(counters.tx_frames, out.len() as u64, "{spec}: {counters:?}");
+        assert_eq!(counters.tx_frames + counters.drops(DropReason::TxRefused), 64 * 256, "{spec}");
+    }
 }
 
 #[test]
@@ -580,6 +674,142 @@ fn a_datagram_leaves_by_another_interface() {
     assert_eq!(out.len(), 2);
     assert!(out.iter().all(|a| a.bytes[6..12] == [2, 0, 0, 0, 9, 1]));
     assert_eq!(out[0].bytes[26..34], [10, 0, 0, 1, 10, 9, 0, 2]);
+}
+
+/// Two interfaces, `left` and `right`, and no ports.
+fn two_interfaces(manner: Manner) -> Bench {
+    let (lane, world) = SimLane::open(&"sim".parse().unwrap(), 2).unwrap();
+    let mut config = config(&[]);
+    config.interfaces[0].name = "left".to_owned();
+    let own = vec![(ip("10.9.0.1"), 24), (ip("fd09::1"), 64)];
+    let right = InterfaceConfig::new([2, 0, 0, 0, 9, 1], own);
+    config.interfaces.push(InterfaceConfig { name: "right".to_owned(), ..right });
+    let stack = DatagramStack::new(lane, &config).unwrap();
+    let mut bench = Bench { stack, world, app: Bench::new(&all_ports(), manner).app };
+    bench.serve();
+    bench.world.collect(PortId(1));
+    bench
+}
+
+/// What leaves through a port to a destination: the interface, and the frame.
+fn sent(bench: &mut Bench, port: PortId, to: &str) -> Vec<(u32, Vec<u8>)> {
+    bench.app.through = Some(port);
+    let left = bench.tick(to, b"sent").into_iter().map(|frame| (0, frame));
+    let right = bench.world.collect(PortId(1)).into_iter().map(|arrival| (1, arrival.bytes));
+    left.chain(right).collect()
+}
+
+#[test]
+fn a_port_sends_as_its_plan_says() {
+    let mut bench = two_interfaces(Manner::Echo);
+    let open = |bench: &mut Bench, plan: PortPlan| {
+        bench.stack.open_port(&plan).unwrap_or_else(|e| panic!("{e}"))
+    };
+    let on = |bind: &str, interface: &str| PortPlan {
+        interface: Some(interface.to_owned()),
+        hop_limit: Some(9),
+        dscp: Some(34),
+        ..PortPlan::at(at(bind))
+    };
+    for (bind, group, source, interface) in [
+        ("0.0.0.0:5000", "239.1.1.1:6000", "10.0.0.1:5000", "left"),
+        ("0.0.0.0:5000", "239.1.1.1:6000", "10.9.0.1:5000", "right"),
+        ("[::]:5000", "[ff15::1]:6000", "[fd09::1]:5000", "right"),
+    ] {
+        let port = open(&mut bench, on(bind, interface));
+        let out = sent(&mut bench, port, group);
+        assert_eq!(out.len(), 1, "{group} on {interface}");
+        let (left_by, frame) = &out[0];
+        assert_eq!(*left_by, u32::from(interface == "right"));
+        // Only the interface's own frames are read by `read_udp`.
+        let mut own = frame.clone();
+        own[6..12].copy_from_slice(&NEAR_MAC);
+        assert_eq!(read_udp(&own).1, at(source));
+        let (traffic_class, hops) = match frame[12..14] == [8, 0] {
+            true => (frame[15], frame[22]),
+            false => (frame[14] << 4 | frame[15] >> 4, frame[21]),
+        };
+        assert_eq!((traffic_class, hops), (34 << 2, 9), "{group}");
+    }
+    // No way leads there by the interface that the port keeps to.
+    let port = open(&mut bench, on("0.0.0.0:5001", "right"));
+    assert!(sent(&mut bench, port, "10.0.0.7:1").is_empty());
+    assert_eq!(bench.stack.counters(port).drops(DropReason::NoRoute), 1);
+    let source = Some(ip("10.9.0.1"));
+    let port = open(&mut bench, PortPlan { source, ..PortPlan::at(at("0.0.0.0:5002")) });
+    let out = sent(&mut bench, port, "239.1.1.1:6000");
+    assert_eq!((out.len(), read_udp(&out[0].1).1), (1, at("10.9.0.1:5002")));
+}
+
+#[test]
+fn a_port_of_one_interface_hears_no_other() {
+    let mut bench = two_interfaces(Manner::Echo);
+    let on = |interface: Option<&str>| PortPlan {
+        interface: interface.map(str::to_owned),
+        ..PortPlan::at(at("0.0.0.0:5000"))
+    };
+    let [left, right] = ["left", "right"]
+        .map(|name| bench.stack.open_port(&on(Some(name))).unwrap_or_else(|e| panic!("{e}")));
+    let mut to_right = udp("10.9.0.2:9", "10.9.0.1:5000", b"right");
+    to_right[..6].copy_from_slice(&[2, 0, 0, 0, 9, 1]);
+    bench.world.inject(PORT, &udp("10.0.0.2:9", "10.0.0.1:5000", b"left"));
+    bench.world.inject(PortId(1), &to_right);
+    bench.serve();
+    for port in [left, right] {
+        let counters = bench.stack.counters(port);
+        assert_eq!((counters.rx_frames, counters.tx_frames), (1, 1), "{counters:?}");
+    }
+    bench.stack.close_port(right).unwrap_or_else(|e| panic!("{e}"));
+    bench.world.inject(PortId(1), &to_right);
+    bench.serve();
+    assert_eq!(bench.app.seen.len(), 2, "its port is closed");
+    let taken = bench.stack.open_port(&on(Some("left"))).unwrap_err().to_string();
+    assert!(taken.contains("0.0.0.0:5000"), "{taken}");
+    let any = bench.stack.open_port(&on(None)).unwrap_or_else(|e| panic!("{e}"));
+    bench.world.inject(PortId(1), &to_right);
+    bench.serve();
+    assert_eq!(bench.stack.counters(any).rx_frames, 1);
+    assert_eq!(bench.stack.past().rx_frames, 1, "what the closed one counted");
+}
+
+#[test]
+fn what_no_stack_can_do_is_refused_in_words() {
+    let mut bench = two_interfaces(Manner::Echo);
+    let plan = PortPlan::at(at("0.0.0.0:5000"));
+    let oldest = WhenFull::Oldest { bytes: 4096 };
+    for (plan, says) in [
+        (PortPlan { when_full: oldest, ..plan.clone() }, "4096 bytes"),
+        (PortPlan { priority: Some(3), ..plan.clone() }, "priority 3"),
+        (PortPlan { interface: Some("up".to_owned()), ..plan.clone() }, "`up`"),
+        (PortPlan { source: Some(ip("192.0.2.1")), ..plan.clone() }, "192.0.2.1"),
+        (PortPlan { source: Some(ip("fd00::1")), ..plan.clone() }, "other family"),
+    ] {
+        let refused = bench.stack.open_port(&plan).unwrap_err().to_string();
+        assert!(refused.contains(says), "{refused}");
+    }
+    assert_eq!((bench.stack.ports(), bench.stack.open_port(&plan).unwrap()), (0, PortId(0)));
+}
+
+#[test]
+fn as_many_ports_as_there_may_be_are_told_apart() {
+    const STEP: usize = 97;
+    let mut bench = Bench::new(&config(&[]), Manner::Echo);
+    let udp_port = |i: usize| 1000 + i as u16;
+    for i in 0..PortId::OPEN_MAX {
+        let plan = PortPlan::at(SocketAddr::new(ip("10.0.0.1"), udp_port(i)));
+        assert_eq!(bench.stack.open_port(&plan).unwrap(), PortId(i as u32));
+    }
+    let full = bench.stack.open_port(&PortPlan::at(at("10.0.0.1:0"))).unwrap_err().to_string();
+    assert!(full.contains("16384 ports"), "{full}");
+    for i in (0..PortId::OPEN_MAX).step_by(STEP) {
+        let to = format!("10.0.0.1:{}", udp_port(i));
+        let back = bench.ask(&udp("10.0.0.2:9", &to, &[i as u8]));
+        assert_eq!(read_udp(&back[0]).1, at(&to));
+        assert_eq!(bench.stack.counters(PortId(i as u32)).rx_frames, 1);
+    }
+    let all: u64 =
+        (0..PortId::OPEN_MAX).map(|i| bench.stack.counters(PortId(i as u32)).rx_frames).sum();
+    assert_eq!(all, PortId::OPEN_MAX.div_ceil(STEP) as u64);
 }
 
 proptest! {

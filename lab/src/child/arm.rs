@@ -245,7 +245,10 @@ fn command(setup: &ArmSetup, app: &str, interfaces: &[String], words: &[String])
 
 /// Whether the lane has nothing but the kernel's sockets for the arm.
 fn listens(setup: &ArmSetup, lane: &LaneFacts) -> bool {
-    lane.is_sockets_alone() || setup.client.is_some() && lane.carries.has(Carried::Streams)
+    let carries = |shape| lane.carries.has(shape);
+    lane.is_sockets_alone()
+        || setup.client.is_some() && carries(Carried::Streams)
+        || setup.fanout.is_some() && carries(Carried::Datagrams)
 }
 
 /// The addresses of an arm that answers on a lane with the kernel's sockets: the interface has them meanwhile.

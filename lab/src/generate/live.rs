@@ -10,7 +10,7 @@ use crate::{
     words::{bytes_of, words_of},
 };
 use laneway_bpf::{BpfError, LiveFrames, Loaded, XdpLink, XdpMode, live_frames};
-use laneway_core::{ConfigValue, KernelHalf, KernelMaps, LaneError};
+use laneway_core::{ConfigValue, KernelHalf, KernelMaps, LaneError, MapValue};
 
 /// The compiled program.
 static OBJECT: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/generate.bpf.o"));
@@ -63,7 +63,8 @@ impl LiveGenerator {
             entries: (0u32..)
                 .zip(&traffic.templates)
                 .map(|(i, t)| {
-                    ("templates", i.to_ne_bytes().to_vec(), template_bytes(t, destination))
+                    let value = MapValue::Bytes(template_bytes(t, destination));
+                    ("templates", i.to_ne_bytes().to_vec(), value)
                 })
                 .chain(traffic.times.entries())
                 .collect(),

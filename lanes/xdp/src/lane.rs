@@ -118,6 +118,9 @@ impl XdpLane {
                 None => lane.loaded.program(),
             };
             let (link, mut caps) = attach(entry, interface, &knobs)?;
+            if link.mode() == XdpMode::Generic && lane.loaded.has_exit_programs() {
+                return Err(refuse_generic(interface, &half));
+            }
             for (name, fact) in lane.spread.iter().flat_map(Spread::facts) {
                 caps.fact(name, fact);
             }
@@ -455,6 +458,18 @@ fn attach(
     caps.obtained = caps.obtained.with_if(Cap::NativeXdp, link.mode() == XdpMode::Native);
     caps.admit(LANE, |_| None)?;
     Ok((link, caps))
+}
+
+/// In generic mode the copies of a frame that is sent to several devices share their bytes
+/// (`skb_clone`), and the programs on the way out would write over each other's.
+fn refuse_generic(interface: &str, half: &KernelHalf) -> LaneError {
+    LaneError::Refused {
+        lane: LANE.to_owned(),
+        name: format!("app {} on `{interface}` in generic mode", half.name),
+        why: "its programs on the way out write into copies of a frame, which share their bytes there"
+            .to_owned(),
+        hint: "use interfaces with native XDP, or another lane".to_owned(),
+    }
 }
 
 fn in_lane(error: BpfError) -> LaneError {

@@ -8,9 +8,12 @@ use laneway_core::{Cap, DropReason, KernelHalf, KernelLane, Lane, LaneError, Por
 use laneway_spec::LaneSpec;
 use laneway_xdp::{Options, PassGuard, XdpLane};
 use std::{env, process::Command, thread, time::Duration};
-use support::{Receiver, Record, Sender, cable, frame, in_namespace, ip, verdict};
+use support::{
+    Receiver, Record, Sender, cable, exits, frame, in_namespace, ip, scattering, verdict,
+};
 
 const COUNT: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/test_count.bpf.o"));
+const EXITS: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/test_exits.bpf.o"));
 const XDP_TX: u32 = 3;
 const PATIENCE: Duration = Duration::from_secs(20);
 /// Set for the child that holds a lane until it is killed.
@@ -396,6 +399,20 @@ fn a_pass_program_lets_the_far_end_see_what_xdp_transmits() {
         assert_eq!(back.receive(), frame(77));
         drop(guard);
         assert_eq!(attachment("left").unwrap(), Default::default());
+    });
+}
+
+#[test]
+fn programs_on_the_way_out_need_native_mode() {
+    in_namespace(|| {
+        cable("left", "right");
+        let half = || scattering(EXITS, exits(&["right"]));
+        for (spec, on) in [("xdp:generic", "right"), ("xdp:allow=native-xdp", "lo")] {
+            let refused = open_half(spec, &[on], half()).err().unwrap().to_string();
+            assert!(refused.contains("share their bytes"), "{refused}");
+            assert_eq!(attachment(on).unwrap(), Default::default());
+        }
+        open_half("xdp", &["right"], half()).unwrap();
     });
 }
 

@@ -24,6 +24,7 @@ const ROLES: &[Role] = &[
         name: "shared",
         folders: &[
             "crates/capture",
+            "crates/control",
             "crates/flow",
             "crates/linux",
             "crates/page",
@@ -33,7 +34,7 @@ const ROLES: &[Role] = &[
         ],
         may_use: &["spec", "core", "wire"],
     },
-    Role { name: "stack", folders: &["crates/stack"], may_use: &["spec", "core", "wire"] },
+    Role { name: "stack", folders: &["crates/stack"], may_use: &["kinds", "spec", "core", "wire"] },
     Role { name: "bpf", folders: &["crates/bpf"], may_use: &["spec", "core", "wire"] },
     Role {
         name: "engine",

@@ -1,0 +1,146 @@
+//! What is said to a line, and who says it.
+
+use crate::rights::send;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use std::fmt;
+use std::os::fd::{BorrowedFd, OwnedFd};
+use std::os::unix::net::UnixStream;
+use std::time::{Duration, Instant};
+
+/// Bytes of a line, for an [`Answerer`] that does not say otherwise.
+pub const LINE_BYTES_MAX: usize = 4096;
+
+/// Who answers lines. Several clients are answered at once, each on a thread of its own.
+pub trait Answerer: Send + Sync {
+    /// Carries a line out and answers it. Any line: of any text, up to [`line_bytes_max`](Self::line_bytes_max).
+    fn answer(&self, line: &str) -> Said;
+
+    /// As [`answer`](Self::answer), of a line with descriptors, which are closed when nobody keeps them.
+    fn answer_with(&self, _line: &str, descriptors: Vec<OwnedFd>) -> Said {
+        let count = descriptors.len();
+        Said::Wrong(format!("{count} descriptors came with it; say it without\n"))
+    }
+
+    /// Bytes that a line may have.
+    fn line_bytes_max(&self) -> usize {
+        LINE_BYTES_MAX
+    }
+}
+
+/// What goes on until the client leaves or says its next line.
+pub type Tale = Box<dyn FnOnce(&mut Teller<'_>) -> Result<(), Gone> + Send>;
+
+/// What is said to a line.
+pub enum Said {
+    /// It was carried out: whole lines, none of them empty.
+    Done(String),
+    /// It was not: whole lines, none of them empty.
+    Wrong(String),
+    /// It was carried out, and these descriptors, [`DESCRIPTORS_MAX`](crate::DESCRIPTORS_MAX) at most, go along.
+    Handed(String, Vec<OwnedFd>),
+    /// It is being told, by this, until there is no more or the client has heard enough.
+    Told(Tale),
+    /// The conversation is over.
+    Quit,
+}
+
+impl fmt::Debug for Said {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Said::Done(lines) => f.debug_tuple("Done").field(lines).finish(),
+            Said::Wrong(lines) => f.debug_tuple("Wrong").field(lines).finish(),
+            Said::Handed(lines, of) => f.debug_tuple("Handed").field(lines).field(of).finish(),
+            Said::Told(_) => f.write_str("Told"),
+            Said::Quit => f.write_str("Quit"),
+        }
+    }
+}
+
+/// The client has left, or has said something else.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("the client listens no more")]
+pub struct Gone;
+
+/// One client that listens to a [`Said::Told`].
+pub struct Teller<'a> {
+    client: &'a UnixStream,
+    /// It had said something else before the answer began.
+    is_answered: bool,
+}
+
+impl<'a> Teller<'a> {
+    pub(crate) fn new(client: &'a UnixStream, is_answered: bool) -> Teller<'a> {
+        Teller { client, is_answered }
+    }
+
+    /// Says whole lines, none of them empty.
+    ///
+    /// # Errors
+    /// The client has left, or takes nothing for ten seconds.
+    pub fn tell(&mut self, lines: &str) -> Result<(), Gone> {
+        self.hand(lines, &[])
+    }
+
+    /// As [`tell`](Self::tell), with up to [`DESCRIPTORS_MAX`](crate::DESCRIPTORS_MAX) descriptors beside the lines,
+    /// of which there is at least one.
+    ///
+    /// # Errors
+    /// As [`tell`](Self::tell).
+    pub fn hand(&mut self, lines: &str, descriptors: &[BorrowedFd<'_>]) -> Result<(), Gone> {
+        let lines = framed(lines);
+        if lines.is_empty() {
+            return Ok(());
+        }
+        send(self.client, lines.as_bytes(), descriptors).map_err(|_| Gone)
+    }
+
+    /// Waits so long.
+    ///
+    /// # Errors
+    /// As soon as the client leaves or says its next line.
+    pub fn wait(&mut self, time: Duration) -> Result<(), Gone> {
+        let until = Instant::now() + time;
+        loop {
+            if self.is_answered {
+                return Err(Gone);
+            }
+            let left = until.saturating_duration_since(Instant::now());
+            let left =
+                Timespec { tv_sec: left.as_secs() as i64, tv_nsec: left.subsec_nanos().into() };
+            let mut polled = [PollFd::new(self.client, PollFlags::IN | PollFlags::RDHUP)];
+            match poll(&mut polled, Some(&left)) {
+                Ok(0) => return Ok(()),
+                Ok(_) => self.is_answered = true,
+                Err(rustix::io::Errno::INTR) => {}
+                Err(_) => return Err(Gone),
+            }
+        }
+    }
+}
+
+/// Whole lines without an empty one, which would end the answer.
+pub(crate) fn framed(lines: &str) -> String {
+    let mut framed = String::with_capacity(lines.len() + 1);
+    let whole = lines.lines().map(|line| line.trim_end_matches('\r'));
+    for line in whole.filter(|line| !line.is_empty()) {
+        framed.push_str(line);
+        framed.push('\n');
+    }
+    framed
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        #[test]
+        fn what_is_said_is_whole_lines_and_none_is_empty(lines in "[a\\n\\r]{0,20}") {
+            let framed = framed(&lines);
+            prop_assert!(framed.is_empty() || framed.ends_with('\n'));
+            prop_assert!(!framed.starts_with('\n') && !framed.contains("\n\n"));
+            prop_assert_eq!(framed.replace('\n', ""), lines.lines().map(|line| line.trim_end_matches('\r')).collect::<String>());
+        }
+    }
+}
