@@ -15,13 +15,14 @@ use clap::Args;
 use laneway_control::{Answerer, ControlSocket, Said};
 use laneway_core::DropReason;
 use laneway_kinds::{
-    Account, AppCommand, AppVerb, ArmPlace, Failure, Finished, Line, On, Own, RunReport, Session,
-    Shape, Traffic, Watched, WatchedRun, Witness, WorkerHeadings,
+    Account, AppCommand, AppVerb, ArmPlace, Failure, Fanout, FanoutOutput, Finished, Line, On, Own,
+    RunReport, Session, Shape, Traffic, Watched, WatchedRun, Witness, WorkerHeadings,
 };
 use laneway_linux::{Cidr, Mac, sysfs};
 use serde_json::{Map, Value, json};
 use std::{
-    net::SocketAddr,
+    fs,
+    net::{SocketAddr, SocketAddrV4},
     path::PathBuf,
     sync::{Arc, Mutex, PoisonError},
     time::Duration,
@@ -317,12 +318,22 @@ Examples:
     }
 
     fn place(place: &ArmPlace<'_>) -> Vec<String> {
-        let Some(input) = place.addresses.first() else { return Vec::new() };
-        let host = if place.onward.is_ipv4() { 32 } else { 128 };
-        let mut words = vec!["--input".to_owned(), input.to_string()];
-        words.extend(["--output".to_owned(), place.onward.to_string()]);
-        words.extend(["--allow".to_owned(), format!("{}/{host}", place.onward.ip())]);
-        words
+        let Some(Fanout { input, groups, outputs }) = place.fanout else { return Vec::new() };
+        if let [group] = groups {
+            let outputs =
+                outputs.iter().map(|it| format!("{}:{}@{}", group.ip(), it.port, it.interface));
+            return vec![
+                "--input".to_owned(),
+                format!("{group}@{input}"),
+                "--output".to_owned(),
+                outputs.collect::<Vec<_>>().join(","),
+            ];
+        }
+        // More rules than a command line takes. Where the file cannot be written, the run says that it is not there.
+        let path = place.memory.join("relay.toml");
+        let rules = groups.iter().map(|group| rule_text(*group, input, outputs));
+        let _ = fs::write(&path, rules.collect::<String>());
+        vec!["--config".to_owned(), path.display().to_string()]
     }
 
     fn check_arm(_arguments: &RelayArguments, _traffic: Traffic) -> Result<(), String> {
@@ -434,6 +445,20 @@ const NOT_SENT: [DropReason; 7] = [
     DropReason::NoNeighbour,
     DropReason::NoRoute,
 ];
+
+/// A rule of a file: a group to its outputs.
+fn rule_text(group: SocketAddrV4, input: &str, outputs: &[FanoutOutput<'_>]) -> String {
+    let outputs = outputs.iter().map(|it| {
+        let destination = SocketAddrV4::new(*group.ip(), it.port);
+        format!("  {{ destination = \"{destination}\", interface = \"{}\" }},\n", it.interface)
+    });
+    format!(
+        "[[rule]]\ninput = {{ interface = \"{input}\", group = \"{}\", port = {} }}\noutputs = [\n{}]\n",
+        group.ip(),
+        group.port(),
+        outputs.collect::<String>()
+    )
+}
 
 /// The rule of the command line, if there is one.
 fn rule_of(arguments: &RelayArguments) -> Result<Option<Rule>, Failure> {

@@ -71,7 +71,7 @@ impl AppKind for RelayKind {
     const FACTS: AppFacts = AppFacts {
         name: "relay",
         about: "copies UDP datagrams of groups and hosts to groups and hosts, by rules changed while it runs",
-        race: RaceFacts::HANDED,
+        race: RaceFacts::COPIED,
     };
     type Run = RelayRun;
     type Report = RelayReport;
