@@ -18,8 +18,8 @@ use std::{
 
 /// Differentiated services code points have six bits.
 const DSCP_MAX: u8 = 63;
-/// The first UDP port that is given to who asks for any (RFC 6335).
-const ANY_PORT_MIN: u16 = 49_152;
+/// The first UDP port that is given to who asks for any, as on Linux: there are more than ports.
+const ANY_PORT_MIN: u16 = 32_768;
 
 /// One port.
 pub(crate) struct Port {
@@ -216,7 +216,7 @@ impl Ports {
         let bound = match plan.bind.port() {
             0 => SocketAddr::new(
                 ip,
-                self.free_port(ip).ok_or_else(|| {
+                self.free_port(interface, ip).ok_or_else(|| {
                     asked.refused("every UDP port is taken".to_owned(), "name a port")
                 })?,
             ),
@@ -288,8 +288,8 @@ impl Ports {
         Some(port)
     }
 
-    /// A UDP port that nobody has at `ip`.
-    fn free_port(&mut self, ip: IpAddr) -> Option<u16> {
+    /// A UDP port that nobody has at `ip` on this interface, or on all.
+    fn free_port(&mut self, interface: Option<u8>, ip: IpAddr) -> Option<u16> {
         let any: IpAddr = match ip {
             IpAddr::V4(_) => Ipv4Addr::UNSPECIFIED.into(),
             IpAddr::V6(_) => Ipv6Addr::UNSPECIFIED.into(),
@@ -297,9 +297,12 @@ impl Ports {
         for _ in ANY_PORT_MIN..=u16::MAX {
             let udp_port = self.any_port;
             self.any_port = udp_port.checked_add(1).unwrap_or(ANY_PORT_MIN);
-            let is_taken =
-                |address| self.at.contains_key(&Key { interface: None, address, udp_port });
-            if !is_taken(ip) && !is_taken(any) {
+            let is_taken = [(None, ip), (None, any), (interface, ip), (interface, any)]
+                .into_iter()
+                .any(|(interface, address)| {
+                    self.at.contains_key(&Key { interface, address, udp_port })
+                });
+            if !is_taken {
                 return Some(udp_port);
             }
         }

@@ -791,6 +791,28 @@ fn what_no_stack_can_do_is_refused_in_words() {
 }
 
 #[test]
+fn whoever_asks_for_any_udp_port_gets_one_that_is_free() {
+    let mut bench = two_interfaces(Manner::Echo);
+    let any = |interface: Option<&str>| PortPlan {
+        interface: interface.map(str::to_owned),
+        ..PortPlan::at(at("0.0.0.0:0"))
+    };
+    let mut bound = std::collections::HashSet::new();
+    let mut kept = Vec::new();
+    for interface in [Some("left"), None, Some("right"), Some("left")] {
+        let port = bench.stack.open_port(&any(interface)).unwrap_or_else(|e| panic!("{e}"));
+        bound.insert(bench.stack.bound(port).unwrap());
+        kept.push(port);
+    }
+    assert_eq!(bound.len(), kept.len());
+    // All the way round, and past those that are taken.
+    for _ in 0..40_000 {
+        let port = bench.stack.open_port(&any(Some("left"))).unwrap_or_else(|e| panic!("{e}"));
+        bench.stack.close_port(port).unwrap();
+    }
+}
+
+#[test]
 fn as_many_ports_as_there_may_be_are_told_apart() {
     const STEP: usize = 97;
     let mut bench = Bench::new(&config(&[]), Manner::Echo);
