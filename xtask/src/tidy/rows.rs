@@ -39,8 +39,11 @@ const WORDS: &[(&str, &[&str], &str)] = &[
     ("pcap", &["lanes/dpdk/"], "a driver of DPDK"),
     ("socket", &["lanes/dpdk/"], "a path that a driver of DPDK is given"),
     ("xdp", &["lanes/dpdk/"], "a socket of a driver of DPDK"),
-    ("xdp", &["LinkTypeInfo::", "lab/src/"], "the kernel's hook, as `ip` and `ethtool` call it"),
-    ("xdp", &["ProgramAttachType::"], "the kernel's hook, as libbpf calls it"),
+    (
+        "xdp",
+        &["LinkTypeInfo::", "ProgramAttachType::", "lab/src/"],
+        "the kernel's hook, as `ip` and `ethtool` call it",
+    ),
     ("xdp", &["crates/bpf/src/maps.rs"], "the one lane that has maps, in what its errors say"),
 ];
 
