@@ -426,7 +426,9 @@ impl<'a> Alive<'a> {
                 None => Capacity { beyond_pps: Some(low), ..Capacity::default() },
                 Some(pps) => {
                     let pps = [low, pps.clamp(low, high)];
-                    walk.search(Search { pps, loss_max: 0.0, ..search })?
+                    let found = walk.search(Search { pps, loss_max: 0.0, ..search })?;
+                    // What was not carried with a loss is not without.
+                    Capacity { beyond_pps: found.beyond_pps.or(capacity.beyond_pps), ..found }
                 }
             };
             Ok([capacity, zero_loss])

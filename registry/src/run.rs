@@ -263,6 +263,9 @@ impl<A: AppKind, K: LaneKind> Bench<'_, A, K> {
                 let lane = K::frames(self.shared, id.0)?;
                 gate()?;
                 let mut lane = DatagramStack::new(lane, &stack(service, self.order.interfaces))?;
+                if let Some(holder) = K::group_holder(self.shared) {
+                    lane = lane.with_holder(holder)?;
+                }
                 self.datagrams(id, &mut lane, control, &bell)
             }
             Shape::Streams if native => {

@@ -21,6 +21,7 @@ mod absent;
 mod app;
 mod command;
 mod facts;
+mod groups;
 mod lane;
 mod places;
 mod race;
@@ -33,6 +34,7 @@ pub use command::{
     Account, AppCommand, AppVerb, Finished, Line, On, Session, WorkerHeadings, WorkerLine,
 };
 pub use facts::{LaneFacts, Mode, Needs, Ports, Shape, Shapes, Sharing, Wiring};
+pub use groups::GroupHolder;
 pub use lane::{LaneKind, Opening, Request, with_knob};
 pub use laneway_terminal::{Exit, Failure};
 pub use places::{Places, place_of};

@@ -14,7 +14,7 @@ pub const MTU_BYTES_MIN: usize = 576;
 pub const MTU_BYTES_MAX: usize = 65_535;
 /// Addresses to listen to, at most: ports are numbered by one byte.
 pub const LISTEN_MAX: usize = 256;
-/// Addresses, gateways and groups of one interface, at most: they are searched one by one.
+/// Addresses and gateways of one interface, at most: they are searched one by one.
 pub const ADDRESSES_MAX: usize = 16;
 
 /// One port of the frame lane, as an interface of the stack.
@@ -32,8 +32,7 @@ pub struct InterfaceConfig {
     /// Routers that lead everywhere else; at most one per IP version is used, the first. Each must
     /// lie on the link of one of the addresses.
     pub gateways: Vec<IpAddr>,
-    /// Multicast groups whose datagrams are accepted. No IGMP or MLD report is sent: behind a
-    /// switch that listens to those, a kernel socket must hold the membership.
+    /// Multicast groups whose datagrams are accepted from the start; ports may join others.
     pub groups: Vec<IpAddr>,
 }
 
@@ -83,6 +82,8 @@ pub struct HostLimits {
     /// Packets that an app may send between two flushes, those that are sent in place left out: a
     /// burst times its outputs.
     pub outbox_packets: usize,
+    /// Groups that are heard, those of each interface counted.
+    pub groups_max: usize,
 }
 
 impl Default for HostLimits {
@@ -101,6 +102,7 @@ impl Default for HostLimits {
             path_mtu_ns: 600_000_000_000,
             outbox_bytes: 16 << 20,
             outbox_packets: 1 << 18,
+            groups_max: 1 << 16,
         }
     }
 }
@@ -273,6 +275,7 @@ impl StackConfig {
             ("limits.neighbours_max", self.limits.neighbours_max),
             ("limits.outbox_bytes", self.limits.outbox_bytes),
             ("limits.outbox_packets", self.limits.outbox_packets),
+            ("limits.groups_max", self.limits.groups_max),
             ("tcp.connections_max", self.tcp.connections_max),
             ("tcp.rx_bytes", self.tcp.rx_bytes),
             ("tcp.tx_bytes", self.tcp.tx_bytes),
@@ -308,12 +311,12 @@ impl InterfaceConfig {
                 "set the interface's own MTU",
             );
         }
-        let lists = [self.addresses.len(), self.gateways.len(), self.groups.len()];
+        let lists = [self.addresses.len(), self.gateways.len()];
         if lists.iter().any(|&n| n > ADDRESSES_MAX) || self.addresses.is_empty() {
             return refuse(
-                format!("{lists:?} addresses, gateways and groups"),
+                format!("{lists:?} addresses and gateways"),
                 "they are searched one by one for every packet",
-                &format!("give 1 to {ADDRESSES_MAX} addresses, and no more of the others"),
+                &format!("give 1 to {ADDRESSES_MAX} addresses, and no more gateways"),
             );
         }
         for &(address, prefix_bits) in &self.addresses {

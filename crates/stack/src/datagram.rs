@@ -24,15 +24,16 @@ use crate::{
     limit::RateLimit,
     neighbour::{Account, Place},
     outbox::{Books, Hop, Kept},
-    ports::Ports,
+    ports::{Heard, Port, Ports},
     reset::Segment,
     udp::{self, Headers},
 };
 use laneway_core::{
     Bell, Burst, CapsReport, Clock, ClockDomain, Counters, Datagram, DatagramApp, DatagramLane,
-    DatagramOut, DatagramPorts, DropReason, FrameLane, Lane, LaneError, PayloadKey, PortId,
-    PortPlan, Turn, Verdict, Wake,
+    DatagramOut, DatagramPorts, DropReason, FrameLane, Lane, LaneError, Membership, PayloadKey,
+    PortId, PortPlan, Turn, Verdict, Wake,
 };
+use laneway_kinds::GroupHolder;
 use laneway_wire::{ETHERNET_BYTES, Ethernet, Mac, UDP_BYTES, Udp, checksum, protocol};
 use std::{
     net::{IpAddr, SocketAddr},
@@ -47,6 +48,7 @@ const PAYLOAD_BYTES_MAX: usize = 65_507;
 pub struct DatagramStack<L> {
     lane: L,
     host: Host,
+    groups_max: usize,
     ports: Ports,
     turn: TurnState,
     /// The batch's memory between turns, empty.
@@ -57,6 +59,8 @@ pub struct DatagramStack<L> {
     /// Marks a payload with its arrival's place among those of its port.
     key: PayloadKey,
     resets: RateLimit,
+    /// Who makes the kernel a member of groups.
+    holder: Option<Box<dyn GroupHolder>>,
 }
 
 /// What an app's sends of one burst leave behind.
@@ -115,11 +119,13 @@ impl<L: FrameLane> DatagramStack<L> {
         let resets = config.tcp.resets_per_second;
         let mut ports = Ports::new(config.secret);
         for address in &config.listen {
-            let port = ports.open(&lane, &host, &PortPlan::at(*address))?;
+            let ready = ports.prepare(&lane, &host, &PortPlan::at(*address))?;
+            let port = ports.open(ready);
             let interface = host.interface_of(address.ip()).unwrap_or(0);
             ports.tell_more(port, lane.caps(PortId(interface as u32)));
         }
         Ok(DatagramStack {
+            groups_max: config.limits.groups_max,
             ports,
             turn: TurnState { fates: Vec::new(), kept_for: Marks::default() },
             batch: Vec::new(),
@@ -127,9 +133,24 @@ impl<L: FrameLane> DatagramStack<L> {
             found: Vec::new(),
             key: PayloadKey::unique(),
             resets: RateLimit::new(resets, resets.min(50)),
+            holder: None,
             host,
             lane,
         })
+    }
+
+    /// From now on the kernel is a member of all groups that are heard here, and tells the network. To
+    /// be called before the first turn, where the kernel sees what routers ask.
+    ///
+    /// # Errors
+    /// What the kernel says to the groups of the config.
+    pub fn with_holder(mut self, holder: Box<dyn GroupHolder>) -> Result<Self, LaneError> {
+        self.host.members.hush();
+        let holder = self.holder.insert(holder);
+        for heard in self.host.members.all() {
+            holder.join(&named(&self.host, heard))?;
+        }
+        Ok(self)
     }
 
     /// The lane below.
@@ -173,7 +194,8 @@ fn sort_burst(
         } else {
             found.clear();
             let find = |to| {
-                ports.each(interface.0 as u8, to, audience, |port| found.push(port));
+                let ends = (packet.source, to);
+                ports.each(interface.0 as u8, ends, audience, |port| found.push(port));
                 found.first().copied()
             };
             match read_udp(burst.frame(i).bytes, &packet, find) {
@@ -723,12 +745,54 @@ impl<L: FrameLane> Lane for DatagramStack<L> {
 
 impl<L: FrameLane> DatagramPorts for DatagramStack<L> {
     fn open_port(&mut self, plan: &PortPlan) -> Result<PortId, LaneError> {
-        self.ports.open(&self.lane, &self.host, plan)
+        let mut ready = self.ports.prepare(&self.lane, &self.host, plan)?;
+        let port = ready.port_mut();
+        for membership in &plan.memberships {
+            let entered = self.heard(port, membership).and_then(|heard| {
+                self.enter(heard, membership)?;
+                Ok(heard)
+            });
+            match entered {
+                Ok(heard) => port.join(heard),
+                Err(error) => {
+                    self.exit_all(port);
+                    return Err(error);
+                }
+            }
+        }
+        Ok(self.ports.open(ready))
     }
 
     fn close_port(&mut self, port: PortId) -> Result<Counters, LaneError> {
         let closed = self.ports.close(port).ok_or_else(|| self.no_port(port))?;
+        self.exit_all(&closed);
         Ok(closed.counters)
+    }
+
+    fn join(&mut self, port: PortId, membership: &Membership) -> Result<(), LaneError> {
+        let there = self.ports.get(port).ok_or_else(|| self.no_port(port))?;
+        let heard = self.heard(there, membership)?;
+        self.enter(heard, membership)?;
+        if let Some(port) = self.ports.get_mut(port) {
+            port.join(heard);
+        }
+        Ok(())
+    }
+
+    fn leave(&mut self, port: PortId, membership: &Membership) -> Result<(), LaneError> {
+        let there = self.ports.get(port).ok_or_else(|| self.no_port(port))?;
+        let heard = self.meant(there, membership)?;
+        let port = self.ports.get_mut(port).filter(|port| port.is_member(heard));
+        let Some(port) = port else {
+            return Err(LaneError::NotFound {
+                lane: self.lane.name().to_owned(),
+                what: "membership",
+                name: said(membership),
+                hint: "the port was never a member, or has left".to_owned(),
+            });
+        };
+        port.leave(heard);
+        self.exit(heard)
     }
 
     fn bound(&self, port: PortId) -> Option<SocketAddr> {
@@ -778,6 +842,96 @@ impl<L: FrameLane> DatagramStack<L> {
         self.host.end(&mut self.lane, &mut self.ports)
     }
 
+    /// What a membership means that a port is to have.
+    fn heard(&self, port: &Port, membership: &Membership) -> Result<Heard, LaneError> {
+        let heard = self.meant(port, membership)?;
+        if port.is_member(heard) {
+            return Err(LaneError::Refused {
+                lane: self.lane.name().to_owned(),
+                name: said(membership),
+                why: "the port is a member already".to_owned(),
+                hint: "leave it out".to_owned(),
+            });
+        }
+        Ok(heard)
+    }
+
+    /// What a membership of a port means here.
+    fn meant(&self, port: &Port, membership: &Membership) -> Result<Heard, LaneError> {
+        let Membership { group, interface, source } = membership;
+        let (lane, name) = (self.lane.name().to_owned(), said(membership));
+        let refused = |why: &str, hint: &str| {
+            let (lane, name) = (lane.clone(), name.clone());
+            Err(LaneError::Refused { lane, name, why: why.to_owned(), hint: hint.to_owned() })
+        };
+        let v4 = port.bound.is_ipv4();
+        if !group.is_multicast() {
+            return refused("that is no group", "groups are 224.0.0.0/4 and ff00::/8");
+        }
+        if group.is_ipv4() != v4 || source.is_some_and(|source| source.is_ipv4() != v4) {
+            let hint = format!("the port is at {}; open one of the other family", port.bound);
+            return refused("it is of another family than the port", &hint);
+        }
+        if source.is_some_and(|source| source.is_multicast() || source.is_unspecified()) {
+            return refused("a sender is one host", "name its address, or none for all");
+        }
+        if !port.bound.ip().is_multicast() && !port.bound.ip().is_unspecified() {
+            let hint = "bind to the group, or to all addresses";
+            return refused("a port at the address of one host receives no group", hint);
+        }
+        let by_name = interface.as_ref().map(|name| {
+            self.host.interface_named(name).ok_or_else(|| LaneError::NotFound {
+                lane: lane.clone(),
+                what: "interface",
+                name: name.clone(),
+                hint: "a stack has the interfaces that its lane was opened with".to_owned(),
+            })
+        });
+        let found = || self.host.interface_for(v4).unwrap_or(0) as u8;
+        let interface = by_name.transpose()?.or(port.interface).unwrap_or_else(found);
+        Ok((interface, *group, *source))
+    }
+
+    /// One more hears a group.
+    fn enter(&mut self, heard: Heard, membership: &Membership) -> Result<(), LaneError> {
+        let (interface, group, source) = heard;
+        if self.host.members.len() >= self.groups_max {
+            return Err(LaneError::Refused {
+                lane: self.lane.name().to_owned(),
+                name: said(membership),
+                why: format!("{} groups are heard already", self.host.members.len()),
+                hint: "leave some, or use more workers".to_owned(),
+            });
+        }
+        if self.host.members.join(interface, group, source)
+            && let Some(holder) = &mut self.holder
+            && let Err(error) = holder.join(&named(&self.host, heard))
+        {
+            self.host.members.leave(interface, group, source);
+            return Err(error);
+        }
+        Ok(())
+    }
+
+    /// One hears it no longer.
+    fn exit(&mut self, heard: Heard) -> Result<(), LaneError> {
+        let (interface, group, source) = heard;
+        if self.host.members.leave(interface, group, source)
+            && let Some(holder) = &mut self.holder
+        {
+            return holder.leave(&named(&self.host, heard));
+        }
+        Ok(())
+    }
+
+    /// Forgets all memberships of a port that is no more.
+    fn exit_all(&mut self, port: &Port) {
+        for heard in port.memberships() {
+            // What the kernel does not let go of goes with the holder; nobody here hears it.
+            let _ = self.exit(heard);
+        }
+    }
+
     fn no_port(&self, port: PortId) -> LaneError {
         LaneError::NotFound {
             lane: self.lane.name().to_owned(),
@@ -786,6 +940,24 @@ impl<L: FrameLane> DatagramStack<L> {
             hint: "it was closed, or never open".to_owned(),
         }
     }
+}
+
+/// What is heard, for those who know interfaces by name.
+fn named(host: &Host, (interface, group, source): Heard) -> Membership {
+    let interface = Some(host.interfaces[usize::from(interface)].name.clone());
+    Membership { group, interface, source }
+}
+
+/// A group as people write it: `239.1.1.1 from 192.0.2.7 on eth1`.
+fn said(membership: &Membership) -> String {
+    let mut said = membership.group.to_string();
+    if let Some(source) = membership.source {
+        said += &format!(" from {source}");
+    }
+    if let Some(interface) = &membership.interface {
+        said += &format!(" on {interface}");
+    }
+    said
 }
 
 /// Adds what no port of a stack has to the counters of its first one. Frames and bytes are left out:

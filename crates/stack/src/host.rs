@@ -9,26 +9,27 @@
 //! VLAN-tagged frames are not for us.
 
 use crate::{
-    address::{OnLink, group_mac, is_sender, solicited_node},
+    address::{OnLink, group_mac, is_sender, link_local, solicited_node},
     config::StackConfig,
     icmp::PathMtus,
     ip::{self, Header, Packet},
     limit::RateLimit,
+    members::Members,
     neighbour::{Neighbours, Place},
     outbox::{Books, Hop, Outbox},
+    report::{self, ALL_HOSTS, IGMP, Query},
 };
 use laneway_core::{Burst, Counters, DropReason, FrameLane, FrameMut, LaneError, PortId, Verdict};
 use laneway_wire::{ETHERNET_BYTES, Ethernet, Mac, ether_type, protocol};
-use std::net::{IpAddr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
 /// One interface, as the hot path wants it.
 pub(crate) struct Interface {
-    name: String,
+    pub(crate) name: String,
     pub(crate) mac: Mac,
     pub(crate) mtu_bytes: usize,
     pub(crate) addresses: Vec<OnLink>,
     gateways: Vec<IpAddr>,
-    groups: Vec<IpAddr>,
     /// When we last defended an address against somebody else's claim.
     pub(crate) defended_ns: Option<u64>,
 }
@@ -36,6 +37,7 @@ pub(crate) struct Interface {
 /// The shared part of a stack.
 pub(crate) struct Host {
     pub(crate) interfaces: Vec<Interface>,
+    pub(crate) members: Members,
     pub(crate) neighbours: Neighbours,
     pub(crate) path_mtus: PathMtus,
     pub(crate) outbox: Outbox,
@@ -72,6 +74,10 @@ pub struct HostEvents {
     pub resets_sent: u64,
     /// Resets held back by the rate limit.
     pub resets_suppressed: u64,
+    /// Packets that told routers of groups.
+    pub group_reports_sent: u64,
+    /// Questions of routers about groups.
+    pub group_queries_heard: u64,
 }
 
 /// To whom a packet for us was addressed.
@@ -117,13 +123,19 @@ impl Host {
                 .map(|&(address, prefix_bits)| OnLink { address, prefix_bits })
                 .collect(),
             gateways: interface.gateways.clone(),
-            groups: interface.groups.clone(),
             defended_ns: None,
         });
+        let mut members = Members::new(config.interfaces.len(), config.secret);
+        for (i, interface) in config.interfaces.iter().enumerate() {
+            for group in &interface.groups {
+                members.join(i as u8, *group, None);
+            }
+        }
         let limits = config.limits;
         let errors = limits.icmp_errors_per_second;
         Host {
             interfaces: interfaces.collect(),
+            members,
             neighbours: Neighbours::new(limits, config.secret),
             path_mtus: PathMtus::new(limits, config.secret),
             outbox: Outbox::new(
@@ -148,6 +160,53 @@ impl Host {
             self.announce_all();
         }
         self.solicit_due(ports, now_ns);
+        self.report_due(now_ns);
+    }
+
+    /// Tells routers of groups, where that is due.
+    fn report_due(&mut self, now_ns: u64) {
+        let Host { members, interfaces, outbox, counters, events, .. } = self;
+        members.act(now_ns, |i, v4, records| {
+            let interface = &interfaces[usize::from(i)];
+            let own = interface.addresses.iter().map(|own| own.address);
+            let source = match v4 {
+                true => own
+                    .into_iter()
+                    .find(IpAddr::is_ipv4)
+                    .unwrap_or(IpAddr::V4(Ipv4Addr::UNSPECIFIED)),
+                // None else is believed (RFC 3810, 5.2.13).
+                false => own
+                    .into_iter()
+                    .find(|ip| matches!(ip, IpAddr::V6(v6) if v6.is_unicast_link_local()))
+                    .unwrap_or_else(|| link_local(interface.mac).into()),
+            };
+            let destination = report::destination(v4);
+            let hop = Hop { interface: i, from: interface.mac, to: group_mac(destination) };
+            let kind = ip::ether_type_of(destination);
+            report::packets(source, interface.mtu_bytes, records, |packet| {
+                if outbox.post_copy(hop, kind, packet, None) {
+                    events.group_reports_sent += 1;
+                } else {
+                    counters.drop_one(DropReason::TxRefused);
+                }
+            });
+        });
+    }
+
+    /// A router asks who hears groups; whoever else speaks of groups is not listened to.
+    pub(crate) fn on_group_query(
+        &mut self,
+        port: PortId,
+        v4: bool,
+        query: Option<Query>,
+        now_ns: u64,
+    ) -> Sorted {
+        let Some(query) = query.filter(|_| self.members.answers()) else {
+            return self.rest(DropReason::NoListener);
+        };
+        self.events.group_queries_heard += 1;
+        self.members.ask(port.0 as u8, v4, query, now_ns);
+        Sorted::Done(self.consumed())
     }
 
     /// Ends a turn: puts on its way what waits in the outbox.
@@ -164,7 +223,11 @@ impl Host {
 
     /// When a turn is due even if nothing arrives.
     pub(crate) fn due_ns(&self) -> Option<u64> {
-        if self.announced { self.neighbours.due_ns() } else { Some(0) }
+        if !self.announced {
+            return Some(0);
+        }
+        let dues = [self.neighbours.due_ns(), self.members.due_ns()];
+        dues.into_iter().flatten().min()
     }
 
     /// Looks at frame `i` of a burst received on `port`.
@@ -213,7 +276,7 @@ impl Host {
         to_many: bool,
         now_ns: u64,
     ) -> Sorted {
-        let Some(audience) = self.audience(port, packet.destination) else {
+        let Some(audience) = self.audience(port, &packet) else {
             return self.rest(DropReason::NotForUs);
         };
         // A packet for one host in a frame for many is no business of ours (RFC 1122, 3.3.6).
@@ -224,6 +287,11 @@ impl Host {
             // Before the sender is looked at: a probe for duplicates has none.
             (protocol::ICMPV6, IpAddr::V6(_)) => {
                 return self.on_icmp_v6(port, frame, &packet, audience, now_ns);
+            }
+            // A switch that asks in a router's place may have no address.
+            (IGMP, IpAddr::V4(_)) => {
+                let query = Query::parse_v4(frame.bytes(), &packet);
+                return self.on_group_query(port, true, query, now_ns);
             }
             (_, source) if !is_sender(source) || self.is_own(source) => {
                 return self.rest(DropReason::NotForUs);
@@ -247,7 +315,8 @@ impl Host {
     }
 
     /// Whether, and how, `destination` means us on the interface of `port`.
-    fn audience(&self, port: PortId, destination: IpAddr) -> Option<Audience> {
+    fn audience(&self, port: PortId, packet: &Packet) -> Option<Audience> {
+        let destination = packet.destination;
         if self.is_own(destination) {
             return Some(Audience::Us);
         }
@@ -258,6 +327,9 @@ impl Host {
                     || interface.addresses.iter().any(|own| own.is_broadcast(v4));
                 if broadcast {
                     return Some(Audience::Everybody);
+                }
+                if v4 == ALL_HOSTS {
+                    return Some(Audience::Group);
                 }
             }
             IpAddr::V6(v6) => {
@@ -270,7 +342,12 @@ impl Host {
                 }
             }
         }
-        interface.groups.contains(&destination).then_some(Audience::Group)
+        let is_heard = match packet.protocol {
+            // Routers ask about groups, whoever is heard there.
+            IGMP | protocol::ICMPV6 => self.members.has(port.0 as u8, destination),
+            _ => self.members.hears(port.0 as u8, destination, packet.source),
+        };
+        is_heard.then_some(Audience::Group)
     }
 
     /// True for an address of any of our interfaces.
@@ -292,9 +369,9 @@ impl Host {
 
     /// The interface that has `address`, or accepts it as a group.
     pub(crate) fn interface_of(&self, address: IpAddr) -> Option<usize> {
-        self.interfaces.iter().position(|interface| {
-            interface.addresses.iter().any(|own| own.address == address)
-                || interface.groups.contains(&address)
+        (0..self.interfaces.len()).find(|&i| {
+            self.interfaces[i].addresses.iter().any(|own| own.address == address)
+                || address.is_multicast() && self.members.has(i as u8, address)
         })
     }
 

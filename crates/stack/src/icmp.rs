@@ -11,6 +11,7 @@ use crate::{
     config::{HostLimits, MTU_BYTES_MIN},
     host::{Audience, Flow, Host, Sorted, reframe, sender_mac},
     ip::{self, Header, Packet},
+    report::{MLD_QUERY, Query},
     siphash::Keyed,
 };
 use laneway_core::{DropReason, FrameMut, PortId, Verdict};
@@ -90,6 +91,10 @@ impl Host {
         let Ok(icmp) = Icmp::parse(message) else { return self.rest(DropReason::Malformed) };
         if Host::is_nd(icmp.kind, audience) {
             return Sorted::Done(self.on_nd(port, frame, packet, now_ns));
+        }
+        if icmp.kind == MLD_QUERY {
+            let query = Query::parse_v6(frame.bytes(), packet);
+            return self.on_group_query(port, false, query, now_ns);
         }
         let answerable = ip_sender(self, packet.source) && audience == Audience::Us;
         match (icmp.kind, icmp.code) {

@@ -18,8 +18,8 @@ use std::{
 
 /// Differentiated services code points have six bits.
 const DSCP_MAX: u8 = 63;
-/// The first UDP port that is given to who asks for any (RFC 6335).
-const ANY_PORT_MIN: u16 = 49_152;
+/// The first UDP port that is given to who asks for any, as on Linux: there are more than ports.
+const ANY_PORT_MIN: u16 = 32_768;
 
 /// One port.
 pub(crate) struct Port {
@@ -32,8 +32,65 @@ pub(crate) struct Port {
     pub(crate) hop_limit: Option<u8>,
     /// DSCP and ECN, as headers have them.
     pub(crate) traffic_class: u8,
+    /// The groups that it hears, each on an interface, from whom; if there are none, all that anybody
+    /// here hears.
+    members: HashMap<(u8, IpAddr), Vec<Option<IpAddr>>, Keyed>,
     pub(crate) counters: Counters,
     pub(crate) caps: CapsReport,
+}
+
+/// A group on an interface, and its only sender, if it is to have one.
+pub(crate) type Heard = (u8, IpAddr, Option<IpAddr>);
+
+impl Port {
+    fn hears(&self, interface: u8, group: IpAddr, sender: IpAddr) -> bool {
+        self.members.is_empty() || {
+            let from = self.members.get(&(interface, group));
+            from.is_some_and(|from| from.iter().any(|only| only.is_none_or(|only| only == sender)))
+        }
+    }
+
+    pub(crate) fn is_member(&self, (interface, group, sender): Heard) -> bool {
+        self.members.get(&(interface, group)).is_some_and(|from| from.contains(&sender))
+    }
+
+    pub(crate) fn join(&mut self, (interface, group, sender): Heard) {
+        self.members.entry((interface, group)).or_default().push(sender);
+        self.tell();
+    }
+
+    pub(crate) fn leave(&mut self, (interface, group, sender): Heard) {
+        if let Some(from) = self.members.get_mut(&(interface, group)) {
+            from.retain(|other| *other != sender);
+            if from.is_empty() {
+                self.members.remove(&(interface, group));
+            }
+        }
+        self.tell();
+    }
+
+    /// What it is a member of.
+    pub(crate) fn memberships(&self) -> impl Iterator<Item = Heard> {
+        let each = self.members.iter();
+        each.flat_map(|(&(i, group), from)| from.iter().map(move |sender| (i, group, *sender)))
+    }
+
+    fn tell(&mut self) {
+        let count: usize = self.members.values().map(Vec::len).sum();
+        self.caps.fact("memberships", count);
+    }
+}
+
+/// A port that may be had, and is not there yet.
+pub(crate) struct Ready {
+    key: Key,
+    port: Port,
+}
+
+impl Ready {
+    pub(crate) fn port_mut(&mut self) -> &mut Port {
+        &mut self.port
+    }
 }
 
 /// Where a port receives. Several have the same only at a group.
@@ -85,17 +142,21 @@ impl Ports {
         self.places.get(port)
     }
 
+    pub(crate) fn get_mut(&mut self, port: PortId) -> Option<&mut Port> {
+        self.places.get_mut(port)
+    }
+
     /// What ports have counted that are there no more.
     pub(crate) fn past(&self) -> &Counters {
         &self.past
     }
 
     /// Calls `found` with every port that a datagram from `interface` to `destination` is for: the one
-    /// that names most of it; of a group, all.
+    /// that names most of it; of a group, all that hear it from `sender`.
     pub(crate) fn each(
         &self,
-        interface: u8,
-        destination: SocketAddr,
+        arrived_on: u8,
+        (sender, destination): (IpAddr, SocketAddr),
         audience: Audience,
         mut found: impl FnMut(PortId),
     ) {
@@ -110,28 +171,31 @@ impl Ports {
             {
                 continue;
             }
-            for interface in [Some(interface), None] {
+            for interface in [Some(arrived_on), None] {
                 if interface.is_some() && self.on_one_interface == 0 {
                     continue;
                 }
                 let key = Key { interface, address, udp_port: destination.port() };
                 for port in self.at.get(&key).into_iter().flatten() {
-                    found(*port);
                     if audience != Audience::Group {
-                        return;
+                        return found(*port);
+                    }
+                    let hears = |port: &Port| port.hears(arrived_on, destination.ip(), sender);
+                    if self.get(*port).is_some_and(hears) {
+                        found(*port);
                     }
                 }
             }
         }
     }
 
-    /// Opens a port on `host`, over `lane`.
-    pub(crate) fn open(
+    /// What a port on `host`, over `lane`, will be.
+    pub(crate) fn prepare(
         &mut self,
         lane: &impl FrameLane,
         host: &Host,
         plan: &PortPlan,
-    ) -> Result<PortId, LaneError> {
+    ) -> Result<Ready, LaneError> {
         let asked = Asked { lane: lane.name(), plan };
         asked.check()?;
         if self.places.next().is_none() {
@@ -152,7 +216,7 @@ impl Ports {
         let bound = match plan.bind.port() {
             0 => SocketAddr::new(
                 ip,
-                self.free_port(ip).ok_or_else(|| {
+                self.free_port(interface, ip).ok_or_else(|| {
                     asked.refused("every UDP port is taken".to_owned(), "name a port")
                 })?,
             ),
@@ -174,19 +238,27 @@ impl Ports {
         caps.fact("listen", bound);
         caps.fact("stack", format!("in user space over lane {}", lane.name()));
         asked.tell(host, &mut caps);
-        let port = self.places.insert(Port {
+        let port = Port {
             bound,
             interface,
             source: plan.source,
             hop_limit: plan.hop_limit,
             traffic_class: plan.dscp.unwrap_or(0) << 2,
+            members: HashMap::with_hasher(*self.at.hasher()),
             counters: Counters::default(),
             caps,
-        });
-        self.at.entry(key).or_default().push(port);
-        self.everywhere += usize::from(ip.is_unspecified());
-        self.on_one_interface += usize::from(interface.is_some());
-        Ok(port)
+        };
+        Ok(Ready { key, port })
+    }
+
+    /// Makes it one of ours. Nothing else was by then since it was prepared.
+    pub(crate) fn open(&mut self, ready: Ready) -> PortId {
+        let Ready { key, port } = ready;
+        let id = self.places.insert(port);
+        self.at.entry(key).or_default().push(id);
+        self.everywhere += usize::from(key.address.is_unspecified());
+        self.on_one_interface += usize::from(key.interface.is_some());
+        id
     }
 
     /// Adds what the lane says of itself to the report of a port.
@@ -216,8 +288,8 @@ impl Ports {
         Some(port)
     }
 
-    /// A UDP port that nobody has at `ip`.
-    fn free_port(&mut self, ip: IpAddr) -> Option<u16> {
+    /// A UDP port that nobody has at `ip` on this interface, or on all.
+    fn free_port(&mut self, interface: Option<u8>, ip: IpAddr) -> Option<u16> {
         let any: IpAddr = match ip {
             IpAddr::V4(_) => Ipv4Addr::UNSPECIFIED.into(),
             IpAddr::V6(_) => Ipv6Addr::UNSPECIFIED.into(),
@@ -225,9 +297,12 @@ impl Ports {
         for _ in ANY_PORT_MIN..=u16::MAX {
             let udp_port = self.any_port;
             self.any_port = udp_port.checked_add(1).unwrap_or(ANY_PORT_MIN);
-            let is_taken =
-                |address| self.at.contains_key(&Key { interface: None, address, udp_port });
-            if !is_taken(ip) && !is_taken(any) {
+            let is_taken = [(None, ip), (None, any), (interface, ip), (interface, any)]
+                .into_iter()
+                .any(|(interface, address)| {
+                    self.at.contains_key(&Key { interface, address, udp_port })
+                });
+            if !is_taken {
                 return Some(udp_port);
             }
         }

@@ -7,7 +7,7 @@ mod far;
 use far::{FAR_MAC, NEAR_MAC, PORT, config, framed};
 use laneway_core::{
     Clock, Counters, Datagram, DatagramApp, DatagramLane, DatagramOut, DatagramPorts, DropReason,
-    Lane, PortId, PortPlan, Turn, WhenFull,
+    Lane, Membership, PortId, PortPlan, Turn, WhenFull,
 };
 use laneway_sim::{SimLane, SimWorld};
 use laneway_stack::{DatagramStack, InterfaceConfig, StackConfig, StreamStack};
@@ -791,6 +791,28 @@ fn what_no_stack_can_do_is_refused_in_words() {
 }
 
 #[test]
+fn whoever_asks_for_any_udp_port_gets_one_that_is_free() {
+    let mut bench = two_interfaces(Manner::Echo);
+    let any = |interface: Option<&str>| PortPlan {
+        interface: interface.map(str::to_owned),
+        ..PortPlan::at(at("0.0.0.0:0"))
+    };
+    let mut bound = std::collections::HashSet::new();
+    let mut kept = Vec::new();
+    for interface in [Some("left"), None, Some("right"), Some("left")] {
+        let port = bench.stack.open_port(&any(interface)).unwrap_or_else(|e| panic!("{e}"));
+        bound.insert(bench.stack.bound(port).unwrap());
+        kept.push(port);
+    }
+    assert_eq!(bound.len(), kept.len());
+    // All the way round, and past those that are taken.
+    for _ in 0..40_000 {
+        let port = bench.stack.open_port(&any(Some("left"))).unwrap_or_else(|e| panic!("{e}"));
+        bench.stack.close_port(port).unwrap();
+    }
+}
+
+#[test]
 fn as_many_ports_as_there_may_be_are_told_apart() {
     const STEP: usize = 97;
     let mut bench = Bench::new(&config(&[]), Manner::Echo);
@@ -812,6 +834,228 @@ fn as_many_ports_as_there_may_be_are_told_apart() {
     assert_eq!(all, PortId::OPEN_MAX.div_ceil(STEP) as u64);
 }
 
+fn group(group: &str, source: Option<&str>) -> Membership {
+    Membership { group: ip(group), interface: Some("left".to_owned()), source: source.map(ip) }
+}
+
+/// A datagram in a frame to its group.
+fn to_group(from: &str, to: &str, payload: &[u8]) -> Vec<u8> {
+    let mut frame = udp(from, to, payload);
+    let mac = match ip(to.rsplit_once(':').unwrap().0.trim_matches(['[', ']'])) {
+        IpAddr::V4(v4) => {
+            let [_, b, c, d] = v4.octets();
+            [1, 0, 0x5e, b & 0x7f, c, d]
+        }
+        IpAddr::V6(v6) => {
+            let o = v6.octets();
+            [0x33, 0x33, o[12], o[13], o[14], o[15]]
+        }
+    };
+    frame[..6].copy_from_slice(&mac);
+    frame
+}
+
+/// What a report of groups says, its sums and its way out checked: kind, group, senders.
+fn read_report(frame: &[u8]) -> Vec<(u8, IpAddr, Vec<IpAddr>)> {
+    let v4 = frame[12..14] == [8, 0];
+    let (at, bytes) = if v4 {
+        assert_eq!((&frame[..6], frame[22]), (&[1, 0, 0x5e, 0, 0, 22][..], 1));
+        assert_eq!((checksum::of(&frame[14..38]), checksum::of(&frame[38..])), (0, 0));
+        (38, 4)
+    } else {
+        assert_eq!((&frame[..6], frame[21]), (&[0x33, 0x33, 0, 0, 0, 0x16][..], 1));
+        let source: [u8; 16] = frame[22..38].try_into().unwrap();
+        let source = std::net::Ipv6Addr::from(source);
+        assert!(source.is_unicast_link_local(), "{source}");
+        let whole = sum(source.into(), ip("ff02::16"), protocol::ICMPV6, &frame[62..]);
+        assert_eq!(whole, 0xffff);
+        (62, 16)
+    };
+    assert_eq!(frame[at], if v4 { 0x22 } else { 143 });
+    let read = |bytes: &[u8]| match bytes.len() {
+        4 => IpAddr::from(<[u8; 4]>::try_from(bytes).unwrap()),
+        _ => IpAddr::from(<[u8; 16]>::try_from(bytes).unwrap()),
+    };
+    let (count, mut rest) = (frame[at + 7], &frame[at + 8..]);
+    let records = (0..count).map(|_| {
+        let (kind, senders) = (rest[0], usize::from(rest[3]));
+        let ips: Vec<_> = rest[4..][..bytes * (1 + senders)].chunks(bytes).map(read).collect();
+        rest = &rest[4 + bytes * (1 + senders)..];
+        (kind, ips[0], ips[1..].to_vec())
+    });
+    records.collect()
+}
+
+/// What routers are told until nothing more is due.
+fn told(bench: &mut Bench) -> Vec<(u8, IpAddr, Vec<IpAddr>)> {
+    let mut told = Vec::new();
+    while let Some(due_ns) = bench.stack.due_ns() {
+        bench.world.advance_to(due_ns.max(bench.world.clock().now_ns()));
+        told.extend(bench.serve().iter().flat_map(|frame| read_report(frame)));
+    }
+    told
+}
+
+#[test]
+fn a_thousand_groups_come_and_go_and_routers_are_told() {
+    const GROUPS: usize = 1000;
+    let name = |i: usize| format!("239.7.{}.{}", i / 250, i % 250 + 1);
+    let mut bench = two_interfaces(Manner::Echo);
+    let plan = PortPlan {
+        memberships: (0..GROUPS).map(|i| group(&name(i), None)).collect(),
+        ..PortPlan::at(at("0.0.0.0:5000"))
+    };
+    let port = bench.stack.open_port(&plan).unwrap_or_else(|e| panic!("{e}"));
+    assert_eq!(bench.stack.caps(port).facts["memberships"], "1000");
+    let joined = told(&mut bench);
+    assert_eq!(joined.len(), 2 * GROUPS, "each twice");
+    for half in joined.chunks(GROUPS) {
+        assert!(half.iter().all(|(kind, _, senders)| *kind == 4 && senders.is_empty()));
+        let told: std::collections::HashSet<_> = half.iter().map(|record| record.1).collect();
+        assert_eq!(told.len(), GROUPS);
+    }
+    for i in (0..GROUPS).step_by(37) {
+        bench.ask(&to_group("10.0.0.2:9", &format!("{}:5000", name(i)), &[i as u8]));
+        assert_eq!(bench.app.seen.last().unwrap().1.ip(), ip(&name(i)));
+    }
+    let seen = bench.app.seen.len();
+    bench.stack.leave(port, &group(&name(500), None)).unwrap_or_else(|e| panic!("{e}"));
+    let left = (3, ip(&name(500)), vec![]);
+    assert_eq!(told(&mut bench), [left.clone(), left]);
+    let again = bench.stack.leave(port, &group(&name(500), None)).unwrap_err().to_string();
+    assert!(again.contains("239.7.2.1"), "{again}");
+    bench.ask(&to_group("10.0.0.2:9", &format!("{}:5000", name(500)), b"left"));
+    bench.ask(&to_group("10.0.0.2:9", "239.9.9.9:5000", b"never joined"));
+    assert_eq!(bench.app.seen.len(), seen);
+    bench.stack.close_port(port).unwrap_or_else(|e| panic!("{e}"));
+    let closed = told(&mut bench);
+    assert_eq!(closed.iter().filter(|(kind, ..)| *kind == 3).count(), 2 * (GROUPS - 1));
+}
+
+#[test]
+fn a_sender_that_is_not_listed_does_not_come_through() {
+    for (any, one, [listed, other]) in [
+        ("239.1.1.1", "232.1.1.1", ["10.0.0.2", "10.0.0.3"]),
+        ("ff15::1", "ff35::1", ["fd00::2", "fd00::3"]),
+    ] {
+        let mut bench = two_interfaces(Manner::Echo);
+        let with_port = |ip: &str| match ip.contains(':') {
+            true => format!("[{ip}]:5000"),
+            false => format!("{ip}:5000"),
+        };
+        let everywhere = with_port(if any.contains(':') { "::" } else { "0.0.0.0" });
+        let plan =
+            |of: Membership| PortPlan { memberships: vec![of], ..PortPlan::at(at(&everywhere)) };
+        let port = bench.stack.open_port(&plan(group(one, Some(listed)))).unwrap();
+        let allowed = (5, ip(one), vec![ip(listed)]);
+        assert_eq!(told(&mut bench), [allowed.clone(), allowed]);
+        for from in [listed, other] {
+            bench.ask(&to_group(&with_port(from), &with_port(one), b"news"));
+        }
+        assert_eq!(bench.app.seen.len(), 1, "{one}");
+        assert_eq!(bench.app.seen[0].0.ip(), ip(listed));
+        assert_eq!(bench.stack.counters(port).drops(DropReason::NotForUs), 1);
+        // Another port that hears everybody there changes nothing for the first.
+        let at_group =
+            PortPlan { memberships: vec![group(one, None)], ..PortPlan::at(at(&with_port(one))) };
+        let second = bench.stack.open_port(&at_group).unwrap();
+        for from in [listed, other] {
+            bench.ask(&to_group(&with_port(from), &with_port(one), b"news"));
+        }
+        let heard = |bench: &mut Bench, port| bench.stack.counters(port).rx_frames;
+        assert_eq!((heard(&mut bench, port), heard(&mut bench, second)), (2, 2), "{one}");
+        bench.stack.join(port, &group(any, None)).unwrap_or_else(|e| panic!("{e}"));
+        bench.ask(&to_group(&with_port(other), &with_port(any), b"news"));
+        assert_eq!(heard(&mut bench, port), 3, "{any}");
+    }
+}
+
+/// A question of a router about a group of each version, or about all.
+fn question(of: &str, senders: &[&str], hop_limit: u8) -> Vec<u8> {
+    let of = ip(of);
+    let octets = |ip: IpAddr| match ip {
+        IpAddr::V4(v4) => v4.octets().to_vec(),
+        IpAddr::V6(v6) => v6.octets().to_vec(),
+    };
+    // Ten seconds.
+    let mut message = match of {
+        IpAddr::V4(_) => vec![0x11, 100, 0, 0],
+        IpAddr::V6(_) => vec![130, 0, 0, 0, 0x27, 0x10, 0, 0],
+    };
+    message.extend_from_slice(&octets(of));
+    message.extend_from_slice(&[2, 125, 0, senders.len() as u8]);
+    senders.iter().for_each(|sender| message.extend_from_slice(&octets(ip(sender))));
+    let all = of.is_unspecified();
+    let (from, to) = match of {
+        IpAddr::V4(_) => (ip("10.0.0.254"), if all { ip("224.0.0.1") } else { of }),
+        IpAddr::V6(_) => (ip("fe80::9"), if all { ip("ff02::1") } else { of }),
+    };
+    let checksum = match of {
+        IpAddr::V4(_) => checksum::of(&message),
+        IpAddr::V6(_) => !sum(from, to, protocol::ICMPV6, &message),
+    };
+    message[2..4].copy_from_slice(&checksum.to_be_bytes());
+    let mut asked = match of {
+        IpAddr::V4(_) => packet(from, to, 2, hop_limit, &[&[0x94, 4, 0, 0], &message[..]].concat()),
+        IpAddr::V6(_) => {
+            packet(from, to, 0, hop_limit, &[&[58, 0, 5, 2, 0, 0, 1, 0], &message[..]].concat())
+        }
+    };
+    if of.is_ipv4() {
+        asked[0] = 0x46;
+        (asked[10], asked[11]) = (0, 0);
+        let checksum = checksum::of(&asked[..24]);
+        asked[10..12].copy_from_slice(&checksum.to_be_bytes());
+    }
+    let mut frame = framed(&asked);
+    frame[..6].copy_from_slice(if of.is_ipv4() {
+        &[1, 0, 0x5e, 0, 0, 1]
+    } else {
+        &[0x33, 0x33, 0, 0, 0, 1]
+    });
+    frame
+}
+
+#[test]
+fn a_question_of_a_router_is_answered_within_its_time() {
+    let mut due = Vec::new();
+    for (nobody, any, one, [sender, other]) in [
+        ("0.0.0.0", "239.1.1.1", "232.1.1.1", ["10.0.0.2", "10.0.0.3"]),
+        ("::", "ff15::1", "ff35::1", ["fd00::2", "fd00::3"]),
+    ] {
+        let mut bench = two_interfaces(Manner::Echo);
+        let everywhere = if ip(any).is_ipv4() { "0.0.0.0:5000" } else { "[::]:5000" };
+        let memberships = vec![group(any, None), group(one, Some(sender))];
+        let plan = PortPlan { memberships, ..PortPlan::at(at(everywhere)) };
+        bench.stack.open_port(&plan).unwrap_or_else(|e| panic!("{e}"));
+        told(&mut bench);
+        let is_any = (2, ip(any), vec![]);
+        let is_one = (1, ip(one), vec![ip(sender)]);
+        for (asked, answer) in [
+            (question(nobody, &[], 1), vec![is_one.clone(), is_any.clone()]),
+            (question(any, &[], 1), vec![is_any]),
+            (question(one, &[sender, other], 1), vec![is_one]),
+            (question(one, &[other], 1), vec![]),
+            (question(any, &[], 64), vec![]),
+        ] {
+            bench.pass(60);
+            let asked_ns = bench.world.clock().now_ns();
+            assert!(bench.ask(&asked).is_empty(), "an answer takes its time");
+            if let Some(due_ns) = bench.stack.due_ns() {
+                assert!(due_ns < asked_ns + 10_000_000_000, "within what was asked for");
+                due.push(due_ns - asked_ns);
+            }
+            let mut answered = told(&mut bench);
+            answered.sort_unstable();
+            assert_eq!(answered, answer, "{asked:02x?}");
+        }
+        assert_eq!(bench.stack.events().group_queries_heard, 4);
+    }
+    due.sort_unstable();
+    due.dedup();
+    assert_eq!(due.len(), 4, "of each version, at times that differ: {due:?}");
+}
+
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(200))]
 
@@ -820,12 +1064,13 @@ proptest! {
     #[test]
     fn any_frames_are_survived(
         frames in proptest::collection::vec(
-            (0usize..8, proptest::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 0..4),
+            (0usize..10, proptest::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 0..4),
              any::<prop::sample::Index>(), any::<bool>()), 1..12),
         noise in proptest::collection::vec(any::<u8>(), 0..100), pass_rest: bool
     ) {
         let mut config = config(&["10.0.0.1:7", "[fd00::1]:7"]);
         config.pass_rest = pass_rest;
+        config.interfaces[0].groups = vec![ip("239.1.1.1"), ip("ff15::1")];
         let mut bench = Bench::new(&config, Manner::Echo);
         let (lane, world) = SimLane::open(&"sim".parse().unwrap(), 1).unwrap();
         let mut streams = StreamStack::new(lane, &config).unwrap();
@@ -848,6 +1093,8 @@ proptest! {
                 4 => arp(1, (FAR_MAC, PEER), ([0; 6], OWN)),
                 5 => tcp("10.0.0.2:5000", "10.0.0.1:7"),
                 6 => tcp("[fd00::2]:5000", "[fd00::1]:7"),
+                7 => question("0.0.0.0", &[], 1),
+                8 => question("ff15::1", &["fd00::9"], 1),
                 _ => [&NEAR_MAC[..], &noise].concat(),
             };
             for (at, value) in changes {
