@@ -20,6 +20,7 @@ use crate::{
     report::{self, ALL_HOSTS, IGMP, Query},
 };
 use laneway_core::{Burst, Counters, DropReason, FrameLane, FrameMut, LaneError, PortId, Verdict};
+use laneway_kinds::LinkAddresses;
 use laneway_wire::{ETHERNET_BYTES, Ethernet, Mac, ether_type, protocol};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
@@ -39,6 +40,8 @@ pub(crate) struct Host {
     pub(crate) interfaces: Vec<Interface>,
     pub(crate) members: Members,
     pub(crate) neighbours: Neighbours,
+    /// Who else knows link addresses.
+    pub(crate) known: Option<Box<dyn LinkAddresses>>,
     pub(crate) path_mtus: PathMtus,
     pub(crate) outbox: Outbox,
     /// What no port of the stack sent or received.
@@ -137,6 +140,7 @@ impl Host {
             interfaces: interfaces.collect(),
             members,
             neighbours: Neighbours::new(limits, config.secret),
+            known: None,
             path_mtus: PathMtus::new(limits, config.secret),
             outbox: Outbox::new(
                 config.interfaces.len(),

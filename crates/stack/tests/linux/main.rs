@@ -6,5 +6,6 @@
 mod apps;
 mod conformance;
 mod groups;
+mod neighbours;
 mod peers;
 mod world;
