@@ -4,7 +4,7 @@ mod generate;
 mod record;
 mod trace;
 
-pub(crate) use generate::{Generator, ReplayArguments, TcpArguments};
+pub(crate) use generate::{Generator, McastArguments, ReplayArguments, TcpArguments};
 pub(crate) use record::RecordArguments;
 pub(crate) use trace::{
     AnalyzeArguments, DiffArguments, ExportArguments, ExportFormat, KnowledgeArguments, TraceVerb,

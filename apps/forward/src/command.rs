@@ -3,14 +3,13 @@
 //! ```text
 //!   --rules, --rule ── given ────┐
 //!   standard input ─── talk ─────┼─▶ Console ─▶ rule set ─▶ workers, kernel, ports
-//!   control socket ─── control ──┘
+//!   control socket ───────────────┘
 //! ```
 //! All of them have their commands carried out by the run's [`Console`](crate::Console), which answers a command when
 //! its change is in force.
 
 use crate::account::{self, placed};
 use crate::client;
-use crate::control::ControlSocket;
 use crate::given::{Given, given};
 use crate::talk::Talk;
 use crate::{
@@ -18,6 +17,7 @@ use crate::{
     RuleSet, check_on,
 };
 use clap::Args;
+use laneway_control::ControlSocket;
 use laneway_kinds::{
     Account, AppCommand, AppVerb, Failure, Finished, On, Ports, RunReport, Session, Traffic,
     Watched, WatchedRun, Witness, WorkerHeadings,
@@ -145,8 +145,9 @@ Examples:
         }
         let Some(console) = &run.console else { return Ok(()) };
         if let Some(path) = &talks.control {
-            let socket = ControlSocket::open(path)?;
-            socket.serve(console)?;
+            let mut socket = ControlSocket::open(path).map_err(Failure::input)?;
+            let console = Arc::clone(console);
+            socket.serve(console).map_err(Failure::input)?;
             put(&talks.socket, socket);
         }
         if talks.interactive {

@@ -10,9 +10,10 @@ use crate::{
     fate::Fate,
     grammar::Command,
     live::LiveStats,
-    parser::{Line, parse_line},
+    parser::{LINE_BYTES_MAX, Line, parse_line},
     rules::{CommandError, Commit, RuleSet},
 };
+use laneway_control::{Answerer, Said};
 use std::{
     fmt::Write as _,
     sync::{Mutex, MutexGuard, PoisonError},
@@ -37,17 +38,6 @@ show rules [PORT]               every rule, what it matched, where it is execute
 help                            this
 quit                            ends the conversation; on standard input the run as well
 ";
-
-/// What is said to a line.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Answer {
-    /// It was carried out; whole lines, none of them empty.
-    Done(String),
-    /// It was not; whole lines, with the place and what was expected there.
-    Wrong(String),
-    /// The conversation is over.
-    Quit,
-}
 
 /// The rule set of a run, for all who talk about it.
 pub struct Console {
@@ -77,23 +67,7 @@ impl Console {
         &self.live
     }
 
-    /// Carries a line out and answers when its change is in force.
-    pub fn answer(&self, line: &str) -> Answer {
-        match parse_line(line) {
-            Err(error) => Answer::Wrong(format!("{error}\n")),
-            Ok(Line::Nothing) => Answer::Done(String::new()),
-            Ok(Line::Quit) => Answer::Quit,
-            Ok(Line::Help) => Answer::Done(HELP.to_owned()),
-            Ok(Line::ShowStats) => Answer::Done(self.stats()),
-            Ok(Line::ShowRules(port)) => self.show_rules(port),
-            Ok(Line::Flow(command)) => match self.execute(command) {
-                Ok(said) => Answer::Done(said),
-                Err(error) => Answer::Wrong(format!("{error}\n")),
-            },
-        }
-    }
-
-    /// As [`answer`](Self::answer), of a command that has been read.
+    /// As [`answer`](Answerer::answer), of a command that has been read.
     ///
     /// # Errors
     /// As [`RuleSet::run`].
@@ -140,11 +114,11 @@ impl Console {
         said
     }
 
-    fn show_rules(&self, port: Option<u16>) -> Answer {
+    fn show_rules(&self, port: Option<u16>) -> Said {
         let rules = self.rules();
         if let Some(port) = port.filter(|port| *port >= rules.ports()) {
             let last = rules.ports() - 1;
-            return Answer::Wrong(format!("there is no port {port}; ports are 0 to {last}\n"));
+            return Said::Wrong(format!("there is no port {port}; ports are 0 to {last}\n"));
         }
         let mut said = String::new();
         for port in (0..rules.ports()).filter(|of| port.is_none_or(|port| port == *of)) {
@@ -160,7 +134,29 @@ impl Console {
                 );
             }
         }
-        Answer::Done(said)
+        Said::Done(said)
+    }
+}
+
+impl Answerer for Console {
+    /// Carries a line out and answers when its change is in force.
+    fn answer(&self, line: &str) -> Said {
+        match parse_line(line) {
+            Err(error) => Said::Wrong(format!("{error}\n")),
+            Ok(Line::Nothing) => Said::Done(String::new()),
+            Ok(Line::Quit) => Said::Quit,
+            Ok(Line::Help) => Said::Done(HELP.to_owned()),
+            Ok(Line::ShowStats) => Said::Done(self.stats()),
+            Ok(Line::ShowRules(port)) => self.show_rules(port),
+            Ok(Line::Flow(command)) => match self.execute(command) {
+                Ok(said) => Said::Done(said),
+                Err(error) => Said::Wrong(format!("{error}\n")),
+            },
+        }
+    }
+
+    fn line_bytes_max(&self) -> usize {
+        LINE_BYTES_MAX
     }
 }
 
@@ -180,7 +176,7 @@ mod tests {
     #[track_caller]
     fn done(console: &Console, line: &str) -> String {
         match console.answer(line) {
-            Answer::Done(said) => said,
+            Said::Done(said) => said,
             other => panic!("{line}: {other:?}"),
         }
     }
@@ -188,7 +184,7 @@ mod tests {
     #[track_caller]
     fn wrong(console: &Console, line: &str) -> String {
         match console.answer(line) {
-            Answer::Wrong(said) => said,
+            Said::Wrong(said) => said,
             other => panic!("{line}: {other:?}"),
         }
     }
@@ -205,7 +201,7 @@ mod tests {
         assert!(wrong(&console, "show stat").contains("did you mean `stats`?"));
         assert!(wrong(&console, "show rules 7").contains("ports are 0 to 1"));
         assert!(wrong(&console, "help me").contains("the end of the line"));
-        assert_eq!(console.answer(" quit "), Answer::Quit);
+        assert!(matches!(console.answer(" quit "), Said::Quit));
         drop(feed);
     }
 
@@ -252,7 +248,7 @@ mod tests {
         fn any_line_is_answered_in_whole_lines(line in "\\PC{0,60}", begins in 0usize..5) {
             let begin = ["", "flow ", "show ", "flow create 0 ingress pattern ", "flow list "][begins];
             let console = console();
-            if let Answer::Done(said) | Answer::Wrong(said) = console.answer(&format!("{begin}{line}")) {
+            if let Said::Done(said) | Said::Wrong(said) = console.answer(&format!("{begin}{line}")) {
                 prop_assert!(said.is_empty() || said.ends_with('\n'), "{said:?}");
             }
         }

@@ -10,7 +10,7 @@
 //! ```
 //!
 //! `command` is what `laneway run forward` is told and what it tells. Rules come from a file and the command line
-//! (`given`), from standard input (`talk`) and from a socket (`control`), whose other end is `laneway rules`
+//! (`given`), from standard input (`talk`) and from a socket (`laneway_control`), whose other end is `laneway rules`
 //! (`client`). [`Console`] carries all of them out.
 //!
 //! Rules, edits and modes exist twice: here and in `bpf/forward.h`, which is compiled for eBPF and, as
@@ -28,7 +28,6 @@ mod command;
 mod compile;
 mod config;
 mod console;
-mod control;
 mod decide;
 mod edit;
 mod fate;
@@ -38,7 +37,6 @@ mod grammar;
 mod guide;
 mod kernel;
 mod kind;
-mod lines;
 mod live;
 mod offload;
 mod parser;
@@ -54,7 +52,7 @@ pub use bridge::{AGE_NS_DEFAULT, STATIONS_DEFAULT, STATIONS_MAX};
 pub use command::ForwardArguments;
 pub use compile::{Bounds, ENTRIES_PER_RULE_MAX, RuleRefused};
 pub use config::{Config, ConfigError, Mode, Neighbour, Route, parse_mac};
-pub use console::{Answer, COMMITS_MAX, Console};
+pub use console::{COMMITS_MAX, Console};
 pub use fate::{Fate, Stats};
 pub use fields::HEADERS_BYTES_MAX;
 pub use grammar::{Action, Attributes, Command, Item, ItemKind, Rule, Test};

@@ -1,7 +1,7 @@
 //! The conversation on standard input: a line, its answer, until there are no more.
 
-use crate::console::{Answer, Console};
-use crate::lines::{self, Next};
+use crate::{Console, LINE_BYTES_MAX};
+use laneway_control::{Answerer, Next, Said, next_line};
 use laneway_terminal as terminal;
 use std::io::BufRead;
 use std::sync::Arc;
@@ -19,10 +19,16 @@ impl Talk {
     /// Reads commands until there are no more. The run goes on then; `quit` ends it.
     pub(crate) fn listen(self, mut input: impl BufRead) {
         let mut line = Vec::new();
-        while let Ok(Next::Line | Next::Unended) = lines::next(&mut input, &mut line) {
+        // Of a line that is too long so much is kept that the parser finds it so.
+        while let Ok(Next::Line | Next::Long | Next::Unended) =
+            next_line(&mut input, &mut line, LINE_BYTES_MAX)
+        {
             let said = match self.console.answer(&String::from_utf8_lossy(&line)) {
-                Answer::Done(said) | Answer::Wrong(said) => said,
-                Answer::Quit => return (self.stop)(),
+                Said::Done(said) | Said::Wrong(said) => said,
+                Said::Quit => return (self.stop)(),
+                Said::Handed(..) | Said::Told(_) => {
+                    unreachable!("no command hands over or goes on")
+                }
             };
             if self.json {
                 terminal::note(said.trim_end());
@@ -36,7 +42,7 @@ impl Talk {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Bounds, LINE_BYTES_MAX, LiveStats, RuleSet};
+    use crate::{Bounds, LiveStats, RuleSet};
     use std::sync::atomic::{AtomicBool, Ordering};
 
     const DROP: &str = "flow create 0 ingress pattern eth / ipv4 / end actions drop / count / end";

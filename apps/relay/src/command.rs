@@ -15,13 +15,14 @@ use clap::Args;
 use laneway_control::{Answerer, ControlSocket, Said};
 use laneway_core::DropReason;
 use laneway_kinds::{
-    Account, AppCommand, AppVerb, ArmPlace, Failure, Finished, Line, On, RunReport, Session,
-    Traffic, Watched, WatchedRun, Witness, WorkerHeadings,
+    Account, AppCommand, AppVerb, ArmPlace, Failure, Fanout, FanoutOutput, Finished, Line, On, Own,
+    RunReport, Session, Shape, Traffic, Watched, WatchedRun, Witness, WorkerHeadings,
 };
-use laneway_linux::Cidr;
+use laneway_linux::{Cidr, Mac, sysfs};
 use serde_json::{Map, Value, json};
 use std::{
-    net::SocketAddr,
+    fs,
+    net::{SocketAddr, SocketAddrV4},
     path::PathBuf,
     sync::{Arc, Mutex, PoisonError},
     time::Duration,
@@ -39,6 +40,10 @@ pub struct RelayArguments {
     /// Where the datagrams of --input go, separated by commas
     #[arg(long, value_name = "ADDR:PORT[@IFACE]", value_delimiter = ',', value_parser = place, requires = "input")]
     output: Vec<Place>,
+    /// On lanes with a stack of their own: an address of the relay's on an interface, with the bits of its
+    /// network; the first of a family is what outputs leave from. Separated by commas
+    #[arg(long, value_name = "ADDR/BITS@IFACE", value_delimiter = ',', value_parser = own)]
+    address: Vec<OwnAddress>,
     /// Networks whose hosts may be sent to, beside those of the file, separated by commas
     #[arg(long, value_name = "NETWORK", value_delimiter = ',')]
     allow: Vec<Cidr>,
@@ -66,6 +71,23 @@ fn place(text: &str) -> Result<Place, String> {
         format!("`{text}` is no address with a port, such as 239.1.1.1:5000, [ff15::1]:5000 or 239.1.1.1:5000@eth1")
     })?;
     Ok(Place { address, interface })
+}
+
+/// An address of the relay's own, on an interface.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct OwnAddress {
+    address: Cidr,
+    interface: String,
+}
+
+fn own(text: &str) -> Result<OwnAddress, String> {
+    let parts = text.split_once('@');
+    let parts =
+        parts.and_then(|(address, interface)| Some((address.parse().ok()?, interface.to_owned())));
+    let (address, interface) = parts.ok_or_else(|| {
+        format!("`{text}` is no address on an interface, such as 192.0.2.1/24@eth1")
+    })?;
+    Ok(OwnAddress { address, interface })
 }
 
 /// What is open for those who change the rules.
@@ -129,32 +151,21 @@ oldest) with queue_bytes, bytes_per_second, sample (1 of N), multicast_loop. A r
 bytes_per_second. Rules that would send in a circle are refused.
 
 Rules change while it runs with `laneway relay add|remove|replace --control PATH`; rules that a change
-does not touch lose nothing by it. Runs on lanes socket and uring. Several workers (--workers) share
-the rules. What became of every datagram and of every copy goes to standard error at the end: at
+does not touch lose nothing by it. Runs on lanes socket and uring, where addresses, routes
+and neighbours are the kernel's, and on packet, afxdp and dpdk, where --address says who the relay is on
+each interface that the rules name. Several workers (--workers) share the rules. What became of every datagram and of every copy goes to standard error at the end: at
 Ctrl-C, or after --duration.
 
 Examples:
   sudo laneway run relay --lane uring:gso,gro --config relay.toml --control /run/relay.sock
   laneway run relay --lane socket:batch=64,gso,gro --input 239.1.1.1:5000@eth1 \\
       --output 239.2.2.2:5000@eth2,198.51.100.4:6000 --allow 198.51.100.0/24
+  sudo laneway run relay --lane afxdp --config relay.toml --address 192.0.2.9/24@eth1,198.51.100.9/24@eth2
   laneway relay check relay.toml
   laneway relay status --control /run/relay.sock";
 
     fn plan(arguments: &RelayArguments, on: On<'_>) -> Result<RelayRun, Failure> {
-        let lane = on.lane;
-        if !lane.is_the_kernels() {
-            return Err(Failure::input(format!(
-                "lane {} does not run relay yet: it takes the kernel's sockets; use lane socket or uring",
-                lane.name
-            )));
-        }
-        if !on.interfaces.is_empty() {
-            return Err(Failure::input(format!(
-                "--on cannot be used here: on lane {} the rules name interfaces; write `interface` in a rule, or \
-                 @IFACE behind an address",
-                lane.name
-            )));
-        }
+        let own = own_interfaces(arguments, on)?;
         let mut file = match &arguments.config {
             Some(path) => verb::read(path)?,
             None => RuleFile::default(),
@@ -165,6 +176,9 @@ Examples:
             checked.map_err(|why| Failure::input(format!("{}: {why}", path.display())))?;
         }
         file.rules.extend(rule_of(arguments)?);
+        if !on.lane.is_the_kernels() {
+            on_these(&file.rules, on)?;
+        }
         if file.rules.is_empty() && arguments.control.is_none() {
             return Err(Failure::input(
                 "there are no rules, and no way to bring any: give --config FILE, or --input ADDR:PORT with \
@@ -173,12 +187,25 @@ Examples:
         }
         let book = Book::new(file.rules, policy, on.workers).map_err(Failure::input)?;
         let mut run = RelayRun::new(Arc::new(book));
+        run.own = own;
         run.talks.control.clone_from(&arguments.control);
         Ok(run)
     }
 
-    fn places(_run: &RelayRun, _on: On<'_>) -> Vec<String> {
-        Vec::new()
+    fn interfaces(arguments: &RelayArguments) -> Result<Vec<String>, Failure> {
+        let file = arguments.config.as_deref().map(verb::read).transpose()?.unwrap_or_default();
+        let rules = file.rules.into_iter().chain(rule_of(arguments)?);
+        let named = rules.flat_map(|rule| {
+            let outputs = rule.outputs.into_iter().map(|output| output.interface);
+            [rule.input.interface].into_iter().chain(outputs).flatten().collect::<Vec<_>>()
+        });
+        let mut interfaces = Vec::new();
+        for interface in named {
+            if !interfaces.contains(&interface) {
+                interfaces.push(interface);
+            }
+        }
+        Ok(interfaces)
     }
 
     fn begin(run: &RelayRun, _on: On<'_>, _session: &Session<'_>) -> Result<(), Failure> {
@@ -291,12 +318,22 @@ Examples:
     }
 
     fn place(place: &ArmPlace<'_>) -> Vec<String> {
-        let Some(input) = place.addresses.first() else { return Vec::new() };
-        let host = if place.onward.is_ipv4() { 32 } else { 128 };
-        let mut words = vec!["--input".to_owned(), input.to_string()];
-        words.extend(["--output".to_owned(), place.onward.to_string()]);
-        words.extend(["--allow".to_owned(), format!("{}/{host}", place.onward.ip())]);
-        words
+        let Some(Fanout { input, groups, outputs }) = place.fanout else { return Vec::new() };
+        if let [group] = groups {
+            let outputs =
+                outputs.iter().map(|it| format!("{}:{}@{}", group.ip(), it.port, it.interface));
+            return vec![
+                "--input".to_owned(),
+                format!("{group}@{input}"),
+                "--output".to_owned(),
+                outputs.collect::<Vec<_>>().join(","),
+            ];
+        }
+        // More rules than a command line takes. Where the file cannot be written, the run says that it is not there.
+        let path = place.memory.join("relay.toml");
+        let rules = groups.iter().map(|group| rule_text(*group, input, outputs));
+        let _ = fs::write(&path, rules.collect::<String>());
+        vec!["--config".to_owned(), path.display().to_string()]
     }
 
     fn check_arm(_arguments: &RelayArguments, _traffic: Traffic) -> Result<(), String> {
@@ -316,6 +353,88 @@ Examples:
     }
 }
 
+/// Who the relay is on each interface, for a stack of its own.
+fn own_interfaces(arguments: &RelayArguments, on: On<'_>) -> Result<Vec<Own>, Failure> {
+    let On { lane, interfaces, .. } = on;
+    if lane.is_the_kernels() {
+        return match (interfaces.is_empty(), arguments.address.first()) {
+            (true, None) => Ok(Vec::new()),
+            (false, _) => refused(format!(
+                "--on cannot be used here: on lane {} the rules name interfaces; write `interface` in a rule, or @IFACE \
+                 behind an address",
+                lane.name
+            )),
+            (true, Some(_)) => refused(format!(
+                "--address cannot be used here: on lane {} addresses are the kernel's; an output may have a `source`",
+                lane.name
+            )),
+        };
+    }
+    if !lane.runs(Shape::Datagrams) {
+        return refused(format!(
+            "lane {} carries no datagrams; use lane socket or uring, or packet, afxdp or dpdk with --address",
+            lane.name
+        ));
+    }
+    if interfaces.is_empty() {
+        return refused(format!(
+            "lane {} needs to know its interfaces: name them in the rules, or give --on IFACE",
+            lane.name
+        ));
+    }
+    let elsewhere = arguments.address.iter().find(|own| !interfaces.contains(&own.interface));
+    if let Some(OwnAddress { address, interface }) = elsewhere {
+        return refused(format!(
+            "--address {address}@{interface}: the run has no interface `{interface}`; it has {}",
+            interfaces.join(", ")
+        ));
+    }
+    let own = interfaces.iter().map(|name| {
+        let mac = sysfs(name, "address").and_then(|text| text.parse::<Mac>().ok());
+        let Some(mac) = mac.filter(|mac| mac.is_assignable()) else {
+            return refused(format!("`{name}` has no link address to be at; `ip link` lists the interfaces"));
+        };
+        let own = arguments.address.iter().filter(|own| own.interface == *name);
+        let addresses: Vec<_> = own.map(|own| (own.address.address(), own.address.prefix_bits())).collect();
+        if addresses.is_empty() {
+            return refused(format!(
+                "who is the relay on `{name}`? Lane {} has a stack of its own: give --address ADDR/BITS@{name}",
+                lane.name
+            ));
+        }
+        let mtu_bytes = sysfs(name, "mtu").and_then(|text| text.parse().ok());
+        Ok(Own { mac: mac.0, addresses, mtu_bytes })
+    });
+    own.collect()
+}
+
+fn refused<T>(why: String) -> Result<T, Failure> {
+    Err(Failure::input(why))
+}
+
+/// Refuses rules that name other interfaces than those of the run, or none.
+fn on_these(rules: &[Rule], on: On<'_>) -> Result<(), Failure> {
+    for rule in rules {
+        let outputs = rule.outputs.iter().map(|output| &output.interface);
+        for interface in [&rule.input.interface].into_iter().chain(outputs) {
+            let why = match interface {
+                None => {
+                    "the kernel's routes do not count here; name an interface for it and for every output"
+                }
+                Some(name) if !on.interfaces.contains(name) => {
+                    "it names an interface that --on does not"
+                }
+                Some(_) => continue,
+            };
+            return Err(Failure::input(format!(
+                "rule ({}): on lane {}: {why}",
+                rule.input, on.lane.name
+            )));
+        }
+    }
+    Ok(())
+}
+
 /// Reasons under which a lane counts a copy that it was to send and did not.
 const NOT_SENT: [DropReason; 7] = [
     DropReason::TxRefused,
@@ -326,6 +445,20 @@ const NOT_SENT: [DropReason; 7] = [
     DropReason::NoNeighbour,
     DropReason::NoRoute,
 ];
+
+/// A rule of a file: a group to its outputs.
+fn rule_text(group: SocketAddrV4, input: &str, outputs: &[FanoutOutput<'_>]) -> String {
+    let outputs = outputs.iter().map(|it| {
+        let destination = SocketAddrV4::new(*group.ip(), it.port);
+        format!("  {{ destination = \"{destination}\", interface = \"{}\" }},\n", it.interface)
+    });
+    format!(
+        "[[rule]]\ninput = {{ interface = \"{input}\", group = \"{}\", port = {} }}\noutputs = [\n{}]\n",
+        group.ip(),
+        group.port(),
+        outputs.collect::<String>()
+    )
+}
 
 /// The rule of the command line, if there is one.
 fn rule_of(arguments: &RelayArguments) -> Result<Option<Rule>, Failure> {

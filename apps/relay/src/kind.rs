@@ -11,7 +11,8 @@ use crate::{
 };
 use laneway_core::LaneError;
 use laneway_kinds::{
-    AppFacts, AppKind, Asks, Conclude, LaneFacts, NoApp, Place, RaceFacts, Report, RunReport, Shape,
+    AppFacts, AppKind, Asks, Conclude, LaneFacts, NoApp, Own, Place, RaceFacts, Report, RunReport,
+    Service, Shape,
 };
 use std::sync::Arc;
 
@@ -22,13 +23,15 @@ pub struct RelayKind;
 /// A run under the rules of a book.
 pub struct RelayRun {
     pub(crate) book: Arc<Book>,
+    /// Who it is on each interface, where the lane has a stack of its own.
+    pub(crate) own: Vec<Own>,
     pub(crate) talks: Talks,
 }
 
 impl RelayRun {
     /// A run under these rules.
     pub fn new(book: Arc<Book>) -> RelayRun {
-        RelayRun { book, talks: Talks::default() }
+        RelayRun { book, own: Vec::new(), talks: Talks::default() }
     }
 
     /// The rules.
@@ -68,7 +71,7 @@ impl AppKind for RelayKind {
     const FACTS: AppFacts = AppFacts {
         name: "relay",
         about: "copies UDP datagrams of groups and hosts to groups and hosts, by rules changed while it runs",
-        race: RaceFacts::HANDED,
+        race: RaceFacts::COPIED,
     };
     type Run = RelayRun;
     type Report = RelayReport;
@@ -81,9 +84,10 @@ impl AppKind for RelayKind {
         Ok(Shape::Datagrams)
     }
 
-    fn asks(_run: &RelayRun) -> Asks {
+    fn asks(run: &RelayRun) -> Asks {
         // Its ports are opened by its rules.
-        Asks { keeps_flows: true, ..Asks::default() }
+        let service = Service { own: run.own.clone(), ..Service::default() };
+        Asks { service, keeps_flows: true, never_transmits: false }
     }
 
     fn datagrams(run: &RelayRun, place: Place<'_>) -> Result<Relay, LaneError> {

@@ -21,6 +21,7 @@ mod command;
 mod console;
 mod desk;
 mod file;
+pub mod kernel;
 mod kind;
 mod live;
 mod rule;

@@ -39,8 +39,8 @@ pub use lane::{LaneKind, Opening, Request, with_knob};
 pub use laneway_terminal::{Exit, Failure};
 pub use places::{Places, place_of};
 pub use race::{
-    ArmPlace, Counted, Metric, Peer, Protocol, RaceFacts, Traffic, Watched, WatchedRun,
-    WatchedWorker, Witness, mix,
+    ArmPlace, Counted, Fanout, FanoutOutput, Metric, Peer, Protocol, RaceFacts, Traffic, Watched,
+    WatchedRun, WatchedWorker, Witness, mix,
 };
 pub use report::{Ended, PortReport, RunFailed, RunReport};
 pub use simple::{FateReport, Simple, SimpleApp, SimpleWorker};

@@ -11,7 +11,7 @@ use laneway_bpf::{
 };
 use laneway_core::{
     Bell, Cap, CapSet, CapsReport, ClockDomain, Counters, DropReason, KernelHalf, KernelLane,
-    KernelMaps, Lane, LaneError, PortId, PortMask, Wake,
+    KernelMaps, Lane, LaneError, MapValue, PortId, PortMask, Wake,
 };
 use laneway_linux::{Interface, refuse_default_route};
 use laneway_spec::{LaneSpec, SpecError};
@@ -301,7 +301,30 @@ impl KernelLane for XdpLane {
     }
 
     fn maps(&self) -> &dyn KernelMaps {
-        self.loaded.maps()
+        self
+    }
+}
+
+/// Those of the half, and what the lane counts behind it.
+impl KernelMaps for XdpLane {
+    fn visit(&self, map: &str, each: &mut dyn FnMut(&[u8], &[u8])) -> Result<(), LaneError> {
+        self.loaded.maps().visit(map, each)
+    }
+
+    fn remove(&self, map: &str, key: &[u8]) -> Result<(), LaneError> {
+        self.loaded.maps().remove(map, key)
+    }
+
+    fn put(&self, map: &str, key: &[u8], value: &[u8]) -> Result<(), LaneError> {
+        self.loaded.maps().put(map, key, value)
+    }
+
+    fn set(&self, map: &str, key: &[u8], value: &MapValue) -> Result<(), LaneError> {
+        self.loaded.maps().set(map, key, value)
+    }
+
+    fn exit_drops(&self, ifindex: u32) -> Counters {
+        self.behind.as_ref().map_or_else(Counters::default, |behind| behind.of(ifindex))
     }
 }
 

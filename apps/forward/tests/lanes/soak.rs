@@ -10,11 +10,12 @@
 
 use crate::cables::{FarEnds, NEAR, World, on_frames, on_xdp};
 use laneway_afxdp::{AfXdp, Steering};
+use laneway_control::{Answerer, Said};
 use laneway_core::FrameLane;
 use laneway_engine::{
     Control, MonotonicClock, RunReport, Worker, WorkerFailed, Workers, run_frames, usable_cpus,
 };
-use laneway_forward::{Answer, Config, Console, Fate, Forward, LiveStats, RuleSet, Stats};
+use laneway_forward::{Config, Console, Fate, Forward, LiveStats, RuleSet, Stats};
 use laneway_packet::{FanoutGroup, OpenOptions, PacketLane};
 use laneway_spec::{IdlePolicy, LaneSpec};
 use laneway_testkit::{UdpFrame, skip};
@@ -169,7 +170,7 @@ fn churn(console: &Console, stop: &AtomicBool) -> u64 {
             create(port, PORT_FIRST + draw.below(FLOWS) as u16, kind)
         };
         let said = match console.answer(&line) {
-            Answer::Done(said) => said,
+            Said::Done(said) => said,
             other => panic!("{line}: {other:?}"),
         };
         assert!(!said.contains("not in force"), "{line}: {said}");
@@ -303,7 +304,7 @@ fn soak(lane: &str, workers: usize, seconds: u64) {
     let console = Console::new(set, LiveStats::default());
     // Of a flow that the churn creates rules for as well: some frames are dropped from the first one on.
     let first = create(0, PORT_FIRST, 0);
-    assert!(matches!(console.answer(&first), Answer::Done(_)), "{first}");
+    assert!(matches!(console.answer(&first), Said::Done(_)), "{first}");
     let stop = AtomicBool::new(false);
     let (stats, crossed, changes) = thread::scope(|scope| {
         let churned = scope.spawn(|| churn(&console, &stop));
