@@ -30,8 +30,7 @@ const SOCKETS: [&str; 4] = ["socket", "socket:batch=64,gso,gro", "uring", "uring
 /// Lanes with a stack of the relay's own.
 const STACKS: [&str; 2] = ["packet", "afxdp"];
 /// Who the relay is there.
-const ADDRESSES: &str =
-    "192.0.2.1/24@in0,fd01::1/64@in0,198.51.100.1/24@out0,fd02::1/64@out0";
+const ADDRESSES: &str = "192.0.2.1/24@in0,fd01::1/64@in0,198.51.100.1/24@out0,fd02::1/64@out0";
 
 /// A source, the relay and a sink, a cable between each two.
 struct World {
@@ -51,14 +50,15 @@ impl World {
         }
         let create = |label| Namespace::create(label).unwrap();
         let (source, relay, sink) = (create("relay-a"), create("relay-b"), create("relay-c"));
-        let cable = |n: u8, near: (&Namespace, &str, [&str; 2]), far: (&Namespace, &str, [&str; 2])| {
-            let end = |side: u8, addresses: &[&str]| {
-                VethEnd::new(Mac([0x02, 0x4c, 0x57, 0x37, n, side]), addresses).unwrap()
+        let cable =
+            |n: u8, near: (&Namespace, &str, [&str; 2]), far: (&Namespace, &str, [&str; 2])| {
+                let end = |side: u8, addresses: &[&str]| {
+                    VethEnd::new(Mac([0x02, 0x4c, 0x57, 0x37, n, side]), addresses).unwrap()
+                };
+                let options =
+                    VethOptions { a: end(1, &near.2), b: end(2, &far.2), ..VethOptions::default() };
+                VethPair::create(near.0, near.1, far.0, far.1, &options).unwrap()
             };
-            let options =
-                VethOptions { a: end(1, &near.2), b: end(2, &far.2), ..VethOptions::default() };
-            VethPair::create(near.0, near.1, far.0, far.1, &options).unwrap()
-        };
         let first = cable(
             0,
             (&source, "src0", ["192.0.2.7/24", "fd01::7/64"]),
@@ -85,7 +85,9 @@ impl World {
     fn start(&self, lane: &str, arguments: &[&str]) -> Running {
         let control = self.control();
         let mut command = self.relay.command(LANEWAY);
-        command.args(["run", "relay", "--json", "--lane", lane, "--control", &control]).args(arguments);
+        command
+            .args(["run", "relay", "--json", "--lane", lane, "--control", &control])
+            .args(arguments);
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
         let mut running = Running { child: command.spawn().unwrap() };
         let begun = Instant::now();
@@ -157,7 +159,8 @@ impl World {
 /// The number of an interface of this thread's namespace.
 fn rustix_index(interface: &str) -> u32 {
     // `/sys` may show another namespace; `ip` asks this one.
-    let output = Command::new("ip").args(["-o", "link", "show", "dev", interface]).output().unwrap();
+    let output =
+        Command::new("ip").args(["-o", "link", "show", "dev", interface]).output().unwrap();
     text(&output.stdout).split(':').next().and_then(|n| n.trim().parse().ok()).unwrap()
 }
 
@@ -253,9 +256,8 @@ struct Seen {
 fn read(frame: &[u8]) -> Option<Seen> {
     let sum = |parts: &[&[u8]]| {
         let words = parts.iter().flat_map(|part| part.chunks(2));
-        let sum: u32 = words
-            .map(|pair| u32::from(pair[0]) << 8 | u32::from(*pair.get(1).unwrap_or(&0)))
-            .sum();
+        let sum: u32 =
+            words.map(|pair| u32::from(pair[0]) << 8 | u32::from(*pair.get(1).unwrap_or(&0))).sum();
         let folded = (sum & 0xffff) + (sum >> 16);
         (folded & 0xffff) + (folded >> 16)
     };
@@ -404,7 +406,11 @@ fn rules_are_replaced_under_traffic_and_the_others_lose_nothing() {
             is_over.store(true, Ordering::Relaxed);
             (sender.join().unwrap(), receiver.join().unwrap())
         });
-        assert!(received.iter().copied().eq(0..sent), "{lane}: {sent} sent, {} received", received.len());
+        assert!(
+            received.iter().copied().eq(0..sent),
+            "{lane}: {sent} sent, {} received",
+            received.len()
+        );
         // What is in force is what the last file says.
         let far = world.at_sink("198.51.100.4:7002");
         source.send_to(b"there", "239.1.0.77:5000").unwrap();
@@ -429,7 +435,14 @@ fn a_change_that_cannot_be_had_changes_nothing_and_says_why() {
         (edit("1", "\"in0\"", "\"none0\""), ["rule `tv`", "none0"]),
         (edit("2", "198.51.100.4", "203.0.113.1"), ["203.0.113.1", "allow"]),
         (edit("3", "port = 5000", "prot = 5000"), ["line 6, column", "prot"]),
-        (edit("4", "239.2.2.2:5000\", interface = \"out0\"", "239.1.1.1:5000\", interface = \"in0\""), ["output 2", "again"]),
+        (
+            edit(
+                "4",
+                "239.2.2.2:5000\", interface = \"out0\"",
+                "239.1.1.1:5000\", interface = \"in0\"",
+            ),
+            ["output 2", "again"],
+        ),
         (edit("5", "ff15::1", "224.0.0.9"), ["224.0.0.9", "--local-groups"]),
     ] {
         refused(&world.ask(&["replace", &file]), &parts);
@@ -477,7 +490,8 @@ fn two_workers_share_a_hundred_groups_and_every_datagram_leaves_once() {
         assert_eq!(by_rule, BTreeSet::from([1]), "{lane}: counted by each rule's output");
         let account = running.account(lane);
         let workers = account["workers"].as_array().unwrap();
-        let each: Vec<u64> = workers.iter().map(|worker| worker["relayed"].as_u64().unwrap()).collect();
+        let each: Vec<u64> =
+            workers.iter().map(|worker| worker["relayed"].as_u64().unwrap()).collect();
         assert_eq!(each.iter().sum::<u64>(), u64::from(GROUPS), "{lane}: {account:#}");
         assert!(each.iter().all(|n| *n > 0), "{lane}: both work: {each:?}");
     }
@@ -509,7 +523,11 @@ fn socat_sends_a_file_through_it_and_socat_receives_the_same() {
             thread::sleep(Duration::from_millis(10));
         }
         let send = "UDP4-DATAGRAM:239.1.1.1:5000,ip-multicast-if=192.0.2.7";
-        let status = world.source.command("socat").args(["-u", "-b1316", &format!("FILE:{sent}"), send]).status();
+        let status = world
+            .source
+            .command("socat")
+            .args(["-u", "-b1316", &format!("FILE:{sent}"), send])
+            .status();
         assert!(status.unwrap().success());
         let status = sink.wait().unwrap();
         assert!(status.success(), "{status}");
@@ -520,7 +538,8 @@ fn socat_sends_a_file_through_it_and_socat_receives_the_same() {
 }
 
 fn is_member(namespace: &Namespace, interface: &str, group: &str) -> bool {
-    let output = namespace.command("ip").args(["maddr", "show", "dev", interface]).output().unwrap();
+    let output =
+        namespace.command("ip").args(["maddr", "show", "dev", interface]).output().unwrap();
     text(&output.stdout).split_whitespace().any(|word| word == group)
 }
 
@@ -558,10 +577,19 @@ fn what_cannot_be_run_is_refused_with_what_to_try() {
         (&["--lane", "socket"][..], &["--config", "--input", "--control"][..]),
         (&["--lane", "socket", "--on", "eth9", "--config", &rules], &["--on", "@IFACE"]),
         (&["--lane", "packet", "--config", &rules], &["in0"]),
-        (&["--lane", "socket", "--config", &rules, "--address", "192.0.2.1/24@in0"], &["--address"]),
+        (
+            &["--lane", "socket", "--config", &rules, "--address", "192.0.2.1/24@in0"],
+            &["--address"],
+        ),
         (&["--lane", "socket", "--input", "239.1.1.1:5000"], &["--output"]),
-        (&["--lane", "socket", "--input", "239.1.1.1", "--output", "239.2.2.2:1"], &["239.1.1.1:5000@eth1"]),
-        (&["--lane", "socket", "--input", "239.1.1.1:5", "--output", "192.0.2.9:5"], &["192.0.2.9", "--allow"]),
+        (
+            &["--lane", "socket", "--input", "239.1.1.1", "--output", "239.2.2.2:1"],
+            &["239.1.1.1:5000@eth1"],
+        ),
+        (
+            &["--lane", "socket", "--input", "239.1.1.1:5", "--output", "192.0.2.9:5"],
+            &["192.0.2.9", "--allow"],
+        ),
         (&["--lane", "socket", "--input", "239.1.1.1:5", "--output", "239.1.1.1:5"], &["again"]),
         (&["--lane", "socket", "--config", "/none.toml"], &["/none.toml"]),
     ] {

@@ -140,7 +140,8 @@ impl<L: FrameLane> DatagramStack<L> {
     }
 
     /// From now on the kernel is a member of all groups that are heard here, and tells the network. To
-    /// be called before the first turn, where the kernel sees what routers ask.
+    /// be called before the first turn, where the kernel sees what routers ask and interfaces have its
+    /// names.
     ///
     /// # Errors
     /// What the kernel says to the groups of the config.
@@ -153,7 +154,7 @@ impl<L: FrameLane> DatagramStack<L> {
         Ok(self)
     }
 
-    /// From now on the kernel's neighbours are asked for before the network is.
+    /// From now on the kernel's neighbours are asked for before the network is; interfaces have its names.
     #[must_use]
     pub fn with_link_addresses(mut self, known: Box<dyn LinkAddresses>) -> Self {
         self.host.known = Some(known);

@@ -5,6 +5,7 @@
 #[path = "../apps/mod.rs"]
 mod apps;
 mod conformance;
+mod fanout;
 mod groups;
 mod neighbours;
 mod peers;
