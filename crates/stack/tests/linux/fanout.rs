@@ -1,7 +1,7 @@
 //! One burst to many outputs over a real cable: every copy was sent or is counted by why not, and what the stack says
 //! it sent is what the kernel saw leave.
 
-use crate::world::{NEAR, Open, World, config, open_afxdp, open_packet};
+use crate::world::{NEAR, Open, World, config, open_afxdp, open_packet, open_uring};
 use laneway_core::{
     App, Counters, Datagram, DatagramApp, DatagramLane, DatagramOut, FrameLane, Lane, PortId, Turn,
 };
@@ -85,4 +85,9 @@ fn every_copy_is_sent_or_has_a_reason_on_packet() {
 #[test]
 fn every_copy_is_sent_or_has_a_reason_on_afxdp() {
     every_copy_is_sent_or_has_a_reason("afxdp:copy", open_afxdp);
+}
+
+#[test]
+fn every_copy_is_sent_or_has_a_reason_on_uring() {
+    every_copy_is_sent_or_has_a_reason("uring", open_uring);
 }
