@@ -8,6 +8,7 @@ mod captures;
 mod echo;
 mod host;
 mod live;
+mod metrics;
 mod offline;
 mod said;
 mod workers;
