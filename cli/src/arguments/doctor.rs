@@ -6,13 +6,14 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 pub(crate) const EXAMPLES: &str = "\
-Looks at what an app asks of this host so that it carries a load over a stall: every queue must hold what comes while
-nobody takes, rate x stall datagrams, and a socket's buffer that times what the kernel charges for one (its truesize).
-Says what is, what should be, and why. Changes nothing without --fix.
+Looks at what an app asks of this host so that it carries a load over a stall: every queue must
+hold what comes while nobody takes, rate x stall datagrams, and a socket's buffer that times what
+the kernel charges for one (its truesize). Says what is, what should be, and why. Changes nothing
+without --fix. --depth shows what a ring carries instead: so many sends in flight, each done after
+--stall.
 
---depth shows what a ring carries instead: so many sends in flight, each done after --stall.
-
-Exit codes: 0 nothing is too small, 1 something is, 2 bad usage, or settings that could not be changed.
+Exit codes: 0 nothing is too small, 1 something is, or a setting could not go back because somebody
+changed it since, 2 bad usage, or settings that could not be changed.
 
 Examples:
   laneway doctor --app echo --rate 307000 --size 1316 --stall 10ms

@@ -5,6 +5,7 @@
 
 mod bad_input;
 mod captures;
+mod doctor;
 mod echo;
 mod host;
 mod live;
