@@ -6,4 +6,5 @@ fn main() {
     laneway_bpf_build::compile("bpf/returns.bpf.c");
     laneway_bpf_build::compile("bpf/replies.bpf.c");
     laneway_bpf_build::compile("bpf/arrivals.bpf.c");
+    laneway_bpf_build::compile("bpf/copies.bpf.c");
 }

@@ -23,7 +23,7 @@ char LICENSE[] SEC("license") = "Dual BSD/GPL";
 
 const volatile __u32 lw_ifindex;     /* egress */
 const volatile __u32 lw_templates = 1;
-const volatile __u8 lw_destination[6];
+const volatile __u32 lw_run = 1;      /* how often each is sent before the next one's turn */
 const volatile __u32 lw_number_at;   /* where the number and its complement go; 0: it goes into the source MAC */
 const volatile __u8 lw_packet_info;  /* 4 bytes of packet information in front, for a TAP device */
 
@@ -121,8 +121,9 @@ int generate(struct xdp_md *ctx)
 	if (!p || !g || g->next >= p->frames)
 		return XDP_DROP;
 	number = g->next++;
-	key = (__u32)(number % lw_templates);
-	pass = number / lw_templates;
+	pass = number / (lw_run ?: 1);
+	key = (__u32)(pass % lw_templates);
+	pass /= lw_templates;
 	t = bpf_map_lookup_elem(&templates, &key);
 	if (!t)
 		goto refused;
@@ -152,8 +153,6 @@ int generate(struct xdp_md *ctx)
 	end = (__u8 *)(long)ctx->data_end;
 	if (data + 14 > end)
 		goto refused;
-	for (int i = 0; i < 6; i++)
-		data[i] = lw_destination[i];
 	off = lw_number_at;
 	if (!off)
 		put_number(data + 6, p->segment, number);

@@ -1,7 +1,7 @@
 //! The lab's own apps, each of them for frames and for datagrams: small enough that what a race of
 //! them compares is the lanes.
 //!
-//! [`Count`] drops every packet; [`Bounce`] sends it back and [`Across`] on. The lab ticks each off in front of the
+//! [`Count`] drops every packet; [`Bounce`] sends it back, [`Across`] on and [`Flood`] everywhere. The lab ticks each off in front of the
 //! app ([`Eye`]), by the number in its payload, so both shapes do the same work. Frames that carry no
 //! number are counted as foreign; wake-up probes are stamped. They assume traffic made by
 //! [`crate::traffic`] (no VLAN tag, no IP options); a time is that of the burst, read once by the
@@ -11,7 +11,7 @@ use crate::tally::{SAMPLE, Tally};
 use crate::traffic::{PAYLOAD_AT, Payload, numbered};
 use laneway_core::{
     App, Burst, Clock, Counters, Datagram, DatagramApp, DatagramOut, FrameApp, LaneError, PortId,
-    Turn, Verdict,
+    PortMask, Turn, Verdict,
 };
 use laneway_engine::MonotonicClock;
 use laneway_kinds::{
@@ -98,6 +98,8 @@ pub(crate) enum Way {
     Back,
     /// Out of the other of two ports: a frame unchanged, a datagram to this address.
     Across(SocketAddr),
+    /// Out of every other port, unchanged.
+    Everywhere,
 }
 
 /// What may be said to an app of the lab's: where it is.
@@ -114,8 +116,8 @@ pub(crate) struct LabArguments {
 /// One of the lab's apps.
 pub(crate) trait LabApp: 'static {
     const FACTS: AppFacts;
-    /// The mode of `dpdk-testpmd` that does the same.
-    const TESTPMD: &'static str;
+    /// The mode of `dpdk-testpmd` that does the same, if one does.
+    const TESTPMD: Option<&'static str>;
 
     fn way(arguments: &LabArguments) -> Option<Way>;
 }
@@ -124,6 +126,8 @@ pub(crate) trait LabApp: 'static {
 pub(crate) enum Count {}
 /// Sends each frame back out of the port it came from, MACs swapped; as a datagram, back to its sender.
 pub(crate) enum Bounce {}
+/// Sends each frame on, unchanged, out of every port but the one it came from.
+pub(crate) enum Flood {}
 /// Sends each frame on, unchanged, out of the other of two ports; as a datagram, to the far end of the other cable.
 pub(crate) enum Across {}
 
@@ -136,7 +140,7 @@ const COUNTED: RaceFacts = RaceFacts {
 impl LabApp for Count {
     const FACTS: AppFacts =
         AppFacts { name: "count", about: "ticks every packet off and drops it", race: COUNTED };
-    const TESTPMD: &'static str = "rxonly";
+    const TESTPMD: Option<&'static str> = Some("rxonly");
 
     fn way(_arguments: &LabArguments) -> Option<Way> {
         Some(Way::Dropped)
@@ -149,7 +153,7 @@ impl LabApp for Bounce {
         about: "ticks every packet off and sends it back",
         race: RaceFacts { counted: Counted::Returned, ..COUNTED },
     };
-    const TESTPMD: &'static str = "macswap";
+    const TESTPMD: Option<&'static str> = Some("macswap");
 
     fn way(_arguments: &LabArguments) -> Option<Way> {
         Some(Way::Back)
@@ -175,10 +179,23 @@ impl LabApp for Across {
             ..COUNTED
         },
     };
-    const TESTPMD: &'static str = "io";
+    const TESTPMD: Option<&'static str> = Some("io");
 
     fn way(arguments: &LabArguments) -> Option<Way> {
         arguments.to.map(Way::Across)
+    }
+}
+
+impl LabApp for Flood {
+    const FACTS: AppFacts = AppFacts {
+        name: "flood",
+        about: "sends every frame out of every other port",
+        race: RaceFacts::COPIED,
+    };
+    const TESTPMD: Option<&'static str> = None;
+
+    fn way(_arguments: &LabArguments) -> Option<Way> {
+        Some(Way::Everywhere)
     }
 }
 
@@ -194,12 +211,13 @@ pub(crate) struct LabRun {
 /// A worker of an app of the lab's.
 pub(crate) struct LabWorker {
     way: Way,
+    ports: usize,
     counters: Counters,
 }
 
 impl LabWorker {
-    fn new(way: Way) -> LabWorker {
-        LabWorker { way, counters: Counters::default() }
+    fn new(way: Way, ports: usize) -> LabWorker {
+        LabWorker { way, ports, counters: Counters::default() }
     }
 }
 
@@ -212,7 +230,15 @@ impl<A: LabApp> AppKind for LabKind<A> {
     type Streams = NoApp;
     type Kernel = NoApp;
 
-    fn shape(_run: &LabRun, lane: &LaneFacts) -> Result<Shape, LaneError> {
+    fn shape(run: &LabRun, lane: &LaneFacts) -> Result<Shape, LaneError> {
+        if run.way == Way::Everywhere && lane.is_the_kernels() {
+            return Err(LaneError::Refused {
+                lane: lane.name.to_owned(),
+                name: A::FACTS.name.to_owned(),
+                why: "it copies frames, and this lane has none".to_owned(),
+                hint: "race it on a lane of frames, such as packet".to_owned(),
+            });
+        }
         Ok(if lane.is_the_kernels() { Shape::Datagrams } else { Shape::Frames })
     }
 
@@ -221,12 +247,12 @@ impl<A: LabApp> AppKind for LabKind<A> {
         Asks { service, ..Asks::default() }
     }
 
-    fn frames(run: &LabRun, _place: Place<'_>) -> Result<LabWorker, LaneError> {
-        Ok(LabWorker::new(run.way))
+    fn frames(run: &LabRun, place: Place<'_>) -> Result<LabWorker, LaneError> {
+        Ok(LabWorker::new(run.way, place.interfaces.len()))
     }
 
-    fn datagrams(run: &LabRun, _place: Place<'_>) -> Result<LabWorker, LaneError> {
-        Ok(LabWorker::new(run.way))
+    fn datagrams(run: &LabRun, place: Place<'_>) -> Result<LabWorker, LaneError> {
+        Ok(LabWorker::new(run.way, place.interfaces.len()))
     }
 }
 
@@ -264,7 +290,7 @@ Example:
     }
 
     fn testpmd_mode(_arguments: &LabArguments) -> Option<&'static str> {
-        Some(A::TESTPMD)
+        A::TESTPMD
     }
 }
 
@@ -303,6 +329,10 @@ impl FrameApp for LabWorker {
                 let verdict = Verdict::TxTo(other(port));
                 (0..burst.len()).for_each(|i| burst.set_verdict(i, verdict));
             }
+            Way::Everywhere => {
+                let verdict = Verdict::Fanout(PortMask::all_but(self.ports, port));
+                (0..burst.len()).for_each(|i| burst.set_verdict(i, verdict));
+            }
         }
     }
 }
@@ -311,7 +341,8 @@ impl DatagramApp for LabWorker {
     fn on_datagrams<O: DatagramOut>(&mut self, batch: &[Datagram<'_>], _turn: Turn, out: &mut O) {
         for datagram in batch {
             match self.way {
-                Way::Dropped => {}
+                // Copies are of frames: nobody is handed datagrams to send everywhere.
+                Way::Dropped | Way::Everywhere => {}
                 Way::Back => out.forward(datagram, datagram.ingress, datagram.source),
                 Way::Across(to) => out.forward(datagram, other(datagram.ingress), to),
             }
@@ -403,7 +434,7 @@ mod tests {
             (Way::Across(end(9).into()), (PortId(1), end(9).into())),
         ] {
             let mut out = Out::default();
-            let mut bounce = LabWorker::new(way);
+            let mut bounce = LabWorker::new(way, 2);
             let bytes = payload(0);
             bounce.on_datagrams(&[datagram(&bytes, bytes.len())], Turn::default(), &mut out);
             assert_eq!(out.0, [expected]);

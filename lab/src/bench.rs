@@ -1,9 +1,10 @@
-//! The bench of an arm: one or two cables between two namespaces of its own, the CPU meter that all benches of a race
+//! The bench of an arm: one or more cables between two namespaces of its own, the CPU meter that all benches of a race
 //! share, and who runs where.
 //!
 //! ```text
 //!   generator ── gen0 ═══════ sut0 ── arm ── sut1 ═══════ gen1 ── far end (apps `across`, `forward`)
 //!                  └── far end (apps `bounce` and `echo`)
+//!   under fan-out:                            └── sut2 ═══════ gen2 ── far end, and so on up to 8
 //! ```
 //!
 //! An arm whose ports are TAP devices has a wire of its own: see [`crate::wire`].
@@ -12,6 +13,7 @@
 
 use crate::arrivals::Arrivals;
 use crate::child::GENERATOR_PRIORITY;
+use crate::copies::Copies;
 use crate::meter::{self, Meter, Owner};
 use crate::plan::SegmentPlan;
 use crate::race::RaceError;
@@ -42,8 +44,17 @@ pub(crate) const DESTINATION: [u8; 6] = [0x02, 0x4c, 0x57, 0xff, 0xff, 0xfe];
 
 /// Hardware address of the arm's end of the first cable.
 pub(crate) const SUT_MAC: [u8; 6] = [0x02, 0x4c, 0x57, 0, 0, 2];
-/// Interfaces of the second cable.
-const SECOND: [&str; 2] = ["gen1", "sut1"];
+/// Interfaces of the cables on the way out: the far end's, and the arm's.
+const ONWARD: [[&str; 2]; 8] = [
+    ["gen1", "sut1"],
+    ["gen2", "sut2"],
+    ["gen3", "sut3"],
+    ["gen4", "sut4"],
+    ["gen5", "sut5"],
+    ["gen6", "sut6"],
+    ["gen7", "sut7"],
+    ["gen8", "sut8"],
+];
 /// What an app answers for that is pinged, or asked over connections. Not the interface's own address: only an arm that is the kernel's
 /// stack may have it, or both would answer.
 pub(crate) const ECHO: Ipv4Addr = Ipv4Addr::new(10, 77, 0, 3);
@@ -78,13 +89,17 @@ pub(crate) struct Bench {
     returns: Option<Returns>,
     replies: Option<Replies>,
     arrivals: Option<Arrivals>,
+    copies: Option<Copies>,
     /// A client asks over connections.
     is_asked: bool,
     number_at: u16,
     timetable: Timetable,
     /// Of the far ends, as they were when they were made; empty if their receive work is in softirqs.
     far_threads: Vec<NapiThread>,
-    second: Option<VethPair>,
+    /// The cables on the way out, each between two of [`ONWARD`].
+    onward: Vec<VethPair>,
+    /// Where a relay listens.
+    first_group: Option<SocketAddrV4>,
     topology: Topology,
     meter: Rc<Meter>,
     placement: Placement,
@@ -129,30 +144,32 @@ impl Bench {
             what: format!("writing {FRAGMENT_SECONDS}"),
             why: e.to_string(),
         })?;
-        let second = match app.race.ports {
-            1 => None,
-            _ => Some(second_cable(&topology)?),
-        };
+        let numbers = 1..=ONWARD.len().min(app.race.ports.saturating_sub(1)) as u8;
+        let onward: Vec<VethPair> =
+            numbers.map(|number| onward_cable(&topology, number)).collect::<Result<_, _>>()?;
         let mut far_threads = topology.generator.napi_threads.clone();
-        if placement.far_napi_cpu.is_some() && second.is_some() {
-            let threads =
-                topology.generator.namespace.enter(|| set_threaded(SECOND[0], true))??;
+        for [far, _] in
+            ONWARD.iter().take(onward.len()).filter(|_| placement.far_napi_cpu.is_some())
+        {
+            let threads = topology.generator.namespace.enter(|| set_threaded(far, true))??;
             far_threads.extend(threads);
         }
         let mut bench = Bench {
             returns: None,
             replies: None,
             arrivals: None,
+            copies: None,
             is_asked,
             number_at: sending.traffic.number_at(),
             timetable: sending.timetable.clone(),
             far_threads,
-            second,
+            onward,
+            first_group: sending.traffic.fanout().map(|plan| plan.fanout.first_group()),
             topology,
             meter,
             placement,
         };
-        let (_, far_end) = bench.way_back();
+        let (_, far_end) = bench.ways_back()[0];
         let far = &bench.topology.generator.namespace;
         match app.race.counted {
             Counted::Forwarded => {
@@ -178,6 +195,13 @@ impl Bench {
                 far.enter(more_ports)??;
                 // Where the arm's device is a tap, the client is beside it.
                 bench.topology.sut.namespace.enter(more_ports)??;
+            }
+            Counted::Copies => {
+                let ends: Vec<&str> =
+                    bench.ways_back().iter().map(|(_, far_end)| *far_end).collect();
+                let plan = sending.traffic.fanout().copied();
+                let attach = |plan| Copies::attach(far, &ends, plan, &bench.timetable);
+                bench.copies = plan.map(attach).transpose()?;
             }
             Counted::Records | Counted::Handed => {}
         }
@@ -221,6 +245,9 @@ impl Bench {
         if let Some(arrivals) = &self.arrivals {
             arrivals.expect(plan)?;
         }
+        if let Some(copies) = &self.copies {
+            copies.expect(plan)?;
+        }
         if let Some(returns) = &self.returns {
             returns.expect(plan)?;
         }
@@ -238,8 +265,12 @@ impl Bench {
             let (arrived, trips) = arrivals.read()?;
             (came.arrived, came.trips) = (Some(arrived), Some(trips));
         }
+        if let Some(copies) = &self.copies {
+            let (copied, trips) = copies.read()?;
+            (came.copied, came.trips) = (Some(copied), Some(trips));
+        }
         // What comes back by the port that it came by has gone there and back.
-        if let Some(returns) = self.returns.as_ref().filter(|_| self.second.is_some()) {
+        if let Some(returns) = self.returns.as_ref().filter(|_| !self.onward.is_empty()) {
             came.trips = Some(returns.trips()?);
         }
         Ok(came)
@@ -257,8 +288,8 @@ impl Bench {
 
     /// The arm's interfaces, one per port.
     pub(crate) fn sut_interfaces(&self) -> Vec<String> {
-        let second = self.second.iter().map(|_| SECOND[1]);
-        [self.topology.sut.interface].into_iter().chain(second).map(str::to_owned).collect()
+        let onward = ONWARD.iter().take(self.onward.len()).map(|[_, sut]| *sut);
+        [self.topology.sut.interface].into_iter().chain(onward).map(str::to_owned).collect()
     }
 
     /// The arm's addresses, one per port.
@@ -269,14 +300,17 @@ impl Bench {
         if self.replies.is_some() {
             return vec![SocketAddrV4::new(ECHO, 0)];
         }
-        [SUT].into_iter().chain(self.second.iter().map(|_| SUT_SECOND)).collect()
+        if let Some(group) = self.first_group {
+            return vec![group];
+        }
+        [SUT].into_iter().chain(self.onward.iter().map(|_| SUT_SECOND)).collect()
     }
 
-    /// The arm's interface that frames come back from, and the generator's that they come back to.
-    fn way_back(&self) -> (&'static str, &'static str) {
-        match self.second {
-            Some(_) => (SECOND[1], SECOND[0]),
-            None => (self.topology.sut.interface, self.topology.generator.interface),
+    /// The arm's interfaces that frames come back from, each with the generator's that they come back to.
+    fn ways_back(&self) -> Vec<(&'static str, &'static str)> {
+        match self.onward.len() {
+            0 => vec![(self.topology.sut.interface, self.topology.generator.interface)],
+            cables => ONWARD.iter().take(cables).map(|[far, sut]| (*sut, *far)).collect(),
         }
     }
 
@@ -359,7 +393,7 @@ impl Bench {
     /// The generator's ends of the cables.
     fn far_interfaces(&self) -> impl Iterator<Item = &'static str> + use<> {
         let first = self.topology.generator.interface;
-        [first].into_iter().chain(self.second.is_some().then_some(SECOND[0]))
+        [first].into_iter().chain(ONWARD.iter().take(self.onward.len()).map(|[far, _]| *far))
     }
 
     fn book_interface(
@@ -400,10 +434,13 @@ impl Bench {
             joined: snmp.as_deref().map_or(0, joined),
             ..WireLosses::default()
         };
-        if self.returns.is_some() || self.replies.is_some() || self.arrivals.is_some() {
-            let (from, to) = self.way_back();
-            losses.return_ring_full = sut.enter(|| interface_counters(from))??.tx_dropped;
-            losses.return_receive = driver_losses(&generator.enter(|| driver_counters(to))??);
+        let has_far_end =
+            self.returns.is_some() || self.replies.is_some() || self.arrivals.is_some();
+        if has_far_end || self.copies.is_some() {
+            for (from, to) in self.ways_back() {
+                losses.return_ring_full += sut.enter(|| interface_counters(from))??.tx_dropped;
+                losses.return_receive += driver_losses(&generator.enter(|| driver_counters(to))??);
+            }
         }
         Ok(losses)
     }
@@ -490,16 +527,22 @@ fn driver_losses(counters: &BTreeMap<String, u64>) -> u64 {
     counters.iter().filter(|(name, _)| is_loss(name)).map(|(_, n)| n).sum()
 }
 
-/// A cable like the first, in its own network.
-fn second_cable(topology: &Topology) -> Result<VethPair, RaceError> {
+/// The arm's interface on a cable on the way out, 0 being the first.
+pub(crate) fn onward_interface(cable: u8) -> &'static str {
+    ONWARD[usize::from(cable)][1]
+}
+
+/// Cable `number` on the way out, from 1: like the first of all, in its own network.
+fn onward_cable(topology: &Topology, number: u8) -> Result<VethPair, RaceError> {
+    let [near, far] = ONWARD[usize::from(number) - 1];
     let end = |host: u8| {
-        let mac = Mac([0x02, 0x4c, 0x57, 0, 1, host]);
-        VethEnd::new(mac, &[&format!("10.78.0.{host}/24")]).expect("24 bits fit IPv4")
+        let mac = Mac([0x02, 0x4c, 0x57, 0, number, host]);
+        VethEnd::new(mac, &[&format!("10.{}.0.{host}/24", 77 + number)]).expect("24 bits fit IPv4")
     };
     let options =
         VethOptions { mtu_bytes: MTU_BYTES, a: end(1), b: end(2), ..VethOptions::default() };
     let (generator, sut) = (&topology.generator.namespace, &topology.sut.namespace);
-    Ok(VethPair::create(generator, SECOND[0], sut, SECOND[1], &options)?)
+    Ok(VethPair::create(generator, near, sut, far, &options)?)
 }
 
 #[cfg(test)]

@@ -11,6 +11,7 @@ mod generator;
 mod memory;
 mod peer;
 mod pipe;
+mod smcroute;
 mod tracing;
 
 /// How a child ended.

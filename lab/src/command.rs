@@ -8,6 +8,7 @@
 //! No shell is started: quotes group words, and nothing else of a shell's language means anything. What the
 //! program is to do follows from where the app's race counts ([`Task`]). `{{port}}` is `{port}` as it stands.
 
+use crate::fanout::{Fanout, onward_address};
 use laneway_kinds::{AppFacts, Counted, Traffic};
 use laneway_spec::nearest;
 use std::net::SocketAddrV4;
@@ -40,7 +41,7 @@ impl Task {
         match (app.race.counted, app.race.ports) {
             (Counted::Replies, _) => Task::Answer,
             (Counted::Answered, _) => Task::Serve,
-            (Counted::Forwarded, _) | (Counted::Returned, 2..) => Task::SendOn,
+            (Counted::Forwarded | Counted::Copies, _) | (Counted::Returned, 2..) => Task::SendOn,
             (Counted::Returned, _) => Task::SendBack,
             (Counted::Handed | Counted::Records, _) => Task::Receive,
         }
@@ -62,9 +63,19 @@ enum Hole {
     Second,
     /// Its CPU.
     Cpu,
+    /// The first multicast group that it receives.
+    Group,
+    /// All of them, with commas between.
+    Groups,
+    /// Where copies go, `INTERFACE:PORT`, with commas between; to the group that each came for.
+    Outputs,
+    /// The interface of a cable on the way out.
+    Out(u8),
+    /// The address that it has there.
+    From(u8),
 }
 
-const HOLES: [(&str, Hole); 8] = [
+const HOLES: [(&str, Hole); 28] = [
     ("address", Hole::Address),
     ("port", Hole::Port),
     ("to", Hole::To),
@@ -73,20 +84,47 @@ const HOLES: [(&str, Hole); 8] = [
     ("interface1", Hole::Second),
     ("port1", Hole::Second),
     ("cpu", Hole::Cpu),
+    ("in", Hole::First),
+    ("group", Hole::Group),
+    ("groups", Hole::Groups),
+    ("outputs", Hole::Outputs),
+    ("out0", Hole::Out(0)),
+    ("out1", Hole::Out(1)),
+    ("out2", Hole::Out(2)),
+    ("out3", Hole::Out(3)),
+    ("out4", Hole::Out(4)),
+    ("out5", Hole::Out(5)),
+    ("out6", Hole::Out(6)),
+    ("out7", Hole::Out(7)),
+    ("from0", Hole::From(0)),
+    ("from1", Hole::From(1)),
+    ("from2", Hole::From(2)),
+    ("from3", Hole::From(3)),
+    ("from4", Hole::From(4)),
+    ("from5", Hole::From(5)),
+    ("from6", Hole::From(6)),
+    ("from7", Hole::From(7)),
 ];
 
 impl Hole {
     /// Whether an arm of `app` has such a thing.
     fn is_of(self, app: &AppFacts) -> bool {
         let task = Task::of(app);
+        let is_copied = app.race.counted == Counted::Copies;
         let is_addressed = match app.race.counted {
             Counted::Answered => true,
+            // To groups, which are no address of its own.
+            Counted::Copies => false,
             Counted::Forwarded => false,
             _ => app.race.traffic.contains(&Traffic::Udp),
         };
         match self {
             Hole::Address => task == Task::Answer || is_addressed,
-            Hole::Port => is_addressed,
+            Hole::Port => is_addressed || is_copied,
+            Hole::Group | Hole::Groups | Hole::Outputs => is_copied,
+            Hole::Out(cable) | Hole::From(cable) => {
+                is_copied && usize::from(cable) + 1 < app.race.ports
+            }
             Hole::To => is_addressed && task == Task::SendOn,
             Hole::Second => app.race.ports > 1,
             Hole::First | Hole::Cpu => true,
@@ -103,6 +141,8 @@ pub(crate) struct Site<'a> {
     pub(crate) onward: SocketAddrV4,
     /// Its interfaces, one per port.
     pub(crate) interfaces: &'a [String],
+    /// What it is to copy where, if that is what it does.
+    pub(crate) fanout: Option<Fanout>,
     /// Its CPU.
     pub(crate) cpu: usize,
 }
@@ -155,6 +195,16 @@ impl CommandLine {
             Part::Hole(Hole::First) => interface(0),
             Part::Hole(Hole::Second) => interface(1),
             Part::Hole(Hole::Cpu) => site.cpu.to_string(),
+            Part::Hole(Hole::Group) => site.address.ip().to_string(),
+            Part::Hole(Hole::Groups) => {
+                listed(site.fanout.iter().flat_map(Fanout::groups).map(|group| *group.ip()))
+            }
+            Part::Hole(Hole::Outputs) => {
+                let outputs = site.fanout.iter().flat_map(Fanout::outputs);
+                listed(outputs.map(|output| format!("{}:{}", output.interface(), output.port)))
+            }
+            Part::Hole(Hole::Out(cable)) => interface(1 + usize::from(*cable)),
+            Part::Hole(Hole::From(cable)) => onward_address(*cable).to_string(),
         };
         self.words.iter().map(|word| word.iter().map(filled).collect()).collect()
     }
@@ -162,7 +212,10 @@ impl CommandLine {
     /// Whether it listens, so that datagrams are to be addressed to it: it is told where, or nothing at all, and
     /// knows it from elsewhere.
     pub(crate) fn listens(&self) -> bool {
-        let is_told = self.has(|hole| matches!(hole, Hole::Address | Hole::Port | Hole::To));
+        let names = |hole| {
+            matches!(hole, Hole::Address | Hole::Port | Hole::To | Hole::Group | Hole::Groups)
+        };
+        let is_told = self.has(names);
         self.is_addressed && (is_told || !self.is_told_interface())
     }
 
@@ -183,6 +236,10 @@ impl CommandLine {
         let mut parts = self.words.iter().flatten();
         parts.any(|part| matches!(part, Part::Hole(hole) if is_wanted(*hole)))
     }
+}
+
+fn listed(items: impl Iterator<Item = impl ToString>) -> String {
+    items.map(|item| item.to_string()).collect::<Vec<_>>().join(",")
 }
 
 /// What an arm is called that has no name: the file names of its program and, where that is an interpreter's script
@@ -298,7 +355,7 @@ fn hole(name: &str, app: &AppFacts) -> Result<Hole, String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::apps::{Across, Bounce, Count, LabApp};
+    use crate::apps::{Across, Bounce, Count, Flood, LabApp};
     use crate::tables::{Tables, TablesOf};
     use laneway_registry::{Apps, Lanes};
     use proptest::collection::vec;
@@ -306,7 +363,8 @@ mod tests {
 
     fn site(interfaces: &[String]) -> Site<'_> {
         let end = |net, host, port| SocketAddrV4::new([10, net, 0, host].into(), port);
-        Site { address: end(77, 2, 7000), onward: end(78, 1, 7001), interfaces, cpu: 3 }
+        let (address, onward) = (end(77, 2, 7000), end(78, 1, 7001));
+        Site { address, onward, interfaces, fanout: None, cpu: 3 }
     }
 
     fn filled(text: &str, app: &AppFacts) -> Vec<String> {
@@ -331,6 +389,26 @@ mod tests {
         }
         let words = filled("relay {port0} {port1} {interface1} {to}", &Across::FACTS);
         assert_eq!(words, ["relay", "sut0", "sut1", "sut1", "10.78.0.1:7001"]);
+    }
+
+    #[test]
+    fn a_relay_is_told_its_groups_and_its_outputs() {
+        let fanout = Fanout { groups: 2, outputs: 3, cables: 2 };
+        let race = fanout.raced(Flood::FACTS.race);
+        let app = AppFacts { race, ..Flood::FACTS };
+        let interfaces = ["sut0", "sut1", "sut2"].map(str::to_owned);
+        let address = fanout.first_group();
+        let site = Site { address, fanout: Some(fanout), ..site(&interfaces) };
+        let text = "x {in} {group} {groups} {port} {outputs} {out1} {from1}";
+        let line = CommandLine::read(text, &app).unwrap();
+        let outputs = "sut1:7000,sut2:7000,sut1:7001";
+        let groups = "239.77.0.1,239.77.0.2";
+        let words = ["x", "sut0", "239.77.0.1", groups, "7000", outputs, "sut2", "10.79.0.2"];
+        assert_eq!(line.fill(&site), words);
+        assert!(line.listens());
+        let why = CommandLine::read("x {out2}", &app).unwrap_err();
+        assert!(why.contains("no `{out2}` here") && why.contains("{outputs}"), "{why}");
+        assert!(CommandLine::read("x {groups}", &Bounce::FACTS).is_err());
     }
 
     #[test]

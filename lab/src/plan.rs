@@ -6,6 +6,7 @@
 
 use crate::arrivals::Arrived;
 use crate::client::{Asked, Asking, ClientPlan, Reopened};
+use crate::fanout::FanoutPlan;
 use crate::result::{GeneratorReport, Memory};
 use crate::round_trips::RoundTrips;
 use crate::timetable::Times;
@@ -96,6 +97,9 @@ pub(crate) struct ArmSetup {
     /// Who asks it over connections, if that is its traffic.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub client: Option<ClientPlan>,
+    /// What is to be copied where, if that is its traffic.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub fanout: Option<FanoutPlan>,
     /// Interfaces of its namespace, one per port.
     pub interfaces: Vec<String>,
     /// Where it listens if it sees datagrams, or what it answers for; one per port.
@@ -120,9 +124,10 @@ pub(crate) struct ArmSetup {
 impl ArmSetup {
     /// The row of its app, as it is raced.
     pub(crate) fn raced(&self, app: &AppFacts) -> AppFacts {
-        let race = match &self.client {
-            Some(client) => app.race.under(Traffic::Tcp(client.protocol)),
-            None => app.race,
+        let race = match (&self.client, &self.fanout) {
+            (Some(client), _) => app.race.under(Traffic::Tcp(client.protocol)),
+            (None, Some(plan)) => plan.fanout.raced(app.race),
+            (None, None) => app.race,
         };
         AppFacts { race, ..*app }
     }
@@ -319,6 +324,7 @@ mod tests {
             lane: "packet".to_owned(),
             payload_bytes: None,
             client: None,
+            fanout: None,
             interfaces: vec!["sut0".to_owned()],
             addresses: Vec::new(),
             onward: SocketAddrV4::new([10, 0, 0, 1].into(), 1),

@@ -14,6 +14,7 @@
 //! not close makes the run invalid.
 
 mod analyse;
+mod capacities;
 mod clients;
 mod contest;
 mod demands;
@@ -25,6 +26,7 @@ mod traced;
 
 use crate::bench::Bench;
 use crate::command::Task;
+use crate::fanout::Fanout;
 use crate::headroom;
 use crate::host::Look;
 use crate::meter::Meter;
@@ -272,6 +274,9 @@ pub fn run(
     let (ping, mut ping_findings) =
         pings::section(&trials, entrants.len(), loads, generations, &scenario, program);
     findings.append(&mut ping_findings);
+    let (capacity, mut capacity_findings) =
+        capacities::section(&trials, entrants.len(), loads, generations, &scenario);
+    findings.append(&mut capacity_findings);
     let invalid =
         analyse::faults(&segments, &trials, &entrants_names(&entrants), &load_names(&extent));
     let too_few = analyse::too_few(&segments, &entrants_names(&entrants), &load_names(&extent));
@@ -299,6 +304,7 @@ pub fn run(
         summaries,
         findings,
         ping,
+        capacity,
         traces,
         drift: None,
         headroom,
@@ -654,6 +660,17 @@ fn describe_traffic(
                 "none: ICMP echo requests from {source} to {destination}, {payload_bytes} bytes data"
             );
             (capture, replayable.templates[0].frame.clone(), "one source")
+        }
+        TrafficPlan::Fanout(plan) => {
+            let Fanout { groups, outputs, cables } = plan.fanout;
+            let capture = format!(
+                "none: UDP from {} to {groups} groups from {} on, {} bytes payload, each datagram to come out at \
+                 {outputs} outputs of {cables} cables",
+                plan.source,
+                plan.fanout.first_group(),
+                plan.payload_bytes
+            );
+            (capture, replayable.templates[0].frame.clone(), "a group for each burst in turn")
         }
         TrafficPlan::Tcp(client) => return Ok(clients::describe(client, scenario)),
     };

@@ -80,6 +80,9 @@ pub struct RaceResult {
     /// Of a race of pings: what its table has beyond the summaries.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ping: Option<PingSection>,
+    /// The search for the highest rates, if one was made.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub capacity: Option<CapacitySection>,
     /// Of a race with `--trace`: why each arm is as it is, by a trace behind the last generation. No figure
     /// of it is in any other table.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -277,7 +280,8 @@ pub struct Segment {
     pub disturbed: Option<String>,
 }
 
-/// Where every frame of a segment went: offered = delivered + every named drop.
+/// Where every frame of a segment went: offered = delivered + every named drop. Under fan-out it is of copies: offered are as
+/// many of each datagram as there are outputs, and what is lost in front of the arm is lost to all of them.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Ledger {
     /// Frames that the schedule asked for.
@@ -290,6 +294,12 @@ pub struct Ledger {
     pub reordered: u64,
     /// Records of frames that were never sent in this segment (of no or of another segment).
     pub foreign: u64,
+    /// Of copies, and only where there were any: what came that nobody should have sent, by what is wrong with it.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub wrong: BTreeMap<String, u64>,
+    /// Of copies, and only of them: how many there are to be of each packet.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub copies: Option<u64>,
     /// Losses by place: `generator: not sent`, `veth ring full`, `rx_queue_full`, ...
     pub drops: BTreeMap<String, u64>,
     /// Of an arm that does not say what it received, and only of it: frames that it may have received or lost.
@@ -312,6 +322,11 @@ impl Ledger {
     pub fn balance(&mut self) {
         let known = self.delivered + self.dropped() + self.unknown.unwrap_or(0);
         self.unexplained = self.offered as i64 - known as i64;
+    }
+
+    /// Packets that the schedule asked for, whatever is to come of each.
+    pub fn packets(&self) -> u64 {
+        self.offered / self.copies.unwrap_or(1).max(1)
     }
 
     /// What CPU time is divided among: what was delivered, or what was offered where nobody knows.
@@ -565,12 +580,30 @@ pub struct CapacityRow {
     pub open_ended: usize,
 }
 
+/// The highest rates that were carried. Its findings stand among the others, with the load index one beyond the last of
+/// `loads_pps`.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct CapacitySection {
+    /// Loss up to which a rate counts as carried.
+    pub loss_max_share: f64,
+    /// The rates searched between, offered packets per second.
+    pub searched_pps: [u64; 2],
+    /// Trials of each rate, all of which had to carry it.
+    pub trials: u32,
+    /// How long each was, ms.
+    pub trial_ms: u64,
+    /// One per arm.
+    pub capacities: Vec<CapacityRow>,
+    /// The same with no loss at all.
+    pub zero_loss: Vec<CapacityRow>,
+}
+
 /// One metric of one arm at one load against the base.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Finding {
     /// `records/s`, `CPU per record`, `p99 wire to app`, `p99 app only`, `p50 rtt`, `p99 rtt`,
     /// `p50 due to arrival`, `p99 due to arrival`, `loss`;
-    /// without an offered load `ping avg`, `ping p50`, both also `under load`, and `capacity`.
+    /// without an offered load `ping avg`, `ping p50`, both also `under load`, `capacity` and `zero-loss rate`.
     pub metric: String,
     /// Unit of the values behind the effect: `1/s`, `ns`, `share`.
     pub unit: String,

@@ -10,6 +10,8 @@ use crate::arrivals::ARRIVALS_MAX;
 use crate::bench::{ECHO, GENERATOR, SERVICE, SUT};
 use crate::client::ClientPlan;
 use crate::command::{CommandLine, Task, find, name_of};
+use crate::copies;
+use crate::fanout::{Fanout, FanoutPlan};
 use crate::ping::PINGS_MAX;
 use crate::plan::{Plant, SEGMENTS_MAX};
 use crate::replies::REQUESTS_MAX;
@@ -52,6 +54,8 @@ const ALONE: &str = "alone";
 pub(crate) const OTHERS_MAX: f64 = 0.1;
 /// Most steps of a capacity search: beyond it they are closer together than loss is certain.
 const CAPACITY_STEPS_MAX: u32 = 16;
+/// Most trials of a rate.
+const CAPACITY_TRIALS_MAX: u32 = 20;
 /// Highest load that pings are sent beside, requests per second: the generator's CPU is ping's, too.
 const PING_LOAD_PPS_MAX: u64 = 200_000;
 /// Longest pause between two pings, us.
@@ -80,6 +84,9 @@ pub struct Scenario {
     /// Instead of all these a client asks over TCP connections, and this is what.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub client: Option<Asks>,
+    /// Its datagrams go to multicast groups, each is to be copied to several outputs, and this is to how many.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub fanout: Option<Fanout>,
     /// How arrivals follow one another: `steady`, `poisson`, or as in the `capture`.
     #[serde(default, skip_serializing_if = "is_steady")]
     pub arrivals: Spacing,
@@ -116,6 +123,9 @@ pub struct Scenario {
     /// What is measured without an offered load, of an app whose replies are counted, and only of it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ping: Option<PingPlan>,
+    /// A search for the highest rate that each arm carries, of any other app that is sent packets.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub capacity: Option<CapacityPlan>,
     /// The arms; the first is the base of every comparison and runs twice, for the noise floor.
     #[serde(rename = "arm")]
     pub arms: Vec<ArmPlan>,
@@ -158,6 +168,12 @@ pub struct Variant {
     /// What a client asks, if otherwise.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub client: Option<Asks>,
+    /// What is copied where, if otherwise.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub fanout: Option<Fanout>,
+    /// Frames per burst, if otherwise.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub burst: Option<u32>,
     /// How frames enter the wire, if otherwise.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub generator: Option<String>,
@@ -173,6 +189,9 @@ pub struct Variant {
     /// What is measured without a load, if otherwise.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ping: Option<PingPlan>,
+    /// How capacities are searched, if otherwise.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub capacity: Option<CapacityPlan>,
 }
 
 /// What a client asks over TCP connections.
@@ -218,6 +237,32 @@ pub struct PingPlan {
     pub capacity_steps: u32,
     /// How long each is offered, ms.
     pub capacity_ms: u64,
+}
+
+/// How capacities are searched: by bisection, once in a generation, of every arm that says what it received.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct CapacityPlan {
+    /// Where, offered packets per second.
+    pub pps: [u64; 2],
+    /// The loss up to which a rate counts as carried, a share. The rate without any is searched beside it.
+    #[serde(default = "thousandth")]
+    pub loss_max: f64,
+    /// Rates asked per search.
+    pub steps: u32,
+    /// How long a trial of a rate is, ms.
+    pub ms: u64,
+    /// Trials of a rate, all of which must carry it.
+    #[serde(default = "five")]
+    pub trials: u32,
+}
+
+fn thousandth() -> f64 {
+    0.001
+}
+
+fn five() -> u32 {
+    5
 }
 
 /// How much is measured.
@@ -448,10 +493,13 @@ impl Scenario {
             }
             race.arrivals = variant.arrivals.unwrap_or(self.arrivals);
             race.client = variant.client.or(self.client);
+            race.fanout = variant.fanout.or(self.fanout);
+            race.burst = variant.burst.unwrap_or(self.burst);
             race.generator.clone_from(variant.generator.as_ref().unwrap_or(&self.generator));
             race.quick.clone_from(variant.quick.as_ref().unwrap_or(&self.quick));
             race.full.clone_from(variant.full.as_ref().unwrap_or(&self.full));
             race.ping = variant.ping.clone().or_else(|| self.ping.clone());
+            race.capacity = variant.capacity.clone().or_else(|| self.capacity.clone());
             race.keep_arms(&variant.arms)?;
             let is_of = |goal: &Goal| goal.variant.as_ref().is_none_or(|v| *v == variant.name);
             race.goals.retain(is_of);
@@ -482,6 +530,12 @@ impl Scenario {
                 let asks = self.client.expect("it makes the traffic what it is");
                 TrafficPlan::Tcp(asks.plan(protocol, self.seed))
             }
+            (Traffic::Fanout, _) => TrafficPlan::Fanout(FanoutPlan {
+                fanout: self.fanout.expect("it makes the traffic what it is"),
+                payload_bytes: self.payload_bytes.unwrap_or(0),
+                run: self.burst,
+                source: GENERATOR,
+            }),
             _ => TrafficPlan::Udp {
                 payloads: match self.sizes {
                     Some(Sizes::Imix) => Payloads::Imix,
@@ -513,9 +567,20 @@ impl Scenario {
         if let Some(asks) = &self.client {
             return self.asked_kind(app, asks);
         }
+        if let Some(fanout) = &self.fanout {
+            return self.copied_kind(app, fanout);
+        }
+        if kinds == [Traffic::Fanout] {
+            let hint = "give `[fanout]` with groups, outputs and cables";
+            return Err(value(
+                format!("the section `[fanout]` of app {}", app.name),
+                "missing",
+                hint,
+            ));
+        }
         let is_capture = |kind: &Traffic| matches!(kind, Traffic::Capture { .. });
         let capture = kinds.iter().copied().find(is_capture);
-        let is_asked = |kind: &Traffic| matches!(kind, Traffic::Tcp(_));
+        let is_asked = |kind: &Traffic| matches!(kind, Traffic::Tcp(_) | Traffic::Fanout);
         let made = kinds.iter().copied().find(|kind| !is_capture(kind) && !is_asked(kind));
         let what = format!("the traffic of app {}", app.name);
         match (&self.capture, self.payload_bytes, capture, made) {
@@ -552,11 +617,30 @@ impl Scenario {
         Ok(Traffic::Udp)
     }
 
+    /// The kind of traffic of a scenario with fan-out.
+    fn copied_kind(&self, app: &AppFacts, fanout: &Fanout) -> Result<Traffic, ScenarioError> {
+        if !app.race.traffic.contains(&Traffic::Fanout) {
+            let hint = "this app is sent nothing to copy: take `[fanout]` out";
+            return Err(value("app", app.name, hint));
+        }
+        fanout.check().map_err(|(what, is, hint)| value(format!("fanout.{what}"), is, hint))?;
+        if self.capture.is_some() || self.sizes.is_some() || self.client.is_some() {
+            let hint = "its datagrams are made here: leave `capture`, `sizes` and `[client]` out";
+            return Err(value("the traffic of a scenario with `[fanout]`", "both", hint));
+        }
+        let hint = || format!("{} to {}", PAYLOAD_BYTES.start(), PAYLOAD_BYTES.end());
+        match self.payload_bytes {
+            Some(bytes) if PAYLOAD_BYTES.contains(&bytes) => Ok(Traffic::Fanout),
+            Some(bytes) => Err(value("payload_bytes", bytes, hint())),
+            None => Err(value("payload_bytes", "missing", hint())),
+        }
+    }
+
     /// The kind of traffic of a scenario with a client.
     fn asked_kind(&self, app: &AppFacts, asks: &Asks) -> Result<Traffic, ScenarioError> {
         let kind = app.race.traffic.iter().find_map(|&kind| match kind {
             Traffic::Tcp(protocol) => Some((kind, protocol)),
-            Traffic::Capture { .. } | Traffic::Udp | Traffic::Pings => None,
+            Traffic::Capture { .. } | Traffic::Udp | Traffic::Pings | Traffic::Fanout => None,
         });
         let Some((kind, protocol)) = kind else {
             let hint = "nothing is asked of this app over connections: take `[client]` out";
@@ -676,7 +760,11 @@ impl Scenario {
     pub fn facts(&self, tables: &dyn Tables) -> Result<AppFacts, ScenarioError> {
         let app = tables.app(&self.app).map_err(|hint| value("app", &self.app, hint))?;
         // What is wrong with the traffic, the check says.
-        let race = self.traffic_kind(app).map_or(app.race, |traffic| app.race.under(traffic));
+        let race = match (self.traffic_kind(app), &self.fanout) {
+            (Ok(Traffic::Fanout), Some(fanout)) => fanout.raced(app.race),
+            (Ok(traffic), _) => app.race.under(traffic),
+            (Err(_), _) => app.race,
+        };
         Ok(AppFacts { race, ..*app })
     }
 
@@ -705,9 +793,6 @@ impl Scenario {
         if let Some(arm) = self.arms.iter().find(|arm| !arm.counts && !only_receives) {
             let hint = "what such a program delivers is counted where it comes out: leave it out";
             return Err(value(format!("`counts` of arm `{}`", arm.name), arm.counts, hint));
-        }
-        if !(1..=256).contains(&self.burst) {
-            return Err(value("burst", self.burst, "1 to 256"));
         }
         if !(0.0..=1_000.0).contains(&self.others_max) {
             return Err(value("others_max", self.others_max, "0 to 1000, a share of one CPU"));
@@ -777,7 +862,11 @@ impl Scenario {
     /// What depends on the app: its arguments, its peers, the ports that it can have.
     fn check_app(&self, app: &AppFacts, tables: &dyn Tables) -> Result<(), ScenarioError> {
         let traffic = self.traffic_kind(app)?;
+        if !(1..=256).contains(&self.burst) {
+            return Err(value("burst", self.burst, "1 to 256"));
+        }
         self.check_ping(app)?;
+        self.check_capacity(app)?;
         self.check_spacing()?;
         self.check_arrivals(app)?;
         self.check_client(app)?;
@@ -837,6 +926,13 @@ impl Scenario {
                         return Err(value(lane_of(), &arm.lane, hint));
                     }
                 }
+                Some(Peer::Smcroute)
+                    if self.fanout.as_ref().is_some_and(|fanout| !fanout.is_over_interfaces()) =>
+                {
+                    let hint = "the kernel routes groups and rewrites no port: leave this arm out, or give as many \
+                                `cables` as `outputs`";
+                    return Err(value(format!("peer of arm `{}`", arm.name), "smcroute", hint));
+                }
                 Some(_) => {}
             }
         }
@@ -857,15 +953,59 @@ impl Scenario {
         Ok(())
     }
 
+    /// Frames of a segment for which there is room at the far end, where they are ticked off there.
+    fn room(&self, app: &AppFacts) -> Result<Option<u32>, ScenarioError> {
+        Ok(match (app.race.counted, self.traffic(app)?.fanout()) {
+            (Counted::Forwarded, _) => Some(ARRIVALS_MAX),
+            (Counted::Copies, Some(plan)) => Some(copies::frames_max(plan)),
+            _ => None,
+        })
+    }
+
+    /// A search is made of segments of packets, and says something of arms whose packets are counted.
+    fn check_capacity(&self, app: &AppFacts) -> Result<(), ScenarioError> {
+        let Some(CapacityPlan { pps, loss_max, steps, ms, trials }) = self.capacity else {
+            return Ok(());
+        };
+        if matches!(app.race.counted, Counted::Replies | Counted::Answered) {
+            let hint = "of pings it is in `[ping]`, and of a client the closed loop: take `[capacity]` out";
+            return Err(value("app", app.name, hint));
+        }
+        let [low, high] = pps;
+        if !(1..high).contains(&low) || high > LOAD_PPS_MAX {
+            let hint = format!("two rates in rising order, at most {LOAD_PPS_MAX}");
+            return Err(value("capacity.pps", format!("{pps:?}"), hint));
+        }
+        if !(0.0..=0.5).contains(&loss_max) {
+            let hint = "0 to 0.5, a share: 0.001 is 0.1 %";
+            return Err(value("capacity.loss_max", loss_max, hint));
+        }
+        if !(1..=CAPACITY_STEPS_MAX).contains(&steps) {
+            return Err(value("capacity.steps", steps, format!("1 to {CAPACITY_STEPS_MAX}")));
+        }
+        if !(1..=CAPACITY_TRIALS_MAX).contains(&trials) {
+            return Err(value("capacity.trials", trials, format!("1 to {CAPACITY_TRIALS_MAX}")));
+        }
+        if !(50..=60_000).contains(&ms) {
+            return Err(value("capacity.ms", ms, "50 to 60000"));
+        }
+        let most = high.saturating_mul(ms) / 1000;
+        let room = self.room(app)?.unwrap_or(u32::MAX);
+        if most >= u64::from(room) {
+            let hint = format!("below {room}: shorten `ms`, or search lower");
+            return Err(value("the number of frames of a trial of the highest rate", most, hint));
+        }
+        Ok(())
+    }
+
     /// Of what is counted one by one at the far end there is room for so many.
     fn check_arrivals(&self, app: &AppFacts) -> Result<(), ScenarioError> {
-        for extent in
-            [&self.quick, &self.full].into_iter().filter(|_| app.race.counted == Counted::Forwarded)
-        {
+        let Some(room) = self.room(app)? else { return Ok(()) };
+        for extent in [&self.quick, &self.full] {
             let most =
                 extent.loads_pps.last().map_or(0, |pps| pps.saturating_mul(extent.segment_ms));
-            if most / 1000 > u64::from(ARRIVALS_MAX) {
-                let hint = format!("at most {ARRIVALS_MAX}: shorten segment_ms, or lower the load");
+            if most / 1000 > u64::from(room) {
+                let hint = format!("at most {room}: shorten segment_ms, or lower the load");
                 return Err(value(
                     "the number of frames of the longest segment",
                     most / 1000,

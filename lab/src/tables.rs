@@ -1,6 +1,6 @@
 //! The apps and lanes that a race may name: those of the program, and the lab's own apps.
 
-use crate::apps::{Across, Bounce, Count, LabKind};
+use crate::apps::{Across, Bounce, Count, Flood, LabKind};
 use clap::parser::ValueSource;
 use clap::{Arg, ArgMatches, Args, Command, FromArgMatches};
 use laneway_kinds::{
@@ -11,7 +11,8 @@ use laneway_spec::{LaneSpec, nearest};
 use std::marker::PhantomData;
 
 /// The lab's apps in front of a program's.
-pub(crate) type Raced<P> = (LabKind<Count>, (LabKind<Bounce>, (LabKind<Across>, P)));
+pub(crate) type Raced<P> =
+    (LabKind<Count>, (LabKind<Bounce>, (LabKind<Across>, (LabKind<Flood>, P))));
 
 /// Whether a table has an app of this name.
 pub(crate) fn has<P: AppTable>(name: &str) -> bool {

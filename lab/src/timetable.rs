@@ -10,7 +10,7 @@
 use crate::plan::SegmentPlan;
 use crate::traffic::{Replayable, TrafficError};
 use crate::words::bytes_of;
-use laneway_core::ConfigValue;
+use laneway_core::{ConfigValue, MapValue};
 use laneway_stats::exponential_gaps;
 use serde::{Deserialize, Serialize};
 use std::path::PathBuf;
@@ -234,11 +234,11 @@ impl Timetable {
     }
 
     /// The table, as entries of map `steps`.
-    pub(crate) fn entries(&self) -> impl Iterator<Item = (&'static str, Vec<u8>, Vec<u8>)> + '_ {
+    pub(crate) fn entries(&self) -> impl Iterator<Item = (&'static str, Vec<u8>, MapValue)> + '_ {
         (0u32..).zip(self.steps.chunks(ROW)).map(|(row, steps)| {
             let mut bytes = bytes_of(steps);
             bytes.resize(ROW * 8, 0);
-            ("steps", row.to_ne_bytes().to_vec(), bytes)
+            ("steps", row.to_ne_bytes().to_vec(), MapValue::Bytes(bytes))
         })
     }
 

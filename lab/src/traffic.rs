@@ -16,6 +16,7 @@
 //! same in the kernel; a test here compares the two on the shipped capture.
 
 use crate::client::ClientPlan;
+use crate::fanout::FanoutPlan;
 use crate::timetable::{Times, Timetable};
 use laneway_capture::{Capture, CaptureError, LinkType};
 use laneway_wire::{
@@ -40,6 +41,8 @@ const ADDRESS_OFFSET_MAX: usize = 124;
 
 /// Where the payload of a frame made here begins: Ethernet, IPv4 and UDP header, bytes.
 pub(crate) const PAYLOAD_AT: usize = ETHERNET_BYTES + 20 + 8;
+/// Where the time to live of such a frame lies.
+const HOP_LIMIT_AT: usize = ETHERNET_BYTES + 8;
 /// Payloads that can be asked for, bytes: a frame is at least 60 bytes long, and at most an MTU of
 /// 1500.
 pub(crate) const PAYLOAD_BYTES: std::ops::RangeInclusive<u16> = 18..=1472;
@@ -115,6 +118,8 @@ pub(crate) enum TrafficPlan {
     },
     /// What a client asks over connections: no frame of it is made here.
     Tcp(ClientPlan),
+    /// UDP datagrams to groups, made here, to be copied to several outputs.
+    Fanout(FanoutPlan),
 }
 
 /// What is sent in a race, and when.
@@ -136,6 +141,7 @@ impl TrafficPlan {
             | TrafficPlan::Tcp(_)
             | TrafficPlan::Udp { payloads: Payloads::Imix, .. } => None,
             TrafficPlan::Udp { payloads: Payloads::Fixed(payload_bytes), .. }
+            | TrafficPlan::Fanout(FanoutPlan { payload_bytes, .. })
             | TrafficPlan::Ping { payload_bytes, .. } => Some(payload_bytes),
         }
     }
@@ -144,7 +150,10 @@ impl TrafficPlan {
     pub(crate) fn payloads(&self) -> &[u16] {
         match self {
             TrafficPlan::Udp { payloads, .. } => payloads.cycle(),
-            TrafficPlan::Capture { .. } | TrafficPlan::Ping { .. } | TrafficPlan::Tcp(_) => &[],
+            TrafficPlan::Capture { .. }
+            | TrafficPlan::Ping { .. }
+            | TrafficPlan::Fanout(_)
+            | TrafficPlan::Tcp(_) => &[],
         }
     }
 
@@ -152,19 +161,37 @@ impl TrafficPlan {
     pub(crate) fn client(&self) -> Option<&ClientPlan> {
         match self {
             TrafficPlan::Tcp(client) => Some(client),
-            TrafficPlan::Capture { .. } | TrafficPlan::Udp { .. } | TrafficPlan::Ping { .. } => {
-                None
-            }
+            TrafficPlan::Capture { .. }
+            | TrafficPlan::Udp { .. }
+            | TrafficPlan::Fanout(_)
+            | TrafficPlan::Ping { .. } => None,
         }
+    }
+
+    /// What is to be copied where, if that is what is sent.
+    pub(crate) fn fanout(&self) -> Option<&FanoutPlan> {
+        match self {
+            TrafficPlan::Fanout(fanout) => Some(fanout),
+            TrafficPlan::Capture { .. }
+            | TrafficPlan::Udp { .. }
+            | TrafficPlan::Tcp(_)
+            | TrafficPlan::Ping { .. } => None,
+        }
+    }
+
+    /// How many copies of each packet are to come out.
+    pub(crate) fn copies(&self) -> u64 {
+        self.fanout().map_or(1, |plan| plan.fanout.outputs.into())
     }
 
     /// Where in a frame its number lies, bytes from its start.
     pub(crate) fn number_at(&self) -> u16 {
         match self {
             TrafficPlan::Capture { .. } => NUMBER_IN_MAC_AT,
-            TrafficPlan::Udp { .. } | TrafficPlan::Ping { .. } | TrafficPlan::Tcp(_) => {
-                PAYLOAD_AT as u16
-            }
+            TrafficPlan::Udp { .. }
+            | TrafficPlan::Ping { .. }
+            | TrafficPlan::Fanout(_)
+            | TrafficPlan::Tcp(_) => PAYLOAD_AT as u16,
         }
     }
 }
@@ -213,6 +240,8 @@ pub(crate) struct Template {
     /// Where the frame's number goes, if not into its source MAC. Its complement follows it: whatever the number, the
     /// words of both sum up to nothing, and a checksum over them stays what it is.
     pub number_at: Option<u16>,
+    /// The hardware address that it goes to, if it has one of its own.
+    pub destination: Option<[u8; 6]>,
 }
 
 /// A capture made ready.
@@ -228,6 +257,8 @@ pub(crate) struct Replayable {
     pub stamps_ns: Vec<u64>,
     /// When they are due.
     pub times: Timetable,
+    /// How often each is sent before the next one's turn.
+    pub run: u32,
 }
 
 /// Why a capture cannot be replayed.
@@ -292,6 +323,9 @@ impl Replayable {
             &TrafficPlan::Ping { payload_bytes, source, destination } => {
                 Replayable::of(vec![Template::ping(payload_bytes, source, destination)])
             }
+            TrafficPlan::Fanout(plan) => {
+                Replayable { run: plan.run.max(1), ..Replayable::of(plan.templates()) }
+            }
             TrafficPlan::Tcp(_) => Replayable::of(Vec::new()),
         };
         ready.times = match times {
@@ -311,7 +345,18 @@ impl Replayable {
             templates,
             stamps_ns: Vec::new(),
             times: Timetable::default(),
+            run: 1,
         }
+    }
+
+    /// That of frame `number`.
+    pub(crate) fn template(&self, number: u32) -> &Template {
+        &self.templates[(number / self.run) as usize % self.templates.len()]
+    }
+
+    /// How often all of them were sent before frame `number`.
+    pub(crate) fn pass(&self, number: u32) -> u64 {
+        u64::from(number / self.run) / self.templates.len() as u64
     }
 
     /// Reads a capture and keeps the frames that fit the wire: Ethernet, captured whole, no longer
@@ -343,11 +388,33 @@ impl Replayable {
 impl Template {
     /// Looks for the addresses of `frame`.
     pub(crate) fn new(frame: &[u8]) -> Template {
-        Template { frame: frame.to_vec(), addresses: addresses(frame), number_at: None }
+        let (frame, addresses) = (frame.to_vec(), addresses(frame));
+        Template { frame, addresses, number_at: None, destination: None }
     }
 
     /// A UDP frame with `payload_bytes` zeros, whose checksum holds for every number.
     fn udp(payload_bytes: u16, source: SocketAddrV4, destination: SocketAddrV4) -> Template {
+        Template::datagram(&vec![0; payload_bytes.into()], source, destination)
+    }
+
+    /// The same with this payload, whose first 12 bytes are zeros, to a multicast group and its hardware address.
+    pub(crate) fn group(payload: &[u8], source: SocketAddrV4, group: SocketAddrV4) -> Template {
+        // RFC 1112, 6.4: the lower 23 bits of the group.
+        let [_, b, c, d] = group.ip().octets();
+        let destination = Some([0x01, 0x00, 0x5e, b & 0x7f, c, d]);
+        Template { destination, ..Template::datagram(payload, source, group) }
+    }
+
+    /// The same from this hardware address, with this time to live.
+    pub(crate) fn sent_by(mut self, mac: [u8; 6], hop_limit: u8) -> Template {
+        self.frame[6..12].copy_from_slice(&mac);
+        self.frame[HOP_LIMIT_AT] = hop_limit;
+        assert!(Ipv4::seal(&mut self.frame[ETHERNET_BYTES..]), "its header is whole");
+        self
+    }
+
+    fn datagram(payload: &[u8], source: SocketAddrV4, destination: SocketAddrV4) -> Template {
+        let payload_bytes = payload.len() as u16;
         let udp_bytes = 8 + payload_bytes;
         let mut head = Vec::with_capacity(8);
         head.extend(source.port().to_be_bytes());
@@ -357,13 +424,15 @@ impl Template {
         // RFC 768: over the addresses, the protocol and the length, too; 0 would mean that there is none.
         let addresses = [source.ip().octets(), destination.ip().octets()].concat();
         let pseudo = checksum::sum(&addresses) + 17 + u64::from(udp_bytes);
-        let sum = match !checksum::fold(pseudo + checksum::sum(&head)) {
+        let sum = match !checksum::fold(pseudo + checksum::sum(&head) + checksum::sum(payload)) {
             0 => u16::MAX,
             sum => sum,
         };
         head[6..8].copy_from_slice(&sum.to_be_bytes());
-        let frame = ipv4_frame(17, *source.ip(), *destination.ip(), &head, payload_bytes);
-        Template { frame, addresses: None, number_at: Some(PAYLOAD_AT as u16) }
+        let mut frame = ipv4_frame(17, *source.ip(), *destination.ip(), &head, payload_bytes);
+        frame[PAYLOAD_AT..].copy_from_slice(payload);
+        let number_at = Some(PAYLOAD_AT as u16);
+        Template { frame, addresses: None, number_at, destination: None }
     }
 
     /// An ICMP echo request with `payload_bytes` zeros, whose checksum holds for every number.
@@ -374,10 +443,11 @@ impl Template {
         let sum = checksum::of(&head);
         head[2..4].copy_from_slice(&sum.to_be_bytes());
         let frame = ipv4_frame(1, source, destination, &head, payload_bytes);
-        Template { frame, addresses: None, number_at: Some(PAYLOAD_AT as u16) }
+        let number_at = Some(PAYLOAD_AT as u16);
+        Template { frame, addresses: None, number_at, destination: None }
     }
 
-    /// Writes frame `number` of `segment`, sent to `destination` in pass `pass`, and returns its
+    /// Writes frame `number` of `segment`, sent to `destination` unless it has its own, in pass `pass`, and returns its
     /// length. `to` must hold the frame.
     pub(crate) fn write(
         &self,
@@ -389,7 +459,7 @@ impl Template {
     ) -> usize {
         let to = &mut to[..self.frame.len()];
         to.copy_from_slice(&self.frame);
-        to[..6].copy_from_slice(&destination);
+        to[..6].copy_from_slice(&self.destination.unwrap_or(destination));
         let [a, b, c, d] = number.to_be_bytes();
         let number = [NUMBER_MARK, segment, a, b, c, d];
         let at = usize::from(self.number_at.unwrap_or(NUMBER_IN_MAC_AT));

@@ -21,6 +21,7 @@
 use crate::arrivals::Arrived;
 use crate::bench::{Bench, DESTINATION, ECHO, FAR_END, SUT_MAC, WireLosses};
 use crate::client::{Asked, Asking};
+use crate::copies::Copied;
 use crate::meter::{Owner, Reading, Usage};
 use crate::ping::{self, PingLoad, PingOrder, PingTrial};
 use crate::plan::{
@@ -31,7 +32,7 @@ use crate::race::RaceError;
 use crate::replies::Replied;
 use crate::result::{Cpu, GeneratorReport, Ledger, Segment};
 use crate::round_trips::RoundTrips;
-use crate::scenario::PingPlan;
+use crate::scenario::{CapacityPlan, PingPlan};
 use crate::search::bisect;
 use crate::tables::{Tables, wiring};
 use crate::traffic::{Sending, TrafficPlan};
@@ -193,6 +194,9 @@ pub struct Trial {
     /// The search for the highest rate that comes through, if one was made.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub capacity: Option<Capacity>,
+    /// The same for the highest that nothing of was lost.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub zero_loss: Option<Capacity>,
     /// The real pings, if any.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ping: Option<PingTrial>,
@@ -216,11 +220,26 @@ pub struct Capacity {
     pub beyond_pps: Option<u64>,
     /// True if the generator was what could not keep up with the lowest rate that failed.
     pub is_generator_limited: bool,
-    /// Every rate asked for, in order.
+    /// Every trial of a rate, in order.
     pub steps: Vec<CapacityStep>,
 }
 
-/// One rate of a search.
+/// A search for the highest rate that comes through.
+#[derive(Clone, Copy)]
+struct Search {
+    /// Between these.
+    pps: [u64; 2],
+    /// The loss up to which a rate comes through, a share.
+    loss_max: f64,
+    /// Rates asked.
+    steps: u32,
+    /// How long a trial is.
+    length: Duration,
+    /// Trials of a rate, all of which must come through.
+    trials: u32,
+}
+
+/// One trial of a rate of a search.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct CapacityStep {
     /// Requests per second asked for.
@@ -250,6 +269,7 @@ impl Trial {
             round_trips: Vec::new(),
             due_to_arrival: Vec::new(),
             capacity: None,
+            zero_loss: None,
             ping: None,
             ping_loaded: None,
             again: Vec::new(),
@@ -274,6 +294,7 @@ impl Trial {
             round_trips: vec![RoundTrips::default(); if replies { loads } else { 0 }],
             due_to_arrival: vec![RoundTrips::default(); if goes_across { loads } else { 0 }],
             capacity: None,
+            zero_loss: None,
             ping: None,
             ping_loaded: None,
             again: Vec::new(),
@@ -347,7 +368,13 @@ impl<'a> Alive<'a> {
         let walk = &mut self.walk;
         walk.arm.park(false)?;
         if echo.capacity_steps > 0 {
-            trial.capacity = Some(walk.search(echo)?);
+            trial.capacity = Some(walk.search(Search {
+                pps: echo.capacity_pps,
+                loss_max: echo.loss_max,
+                steps: echo.capacity_steps,
+                length: Duration::from_millis(echo.capacity_ms),
+                trials: 1,
+            })?);
         }
         if let Some(order) = ping_order(&walk.plan, echo) {
             walk.is_wanted()?;
@@ -370,6 +397,39 @@ impl<'a> Alive<'a> {
             }
         }
         walk.arm.park(true)
+    }
+
+    /// Its turn at the search for its capacity, and for the rate that nothing of is lost, which is no higher.
+    ///
+    /// # Errors
+    /// As for a [`turn`](Self::turn).
+    pub(crate) fn search(&mut self, plan: &CapacityPlan) -> Result<(), RaceError> {
+        // Of one that does not say what it received nobody knows what came through.
+        if !self.walk.plan.counts {
+            return Ok(());
+        }
+        let search = Search {
+            pps: plan.pps,
+            loss_max: plan.loss_max,
+            steps: plan.steps,
+            length: Duration::from_millis(plan.ms),
+            trials: plan.trials,
+        };
+        let [capacity, zero_loss] = self.unparked(|walk| {
+            let capacity = walk.search(search)?;
+            let [low, high] = search.pps;
+            let zero_loss = match capacity.pps {
+                // What is lost of the lowest rate is not nothing.
+                None => Capacity { beyond_pps: Some(low), ..Capacity::default() },
+                Some(pps) => {
+                    let pps = [low, pps.clamp(low, high)];
+                    walk.search(Search { pps, loss_max: 0.0, ..search })?
+                }
+            };
+            Ok([capacity, zero_loss])
+        })?;
+        (self.trial.capacity, self.trial.zero_loss) = (Some(capacity), Some(zero_loss));
+        Ok(())
     }
 
     /// Ends both; what was measured.
@@ -692,10 +752,12 @@ impl<'a> Walk<'a> {
                 0 => State::read(&self.wire, &mut self.arm, &mut self.generator)?,
                 _ => State::settled(&self.wire, &mut self.arm, &mut self.generator, cpus)?,
             };
-            let seen = match (&after.came.replied, &after.came.arrived) {
-                (Some(replied), _) => seen_by_replies(self.segments, replied),
-                (None, Some(arrived)) => seen_by_arrivals(self.segments, arrived),
-                (None, None) => after.arm.segment.clone().unwrap_or_default(),
+            let Came { replied, arrived, copied, .. } = &after.came;
+            let seen = match (replied, arrived, copied) {
+                (Some(replied), ..) => seen_by_replies(self.segments, replied),
+                (_, Some(arrived), _) => seen_by_arrivals(self.segments, arrived),
+                (.., Some(copied)) => seen_by_copies(self.segments, copied),
+                (None, None, None) => after.arm.segment.clone().unwrap_or_default(),
             };
             let ledger = self.ledger(schedule, &sent, &after, &seen, beside);
             looks += 1;
@@ -772,26 +834,32 @@ impl<'a> Walk<'a> {
     }
 
     /// Searches for the highest rate that comes through.
-    fn search(&mut self, echo: &PingPlan) -> Result<Capacity, RaceError> {
-        let length = Duration::from_millis(echo.capacity_ms);
+    fn search(&mut self, search: Search) -> Result<Capacity, RaceError> {
+        let Search { loss_max, length, .. } = search;
         let mut capacity = Capacity::default();
         let mut limited_pps = None;
-        let bounds = bisect(echo.capacity_pps, echo.capacity_steps, |pps| {
-            let mut segment = self.offer(pps, length)?.segment;
-            if !segment.invalid.is_empty() && segment.ledger.loss_share() > echo.loss_max {
-                // Lost while something disturbed it: that is asked once more.
-                segment = self.offer(pps, length)?.segment;
+        let bounds = bisect(search.pps, search.steps, |pps| {
+            for _ in 0..search.trials {
+                let mut segment = self.offer(pps, length)?.segment;
+                let is_disturbed = !segment.invalid.is_empty() || segment.disturbed.is_some();
+                if is_disturbed && segment.ledger.loss_share() > loss_max {
+                    // Lost while something disturbed it: that is asked once more.
+                    segment = self.offer(pps, length)?.segment;
+                }
+                let GeneratorReport { asked_pps, achieved_pps, .. } = segment.generator;
+                let keeps_up = keeps_up(asked_pps, achieved_pps);
+                let loss_share = segment.ledger.loss_share();
+                let passed = loss_share <= loss_max && keeps_up;
+                if !keeps_up && loss_share <= loss_max {
+                    limited_pps = Some(pps);
+                }
+                let ledger = segment.ledger;
+                capacity.steps.push(CapacityStep { pps, loss_share, passed, ledger });
+                if !passed {
+                    return Ok::<_, RaceError>(false);
+                }
             }
-            let GeneratorReport { asked_pps, achieved_pps, .. } = segment.generator;
-            let keeps_up = keeps_up(asked_pps, achieved_pps);
-            let loss_share = segment.ledger.loss_share();
-            let passed = loss_share <= echo.loss_max && keeps_up;
-            if !keeps_up && loss_share <= echo.loss_max {
-                limited_pps = Some(pps);
-            }
-            let ledger = segment.ledger;
-            capacity.steps.push(CapacityStep { pps, loss_share, passed, ledger });
-            Ok::<_, RaceError>(passed)
+            Ok(true)
         })?;
         (capacity.pps, capacity.beyond_pps) = (bounds.passed, bounds.failed);
         capacity.is_generator_limited = limited_pps.is_some() && limited_pps == bounds.failed;
@@ -827,6 +895,20 @@ fn seen_by_arrivals(segment: u8, arrived: &Arrived) -> SegmentSeen {
     }
 }
 
+/// The same of copies, of all outputs together.
+fn seen_by_copies(segment: u8, copied: &Copied) -> SegmentSeen {
+    SegmentSeen {
+        segment,
+        delivered: copied.distinct,
+        duplicates: copied.duplicates,
+        reordered: copied.reordered,
+        foreign: copied.foreign,
+        first_ns: copied.first_ns,
+        last_ns: copied.last_ns,
+        ..SegmentSeen::default()
+    }
+}
+
 /// Starts the arm of `plan` and books its time and that of its receive stack.
 pub(crate) fn start_arm(bench: &Bench, plan: &TrialPlan<'_>) -> Result<Worker, RaceError> {
     let (namespace, _) = bench.sut();
@@ -843,6 +925,7 @@ pub(crate) fn start_arm(bench: &Bench, plan: &TrialPlan<'_>) -> Result<Worker, R
             lane: plan.lane.to_owned(),
             payload_bytes: plan.sending.traffic.payload_bytes(),
             client: plan.sending.traffic.client().cloned(),
+            fanout: plan.sending.traffic.fanout().copied(),
             interfaces: wire::interfaces(
                 &wiring(plan.tables, plan.peer, plan.lane),
                 bench,
@@ -958,11 +1041,12 @@ impl State {
     }
 
     fn progress(&self) -> [u64; 4] {
-        let Came { returned, replied, arrived, .. } = &self.came;
+        let Came { returned, replied, arrived, copied, .. } = &self.came;
         let returned: u64 = returned.iter().flatten().sum();
         let replied = replied.iter().map(|r| r.distinct + r.duplicates + r.foreign);
         let arrived = arrived.iter().map(|a| a.distinct + a.duplicates + a.foreign);
-        let returned = returned + replied.chain(arrived).sum::<u64>();
+        let copied = copied.iter().map(Copied::seen);
+        let returned = returned + replied.chain(arrived).chain(copied).sum::<u64>();
         let lost = self.arm.lane.lost() + self.arm.app.lost();
         [self.arm.records, returned, self.arm.lane.rx_frames, lost]
     }
@@ -1041,6 +1125,8 @@ impl Walk<'_> {
     ) -> Ledger {
         let Walk { plan, before, wire, way, .. } = self;
         let caps = &self.arm.ready.caps;
+        // What is lost in front of the arm is lost to every output.
+        let copies = plan.sending.traffic.copies();
         let planned = u64::from(schedule.frames);
         let strays = after.arm.foreign - before.arm.foreign;
         // What came late of an earlier segment, whose ledger was closed without it.
@@ -1048,8 +1134,11 @@ impl Walk<'_> {
             None if plan.app.race.counted.by_witness() => seen.records(),
             _ => u64::MAX,
         });
+        let wrong = after.came.copied.iter().flat_map(|copied| &copied.wrong);
         let mut ledger = Ledger {
-            offered: planned,
+            offered: planned * copies,
+            copies: plan.sending.traffic.fanout().map(|_| copies),
+            wrong: wrong.map(|(what, n)| ((*what).to_owned(), *n)).collect(),
             delivered: match (before.returned(schedule.segment), after.returned(schedule.segment)) {
                 // The counter is the bench's: other trials had segments of this number, too.
                 (Some(before), Some(after)) => after - before,
@@ -1069,7 +1158,8 @@ impl Walk<'_> {
                 *ledger.drops.entry(place.to_owned()).or_insert(0) += n;
             }
         };
-        name("generator: not sent", planned.saturating_sub(sent.sent + sent.refused));
+        let not_sent = planned.saturating_sub(sent.sent + sent.refused);
+        name("generator: not sent", not_sent * copies);
         let ring_full = after.wire.ring_full - before.wire.ring_full;
         // A lane may be told of each frame that the ring refused (ENOBUFS), and counts
         // it, too, or offers it again: sendmmsg tells only of a refusal of the first. So what the lane
@@ -1082,8 +1172,8 @@ impl Walk<'_> {
             }
             _ => (ring_full, sent.refused),
         };
-        name("generator: refused", by_generator);
-        name(wire.ring(), by_ring);
+        name("generator: refused", by_generator * copies);
+        name(wire.ring(), by_ring * copies);
         // A frame that an XDP program cannot redirect into a socket is counted by the driver and by
         // the socket, which knows the reason.
         let redirects = caps.obtained.has(Cap::NativeXdp) || caps.by_redirect;
@@ -1094,12 +1184,13 @@ impl Walk<'_> {
         let receive = after.wire.receive - before.wire.receive;
         let by_peer = plan.peer.is_some();
         let by_socket = if by_peer { 0 } else { by_socket(after) - by_socket(before) };
-        name("veth receive", receive.saturating_sub(by_socket));
+        name("veth receive", receive.saturating_sub(by_socket) * copies);
         let mut counted =
             |before: &Counters, after: &Counters, ours: &dyn Fn(DropReason) -> u64| {
                 for (reason, n) in after.nonzero_drops() {
                     let n = n.saturating_sub(before.drops(reason));
-                    name(reason.name(), n.saturating_sub(ours(reason)));
+                    let each = if is_of_a_copy(reason) { 1 } else { copies };
+                    name(reason.name(), n.saturating_sub(ours(reason)) * each);
                 }
             };
         if !by_peer {
@@ -1112,12 +1203,12 @@ impl Walk<'_> {
         let merged_losses = after.arm.lane.drops(DropReason::RxQueueFull)
             - before.arm.lane.drops(DropReason::RxQueueFull);
         if caps.joins_fragments {
-            name(JOINED, after.wire.joined - before.wire.joined);
+            name(JOINED, (after.wire.joined - before.wire.joined) * copies);
         }
         name("far end receive", after.wire.return_receive - before.wire.return_receive);
         ledger.balance();
         if !by_peer && caps.obtained.has(Cap::Gro) {
-            train_losses(&mut ledger, merged_losses);
+            train_losses(&mut ledger, merged_losses * copies);
         }
         changed_on_the_way(&mut ledger, after.changed().saturating_sub(before.changed()));
         return_losses(&mut ledger, after.wire.return_ring_full - before.wire.return_ring_full);
@@ -1134,6 +1225,41 @@ impl Walk<'_> {
             refused_pings(&mut ledger, wire.ring());
         }
         ledger
+    }
+}
+
+/// Whether what is counted under this reason is one copy on its way out, and not a datagram that all copies would have
+/// been made of.
+fn is_of_a_copy(reason: DropReason) -> bool {
+    use DropReason as Of;
+    match reason {
+        Of::TxRefused
+        | Of::TxTooLong
+        | Of::TxNoPort
+        | Of::TxSocketFull
+        | Of::TxInterfaceFull
+        | Of::NoNeighbour
+        | Of::NoRoute
+        | Of::TtlExpired
+        | Of::Sampled
+        | Of::RateLimited
+        | Of::SinkFull => true,
+        Of::RxQueueFull
+        | Of::RxNoFrame
+        | Of::RxError
+        | Of::RxTooLong
+        | Of::RecordRingFull
+        | Of::LinkLoss
+        | Of::LinkQueueFull
+        | Of::Filtered
+        | Of::FlowTableFull
+        | Of::LinkTypeUnknown
+        | Of::Malformed
+        | Of::BadChecksum
+        | Of::NotForUs
+        | Of::NoListener
+        | Of::Fragment
+        | Of::ConnTableFull => false,
     }
 }
 

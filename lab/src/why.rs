@@ -176,6 +176,9 @@ pub struct Advice {
 pub(crate) fn untold_of_peer(peer: Peer) -> String {
     match peer {
         Peer::Stack => "the kernel's own stack answers: there is no worker to trace".to_owned(),
+        Peer::Smcroute => {
+            "the kernel routes, as smcrouted told it to: there is no worker to trace".to_owned()
+        }
         Peer::Bridge => "the kernel's bridge forwards: there is no worker to trace".to_owned(),
         Peer::XdpBench => {
             "somebody else's program, whose work is an XDP program in the kernel; our \
@@ -239,7 +242,14 @@ mod tests {
 
     #[test]
     fn every_peer_says_why_it_has_no_trace() {
-        for peer in [Peer::Testpmd, Peer::Stack, Peer::Bridge, Peer::XdpBench, Peer::Command] {
+        for peer in [
+            Peer::Testpmd,
+            Peer::Stack,
+            Peer::Bridge,
+            Peer::XdpBench,
+            Peer::Smcroute,
+            Peer::Command,
+        ] {
             let why = untold_of_peer(peer);
             assert!(why.contains("worker"), "{why}");
         }

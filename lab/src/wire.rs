@@ -19,6 +19,7 @@
 
 use crate::arrivals::{Arrivals, Arrived};
 use crate::bench::{Bench, ECHO, WireLosses};
+use crate::copies::Copied;
 use crate::plan::{Order, Reply, SegmentPlan, WayIn};
 use crate::race::RaceError;
 use crate::replies::{Replied, Replies};
@@ -54,6 +55,9 @@ pub(crate) fn objection(wiring: &Wiring, app: &AppFacts) -> Option<&'static str>
     match (wiring, app.race.counted) {
         (Wiring::Cables, _) | (_, Counted::Forwarded) => None,
         (Wiring::Taps, Counted::Replies | Counted::Answered) => None,
+        (_, Counted::Copies) => {
+            Some("copies come out of cables: race it on a lane whose ports are interfaces")
+        }
         (Wiring::Taps, _) => Some(NO_CABLE),
         (Wiring::SharedMemory { .. }, _) => {
             Some("nobody is at the other end of shared memory: race it with an app that forwards")
@@ -70,6 +74,8 @@ pub(crate) struct Came {
     pub(crate) replied: Option<Replied>,
     /// Forwarded frames of the segment under way.
     pub(crate) arrived: Option<Arrived>,
+    /// Copies of the segment under way.
+    pub(crate) copied: Option<Copied>,
     /// How long sampled frames of the segment under way took from when they were due to the far end of the arm's second
     /// port.
     pub(crate) trips: Option<RoundTrips>,

@@ -1,4 +1,4 @@
-//! Compiles the lane's own programs, and the counting half that the tests share with `bpf`.
+//! Compiles the lane's own programs, and the halves that the tests share with `bpf`.
 
 fn main() {
     laneway_bpf_build::compile("bpf/behind.bpf.c");
@@ -6,4 +6,5 @@ fn main() {
     laneway_bpf_build::compile("bpf/spread.bpf.c");
     laneway_bpf_build::compile("bpf/spread_drops.bpf.c");
     laneway_bpf_build::compile("../../crates/bpf/bpf/test_count.bpf.c");
+    laneway_bpf_build::compile("../../crates/bpf/bpf/test_exits.bpf.c");
 }

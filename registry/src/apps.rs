@@ -5,6 +5,7 @@ use laneway_echo::EchoKind;
 use laneway_features::RowsKind;
 use laneway_forward::ForwardKind;
 use laneway_kinds::{AppCommand, AppFacts};
+use laneway_relay::RelayKind;
 
 /// The table of apps: a list of types, because each app is compiled for each lane.
 #[rustfmt::skip] // a table
@@ -12,7 +13,8 @@ pub type Apps =
     (RowsKind,
     (EchoKind,
     (ForwardKind,
-    ())));
+    (RelayKind,
+    ()))));
 
 /// What is done with an app that a name finds; compiled once per app.
 pub trait AppVisitor {

@@ -262,7 +262,10 @@ impl<A: AppKind, K: LaneKind> Bench<'_, A, K> {
             Shape::Datagrams => {
                 let lane = K::frames(self.shared, id.0)?;
                 gate()?;
-                let mut lane = DatagramStack::new(lane, &stack(service))?;
+                let mut lane = DatagramStack::new(lane, &stack(service, self.order.interfaces))?;
+                if let Some(holder) = K::group_holder(self.shared) {
+                    lane = lane.with_holder(holder)?;
+                }
                 self.datagrams(id, &mut lane, control, &bell)
             }
             Shape::Streams if native => {
@@ -273,7 +276,7 @@ impl<A: AppKind, K: LaneKind> Bench<'_, A, K> {
             Shape::Streams => {
                 let lane = K::frames(self.shared, id.0)?;
                 gate()?;
-                let mut lane = StreamStack::new(lane, &stack(service))?;
+                let mut lane = StreamStack::new(lane, &stack(service, self.order.interfaces))?;
                 self.streams(id, &mut lane, control, &bell)
             }
             Shape::Kernel => {
@@ -389,11 +392,14 @@ fn ifindex(name: &str) -> u32 {
 }
 
 /// What a stack in user space is.
-fn stack(service: &Service) -> StackConfig {
+fn stack(service: &Service, interfaces: &[&str]) -> StackConfig {
     // The list of interfaces is replaced as a whole.
     let none = InterfaceConfig::new([0; 6], Vec::new());
     let mut config = StackConfig::new(none, service.listen.clone());
     config.interfaces = service.own.iter().map(interface).collect();
+    for (interface, name) in config.interfaces.iter_mut().zip(interfaces) {
+        (*name).clone_into(&mut interface.name);
+    }
     // The interface stays the kernel's, which has addresses and programs of its own there.
     config.pass_rest = true;
     if let Some(hop_limit) = service.hop_limit {

@@ -6,7 +6,7 @@ use crate::{
     fate::{Fate, Fates},
     own::Key,
 };
-use laneway_core::{App, ConfigValue, Counters, KernelApp, KernelHalf, KernelMaps, Turn};
+use laneway_core::{App, ConfigValue, Counters, KernelApp, KernelHalf, KernelMaps, MapValue, Turn};
 use std::os::fd::{AsRawFd, BorrowedFd};
 
 /// The compiled program.
@@ -46,7 +46,7 @@ impl KernelEcho {
     pub fn before(mut self, next: BorrowedFd<'_>) -> KernelEcho {
         self.half.config.push(ConfigValue { name: "lw_has_next", bytes: vec![1] });
         let program = next.as_raw_fd().to_ne_bytes().to_vec();
-        self.half.entries.push(("next", 0u32.to_ne_bytes().to_vec(), program));
+        self.half.entries.push(("next", 0u32.to_ne_bytes().to_vec(), MapValue::Bytes(program)));
         self
     }
 
@@ -139,7 +139,8 @@ pub fn half(config: &Config) -> Result<KernelHalf, ConfigError> {
     let mut constants = own.keys().concat();
     let count = if own.keys().len() <= OWN_CONSTANTS_MAX { own.keys().len() } else { 0 };
     constants.resize(OWN_CONSTANTS_MAX * size_of::<Key>(), 0);
-    let entries = own.keys().iter().map(|key| ("owned", key.to_vec(), vec![1])).collect();
+    let entries = own.keys().iter().map(|key| ("owned", key.to_vec(), MapValue::Bytes(vec![1])));
+    let entries = entries.collect();
     let is_coarse = checked.per_source.is_wide() && checked.global.is_wide();
     let has_sources = !checked.per_source.is_off();
     let sources = if has_sources { checked.sources_max } else { 1 };

@@ -205,7 +205,9 @@ impl Report for Ledger {
 #[cfg(test)]
 pub(crate) mod tests {
     use super::*;
-    use laneway_core::{CapsReport, ClockDomain, Counters, KernelApp, KernelMaps, LaneError, Turn};
+    use laneway_core::{
+        CapsReport, ClockDomain, Counters, KernelApp, KernelMaps, LaneError, MapValue, Turn,
+    };
     use laneway_flow::{EndedFlow, Record};
     use laneway_kinds::{Ended, PortReport};
 
@@ -300,6 +302,10 @@ pub(crate) mod tests {
         }
 
         fn put(&self, _: &str, _: &[u8], _: &[u8]) -> Result<(), LaneError> {
+            Ok(())
+        }
+
+        fn set(&self, _: &str, _: &[u8], _: &MapValue) -> Result<(), LaneError> {
             Ok(())
         }
     }

@@ -19,6 +19,7 @@
 
 #include <laneway/bytes.h>
 #include <laneway/drop_reason.h>
+#include <laneway/rewrite.h>
 
 #define LW_WORDS 9
 #define LW_HEADERS_MAX 512
@@ -234,13 +235,6 @@ struct lw_told {
 #define LW_PART static __noinline
 #else
 #define LW_PART static
-#endif
-
-/* Keeps the compiler from making a branch of what is computed. */
-#ifdef __bpf__
-#define LW_OPAQUE(value) asm volatile("" : "+r"(value))
-#else
-#define LW_OPAQUE(value) ((void)0)
 #endif
 
 /*
@@ -664,39 +658,8 @@ static long lw_match_step(__u32 i, void *state)
 	return lw_do(m, &found->effects);
 }
 
-/*
- * RFC 1624: adds to `sum` what changes a checksum where `now` differs from `was`. The verifier can count
- * to eight; unrolled, this takes most of the stack.
- */
-LW_INLINE void lw_change(__u32 *sum, const __u8 *was, const __u8 *now, int bytes)
-{
-#pragma clang loop unroll(disable)
-	for (int i = 0; i < bytes; i += 2) {
-		__u32 old = lw_be16(was + i), new = lw_be16(now + i);
-		/* All ones where they differ. Without a branch: the verifier would follow 2^16 paths. */
-		__u32 differs = (__u32)-(__s32)((old - new) >> 31 | (new - old) >> 31);
-
-		LW_OPAQUE(differs);
-		*sum += ((__u16)~old + new) & differs;
-	}
-}
-
-LW_INLINE __u16 lw_follow(__u16 checksum, __u32 sum)
-{
-	sum += (__u16)~checksum;
-	sum = (sum & 0xffff) + (sum >> 16);
-	sum = (sum & 0xffff) + (sum >> 16);
-	return (__u16)~sum;
-}
-
-LW_INLINE void lw_put16(__u8 *p, __u16 value)
-{
-	p[0] = (__u8)(value >> 8);
-	p[1] = (__u8)value;
-}
-
 LW_INLINE void lw_write_l4(__u8 *data, const __u8 *end, const struct lw_places *at,
-			   const struct lw_fields *was, const struct lw_fields *now, __u32 sum)
+			   const struct lw_fields *now, __u32 sum)
 {
 	__u32 off = at->l4;
 	__u8 *p;
@@ -706,23 +669,15 @@ LW_INLINE void lw_write_l4(__u8 *data, const __u8 *end, const struct lw_places *
 	p = data + off;
 	if (p + 8 > end)
 		return;
-	if (at->has & (LW_HAS_TCP | LW_HAS_UDP)) {
-		__builtin_memcpy(p, now->src_port, 2);
-		__builtin_memcpy(p + 2, now->dst_port, 2);
-		lw_change(&sum, was->src_port, now->src_port, 2);
-		lw_change(&sum, was->dst_port, now->dst_port, 2);
-	}
-	if (!sum)
-		return;
+	if (at->has & (LW_HAS_TCP | LW_HAS_UDP))
+		lw_put_ports(p, now->src_port, now->dst_port, &sum);
 	if (at->has & LW_HAS_TCP) {
 		if (p + 20 <= end)
-			lw_put16(p + 16, lw_follow(lw_be16(p + 16), sum));
+			lw_follow_at(p + 16, sum);
 	} else if (at->has & LW_HAS_ICMP6) {
-		lw_put16(p + 2, lw_follow(lw_be16(p + 2), sum));
-	} else if (at->has & LW_HAS_UDP && lw_be16(p + 6)) {
-		__u16 checksum = lw_follow(lw_be16(p + 6), sum);
-
-		lw_put16(p + 6, checksum ? checksum : 0xffff);
+		lw_follow_at(p + 2, sum);
+	} else if (at->has & LW_HAS_UDP) {
+		lw_follow_udp(p, sum);
 	}
 }
 
@@ -730,7 +685,7 @@ LW_INLINE void lw_write_l4(__u8 *data, const __u8 *end, const struct lw_places *
 LW_PART void lw_write_back(__u8 *data, const __u8 *end, const struct lw_places *at,
 			   const struct lw_fields *was, const struct lw_fields *now)
 {
-	__u32 off = at->l3, sum = 0, header;
+	__u32 off = at->l3, sum = 0;
 	__u64 differs = 0;
 	__u8 *p;
 
@@ -749,28 +704,15 @@ LW_PART void lw_write_back(__u8 *data, const __u8 *end, const struct lw_places *
 	if (at->has & LW_HAS_IPV4) {
 		if (p + 20 > end)
 			return;
-		p[8] = now->ttl;
-		__builtin_memcpy(p + 12, &now->src_ip[12], 4);
-		__builtin_memcpy(p + 16, &now->dst_ip[12], 4);
-		header = sum;
-		if (was->ttl != now->ttl) {
-			__u16 old = (__u16)(was->ttl << 8 | was->proto);
-			__u16 new = (__u16)(now->ttl << 8 | now->proto);
-
-			header += (__u16)~old + (__u32)new;
-		}
-		if (header)
-			lw_put16(p + 10, lw_follow(lw_be16(p + 10), header));
+		lw_put_ipv4(p, &now->src_ip[12], &now->dst_ip[12], now->tos, now->ttl, sum);
 	} else if (at->has & LW_HAS_IPV6) {
 		if (p + 40 > end)
 			return;
-		p[7] = now->ttl;
-		__builtin_memcpy(p + 8, now->src_ip, 16);
-		__builtin_memcpy(p + 24, now->dst_ip, 16);
+		lw_put_ipv6(p, now->src_ip, now->dst_ip, now->tos, now->ttl);
 	} else {
 		return;
 	}
-	lw_write_l4(data, end, at, was, now, sum);
+	lw_write_l4(data, end, at, now, sum);
 }
 
 LW_INLINE void lw_swap(__u8 *a, __u8 *b, int bytes)

@@ -17,7 +17,9 @@
 //! 21) says how many rounds. What cannot be measured here is skipped with its reason.
 
 use laneway_bpf::{Loaded, RunInput, prog_run};
-use laneway_core::{FrameApp, FrameLane, KernelApp, KernelMaps, LaneError, PortId, Turn, Verdict};
+use laneway_core::{
+    FrameApp, FrameLane, KernelApp, KernelMaps, LaneError, MapValue, PortId, Turn, Verdict,
+};
 use laneway_dpdk::DpdkLane;
 use laneway_forward::{Commit, Config, Forward, KernelForward, RuleSet};
 use laneway_testkit::UdpFrame;
@@ -129,6 +131,10 @@ impl KernelMaps for Watched<'_> {
             self.in_force.set(Some(Instant::now()));
         }
         done
+    }
+
+    fn set(&self, map: &str, key: &[u8], value: &MapValue) -> Result<(), LaneError> {
+        self.maps.set(map, key, value)
     }
 }
 

@@ -16,8 +16,8 @@ use crate::{
     rules::{Hits, KernelChange, KernelFeed, SLOTS_USED_MAX},
 };
 use laneway_core::{
-    App, ConfigValue, Counters, KernelApp, KernelHalf, KernelMaps, LaneError, PortId, PortMask,
-    Turn,
+    App, ConfigValue, Counters, KernelApp, KernelHalf, KernelMaps, LaneError, MapValue, PortId,
+    PortMask, Turn,
 };
 use std::net::IpAddr;
 
@@ -292,20 +292,22 @@ fn half(
     if ifindexes.len() != config.ports {
         return cannot(format!("{} ports over {} interfaces", config.ports, ifindexes.len()));
     }
-    let mut entries: Vec<(&'static str, Vec<u8>, Vec<u8>)> = Vec::new();
+    let mut entries = Vec::new();
+    let mut put = |map: &'static str, key: Vec<u8>, value: Vec<u8>| {
+        entries.push((map, key, MapValue::Bytes(value)));
+    };
     for (port, ifindex) in (0u32..).zip(ifindexes) {
-        entries.push(("egress", port.to_ne_bytes().into(), ifindex.to_ne_bytes().into()));
+        put("egress", port.to_ne_bytes().into(), ifindex.to_ne_bytes().into());
     }
     let mut map_sizes = Vec::new();
     let has_rules = rules.is_some();
     if let Some(feed) = rules {
         let first = std::mem::take(&mut feed.first);
-        entries.push(("banks", 0u32.to_ne_bytes().into(), first.bank));
-        let table = first.entries.into_iter().map(|(key, value): RawEntry| ("entries", key, value));
-        entries.extend(table);
+        put("banks", 0u32.to_ne_bytes().into(), first.bank);
+        first.entries.into_iter().for_each(|(key, value): RawEntry| put("entries", key, value));
         for block in blocks(0, feed.slots) {
             for cpu in 0..cpus {
-                entries.push(("hits_beyond", block_key(block, cpu).into(), vec![0; BLOCK_BYTES]));
+                put("hits_beyond", block_key(block, cpu).into(), vec![0; BLOCK_BYTES]);
             }
         }
         map_sizes.push(("entries", TABLE_ENTRIES_MAX));
@@ -320,11 +322,11 @@ fn half(
             };
             sizes[family] += 1;
             let key = [&route.bits.to_ne_bytes()[..], &address].concat();
-            entries.push((map, key, number.to_ne_bytes().into()));
+            put(map, key, number.to_ne_bytes().into());
             let flags = [u8::from(hop.mac.is_some()), u8::from(hop.is_link)];
             let PortId(port) = hop.port;
             let value = [&hop.mac.unwrap_or_default()[..], &flags, &port.to_ne_bytes()];
-            entries.push(("hops", number.to_ne_bytes().into(), value.concat()));
+            put("hops", number.to_ne_bytes().into(), value.concat());
         }
         for neighbour in &config.neighbours {
             let address = match neighbour.address {
@@ -332,7 +334,7 @@ fn half(
                 IpAddr::V6(ip) => ip,
             };
             let value = [&neighbour.mac[..], &[0; 2]].concat();
-            entries.push(("neighbours", address.octets().into(), value));
+            put("neighbours", address.octets().into(), value);
         }
         let all = config.routes.len() as u32;
         let neighbours = config.neighbours.len() as u32;

@@ -4,14 +4,15 @@ use super::duration;
 use clap::{Args, Subcommand};
 use laneway_registry::USUAL_LANE;
 use laneway_spec::LaneSpec;
-use std::net::SocketAddr;
+use std::net::{SocketAddr, SocketAddrV4};
 use std::path::PathBuf;
 use std::time::Duration;
 
 pub(crate) const EXAMPLES: &str = "\
 Examples:
   sudo laneway gen pcap capture.pcap --on eth1
-  laneway gen tcp --to 192.0.2.9:7 --connections 100 --rate 20000";
+  laneway gen tcp --to 192.0.2.9:7 --connections 100 --rate 20000
+  sudo laneway gen mcast --on eth1 --to 239.1.1.1:5000 --groups 50 --rate 10000";
 
 const PCAP_EXAMPLES: &str = "\
 Without a rate the capture's own times are kept. Frames go out as they are, addresses included; what
@@ -36,6 +37,62 @@ pub(crate) enum Generator {
     /// Ask a TCP server that sends back what it is sent, and check every byte
     #[command(after_help = TCP_EXAMPLES, arg_required_else_help = true)]
     Tcp(TcpArguments),
+    /// Send numbered datagrams to multicast groups
+    #[command(after_help = MCAST_EXAMPLES, arg_required_else_help = true)]
+    Mcast(McastArguments),
+}
+
+const MCAST_EXAMPLES: &str = "\
+Datagrams are due at times of their own (open loop), a burst of them at once and to one group, the
+next burst to the next. Each has a number in its payload, with its complement, and is like the others of its
+group in all else, with a right checksum, so a receiver may merge them (GRO). It is what `laneway
+race fanout` sends. An interface that carries a default route is refused without --force.
+
+Examples:
+  sudo laneway gen mcast --on eth1 --to 239.1.1.1:5000 --rate 10000 --bytes 1316
+  sudo laneway gen mcast --on eth1 --to 239.1.1.1:5000 --groups 50 --rate 50000 --burst 16 --poisson 7";
+
+#[derive(Args, Debug)]
+pub(crate) struct McastArguments {
+    /// Interface to send on
+    #[arg(long, value_name = "IFACE")]
+    pub(crate) on: String,
+    /// The first group, and the UDP port of all
+    #[arg(long, value_name = "GROUP:PORT")]
+    pub(crate) to: SocketAddrV4,
+    /// Groups, one address after the other: 1 to 1000
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    pub(crate) groups: u16,
+    /// Where datagrams come from [default: the interface's first address, port 7001]
+    #[arg(long, value_name = "ADDR:PORT")]
+    pub(crate) from: Option<SocketAddrV4>,
+    /// Datagrams per second
+    #[arg(long, value_name = "N", default_value = "1000", value_parser = rate)]
+    pub(crate) rate: f64,
+    /// Payload of each, 18 to 1472
+    #[arg(long, value_name = "BYTES", default_value_t = 1_316)]
+    pub(crate) bytes: u16,
+    /// Datagrams that are due at once: 1 to 256
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    pub(crate) burst: u32,
+    /// Bursts come as a Poisson process of this seed, not at a constant rate
+    #[arg(long, value_name = "SEED")]
+    pub(crate) poisson: Option<u64>,
+    /// Time to live
+    #[arg(long, value_name = "N", default_value_t = 16)]
+    pub(crate) ttl: u8,
+    /// How long it sends
+    #[arg(long, value_name = "TIME", default_value = "10", value_parser = duration)]
+    pub(crate) duration: Duration,
+    /// Lane and knobs: packet, uring, afxdp or dpdk
+    #[arg(long, value_name = "SPEC", default_value = USUAL_LANE)]
+    pub(crate) lane: LaneSpec,
+    /// Keep the sender on this CPU
+    #[arg(long, value_name = "CPU")]
+    pub(crate) cpu: Option<usize>,
+    /// Use an interface that carries a default route as well
+    #[arg(long)]
+    pub(crate) force: bool,
 }
 
 const TCP_EXAMPLES: &str = "\

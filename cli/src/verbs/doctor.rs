@@ -27,11 +27,18 @@ pub(crate) fn run(
     else {
         return put_back(arguments.undo.as_deref(), &sysctls, json);
     };
+    if let (Some(path), false) = (&arguments.undo, arguments.fix) {
+        let path = path.display();
+        return Err(Failure::input(format!(
+            "--undo {path} beside --app {app} is where --fix keeps what the settings were; add --fix, or give \
+             --undo {path} alone to put them back"
+        )));
+    }
     let load =
         Load { rate_per_s, bytes, stall_ns, outputs: arguments.outputs, groups: arguments.groups };
-    let with = |verb: &&Box<dyn RunVerb>| !verb.asks_of_host().is_empty();
-    let Some(row) = apps.iter().filter(with).find(|verb| verb.facts().name == app) else {
-        let names: Vec<&str> = apps.iter().filter(with).map(|verb| verb.facts().name).collect();
+    let mut asking = apps.iter().filter(|verb| !verb.asks_of_host().is_empty());
+    let Some(row) = asking.clone().find(|verb| verb.facts().name == app) else {
+        let names: Vec<&str> = asking.by_ref().map(|verb| verb.facts().name).collect();
         return Err(Failure::input(format!(
             "app {app} asks nothing of the host that a load depends on; these do: {}",
             names.join(", ")

@@ -4,11 +4,11 @@
 //! removes what is switched off), rings into the array of maps and map entries after it, all
 //! before anybody can attach the program.
 
-use crate::{BpfError, Maps, Rings, messages, signals::Undisturbed};
+use crate::{BpfError, Maps, Rings, inner::Inner, messages, signals::Undisturbed};
 use laneway_core::{ConfigValue, KernelHalf, RecordStream};
 use libbpf_rs::{
     AsRawLibbpf, Btf, ErrorKind, MapCore, MapFlags, MapHandle, MapType, ObjectBuilder, OpenObject,
-    ProgramAttachType,
+    Program, ProgramAttachType,
     btf::types::{DataSec, Var},
     libbpf_sys::{BPF_F_MMAPABLE, bpf_program__set_log_buf},
 };
@@ -35,14 +35,15 @@ pub struct Loaded {
 }
 
 impl Loaded {
-    /// Loads `half`: constants set, maps resized, rings made, entries written.
+    /// Loads `half`: constants set, maps resized, rings made, entries written. The half's program is
+    /// loaded for an interface, the object's others for what their sections say (`xdp/devmap`).
     ///
     /// # Errors
     /// [`BpfError::Object`] when a program, map or constant is missing or has another size than
     /// the half says; [`BpfError::Verifier`] with the end of the log; [`BpfError::NotPermitted`],
     /// [`BpfError::NoBtf`], [`BpfError::NoMemory`] as named.
     pub fn load(half: &KernelHalf) -> Result<Self, BpfError> {
-        Loaded::load_as(half, None)
+        Loaded::load_as(half, ProgramAttachType::Xdp)
     }
 
     /// As [`load`](Self::load), for a program that is not attached to an interface but put into a CPUMAP
@@ -51,27 +52,24 @@ impl Loaded {
     /// # Errors
     /// As for [`load`](Self::load).
     pub fn load_for_cpumap(half: &KernelHalf) -> Result<Self, BpfError> {
-        Loaded::load_as(half, Some(ProgramAttachType::XdpCpumap))
+        Loaded::load_as(half, ProgramAttachType::XdpCpumap)
     }
 
-    fn load_as(half: &KernelHalf, place: Option<ProgramAttachType>) -> Result<Self, BpfError> {
+    fn load_as(half: &KernelHalf, place: ProgramAttachType) -> Result<Self, BpfError> {
         let mut object = open(half.name, half.object, &half.config)?;
-        if !object.progs().any(|p| p.name() == half.program) {
-            return Err(wrong(half.name, format!("it has no program `{}`", half.program)));
-        }
-        if let Some(place) = place
-            && let Some(mut program) = object.progs_mut().find(|p| p.name() == half.program)
-        {
-            program.set_attach_type(place);
+        match object.progs_mut().find(|p| p.name() == half.program) {
+            Some(mut program) => program.set_attach_type(place),
+            None => return Err(wrong(half.name, format!("it has no program `{}`", half.program))),
         }
         for &(map, entries) in &half.map_sizes {
             resize(&mut object, half.name, map, entries)?;
         }
+        let inners = Inner::all(&object);
         let ring_maps = match &half.records {
             None => Vec::new(),
             Some(stream) => prepare_rings(&mut object, half.name, stream)?,
         };
-        let maps = Maps::new(half.name, load(object, half.name)?)?;
+        let maps = Maps::new(half.name, load(object, half.name)?, inners)?;
         for (map, key, value) in &half.entries {
             maps.write(map, key, value)?;
         }
@@ -93,6 +91,12 @@ impl Loaded {
     /// [`BpfError::Os`] when the kernel does not tell.
     pub fn program_id(&self) -> Result<u32, BpfError> {
         crate::program::id(self.program())
+    }
+
+    /// True if the object has programs for the way out (section `xdp/devmap`).
+    pub fn has_exit_programs(&self) -> bool {
+        let is_one = |p: Program<'_>| matches!(p.attach_type(), ProgramAttachType::XdpDevmap);
+        self.maps.object().progs().any(is_one)
     }
 
     /// The half's maps.

@@ -3,16 +3,17 @@
 //! Reads in batches where the kernel can (hash and array maps, per-CPU or not), entry by entry
 //! where it cannot.
 
-use crate::{BpfError, load};
-use laneway_core::{KernelMaps, LaneError};
+use crate::{BpfError, inner::Inner, load};
+use laneway_core::{KernelMaps, LaneError, MapValue};
 use libbpf_rs::{
-    Map, MapCore, MapType, Object,
+    Map, MapCore, MapHandle, MapType, Object, ProgramAttachType,
     libbpf_sys::{
         bpf_map_batch_opts, bpf_map_delete_elem, bpf_map_get_info_by_fd, bpf_map_get_next_key,
         bpf_map_info, bpf_map_lookup_batch, bpf_map_lookup_elem, bpf_map_update_elem,
     },
 };
 use std::{
+    borrow::Cow,
     os::fd::{AsFd, AsRawFd, BorrowedFd},
     ptr,
 };
@@ -29,11 +30,13 @@ pub struct Maps {
     object: Object,
     name: String,
     cpus: usize,
+    inners: Vec<Inner>,
 }
 
 impl Maps {
-    pub(crate) fn new(name: &str, object: Object) -> Result<Self, BpfError> {
-        Ok(Maps { object, name: name.to_owned(), cpus: load::possible_cpus()? })
+    /// `inners` are the shapes of the maps in the object's maps of maps.
+    pub(crate) fn new(name: &str, object: Object, inners: Vec<Inner>) -> Result<Self, BpfError> {
+        Ok(Maps { object, name: name.to_owned(), cpus: load::possible_cpus()?, inners })
     }
 
     /// The map's descriptor, for system calls that this crate does not offer.
@@ -83,20 +86,74 @@ impl Maps {
         Ok(sums)
     }
 
-    /// [`KernelMaps::put`] with this crate's own error.
-    pub(crate) fn write(&self, map: &str, key: &[u8], value: &[u8]) -> Result<(), BpfError> {
+    /// [`KernelMaps::set`] with this crate's own error.
+    pub(crate) fn write(&self, map: &str, key: &[u8], value: &MapValue) -> Result<(), BpfError> {
         let shape = self.shape(map)?;
+        match value {
+            MapValue::Map(entries) => {
+                let Some(inner) = self.inners.iter().find(|inner| inner.outer == map) else {
+                    return Err(self.wrong(format!("map `{map}` is no map of maps")));
+                };
+                // The outer map keeps it.
+                let new = self.fill(inner, entries)?;
+                let fd = new.as_fd().as_raw_fd().to_ne_bytes();
+                self.write_bytes(&shape, key, &fd)
+            }
+            other => self.write_bytes(&shape, key, &self.bytes(&shape, other)?),
+        }
+    }
+
+    /// A new map in no other one, with these entries.
+    fn fill(&self, inner: &Inner, entries: &[(Vec<u8>, MapValue)]) -> Result<MapHandle, BpfError> {
+        let map = inner.create(entries.len())?;
+        let shape = Shape::new(&map, map.as_fd(), &inner.outer, self.cpus);
+        for (key, value) in entries {
+            self.write_bytes(&shape, key, &self.bytes(&shape, value)?)?;
+        }
+        Ok(map)
+    }
+
+    /// A value as the kernel takes it, but for a map.
+    fn bytes<'a>(&self, shape: &Shape<'_>, value: &'a MapValue) -> Result<Cow<'a, [u8]>, BpfError> {
+        let wrong = |why: String| Err(self.wrong(why));
+        match *value {
+            MapValue::Bytes(ref bytes) => Ok(Cow::Borrowed(bytes)),
+            MapValue::Map(_) => wrong(format!("maps in `{}` hold no maps", shape.name)),
+            MapValue::Exit(..) if !matches!(shape.ty, MapType::Devmap | MapType::DevmapHash) => {
+                wrong(format!("map `{}` is no map of devices", shape.name))
+            }
+            MapValue::Exit(ifindex, name) => {
+                let Some(program) = self.object.progs().find(|p| p.name() == name) else {
+                    return wrong(format!("it has no program `{name}`"));
+                };
+                if !matches!(program.attach_type(), ProgramAttachType::XdpDevmap) {
+                    return wrong(format!(
+                        "program `{name}` cannot run on the way out; put it into section `xdp/devmap`"
+                    ));
+                }
+                // struct bpf_devmap_val
+                let program = program.as_fd().as_raw_fd();
+                Ok(Cow::Owned([ifindex.to_ne_bytes(), program.to_ne_bytes()].concat()))
+            }
+        }
+    }
+
+    fn write_bytes(&self, shape: &Shape<'_>, key: &[u8], value: &[u8]) -> Result<(), BpfError> {
         if key.len() != shape.key_bytes || value.len() != shape.one_value_bytes {
-            let why = format!(
-                "map `{map}` has keys of {} and values of {} bytes, and was given {} and {}",
+            return Err(self.wrong(format!(
+                "map `{}` has keys of {} and values of {} bytes, and was given {} and {}",
+                shape.name,
                 shape.key_bytes,
                 shape.one_value_bytes,
                 key.len(),
                 value.len()
-            );
-            return Err(BpfError::Object { object: self.name.clone(), why });
+            )));
         }
         shape.put(key, value)
+    }
+
+    fn wrong(&self, why: String) -> BpfError {
+        BpfError::Object { object: self.name.clone(), why }
     }
 
     pub(crate) fn find(&self, name: &str) -> Option<Map<'_>> {
@@ -108,26 +165,10 @@ impl Maps {
     }
 
     fn shape(&self, name: &str) -> Result<Shape<'_>, BpfError> {
-        let map = self.find(name).ok_or_else(|| BpfError::Object {
-            object: self.name.clone(),
-            why: format!("it has no map `{name}`"),
-        })?;
-        let per_cpu = map.map_type().is_percpu();
-        let value_bytes = map.value_size() as usize;
-        Ok(Shape {
-            // SAFETY: as in `fd`.
-            fd: unsafe { BorrowedFd::borrow_raw(map.as_fd().as_raw_fd()) },
-            name: name.to_owned(),
-            ty: map.map_type(),
-            key_bytes: map.key_size() as usize,
-            value_bytes: if per_cpu {
-                value_bytes.next_multiple_of(8) * self.cpus
-            } else {
-                value_bytes
-            },
-            one_value_bytes: value_bytes,
-            entries: map.max_entries(),
-        })
+        let map = self.find(name).ok_or_else(|| self.wrong(format!("it has no map `{name}`")))?;
+        // SAFETY: as in `fd`.
+        let fd = unsafe { BorrowedFd::borrow_raw(map.as_fd().as_raw_fd()) };
+        Ok(Shape::new(&map, fd, name, self.cpus))
     }
 }
 
@@ -139,7 +180,7 @@ impl KernelMaps for Maps {
 
     fn remove(&self, map: &str, key: &[u8]) -> Result<(), LaneError> {
         let shape = self.shape(map).map_err(|e| e.in_lane(LANE))?;
-        let refused = |why| BpfError::Object { object: self.name.clone(), why }.in_lane(LANE);
+        let refused = |why| self.wrong(why).in_lane(LANE);
         if !shape.ty.is_hash_map() {
             let why = format!("map `{map}` is no hash map, so its entries cannot be removed");
             return Err(refused(why));
@@ -154,6 +195,11 @@ impl KernelMaps for Maps {
     }
 
     fn put(&self, map: &str, key: &[u8], value: &[u8]) -> Result<(), LaneError> {
+        let shape = self.shape(map).map_err(|e| e.in_lane(LANE))?;
+        self.write_bytes(&shape, key, value).map_err(|e| e.in_lane(LANE))
+    }
+
+    fn set(&self, map: &str, key: &[u8], value: &MapValue) -> Result<(), LaneError> {
         self.write(map, key, value).map_err(|e| e.in_lane(LANE))
     }
 }
@@ -181,7 +227,21 @@ struct Shape<'a> {
     entries: u32,
 }
 
-impl Shape<'_> {
+impl<'a> Shape<'a> {
+    fn new(map: &impl MapCore, fd: BorrowedFd<'a>, name: &str, cpus: usize) -> Shape<'a> {
+        let value_bytes = map.value_size() as usize;
+        let per_cpu = map.map_type().is_percpu();
+        Shape {
+            fd,
+            name: name.to_owned(),
+            ty: map.map_type(),
+            key_bytes: map.key_size() as usize,
+            value_bytes: if per_cpu { value_bytes.next_multiple_of(8) * cpus } else { value_bytes },
+            one_value_bytes: value_bytes,
+            entries: map.max_entries(),
+        }
+    }
+
     fn walk(&self, each: &mut dyn FnMut(&[u8], &[u8])) -> Result<(), BpfError> {
         if self.key_bytes == 0 || self.value_bytes == 0 {
             return Err(self.refused("walk", libc::EINVAL));

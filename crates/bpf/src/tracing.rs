@@ -51,7 +51,7 @@ impl Tracing {
             None => None,
             Some(stream) => Some((stream, load::prepare_rings(&mut object, name, stream)?)),
         };
-        let maps = Maps::new(name, load::load(object, name)?)?;
+        let maps = Maps::new(name, load::load(object, name)?, Vec::new())?;
         // Before the programs run: their first record finds its ring.
         let rings = match prepared {
             None => None,

@@ -6,7 +6,7 @@ use laneway_bpf::{
     BpfError, LiveFrames, Loaded, Moderation, RunInput, Tracing, XdpLink, XdpMode, attachment,
     live_frames, prog_run,
 };
-use laneway_core::{ConfigValue, DropReason, KernelHalf, KernelMaps, Wake};
+use laneway_core::{ConfigValue, DropReason, KernelHalf, KernelMaps, MapValue, Wake};
 use std::{
     collections::BTreeMap,
     os::fd::AsFd,
@@ -18,10 +18,12 @@ use std::{
     time::Duration,
 };
 use support::{
-    Receiver, Record, Sender, cable, frame, ifindex, in_namespace, ip, skipped, verdict,
+    Receiver, Record, Sender, cable, exits, frame, ifindex, in_namespace, ip, scattering, skipped,
+    verdict,
 };
 
 const COUNT: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/test_count.bpf.o"));
+const EXITS: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/test_exits.bpf.o"));
 const REFUSED: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/test_refused.bpf.o"));
 const TRACE: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/test_trace.bpf.o"));
 
@@ -306,7 +308,7 @@ fn maps_are_resized_written_visited_and_emptied() {
         half.entries.push((
             map,
             60u32.to_ne_bytes().to_vec(),
-            vec![0; if map == "lengths" { 8 } else { 4 }],
+            MapValue::Bytes(vec![0; if map == "lengths" { 8 } else { 4 }]),
         ));
     }
     let loaded = load(&half);
@@ -349,12 +351,68 @@ fn a_map_without_batch_operations_is_visited_entry_by_entry() {
         let mut half = half();
         let lo = ifindex("lo").to_ne_bytes().to_vec();
         for port in [1u32, 6] {
-            half.entries.push(("ports", port.to_ne_bytes().to_vec(), lo.clone()));
+            half.entries.push(("ports", port.to_ne_bytes().to_vec(), MapValue::Bytes(lo.clone())));
         }
         let mut ports = Vec::new();
         load(&half).maps().visit("ports", &mut |k, v| ports.push((k[0], v.to_vec()))).unwrap();
         assert_eq!(ports, [(1, lo.clone()), (6, lo)]);
     });
+}
+
+#[test]
+fn an_entry_names_a_program_and_a_map_of_entries_is_swapped_whole() {
+    in_namespace(|| {
+        for (left, right) in [("in", "inner"), ("one", "far1"), ("two", "far2")] {
+            cable(left, right);
+        }
+        // A veth takes redirected frames where the far end has a program.
+        let pass = load(&support::half(COUNT, 1 << 16, vec![verdict(XDP_PASS)]));
+        let _ends = ["far1", "far2"]
+            .map(|end| XdpLink::attach(pass.program(), end, XdpMode::Native).unwrap());
+        let loaded = load(&scattering(EXITS, exits(&["one", "two"])));
+        let _link = XdpLink::attach(loaded.program(), "inner", XdpMode::Generic).unwrap();
+        let (first, second, sender) =
+            (Receiver::on("far1"), Receiver::on("far2"), Sender::on("in"));
+        let stamped = |interface: &str, bytes: usize| {
+            let mut frame = frame(bytes);
+            frame[11] = ifindex(interface) as u8;
+            frame
+        };
+        sender.send(&frame(60));
+        assert_eq!(first.receive(), stamped("one", 60));
+        assert_eq!(second.receive(), stamped("two", 60));
+        // One entry where there were two, and back.
+        let zero = 0u32.to_ne_bytes();
+        loaded.maps().set("exits", &zero, &exits(&["two"])).unwrap();
+        sender.send(&frame(70));
+        assert_eq!(second.receive(), stamped("two", 70));
+        loaded.maps().set("exits", &zero, &exits(&["two", "one"])).unwrap();
+        sender.send(&frame(80));
+        assert_eq!(second.receive(), stamped("two", 80));
+        assert_eq!(first.receive(), stamped("one", 80), "nothing of 70 bytes came in between");
+    });
+}
+
+#[test]
+fn values_that_a_map_cannot_hold_are_refused_by_name() {
+    if skipped() {
+        return;
+    }
+    let loaded = load(&scattering(EXITS, MapValue::Map(Vec::new())));
+    let key = 1u32.to_ne_bytes().to_vec();
+    let of = |value: MapValue| MapValue::Map(vec![(0u32.to_ne_bytes().to_vec(), value)]);
+    for (map, value, want) in [
+        ("seen", MapValue::Map(Vec::new()), "`seen` is no map of maps"),
+        ("seen", MapValue::Exit(1, "stamp"), "`seen` is no map of devices"),
+        ("exits", of(MapValue::Exit(1, "stomp")), "no program `stomp`"),
+        ("exits", of(MapValue::Exit(1, "scatter")), "put it into section `xdp/devmap`"),
+        ("exits", of(MapValue::Map(Vec::new())), "hold no maps"),
+        ("exits", of(MapValue::Bytes(vec![0; 4])), "values of 8 bytes, and was given 4 and 4"),
+        ("exits", of(MapValue::Exit(0x7fff_ffff, "stamp")), "write an entry of map `exits`"),
+    ] {
+        let refused = loaded.maps().set(map, &key, &value).unwrap_err().to_string();
+        assert!(refused.contains(want), "{refused}");
+    }
 }
 
 #[test]

@@ -1,6 +1,6 @@
 //! Apps whose decision runs in the kernel. Their kernel half is data, and the `xdp` lane runs any.
 
-use crate::{App, Lane, LaneError, Turn};
+use crate::{App, Counters, Lane, LaneError, Turn};
 
 /// A constant of the program's read-only data, set before it is loaded: the verifier prunes by it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -26,6 +26,19 @@ pub struct RecordStream {
     pub wanted_map: &'static str,
 }
 
+/// What stands under a key of a map.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum MapValue {
+    /// These bytes.
+    Bytes(Vec<u8>),
+    /// Of a map of devices: the interface of this number, and the half's program (section `xdp/devmap`)
+    /// that each frame runs through on its way out there.
+    Exit(u32, &'static str),
+    /// Of a map of maps: a new map of the shape that the object declares, with these entries and room
+    /// for them alone. Readers see the former map or this one, never half of a change.
+    Map(Vec<(Vec<u8>, MapValue)>),
+}
+
 /// An in-kernel app, as data.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct KernelHalf {
@@ -38,7 +51,7 @@ pub struct KernelHalf {
     /// Constants to set.
     pub config: Vec<ConfigValue>,
     /// Map entries to write before the program is attached: map, key, value.
-    pub entries: Vec<(&'static str, Vec<u8>, Vec<u8>)>,
+    pub entries: Vec<(&'static str, Vec<u8>, MapValue)>,
     /// Sizes of maps that differ from the object's: map, entries.
     pub map_sizes: Vec<(&'static str, u32)>,
     /// Its records, if it emits any.
@@ -61,6 +74,14 @@ pub trait KernelMaps {
 
     /// Writes one entry; for a per-CPU map the same value on every CPU.
     fn put(&self, map: &str, key: &[u8], value: &[u8]) -> Result<(), LaneError>;
+
+    /// As [`put`](Self::put), of any value. A map that was replaced has no reader any more.
+    fn set(&self, map: &str, key: &[u8], value: &MapValue) -> Result<(), LaneError>;
+
+    /// What the kernel dropped of the frames that the half sent out by the interface of this number.
+    fn exit_drops(&self, _ifindex: u32) -> Counters {
+        Counters::default()
+    }
 }
 
 /// The user-space part of an in-kernel app.

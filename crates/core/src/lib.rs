@@ -79,7 +79,9 @@ pub use frame::{
     BURST_FRAMES_DEFAULT, BURST_FRAMES_MAX, Burst, Frame, FrameMut, FramePool, FrameSpan,
     HEADROOM_BYTES_MIN, Region, TAILS_MAX,
 };
-pub use kernel::{ConfigValue, KernelApp, KernelHalf, KernelLane, KernelMaps, RecordStream};
+pub use kernel::{
+    ConfigValue, KernelApp, KernelHalf, KernelLane, KernelMaps, MapValue, RecordStream,
+};
 pub use lane::{Clock, ClockDomain, FrameLane, Lane, Wake};
 pub use port::{DatagramPorts, Membership, PortPlan, WhenFull};
 pub use stream::{Close, ConnId, StreamApp, StreamLane, StreamOut};

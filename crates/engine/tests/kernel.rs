@@ -2,7 +2,7 @@
 
 use laneway_core::{
     App, CapsReport, Clock, ClockDomain, Counters, KernelApp, KernelHalf, KernelLane, KernelMaps,
-    Lane, LaneError, PortId, Turn, Wake,
+    Lane, LaneError, MapValue, PortId, Turn, Wake,
 };
 use laneway_engine::{BLOCK_NS_MAX, Control, Ended, RunFailed, RunReport, Stop, run_kernel};
 use laneway_spec::IdlePolicy;
@@ -68,6 +68,9 @@ impl KernelMaps for Script {
         Ok(())
     }
     fn put(&self, _: &str, _: &[u8], _: &[u8]) -> Result<(), LaneError> {
+        Ok(())
+    }
+    fn set(&self, _: &str, _: &[u8], _: &MapValue) -> Result<(), LaneError> {
         Ok(())
     }
 }

@@ -153,6 +153,15 @@ where
     /// Why not, with the value and what to try.
     fn plan(arguments: &Self::Arguments, on: On<'_>) -> Result<Self::Run, Failure>;
 
+    /// The interfaces to open where the user names none (`--on`) and the lane takes interfaces: those that the app's
+    /// own configuration names.
+    ///
+    /// # Errors
+    /// The configuration cannot be read: why, with the value and what to try.
+    fn interfaces(_arguments: &Self::Arguments) -> Result<Vec<String>, Failure> {
+        Ok(Vec::new())
+    }
+
     /// Where each port is: `on eth1`, `at 192.0.2.9:7`.
     fn places(_run: &Self::Run, on: On<'_>) -> Vec<String> {
         on.interfaces.iter().map(|name| format!("on {name}")).collect()

@@ -1,6 +1,6 @@
 //! A lane as a row of a table: its facts, and how it is opened, shared and closed.
 
-use crate::{LaneFacts, Mode, Ports, Shape, Sharing, Wiring};
+use crate::{GroupHolder, LaneFacts, Mode, Ports, Shape, Sharing, Wiring};
 use laneway_core::{
     CapsReport, DatagramLane, FrameLane, KernelHalf, KernelLane, Lane, LaneError, PortId,
     StreamLane,
@@ -133,6 +133,12 @@ pub trait LaneKind: 'static {
 
     /// The ports' own execution of flow rules, where they have one.
     fn offload(_shared: &Self::Shared) -> Option<Box<dyn Offload>> {
+        None
+    }
+
+    /// Who makes the kernel a member of groups on the interfaces of a worker's frames. Where the kernel does not
+    /// see them there is nobody, and a stack in user space tells the network itself.
+    fn group_holder(_shared: &Self::Shared) -> Option<Box<dyn GroupHolder>> {
         None
     }
 

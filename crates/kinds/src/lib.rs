@@ -21,6 +21,7 @@ mod absent;
 mod app;
 mod command;
 mod facts;
+mod groups;
 mod lane;
 mod places;
 mod race;
@@ -33,14 +34,15 @@ pub use command::{
     Account, AppCommand, AppVerb, Finished, Line, On, Session, WorkerHeadings, WorkerLine,
 };
 pub use facts::{LaneFacts, Mode, Needs, Ports, Shape, Shapes, Sharing, Wiring};
+pub use groups::GroupHolder;
 pub use lane::{LaneKind, Opening, Request, with_knob};
 pub use laneway_doctor::Ask;
 pub use laneway_metrics::Page;
 pub use laneway_terminal::{Exit, Failure};
 pub use places::{Places, place_of};
 pub use race::{
-    ArmPlace, Counted, Metric, Peer, Protocol, RaceFacts, Traffic, Watched, WatchedRun,
-    WatchedWorker, Witness, mix,
+    ArmPlace, Counted, Fanout, FanoutOutput, Metric, Peer, Protocol, RaceFacts, Traffic, Watched,
+    WatchedRun, WatchedWorker, Witness, mix,
 };
 pub use report::{Ended, PortReport, RunFailed, RunReport};
 pub use simple::{FateReport, Simple, SimpleApp, SimpleWorker};

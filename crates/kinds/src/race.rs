@@ -12,7 +12,7 @@ use laneway_core::{
 use laneway_flow::Offload;
 use serde::{Deserialize, Serialize};
 use std::marker::PhantomData;
-use std::net::SocketAddr;
+use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4};
 use std::path::Path;
 use std::sync::{Mutex, PoisonError};
 
@@ -30,6 +30,32 @@ pub enum Traffic {
     Pings,
     /// Requests over TCP connections, by a client of the lab's.
     Tcp(Protocol),
+    /// UDP datagrams to multicast groups, made by the lab, each of which is to come out at several outputs
+    /// ([`Fanout`]).
+    Fanout,
+}
+
+/// What a race of fan-out asks of an arm, as the rules of a relay say it: whatever is sent to one of `groups` and comes
+/// in by `input` is to leave by every one of `outputs`, once, to the same group.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Fanout<'a> {
+    /// The interface that datagrams come in by.
+    pub input: &'a str,
+    /// The groups, and the UDP port that is the same for all.
+    pub groups: &'a [SocketAddrV4],
+    /// Where a copy is to go.
+    pub outputs: &'a [FanoutOutput<'a>],
+}
+
+/// An output of every group.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct FanoutOutput<'a> {
+    /// The interface that copies leave by.
+    pub interface: &'a str,
+    /// The address of ours on it.
+    pub source: Ipv4Addr,
+    /// The UDP port that they are sent to, at the group that they came for.
+    pub port: u16,
 }
 
 /// What a client says over a connection, and how it knows the answer.
@@ -64,6 +90,8 @@ pub enum Counted {
     Replies,
     /// By the client, whose requests over connections are answered.
     Answered,
+    /// One by one at each output, out of the ports beyond the first: as many of each datagram as there are outputs.
+    Copies,
 }
 
 impl Counted {
@@ -74,7 +102,7 @@ impl Counted {
 
     /// Whether what is delivered comes out of the arm, to the generator's side.
     pub const fn comes_out(self) -> bool {
-        matches!(self, Counted::Returned | Counted::Forwarded)
+        matches!(self, Counted::Returned | Counted::Forwarded | Counted::Copies)
     }
 }
 
@@ -90,6 +118,8 @@ pub enum Peer {
     Bridge,
     /// `xdp-bench redirect` of xdp-tools.
     XdpBench,
+    /// The kernel's multicast routing, set up by `smcrouted`: an output is an interface, and rewrites nothing.
+    Smcroute,
     /// Any other program, in place of the lane its command line. An app need not name it: whatever can be raced, a
     /// program may do as well.
     Command,
@@ -103,6 +133,7 @@ impl Peer {
             Peer::Stack => "stack",
             Peer::Bridge => "bridge",
             Peer::XdpBench => "xdp-bench",
+            Peer::Smcroute => "smcroute",
             Peer::Command => "command",
         }
     }
@@ -162,6 +193,12 @@ pub enum Metric {
     /// Mean deviation, as `ping` has it.
     #[serde(rename = "ping mdev")]
     PingMdev,
+    /// The highest offered rate of which no more than a stated share is lost, found by a search.
+    #[serde(rename = "capacity")]
+    Capacity,
+    /// The highest of which nothing is.
+    #[serde(rename = "zero-loss rate")]
+    ZeroLoss,
 }
 
 impl Metric {
@@ -185,13 +222,15 @@ impl Metric {
             Metric::PingMin => "ping min",
             Metric::PingMax => "ping max",
             Metric::PingMdev => "ping mdev",
+            Metric::Capacity => "capacity",
+            Metric::ZeroLoss => "zero-loss rate",
         }
     }
 
     /// The unit of its values.
     pub fn unit(self) -> &'static str {
         match self {
-            Metric::Rate | Metric::PerCpu => "1/s",
+            Metric::Rate | Metric::PerCpu | Metric::Capacity | Metric::ZeroLoss => "1/s",
             Metric::Loss => "share",
             Metric::CpuUsed => "of a CPU",
             Metric::RingMemory => "bytes",
@@ -212,20 +251,34 @@ impl Metric {
         matches!(self, Metric::PingAvg | Metric::PingMin | Metric::PingMax | Metric::PingMdev)
     }
 
+    /// Whether a search finds it, which has loads of its own.
+    pub fn is_searched(self) -> bool {
+        matches!(self, Metric::Capacity | Metric::ZeroLoss)
+    }
+
+    /// Whether it is taken beside the offered loads, once in a generation.
+    pub fn has_no_load(self) -> bool {
+        self.is_of_pings() || self.is_searched()
+    }
+
     /// Whether it says nothing where nobody knows what was delivered.
     pub fn is_of_delivery(self) -> bool {
-        matches!(self, Metric::Rate | Metric::PerCpu | Metric::Loss)
+        matches!(self, Metric::Rate | Metric::PerCpu | Metric::Loss) || self.is_searched()
     }
 
     /// Whether it is what a packet costs or takes: of an arm that loses packets, it is another thing.
     pub fn is_cost(self) -> bool {
-        !matches!(self, Metric::Rate | Metric::Loss | Metric::RingMemory)
+        !matches!(self, Metric::Rate | Metric::Loss | Metric::RingMemory) && !self.is_searched()
     }
 }
 
 /// What is compared where a client asks over connections.
 const ANSWERED: &[Metric] =
     &[Metric::RttP50, Metric::RttP99, Metric::Rate, Metric::Cpu, Metric::Loss];
+
+/// What is compared of what comes out: nothing is known of such an app's inside, so its latency is that of arrivals.
+const ARRIVED: &[Metric] =
+    &[Metric::Rate, Metric::Cpu, Metric::ArrivalP50, Metric::ArrivalP99, Metric::Loss];
 
 /// A race of an app, as the lab needs to know it.
 #[derive(Clone, Copy, Debug)]
@@ -234,7 +287,8 @@ pub struct RaceFacts {
     pub traffic: &'static [Traffic],
     /// Where that is counted.
     pub counted: Counted,
-    /// Ports that it needs, each with a cable: 1 or 2.
+    /// Ports that it needs, each with a cable: 1 or 2. Under [`Traffic::Fanout`] the scenario says how many there are
+    /// beyond the first.
     pub ports: usize,
     /// What is compared, in the order shown.
     pub metrics: &'static [Metric],
@@ -253,7 +307,7 @@ impl RaceFacts {
                 peers: &[],
                 ..self
             },
-            Traffic::Capture { .. } | Traffic::Udp | Traffic::Pings => self,
+            Traffic::Capture { .. } | Traffic::Udp | Traffic::Pings | Traffic::Fanout => self,
         }
     }
 
@@ -270,9 +324,16 @@ impl RaceFacts {
         traffic: &[Traffic::Udp, Traffic::Capture { tagged: false }],
         counted: Counted::Forwarded,
         ports: 2,
-        // Nothing is known of a forwarder's inside: its latency is that of what comes out.
-        metrics: &[Metric::Rate, Metric::Cpu, Metric::ArrivalP50, Metric::ArrivalP99, Metric::Loss],
+        metrics: ARRIVED,
         peers: &[],
+    };
+    /// Of an app that sends every datagram on to several outputs: a record is a copy that arrived.
+    pub const COPIED: RaceFacts = RaceFacts {
+        traffic: &[Traffic::Fanout],
+        counted: Counted::Copies,
+        ports: 2,
+        metrics: ARRIVED,
+        peers: &[Peer::Smcroute],
     };
 }
 
@@ -289,6 +350,8 @@ pub struct ArmPlace<'a> {
     pub addresses: &'a [SocketAddr],
     /// What it is asked there over TCP connections, if it is.
     pub protocol: Option<Protocol>,
+    /// What is to be copied where, if that is what is raced.
+    pub fanout: Option<Fanout<'a>>,
     /// The link address that frames for it have.
     pub mac: [u8; 6],
     /// Where what it sends on goes to.

@@ -10,6 +10,7 @@ mod address;
 mod clock;
 mod cpu;
 mod groups;
+mod holders;
 mod interface;
 mod plan;
 mod process;
@@ -23,6 +24,7 @@ pub use address::{AddressError, Cidr, Mac};
 pub use clock::{WallClock, monotonic_ns, unix_ns, unix_offset_ns};
 pub use cpu::{pin_to_cpu, starting_on, usable_cpus};
 pub use groups::Groups;
+pub use holders::Holders;
 pub use interface::{
     ETHERNET_BYTES, Facts, Interface, NAME_BYTES_MAX, ProgramId, Undo, XdpPlace, is_name, sysfs,
 };

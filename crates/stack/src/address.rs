@@ -71,6 +71,13 @@ pub(crate) fn group_mac(group: IpAddr) -> Mac {
     }
 }
 
+/// The address of its link that a MAC address stands for (RFC 4291, appendix A).
+pub(crate) fn link_local(mac: Mac) -> Ipv6Addr {
+    let [a, b, c, d, e, f] = mac;
+    let [first, last] = [[a ^ 2, b, c, 0xff], [0xfe, d, e, f]].map(u32::from_be_bytes);
+    Ipv6Addr::from_bits(0xfe80 << 112 | u128::from(first) << 32 | u128::from(last))
+}
+
 /// The group that asks for the MAC address of `target` go to (RFC 4291, 2.7.1).
 pub(crate) fn solicited_node(target: Ipv6Addr) -> Ipv6Addr {
     let o = target.octets();
@@ -112,6 +119,8 @@ mod tests {
     #[test]
     fn groups_have_the_macs_of_the_rfcs() {
         assert_eq!(group_mac("239.129.2.3".parse().unwrap()), [1, 0, 0x5e, 1, 2, 3]);
+        let own = link_local([2, 0, 0, 0x12, 0x34, 0x56]);
+        assert_eq!(own, "fe80::ff:fe12:3456".parse::<Ipv6Addr>().unwrap());
         let node = solicited_node("fd00::1234:5678".parse().unwrap());
         assert_eq!(node, "ff02::1:ff34:5678".parse::<Ipv6Addr>().unwrap());
         assert_eq!(group_mac(node.into()), [0x33, 0x33, 0xff, 0x34, 0x56, 0x78]);

@@ -14,12 +14,14 @@ pub const MTU_BYTES_MIN: usize = 576;
 pub const MTU_BYTES_MAX: usize = 65_535;
 /// Addresses to listen to, at most: ports are numbered by one byte.
 pub const LISTEN_MAX: usize = 256;
-/// Addresses, gateways and groups of one interface, at most: they are searched one by one.
+/// Addresses and gateways of one interface, at most: they are searched one by one.
 pub const ADDRESSES_MAX: usize = 16;
 
 /// One port of the frame lane, as an interface of the stack.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct InterfaceConfig {
+    /// What a port's plan calls it; nothing if no plan does.
+    pub name: String,
     /// Our MAC address. That of the device, or another one where the device receives it: then the
     /// kernel takes no notice of what is addressed to us.
     pub mac: Mac,
@@ -30,8 +32,7 @@ pub struct InterfaceConfig {
     /// Routers that lead everywhere else; at most one per IP version is used, the first. Each must
     /// lie on the link of one of the addresses.
     pub gateways: Vec<IpAddr>,
-    /// Multicast groups whose datagrams are accepted. No IGMP or MLD report is sent: behind a
-    /// switch that listens to those, a kernel socket must hold the membership.
+    /// Multicast groups whose datagrams are accepted from the start; ports may join others.
     pub groups: Vec<IpAddr>,
 }
 
@@ -39,6 +40,7 @@ impl InterfaceConfig {
     /// An interface of MTU 1500 without gateways and groups.
     pub fn new(mac: Mac, addresses: Vec<(IpAddr, u8)>) -> InterfaceConfig {
         InterfaceConfig {
+            name: String::new(),
             mac,
             mtu_bytes: 1500,
             addresses,
@@ -74,8 +76,14 @@ pub struct HostLimits {
     pub path_mtus_max: usize,
     /// How long a path MTU is remembered, in nanoseconds (RFC 8201: 10 minutes).
     pub path_mtu_ns: u64,
-    /// Bytes that an app may send in one turn and that are not sent in place.
+    /// Bytes of payload that an app may send between two flushes, those that are sent in place left
+    /// out. A payload that goes to many counts once.
     pub outbox_bytes: usize,
+    /// Packets that an app may send between two flushes, those that are sent in place left out: a
+    /// burst times its outputs.
+    pub outbox_packets: usize,
+    /// Groups that are heard, those of each interface counted.
+    pub groups_max: usize,
 }
 
 impl Default for HostLimits {
@@ -92,7 +100,9 @@ impl Default for HostLimits {
             icmp_errors_per_second: 100,
             path_mtus_max: 1024,
             path_mtu_ns: 600_000_000_000,
-            outbox_bytes: 1 << 20,
+            outbox_bytes: 16 << 20,
+            outbox_packets: 1 << 18,
+            groups_max: 1 << 16,
         }
     }
 }
@@ -163,7 +173,7 @@ impl Default for TcpLimits {
 pub struct StackConfig {
     /// Interface `i` is port `i` of the frame lane.
     pub interfaces: Vec<InterfaceConfig>,
-    /// Port `i` of the stack listens to `listen[i]`. The unspecified address stands for all of ours
+    /// Port `i` of the stack listens to `listen[i]`; a datagram stack may open others. The unspecified address stands for all of ours
     /// of its IP version; a group, for datagrams, for that group.
     pub listen: Vec<SocketAddr>,
     /// Hand to the kernel what is not for us, instead of dropping it: the kernel keeps the
@@ -226,11 +236,11 @@ impl StackConfig {
         for interface in &self.interfaces {
             interface.check(&refuse)?;
         }
-        if !(1..=LISTEN_MAX).contains(&self.listen.len()) {
+        if self.listen.len() > LISTEN_MAX {
             return refuse(
                 format!("{} addresses to listen to", self.listen.len()),
                 "every port of a stack is one address",
-                &format!("give 1 to {LISTEN_MAX}"),
+                &format!("give at most {LISTEN_MAX}; a datagram stack may open more ports later"),
             );
         }
         for (i, address) in self.listen.iter().enumerate() {
@@ -264,6 +274,8 @@ impl StackConfig {
         for (name, value) in [
             ("limits.neighbours_max", self.limits.neighbours_max),
             ("limits.outbox_bytes", self.limits.outbox_bytes),
+            ("limits.outbox_packets", self.limits.outbox_packets),
+            ("limits.groups_max", self.limits.groups_max),
             ("tcp.connections_max", self.tcp.connections_max),
             ("tcp.rx_bytes", self.tcp.rx_bytes),
             ("tcp.tx_bytes", self.tcp.tx_bytes),
@@ -299,12 +311,12 @@ impl InterfaceConfig {
                 "set the interface's own MTU",
             );
         }
-        let lists = [self.addresses.len(), self.gateways.len(), self.groups.len()];
+        let lists = [self.addresses.len(), self.gateways.len()];
         if lists.iter().any(|&n| n > ADDRESSES_MAX) || self.addresses.is_empty() {
             return refuse(
-                format!("{lists:?} addresses, gateways and groups"),
+                format!("{lists:?} addresses and gateways"),
                 "they are searched one by one for every packet",
-                &format!("give 1 to {ADDRESSES_MAX} addresses, and no more of the others"),
+                &format!("give 1 to {ADDRESSES_MAX} addresses, and no more gateways"),
             );
         }
         for &(address, prefix_bits) in &self.addresses {

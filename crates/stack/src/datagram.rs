@@ -7,10 +7,11 @@
 //! ```
 //!
 //! The first forward of a datagram goes out in the frame that it came in: headers are rewritten, the
-//! checksum follows by difference, and the payload is not touched. Every further one, and what an app
-//! writes itself, is copied once (and counted), because the borrowed burst must be settled before
-//! the lane can lend another. Datagrams to one destination never overtake each other that way: once
-//! something for it was copied, everything is, for the rest of the turn.
+//! checksum follows by difference, and the payload is not touched. For all further ones the payload
+//! is kept, once, because the borrowed burst must be settled before the lane can lend another, and
+//! then copied into the frame of each: that makes one copy per output, all counted. No payload that
+//! came with a checksum is summed again. Datagrams to one destination never overtake each other that
+//! way: once something for it was kept, everything is, until the burst is settled.
 //!
 //! What it does not do: it fragments nothing (what is longer than the path's MTU is counted as
 //! `tx_too_long`), and cuts trains into datagrams.
@@ -19,18 +20,20 @@ use crate::{
     HostEvents, StackConfig,
     host::{Audience, Host, Sorted, Way, reframe},
     icmp::Refusal,
-    ip::{self, Header, Packet},
+    ip::{self, Packet},
     limit::RateLimit,
-    listen::{self, Listeners},
     neighbour::{Account, Place},
-    outbox::Hop,
+    outbox::{Books, Hop, Kept},
+    ports::{Heard, Port, Ports},
     reset::Segment,
+    udp::{self, Headers},
 };
 use laneway_core::{
     Bell, Burst, CapsReport, Clock, ClockDomain, Counters, Datagram, DatagramApp, DatagramLane,
-    DatagramOut, DatagramPorts, DropReason, FrameLane, Lane, LaneError, PayloadKey, PortId, Turn,
-    Verdict, Wake,
+    DatagramOut, DatagramPorts, DropReason, FrameLane, Lane, LaneError, Membership, PayloadKey,
+    PortId, PortPlan, Turn, Verdict, Wake,
 };
+use laneway_kinds::GroupHolder;
 use laneway_wire::{ETHERNET_BYTES, Ethernet, Mac, UDP_BYTES, Udp, checksum, protocol};
 use std::{
     net::{IpAddr, SocketAddr},
@@ -38,8 +41,6 @@ use std::{
     time::Duration,
 };
 
-/// Where the checksum lies in a UDP header.
-const UDP_CHECKSUM_AT: usize = 6;
 /// The longest payload that a UDP header can state over IPv4.
 const PAYLOAD_BYTES_MAX: usize = 65_507;
 
@@ -47,49 +48,68 @@ const PAYLOAD_BYTES_MAX: usize = 65_507;
 pub struct DatagramStack<L> {
     lane: L,
     host: Host,
-    listeners: Listeners,
-    caps: Vec<CapsReport>,
+    groups_max: usize,
+    ports: Ports,
     turn: TurnState,
     /// The batch's memory between turns, empty.
     batch: Vec<Datagram<'static>>,
     arrivals: Vec<Arrival>,
+    /// The ports that a datagram is for.
+    found: Vec<PortId>,
     /// Marks a payload with its arrival's place among those of its port.
     key: PayloadKey,
     resets: RateLimit,
+    /// Who makes the kernel a member of groups.
+    holder: Option<Box<dyn GroupHolder>>,
 }
 
-/// What an app's sends of one turn leave behind.
+/// What an app's sends of one burst leave behind.
 struct TurnState {
-    counters: Vec<Counters>,
-    /// Per frame of the burst: how it goes out again.
-    reuse: Vec<Option<Reuse>>,
-    /// Which destinations have something in the outbox, by a hash of 6 bits.
-    copied_to: u64,
+    /// Per frame of the burst.
+    fates: Vec<Fate>,
+    /// Which destinations have something in the outbox.
+    kept_for: Marks,
+}
+
+/// What becomes of a received frame.
+#[derive(Clone, Debug, Default)]
+struct Fate {
+    /// How it goes out again.
+    reuse: Option<Reuse>,
+    /// Its payload, for other frames.
+    kept: Option<Kept>,
+}
+
+/// Destinations, as one bit each of many. Two may have the same one, which costs a copy.
+struct Marks {
+    bits: Box<[u64; Marks::BITS / 64]>,
+    is_empty: bool,
 }
 
 /// A datagram in a frame of the burst.
 #[derive(Clone, Debug)]
 struct Arrival {
     frame: usize,
-    port: u8,
+    port: PortId,
     payload: Range<usize>,
+    /// What the payload sums up to, where it came with a checksum.
+    sum: Option<u16>,
     source: SocketAddr,
     destination: SocketAddr,
     from: Mac,
 }
 
 /// How a received frame goes out again.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 struct Reuse {
     hop: Hop,
-    source: SocketAddr,
-    destination: SocketAddr,
-    egress: u8,
-    hop_limit: u8,
+    headers: Headers,
+    payload: Range<usize>,
+    egress: PortId,
 }
 
 impl<L: FrameLane> DatagramStack<L> {
-    /// Puts a stack on `lane`. Port `i` of the stack is `config.listen[i]`.
+    /// Puts a stack on `lane`. Port `i` of the stack is `config.listen[i]`; others come and go.
     ///
     /// # Errors
     /// [`LaneError::Refused`] for a config that cannot work, naming the value.
@@ -97,21 +117,40 @@ impl<L: FrameLane> DatagramStack<L> {
         config.check(lane.name(), lane.ports())?;
         let host = Host::new(config);
         let resets = config.tcp.resets_per_second;
+        let mut ports = Ports::new(config.secret);
+        for address in &config.listen {
+            let ready = ports.prepare(&lane, &host, &PortPlan::at(*address))?;
+            let port = ports.open(ready);
+            let interface = host.interface_of(address.ip()).unwrap_or(0);
+            ports.tell_more(port, lane.caps(PortId(interface as u32)));
+        }
         Ok(DatagramStack {
-            caps: listen::caps(&lane, &config.listen, |address| host.interface_of(address)),
-            listeners: Listeners::new(&config.listen),
-            turn: TurnState {
-                counters: vec![Counters::default(); config.listen.len()],
-                reuse: Vec::new(),
-                copied_to: 0,
-            },
+            groups_max: config.limits.groups_max,
+            ports,
+            turn: TurnState { fates: Vec::new(), kept_for: Marks::default() },
             batch: Vec::new(),
             arrivals: Vec::new(),
+            found: Vec::new(),
             key: PayloadKey::unique(),
             resets: RateLimit::new(resets, resets.min(50)),
+            holder: None,
             host,
             lane,
         })
+    }
+
+    /// From now on the kernel is a member of all groups that are heard here, and tells the network. To
+    /// be called before the first turn, where the kernel sees what routers ask.
+    ///
+    /// # Errors
+    /// What the kernel says to the groups of the config.
+    pub fn with_holder(mut self, holder: Box<dyn GroupHolder>) -> Result<Self, LaneError> {
+        self.host.members.hush();
+        let holder = self.holder.insert(holder);
+        for heard in self.host.members.all() {
+            holder.join(&named(&self.host, heard))?;
+        }
+        Ok(self)
     }
 
     /// The lane below.
@@ -133,10 +172,9 @@ impl<L: FrameLane> DatagramStack<L> {
 /// Sorts every frame of a burst; datagrams for us become arrivals, in order.
 fn sort_burst(
     host: &mut Host,
-    listeners: &Listeners,
-    counters: &mut [Counters],
+    ports: &mut Ports,
     resets: &mut RateLimit,
-    arrivals: &mut Vec<Arrival>,
+    (arrivals, found): (&mut Vec<Arrival>, &mut Vec<PortId>),
     (interface, burst, now_ns): (PortId, &mut Burst, u64),
 ) {
     for i in 0..burst.len() {
@@ -154,16 +192,25 @@ fn sort_burst(
         let verdict = if packet.protocol == protocol::TCP {
             refuse_tcp(host, interface, burst, i, (&packet, audience), (resets, now_ns))
         } else {
-            match read_udp(burst.frame(i).bytes, &packet, audience, listeners) {
-                Ok(mut arrival) => {
-                    arrival.frame = i;
-                    counters[usize::from(arrival.port)].rx_frames += 1;
-                    counters[usize::from(arrival.port)].rx_bytes += arrival.payload.len() as u64;
-                    arrivals.push(arrival);
+            found.clear();
+            let find = |to| {
+                let ends = (packet.source, to);
+                ports.each(interface.0 as u8, ends, audience, |port| found.push(port));
+                found.first().copied()
+            };
+            match read_udp(burst.frame(i).bytes, &packet, find) {
+                Ok(arrival) => {
+                    for &port in &*found {
+                        if let Some(counters) = ports.of(port) {
+                            counters.rx_frames += 1;
+                            counters.rx_bytes += arrival.payload.len() as u64;
+                        }
+                        arrivals.push(Arrival { frame: i, port, ..arrival.clone() });
+                    }
                     continue;
                 }
                 Err(Refused::Broken(port, reason)) => {
-                    counters[usize::from(port)].drop_one(reason);
+                    ports.of(port).unwrap_or(&mut host.counters).drop_one(reason);
                     Verdict::Drop
                 }
                 Err(Refused::Header) => verdict_of(host.rest(DropReason::Malformed)),
@@ -213,14 +260,13 @@ enum Refused {
     Header,
     NoListener,
     /// It is for this port, and damaged.
-    Broken(u8, DropReason),
+    Broken(PortId, DropReason),
 }
 
 fn read_udp(
     frame: &[u8],
     packet: &Packet,
-    audience: Audience,
-    listeners: &Listeners,
+    find: impl FnOnce(SocketAddr) -> Option<PortId>,
 ) -> Result<Arrival, Refused> {
     let udp = Udp::parse(packet.payload(frame)).map_err(|_| Refused::Header)?;
     let total_bytes = usize::from(udp.total_bytes);
@@ -228,7 +274,7 @@ fn read_udp(
         return Err(Refused::Header);
     }
     let destination = SocketAddr::new(packet.destination, udp.destination_port);
-    let port = listeners.find(destination, audience).ok_or(Refused::NoListener)?;
+    let port = find(destination).ok_or(Refused::NoListener)?;
     let start = packet.payload.start;
     // What the IP packet has behind the datagram is not part of it (RFC 768).
     let datagram = Packet { payload: start..start + total_bytes, ..packet.clone() };
@@ -236,11 +282,15 @@ fn read_udp(
     if !unsummed && (udp.checksum == 0 || !datagram.payload_sums_up(frame)) {
         return Err(Refused::Broken(port, DropReason::BadChecksum));
     }
+    let source = SocketAddr::new(packet.source, udp.source_port);
+    let payload = start + UDP_BYTES..start + total_bytes;
+    let sum = || udp::payload_sum(udp.checksum, source, destination, payload.len());
     Ok(Arrival {
         frame: 0,
         port,
-        payload: start + UDP_BYTES..start + total_bytes,
-        source: SocketAddr::new(packet.source, udp.source_port),
+        sum: (!unsummed).then(sum),
+        payload,
+        source,
         destination,
         from: Ethernet::parse(frame).map_or([0; 6], |ethernet| ethernet.source),
     })
@@ -259,15 +309,15 @@ impl<L: FrameLane> DatagramStack<L> {
         if burst.is_empty() {
             return Ok(0);
         }
-        let DatagramStack { host, listeners, arrivals, key, turn, batch, resets, .. } = self;
+        let DatagramStack { host, ports, arrivals, found, key, turn, batch, resets, .. } = self;
         arrivals.clear();
         let received = (interface, &mut *burst, now_ns);
-        sort_burst(host, listeners, &mut turn.counters, resets, arrivals, received);
+        sort_burst(host, ports, resets, (arrivals, found), received);
         if !arrivals.is_sorted_by_key(|arrival| arrival.port) {
             arrivals.sort_unstable_by_key(|arrival| (arrival.port, arrival.frame));
         }
-        turn.reuse.clear();
-        turn.reuse.resize(burst.len(), None);
+        turn.fates.clear();
+        turn.fates.resize(burst.len(), Fate::default());
         let mut shown: Vec<Datagram<'_>> = std::mem::take(batch);
         for run in arrivals.chunk_by(|a, b| a.port == b.port) {
             shown.clear();
@@ -278,30 +328,34 @@ impl<L: FrameLane> DatagramStack<L> {
                     segment_bytes: arrival.payload.len(),
                     source: arrival.source,
                     destination: arrival.destination,
-                    ingress: PortId(arrival.port.into()),
+                    ingress: arrival.port,
                     ts_ns: frame.ts_ns,
                 }
             }));
             let now_ns = clock.now_ns();
             let mut out = Out {
                 host,
-                listeners,
+                ports,
                 turn,
                 run,
                 key,
                 interface: interface.0 as u8,
                 cursor: 0,
+                last: None,
                 now_ns,
             };
             app.on_datagrams(&shown, Turn { now_ns }, &mut out);
         }
         *batch = emptied(shown);
-        for arrival in arrivals.iter() {
-            if let Some(reuse) = turn.reuse[arrival.frame] {
-                turn.send_in_place(burst, interface, arrival, reuse);
+        for (i, fate) in turn.fates.iter().enumerate() {
+            if let Some(reuse) = &fate.reuse {
+                let counters = ports.of(reuse.egress).unwrap_or(&mut host.counters);
+                send_in_place(burst, i, interface, reuse, counters);
             }
         }
         self.lane.settle(interface)?;
+        // Before the next burst, so that what is kept is bounded by one.
+        self.flush()?;
         Ok(self.arrivals.len())
     }
 }
@@ -313,72 +367,76 @@ fn emptied<'a>(mut batch: Vec<Datagram<'_>>) -> Vec<Datagram<'a>> {
     batch.into_iter().map(|_| unreachable!("it was cleared")).collect()
 }
 
-impl TurnState {
-    /// Writes the headers of a datagram that leaves in the frame it came in.
-    fn send_in_place(
-        &mut self,
-        burst: &mut Burst,
-        interface: PortId,
-        arrival: &Arrival,
-        reuse: Reuse,
-    ) {
-        let Reuse { hop, source, destination, egress, hop_limit } = reuse;
-        let counters = &mut self.counters[usize::from(egress)];
-        let datagram = arrival.payload.start - UDP_BYTES..arrival.payload.end;
-        let header = Header {
-            source: source.ip(),
-            destination: destination.ip(),
-            protocol: protocol::UDP,
-            hop_limit,
-            payload_bytes: datagram.len(),
+/// Writes the headers of a datagram that leaves in frame `i`, which it came in.
+fn send_in_place(
+    burst: &mut Burst,
+    i: usize,
+    interface: PortId,
+    reuse: &Reuse,
+    counters: &mut Counters,
+) {
+    let Reuse { hop, headers, payload, .. } = reuse;
+    let datagram = payload.start - UDP_BYTES..payload.end;
+    let mut frame = burst.frame_mut(i);
+    if !reframe(&mut frame, datagram, *hop, &headers.ip(payload.len())) {
+        // The lane gave less headroom than the contract says, or a longer header is needed.
+        counters.drop_one(DropReason::TxRefused);
+        return;
+    }
+    let at = ETHERNET_BYTES + ip::header_bytes(headers.destination.ip());
+    headers.emit_udp(&mut frame.bytes_mut()[at..]);
+    frame.set_verdict(if u32::from(hop.interface) == interface.0 {
+        Verdict::Tx
+    } else {
+        Verdict::TxTo(PortId(hop.interface.into()))
+    });
+    counters.tx_frames += 1;
+    counters.tx_bytes += payload.len() as u64;
+}
+
+impl Marks {
+    /// With 256 destinations one in sixteen has the bit of another.
+    const BITS: usize = 4096;
+
+    fn bit(destination: SocketAddr) -> (usize, u64) {
+        let low = match destination.ip() {
+            IpAddr::V4(v4) => v4.to_bits(),
+            IpAddr::V6(v6) => v6.to_bits() as u32,
         };
-        let mut frame = burst.frame_mut(arrival.frame);
-        if !reframe(&mut frame, datagram, hop, &header) {
-            // The lane gave less headroom than the contract says, or a longer header is needed.
-            counters.drop_one(DropReason::TxRefused);
-            return;
+        let mixed = (low ^ u32::from(destination.port()) << 16).wrapping_mul(0x9e37_79b1);
+        let bit = mixed as usize >> (u32::BITS - Self::BITS.ilog2());
+        (bit / 64, 1 << (bit % 64))
+    }
+
+    fn add(&mut self, destination: SocketAddr) {
+        let (word, bit) = Marks::bit(destination);
+        self.bits[word] |= bit;
+        self.is_empty = false;
+    }
+
+    fn may_have(&self, destination: SocketAddr) -> bool {
+        let (word, bit) = Marks::bit(destination);
+        self.bits[word] & bit != 0
+    }
+
+    fn clear(&mut self) {
+        if !self.is_empty {
+            self.bits.fill(0);
+            self.is_empty = true;
         }
-        let at = ETHERNET_BYTES + ip::header_bytes(destination.ip());
-        let bytes = &mut frame.bytes_mut()[at..];
-        let sum = u16::from_be_bytes([bytes[UDP_CHECKSUM_AT], bytes[UDP_CHECKSUM_AT + 1]]);
-        let udp = Udp {
-            source_port: source.port(),
-            destination_port: destination.port(),
-            total_bytes: bytes.len() as u16,
-            checksum: followed(sum, arrival, source, destination),
-        };
-        let emitted = udp.emit(bytes);
-        debug_assert!(emitted, "a datagram has its header");
-        if sum == 0 {
-            ip::seal_payload(bytes, UDP_CHECKSUM_AT, source.ip(), destination.ip(), protocol::UDP);
-        }
-        frame.set_verdict(if u32::from(hop.interface) == interface.0 {
-            Verdict::Tx
-        } else {
-            Verdict::TxTo(PortId(hop.interface.into()))
-        });
-        counters.tx_frames += 1;
-        counters.tx_bytes += arrival.payload.len() as u64;
     }
 }
 
-/// The checksum of an arrival's datagram between other ends (RFC 1624, equation 3).
-fn followed(sum: u16, arrival: &Arrival, source: SocketAddr, destination: SocketAddr) -> u16 {
-    let ends = |from: SocketAddr, to: SocketAddr| {
-        let ports = u64::from(from.port()) + u64::from(to.port());
-        checksum::fold(ip::pseudo_sum(from.ip(), to.ip(), 0, 0) + ports)
-    };
-    let before = ends(arrival.source, arrival.destination);
-    match checksum::replace(sum, before, ends(source, destination)) {
-        0 => 0xffff,
-        sum => sum,
+impl Default for Marks {
+    fn default() -> Marks {
+        Marks { bits: Box::new([0; Marks::BITS / 64]), is_empty: true }
     }
 }
 
 /// What an app sends with.
 struct Out<'a> {
     host: &'a mut Host,
-    listeners: &'a Listeners,
+    ports: &'a mut Ports,
     turn: &'a mut TurnState,
     /// The arrivals shown, and the key whose tokens say which of them.
     run: &'a [Arrival],
@@ -387,22 +445,38 @@ struct Out<'a> {
     interface: u8,
     /// The arrival that the app is probably at.
     cursor: usize,
+    /// The way found last, but for an answer: most apps send many datagrams through one port.
+    last: Option<(PortId, SocketAddr, Exit)>,
     now_ns: u64,
 }
 
 /// A way out, found before anything is written.
+#[derive(Clone, Copy)]
 struct Exit {
     source: SocketAddr,
+    hop_limit: u8,
+    traffic_class: u8,
     way: Result<Hop, Place>,
     payload_bytes_max: usize,
+}
+
+impl Exit {
+    fn headers(&self, destination: SocketAddr, payload_sum: u16) -> Headers {
+        let Exit { source, hop_limit, traffic_class, .. } = *self;
+        Headers { source, destination, hop_limit, traffic_class, payload_sum }
+    }
 }
 
 impl Out<'_> {
     fn lose(&mut self, egress: PortId, reason: DropReason) {
         // What names no port of ours is booked on the one that is being served, or on the first.
-        let served = self.run.first().map_or(0, |arrival| usize::from(arrival.port));
-        let known = egress.index() < self.listeners.len();
-        self.turn.counters[if known { egress.index() } else { served }].drop_one(reason);
+        let served = self.run.first().map(|arrival| arrival.port);
+        let booked = match self.ports.get(egress) {
+            Some(_) => Some(egress),
+            None => served.or_else(|| self.ports.ids().first().copied()),
+        };
+        let counters = booked.and_then(|port| self.ports.of(port));
+        counters.unwrap_or(&mut self.host.counters).drop_one(reason);
     }
 
     /// The arrival that `destination` sent, if it is the one that the app is at, or the next.
@@ -413,22 +487,33 @@ impl Out<'_> {
         self.run.get(self.cursor)
     }
 
-    /// The frame that `datagram` came in, if it is one of the batch, whole.
-    fn frame_of(&mut self, datagram: &Datagram<'_>) -> Option<usize> {
-        let (i, _) = self.key.find(datagram.payload)?;
+    /// Where the payload of `datagram` came from, if it is of the batch.
+    fn origin_of(&mut self, datagram: &Datagram<'_>) -> Option<Origin> {
+        let (i, offset) = self.key.find(datagram.payload)?;
         self.cursor = i as usize;
-        let arrival = &self.run[self.cursor];
-        (datagram.payload.len() == arrival.payload.len()).then_some(arrival.frame)
+        let Arrival { frame, payload, sum, .. } = &self.run[self.cursor];
+        let at = payload.start + offset;
+        let is_whole = datagram.payload.len() == payload.len();
+        Some(Origin { frame: *frame, at, offset, is_whole, sum: sum.filter(|_| is_whole) })
     }
 
     /// Finds the way from port `egress` to `destination`, or the reason why there is none.
     fn exit(&mut self, egress: PortId, destination: SocketAddr) -> Result<Exit, DropReason> {
-        let bound = self.listeners.address(egress.index()).ok_or(DropReason::TxNoPort)?;
+        let port = self.ports.get(egress).ok_or(DropReason::TxNoPort)?;
+        let bound = port.bound;
+        let (hop_limit, traffic_class) = (port.hop_limit, port.traffic_class);
+        let (only, planned_source) = (port.interface, port.source);
         if bound.is_ipv4() != destination.is_ipv4() || destination.ip().is_unspecified() {
             return Err(DropReason::NoRoute);
         }
         let interface = self.interface;
         let reply = self.answered(destination).map(|a| (a.destination.ip(), a.from));
+        let reply = reply.filter(|_| only.is_none_or(|only| only == interface));
+        if let (Some((port, to, exit)), None) = (self.last, reply)
+            && (port, to) == (egress, destination)
+        {
+            return Ok(exit);
+        }
         let (way, next_hop) = match reply {
             // Back to where it came from, no lookup.
             Some((_, mac)) => {
@@ -436,8 +521,12 @@ impl Out<'_> {
                 (Ok(self.host.hop(interface, mac)), place)
             }
             None => {
-                let preferred = self.host.interface_of(bound.ip()).unwrap_or(0);
-                match self.host.way(destination.ip(), preferred, self.now_ns) {
+                let preferred = only.map(usize::from).or_else(|| {
+                    let host = &*self.host;
+                    host.interface_of(bound.ip()).or_else(|| host.interface_for(bound.is_ipv4()))
+                });
+                let out_by = (preferred.unwrap_or(0), only.is_some());
+                match self.host.way(destination.ip(), out_by, self.now_ns) {
                     Way::Known(place, hop) => (Ok(hop), place),
                     Way::Asked(place) => (Err(place), place),
                     Way::None => return Err(DropReason::NoRoute),
@@ -447,125 +536,126 @@ impl Out<'_> {
         let interface = usize::from(next_hop.interface);
         let own = |host: &Host, address: IpAddr| host.is_own(address).then_some(address);
         let source = own(self.host, bound.ip())
+            .or(planned_source)
             .or_else(|| reply.and_then(|(asked, _)| own(self.host, asked)))
             .or_else(|| self.host.source_for(interface, next_hop.address))
             .ok_or(DropReason::NoRoute)?;
         let mtu_bytes = self.host.mtu_to(destination.ip(), interface, self.now_ns);
-        Ok(Exit {
+        let payload_bytes_max = mtu_bytes - ip::header_bytes(source) - UDP_BYTES;
+        let exit = Exit {
             source: SocketAddr::new(source, bound.port()),
+            hop_limit: hop_limit.unwrap_or_else(|| self.host.hop_limit_to(destination.ip())),
+            traffic_class,
             way,
-            payload_bytes_max: mtu_bytes - ip::header_bytes(source) - UDP_BYTES,
-        })
+            payload_bytes_max: payload_bytes_max.min(PAYLOAD_BYTES_MAX),
+        };
+        if reply.is_none() {
+            self.last = Some((egress, destination, exit));
+        }
+        Ok(exit)
     }
 
-    /// Writes a datagram of at most `bytes_max` bytes into the outbox.
-    fn copy_out(
-        &mut self,
-        egress: PortId,
-        destination: SocketAddr,
-        exit: &Exit,
-        bytes_max: usize,
-        write: impl FnOnce(&mut [u8]) -> usize,
-    ) {
-        let front = ip::header_bytes(destination.ip()) + UDP_BYTES;
-        let hop_limit = self.host.hop_limit_to(destination.ip());
-        let bytes_max = bytes_max.min(PAYLOAD_BYTES_MAX);
+    /// Posts a datagram whose payload is kept.
+    fn post(&mut self, egress: PortId, destination: SocketAddr, exit: &Exit, payload: Kept) {
+        let headers = exit.headers(destination, payload.sum);
         let Host { outbox, neighbours, .. } = &mut *self.host;
-        let Some(room) = outbox.room(front + bytes_max) else {
-            return self.lose(egress, DropReason::TxRefused);
-        };
-        let payload_bytes = write(&mut room[front..]).min(bytes_max);
-        if payload_bytes > exit.payload_bytes_max {
-            return self.lose(egress, DropReason::TxTooLong);
-        }
-        let packet = &mut room[..front + payload_bytes];
-        emit_udp(packet, exit.source, destination, hop_limit);
-        let account = Account { port: egress.0 as u8, payload_bytes: payload_bytes as u32 };
-        let packet_bytes = packet.len();
         match exit.way {
-            Ok(hop) => {
-                let kind = ip::ether_type_of(destination.ip());
-                outbox.post(hop, kind, packet_bytes, Some(account));
-                self.turn.copied_to |= mark(destination);
+            Ok(hop) if outbox.post_datagram(hop, headers, payload, egress) => {
+                self.turn.kept_for.add(destination);
             }
+            Ok(_) => self.lose(egress, DropReason::TxRefused),
             Err(place) => {
+                let account = Account { port: egress, payload_bytes: payload.bytes() as u32 };
+                let packet = outbox.assemble(&headers, payload);
                 if let Some(lost) = neighbours.wait(place, packet, account) {
-                    self.turn.counters[usize::from(lost.port)].drop_one(DropReason::NoNeighbour);
+                    self.lose(lost.port, DropReason::NoNeighbour);
                 }
             }
         }
     }
+
+    /// Keeps one datagram that an app forwards; one that was received, once, however many it goes to.
+    fn keep(
+        &mut self,
+        egress: PortId,
+        bytes: &[u8],
+        origin: Option<Origin>,
+    ) -> Result<Kept, DropReason> {
+        let Out { host: Host { outbox, .. }, turn: TurnState { fates, .. }, .. } = self;
+        let mut whole = origin.map(|origin| (origin, &mut fates[origin.frame].kept));
+        if let Some((Origin { offset, .. }, Some(kept))) = whole {
+            return Ok(outbox.part(*kept, offset, bytes.len()));
+        }
+        let sum = origin.and_then(|origin| origin.sum).unwrap_or_else(|| sum_of(bytes));
+        let kept = outbox.keep_copy(bytes, sum)?;
+        if let Some(counters) = self.ports.of(egress) {
+            counters.copies += 1;
+        }
+        if let Some((Origin { is_whole: true, .. }, place)) = &mut whole {
+            **place = Some(kept);
+        }
+        Ok(kept)
+    }
 }
 
-/// One bit of 64 for a destination.
-fn mark(destination: SocketAddr) -> u64 {
-    let low = match destination.ip() {
-        IpAddr::V4(v4) => v4.to_bits(),
-        IpAddr::V6(v6) => v6.to_bits() as u32,
-    };
-    let mixed = (low ^ u32::from(destination.port()) << 16).wrapping_mul(0x9e37_79b1);
-    1 << (mixed >> 26)
+/// Where an app found what it forwards.
+#[derive(Clone, Copy)]
+struct Origin {
+    frame: usize,
+    /// The payload's first byte in the frame, and in the payload that was received.
+    at: usize,
+    offset: usize,
+    /// It is all that was received.
+    is_whole: bool,
+    /// What it sums up to, if that is known.
+    sum: Option<u16>,
 }
 
-/// Writes IP and UDP headers in front of the payload that `packet` ends with.
-fn emit_udp(packet: &mut [u8], source: SocketAddr, destination: SocketAddr, hop_limit: u8) {
-    let at = ip::header_bytes(destination.ip());
-    let header = Header {
-        source: source.ip(),
-        destination: destination.ip(),
-        protocol: protocol::UDP,
-        hop_limit,
-        payload_bytes: packet.len() - at,
-    };
-    header.emit(packet);
-    let datagram = &mut packet[at..];
-    let udp = Udp {
-        source_port: source.port(),
-        destination_port: destination.port(),
-        total_bytes: datagram.len() as u16,
-        checksum: 0,
-    };
-    let emitted = udp.emit(datagram);
-    debug_assert!(emitted, "the caller left room for the headers");
-    ip::seal_payload(datagram, UDP_CHECKSUM_AT, source.ip(), destination.ip(), protocol::UDP);
+fn sum_of(bytes: &[u8]) -> u16 {
+    checksum::fold(checksum::sum(bytes))
 }
 
 impl DatagramOut for Out<'_> {
     fn forward(&mut self, datagram: &Datagram<'_>, egress: PortId, destination: SocketAddr) {
         let destination = ip::canonical(destination);
-        let frame = self.frame_of(datagram);
-        let segments = datagram.payload.chunks(datagram.segment_bytes.max(1));
-        let count = segments.len().max(1);
+        let origin = self.origin_of(datagram);
+        let (payload, segment_bytes) = (&datagram.payload[..], datagram.segment_bytes.max(1));
+        let count = payload.len().div_ceil(segment_bytes).max(1);
         let exit = match self.exit(egress, destination) {
             Ok(exit) => exit,
             Err(reason) => return (0..count).for_each(|_| self.lose(egress, reason)),
         };
-        if let (1, Some(frame), Ok(hop)) = (count, frame, exit.way)
-            && self.turn.reuse[frame].is_none()
-            && self.turn.copied_to & mark(destination) == 0
+        if let (1, Some(origin), Ok(hop)) = (count, origin, exit.way)
+            && self.turn.fates[origin.frame].reuse.is_none()
+            && !self.turn.kept_for.may_have(destination)
         {
-            if datagram.payload.len() > exit.payload_bytes_max {
+            if payload.len() > exit.payload_bytes_max {
                 return self.lose(egress, DropReason::TxTooLong);
             }
-            self.turn.reuse[frame] = Some(Reuse {
+            let sum = origin.sum.unwrap_or_else(|| sum_of(payload));
+            self.turn.fates[origin.frame].reuse = Some(Reuse {
                 hop,
-                source: exit.source,
-                destination,
-                egress: egress.0 as u8,
-                hop_limit: self.host.hop_limit_to(destination.ip()),
+                headers: exit.headers(destination, sum),
+                payload: origin.at..origin.at + payload.len(),
+                egress,
             });
             return;
         }
-        let mut copy = |segment: &[u8]| {
-            self.copy_out(egress, destination, &exit, segment.len(), |room| {
-                room.copy_from_slice(segment);
-                segment.len()
+        for i in 0..count {
+            let at = i * segment_bytes;
+            let segment = &payload[at..payload.len().min(at + segment_bytes)];
+            if segment.len() > exit.payload_bytes_max {
+                self.lose(egress, DropReason::TxTooLong);
+                continue;
+            }
+            let origin = origin.map(|whole| match count {
+                1 => whole,
+                _ => Origin { offset: whole.offset + at, is_whole: false, sum: None, ..whole },
             });
-        };
-        if datagram.payload.is_empty() {
-            copy(&[]);
-        } else {
-            segments.for_each(copy);
+            match self.keep(egress, segment, origin) {
+                Ok(kept) => self.post(egress, destination, &exit, kept),
+                Err(reason) => self.lose(egress, reason),
+            }
         }
     }
 
@@ -577,8 +667,16 @@ impl DatagramOut for Out<'_> {
         write: impl FnOnce(&mut [u8]) -> usize,
     ) {
         let destination = ip::canonical(destination);
-        match self.exit(egress, destination) {
-            Ok(exit) => self.copy_out(egress, destination, &exit, bytes_max, write),
+        let bytes_max = bytes_max.min(PAYLOAD_BYTES_MAX);
+        let kept = self.exit(egress, destination).and_then(|exit| {
+            let outbox = &mut self.host.outbox;
+            if outbox.is_full() {
+                return Err(DropReason::TxRefused);
+            }
+            Ok((exit, outbox.keep(bytes_max, exit.payload_bytes_max, write)?))
+        });
+        match kept {
+            Ok((exit, kept)) => self.post(egress, destination, &exit, kept),
             Err(reason) => self.lose(egress, reason),
         }
     }
@@ -591,7 +689,19 @@ impl<L: FrameLane> Lane for DatagramStack<L> {
     }
 
     fn ports(&self) -> usize {
-        self.listeners.len()
+        self.ports.ids().len()
+    }
+
+    fn port(&self, at: usize) -> PortId {
+        self.ports.ids()[at]
+    }
+
+    fn past(&self) -> Counters {
+        let mut past = self.ports.past().clone();
+        if self.ports.ids().is_empty() {
+            past.merge(&self.host.counters);
+        }
+        past
     }
 
     fn clock_domain(&self) -> ClockDomain {
@@ -615,14 +725,18 @@ impl<L: FrameLane> Lane for DatagramStack<L> {
     }
 
     fn caps(&self, port: PortId) -> &CapsReport {
-        &self.caps[port.index()]
+        match self.ports.get(port) {
+            Some(port) => &port.caps,
+            None => panic!("there is no port {}", port.0),
+        }
     }
 
-    /// Port 0 carries besides its own what belongs to no port: frames that were for nobody, and the
-    /// losses, passes, polls and waits of the lane below.
+    /// The first port carries besides its own what belongs to no port: frames that were for nobody,
+    /// and the losses, passes, polls and waits of the lane below.
     fn counters(&mut self, port: PortId) -> Counters {
-        let mut counters = self.turn.counters[port.index()].clone();
-        if port.index() == 0 {
+        let Some(owner) = self.ports.get(port) else { return Counters::default() };
+        let mut counters = owner.counters.clone();
+        if self.ports.ids().first() == Some(&port) {
             merge_below(&mut counters, &self.host.counters, &mut self.lane);
         }
         counters
@@ -630,8 +744,59 @@ impl<L: FrameLane> Lane for DatagramStack<L> {
 }
 
 impl<L: FrameLane> DatagramPorts for DatagramStack<L> {
+    fn open_port(&mut self, plan: &PortPlan) -> Result<PortId, LaneError> {
+        let mut ready = self.ports.prepare(&self.lane, &self.host, plan)?;
+        let port = ready.port_mut();
+        for membership in &plan.memberships {
+            let entered = self.heard(port, membership).and_then(|heard| {
+                self.enter(heard, membership)?;
+                Ok(heard)
+            });
+            match entered {
+                Ok(heard) => port.join(heard),
+                Err(error) => {
+                    self.exit_all(port);
+                    return Err(error);
+                }
+            }
+        }
+        Ok(self.ports.open(ready))
+    }
+
+    fn close_port(&mut self, port: PortId) -> Result<Counters, LaneError> {
+        let closed = self.ports.close(port).ok_or_else(|| self.no_port(port))?;
+        self.exit_all(&closed);
+        Ok(closed.counters)
+    }
+
+    fn join(&mut self, port: PortId, membership: &Membership) -> Result<(), LaneError> {
+        let there = self.ports.get(port).ok_or_else(|| self.no_port(port))?;
+        let heard = self.heard(there, membership)?;
+        self.enter(heard, membership)?;
+        if let Some(port) = self.ports.get_mut(port) {
+            port.join(heard);
+        }
+        Ok(())
+    }
+
+    fn leave(&mut self, port: PortId, membership: &Membership) -> Result<(), LaneError> {
+        let there = self.ports.get(port).ok_or_else(|| self.no_port(port))?;
+        let heard = self.meant(there, membership)?;
+        let port = self.ports.get_mut(port).filter(|port| port.is_member(heard));
+        let Some(port) = port else {
+            return Err(LaneError::NotFound {
+                lane: self.lane.name().to_owned(),
+                what: "membership",
+                name: said(membership),
+                hint: "the port was never a member, or has left".to_owned(),
+            });
+        };
+        port.leave(heard);
+        self.exit(heard)
+    }
+
     fn bound(&self, port: PortId) -> Option<SocketAddr> {
-        self.listeners.address(port.index())
+        self.ports.get(port).map(|port| port.bound)
     }
 }
 
@@ -642,13 +807,13 @@ impl<L: FrameLane> DatagramLane for DatagramStack<L> {
         clock: &impl Clock,
     ) -> Result<usize, LaneError> {
         let now_ns = clock.now_ns();
-        self.host.begin(&mut self.turn.counters, now_ns);
+        self.host.begin(&mut self.ports, now_ns);
         let mut served = 0;
         for interface in 0..self.lane.ports() {
             served += self.show(PortId(interface as u32), app, clock, now_ns)?;
         }
         // What the app sent may need neighbours that are not known yet.
-        self.host.solicit_due(&mut self.turn.counters, now_ns);
+        self.host.solicit_due(&mut self.ports, now_ns);
         self.flush()?;
         Ok(served)
     }
@@ -656,25 +821,143 @@ impl<L: FrameLane> DatagramLane for DatagramStack<L> {
     fn tick<A: DatagramApp>(&mut self, app: &mut A, turn: Turn) -> Result<(), LaneError> {
         let mut out = Out {
             host: &mut self.host,
-            listeners: &self.listeners,
+            ports: &mut self.ports,
             turn: &mut self.turn,
             run: &[],
             key: &self.key,
             interface: 0,
             cursor: 0,
+            last: None,
             now_ns: turn.now_ns,
         };
         app.on_tick(turn, &mut out);
-        self.host.solicit_due(&mut self.turn.counters, turn.now_ns);
+        self.host.solicit_due(&mut self.ports, turn.now_ns);
         self.flush()
     }
 }
 
 impl<L: FrameLane> DatagramStack<L> {
     fn flush(&mut self) -> Result<(), LaneError> {
-        self.turn.copied_to = 0;
-        self.host.end(&mut self.lane, &mut self.turn.counters)
+        self.turn.kept_for.clear();
+        self.host.end(&mut self.lane, &mut self.ports)
     }
+
+    /// What a membership means that a port is to have.
+    fn heard(&self, port: &Port, membership: &Membership) -> Result<Heard, LaneError> {
+        let heard = self.meant(port, membership)?;
+        if port.is_member(heard) {
+            return Err(LaneError::Refused {
+                lane: self.lane.name().to_owned(),
+                name: said(membership),
+                why: "the port is a member already".to_owned(),
+                hint: "leave it out".to_owned(),
+            });
+        }
+        Ok(heard)
+    }
+
+    /// What a membership of a port means here.
+    fn meant(&self, port: &Port, membership: &Membership) -> Result<Heard, LaneError> {
+        let Membership { group, interface, source } = membership;
+        let (lane, name) = (self.lane.name().to_owned(), said(membership));
+        let refused = |why: &str, hint: &str| {
+            let (lane, name) = (lane.clone(), name.clone());
+            Err(LaneError::Refused { lane, name, why: why.to_owned(), hint: hint.to_owned() })
+        };
+        let v4 = port.bound.is_ipv4();
+        if !group.is_multicast() {
+            return refused("that is no group", "groups are 224.0.0.0/4 and ff00::/8");
+        }
+        if group.is_ipv4() != v4 || source.is_some_and(|source| source.is_ipv4() != v4) {
+            let hint = format!("the port is at {}; open one of the other family", port.bound);
+            return refused("it is of another family than the port", &hint);
+        }
+        if source.is_some_and(|source| source.is_multicast() || source.is_unspecified()) {
+            return refused("a sender is one host", "name its address, or none for all");
+        }
+        if !port.bound.ip().is_multicast() && !port.bound.ip().is_unspecified() {
+            let hint = "bind to the group, or to all addresses";
+            return refused("a port at the address of one host receives no group", hint);
+        }
+        let by_name = interface.as_ref().map(|name| {
+            self.host.interface_named(name).ok_or_else(|| LaneError::NotFound {
+                lane: lane.clone(),
+                what: "interface",
+                name: name.clone(),
+                hint: "a stack has the interfaces that its lane was opened with".to_owned(),
+            })
+        });
+        let found = || self.host.interface_for(v4).unwrap_or(0) as u8;
+        let interface = by_name.transpose()?.or(port.interface).unwrap_or_else(found);
+        Ok((interface, *group, *source))
+    }
+
+    /// One more hears a group.
+    fn enter(&mut self, heard: Heard, membership: &Membership) -> Result<(), LaneError> {
+        let (interface, group, source) = heard;
+        if self.host.members.len() >= self.groups_max {
+            return Err(LaneError::Refused {
+                lane: self.lane.name().to_owned(),
+                name: said(membership),
+                why: format!("{} groups are heard already", self.host.members.len()),
+                hint: "leave some, or use more workers".to_owned(),
+            });
+        }
+        if self.host.members.join(interface, group, source)
+            && let Some(holder) = &mut self.holder
+            && let Err(error) = holder.join(&named(&self.host, heard))
+        {
+            self.host.members.leave(interface, group, source);
+            return Err(error);
+        }
+        Ok(())
+    }
+
+    /// One hears it no longer.
+    fn exit(&mut self, heard: Heard) -> Result<(), LaneError> {
+        let (interface, group, source) = heard;
+        if self.host.members.leave(interface, group, source)
+            && let Some(holder) = &mut self.holder
+        {
+            return holder.leave(&named(&self.host, heard));
+        }
+        Ok(())
+    }
+
+    /// Forgets all memberships of a port that is no more.
+    fn exit_all(&mut self, port: &Port) {
+        for heard in port.memberships() {
+            // What the kernel does not let go of goes with the holder; nobody here hears it.
+            let _ = self.exit(heard);
+        }
+    }
+
+    fn no_port(&self, port: PortId) -> LaneError {
+        LaneError::NotFound {
+            lane: self.lane.name().to_owned(),
+            what: "port",
+            name: port.0.to_string(),
+            hint: "it was closed, or never open".to_owned(),
+        }
+    }
+}
+
+/// What is heard, for those who know interfaces by name.
+fn named(host: &Host, (interface, group, source): Heard) -> Membership {
+    let interface = Some(host.interfaces[usize::from(interface)].name.clone());
+    Membership { group, interface, source }
+}
+
+/// A group as people write it: `239.1.1.1 from 192.0.2.7 on eth1`.
+fn said(membership: &Membership) -> String {
+    let mut said = membership.group.to_string();
+    if let Some(source) = membership.source {
+        said += &format!(" from {source}");
+    }
+    if let Some(interface) = &membership.interface {
+        said += &format!(" on {interface}");
+    }
+    said
 }
 
 /// Adds what no port of a stack has to the counters of its first one. Frames and bytes are left out:

@@ -9,25 +9,27 @@
 //! VLAN-tagged frames are not for us.
 
 use crate::{
-    address::{OnLink, group_mac, is_sender, solicited_node},
+    address::{OnLink, group_mac, is_sender, link_local, solicited_node},
     config::StackConfig,
     icmp::PathMtus,
     ip::{self, Header, Packet},
     limit::RateLimit,
+    members::Members,
     neighbour::{Neighbours, Place},
-    outbox::{Hop, Outbox},
+    outbox::{Books, Hop, Outbox},
+    report::{self, ALL_HOSTS, IGMP, Query},
 };
 use laneway_core::{Burst, Counters, DropReason, FrameLane, FrameMut, LaneError, PortId, Verdict};
 use laneway_wire::{ETHERNET_BYTES, Ethernet, Mac, ether_type, protocol};
-use std::net::{IpAddr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
 /// One interface, as the hot path wants it.
 pub(crate) struct Interface {
+    pub(crate) name: String,
     pub(crate) mac: Mac,
     pub(crate) mtu_bytes: usize,
     pub(crate) addresses: Vec<OnLink>,
     gateways: Vec<IpAddr>,
-    groups: Vec<IpAddr>,
     /// When we last defended an address against somebody else's claim.
     pub(crate) defended_ns: Option<u64>,
 }
@@ -35,6 +37,7 @@ pub(crate) struct Interface {
 /// The shared part of a stack.
 pub(crate) struct Host {
     pub(crate) interfaces: Vec<Interface>,
+    pub(crate) members: Members,
     pub(crate) neighbours: Neighbours,
     pub(crate) path_mtus: PathMtus,
     pub(crate) outbox: Outbox,
@@ -71,6 +74,10 @@ pub struct HostEvents {
     pub resets_sent: u64,
     /// Resets held back by the rate limit.
     pub resets_suppressed: u64,
+    /// Packets that told routers of groups.
+    pub group_reports_sent: u64,
+    /// Questions of routers about groups.
+    pub group_queries_heard: u64,
 }
 
 /// To whom a packet for us was addressed.
@@ -107,6 +114,7 @@ impl Host {
     /// `config` was checked.
     pub(crate) fn new(config: &StackConfig) -> Host {
         let interfaces = config.interfaces.iter().map(|interface| Interface {
+            name: interface.name.clone(),
             mac: interface.mac,
             mtu_bytes: interface.mtu_bytes,
             addresses: interface
@@ -115,16 +123,26 @@ impl Host {
                 .map(|&(address, prefix_bits)| OnLink { address, prefix_bits })
                 .collect(),
             gateways: interface.gateways.clone(),
-            groups: interface.groups.clone(),
             defended_ns: None,
         });
+        let mut members = Members::new(config.interfaces.len(), config.secret);
+        for (i, interface) in config.interfaces.iter().enumerate() {
+            for group in &interface.groups {
+                members.join(i as u8, *group, None);
+            }
+        }
         let limits = config.limits;
         let errors = limits.icmp_errors_per_second;
         Host {
             interfaces: interfaces.collect(),
+            members,
             neighbours: Neighbours::new(limits, config.secret),
             path_mtus: PathMtus::new(limits, config.secret),
-            outbox: Outbox::new(limits.outbox_bytes),
+            outbox: Outbox::new(
+                config.interfaces.len(),
+                limits.outbox_bytes,
+                limits.outbox_packets,
+            ),
             counters: Counters::default(),
             events: HostEvents::default(),
             icmp_errors: RateLimit::new(errors, errors.min(50)),
@@ -137,18 +155,65 @@ impl Host {
     }
 
     /// Begins a turn: says who we are, once, and asks again for neighbours that did not answer.
-    pub(crate) fn begin(&mut self, ports: &mut [Counters], now_ns: u64) {
+    pub(crate) fn begin(&mut self, ports: &mut impl Books, now_ns: u64) {
         if !std::mem::replace(&mut self.announced, true) {
             self.announce_all();
         }
         self.solicit_due(ports, now_ns);
+        self.report_due(now_ns);
+    }
+
+    /// Tells routers of groups, where that is due.
+    fn report_due(&mut self, now_ns: u64) {
+        let Host { members, interfaces, outbox, counters, events, .. } = self;
+        members.act(now_ns, |i, v4, records| {
+            let interface = &interfaces[usize::from(i)];
+            let own = interface.addresses.iter().map(|own| own.address);
+            let source = match v4 {
+                true => own
+                    .into_iter()
+                    .find(IpAddr::is_ipv4)
+                    .unwrap_or(IpAddr::V4(Ipv4Addr::UNSPECIFIED)),
+                // None else is believed (RFC 3810, 5.2.13).
+                false => own
+                    .into_iter()
+                    .find(|ip| matches!(ip, IpAddr::V6(v6) if v6.is_unicast_link_local()))
+                    .unwrap_or_else(|| link_local(interface.mac).into()),
+            };
+            let destination = report::destination(v4);
+            let hop = Hop { interface: i, from: interface.mac, to: group_mac(destination) };
+            let kind = ip::ether_type_of(destination);
+            report::packets(source, interface.mtu_bytes, records, |packet| {
+                if outbox.post_copy(hop, kind, packet, None) {
+                    events.group_reports_sent += 1;
+                } else {
+                    counters.drop_one(DropReason::TxRefused);
+                }
+            });
+        });
+    }
+
+    /// A router asks who hears groups; whoever else speaks of groups is not listened to.
+    pub(crate) fn on_group_query(
+        &mut self,
+        port: PortId,
+        v4: bool,
+        query: Option<Query>,
+        now_ns: u64,
+    ) -> Sorted {
+        let Some(query) = query.filter(|_| self.members.answers()) else {
+            return self.rest(DropReason::NoListener);
+        };
+        self.events.group_queries_heard += 1;
+        self.members.ask(port.0 as u8, v4, query, now_ns);
+        Sorted::Done(self.consumed())
     }
 
     /// Ends a turn: puts on its way what waits in the outbox.
     pub(crate) fn end<L: FrameLane>(
         &mut self,
         lane: &mut L,
-        ports: &mut [Counters],
+        ports: &mut impl Books,
     ) -> Result<(), LaneError> {
         if self.outbox.is_empty() {
             return Ok(());
@@ -158,7 +223,11 @@ impl Host {
 
     /// When a turn is due even if nothing arrives.
     pub(crate) fn due_ns(&self) -> Option<u64> {
-        if self.announced { self.neighbours.due_ns() } else { Some(0) }
+        if !self.announced {
+            return Some(0);
+        }
+        let dues = [self.neighbours.due_ns(), self.members.due_ns()];
+        dues.into_iter().flatten().min()
     }
 
     /// Looks at frame `i` of a burst received on `port`.
@@ -207,7 +276,7 @@ impl Host {
         to_many: bool,
         now_ns: u64,
     ) -> Sorted {
-        let Some(audience) = self.audience(port, packet.destination) else {
+        let Some(audience) = self.audience(port, &packet) else {
             return self.rest(DropReason::NotForUs);
         };
         // A packet for one host in a frame for many is no business of ours (RFC 1122, 3.3.6).
@@ -218,6 +287,11 @@ impl Host {
             // Before the sender is looked at: a probe for duplicates has none.
             (protocol::ICMPV6, IpAddr::V6(_)) => {
                 return self.on_icmp_v6(port, frame, &packet, audience, now_ns);
+            }
+            // A switch that asks in a router's place may have no address.
+            (IGMP, IpAddr::V4(_)) => {
+                let query = Query::parse_v4(frame.bytes(), &packet);
+                return self.on_group_query(port, true, query, now_ns);
             }
             (_, source) if !is_sender(source) || self.is_own(source) => {
                 return self.rest(DropReason::NotForUs);
@@ -241,7 +315,8 @@ impl Host {
     }
 
     /// Whether, and how, `destination` means us on the interface of `port`.
-    fn audience(&self, port: PortId, destination: IpAddr) -> Option<Audience> {
+    fn audience(&self, port: PortId, packet: &Packet) -> Option<Audience> {
+        let destination = packet.destination;
         if self.is_own(destination) {
             return Some(Audience::Us);
         }
@@ -252,6 +327,9 @@ impl Host {
                     || interface.addresses.iter().any(|own| own.is_broadcast(v4));
                 if broadcast {
                     return Some(Audience::Everybody);
+                }
+                if v4 == ALL_HOSTS {
+                    return Some(Audience::Group);
                 }
             }
             IpAddr::V6(v6) => {
@@ -264,7 +342,12 @@ impl Host {
                 }
             }
         }
-        interface.groups.contains(&destination).then_some(Audience::Group)
+        let is_heard = match packet.protocol {
+            // Routers ask about groups, whoever is heard there.
+            IGMP | protocol::ICMPV6 => self.members.has(port.0 as u8, destination),
+            _ => self.members.hears(port.0 as u8, destination, packet.source),
+        };
+        is_heard.then_some(Audience::Group)
     }
 
     /// True for an address of any of our interfaces.
@@ -272,11 +355,23 @@ impl Host {
         self.interfaces.iter().any(|i| i.addresses.iter().any(|own| own.address == address))
     }
 
+    /// The interface that plans call so.
+    pub(crate) fn interface_named(&self, name: &str) -> Option<u8> {
+        let is_it = |interface: &Interface| !name.is_empty() && interface.name == name;
+        self.interfaces.iter().position(is_it).map(|i| i as u8)
+    }
+
+    /// The first interface that has an address of this IP version.
+    pub(crate) fn interface_for(&self, v4: bool) -> Option<usize> {
+        let has = |i: &Interface| i.addresses.iter().any(|own| own.address.is_ipv4() == v4);
+        self.interfaces.iter().position(has)
+    }
+
     /// The interface that has `address`, or accepts it as a group.
     pub(crate) fn interface_of(&self, address: IpAddr) -> Option<usize> {
-        self.interfaces.iter().position(|interface| {
-            interface.addresses.iter().any(|own| own.address == address)
-                || interface.groups.contains(&address)
+        (0..self.interfaces.len()).find(|&i| {
+            self.interfaces[i].addresses.iter().any(|own| own.address == address)
+                || address.is_multicast() && self.members.has(i as u8, address)
         })
     }
 
@@ -291,10 +386,11 @@ impl Host {
     }
 
     /// The way to `destination`: an interface and the address of the next hop there. Of routes that
-    /// are equally long, the one over `preferred` is taken.
-    pub(crate) fn route(&self, destination: IpAddr, preferred: usize) -> Option<Place> {
+    /// are equally long, the one over the preferred interface is taken.
+    fn route(&self, destination: IpAddr, (preferred, is_only): Egress) -> Option<Place> {
         let mut best: Option<(u8, bool, usize)> = None;
-        for (i, interface) in self.interfaces.iter().enumerate() {
+        let may = |i: usize| !is_only || i == preferred;
+        for (i, interface) in self.interfaces.iter().enumerate().filter(|(i, _)| may(*i)) {
             for own in interface.addresses.iter().filter(|own| own.contains(destination)) {
                 let candidate = (own.prefix_bits, i == preferred, i);
                 if best.is_none_or(|best| (candidate.0, candidate.1) > (best.0, best.1)) {
@@ -305,7 +401,8 @@ impl Host {
         if let Some((_, _, i)) = best {
             return Some(Place { interface: i as u8, address: destination });
         }
-        let order = std::iter::once(preferred).chain(0..self.interfaces.len());
+        let order =
+            std::iter::once(preferred).chain((0..self.interfaces.len()).filter(|i| may(*i)));
         order.filter_map(|i| Some((i, self.interfaces.get(i)?))).find_map(|(i, interface)| {
             let gateway =
                 interface.gateways.iter().find(|g| g.is_ipv4() == destination.is_ipv4())?;
@@ -323,7 +420,8 @@ impl Host {
     }
 
     /// The way to `destination` and the link address there, which groups have by definition.
-    pub(crate) fn way(&mut self, destination: IpAddr, preferred: usize, now_ns: u64) -> Way {
+    pub(crate) fn way(&mut self, destination: IpAddr, egress: Egress, now_ns: u64) -> Way {
+        let (preferred, _) = egress;
         let broadcast = match destination {
             IpAddr::V4(v4) => {
                 ip::is_limited_broadcast(destination)
@@ -336,7 +434,7 @@ impl Host {
             let place = Place { interface: preferred as u8, address: destination };
             return Way::Known(place, self.hop(preferred as u8, to));
         }
-        let Some(place) = self.route(destination, preferred) else { return Way::None };
+        let Some(place) = self.route(destination, egress) else { return Way::None };
         match self.neighbours.find(place, now_ns) {
             Some(mac) => Way::Known(place, self.hop(place.interface, mac)),
             None => Way::Asked(place),
@@ -378,6 +476,9 @@ impl Host {
         }
     }
 }
+
+/// The interface that a packet leaves by where there is a choice, and whether it is the only one.
+pub(crate) type Egress = (usize, bool);
 
 /// Where a packet would go.
 #[derive(Clone, Copy, Debug)]

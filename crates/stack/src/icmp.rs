@@ -11,6 +11,7 @@ use crate::{
     config::{HostLimits, MTU_BYTES_MIN},
     host::{Audience, Flow, Host, Sorted, reframe, sender_mac},
     ip::{self, Header, Packet},
+    report::{MLD_QUERY, Query},
     siphash::Keyed,
 };
 use laneway_core::{DropReason, FrameMut, PortId, Verdict};
@@ -91,6 +92,10 @@ impl Host {
         if Host::is_nd(icmp.kind, audience) {
             return Sorted::Done(self.on_nd(port, frame, packet, now_ns));
         }
+        if icmp.kind == MLD_QUERY {
+            let query = Query::parse_v6(frame.bytes(), packet);
+            return self.on_group_query(port, false, query, now_ns);
+        }
         let answerable = ip_sender(self, packet.source) && audience == Audience::Us;
         match (icmp.kind, icmp.code) {
             (128, 0) if answerable && self.answer_echo => {
@@ -119,6 +124,7 @@ impl Host {
             destination: packet.source,
             protocol: packet.protocol,
             hop_limit: self.hop_limit,
+            traffic_class: 0,
             payload_bytes: packet.payload.len(),
         };
         if !reframe(frame, packet.payload.clone(), hop, &header) {
@@ -166,6 +172,7 @@ impl Host {
             destination: packet.source,
             protocol: icmp_protocol,
             hop_limit: self.hop_limit,
+            traffic_class: 0,
             payload_bytes: ICMP_BYTES + quoted,
         };
         // The quoted packet stays where it is; ICMP header and all else go in front of it.

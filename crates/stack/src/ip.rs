@@ -157,6 +157,8 @@ pub(crate) struct Header {
     pub(crate) destination: IpAddr,
     pub(crate) protocol: u8,
     pub(crate) hop_limit: u8,
+    /// DSCP and ECN.
+    pub(crate) traffic_class: u8,
     pub(crate) payload_bytes: usize,
 }
 
@@ -170,7 +172,7 @@ impl Header {
             (IpAddr::V4(source), IpAddr::V4(destination)) => {
                 let header = Ipv4 {
                     header_bytes: IPV4_BYTES_MIN,
-                    tos: 0,
+                    tos: self.traffic_class,
                     total_bytes: (IPV4_BYTES_MIN + self.payload_bytes) as u16,
                     id: 0, // Never fragmented, so it needs none (RFC 6864, 4.1).
                     fragment: DONT_FRAGMENT,
@@ -183,7 +185,7 @@ impl Header {
                 header.emit(bytes) && Ipv4::seal(bytes)
             }
             (IpAddr::V6(source), IpAddr::V6(destination)) => Ipv6 {
-                traffic_class: 0,
+                traffic_class: self.traffic_class,
                 flow_label: 0,
                 payload_bytes: self.payload_bytes as u16,
                 next_header: self.protocol,
@@ -247,6 +249,7 @@ mod tests {
             destination: destination.parse().unwrap(),
             protocol: protocol::UDP,
             hop_limit: 9,
+            traffic_class: 0,
             payload_bytes: payload.len(),
         };
         let at = ETHERNET_BYTES + header_bytes(header.source);

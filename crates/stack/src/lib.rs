@@ -19,8 +19,9 @@
 //! nothing allocates per packet once buffers have grown to what traffic needs; time comes as values.
 //!
 //! What it does not do: it fragments nothing and puts no fragments together; it opens no connections;
-//! it sends no IGMP or MLD reports, no router solicitations, makes no addresses by itself, and probes
-//! for no duplicates (it announces its addresses, and defends them).
+//! it sends no router solicitations, makes no addresses by itself, and probes for no duplicates (it
+//! announces its addresses, and defends them). It tells routers of its groups (IGMPv3, MLDv2), or has
+//! the kernel do so ([`DatagramStack::with_holder`]); those of older versions are not answered.
 //!
 //! It computes and checks every checksum, and wants frames as they are on a wire. On veth, turn
 //! `tx-checksumming`, `tso`, `gso` and `tx-udp-segmentation` off at the kernel's end, or packets with
@@ -41,14 +42,18 @@ mod ip;
 mod isn;
 mod limit;
 mod listen;
+mod members;
 mod nd;
 mod neighbour;
 mod outbox;
+mod ports;
+mod report;
 mod reset;
 mod resolve;
 mod sequence;
 mod siphash;
 mod stream;
+mod udp;
 mod wheel;
 
 pub use config::{

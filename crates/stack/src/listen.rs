@@ -1,4 +1,4 @@
-//! Which port of the stack a packet is for.
+//! Which port of a stream stack a packet is for.
 
 use crate::host::Audience;
 use laneway_core::{CapsReport, FrameLane, PortId};
@@ -6,7 +6,7 @@ use std::net::{IpAddr, SocketAddr};
 
 /// The addresses listened to; port `i` is the `i`-th of the config.
 pub(crate) struct Listeners {
-    addresses: Vec<SocketAddr>,
+    count: usize,
     /// By transport port, so that one search finds the few that can match.
     sorted: Vec<(u16, IpAddr, u8)>,
 }
@@ -16,15 +16,11 @@ impl Listeners {
         let mut sorted: Vec<_> =
             addresses.iter().enumerate().map(|(i, a)| (a.port(), a.ip(), i as u8)).collect();
         sorted.sort_unstable_by_key(|&(port, ..)| port);
-        Listeners { addresses: addresses.to_vec(), sorted }
+        Listeners { count: addresses.len(), sorted }
     }
 
     pub(crate) fn len(&self) -> usize {
-        self.addresses.len()
-    }
-
-    pub(crate) fn address(&self, port: usize) -> Option<SocketAddr> {
-        self.addresses.get(port).copied()
+        self.count
     }
 
     /// The port that listens to exactly this address, else the one that listens to all of its IP

@@ -11,6 +11,7 @@
 //! vain is given back to be counted.
 
 use crate::{address::is_unicast_mac, config::HostLimits, limit::RateLimit, siphash::Keyed};
+use laneway_core::PortId;
 use laneway_wire::Mac;
 use std::{
     collections::{HashMap, VecDeque},
@@ -73,7 +74,7 @@ pub(crate) struct Waiting {
 /// Whose counters a packet goes to: a port of the stack and the payload bytes to count there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Account {
-    pub(crate) port: u8,
+    pub(crate) port: PortId,
     pub(crate) payload_bytes: u32,
 }
 
@@ -343,7 +344,7 @@ mod tests {
         (asked, lost)
     }
 
-    const ACCOUNT: Account = Account { port: 0, payload_bytes: 1 };
+    const ACCOUNT: Account = Account { port: PortId(0), payload_bytes: 1 };
     const ANSWER: Word = Word::Answered { solicited: true, overrides: true };
 
     #[test]
@@ -413,7 +414,7 @@ mod tests {
     #[test]
     fn the_oldest_packet_makes_room_and_is_given_back() {
         let mut t = table(|l| (l.waiting_per_neighbour, l.waiting_max) = (2, 3));
-        let account = |port| Account { port, payload_bytes: 1 };
+        let account = |port| Account { port: PortId(port), payload_bytes: 1 };
         assert_eq!(t.wait(place(1), b"a", account(0)), None);
         assert_eq!(t.wait(place(1), b"b", account(1)), None);
         assert_eq!(t.wait(place(1), b"c", account(2)), Some(account(0)));

@@ -1,21 +1,61 @@
 //! Packets on their way out that no received frame could carry: written by an app or by us while a
-//! burst was borrowed, copied into lent frames when it is settled.
+//! burst was borrowed, put into lent frames when it is settled.
 //!
-//! One stretch of memory for a turn, filled from the front; it is empty again after every flush. The
-//! copy is counted. Each packet has its next hop already.
+//! ```text
+//!   memory:  │ payload A │ packet P │ payload B │ ...        filled from the front
+//!   queues:  interface 0: A to x, A to y, P, B to x          one item per packet, in order
+//!            interface 1: A to z
+//! ```
+//!
+//! A payload that goes to many is kept once and copied into each of their frames, behind headers
+//! that are written there. One stretch of memory; it is empty again after every flush. Each packet
+//! has its next hop already. Copies are counted.
 
-use crate::{ip, neighbour::Account};
+use crate::{ip, neighbour::Account, udp::Headers};
 use laneway_core::{Burst, Counters, DropReason, FrameLane, LaneError, PortId, Verdict};
-use laneway_wire::{ETHERNET_BYTES, Mac};
+use laneway_wire::{ETHERNET_BYTES, Mac, checksum};
 
-/// One packet in the memory, and where it goes.
-struct Item {
-    interface: u8,
-    from: Mac,
-    to: Mac,
-    ether_type: u16,
+/// The counters of the ports of a stack.
+pub(crate) trait Books {
+    /// Those of a port that is there.
+    fn of(&mut self, port: PortId) -> Option<&mut Counters>;
+}
+
+impl Books for Vec<Counters> {
+    fn of(&mut self, port: PortId) -> Option<&mut Counters> {
+        self.get_mut(port.index())
+    }
+}
+
+/// Bytes that are kept until the flush.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Kept {
     at: usize,
     bytes: usize,
+    /// What they sum up to.
+    pub(crate) sum: u16,
+}
+
+impl Kept {
+    /// How many bytes there are.
+    pub(crate) fn bytes(self) -> usize {
+        self.bytes
+    }
+}
+
+/// What an item is.
+enum Carried {
+    /// A packet with its headers.
+    Whole { ether_type: u16, at: usize, bytes: usize },
+    /// A payload, and the headers it gets.
+    Datagram { headers: Headers, payload: Kept },
+}
+
+/// One packet to send.
+struct Item {
+    from: Mac,
+    to: Mac,
+    carried: Carried,
     account: Option<Account>,
 }
 
@@ -23,7 +63,12 @@ struct Item {
 pub(crate) struct Outbox {
     memory: Vec<u8>,
     used: usize,
-    items: Vec<Item>,
+    /// By interface.
+    queues: Vec<Vec<Item>>,
+    items: usize,
+    items_max: usize,
+    /// A packet that waits for its neighbour is put together here.
+    scratch: Vec<u8>,
 }
 
 /// The link that a packet goes out on.
@@ -35,31 +80,88 @@ pub(crate) struct Hop {
 }
 
 impl Outbox {
-    pub(crate) fn new(bytes: usize) -> Outbox {
-        Outbox { memory: vec![0; bytes], used: 0, items: Vec::new() }
+    /// For `interfaces` interfaces; of at most `bytes` bytes and `items_max` packets between two
+    /// flushes.
+    pub(crate) fn new(interfaces: usize, bytes: usize, items_max: usize) -> Outbox {
+        Outbox {
+            memory: vec![0; bytes],
+            used: 0,
+            queues: (0..interfaces).map(|_| Vec::new()).collect(),
+            items: 0,
+            items_max,
+            scratch: Vec::new(),
+        }
+    }
+
+    /// Bytes that it keeps between two flushes, at most.
+    pub(crate) fn bytes(&self) -> usize {
+        self.memory.len()
     }
 
     pub(crate) fn is_empty(&self) -> bool {
-        self.items.is_empty()
+        self.items == 0
     }
 
-    /// Room for a packet of `bytes`, to be written and then posted; `None` when the memory is full.
-    pub(crate) fn room(&mut self, bytes: usize) -> Option<&mut [u8]> {
-        self.memory.get_mut(self.used..self.used + bytes)
+    /// True when no further packet can be posted.
+    pub(crate) fn is_full(&self) -> bool {
+        self.items >= self.items_max
     }
 
-    /// Posts the first `bytes` of the room last given.
-    pub(crate) fn post(
+    /// Keeps what `write` makes of a room of `bytes_max` bytes, if it is not longer than `fit_max`.
+    ///
+    /// # Errors
+    /// There is no room for so many bytes, and nothing was written; or it is too long.
+    pub(crate) fn keep(
+        &mut self,
+        bytes_max: usize,
+        fit_max: usize,
+        write: impl FnOnce(&mut [u8]) -> usize,
+    ) -> Result<Kept, DropReason> {
+        let Some(room) = self.memory.get_mut(self.used..self.used + bytes_max) else {
+            return Err(DropReason::TxRefused);
+        };
+        let bytes = write(room).min(bytes_max);
+        if bytes > fit_max {
+            return Err(DropReason::TxTooLong);
+        }
+        let kept =
+            Kept { at: self.used, bytes, sum: checksum::fold(checksum::sum(&room[..bytes])) };
+        self.used += bytes;
+        Ok(kept)
+    }
+
+    /// Keeps a copy of bytes whose sum is known.
+    ///
+    /// # Errors
+    /// There is no room.
+    pub(crate) fn keep_copy(&mut self, bytes: &[u8], sum: u16) -> Result<Kept, DropReason> {
+        let room = self.memory.get_mut(self.used..self.used + bytes.len());
+        room.ok_or(DropReason::TxRefused)?.copy_from_slice(bytes);
+        let kept = Kept { at: self.used, bytes: bytes.len(), sum };
+        self.used += bytes.len();
+        Ok(kept)
+    }
+
+    /// A part of kept bytes; a sum is known only of the whole.
+    pub(crate) fn part(&self, whole: Kept, offset: usize, bytes: usize) -> Kept {
+        if bytes == whole.bytes {
+            return whole;
+        }
+        let at = whole.at + offset;
+        Kept { at, bytes, sum: checksum::fold(checksum::sum(&self.memory[at..at + bytes])) }
+    }
+
+    /// Posts a payload with the headers it is to get; false when there are too many packets.
+    #[must_use]
+    pub(crate) fn post_datagram(
         &mut self,
         hop: Hop,
-        ether_type: u16,
-        bytes: usize,
-        account: Option<Account>,
-    ) {
-        let Hop { interface, from, to } = hop;
-        let item = Item { interface, from, to, ether_type, at: self.used, bytes, account };
-        self.items.push(item);
-        self.used += bytes;
+        headers: Headers,
+        payload: Kept,
+        port: PortId,
+    ) -> bool {
+        let account = Some(Account { port, payload_bytes: payload.bytes as u32 });
+        self.post(hop, Carried::Datagram { headers, payload }, account)
     }
 
     /// Posts a copy of `packet`; false when the memory is full.
@@ -71,10 +173,28 @@ impl Outbox {
         packet: &[u8],
         account: Option<Account>,
     ) -> bool {
-        let Some(room) = self.room(packet.len()) else { return false };
-        room.copy_from_slice(packet);
-        self.post(hop, ether_type, packet.len(), account);
+        // Its sum is in its headers already.
+        let Ok(Kept { at, bytes, .. }) = self.keep_copy(packet, 0) else { return false };
+        self.post(hop, Carried::Whole { ether_type, at, bytes }, account)
+    }
+
+    fn post(&mut self, hop: Hop, carried: Carried, account: Option<Account>) -> bool {
+        if self.is_full() {
+            return false;
+        }
+        let Hop { interface, from, to } = hop;
+        self.queues[usize::from(interface)].push(Item { from, to, carried, account });
+        self.items += 1;
         true
+    }
+
+    /// A payload behind its headers, for what keeps it for longer.
+    pub(crate) fn assemble(&mut self, headers: &Headers, payload: Kept) -> &[u8] {
+        let Kept { at, bytes, .. } = payload;
+        self.scratch.clear();
+        self.scratch.resize(headers.bytes() + bytes, 0);
+        headers.emit(&mut self.scratch, &self.memory[at..at + bytes]);
+        &self.scratch
     }
 
     /// Sends everything, in the order in which it was posted per interface. `ports` are the counters
@@ -82,31 +202,22 @@ impl Outbox {
     pub(crate) fn flush<L: FrameLane>(
         &mut self,
         lane: &mut L,
-        ports: &mut [Counters],
+        ports: &mut impl Books,
         own: &mut Counters,
     ) -> Result<(), LaneError> {
-        for interface in 0..lane.ports() as u8 {
-            let mut next = 0;
-            loop {
-                let here = |item: &&Item| item.interface == interface;
-                let left = self.items[next..].iter().filter(here).count();
-                if left == 0 {
-                    break;
-                }
-                let burst = lane.lend(PortId(interface.into()), left)?;
+        let Outbox { memory, queues, .. } = self;
+        for (interface, queue) in (0..).map(PortId).zip(queues) {
+            let mut left = &queue[..];
+            while !left.is_empty() {
+                let burst = lane.lend(interface, left.len())?;
                 let lent = burst.len();
                 let mut used = 0;
-                while used < lent && next < self.items.len() {
-                    let item = &self.items[next];
-                    next += 1;
-                    if item.interface != interface {
-                        continue;
-                    }
-                    let counters = match item.account {
-                        Some(account) => &mut ports[usize::from(account.port)],
-                        None => &mut *own,
-                    };
-                    if fill(burst, used, item, &self.memory) {
+                while used < lent
+                    && let Some((item, rest)) = left.split_first()
+                {
+                    left = rest;
+                    let counters = book(item, ports, own);
+                    if fill(burst, used, item, memory) {
                         used += 1;
                         counters.copies += 1;
                         if let Some(account) = item.account {
@@ -117,35 +228,51 @@ impl Outbox {
                         counters.drop_one(DropReason::TxTooLong);
                     }
                 }
-                lane.settle(PortId(interface.into()))?;
+                lane.settle(interface)?;
                 if lent == 0 {
                     // No buffer is free: waiting for one here would stop the receiving side too.
-                    for item in self.items[next..].iter().filter(here) {
-                        match item.account {
-                            Some(account) => &mut ports[usize::from(account.port)],
-                            None => &mut *own,
-                        }
-                        .drop_one(DropReason::TxRefused);
+                    for item in std::mem::take(&mut left) {
+                        book(item, ports, own).drop_one(DropReason::TxRefused);
                     }
-                    break;
                 }
             }
+            queue.clear();
         }
-        self.items.clear();
+        self.items = 0;
         self.used = 0;
         Ok(())
+    }
+}
+
+/// Where an item is counted; what a port sent that is no more, with what no port sent.
+fn book<'a>(item: &Item, ports: &'a mut impl Books, own: &'a mut Counters) -> &'a mut Counters {
+    match item.account.and_then(|account| ports.of(account.port)) {
+        Some(counters) => counters,
+        None => own,
     }
 }
 
 /// Writes a packet into frame `i`; false if the lane's frames are too short for it.
 fn fill(burst: &mut Burst, i: usize, item: &Item, memory: &[u8]) -> bool {
     let mut frame = burst.frame_mut(i);
-    if !frame.set_len(ETHERNET_BYTES + item.bytes) {
+    let (ether_type, bytes) = match &item.carried {
+        Carried::Whole { ether_type, bytes, .. } => (*ether_type, *bytes),
+        Carried::Datagram { headers, payload } => {
+            (ip::ether_type_of(headers.destination.ip()), headers.bytes() + payload.bytes)
+        }
+    };
+    if !frame.set_len(ETHERNET_BYTES + bytes) {
         return false;
     }
-    let bytes = frame.bytes_mut();
-    ip::emit_ethernet(bytes, item.to, item.from, item.ether_type);
-    bytes[ETHERNET_BYTES..].copy_from_slice(&memory[item.at..item.at + item.bytes]);
+    let frame_bytes = frame.bytes_mut();
+    ip::emit_ethernet(frame_bytes, item.to, item.from, ether_type);
+    let packet = &mut frame_bytes[ETHERNET_BYTES..];
+    match &item.carried {
+        Carried::Whole { at, bytes, .. } => packet.copy_from_slice(&memory[*at..*at + *bytes]),
+        Carried::Datagram { headers, payload: Kept { at, bytes, .. } } => {
+            headers.emit(packet, &memory[*at..*at + *bytes]);
+        }
+    }
     frame.set_verdict(Verdict::Tx);
     true
 }

@@ -80,6 +80,7 @@ impl Host {
             destination,
             protocol: protocol::TCP,
             hop_limit: self.hop_limit,
+            traffic_class: 0,
             payload_bytes: bytes.len(),
         };
         let hop = self.hop(port.0 as u8, sender_mac(frame));

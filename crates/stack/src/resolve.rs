@@ -8,6 +8,7 @@ use crate::{
     ip::{self, Header, Packet},
     nd::{self, Nd},
     neighbour::{Place, Solicit, Word},
+    outbox::Books,
 };
 use laneway_core::{Counters, DropReason, FrameMut, PortId, Verdict};
 use laneway_wire::{ETHERNET_BYTES, IPV6_BYTES, Mac, ether_type, protocol};
@@ -191,7 +192,7 @@ impl Host {
     }
 
     /// Sends the questions that are due, and counts what waited in vain.
-    pub(crate) fn solicit_due(&mut self, ports: &mut [Counters], now_ns: u64) {
+    pub(crate) fn solicit_due(&mut self, ports: &mut impl Books, now_ns: u64) {
         if self.neighbours.due_ns().is_none_or(|due_ns| due_ns > now_ns) {
             return;
         }
@@ -234,9 +235,11 @@ impl Host {
                 counters.drop_one(DropReason::TxRefused);
             }
         };
+        let mut unowned = Counters::default();
         neighbours.act(now_ns, ask, |lost| {
-            ports[usize::from(lost.port)].drop_one(DropReason::NoNeighbour);
+            ports.of(lost.port).unwrap_or(&mut unowned).drop_one(DropReason::NoNeighbour);
         });
+        counters.merge(&unowned);
     }
 
     /// The verdict on a frame that told us something: the kernel may want to hear it too.
@@ -266,6 +269,7 @@ fn sealed(nd: &Nd, source: IpAddr, destination: IpAddr) -> (Header, [u8; nd::ND_
         destination,
         protocol: protocol::ICMPV6,
         hop_limit: nd::HOP_LIMIT,
+        traffic_class: 0,
         payload_bytes: message.len(),
     };
     (header, message)

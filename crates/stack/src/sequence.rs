@@ -87,6 +87,7 @@ mod tests {
             destination,
             protocol: protocol::TCP,
             hop_limit: 64,
+            traffic_class: 0,
             payload_bytes: bytes,
         };
         header.emit(&mut packet);

@@ -6,8 +6,8 @@ mod far;
 
 use far::{FAR_MAC, NEAR_MAC, PORT, config, framed};
 use laneway_core::{
-    Clock, Counters, Datagram, DatagramApp, DatagramLane, DatagramOut, DropReason, Lane, PortId,
-    Turn,
+    Clock, Counters, Datagram, DatagramApp, DatagramLane, DatagramOut, DatagramPorts, DropReason,
+    Lane, Membership, PortId, PortPlan, Turn, WhenFull,
 };
 use laneway_sim::{SimLane, SimWorld};
 use laneway_stack::{DatagramStack, InterfaceConfig, StackConfig, StreamStack};
@@ -25,12 +25,25 @@ enum Manner {
     Fan([SocketAddr; 2]),
     /// As a train of two datagrams.
     Train,
+    /// To so many groups: all datagrams to one and then to the next, as a relay does it, or each
+    /// datagram to all.
+    Many {
+        outputs: usize,
+        is_by_output: bool,
+    },
+}
+
+/// The `i`-th of many groups.
+fn output(i: usize) -> SocketAddr {
+    SocketAddr::from(([239, 9, (i >> 8) as u8, i as u8], 5000))
 }
 
 struct App {
     manner: Manner,
     seen: Vec<(SocketAddr, SocketAddr, Vec<u8>)>,
     on_tick: Vec<(SocketAddr, Vec<u8>)>,
+    /// The port that a tick sends through, if not the first.
+    through: Option<PortId>,
     counters: Counters,
 }
 
@@ -42,6 +55,11 @@ impl laneway_core::App for App {
 
 impl DatagramApp for App {
     fn on_datagrams<O: DatagramOut>(&mut self, batch: &[Datagram<'_>], _turn: Turn, out: &mut O) {
+        if let Manner::Many { outputs, is_by_output: true } = self.manner {
+            for to in (0..outputs).map(output) {
+                batch.iter().for_each(|datagram| out.forward(datagram, datagram.ingress, to));
+            }
+        }
         for datagram in batch {
             self.seen.push((datagram.source, datagram.destination, datagram.payload.to_vec()));
             match self.manner {
@@ -53,6 +71,10 @@ impl DatagramApp for App {
                 Manner::Fan(to) => {
                     to.iter().for_each(|to| out.forward(datagram, datagram.ingress, *to));
                 }
+                Manner::Many { outputs, is_by_output: false } => {
+                    (0..outputs).for_each(|i| out.forward(datagram, datagram.ingress, output(i)));
+                }
+                Manner::Many { is_by_output: true, .. } => {}
                 Manner::Train => {
                     let segment_bytes = datagram.payload.len().div_ceil(2);
                     let train = Datagram { segment_bytes, ..*datagram };
@@ -64,7 +86,7 @@ impl DatagramApp for App {
 
     fn on_tick<O: DatagramOut>(&mut self, _turn: Turn, out: &mut O) {
         for (to, bytes) in self.on_tick.drain(..) {
-            out.send(PORT, to, bytes.len(), |room| {
+            out.send(self.through.unwrap_or(PORT), to, bytes.len(), |room| {
                 room.copy_from_slice(&bytes);
                 bytes.len()
             });
@@ -93,10 +115,19 @@ fn all_ports() -> StackConfig {
 impl Bench {
     /// A stack that has made its announcements.
     fn new(config: &StackConfig, manner: Manner) -> Bench {
-        let (lane, world) = SimLane::open(&"sim".parse().unwrap(), 1).unwrap();
+        Bench::on("sim", config, manner)
+    }
+
+    fn on(spec: &str, config: &StackConfig, manner: Manner) -> Bench {
+        let (lane, world) = SimLane::open(&spec.parse().unwrap(), 1).unwrap();
         let stack = DatagramStack::new(lane, config).unwrap();
-        let app =
-            App { manner, seen: Vec::new(), on_tick: Vec::new(), counters: Counters::default() };
+        let app = App {
+            manner,
+            seen: Vec::new(),
+            on_tick: Vec::new(),
+            through: None,
+            counters: Counters::default(),
+        };
         let mut bench = Bench { stack, world, app };
         bench.serve();
         bench
@@ -297,7 +328,70 @@ fn a_fan_keeps_the_order_for_each_destination() {
         assert!(out.iter().filter(|d| d.2 == other).all(|d| d.0[5] == mac));
     }
     let counters = bench.stack.counters(PORT);
-    assert_eq!((counters.tx_frames, counters.copies), (40, 20 + 4), "one of two needs no copy");
+    assert_eq!((counters.tx_frames, counters.copies), (40, 40 + 4), "no more copies than outputs");
+}
+
+/// The datagrams of a burst to many outputs in one turn, and the counters of the port.
+fn fanned(
+    spec: &str,
+    config: &StackConfig,
+    outputs: usize,
+    is_by_output: bool,
+) -> (Vec<Vec<u8>>, Counters) {
+    let mut bench = Bench::on(spec, config, Manner::Many { outputs, is_by_output });
+    let copies = bench.stack.counters(PORT).copies;
+    for i in 0..64 {
+        bench.world.inject(PORT, &udp("10.0.0.2:999", "10.0.0.1:7", &[i; 1316]));
+    }
+    let mut out = bench.serve();
+    // What waited for the wire.
+    for _ in 0..3 {
+        bench.pass(1);
+        out.extend(bench.serve());
+    }
+    // Without announcements that were still on their way.
+    out.retain(|frame| frame.len() > 1316);
+    assert_eq!(bench.app.seen.len(), 64);
+    let mut counters = bench.stack.counters(PORT);
+    counters.copies -= copies;
+    (out, counters)
+}
+
+#[test]
+fn a_burst_leaves_for_256_outputs_in_one_turn_with_one_copy_each() {
+    for is_by_output in [true, false] {
+        let (out, counters) = fanned("sim:queue=64k", &all_ports(), 256, is_by_output);
+        assert_eq!((counters.tx_frames, counters.lost()), (64 * 256, 0), "{counters:?}");
+        assert_eq!(counters.tx_bytes, 64 * 256 * 1316);
+        let mut next = vec![0u8; 256];
+        for frame in &out {
+            let (.., to, payload) = read_udp(frame);
+            let IpAddr::V4(group) = to.ip() else { panic!("{to}") };
+            let next = &mut next[usize::from(group.octets()[3])];
+            assert_eq!((payload.len(), payload[0]), (1316, *next), "to {to}");
+            *next += 1;
+        }
+        assert!(next.iter().all(|next| *next == 64), "{next:?}");
+        // Where a datagram goes to all before the next does, two destinations may look alike.
+        let alike = if is_by_output { 0 } else { 64 };
+        assert!(counters.copies <= 64 * 256 + alike, "{} copies", counters.copies);
+    }
+}
+
+#[test]
+fn what_a_fan_loses_has_a_reason_of_its_port() {
+    let mut few = all_ports();
+    few.limits.outbox_packets = 5000;
+    let mut small = all_ports();
+    small.limits.outbox_bytes = 30_000;
+    for (spec, config) in
+        [("sim:queue=64k", &few), ("sim:queue=64k", &small), ("sim:delay_us=100", &all_ports())]
+    {
+        let (out, counters) = fanned(spec, config, 256, true);
+        assert!(!out.is_empty() && counters.lost() > 0, "{spec}: {counters:?}");
+        assert_eq!(counters.tx_frames, out.len() as u64, "{spec}: {counters:?}");
+        assert_eq!(counters.tx_frames + counters.drops(DropReason::TxRefused), 64 * 256, "{spec}");
+    }
 }
 
 #[test]
@@ -582,6 +676,386 @@ fn a_datagram_leaves_by_another_interface() {
     assert_eq!(out[0].bytes[26..34], [10, 0, 0, 1, 10, 9, 0, 2]);
 }
 
+/// Two interfaces, `left` and `right`, and no ports.
+fn two_interfaces(manner: Manner) -> Bench {
+    let (lane, world) = SimLane::open(&"sim".parse().unwrap(), 2).unwrap();
+    let mut config = config(&[]);
+    config.interfaces[0].name = "left".to_owned();
+    let own = vec![(ip("10.9.0.1"), 24), (ip("fd09::1"), 64)];
+    let right = InterfaceConfig::new([2, 0, 0, 0, 9, 1], own);
+    config.interfaces.push(InterfaceConfig { name: "right".to_owned(), ..right });
+    let stack = DatagramStack::new(lane, &config).unwrap();
+    let mut bench = Bench { stack, world, app: Bench::new(&all_ports(), manner).app };
+    bench.serve();
+    bench.world.collect(PortId(1));
+    bench
+}
+
+/// What leaves through a port to a destination: the interface, and the frame.
+fn sent(bench: &mut Bench, port: PortId, to: &str) -> Vec<(u32, Vec<u8>)> {
+    bench.app.through = Some(port);
+    let left = bench.tick(to, b"sent").into_iter().map(|frame| (0, frame));
+    let right = bench.world.collect(PortId(1)).into_iter().map(|arrival| (1, arrival.bytes));
+    left.chain(right).collect()
+}
+
+#[test]
+fn a_port_sends_as_its_plan_says() {
+    let mut bench = two_interfaces(Manner::Echo);
+    let open = |bench: &mut Bench, plan: PortPlan| {
+        bench.stack.open_port(&plan).unwrap_or_else(|e| panic!("{e}"))
+    };
+    let on = |bind: &str, interface: &str| PortPlan {
+        interface: Some(interface.to_owned()),
+        hop_limit: Some(9),
+        dscp: Some(34),
+        ..PortPlan::at(at(bind))
+    };
+    for (bind, group, source, interface) in [
+        ("0.0.0.0:5000", "239.1.1.1:6000", "10.0.0.1:5000", "left"),
+        ("0.0.0.0:5000", "239.1.1.1:6000", "10.9.0.1:5000", "right"),
+        ("[::]:5000", "[ff15::1]:6000", "[fd09::1]:5000", "right"),
+    ] {
+        let port = open(&mut bench, on(bind, interface));
+        let out = sent(&mut bench, port, group);
+        assert_eq!(out.len(), 1, "{group} on {interface}");
+        let (left_by, frame) = &out[0];
+        assert_eq!(*left_by, u32::from(interface == "right"));
+        // Only the interface's own frames are read by `read_udp`.
+        let mut own = frame.clone();
+        own[6..12].copy_from_slice(&NEAR_MAC);
+        assert_eq!(read_udp(&own).1, at(source));
+        let (traffic_class, hops) = match frame[12..14] == [8, 0] {
+            true => (frame[15], frame[22]),
+            false => (frame[14] << 4 | frame[15] >> 4, frame[21]),
+        };
+        assert_eq!((traffic_class, hops), (34 << 2, 9), "{group}");
+    }
+    // No way leads there by the interface that the port keeps to.
+    let port = open(&mut bench, on("0.0.0.0:5001", "right"));
+    assert!(sent(&mut bench, port, "10.0.0.7:1").is_empty());
+    assert_eq!(bench.stack.counters(port).drops(DropReason::NoRoute), 1);
+    let source = Some(ip("10.9.0.1"));
+    let port = open(&mut bench, PortPlan { source, ..PortPlan::at(at("0.0.0.0:5002")) });
+    let out = sent(&mut bench, port, "239.1.1.1:6000");
+    assert_eq!((out.len(), read_udp(&out[0].1).1), (1, at("10.9.0.1:5002")));
+}
+
+#[test]
+fn a_port_of_one_interface_hears_no_other() {
+    let mut bench = two_interfaces(Manner::Echo);
+    let on = |interface: Option<&str>| PortPlan {
+        interface: interface.map(str::to_owned),
+        ..PortPlan::at(at("0.0.0.0:5000"))
+    };
+    let [left, right] = ["left", "right"]
+        .map(|name| bench.stack.open_port(&on(Some(name))).unwrap_or_else(|e| panic!("{e}")));
+    let mut to_right = udp("10.9.0.2:9", "10.9.0.1:5000", b"right");
+    to_right[..6].copy_from_slice(&[2, 0, 0, 0, 9, 1]);
+    bench.world.inject(PORT, &udp("10.0.0.2:9", "10.0.0.1:5000", b"left"));
+    bench.world.inject(PortId(1), &to_right);
+    bench.serve();
+    for port in [left, right] {
+        let counters = bench.stack.counters(port);
+        assert_eq!((counters.rx_frames, counters.tx_frames), (1, 1), "{counters:?}");
+    }
+    bench.stack.close_port(right).unwrap_or_else(|e| panic!("{e}"));
+    bench.world.inject(PortId(1), &to_right);
+    bench.serve();
+    assert_eq!(bench.app.seen.len(), 2, "its port is closed");
+    let taken = bench.stack.open_port(&on(Some("left"))).unwrap_err().to_string();
+    assert!(taken.contains("0.0.0.0:5000"), "{taken}");
+    let any = bench.stack.open_port(&on(None)).unwrap_or_else(|e| panic!("{e}"));
+    bench.world.inject(PortId(1), &to_right);
+    bench.serve();
+    assert_eq!(bench.stack.counters(any).rx_frames, 1);
+    assert_eq!(bench.stack.past().rx_frames, 1, "what the closed one counted");
+}
+
+#[test]
+fn what_no_stack_can_do_is_refused_in_words() {
+    let mut bench = two_interfaces(Manner::Echo);
+    let plan = PortPlan::at(at("0.0.0.0:5000"));
+    let oldest = WhenFull::Oldest { bytes: 4096 };
+    for (plan, says) in [
+        (PortPlan { when_full: oldest, ..plan.clone() }, "4096 bytes"),
+        (PortPlan { priority: Some(3), ..plan.clone() }, "priority 3"),
+        (PortPlan { interface: Some("up".to_owned()), ..plan.clone() }, "`up`"),
+        (PortPlan { source: Some(ip("192.0.2.1")), ..plan.clone() }, "192.0.2.1"),
+        (PortPlan { source: Some(ip("fd00::1")), ..plan.clone() }, "other family"),
+    ] {
+        let refused = bench.stack.open_port(&plan).unwrap_err().to_string();
+        assert!(refused.contains(says), "{refused}");
+    }
+    assert_eq!((bench.stack.ports(), bench.stack.open_port(&plan).unwrap()), (0, PortId(0)));
+}
+
+#[test]
+fn whoever_asks_for_any_udp_port_gets_one_that_is_free() {
+    let mut bench = two_interfaces(Manner::Echo);
+    let any = |interface: Option<&str>| PortPlan {
+        interface: interface.map(str::to_owned),
+        ..PortPlan::at(at("0.0.0.0:0"))
+    };
+    let mut bound = std::collections::HashSet::new();
+    let mut kept = Vec::new();
+    for interface in [Some("left"), None, Some("right"), Some("left")] {
+        let port = bench.stack.open_port(&any(interface)).unwrap_or_else(|e| panic!("{e}"));
+        bound.insert(bench.stack.bound(port).unwrap());
+        kept.push(port);
+    }
+    assert_eq!(bound.len(), kept.len());
+    // All the way round, and past those that are taken.
+    for _ in 0..40_000 {
+        let port = bench.stack.open_port(&any(Some("left"))).unwrap_or_else(|e| panic!("{e}"));
+        bench.stack.close_port(port).unwrap();
+    }
+}
+
+#[test]
+fn as_many_ports_as_there_may_be_are_told_apart() {
+    const STEP: usize = 97;
+    let mut bench = Bench::new(&config(&[]), Manner::Echo);
+    let udp_port = |i: usize| 1000 + i as u16;
+    for i in 0..PortId::OPEN_MAX {
+        let plan = PortPlan::at(SocketAddr::new(ip("10.0.0.1"), udp_port(i)));
+        assert_eq!(bench.stack.open_port(&plan).unwrap(), PortId(i as u32));
+    }
+    let full = bench.stack.open_port(&PortPlan::at(at("10.0.0.1:0"))).unwrap_err().to_string();
+    assert!(full.contains("16384 ports"), "{full}");
+    for i in (0..PortId::OPEN_MAX).step_by(STEP) {
+        let to = format!("10.0.0.1:{}", udp_port(i));
+        let back = bench.ask(&udp("10.0.0.2:9", &to, &[i as u8]));
+        assert_eq!(read_udp(&back[0]).1, at(&to));
+        assert_eq!(bench.stack.counters(PortId(i as u32)).rx_frames, 1);
+    }
+    let all: u64 =
+        (0..PortId::OPEN_MAX).map(|i| bench.stack.counters(PortId(i as u32)).rx_frames).sum();
+    assert_eq!(all, PortId::OPEN_MAX.div_ceil(STEP) as u64);
+}
+
+fn group(group: &str, source: Option<&str>) -> Membership {
+    Membership { group: ip(group), interface: Some("left".to_owned()), source: source.map(ip) }
+}
+
+/// A datagram in a frame to its group.
+fn to_group(from: &str, to: &str, payload: &[u8]) -> Vec<u8> {
+    let mut frame = udp(from, to, payload);
+    let mac = match ip(to.rsplit_once(':').unwrap().0.trim_matches(['[', ']'])) {
+        IpAddr::V4(v4) => {
+            let [_, b, c, d] = v4.octets();
+            [1, 0, 0x5e, b & 0x7f, c, d]
+        }
+        IpAddr::V6(v6) => {
+            let o = v6.octets();
+            [0x33, 0x33, o[12], o[13], o[14], o[15]]
+        }
+    };
+    frame[..6].copy_from_slice(&mac);
+    frame
+}
+
+/// What a report of groups says, its sums and its way out checked: kind, group, senders.
+fn read_report(frame: &[u8]) -> Vec<(u8, IpAddr, Vec<IpAddr>)> {
+    let v4 = frame[12..14] == [8, 0];
+    let (at, bytes) = if v4 {
+        assert_eq!((&frame[..6], frame[22]), (&[1, 0, 0x5e, 0, 0, 22][..], 1));
+        assert_eq!((checksum::of(&frame[14..38]), checksum::of(&frame[38..])), (0, 0));
+        (38, 4)
+    } else {
+        assert_eq!((&frame[..6], frame[21]), (&[0x33, 0x33, 0, 0, 0, 0x16][..], 1));
+        let source: [u8; 16] = frame[22..38].try_into().unwrap();
+        let source = std::net::Ipv6Addr::from(source);
+        assert!(source.is_unicast_link_local(), "{source}");
+        let whole = sum(source.into(), ip("ff02::16"), protocol::ICMPV6, &frame[62..]);
+        assert_eq!(whole, 0xffff);
+        (62, 16)
+    };
+    assert_eq!(frame[at], if v4 { 0x22 } else { 143 });
+    let read = |bytes: &[u8]| match bytes.len() {
+        4 => IpAddr::from(<[u8; 4]>::try_from(bytes).unwrap()),
+        _ => IpAddr::from(<[u8; 16]>::try_from(bytes).unwrap()),
+    };
+    let (count, mut rest) = (frame[at + 7], &frame[at + 8..]);
+    let records = (0..count).map(|_| {
+        let (kind, senders) = (rest[0], usize::from(rest[3]));
+        let ips: Vec<_> = rest[4..][..bytes * (1 + senders)].chunks(bytes).map(read).collect();
+        rest = &rest[4 + bytes * (1 + senders)..];
+        (kind, ips[0], ips[1..].to_vec())
+    });
+    records.collect()
+}
+
+/// What routers are told until nothing more is due.
+fn told(bench: &mut Bench) -> Vec<(u8, IpAddr, Vec<IpAddr>)> {
+    let mut told = Vec::new();
+    while let Some(due_ns) = bench.stack.due_ns() {
+        bench.world.advance_to(due_ns.max(bench.world.clock().now_ns()));
+        told.extend(bench.serve().iter().flat_map(|frame| read_report(frame)));
+    }
+    told
+}
+
+#[test]
+fn a_thousand_groups_come_and_go_and_routers_are_told() {
+    const GROUPS: usize = 1000;
+    let name = |i: usize| format!("239.7.{}.{}", i / 250, i % 250 + 1);
+    let mut bench = two_interfaces(Manner::Echo);
+    let plan = PortPlan {
+        memberships: (0..GROUPS).map(|i| group(&name(i), None)).collect(),
+        ..PortPlan::at(at("0.0.0.0:5000"))
+    };
+    let port = bench.stack.open_port(&plan).unwrap_or_else(|e| panic!("{e}"));
+    assert_eq!(bench.stack.caps(port).facts["memberships"], "1000");
+    let joined = told(&mut bench);
+    assert_eq!(joined.len(), 2 * GROUPS, "each twice");
+    for half in joined.chunks(GROUPS) {
+        assert!(half.iter().all(|(kind, _, senders)| *kind == 4 && senders.is_empty()));
+        let told: std::collections::HashSet<_> = half.iter().map(|record| record.1).collect();
+        assert_eq!(told.len(), GROUPS);
+    }
+    for i in (0..GROUPS).step_by(37) {
+        bench.ask(&to_group("10.0.0.2:9", &format!("{}:5000", name(i)), &[i as u8]));
+        assert_eq!(bench.app.seen.last().unwrap().1.ip(), ip(&name(i)));
+    }
+    let seen = bench.app.seen.len();
+    bench.stack.leave(port, &group(&name(500), None)).unwrap_or_else(|e| panic!("{e}"));
+    let left = (3, ip(&name(500)), vec![]);
+    assert_eq!(told(&mut bench), [left.clone(), left]);
+    let again = bench.stack.leave(port, &group(&name(500), None)).unwrap_err().to_string();
+    assert!(again.contains("239.7.2.1"), "{again}");
+    bench.ask(&to_group("10.0.0.2:9", &format!("{}:5000", name(500)), b"left"));
+    bench.ask(&to_group("10.0.0.2:9", "239.9.9.9:5000", b"never joined"));
+    assert_eq!(bench.app.seen.len(), seen);
+    bench.stack.close_port(port).unwrap_or_else(|e| panic!("{e}"));
+    let closed = told(&mut bench);
+    assert_eq!(closed.iter().filter(|(kind, ..)| *kind == 3).count(), 2 * (GROUPS - 1));
+}
+
+#[test]
+fn a_sender_that_is_not_listed_does_not_come_through() {
+    for (any, one, [listed, other]) in [
+        ("239.1.1.1", "232.1.1.1", ["10.0.0.2", "10.0.0.3"]),
+        ("ff15::1", "ff35::1", ["fd00::2", "fd00::3"]),
+    ] {
+        let mut bench = two_interfaces(Manner::Echo);
+        let with_port = |ip: &str| match ip.contains(':') {
+            true => format!("[{ip}]:5000"),
+            false => format!("{ip}:5000"),
+        };
+        let everywhere = with_port(if any.contains(':') { "::" } else { "0.0.0.0" });
+        let plan =
+            |of: Membership| PortPlan { memberships: vec![of], ..PortPlan::at(at(&everywhere)) };
+        let port = bench.stack.open_port(&plan(group(one, Some(listed)))).unwrap();
+        let allowed = (5, ip(one), vec![ip(listed)]);
+        assert_eq!(told(&mut bench), [allowed.clone(), allowed]);
+        for from in [listed, other] {
+            bench.ask(&to_group(&with_port(from), &with_port(one), b"news"));
+        }
+        assert_eq!(bench.app.seen.len(), 1, "{one}");
+        assert_eq!(bench.app.seen[0].0.ip(), ip(listed));
+        assert_eq!(bench.stack.counters(port).drops(DropReason::NotForUs), 1);
+        // Another port that hears everybody there changes nothing for the first.
+        let at_group =
+            PortPlan { memberships: vec![group(one, None)], ..PortPlan::at(at(&with_port(one))) };
+        let second = bench.stack.open_port(&at_group).unwrap();
+        for from in [listed, other] {
+            bench.ask(&to_group(&with_port(from), &with_port(one), b"news"));
+        }
+        let heard = |bench: &mut Bench, port| bench.stack.counters(port).rx_frames;
+        assert_eq!((heard(&mut bench, port), heard(&mut bench, second)), (2, 2), "{one}");
+        bench.stack.join(port, &group(any, None)).unwrap_or_else(|e| panic!("{e}"));
+        bench.ask(&to_group(&with_port(other), &with_port(any), b"news"));
+        assert_eq!(heard(&mut bench, port), 3, "{any}");
+    }
+}
+
+/// A question of a router about a group of each version, or about all.
+fn question(of: &str, senders: &[&str], hop_limit: u8) -> Vec<u8> {
+    let of = ip(of);
+    let octets = |ip: IpAddr| match ip {
+        IpAddr::V4(v4) => v4.octets().to_vec(),
+        IpAddr::V6(v6) => v6.octets().to_vec(),
+    };
+    // Ten seconds.
+    let mut message = match of {
+        IpAddr::V4(_) => vec![0x11, 100, 0, 0],
+        IpAddr::V6(_) => vec![130, 0, 0, 0, 0x27, 0x10, 0, 0],
+    };
+    message.extend_from_slice(&octets(of));
+    message.extend_from_slice(&[2, 125, 0, senders.len() as u8]);
+    senders.iter().for_each(|sender| message.extend_from_slice(&octets(ip(sender))));
+    let all = of.is_unspecified();
+    let (from, to) = match of {
+        IpAddr::V4(_) => (ip("10.0.0.254"), if all { ip("224.0.0.1") } else { of }),
+        IpAddr::V6(_) => (ip("fe80::9"), if all { ip("ff02::1") } else { of }),
+    };
+    let checksum = match of {
+        IpAddr::V4(_) => checksum::of(&message),
+        IpAddr::V6(_) => !sum(from, to, protocol::ICMPV6, &message),
+    };
+    message[2..4].copy_from_slice(&checksum.to_be_bytes());
+    let mut asked = match of {
+        IpAddr::V4(_) => packet(from, to, 2, hop_limit, &[&[0x94, 4, 0, 0], &message[..]].concat()),
+        IpAddr::V6(_) => {
+            packet(from, to, 0, hop_limit, &[&[58, 0, 5, 2, 0, 0, 1, 0], &message[..]].concat())
+        }
+    };
+    if of.is_ipv4() {
+        asked[0] = 0x46;
+        (asked[10], asked[11]) = (0, 0);
+        let checksum = checksum::of(&asked[..24]);
+        asked[10..12].copy_from_slice(&checksum.to_be_bytes());
+    }
+    let mut frame = framed(&asked);
+    frame[..6].copy_from_slice(if of.is_ipv4() {
+        &[1, 0, 0x5e, 0, 0, 1]
+    } else {
+        &[0x33, 0x33, 0, 0, 0, 1]
+    });
+    frame
+}
+
+#[test]
+fn a_question_of_a_router_is_answered_within_its_time() {
+    let mut due = Vec::new();
+    for (nobody, any, one, [sender, other]) in [
+        ("0.0.0.0", "239.1.1.1", "232.1.1.1", ["10.0.0.2", "10.0.0.3"]),
+        ("::", "ff15::1", "ff35::1", ["fd00::2", "fd00::3"]),
+    ] {
+        let mut bench = two_interfaces(Manner::Echo);
+        let everywhere = if ip(any).is_ipv4() { "0.0.0.0:5000" } else { "[::]:5000" };
+        let memberships = vec![group(any, None), group(one, Some(sender))];
+        let plan = PortPlan { memberships, ..PortPlan::at(at(everywhere)) };
+        bench.stack.open_port(&plan).unwrap_or_else(|e| panic!("{e}"));
+        told(&mut bench);
+        let is_any = (2, ip(any), vec![]);
+        let is_one = (1, ip(one), vec![ip(sender)]);
+        for (asked, answer) in [
+            (question(nobody, &[], 1), vec![is_one.clone(), is_any.clone()]),
+            (question(any, &[], 1), vec![is_any]),
+            (question(one, &[sender, other], 1), vec![is_one]),
+            (question(one, &[other], 1), vec![]),
+            (question(any, &[], 64), vec![]),
+        ] {
+            bench.pass(60);
+            let asked_ns = bench.world.clock().now_ns();
+            assert!(bench.ask(&asked).is_empty(), "an answer takes its time");
+            if let Some(due_ns) = bench.stack.due_ns() {
+                assert!(due_ns < asked_ns + 10_000_000_000, "within what was asked for");
+                due.push(due_ns - asked_ns);
+            }
+            let mut answered = told(&mut bench);
+            answered.sort_unstable();
+            assert_eq!(answered, answer, "{asked:02x?}");
+        }
+        assert_eq!(bench.stack.events().group_queries_heard, 4);
+    }
+    due.sort_unstable();
+    due.dedup();
+    assert_eq!(due.len(), 4, "of each version, at times that differ: {due:?}");
+}
+
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(200))]
 
@@ -590,12 +1064,13 @@ proptest! {
     #[test]
     fn any_frames_are_survived(
         frames in proptest::collection::vec(
-            (0usize..8, proptest::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 0..4),
+            (0usize..10, proptest::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 0..4),
              any::<prop::sample::Index>(), any::<bool>()), 1..12),
         noise in proptest::collection::vec(any::<u8>(), 0..100), pass_rest: bool
     ) {
         let mut config = config(&["10.0.0.1:7", "[fd00::1]:7"]);
         config.pass_rest = pass_rest;
+        config.interfaces[0].groups = vec![ip("239.1.1.1"), ip("ff15::1")];
         let mut bench = Bench::new(&config, Manner::Echo);
         let (lane, world) = SimLane::open(&"sim".parse().unwrap(), 1).unwrap();
         let mut streams = StreamStack::new(lane, &config).unwrap();
@@ -618,6 +1093,8 @@ proptest! {
                 4 => arp(1, (FAR_MAC, PEER), ([0; 6], OWN)),
                 5 => tcp("10.0.0.2:5000", "10.0.0.1:7"),
                 6 => tcp("[fd00::2]:5000", "[fd00::1]:7"),
+                7 => question("0.0.0.0", &[], 1),
+                8 => question("ff15::1", &["fd00::9"], 1),
                 _ => [&NEAR_MAC[..], &noise].concat(),
             };
             for (at, value) in changes {

@@ -115,6 +115,12 @@ pub trait DatagramRig {
         Err("the lane's ports are those that it was opened with".to_owned())
     }
 
+    /// Ports have queues of their own in the kernel: what a plan says of buffers and priority is granted. Where
+    /// they have none a priority is refused.
+    fn has_queues(&self) -> bool {
+        true
+    }
+
     /// Does something where the lane opens its ports.
     fn inside<T>(&mut self, action: impl FnOnce() -> T) -> T {
         action()

@@ -6,6 +6,7 @@ use super::tracing::Tracing;
 use super::{ChildEnd, memory, peer, pipe};
 use crate::apps::Eye;
 use crate::bench::SUT_MAC;
+use crate::fanout::Told;
 use crate::plan::{ArmReport, ArmSetup, Order, Ready, Reply, Shape};
 use crate::tables::{Raced, Tables, TablesOf, arm_words, has, parse, program, said};
 use crate::tally::{Seen, Tally, Tell};
@@ -147,11 +148,14 @@ impl<F: FnOnce(Shape, &CapsReport) + Send, L: LaneTable> AppVisitor for Arm<'_, 
         let lane = facts_of::<L>(&spec).map_err(sentence)?;
         let _lent = lent(setup, lane, &setup.raced(&A::FACTS))?;
         let addresses: Vec<SocketAddr> = setup.addresses.iter().map(|&at| at.into()).collect();
+        let told = setup.fanout.map(|plan| Told::new(&plan.fanout));
+        let input = setup.interfaces.first().map_or("", String::as_str);
         let place = ArmPlace {
             lane,
             cpu: setup.cpu,
             interfaces: &setup.interfaces,
             addresses: &addresses,
+            fanout: told.as_ref().map(|told| told.by(input)),
             protocol: setup.client.as_ref().map(|client| client.protocol),
             mac: SUT_MAC,
             onward: setup.onward.into(),
@@ -241,7 +245,10 @@ fn command(setup: &ArmSetup, app: &str, interfaces: &[String], words: &[String])
 
 /// Whether the lane has nothing but the kernel's sockets for the arm.
 fn listens(setup: &ArmSetup, lane: &LaneFacts) -> bool {
-    lane.is_sockets_alone() || setup.client.is_some() && lane.carries.has(Carried::Streams)
+    let carries = |shape| lane.carries.has(shape);
+    lane.is_sockets_alone()
+        || setup.client.is_some() && carries(Carried::Streams)
+        || setup.fanout.is_some() && carries(Carried::Datagrams)
 }
 
 /// The addresses of an arm that answers on a lane with the kernel's sockets: the interface has them meanwhile.

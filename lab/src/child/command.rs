@@ -91,8 +91,13 @@ impl<'a> Kept<'a> {
         let task = Task::of(app);
         let line = CommandLine::read(&setup.lane, app)?;
         let address = *setup.addresses.first().ok_or("it has no address")?;
-        let site =
-            Site { address, onward: setup.onward, interfaces: &setup.interfaces, cpu: setup.cpu };
+        let site = Site {
+            address,
+            onward: setup.onward,
+            interfaces: &setup.interfaces,
+            fanout: setup.fanout.map(|plan| plan.fanout),
+            cpu: setup.cpu,
+        };
         let words = line.fill(&site);
         find(words.first().ok_or("it has no program")?)?;
         let answering = match task {

@@ -6,6 +6,7 @@
 //! tell (latency, which frames it got) stays empty.
 
 use super::forwarders::{Bridge, XdpBench, call};
+use super::smcroute::Smcroute;
 use super::{ChildEnd, command, memory, pipe};
 use crate::bench::DESTINATION;
 use crate::plan::{ArmReport, ArmSetup, Order, Ready, Reply, SegmentSeen, Shape};
@@ -22,6 +23,7 @@ pub(super) fn serve(kind: Peer, setup: &ArmSetup, app: &AppFacts) -> ChildEnd {
         Peer::Stack => lend(setup),
         Peer::Bridge => bridge(setup),
         Peer::XdpBench => redirect(setup),
+        Peer::Smcroute => route(setup),
         Peer::Command => command::obey(setup, app),
     };
     match done {
@@ -107,6 +109,17 @@ fn redirect(setup: &ArmSetup) -> Result<(), String> {
     let mut caps = CapsReport::default();
     caps.fact("program", "xdp-bench redirect");
     caps.fact("attach_mode", "native");
+    keep(caps, vec![program.pid()]);
+    Ok(())
+}
+
+/// Has `smcrouted` set up the kernel's multicast routing, and keeps it running until the end.
+fn route(setup: &ArmSetup) -> Result<(), String> {
+    let plan = setup.fanout.as_ref().ok_or("smcrouted routes groups, and none is sent to")?;
+    let program = Smcroute::start(plan, &setup.interfaces, setup.cpu)?;
+    let mut caps = CapsReport::default();
+    caps.fact("program", "smcrouted; the kernel's multicast routing forwards");
+    caps.fact("routes", program.routes().to_string());
     keep(caps, vec![program.pid()]);
     Ok(())
 }

@@ -10,7 +10,7 @@ use crate::{
     words::{bytes_of, words_of},
 };
 use laneway_bpf::{BpfError, LiveFrames, Loaded, XdpLink, XdpMode, live_frames};
-use laneway_core::{ConfigValue, KernelHalf, KernelMaps, LaneError};
+use laneway_core::{ConfigValue, KernelHalf, KernelMaps, LaneError, MapValue};
 
 /// The compiled program.
 static OBJECT: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/generate.bpf.o"));
@@ -35,7 +35,7 @@ const NOWHERE: &str = "lo";
 
 impl LiveGenerator {
     /// Loads the program with its templates, to send out of interface `egress_ifindex` of the
-    /// thread's network namespace to `destination`; `to_tap` puts in front what the reader of a TAP
+    /// thread's network namespace, to `destination` unless they have their own; `to_tap` puts in front what the reader of a TAP
     /// device expects there, which the kernel leaves out for such frames.
     ///
     /// # Errors
@@ -55,14 +55,17 @@ impl LiveGenerator {
             config: vec![
                 value("lw_ifindex", &egress_ifindex.to_ne_bytes()),
                 value("lw_templates", &count.to_ne_bytes()),
-                value("lw_destination", &destination),
+                value("lw_run", &traffic.run.to_ne_bytes()),
                 value("lw_number_at", &u32::from(number_at(traffic)).to_ne_bytes()),
                 value("lw_packet_info", &[u8::from(to_tap)]),
                 traffic.times.config(),
             ],
             entries: (0u32..)
                 .zip(&traffic.templates)
-                .map(|(i, t)| ("templates", i.to_ne_bytes().to_vec(), template_bytes(t)))
+                .map(|(i, t)| {
+                    let value = MapValue::Bytes(template_bytes(t, destination));
+                    ("templates", i.to_ne_bytes().to_vec(), value)
+                })
                 .chain(traffic.times.entries())
                 .collect(),
             map_sizes: vec![("templates", count), traffic.times.map_size()],
@@ -145,13 +148,15 @@ fn report(plan: &SegmentPlan, asked_pps: f64, read: &[u64]) -> GeneratorReport {
     }
 }
 
-fn template_bytes(template: &Template) -> Vec<u8> {
+fn template_bytes(template: &Template, destination: [u8; 6]) -> Vec<u8> {
+    let goes_to = template.destination.unwrap_or(destination);
     let (source, destination) = template.addresses.unwrap_or((0, 0));
     let mut bytes = Vec::with_capacity(TEMPLATE_BYTES);
     bytes.extend((template.frame.len() as u32).to_ne_bytes());
     bytes.extend(source.to_ne_bytes());
     bytes.extend(destination.to_ne_bytes());
-    bytes.extend(&template.frame);
+    bytes.extend(goes_to);
+    bytes.extend(&template.frame[goes_to.len()..]);
     bytes.resize(TEMPLATE_BYTES, 0);
     bytes
 }

@@ -2,11 +2,13 @@
 
 use super::LiveGenerator;
 use crate::bench::{GENERATOR, SUT, SUT_MAC};
+use crate::fanout::{Fanout, FanoutPlan};
 use crate::plan::SegmentPlan;
 use crate::timetable::Times;
 use crate::traffic::{Payload, Payloads, Replayable, TrafficPlan, numbered, split_number};
 use laneway_core::{
-    App, Clock, Counters, Datagram, DatagramApp, DatagramLane, DatagramOut, Lane, PortId, Turn,
+    App, Clock, Counters, Datagram, DatagramApp, DatagramLane, DatagramOut, DatagramPorts, Lane,
+    Membership, PortId, PortPlan, Turn,
 };
 use laneway_engine::MonotonicClock;
 use laneway_netns::{Side, Topology, TopologyOptions, can_create, interface_state};
@@ -49,10 +51,13 @@ impl DatagramApp for Apart {
     }
 }
 
+fn udp(payloads: Payloads) -> TrafficPlan {
+    TrafficPlan::Udp { payloads, source: GENERATOR, destination: SUT }
+}
+
 /// Has the segment sent; `false` where that cannot be done here.
-fn send(near: &Side, payloads: Payloads) -> bool {
-    let plan = TrafficPlan::Udp { payloads, source: GENERATOR, destination: SUT };
-    let traffic = Replayable::prepare(&plan, &Times::Steady).unwrap();
+fn send(near: &Side, plan: &TrafficPlan) -> bool {
+    let traffic = Replayable::prepare(plan, &Times::Steady).unwrap();
     let send = || {
         let ifindex = interface_state(near.interface).unwrap().ifindex;
         let Ok(mut live) = LiveGenerator::new(&traffic, ifindex, SUT_MAC, false).map_err(skip)
@@ -68,30 +73,39 @@ fn send(near: &Side, payloads: Payloads) -> bool {
     near.namespace.enter(send).unwrap()
 }
 
-/// What comes of frames with these payloads at a socket that is told of trains, and how many datagrams its lane counted;
+/// What comes of frames of this traffic at a socket that is told of trains, and how many datagrams its lane counted;
 /// `None` where that cannot be tried.
-fn received(payloads: Payloads) -> Option<(Apart, u64)> {
+fn received(plan: &TrafficPlan) -> Option<(Apart, u64)> {
     can_create().map_err(skip).ok()?;
     let topology = Topology::create(&TopologyOptions::new("merged")).unwrap();
     let receive = || {
         let spec = "socket:gro,batch=64,rcvbuf=8m".parse().unwrap();
         let mut lane = UdpLane::open(&spec, &[SUT.into()]).unwrap();
+        let groups = plan.fanout().map(|plan| plan.fanout.groups().collect::<Vec<_>>());
+        let ports = groups.unwrap_or_default().into_iter().map(|group| {
+            let interface = Some(topology.sut.interface.to_owned());
+            let membership = Membership { group: (*group.ip()).into(), interface, source: None };
+            let plan = PortPlan { memberships: vec![membership], ..PortPlan::at(group.into()) };
+            lane.open_port(&plan).unwrap()
+        });
+        let ports: Vec<PortId> = [PortId(0)].into_iter().chain(ports).collect();
         let mut apart = Apart { came: vec![0; FRAMES as usize], ..Apart::default() };
         let began = Instant::now();
-        if !send(&topology.generator, payloads) {
+        if !send(&topology.generator, plan) {
             return None;
         }
         while apart.came.contains(&0) && began.elapsed() < PATIENCE {
             lane.serve(&mut apart, &MonotonicClock).unwrap();
         }
-        Some((apart, lane.counters(PortId(0)).rx_frames))
+        let frames = ports.iter().map(|&port| lane.counters(port).rx_frames);
+        Some((apart, frames.sum()))
     };
     topology.sut.namespace.enter(receive).unwrap()
 }
 
 #[test]
 fn frames_of_a_flow_are_merged_and_each_number_comes_once() {
-    let Some((apart, received)) = received(Payloads::Fixed(200)) else { return };
+    let Some((apart, received)) = received(&udp(Payloads::Fixed(200))) else { return };
     assert!(apart.came.iter().all(|&times| times == 1), "{:?}", &apart.came[..100]);
     assert_eq!(received, u64::from(FRAMES));
     assert!(apart.longest_train > 1, "nothing was merged");
@@ -99,7 +113,17 @@ fn frames_of_a_flow_are_merged_and_each_number_comes_once() {
 
 #[test]
 fn frames_of_a_mix_come_once_each_at_their_own_length() {
-    let Some((apart, received)) = received(Payloads::Imix) else { return };
+    let Some((apart, received)) = received(&udp(Payloads::Imix)) else { return };
     assert!(apart.came.iter().all(|&times| times == 1), "{:?}", &apart.came[..100]);
     assert_eq!(received, u64::from(FRAMES));
+}
+
+#[test]
+fn bursts_to_groups_are_merged_group_by_group() {
+    let fanout = Fanout { groups: 3, outputs: 1, cables: 1 };
+    let plan = FanoutPlan { fanout, payload_bytes: 1_316, run: BURST, source: GENERATOR };
+    let Some((apart, received)) = received(&TrafficPlan::Fanout(plan)) else { return };
+    assert!(apart.came.iter().all(|&times| times == 1), "{:?}", &apart.came[..100]);
+    assert_eq!(received, u64::from(FRAMES));
+    assert!(apart.longest_train > 1, "nothing was merged");
 }

@@ -1,18 +1,12 @@
 //! A capture as an app: it fills the bursts that a lane lends it, on schedule.
 
 use super::Late;
-use crate::{
-    plan::SegmentPlan,
-    result::GeneratorReport,
-    timetable::Timetable,
-    traffic::{Replayable, Template},
-};
+use crate::{plan::SegmentPlan, result::GeneratorReport, traffic::Replayable};
 use laneway_core::{App, Burst, Counters, Fill, FrameApp, FrameMut, PortId, Turn, Verdict};
 
 /// Sends one segment and wants to stop.
 pub(crate) struct Replay<'a> {
-    templates: &'a [Template],
-    times: &'a Timetable,
+    traffic: &'a Replayable,
     destination: [u8; 6],
     plan: SegmentPlan,
     next: u32,
@@ -30,8 +24,7 @@ impl<'a> Replay<'a> {
         plan: SegmentPlan,
     ) -> Replay<'a> {
         Replay {
-            templates: &traffic.templates,
-            times: &traffic.times,
+            traffic,
             destination,
             plan,
             next: 0,
@@ -47,7 +40,7 @@ impl<'a> Replay<'a> {
         let sent = u64::from(self.next) - refused.min(u64::from(self.next));
         let seconds = (self.last_ns - self.first_ns + self.plan.interval_ns) as f64 / 1e9;
         GeneratorReport {
-            asked_pps: self.times.rate_pps(&self.plan),
+            asked_pps: self.traffic.times.rate_pps(&self.plan),
             achieved_pps: sent as f64 / seconds,
             sent,
             refused,
@@ -64,14 +57,13 @@ impl<'a> Replay<'a> {
 /// A lane whose buffers are shorter than the wire's frames cannot carry this traffic: the frame stays
 /// unsent and the number is missing, which the ledger shows.
 pub(super) fn put(
-    templates: &[Template],
+    traffic: &Replayable,
     frame: &mut FrameMut<'_>,
     destination: [u8; 6],
     segment: u8,
     number: u32,
 ) {
-    let template = &templates[number as usize % templates.len()];
-    let pass = u64::from(number) / templates.len() as u64;
+    let (template, pass) = (traffic.template(number), traffic.pass(number));
     if frame.set_len(template.frame.len()) {
         template.write(frame.bytes_mut(), destination, segment, number, pass);
         frame.set_verdict(Verdict::Tx);
@@ -97,7 +89,7 @@ impl FrameApp for Replay<'_> {
         if self.next >= self.plan.frames {
             return Fill::Done;
         }
-        let due_ns = self.times.due_ns(&self.plan, self.next);
+        let due_ns = self.traffic.times.due_ns(&self.plan, self.next);
         if turn.now_ns < due_ns {
             return Fill::At(due_ns);
         }
@@ -105,7 +97,7 @@ impl FrameApp for Replay<'_> {
         let n = (of_burst as usize).min(burst.len()).min((self.plan.frames - self.next) as usize);
         for i in 0..n {
             let (segment, number) = (self.plan.segment, self.next);
-            put(self.templates, &mut burst.frame_mut(i), self.destination, segment, number);
+            put(self.traffic, &mut burst.frame_mut(i), self.destination, segment, number);
             self.next += 1;
         }
         self.late.record(turn.now_ns - due_ns, n as u64);
@@ -120,6 +112,7 @@ impl FrameApp for Replay<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::traffic::Template;
     use laneway_core::Region;
 
     #[test]

@@ -26,7 +26,9 @@ const SATURATED_LOSS_MIN: f64 = 0.01;
 pub(super) fn rule(metric: Metric, matters: f64) -> Rule {
     let relative = Rule { threshold_min: matters, half_width_target: matters, ..Rule::COST };
     match metric {
-        Metric::Rate | Metric::PerCpu => Rule { direction: Direction::HigherIsBetter, ..relative },
+        Metric::Rate | Metric::PerCpu | Metric::Capacity | Metric::ZeroLoss => {
+            Rule { direction: Direction::HigherIsBetter, ..relative }
+        }
         Metric::Loss => Rule::difference(Direction::LowerIsBetter, LOSS_MATTERS),
         // A tail is estimated from a hundredth of the samples, and so is what rests on a few pings.
         _ if is_of_trial(metric) => Rule { half_width_target: matters * 2.0, ..relative },
@@ -37,7 +39,7 @@ pub(super) fn rule(metric: Metric, matters: f64) -> Rule {
 /// Whether a segment is too short for the metric: it is one of all segments of a generation.
 fn is_of_trial(metric: Metric) -> bool {
     use Metric::{AppOnly, ArrivalP99, RttP99, WireToApp};
-    matches!(metric, WireToApp | AppOnly | RttP99 | ArrivalP99) || metric.is_of_pings()
+    matches!(metric, WireToApp | AppOnly | RttP99 | ArrivalP99) || metric.has_no_load()
 }
 
 /// A metric's value in one trial, of the segments that can be used; `None` where they have too few samples.
@@ -53,6 +55,8 @@ fn of_trial(metric: Metric, trial: &Trial, load: usize) -> Option<f64> {
         Metric::PingMin => Some(pings()?.summary.min_ns? as f64),
         Metric::PingMax => Some(pings()?.summary.max_ns? as f64),
         Metric::PingMdev => pings()?.mdev_ns,
+        Metric::Capacity => Some(trial.capacity.as_ref()?.pps? as f64),
+        Metric::ZeroLoss => Some(trial.zero_loss.as_ref()?.pps? as f64),
         _ => None,
     }
 }
@@ -73,7 +77,7 @@ fn of_segment(metric: Metric, segment: &Segment) -> Option<f64> {
         Metric::PerCpu => cpu.ns_per_record.filter(|ns| *ns > 0.0).map(|ns| 1e9 / ns),
         // The window is longer than the schedule, in which all of it was due.
         Metric::CpuUsed => (ledger.offered > 0)
-            .then(|| cpu.own_ns as f64 / 1e9 * generator.asked_pps / ledger.offered as f64),
+            .then(|| cpu.own_ns as f64 / 1e9 * generator.asked_pps / ledger.packets() as f64),
         Metric::WireToAppP50 => Some(segment.wire_to_app?.p50_ns? as f64),
         Metric::RttP50 => Some(segment.rtt?.summary.p50_ns? as f64),
         Metric::ArrivalP50 => Some(segment.due_to_arrival?.summary.p50_ns? as f64),
@@ -473,6 +477,9 @@ pub(super) fn faults(
                 ledger.duplicates
             ));
         }
+        for (what, n) in &ledger.wrong {
+            faults.push(format!("{}: {n} copies came {what}", place(segment)));
+        }
         if ledger.unexplained != 0 {
             faults.push(format!(
                 "{}: the ledger is open, {} of {} frames are unexplained",
@@ -485,6 +492,7 @@ pub(super) fn faults(
     faults.extend(wrong_answers(segments, &place));
     faults.extend(disagreements(trials, loads));
     faults.extend(super::pings::faults(trials));
+    faults.extend(super::capacities::faults(trials));
     faults
 }
 

@@ -12,6 +12,7 @@ use super::doubt::Doubt;
 use super::{Entrant, Options, Progress, RaceError, analyse, interrupted, round_down, trial_plan};
 use crate::arrivals::ARRIVALS_MAX;
 use crate::bench::Bench;
+use crate::copies;
 use crate::headroom::Sink;
 use crate::result::{Finding, Headroom, Segment};
 use crate::scenario::{Extent, ROUNDS_MAX, Scenario};
@@ -186,6 +187,11 @@ impl<'a> Contest<'a> {
                 arm.ping(echo).map_err(|error| interrupted(self.options, error))?;
             }
         }
+        if let Some(plan) = &self.scenario.capacity {
+            for arm in alive.values_mut() {
+                arm.search(plan).map_err(|error| interrupted(self.options, error))?;
+            }
+        }
         for arm in alive.into_values() {
             all.trials.push(arm.end().map_err(|error| interrupted(self.options, error))?);
         }
@@ -276,7 +282,8 @@ impl<'a> Contest<'a> {
     /// keep by luck what it does not keep for a race: hence the step. A segment in which it is late after all is
     /// left out, as ever. What the generator then keeps only just is lowered until it has headroom.
     fn kept_by_all(&self) -> Result<Result<Saturating, String>, RaceError> {
-        let most = u64::from(ARRIVALS_MAX) * 1_000 / self.extent.segment_ms;
+        let room = self.sending.traffic.fanout().map_or(ARRIVALS_MAX, copies::frames_max);
+        let most = u64::from(room) * 1_000 / self.extent.segment_ms;
         let mut kept: Option<u64> = None;
         // The twin of the base is the base.
         for (arm, entrant) in self.entrants.iter().enumerate().filter(|(_, e)| !e.is_noise_floor) {

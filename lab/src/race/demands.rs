@@ -30,8 +30,15 @@ enum Said {
 /// that it was not found must not hide what is demanded there.
 fn is_asked(goal: &Goal, result: &RaceResult, sought: bool) -> bool {
     let is_of_pings = goal.metric.is_of_pings() && result.ping.is_some();
+    let is_searched = goal.metric.is_searched() && is_searched(result);
     let is_offered = load_of(result, goal.load_pps).is_some();
-    is_of_pings || is_offered || (goal.is_saturating() && sought)
+    is_of_pings || is_searched || is_offered || (goal.is_saturating() && sought)
+}
+
+/// Whether a search was made for a capacity.
+fn is_searched(result: &RaceResult) -> bool {
+    result.capacity.is_some()
+        || result.ping.as_ref().is_some_and(|ping| !ping.capacities.is_empty())
 }
 
 /// What became of the scenario's demands at the loads that this version of it offered.
@@ -171,7 +178,11 @@ type Sides = (Side, Option<Side>);
 /// # Errors
 /// Why there is nothing to look at.
 fn sides(goal: &Goal, result: &RaceResult) -> Result<Sides, Said> {
-    let load = match (goal.metric.is_of_pings(), goal.load_pps) {
+    let load = match (goal.metric.has_no_load(), goal.load_pps) {
+        (true, _) if goal.metric.is_searched() => {
+            let load = is_searched(result).then_some(result.loads_pps.len());
+            load.ok_or_else(|| Said::Untold("no capacity was searched".to_owned()))?
+        }
         (true, _) => {
             let are_sent = result.ping.as_ref().is_some_and(|ping| !ping.pings.is_empty());
             let load = are_sent.then_some(result.loads_pps.len());
@@ -239,7 +250,7 @@ fn judge(goal: &Goal, result: &RaceResult, trials: &[Trial], matters: f64) -> Sa
             goal.metric.in_unit(&short(estimate)),
             short(interval.lower),
             short(interval.upper),
-            if goal.metric.is_of_pings() { "generations" } else { "segments" },
+            if goal.metric.has_no_load() { "generations" } else { "segments" },
         ),
     };
     let limits = [goal.at_most.map(Limit::AtMost), goal.at_least.map(Limit::AtLeast)];

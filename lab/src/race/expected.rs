@@ -4,7 +4,7 @@
 //! arms that do not start) is not in it.
 
 use super::{Length, contest, entrants, extent_of};
-use crate::scenario::{PingPlan, Scenario};
+use crate::scenario::{CapacityPlan, PingPlan, Scenario};
 use std::time::Duration;
 
 /// What a segment takes beyond its length: the lead, the drain, and counters read before and behind it.
@@ -41,7 +41,8 @@ pub fn expected(scenario: &Scenario, length: Length) -> Expected {
     let times = |duration: Duration, n: usize| duration.saturating_mul(n as u32);
     let round = times(Duration::from_millis(extent.segment_ms) + TURN_MORE, arms * loads);
     let pings = scenario.ping.as_ref().map_or(Duration::ZERO, pinging);
-    let rest = times(START + pings, arms);
+    let search = scenario.capacity.as_ref().map_or(Duration::ZERO, searching);
+    let rest = times(START + pings + search, arms);
     let shortest = rest + times(round, contest::ROUNDS_MIN);
     let (least, most) = match extent.rounds {
         Some(rounds) => {
@@ -68,6 +69,12 @@ fn pinging(plan: &PingPlan) -> Duration {
     };
     let step = Duration::from_millis(plan.capacity_ms) + TURN_MORE;
     pings + beside + step * plan.capacity_steps
+}
+
+/// What both searches of an arm take in a generation, if every rate but the last of each is carried.
+fn searching(plan: &CapacityPlan) -> Duration {
+    let trial = Duration::from_millis(plan.ms) + TURN_MORE;
+    trial * plan.trials * plan.steps * 2
 }
 
 #[cfg(test)]

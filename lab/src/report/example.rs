@@ -492,6 +492,7 @@ fn race_of(loads_pps: Vec<u64>, rounds: usize, models: &[Model]) -> RaceResult {
         summaries,
         findings: Vec::new(),
         ping: None,
+        capacity: None,
         traces: Vec::new(),
         goals: vec![
             GoalOutcome {

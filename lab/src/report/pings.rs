@@ -1,9 +1,9 @@
-//! The tables of a race of pings: what the founding report's table had, for both probes, with what it
+//! The tables of what has no offered load: capacities, and those of a race of pings: what the founding report's table had, for both probes, with what it
 //! lacked: percentiles, how many were sent and not replied to, and what each arm obtained.
 
 use super::table::{Cell, Column, Row, Table, arm_column, column, counted};
 use super::wording::{arm_name, caps, load_name, scheduled, summary_of};
-use crate::result::{PingRow, PingSection, RaceResult, Rtt};
+use crate::result::{CapacityRow, CapacitySection, PingRow, PingSection, RaceResult, Rtt};
 use laneway_page::number::{count, figure, percent};
 
 /// What a row of these tables was measured with.
@@ -47,10 +47,18 @@ impl Probe {
 
 /// All of them; none for another app.
 pub(super) fn tables(result: &RaceResult) -> Vec<Table> {
+    if let Some(searched) = &result.capacity {
+        return searches(result, searched);
+    }
     let Some(ping) = &result.ping else { return Vec::new() };
     let mut tables = vec![round_trips(result, ping), requests(result, ping), per_cpu(result)];
     if !ping.capacities.is_empty() {
-        tables.push(capacities(result, ping));
+        let caption = format!(
+            "Capacity: highest rate of requests with at most {} without reply, {}",
+            percent(ping.loss_max_share),
+            searched(ping.searched_pps)
+        );
+        tables.push(capacities(result, &ping.capacities, caption));
     }
     tables
 }
@@ -176,8 +184,35 @@ fn per_cpu(result: &RaceResult) -> Table {
     Table { caption, columns, heads: 2, rows }
 }
 
+/// The tables of a search of another app's.
+fn searches(result: &RaceResult, found: &CapacitySection) -> Vec<Table> {
+    let in_each = format!(
+        "in each of {} trials of {} ms, {}",
+        found.trials,
+        count(found.trial_ms),
+        searched(found.searched_pps)
+    );
+    let most = percent(found.loss_max_share);
+    vec![
+        capacities(
+            result,
+            &found.capacities,
+            format!("Capacity: highest offered rate with at most {most} lost {in_each}"),
+        ),
+        capacities(
+            result,
+            &found.zero_loss,
+            format!("Zero-loss rate: highest offered rate with nothing lost {in_each}"),
+        ),
+    ]
+}
+
+fn searched([low, high]: [u64; 2]) -> String {
+    format!("searched from {}/s to {}/s", count(low), count(high))
+}
+
 /// The highest rate carried, per arm.
-fn capacities(result: &RaceResult, ping: &PingSection) -> Table {
+fn capacities(result: &RaceResult, rows: &[CapacityRow], caption: String) -> Table {
     let columns = vec![
         arm_column(),
         column("mode", "", "How the arm's program is attached, as obtained."),
@@ -191,7 +226,7 @@ fn capacities(result: &RaceResult, ping: &PingSection) -> Table {
              capacity is not less than what stands here.",
         ),
     ];
-    let rows = ping.capacities.iter().map(|row| {
+    let rows = rows.iter().map(|row| {
         let mut cells =
             vec![Cell::Words(arm_name(result, row.arm)), Cell::Words(mode(result, row.arm))];
         cells.extend(match row.pps {
@@ -207,13 +242,6 @@ fn capacities(result: &RaceResult, ping: &PingSection) -> Table {
         cells.extend([counted(row.searches as u64), counted(row.open_ended as u64)]);
         Row { cells, opens_group: false }
     });
-    let [low, high] = ping.searched_pps;
-    let caption = format!(
-        "Capacity: highest rate of requests with at most {} without reply, searched from {}/s to {}/s",
-        percent(ping.loss_max_share),
-        count(low),
-        count(high)
-    );
     Table { caption, columns, heads: 2, rows: rows.collect() }
 }
 

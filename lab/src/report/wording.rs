@@ -52,7 +52,11 @@ pub(super) fn load_name(result: &RaceResult, load: usize) -> String {
             format!("{}/s{}, saturating", count(pps), spacing(result))
         }
         Some(&pps) => format!("{}/s{}", count(pps), spacing(result)),
-        None if result.ping.is_some() && load == result.loads_pps.len() => NO_LOAD.to_owned(),
+        None if (result.ping.is_some() || result.capacity.is_some())
+            && load == result.loads_pps.len() =>
+        {
+            NO_LOAD.to_owned()
+        }
         None => format!("load {load} (not listed)"),
     }
 }
@@ -119,6 +123,8 @@ pub(super) fn scope(metric: &str) -> &'static str {
         "as the machine's own ping prints it, beside a load of ours"
     } else if metric.contains("ping") {
         "as the machine's own ping prints it, with nothing else sent"
+    } else if metric.contains("zero-loss") {
+        "highest rate of which nothing is lost, by bisection in every generation"
     } else if metric.contains("capacity") {
         "highest rate whose loss is within the limit, by bisection in every generation"
     } else if metric.contains("CPU") {

@@ -5,7 +5,7 @@
 //! race is reported: a sentence that cannot be told here is not left out.
 
 use super::arithmetic::Arithmetic;
-use super::{Extent, Scenario, ScenarioError, value};
+use super::{CapacityPlan, Extent, PingPlan, Scenario, ScenarioError, value};
 use laneway_kinds::Metric;
 use serde::{Deserialize, Serialize};
 
@@ -222,7 +222,7 @@ impl Goal {
 
     /// Whether it is one at the saturating load.
     pub(crate) fn is_saturating(&self) -> bool {
-        self.load_pps.is_none() && !self.metric.is_of_pings()
+        self.load_pps.is_none() && !self.metric.has_no_load()
     }
 
     /// Whether all arms that it needs satisfy `has`.
@@ -239,7 +239,19 @@ impl Goal {
             Err(value(format!("the {part} of a {kind}"), self.sentence(), hint))
         };
         let saturates = |extent: &Extent| extent.saturate || extent.topspeed || extent.closed_loop;
-        if self.metric.is_of_pings() {
+        if self.metric.is_searched() {
+            if self.load_pps.is_some() || self.over_load_pps.is_some() {
+                return refused("load", "a search has loads of its own: leave it out");
+            }
+            let by_pings = self.metric == Metric::Capacity
+                && scenario.pings().any(|pings| pings.capacity_steps > 0);
+            if scenario.capacities().next().is_none() && !by_pings {
+                return refused(
+                    "metric",
+                    "nothing is searched here: the scenario has no `[capacity]`",
+                );
+            }
+        } else if self.metric.is_of_pings() {
             if self.load_pps.is_some() || self.over_load_pps.is_some() {
                 return refused("load", "pings have none: leave it out");
             }
@@ -286,6 +298,16 @@ impl Scenario {
     pub(super) fn extents(&self) -> impl Iterator<Item = &Extent> {
         let of_variants = self.variants.iter().flat_map(|v| [v.quick.as_ref(), v.full.as_ref()]);
         of_variants.flatten().chain([&self.quick, &self.full])
+    }
+
+    /// What is measured of pings, in all variants.
+    fn pings(&self) -> impl Iterator<Item = &PingPlan> {
+        self.variants.iter().filter_map(|variant| variant.ping.as_ref()).chain(&self.ping)
+    }
+
+    /// What is searched, in all variants.
+    fn capacities(&self) -> impl Iterator<Item = &CapacityPlan> {
+        self.variants.iter().filter_map(|variant| variant.capacity.as_ref()).chain(&self.capacity)
     }
 
     /// Checks what is asked of the arms, which have their names.

@@ -1,9 +1,10 @@
 //! Lane `afxdp` as a row of the table of lanes: each of several workers has a receive queue and one socket map for all.
 
-use crate::{AfXdp, Steering};
+use crate::{AfXdp, Steering, holder::kernel_groups};
 use laneway_core::{ClockDomain, LaneError};
 use laneway_kinds::{
-    LaneFacts, LaneKind, Mode, Needs, NoLane, Opening, Ports, Request, Shape, Shapes, Sharing,
+    GroupHolder, LaneFacts, LaneKind, Mode, Needs, NoLane, Opening, Ports, Request, Shape, Shapes,
+    Sharing,
 };
 
 /// The row.
@@ -63,5 +64,9 @@ impl LaneKind for AfXdpKind {
             }
             AfXdpShared::Steered(steering) => AfXdp::open_steered(steering, worker),
         }
+    }
+
+    fn group_holder(_shared: &Self::Shared) -> Option<Box<dyn GroupHolder>> {
+        Some(kernel_groups())
     }
 }

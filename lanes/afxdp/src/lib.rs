@@ -17,6 +17,7 @@
 //! threads. `README.md` lists knobs, costs and limits.
 
 mod config;
+mod holder;
 mod interface;
 mod kind;
 mod lane;

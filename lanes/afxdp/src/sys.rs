@@ -171,6 +171,18 @@ pub(crate) fn set_option<T: Record>(
     Ok(())
 }
 
+/// `setsockopt` of a value that is given as its bytes.
+pub(crate) fn set_option_bytes(
+    fd: BorrowedFd<'_>,
+    level: i32,
+    name: i32,
+    value: &[u8],
+) -> io::Result<()> {
+    let (at, bytes) = (value.as_ptr().cast(), value.len() as libc::socklen_t);
+    // SAFETY: the value lives across the call and has so many bytes.
+    check(unsafe { libc::setsockopt(fd.as_raw_fd(), level, name, at, bytes) }).map(drop)
+}
+
 /// Reads a socket option; what an older kernel does not fill stays at its default.
 pub(crate) fn option<T: Record>(fd: BorrowedFd<'_>, level: i32, name: i32) -> io::Result<T> {
     let mut value = T::default();

@@ -1,10 +1,10 @@
 //! Lane `packet` as a row of the table of lanes: several workers share an interface by a fan-out group.
 
-use crate::{FanoutGroup, OpenOptions, PacketLane};
+use crate::{FanoutGroup, OpenOptions, PacketLane, holder::kernel_groups};
 use laneway_core::{ClockDomain, LaneError};
 use laneway_kinds::{
-    LaneFacts, LaneKind, Mode, Needs, NoLane, Opening, Ports, Request, Shape, Shapes, Sharing,
-    with_knob,
+    GroupHolder, LaneFacts, LaneKind, Mode, Needs, NoLane, Opening, Ports, Request, Shape, Shapes,
+    Sharing, with_knob,
 };
 
 /// The row.
@@ -72,5 +72,9 @@ impl LaneKind for PacketKind {
             Some(group) => PacketLane::open_in(*group, &request.spec, &interfaces, options),
             None => PacketLane::open(&request.spec, &interfaces, options),
         }
+    }
+
+    fn group_holder(_shared: &Self::Shared) -> Option<Box<dyn GroupHolder>> {
+        Some(kernel_groups())
     }
 }

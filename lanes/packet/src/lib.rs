@@ -21,6 +21,7 @@
 
 mod config;
 mod group;
+mod holder;
 mod inbox;
 mod kind;
 mod lane;

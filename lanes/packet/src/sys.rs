@@ -39,6 +39,14 @@ pub(crate) fn packet_socket() -> io::Result<OwnedFd> {
     Ok(unsafe { OwnedFd::from_raw_fd(fd) })
 }
 
+/// A socket of datagrams without an address.
+pub(crate) fn datagram_socket(family: c_int) -> io::Result<OwnedFd> {
+    // SAFETY: no pointers.
+    let fd = check(unsafe { libc::socket(family, libc::SOCK_DGRAM | libc::SOCK_CLOEXEC, 0) })?;
+    // SAFETY: the kernel just gave it to us and nobody else has it.
+    Ok(unsafe { OwnedFd::from_raw_fd(fd) })
+}
+
 /// Binds to one interface and lets frames of every protocol in.
 pub(crate) fn bind(fd: BorrowedFd<'_>, interface_index: c_int) -> io::Result<()> {
     let address = libc::sockaddr_ll {
@@ -67,6 +75,18 @@ pub(crate) fn set_option<T: OptionValue>(
     let result =
         unsafe { libc::setsockopt(fd.as_raw_fd(), level, name, (&raw const value).cast(), bytes) };
     check(result).map(drop)
+}
+
+/// `setsockopt` of a value that is given as its bytes.
+pub(crate) fn set_option_bytes(
+    fd: BorrowedFd<'_>,
+    level: c_int,
+    name: c_int,
+    value: &[u8],
+) -> io::Result<()> {
+    let (at, bytes) = (value.as_ptr().cast(), value.len() as libc::socklen_t);
+    // SAFETY: the value lives across the call and has so many bytes.
+    check(unsafe { libc::setsockopt(fd.as_raw_fd(), level, name, at, bytes) }).map(drop)
 }
 
 /// `getsockopt`, into a value that keeps what the kernel does not fill.

@@ -2,8 +2,8 @@
 /*
  * Counts the frames that the half sent (XDP_TX, redirect) and the kernel dropped behind it. The half
  * cannot see them: the driver takes frames in bulks, after the program. The kernel tells only these
- * tracepoints, for every interface of the machine; counted are those of the lane's, which are known by
- * number and network namespace.
+ * tracepoints, for every interface of the machine; counted is what came by one of the lane's, which are
+ * known by number and network namespace, under the interface that it was to leave by.
  */
 #include <linux/bpf.h>
 #include <bpf/bpf_core_read.h>
@@ -13,6 +13,7 @@
 char LICENSE[] SEC("license") = "Dual BSD/GPL";
 
 #define LW_BEHIND_PORTS_MAX 32
+#define LW_BEHIND_ELSEWHERE LW_BEHIND_PORTS_MAX /* not by one of the lane's, or it is not told */
 #define LW_EMSGSIZE	    90
 
 /* Set before loading; see src/behind.rs. */
@@ -42,57 +43,65 @@ struct bpf_prog;
 struct lw_behind {
 	__u64 refused;
 	__u64 too_long;
+	__u64 full; /* the driver took some of a bulk, and had no room for the rest */
 };
 
 struct {
 	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
-	__uint(max_entries, 1);
+	__uint(max_entries, LW_BEHIND_PORTS_MAX + 1);
 	__type(key, __u32);
 	__type(value, struct lw_behind);
 } behind SEC(".maps");
 
-static __always_inline int is_ours(const struct net_device *dev)
+/* Which of the lane's interfaces it is. */
+static __always_inline __u32 port_of(const struct net_device *dev)
 {
 	__u32 ifindex = dev->ifindex;
 
 	if (dev->nd_net.net->ns.inum != lw_namespace)
-		return 0;
-	for (int i = 0; i < LW_BEHIND_PORTS_MAX; i++)
+		return LW_BEHIND_ELSEWHERE;
+	for (__u32 i = 0; i < LW_BEHIND_PORTS_MAX; i++)
 		if (ifindex == lw_ifindexes[i])
-			return 1;
-	return 0;
+			return i;
+	return LW_BEHIND_ELSEWHERE;
 }
 
-static __always_inline void count(const struct net_device *dev, int frames, int err)
+static __always_inline struct lw_behind *counts_of(const struct net_device *from, __u32 to)
 {
-	const __u32 zero = 0;
+	return port_of(from) == LW_BEHIND_ELSEWHERE ? 0 : bpf_map_lookup_elem(&behind, &to);
+}
+
+/* Of a bulk, these were not taken. */
+static __always_inline void count_bulk(const struct net_device *from, const struct net_device *to,
+				       int drops, int err)
+{
 	struct lw_behind *n;
 
-	if (frames <= 0 || !is_ours(dev))
+	if (drops <= 0)
 		return;
-	n = bpf_map_lookup_elem(&behind, &zero);
+	n = counts_of(from, port_of(to));
 	if (!n)
 		return;
-	if (err == -LW_EMSGSIZE)
-		n->too_long += frames;
+	if (err < 0)
+		n->refused += drops;
 	else
-		n->refused += frames;
+		n->full += drops;
 }
 
 /* A bulk of XDP_TX; of it `drops` were not taken. */
 SEC("tp_btf/xdp_bulk_tx")
 int BPF_PROG(on_bulk_tx, const struct net_device *dev, int sent, int drops, int err)
 {
-	count(dev, drops, 0);
+	count_bulk(dev, dev, drops, err);
 	return 0;
 }
 
-/* A bulk that was redirected through a map of devices. */
+/* A bulk that was redirected through a map of devices; what the programs there dropped is among it. */
 SEC("tp_btf/xdp_devmap_xmit")
 int BPF_PROG(on_devmap_xmit, const struct net_device *from, const struct net_device *to, int sent,
 	     int drops, int err)
 {
-	count(from, drops, 0);
+	count_bulk(from, to, drops, err);
 	return 0;
 }
 
@@ -101,7 +110,12 @@ SEC("tp_btf/xdp_redirect_err")
 int BPF_PROG(on_redirect_err, const struct net_device *from, const struct bpf_prog *program,
 	     const void *target, int err)
 {
-	count(from, 1, err);
+	struct lw_behind *n = counts_of(from, LW_BEHIND_ELSEWHERE);
+
+	if (n && err == -LW_EMSGSIZE)
+		n->too_long++;
+	else if (n)
+		n->refused++;
 	return 0;
 }
 
@@ -112,7 +126,9 @@ int BPF_PROG(on_redirect_err, const struct net_device *from, const struct bpf_pr
 SEC("tp_btf/xdp_exception")
 int BPF_PROG(on_exception, const struct net_device *dev, const struct bpf_prog *program, __u32 act)
 {
-	if (act == XDP_TX)
-		count(dev, 1, 0);
+	struct lw_behind *n = act == XDP_TX ? counts_of(dev, port_of(dev)) : 0;
+
+	if (n)
+		n->refused++;
 	return 0;
 }

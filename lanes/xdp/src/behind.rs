@@ -5,6 +5,9 @@
 //! frame is longer than the MTU of where it is to leave. The kernel tells tracepoints
 //! (`bpf/behind.bpf.c`), and this counts them for the lane's interfaces.
 //!
+//! A driver that takes less than it was given has no room (`tx_interface_full`); one that takes nothing and says why
+//! refuses (`tx_refused`).
+//!
 //! Assumes that the calling thread is in the network namespace of the interfaces. What must always hold: a
 //! frame is counted once, and frames of other interfaces never. What it does not count: what the far end
 //! drops after it has taken the frame, and a drop by a driver that tells no tracepoint.
@@ -19,8 +22,14 @@ const PORTS_MAX: usize = PortMask::PORTS_MAX;
 /// Its inode is the namespace's number (`ns_common.inum`).
 const NAMESPACE: &str = "/proc/thread-self/ns/net";
 
+/// Words of `struct lw_behind`.
+const WORDS: usize = 3;
+
 /// The counting programs, attached until this is dropped.
-pub(crate) struct Behind(Tracing);
+pub(crate) struct Behind {
+    programs: Tracing,
+    ifindexes: Vec<u32>,
+}
 
 impl Behind {
     /// Counts from now on for the interfaces of these numbers.
@@ -46,15 +55,34 @@ impl Behind {
                 bytes: (namespace.ino() as u32).to_ne_bytes().to_vec(),
             },
         ];
-        Tracing::attach("lw_behind", OBJECT, &config).map(Behind)
+        let programs = Tracing::attach("lw_behind", OBJECT, &config)?;
+        Ok(Behind { programs, ifindexes: ifindexes.to_vec() })
     }
 
-    /// Adds what was dropped until now.
+    /// Adds what was dropped until now, wherever it was to leave.
     pub(crate) fn add_to(&self, counters: &mut Counters) {
-        // An array of one entry: should a read fail, nothing is claimed.
-        let sums = self.0.maps().per_cpu_sums("behind").unwrap_or_default();
-        let [refused, too_long] = sums.try_into().unwrap_or_default();
-        counters.drop_many(DropReason::TxRefused, refused);
-        counters.drop_many(DropReason::TxTooLong, too_long);
+        self.entries().iter().for_each(|entry| add(entry, counters));
     }
+
+    /// What was dropped until now that was to leave by the interface of this number.
+    pub(crate) fn of(&self, ifindex: u32) -> Counters {
+        let mut counters = Counters::default();
+        let at = self.ifindexes.iter().position(|of_port| *of_port == ifindex);
+        if let Some(entry) = at.and_then(|at| self.entries().get(at).copied()) {
+            add(&entry, &mut counters);
+        }
+        counters
+    }
+
+    /// By port. Should a read fail, nothing is claimed.
+    fn entries(&self) -> Vec<[u64; WORDS]> {
+        let sums = self.programs.maps().per_cpu_sums("behind").unwrap_or_default();
+        sums.as_chunks().0.to_vec()
+    }
+}
+
+fn add(&[refused, too_long, full]: &[u64; WORDS], counters: &mut Counters) {
+    counters.drop_many(DropReason::TxRefused, refused);
+    counters.drop_many(DropReason::TxTooLong, too_long);
+    counters.drop_many(DropReason::TxInterfaceFull, full);
 }

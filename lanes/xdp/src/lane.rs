@@ -11,7 +11,7 @@ use laneway_bpf::{
 };
 use laneway_core::{
     Bell, Cap, CapSet, CapsReport, ClockDomain, Counters, DropReason, KernelHalf, KernelLane,
-    KernelMaps, Lane, LaneError, PortId, PortMask, Wake,
+    KernelMaps, Lane, LaneError, MapValue, PortId, PortMask, Wake,
 };
 use laneway_linux::{Interface, refuse_default_route};
 use laneway_spec::{LaneSpec, SpecError};
@@ -118,6 +118,9 @@ impl XdpLane {
                 None => lane.loaded.program(),
             };
             let (link, mut caps) = attach(entry, interface, &knobs)?;
+            if link.mode() == XdpMode::Generic && lane.loaded.has_exit_programs() {
+                return Err(refuse_generic(interface, &half));
+            }
             for (name, fact) in lane.spread.iter().flat_map(Spread::facts) {
                 caps.fact(name, fact);
             }
@@ -298,7 +301,30 @@ impl KernelLane for XdpLane {
     }
 
     fn maps(&self) -> &dyn KernelMaps {
-        self.loaded.maps()
+        self
+    }
+}
+
+/// Those of the half, and what the lane counts behind it.
+impl KernelMaps for XdpLane {
+    fn visit(&self, map: &str, each: &mut dyn FnMut(&[u8], &[u8])) -> Result<(), LaneError> {
+        self.loaded.maps().visit(map, each)
+    }
+
+    fn remove(&self, map: &str, key: &[u8]) -> Result<(), LaneError> {
+        self.loaded.maps().remove(map, key)
+    }
+
+    fn put(&self, map: &str, key: &[u8], value: &[u8]) -> Result<(), LaneError> {
+        self.loaded.maps().put(map, key, value)
+    }
+
+    fn set(&self, map: &str, key: &[u8], value: &MapValue) -> Result<(), LaneError> {
+        self.loaded.maps().set(map, key, value)
+    }
+
+    fn exit_drops(&self, ifindex: u32) -> Counters {
+        self.behind.as_ref().map_or_else(Counters::default, |behind| behind.of(ifindex))
     }
 }
 
@@ -455,6 +481,18 @@ fn attach(
     caps.obtained = caps.obtained.with_if(Cap::NativeXdp, link.mode() == XdpMode::Native);
     caps.admit(LANE, |_| None)?;
     Ok((link, caps))
+}
+
+/// In generic mode the copies of a frame that is sent to several devices share their bytes
+/// (`skb_clone`), and the programs on the way out would write over each other's.
+fn refuse_generic(interface: &str, half: &KernelHalf) -> LaneError {
+    LaneError::Refused {
+        lane: LANE.to_owned(),
+        name: format!("app {} on `{interface}` in generic mode", half.name),
+        why: "its programs on the way out write into copies of a frame, which share their bytes there"
+            .to_owned(),
+        hint: "use interfaces with native XDP, or another lane".to_owned(),
+    }
 }
 
 fn in_lane(error: BpfError) -> LaneError {

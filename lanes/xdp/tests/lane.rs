@@ -3,14 +3,18 @@
 #[path = "../../../crates/bpf/tests/support/mod.rs"]
 mod support;
 
-use laneway_bpf::attachment;
+use laneway_bpf::{LiveFrames, attachment, live_frames};
 use laneway_core::{Cap, DropReason, KernelHalf, KernelLane, Lane, LaneError, PortId, Wake};
 use laneway_spec::LaneSpec;
-use laneway_xdp::{Options, PassGuard, XdpLane};
-use std::{env, process::Command, thread, time::Duration};
-use support::{Receiver, Record, Sender, cable, frame, in_namespace, ip, verdict};
+use laneway_xdp::{Options, PassGuard, XdpLane, XdpProgram};
+use std::{env, os::fd::AsFd, process::Command, thread, time::Duration};
+use support::{
+    Receiver, Record, Sender, cable, exits, frame, in_namespace, ip, scattering, verdict,
+};
 
 const COUNT: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/test_count.bpf.o"));
+const EXITS: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/test_exits.bpf.o"));
+const XDP_DROP: u32 = 1;
 const XDP_TX: u32 = 3;
 const PATIENCE: Duration = Duration::from_secs(20);
 /// Set for the child that holds a lane until it is killed.
@@ -396,6 +400,75 @@ fn a_pass_program_lets_the_far_end_see_what_xdp_transmits() {
         assert_eq!(back.receive(), frame(77));
         drop(guard);
         assert_eq!(attachment("left").unwrap(), Default::default());
+    });
+}
+
+#[test]
+fn programs_on_the_way_out_need_native_mode() {
+    in_namespace(|| {
+        cable("left", "right");
+        let half = || scattering(EXITS, exits(&["right"]));
+        for (spec, on) in [("xdp:generic", "right"), ("xdp:allow=native-xdp", "lo")] {
+            let refused = open_half(spec, &[on], half()).err().unwrap().to_string();
+            assert!(refused.contains("share their bytes"), "{refused}");
+            assert_eq!(attachment(on).unwrap(), Default::default());
+        }
+        open_half("xdp", &["right"], half()).unwrap();
+    });
+}
+
+#[test]
+fn what_the_kernel_drops_on_the_way_out_is_told_by_interface() {
+    const FRAMES: u64 = 37;
+    in_namespace(|| {
+        for (left, right) in [("left", "right"), ("one", "far1"), ("two", "far2")] {
+            cable(left, right);
+        }
+        let ports = ["right", "one", "two"];
+        let mut lane = open_half("xdp", &ports, scattering(EXITS, exits(&["one", "two"]))).unwrap();
+        let _guards = ["far1", "far2"].map(|end| PassGuard::attach(end).unwrap());
+        // There nothing takes frames any more.
+        ip("link set far2 down");
+        let (sender, taken) = (Sender::on("left"), Receiver::on("far1"));
+        (0..FRAMES).for_each(|_| sender.send(&frame(60)));
+        (0..FRAMES).for_each(|_| drop(taken.receive()));
+        await_frames(&mut lane, FRAMES);
+        lane.detach();
+        let dropped = |interface: &str| {
+            let counters = lane.maps().exit_drops(support::ifindex(interface));
+            (counters.drops(DropReason::TxRefused), counters.lost())
+        };
+        assert_eq!((dropped("right"), dropped("one")), ((0, 0), (0, 0)));
+        assert_eq!(dropped("two"), (FRAMES, FRAMES));
+        assert_eq!(lane.counters(PortId(0)).lost(), FRAMES);
+    });
+}
+
+#[test]
+fn a_ring_that_is_full_at_the_far_end_is_named_so() {
+    /// Sent within one softirq, so that the far end cannot empty its ring of 256 meanwhile.
+    const FRAMES: u32 = 256;
+    const COPIES: u64 = 3;
+    in_namespace(|| {
+        cable("left", "right");
+        cable("one", "far1");
+        let half = scattering(EXITS, exits(&["one"; COPIES as usize]));
+        let mut lane = open_half("xdp", &["right", "one"], half).unwrap();
+        let drops = vec![verdict(XDP_DROP)];
+        let mut far = open_half("xdp", &["far1"], support::half(COUNT, 1 << 16, drops)).unwrap();
+        let program = XdpProgram::find(&lane.caps(PortId(0)).facts["program_id"]).unwrap();
+        let ingress_ifindex = support::ifindex("right");
+        let frame = &frame(60);
+        let live = LiveFrames { frame, meta: &[], frames: FRAMES, batch: FRAMES, ingress_ifindex };
+        live_frames(program.as_fd(), live).unwrap();
+        lane.detach();
+        let dropped = lane.maps().exit_drops(support::ifindex("one"));
+        let full = dropped.drops(DropReason::TxInterfaceFull);
+        assert_eq!(dropped.lost(), full, "{dropped:?}");
+        let all = u64::from(FRAMES) * COPIES;
+        assert!((1..all).contains(&full), "{full} of {all}");
+        await_frames(&mut far, all - full);
+        assert_eq!(far.counters(PortId(0)).rx_frames, all - full);
     });
 }
 

@@ -36,7 +36,7 @@ const ROLES: &[Role] = &[
         ],
         may_use: &["spec", "core", "wire"],
     },
-    Role { name: "stack", folders: &["crates/stack"], may_use: &["spec", "core", "wire"] },
+    Role { name: "stack", folders: &["crates/stack"], may_use: &["kinds", "spec", "core", "wire"] },
     Role { name: "bpf", folders: &["crates/bpf"], may_use: &["spec", "core", "wire"] },
     Role {
         name: "engine",

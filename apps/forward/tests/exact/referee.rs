@@ -2,7 +2,7 @@
 //! loaded with.
 
 use crate::outcome::{Outcome, TOLD_BYTES};
-use laneway_core::KernelHalf;
+use laneway_core::{KernelHalf, MapValue};
 use laneway_testkit::{root, skip};
 use std::{
     io::Write,
@@ -59,7 +59,12 @@ impl Referee {
     /// The outcomes of frames that arrive on port 0, and how many matches the rules had together.
     pub(crate) fn run(&self, half: &KernelHalf, frames: &[Vec<u8>]) -> (Vec<Outcome>, u64) {
         let mut input = half.config[0].bytes.clone();
-        let of = |map: &'static str| half.entries.iter().filter(move |(name, ..)| *name == map);
+        let of = |map: &'static str| {
+            half.entries.iter().filter_map(move |(name, key, value)| match value {
+                MapValue::Bytes(value) if *name == map => Some((name, key, value)),
+                _ => None,
+            })
+        };
         match of("banks").next() {
             Some((_, _, bank)) => input.extend(bank),
             None => input.extend([0; BANK_BYTES]),

@@ -4,7 +4,7 @@
 use crate::{arguments, verbs_of};
 use clap::parser::ValueSource;
 use clap::{ArgMatches, Args, Command};
-use laneway_kinds::{AppCommand, ArmPlace, Protocol};
+use laneway_kinds::{AppCommand, ArmPlace, Fanout, FanoutOutput, Protocol};
 use laneway_lab::scenario::Scenario;
 use laneway_lab::{TablesOf, arm_matches, arm_words};
 use laneway_registry::{AppTable, AppVisitor, Apps, Lanes, apps, facts_of};
@@ -17,6 +17,7 @@ const PLACES: &[(&str, &[&str])] = &[
     ("echo", &["address", "listen", "mac", "tcp"]),
     ("features", &["number_from_mac", "output", "writer_cpu"]),
     ("forward", &[]),
+    ("relay", &["input", "output"]),
 ];
 
 /// An arm of a scenario.
@@ -64,6 +65,10 @@ fn an_arm_is_what_a_user_can_type_and_departs_by_its_scenario_and_its_place_only
     let mut raced = BTreeSet::new();
     let interfaces = ["sut0", "sut1"].map(str::to_owned);
     let addresses: [SocketAddr; 1] = [([10, 77, 0, 3], 7).into()];
+    let group = "239.77.0.1:7000".parse().expect("an address");
+    let source = [10, 78, 0, 2].into();
+    let outputs = [FanoutOutput { interface: "sut1", source, port: 7_000 }];
+    let fanout = Fanout { input: "sut0", groups: &[group], outputs: &outputs };
     for file in files.filter(|path| path.extension().is_some_and(|kind| kind == "toml")) {
         let mut scenario = Scenario::load(&file).expect("it ships");
         scenario.check(&TablesOf::<Apps, Lanes>::new()).expect("it ships");
@@ -77,6 +82,7 @@ fn an_arm_is_what_a_user_can_type_and_departs_by_its_scenario_and_its_place_only
                     cpu: 0,
                     interfaces: &interfaces,
                     addresses: &addresses,
+                    fanout: race.fanout.map(|_| fanout),
                     protocol: race.client.map(|_| Protocol::Echo),
                     mac: [2, 0, 0, 0, 0, 9],
                     onward: addresses[0],

@@ -87,7 +87,11 @@ fn run<A: AppCommand<Report: Clone>, L: LaneTable>(
     let lane = facts_of::<L>(spec).map_err(Failure::input)?;
     let cpus = worker_cpus(common.workers, &common.cpus)?;
     let workers = cpus.as_ref().map_or(1, Vec::len);
-    let on = On { spec, lane, interfaces: &common.on, workers };
+    let named = match common.on.is_empty() && !lane.is_the_kernels() {
+        true => A::interfaces(own)?,
+        false => common.on.clone(),
+    };
+    let on = On { spec, lane, interfaces: &named, workers };
     let run = A::plan(own, on)?;
 
     let trace = RunTrace::begin(common.trace.as_deref())?;
@@ -105,7 +109,7 @@ fn run<A: AppCommand<Report: Clone>, L: LaneTable>(
     terminal::on_signal(A::leftover(&run), json, move || to_stop.request())?;
     let live = Live {
         spec,
-        interfaces: &common.on,
+        interfaces: &named,
         force: common.force,
         duration: common.duration,
         cpu: common.cpu,
@@ -157,7 +161,7 @@ fn run<A: AppCommand<Report: Clone>, L: LaneTable>(
             "verb": "run",
             "app": A::FACTS.name,
             "lane": spec.to_string(),
-            "interfaces": common.on,
+            "interfaces": named,
             "ports": ports,
             "seen": account.seen,
             "closed": account.is_closed(),

@@ -1,7 +1,7 @@
 //! The conformance suites: the far end is made of the kernel's sockets.
 
 use crate::world::{FAR_V4, NEAR_V4, Open, World, config, open_afxdp, open_packet};
-use laneway_core::{FrameLane, LaneError, PortId};
+use laneway_core::{FrameLane, LaneError, PortId, PortPlan};
 use laneway_spec::LaneSpec;
 use laneway_stack::{DatagramStack, StreamStack};
 use laneway_testkit::{
@@ -128,6 +128,21 @@ impl<L: FrameLane> DatagramRig for Rig<L> {
 
     fn far(&self, port: PortId) -> SocketAddr {
         far_port(port)
+    }
+
+    fn plan(&mut self) -> Result<PortPlan, String> {
+        Ok(PortPlan::at(SocketAddr::new(NEAR_V4.parse().unwrap(), 0)))
+    }
+
+    fn has_queues(&self) -> bool {
+        false
+    }
+
+    fn send_to(&mut self, near: SocketAddr, payloads: &[&[u8]]) {
+        for payload in payloads {
+            let sent = self.far[0].send_to(payload, near);
+            assert_eq!(sent.expect("a cable takes datagrams"), payload.len());
+        }
     }
 
     fn send(&mut self, port: PortId, payloads: &[&[u8]]) {

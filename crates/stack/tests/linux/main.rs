@@ -5,5 +5,6 @@
 #[path = "../apps/mod.rs"]
 mod apps;
 mod conformance;
+mod groups;
 mod peers;
 mod world;

@@ -57,6 +57,7 @@ fn setup(app: &str, command: &str) -> ArmSetup {
         counts: true,
         lane: command.to_owned(),
         payload_bytes: Some(64),
+        fanout: None,
         client: (app == SERVED).then_some(ClientPlan {
             to: end(77, 2, 7_000).into(),
             protocol: Protocol::Echo,

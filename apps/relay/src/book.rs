@@ -1,0 +1,238 @@
+//! The rules of a running relay: what is in force, and how it changes.
+//!
+//! ```text
+//!   next set ─ check ─▶ what goes, what comes ─▶ each worker's share ─▶ prepare ─▶ all could? ─▶ commit
+//!                                                                                 └▶ one could not: abandon
+//! ```
+//!
+//! A rule is one worker's, by its id, because a socket of its own receives what each rule is about. What must
+//! always hold: a change is in force on every worker when it is answered without an error, and on none when
+//! there is one; the set that is in force has passed the check as a whole.
+
+use crate::{
+    check::{Policy, check},
+    desk::{Answer, Change, Mailbox, NoAnswer, Order},
+    live::WorkerState,
+    rule::{Rule, RuleId},
+};
+use std::{
+    collections::BTreeMap,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::Duration,
+};
+
+/// How long a worker may take: ten thousand sockets of some 100 us each, and as much again.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// The rules of a run, for all who change them or ask about them.
+pub struct Book {
+    policy: Policy,
+    workers: Vec<Arc<Mailbox>>,
+    in_force: Mutex<InForce>,
+}
+
+#[derive(Default)]
+struct InForce {
+    rules: BTreeMap<RuleId, Arc<Rule>>,
+    /// Every worker has the rules that it begins with: until then there is an order that nobody has waited for.
+    has_begun: bool,
+}
+
+/// What a change did.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Changed {
+    /// Rules that came, or came in place of one with the same input.
+    pub added: Vec<RuleId>,
+    /// Rules that went.
+    pub removed: Vec<RuleId>,
+    /// Rules of the new set that were in force already, untouched.
+    pub kept: usize,
+}
+
+impl Book {
+    /// The rules of a run of so many workers. Each finds its share when it begins.
+    ///
+    /// # Errors
+    /// What is wrong with the set.
+    pub fn new(rules: Vec<Rule>, policy: Policy, workers: usize) -> Result<Book, String> {
+        check(&rules.iter().collect::<Vec<_>>(), &policy).map_err(|why| why.to_string())?;
+        let workers = (0..workers.max(1)).map(|_| Arc::new(Mailbox::default())).collect();
+        let book = Book { policy, workers, in_force: Mutex::default() };
+        let rules = by_id(rules);
+        for (worker, change) in book.shares(&[], rules.values()).into_iter().enumerate() {
+            book.workers[worker].post(Order::Prepare(change, true));
+        }
+        book.lock().rules = rules;
+        Ok(book)
+    }
+
+    pub(crate) fn mailbox(&self, worker: usize) -> Arc<Mailbox> {
+        Arc::clone(&self.workers[worker])
+    }
+
+    fn lock(&self) -> MutexGuard<'_, InForce> {
+        // A set is replaced as a whole, behind everything that can fail.
+        self.in_force.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Whoever has this may give orders, and nobody else.
+    fn in_turn(&self) -> Result<MutexGuard<'_, InForce>, String> {
+        let mut in_force = self.lock();
+        if !in_force.has_begun {
+            (0..self.workers.len()).try_for_each(|worker| self.done(worker))?;
+            in_force.has_begun = true;
+        }
+        Ok(in_force)
+    }
+
+    /// The rules in force, by id.
+    pub fn rules(&self) -> Vec<(RuleId, Arc<Rule>)> {
+        self.lock().rules.iter().map(|(id, rule)| (*id, Arc::clone(rule))).collect()
+    }
+
+    /// Adds rules; one with the input of a rule that is there takes its place.
+    ///
+    /// # Errors
+    /// What is wrong, or cannot be had; then nothing has changed.
+    pub fn add(&self, rules: Vec<Rule>) -> Result<Changed, String> {
+        let mut now = self.in_turn()?;
+        let mut next = now.rules.clone();
+        let mut seen = by_id(Vec::new());
+        for rule in rules {
+            let (id, rule) = (RuleId::of(&rule.input), Arc::new(rule));
+            if seen.insert(id, Arc::clone(&rule)).is_some() {
+                return Err(format!(
+                    "rule {id} ({}) is there twice; put its outputs into one",
+                    rule.input
+                ));
+            }
+            next.insert(id, rule);
+        }
+        let mut changed = self.change(&mut now.rules, next)?;
+        changed.kept = 0;
+        Ok(changed)
+    }
+
+    /// Removes rules.
+    ///
+    /// # Errors
+    /// An id that no rule has; then nothing has changed.
+    pub fn remove(&self, ids: &[RuleId]) -> Result<Changed, String> {
+        let mut now = self.in_turn()?;
+        let mut next = now.rules.clone();
+        for id in ids {
+            if next.remove(id).is_none() {
+                return Err(format!(
+                    "there is no rule {id}; `laneway relay list` shows those that are"
+                ));
+            }
+        }
+        let mut changed = self.change(&mut now.rules, next)?;
+        changed.kept = 0;
+        Ok(changed)
+    }
+
+    /// Puts another set in the place of the one in force. Rules that are in both are not touched.
+    ///
+    /// # Errors
+    /// What is wrong, or cannot be had; then nothing has changed.
+    pub fn replace(&self, rules: Vec<Rule>) -> Result<Changed, String> {
+        let mut now = self.in_turn()?;
+        // As a list, so that two rules with one input are found, in the order that they were given.
+        check(&rules.iter().collect::<Vec<_>>(), &self.policy).map_err(|why| why.to_string())?;
+        self.change(&mut now.rules, by_id(rules))
+    }
+
+    fn change(
+        &self,
+        now: &mut BTreeMap<RuleId, Arc<Rule>>,
+        next: BTreeMap<RuleId, Arc<Rule>>,
+    ) -> Result<Changed, String> {
+        let all: Vec<&Rule> = next.values().map(|rule| &**rule).collect();
+        check(&all, &self.policy).map_err(|why| why.to_string())?;
+        let gone = now.iter().filter(|(id, rule)| next.get(id) != Some(rule));
+        let gone: Vec<RuleId> = gone.map(|(id, _)| *id).collect();
+        let come = next.iter().filter(|(id, rule)| now.get(id) != Some(rule));
+        let come: Vec<(RuleId, &Arc<Rule>)> = come.map(|(id, rule)| (*id, rule)).collect();
+        let shares = self.shares(&gone, come.iter().map(|(_, rule)| *rule));
+        let asked: Vec<usize> = (0..shares.len()).filter(|at| !shares[*at].is_empty()).collect();
+        for (worker, share) in shares.into_iter().enumerate().filter(|(_, share)| !share.is_empty())
+        {
+            self.workers[worker].post(Order::Prepare(share, false));
+        }
+        let mut answers =
+            asked.iter().map(|worker| self.done(*worker)).collect::<Vec<_>>().into_iter();
+        if let Some(why) = answers.find_map(Result::err) {
+            asked.iter().for_each(|worker| self.workers[*worker].post(Order::Abandon));
+            asked.iter().for_each(|worker| drop(self.done(*worker)));
+            return Err(why);
+        }
+        asked.iter().for_each(|worker| self.workers[*worker].post(Order::Commit));
+        let answers: Vec<_> = asked.iter().map(|worker| self.done(*worker)).collect();
+        let changed = Changed {
+            added: come.iter().map(|(id, _)| *id).collect(),
+            removed: gone.into_iter().filter(|id| !next.contains_key(id)).collect(),
+            kept: next.len() - come.len(),
+        };
+        *now = next;
+        answers.into_iter().collect::<Result<Vec<()>, String>>()?;
+        Ok(changed)
+    }
+
+    /// What each worker's part of a change is.
+    fn shares<'a>(
+        &self,
+        gone: &[RuleId],
+        come: impl IntoIterator<Item = &'a Arc<Rule>>,
+    ) -> Vec<Change> {
+        let mut shares = vec![Change::default(); self.workers.len()];
+        let worker = |id: RuleId| (id.spread() % self.workers.len() as u64) as usize;
+        gone.iter().for_each(|id| shares[worker(*id)].remove.push(*id));
+        for rule in come {
+            shares[worker(RuleId::of(&rule.input))].add.push(Arc::clone(rule));
+        }
+        shares
+    }
+
+    fn done(&self, worker: usize) -> Result<(), String> {
+        match self.workers[worker].wait(PATIENCE) {
+            Ok(Answer::Done | Answer::Told(_)) => Ok(()),
+            Ok(Answer::Failed(why)) => Err(why),
+            Err(why) => Err(no_answer(why)),
+        }
+    }
+
+    /// What every rule has done, by all workers.
+    ///
+    /// # Errors
+    /// A worker that has ended, or does not answer.
+    pub fn state(&self) -> Result<WorkerState, String> {
+        let _now = self.in_turn()?;
+        self.workers.iter().for_each(|worker| worker.post(Order::Tell));
+        let mut all = WorkerState::default();
+        for worker in &self.workers {
+            match worker.wait(PATIENCE) {
+                Ok(Answer::Told(state)) => all.merge(state),
+                Ok(Answer::Failed(why)) => return Err(why),
+                Ok(Answer::Done) => {}
+                Err(why) => return Err(no_answer(why)),
+            }
+        }
+        all.rules.sort_by_key(|rule| rule.id);
+        Ok(all)
+    }
+}
+
+fn by_id(rules: Vec<Rule>) -> BTreeMap<RuleId, Arc<Rule>> {
+    rules.into_iter().map(|rule| (RuleId::of(&rule.input), Arc::new(rule))).collect()
+}
+
+fn no_answer(why: NoAnswer) -> String {
+    match why {
+        NoAnswer::Over => "the relay is ending".to_owned(),
+        NoAnswer::Late => format!(
+            "a worker has not answered for {} s; whether the change is in force is not known: see `laneway relay status`",
+            PATIENCE.as_secs()
+        ),
+    }
+}

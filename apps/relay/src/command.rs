@@ -1,0 +1,481 @@
+//! `laneway run relay`: the rules that a run begins with, who may change them, and its account.
+//!
+//! Rules come from a file, from one rule of the command line, or from nowhere yet, when a control socket is there to
+//! bring them.
+
+use crate::{
+    book::Book,
+    console::Request,
+    file::RuleFile,
+    kind::{RelayKind, RelayReport, RelayRun},
+    rule::{Input, Output, Rule},
+    verb,
+};
+use clap::Args;
+use laneway_control::{Answerer, ControlSocket, Said};
+use laneway_core::DropReason;
+use laneway_kinds::{
+    Account, AppCommand, AppVerb, ArmPlace, Failure, Fanout, FanoutOutput, Finished, Line, On, Own,
+    RunReport, Session, Shape, Traffic, Watched, WatchedRun, Witness, WorkerHeadings,
+};
+use laneway_linux::{Cidr, Mac, sysfs};
+use serde_json::{Map, Value, json};
+use std::{
+    fs,
+    net::{SocketAddr, SocketAddrV4},
+    path::PathBuf,
+    sync::{Arc, Mutex, PoisonError},
+    time::Duration,
+};
+
+/// What may be said to it beside what every run takes.
+#[derive(Args, Debug)]
+pub struct RelayArguments {
+    /// A file of rules (TOML)
+    #[arg(long, value_name = "FILE")]
+    config: Option<PathBuf>,
+    /// One rule more: the group or address of ours that datagrams are sent to, and their interface
+    #[arg(long, value_name = "ADDR:PORT[@IFACE]", value_parser = place)]
+    input: Option<Place>,
+    /// Where the datagrams of --input go, separated by commas
+    #[arg(long, value_name = "ADDR:PORT[@IFACE]", value_delimiter = ',', value_parser = place, requires = "input")]
+    output: Vec<Place>,
+    /// On lanes with a stack of their own: an address of the relay's on an interface, with the bits of its
+    /// network; the first of a family is what outputs leave from. Separated by commas
+    #[arg(long, value_name = "ADDR/BITS@IFACE", value_delimiter = ',', value_parser = own)]
+    address: Vec<OwnAddress>,
+    /// Networks whose hosts may be sent to, beside those of the file, separated by commas
+    #[arg(long, value_name = "NETWORK", value_delimiter = ',')]
+    allow: Vec<Cidr>,
+    /// Relay groups of 224.0.0.0/24 and ff02::/16 too, which belong to one network's own protocols
+    #[arg(long)]
+    local_groups: bool,
+    /// Answer `laneway relay` on a Unix socket at this path, made for its owner alone and removed at the end
+    #[arg(long, value_name = "PATH")]
+    control: Option<PathBuf>,
+}
+
+/// An address with a port, and the interface that it is reached by.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Place {
+    address: SocketAddr,
+    interface: Option<String>,
+}
+
+fn place(text: &str) -> Result<Place, String> {
+    let (address, interface) = match text.split_once('@') {
+        Some((address, interface)) => (address, Some(interface.to_owned())),
+        None => (text, None),
+    };
+    let address = address.parse().map_err(|_| {
+        format!("`{text}` is no address with a port, such as 239.1.1.1:5000, [ff15::1]:5000 or 239.1.1.1:5000@eth1")
+    })?;
+    Ok(Place { address, interface })
+}
+
+/// An address of the relay's own, on an interface.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct OwnAddress {
+    address: Cidr,
+    interface: String,
+}
+
+fn own(text: &str) -> Result<OwnAddress, String> {
+    let parts = text.split_once('@');
+    let parts =
+        parts.and_then(|(address, interface)| Some((address.parse().ok()?, interface.to_owned())));
+    let (address, interface) = parts.ok_or_else(|| {
+        format!("`{text}` is no address on an interface, such as 192.0.2.1/24@eth1")
+    })?;
+    Ok(OwnAddress { address, interface })
+}
+
+/// What is open for those who change the rules.
+#[derive(Default)]
+pub(crate) struct Talks {
+    /// Where the control socket is to be.
+    control: Option<PathBuf>,
+    /// From [`AppCommand::begin`] to [`AppCommand::finish`].
+    socket: Mutex<Option<ControlSocket>>,
+}
+
+/// Answers whoever speaks to the socket.
+struct Speaker(Arc<Book>);
+
+/// How often a watcher is told.
+const WATCH_INTERVAL: Duration = Duration::from_secs(1);
+
+impl Answerer for Speaker {
+    fn answer(&self, line: &str) -> Said {
+        if line.trim().is_empty() {
+            return Said::Done(String::new());
+        }
+        if !matches!(serde_json::from_str(line), Ok(Request::Watch {})) {
+            return said(crate::answer(&self.0, line));
+        }
+        let book = Arc::clone(&self.0);
+        Said::Told(Box::new(move |teller| {
+            loop {
+                teller.tell(&crate::answer(&book, r#"{"command":"status"}"#))?;
+                teller.wait(WATCH_INTERVAL)?;
+            }
+        }))
+    }
+
+    fn line_bytes_max(&self) -> usize {
+        crate::file::FILE_BYTES_MAX
+    }
+}
+
+fn said(answer: String) -> Said {
+    // The console's own word for a refusal, which a program reads; a person reads the socket's.
+    if answer.starts_with("{\"error\"") { Said::Wrong(answer) } else { Said::Done(answer) }
+}
+
+impl AppCommand for RelayKind {
+    type Arguments = RelayArguments;
+
+    const HELP: &'static str = "\
+A rule has an input (a group, an address of ours, or any of a family, with a UDP port) and outputs
+(groups and hosts). Every datagram that comes in leaves once by each output, payload unchanged. The
+file is TOML:
+
+  allow = [\"198.51.100.0/24\"]          # hosts that may be sent to; groups need no permission
+  [[rule]]
+  input = { interface = \"eth1\", group = \"239.1.1.1\", port = 5000, sources = [\"192.0.2.7\"] }
+  outputs = [ { destination = \"198.51.100.4:6000\", interface = \"eth2\", dscp = 34, when_full = \"oldest\" },
+              { destination = \"239.2.2.2:5000\", interface = \"eth3\", ttl = 4 } ]
+
+An output may have: interface, source, ttl (64; to a group 1), dscp, priority, when_full (newest or
+oldest) with queue_bytes, bytes_per_second, sample (1 of N), multicast_loop. A rule may have a name and
+bytes_per_second. Rules that would send in a circle are refused.
+
+Rules change while it runs with `laneway relay add|remove|replace --control PATH`; rules that a change
+does not touch lose nothing by it. Runs on lanes socket and uring, where addresses, routes
+and neighbours are the kernel's, and on packet, afxdp and dpdk, where --address says who the relay is on
+each interface that the rules name. Several workers (--workers) share the rules. What became of every datagram and of every copy goes to standard error at the end: at
+Ctrl-C, or after --duration.
+
+Examples:
+  sudo laneway run relay --lane uring:gso,gro --config relay.toml --control /run/relay.sock
+  laneway run relay --lane socket:batch=64,gso,gro --input 239.1.1.1:5000@eth1 \\
+      --output 239.2.2.2:5000@eth2,198.51.100.4:6000 --allow 198.51.100.0/24
+  sudo laneway run relay --lane afxdp --config relay.toml --address 192.0.2.9/24@eth1,198.51.100.9/24@eth2
+  laneway relay check relay.toml
+  laneway relay status --control /run/relay.sock";
+
+    fn plan(arguments: &RelayArguments, on: On<'_>) -> Result<RelayRun, Failure> {
+        let own = own_interfaces(arguments, on)?;
+        let mut file = match &arguments.config {
+            Some(path) => verb::read(path)?,
+            None => RuleFile::default(),
+        };
+        let policy = file.policy(&arguments.allow, arguments.local_groups);
+        if let Some(path) = &arguments.config {
+            let checked = file.check(&policy);
+            checked.map_err(|why| Failure::input(format!("{}: {why}", path.display())))?;
+        }
+        file.rules.extend(rule_of(arguments)?);
+        if !on.lane.is_the_kernels() {
+            on_these(&file.rules, on)?;
+        }
+        if file.rules.is_empty() && arguments.control.is_none() {
+            return Err(Failure::input(
+                "there are no rules, and no way to bring any: give --config FILE, or --input ADDR:PORT with \
+                 --output ADDR:PORT, or --control PATH for rules that come later",
+            ));
+        }
+        let book = Book::new(file.rules, policy, on.workers).map_err(Failure::input)?;
+        let mut run = RelayRun::new(Arc::new(book));
+        run.own = own;
+        run.talks.control.clone_from(&arguments.control);
+        Ok(run)
+    }
+
+    fn interfaces(arguments: &RelayArguments) -> Result<Vec<String>, Failure> {
+        let file = arguments.config.as_deref().map(verb::read).transpose()?.unwrap_or_default();
+        let rules = file.rules.into_iter().chain(rule_of(arguments)?);
+        let named = rules.flat_map(|rule| {
+            let outputs = rule.outputs.into_iter().map(|output| output.interface);
+            [rule.input.interface].into_iter().chain(outputs).flatten().collect::<Vec<_>>()
+        });
+        let mut interfaces = Vec::new();
+        for interface in named {
+            if !interfaces.contains(&interface) {
+                interfaces.push(interface);
+            }
+        }
+        Ok(interfaces)
+    }
+
+    fn begin(run: &RelayRun, _on: On<'_>, _session: &Session<'_>) -> Result<(), Failure> {
+        let Some(path) = &run.talks.control else { return Ok(()) };
+        let mut socket = ControlSocket::open(path).map_err(Failure::input)?;
+        socket.serve(Arc::new(Speaker(Arc::clone(&run.book)))).map_err(Failure::input)?;
+        *run.talks.socket.lock().unwrap_or_else(PoisonError::into_inner) = Some(socket);
+        Ok(())
+    }
+
+    fn leftover(run: &RelayRun) -> Option<PathBuf> {
+        run.talks.control.clone()
+    }
+
+    fn begun(run: &RelayRun, _on: On<'_>) -> Option<String> {
+        let rules = run.book.rules();
+        let outputs: usize = rules.iter().map(|(_, rule)| rule.outputs.len()).sum();
+        Some(format!("relaying by {} rules with {outputs} outputs; Ctrl-C ends", rules.len()))
+    }
+
+    fn finish(
+        run: &RelayRun,
+        _on: On<'_>,
+        _finished: Option<Finished<'_, RelayReport>>,
+    ) -> Result<(), Failure> {
+        // From here on nobody changes what is reported.
+        drop(run.talks.socket.lock().unwrap_or_else(PoisonError::into_inner).take());
+        Ok(())
+    }
+
+    fn account(_run: &RelayRun, on: On<'_>, lane: &RunReport, report: &RelayReport) -> Account {
+        let counters = lane.counters();
+        let RelayReport { fates, copies, .. } = report;
+        let not_sent: u64 = NOT_SENT.iter().map(|reason| counters.drops(*reason)).sum();
+        let seen_lines: [Line; 4] = [
+            ("  relayed".to_owned(), fates.relayed, ""),
+            ("  no_rule".to_owned(), fates.no_rule, "no rule is about where they were sent to"),
+            ("  other_source".to_owned(), fates.other_source, "the rule lists other senders"),
+            ("  rate_limited".to_owned(), fates.rate_limited, "beyond the rule's bytes_per_second"),
+        ];
+        let copy_lines: [Line; 4] = [
+            ("copies".to_owned(), copies.asked, "relayed datagrams times outputs"),
+            ("  sent".to_owned(), counters.tx_frames, ""),
+            ("  sampled_out".to_owned(), copies.sampled_out, "as the output's sample asks"),
+            (
+                "  rate_limited".to_owned(),
+                copies.rate_limited,
+                "beyond the output's bytes_per_second",
+            ),
+        ];
+        let mut lines: Vec<Line> = seen_lines.into_iter().filter(|(_, n, _)| *n > 0).collect();
+        lines.extend(
+            copy_lines
+                .into_iter()
+                .enumerate()
+                .filter(|(i, (_, n, _))| *i < 2 || *n > 0)
+                .map(|(_, l)| l),
+        );
+        lines.extend(counters.nonzero_drops().map(|(reason, n)| {
+            let indent = if NOT_SENT.contains(&reason) { "  " } else { "" };
+            (format!("{indent}{}", reason.name()), n, "by the lane")
+        }));
+        let handed_on = counters.tx_frames + not_sent;
+        let drops: Map<String, Value> = counters
+            .nonzero_drops()
+            .map(|(reason, n)| (reason.name().to_owned(), json!(n)))
+            .collect();
+        let json = Map::from_iter([
+            (
+                "fates".to_owned(),
+                json!({
+                    "relayed": fates.relayed,
+                    "no_rule": fates.no_rule,
+                    "other_source": fates.other_source,
+                    "rate_limited": fates.rate_limited,
+                }),
+            ),
+            (
+                "copies".to_owned(),
+                json!({
+                    "asked": copies.asked,
+                    "sent": counters.tx_frames,
+                    "sampled_out": copies.sampled_out,
+                    "rate_limited": copies.rate_limited,
+                }),
+            ),
+            ("lane_drops".to_owned(), Value::Object(drops)),
+        ]);
+        Account {
+            one: "datagram",
+            seen_heading: "datagrams seen",
+            seen: counters.rx_frames,
+            accounted: fates.total(),
+            // io_uring tells of a datagram when it is sent: the last ones are on their way at the end.
+            unconfirmed: if on.lane.confirms_late { 0 } else { copies.handed.abs_diff(handed_on) },
+            lines,
+            json,
+            ..Account::default()
+        }
+    }
+
+    fn verbs() -> Vec<AppVerb> {
+        vec![verb::VERB]
+    }
+
+    type Arm<'a, W: Witness + 'a> = Watched<'a, RelayKind, W>;
+
+    fn arm<'a, W: Witness + 'a>(run: &'a RelayRun, witness: W) -> WatchedRun<'a, RelayKind, W> {
+        WatchedRun::new(run, witness)
+    }
+
+    fn place(place: &ArmPlace<'_>) -> Vec<String> {
+        let Some(Fanout { input, groups, outputs }) = place.fanout else { return Vec::new() };
+        if let [group] = groups {
+            let outputs =
+                outputs.iter().map(|it| format!("{}:{}@{}", group.ip(), it.port, it.interface));
+            return vec![
+                "--input".to_owned(),
+                format!("{group}@{input}"),
+                "--output".to_owned(),
+                outputs.collect::<Vec<_>>().join(","),
+            ];
+        }
+        // More rules than a command line takes. Where the file cannot be written, the run says that it is not there.
+        let path = place.memory.join("relay.toml");
+        let rules = groups.iter().map(|group| rule_text(*group, input, outputs));
+        let _ = fs::write(&path, rules.collect::<String>());
+        vec!["--config".to_owned(), path.display().to_string()]
+    }
+
+    fn check_arm(_arguments: &RelayArguments, _traffic: Traffic) -> Result<(), String> {
+        Ok(())
+    }
+
+    fn worker_json(report: &RelayReport) -> Map<String, Value> {
+        let RelayReport { fates, copies, .. } = report;
+        Map::from_iter([
+            ("relayed".to_owned(), json!(fates.relayed)),
+            ("copies".to_owned(), json!(copies.asked)),
+        ])
+    }
+
+    fn worker_headings(_run: &RelayRun) -> WorkerHeadings {
+        WorkerHeadings { seen: "received", sent: "sent" }
+    }
+}
+
+/// Who the relay is on each interface, for a stack of its own.
+fn own_interfaces(arguments: &RelayArguments, on: On<'_>) -> Result<Vec<Own>, Failure> {
+    let On { lane, interfaces, .. } = on;
+    if lane.is_the_kernels() {
+        return match (interfaces.is_empty(), arguments.address.first()) {
+            (true, None) => Ok(Vec::new()),
+            (false, _) => refused(format!(
+                "--on cannot be used here: on lane {} the rules name interfaces; write `interface` in a rule, or @IFACE \
+                 behind an address",
+                lane.name
+            )),
+            (true, Some(_)) => refused(format!(
+                "--address cannot be used here: on lane {} addresses are the kernel's; an output may have a `source`",
+                lane.name
+            )),
+        };
+    }
+    if !lane.runs(Shape::Datagrams) {
+        return refused(format!(
+            "lane {} carries no datagrams; use lane socket or uring, or packet, afxdp or dpdk with --address",
+            lane.name
+        ));
+    }
+    if interfaces.is_empty() {
+        return refused(format!(
+            "lane {} needs to know its interfaces: name them in the rules, or give --on IFACE",
+            lane.name
+        ));
+    }
+    let elsewhere = arguments.address.iter().find(|own| !interfaces.contains(&own.interface));
+    if let Some(OwnAddress { address, interface }) = elsewhere {
+        return refused(format!(
+            "--address {address}@{interface}: the run has no interface `{interface}`; it has {}",
+            interfaces.join(", ")
+        ));
+    }
+    let own = interfaces.iter().map(|name| {
+        let mac = sysfs(name, "address").and_then(|text| text.parse::<Mac>().ok());
+        let Some(mac) = mac.filter(|mac| mac.is_assignable()) else {
+            return refused(format!("`{name}` has no link address to be at; `ip link` lists the interfaces"));
+        };
+        let own = arguments.address.iter().filter(|own| own.interface == *name);
+        let addresses: Vec<_> = own.map(|own| (own.address.address(), own.address.prefix_bits())).collect();
+        if addresses.is_empty() {
+            return refused(format!(
+                "who is the relay on `{name}`? Lane {} has a stack of its own: give --address ADDR/BITS@{name}",
+                lane.name
+            ));
+        }
+        let mtu_bytes = sysfs(name, "mtu").and_then(|text| text.parse().ok());
+        Ok(Own { mac: mac.0, addresses, mtu_bytes })
+    });
+    own.collect()
+}
+
+fn refused<T>(why: String) -> Result<T, Failure> {
+    Err(Failure::input(why))
+}
+
+/// Refuses rules that name other interfaces than those of the run, or none.
+fn on_these(rules: &[Rule], on: On<'_>) -> Result<(), Failure> {
+    for rule in rules {
+        let outputs = rule.outputs.iter().map(|output| &output.interface);
+        for interface in [&rule.input.interface].into_iter().chain(outputs) {
+            let why = match interface {
+                None => {
+                    "the kernel's routes do not count here; name an interface for it and for every output"
+                }
+                Some(name) if !on.interfaces.contains(name) => {
+                    "it names an interface that --on does not"
+                }
+                Some(_) => continue,
+            };
+            return Err(Failure::input(format!(
+                "rule ({}): on lane {}: {why}",
+                rule.input, on.lane.name
+            )));
+        }
+    }
+    Ok(())
+}
+
+/// Reasons under which a lane counts a copy that it was to send and did not.
+const NOT_SENT: [DropReason; 7] = [
+    DropReason::TxRefused,
+    DropReason::TxTooLong,
+    DropReason::TxNoPort,
+    DropReason::TxSocketFull,
+    DropReason::TxInterfaceFull,
+    DropReason::NoNeighbour,
+    DropReason::NoRoute,
+];
+
+/// A rule of a file: a group to its outputs.
+fn rule_text(group: SocketAddrV4, input: &str, outputs: &[FanoutOutput<'_>]) -> String {
+    let outputs = outputs.iter().map(|it| {
+        let destination = SocketAddrV4::new(*group.ip(), it.port);
+        format!("  {{ destination = \"{destination}\", interface = \"{}\" }},\n", it.interface)
+    });
+    format!(
+        "[[rule]]\ninput = {{ interface = \"{input}\", group = \"{}\", port = {} }}\noutputs = [\n{}]\n",
+        group.ip(),
+        group.port(),
+        outputs.collect::<String>()
+    )
+}
+
+/// The rule of the command line, if there is one.
+fn rule_of(arguments: &RelayArguments) -> Result<Option<Rule>, Failure> {
+    let Some(Place { address, interface }) = &arguments.input else { return Ok(None) };
+    if arguments.output.is_empty() {
+        return Err(Failure::input("--input has nowhere to go: give --output ADDR:PORT[@IFACE]"));
+    }
+    let ip = address.ip();
+    let (group, own) = if ip.is_multicast() { (Some(ip), None) } else { (None, Some(ip)) };
+    let input = Input {
+        interface: interface.clone(),
+        group,
+        address: own,
+        family: None,
+        port: address.port(),
+        sources: Vec::new(),
+    };
+    let outputs = arguments.output.iter().map(|to| Output::to(to.address, to.interface.clone()));
+    Ok(Some(Rule { name: None, input, outputs: outputs.collect(), bytes_per_second: None }))
+}

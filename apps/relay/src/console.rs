@@ -1,0 +1,82 @@
+//! The conversation over the control socket: one JSON object per line, one per answer.
+//!
+//! ```text
+//!   {"command":"list"}                          {"rules":[{"id":"...","input":{...},"outputs":[...]}]}
+//!   {"command":"add","rule":[{...}]}            {"added":["..."],"removed":[],"kept":0}
+//!   {"command":"remove","id":["..."]}           {"added":[],"removed":["..."],"kept":0}
+//!   {"command":"replace","rule":[{...}]}        {"added":[...],"removed":[...],"kept":12}
+//!   {"command":"status"}                        {"rules":[{"id":"...","datagrams":7,...}],"datagrams":7,...}
+//!   anything else                               {"error":"line 1, column 12: ..."}
+//! ```
+//!
+//! Rules are those of the file. What a relay may send to at all is not to be changed here.
+
+use crate::{
+    book::{Book, Changed},
+    rule::{Rule, RuleId},
+};
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value, json};
+
+/// What is asked.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "command", rename_all = "lowercase", deny_unknown_fields)]
+pub enum Request {
+    /// The rules in force.
+    List {},
+    /// Adds rules, in place of those with the same input.
+    Add {
+        /// The rules.
+        rule: Vec<Rule>,
+    },
+    /// Removes rules.
+    Remove {
+        /// Their ids.
+        id: Vec<RuleId>,
+    },
+    /// Puts these rules in the place of all.
+    Replace {
+        /// The rules.
+        rule: Vec<Rule>,
+    },
+    /// What every rule has done.
+    Status {},
+    /// The same again and again, until the client has heard enough; answered by the socket, not here.
+    Watch {},
+}
+
+/// Answers a line with a line. An answer with the member `error` says that nothing was done.
+pub fn answer(book: &Book, line: &str) -> String {
+    let answer = match serde_json::from_str(line) {
+        Ok(request) => carry_out(book, request),
+        // It says line and column itself, where it knows them.
+        Err(error) => Err(error.to_string()),
+    };
+    answer.unwrap_or_else(|why| json!({ "error": why })).to_string()
+}
+
+fn carry_out(book: &Book, request: Request) -> Result<Value, String> {
+    let changed = |changed: Changed| json!({ "added": changed.added, "removed": changed.removed, "kept": changed.kept });
+    match request {
+        Request::List {} => {
+            let rules: Vec<Value> =
+                book.rules().iter().map(|(id, rule)| with_id(*id, rule)).collect();
+            Ok(json!({ "rules": rules }))
+        }
+        Request::Add { rule } => book.add(rule).map(changed),
+        Request::Remove { id } => book.remove(&id).map(changed),
+        Request::Replace { rule } => book.replace(rule).map(changed),
+        Request::Status {} | Request::Watch {} => {
+            let state = book.state()?;
+            serde_json::to_value(state).map_err(|error| error.to_string())
+        }
+    }
+}
+
+fn with_id(id: RuleId, rule: &Rule) -> Value {
+    let mut object = Map::from_iter([("id".to_owned(), json!(id))]);
+    if let Ok(Value::Object(members)) = serde_json::to_value(rule) {
+        object.extend(members);
+    }
+    Value::Object(object)
+}

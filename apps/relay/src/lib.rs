@@ -1,0 +1,38 @@
+//! App `relay`: datagrams of groups and hosts, copied to groups and hosts; rules that change while it runs.
+//!
+//! ```text
+//!   file, command line ─▶ RuleFile ─ check ─▶ Book ── desk ──▶ Relay, one per worker (a datagram app)
+//!   control socket ─────▶ console ────────────▶ ▲  ◀─ state ──┘
+//! ```
+//!
+//! A rule is an input and its outputs ([`rule`]); a set of them has no input twice and no loop ([`check`]).
+//! `command` is what `laneway run relay` is told and what it tells; `verb` is `laneway relay`.
+//!
+//! What must always hold: every datagram that comes in is relayed or counted by why not, every copy is sent or
+//! counted by why not, and every datagram meets one whole rule set.
+//!
+//! What it does not do: it speaks no IGMP and no ARP (the kernel's sockets or the stack below do), and changes
+//! no byte of a payload.
+#![forbid(unsafe_code)]
+
+mod book;
+mod check;
+mod command;
+mod console;
+mod desk;
+mod file;
+pub mod kernel;
+mod kind;
+mod live;
+mod rule;
+mod user;
+mod verb;
+
+pub use book::{Book, Changed};
+pub use check::{OUTPUTS_MAX, Policy, RULES_MAX, RuleError, SOURCES_MAX, check};
+pub use console::{Request, answer};
+pub use file::RuleFile;
+pub use kind::{RelayKind, RelayReport, RelayRun};
+pub use live::{OutputState, RuleState, WorkerState};
+pub use rule::{Family, Full, Input, Output, Rule, RuleId, TTL_GROUP, TTL_HOST};
+pub use user::{Copies, Fates, Relay};

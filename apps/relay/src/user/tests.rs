@@ -1,0 +1,403 @@
+//! The relay against a lane that keeps a record: what is opened, what is sent, and what a change that fails
+//! leaves behind.
+
+use super::*;
+use crate::{
+    book::{Book, Changed},
+    check::Policy,
+    rule::Input,
+};
+use laneway_core::{CapsReport, ClockDomain, Lane, PortPlan, Wake};
+use proptest::prelude::*;
+use std::{
+    collections::BTreeSet,
+    sync::atomic::{AtomicBool, Ordering},
+    thread,
+    time::Duration,
+};
+
+/// A lane whose ports are what they were planned to be, and no more.
+#[derive(Default)]
+struct Recorded {
+    ports: BTreeMap<u32, PortPlan>,
+    next: u32,
+    /// Outputs of this class cannot be opened; those of class 63 never can.
+    refuses: Option<u8>,
+    opens: usize,
+}
+
+impl Lane for Recorded {
+    fn name(&self) -> &'static str {
+        "recorded"
+    }
+    fn ports(&self) -> usize {
+        self.ports.len()
+    }
+    fn clock_domain(&self) -> ClockDomain {
+        ClockDomain::Virtual
+    }
+    fn wait(&mut self, _: Duration) -> Result<Wake, LaneError> {
+        Ok(Wake::Timeout)
+    }
+    fn caps(&self, _: PortId) -> &CapsReport {
+        unreachable!("nobody asks")
+    }
+    fn counters(&mut self, _: PortId) -> Counters {
+        Counters::default()
+    }
+}
+
+fn no(name: impl ToString) -> LaneError {
+    LaneError::no_interface("recorded", &name.to_string())
+}
+
+impl DatagramPorts for Recorded {
+    fn open_port(&mut self, plan: &PortPlan) -> Result<PortId, LaneError> {
+        if plan.dscp == Some(63) || plan.dscp.is_some() && plan.dscp == self.refuses {
+            return Err(no("eth9"));
+        }
+        self.opens += 1;
+        self.next += 1;
+        self.ports.insert(self.next, plan.clone());
+        Ok(PortId(self.next))
+    }
+    fn close_port(&mut self, port: PortId) -> Result<Counters, LaneError> {
+        self.ports.remove(&port.0).map(|_| Counters::default()).ok_or_else(|| no(port.0))
+    }
+    fn join(&mut self, port: PortId, membership: &Membership) -> Result<(), LaneError> {
+        let members = &mut self.ports.get_mut(&port.0).ok_or_else(|| no(port.0))?.memberships;
+        assert!(!members.contains(membership), "joined twice");
+        // As the kernel has it.
+        let clashes = |member: &Membership| {
+            member.group == membership.group
+                && (member.source.is_none() || membership.source.is_none())
+        };
+        assert!(!members.iter().any(clashes), "from all and from some");
+        members.push(membership.clone());
+        Ok(())
+    }
+    fn leave(&mut self, port: PortId, membership: &Membership) -> Result<(), LaneError> {
+        let members = &mut self.ports.get_mut(&port.0).ok_or_else(|| no(port.0))?.memberships;
+        let at = members.iter().position(|member| member == membership);
+        members.remove(at.expect("it is a member"));
+        Ok(())
+    }
+}
+
+impl Recorded {
+    /// What is open, whatever its numbers: inputs with their groups, outputs with their class.
+    fn shape(&self) -> Vec<String> {
+        let mut shape: Vec<String> = self
+            .ports
+            .values()
+            .map(|plan| {
+                let groups: BTreeSet<_> = plan
+                    .memberships
+                    .iter()
+                    .map(|member| format!("{}<{:?}", member.group, member.source))
+                    .collect();
+                format!("{} {:?} {:?}", plan.bind, plan.dscp, groups)
+            })
+            .collect();
+        shape.sort();
+        shape
+    }
+}
+
+/// What left, in order.
+#[derive(Default)]
+struct Sent(Vec<(PortId, SocketAddr, Vec<u8>, usize)>);
+
+impl DatagramOut for Sent {
+    fn forward(&mut self, datagram: &Datagram<'_>, egress: PortId, destination: SocketAddr) {
+        self.0.push((egress, destination, datagram.payload.to_vec(), datagram.segment_bytes));
+    }
+    fn send(&mut self, _: PortId, _: SocketAddr, _: usize, _: impl FnOnce(&mut [u8]) -> usize) {
+        panic!("a relay has nothing of its own to say");
+    }
+}
+
+/// A relay with its worker's thread, until dropped.
+struct Run {
+    book: Arc<Book>,
+    worker: Option<thread::JoinHandle<(Relay, Recorded)>>,
+    is_over: Arc<AtomicBool>,
+}
+
+impl Run {
+    fn of(rules: Vec<Rule>, lane: Recorded) -> Run {
+        let book = Arc::new(Book::new(rules, policy(), 1).expect("they pass"));
+        let (mailbox, is_over) = (book.mailbox(0), Arc::new(AtomicBool::new(false)));
+        let over = Arc::clone(&is_over);
+        let worker = thread::spawn(move || {
+            let bell = Bell::new().expect("a descriptor");
+            let (mut relay, mut lane) = (Relay::new(mailbox, &bell), lane);
+            while !over.load(Ordering::Relaxed) {
+                bell.wait(Duration::from_millis(5));
+                if bell.answer() {
+                    relay.on_ports(&mut lane, Turn::default());
+                }
+            }
+            (relay, lane)
+        });
+        Run { book, worker: Some(worker), is_over }
+    }
+
+    fn end(mut self) -> (Relay, Recorded) {
+        self.is_over.store(true, Ordering::Relaxed);
+        self.worker.take().expect("it runs").join().expect("it does not panic")
+    }
+}
+
+fn policy() -> Policy {
+    Policy { allow: vec!["192.0.2.0/24".parse().unwrap()], ..Policy::default() }
+}
+
+fn rules(json: &str) -> Vec<Rule> {
+    serde_json::from_str(json).expect("well formed")
+}
+
+const TWO: &str = r#"[
+  {"input":{"group":"239.1.1.1","port":5000},
+   "outputs":[{"destination":"192.0.2.1:6000"},{"destination":"239.2.2.2:5000"}]},
+  {"input":{"group":"239.1.1.2","port":5000,"sources":["192.0.2.7"]},
+   "outputs":[{"destination":"192.0.2.2:6000"}]}]"#;
+
+/// A relay with these rules in force, in this thread.
+fn relay(json: &str) -> (Relay, Recorded) {
+    let run = Run::of(rules(json), Recorded::default());
+    run.book.state().expect("it answers behind its first order");
+    run.end()
+}
+
+fn datagram<'a>(bytes: &'a [u8], to: &str, from: &str, ingress: PortId) -> Datagram<'a> {
+    Datagram {
+        payload: laneway_core::Payload::own(bytes),
+        segment_bytes: bytes.len(),
+        source: from.parse().unwrap(),
+        destination: to.parse().unwrap(),
+        ingress,
+        ts_ns: 0,
+    }
+}
+
+fn input_of(relay: &Relay) -> PortId {
+    *relay.inputs.keys().next().expect("an input")
+}
+
+#[test]
+fn outputs_are_outside_and_datagrams_inside_in_their_order() {
+    let (mut relay, lane) = relay(TWO);
+    assert_eq!(lane.ports.len(), 4, "groups of a port share one: {:?}", lane.shape());
+    let at = input_of(&relay);
+    let (one, two) = ("239.1.1.1:5000", "239.1.1.2:5000");
+    let batch = [
+        datagram(b"a1", one, "192.0.2.9:1", at),
+        datagram(b"b1", two, "192.0.2.7:1", at),
+        datagram(b"a2", one, "192.0.2.9:1", at),
+        datagram(b"x", "239.1.1.3:5000", "192.0.2.9:1", at),
+        datagram(b"y", two, "192.0.2.8:1", at),
+        datagram(b"b2", two, "192.0.2.7:1", at),
+        datagram(b"z", "10.0.0.1:5000", "192.0.2.9:1", at),
+    ];
+    let mut out = Sent::default();
+    relay.on_datagrams(&batch, Turn::default(), &mut out);
+    let sent: Vec<(String, &[u8])> =
+        out.0.iter().map(|(_, to, bytes, _)| (to.to_string(), &bytes[..])).collect();
+    let mut by_rule = sent.clone();
+    by_rule.sort_by_key(|(to, _)| to.ends_with("192.0.2.2:6000"));
+    assert_eq!(
+        by_rule,
+        [
+            ("192.0.2.1:6000".to_owned(), &b"a1"[..]),
+            ("192.0.2.1:6000".to_owned(), b"a2"),
+            ("239.2.2.2:5000".to_owned(), b"a1"),
+            ("239.2.2.2:5000".to_owned(), b"a2"),
+            ("192.0.2.2:6000".to_owned(), b"b1"),
+            ("192.0.2.2:6000".to_owned(), b"b2"),
+        ]
+    );
+    let fates = *relay.fates();
+    assert_eq!(fates, Fates { relayed: 4, no_rule: 2, other_source: 1, rate_limited: 0 });
+    assert_eq!(fates.total(), relay.counters().rx_frames);
+    assert_eq!(relay.copies().asked, 6);
+    assert_eq!(relay.copies().handed, 6);
+    // Its own outputs are no inputs.
+    let stray = datagram(b"?", "192.0.2.1:9", "192.0.2.9:1", out.0[0].0);
+    relay.on_datagrams(&[stray], Turn::default(), &mut out);
+    assert_eq!((relay.fates().no_rule, out.0.len()), (3, 6));
+}
+
+#[test]
+fn a_train_leaves_whole_and_a_sample_of_it_one_by_one() {
+    let json = r#"[{"input":{"group":"239.1.1.1","port":5000},
+        "outputs":[{"destination":"192.0.2.1:6000"},{"destination":"192.0.2.2:6000","sample":3}]}]"#;
+    let (mut relay, _) = relay(json);
+    let bytes: Vec<u8> = (0..10).collect();
+    let at = input_of(&relay);
+    let train =
+        Datagram { segment_bytes: 2, ..datagram(&bytes, "239.1.1.1:5000", "192.0.2.9:1", at) };
+    let mut out = Sent::default();
+    relay.on_datagrams(&[train, train], Turn::default(), &mut out);
+    let whole = out.0.iter().filter(|(.., segment)| *segment == 2 && out.0.len() > 1);
+    let of = |to: &str| -> Vec<Vec<u8>> {
+        let to: SocketAddr = to.parse().unwrap();
+        out.0.iter().filter(|sent| sent.1 == to).map(|sent| sent.2.clone()).collect()
+    };
+    assert!(whole.count() >= 2);
+    assert_eq!(of("192.0.2.1:6000"), [bytes.clone(), bytes.clone()]);
+    // Datagrams 0, 3, 6, 9 of the ten.
+    assert_eq!(of("192.0.2.2:6000"), [vec![0, 1], vec![6, 7], vec![2, 3], vec![8, 9]]);
+    let copies = *relay.copies();
+    assert_eq!((copies.asked, copies.handed, copies.sampled_out), (20, 14, 6));
+}
+
+#[test]
+fn rates_hold_over_time_and_every_datagram_has_a_fate() {
+    let json = r#"[{"input":{"group":"239.1.1.1","port":5000},"bytes_per_second":2000000,
+        "outputs":[{"destination":"192.0.2.1:6000"},{"destination":"192.0.2.2:6000","bytes_per_second":1000000}]}]"#;
+    let (mut relay, _) = relay(json);
+    let bytes = [7; 1000];
+    let at = input_of(&relay);
+    let mut out = Sent::default();
+    // 4 MB/s for ten seconds.
+    for n in 0..40_000u64 {
+        let datagram = datagram(&bytes, "239.1.1.1:5000", "192.0.2.9:1", at);
+        relay.on_datagrams(&[datagram], Turn { now_ns: (n + 1) * 250_000 }, &mut out);
+    }
+    let (fates, copies) = (*relay.fates(), *relay.copies());
+    assert_eq!(fates.total(), 40_000);
+    assert_eq!(copies.asked, 2 * fates.relayed);
+    assert_eq!(copies.asked, copies.handed + copies.rate_limited);
+    let to_the_second = fates.relayed - copies.rate_limited;
+    let near = |n: u64, wanted: u64| n.abs_diff(wanted) <= wanted / 40;
+    assert!(near(fates.relayed, 20_200) && near(to_the_second, 10_100), "{fates:?} {copies:?}");
+}
+
+#[test]
+fn first_rules_that_cannot_be_had_end_the_run_with_the_reason() {
+    let json = TWO.replace("\"192.0.2.2:6000\"", "\"192.0.2.2:6000\",\"dscp\":9");
+    let run = Run::of(rules(&json), Recorded { refuses: Some(9), ..Recorded::default() });
+    let said = run.book.state().expect_err("its first order failed");
+    assert!(said.contains("eth9"), "{said}");
+    let (relay, lane) = run.end();
+    let why = relay.failure().expect("it failed");
+    assert!(relay.wants_stop() && why.contains("239.1.1.2:5000") && why.contains("eth9"), "{why}");
+    assert_eq!(lane.shape(), [""; 0], "nothing is left open");
+}
+
+#[test]
+fn a_rule_that_changes_keeps_the_outputs_that_do_not() {
+    let run = Run::of(rules(TWO), Recorded::default());
+    let mut changed = rules(TWO);
+    changed[0].outputs[1].destination = "239.2.2.3:5000".parse().unwrap();
+    let did = run.book.replace(changed).expect("it can be");
+    assert_eq!(did, Changed { added: did.added.clone(), removed: Vec::new(), kept: 1 });
+    assert_eq!(did.added.len(), 1);
+    let (_, lane) = run.end();
+    assert_eq!((lane.opens, lane.ports.len()), (5, 4), "one output was opened, one closed");
+}
+
+#[test]
+fn senders_of_a_group_may_become_all_senders_and_some_again() {
+    let run = Run::of(rules(TWO), Recorded::default());
+    for sources in [vec![], vec!["192.0.2.7", "192.0.2.8"], vec!["192.0.2.8"], vec![]] {
+        let mut next = rules(TWO);
+        next[1].input.sources = sources.iter().map(|ip| ip.parse().unwrap()).collect();
+        run.book.replace(next).expect("it can be");
+    }
+    let (relay, lane) = run.end();
+    assert_eq!(
+        (lane.ports.len(), relay.rules.iter().flatten().count()),
+        (5, 2),
+        "two inputs, three outputs"
+    );
+}
+
+/// A group, how many senders it lists, and the classes of its outputs.
+type Sketch = (u8, u8, Vec<u8>);
+
+/// One step of a random life: what the set is to be, and the class of outputs that cannot be opened.
+fn next_set() -> impl Strategy<Value = (Vec<Sketch>, Option<u8>)> {
+    let rule = (0u8..6, 0u8..3, prop::collection::btree_set(0u8..5, 1..4));
+    let rule = rule.prop_map(|(group, from, outputs)| (group, from, outputs.into_iter().collect()));
+    (prop::collection::vec(rule, 0..6), prop::option::weighted(0.3, 0u8..5))
+}
+
+/// Rules of a step, one per group.
+fn set(step: &[Sketch]) -> Vec<Rule> {
+    let by_group: BTreeMap<u8, _> = step.iter().map(|rule| (rule.0, rule)).collect();
+    let rules = by_group.into_values().map(|(group, from, outputs)| Rule {
+        name: None,
+        input: Input {
+            interface: None,
+            group: Some([239, 1, 1, *group].into()),
+            address: None,
+            family: None,
+            port: 5000 + u16::from(*group % 2),
+            sources: (0..*from).map(|n| [192, 0, 2, n].into()).collect(),
+        },
+        outputs: outputs
+            .iter()
+            .map(|to| Output {
+                dscp: Some(*to),
+                ..Output::to(([192, 0, 2, *to], 6000).into(), None)
+            })
+            .collect(),
+        bytes_per_second: None,
+    });
+    rules.collect()
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(48))]
+    #[test]
+    fn what_is_open_is_what_the_rules_in_force_need_whatever_failed(
+        steps in prop::collection::vec(next_set(), 1..8),
+    ) {
+        let lane = Recorded::default();
+        let run = Run::of(Vec::new(), lane);
+        let mut wanted: Vec<Rule> = Vec::new();
+        for (step, missing) in &steps {
+            let mut next = set(step);
+            let fails = missing.is_some_and(|class| {
+                next.iter().flat_map(|rule| &rule.outputs).any(|output| output.dscp == Some(class))
+            });
+            if fails {
+                for output in next.iter_mut().flat_map(|rule| &mut rule.outputs) {
+                    if output.dscp == *missing {
+                        output.dscp = Some(63);
+                    }
+                }
+            }
+            match run.book.replace(next.clone()) {
+                Ok(_) => {
+                    prop_assert!(!fails || next.is_empty());
+                    wanted = next;
+                }
+                Err(why) => prop_assert!(fails && why.contains("eth9"), "{why}"),
+            }
+            let in_force = run.book.rules().len();
+            prop_assert_eq!(in_force, wanted.len());
+        }
+        let (relay, lane) = run.end();
+        let fresh = Run::of(wanted.clone(), Recorded::default());
+        fresh.book.state().expect("it answers");
+        let (_, alone) = fresh.end();
+        // The same outputs and, over all inputs, the same groups; a group may be on a socket of its own.
+        let outputs = |lane: &Recorded| -> Vec<Option<u8>> {
+            let mut all: Vec<_> = lane.ports.values().filter(|plan| plan.dscp.is_some()).map(|plan| plan.dscp).collect();
+            all.sort();
+            all
+        };
+        let groups = |lane: &Recorded| -> BTreeSet<Membership> {
+            lane.ports.values().flat_map(|plan| plan.memberships.clone()).collect()
+        };
+        prop_assert_eq!(outputs(&lane), outputs(&alone));
+        prop_assert_eq!(groups(&lane), groups(&alone));
+        let inputs = lane.ports.values().filter(|plan| plan.dscp.is_none());
+        prop_assert!(inputs.clone().all(|plan| !plan.memberships.is_empty()), "an input that nothing needs");
+        prop_assert_eq!(relay.rules.iter().flatten().count(), wanted.len());
+        prop_assert_eq!(relay.inputs.len(), inputs.count());
+    }
+}

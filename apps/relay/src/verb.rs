@@ -1,0 +1,314 @@
+//! `laneway relay`: a file of rules checked, or a running relay asked about its rules and told to change them.
+//!
+//! Files are read here and rules go over the socket, so the relay itself opens no file while it runs.
+
+use crate::{
+    RuleFile, WorkerState,
+    console::Request,
+    rule::{Rule, RuleId},
+};
+use clap::{ArgMatches, Args, Command, FromArgMatches, Subcommand};
+use laneway_control::{Client, Heard};
+use laneway_kinds::{AppVerb, Exit, Failure};
+use laneway_linux::Cidr;
+use laneway_page::text::grouped;
+use laneway_terminal as terminal;
+use serde_json::Value;
+use std::{
+    fmt::Write as _,
+    fs,
+    path::{Path, PathBuf},
+    time::Duration,
+};
+
+const HELP: &str = "\
+Rules of a file are those of `laneway run relay --help`. A change is answered when every worker has
+taken it; a file that is wrong in one line changes nothing. Exit code 2 if something was refused.
+
+The socket speaks lines of JSON, so `socat - UNIX-CONNECT:PATH` does as well:
+  {\"command\":\"add\",\"rule\":[{\"input\":{\"group\":\"239.1.1.1\",\"port\":5000},
+                            \"outputs\":[{\"destination\":\"239.2.2.2:5000\"}]}]}
+
+Examples:
+  laneway relay check relay.toml
+  laneway relay replace relay.toml --control /run/relay.sock
+  laneway relay remove 5d0c1a2b3c4d --control /run/relay.sock
+  laneway relay save --control /run/relay.sock > now.toml";
+
+/// The verb.
+pub(crate) const VERB: AppVerb = AppVerb { name: "relay", command, run };
+
+#[derive(Args, Debug)]
+struct At {
+    /// The socket of a running `laneway run relay --control PATH`
+    #[arg(long, value_name = "PATH")]
+    control: PathBuf,
+}
+
+#[derive(Args, Debug)]
+struct Permitted {
+    /// Networks whose hosts may be sent to, beside those of the file, separated by commas
+    #[arg(long, value_name = "NETWORK", value_delimiter = ',')]
+    allow: Vec<Cidr>,
+    /// Groups of one network's own protocols may be relayed
+    #[arg(long)]
+    local_groups: bool,
+}
+
+#[derive(Subcommand, Debug)]
+enum Verb {
+    /// Say what is wrong with a file of rules, without a running relay
+    Check {
+        /// The file (TOML)
+        file: PathBuf,
+        #[command(flatten)]
+        permitted: Permitted,
+    },
+    /// Show the rules in force
+    List {
+        #[command(flatten)]
+        at: At,
+    },
+    /// Add the rules of a file; one with the input of a rule that is there takes its place
+    Add {
+        /// The file (TOML)
+        file: PathBuf,
+        #[command(flatten)]
+        at: At,
+    },
+    /// Remove rules
+    Remove {
+        /// Their ids, as `list` shows them
+        #[arg(required = true)]
+        id: Vec<RuleId>,
+        #[command(flatten)]
+        at: At,
+    },
+    /// Put the rules of a file in the place of all; those that are in both are not touched
+    Replace {
+        /// The file (TOML)
+        file: PathBuf,
+        #[command(flatten)]
+        at: At,
+    },
+    /// Write the rules in force as a file, to standard output
+    Save {
+        #[command(flatten)]
+        at: At,
+    },
+    /// Show what every rule and output has done
+    Status {
+        #[command(flatten)]
+        at: At,
+    },
+    /// Show it again every second, until Ctrl-C
+    Watch {
+        #[command(flatten)]
+        at: At,
+    },
+}
+
+fn command() -> Command {
+    let command = Verb::augment_subcommands(Command::new(VERB.name));
+    let command = command.about("Check rules of a relay, or talk to a running one about them");
+    command.after_help(HELP).subcommand_required(true).arg_required_else_help(true)
+}
+
+fn run(matches: &ArgMatches, json: bool) -> Result<Exit, Failure> {
+    let verb =
+        Verb::from_arg_matches(matches).map_err(|error| Failure::input(error.to_string()))?;
+    match verb {
+        Verb::Check { file, permitted } => check(&file, &permitted, json),
+        Verb::List { at } => list(&at, json),
+        Verb::Add { file, at } => changed(&at, &Request::Add { rule: rules(&file)? }, json),
+        Verb::Remove { id, at } => changed(&at, &Request::Remove { id }, json),
+        Verb::Replace { file, at } => changed(&at, &Request::Replace { rule: rules(&file)? }, json),
+        Verb::Save { at } => save(&at),
+        Verb::Status { at } => {
+            let state = ask(&at, &Request::Status {})?;
+            show(&state, json)?;
+            Ok(Exit::Done)
+        }
+        Verb::Watch { at } => watch(&at, json),
+    }
+}
+
+/// Reads a file of rules.
+pub(crate) fn read(path: &Path) -> Result<RuleFile, Failure> {
+    let text = fs::read_to_string(path)
+        .map_err(|error| Failure::input(format!("cannot read {}: {error}", path.display())))?;
+    RuleFile::from_toml(&text).map_err(|why| Failure::input(format!("{}: {why}", path.display())))
+}
+
+/// The rules of a file. Whether they may be is the relay's to say: it knows what is allowed there.
+fn rules(path: &Path) -> Result<Vec<Rule>, Failure> {
+    Ok(read(path)?.rules)
+}
+
+fn check(path: &Path, permitted: &Permitted, json: bool) -> Result<Exit, Failure> {
+    let file = read(path)?;
+    file.check(&file.policy(&permitted.allow, permitted.local_groups))
+        .map_err(|why| Failure::input(format!("{}: {why}", path.display())))?;
+    let outputs: usize = file.rules.iter().map(|rule| rule.outputs.len()).sum();
+    if json {
+        terminal::print_json(
+            &serde_json::json!({ "rules": file.rules.len(), "outputs": outputs }),
+            false,
+        )?;
+    } else {
+        let rules = file.rules.len();
+        terminal::print(&format!(
+            "{}: {rules} rules with {outputs} outputs, nothing wrong\n",
+            path.display()
+        ))?;
+    }
+    Ok(Exit::Done)
+}
+
+/// Asks a running relay.
+fn ask(at: &At, request: &Request) -> Result<Value, Failure> {
+    let line = serde_json::to_string(request).map_err(Failure::input)?;
+    let answer = laneway_control::ask(&at.control, &line).map_err(Failure::input)?;
+    let text = answer.lines.concat();
+    if !answer.is_refused {
+        return serde_json::from_str(&text).map_err(|error| {
+            Failure::input(format!(
+                "{} answered with what is no JSON: {error}; is it a relay?",
+                at.control.display()
+            ))
+        });
+    }
+    let why = serde_json::from_str::<Value>(&text).ok();
+    let why = why.as_ref().and_then(|value| value["error"].as_str());
+    Err(Failure::input(why.unwrap_or(&text)))
+}
+
+fn changed(at: &At, request: &Request, json: bool) -> Result<Exit, Failure> {
+    let answer = ask(at, request)?;
+    if json {
+        terminal::print_json(&answer, false)?;
+        return Ok(Exit::Done);
+    }
+    let mut text = String::new();
+    for (member, word) in [("removed", "removed"), ("added", "in force")] {
+        for id in answer[member].as_array().into_iter().flatten() {
+            let _ = writeln!(text, "rule {} {word}", id.as_str().unwrap_or("?"));
+        }
+    }
+    match answer["kept"].as_u64() {
+        Some(kept) if kept > 0 => {
+            let _ = writeln!(text, "{kept} rules untouched");
+        }
+        _ if text.is_empty() => text.push_str("nothing to change\n"),
+        _ => {}
+    }
+    terminal::print(&text)?;
+    Ok(Exit::Done)
+}
+
+fn in_force(at: &At) -> Result<Vec<(RuleId, Rule)>, Failure> {
+    let unread = |error: serde_json::Error| {
+        Failure::input(format!("an answer that cannot be read: {error}"))
+    };
+    let mut answer = ask(at, &Request::List {})?;
+    let rules = answer["rules"].as_array_mut().map(std::mem::take).unwrap_or_default();
+    let read = rules.into_iter().map(|mut rule| {
+        let id = rule.as_object_mut().and_then(|members| members.remove("id")).unwrap_or_default();
+        Ok((serde_json::from_value(id)?, serde_json::from_value(rule)?))
+    });
+    read.collect::<Result<_, serde_json::Error>>().map_err(unread)
+}
+
+fn list(at: &At, json: bool) -> Result<Exit, Failure> {
+    if json {
+        terminal::print_json(&ask(at, &Request::List {})?, false)?;
+        return Ok(Exit::Done);
+    }
+    let mut text = String::new();
+    for (id, rule) in in_force(at)? {
+        let name = rule.name.as_ref().map_or_else(String::new, |name| format!(" {name}"));
+        let _ = writeln!(text, "{id}{name}: {}", rule.input);
+        for output in &rule.outputs {
+            let by = output.interface.as_ref().map_or_else(String::new, |by| format!(" by {by}"));
+            let _ = writeln!(text, "    to {}{by}", output.destination);
+        }
+    }
+    if text.is_empty() {
+        text.push_str("no rules\n");
+    }
+    terminal::print(&text)?;
+    Ok(Exit::Done)
+}
+
+fn save(at: &At) -> Result<Exit, Failure> {
+    let rules = in_force(at)?.into_iter().map(|(_, rule)| rule).collect();
+    terminal::print(&RuleFile::of(rules).to_toml())?;
+    Ok(Exit::Done)
+}
+
+fn show(state: &Value, json: bool) -> Result<(), Failure> {
+    if json {
+        terminal::print_json(state, false)?;
+        return Ok(());
+    }
+    let state: WorkerState = serde_json::from_value(state.clone())
+        .map_err(|error| Failure::input(format!("an answer that cannot be read: {error}")))?;
+    terminal::print(&table(&state))?;
+    Ok(())
+}
+
+/// What every rule has done, for a person.
+fn table(state: &WorkerState) -> String {
+    let mut text = String::new();
+    for rule in &state.rules {
+        let name = rule.name.as_ref().map_or_else(String::new, |name| format!(" {name}"));
+        let _ = writeln!(text, "{}{name}: {}", rule.id, rule.input);
+        let _ = write!(text, "  {:>15} datagrams", grouped(rule.datagrams));
+        let _ = match rule.rate_limited {
+            0 => writeln!(text),
+            n => writeln!(text, ", {} beyond the rule's rate", grouped(n)),
+        };
+        for output in &rule.outputs {
+            let by = output.interface.as_ref().map_or_else(String::new, |by| format!(" by {by}"));
+            let _ =
+                write!(text, "  {:>15} sent to {}{by}", grouped(output.sent), output.destination);
+            for (reason, n) in &output.drops {
+                let _ = write!(text, ", {reason} {}", grouped(*n));
+            }
+            text.push('\n');
+        }
+    }
+    for (why, n) in &state.unmatched {
+        let _ = writeln!(text, "{} datagrams with {why}", grouped(*n));
+    }
+    let per_read = state.datagrams as f64 / state.reads.max(1) as f64;
+    let _ = writeln!(text, "{} datagrams, {per_read:.1} per read", grouped(state.datagrams));
+    text
+}
+
+/// Longer than a relay waits between two answers.
+const WATCH_PATIENCE: Duration = Duration::from_secs(60);
+
+fn watch(at: &At, json: bool) -> Result<Exit, Failure> {
+    let line = serde_json::to_string(&Request::Watch {}).map_err(Failure::input)?;
+    let mut client = Client::connect(&at.control).map_err(Failure::input)?;
+    client.wait_at_most(Some(WATCH_PATIENCE)).map_err(Failure::input)?;
+    client.say(&line, &[]).map_err(Failure::input)?;
+    loop {
+        match client.hear().map_err(Failure::input)? {
+            Heard::Line(line) => {
+                let state: Value = serde_json::from_str(&line).map_err(Failure::input)?;
+                if let Some(why) = state["error"].as_str() {
+                    return Err(Failure::input(why));
+                }
+                if !json && terminal::stdout_is_terminal() {
+                    // Home, and clear what is below.
+                    terminal::print("\u{1b}[H\u{1b}[J")?;
+                }
+                show(&state, json)?;
+            }
+            Heard::Wrong(why) => return Err(Failure::input(why)),
+            Heard::End => return Ok(Exit::Done),
+        }
+    }
+}

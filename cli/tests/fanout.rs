@@ -1,0 +1,122 @@
+//! Races of fan-out: one datagram in, a copy at each of several outputs. These tests ask whether every copy is accounted
+//! for and what is said of a program that sends wrong ones, never how fast it is.
+
+#![expect(clippy::print_stdout, reason = "a skipped test says why")]
+
+mod shipped;
+mod turn;
+
+use laneway_lab::result::{Outcome, RaceResult};
+use std::fs;
+use std::process::{Command, Output};
+use turn::Turn;
+
+const EXAMPLES: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/guide/any-program");
+/// How the relay of the guide is told what to do.
+const TOLD: &str = "{in} {groups} {port} {outputs}";
+
+fn has(program: &str, argument: &str) -> bool {
+    let is_there = Command::new(program).arg(argument).output().is_ok();
+    if !is_there {
+        println!("skipped: no {program} in PATH");
+    }
+    is_there
+}
+
+/// Races what `changes` make of the shipped scenario, on these lanes or arms and one more.
+fn race(turn: &Turn, changes: &[(&str, &str)], variant: &str, arms: &[&str]) -> Output {
+    let mut command = shipped::race(&turn.folder, "fanout", changes);
+    command.args(["--variant", variant, "--load", "500"]);
+    command.args(["--generations", "2", "--rounds", "2", "--segment-ms", "100"]);
+    command.args(arms).output().expect("the program starts")
+}
+
+/// Every copy of every arm has one fate, and of the copies some arrived.
+fn closes(result: &RaceResult, outputs: u64) {
+    for segment in &result.segments {
+        let (name, ledger) = (&result.arms[segment.arm].name, &segment.ledger);
+        assert!(ledger.is_closed() && ledger.foreign == 0, "{name}: {ledger:?}");
+        assert!(ledger.delivered > 0 && ledger.wrong.is_empty(), "{name}: {ledger:?}");
+        assert!(ledger.offered.is_multiple_of(outputs), "{name}: {ledger:?}");
+        assert!(segment.due_to_arrival.is_some(), "{name}");
+    }
+}
+
+#[test]
+fn frames_are_copied_to_every_interface_and_each_copy_is_accounted_for() {
+    let Some(turn) = Turn::new("fanout-frames") else { return };
+    let mut arms = vec!["--lane", "packet"];
+    if has("smcrouted", "-v") {
+        arms.extend(["--lane", "smcroute"]);
+    }
+    let output = race(&turn, &[], "cables-8", &arms);
+    assert!(output.status.code().is_some_and(|code| code != 2), "{output:?}");
+    let result = turn.result("cables-8");
+    closes(&result, 8);
+    assert!(result.invalid.is_empty(), "{:?}", result.invalid);
+    assert!(result.traffic.capture.contains("8 outputs of 8 cables"), "{:?}", result.traffic);
+}
+
+#[test]
+fn a_python_relay_copies_to_ports_of_two_cables_and_closes_its_ledger() {
+    let Some(turn) = Turn::new("fanout-ports") else { return };
+    if !has("python3", "--version") {
+        return;
+    }
+    let relay = format!("python3 {EXAMPLES}/relay.py {TOLD}");
+    // The lab's own arm copies to interfaces; here the program is the base, too.
+    let changes = [
+        ("{ groups = 1, outputs = 1 }", "{ groups = 25, outputs = 5, cables = 2 }"),
+        ("lane = \"packet\"\n", &format!("name = \"relay\"\ncommand = \"{relay}\"\n")),
+        ("arms = [\"packet\", \"socat\"]", "arms = [\"relay\"]"),
+        ("arms = [\"packet\", \"smcroute\"]", "arms = [\"relay\"]"),
+    ];
+    let output = race(&turn, &changes, "one", &[]);
+    assert!(output.status.code().is_some_and(|code| code != 2), "{output:?}");
+    let result = turn.result("one");
+    closes(&result, 5);
+    assert!(result.invalid.is_empty(), "{:?}", result.invalid);
+    let ready = &result.arms[0].caps.facts["ready"];
+    assert!(ready.contains("UDP 239.77.0."), "{ready}");
+}
+
+#[test]
+fn what_a_relay_sends_twice_or_to_nobody_makes_a_race_invalid() {
+    let Some(turn) = Turn::new("fanout-wrong") else { return };
+    if !has("python3", "--version") {
+        return;
+    }
+    let right = fs::read_to_string(format!("{EXAMPLES}/relay.py")).expect("it ships");
+    let sends = "sends.sendto(data, (ready.data, out))";
+    let wrong = right.replace(
+        sends,
+        &format!("{sends}\n                {sends}\n                sends.sendto(data, (ready.data, out + 90))"),
+    );
+    assert_ne!(right, wrong);
+    let script = turn.folder.join("twice.py");
+    fs::write(&script, wrong).expect("writable");
+    let relay = format!("python3 {} {TOLD}", script.display());
+    let output = race(&turn, &[], "one", &["--lane", "packet", "--arm", &relay]);
+    assert_eq!(output.status.code(), Some(4), "{output:?}");
+    let result = turn.result("one");
+    assert_eq!(result.outcome, Outcome::Invalid);
+    for part in ["were delivered twice", "copies came sent where no output is"] {
+        assert!(result.invalid.iter().any(|why| why.contains(part)), "{:?}", result.invalid);
+    }
+    let honest = result.segments.iter().filter(|segment| segment.arm == 0);
+    assert!(honest.into_iter().all(|segment| segment.ledger.wrong.is_empty()));
+}
+
+#[test]
+fn socat_relays_a_group_to_one_output() {
+    let Some(turn) = Turn::new("fanout-socat") else { return };
+    if !has("socat", "-V") {
+        return;
+    }
+    let output = race(&turn, &[], "one", &["--lane", "packet", "--lane", "socat"]);
+    assert!(output.status.code().is_some_and(|code| code != 2), "{output:?}");
+    let result = turn.result("one");
+    closes(&result, 1);
+    assert!(result.invalid.is_empty(), "{:?}", result.invalid);
+    assert!(result.arms.iter().any(|arm| arm.name == "socat"), "{:?}", result.notes);
+}

@@ -1,0 +1,31 @@
+//! Who tells the network of the groups that a stack in user space hears.
+
+use laneway_core::{LaneError, Membership};
+use laneway_linux::{Holders, SocketOptions};
+
+/// Makes the kernel a member of groups on behalf of a stack in user space: it then tells routers and switches of
+/// them (IGMP, MLD), answers their questions, and has the interface let the groups' frames in. Every membership names
+/// its interface, and ends with the holder.
+pub trait GroupHolder {
+    /// Becomes a member; no membership is asked for twice.
+    ///
+    /// # Errors
+    /// What the kernel says.
+    fn join(&mut self, membership: &Membership) -> Result<(), LaneError>;
+
+    /// Is a member no longer.
+    ///
+    /// # Errors
+    /// What the kernel says.
+    fn leave(&mut self, membership: &Membership) -> Result<(), LaneError>;
+}
+
+impl<S: SocketOptions> GroupHolder for Holders<S> {
+    fn join(&mut self, membership: &Membership) -> Result<(), LaneError> {
+        Holders::join(self, membership)
+    }
+
+    fn leave(&mut self, membership: &Membership) -> Result<(), LaneError> {
+        Holders::leave(self, membership)
+    }
+}

@@ -1,0 +1,236 @@
+//! Fan-out: what is sent to multicast groups, and where copies of it are to come out.
+//!
+//! ```text
+//!   datagram n ─▶ group (n / run) % groups, UDP port 7000, by the first cable
+//!              ─▶ output o: cable o % cables + 1, the same group, UDP port 7000 + o / cables
+//! ```
+//!
+//! Every group has the same outputs. The first on each cable has the group's own port, so where there are as many cables as
+//! outputs nothing is rewritten, and the kernel's multicast routing can do it as well.
+
+use crate::bench::{SUT_SECOND, onward_interface};
+use crate::traffic::Template;
+use laneway_kinds::{self as kinds, RaceFacts, Traffic};
+use serde::{Deserialize, Serialize};
+use std::net::{Ipv4Addr, SocketAddrV4};
+
+/// Most groups, outputs of each, and cables on the way out.
+const GROUPS_MAX: u16 = 1_000;
+const OUTPUTS_MAX: u16 = 256;
+const CABLES_MAX: u8 = 8;
+/// The first group; the others follow.
+const GROUP: Ipv4Addr = Ipv4Addr::new(239, 77, 0, 1);
+/// UDP port of the groups, and of the first output on each cable.
+const PORT: u16 = 7_000;
+
+/// How many of what, in a scenario.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Fanout {
+    /// Multicast groups that are sent to, in turn.
+    #[serde(default = "one_group")]
+    pub groups: u16,
+    /// Outputs of each.
+    pub outputs: u16,
+    /// Cables that these lie on; the rest are UDP ports of the same.
+    #[serde(default = "one_cable")]
+    pub cables: u8,
+}
+
+fn one_group() -> u16 {
+    1
+}
+
+fn one_cable() -> u8 {
+    1
+}
+
+/// What a value must be: its name, the value, and a hint.
+type Objection = (&'static str, String, String);
+
+impl Fanout {
+    /// Whether there are as many as there may be.
+    ///
+    /// # Errors
+    /// Of what there are not.
+    pub(crate) fn check(&self) -> Result<(), Objection> {
+        let Fanout { groups, outputs, cables } = *self;
+        let bounds = [
+            ("groups", groups, GROUPS_MAX),
+            ("outputs", outputs, OUTPUTS_MAX),
+            ("cables", cables.into(), CABLES_MAX.into()),
+        ];
+        for (what, is, most) in bounds {
+            if !(1..=most).contains(&is) {
+                return Err((what, is.to_string(), format!("1 to {most}")));
+            }
+        }
+        if u16::from(cables) > outputs {
+            let hint = format!("at most one for each of {outputs} outputs");
+            return Err(("cables", cables.to_string(), hint));
+        }
+        Ok(())
+    }
+
+    /// Whether an output is an interface, and copies stay what they are.
+    pub(crate) fn is_over_interfaces(&self) -> bool {
+        self.outputs == u16::from(self.cables)
+    }
+
+    /// Outputs on a cable, 0 being the first on the way out.
+    pub(crate) fn outputs_of(&self, cable: u8) -> u16 {
+        let (outputs, cables, cable) = (self.outputs, u16::from(self.cables), u16::from(cable));
+        outputs / cables + u16::from(cable < outputs % cables)
+    }
+
+    /// A race that is to do this.
+    pub(crate) fn raced(&self, race: RaceFacts) -> RaceFacts {
+        RaceFacts { ports: 1 + usize::from(self.cables), ..race.under(Traffic::Fanout) }
+    }
+
+    /// Where the groups are.
+    pub(crate) fn groups(&self) -> impl Iterator<Item = SocketAddrV4> + use<> {
+        let at = |group| SocketAddrV4::new(Ipv4Addr::from_bits(GROUP.to_bits() + group), PORT);
+        (0..u32::from(self.groups)).map(at)
+    }
+
+    /// The first of them.
+    pub(crate) fn first_group(&self) -> SocketAddrV4 {
+        SocketAddrV4::new(GROUP, PORT)
+    }
+
+    /// The outputs, in order.
+    pub(crate) fn outputs(&self) -> impl Iterator<Item = Output> + use<> {
+        let cables = u16::from(self.cables);
+        (0..self.outputs).map(move |output| Output {
+            cable: (output % cables) as u8,
+            port: PORT + output / cables,
+        })
+    }
+}
+
+/// An output of every group.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Output {
+    /// Its cable, 0 being the first on the way out.
+    pub(crate) cable: u8,
+    /// Its UDP port.
+    pub(crate) port: u16,
+}
+
+impl Output {
+    /// The arm's interface.
+    pub(crate) fn interface(&self) -> &'static str {
+        onward_interface(self.cable)
+    }
+
+    /// The arm's address on it.
+    pub(crate) fn source(&self) -> Ipv4Addr {
+        onward_address(self.cable)
+    }
+}
+
+/// The arm's address on a cable on the way out.
+pub(crate) fn onward_address(cable: u8) -> Ipv4Addr {
+    let [a, b, c, d] = SUT_SECOND.ip().octets();
+    Ipv4Addr::new(a, b + cable, c, d)
+}
+
+/// What is sent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct FanoutPlan {
+    /// Where to, and where it is to come out.
+    pub(crate) fanout: Fanout,
+    /// Payload of every datagram, bytes.
+    pub(crate) payload_bytes: u16,
+    /// Datagrams to a group before the next one's turn: a burst is one group's.
+    pub(crate) run: u32,
+    /// From where.
+    pub(crate) source: SocketAddrV4,
+}
+
+impl FanoutPlan {
+    /// A frame for each group.
+    pub(crate) fn templates(&self) -> Vec<Template> {
+        let payload = filler(self.payload_bytes);
+        self.fanout.groups().map(|to| Template::group(&payload, self.source, to)).collect()
+    }
+}
+
+/// Bytes of a payload that are a number and its complement, and zeros to the first word behind them.
+pub(crate) const FILLED_FROM: usize = 16;
+/// Golden section of 2^64: multiples of it have no pattern.
+const FILLER: u64 = 0x9e37_79b9_7f4a_7c15;
+
+/// A payload without its number. Words behind it are what their place says, so that a copy whose bytes were moved or
+/// spoilt is known; `copies.bpf.c` computes the same.
+pub(crate) fn filler(payload_bytes: u16) -> Vec<u8> {
+    let mut payload = vec![0; payload_bytes.into()];
+    let words = payload.get_mut(FILLED_FROM..).unwrap_or_default().chunks_exact_mut(8);
+    for (word, at) in words.zip(1u64..) {
+        word.copy_from_slice(&at.wrapping_mul(FILLER).to_ne_bytes());
+    }
+    payload
+}
+
+/// What an arm is told of it, borrowed by [`kinds::Fanout`].
+pub(crate) struct Told {
+    groups: Vec<SocketAddrV4>,
+    outputs: Vec<kinds::FanoutOutput<'static>>,
+}
+
+impl Told {
+    pub(crate) fn new(fanout: &Fanout) -> Told {
+        let output = |output: Output| kinds::FanoutOutput {
+            interface: output.interface(),
+            source: output.source(),
+            port: output.port,
+        };
+        Told { groups: fanout.groups().collect(), outputs: fanout.outputs().map(output).collect() }
+    }
+
+    /// For datagrams that come in by `input`.
+    pub(crate) fn by<'a>(&'a self, input: &'a str) -> kinds::Fanout<'a> {
+        kinds::Fanout { input, groups: &self.groups, outputs: &self.outputs }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn outputs_are_dealt_to_cables_and_differ() {
+        for (outputs, cables) in [(1, 1), (8, 1), (8, 8), (50, 8), (256, 3)] {
+            let fanout = Fanout { groups: 2, outputs, cables };
+            fanout.check().unwrap();
+            let all: Vec<Output> = fanout.outputs().collect();
+            assert!(all.iter().enumerate().all(|(at, output)| !all[..at].contains(output)));
+            for cable in 0..cables {
+                let of = all.iter().filter(|output| output.cable == cable).count();
+                assert_eq!(of, usize::from(fanout.outputs_of(cable)), "{fanout:?}, cable {cable}");
+            }
+            let stays = all.iter().all(|output| output.port == PORT);
+            assert_eq!(stays, fanout.is_over_interfaces(), "{fanout:?}");
+        }
+        assert_eq!(Output { cable: 7, port: PORT }.source(), Ipv4Addr::new(10, 85, 0, 2));
+        assert_eq!(Output { cable: 7, port: PORT }.interface(), "sut8");
+    }
+
+    #[test]
+    fn too_many_and_too_few_are_refused_by_name() {
+        let good = Fanout { groups: 1_000, outputs: 256, cables: 8 };
+        good.check().unwrap();
+        for (bad, what) in [
+            (Fanout { groups: 0, ..good }, "groups"),
+            (Fanout { groups: 1_001, ..good }, "groups"),
+            (Fanout { outputs: 257, ..good }, "outputs"),
+            (Fanout { cables: 9, ..good }, "cables"),
+            (Fanout { outputs: 2, cables: 3, ..good }, "cables"),
+        ] {
+            assert_eq!(bad.check().unwrap_err().0, what, "{bad:?}");
+        }
+        let last = good.groups().last().unwrap();
+        assert_eq!(last, SocketAddrV4::new([239, 77, 3, 232].into(), PORT));
+    }
+}

@@ -1,0 +1,92 @@
+//! The highest rates that arms carry, compared arm by arm with the base generation by generation: with at most a stated
+//! share lost in every one of several trials, and with nothing lost.
+
+use super::pings::{ByGeneration, CAPACITY, Compared, capacity_row, findings};
+use crate::result::{CapacitySection, Finding};
+use crate::scenario::Scenario;
+use crate::trial::Trial;
+use laneway_stats::Direction;
+
+const ZERO_LOSS: Compared = Compared {
+    metric: "zero-loss rate",
+    unit: "1/s",
+    direction: Direction::HigherIsBetter,
+    value: |trial| trial.zero_loss.as_ref()?.pps.map(|pps| pps as f64),
+};
+
+/// The section of the result and its findings; neither where nothing was searched.
+pub(super) fn section(
+    trials: &[Trial],
+    arms: usize,
+    loads: usize,
+    generations: usize,
+    scenario: &Scenario,
+) -> (Option<CapacitySection>, Vec<Finding>) {
+    let Some(plan) = &scenario.capacity else { return (None, Vec::new()) };
+    let all = ByGeneration { trials, generations };
+    let section = CapacitySection {
+        loss_max_share: plan.loss_max,
+        searched_pps: plan.pps,
+        trials: plan.trials,
+        trial_ms: plan.ms,
+        capacities: (0..arms)
+            .map(|arm| capacity_row(&all, arm, |trial| trial.capacity.as_ref()))
+            .collect(),
+        zero_loss: (0..arms)
+            .map(|arm| capacity_row(&all, arm, |trial| trial.zero_loss.as_ref()))
+            .collect(),
+    };
+    let compared = [&CAPACITY, &ZERO_LOSS];
+    let findings =
+        compared.into_iter().flat_map(|what| findings(&all, what, arms, loads, scenario));
+    (Some(section), findings.collect())
+}
+
+/// What makes the run invalid: a search is made of segments, and theirs are ledgers, too.
+pub(super) fn faults(trials: &[Trial]) -> Vec<String> {
+    let mut faults = Vec::new();
+    for trial in trials {
+        let searches = [&trial.capacity, &trial.zero_loss].into_iter().flatten();
+        for step in searches.flat_map(|capacity| &capacity.steps) {
+            let place = format!("{}, capacity search at {}/s", trial.arm, step.pps);
+            let ledger = &step.ledger;
+            if !ledger.is_closed() {
+                faults.push(format!(
+                    "{place}: the ledger is open, {} of {} packets are unexplained, {} came twice",
+                    ledger.unexplained, ledger.offered, ledger.duplicates
+                ));
+            }
+            for (what, n) in &ledger.wrong {
+                faults.push(format!("{place}: {n} copies came {what}"));
+            }
+        }
+    }
+    faults
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::result::Ledger;
+    use crate::trial::{Capacity, CapacityStep};
+
+    #[test]
+    fn an_open_ledger_and_a_wrong_copy_of_either_search_are_faults() {
+        let mut ledger = Ledger { offered: 10, delivered: 9, ..Ledger::default() };
+        ledger.balance();
+        let mut wrong = Ledger { offered: 10, delivered: 10, ..Ledger::default() };
+        wrong.wrong.insert("where they should not".to_owned(), 2);
+        let found = |pps, ledger| {
+            let step = CapacityStep { pps, loss_share: 0.1, passed: false, ledger };
+            Some(Capacity { steps: vec![step], ..Capacity::default() })
+        };
+        let trial =
+            Trial { capacity: found(5, ledger), zero_loss: found(4, wrong), ..Trial::empty(1, 0) };
+        let faults = faults(&[trial, Trial::empty(0, 0)]);
+        let parts = ["arm 1, capacity search at 5/s: the ledger is open", "at 4/s: 2 copies came"];
+        assert_eq!(faults.len(), parts.len(), "{faults:?}");
+        for (fault, part) in faults.iter().zip(parts) {
+            assert!(fault.contains(part), "{fault}");
+        }
+    }
+}
