@@ -9,6 +9,7 @@ use laneway_netns::{Mac, Namespace, VethEnd, VethOptions, VethPair, can_create};
 use laneway_packet::{OpenOptions, PacketLane};
 use laneway_spec::LaneSpec;
 use laneway_testkit::skip;
+use laneway_xdp::PassGuard;
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
@@ -355,6 +356,126 @@ fn the_same_rules_give_the_same_datagrams_on_every_lane() {
         assert_eq!(account["fates"]["relayed"], 40, "{lane}: {account:#}");
         assert_eq!(account["copies"]["asked"], 60, "{lane}: {account:#}");
     }
+}
+
+/// As [`RULES`], with one output per interface and rule.
+const KERNEL_RULES: &str = r#"
+allow = ["198.51.100.0/24"]
+
+[[rule]]
+name = "tv"
+input = { interface = "in0", group = "239.1.1.1", port = 5000 }
+outputs = [ { destination = "198.51.100.4:6000", interface = "out0", dscp = 34 } ]
+
+[[rule]]
+input = { interface = "in0", group = "239.1.1.2", port = 5000, sources = ["192.0.2.7"] }
+outputs = [ { destination = "239.2.2.2:5000", interface = "out0", ttl = 4 } ]
+
+[[rule]]
+input = { interface = "in0", group = "239.1.1.3", port = 5000, sources = ["192.0.2.99"] }
+outputs = [ { destination = "239.2.2.3:5000", interface = "out0" } ]
+
+[[rule]]
+input = { interface = "in0", group = "ff15::1", port = 5001 }
+outputs = [ { destination = "[ff15::2]:5002", interface = "out0", ttl = 7, dscp = 46 } ]
+"#;
+
+#[test]
+fn in_the_kernel_the_same_rules_give_the_same_datagrams_and_change_while_it_runs() {
+    let Some(world) = World::new() else { return };
+    // An end of a veth takes redirected frames only with a program of its own.
+    let _pass = world.sink.enter(|| PassGuard::attach("dst0").unwrap()).unwrap();
+    let rules = world.rules("rules.toml", KERNEL_RULES);
+    let arguments = ["--config", &rules, "--address", "198.51.100.1/24@out0,fd02::1/64@out0"];
+    // The ends of a cable know each other; nobody else is there.
+    let strange = world.rules("strange.toml", &KERNEL_RULES.replace("100.4:", "100.77:"));
+    let mut command = world.relay.command(LANEWAY);
+    command.args(["run", "relay", "--lane", "xdp", "--duration", "30s", "--config", &strange]);
+    let output = command.args(&arguments[2..]).output().unwrap();
+    let said = text(&output.stderr);
+    assert_eq!(output.status.code(), Some(2), "{said}");
+    let why = said.lines().find(|line| line.starts_with("laneway: ")).unwrap_or(&said);
+    for part in ["`tv`", "198.51.100.77", "ping"] {
+        assert!(why.contains(part), "`{part}` is missing in: {said}");
+    }
+    let running = world.start("xdp", &arguments);
+    for group in ["239.1.1.1", "239.1.1.2", "239.1.1.3", "ff15::1"] {
+        assert!(is_member(&world.relay, "in0", group), "{group}");
+    }
+    let payload = |n: u8| vec![n; 100 + 7 * usize::from(n)];
+    let mut expected = Vec::new();
+    for n in 0..20 {
+        let seen = |source: &str, destination: &str, ttl, dscp| Seen {
+            source: source.parse().unwrap(),
+            destination: destination.parse().unwrap(),
+            ttl,
+            dscp,
+            payload: payload(n),
+        };
+        expected.push(seen("198.51.100.1", "198.51.100.4:6000", 64, 34));
+        expected.push(seen("198.51.100.1", "239.2.2.2:5000", 4, 0));
+        expected.push(seen("fd02::1", "[ff15::2]:5002", 7, 46));
+    }
+    expected.sort();
+    let spec: LaneSpec = "packet".parse().unwrap();
+    let (opened, is_open) = mpsc::channel();
+    let (world, wanted) = (&world, expected.len());
+    let mut seen = thread::scope(|scope| {
+        let watch = scope.spawn(move || {
+            world.sink.enter(move || {
+                let mut sink = PacketLane::open(&spec, &["dst0"], OpenOptions::default()).unwrap();
+                opened.send(()).unwrap();
+                frames_at_sink(&mut sink, wanted)
+            })
+        });
+        is_open.recv().unwrap();
+        let (four, six) = (world.at_source("0.0.0.0:0"), world.at_source("[::]:0"));
+        let scope_id = world.source.enter(|| rustix_index("src0")).unwrap();
+        for n in 0..20 {
+            for group in ["239.1.1.1:5000", "239.1.1.2:5000", "239.1.1.3:5000"] {
+                four.send_to(&payload(n), group).unwrap();
+            }
+            let to = std::net::SocketAddrV6::new("ff15::1".parse().unwrap(), 5001, 0, scope_id);
+            six.send_to(&payload(n), to).unwrap();
+        }
+        watch.join().unwrap().unwrap()
+    });
+    seen.sort();
+    assert!(seen == expected, "{}: {seen:#?}", world.done(&["status"]));
+    let state = || -> Value { serde_json::from_str(&world.done(&["--json", "status"])).unwrap() };
+    let tv = |state: &Value| {
+        let rules = state["rules"].as_array().unwrap().clone();
+        rules.into_iter().find(|rule| rule["name"] == "tv").unwrap()
+    };
+    assert_eq!(tv(&state())["outputs"][0]["sent"], 20);
+    assert_eq!(state()["unmatched"]["source"], 20);
+    // A change that the kernel half cannot have changes nothing.
+    let before = world.done(&["list"]);
+    for (from, to, parts) in [
+        ("dscp = 34", "sample = 2", ["`sample`", "lane socket"]),
+        ("198.51.100.4", "198.51.100.77", ["198.51.100.77", "ping"]),
+        ("\"out0\", dscp = 34", "\"lo\"", ["`lo`", "--on"]),
+    ] {
+        let edited = world.rules("edited.toml", &KERNEL_RULES.replacen(from, to, 1));
+        refused(&world.ask(&["replace", &edited]), &parts);
+        assert_eq!(world.done(&["list"]), before);
+    }
+    // One that it can is in force when it is answered, and a rule that stays goes on counting.
+    let edited = world.rules("edited.toml", &KERNEL_RULES.replacen("239.1.1.2", "239.1.1.9", 1));
+    world.done(&["replace", &edited]);
+    assert!(is_member(&world.relay, "in0", "239.1.1.9"));
+    assert!(!is_member(&world.relay, "in0", "239.1.1.2"));
+    let (source, sink) = (world.at_source("0.0.0.0:0"), world.at_sink("239.2.2.2:5000"));
+    source.send_to(b"there", "239.1.1.9:5000").unwrap();
+    let mut bytes = [0; 16];
+    let n = sink.recv(&mut bytes).unwrap();
+    assert_eq!(&bytes[..n], b"there");
+    assert_eq!(tv(&state())["outputs"][0]["sent"], 20);
+    let account = running.account("xdp");
+    assert_eq!(account["fates"]["relayed"], 61, "{account:#}");
+    assert_eq!(account["fates"]["other_source"], 20, "{account:#}");
+    assert_eq!(account["copies"]["asked"], 61, "{account:#}");
+    assert_eq!(account["copies"]["sent"], 61, "{account:#}");
 }
 
 /// So many rules of other groups, each with outputs to this UDP port.

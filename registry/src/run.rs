@@ -15,8 +15,8 @@ use laneway_engine::{
     pin_to_cpu, run_datagrams, run_frames, run_kernel, run_streams,
 };
 use laneway_kinds::{
-    AppKind, Conclude, KernelOffer, LaneFacts, LaneKind, Opening, Own, Place, Report, Service,
-    Shape,
+    AppKind, Conclude, GroupHolder, KernelOffer, LaneFacts, LaneKind, LinkAddresses, Opening, Own,
+    Place, Report, Service, Shape,
 };
 use laneway_spec::{IdlePolicy, LaneSpec};
 use laneway_stack::{DatagramStack, InterfaceConfig, StackConfig, StreamStack};
@@ -284,7 +284,7 @@ impl<A: AppKind, K: LaneKind> Bench<'_, A, K> {
             }
             Shape::Kernel => {
                 let mut app =
-                    A::kernel(self.run, self.place(id, &[], &bell), &Checks::<K>(PhantomData))?;
+                    A::kernel(self.run, self.place(id, &[], &bell), &Offer::<K>(self.shared))?;
                 let mut lane = K::kernel(self.shared, app.half())?;
                 gate()?;
                 let ports = self.order.interfaces.len();
@@ -363,12 +363,20 @@ impl<A: AppKind, K: LaneKind> Bench<'_, A, K> {
     }
 }
 
-/// Asks the lane whether the kernel takes a half.
-struct Checks<K>(PhantomData<fn() -> K>);
+/// What the lane has for an app with a half in the kernel.
+struct Offer<'a, K: LaneKind>(&'a K::Shared);
 
-impl<K: LaneKind> KernelOffer for Checks<K> {
+impl<K: LaneKind> KernelOffer for Offer<'_, K> {
     fn check(&self, half: &KernelHalf) -> Result<(), LaneError> {
         K::check(half)
+    }
+
+    fn group_holder(&self) -> Option<Box<dyn GroupHolder>> {
+        K::group_holder(self.0)
+    }
+
+    fn link_addresses(&self) -> Option<Box<dyn LinkAddresses>> {
+        K::link_addresses(self.0)
     }
 }
 

@@ -7,6 +7,7 @@ use crate::{
     book::Book,
     console::Request,
     file::RuleFile,
+    kernel::resolve,
     kind::{RelayKind, RelayReport, RelayRun},
     rule::{Input, Output, Rule},
     verb,
@@ -40,8 +41,8 @@ pub struct RelayArguments {
     /// Where the datagrams of --input go, separated by commas
     #[arg(long, value_name = "ADDR:PORT[@IFACE]", value_delimiter = ',', value_parser = place, requires = "input")]
     output: Vec<Place>,
-    /// On lanes with a stack of their own: an address of the relay's on an interface, with the bits of its
-    /// network; the first of a family is what outputs leave from. Separated by commas
+    /// On lanes with a stack of their own, and on xdp: an address of the relay's on an interface, with the bits of
+    /// its network; the first of a family is what outputs leave from. Separated by commas
     #[arg(long, value_name = "ADDR/BITS@IFACE", value_delimiter = ',', value_parser = own)]
     address: Vec<OwnAddress>,
     /// Networks whose hosts may be sent to, beside those of the file, separated by commas
@@ -153,14 +154,20 @@ bytes_per_second. Rules that would send in a circle are refused.
 Rules change while it runs with `laneway relay add|remove|replace --control PATH`; rules that a change
 does not touch lose nothing by it. Runs on lanes socket and uring, where addresses, routes
 and neighbours are the kernel's, and on packet, afxdp and dpdk, where --address says who the relay is on
-each interface that the rules name. Several workers (--workers) share the rules. What became of every datagram and of every copy goes to standard error at the end: at
-Ctrl-C, or after --duration.
+each interface that the rules name. Several workers (--workers) share the rules. What became of every datagram and
+of every copy goes to standard error at the end: at Ctrl-C, or after --duration.
+
+On lane xdp the datagrams never leave the kernel: one output per interface and rule, within one family, and no
+bytes_per_second, sample, priority, multicast_loop or when_full = \"oldest\". Every input and output names its
+interface; hosts are neighbours that the kernel knows (ping them first), without a router between.
 
 Examples:
   sudo laneway run relay --lane uring:gso,gro --config relay.toml --control /run/relay.sock
   laneway run relay --lane socket:batch=64,gso,gro --input 239.1.1.1:5000@eth1 \\
       --output 239.2.2.2:5000@eth2,198.51.100.4:6000 --allow 198.51.100.0/24
   sudo laneway run relay --lane afxdp --config relay.toml --address 192.0.2.9/24@eth1,198.51.100.9/24@eth2
+  sudo laneway run relay --lane xdp --input 239.1.1.1:5000@eth1 --output 239.2.2.2:5000@eth2 \\
+      --address 198.51.100.9/24@eth2
   laneway relay check relay.toml
   laneway relay status --control /run/relay.sock";
 
@@ -178,6 +185,9 @@ Examples:
         file.rules.extend(rule_of(arguments)?);
         if !on.lane.is_the_kernels() {
             on_these(&file.rules, on)?;
+        }
+        if on.lane.carries.has(Shape::Kernel) {
+            resolve::refuse(&file.rules, on.interfaces, &own).map_err(Failure::input)?;
         }
         if file.rules.is_empty() && arguments.control.is_none() {
             return Err(Failure::input(
@@ -238,25 +248,43 @@ Examples:
 
     fn account(_run: &RelayRun, on: On<'_>, lane: &RunReport, report: &RelayReport) -> Account {
         let counters = lane.counters();
-        let RelayReport { fates, copies, .. } = report;
+        let RelayReport { fates, copies, passed, .. } = report;
         let not_sent: u64 = NOT_SENT.iter().map(|reason| counters.drops(*reason)).sum();
+        let in_kernel = on.lane.carries.has(Shape::Kernel);
+        // A kernel half's copies are the drivers', and the lane knows what those did not take.
+        let sent =
+            if in_kernel { copies.handed.saturating_sub(not_sent) } else { counters.tx_frames };
+        let no_rule = match in_kernel {
+            true => {
+                "left to the kernel: no rule is about where they were sent to, or they are no UDP"
+            }
+            false => "no rule is about where they were sent to",
+        };
         let seen_lines: [Line; 4] = [
             ("  relayed".to_owned(), fates.relayed, ""),
-            ("  no_rule".to_owned(), fates.no_rule, "no rule is about where they were sent to"),
+            ("  no_rule".to_owned(), fates.no_rule, no_rule),
             ("  other_source".to_owned(), fates.other_source, "the rule lists other senders"),
             ("  rate_limited".to_owned(), fates.rate_limited, "beyond the rule's bytes_per_second"),
         ];
-        let copy_lines: [Line; 4] = [
+        let copy_lines: [Line; 5] = [
             ("copies".to_owned(), copies.asked, "relayed datagrams times outputs"),
-            ("  sent".to_owned(), counters.tx_frames, ""),
+            ("  sent".to_owned(), sent, ""),
             ("  sampled_out".to_owned(), copies.sampled_out, "as the output's sample asks"),
             (
                 "  rate_limited".to_owned(),
                 copies.rate_limited,
                 "beyond the output's bytes_per_second",
             ),
+            (
+                "  passed_over".to_owned(),
+                copies.passed_over,
+                "the output's interface was down, or its MTU too small",
+            ),
         ];
         let mut lines: Vec<Line> = seen_lines.into_iter().filter(|(_, n, _)| *n > 0).collect();
+        let passed_lines =
+            passed.iter().map(|(why, n)| (format!("  {why}"), *n, "left to the kernel"));
+        lines.extend(passed_lines);
         lines.extend(
             copy_lines
                 .into_iter()
@@ -268,39 +296,44 @@ Examples:
             let indent = if NOT_SENT.contains(&reason) { "  " } else { "" };
             (format!("{indent}{}", reason.name()), n, "by the lane")
         }));
-        let handed_on = counters.tx_frames + not_sent;
+        let unconfirmed = match copies.handed.abs_diff(sent + not_sent) {
+            // io_uring tells of a datagram when it is sent: the last ones are on their way at the end.
+            _ if on.lane.confirms_late => 0,
+            unconfirmed => unconfirmed,
+        };
         let drops: Map<String, Value> = counters
             .nonzero_drops()
             .map(|(reason, n)| (reason.name().to_owned(), json!(n)))
             .collect();
+        let fate_members = [
+            ("relayed", fates.relayed),
+            ("no_rule", fates.no_rule),
+            ("other_source", fates.other_source),
+            ("rate_limited", fates.rate_limited),
+        ];
+        let fate_members = fate_members.into_iter().chain(passed.iter().map(|(why, n)| (*why, *n)));
+        let fate_members: Map<String, Value> =
+            fate_members.map(|(why, n)| (why.to_owned(), json!(n))).collect();
         let json = Map::from_iter([
-            (
-                "fates".to_owned(),
-                json!({
-                    "relayed": fates.relayed,
-                    "no_rule": fates.no_rule,
-                    "other_source": fates.other_source,
-                    "rate_limited": fates.rate_limited,
-                }),
-            ),
+            ("fates".to_owned(), Value::Object(fate_members)),
             (
                 "copies".to_owned(),
                 json!({
                     "asked": copies.asked,
-                    "sent": counters.tx_frames,
+                    "sent": sent,
                     "sampled_out": copies.sampled_out,
                     "rate_limited": copies.rate_limited,
+                    "passed_over": copies.passed_over,
                 }),
             ),
             ("lane_drops".to_owned(), Value::Object(drops)),
         ]);
         Account {
-            one: "datagram",
-            seen_heading: "datagrams seen",
+            one: if in_kernel { "frame" } else { "datagram" },
+            seen_heading: if in_kernel { "frames seen" } else { "datagrams seen" },
             seen: counters.rx_frames,
-            accounted: fates.total(),
-            // io_uring tells of a datagram when it is sent: the last ones are on their way at the end.
-            unconfirmed: if on.lane.confirms_late { 0 } else { copies.handed.abs_diff(handed_on) },
+            accounted: fates.total() + passed.values().sum::<u64>(),
+            unconfirmed,
             lines,
             json,
             ..Account::default()
@@ -353,7 +386,7 @@ Examples:
     }
 }
 
-/// Who the relay is on each interface, for a stack of its own.
+/// Who the relay is on each interface, for a stack of its own or a kernel half.
 fn own_interfaces(arguments: &RelayArguments, on: On<'_>) -> Result<Vec<Own>, Failure> {
     let On { lane, interfaces, .. } = on;
     if lane.is_the_kernels() {
@@ -370,9 +403,10 @@ fn own_interfaces(arguments: &RelayArguments, on: On<'_>) -> Result<Vec<Own>, Fa
             )),
         };
     }
-    if !lane.runs(Shape::Datagrams) {
+    let in_kernel = lane.carries.has(Shape::Kernel);
+    if !in_kernel && !lane.runs(Shape::Datagrams) {
         return refused(format!(
-            "lane {} carries no datagrams; use lane socket or uring, or packet, afxdp or dpdk with --address",
+            "lane {} carries no datagrams; use lane socket or uring, or packet, afxdp, dpdk or xdp with --address",
             lane.name
         ));
     }
@@ -396,7 +430,8 @@ fn own_interfaces(arguments: &RelayArguments, on: On<'_>) -> Result<Vec<Own>, Fa
         };
         let own = arguments.address.iter().filter(|own| own.interface == *name);
         let addresses: Vec<_> = own.map(|own| (own.address.address(), own.address.prefix_bits())).collect();
-        if addresses.is_empty() {
+        // In the kernel an interface that nothing leaves by needs none.
+        if addresses.is_empty() && !in_kernel {
             return refused(format!(
                 "who is the relay on `{name}`? Lane {} has a stack of its own: give --address ADDR/BITS@{name}",
                 lane.name

@@ -19,14 +19,17 @@
 //! before anybody completes what the sender left to hardware, and follows what it finds.
 
 mod counts;
+pub(crate) mod resolve;
 mod rule;
 mod tables;
+mod worker;
 
 pub use counts::{Datagrams, KernelCounts, KernelFate, OutputCounts, RuleCounts};
 pub use rule::{
     KERNEL_EXITS_MAX, KERNEL_OUTPUTS_MAX, KERNEL_OUTPUTS_OF_RULE_MAX, KERNEL_RULES_MAX,
     KERNEL_SOURCES_MAX, KernelOutput, KernelRefused, KernelRule, KernelRules,
 };
+pub use worker::KernelWorker;
 
 use counts::{Read, passed_over};
 use laneway_core::{

@@ -7,14 +7,15 @@
 use crate::{
     book::Book,
     command::Talks,
+    kernel::{KernelRelay, KernelRules, KernelWorker, resolve::Wire},
     user::{Copies, Fates, Relay},
 };
-use laneway_core::LaneError;
+use laneway_core::{KernelApp, KernelHalf, LaneError};
 use laneway_kinds::{
-    AppFacts, AppKind, Asks, Conclude, LaneFacts, NoApp, Own, Place, RaceFacts, Report, RunReport,
-    Service, Shape,
+    AppFacts, AppKind, Asks, Conclude, KernelOffer, LaneFacts, NoApp, Own, Place, RaceFacts,
+    Report, RunReport, Service, Shape,
 };
-use std::sync::Arc;
+use std::{collections::BTreeMap, sync::Arc};
 
 /// The row.
 #[derive(Debug)]
@@ -23,7 +24,7 @@ pub struct RelayKind;
 /// A run under the rules of a book.
 pub struct RelayRun {
     pub(crate) book: Arc<Book>,
-    /// Who it is on each interface, where the lane has a stack of its own.
+    /// Who it is on each interface, where the lane has a stack of its own or runs its kernel half.
     pub(crate) own: Vec<Own>,
     pub(crate) talks: Talks,
 }
@@ -47,7 +48,9 @@ pub struct RelayReport {
     pub fates: Fates,
     /// Of what its rules asked for.
     pub copies: Copies,
-    /// Why the rules that it began with could not be had.
+    /// What a kernel half left to the kernel for other reasons, by name.
+    pub passed: BTreeMap<&'static str, u64>,
+    /// Why the rules that it began with could not be had, or the kernel's maps not be read or written.
     pub failure: Option<String>,
 }
 
@@ -55,6 +58,7 @@ impl Report for RelayReport {
     fn merge(&mut self, other: &RelayReport) {
         self.fates.merge(&other.fates);
         self.copies.merge(&other.copies);
+        other.passed.iter().for_each(|(why, n)| *self.passed.entry(why).or_default() += n);
         if self.failure.is_none() {
             self.failure.clone_from(&other.failure);
         }
@@ -78,10 +82,11 @@ impl AppKind for RelayKind {
     type Frames = NoApp;
     type Datagrams = Relay;
     type Streams = NoApp;
-    type Kernel = NoApp;
+    type Kernel = KernelWorker;
 
-    fn shape(_run: &RelayRun, _lane: &LaneFacts) -> Result<Shape, LaneError> {
-        Ok(Shape::Datagrams)
+    fn shape(_run: &RelayRun, lane: &LaneFacts) -> Result<Shape, LaneError> {
+        let in_kernel = lane.carries.has(Shape::Kernel);
+        Ok(if in_kernel { Shape::Kernel } else { Shape::Datagrams })
     }
 
     fn asks(run: &RelayRun) -> Asks {
@@ -93,11 +98,44 @@ impl AppKind for RelayKind {
     fn datagrams(run: &RelayRun, place: Place<'_>) -> Result<Relay, LaneError> {
         Ok(Relay::new(run.book.mailbox(place.worker), place.bell))
     }
+
+    fn kernel(
+        run: &RelayRun,
+        place: Place<'_>,
+        offer: &dyn KernelOffer,
+    ) -> Result<KernelWorker, LaneError> {
+        let (Some(groups), Some(neighbours)) = (offer.group_holder(), offer.link_addresses())
+        else {
+            return Err(LaneError::Refused {
+                lane: Self::FACTS.name.to_owned(),
+                name: place.interfaces.join(","),
+                why: "the lane does not let the kernel join groups there".to_owned(),
+                hint: "use lane xdp, socket or uring".to_owned(),
+            });
+        };
+        let wires = place.interfaces.iter().zip(place.ifindexes).zip(&run.own);
+        let wires = wires.map(|((name, ifindex), own)| Wire {
+            name: (*name).to_owned(),
+            ifindex: *ifindex,
+            own: own.clone(),
+        });
+        let mailbox = run.book.mailbox(place.worker);
+        KernelWorker::new(mailbox, place.bell, wires.collect(), groups, neighbours)
+    }
+
+    fn sample_half() -> Option<KernelHalf> {
+        Some(KernelRelay::new(KernelRules::default(), 1).half())
+    }
 }
 
 impl Conclude<RelayReport> for Relay {
     fn conclude(self, _run: &RunReport) -> RelayReport {
         let failure = self.failure().map(str::to_owned);
-        RelayReport { fates: *self.fates(), copies: *self.copies(), failure }
+        RelayReport {
+            fates: *self.fates(),
+            copies: *self.copies(),
+            passed: BTreeMap::new(),
+            failure,
+        }
     }
 }

@@ -17,6 +17,9 @@ pub struct WorkerState {
     pub reads: u64,
     /// Datagrams of all reads.
     pub datagrams: u64,
+    /// Copies that drivers did not take, by interface and reason: on lane xdp, which does not know them by output.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub interfaces: BTreeMap<String, BTreeMap<String, u64>>,
 }
 
 /// What a rule has done.
@@ -67,5 +70,7 @@ impl WorkerState {
         self.batches.iter_mut().zip(&other.batches).for_each(|(sum, n)| *sum += n);
         self.reads += other.reads;
         self.datagrams += other.datagrams;
+        // One worker has a kernel half.
+        self.interfaces.extend(other.interfaces);
     }
 }

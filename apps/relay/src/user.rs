@@ -78,6 +78,8 @@ pub struct Copies {
     pub sampled_out: u64,
     /// Beyond an output's `bytes_per_second`.
     pub rate_limited: u64,
+    /// Of a kernel half: left out by the kernel, because the output's interface was down or its MTU too small.
+    pub passed_over: u64,
 }
 
 impl Copies {
@@ -87,6 +89,7 @@ impl Copies {
         self.handed += other.handed;
         self.sampled_out += other.sampled_out;
         self.rate_limited += other.rate_limited;
+        self.passed_over += other.passed_over;
     }
 }
 
@@ -519,6 +522,7 @@ impl Relay {
             batches: self.batches[..used].to_vec(),
             reads: self.reads,
             datagrams: self.fates.total(),
+            interfaces: BTreeMap::new(),
         }
     }
 
@@ -710,7 +714,8 @@ fn count(datagram: &Datagram<'_>) -> u64 {
     datagram.payload.len().div_ceil(datagram.segment_bytes.max(1)).max(1) as u64
 }
 
-fn in_rule(rule: &Rule, why: String) -> String {
+/// A sentence about a rule.
+pub(crate) fn in_rule(rule: &Rule, why: String) -> String {
     let called = rule.name.as_ref().map_or_else(String::new, |name| format!("`{name}` "));
     format!("rule {called}({}): {why}", rule.input)
 }

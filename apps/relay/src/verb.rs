@@ -281,8 +281,20 @@ fn table(state: &WorkerState) -> String {
     for (why, n) in &state.unmatched {
         let _ = writeln!(text, "{} datagrams with {why}", grouped(*n));
     }
-    let per_read = state.datagrams as f64 / state.reads.max(1) as f64;
-    let _ = writeln!(text, "{} datagrams, {per_read:.1} per read", grouped(state.datagrams));
+    for (interface, drops) in &state.interfaces {
+        for (reason, n) in drops {
+            let _ = writeln!(text, "{} copies by {interface} with {reason}", grouped(*n));
+        }
+    }
+    let _ = write!(text, "{} datagrams", grouped(state.datagrams));
+    let _ = match state.reads {
+        // The kernel's, which reads none for us.
+        0 if state.datagrams > 0 => writeln!(text),
+        reads => {
+            let per_read = state.datagrams as f64 / reads.max(1) as f64;
+            writeln!(text, ", {per_read:.1} per read")
+        }
+    };
     text
 }
 

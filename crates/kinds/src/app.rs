@@ -1,6 +1,6 @@
 //! An app as a row of a table: the shapes that it has, how each is built for one worker, and what it reports.
 
-use crate::{LaneFacts, RaceFacts, RunReport, Shape};
+use crate::{GroupHolder, LaneFacts, LinkAddresses, RaceFacts, RunReport, Shape};
 use laneway_core::{
     Bell, CapsReport, DatagramApp, FrameApp, KernelApp, KernelHalf, LaneError, StreamApp,
 };
@@ -93,6 +93,14 @@ pub trait KernelOffer {
     /// # Errors
     /// Why it does not.
     fn check(&self, half: &KernelHalf) -> Result<(), LaneError>;
+
+    /// Who makes the kernel a member of groups on the run's interfaces; as
+    /// [`LaneKind::group_holder`](crate::LaneKind::group_holder).
+    fn group_holder(&self) -> Option<Box<dyn GroupHolder>>;
+
+    /// What the kernel knows of neighbours on them; as
+    /// [`LaneKind::link_addresses`](crate::LaneKind::link_addresses).
+    fn link_addresses(&self) -> Option<Box<dyn LinkAddresses>>;
 }
 
 /// An app, as a row of a table. Each app implements it once, in its own folder.

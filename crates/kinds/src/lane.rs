@@ -136,13 +136,13 @@ pub trait LaneKind: 'static {
         None
     }
 
-    /// Who makes the kernel a member of groups on the interfaces of a worker's frames. Where the kernel does not
-    /// see them there is nobody, and a stack in user space tells the network itself.
+    /// Who makes the kernel a member of groups on the interfaces of a worker's frames, or of a kernel half. Where the
+    /// kernel does not see them there is nobody, and a stack in user space tells the network itself.
     fn group_holder(_shared: &Self::Shared) -> Option<Box<dyn GroupHolder>> {
         None
     }
 
-    /// What the kernel knows of neighbours on the interfaces of a worker's frames, where they are the kernel's too.
+    /// What the kernel knows of neighbours on these interfaces, where they are the kernel's too.
     fn link_addresses(_shared: &Self::Shared) -> Option<Box<dyn LinkAddresses>> {
         None
     }

@@ -1,10 +1,12 @@
 //! Lane `xdp` as a row of the table of lanes: one program serves every CPU that receives.
 
-use crate::{LANE, Options, XdpLane};
+use crate::{LANE, Options, XdpLane, holder::kernel_groups};
 use laneway_core::{ClockDomain, KernelHalf, LaneError};
 use laneway_kinds::{
-    LaneFacts, LaneKind, Mode, Needs, NoLane, Opening, Ports, Request, Shape, Shapes, Sharing,
+    GroupHolder, LaneFacts, LaneKind, LinkAddresses, Mode, Needs, NoLane, Opening, Ports, Request,
+    Shape, Shapes, Sharing,
 };
+use laneway_linux::NeighbourTable;
 
 /// The row.
 #[derive(Debug)]
@@ -49,7 +51,16 @@ impl LaneKind for XdpKind {
         let options = Options { force, never_transmits };
         XdpLane::open(&request.spec, &request.interfaces(), half, options)
     }
+
     fn check(half: &KernelHalf) -> Result<(), LaneError> {
         crate::check(half)
+    }
+
+    fn group_holder(_request: &Request) -> Option<Box<dyn GroupHolder>> {
+        Some(kernel_groups())
+    }
+
+    fn link_addresses(_request: &Request) -> Option<Box<dyn LinkAddresses>> {
+        Some(Box::new(NeighbourTable::new(LANE)))
     }
 }

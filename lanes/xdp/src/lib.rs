@@ -11,10 +11,10 @@
 //! load programs (see README.md). What must always hold: the program runs in the mode that the
 //! report says, it is attached by links alone and so detached on every exit, and the interface of
 //! the default route is never touched unless forced. Knows no app: the half is data.
-#![forbid(unsafe_code)]
 
 mod behind;
 mod beside;
+mod holder;
 mod kind;
 mod lane;
 mod pass;

@@ -1,0 +1,408 @@
+//! The kernel half at the orders of a book: what [`Relay`](crate::Relay) is over datagrams.
+//!
+//! ```text
+//!   Mailbox ── prepare: resolve, join groups ──▶ commit: one whole set into the kernel's maps ──▶ leave groups
+//!   about once a second: the kernel's neighbours ── another MAC address? ──▶ the same set once more
+//! ```
+//!
+//! Nothing here is on the way of a datagram, so a change may take as long as it takes. What must always hold: the
+//! set in the kernel is that of the last commit; the kernel is a member of each group of an input in force, on the
+//! input's interface, and of no others but those of a change that is prepared.
+
+use super::{
+    KernelRelay,
+    counts::{KernelCounts, KernelFate},
+    resolve::{SourcePorts, Wire, resolve},
+    rule::KernelRules,
+};
+use crate::{
+    desk::{Answer, Change, Mailbox, Order},
+    kind::RelayReport,
+    live::{OutputState, RuleState, WorkerState},
+    rule::{Rule, RuleId},
+    user::{Copies, Fates, in_rule},
+};
+use laneway_core::{
+    App, Bell, Counters, KernelApp, KernelHalf, KernelMaps, LaneError, Membership, Turn,
+};
+use laneway_kinds::{Conclude, GroupHolder, LinkAddresses, RunReport};
+use std::{
+    collections::{BTreeMap, HashMap, HashSet},
+    net::{IpAddr, Ipv4Addr, Ipv6Addr, UdpSocket},
+    ops::Bound,
+    sync::Arc,
+};
+
+/// What is taken from a sender: what a socket would get.
+const TTL_MIN: u8 = 1;
+/// How often neighbours are looked at, and at how many at a time: some microseconds each.
+const LOOK_INTERVAL_NS: u64 = 1_000_000_000;
+const LOOKS_MAX: usize = 1024;
+
+/// The relay of a run whose work is the kernel's.
+pub struct KernelWorker {
+    relay: KernelRelay,
+    mailbox: Arc<Mailbox>,
+    wires: Vec<Wire>,
+    /// In force; the kernel has them in this order.
+    rules: Rules,
+    draft: Option<Draft>,
+    groups: Groups,
+    hops: Hops,
+    ports: SourcePorts,
+    /// They keep those ports from others; what comes to them is nobody's.
+    _held: [UdpSocket; 2],
+    failure: Option<String>,
+}
+
+type Rules = BTreeMap<RuleId, Arc<Rule>>;
+
+/// A change that is not in force. Of every rule that comes the kernel is a member already.
+struct Draft {
+    change: Change,
+    next: Rules,
+}
+
+/// Memberships, each with the number of rules that want it.
+struct Groups {
+    holder: Box<dyn GroupHolder>,
+    users: HashMap<Membership, usize>,
+}
+
+/// Link addresses of neighbours, by interface and address.
+struct Hops {
+    table: Box<dyn LinkAddresses>,
+    known: BTreeMap<Hop, [u8; 6]>,
+    /// The last that was looked at, where there are more.
+    looked_at: Option<Hop>,
+    looked_ns: u64,
+}
+
+type Hop = (String, IpAddr);
+
+impl KernelWorker {
+    /// A relay without rules, which takes its orders from this mailbox.
+    ///
+    /// # Errors
+    /// Where the kernel gives no port to send from.
+    pub(crate) fn new(
+        mailbox: Arc<Mailbox>,
+        bell: &Bell,
+        wires: Vec<Wire>,
+        holder: Box<dyn GroupHolder>,
+        table: Box<dyn LinkAddresses>,
+    ) -> Result<KernelWorker, LaneError> {
+        let hold = |any: IpAddr| {
+            let socket = UdpSocket::bind((any, 0))?;
+            Ok((socket.local_addr()?.port(), socket))
+        };
+        let failed = |e| LaneError::os("xdp", "hold a port to send from", e, "raise `ulimit -n`");
+        let (v4, four) = hold(Ipv4Addr::UNSPECIFIED.into()).map_err(failed)?;
+        let (v6, six) = hold(Ipv6Addr::UNSPECIFIED.into()).map_err(failed)?;
+        mailbox.attend(bell);
+        Ok(KernelWorker {
+            relay: KernelRelay::new(KernelRules::default(), TTL_MIN),
+            mailbox,
+            wires,
+            rules: Rules::new(),
+            draft: None,
+            groups: Groups { holder, users: HashMap::new() },
+            hops: Hops { table, known: BTreeMap::new(), looked_at: None, looked_ns: 0 },
+            ports: SourcePorts { v4, v6 },
+            _held: [four, six],
+            failure: None,
+        })
+    }
+
+    fn carry_out(&mut self, order: Order, maps: &dyn KernelMaps) -> Answer {
+        match order {
+            Order::Tell => match self.relay.report(maps, false) {
+                Ok(()) => Answer::Told(self.state()),
+                Err(error) => Answer::Failed(self.fails(error)),
+            },
+            Order::Prepare(change, at_once) => {
+                // Whoever prepared before and went away without a word has given up.
+                self.abandon();
+                let done = self.prepare(change);
+                let done = if at_once { done.and_then(|()| self.commit(maps)) } else { done };
+                if let (Err(why), true) = (&done, at_once) {
+                    self.failure = Some(why.clone());
+                }
+                answer(done)
+            }
+            Order::Commit => answer(self.commit(maps)),
+            Order::Abandon => {
+                self.abandon();
+                Answer::Done
+            }
+        }
+    }
+
+    fn prepare(&mut self, change: Change) -> Result<(), String> {
+        let mut next = self.rules.clone();
+        change.remove.iter().for_each(|id| drop(next.remove(id)));
+        next.extend(change.add.iter().map(|rule| (RuleId::of(&rule.input), Arc::clone(rule))));
+        let resolved = self.resolved(&next).map(drop);
+        let joined = resolved.and_then(|()| self.groups.join(&change.add));
+        if joined.is_err() {
+            self.hops.forget(&self.rules);
+        }
+        self.draft = joined.map(|()| Some(Draft { change, next }))?;
+        Ok(())
+    }
+
+    fn commit(&mut self, maps: &dyn KernelMaps) -> Result<(), String> {
+        let Some(Draft { change, next }) = self.draft.take() else { return Ok(()) };
+        // Again, because a neighbour's address may have changed meanwhile; all are known.
+        let resolved = self.resolved(&next)?;
+        self.put_in_force(resolved, maps)?;
+        let former = std::mem::replace(&mut self.rules, next);
+        self.groups.leave(change.remove.iter().filter_map(|id| former.get(id)));
+        self.hops.forget(&self.rules);
+        Ok(())
+    }
+
+    fn abandon(&mut self) {
+        let Some(Draft { change, .. }) = self.draft.take() else { return };
+        self.groups.leave(&change.add);
+        self.hops.forget(&self.rules);
+    }
+
+    fn resolved(&mut self, rules: &Rules) -> Result<KernelRules, String> {
+        let hops = &mut self.hops;
+        let rules = rules.values().map(|rule| &**rule);
+        resolve(rules, &self.wires, self.ports, &mut |name, ip| hops.find(name, ip))
+    }
+
+    /// Gives the kernel a set; when this returns, no program knows the former one.
+    fn put_in_force(&mut self, rules: KernelRules, maps: &dyn KernelMaps) -> Result<(), String> {
+        self.relay.feed.replace(rules);
+        self.relay.take(maps).map_err(|error| self.fails(error))
+    }
+
+    /// The kernel's maps are not as they should be: the run ends.
+    fn fails(&mut self, error: LaneError) -> String {
+        let why = error.to_string();
+        self.relay.failed.get_or_insert(error);
+        why
+    }
+
+    /// Follows neighbours that have got another link address.
+    fn follow_hops(&mut self, maps: &dyn KernelMaps, turn: Turn) {
+        if !self.hops.look(turn) {
+            return;
+        }
+        let rules = self.rules.clone();
+        // Nothing but addresses has changed, so there is no reason to refuse; a failure ends the run.
+        let done = self.resolved(&rules).and_then(|rules| self.put_in_force(rules, maps));
+        if let Err(why) = done {
+            self.failure.get_or_insert(why);
+        }
+    }
+
+    /// What every rule has done, as last read.
+    fn state(&self) -> WorkerState {
+        let counts = self.relay.counts();
+        let rules = self.rules.iter().zip(&counts.rules).map(|((id, rule), counted)| {
+            let outputs =
+                rule.outputs.iter().zip(&counted.outputs).map(|(output, counted)| OutputState {
+                    destination: output.destination.to_string(),
+                    interface: output.interface.clone(),
+                    sent: counted.sent.count,
+                    bytes: counted.sent.bytes,
+                    drops: BTreeMap::new(),
+                });
+            RuleState {
+                id: *id,
+                name: rule.name.clone(),
+                input: rule.input.to_string(),
+                datagrams: counted.taken.count,
+                bytes: counted.taken.bytes,
+                rate_limited: 0,
+                outputs: outputs.collect(),
+            }
+        });
+        let interfaces = counts.interfaces.iter().filter_map(|(ifindex, counters)| {
+            let wire = self.wires.iter().find(|wire| wire.ifindex == *ifindex)?;
+            let drops = counters.nonzero_drops().map(|(reason, n)| (reason.name().to_owned(), n));
+            let drops: BTreeMap<String, u64> = drops.collect();
+            (!drops.is_empty()).then(|| (wire.name.clone(), drops))
+        });
+        // Without what no rule asks for: here that is whatever else comes by the interfaces.
+        let passed = passed(counts);
+        let unmatched = passed.iter().filter(|(fate, _)| **fate != KernelFate::NoRule.name());
+        let unmatched: BTreeMap<String, u64> =
+            unmatched.map(|(fate, n)| ((*fate).to_owned(), *n)).collect();
+        WorkerState {
+            rules: rules.collect(),
+            datagrams: counts.fates[KernelFate::Sent as usize] + unmatched.values().sum::<u64>(),
+            unmatched,
+            interfaces: interfaces.collect(),
+            ..WorkerState::default()
+        }
+    }
+}
+
+fn answer(done: Result<(), String>) -> Answer {
+    done.map_or_else(Answer::Failed, |()| Answer::Done)
+}
+
+/// What was left to the kernel, by why.
+fn passed(counts: &KernelCounts) -> BTreeMap<&'static str, u64> {
+    let all = KernelFate::ALL.iter().zip(counts.fates);
+    let passed = all.filter(|(fate, n)| **fate != KernelFate::Sent && *n > 0);
+    passed.map(|(fate, n)| (fate.name(), n)).collect()
+}
+
+impl Groups {
+    /// Becomes a member for these rules, or for none of them.
+    fn join(&mut self, rules: &[Arc<Rule>]) -> Result<(), String> {
+        for (at, rule) in rules.iter().enumerate() {
+            let wanted = rule.input.memberships();
+            for (i, membership) in wanted.iter().enumerate() {
+                let users = self.users.get(membership).copied().unwrap_or(0);
+                if users == 0
+                    && let Err(why) = self.holder.join(membership)
+                {
+                    wanted[..i].iter().for_each(|membership| self.leave_one(membership));
+                    self.leave(&rules[..at]);
+                    return Err(in_rule(rule, why.to_string()));
+                }
+                self.users.insert(membership.clone(), users + 1);
+            }
+        }
+        Ok(())
+    }
+
+    /// Is a member for these rules no longer.
+    fn leave<'a>(&mut self, rules: impl IntoIterator<Item = &'a Arc<Rule>>) {
+        for rule in rules {
+            rule.input.memberships().iter().for_each(|membership| self.leave_one(membership));
+        }
+    }
+
+    fn leave_one(&mut self, membership: &Membership) {
+        let Some(users) = self.users.get_mut(membership) else { return };
+        *users -= 1;
+        if *users == 0 {
+            self.users.remove(membership);
+            // One that the kernel has ended already is ended.
+            let _ = self.holder.leave(membership);
+        }
+    }
+}
+
+impl Hops {
+    /// What is known, else what the kernel knows.
+    fn find(&mut self, interface: &str, host: IpAddr) -> Option<[u8; 6]> {
+        let hop = (interface.to_owned(), host);
+        if let Some(mac) = self.known.get(&hop) {
+            return Some(*mac);
+        }
+        let (mac, _) = self.table.find(interface, host)?;
+        self.known.insert(hop, mac);
+        Some(mac)
+    }
+
+    /// Keeps those alone that these rules send to.
+    fn forget(&mut self, rules: &Rules) {
+        let outputs = rules.values().flat_map(|rule| &rule.outputs);
+        let wanted = outputs
+            .filter_map(|output| Some((output.interface.as_deref()?, output.destination.ip())));
+        let wanted: HashSet<(&str, IpAddr)> = wanted.collect();
+        self.known.retain(|(name, host), _| wanted.contains(&(name.as_str(), *host)));
+    }
+
+    /// Looks at some when it is time to. True when one has another address; one that the kernel does not know any
+    /// more keeps the one it had.
+    fn look(&mut self, turn: Turn) -> bool {
+        if turn.now_ns.saturating_sub(self.looked_ns) < LOOK_INTERVAL_NS {
+            return false;
+        }
+        self.looked_ns = turn.now_ns;
+        let after = self.looked_at.take().map_or(Bound::Unbounded, Bound::Excluded);
+        let mut has_changed = false;
+        for (at, (hop, mac)) in self.known.range_mut((after, Bound::Unbounded)).enumerate() {
+            if at == LOOKS_MAX {
+                break;
+            }
+            if let Some((now, _)) = self.table.find(&hop.0, hop.1) {
+                has_changed |= *mac != now;
+                *mac = now;
+            }
+            if at + 1 == LOOKS_MAX {
+                self.looked_at = Some(hop.clone());
+            }
+        }
+        has_changed
+    }
+}
+
+impl App for KernelWorker {
+    fn on_stop(&mut self, _turn: Turn) {
+        self.mailbox.close();
+    }
+
+    fn wants_stop(&self) -> bool {
+        self.failure.is_some() || self.relay.wants_stop()
+    }
+
+    fn counters(&self) -> &Counters {
+        self.relay.counters()
+    }
+}
+
+impl KernelApp for KernelWorker {
+    fn half(&self) -> KernelHalf {
+        self.relay.half()
+    }
+
+    /// The half emits none.
+    fn on_records(&mut self, _records: &[u8], _turn: Turn) {}
+
+    fn on_tick(&mut self, maps: &dyn KernelMaps, turn: Turn) {
+        while let Some(order) = self.mailbox.take() {
+            let answer = self.carry_out(order, maps);
+            self.mailbox.answer(answer);
+        }
+        self.follow_hops(maps, turn);
+        self.relay.on_tick(maps, turn);
+    }
+
+    fn on_detached(&mut self, maps: &dyn KernelMaps, turn: Turn) {
+        self.relay.on_detached(maps, turn);
+    }
+}
+
+impl Drop for KernelWorker {
+    fn drop(&mut self) {
+        // A worker that ends in a panic answers nobody either.
+        self.mailbox.close();
+    }
+}
+
+impl Conclude<RelayReport> for KernelWorker {
+    fn conclude(self, _run: &RunReport) -> RelayReport {
+        let counts = self.relay.counts();
+        let fate = |fate: KernelFate| counts.fates[fate as usize];
+        let mut passed = passed(counts);
+        passed.remove(KernelFate::NoRule.name());
+        passed.remove(KernelFate::Source.name());
+        RelayReport {
+            fates: Fates {
+                relayed: fate(KernelFate::Sent),
+                no_rule: fate(KernelFate::NoRule),
+                other_source: fate(KernelFate::Source),
+                rate_limited: 0,
+            },
+            copies: Copies {
+                asked: counts.sent.count + counts.passed_over,
+                handed: counts.sent.count,
+                passed_over: counts.passed_over,
+                ..Copies::default()
+            },
+            passed,
+            failure: self.failure.clone().or_else(|| self.relay.failure().map(ToString::to_string)),
+        }
+    }
+}
