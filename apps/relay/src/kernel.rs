@@ -11,9 +11,11 @@
 //! their user-space part: it puts sets of rules in force ([`KernelFeed`]) and reads what was counted.
 //! Rules are resolved: interfaces are numbers, next hops are MAC addresses ([`KernelRule`]). What must
 //! always hold: a frame sees one whole set of rules; a datagram that is not sent as a rule says is passed
-//! unchanged and counted by reason; nothing here is on the way of a frame. What it does not do: it joins
-//! no groups and asks for no neighbours, it puts no fragments together, and queues nothing: what a driver
-//! does not take is dropped and counted by the lane.
+//! unchanged and counted by reason; nothing here is on the way of a frame. What it does not do: it puts no
+//! fragments together, and queues nothing: what a driver does not take is dropped and counted by the lane.
+//!
+//! [`KernelWorker`] is it at the orders of a book of rules: it resolves rules, has the kernel join their groups, and
+//! follows its neighbours; it asks for none.
 //!
 //! A sender on a veth must compute its checksums itself (`ethtool -K IFACE tx off`): XDP sees a frame
 //! before anybody completes what the sender left to hardware, and follows what it finds.

@@ -406,3 +406,102 @@ impl Conclude<RelayReport> for KernelWorker {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::RuleFile;
+    use std::{cell::RefCell, collections::BTreeSet, rc::Rc};
+
+    /// What the kernel is a member of; it refuses one group.
+    #[derive(Clone, Default)]
+    struct Kernel(Rc<RefCell<BTreeSet<Membership>>>);
+
+    impl GroupHolder for Kernel {
+        fn join(&mut self, membership: &Membership) -> Result<(), LaneError> {
+            if membership.group == IpAddr::from([239, 9, 9, 9]) {
+                return Err(LaneError::no_interface("here", "in9"));
+            }
+            assert!(self.0.borrow_mut().insert(membership.clone()), "asked for twice");
+            Ok(())
+        }
+
+        fn leave(&mut self, membership: &Membership) -> Result<(), LaneError> {
+            assert!(self.0.borrow_mut().remove(membership), "it is no member");
+            Ok(())
+        }
+    }
+
+    /// Neighbours whose address is what is written here.
+    #[derive(Clone, Default)]
+    struct Neighbours(Rc<RefCell<Option<[u8; 6]>>>);
+
+    impl LinkAddresses for Neighbours {
+        fn find(&mut self, _: &str, _: IpAddr) -> Option<([u8; 6], bool)> {
+            Some(((*self.0.borrow())?, true))
+        }
+    }
+
+    fn rule(group: &str, port: u16, from: &[&str]) -> Arc<Rule> {
+        let text = format!(
+            "[[rule]]\ninput = {{ interface = 'in0', group = '{group}', port = {port}, sources = {from:?} }}
+             outputs = [ {{ destination = '198.51.100.4:6', interface = 'out0' }} ]"
+        );
+        Arc::new(RuleFile::from_toml(&text).expect("well formed").rules.remove(0))
+    }
+
+    #[test]
+    fn a_group_is_joined_once_for_all_rules_and_left_behind_the_last() {
+        let kernel = Kernel::default();
+        let mut groups = Groups { holder: Box::new(kernel.clone()), users: HashMap::new() };
+        let count = || kernel.0.borrow().len();
+        let (a, b) = ([rule("239.1.1.1", 1, &[])], [rule("239.1.1.1", 2, &[])]);
+        groups.join(&a).expect("it can be");
+        groups.join(&b).expect("it can be");
+        assert_eq!(count(), 1);
+        // The last cannot be, so none is; the second is not, either.
+        let refused = [
+            rule("239.1.1.1", 3, &[]),
+            rule("239.1.1.2", 1, &["10.0.0.1", "10.0.0.2"]),
+            rule("239.9.9.9", 1, &[]),
+        ];
+        let why = groups.join(&refused).expect_err("one is refused");
+        assert!(why.contains("239.9.9.9:1 on in0") && why.contains("in9"), "{why}");
+        assert_eq!(count(), 1);
+        groups.leave(&a);
+        assert_eq!(count(), 1);
+        groups.leave(&b);
+        assert_eq!((count(), groups.users.len()), (0, 0));
+    }
+
+    #[test]
+    fn a_neighbour_is_looked_at_about_once_a_second_and_keeps_the_address_it_had() {
+        let kernel = Neighbours::default();
+        let table = Box::new(kernel.clone());
+        let mut hops = Hops { table, known: BTreeMap::new(), looked_at: None, looked_ns: 0 };
+        let host = |n: usize| IpAddr::from([10, 0, (n >> 8) as u8, n as u8]);
+        assert_eq!(hops.find("out0", host(0)), None);
+        *kernel.0.borrow_mut() = Some([1; 6]);
+        for n in 0..LOOKS_MAX + 10 {
+            assert_eq!(hops.find("out0", host(n)), Some([1; 6]));
+        }
+        let mut now_ns = 0;
+        let mut look = |hops: &mut Hops| {
+            now_ns += LOOK_INTERVAL_NS;
+            let turn = Turn { now_ns };
+            (hops.look(turn), hops.look(turn))
+        };
+        assert_eq!(look(&mut hops), (false, false), "the first ones, and nothing new");
+        *kernel.0.borrow_mut() = Some([2; 6]);
+        assert_eq!(look(&mut hops), (true, false), "the last ten, and none twice at one time");
+        let new = |hops: &Hops| hops.known.values().filter(|mac| **mac == [2; 6]).count();
+        assert_eq!(new(&hops), 10);
+        assert_eq!(look(&mut hops), (true, false), "from the beginning");
+        assert_eq!(new(&hops), LOOKS_MAX + 10);
+        *kernel.0.borrow_mut() = None;
+        assert_eq!(look(&mut hops), (false, false));
+        assert_eq!(hops.find("out0", host(1)), Some([2; 6]), "known no more, kept");
+        hops.forget(&Rules::new());
+        assert_eq!(hops.find("out0", host(1)), None);
+    }
+}
