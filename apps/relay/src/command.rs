@@ -300,7 +300,7 @@ Examples:
             seen: counters.rx_frames,
             accounted: fates.total(),
             // io_uring tells of a datagram when it is sent: the last ones are on their way at the end.
-            unconfirmed: if on.lane.confirms_late { 0 } else { copies.handed.abs_diff(handed_on) },
+            unconfirmed: if on.lane.confirms_late { 0 } else { copies.handed.saturating_sub(handed_on) },
             lines,
             json,
             ..Account::default()
