@@ -1,9 +1,11 @@
 //! What may be said on the command line. Reading it decides nothing and touches nothing.
 
+mod doctor;
 mod generate;
 mod record;
 mod trace;
 
+pub(crate) use doctor::DoctorArguments;
 pub(crate) use generate::{Generator, McastArguments, ReplayArguments, TcpArguments};
 pub(crate) use record::RecordArguments;
 pub(crate) use trace::{
@@ -17,6 +19,7 @@ use clap_complete::Shell;
 use laneway_spec::LaneSpec;
 use laneway_terminal::duration;
 use std::ffi::OsString;
+use std::net::{Ipv4Addr, SocketAddr};
 use std::ops::RangeInclusive;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -71,6 +74,9 @@ pub(crate) enum Verb {
     /// Make the report of a race again from its result file, or a page of the claims of several
     #[command(after_help = REPORT_EXAMPLES, arg_required_else_help = true)]
     Report(ReportArguments),
+    /// Say what an app asks of this host for a load: what is, what should be, and why
+    #[command(after_help = doctor::EXAMPLES, arg_required_else_help = true)]
+    Doctor(DoctorArguments),
     /// Be an arm of a race
     #[command(hide = true, after_help = CHILD_EXAMPLES)]
     Arm,
@@ -207,6 +213,13 @@ pub(crate) struct RunArguments {
     /// Trace the workers into this folder, a file each; `laneway trace analyze DIR` reads it
     #[arg(long, value_name = "DIR")]
     pub(crate) trace: Option<PathBuf>,
+    /// Show what is counted at this address, such as 127.0.0.1:9100, or a port of 127.0.0.1 (0: any that is free),
+    /// as Prometheus reads it: http://ADDR/metrics
+    #[arg(long, value_name = "ADDR", value_parser = metrics_address)]
+    pub(crate) metrics: Option<SocketAddr>,
+    /// Show it at an address that other machines reach, too
+    #[arg(long, requires = "metrics")]
+    pub(crate) metrics_anywhere: bool,
     /// Use interfaces that carry a default route as well
     #[arg(long)]
     pub(crate) force: bool,
@@ -301,6 +314,15 @@ pub(crate) struct RaceArguments {
 /// The most workers of a live run.
 const LIVE_WORKERS_MAX: i64 = laneway_engine::WORKERS_MAX as i64;
 
+/// An address with a port, or a port of this machine alone.
+fn metrics_address(text: &str) -> Result<SocketAddr, String> {
+    let address = text.parse().ok();
+    let port = || Some(SocketAddr::from((Ipv4Addr::LOCALHOST, text.parse().ok()?)));
+    address.or_else(port).ok_or_else(|| {
+        "use an address with a port, such as 127.0.0.1:9100 or [::1]:9100, or a port".to_owned()
+    })
+}
+
 /// `4`, or `4-7`.
 fn cpu_range(text: &str) -> Result<RangeInclusive<usize>, String> {
     let number = |text: &str| {
@@ -347,6 +369,16 @@ mod tests {
         assert_eq!(name(&["laneway", "run", "features", "--lane"]), "laneway run features");
         assert_eq!(name(&["x", "run", "feature"]), "laneway run");
         assert_eq!(name(&[]), "laneway");
+    }
+
+    #[test]
+    fn metrics_are_at_an_address_or_a_port_of_this_machine() {
+        let address = |text: &str| metrics_address(text).map(|address| address.to_string());
+        assert_eq!(address("9100").as_deref(), Ok("127.0.0.1:9100"));
+        assert_eq!(address("[::1]:0").as_deref(), Ok("[::1]:0"));
+        for text in ["", "localhost:9", "127.0.0.1", "70000", ":9100"] {
+            assert!(metrics_address(text).is_err(), "{text:?}");
+        }
     }
 
     #[test]

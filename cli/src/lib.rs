@@ -169,6 +169,7 @@ fn dispatch<P: AppTable, L: LaneTable>(
         Verb::Race(arguments) => verbs::race::run::<P, L>(&arguments, json),
         Verb::Trace { what } => verbs::trace::run(&what, json),
         Verb::Report(arguments) => verbs::report::run(&arguments, json),
+        Verb::Doctor(arguments) => verbs::doctor::run(&arguments, apps, json),
         Verb::Arm => child(laneway_lab::serve_arm::<P, L>()),
         Verb::Generate => child(laneway_lab::serve_generator::<L>()),
         Verb::Completions { shell } => verbs::completions::run(shell, apps, json),

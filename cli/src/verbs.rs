@@ -1,6 +1,7 @@
 //! One module per verb; each gives an exit code, or the sentence of an error.
 
 pub(crate) mod completions;
+pub(crate) mod doctor;
 pub(crate) mod generate;
 pub(crate) mod lanes;
 pub(crate) mod race;

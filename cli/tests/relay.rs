@@ -7,17 +7,19 @@
 use laneway_core::{FrameLane, Lane, PortId};
 use laneway_netns::{Mac, Namespace, VethEnd, VethOptions, VethPair, can_create};
 use laneway_packet::{OpenOptions, PacketLane};
+use laneway_spec::LaneSpec;
 use laneway_testkit::skip;
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 use std::fs;
-use std::io::{BufRead, BufReader, Read};
+use std::io::{BufRead, BufReader};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, UdpSocket};
 use std::path::PathBuf;
-use std::process::{self, Child, ChildStderr, Command, Output, Stdio};
+use std::process::{self, Child, Command, Output, Stdio};
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::mpsc;
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -30,8 +32,7 @@ const SOCKETS: [&str; 4] = ["socket", "socket:batch=64,gso,gro", "uring", "uring
 /// Lanes with a stack of the relay's own.
 const STACKS: [&str; 2] = ["packet", "afxdp"];
 /// Who the relay is there.
-const ADDRESSES: &str =
-    "192.0.2.1/24@in0,fd01::1/64@in0,198.51.100.1/24@out0,fd02::1/64@out0";
+const ADDRESSES: &str = "192.0.2.1/24@in0,fd01::1/64@in0,198.51.100.1/24@out0,fd02::1/64@out0";
 
 /// A source, the relay and a sink, a cable between each two.
 struct World {
@@ -51,14 +52,15 @@ impl World {
         }
         let create = |label| Namespace::create(label).unwrap();
         let (source, relay, sink) = (create("relay-a"), create("relay-b"), create("relay-c"));
-        let cable = |n: u8, near: (&Namespace, &str, [&str; 2]), far: (&Namespace, &str, [&str; 2])| {
-            let end = |side: u8, addresses: &[&str]| {
-                VethEnd::new(Mac([0x02, 0x4c, 0x57, 0x37, n, side]), addresses).unwrap()
+        let cable =
+            |n: u8, near: (&Namespace, &str, [&str; 2]), far: (&Namespace, &str, [&str; 2])| {
+                let end = |side: u8, addresses: &[&str]| {
+                    VethEnd::new(Mac([0x02, 0x4c, 0x57, 0x37, n, side]), addresses).unwrap()
+                };
+                let options =
+                    VethOptions { a: end(1, &near.2), b: end(2, &far.2), ..VethOptions::default() };
+                VethPair::create(near.0, near.1, far.0, far.1, &options).unwrap()
             };
-            let options =
-                VethOptions { a: end(1, &near.2), b: end(2, &far.2), ..VethOptions::default() };
-            VethPair::create(near.0, near.1, far.0, far.1, &options).unwrap()
-        };
         let first = cable(
             0,
             (&source, "src0", ["192.0.2.7/24", "fd01::7/64"]),
@@ -85,7 +87,9 @@ impl World {
     fn start(&self, lane: &str, arguments: &[&str]) -> Running {
         let control = self.control();
         let mut command = self.relay.command(LANEWAY);
-        command.args(["run", "relay", "--json", "--lane", lane, "--control", &control]).args(arguments);
+        command
+            .args(["run", "relay", "--json", "--lane", lane, "--control", &control])
+            .args(arguments);
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
         let mut running = Running { child: command.spawn().unwrap() };
         let begun = Instant::now();
@@ -98,7 +102,7 @@ impl World {
             let is_over = running.child.try_wait().unwrap().is_some();
             if is_over || begun.elapsed() > PATIENCE {
                 let output = running.end();
-                panic!("{lane}: {}", text(&output.stderr));
+                panic!("{lane}: {}{}", text(&output.stdout), text(&output.stderr));
             }
             thread::sleep(Duration::from_millis(20));
         }
@@ -157,7 +161,8 @@ impl World {
 /// The number of an interface of this thread's namespace.
 fn rustix_index(interface: &str) -> u32 {
     // `/sys` may show another namespace; `ip` asks this one.
-    let output = Command::new("ip").args(["-o", "link", "show", "dev", interface]).output().unwrap();
+    let output =
+        Command::new("ip").args(["-o", "link", "show", "dev", interface]).output().unwrap();
     text(&output.stdout).split(':').next().and_then(|n| n.trim().parse().ok()).unwrap()
 }
 
@@ -253,9 +258,8 @@ struct Seen {
 fn read(frame: &[u8]) -> Option<Seen> {
     let sum = |parts: &[&[u8]]| {
         let words = parts.iter().flat_map(|part| part.chunks(2));
-        let sum: u32 = words
-            .map(|pair| u32::from(pair[0]) << 8 | u32::from(*pair.get(1).unwrap_or(&0)))
-            .sum();
+        let sum: u32 =
+            words.map(|pair| u32::from(pair[0]) << 8 | u32::from(*pair.get(1).unwrap_or(&0))).sum();
         let folded = (sum & 0xffff) + (sum >> 16);
         (folded & 0xffff) + (folded >> 16)
     };
@@ -321,16 +325,20 @@ fn the_same_rules_give_the_same_datagrams_on_every_lane() {
     for lane in SOCKETS.iter().chain(&STACKS) {
         let own: &[&str] = if STACKS.contains(lane) { &["--address", ADDRESSES] } else { &[] };
         let running = world.start(lane, &[&["--config", &rules], own].concat());
-        let spec = "packet".parse().unwrap();
-        let open = || PacketLane::open(&spec, &["dst0"], OpenOptions::default()).unwrap();
+        let spec: LaneSpec = "packet".parse().unwrap();
+        let open = move || PacketLane::open(&spec, &["dst0"], OpenOptions::default()).unwrap();
         // A ring of a packet socket belongs to the thread that opened it.
-        let seen = thread::scope(|scope| {
-            let watch = scope.spawn(|| {
-                world.sink.enter(|| {
+        let (opened, is_open) = mpsc::channel();
+        let (world, expected) = (&world, &expected);
+        let mut seen = thread::scope(|scope| {
+            let watch = scope.spawn(move || {
+                world.sink.enter(move || {
                     let mut sink = open();
+                    opened.send(()).unwrap();
                     frames_at_sink(&mut sink, expected.len())
                 })
             });
+            is_open.recv().unwrap();
             let (four, six) = (world.at_source("0.0.0.0:0"), world.at_source("[::]:0"));
             for n in 0..20 {
                 four.send_to(&payload(n), "239.1.1.1:5000").unwrap();
@@ -340,10 +348,9 @@ fn the_same_rules_give_the_same_datagrams_on_every_lane() {
             }
             watch.join().unwrap().unwrap()
         });
-        let mut seen = seen;
         seen.sort();
         assert_eq!(seen.len(), expected.len(), "{lane}: {}", world.done(&["status"]));
-        assert!(seen == expected, "{lane}: {seen:#?}");
+        assert!(seen == *expected, "{lane}: {seen:#?}");
         let account = running.account(lane);
         assert_eq!(account["fates"]["relayed"], 40, "{lane}: {account:#}");
         assert_eq!(account["copies"]["asked"], 60, "{lane}: {account:#}");
@@ -404,7 +411,11 @@ fn rules_are_replaced_under_traffic_and_the_others_lose_nothing() {
             is_over.store(true, Ordering::Relaxed);
             (sender.join().unwrap(), receiver.join().unwrap())
         });
-        assert!(received.iter().copied().eq(0..sent), "{lane}: {sent} sent, {} received", received.len());
+        assert!(
+            received.iter().copied().eq(0..sent),
+            "{lane}: {sent} sent, {} received",
+            received.len()
+        );
         // What is in force is what the last file says.
         let far = world.at_sink("198.51.100.4:7002");
         source.send_to(b"there", "239.1.0.77:5000").unwrap();
@@ -429,7 +440,14 @@ fn a_change_that_cannot_be_had_changes_nothing_and_says_why() {
         (edit("1", "\"in0\"", "\"none0\""), ["rule `tv`", "none0"]),
         (edit("2", "198.51.100.4", "203.0.113.1"), ["203.0.113.1", "allow"]),
         (edit("3", "port = 5000", "prot = 5000"), ["line 6, column", "prot"]),
-        (edit("4", "239.2.2.2:5000\", interface = \"out0\"", "239.1.1.1:5000\", interface = \"in0\""), ["output 2", "again"]),
+        (
+            edit(
+                "4",
+                "239.2.2.2:5000\", interface = \"out0\"",
+                "239.1.1.1:5000\", interface = \"in0\"",
+            ),
+            ["output 2", "again"],
+        ),
         (edit("5", "ff15::1", "224.0.0.9"), ["224.0.0.9", "--local-groups"]),
     ] {
         refused(&world.ask(&["replace", &file]), &parts);
@@ -477,7 +495,8 @@ fn two_workers_share_a_hundred_groups_and_every_datagram_leaves_once() {
         assert_eq!(by_rule, BTreeSet::from([1]), "{lane}: counted by each rule's output");
         let account = running.account(lane);
         let workers = account["workers"].as_array().unwrap();
-        let each: Vec<u64> = workers.iter().map(|worker| worker["relayed"].as_u64().unwrap()).collect();
+        let each: Vec<u64> =
+            workers.iter().map(|worker| worker["relayed"].as_u64().unwrap()).collect();
         assert_eq!(each.iter().sum::<u64>(), u64::from(GROUPS), "{lane}: {account:#}");
         assert!(each.iter().all(|n| *n > 0), "{lane}: both work: {each:?}");
     }
@@ -490,7 +509,8 @@ fn socat_sends_a_file_through_it_and_socat_receives_the_same() {
     }
     let Some(world) = World::new() else { return };
     // What a socket's buffer holds, whoever is slow.
-    let bytes: Vec<u8> = (0..60 * 1316u32).map(|n| (n * 2_654_435_761 >> 24) as u8).collect();
+    let bytes: Vec<u8> =
+        (0..60 * 1316u32).map(|n| (n.wrapping_mul(2_654_435_761) >> 24) as u8).collect();
     let (sent, received) = (world.folder.file("sent"), world.folder.file("received"));
     fs::write(&sent, &bytes).unwrap();
     for lane in ["socket:batch=64,gso,gro", "uring:gso,gro"] {
@@ -509,7 +529,11 @@ fn socat_sends_a_file_through_it_and_socat_receives_the_same() {
             thread::sleep(Duration::from_millis(10));
         }
         let send = "UDP4-DATAGRAM:239.1.1.1:5000,ip-multicast-if=192.0.2.7";
-        let status = world.source.command("socat").args(["-u", "-b1316", &format!("FILE:{sent}"), send]).status();
+        let status = world
+            .source
+            .command("socat")
+            .args(["-u", "-b1316", &format!("FILE:{sent}"), send])
+            .status();
         assert!(status.unwrap().success());
         let status = sink.wait().unwrap();
         assert!(status.success(), "{status}");
@@ -520,7 +544,8 @@ fn socat_sends_a_file_through_it_and_socat_receives_the_same() {
 }
 
 fn is_member(namespace: &Namespace, interface: &str, group: &str) -> bool {
-    let output = namespace.command("ip").args(["maddr", "show", "dev", interface]).output().unwrap();
+    let output =
+        namespace.command("ip").args(["maddr", "show", "dev", interface]).output().unwrap();
     text(&output.stdout).split_whitespace().any(|word| word == group)
 }
 
@@ -558,10 +583,19 @@ fn what_cannot_be_run_is_refused_with_what_to_try() {
         (&["--lane", "socket"][..], &["--config", "--input", "--control"][..]),
         (&["--lane", "socket", "--on", "eth9", "--config", &rules], &["--on", "@IFACE"]),
         (&["--lane", "packet", "--config", &rules], &["in0"]),
-        (&["--lane", "socket", "--config", &rules, "--address", "192.0.2.1/24@in0"], &["--address"]),
+        (
+            &["--lane", "socket", "--config", &rules, "--address", "192.0.2.1/24@in0"],
+            &["--address"],
+        ),
         (&["--lane", "socket", "--input", "239.1.1.1:5000"], &["--output"]),
-        (&["--lane", "socket", "--input", "239.1.1.1", "--output", "239.2.2.2:1"], &["239.1.1.1:5000@eth1"]),
-        (&["--lane", "socket", "--input", "239.1.1.1:5", "--output", "192.0.2.9:5"], &["192.0.2.9", "--allow"]),
+        (
+            &["--lane", "socket", "--input", "239.1.1.1", "--output", "239.2.2.2:1"],
+            &["239.1.1.1:5000@eth1"],
+        ),
+        (
+            &["--lane", "socket", "--input", "239.1.1.1:5", "--output", "192.0.2.9:5"],
+            &["192.0.2.9", "--allow"],
+        ),
         (&["--lane", "socket", "--input", "239.1.1.1:5", "--output", "239.1.1.1:5"], &["again"]),
         (&["--lane", "socket", "--config", "/none.toml"], &["/none.toml"]),
     ] {

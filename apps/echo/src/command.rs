@@ -11,7 +11,7 @@ use clap::Args;
 use laneway_bpf::XdpProgram;
 use laneway_core::{DropReason, LaneError};
 use laneway_kinds::{
-    Account, AppCommand, ArmPlace, Failure, FateReport, LaneFacts, Line, On, Own, RunReport,
+    Account, AppCommand, ArmPlace, Ask, Failure, FateReport, LaneFacts, Line, On, Own, RunReport,
     Service, Shape as Carried, Traffic, Watched, WatchedRun, Witness, WorkerHeadings, WorkerLine,
 };
 use laneway_linux::{Mac, sysfs};
@@ -119,6 +119,9 @@ impl Shape {
 
 impl AppCommand for EchoKind {
     type Arguments = EchoArguments;
+
+    const ASKS_OF_HOST: &'static [Ask] =
+        &[Ask::SendBuffer, Ask::ReceiveBuffer, Ask::Backlog, Ask::Budget];
 
     const HELP: &'static str = "\
 Without --udp and --tcp it answers pings, ARP and neighbour discovery for --address, on lanes

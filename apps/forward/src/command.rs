@@ -13,16 +13,17 @@ use crate::client;
 use crate::given::{Given, given};
 use crate::talk::Talk;
 use crate::{
-    Bounds, Config, ForwardKind, ForwardReport, ForwardRun, Mode, Neighbour, QUEUES_MAX, Route,
-    RuleSet, check_on,
+    Bounds, Config, Fate, ForwardKind, ForwardReport, ForwardRun, Mode, Neighbour, QUEUES_MAX,
+    Route, RuleSet, check_on,
 };
 use clap::Args;
 use laneway_control::ControlSocket;
 use laneway_kinds::{
-    Account, AppCommand, AppVerb, Failure, Finished, On, Ports, RunReport, Session, Traffic,
+    Account, AppCommand, AppVerb, Failure, Finished, On, Page, Ports, RunReport, Session, Traffic,
     Watched, WatchedRun, Witness, WorkerHeadings,
 };
 use laneway_linux::{Mac, sysfs};
+use laneway_metrics::{Family, table};
 use laneway_terminal as terminal;
 use serde_json::{Map, Value, json};
 use std::hash::{BuildHasher, Hasher, RandomState};
@@ -36,6 +37,9 @@ const QUEUES: i64 = QUEUES_MAX as i64;
 
 /// The modes that send every frame on, so that each can be counted where it comes out.
 const RACED: [Mode; 4] = [Mode::Io, Mode::Mac, Mode::MacSwap, Mode::FiveTupleSwap];
+
+/// Flow rules that are there.
+const RULES: Family = table::gauge("laneway_forward_rules", "Flow rules of all ports.");
 
 /// What may be said to it beside what every run takes.
 #[derive(Args, Debug)]
@@ -174,6 +178,16 @@ Examples:
         // Ports have been offered the rules by now.
         let console = run.console.as_ref();
         vec![("rules", console.map_or_else(|| "none".to_owned(), |it| placed(&it.rules())))]
+    }
+
+    fn metrics(run: &ForwardRun, page: &mut Page) {
+        // Told by the workers where somebody can ask; without rules there is nobody.
+        let Some(console) = &run.console else { return };
+        let stats = console.live().sum();
+        for fate in Fate::ALL {
+            page.add(&table::FATES, &[("fate", fate.name())], stats.frames(*fate));
+        }
+        page.add(&RULES, &[], console.rules().len() as u64);
     }
 
     fn finish(

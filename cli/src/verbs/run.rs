@@ -4,6 +4,7 @@
 //! asked for and obtained is said when it is.
 
 mod live;
+mod metrics;
 mod table;
 mod trace;
 

@@ -97,7 +97,7 @@ impl Running {
 
     /// Waits for the next line that is no note of a port, which must say `what`.
     #[track_caller]
-    pub(crate) fn await_line(&mut self, what: &str) {
+    pub(crate) fn await_line(&mut self, what: &str) -> String {
         let mut line = String::new();
         while self.err.read_line(&mut line).unwrap() > 0 && line.starts_with("  note: ") {
             self.said.push_str(&line);
@@ -105,6 +105,7 @@ impl Running {
         }
         assert!(line.contains(what), "not `{what}`: {line}");
         self.said.push_str(&line);
+        line
     }
 
     pub(crate) fn signal(&self, signal: Signal) {

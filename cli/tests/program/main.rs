@@ -5,9 +5,11 @@
 
 mod bad_input;
 mod captures;
+mod doctor;
 mod echo;
 mod host;
 mod live;
+mod metrics;
 mod offline;
 mod said;
 mod workers;

@@ -6,7 +6,7 @@
 use std::io::{self, BufRead, ErrorKind, Read};
 
 /// Bytes of a line that is too long that are read past, in search of its end.
-pub const SKIPPED_BYTES_MAX: usize = 1 << 20;
+pub const SKIPPED_BYTES_MAX: usize = 128 << 20;
 
 /// What was read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -69,9 +69,9 @@ pub(crate) fn run<L: Lane, A: App>(
     app.on_stop(turn);
     probe.count_transmits(lane);
     match outcome {
-        Ok(ended) => Ok(report(lane, app, &pace, ended)),
+        Ok(ended) => Ok(report(lane, app, &pace, ended, usize::MAX)),
         Err(error) => {
-            let report = report(lane, app, &pace, Ended::Failed);
+            let report = report(lane, app, &pace, Ended::Failed, usize::MAX);
             Err(RunFailed { error, report: Box::new(report) })
         }
     }
@@ -107,7 +107,8 @@ fn turns<L: Lane, A: App, C: Clock>(
             probe.called(points::APP_TICK, began, 0);
             probe.count_transmits(lane);
             if watched {
-                control.watch.publish(report(lane, app, pace, Ended::Running));
+                let ports_max = control.watch.ports_max();
+                control.watch.publish(report(lane, app, pace, Ended::Running, ports_max));
             }
         }
         if worked {
@@ -137,9 +138,11 @@ fn report(
     app: &impl App,
     pace: &Pace<'_, impl Clock>,
     ended: Ended,
+    ports_max: usize,
 ) -> RunReport {
     let ports = ports(lane)
         .into_iter()
+        .take(ports_max)
         .map(|port| PortReport { caps: lane.caps(port).clone(), counters: lane.counters(port) })
         .collect();
     pace.report(lane.name(), ended, (ports, lane.past()), app.counters())

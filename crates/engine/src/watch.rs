@@ -7,7 +7,7 @@ use crate::RunReport;
 use std::{
     sync::{
         Arc, Condvar, Mutex, MutexGuard, PoisonError,
-        atomic::{AtomicBool, Ordering},
+        atomic::{AtomicBool, AtomicUsize, Ordering},
     },
     time::Duration,
 };
@@ -18,17 +18,36 @@ pub struct Watch {
     shared: Arc<Shared>,
 }
 
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct Shared {
     wanted: AtomicBool,
+    /// Ports that are looked at, at most.
+    ports_max: AtomicUsize,
     published: Mutex<Option<RunReport>>,
     arrived: Condvar,
+}
+
+impl Default for Shared {
+    fn default() -> Shared {
+        Shared {
+            wanted: AtomicBool::new(false),
+            ports_max: AtomicUsize::new(usize::MAX),
+            published: Mutex::default(),
+            arrived: Condvar::default(),
+        }
+    }
 }
 
 impl Watch {
     /// Nobody looks yet.
     pub fn new() -> Watch {
         Watch::default()
+    }
+
+    /// From now on a look shows the first so many ports of the lane, because reading the counters of one may be a
+    /// system call.
+    pub fn look_at_most(&self, ports_max: usize) {
+        self.shared.ports_max.store(ports_max, Ordering::Relaxed);
     }
 
     /// The worker's report as of its next tick, its [`Ended`](crate::Ended) being `Running`; what
@@ -55,6 +74,12 @@ impl Watch {
     pub(crate) fn is_wanted(&self) -> bool {
         // Relaxed: the lock orders the report itself.
         self.shared.wanted.load(Ordering::Relaxed)
+    }
+
+    /// The worker's side: ports that are to be in what it publishes.
+    pub(crate) fn ports_max(&self) -> usize {
+        // Relaxed: a look that misses it shows more.
+        self.shared.ports_max.load(Ordering::Relaxed)
     }
 
     /// The worker's side, after the tick.

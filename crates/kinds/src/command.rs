@@ -6,6 +6,8 @@
 use crate::{AppKind, ArmPlace, LaneFacts, RunReport, Traffic, Witness};
 use clap::{ArgMatches, Args, Command};
 use laneway_core::LaneError;
+use laneway_doctor::Ask;
+use laneway_metrics::Page;
 use laneway_spec::LaneSpec;
 use laneway_terminal::{Exit, Failure};
 use serde_json::{Map, Value};
@@ -139,6 +141,9 @@ where
     /// Its own arguments, beside those that every run has.
     type Arguments: Args;
 
+    /// What a load asks of the host: `laneway doctor --app NAME` looks at it.
+    const ASKS_OF_HOST: &'static [Ask] = &[];
+
     /// What `--help` adds, with an example that begins with the program's name.
     const HELP: &'static str;
 
@@ -186,6 +191,10 @@ where
     fn opened_facts(_run: &Self::Run) -> Vec<(&'static str, String)> {
         Vec::new()
     }
+
+    /// Adds the app's own figures to those that every run has, for who reads `--metrics` while it runs. Called by
+    /// another thread than the workers', at most a few times per second; nothing of a worker may wait for it.
+    fn metrics(_run: &Self::Run, _page: &mut Page) {}
 
     /// The lanes are closed: closes what [`begin`](Self::begin) opened. Called once, also when no lane could be
     /// opened.

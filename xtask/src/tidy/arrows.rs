@@ -25,8 +25,10 @@ const ROLES: &[Role] = &[
         folders: &[
             "crates/capture",
             "crates/control",
+            "crates/doctor",
             "crates/flow",
             "crates/linux",
+            "crates/metrics",
             "crates/page",
             "crates/resp",
             "crates/terminal",

@@ -31,6 +31,8 @@ const WORDS: &[(&str, &[&str], &str)] = &[
     ("packet", &["lab/src/apps.rs", "trace/src/detect/"], "what is counted"),
     ("pcap", &["crates/capture/", "cli/src/replay/", "Layout::"], "the format of a file"),
     ("pcap", &["Generator::", "cli/src/verbs/generate.rs"], "the verb that replays captures"),
+    ("relay", &["cli/src/shipped.rs"], "a scenario"),
+    ("socket", &["lab/src/child/smcroute.rs"], "how a daemon is spoken to"),
     // What `lanes/dpdk` runs on are drivers of DPDK with names of their own.
     ("afxdp", &["lanes/dpdk/"], "a driver of DPDK"),
     ("packet", &["lanes/dpdk/"], "a socket of a driver of DPDK"),

@@ -3,16 +3,19 @@
 //! What must always hold: the run's time counts from when every worker's lane is open; what each port obtained is
 //! shown when it is.
 
+use super::metrics::Figures;
 use super::trace::RunTrace;
 use super::{end_after, opened};
 use laneway_core::{CapsReport, LaneError};
-use laneway_engine::{Control, Stop, WorkerId, Workers};
-use laneway_kinds::AppKind;
+use laneway_engine::{Control, Stop, Watch, WorkerId, Workers};
+use laneway_kinds::AppCommand;
+use laneway_metrics::Endpoint;
 use laneway_registry::{Crew, LaneTable, Order, Ran};
 use laneway_spec::LaneSpec;
 use laneway_terminal as terminal;
 use laneway_terminal::Failure;
 use std::sync::{Mutex, PoisonError};
+use std::thread;
 use std::time::{Duration, Instant};
 
 /// What the arguments of every run say.
@@ -25,6 +28,8 @@ pub(super) struct Live<'a> {
     pub(super) cpu: Option<usize>,
     /// The CPUs of several workers.
     pub(super) cpus: Option<&'a [usize]>,
+    /// Where what is counted is shown meanwhile.
+    pub(super) metrics: Option<&'a Endpoint>,
     pub(super) json: bool,
 }
 
@@ -50,7 +55,7 @@ impl Live<'_> {
     ///
     /// # Errors
     /// Bad CPUs or traces, as a sentence; or the lane's, when it cannot be opened.
-    pub(super) fn run<A: AppKind, L: LaneTable>(
+    pub(super) fn run<A: AppCommand<Report: Clone>, L: LaneTable>(
         &self,
         run: &A::Run,
         trace: &RunTrace,
@@ -69,6 +74,9 @@ impl Live<'_> {
             if state.workers == self.cpus.map_or(1, <[usize]>::len) {
                 state.started = Some(Instant::now());
                 begun();
+                if let Some(endpoint) = self.metrics.filter(|_| !self.json) {
+                    terminal::note(&format!("metrics at http://{}/metrics", endpoint.address()));
+                }
                 end_after(self.duration, stop);
             }
         };
@@ -80,18 +88,42 @@ impl Live<'_> {
                 let trace = trace.slot(0, self.cpu)?;
                 let control = Control { stop: stop.clone(), trace, ..Control::default() };
                 let crew = Crew::Here { control: &control, cpu: self.cpu };
-                laneway_registry::run::<A, L>(run, order(crew), &on_open)
+                let watches = vec![control.watch.clone()];
+                self.shown::<A, _>(run, places, watches, || {
+                    laneway_registry::run::<A, L>(run, order(crew), &on_open)
+                })?
             }
             Some(cpus) => {
                 let workers = Workers::new(cpus, stop.clone()).map_err(Failure::input)?;
                 let workers = workers.traced(trace.slots(cpus)?);
-                laneway_registry::run::<A, L>(run, order(Crew::Workers(&workers)), &on_open)
+                let watches = (0..workers.count()).map(|id| workers.watch(WorkerId(id)).cloned());
+                self.shown::<A, _>(run, places, watches.flatten().collect(), || {
+                    laneway_registry::run::<A, L>(run, order(Crew::Workers(&workers)), &on_open)
+                })?
             }
         };
         let Opened { ports, started, .. } =
             state.into_inner().unwrap_or_else(PoisonError::into_inner);
         let elapsed = started.map_or(Duration::ZERO, |started| started.elapsed());
         Ok(ran.map(|ran| Finished { ran, ports, elapsed }))
+    }
+
+    /// Does the work of the run while what it counts is shown, if it is to be.
+    fn shown<A: AppCommand<Report: Clone>, R>(
+        &self,
+        run: &A::Run,
+        places: &[String],
+        watches: Vec<Watch>,
+        work: impl FnOnce() -> R,
+    ) -> Result<R, Failure> {
+        let Some(endpoint) = self.metrics else { return Ok(work()) };
+        let figures = Figures::new(A::FACTS.name, self.spec, places, watches);
+        let page = || figures.page(|page| A::metrics(run, page));
+        thread::scope(|scope| {
+            // Threads that serve begin on any CPU: the calling one is not kept on one yet.
+            let _serving = endpoint.serve(scope, &page).map_err(Failure::input)?;
+            Ok(work())
+        })
     }
 
     /// What every port of a worker obtained, one line each.

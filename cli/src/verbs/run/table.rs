@@ -7,7 +7,10 @@ use super::worker_cpus;
 use crate::arguments::RunArguments;
 use clap::{ArgMatches, Args, Command, FromArgMatches};
 use laneway_engine::{Ended, Stop};
-use laneway_kinds::{Account, AppCommand, AppFacts, AppVerb, Finished as HowItWent, On, Session};
+use laneway_kinds::{
+    Account, AppCommand, AppFacts, AppVerb, Ask, Finished as HowItWent, On, Session,
+};
+use laneway_metrics::Endpoint;
 use laneway_page::text::{aligned, grouped};
 use laneway_registry::{LaneTable, Ran, facts_of};
 use laneway_terminal as terminal;
@@ -27,6 +30,9 @@ pub(crate) trait RunVerb {
 
     /// Its own verbs, beside `run`.
     fn verbs(&self) -> Vec<AppVerb>;
+
+    /// What a load asks of the host.
+    fn asks_of_host(&self) -> &'static [Ask];
 
     /// Runs it as its arguments say.
     ///
@@ -58,6 +64,10 @@ impl<A: AppCommand<Report: Clone>, L: LaneTable> RunVerb for TableVerb<A, L> {
 
     fn verbs(&self) -> Vec<AppVerb> {
         A::verbs()
+    }
+
+    fn asks_of_host(&self) -> &'static [Ask] {
+        A::ASKS_OF_HOST
     }
 
     fn run(&self, matches: &ArgMatches, json: bool) -> Result<Exit, Failure> {
@@ -92,6 +102,8 @@ fn run<A: AppCommand<Report: Clone>, L: LaneTable>(
         worker_cpus: cpus.as_deref().unwrap_or(common.cpu.as_slice()),
         stop: Arc::new(move || to_stop.request()),
     };
+    let metrics = common.metrics.map(|at| Endpoint::bind(at, common.metrics_anywhere));
+    let metrics = metrics.transpose().map_err(Failure::input)?;
     A::begin(&run, on, &session)?;
     let to_stop = stop.clone();
     terminal::on_signal(A::leftover(&run), json, move || to_stop.request())?;
@@ -102,6 +114,7 @@ fn run<A: AppCommand<Report: Clone>, L: LaneTable>(
         duration: common.duration,
         cpu: common.cpu,
         cpus: cpus.as_deref(),
+        metrics: metrics.as_ref(),
         json,
     };
     let begun = || {
