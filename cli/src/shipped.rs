@@ -39,6 +39,7 @@ macro_rules! capture {
 }
 
 static SHIPPED: &[Shipped] = &[
+    Shipped { name: "fanout", text: text!("fanout"), capture: None },
     Shipped {
         name: "features",
         text: text!("features"),
@@ -49,7 +50,6 @@ static SHIPPED: &[Shipped] = &[
         text: text!("features-goals"),
         capture: capture!("captures/mixed.pcap.zst"),
     },
-    Shipped { name: "fanout", text: text!("fanout"), capture: None },
     Shipped { name: "forward", text: text!("forward"), capture: None },
     Shipped { name: "lanes", text: text!("lanes"), capture: None },
     Shipped { name: "parked", text: text!("parked"), capture: None },

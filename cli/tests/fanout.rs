@@ -26,7 +26,10 @@ fn has(program: &str, argument: &str) -> bool {
 /// Races what `changes` make of the shipped scenario, on these lanes or arms and one more.
 fn race(turn: &Turn, changes: &[(&str, &str)], variant: &str, arms: &[&str]) -> Output {
     let mut command = shipped::race(&turn.folder, "fanout", changes);
-    command.args(["--variant", variant, "--load", "500"]);
+    command.args(["--variant", variant]);
+    if !arms.contains(&"--load") {
+        command.args(["--load", "500"]);
+    }
     command.args(["--generations", "2", "--rounds", "2", "--segment-ms", "100"]);
     command.args(arms).output().expect("the program starts")
 }
@@ -78,6 +81,41 @@ fn a_python_relay_copies_to_ports_of_two_cables_and_closes_its_ledger() {
     assert!(result.invalid.is_empty(), "{:?}", result.invalid);
     let ready = &result.arms[0].caps.facts["ready"];
     assert!(ready.contains("UDP 239.77.0."), "{ready}");
+}
+
+#[test]
+fn a_slow_output_loses_copies_by_name_and_the_others_none() {
+    let Some(turn) = Turn::new("fanout-slow") else { return };
+    let changes = [("outputs = 8, cables = 8 }", "outputs = 8, cables = 8, limit_mbit = 10 }")];
+    let output = race(&turn, &changes, "cables-8", &["--lane", "packet", "--load", "4000"]);
+    assert!(output.status.code().is_some_and(|code| code != 2), "{output:?}");
+    let result = turn.result("cables-8");
+    closes(&result, 8);
+    for ledger in result.segments.iter().map(|segment| &segment.ledger) {
+        let most = ledger.by_cable.iter().max().expect("there are eight");
+        assert!(ledger.by_cable[0] < *most, "{ledger:?}");
+        let lost = ledger.drops.values().sum::<u64>();
+        assert!(lost >= most - ledger.by_cable[0], "{ledger:?}");
+    }
+}
+
+#[test]
+fn our_relay_copies_to_ports_by_rules_and_closes_its_ledger() {
+    let Some(turn) = Turn::new("relay-ports") else { return };
+    for (variant, outputs, lanes) in [
+        ("groups-50", 8, &["--lane", "socket", "--lane", "socket:batch=64,gso,gro"][..]),
+        ("trains-1", 1, &["--lane", "socket"]),
+    ] {
+        let mut command = shipped::race(&turn.folder, "relay", &[("saturate = true\n", "")]);
+        command.args(["--variant", variant, "--load", "200"]);
+        command.args(["--generations", "2", "--rounds", "2", "--segment-ms", "100"]);
+        let output = command.args(lanes).output().expect("the program starts");
+        assert!(output.status.code().is_some_and(|code| code != 2), "{output:?}");
+        let result = turn.result(variant);
+        closes(&result, outputs);
+        assert!(result.invalid.is_empty(), "{:?}", result.invalid);
+        assert_eq!(result.app, "relay");
+    }
 }
 
 #[test]

@@ -81,10 +81,16 @@ fn world() -> Option<Topology> {
 
 /// Runs `command` in the generator's namespace and takes what arrives at the far end, until there are
 /// `expected` frames of ours or patience ends.
-fn at_the_far_end(
+fn at_the_far_end(world: &Topology, command: Command, expected: usize) -> (Vec<Vec<u8>>, Output) {
+    of_these_at_the_far_end(world, command, expected, is_ours)
+}
+
+/// The same of frames of which this is true.
+fn of_these_at_the_far_end(
     world: &Topology,
     mut command: Command,
     expected: usize,
+    is_wanted: fn(&[u8]) -> bool,
 ) -> (Vec<Vec<u8>>, Output) {
     command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
     let look = move || {
@@ -96,7 +102,7 @@ fn at_the_far_end(
             let burst = lane.receive(PortId(0)).unwrap();
             let found = burst.len();
             let arrived = (0..found).map(|i| burst.frame(i).bytes.to_vec());
-            frames.extend(arrived.filter(|bytes| is_ours(bytes)));
+            frames.extend(arrived.filter(|bytes| is_wanted(bytes)));
             lane.settle(PortId(0)).unwrap();
             if found == 0 {
                 let woken = lane.wait(Duration::from_millis(20)).unwrap();
@@ -153,6 +159,32 @@ fn the_far_end_receives_the_captures_bytes_in_its_order_on_every_lane() {
         assert_eq!(figures, [Some(200), Some(200), Some(200), Some(0)], "{lane}");
         assert_eq!((&told["whole"], &told["left_out"]), (&true.into(), &serde_json::json!({})));
     }
+}
+
+#[test]
+fn datagrams_to_groups_are_numbered_and_a_burst_is_one_groups() {
+    let Some(world) = world() else { return };
+    let mut command = world.generator.namespace.command(LANEWAY);
+    command.args(["gen", "mcast", "--on", "gen0", "--to", "239.1.1.1:5000", "--groups", "2"]);
+    command.args(["--rate", "2000", "--burst", "4", "--bytes", "100", "--duration", "20ms"]);
+    command.args(["--from", "192.0.2.7:9", "--ttl", "3", "--json"]);
+    let to_a_group = |frame: &[u8]| frame.starts_with(&[1, 0, 0x5e, 1, 1]) && frame.len() == 142;
+    let (arrived, output) = of_these_at_the_far_end(&world, command, 40, to_a_group);
+    let told = json(&output);
+    assert_eq!(arrived.len(), 40, "{told:#}");
+    for (number, frame) in (0u8..).zip(&arrived) {
+        // TTL, source, group, port, and the number behind its mark and segment.
+        assert_eq!((frame[22], &frame[26..30]), (3, &[192, 0, 2, 7][..]));
+        assert_eq!(frame[30..34], [239, 1, 1, 1 + number / 4 % 2], "datagram {number}");
+        assert_eq!((&frame[36..38], frame[47]), (&5_000u16.to_be_bytes()[..], number));
+    }
+    assert_eq!(
+        (&told["sent"]["generator"]["sent"], &told["plan"]["groups"]),
+        (&40.into(), &2.into())
+    );
+    let mut wrong = world.generator.namespace.command(LANEWAY);
+    wrong.args(["gen", "mcast", "--on", "gen0", "--to", "10.0.0.1:5"]);
+    refused(&wrong.output().unwrap(), &["10.0.0.1:5", "239.1.1.1"]);
 }
 
 #[test]

@@ -7,17 +7,19 @@
 use laneway_core::{FrameLane, Lane, PortId};
 use laneway_netns::{Mac, Namespace, VethEnd, VethOptions, VethPair, can_create};
 use laneway_packet::{OpenOptions, PacketLane};
+use laneway_spec::LaneSpec;
 use laneway_testkit::skip;
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 use std::fs;
-use std::io::{BufRead, BufReader, Read};
+use std::io::{BufRead, BufReader};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, UdpSocket};
 use std::path::PathBuf;
-use std::process::{self, Child, ChildStderr, Command, Output, Stdio};
+use std::process::{self, Child, Command, Output, Stdio};
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::mpsc;
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -100,7 +102,7 @@ impl World {
             let is_over = running.child.try_wait().unwrap().is_some();
             if is_over || begun.elapsed() > PATIENCE {
                 let output = running.end();
-                panic!("{lane}: {}", text(&output.stderr));
+                panic!("{lane}: {}{}", text(&output.stdout), text(&output.stderr));
             }
             thread::sleep(Duration::from_millis(20));
         }
@@ -323,16 +325,20 @@ fn the_same_rules_give_the_same_datagrams_on_every_lane() {
     for lane in SOCKETS.iter().chain(&STACKS) {
         let own: &[&str] = if STACKS.contains(lane) { &["--address", ADDRESSES] } else { &[] };
         let running = world.start(lane, &[&["--config", &rules], own].concat());
-        let spec = "packet".parse().unwrap();
-        let open = || PacketLane::open(&spec, &["dst0"], OpenOptions::default()).unwrap();
+        let spec: LaneSpec = "packet".parse().unwrap();
+        let open = move || PacketLane::open(&spec, &["dst0"], OpenOptions::default()).unwrap();
         // A ring of a packet socket belongs to the thread that opened it.
-        let seen = thread::scope(|scope| {
-            let watch = scope.spawn(|| {
-                world.sink.enter(|| {
+        let (opened, is_open) = mpsc::channel();
+        let (world, expected) = (&world, &expected);
+        let mut seen = thread::scope(|scope| {
+            let watch = scope.spawn(move || {
+                world.sink.enter(move || {
                     let mut sink = open();
+                    opened.send(()).unwrap();
                     frames_at_sink(&mut sink, expected.len())
                 })
             });
+            is_open.recv().unwrap();
             let (four, six) = (world.at_source("0.0.0.0:0"), world.at_source("[::]:0"));
             for n in 0..20 {
                 four.send_to(&payload(n), "239.1.1.1:5000").unwrap();
@@ -342,10 +348,9 @@ fn the_same_rules_give_the_same_datagrams_on_every_lane() {
             }
             watch.join().unwrap().unwrap()
         });
-        let mut seen = seen;
         seen.sort();
         assert_eq!(seen.len(), expected.len(), "{lane}: {}", world.done(&["status"]));
-        assert!(seen == expected, "{lane}: {seen:#?}");
+        assert!(seen == *expected, "{lane}: {seen:#?}");
         let account = running.account(lane);
         assert_eq!(account["fates"]["relayed"], 40, "{lane}: {account:#}");
         assert_eq!(account["copies"]["asked"], 60, "{lane}: {account:#}");
@@ -504,7 +509,8 @@ fn socat_sends_a_file_through_it_and_socat_receives_the_same() {
     }
     let Some(world) = World::new() else { return };
     // What a socket's buffer holds, whoever is slow.
-    let bytes: Vec<u8> = (0..60 * 1316u32).map(|n| (n * 2_654_435_761 >> 24) as u8).collect();
+    let bytes: Vec<u8> =
+        (0..60 * 1316u32).map(|n| (n.wrapping_mul(2_654_435_761) >> 24) as u8).collect();
     let (sent, received) = (world.folder.file("sent"), world.folder.file("received"));
     fs::write(&sent, &bytes).unwrap();
     for lane in ["socket:batch=64,gso,gro", "uring:gso,gro"] {

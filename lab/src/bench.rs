@@ -98,6 +98,8 @@ pub(crate) struct Bench {
     far_threads: Vec<NapiThread>,
     /// The cables on the way out, each between two of [`ONWARD`].
     onward: Vec<VethPair>,
+    /// The first of them has a token bucket in front.
+    is_limited: bool,
     /// Where a relay listens.
     first_group: Option<SocketAddrV4>,
     topology: Topology,
@@ -114,6 +116,8 @@ pub(crate) struct WireLosses {
     pub(crate) receive: u64,
     /// On the way back: no room in the ring of the far end.
     pub(crate) return_ring_full: u64,
+    /// On the way back: no room in the queue of the interface.
+    pub(crate) return_queue_full: u64,
     /// On the way back: the far end's driver could not take a frame over.
     pub(crate) return_receive: u64,
     /// Fragments that the arm's namespace put together, less the packets that came of them: frames that
@@ -147,6 +151,13 @@ impl Bench {
         let numbers = 1..=ONWARD.len().min(app.race.ports.saturating_sub(1)) as u8;
         let onward: Vec<VethPair> =
             numbers.map(|number| onward_cable(&topology, number)).collect::<Result<_, _>>()?;
+        let limit_mbit = sending.traffic.fanout().and_then(|plan| plan.fanout.limit_mbit);
+        if let Some(mbit) = limit_mbit {
+            let rate = format!("{mbit}mbit");
+            let bucket = ["tbf", "rate", &rate, "burst", "32kb", "latency", "200ms"];
+            let arguments = [&["qdisc", "replace", "dev", ONWARD[0][1], "root"], &bucket[..]];
+            run("tc", &arguments.concat(), &topology.sut.namespace)?;
+        }
         let mut far_threads = topology.generator.napi_threads.clone();
         for [far, _] in
             ONWARD.iter().take(onward.len()).filter(|_| placement.far_napi_cpu.is_some())
@@ -164,6 +175,7 @@ impl Bench {
             timetable: sending.timetable.clone(),
             far_threads,
             onward,
+            is_limited: limit_mbit.is_some(),
             first_group: sending.traffic.fanout().map(|plan| plan.fanout.first_group()),
             topology,
             meter,
@@ -437,6 +449,9 @@ impl Bench {
         let has_far_end =
             self.returns.is_some() || self.replies.is_some() || self.arrivals.is_some();
         if has_far_end || self.copies.is_some() {
+            if self.is_limited {
+                losses.return_queue_full = sut.enter(|| queue_drops(ONWARD[0][1]))??;
+            }
             for (from, to) in self.ways_back() {
                 losses.return_ring_full += sut.enter(|| interface_counters(from))??.tx_dropped;
                 losses.return_receive += driver_losses(&generator.enter(|| driver_counters(to))??);
@@ -516,6 +531,22 @@ fn run(program: &str, arguments: &[&str], namespace: &Namespace) -> Result<(), R
         true => Ok(()),
         false => Err(failed(String::from_utf8_lossy(&output.stderr).trim().to_owned())),
     }
+}
+
+/// What the queue of an interface, in the thread's namespace, dropped.
+fn queue_drops(interface: &str) -> Result<u64, RaceError> {
+    let arguments = ["-j", "-s", "qdisc", "show", "dev", interface];
+    let failed = |why: String| {
+        let what = format!("`tc {}`", arguments.join(" "));
+        RaceError::Child { what, why }
+    };
+    let output = Command::new("tc").args(arguments).output();
+    let output = output.map_err(|error| failed(error.to_string()))?;
+    let queues: serde_json::Value =
+        serde_json::from_slice(&output.stdout).map_err(|error| failed(error.to_string()))?;
+    let root = queues.as_array().and_then(|queues| queues.first());
+    let drops = root.and_then(|queue| queue["drops"].as_u64());
+    drops.ok_or_else(|| failed("it told no drops".to_owned()))
 }
 
 /// What a veth driver could not take over.

@@ -393,7 +393,7 @@ mod tests {
 
     #[test]
     fn a_relay_is_told_its_groups_and_its_outputs() {
-        let fanout = Fanout { groups: 2, outputs: 3, cables: 2 };
+        let fanout = Fanout { groups: 2, outputs: 3, cables: 2, limit_mbit: None };
         let race = fanout.raced(Flood::FACTS.race);
         let app = AppFacts { race, ..Flood::FACTS };
         let interfaces = ["sut0", "sut1", "sut2"].map(str::to_owned);

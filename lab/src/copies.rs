@@ -57,6 +57,8 @@ pub(crate) struct Copied {
     pub(crate) last_ns: u64,
     /// The different copies by output, in the order of [`Fanout::outputs`](crate::fanout::Fanout::outputs).
     pub(crate) by_output: Vec<u64>,
+    /// The same by cable.
+    pub(crate) by_cable: Vec<u64>,
 }
 
 impl Copied {
@@ -80,6 +82,7 @@ impl Copied {
             last_ns,
         ] = *words.first_chunk::<WORDS>().expect("they were read");
         self.distinct += distinct;
+        self.by_cable.push(distinct);
         self.duplicates += duplicates;
         self.reordered += reordered;
         self.foreign += foreign;
@@ -244,7 +247,7 @@ mod tests {
     const FRAMES: u32 = 400;
 
     fn plan(payload_bytes: u16) -> FanoutPlan {
-        let fanout = Fanout { groups: 3, outputs: 5, cables: 2 };
+        let fanout = Fanout { groups: 3, outputs: 5, cables: 2, limit_mbit: None };
         let source = crate::bench::GENERATOR;
         FanoutPlan { fanout, payload_bytes, run: 4, source }
     }
@@ -294,7 +297,7 @@ mod tests {
             }
         }
         let (copied, trips) = copies.read().unwrap();
-        assert_eq!(copied.by_output, [4, 0, 0, 2, 3]);
+        assert_eq!((copied.by_output, copied.by_cable), (vec![4, 0, 0, 2, 3], vec![7, 2]));
         assert_eq!((copied.distinct, copied.duplicates, copied.reordered), (9, 1, 1));
         assert_eq!((copied.foreign, copied.strangers, copied.wrong.len()), (0, 0, 0));
         // Numbers 0, 8, 0, 64 and 0.

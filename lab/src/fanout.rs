@@ -18,6 +18,7 @@ use std::net::{Ipv4Addr, SocketAddrV4};
 const GROUPS_MAX: u16 = 1_000;
 const OUTPUTS_MAX: u16 = 256;
 const CABLES_MAX: u8 = 8;
+const LIMIT_MBIT_MAX: u32 = 10_000;
 /// The first group; the others follow.
 const GROUP: Ipv4Addr = Ipv4Addr::new(239, 77, 0, 1);
 /// UDP port of the groups, and of the first output on each cable.
@@ -35,6 +36,10 @@ pub struct Fanout {
     /// Cables that these lie on; the rest are UDP ports of the same.
     #[serde(default = "one_cable")]
     pub cables: u8,
+    /// What the first of these carries at most, Mbit/s: the arm's interface has a token bucket (tbf), in front of which
+    /// 0.2 s of it may wait. None: as much as the CPU does.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub limit_mbit: Option<u32>,
 }
 
 fn one_group() -> u16 {
@@ -54,7 +59,7 @@ impl Fanout {
     /// # Errors
     /// Of what there are not.
     pub(crate) fn check(&self) -> Result<(), Objection> {
-        let Fanout { groups, outputs, cables } = *self;
+        let Fanout { groups, outputs, cables, limit_mbit } = *self;
         let bounds = [
             ("groups", groups, GROUPS_MAX),
             ("outputs", outputs, OUTPUTS_MAX),
@@ -64,6 +69,9 @@ impl Fanout {
             if !(1..=most).contains(&is) {
                 return Err((what, is.to_string(), format!("1 to {most}")));
             }
+        }
+        if let Some(mbit) = limit_mbit.filter(|mbit| !(1..=LIMIT_MBIT_MAX).contains(mbit)) {
+            return Err(("limit_mbit", mbit.to_string(), format!("1 to {LIMIT_MBIT_MAX}")));
         }
         if u16::from(cables) > outputs {
             let hint = format!("at most one for each of {outputs} outputs");
@@ -202,7 +210,7 @@ mod tests {
     #[test]
     fn outputs_are_dealt_to_cables_and_differ() {
         for (outputs, cables) in [(1, 1), (8, 1), (8, 8), (50, 8), (256, 3)] {
-            let fanout = Fanout { groups: 2, outputs, cables };
+            let fanout = Fanout { groups: 2, outputs, cables, limit_mbit: None };
             fanout.check().unwrap();
             let all: Vec<Output> = fanout.outputs().collect();
             assert!(all.iter().enumerate().all(|(at, output)| !all[..at].contains(output)));
@@ -219,13 +227,14 @@ mod tests {
 
     #[test]
     fn too_many_and_too_few_are_refused_by_name() {
-        let good = Fanout { groups: 1_000, outputs: 256, cables: 8 };
+        let good = Fanout { groups: 1_000, outputs: 256, cables: 8, limit_mbit: None };
         good.check().unwrap();
         for (bad, what) in [
             (Fanout { groups: 0, ..good }, "groups"),
             (Fanout { groups: 1_001, ..good }, "groups"),
             (Fanout { outputs: 257, ..good }, "outputs"),
             (Fanout { cables: 9, ..good }, "cables"),
+            (Fanout { limit_mbit: Some(0), ..good }, "limit_mbit"),
             (Fanout { outputs: 2, cables: 3, ..good }, "cables"),
         ] {
             assert_eq!(bad.check().unwrap_err().0, what, "{bad:?}");

@@ -662,13 +662,16 @@ fn describe_traffic(
             (capture, replayable.templates[0].frame.clone(), "one source")
         }
         TrafficPlan::Fanout(plan) => {
-            let Fanout { groups, outputs, cables } = plan.fanout;
+            let Fanout { groups, outputs, cables, limit_mbit } = plan.fanout;
+            let limit =
+                limit_mbit.map(|mbit| format!(", the first limited to {mbit} Mbit/s (tbf)"));
             let capture = format!(
                 "none: UDP from {} to {groups} groups from {} on, {} bytes payload, each datagram to come out at \
-                 {outputs} outputs of {cables} cables",
+                 {outputs} outputs of {cables} cables{}",
                 plan.source,
                 plan.fanout.first_group(),
-                plan.payload_bytes
+                plan.payload_bytes,
+                limit.unwrap_or_default()
             );
             (capture, replayable.templates[0].frame.clone(), "a group for each burst in turn")
         }

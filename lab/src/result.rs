@@ -297,6 +297,9 @@ pub struct Ledger {
     /// Of copies, and only where there were any: what came that nobody should have sent, by what is wrong with it.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub wrong: BTreeMap<String, u64>,
+    /// Of copies: how many were delivered by each cable on the way out.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub by_cable: Vec<u64>,
     /// Of copies, and only of them: how many there are to be of each packet.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub copies: Option<u64>,

@@ -104,6 +104,9 @@ const JOINED: &str = "fragments joined by the device's fan-out";
 const NOT_TOLD: &str = "peer: lost without a counter";
 /// The place of what the arm sent back, but not as it had come.
 const CHANGED: &str = "came back changed";
+/// The places of what found no room behind the arm: in the ring of the far end, or in the interface's queue.
+const RETURN_RING: &str = "return ring full";
+const RETURN_QUEUE: &str = "queue of the interface full";
 /// How far the meter's parts may be from the whole.
 const CLOSURE_ERROR_MAX: f64 = 0.03;
 /// How much softirq and interrupt time of unknown cause may stand beside arm and generator, as a share of theirs;
@@ -423,7 +426,9 @@ impl<'a> Alive<'a> {
                 None => Capacity { beyond_pps: Some(low), ..Capacity::default() },
                 Some(pps) => {
                     let pps = [low, pps.clamp(low, high)];
-                    walk.search(Search { pps, loss_max: 0.0, ..search })?
+                    let found = walk.search(Search { pps, loss_max: 0.0, ..search })?;
+                    // What was not carried with a loss is not without.
+                    Capacity { beyond_pps: found.beyond_pps.or(capacity.beyond_pps), ..found }
                 }
             };
             Ok([capacity, zero_loss])
@@ -1138,6 +1143,11 @@ impl Walk<'_> {
         let mut ledger = Ledger {
             offered: planned * copies,
             copies: plan.sending.traffic.fanout().map(|_| copies),
+            by_cable: after
+                .came
+                .copied
+                .as_ref()
+                .map_or_else(Vec::new, |copied| copied.by_cable.clone()),
             wrong: wrong.map(|(what, n)| ((*what).to_owned(), *n)).collect(),
             delivered: match (before.returned(schedule.segment), after.returned(schedule.segment)) {
                 // The counter is the bench's: other trials had segments of this number, too.
@@ -1211,7 +1221,10 @@ impl Walk<'_> {
             train_losses(&mut ledger, merged_losses * copies);
         }
         changed_on_the_way(&mut ledger, after.changed().saturating_sub(before.changed()));
-        return_losses(&mut ledger, after.wire.return_ring_full - before.wire.return_ring_full);
+        let ring_full_behind = after.wire.return_ring_full - before.wire.return_ring_full;
+        return_losses(&mut ledger, RETURN_RING, ring_full_behind);
+        let queue_full = after.wire.return_queue_full - before.wire.return_queue_full;
+        return_losses(&mut ledger, RETURN_QUEUE, queue_full);
         if let WayIn::Live { to_tap: true, .. } = way {
             let received = after.arm.lane.rx_frames - before.arm.lane.rx_frames;
             bulk_losses(&mut ledger, ring_full, sent.sent.saturating_sub(received + ring_full));
@@ -1338,16 +1351,16 @@ fn changed_on_the_way(ledger: &mut Ledger, changed: u64) {
     }
 }
 
-/// Names the frames that a full ring on the way back refused. Some lanes are told of such a refusal
+/// Names the frames that a full ring, or the queue in front of it, on the way back refused. Some lanes are told of such a refusal
 /// and count it, too; the frames that both have counted are those that both together claim beyond
 /// what is missing.
-fn return_losses(ledger: &mut Ledger, ring_full: u64) {
+fn return_losses(ledger: &mut Ledger, place: &str, ring_full: u64) {
     let refused = [DropReason::TxRefused, DropReason::TxInterfaceFull];
     let by_lane = refused.iter().filter_map(|reason| ledger.drops.get(reason.name())).sum();
     let beyond = ring_full as i64 - ledger.unexplained;
     let by_both = beyond.clamp(0, ring_full.min(by_lane) as i64) as u64;
     if ring_full > by_both {
-        ledger.drops.insert("return ring full".to_owned(), ring_full - by_both);
+        ledger.drops.insert(place.to_owned(), ring_full - by_both);
     }
     ledger.balance();
 }
@@ -1463,11 +1476,11 @@ mod tests {
     fn a_refusal_that_ring_and_lane_both_counted_is_named_once() {
         // The lane was told of all 10.
         let mut told = ledger(100, 90, 10);
-        return_losses(&mut told, 10);
+        return_losses(&mut told, RETURN_RING, 10);
         assert_eq!((told.unexplained, told.dropped()), (0, 10));
         // The lane refused 4 itself; the ring refused 10 more and told nobody.
         let mut untold = ledger(100, 86, 4);
-        return_losses(&mut untold, 10);
+        return_losses(&mut untold, RETURN_RING, 10);
         assert_eq!((untold.unexplained, untold.drops["return ring full"]), (0, 10));
     }
 
@@ -1591,10 +1604,10 @@ mod tests {
     #[test]
     fn neither_a_loss_nor_a_count_too_many_is_explained_away() {
         let mut lost = ledger(100, 80, 0);
-        return_losses(&mut lost, 10);
+        return_losses(&mut lost, RETURN_RING, 10);
         assert_eq!(lost.unexplained, 10);
         let mut twice = ledger(100, 95, 0);
-        return_losses(&mut twice, 10);
+        return_losses(&mut twice, RETURN_RING, 10);
         assert_eq!(twice.unexplained, -5);
     }
 }

@@ -266,6 +266,9 @@ impl<A: AppKind, K: LaneKind> Bench<'_, A, K> {
                 if let Some(holder) = K::group_holder(self.shared) {
                     lane = lane.with_holder(holder)?;
                 }
+                if let Some(known) = K::link_addresses(self.shared) {
+                    lane = lane.with_link_addresses(known);
+                }
                 self.datagrams(id, &mut lane, control, &bell)
             }
             Shape::Streams if native => {

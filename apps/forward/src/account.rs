@@ -102,8 +102,12 @@ pub(crate) fn of(
 }
 
 /// Reasons under which a lane counts a frame that it was to send and did not.
-const NOT_SENT: [DropReason; 3] =
-    [DropReason::TxRefused, DropReason::TxTooLong, DropReason::TxNoPort];
+const NOT_SENT: [DropReason; 4] = [
+    DropReason::TxRefused,
+    DropReason::TxInterfaceFull,
+    DropReason::TxTooLong,
+    DropReason::TxNoPort,
+];
 
 impl Told<'_> {
     fn in_kernel(&self) -> bool {

@@ -23,6 +23,7 @@
 #define LW_RELAY_ETH_BYTES 14
 #define LW_RELAY_TAG_BYTES 4
 #define LW_RELAY_UDP_BYTES 8
+#define LW_RELAY_IPV6	   0x80
 
 /* What becomes of a frame that comes in; the codes are those of src/kernel/counts.rs. */
 enum lw_relay_fate {
@@ -38,10 +39,13 @@ enum lw_relay_fate {
 	LW_RELAY_FATES = 9,
 };
 
-/* What a rule asks for. IPv4 addresses are mapped (::ffff:a.b.c.d). */
+/*
+ * What a rule asks for. IPv4 addresses are mapped (::ffff:a.b.c.d); the family stands beside them, for
+ * anybody can send IPv6 to a mapped address.
+ */
 struct lw_relay_input {
 	__u32 ifindex;
-	__u8 vlan[2]; /* 0: without a tag, or with one that names no VLAN */
+	__u8 vlan[2]; /* 0: without a tag, or with one that names no VLAN; above it LW_RELAY_IPV6 */
 	__u8 port[2];
 	__u8 destination[16];
 };
@@ -168,6 +172,7 @@ LW_INLINE __u8 lw_relay_ipv6(const struct lw_view *view, const __u8 *ip, __u32 a
 	if (!lw_be16(udp + 6))
 		return LW_RELAY_NO_CHECKSUM;
 	d->is_v6 = 1;
+	d->to.vlan[0] |= LW_RELAY_IPV6;
 	__builtin_memcpy(d->from, ip + 8, 16);
 	__builtin_memcpy(d->to.destination, ip + 24, 16);
 	return lw_relay_udp(udp, room, d);

@@ -28,15 +28,16 @@ const PATIENCE: Duration = Duration::from_secs(30);
 pub struct Book {
     policy: Policy,
     workers: Vec<Arc<Mailbox>>,
-    in_force: Mutex<InForce>,
+    /// Whoever has this may give orders, and wait for answers, and nobody else. True when every worker has the
+    /// rules that it begins with: until then there is an order that nobody has waited for.
+    turn: Mutex<bool>,
+    /// Changed by whoever has the turn. Never held while somebody waits for a worker: a worker that begins asks
+    /// for the rules itself.
+    rules: Mutex<Arc<InForce>>,
 }
 
-#[derive(Default)]
-struct InForce {
-    rules: BTreeMap<RuleId, Arc<Rule>>,
-    /// Every worker has the rules that it begins with: until then there is an order that nobody has waited for.
-    has_begun: bool,
-}
+/// The rules in force, by id.
+type InForce = BTreeMap<RuleId, Arc<Rule>>;
 
 /// What a change did.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -57,12 +58,12 @@ impl Book {
     pub fn new(rules: Vec<Rule>, policy: Policy, workers: usize) -> Result<Book, String> {
         check(&rules.iter().collect::<Vec<_>>(), &policy).map_err(|why| why.to_string())?;
         let workers = (0..workers.max(1)).map(|_| Arc::new(Mailbox::default())).collect();
-        let book = Book { policy, workers, in_force: Mutex::default() };
         let rules = by_id(rules);
+        let book = Book { policy, workers, turn: Mutex::default(), rules: Mutex::default() };
         for (worker, change) in book.shares(&[], rules.values()).into_iter().enumerate() {
             book.workers[worker].post(Order::Prepare(change, true));
         }
-        book.lock().rules = rules;
+        book.put_in_force(rules);
         Ok(book)
     }
 
@@ -70,24 +71,27 @@ impl Book {
         Arc::clone(&self.workers[worker])
     }
 
-    fn lock(&self) -> MutexGuard<'_, InForce> {
-        // A set is replaced as a whole, behind everything that can fail.
-        self.in_force.lock().unwrap_or_else(PoisonError::into_inner)
+    fn in_turn(&self) -> Result<MutexGuard<'_, bool>, String> {
+        // A turn that ended in a panic had put nothing in force, or all.
+        let mut has_begun = self.turn.lock().unwrap_or_else(PoisonError::into_inner);
+        if !*has_begun {
+            (0..self.workers.len()).try_for_each(|worker| self.done(worker))?;
+            *has_begun = true;
+        }
+        Ok(has_begun)
     }
 
-    /// Whoever has this may give orders, and nobody else.
-    fn in_turn(&self) -> Result<MutexGuard<'_, InForce>, String> {
-        let mut in_force = self.lock();
-        if !in_force.has_begun {
-            (0..self.workers.len()).try_for_each(|worker| self.done(worker))?;
-            in_force.has_begun = true;
-        }
-        Ok(in_force)
+    fn in_force(&self) -> Arc<InForce> {
+        Arc::clone(&self.rules.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    fn put_in_force(&self, rules: InForce) {
+        *self.rules.lock().unwrap_or_else(PoisonError::into_inner) = Arc::new(rules);
     }
 
     /// The rules in force, by id.
     pub fn rules(&self) -> Vec<(RuleId, Arc<Rule>)> {
-        self.lock().rules.iter().map(|(id, rule)| (*id, Arc::clone(rule))).collect()
+        self.in_force().iter().map(|(id, rule)| (*id, Arc::clone(rule))).collect()
     }
 
     /// Adds rules; one with the input of a rule that is there takes its place.
@@ -95,8 +99,8 @@ impl Book {
     /// # Errors
     /// What is wrong, or cannot be had; then nothing has changed.
     pub fn add(&self, rules: Vec<Rule>) -> Result<Changed, String> {
-        let mut now = self.in_turn()?;
-        let mut next = now.rules.clone();
+        let _turn = self.in_turn()?;
+        let mut next = InForce::clone(&self.in_force());
         let mut seen = by_id(Vec::new());
         for rule in rules {
             let (id, rule) = (RuleId::of(&rule.input), Arc::new(rule));
@@ -108,7 +112,7 @@ impl Book {
             }
             next.insert(id, rule);
         }
-        let mut changed = self.change(&mut now.rules, next)?;
+        let mut changed = self.change(next)?;
         changed.kept = 0;
         Ok(changed)
     }
@@ -118,8 +122,8 @@ impl Book {
     /// # Errors
     /// An id that no rule has; then nothing has changed.
     pub fn remove(&self, ids: &[RuleId]) -> Result<Changed, String> {
-        let mut now = self.in_turn()?;
-        let mut next = now.rules.clone();
+        let _turn = self.in_turn()?;
+        let mut next = InForce::clone(&self.in_force());
         for id in ids {
             if next.remove(id).is_none() {
                 return Err(format!(
@@ -127,7 +131,7 @@ impl Book {
                 ));
             }
         }
-        let mut changed = self.change(&mut now.rules, next)?;
+        let mut changed = self.change(next)?;
         changed.kept = 0;
         Ok(changed)
     }
@@ -137,17 +141,15 @@ impl Book {
     /// # Errors
     /// What is wrong, or cannot be had; then nothing has changed.
     pub fn replace(&self, rules: Vec<Rule>) -> Result<Changed, String> {
-        let mut now = self.in_turn()?;
+        let _turn = self.in_turn()?;
         // As a list, so that two rules with one input are found, in the order that they were given.
         check(&rules.iter().collect::<Vec<_>>(), &self.policy).map_err(|why| why.to_string())?;
-        self.change(&mut now.rules, by_id(rules))
+        self.change(by_id(rules))
     }
 
-    fn change(
-        &self,
-        now: &mut BTreeMap<RuleId, Arc<Rule>>,
-        next: BTreeMap<RuleId, Arc<Rule>>,
-    ) -> Result<Changed, String> {
+    /// Whoever has the turn puts another set in force.
+    fn change(&self, next: InForce) -> Result<Changed, String> {
+        let now = self.in_force();
         let all: Vec<&Rule> = next.values().map(|rule| &**rule).collect();
         check(&all, &self.policy).map_err(|why| why.to_string())?;
         let gone = now.iter().filter(|(id, rule)| next.get(id) != Some(rule));
@@ -174,7 +176,7 @@ impl Book {
             removed: gone.into_iter().filter(|id| !next.contains_key(id)).collect(),
             kept: next.len() - come.len(),
         };
-        *now = next;
+        self.put_in_force(next);
         answers.into_iter().collect::<Result<Vec<()>, String>>()?;
         Ok(changed)
     }
@@ -207,7 +209,7 @@ impl Book {
     /// # Errors
     /// A worker that has ended, or does not answer.
     pub fn state(&self) -> Result<WorkerState, String> {
-        let _now = self.in_turn()?;
+        let _turn = self.in_turn()?;
         self.workers.iter().for_each(|worker| worker.post(Order::Tell));
         let mut all = WorkerState::default();
         for worker in &self.workers {
@@ -223,7 +225,7 @@ impl Book {
     }
 }
 
-fn by_id(rules: Vec<Rule>) -> BTreeMap<RuleId, Arc<Rule>> {
+fn by_id(rules: Vec<Rule>) -> InForce {
     rules.into_iter().map(|rule| (RuleId::of(&rule.input), Arc::new(rule))).collect()
 }
 

@@ -1,7 +1,10 @@
 //! The crate against the running kernel. Needs root; says so and passes otherwise.
 
+#[path = "support/exits.rs"]
+mod exits;
 mod support;
 
+use exits::{exits, scattering};
 use laneway_bpf::{
     BpfError, LiveFrames, Loaded, Moderation, RunInput, Tracing, XdpLink, XdpMode, attachment,
     live_frames, prog_run,
@@ -18,8 +21,7 @@ use std::{
     time::Duration,
 };
 use support::{
-    Receiver, Record, Sender, cable, exits, frame, ifindex, in_namespace, ip, scattering, skipped,
-    verdict,
+    Receiver, Record, Sender, cable, frame, ifindex, in_namespace, ip, skipped, verdict,
 };
 
 const COUNT: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/test_count.bpf.o"));

@@ -1,6 +1,6 @@
 //! A lane as a row of a table: its facts, and how it is opened, shared and closed.
 
-use crate::{GroupHolder, LaneFacts, Mode, Ports, Shape, Sharing, Wiring};
+use crate::{GroupHolder, LaneFacts, LinkAddresses, Mode, Ports, Shape, Sharing, Wiring};
 use laneway_core::{
     CapsReport, DatagramLane, FrameLane, KernelHalf, KernelLane, Lane, LaneError, PortId,
     StreamLane,
@@ -139,6 +139,11 @@ pub trait LaneKind: 'static {
     /// Who makes the kernel a member of groups on the interfaces of a worker's frames. Where the kernel does not
     /// see them there is nobody, and a stack in user space tells the network itself.
     fn group_holder(_shared: &Self::Shared) -> Option<Box<dyn GroupHolder>> {
+        None
+    }
+
+    /// What the kernel knows of neighbours on the interfaces of a worker's frames, where they are the kernel's too.
+    fn link_addresses(_shared: &Self::Shared) -> Option<Box<dyn LinkAddresses>> {
         None
     }
 

@@ -34,7 +34,7 @@ pub use command::{
     Account, AppCommand, AppVerb, Finished, Line, On, Session, WorkerHeadings, WorkerLine,
 };
 pub use facts::{LaneFacts, Mode, Needs, Ports, Shape, Shapes, Sharing, Wiring};
-pub use groups::GroupHolder;
+pub use groups::{GroupHolder, LinkAddresses};
 pub use lane::{LaneKind, Opening, Request, with_knob};
 pub use laneway_doctor::Ask;
 pub use laneway_metrics::Page;

@@ -25,9 +25,9 @@ pub const NAME_BYTES_MAX: usize = 16;
 /// Bytes of an answer: a link's attributes take about 2 KiB, most for a device with many statistics.
 const ANSWER_BYTES: usize = 16 * 1024;
 /// `struct nlmsghdr`, `struct ifinfomsg`, `struct nlattr`, bytes.
-const HEADER_BYTES: usize = 16;
+pub(crate) const HEADER_BYTES: usize = 16;
 const LINK_BYTES: usize = 16;
-const ATTRIBUTE_BYTES: usize = 4;
+pub(crate) const ATTRIBUTE_BYTES: usize = 4;
 /// Position of `tx_dropped` in `struct rtnl_link_stats64`, bytes.
 const TX_DROPPED_AT: usize = 7 * 8;
 /// An attribute's type without the bits that describe its value (`NLA_TYPE_MASK`).
@@ -234,7 +234,7 @@ enum Which<'a> {
 }
 
 /// NETLINK_ROUTE is protocol 0.
-fn netlink_socket() -> io::Result<OwnedFd> {
+pub(crate) fn netlink_socket() -> io::Result<OwnedFd> {
     Ok(socket_with(AddressFamily::NETLINK, SocketType::RAW, SocketFlags::CLOEXEC, None)?)
 }
 
@@ -268,7 +268,7 @@ fn link_message(kind: u16, index: u32, change: u32) -> Vec<u8> {
     message
 }
 
-fn push_attribute(message: &mut Vec<u8>, kind: u16, value: &[u8]) {
+pub(crate) fn push_attribute(message: &mut Vec<u8>, kind: u16, value: &[u8]) {
     message.extend(((ATTRIBUTE_BYTES + value.len()) as u16).to_ne_bytes());
     message.extend(kind.to_ne_bytes());
     message.extend(value);
@@ -276,7 +276,7 @@ fn push_attribute(message: &mut Vec<u8>, kind: u16, value: &[u8]) {
 }
 
 /// Writes a message's length.
-fn finish(mut message: Vec<u8>) -> Vec<u8> {
+pub(crate) fn finish(mut message: Vec<u8>) -> Vec<u8> {
     let len = message.len() as u32;
     message[..4].copy_from_slice(&len.to_ne_bytes());
     message
@@ -333,7 +333,10 @@ fn facts(answer: &[u8]) -> io::Result<Facts> {
 }
 
 /// Shows `each` type and value in a run of attributes, until one is cut short (`None`) or `each` says so.
-fn each_attribute(mut bytes: &[u8], mut each: impl FnMut(u16, &[u8]) -> Option<()>) -> Option<()> {
+pub(crate) fn each_attribute(
+    mut bytes: &[u8],
+    mut each: impl FnMut(u16, &[u8]) -> Option<()>,
+) -> Option<()> {
     while bytes.len() >= ATTRIBUTE_BYTES {
         let len = usize::from(u16::from_ne_bytes([bytes[0], bytes[1]]));
         let kind = u16::from_ne_bytes([bytes[2], bytes[3]]) & ATTRIBUTE_TYPE;

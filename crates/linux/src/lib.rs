@@ -12,6 +12,7 @@ mod cpu;
 mod groups;
 mod holders;
 mod interface;
+mod neighbour;
 mod plan;
 mod process;
 mod release;
@@ -28,6 +29,7 @@ pub use holders::Holders;
 pub use interface::{
     ETHERNET_BYTES, Facts, Interface, NAME_BYTES_MAX, ProgramId, Undo, XdpPlace, is_name, sysfs,
 };
+pub use neighbour::NeighbourTable;
 pub use plan::{SocketOptions, apply_plan, hears_errors, is_of_one_host};
 pub use process::{NoProcess, Process};
 pub use release::{is_older_than, release};

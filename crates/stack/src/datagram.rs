@@ -33,7 +33,7 @@ use laneway_core::{
     DatagramOut, DatagramPorts, DropReason, FrameLane, Lane, LaneError, Membership, PayloadKey,
     PortId, PortPlan, Turn, Verdict, Wake,
 };
-use laneway_kinds::GroupHolder;
+use laneway_kinds::{GroupHolder, LinkAddresses};
 use laneway_wire::{ETHERNET_BYTES, Ethernet, Mac, UDP_BYTES, Udp, checksum, protocol};
 use std::{
     net::{IpAddr, SocketAddr},
@@ -140,7 +140,8 @@ impl<L: FrameLane> DatagramStack<L> {
     }
 
     /// From now on the kernel is a member of all groups that are heard here, and tells the network. To
-    /// be called before the first turn, where the kernel sees what routers ask.
+    /// be called before the first turn, where the kernel sees what routers ask and interfaces have its
+    /// names.
     ///
     /// # Errors
     /// What the kernel says to the groups of the config.
@@ -151,6 +152,13 @@ impl<L: FrameLane> DatagramStack<L> {
             holder.join(&named(&self.host, heard))?;
         }
         Ok(self)
+    }
+
+    /// From now on the kernel's neighbours are asked for before the network is; interfaces have its names.
+    #[must_use]
+    pub fn with_link_addresses(mut self, known: Box<dyn LinkAddresses>) -> Self {
+        self.host.known = Some(known);
+        self
     }
 
     /// The lane below.

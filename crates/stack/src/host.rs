@@ -20,6 +20,7 @@ use crate::{
     report::{self, ALL_HOSTS, IGMP, Query},
 };
 use laneway_core::{Burst, Counters, DropReason, FrameLane, FrameMut, LaneError, PortId, Verdict};
+use laneway_kinds::LinkAddresses;
 use laneway_wire::{ETHERNET_BYTES, Ethernet, Mac, ether_type, protocol};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
@@ -39,6 +40,8 @@ pub(crate) struct Host {
     pub(crate) interfaces: Vec<Interface>,
     pub(crate) members: Members,
     pub(crate) neighbours: Neighbours,
+    /// Who else knows link addresses.
+    pub(crate) known: Option<Box<dyn LinkAddresses>>,
     pub(crate) path_mtus: PathMtus,
     pub(crate) outbox: Outbox,
     /// What no port of the stack sent or received.
@@ -137,6 +140,7 @@ impl Host {
             interfaces: interfaces.collect(),
             members,
             neighbours: Neighbours::new(limits, config.secret),
+            known: None,
             path_mtus: PathMtus::new(limits, config.secret),
             outbox: Outbox::new(
                 config.interfaces.len(),
@@ -166,7 +170,7 @@ impl Host {
     /// Tells routers of groups, where that is due.
     fn report_due(&mut self, now_ns: u64) {
         let Host { members, interfaces, outbox, counters, events, .. } = self;
-        members.act(now_ns, |i, v4, records| {
+        members.act(now_ns, |i, (v4, is_old), records| {
             let interface = &interfaces[usize::from(i)];
             let own = interface.addresses.iter().map(|own| own.address);
             let source = match v4 {
@@ -180,16 +184,19 @@ impl Host {
                     .find(|ip| matches!(ip, IpAddr::V6(v6) if v6.is_unicast_link_local()))
                     .unwrap_or_else(|| link_local(interface.mac).into()),
             };
-            let destination = report::destination(v4);
-            let hop = Hop { interface: i, from: interface.mac, to: group_mac(destination) };
-            let kind = ip::ether_type_of(destination);
-            report::packets(source, interface.mtu_bytes, records, |packet| {
+            let kind = ip::ether_type_of(source);
+            let mut send = |destination: IpAddr, packet: &[u8]| {
+                let hop = Hop { interface: i, from: interface.mac, to: group_mac(destination) };
                 if outbox.post_copy(hop, kind, packet, None) {
                     events.group_reports_sent += 1;
                 } else {
                     counters.drop_one(DropReason::TxRefused);
                 }
-            });
+            };
+            match is_old {
+                true => report::old_packets(source, records, &mut send),
+                false => report::packets(source, interface.mtu_bytes, records, &mut send),
+            }
         });
     }
 

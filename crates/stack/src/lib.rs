@@ -21,7 +21,7 @@
 //! What it does not do: it fragments nothing and puts no fragments together; it opens no connections;
 //! it sends no router solicitations, makes no addresses by itself, and probes for no duplicates (it
 //! announces its addresses, and defends them). It tells routers of its groups (IGMPv3, MLDv2), or has
-//! the kernel do so ([`DatagramStack::with_holder`]); those of older versions are not answered.
+//! the kernel do so ([`DatagramStack::with_holder`]).
 //!
 //! It computes and checks every checksum, and wants frames as they are on a wire. On veth, turn
 //! `tx-checksumming`, `tso`, `gso` and `tx-udp-segmentation` off at the kernel's end, or packets with

@@ -10,7 +10,8 @@
 //! time per group that is heard; a report says what is true when it leaves. Where the kernel tells
 //! the network ([`Members::hush`]) nothing is told here.
 //!
-//! What it does not do: it knows no routers of older versions, and tells nothing of the groups by
+//! Where a router speaks the version before, the network is told in that (RFC 3376, 7.2; RFC 3810, 8.2)
+//! until the router has been silent for long. What it does not do: it tells nothing of the groups by
 //! which neighbours find us.
 
 use crate::{
@@ -28,6 +29,9 @@ const ROBUSTNESS: u8 = 2;
 const TELL_AGAIN_NS: u64 = 1_000_000_000;
 /// Senders that several questions about one group may name together, at most.
 const ASKED_MAX: usize = 64;
+/// How long a router that speaks an older version is remembered (RFC 3376, 8.12): two questions at the
+/// usual interval of 125 s, and the time for an answer.
+const OLD_ROUTER_NS: u64 = 260_000_000_000;
 const NEVER: u64 = u64::MAX;
 
 /// Who hears a group on an interface, and what the network was not told yet.
@@ -56,6 +60,8 @@ struct Link {
     /// Groups of which something changed.
     changed: BTreeSet<IpAddr>,
     changed_due_ns: u64,
+    /// Until then a router understands the older version only.
+    old_until_ns: u64,
     /// When a general question is to be answered.
     general_due_ns: u64,
     /// When questions about groups are to be answered, and about which senders; none for all.
@@ -134,6 +140,7 @@ impl Members {
         let link = || Link {
             changed: BTreeSet::new(),
             changed_due_ns: NEVER,
+            old_until_ns: 0,
             general_due_ns: NEVER,
             asked: BTreeMap::new(),
         };
@@ -277,6 +284,9 @@ impl Members {
         let due_ns = now_ns.saturating_add(self.random_below(query.within_ns));
         let is_ours = query.group.is_none_or(|ip| self.has(interface, ip));
         let link = &mut self.links[usize::from(interface) * 2 + usize::from(!v4)];
+        if query.is_old {
+            link.old_until_ns = now_ns.saturating_add(OLD_ROUTER_NS);
+        }
         if !is_ours || link.general_due_ns <= due_ns {
             return;
         }
@@ -307,8 +317,9 @@ impl Members {
         (self.due_ns != NEVER).then_some(self.due_ns)
     }
 
-    /// Tells what is due: `send` gets an interface, whether it is of IPv4, and what to say there.
-    pub(crate) fn act(&mut self, now_ns: u64, mut send: impl FnMut(u8, bool, &[Record])) {
+    /// Tells what is due: `send` gets an interface, whether it is of IPv4 and of the older version, and
+    /// what to say there.
+    pub(crate) fn act(&mut self, now_ns: u64, mut send: impl FnMut(u8, (bool, bool), &[Record])) {
         if now_ns < self.due_ns {
             return;
         }
@@ -339,7 +350,7 @@ impl Members {
                 false
             });
             if !records.is_empty() {
-                send(interface, v4, &records);
+                send(interface, (v4, now_ns < self.links[at].old_until_ns), &records);
             }
         }
         let dues = self.links.iter().map(|link| {
@@ -403,7 +414,7 @@ mod tests {
 
     fn query(group: Option<&str>, senders: &[&str]) -> Query {
         let senders = senders.iter().map(|sender| ip(sender)).collect();
-        Query { group: group.map(ip), senders, within_ns: SECOND }
+        Query { group: group.map(ip), senders, within_ns: SECOND, is_old: false }
     }
 
     #[test]
@@ -484,6 +495,24 @@ mod tests {
         members.hush();
         assert!(members.leave(0, any, None));
         assert_eq!((members.due_ns(), members.len()), (None, 1));
+    }
+
+    #[test]
+    fn a_router_of_the_older_version_is_told_in_it_until_it_is_long_silent() {
+        let (mut members, group) = (Members::new(1, [1, 2]), ip("239.1.1.1"));
+        let mut is_old_at = |asked_ns: Option<u64>, now_ns: u64| {
+            let old = Query { is_old: true, ..query(None, &[]) };
+            asked_ns.into_iter().for_each(|at_ns| members.ask(0, true, old.clone(), at_ns));
+            members.join(0, group, None);
+            let mut said = None;
+            members.act(now_ns, |_, (v4, is_old), _| said = Some((v4, is_old)));
+            members.leave(0, group, None);
+            said
+        };
+        assert_eq!(is_old_at(None, 0), Some((true, false)));
+        assert_eq!(is_old_at(Some(SECOND), 3 * SECOND), Some((true, true)));
+        assert_eq!(is_old_at(None, 260 * SECOND), Some((true, true)));
+        assert_eq!(is_old_at(None, 261 * SECOND), Some((true, false)));
     }
 
     proptest! {

@@ -229,11 +229,12 @@ impl Neighbours {
         (self.act_at_ns != u64::MAX).then_some(self.act_at_ns)
     }
 
-    /// Solicits, gives up and forgets what is due: `ask` sends a question, `lose` counts a packet
-    /// that waited in vain.
+    /// Solicits, gives up and forgets what is due: `is_known` says that no question is needed, `ask`
+    /// sends one, `lose` counts a packet that waited in vain.
     pub(crate) fn act(
         &mut self,
         now_ns: u64,
+        mut is_known: impl FnMut(Solicit) -> bool,
         mut ask: impl FnMut(Solicit),
         mut lose: impl FnMut(Account),
     ) {
@@ -259,9 +260,10 @@ impl Neighbours {
                 // A question that the rate limit holds back counts as asked, so that a flood of
                 // unknown neighbours ends by itself.
                 entry.solicits += 1;
-                if self.solicits.allow(now_ns) {
-                    let mac = (entry.state == State::Probe).then_some(entry.mac);
-                    ask(Solicit { place: entry.place, mac });
+                let mac = (entry.state == State::Probe).then_some(entry.mac);
+                let question = Solicit { place: entry.place, mac };
+                if !is_known(question) && self.solicits.allow(now_ns) {
+                    ask(question);
                 }
             }
             if wants {
@@ -340,7 +342,7 @@ mod tests {
     /// The questions and the losses of one round.
     fn act(table: &mut Neighbours, now_ns: u64) -> (Vec<Solicit>, usize) {
         let (mut asked, mut lost) = (Vec::new(), 0);
-        table.act(now_ns, |question| asked.push(question), |_| lost += 1);
+        table.act(now_ns, |_| false, |question| asked.push(question), |_| lost += 1);
         (asked, lost)
     }
 

@@ -1,7 +1,8 @@
 //! What hosts and routers tell each other about groups: IGMPv3 (RFC 3376, 4) and MLDv2 (RFC 3810, 5)
-//! as values and bytes.
+//! as values and bytes. To a router of the version before (IGMPv2, RFC 2236; MLDv1, RFC 2710) the same
+//! is said in its own words, which know no senders.
 //!
-//! Only versions 3 and 2: a question of an older one is none. The caller has checked checksums; that
+//! IGMPv1 is not spoken. The caller has checked checksums; that
 //! a message comes from this link (time to live of 1, Router Alert) is checked here.
 
 use crate::ip::{self, Packet};
@@ -13,6 +14,9 @@ pub(crate) const ALL_HOSTS: Ipv4Addr = Ipv4Addr::new(224, 0, 0, 1);
 /// Where reports go: all routers that speak IGMPv3, MLDv2.
 const REPORTS_V4: Ipv4Addr = Ipv4Addr::new(224, 0, 0, 22);
 const REPORTS_V6: Ipv6Addr = Ipv6Addr::new(0xff02, 0, 0, 0, 0, 0, 0, 0x16);
+/// Where the older versions say that nobody hears a group any more: all routers.
+const ROUTERS_V4: Ipv4Addr = Ipv4Addr::new(224, 0, 0, 2);
+const ROUTERS_V6: Ipv6Addr = Ipv6Addr::new(0xff02, 0, 0, 0, 0, 0, 0, 2);
 /// IGMP's protocol number.
 pub(crate) const IGMP: u8 = 2;
 /// Types of messages.
@@ -20,9 +24,16 @@ const IGMP_QUERY: u8 = 0x11;
 const IGMP_REPORT: u8 = 0x22;
 pub(crate) const MLD_QUERY: u8 = 130;
 const MLD_REPORT: u8 = 143;
+const IGMP_OLD_REPORT: u8 = 0x16;
+const IGMP_OLD_LEAVE: u8 = 0x17;
+const MLD_OLD_REPORT: u8 = 131;
+const MLD_OLD_DONE: u8 = 132;
 /// Fixed bytes of a question, up to its senders.
 const IGMP_QUERY_BYTES: usize = 12;
 const MLD_QUERY_BYTES: usize = 28;
+/// Bytes of every message of the older versions.
+const IGMP_OLD_BYTES: usize = 8;
+const MLD_OLD_BYTES: usize = 24;
 /// Fixed bytes of a report.
 const REPORT_BYTES: usize = 8;
 /// Bytes of IP header and options in front of a report.
@@ -47,6 +58,8 @@ pub(crate) struct Query {
     pub(crate) senders: Vec<IpAddr>,
     /// Within what time it wants to hear.
     pub(crate) within_ns: u64,
+    /// It speaks the older version, and understands no other.
+    pub(crate) is_old: bool,
 }
 
 impl Query {
@@ -55,11 +68,18 @@ impl Query {
         let bytes = packet.payload(frame);
         let options = frame.get(packet.header_at + 20..packet.payload.start)?;
         let is_here = packet.hop_limit == 1 && has(options, ROUTER_ALERT_V4);
-        let (fixed, rest) = bytes.split_first_chunk::<IGMP_QUERY_BYTES>()?;
-        if !is_here || fixed[0] != IGMP_QUERY || checksum::of(bytes) != 0 {
+        if !is_here || *bytes.first()? != IGMP_QUERY || checksum::of(bytes) != 0 {
             return None;
         }
-        let group = Ipv4Addr::from([fixed[4], fixed[5], fixed[6], fixed[7]]);
+        let group = Ipv4Addr::from(*bytes.get(4..)?.first_chunk::<4>()?);
+        if bytes.len() == IGMP_OLD_BYTES {
+            // The oldest gives no time.
+            let within_ns = u64::from(bytes[1]) * 100_000_000;
+            let none = std::iter::empty();
+            let old = Query::new(group.into(), none, 0, within_ns).filter(|_| within_ns > 0);
+            return old.map(|query| Query { is_old: true, ..query });
+        }
+        let (fixed, rest) = bytes.split_first_chunk::<IGMP_QUERY_BYTES>()?;
         let units = match u64::from(fixed[1]) {
             code if code < 128 => code,
             code => (code & 0xf | 0x10) << ((code >> 4 & 7) + 3),
@@ -77,11 +97,16 @@ impl Query {
         let is_here = packet.hop_limit == 1
             && router.is_unicast_link_local()
             && has(extensions, ROUTER_ALERT_V6);
-        let (fixed, rest) = bytes.split_first_chunk::<MLD_QUERY_BYTES>()?;
-        if !is_here || fixed[0] != MLD_QUERY {
+        if !is_here || *bytes.first()? != MLD_QUERY {
             return None;
         }
-        let group = Ipv6Addr::from(*fixed[8..].first_chunk::<16>()?);
+        let group = Ipv6Addr::from(*bytes.get(8..)?.first_chunk::<16>()?);
+        if bytes.len() == MLD_OLD_BYTES {
+            let within_ns = u64::from(u16::from_be_bytes([bytes[4], bytes[5]])) * 1_000_000;
+            let old = Query::new(group.into(), std::iter::empty(), 0, within_ns);
+            return old.map(|query| Query { is_old: true, ..query });
+        }
+        let (fixed, rest) = bytes.split_first_chunk::<MLD_QUERY_BYTES>()?;
         let ms = match u64::from(u16::from_be_bytes([fixed[4], fixed[5]])) {
             code if code < 1 << 15 => code,
             code => (code & 0xfff | 0x1000) << ((code >> 12 & 7) + 3),
@@ -102,7 +127,8 @@ impl Query {
         let group = (!group.is_unspecified()).then_some(group);
         // Who asks about senders of no group makes no sense.
         let is_sound = group.map_or(count == 0, |group| group.is_multicast());
-        is_sound.then_some(Query { group, senders, within_ns: within_ns.max(DELAY_NS_MIN) })
+        let within_ns = within_ns.max(DELAY_NS_MIN);
+        is_sound.then_some(Query { group, senders, within_ns, is_old: false })
     }
 }
 
@@ -135,21 +161,47 @@ pub(crate) struct Record {
     pub(crate) senders: Vec<IpAddr>,
 }
 
-/// Where the reports of an IP version go.
-pub(crate) fn destination(v4: bool) -> IpAddr {
-    if v4 { REPORTS_V4.into() } else { REPORTS_V6.into() }
+/// Calls `send` with the packets that say as much of this as the older version can, and where each
+/// goes. All groups are of the IP version of `source`.
+pub(crate) fn old_packets(source: IpAddr, records: &[Record], mut send: impl FnMut(IpAddr, &[u8])) {
+    for Record { kind, group, senders } in records {
+        // Of a group that is still heard from others the router asks when it hears this, and is told.
+        let is_left = *kind == Kind::Block || *kind == Kind::ToInclude && senders.is_empty();
+        let (kind, destination, front, bytes) = match (source.is_ipv4(), is_left) {
+            (true, false) => (IGMP_OLD_REPORT, *group, FRONT_V4, IGMP_OLD_BYTES),
+            (true, true) => (IGMP_OLD_LEAVE, ROUTERS_V4.into(), FRONT_V4, IGMP_OLD_BYTES),
+            (false, false) => (MLD_OLD_REPORT, *group, FRONT_V6, MLD_OLD_BYTES),
+            (false, true) => (MLD_OLD_DONE, ROUTERS_V6.into(), FRONT_V6, MLD_OLD_BYTES),
+        };
+        let address_bytes = if source.is_ipv4() { 4 } else { 16 };
+        let mut packet = vec![0; front + bytes - address_bytes];
+        push(&mut packet, *group);
+        packet[front] = kind;
+        seal(&mut packet, source, destination);
+        send(destination, &packet);
+    }
 }
 
-/// Calls `send` with the packets that say all this, none longer than `mtu_bytes`. All groups are of
-/// the IP version of `source`.
+/// Calls `send` with the packets that say all this, none longer than `mtu_bytes`, and where they go. All
+/// groups are of the IP version of `source`.
 pub(crate) fn packets(
     source: IpAddr,
     mtu_bytes: usize,
     records: &[Record],
-    mut send: impl FnMut(&[u8]),
+    mut send: impl FnMut(IpAddr, &[u8]),
 ) {
-    let address_bytes = if source.is_ipv4() { 4 } else { 16 };
-    let front = if source.is_ipv4() { FRONT_V4 } else { FRONT_V6 } + REPORT_BYTES;
+    let (address_bytes, at, kind, destination) = match source {
+        IpAddr::V4(_) => (4, FRONT_V4, IGMP_REPORT, IpAddr::V4(REPORTS_V4)),
+        IpAddr::V6(_) => (16, FRONT_V6, MLD_REPORT, IpAddr::V6(REPORTS_V6)),
+    };
+    let front = at + REPORT_BYTES;
+    let mut finish = |packet: &mut [u8], count: u16| {
+        packet[at..front].fill(0);
+        packet[at] = kind;
+        packet[at + 6..front].copy_from_slice(&count.to_be_bytes());
+        seal(packet, source, destination);
+        send(destination, packet);
+    };
     let room = mtu_bytes - front;
     let senders_max = (room - 4 - address_bytes) / address_bytes;
     let (mut packet, mut count) = (vec![0; front], 0u16);
@@ -161,8 +213,7 @@ pub(crate) fn packets(
         for senders in parts {
             let bytes = 4 + address_bytes * (1 + senders.len());
             if packet.len() + bytes > mtu_bytes {
-                seal(&mut packet, source, count);
-                send(&packet);
+                finish(&mut packet, count);
                 packet.truncate(front);
                 count = 0;
             }
@@ -173,8 +224,7 @@ pub(crate) fn packets(
         }
     }
     if count > 0 {
-        seal(&mut packet, source, count);
-        send(&packet);
+        finish(&mut packet, count);
     }
 }
 
@@ -185,43 +235,38 @@ fn push(packet: &mut Vec<u8>, address: IpAddr) {
     }
 }
 
-/// Writes what stands in front of the records.
-fn seal(packet: &mut [u8], source: IpAddr, count: u16) {
+/// Writes the IP header in front of a message, and the message's checksum.
+fn seal(packet: &mut [u8], source: IpAddr, destination: IpAddr) {
     let total = packet.len();
-    match source {
-        IpAddr::V4(source) => {
-            let (front, report) = packet.split_at_mut(FRONT_V4);
+    match (source, destination) {
+        (IpAddr::V4(source), IpAddr::V4(destination)) => {
+            let (front, message) = packet.split_at_mut(FRONT_V4);
             front.fill(0);
             (front[0], front[1]) = (0x46, CONTROL_TOS);
             front[2..4].copy_from_slice(&(total as u16).to_be_bytes());
             (front[8], front[9]) = (1, IGMP);
             front[12..16].copy_from_slice(&source.octets());
-            front[16..20].copy_from_slice(&REPORTS_V4.octets());
+            front[16..20].copy_from_slice(&destination.octets());
             front[20..].copy_from_slice(&ROUTER_ALERT_V4);
             let sum = checksum::of(front);
             front[10..12].copy_from_slice(&sum.to_be_bytes());
-            report[..REPORT_BYTES].fill(0);
-            report[0] = IGMP_REPORT;
-            report[6..8].copy_from_slice(&count.to_be_bytes());
-            let sum = checksum::of(report);
-            report[2..4].copy_from_slice(&sum.to_be_bytes());
+            let sum = checksum::of(message);
+            message[2..4].copy_from_slice(&sum.to_be_bytes());
         }
-        IpAddr::V6(from) => {
-            let (front, report) = packet.split_at_mut(FRONT_V6);
+        (IpAddr::V6(from), IpAddr::V6(to)) => {
+            let (front, message) = packet.split_at_mut(FRONT_V6);
             front.fill(0);
             front[0] = 0x60;
             front[4..6].copy_from_slice(&((total - IPV6_BYTES) as u16).to_be_bytes());
             // A hop-by-hop header, in which two bytes are left over.
             (front[6], front[7], front[IPV6_BYTES]) = (0, 1, protocol::ICMPV6);
             front[8..24].copy_from_slice(&from.octets());
-            front[24..40].copy_from_slice(&REPORTS_V6.octets());
+            front[24..40].copy_from_slice(&to.octets());
             front[IPV6_BYTES + 2..][..4].copy_from_slice(&ROUTER_ALERT_V6);
             front[IPV6_BYTES + 6..].copy_from_slice(&[1, 0]);
-            report[..REPORT_BYTES].fill(0);
-            report[0] = MLD_REPORT;
-            report[6..8].copy_from_slice(&count.to_be_bytes());
-            ip::seal_payload(report, 2, source, REPORTS_V6.into(), protocol::ICMPV6);
+            ip::seal_payload(message, 2, source, destination, protocol::ICMPV6);
         }
+        _ => unreachable!("a group and who hears it are of one version"),
     }
 }
 
@@ -245,7 +290,7 @@ mod tests {
 
     fn all_of(source: &str, mtu_bytes: usize, records: &[Record]) -> Vec<Vec<u8>> {
         let mut sent = Vec::new();
-        packets(ip(source), mtu_bytes, records, |packet| sent.push(packet.to_vec()));
+        packets(ip(source), mtu_bytes, records, |_, packet| sent.push(packet.to_vec()));
         sent
     }
 
@@ -269,6 +314,44 @@ mod tests {
         assert_eq!((packet.hop_limit, packet.protocol), (1, protocol::ICMPV6));
         assert_eq!((packet.destination, packet.payload_sums_up(&frame)), (ip("ff02::16"), true));
         assert_eq!((v6[48], &v6[54..60]), (143, &[0, 1, 5, 0, 0, 1][..]));
+    }
+
+    #[test]
+    fn an_older_router_is_told_in_its_own_words() {
+        let record = |kind, group: &str, senders: &[&str]| Record {
+            kind,
+            group: ip(group),
+            senders: senders.iter().map(|sender| ip(sender)).collect(),
+        };
+        let told = |source: &str, record: Record| {
+            let mut told = Vec::new();
+            old_packets(ip(source), &[record], |to, packet| told.push((to, packet.to_vec())));
+            told
+        };
+        for (source, group, sender, routers, [report, leave]) in [
+            ("10.0.0.1", "239.1.1.1", "10.0.0.9", "224.0.0.2", [0x16, 0x17]),
+            ("fe80::1", "ff15::1", "fd00::9", "ff02::2", [131, 132]),
+        ] {
+            for (record, to, kind) in [
+                (record(Kind::ToExclude, group, &[]), group, report),
+                (record(Kind::IsInclude, group, &[sender]), group, report),
+                (record(Kind::ToInclude, group, &[sender]), group, report),
+                (record(Kind::ToInclude, group, &[]), routers, leave),
+                (record(Kind::Block, group, &[sender]), routers, leave),
+            ] {
+                let told = told(source, record);
+                assert_eq!((told.len(), told[0].0), (1, ip(to)));
+                let (frame, packet) = framed(&told[0].1);
+                assert_eq!((packet.destination, packet.hop_limit), (ip(to), 1));
+                let message = packet.payload(&frame);
+                assert_eq!((message[0], packet.source), (kind, ip(source)));
+                let is_sound = match packet.protocol {
+                    IGMP => checksum::of(message) == 0 && message.len() == 8,
+                    _ => packet.payload_sums_up(&frame) && message.len() == 24,
+                };
+                assert!(is_sound, "{message:02x?}");
+            }
+        }
     }
 
     #[test]
@@ -310,10 +393,15 @@ mod tests {
         };
         let within_ns = 10_000_000_000;
         let (group, senders) = (Some(ip("239.1.1.1")), vec![ip("10.0.0.9")]);
-        let wanted = Query { group, senders, within_ns };
+        let wanted = Query { group, senders, within_ns, is_old: false };
         assert_eq!(asked(&mut query, 1, ROUTER_ALERT_V4), Some(wanted.clone()));
         assert_eq!(asked(&mut query, 2, ROUTER_ALERT_V4), None, "a router passed it on");
         assert_eq!(asked(&mut query, 1, [1; 4]), None, "no router was to look");
+        let old = Query { senders: Vec::new(), is_old: true, ..wanted.clone() };
+        assert_eq!(asked(&mut query[..8].to_vec(), 1, ROUTER_ALERT_V4), Some(old));
+        let mut oldest = query[..8].to_vec();
+        oldest[1] = 0;
+        assert_eq!(asked(&mut oldest, 1, ROUTER_ALERT_V4), None, "it gives no time");
         query[1] = 0x8f;
         let later = Query { within_ns: 24_800_000_000, ..wanted };
         assert_eq!(asked(&mut query, 1, ROUTER_ALERT_V4), Some(later));

@@ -196,7 +196,21 @@ impl Host {
         if self.neighbours.due_ns().is_none_or(|due_ns| due_ns > now_ns) {
             return;
         }
-        let Host { neighbours, interfaces, outbox, counters, events, .. } = self;
+        let Host { neighbours, interfaces, outbox, counters, events, known, .. } = self;
+        let mut found = Vec::new();
+        let is_known = |question: Solicit| {
+            let Some(known) = known else { return false };
+            let Place { interface, address } = question.place;
+            let name = &interfaces[usize::from(interface)].name;
+            let word = match known.find(name, address) {
+                Some((mac, true)) => (mac, Word::Answered { solicited: true, overrides: true }),
+                // Used until we have asked ourselves, which we do when it is used again.
+                Some((mac, false)) if question.mac.is_none() => (mac, Word::Announced),
+                _ => return false,
+            };
+            found.push((question.place, word));
+            true
+        };
         let ask = |question: Solicit| {
             let Place { interface, address } = question.place;
             let link = &interfaces[usize::from(interface)];
@@ -236,10 +250,13 @@ impl Host {
             }
         };
         let mut unowned = Counters::default();
-        neighbours.act(now_ns, ask, |lost| {
+        neighbours.act(now_ns, is_known, ask, |lost| {
             ports.of(lost.port).unwrap_or(&mut unowned).drop_one(DropReason::NoNeighbour);
         });
         counters.merge(&unowned);
+        for (place, (mac, word)) in found {
+            self.heard(PortId(place.interface.into()), place.address, mac, word, now_ns);
+        }
     }
 
     /// The verdict on a frame that told us something: the kernel may want to hear it too.

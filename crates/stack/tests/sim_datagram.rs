@@ -9,6 +9,7 @@ use laneway_core::{
     Clock, Counters, Datagram, DatagramApp, DatagramLane, DatagramOut, DatagramPorts, DropReason,
     Lane, Membership, PortId, PortPlan, Turn, WhenFull,
 };
+use laneway_kinds::LinkAddresses;
 use laneway_sim::{SimLane, SimWorld};
 use laneway_stack::{DatagramStack, InterfaceConfig, StackConfig, StreamStack};
 use laneway_wire::{Ipv4, Ipv6, Udp, checksum, ether_type, protocol};
@@ -412,6 +413,45 @@ fn what_waits_for_a_neighbour_leaves_when_it_answers() {
     let payloads: Vec<_> = out.iter().map(|f| read_udp(f)).map(|d| (d.0, d.3)).collect();
     assert_eq!(payloads, [(FAR_MAC, b"hello".to_vec()), (FAR_MAC, b"again".to_vec())]);
     assert_eq!(read_udp(&bench.tick("10.0.0.2:5", b"now")[0]).3, b"now");
+}
+
+/// Knows two neighbours, one of them for sure.
+struct Known;
+
+impl LinkAddresses for Known {
+    fn find(&mut self, interface: &str, address: IpAddr) -> Option<([u8; 6], bool)> {
+        assert_eq!(interface, "left");
+        match address.to_string().as_str() {
+            "10.0.0.2" => Some((FAR_MAC, true)),
+            "10.0.0.3" => Some(([2, 0, 0, 0, 0, 3], false)),
+            _ => None,
+        }
+    }
+}
+
+#[test]
+fn a_neighbour_that_the_kernel_knows_is_not_asked_for() {
+    let (lane, world) = SimLane::open(&"sim".parse().unwrap(), 1).unwrap();
+    let mut config = all_ports();
+    config.interfaces[0].name = "left".to_owned();
+    let stack = DatagramStack::new(lane, &config).unwrap().with_link_addresses(Box::new(Known));
+    let app = Bench::new(&all_ports(), Manner::Echo).app;
+    let mut bench = Bench { stack, world, app };
+    bench.serve();
+    for _ in 0..3 {
+        let out = bench.tick("10.0.0.2:5", b"sure");
+        assert_eq!((out.len(), read_udp(&out[0]).0), (1, FAR_MAC));
+        // Its confirmation runs out, and it is looked up again.
+        bench.pass(40);
+        assert!(bench.serve().is_empty());
+    }
+    let out = bench.tick("10.0.0.3:5", b"doubted");
+    assert_eq!((out.len(), read_udp(&out[0]).0), (1, [2, 0, 0, 0, 0, 3]));
+    let out = bench.tick("10.0.0.3:5", b"again");
+    assert_eq!(out.len(), 2, "used, and asked for");
+    assert_eq!((&out[1][..6], &out[1][12..14]), (&[2, 0, 0, 0, 0, 3][..], &[8, 6][..]));
+    let out = bench.tick("10.0.0.4:5", b"unknown");
+    assert_eq!(out, [arp(1, (NEAR_MAC, OWN), ([0; 6], [10, 0, 0, 4]))]);
 }
 
 #[test]

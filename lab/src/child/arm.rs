@@ -24,12 +24,16 @@ use std::net::SocketAddr;
 use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError, mpsc};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// The fact of an arm's report that says what a user types for the same.
 const COMMAND: &str = "command";
 /// In front of it, for an app of the lab's own.
 const NOT_TYPED: &str = "as if `run` had the lab's own app";
+/// How long an app may take to open its own ports, how often it is looked at, and how many looks see no more of them.
+const PORTS_MAX: Duration = Duration::from_secs(10);
+const PORTS_LOOK: Duration = Duration::from_millis(15);
+const PORTS_SAME: usize = 4;
 /// How long a worker may take to answer; it ticks every 10 ms.
 const ANSWER_MAX: Duration = Duration::from_secs(5);
 
@@ -86,7 +90,10 @@ pub fn serve<P: AppTable, L: LaneTable>() -> Result<ChildEnd, String> {
                 }
             }
         });
-        if let Ok((shape, caps)) = open.recv() {
+        if let Ok((shape, mut caps)) = open.recv() {
+            if setup.fanout.is_some() {
+                await_ports(&control, &mut caps);
+            }
             let mut ready = Ready { caps: caps.clone(), shape, processes: Vec::new() };
             if setup.trace.as_ref().is_some_and(|trace| trace.folder.is_none()) {
                 ready.caps.fact(TRACER, "records what the worker does while it is measured");
@@ -110,6 +117,24 @@ pub fn serve<P: AppTable, L: LaneTable>() -> Result<ChildEnd, String> {
             }
         }),
         (end, _) => Ok(end),
+    }
+}
+
+/// Waits until an app that opens its own ports has all of them: there are some, and no more of them for a while. Some facts
+/// of what the first obtained join `caps`. One that never has any has its datagrams counted as lost.
+fn await_ports(control: &Control, caps: &mut CapsReport) {
+    let until = Instant::now() + PORTS_MAX;
+    let (mut ports, mut same) = (0, 0);
+    while same < PORTS_SAME && Instant::now() < until {
+        let Some(run) = control.watch.look(ANSWER_MAX) else { return };
+        same = if run.ports.len() == ports && ports > 0 { same + 1 } else { 0 };
+        ports = run.ports.len();
+        if let Some(first) = run.ports.first() {
+            let facts = std::mem::take(&mut caps.facts);
+            caps.clone_from(&first.caps);
+            caps.facts.extend(facts);
+        }
+        thread::sleep(PORTS_LOOK);
     }
 }
 
@@ -179,8 +204,9 @@ impl<F: FnOnce(Shape, &CapsReport) + Send, L: LaneTable> AppVisitor for Arm<'_, 
         let opened = Mutex::new(Some(opened));
         let on_open = |_: WorkerId, caps: &[CapsReport]| {
             let opened = opened.lock().unwrap_or_else(PoisonError::into_inner).take();
-            if let (Some(opened), Some(caps)) = (opened, caps.first()) {
-                let mut caps = caps.clone();
+            if let Some(opened) = opened {
+                // An app that opens its own ports has none yet.
+                let mut caps = caps.first().cloned().unwrap_or_default();
                 let command = command(setup, A::FACTS.name, interfaces, &words);
                 caps.fact(
                     COMMAND,

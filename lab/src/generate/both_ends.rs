@@ -153,7 +153,7 @@ impl FrameApp for BothEnds<'_> {
             self.sending = None;
             self.say(Said::Sent(report));
         } else if !self.is_through && !burst.is_empty() {
-            put(&self.traffic, &mut burst.frame_mut(0), self.destination, OPENING, 0);
+            put(self.traffic, &mut burst.frame_mut(0), self.destination, OPENING, 0);
         }
         Fill::At(turn.now_ns + PAUSE_NS)
     }

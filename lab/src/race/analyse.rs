@@ -441,6 +441,14 @@ fn add(sum: &mut Ledger, ledger: &Ledger) {
     sum.duplicates += ledger.duplicates;
     sum.reordered += ledger.reordered;
     sum.foreign += ledger.foreign;
+    sum.copies = ledger.copies.or(sum.copies);
+    sum.by_cable.resize(sum.by_cable.len().max(ledger.by_cable.len()), 0);
+    for (sum, copies) in sum.by_cable.iter_mut().zip(&ledger.by_cable) {
+        *sum += copies;
+    }
+    for (what, copies) in &ledger.wrong {
+        *sum.wrong.entry(what.clone()).or_default() += copies;
+    }
     for (place, frames) in &ledger.drops {
         *sum.drops.entry(place.clone()).or_default() += frames;
     }

@@ -3,9 +3,10 @@
 use crate::{FanoutGroup, OpenOptions, PacketLane, holder::kernel_groups};
 use laneway_core::{ClockDomain, LaneError};
 use laneway_kinds::{
-    GroupHolder, LaneFacts, LaneKind, Mode, Needs, NoLane, Opening, Ports, Request, Shape, Shapes,
-    Sharing, with_knob,
+    GroupHolder, LaneFacts, LaneKind, LinkAddresses, Mode, Needs, NoLane, Opening, Ports, Request,
+    Shape, Shapes, Sharing, with_knob,
 };
+use laneway_linux::NeighbourTable;
 
 /// The row.
 #[derive(Debug)]
@@ -76,5 +77,9 @@ impl LaneKind for PacketKind {
 
     fn group_holder(_shared: &Self::Shared) -> Option<Box<dyn GroupHolder>> {
         Some(kernel_groups())
+    }
+
+    fn link_addresses(_shared: &Self::Shared) -> Option<Box<dyn LinkAddresses>> {
+        Some(Box::new(NeighbourTable::new(Self::FACTS.name)))
     }
 }

@@ -1,16 +1,17 @@
 //! The lane against the running kernel. Needs root; says so and passes otherwise.
 
+#[path = "../../../crates/bpf/tests/support/exits.rs"]
+mod exits;
 #[path = "../../../crates/bpf/tests/support/mod.rs"]
 mod support;
 
+use exits::{exits, scattering};
 use laneway_bpf::{LiveFrames, attachment, live_frames};
 use laneway_core::{Cap, DropReason, KernelHalf, KernelLane, Lane, LaneError, PortId, Wake};
 use laneway_spec::LaneSpec;
 use laneway_xdp::{Options, PassGuard, XdpLane, XdpProgram};
 use std::{env, os::fd::AsFd, process::Command, thread, time::Duration};
-use support::{
-    Receiver, Record, Sender, cable, exits, frame, in_namespace, ip, scattering, verdict,
-};
+use support::{Receiver, Record, Sender, cable, frame, in_namespace, ip, verdict};
 
 const COUNT: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/test_count.bpf.o"));
 const EXITS: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/test_exits.bpf.o"));

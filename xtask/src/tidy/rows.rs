@@ -31,13 +31,19 @@ const WORDS: &[(&str, &[&str], &str)] = &[
     ("packet", &["lab/src/apps.rs", "trace/src/detect/"], "what is counted"),
     ("pcap", &["crates/capture/", "cli/src/replay/", "Layout::"], "the format of a file"),
     ("pcap", &["Generator::", "cli/src/verbs/generate.rs"], "the verb that replays captures"),
+    ("relay", &["cli/src/shipped.rs"], "a scenario"),
+    ("socket", &["lab/src/child/smcroute.rs"], "how a daemon is spoken to"),
     // What `lanes/dpdk` runs on are drivers of DPDK with names of their own.
     ("afxdp", &["lanes/dpdk/"], "a driver of DPDK"),
     ("packet", &["lanes/dpdk/"], "a socket of a driver of DPDK"),
     ("pcap", &["lanes/dpdk/"], "a driver of DPDK"),
     ("socket", &["lanes/dpdk/"], "a path that a driver of DPDK is given"),
     ("xdp", &["lanes/dpdk/"], "a socket of a driver of DPDK"),
-    ("xdp", &["LinkTypeInfo::", "lab/src/"], "the kernel's hook, as `ip` and `ethtool` call it"),
+    (
+        "xdp",
+        &["LinkTypeInfo::", "ProgramAttachType::", "lab/src/"],
+        "the kernel's hook, as `ip` and `ethtool` call it",
+    ),
     ("xdp", &["crates/bpf/src/maps.rs"], "the one lane that has maps, in what its errors say"),
 ];
 

@@ -15,6 +15,8 @@ use std::{
     net::IpAddr,
 };
 
+/// Beside the number of a VLAN: `LW_RELAY_IPV6` of its first byte.
+const IPV6: u16 = 0x8000;
 /// The program on the way out.
 const OUT: &str = "relay_out";
 /// As many sets of interfaces as two sets of rules may have: the former one's are there until it has gone.
@@ -156,7 +158,8 @@ fn mapped(ip: IpAddr) -> [u8; 16] {
 
 /// `struct lw_relay_input`.
 fn input_key(rule: &KernelRule) -> Vec<u8> {
-    let (vlan, port) = (rule.vlan.to_be_bytes(), rule.port.to_be_bytes());
+    let family = if rule.destination.is_ipv6() { IPV6 } else { 0 };
+    let (vlan, port) = ((rule.vlan | family).to_be_bytes(), rule.port.to_be_bytes());
     [&rule.ifindex.to_ne_bytes()[..], &vlan, &port, &mapped(rule.destination)].concat()
 }
 

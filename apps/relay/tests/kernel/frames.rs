@@ -158,6 +158,11 @@ pub(crate) fn by_hand() -> Vec<Vec<u8>> {
     all
 }
 
+/// To the address that a rule's group has where it is mapped.
+pub(crate) fn mapped() -> Vec<u8> {
+    Made::between("2001:db8::7", "::ffff:239.1.1.1").build()
+}
+
 /// Frames made by hand and those of captures.
 pub(crate) fn frames() -> &'static [Vec<u8>] {
     static FRAMES: OnceLock<Vec<Vec<u8>>> = OnceLock::new();

@@ -9,7 +9,7 @@ mod frames;
 mod model;
 mod referee;
 
-use frames::{Made, by_hand, frames};
+use frames::{Made, by_hand, frames, mapped};
 use laneway_bpf::{BpfError, Loaded, RunInput, prog_run};
 use laneway_core::{KernelApp, KernelHalf, KernelMaps, MapValue, Turn};
 use laneway_relay::kernel::{
@@ -126,7 +126,8 @@ fn compare_header(frames: &[Vec<u8>], number: u64, ttl_min: u8) {
                 IpAddr::V6(ip) => ip.octets(),
             };
             let is_v6 = datagram.source.is_ipv6();
-            let (vlan, port) = (datagram.vlan.to_be_bytes(), datagram.port.to_be_bytes());
+            let vlan = (datagram.vlan | u16::from(is_v6) << 15).to_be_bytes();
+            let port = datagram.port.to_be_bytes();
             let want = [
                 &IFINDEX.to_ne_bytes()[..],
                 &vlan,
@@ -276,7 +277,23 @@ fn a_ticket_that_nobody_wrote_is_dropped() {
     }
 }
 
-/// The rules that `datagrams` are sent under, by the ports of their groups.
+#[test]
+fn ipv6_to_a_mapped_group_is_no_datagram_of_the_group() {
+    let group = "239.1.1.1".parse().expect("an address");
+    let rule = KernelRule {
+        ifindex: IFINDEX,
+        vlan: 0,
+        destination: group,
+        port: 5000,
+        sources: Vec::new(),
+        outputs: vec![output(group, 1)],
+    };
+    let Some(loaded) = load(&KernelRelay::new(checked(&[rule]), 1).half()) else { return };
+    assert_eq!(run(&loaded, &Made::between("192.0.2.7", "239.1.1.1").build()).0, XDP_REDIRECT);
+    assert_eq!(run(&loaded, &mapped()), (XDP_PASS, mapped()));
+}
+
+/// How many datagrams each rule took.
 fn taken(counts: &KernelCounts) -> Vec<u64> {
     counts.rules.iter().map(|rule| rule.taken.count).collect()
 }

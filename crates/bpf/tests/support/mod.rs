@@ -4,7 +4,7 @@
 //! The namespace belongs to a thread and has no name, so it disappears with the thread (or the
 //! process, however that ends) and takes the cable with it: there is nothing to clean up.
 
-use laneway_core::{ConfigValue, KernelHalf, MapValue, RecordStream};
+use laneway_core::{ConfigValue, KernelHalf, RecordStream};
 use std::{
     fs, io,
     io::Write,
@@ -56,30 +56,6 @@ pub(crate) fn half(object: &'static [u8], ring_bytes: u32, config: Vec<ConfigVal
         drops_map: Some("drops"),
         seen_map: Some("seen"),
     }
-}
-
-/// The half of `bpf/test_exits.bpf.c`, which sends by `exits`: interfaces and what stamps frames there.
-#[allow(dead_code, reason = "not every test that includes this sends")]
-pub(crate) fn scattering(object: &'static [u8], exits: MapValue) -> KernelHalf {
-    KernelHalf {
-        name: "test_exits",
-        object,
-        program: "scatter",
-        config: Vec::new(),
-        entries: vec![("exits", 0u32.to_ne_bytes().to_vec(), exits)],
-        map_sizes: Vec::new(),
-        records: None,
-        drops_map: Some("drops"),
-        seen_map: Some("seen"),
-    }
-}
-
-/// Of `exits`: these interfaces, each with program `stamp`.
-#[allow(dead_code, reason = "not every test that includes this sends")]
-pub(crate) fn exits(interfaces: &[&str]) -> MapValue {
-    let exit = |name: &&str| MapValue::Exit(ifindex(name), "stamp");
-    let numbers = (0u32..).map(|at| at.to_ne_bytes().to_vec());
-    MapValue::Map(numbers.zip(interfaces.iter().map(exit)).collect())
 }
 
 pub(crate) fn verdict(action: u32) -> ConfigValue {

@@ -1,6 +1,6 @@
 //! The conformance suites: the far end is made of the kernel's sockets.
 
-use crate::world::{FAR_V4, NEAR_V4, Open, World, config, open_afxdp, open_packet};
+use crate::world::{FAR_V4, NEAR_V4, Open, World, config, open_afxdp, open_packet, open_uring};
 use laneway_core::{FrameLane, LaneError, PortId, PortPlan};
 use laneway_spec::LaneSpec;
 use laneway_stack::{DatagramStack, StreamStack};
@@ -281,6 +281,11 @@ impl<L: FrameLane> StreamRig for Rig<L> {
 mod packet_datagrams {
     use super::*;
     datagram_conformance!(|| Rig::new("packet", open_packet));
+}
+
+mod uring_datagrams {
+    use super::*;
+    datagram_conformance!(|| Rig::new("uring", open_uring));
 }
 
 mod packet_streams {

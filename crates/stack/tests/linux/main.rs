@@ -5,6 +5,8 @@
 #[path = "../apps/mod.rs"]
 mod apps;
 mod conformance;
+mod fanout;
 mod groups;
+mod neighbours;
 mod peers;
 mod world;

@@ -7,6 +7,7 @@ use laneway_netns::{Mac, Namespace, VethEnd, VethOptions, VethPair, can_create};
 use laneway_packet::{OpenOptions, PacketLane};
 use laneway_spec::LaneSpec;
 use laneway_stack::{InterfaceConfig, StackConfig};
+use laneway_uring::UringFrames;
 use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 use std::{fs::File, net::SocketAddr, os::fd::AsFd};
 
@@ -27,6 +28,10 @@ pub(crate) fn open_packet(spec: &LaneSpec) -> Result<PacketLane, LaneError> {
 
 pub(crate) fn open_afxdp(spec: &LaneSpec) -> Result<AfXdp, LaneError> {
     AfXdp::open(spec, &[NEAR], false)
+}
+
+pub(crate) fn open_uring(spec: &LaneSpec) -> Result<UringFrames, LaneError> {
+    UringFrames::open(spec, &[NEAR], laneway_uring::OpenOptions::default())
 }
 
 pub(crate) struct World {
