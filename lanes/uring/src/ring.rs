@@ -504,13 +504,15 @@ mod tests {
     fn an_interrupted_wait_goes_on() {
         extern "C" fn do_nothing(_: libc::c_int) {}
         let Some(mut ring) = ring(2) else { return };
+        let mut action: libc::sigaction =
+            // SAFETY: a structure of numbers, of which zeros are a value: no flags, no mask.
+            unsafe { std::mem::zeroed() };
+        action.sa_sigaction = do_nothing as *const () as usize;
         // SAFETY: the handler touches nothing, and no other test of this process uses this signal.
-        let me = unsafe {
-            let mut action: libc::sigaction = std::mem::zeroed();
-            action.sa_sigaction = do_nothing as *const () as usize;
-            assert_eq!(libc::sigaction(libc::SIGUSR1, &action, std::ptr::null_mut()), 0);
-            libc::pthread_self()
-        };
+        let set = unsafe { libc::sigaction(libc::SIGUSR1, &action, std::ptr::null_mut()) };
+        assert_eq!(set, 0);
+        // SAFETY: it has no precondition.
+        let me = unsafe { libc::pthread_self() };
         let after = types::Timespec::new().nsec(100_000_000);
         let request = opcode::Timeout::new(&after).build();
         // SAFETY: the kernel reads the time while it takes the request, which the wait below does.
