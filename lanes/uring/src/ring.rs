@@ -336,7 +336,9 @@ impl Ring {
         match unsafe { sys::enter(ring, self.queued, wait_for, flag | ENTER_GETEVENTS, timeout) } {
             Ok(taken) => {
                 self.queued = self.queued.saturating_sub(taken);
-                Ok(Entered::Done)
+                // Of a wait that ended after requests were taken, the kernel tells those and not why.
+                let waited = wait_for > 0 && taken > 0;
+                Ok(if waited { Entered::Interrupted } else { Entered::Done })
             }
             Err(error) => {
                 // The call fails as a whole only if it took nothing, or took all and then waited in
@@ -504,14 +506,14 @@ mod tests {
     fn an_interrupted_wait_goes_on() {
         extern "C" fn do_nothing(_: libc::c_int) {}
         let Some(mut ring) = ring(2) else { return };
-        let mut action: libc::sigaction =
-            // SAFETY: a structure of numbers, of which zeros are a value: no flags, no mask.
-            unsafe { std::mem::zeroed() };
+        // SAFETY: zero is a value of it.
+        let mut action: libc::sigaction = unsafe { std::mem::zeroed() };
         action.sa_sigaction = do_nothing as *const () as usize;
         // SAFETY: the handler touches nothing, and no other test of this process uses this signal.
-        let set = unsafe { libc::sigaction(libc::SIGUSR1, &action, std::ptr::null_mut()) };
+        let set =
+            unsafe { libc::sigaction(libc::SIGUSR1, &raw const action, std::ptr::null_mut()) };
         assert_eq!(set, 0);
-        // SAFETY: it has no precondition.
+        // SAFETY: it says which thread this is.
         let me = unsafe { libc::pthread_self() };
         let after = types::Timespec::new().nsec(100_000_000);
         let request = opcode::Timeout::new(&after).build();
