@@ -8,7 +8,7 @@
 //! Every group has the same outputs. The first on each cable has the group's own port, so where there are as many cables as
 //! outputs nothing is rewritten, and the kernel's multicast routing can do it as well.
 
-use crate::bench::{SUT_SECOND, onward_interface};
+use crate::bench::{SUT, SUT_SECOND, onward_interface};
 use crate::traffic::Template;
 use laneway_kinds::{self as kinds, RaceFacts, Traffic};
 use serde::{Deserialize, Serialize};
@@ -199,7 +199,7 @@ impl Told {
 
     /// For datagrams that come in by `input`.
     pub(crate) fn by<'a>(&'a self, input: &'a str) -> kinds::Fanout<'a> {
-        kinds::Fanout { input, groups: &self.groups, outputs: &self.outputs }
+        kinds::Fanout { input, address: *SUT.ip(), groups: &self.groups, outputs: &self.outputs }
     }
 }
 

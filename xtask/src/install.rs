@@ -54,6 +54,7 @@ const PACKAGES: &[Package] = &[
     need("nmap", Group::Test, "`nping`, an ICMP peer that builds its own packets"),
     need("netcat-openbsd", Group::Test, "a real UDP and TCP peer"),
     need("socat", Group::Test, "a real UDP and TCP peer, for bulk transfers too"),
+    need("smcroute", Group::Test, "the kernel's multicast routing, a peer of races of a relay"),
     need("curl", Group::Test, "a real HTTP client over our TCP"),
     need("redis-tools", Group::Test, "`redis-cli`, a real RESP client over our TCP"),
     need("iperf3", Group::Test, "a real bulk TCP client over our TCP"),

@@ -9,6 +9,7 @@ use crate::{
     file::RuleFile,
     kernel::resolve,
     kind::{RelayKind, RelayReport, RelayRun},
+    live::WorkerState,
     rule::{Input, Output, Rule},
     verb,
 };
@@ -16,10 +17,12 @@ use clap::Args;
 use laneway_control::{Answerer, ControlSocket, Said};
 use laneway_core::DropReason;
 use laneway_kinds::{
-    Account, AppCommand, AppVerb, ArmPlace, Failure, Fanout, FanoutOutput, Finished, Line, On, Own,
-    RunReport, Session, Shape, Traffic, Watched, WatchedRun, Witness, WorkerHeadings,
+    Account, AppCommand, AppVerb, ArmPlace, Ask, CABLE_BITS, Failure, Fanout, FanoutOutput,
+    Finished, Line, On, Own, RunReport, Session, Shape, Traffic, Watched, WatchedRun, Witness,
+    WorkerHeadings,
 };
 use laneway_linux::{Cidr, Mac, sysfs};
+use laneway_metrics::{Family, Kind, Page, table};
 use serde_json::{Map, Value, json};
 use std::{
     fs,
@@ -136,6 +139,15 @@ fn said(answer: String) -> Said {
 impl AppCommand for RelayKind {
     type Arguments = RelayArguments;
 
+    const ASKS_OF_HOST: &'static [Ask] = &[
+        Ask::RingDepth,
+        Ask::SendBuffer,
+        Ask::ReceiveBuffer,
+        Ask::Memberships,
+        Ask::Backlog,
+        Ask::Budget,
+    ];
+
     const HELP: &'static str = "\
 A rule has an input (a group, an address of ours, or any of a family, with a UDP port) and outputs
 (groups and hosts). Every datagram that comes in leaves once by each output, payload unchanged. The
@@ -236,6 +248,19 @@ Examples:
         Some(format!("relaying by {} rules with {outputs} outputs; Ctrl-C ends", rules.len()))
     }
 
+    fn metrics(run: &RelayRun, page: &mut Page) {
+        let rules = run.book.rules();
+        let outputs: usize = rules.iter().map(|(_, rule)| rule.outputs.len()).sum();
+        page.add(&RULES, &[], rules.len() as u64);
+        page.add(&OUTPUTS, &[], outputs as u64);
+        // Each may cost the worker a system call, and datagrams wait meanwhile.
+        if outputs <= OUTPUTS_SHOWN_MAX
+            && let Ok(state) = run.book.state()
+        {
+            figures(&state, page);
+        }
+    }
+
     fn finish(
         run: &RelayRun,
         _on: On<'_>,
@@ -296,10 +321,10 @@ Examples:
             let indent = if NOT_SENT.contains(&reason) { "  " } else { "" };
             (format!("{indent}{}", reason.name()), n, "by the lane")
         }));
-        let unconfirmed = match copies.handed.abs_diff(sent + not_sent) {
-            // io_uring tells of a datagram when it is sent: the last ones are on their way at the end.
-            _ if on.lane.confirms_late => 0,
-            unconfirmed => unconfirmed,
+        // io_uring tells of a datagram when it is sent: the last ones are on their way at the end.
+        let unconfirmed = match on.lane.confirms_late {
+            true => 0,
+            false => copies.handed.saturating_sub(sent + not_sent),
         };
         let drops: Map<String, Value> = counters
             .nonzero_drops()
@@ -351,22 +376,34 @@ Examples:
     }
 
     fn place(place: &ArmPlace<'_>) -> Vec<String> {
-        let Some(Fanout { input, groups, outputs }) = place.fanout else { return Vec::new() };
+        let Some(Fanout { input, address, groups, outputs }) = place.fanout else {
+            return Vec::new();
+        };
+        let mut words = Vec::new();
+        if !place.lane.is_the_kernels() {
+            let mut own = vec![format!("{address}/{CABLE_BITS}@{input}")];
+            for FanoutOutput { interface, source, .. } in outputs {
+                let there = format!("{source}/{CABLE_BITS}@{interface}");
+                if !own.contains(&there) {
+                    own.push(there);
+                }
+            }
+            words.extend(["--address".to_owned(), own.join(",")]);
+        }
         if let [group] = groups {
             let outputs =
                 outputs.iter().map(|it| format!("{}:{}@{}", group.ip(), it.port, it.interface));
-            return vec![
-                "--input".to_owned(),
-                format!("{group}@{input}"),
-                "--output".to_owned(),
-                outputs.collect::<Vec<_>>().join(","),
-            ];
+            let outputs = outputs.collect::<Vec<_>>().join(",");
+            let input = format!("{group}@{input}");
+            words.extend(["--input".to_owned(), input, "--output".to_owned(), outputs]);
+            return words;
         }
         // More rules than a command line takes. Where the file cannot be written, the run says that it is not there.
         let path = place.memory.join("relay.toml");
         let rules = groups.iter().map(|group| rule_text(*group, input, outputs));
         let _ = fs::write(&path, rules.collect::<String>());
-        vec!["--config".to_owned(), path.display().to_string()]
+        words.extend(["--config".to_owned(), path.display().to_string()]);
+        words
     }
 
     fn check_arm(_arguments: &RelayArguments, _traffic: Traffic) -> Result<(), String> {
@@ -384,6 +421,60 @@ Examples:
     fn worker_headings(_run: &RelayRun) -> WorkerHeadings {
         WorkerHeadings { seen: "received", sent: "sent" }
     }
+}
+
+/// Outputs whose figures are shown one by one to who reads metrics; of more, `laneway relay status` tells.
+const OUTPUTS_SHOWN_MAX: usize = 1024;
+
+const RULES: Family = table::gauge("laneway_relay_rules", "Rules in force.");
+const OUTPUTS: Family = table::gauge("laneway_relay_outputs", "Outputs of all rules.");
+const RULE_DATAGRAMS: Family = table::counter(
+    "laneway_relay_rule_datagrams_total",
+    "Datagrams that came in by the rule's input, by rule.",
+);
+const RULE_LIMITED: Family = table::counter(
+    "laneway_relay_rule_rate_limited_total",
+    "Datagrams beyond the rule's bytes_per_second, by rule.",
+);
+const OUTPUT_SENT: Family =
+    table::counter("laneway_relay_output_sent_total", "Copies that left, by rule and output.");
+const OUTPUT_DROPS: Family = table::counter(
+    "laneway_relay_output_drops_total",
+    "Copies that did not leave, by rule, output and reason.",
+);
+const BATCHES: Family = Family {
+    name: "laneway_relay_batch_datagrams",
+    kind: Kind::Histogram,
+    help: "Datagrams that a worker was shown at a time.",
+};
+
+/// What every rule and output has done, as figures.
+fn figures(state: &WorkerState, page: &mut Page) {
+    for rule in &state.rules {
+        let id = rule.id.to_string();
+        let of_rule = [("rule", id.as_str()), ("name", rule.name.as_deref().unwrap_or_default())];
+        page.add(&RULE_DATAGRAMS, &of_rule, rule.datagrams);
+        page.add(&RULE_LIMITED, &of_rule, rule.rate_limited);
+        for output in &rule.outputs {
+            let by = output.interface.as_deref().unwrap_or_default();
+            let of_output = [
+                ("rule", id.as_str()),
+                ("destination", output.destination.as_str()),
+                ("interface", by),
+            ];
+            page.add(&OUTPUT_SENT, &of_output, output.sent);
+            for (reason, n) in &output.drops {
+                let [rule, destination, interface] = of_output;
+                page.add(&OUTPUT_DROPS, &[rule, destination, interface, ("reason", reason)], *n);
+            }
+        }
+    }
+    // Classes are powers of two: 1, 2 to 3, 4 to 7.
+    let limits = (1..).map(|class| f64::from(2u32.pow(class) - 1));
+    let buckets: Vec<(f64, u64)> = limits.zip(state.batches.iter().copied()).collect();
+    // A kernel half is shown none.
+    let shown = if state.reads > 0 { state.datagrams } else { 0 };
+    page.add_histogram(&BATCHES, &[], &buckets, 0, shown as f64);
 }
 
 /// Who the relay is on each interface, for a stack of its own or a kernel half.

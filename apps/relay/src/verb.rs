@@ -58,6 +58,7 @@ struct Permitted {
 #[derive(Subcommand, Debug)]
 enum Verb {
     /// Say what is wrong with a file of rules, without a running relay
+    #[command(after_help = "Example:\n  laneway relay check relay.toml --allow 198.51.100.0/24")]
     Check {
         /// The file (TOML)
         file: PathBuf,
@@ -65,11 +66,13 @@ enum Verb {
         permitted: Permitted,
     },
     /// Show the rules in force
+    #[command(after_help = "Example:\n  laneway relay list --control /run/relay.sock")]
     List {
         #[command(flatten)]
         at: At,
     },
     /// Add the rules of a file; one with the input of a rule that is there takes its place
+    #[command(after_help = "Example:\n  laneway relay add more.toml --control /run/relay.sock")]
     Add {
         /// The file (TOML)
         file: PathBuf,
@@ -77,6 +80,9 @@ enum Verb {
         at: At,
     },
     /// Remove rules
+    #[command(
+        after_help = "Example:\n  laneway relay remove 970c153d947a --control /run/relay.sock"
+    )]
     Remove {
         /// Their ids, as `list` shows them
         #[arg(required = true)]
@@ -85,6 +91,9 @@ enum Verb {
         at: At,
     },
     /// Put the rules of a file in the place of all; those that are in both are not touched
+    #[command(
+        after_help = "Example:\n  laneway relay replace relay.toml --control /run/relay.sock"
+    )]
     Replace {
         /// The file (TOML)
         file: PathBuf,
@@ -92,16 +101,19 @@ enum Verb {
         at: At,
     },
     /// Write the rules in force as a file, to standard output
+    #[command(after_help = "Example:\n  laneway relay save --control /run/relay.sock > now.toml")]
     Save {
         #[command(flatten)]
         at: At,
     },
     /// Show what every rule and output has done
+    #[command(after_help = "Example:\n  laneway relay status --control /run/relay.sock")]
     Status {
         #[command(flatten)]
         at: At,
     },
     /// Show it again every second, until Ctrl-C
+    #[command(after_help = "Example:\n  laneway relay watch --control /run/relay.sock")]
     Watch {
         #[command(flatten)]
         at: At,

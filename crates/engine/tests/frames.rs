@@ -458,11 +458,14 @@ fn link_drops(counters: &Counters) -> u64 {
 
 #[test]
 fn a_running_worker_can_be_looked_at_and_a_stopped_one_cannot() {
-    let (mut lane, world) = open("sim", 1);
+    let (mut lane, world) = open("sim", 2);
     let control = Control::default();
     let outside = control.clone();
     let looker = std::thread::spawn(move || {
-        let looks = [(); 3].map(|()| outside.watch.look(Duration::from_secs(60)));
+        let looks = [2, 1, 0].map(|ports_max| {
+            outside.watch.look_at_most(ports_max);
+            outside.watch.look(Duration::from_secs(60))
+        });
         outside.stop.request();
         looks.map(|look| look.expect("a running worker answers"))
     });
@@ -470,6 +473,7 @@ fn a_running_worker_can_be_looked_at_and_a_stopped_one_cannot() {
     let looks = looker.join().expect("the looker does not panic");
     assert!(looks.iter().all(|look| look.ended == Ended::Running));
     assert!(looks[0].turns < looks[2].turns && looks[2].turns <= ended.turns);
+    assert_eq!(looks.map(|look| look.ports.len()), [2, 1, 0]);
     assert!(control.watch.look(Duration::from_millis(1)).is_none());
 }
 

@@ -41,8 +41,8 @@ pub use laneway_metrics::Page;
 pub use laneway_terminal::{Exit, Failure};
 pub use places::{Places, place_of};
 pub use race::{
-    ArmPlace, Counted, Fanout, FanoutOutput, Metric, Peer, Protocol, RaceFacts, Traffic, Watched,
-    WatchedRun, WatchedWorker, Witness, mix,
+    ArmPlace, CABLE_BITS, Counted, Fanout, FanoutOutput, Metric, Peer, Protocol, RaceFacts,
+    Traffic, Watched, WatchedRun, WatchedWorker, Witness, mix,
 };
 pub use report::{Ended, PortReport, RunFailed, RunReport};
 pub use simple::{FateReport, Simple, SimpleApp, SimpleWorker};

@@ -41,6 +41,8 @@ pub enum Traffic {
 pub struct Fanout<'a> {
     /// The interface that datagrams come in by.
     pub input: &'a str,
+    /// The address of ours on it.
+    pub address: Ipv4Addr,
     /// The groups, and the UDP port that is the same for all.
     pub groups: &'a [SocketAddrV4],
     /// Where a copy is to go.
@@ -57,6 +59,9 @@ pub struct FanoutOutput<'a> {
     /// The UDP port that they are sent to, at the group that they came for.
     pub port: u16,
 }
+
+/// Bits that the addresses of one cable of a race have in common.
+pub const CABLE_BITS: u8 = 24;
 
 /// What a client says over a connection, and how it knows the answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]

@@ -3,10 +3,12 @@
 //! and which VLAN tag it took off a frame. And the one way to change a setting of the host: [`HostSettings`] records
 //! the change first, so that a later run undoes it.
 //!
-//! Everything is about the calling thread and its network namespace. Nothing is on the path of a frame but [`Tag::put_back`].
+//! Everything is about the calling thread and its network namespace. On the path of a frame is nothing but [`Tag::put_back`], and, where
+//! a port's plan keeps what a full output refuses, a [`Backlog`].
 #![forbid(unsafe_code)]
 
 mod address;
+mod backlog;
 mod clock;
 mod cpu;
 mod groups;
@@ -22,6 +24,7 @@ mod stall;
 mod vlan;
 
 pub use address::{AddressError, Cidr, Mac};
+pub use backlog::{Backlog, Delayed};
 pub use clock::{WallClock, monotonic_ns, unix_ns, unix_offset_ns};
 pub use cpu::{pin_to_cpu, starting_on, usable_cpus};
 pub use groups::Groups;

@@ -21,7 +21,6 @@
 //! does), and shares nothing between workers (several open the same address with `reuseport`). `README.md` lists
 //! knobs and limits.
 
-mod backlog;
 mod config;
 mod conn;
 mod control;

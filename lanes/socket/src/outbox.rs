@@ -10,7 +10,6 @@
 //! nothing is lost by it.
 
 use crate::{
-    backlog::{Backlog, Item},
     control::Control,
     inbox::{Arrival, Inbox},
     sys::{self, Name},
@@ -20,7 +19,7 @@ use laneway_core::{
     Counters, Datagram, DatagramOut, DropReason, PayloadKey, PortId, PortPlan, WhenFull,
 };
 use laneway_kinds::Places;
-use laneway_linux::hears_errors;
+use laneway_linux::{Backlog, Delayed, hears_errors};
 use std::{
     io, mem,
     net::{IpAddr, SocketAddr},
@@ -492,7 +491,7 @@ impl Sender {
             return;
         };
         for _ in 0..DRAIN_MAX {
-            let Some(item) = backlog.front() else { break };
+            let Some(item) = backlog.get(0) else { break };
             self.plan_item(item);
             // SAFETY: `plan_item` aimed the header at name, control and vector of this sender and at the
             // item's bytes, all of which outlive the call.
@@ -519,7 +518,7 @@ impl Sender {
     }
 
     /// Writes the header of one datagram of a backlog.
-    fn plan_item(&mut self, item: &Item) {
+    fn plan_item(&mut self, item: &Delayed) {
         let mut control = Control::EMPTY;
         let control_bytes = control.write(None, item.from);
         let name = Name::from(item.destination);
@@ -632,7 +631,8 @@ fn keep(exit: &mut Exit, mut cursor: Cursor, memories: [&[u8]; 2]) {
         let piece = trains.pieces(&message)[0];
         let memory = memories[usize::from(piece.memory == Memory::Own)];
         let payload = &memory[piece.at + message.offset..][..message.bytes];
-        backlog.push(payload, train.destination, train.from, counters);
+        backlog.push(payload, train.destination, train.from);
+        backlog.trim(counters);
     }
 }
 

@@ -31,6 +31,7 @@ mod frames;
 mod grant;
 mod kind;
 mod memory;
+mod oldest;
 mod receiving;
 mod ring;
 mod socket;

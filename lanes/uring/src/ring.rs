@@ -336,7 +336,9 @@ impl Ring {
         match unsafe { sys::enter(ring, self.queued, wait_for, flag | ENTER_GETEVENTS, timeout) } {
             Ok(taken) => {
                 self.queued = self.queued.saturating_sub(taken);
-                Ok(Entered::Done)
+                // Of a wait that ended after requests were taken, the kernel tells those and not why.
+                let waited = wait_for > 0 && taken > 0;
+                Ok(if waited { Entered::Interrupted } else { Entered::Done })
             }
             Err(error) => {
                 // The call fails as a whole only if it took nothing, or took all and then waited in
@@ -504,13 +506,15 @@ mod tests {
     fn an_interrupted_wait_goes_on() {
         extern "C" fn do_nothing(_: libc::c_int) {}
         let Some(mut ring) = ring(2) else { return };
+        // SAFETY: zero is a value of it.
+        let mut action: libc::sigaction = unsafe { std::mem::zeroed() };
+        action.sa_sigaction = do_nothing as *const () as usize;
         // SAFETY: the handler touches nothing, and no other test of this process uses this signal.
-        let me = unsafe {
-            let mut action: libc::sigaction = std::mem::zeroed();
-            action.sa_sigaction = do_nothing as *const () as usize;
-            assert_eq!(libc::sigaction(libc::SIGUSR1, &action, std::ptr::null_mut()), 0);
-            libc::pthread_self()
-        };
+        let set =
+            unsafe { libc::sigaction(libc::SIGUSR1, &raw const action, std::ptr::null_mut()) };
+        assert_eq!(set, 0);
+        // SAFETY: it says which thread this is.
+        let me = unsafe { libc::pthread_self() };
         let after = types::Timespec::new().nsec(100_000_000);
         let request = opcode::Timeout::new(&after).build();
         // SAFETY: the kernel reads the time while it takes the request, which the wait below does.

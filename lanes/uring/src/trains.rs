@@ -179,6 +179,14 @@ impl Trains {
         same.next().copied()
     }
 
+    /// True when a datagram of `bytes` that is written now joins a train.
+    pub(crate) fn joins(&self, goal: Goal, bytes: usize) -> bool {
+        self.joinable(goal).is_some_and(|slot| {
+            let state = &self.slots[slot as usize];
+            state.takes(bytes, bytes) && SLOT_BYTES - state.own_bytes >= bytes
+        })
+    }
+
     /// Takes a free slot for a message to `goal`.
     fn open(&mut self, goal: Goal) -> Option<u32> {
         let slot = self.free.pop()?;
@@ -402,6 +410,25 @@ impl Trains {
         }
         state.pieces = 0;
         self.free.push(slot);
+    }
+}
+
+#[cfg(test)]
+impl Trains {
+    /// Takes what is gathered, as if it had been sent: destination, segment size and bytes of each.
+    pub(crate) fn take(&mut self) -> Vec<(SocketAddr, usize, Vec<u8>)> {
+        let mut taken = Vec::new();
+        for slot in std::mem::take(&mut self.gathering) {
+            // SAFETY: memory of this test's slots, which nobody writes now.
+            let bytes = self
+                .pieces(slot)
+                .flat_map(|(at, n)| unsafe { std::slice::from_raw_parts(at, n) }.to_vec());
+            let bytes = bytes.collect();
+            let state = &self.slots[slot as usize];
+            taken.push((state.destination, state.segment_bytes, bytes));
+            self.finish(slot, |_| ());
+        }
+        taken
     }
 }
 

@@ -12,7 +12,9 @@
 //! for want of buffers or for any other reason, is armed again as soon as the kernel has a buffer to
 //! receive into; until then datagrams wait in the socket, and what does not fit there is counted.
 //!
-//! It waits for no room to send: a datagram that the socket does not take now is counted.
+//! It waits for no room to send: a datagram that the socket does not take now is counted. Where a port's plan
+//! says that the oldest goes instead, what is sent there waits in the port's own queue (`oldest.rs`), and no
+//! other port waits for it.
 
 use crate::{
     address,
@@ -22,12 +24,13 @@ use crate::{
     ear::Ear,
     grant::{Grant, ring_failed, tell, tell_counts},
     memory::Memory,
+    oldest::{Oldest, Then},
     receiving::{Receiving, Step},
     ring::{Completion, Ring},
     socket, sys,
     sys::{Holder, failed},
     token::{self, Kind},
-    trains::{Goal, Hold, Outcome, Trains, drop_reason, fall_back},
+    trains::{Goal, Hold, Outcome, SLOT_BYTES, Trains, drop_reason, fall_back},
 };
 use laneway_core::{
     Bell, CapSet, CapsReport, Clock, ClockDomain, Counters, Datagram, DatagramApp, DatagramLane,
@@ -35,7 +38,7 @@ use laneway_core::{
     PortId, PortMask, PortPlan, Turn, Wake, WhenFull,
 };
 use laneway_kinds::{Places, place_of};
-use laneway_linux::{Groups, hears_errors};
+use laneway_linux::{Groups, hears_errors, monotonic_ns};
 use laneway_spec::LaneSpec;
 use std::{
     collections::VecDeque,
@@ -52,6 +55,10 @@ const FIELDS: Fields = Fields { name_bytes: address::BYTES, control_bytes: 96 };
 const ALIGN_BYTES: usize = 64;
 /// Receives that end in an error, one after the other, before the lane gives up.
 const FAILURES_MAX: u32 = 64;
+/// How often the kernel is offered again what it did not take. No event tells of room in an interface's queue.
+const RETRY_NS: u64 = 1_000_000;
+/// Messages of one queue that are sent at the end of a turn.
+const OFFERS_MAX: usize = 64;
 
 /// The one group of provided buffers.
 const GROUP: u16 = 0;
@@ -81,6 +88,14 @@ struct Core {
     ready: Vec<PortId>,
     /// Ports whose receives need looking after; those of the others are armed, and nothing moves there.
     restless: Vec<PortId>,
+    /// Ports in whose queues something waits, or has waited until now.
+    delayed: Vec<PortId>,
+    /// When those that the kernel took nothing of are offered again.
+    retry_at_ns: u64,
+    /// The last turn left some that could have been offered.
+    is_behind: bool,
+    /// Where an app writes what goes into a queue; empty until there is one.
+    scratch: Vec<u8>,
     buffers: Buffers,
     /// Marks a payload with its buffer.
     key: PayloadKey,
@@ -109,6 +124,8 @@ struct Port {
     /// Errors of earlier datagrams come with receives and sends.
     hears_errors: bool,
     arrivals: VecDeque<Arrival>,
+    /// What waits to be sent, where the oldest of it goes first. Boxed: few ports have it.
+    oldest: Option<Box<Oldest>>,
     /// It is listed among those that have arrivals, and among those that need looking after.
     is_ready: bool,
     is_restless: bool,
@@ -169,6 +186,10 @@ impl UringUdp {
                 closing: Vec::new(),
                 ready: Vec::new(),
                 restless: Vec::new(),
+                delayed: Vec::new(),
+                retry_at_ns: 0,
+                is_behind: false,
+                scratch: Vec::new(),
                 holds: vec![0; usize::from(config.provided.count)].into_boxed_slice(),
                 buffers,
                 key: PayloadKey::unique(),
@@ -210,10 +231,6 @@ impl UringUdp {
             let why = format!("its sends cannot say that they come from {source}");
             return Err(refused(why, "bind the port to that address"));
         }
-        if plan.when_full != WhenFull::Newest {
-            let why = "what follows a datagram that is refused is on its way by then".to_owned();
-            return Err(refused(why, "leave when_full as it is, or use plain sockets"));
-        }
         let sockets = config.sockets.with_plan(plan);
         let requested = config.requested(&sockets);
         let mut caps = CapsReport { requested, ..CapsReport::default() };
@@ -229,6 +246,13 @@ impl UringUdp {
             "raise `ulimit -n` before the lane is opened: the ring has as many places",
         ))?;
         let trains = caps.obtained.has(laneway_core::Cap::Gso);
+        let oldest = match plan.when_full {
+            WhenFull::Newest => None,
+            WhenFull::Oldest { bytes } => {
+                core.scratch.resize(SLOT_BYTES, 0);
+                Some(Box::new(Oldest::new(bytes)))
+            }
+        };
         core.restless.push(id);
         Ok(core.ports.insert(Port {
             id,
@@ -240,6 +264,7 @@ impl UringUdp {
             groups,
             hears_errors: hears_errors(plan),
             arrivals: VecDeque::new(),
+            oldest,
             is_ready: false,
             is_restless: true,
             receiving: Receiving::new(),
@@ -500,6 +525,18 @@ impl Port {
     fn sent(&mut self, trains: &Trains, slot: u32, outcome: Outcome, completion: Completion) {
         self.zero_copies += u64::from(completion.has_more());
         let counters = &mut self.counters;
+        if let Some(oldest) = &mut self.oldest {
+            let is_late = |error: &io::Error| self.hears_errors && is_late(error);
+            match oldest.ended(&outcome, is_late, counters) {
+                Then::Nothing => (),
+                Then::DrainErrors => sys::drain_errors(self.socket.as_fd()),
+                Then::Shorten(bytes_max) => {
+                    self.segment_bytes_max = self.segment_bytes_max.min(bytes_max);
+                    self.fallbacks += 1;
+                }
+            }
+            return;
+        }
         match outcome.result {
             Err(error) if self.hears_errors && is_late(&error) => {
                 sys::drain_errors(self.socket.as_fd());
@@ -530,6 +567,16 @@ impl Port {
                 _ => counters.drop_many(drop_reason(&error), outcome.segments as u64),
             },
         }
+    }
+
+    /// What was counted so far; what waits will not leave if the run ends here.
+    fn counters(&self) -> Counters {
+        let mut counters = self.counters.clone();
+        if let Some(oldest) = &self.oldest {
+            oldest.count_unsent(&mut counters);
+        }
+        counters.set_drops(DropReason::RxQueueFull, self.drops);
+        counters
     }
 
     /// Reads the socket's own count of what it dropped.
@@ -639,9 +686,10 @@ impl Core {
 
     /// Closes a port. What it received and has not shown is not shown any more.
     fn close(&mut self, id: PortId) -> Result<Counters, LaneError> {
-        // What is gathered leaves first.
-        self.flush().map_err(ring_failed)?;
+        // What is gathered, and as much of what waits as is taken now, leaves first.
+        self.tend().and_then(|()| self.flush()).map_err(ring_failed)?;
         let mut port = self.ports.remove(id).ok_or_else(|| no_port(id))?;
+        self.delayed.retain(|delayed| *delayed != id);
         port.read_drops();
         for arrival in port.arrivals.drain(..) {
             self.buffers.give(arrival.buffer);
@@ -649,6 +697,7 @@ impl Core {
         }
         self.buffers.publish();
         let (place, header) = (place_of(id), self.template.at_typed::<libc::msghdr>(0));
+        let counters = port.counters();
         let mut receiving = port.receiving;
         let end = receiving.end();
         // SAFETY: a cancel names no memory.
@@ -660,8 +709,6 @@ impl Core {
         let _ = self.ring.fix_file(place as u32, -1);
         self.ring.submit().and_then(|()| self.reap()).map_err(ring_failed)?;
         self.bury();
-        let mut counters = port.counters;
-        counters.set_drops(DropReason::RxQueueFull, port.drops);
         self.past.merge(&counters);
         Ok(counters)
     }
@@ -726,11 +773,107 @@ impl Core {
     }
 
     /// Where a message to `destination` through `egress` goes; nothing for a port that is not there.
-    fn goal(&self, egress: PortId, destination: SocketAddr) -> Option<Goal> {
+    fn way(&self, egress: PortId, destination: SocketAddr) -> Option<Way> {
         let port = self.ports.get(egress)?;
+        if port.oldest.is_some() {
+            return Some(Way::Queue);
+        }
         let egress = place_of(egress) as u16;
-        Some(Goal { egress, destination, segment_bytes_max: port.segment_bytes_max })
+        Some(Way::Ring(Goal { egress, destination, segment_bytes_max: port.segment_bytes_max }))
     }
+
+    /// Puts a datagram into the queue of a port. Where that is full, what the kernel takes now makes room,
+    /// and then the oldest.
+    fn keep(&mut self, id: PortId, datagram: &[u8], destination: SocketAddr) {
+        let Some(oldest) = self.oldest(id) else { return };
+        oldest.push(datagram, destination);
+        let is_over = oldest.is_over();
+        if !mem::replace(&mut oldest.is_listed, true) {
+            self.delayed.push(id);
+        }
+        if !is_over {
+            return;
+        }
+        let wants = |oldest: &mut Oldest| oldest.is_over() && oldest.can_offer();
+        while self.failure.is_none() && self.oldest(id).is_some_and(wants) {
+            match self.offer() {
+                Ok(true) => (),
+                Ok(false) => break,
+                Err(error) => self.failure = Some(error),
+            }
+        }
+        if let Some(Port { oldest: Some(oldest), counters, .. }) = self.ports.get_mut(id) {
+            oldest.trim(counters);
+        }
+    }
+
+    /// The queue of a port that has one.
+    fn oldest(&mut self, id: PortId) -> Option<&mut Oldest> {
+        self.ports.get_mut(id)?.oldest.as_deref_mut()
+    }
+
+    /// Offers the kernel one message of every queue that may; false when there was none.
+    fn offer(&mut self) -> io::Result<bool> {
+        let mut offered = false;
+        let mut at = 0;
+        while let Some(&id) = self.delayed.get(at) {
+            if !self.trains.has_free() {
+                self.flush()?;
+            }
+            let Core { ports, trains, delayed, .. } = self;
+            let port = ports.get_mut(id);
+            let Some(Port { oldest: Some(oldest), segment_bytes_max, .. }) = port else {
+                delayed.swap_remove(at);
+                continue;
+            };
+            if oldest.is_empty() {
+                oldest.is_listed = false;
+                delayed.swap_remove(at);
+                continue;
+            }
+            offered |= oldest.offer(place_of(id) as u16, *segment_bytes_max, trains);
+            at += 1;
+        }
+        if offered {
+            self.flush()?;
+        }
+        Ok(offered)
+    }
+
+    /// Once at the beginning and once at the end of a turn: offers what waits, and what was refused if it is
+    /// time.
+    fn tend(&mut self) -> io::Result<()> {
+        if self.delayed.is_empty() {
+            return Ok(());
+        }
+        let now_ns = monotonic_ns();
+        let is_due = now_ns >= self.retry_at_ns;
+        if is_due {
+            self.retry_at_ns = now_ns + RETRY_NS;
+        }
+        let Core { ports, delayed, .. } = self;
+        for id in &*delayed {
+            if let Some(Port { oldest: Some(oldest), .. }) = ports.get_mut(*id) {
+                oldest.turn(is_due);
+            }
+        }
+        self.is_behind = true;
+        for _ in 0..OFFERS_MAX {
+            if !self.offer()? {
+                self.is_behind = false;
+                break;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// How a datagram leaves.
+enum Way {
+    /// In a slot, at once.
+    Ring(Goal),
+    /// Through the queue of its port.
+    Queue,
 }
 
 /// Where the app puts what it sends during one call.
@@ -774,6 +917,23 @@ impl Out<'_> {
         taken
     }
 
+    /// Puts a copy of each datagram of a train into the queue of a port.
+    fn keep(
+        &mut self,
+        egress: PortId,
+        payload: &[u8],
+        segment_bytes: usize,
+        destination: SocketAddr,
+    ) {
+        if payload.is_empty() {
+            self.core.keep(egress, payload, destination);
+        }
+        for datagram in payload.chunks(segment_bytes) {
+            self.core.keep(egress, datagram, destination);
+        }
+        self.counted(egress).copies += 1;
+    }
+
     /// Sends a copy of one datagram.
     fn copy(&mut self, goal: Goal, datagram: &[u8]) -> bool {
         self.core.make_room();
@@ -789,8 +949,10 @@ impl DatagramOut for Out<'_> {
     fn forward(&mut self, datagram: &Datagram<'_>, egress: PortId, destination: SocketAddr) {
         let payload = datagram.payload;
         let segment_bytes = datagram.segment_bytes.clamp(1, payload.len().max(1));
-        let Some(goal) = self.core.goal(egress, destination) else {
-            return self.no_port(count(payload.len(), segment_bytes));
+        let goal = match self.core.way(egress, destination) {
+            Some(Way::Ring(goal)) => goal,
+            Some(Way::Queue) => return self.keep(egress, &payload, segment_bytes, destination),
+            None => return self.no_port(count(payload.len(), segment_bytes)),
         };
         let hold = if payload.is_empty() { None } else { self.hold_of(payload) };
         let fits = segment_bytes <= goal.segment_bytes_max;
@@ -825,7 +987,18 @@ impl DatagramOut for Out<'_> {
         bytes_max: usize,
         write: impl FnOnce(&mut [u8]) -> usize,
     ) {
-        let Some(goal) = self.core.goal(egress, destination) else { return self.no_port(1) };
+        let goal = match self.core.way(egress, destination) {
+            Some(Way::Ring(goal)) => goal,
+            Some(Way::Queue) => {
+                let mut scratch = mem::take(&mut self.core.scratch);
+                let room = &mut scratch[..bytes_max.min(SLOT_BYTES)];
+                let bytes = write(room).min(room.len());
+                self.core.keep(egress, &room[..bytes], destination);
+                self.core.scratch = scratch;
+                return;
+            }
+            None => return self.no_port(1),
+        };
         if !self.core.make_room() || !self.core.trains.write(goal, bytes_max, write) {
             self.counted(egress).drop_one(DropReason::TxRefused);
         }
@@ -877,6 +1050,11 @@ impl Lane for UringUdp {
         Ok(if came || is_waiting { Wake::Ready } else { Wake::Timeout })
     }
 
+    fn due_ns(&self) -> Option<u64> {
+        let retry_at_ns = if self.core.is_behind { 0 } else { self.core.retry_at_ns };
+        (!self.core.delayed.is_empty()).then_some(retry_at_ns)
+    }
+
     fn caps(&self, port: PortId) -> &CapsReport {
         &self.core.port(port).caps
     }
@@ -886,8 +1064,7 @@ impl Lane for UringUdp {
         let is_first = ports.ports().first() == Some(&id);
         let Some(port) = ports.get_mut(id) else { return Counters::default() };
         port.read_drops();
-        let mut counters = port.counters.clone();
-        counters.set_drops(DropReason::RxQueueFull, port.drops);
+        let mut counters = port.counters();
         if is_first {
             counters.merge(common);
         }
@@ -936,6 +1113,7 @@ impl DatagramLane for UringUdp {
     ) -> Result<usize, LaneError> {
         self.core.ring.submit().map_err(ring_failed)?;
         self.core.reap().map_err(ring_failed)?;
+        self.core.tend().map_err(ring_failed)?;
         let mut datagrams = 0;
         self.core.common.polls_empty += u64::from(self.core.ready.is_empty());
         mem::swap(&mut self.showing, &mut self.core.ready);
@@ -955,6 +1133,7 @@ impl DatagramLane for UringUdp {
             self.core.bury();
         }
         self.core.receive();
+        self.core.tend().map_err(ring_failed)?;
         self.core.flush().map_err(ring_failed)?;
         self.core.check()?;
         Ok(datagrams)
@@ -962,6 +1141,7 @@ impl DatagramLane for UringUdp {
 
     fn tick<A: DatagramApp>(&mut self, app: &mut A, turn: Turn) -> Result<(), LaneError> {
         app.on_tick(turn, &mut Out { core: &mut self.core, ingress: None });
+        self.core.tend().map_err(ring_failed)?;
         self.core.flush().map_err(ring_failed)?;
         self.core.check()
     }

@@ -484,7 +484,8 @@ fn attach(
 }
 
 /// In generic mode the copies of a frame that is sent to several devices share their bytes
-/// (`skb_clone`), and the programs on the way out would write over each other's.
+/// (`skb_clone`), and the programs on the way out may write over each other's. Over a veth they were
+/// seen to come out right; nothing says that they do elsewhere.
 fn refuse_generic(interface: &str, half: &KernelHalf) -> LaneError {
     LaneError::Refused {
         lane: LANE.to_owned(),

@@ -17,7 +17,7 @@ use super::{
 };
 use crate::{
     desk::{Answer, Change, Mailbox, Order},
-    kind::RelayReport,
+    kind::{RelayKind, RelayReport},
     live::{OutputState, RuleState, WorkerState},
     rule::{Rule, RuleId},
     user::{Copies, Fates, in_rule},
@@ -25,7 +25,7 @@ use crate::{
 use laneway_core::{
     App, Bell, Counters, KernelApp, KernelHalf, KernelMaps, LaneError, Membership, Turn,
 };
-use laneway_kinds::{Conclude, GroupHolder, LinkAddresses, RunReport};
+use laneway_kinds::{AppKind, Conclude, GroupHolder, LinkAddresses, RunReport};
 use std::{
     collections::{BTreeMap, HashMap, HashSet},
     net::{IpAddr, Ipv4Addr, Ipv6Addr, UdpSocket},
@@ -96,7 +96,8 @@ impl KernelWorker {
             let socket = UdpSocket::bind((any, 0))?;
             Ok((socket.local_addr()?.port(), socket))
         };
-        let failed = |e| LaneError::os("xdp", "hold a port to send from", e, "raise `ulimit -n`");
+        let name = RelayKind::FACTS.name;
+        let failed = |e| LaneError::os(name, "hold a port to send from", e, "raise `ulimit -n`");
         let (v4, four) = hold(Ipv4Addr::UNSPECIFIED.into()).map_err(failed)?;
         let (v6, six) = hold(Ipv6Addr::UNSPECIFIED.into()).map_err(failed)?;
         mailbox.attend(bell);

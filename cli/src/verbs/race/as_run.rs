@@ -68,7 +68,12 @@ fn an_arm_is_what_a_user_can_type_and_departs_by_its_scenario_and_its_place_only
     let group = "239.77.0.1:7000".parse().expect("an address");
     let source = [10, 78, 0, 2].into();
     let outputs = [FanoutOutput { interface: "sut1", source, port: 7_000 }];
-    let fanout = Fanout { input: "sut0", groups: &[group], outputs: &outputs };
+    let fanout = Fanout {
+        input: "sut0",
+        address: [10, 77, 0, 2].into(),
+        groups: &[group],
+        outputs: &outputs,
+    };
     for file in files.filter(|path| path.extension().is_some_and(|kind| kind == "toml")) {
         let mut scenario = Scenario::load(&file).expect("it ships");
         scenario.check(&TablesOf::<Apps, Lanes>::new()).expect("it ships");

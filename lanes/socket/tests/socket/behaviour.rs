@@ -377,22 +377,21 @@ fn a_raw_socket_answers_pings_from_the_address_that_was_pinged() {
     // Not the first of the interface, so that a reply from a chosen address would be seen.
     run(&cable.near, "ip", &["address", "add", "10.77.0.5/24", "dev", "near0"]);
     run(&cable.near, "sh", &["-c", "echo 1 > /proc/sys/net/ipv4/icmp_echo_ignore_all"]);
+    let _inside = Inside::enter(&cable.near);
+    // Before the first ping: one that comes to no socket is answered by nobody.
+    let mut lane = open_udp("socket:raw=icmp", "0.0.0.0:0").expect("root may");
+    let mut pong = Pong { answers: DatagramProbe::default() };
     // All at once, so that ping has seen no answer when it decides how long it waits for them.
     let ping = ["-c", "3", "-l", "3", "-W", "30", "10.77.0.5"];
     let mut ping = match cable.far.command("ping").args(ping).spawn() {
         Ok(child) => child,
         Err(e) => return skip(format!("ping does not run: {e}")),
     };
-    let status = {
-        let _inside = Inside::enter(&cable.near);
-        let mut lane = open_udp("socket:raw=icmp", "0.0.0.0:0").expect("root may");
-        let mut pong = Pong { answers: DatagramProbe::default() };
-        loop {
-            lane.serve(&mut pong, &MonotonicClock).expect("the lane serves");
-            lane.wait(Duration::from_millis(10)).expect("the lane waits");
-            if let Some(status) = ping.try_wait().expect("it was started") {
-                break status; // ping ends by itself, after its last wait
-            }
+    let status = loop {
+        lane.serve(&mut pong, &MonotonicClock).expect("the lane serves");
+        lane.wait(Duration::from_millis(10)).expect("the lane waits");
+        if let Some(status) = ping.try_wait().expect("it was started") {
+            break status; // ping ends by itself, after its last wait
         }
     };
     assert!(status.success(), "ping: {status}");

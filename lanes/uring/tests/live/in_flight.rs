@@ -6,9 +6,14 @@ use crate::{
 };
 use laneway_core::{
     App, Clock, Close, ConnId, Counters, Datagram, DatagramApp, DatagramLane, DatagramOut,
-    DropReason, Lane, LaneError, PortId, StreamApp, StreamLane, StreamOut, Turn,
+    DatagramPorts, DropReason, Lane, LaneError, PortId, PortPlan, StreamApp, StreamLane, StreamOut,
+    Turn, WhenFull,
 };
-use laneway_testkit::{Patience, service::MonotonicClock, skip};
+use laneway_testkit::{
+    Patience,
+    service::{Answer, DatagramProbe, MonotonicClock, TickSend},
+    skip,
+};
 use laneway_uring::{UringTcp, UringUdp};
 use std::{
     io::{Read, Write},
@@ -45,6 +50,7 @@ struct Relay {
     seen: Vec<Vec<u8>>,
     to: Vec<SocketAddr>,
     left_out: usize,
+    through: PortId,
     counters: Counters,
 }
 
@@ -61,7 +67,7 @@ impl DatagramApp for Relay {
             self.seen.extend(cut.map(<[u8]>::to_vec));
             let payload = datagram.payload.narrowed(self.left_out..datagram.payload.len());
             for &to in &self.to {
-                out.forward(&Datagram { payload, ..*datagram }, PORT, to);
+                out.forward(&Datagram { payload, ..*datagram }, self.through, to);
             }
         }
     }
@@ -165,6 +171,61 @@ fn a_train_forwarded_to_many_leaves_whole_from_one_buffer() {
     let counters = lane.counters(PORT);
     assert_eq!((counters.tx_frames, counters.copies, counters.lost()), (800, 0, 0), "{counters:?}");
     assert_eq!(lane.caps(PORT).facts["buffers_in_use"], "0", "every buffer is back");
+}
+
+#[test]
+fn a_queue_shorter_than_what_the_kernel_takes_loses_nothing_and_keeps_the_order() {
+    let Some(world) = world() else { return };
+    for spec in ["uring", "uring:gso", "uring:depth=2,send_zc=1"] {
+        let (mut lane, far) = udp(&world, spec);
+        far.set_read_timeout(PATIENCE).expect("a socket can");
+        // Less than one of the longest.
+        let when_full = WhenFull::Oldest { bytes: 1000 };
+        let plan = PortPlan { when_full, ..PortPlan::at(anywhere()) };
+        let port = world.inside(|| lane.open_port(&plan)).expect("it opens");
+        let to = far.local_addr().expect("bound");
+        let mut probe = DatagramProbe::new(Answer::Nothing);
+        for turn in 0..20u8 {
+            let lengths = [1400, 1400, 1400, 100, 0, 300, 300, 300, 20, 700];
+            let datagrams = lengths.map(|bytes| vec![turn; bytes]);
+            probe.on_tick =
+                datagrams.iter().map(|bytes| TickSend::exact(port, to, bytes.clone())).collect();
+            lane.tick(&mut probe, Turn { now_ns: MonotonicClock.now_ns() }).expect("it sends");
+            let mut buffer = [0; 2048];
+            for datagram in &datagrams {
+                let bytes = far.recv(&mut buffer).expect("it was sent");
+                assert_eq!(&buffer[..bytes], datagram, "{spec}");
+            }
+        }
+        let counters = lane.counters(port);
+        assert_eq!((counters.tx_frames, counters.lost()), (200, 0), "{spec}: {counters:?}");
+    }
+}
+
+#[test]
+fn a_received_train_leaves_through_a_queue_as_it_came() {
+    let Some(world) = world() else { return };
+    let (mut lane, far) = udp(&world, "uring:gso,gro");
+    let when_full = WhenFull::Oldest { bytes: 4000 };
+    let plan = PortPlan { when_full, ..PortPlan::at(anywhere()) };
+    let port = world.inside(|| lane.open_port(&plan)).expect("it opens");
+    set_segment(&far, 500);
+    let sent: Vec<u8> = (0..20u8).flat_map(|i| [i; 500]).collect();
+    far.send_to(&sent, lane.local_addr(port)).expect("the far end sends");
+    set_segment(&far, 0);
+    far.set_read_timeout(PATIENCE).expect("a socket can");
+    let to = vec![far.local_addr().expect("bound")];
+    let mut app = Relay { to, through: port, ..Relay::default() };
+    serve(&mut lane, &mut app, 20);
+    let mut buffer = [0; 2048];
+    for wanted in sent.chunks(500) {
+        let bytes = far.recv(&mut buffer).expect("it was sent");
+        assert_eq!(&buffer[..bytes], wanted);
+    }
+    let counters = lane.counters(port);
+    assert_eq!((counters.tx_frames, counters.lost()), (20, 0), "{counters:?}");
+    assert_ne!(counters.copies, 0, "what goes through a queue is copied");
+    assert_eq!(lane.due_ns(), None, "nothing waits");
 }
 
 #[test]
