@@ -92,7 +92,7 @@ impl World {
             .args(["run", "relay", "--json", "--lane", lane, "--control", &control])
             .args(arguments);
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
-        let mut running = Running { child: command.spawn().unwrap() };
+        let mut running = Running { child: Some(command.spawn().unwrap()) };
         let begun = Instant::now();
         loop {
             // Answered when the first rules are in force, and not before there is a socket.
@@ -100,7 +100,7 @@ impl World {
             if output.status.success() {
                 return running;
             }
-            let is_over = running.child.try_wait().unwrap().is_some();
+            let is_over = running.child.as_mut().unwrap().try_wait().unwrap().is_some();
             if is_over || begun.elapsed() > PATIENCE {
                 let output = running.end();
                 panic!("{lane}: {}{}", text(&output.stdout), text(&output.stderr));
@@ -169,16 +169,27 @@ fn rustix_index(interface: &str) -> u32 {
 
 /// The program, with its rules in force.
 struct Running {
-    child: Child,
+    child: Option<Child>,
+}
+
+/// A test that fails leaves nothing running.
+impl Drop for Running {
+    fn drop(&mut self) {
+        if let Some(mut child) = self.child.take() {
+            let _ = child.kill();
+            let _ = child.wait();
+        }
+    }
 }
 
 impl Running {
     /// Ends it as Ctrl-C does.
     fn end(mut self) -> Output {
-        if self.child.try_wait().unwrap().is_none() {
-            kill_process(Pid::from_child(&self.child), Signal::INT).unwrap();
+        let mut child = self.child.take().expect("it is ended once");
+        if child.try_wait().unwrap().is_none() {
+            kill_process(Pid::from_child(&child), Signal::INT).unwrap();
         }
-        self.child.wait_with_output().unwrap()
+        child.wait_with_output().unwrap()
     }
 
     /// Ends it; what it says is a closed account.
