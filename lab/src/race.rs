@@ -191,6 +191,9 @@ pub fn run(
     notes.extend(headroom::note(&headroom));
     let mut all_loads = extent.clone();
     all_loads.loads_pps.extend(saturating_pps);
+    // They have no rate, and stand behind the others as their numbers.
+    all_loads.loads_pps.extend(&extent.closed_requests);
+    saturating_pps = saturating_pps.or_else(|| extent.closed_requests.last().copied());
     let extent = all_loads;
 
     let Measured { segments, trials, rounds, generations, mut findings } =
@@ -301,6 +304,7 @@ pub fn run(
         saturating_pps,
         topspeed: extent.topspeed,
         closed_loop: extent.closed_loop,
+        closed_requests: extent.closed_requests.clone(),
         summaries,
         findings,
         ping,
@@ -571,6 +575,8 @@ fn load_names(extent: &Extent) -> Vec<String> {
     if let (Some(last), Some(name)) = (names.last_mut(), without_rate) {
         *last = name.to_owned();
     }
+    let counted = names.iter_mut().rev().zip(extent.closed_requests.iter().rev());
+    counted.for_each(|(name, requests)| *name = format!("closed loop of {requests} requests"));
     names
 }
 
@@ -600,6 +606,7 @@ fn trial_plan<'a>(
         loads_pps: &extent.loads_pps,
         topspeed: extent.topspeed,
         closed_loop: extent.closed_loop,
+        closed_requests: &extent.closed_requests,
         segment: Duration::from_millis(extent.segment_ms),
         late_p99_ns_max: scenario.late_p99_us_max * 1000,
         others_max: scenario.others_max,

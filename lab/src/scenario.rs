@@ -8,7 +8,7 @@ pub use demands::{Answer, Claim, Goal};
 
 use crate::arrivals::ARRIVALS_MAX;
 use crate::bench::{ECHO, GENERATOR, SERVICE, SUT};
-use crate::client::ClientPlan;
+use crate::client::{ClientPlan, Store};
 use crate::command::{CommandLine, Task, find, name_of};
 use crate::copies;
 use crate::fanout::{Fanout, FanoutPlan};
@@ -42,6 +42,8 @@ const GENERATIONS_MAX: usize = 1_000;
 pub(crate) const ROUNDS_MAX: usize = laneway_stats::limits::PAIRS_PER_GENERATION_MAX;
 /// Highest load: what the schedule's nanoseconds can tell apart.
 const LOAD_PPS_MAX: u64 = 100_000_000;
+/// Most requests of a closed loop.
+const CLOSED_REQUESTS_MAX: u64 = 100_000_000;
 
 /// The generator of a scenario in which a client asks.
 const SOCKETS: &str = "sockets";
@@ -195,7 +197,7 @@ pub struct Variant {
 }
 
 /// What a client asks over TCP connections.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Asks {
     /// How many connections it has.
@@ -203,8 +205,12 @@ pub struct Asks {
     /// Requests outstanding on each at most: its depth of pipeline.
     #[serde(default = "one")]
     pub in_flight: u32,
-    /// The shortest and the longest request, bytes; the length of each is drawn between the two, both included.
+    /// The shortest and the longest request, of a store the shortest and the longest value, bytes; the length of each is
+    /// drawn between the two, both included.
     pub request_bytes: [u32; 2],
+    /// Of an app that keeps values for keys: what is set and got.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub store: Option<Store>,
     /// How long answers are waited for behind a segment's last request, ms.
     #[serde(default = "second")]
     pub timeout_ms: u32,
@@ -284,6 +290,10 @@ pub struct Extent {
     /// outstanding as it may, and asks the next when one was answered. `loads_pps` may then be empty.
     #[serde(default, skip_serializing_if = "is_false")]
     pub closed_loop: bool,
+    /// Of that one: in its place one for each of these, rising, which ends when so many requests were due over all
+    /// connections, however long that takes, unless nothing is answered any more.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub closed_requests: Vec<u64>,
     /// Length of a segment, ms.
     pub segment_ms: u64,
     /// How long arms are measured at most, s: the race ends earlier when every verdict is decided.
@@ -1024,6 +1034,14 @@ impl Scenario {
                 let hint = "only a client waits for answers: give `[client]`, or leave it out";
                 return Err(value("closed_loop", true, hint));
             }
+            if !extent.closed_requests.is_empty() && !extent.closed_loop {
+                let hint = "they are those of a closed loop: give `closed_loop = true`";
+                return Err(value(
+                    "closed_requests",
+                    format!("{:?}", extent.closed_requests),
+                    hint,
+                ));
+            }
             if is_asked && (extent.saturate || extent.topspeed) {
                 let hint = "a client has no rate that saturates: give `closed_loop = true` instead";
                 return Err(value("saturate or topspeed with `[client]`", true, hint));
@@ -1146,6 +1164,11 @@ fn check_command(arm: &ArmPlan, app: &AppFacts) -> Result<(), ScenarioError> {
 }
 
 impl Asks {
+    /// What it says over its connections.
+    pub fn protocol(&self) -> Protocol {
+        self.store.map_or(Protocol::Echo, |_| Protocol::Resp)
+    }
+
     fn plan(&self, protocol: Protocol, seed: u64) -> ClientPlan {
         ClientPlan {
             to: SERVICE.into(),
@@ -1153,6 +1176,7 @@ impl Asks {
             connections: self.connections,
             in_flight: self.in_flight,
             request_bytes: self.request_bytes,
+            store: self.store,
             timeout_ms: self.timeout_ms,
             seed,
         }
@@ -1170,6 +1194,17 @@ impl Extent {
                 "1 to {LOADS_MAX} loads in rising order, each 1 to {LOAD_PPS_MAX} frames/s"
             );
             return Err(value("loads_pps", format!("{loads:?}"), hint));
+        }
+        let counts = &self.closed_requests;
+        let first = loads.last().map_or(1, |load| load + 1);
+        let rising = counts.is_sorted_by(|a, b| a < b);
+        let possible = counts.iter().all(|n| (first..=CLOSED_REQUESTS_MAX).contains(n));
+        if counts.len() + loads.len() > LOADS_MAX || !rising || !possible {
+            let hint = format!(
+                "numbers in rising order, above the last load and at most {CLOSED_REQUESTS_MAX}; with the loads at most \
+                 {LOADS_MAX}"
+            );
+            return Err(value("closed_requests", format!("{counts:?}"), hint));
         }
         if !(SEGMENT_MS_MIN..=SEGMENT_MS_MAX).contains(&self.segment_ms) {
             let hint = format!("{SEGMENT_MS_MIN} to {SEGMENT_MS_MAX}");
@@ -1442,6 +1477,7 @@ mod tests {
             connections: 10,
             in_flight: 1,
             request_bytes: [64, 64],
+            store: None,
             timeout_ms: 1_000,
         });
         scenario.arms[1].plant = Plant::None;
@@ -1464,7 +1500,7 @@ mod tests {
         let goal = Goal { load_pps: None, over: None, ..self::scenario().goals[0].clone() };
         scenario.goals.push(Goal { arm: "packet".into(), ..goal });
         scenario.check(&TABLES).unwrap();
-        let sentence = scenario.goals[0].sentence_of("in the closed loop");
+        let sentence = scenario.goals[0].sentence_of("in the closed loop", &[]);
         assert_eq!(sentence, "CPU per record of packet in the closed loop: at most 0.2 ns");
         type Change = fn(&mut Scenario);
         let changes: [(Change, &str); 12] = [

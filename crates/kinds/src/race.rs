@@ -69,6 +69,8 @@ pub const CABLE_BITS: u8 = 24;
 pub enum Protocol {
     /// Any bytes, and the same bytes come back (RFC 862).
     Echo,
+    /// Values are set for keys and got back (RESP2, the protocol of Redis).
+    Resp,
 }
 
 impl Protocol {
@@ -76,6 +78,7 @@ impl Protocol {
     pub fn name(self) -> &'static str {
         match self {
             Protocol::Echo => "echo",
+            Protocol::Resp => "SET and GET (RESP2)",
         }
     }
 }

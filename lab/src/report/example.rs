@@ -488,6 +488,7 @@ fn race_of(loads_pps: Vec<u64>, rounds: usize, models: &[Model]) -> RaceResult {
         saturating_pps: None,
         topspeed: false,
         closed_loop: false,
+        closed_requests: Vec::new(),
         segments,
         summaries,
         findings: Vec::new(),
