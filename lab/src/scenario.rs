@@ -8,6 +8,7 @@ pub use demands::{Answer, Claim, Goal};
 
 use crate::arrivals::ARRIVALS_MAX;
 use crate::bench::{ECHO, GENERATOR, SERVICE, SUT};
+use crate::child::redis_knobs;
 use crate::client::{ClientPlan, Store};
 use crate::command::{CommandLine, Task, find, name_of};
 use crate::copies;
@@ -757,6 +758,7 @@ impl Scenario {
                     marks.fold(spec, |name, (_, mark)| format!("{name}, {mark}"))
                 }
                 Some(Peer::Testpmd) => format!("testpmd:{}", arm.lane),
+                Some(Peer::RedisServer) => arm.lane.clone(),
                 Some(Peer::Stack) => "kernel".to_owned(),
                 Some(other) => other.name().to_owned(),
             };
@@ -883,9 +885,12 @@ impl Scenario {
         for arm in &self.arms {
             let lane_of = || format!("lane of arm `{}`", arm.name);
             let arguments = self.arguments_of(arm);
-            tables.check_arm(app.name, arguments, traffic).map_err(|why| {
-                value(format!("arguments of arm `{}`", arm.name), arguments.join(" "), why)
-            })?;
+            // A peer is told nothing of the app's.
+            if arm.program() != Some(Peer::RedisServer) {
+                tables.check_arm(app.name, arguments, traffic).map_err(|why| {
+                    value(format!("arguments of arm `{}`", arm.name), arguments.join(" "), why)
+                })?;
+            }
             if arm.plant != Plant::None
                 && (arm.program().is_some() || !app.race.counted.by_witness())
             {
@@ -935,6 +940,9 @@ impl Scenario {
                         let hint = format!("the devices are {}", DEVICES.join(", "));
                         return Err(value(lane_of(), &arm.lane, hint));
                     }
+                }
+                Some(Peer::RedisServer) => {
+                    redis_knobs(&arm.lane).map_err(|why| value(lane_of(), &arm.lane, why))?;
                 }
                 Some(Peer::Smcroute)
                     if self.fanout.as_ref().is_some_and(|fanout| !fanout.is_over_interfaces()) =>

@@ -92,6 +92,7 @@ fn an_arm_is_what_a_user_can_type_and_departs_by_its_scenario_and_its_place_only
                     mac: [2, 0, 0, 0, 0, 9],
                     onward: addresses[0],
                     memory: Path::new("/memory"),
+                    disk: Some(Path::new("/disk")),
                 };
                 let told = race.arguments_of(arm);
                 match Apps::visit(&race.app, Arm { lane: &arm.lane, place, told }) {
