@@ -418,10 +418,15 @@ fn round_down(pps: u64) -> u64 {
 pub(crate) fn placement(scenario: &Scenario) -> Placement {
     let Scenario { arm_cpu, generator_cpu, generator_napi_cpu, .. } = *scenario;
     let who = match scenario.client {
+        Some(_) if scenario.tso => "the client has",
         Some(_) => "the client and the threaded NAPI of its interface share",
         None => "the generator has",
     };
     let far_end = match generator_napi_cpu {
+        None if scenario.tso => format!(
+            "TCP segments of up to 64 KiB leave the arm uncut (TSO), for which a cable has no threads: they are received in \
+             softirqs that are sent to CPU {generator_cpu} (RPS). "
+        ),
         None if scenario.client.is_some() => String::new(),
         None => "What an arm sends is received in a softirq on the arm's CPU. ".to_owned(),
         Some(cpu) if cpu == generator_cpu => format!(
@@ -440,6 +445,7 @@ pub(crate) fn placement(scenario: &Scenario) -> Placement {
              every other program in priority where the system lets it. {far_end}Arms that are not offered a load are \
              stopped."
         ),
+        tso: scenario.tso,
     }
 }
 

@@ -171,6 +171,9 @@ pub struct Placement {
     pub far_napi_cpu: Option<usize>,
     /// One sentence for the reader.
     pub sentence: String,
+    /// TCP segments leave the arm uncut, and what the client receives is received in softirqs sent to its CPU.
+    #[serde(default, skip_serializing_if = "crate::scenario::is_false")]
+    pub tso: bool,
 }
 
 impl Placement {

@@ -23,7 +23,7 @@ use crate::traffic::{
     FRAME_BYTES_MAX, FRAME_BYTES_UNTAGGED_MAX, PAYLOAD_BYTES, Payloads, TrafficPlan,
 };
 use crate::wire;
-use laneway_kinds::{AppFacts, Counted, Peer, Protocol, Traffic};
+use laneway_kinds::{AppFacts, Counted, Peer, Protocol, Shape, Traffic};
 use laneway_spec::LaneSpec;
 use serde::{Deserialize, Serialize};
 use std::path::{Path, PathBuf};
@@ -110,6 +110,10 @@ pub struct Scenario {
     pub arm_cpu: usize,
     /// CPU of the generator.
     pub generator_cpu: usize,
+    /// TCP segments of up to 64 KiB leave the arm's end of its cable uncut (TSO), for arms whose TCP is the kernel's. The
+    /// cable has no threads for them at the client's end: they are received in softirqs that are sent to its CPU (RPS).
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub tso: bool,
     /// CPU of the receive stack at the generator's end of the cables, in threads of its own. None: what comes out of an
     /// arm is received in a softirq of whoever sends it, so on the arm's CPU.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -180,6 +184,9 @@ pub struct Variant {
     /// How frames enter the wire, if otherwise.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub generator: Option<String>,
+    /// Whether TCP segments leave the arm uncut, if otherwise.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tso: Option<bool>,
     /// Names of the arms that run; none given: all.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub arms: Vec<String>,
@@ -506,6 +513,7 @@ impl Scenario {
             race.client = variant.client.or(self.client);
             race.fanout = variant.fanout.or(self.fanout);
             race.burst = variant.burst.unwrap_or(self.burst);
+            race.tso = variant.tso.unwrap_or(self.tso);
             race.generator.clone_from(variant.generator.as_ref().unwrap_or(&self.generator));
             race.quick.clone_from(variant.quick.as_ref().unwrap_or(&self.quick));
             race.full.clone_from(variant.full.as_ref().unwrap_or(&self.full));
@@ -881,7 +889,7 @@ impl Scenario {
         self.check_capacity(app)?;
         self.check_spacing()?;
         self.check_arrivals(app)?;
-        self.check_client(app)?;
+        self.check_client(app, tables)?;
         for arm in &self.arms {
             let lane_of = || format!("lane of arm `{}`", arm.name);
             let arguments = self.arguments_of(arm);
@@ -1035,8 +1043,22 @@ impl Scenario {
     }
 
     /// A closed loop is a client's, and what is a generator's is not.
-    fn check_client(&self, app: &AppFacts) -> Result<(), ScenarioError> {
+    fn check_client(&self, app: &AppFacts, tables: &dyn Tables) -> Result<(), ScenarioError> {
         let is_asked = app.race.counted == Counted::Answered;
+        if self.tso && !is_asked {
+            let hint = "what is sent is made frame by frame: give `[client]`, or leave it out";
+            return Err(value("tso", true, hint));
+        }
+        if self.tso {
+            for arm in self.arms.iter().filter(|arm| arm.program().is_none()) {
+                let Ok((lane, _)) = tables.lane(&arm.lane) else { continue };
+                if !lane.carries.has(Shape::Streams) {
+                    let hint = "its TCP is our own, and sees segments that no wire carries, without checksums: leave it \
+                                out of this variant (`arms`), or `tso`";
+                    return Err(value(format!("tso with arm `{}`", arm.name), true, hint));
+                }
+            }
+        }
         for extent in [&self.quick, &self.full] {
             if extent.closed_loop && !is_asked {
                 let hint = "only a client waits for answers: give `[client]`, or leave it out";
@@ -1242,6 +1264,9 @@ impl Extent {
         Ok(())
     }
 }
+
+#[cfg(test)]
+mod asked;
 
 #[cfg(test)]
 mod tests {
