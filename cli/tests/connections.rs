@@ -247,6 +247,43 @@ fn the_client_by_hand_tells_where_every_request_went() {
     }
 }
 
+#[test]
+fn a_closed_loop_of_so_many_requests_is_a_load_of_its_own_on_every_lane() {
+    let Some(turn) = Turn::new("kv-echo") else { return };
+    let shipped = concat!(env!("CARGO_MANIFEST_DIR"), "/../scenarios/kv-echo.toml");
+    let mut text = std::fs::read_to_string(shipped).expect("it ships");
+    for (theirs, ours, times) in [
+        ("late_p99_us_max = 300", "late_p99_us_max = 10_000_000\nothers_max = 1_000.0", 1),
+        ("closed_requests = [10_000, 100_000]", "closed_requests = [60, 500]", 1),
+        ("requests = 100_000,", "requests = 500,", usize::MAX),
+        ("over_requests = 10_000,", "over_requests = 60,", usize::MAX),
+        ("timeout_ms = 5_000", "timeout_ms = 20_000", usize::MAX),
+    ] {
+        assert!(text.contains(theirs), "the scenario has no {theirs}");
+        text = text.replacen(theirs, ours, times);
+    }
+    let scenario = turn.folder.join("scenario.toml");
+    std::fs::write(&scenario, text).expect("writable");
+    let mut command = Command::new(env!("CARGO_BIN_EXE_laneway"));
+    command.arg("race").arg(scenario).args(["--variant", "c100", "--out"]).arg(&turn.folder);
+    command.args(["--generations", "2", "--rounds", "1"]);
+    let output = command.output().expect("the program starts");
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.code().is_some_and(|code| code != 2), "{said}");
+    let result = turn.result("c100");
+    all_is_answered(&result);
+    assert_eq!((&result.loads_pps, &result.closed_requests), (&vec![60, 500], &vec![60, 500]));
+    for segment in &result.segments {
+        let requests = result.closed_requests[segment.load];
+        assert_eq!(segment.ledger.offered, requests, "{segment:?}");
+        assert!(segment.invalid.is_empty() && segment.records_per_s > 0.0, "{segment:?}");
+    }
+    let report = std::fs::read_to_string(turn.folder.join("c100/report.md")).expect("written");
+    assert!(report.contains("closed loop, 500 requests"), "{report}");
+    let more = result.claims.iter().find(|claim| claim.test.contains("times that in 60 requests"));
+    assert!(more.is_some(), "{:?}", result.claims);
+}
+
 /// A `redis-server` on a free port, killed when this is dropped.
 struct Redis(std::process::Child, String);
 
