@@ -25,7 +25,10 @@ impl Honest {
                 self.values.insert(key.to_vec(), value.to_vec());
                 b"+OK\r\n".to_vec()
             }
-            [b"GET", key] => self.values.get(*key).map_or(b"$-1\r\n".to_vec(), |value| bulk(value)),
+            [b"GET", key] => match self.values.get(*key) {
+                Some(value) => bulk(value),
+                None => b"$-1\r\n".to_vec(),
+            },
             _ => panic!("a client of a store asks SET and GET alone: {words:?}"),
         }
     }

@@ -120,7 +120,7 @@ impl Shelf {
         let is_set = draws.share() >= self.store.get_share;
         let key = match &self.law {
             Some(law) => law.draw(draws),
-            None => ((draws.next() >> 32) * u64::from(self.store.keys) >> 32) as u32,
+            None => (((draws.next() >> 32) * u64::from(self.store.keys)) >> 32) as u32,
         };
         (key, is_set)
     }
