@@ -28,8 +28,12 @@ pub mod faults;
 mod files;
 mod format;
 mod options;
+mod recover;
+mod scan;
+mod segment;
 
 pub use error::{JournalError, OpenError, Refused};
 pub use files::{Files, Folder, OpenFile};
 pub use format::{RECORD_BYTES_MAX, Sequence, Shard};
 pub use options::{Clock, Options, Policy};
+pub use recover::{Recovered, Restored, Torn};
