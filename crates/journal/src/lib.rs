@@ -21,19 +21,50 @@
 //!
 //! What it does not do: it compresses nothing, encrypts nothing, and copies nothing to another machine.
 //!
+//! ```
+//! use laneway_journal::{Journal, Options, Restored};
+//!
+//! let folder = std::env::temp_dir().join(format!("journal-example-{}", std::process::id()));
+//! let (mut journal, _) = Journal::open(&folder, Options::default(), |_| Ok(()))?;
+//! journal.append(b"SET a 1").expect("there is room");
+//! journal.append(b"SET a 2").expect("there is room");
+//! journal.commit(); // at the end of a turn
+//! journal.close()?;
+//!
+//! let mut records = Vec::new();
+//! let (journal, recovered) = Journal::open(&folder, Options::default(), |restored| {
+//!     if let Restored::Record { sequence, bytes } = restored {
+//!         records.push((sequence.0, bytes.to_vec()));
+//!     }
+//!     Ok(())
+//! })?;
+//! assert_eq!(records, [(1, b"SET a 1".to_vec()), (2, b"SET a 2".to_vec())]);
+//! assert_eq!(recovered.to_string(), "restored 2 records (14 bytes) of 1 segments, up to 2");
+//! # drop(journal);
+//! # std::fs::remove_dir_all(&folder)?;
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
 #![forbid(unsafe_code)]
 
 mod error;
 pub mod faults;
 mod files;
 mod format;
+mod journal;
 mod options;
 mod recover;
 mod scan;
 mod segment;
+mod shared;
+mod snapshot;
+mod writer;
 
 pub use error::{JournalError, OpenError, Refused};
 pub use files::{Files, Folder, OpenFile};
 pub use format::{RECORD_BYTES_MAX, Sequence, Shard};
+pub use journal::Journal;
 pub use options::{Clock, Options, Policy};
 pub use recover::{Recovered, Restored, Torn};
+pub use shared::Figures;
+pub use snapshot::{SnapshotRefused, SnapshotState, SnapshotWriter};
+pub use writer::{Next, Writer};
