@@ -16,7 +16,7 @@ use std::time::{Duration, Instant};
 
 const TURNS: u32 = 200_000;
 const ROUND_TRIPS: u32 = 500;
-const BYTES_MAX: usize = 1 << 30;
+const BYTES_MAX: usize = 256 << 20;
 
 fn main() -> Result<(), OpenError> {
     let chosen = std::env::args_os().nth(1).map(PathBuf::from);
@@ -29,7 +29,7 @@ fn main() -> Result<(), OpenError> {
             // What is there is ours alone, by its name.
             let _ = std::fs::remove_dir_all(&folder);
             let Cost { turn_ns, turns_per_write, refused, durable_us } = measured?;
-            let durable = durable_us.map_or("-".to_owned(), |us| format!("{us:.0}"));
+            let durable = durable_us.map_or_else(|| "-".to_owned(), |us| format!("{us:.0}"));
             println!(
                 "{policy:<9} {bytes:<6} {turn_ns:<8.0} {turns_per_write:<12.1} {refused:<8} {durable}"
             );

@@ -168,8 +168,13 @@ impl JournalError {
 
     /// Whether the disk is full rather than broken.
     pub fn is_full(&self) -> bool {
-        matches!(self.kind, io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded)
+        is_full(self.kind)
     }
+}
+
+/// Whether there is no room, for anybody or for this user.
+pub(crate) fn is_full(kind: io::ErrorKind) -> bool {
+    matches!(kind, io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded)
 }
 
 /// Why a record is not taken. The journal is as before.

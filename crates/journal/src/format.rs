@@ -28,6 +28,8 @@ pub(crate) const IS_CLOSED: u64 = 1 << 63;
 /// The longest record or entry, in bytes.
 pub const RECORD_BYTES_MAX: usize = 1 << 30;
 
+/// No journal gets so far; what says so is damaged.
+const SEQUENCE_END: u64 = 1 << 62;
 const IS_MARK: u32 = 1 << 31;
 const CRC_BYTES: usize = 4;
 
@@ -144,11 +146,15 @@ impl Head {
         if crc32c::crc32c(covered) != u32_at(bytes, HEAD_BYTES - CRC_BYTES) {
             return Err(HeadError::Damaged);
         }
+        let first = u64_at(bytes, 24);
+        if first >= SEQUENCE_END || (kind == Kind::Log && first == 0) {
+            return Err(HeadError::Damaged);
+        }
         Ok(Head {
             kind,
             shard: Shard { number: u32_at(bytes, 12), count: u32_at(bytes, 16) },
             salt: u32_at(bytes, 20),
-            first: u64_at(bytes, 24),
+            first,
             boot: u64_at(bytes, 32),
         })
     }
@@ -268,6 +274,20 @@ mod tests {
             let mut bytes = bytes;
             bytes[bit / 8] ^= 1 << (bit % 8);
             assert!(Head::parse(Kind::Log, &bytes).is_err(), "bit {bit}");
+        }
+    }
+
+    #[test]
+    fn a_number_that_no_journal_reaches_is_damage() {
+        for (kind, first, is_read) in [
+            (Kind::Log, 0, false),
+            (Kind::Log, 1, true),
+            (Kind::Snapshot, 0, true),
+            (Kind::Snapshot, SEQUENCE_END - 1, true),
+            (Kind::Snapshot, SEQUENCE_END, false),
+        ] {
+            let head = Head { kind, first, ..HEAD };
+            assert_eq!(Head::parse(kind, &head.emit()).is_ok(), is_read, "{kind:?} {first}");
         }
     }
 

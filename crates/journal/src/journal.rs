@@ -1,6 +1,6 @@
 //! The worker's side of a journal.
 
-use crate::error::{JournalError, OpenError, Refused};
+use crate::error::{JournalError, OpenError, Refused, is_full};
 use crate::files::{Files, Folder};
 use crate::format::{RECORD_BYTES_MAX, Sequence, item_bytes};
 use crate::options::{LOSS_MAX, Options, Policy};
@@ -74,20 +74,21 @@ impl Journal {
         if let Some(complaint) = options.complaint() {
             return Err(OpenError::Options(complaint));
         }
-        let unusable = |error: io::Error| OpenError::Folder { folder: folder.to_owned(), error };
+        let bytes = options.segment_bytes;
+        let unusable = |error: io::Error| {
+            let folder = folder.to_owned();
+            match is_full(error.kind()) {
+                true => OpenError::Full { folder, bytes },
+                false => OpenError::Folder { folder, error },
+            }
+        };
         let lock = files.lock().map_err(unusable)?;
         let lock = lock.ok_or_else(|| OpenError::InUse { folder: folder.to_owned() })?;
         let (recovered, past) = recover(&*files, folder, options.shard, &mut restore)?;
         let last = past.last;
         let shared = Arc::new(Shared::new(last, options.bell.clone()));
         let writer = Writer::begin(files, lock, Arc::clone(&shared), options.clone(), past);
-        let writer = writer.map_err(|error| {
-            let folder = folder.to_owned();
-            if error.is_full() {
-                return OpenError::Full { folder, bytes: options.segment_bytes };
-            }
-            OpenError::Folder { folder, error: io::Error::new(error.kind, error.error) }
-        })?;
+        let writer = writer.map_err(|error| unusable(io::Error::new(error.kind, error.error)))?;
         let bytes = Vec::with_capacity(FILLING_BYTES.min(options.waiting_bytes_max));
         let journal = Journal {
             shared,

@@ -39,7 +39,7 @@
 //!     Ok(())
 //! })?;
 //! assert_eq!(records, [(1, b"SET a 1".to_vec()), (2, b"SET a 2".to_vec())]);
-//! assert_eq!(recovered.to_string(), "restored 2 records (14 bytes) of 1 segments, up to 2");
+//! assert_eq!(recovered.to_string(), "restored 2 records (14 bytes) of 1 segment, up to 2");
 //! # drop(journal);
 //! # std::fs::remove_dir_all(&folder)?;
 //! # Ok::<(), Box<dyn std::error::Error>>(())

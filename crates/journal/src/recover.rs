@@ -89,7 +89,8 @@ impl fmt::Display for Recovered {
             write!(f, "{} entries of the snapshot from sequence number {from} and ", self.entries)?;
         }
         let Recovered { records, record_bytes, segments, last, .. } = self;
-        write!(f, "{records} records ({record_bytes} bytes) of {segments} segments, up to {last}")?;
+        let of = if *segments == 1 { "segment" } else { "segments" };
+        write!(f, "{records} records ({record_bytes} bytes) of {segments} {of}, up to {last}")?;
         if let Some((file, why)) = &self.damaged_snapshot {
             write!(f, "; the snapshot {} is damaged ({why}) and was left out", file.display())?;
         }
@@ -177,7 +178,7 @@ impl Recovery<'_> {
             self.durable = self.durable.max(whole.through);
         }
         // The last segment that begins early enough; those before it are not needed.
-        let needed = segments.partition_point(|first| *first <= self.base + 1);
+        let needed = segments.partition_point(|first| *first <= self.base.saturating_add(1));
         let needed = match (needed.checked_sub(1), segments.first()) {
             (Some(needed), _) => &segments[needed..],
             (None, None) if snapshots.is_empty() => &segments[..],

@@ -81,8 +81,9 @@ pub(crate) struct Mail {
 }
 
 impl Mail {
-    fn is_empty(&self) -> bool {
-        self.batch.is_empty() && self.snapshot.is_empty() && !self.is_closing
+    /// Nothing can be done by a writer that has written up to `written`.
+    fn is_idle(&self, written: u64) -> bool {
+        self.batch.is_empty() && self.snapshot.is_idle(written) && !self.is_closing
     }
 }
 
@@ -165,7 +166,7 @@ impl Shared {
     /// The writer's side: returns when there is something to do, at the latest after `timeout`.
     pub(crate) fn sleep(&self, timeout: Option<Duration>) {
         let mut mail = self.mail();
-        if !mail.is_empty() {
+        if !mail.is_idle(self.written()) {
             return;
         }
         mail.is_asleep = true;

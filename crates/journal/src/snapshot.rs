@@ -84,8 +84,10 @@ pub(crate) struct Job {
 }
 
 impl SnapshotMail {
-    pub(crate) fn is_empty(&self) -> bool {
-        self.begin.is_none() && self.chunk.is_empty() && self.finish.is_none() && !self.is_given_up
+    /// Nothing can be done while the log is written up to `written`.
+    pub(crate) fn is_idle(&self, written: u64) -> bool {
+        let waits = self.finish.as_ref().is_none_or(|finish| finish.through > written);
+        self.begin.is_none() && self.chunk.is_empty() && !self.is_given_up && waits
     }
 
     pub(crate) fn state(&self) -> &SnapshotState {

@@ -4,9 +4,12 @@ use laneway_core::Bell;
 use laneway_journal::{
     Journal, OpenError, Options, Policy, Recovered, Restored, Sequence, SnapshotState,
 };
+use laneway_testkit::skip;
+use std::env;
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
+use std::process::Command;
 use std::time::Duration;
 
 /// A folder of its own, removed at the end.
@@ -14,8 +17,7 @@ struct Folder(PathBuf);
 
 impl Folder {
     fn new(test: &str) -> Folder {
-        let path =
-            std::env::temp_dir().join(format!("laneway-journal-{test}-{}", std::process::id()));
+        let path = env::temp_dir().join(format!("laneway-journal-{test}-{}", std::process::id()));
         fs::create_dir(&path).expect("the folder for temporary files can be written");
         Folder(path)
     }
@@ -164,4 +166,73 @@ fn a_link_in_place_of_a_segment_is_not_followed() {
     std::os::unix::fs::symlink(&elsewhere, &name).expect("ours");
     let error = refusal(&folder.data());
     assert!(matches!(error, OpenError::Io { .. }), "{error}");
+}
+
+/// Where there is a file system of [`SMALL_BYTES`], for the test that another one starts.
+const SMALL_DISK: &str = "LANEWAY_JOURNAL_SMALL_DISK";
+const SMALL_BYTES: usize = 256 << 10;
+
+#[test]
+fn a_disk_that_is_full_is_said_and_costs_nothing_that_was_durable() {
+    if !rustix::process::geteuid().is_root() {
+        return skip("a file system of its own needs root");
+    }
+    let folder = Folder::new("full");
+    let program = env::current_exe().expect("a test knows its program");
+    // The mount is in a namespace of the shell, and ends with it.
+    let script = format!(
+        "mount -t tmpfs -o size={SMALL_BYTES} small \"$1\" || exit 77; \
+         exec \"$2\" --exact on_a_small_disk --nocapture"
+    );
+    let ran = Command::new("unshare")
+        .args(["--mount", "sh", "-c", &script, "sh"])
+        .args([folder.0.as_os_str(), program.as_os_str()])
+        .env(SMALL_DISK, &folder.0)
+        .output();
+    match ran {
+        Err(error) => skip(format!("unshare: {error}")),
+        Ok(ran) if ran.status.code() == Some(77) => skip("no tmpfs can be mounted here"),
+        Ok(ran) => {
+            let said = String::from_utf8_lossy(&ran.stdout);
+            let complaint = String::from_utf8_lossy(&ran.stderr);
+            assert!(ran.status.success() && said.contains("1 passed"), "{said}{complaint}");
+        }
+    }
+}
+
+#[test]
+fn on_a_small_disk() {
+    let Some(folder) = env::var_os(SMALL_DISK).map(PathBuf::from) else { return };
+    let data = folder.join("data");
+    // Longer than the disk, from the first segment on.
+    let error = refusal(&data);
+    assert!(matches!(error, OpenError::Full { .. }), "{error}");
+    assert!(error.to_string().contains("is full: a segment takes 67108864 bytes"), "{error}");
+    let ballast = folder.join("ballast");
+    fs::write(&ballast, vec![1; SMALL_BYTES / 4]).expect("there is room");
+    let bell = Bell::new().expect("a descriptor");
+    let options = Options {
+        policy: Policy::Always,
+        segment_bytes: 32 << 10,
+        bell: Some(bell.clone()),
+        ..Options::default()
+    };
+    let (mut journal, ..) = opened(&data, options.clone());
+    while journal.append(&[7; 1000]).is_ok() {
+        let last = journal.last();
+        journal.commit();
+        wait_until(&bell, || journal.durable() >= last || journal.failed().is_some());
+    }
+    let failure = journal.failed().expect("it is full").clone();
+    assert!(failure.is_full() && failure.to_string().contains("start again"), "{failure}");
+    let durable = journal.durable();
+    assert!(durable > Sequence(64), "{durable} records of 1,000 bytes");
+    assert_eq!(journal.close(), Err(failure));
+    // There is still no room for a segment.
+    let error = open(&data, options.clone()).map(|_| ()).expect_err("it is full");
+    assert!(matches!(error, OpenError::Full { .. }), "{error}");
+    fs::remove_file(&ballast).expect("ours");
+    let (_, recovered, restored) = opened(&data, options);
+    assert!(recovered.last >= durable, "{durable} were durable: {recovered}");
+    assert!(restored.iter().all(|record| *record == [7; 1000]));
 }

@@ -168,3 +168,25 @@ fn no_flipped_byte_of_any_file_goes_unsaid() {
         assert!(refused > 0, "{what}");
     });
 }
+
+#[test]
+fn any_bytes_in_any_file_are_refused_or_cut_off() {
+    let small = small(Policy::EverySecond, true, false);
+    let mut random = Random(3);
+    for round in 0..3_000 {
+        let places = small.places();
+        let (name, mut content, _) = places[random.below(places.len() as u64) as usize].clone();
+        // Behind a head that is whole, or not; lengths that reach about as far as the file are among them.
+        let begin =
+            if random.is_heads() { 64 } else { random.below(content.len() as u64) as usize };
+        content.truncate(begin);
+        while content.len() < begin + 1_000 {
+            let word = random.next() >> random.below(64);
+            content.extend(word.to_le_bytes());
+        }
+        let disk = small.with(&name, &content, random.is_heads());
+        if let Some(recovered) = small.start(&disk, &format!("round {round}: {name}")) {
+            assert!(says_so(&recovered), "round {round}: {name}: {recovered}");
+        }
+    }
+}
