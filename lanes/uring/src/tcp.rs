@@ -33,6 +33,7 @@ use laneway_core::{
     Bell, Cap, CapsReport, Clock, ClockDomain, Close, ConnId, Counters, DropReason, Lane,
     LaneError, Opened, PortId, StreamApp, StreamLane, StreamOut, Turn, Wake,
 };
+use laneway_linux::connections_max;
 use laneway_spec::LaneSpec;
 use std::{
     collections::VecDeque,
@@ -149,13 +150,14 @@ impl UringTcp {
             opened.push((socket, bound, caps));
         }
         let mut files: Vec<_> = opened.iter().map(|(socket, ..)| socket.as_raw_fd()).collect();
-        let conns_max = config.conns_max(sys::open_files_max().saturating_sub(files.len()));
+        let (conns_max, fewer) = connections_max(NAME, config.conns_wanted(), files.len())?;
         files.resize(files.len() + conns_max, -1);
         grant.fix_files(&files)?;
         let mut listeners = Vec::new();
         for (i, (socket, bound, mut caps)) in opened.into_iter().enumerate() {
             grant.tell(&config.common, &mut caps)?;
             write_facts(&mut caps, &config, conns_max, bound);
+            caps.notes.extend(fewer.clone());
             listeners.push(Listener {
                 id: PortId(i as u32),
                 socket: Some(socket),
