@@ -21,6 +21,10 @@ use std::sync::atomic::Ordering;
 use std::thread;
 use std::time::Duration;
 
+/// Behind a write that nobody waits for, the writer stays away so long: commits of that time are one write, and the
+/// worker pays for none of them the system call that wakes a thread.
+const NAP: Duration = Duration::from_millis(1);
+
 /// The writer of one journal.
 pub struct Writer {
     files: Box<dyn Files>,
@@ -82,8 +86,14 @@ impl Writer {
     /// Runs turns until the journal is closed.
     pub(crate) fn run(mut self) {
         let _says_so = SaysWhenItPanics(Arc::clone(&self.shared));
+        let is_waited_for = self.options.policy == Policy::Always || self.options.ring_when_written;
         loop {
+            let written = self.written;
             let timeout = match self.turn() {
+                Next::Idle | Next::At(_) if self.written > written && !is_waited_for => {
+                    thread::sleep(NAP);
+                    continue;
+                }
                 Next::Ended => return,
                 Next::Idle => None,
                 Next::At(due_ns) => {
