@@ -2,7 +2,7 @@
 
 use crate::format::{Sequence, Shard, VERSION};
 use std::io;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 /// Why there is no journal.
 #[derive(Debug, thiserror::Error)]
@@ -164,6 +164,12 @@ pub struct JournalError {
 impl JournalError {
     pub(crate) fn new(doing: &'static str, file: &str, error: &io::Error) -> JournalError {
         JournalError { doing, file: file.to_owned(), error: error.to_string(), kind: error.kind() }
+    }
+
+    /// With the folder that the file is in.
+    pub(crate) fn below(mut self, folder: &Path) -> JournalError {
+        self.file = folder.join(&self.file).display().to_string();
+        self
     }
 
     /// Whether the disk is full rather than broken.

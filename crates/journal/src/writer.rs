@@ -16,6 +16,7 @@ use crate::snapshot::{Finish, Job, SnapshotState};
 use std::collections::VecDeque;
 use std::io;
 use std::mem;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::thread;
@@ -28,6 +29,8 @@ const NAP: Duration = Duration::from_millis(1);
 /// The writer of one journal.
 pub struct Writer {
     files: Box<dyn Files>,
+    /// For messages.
+    folder: PathBuf,
     /// The folder is ours as long as this is held.
     _lock: Box<dyn Send>,
     shared: Arc<Shared>,
@@ -58,6 +61,7 @@ pub enum Next {
 impl Writer {
     pub(crate) fn begin(
         files: Box<dyn Files>,
+        folder: &Path,
         lock: Box<dyn Send>,
         shared: Arc<Shared>,
         options: Options,
@@ -67,6 +71,7 @@ impl Writer {
         let segment = Segment::create(&*files, options.shard, last + 1, options.segment_bytes, 0)?;
         let writer = Writer {
             files,
+            folder: folder.to_owned(),
             _lock: lock,
             shared,
             options,
@@ -112,7 +117,7 @@ impl Writer {
         }
         self.work().unwrap_or_else(|error| {
             self.snapshot = None;
-            self.shared.fail(error);
+            self.shared.fail(error.below(&self.folder));
             Next::Ended
         })
     }
@@ -278,7 +283,7 @@ impl Writer {
                 if let Some(snapshot) = self.snapshot.take() {
                     snapshot.abandon(&*self.files);
                 }
-                self.end_snapshot(SnapshotState::Failed(error));
+                self.end_snapshot(SnapshotState::Failed(error.below(&self.folder)));
             }
         }
         debug_assert!(!is_done || self.snapshot.is_none());
