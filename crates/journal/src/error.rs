@@ -67,7 +67,8 @@ pub enum OpenError {
     },
     /// Bytes that were durable have changed.
     #[error(
-        "{} is damaged at byte {offset}, where sequence number {sequence} should be: {why}; restore the folder from a copy",
+        "{} is damaged at byte {offset}, where sequence number {sequence} should be: {why}; restore the folder from a \
+         copy",
         file.display()
     )]
     Damaged {
@@ -147,17 +148,17 @@ pub enum OpenError {
     Thread(io::Error),
 }
 
-/// Why writes have ended. They are not tried again: after a sync that failed nobody knows what is durable.
+/// Why writes have ended. They are not tried again: after a failed sync it is not known what is durable.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "cannot {doing} {file}: {error}; no write is taken any more, what was durable stays: look at the device, then start \
-     again"
+    "cannot {doing} {file}: {error}; no write is taken any more, what was durable stays: look at the device, then \
+     start again"
 )]
 pub struct JournalError {
     pub(crate) doing: &'static str,
     pub(crate) file: String,
     pub(crate) error: String,
-    /// The kind of it: a full disk is told from a broken one.
+    /// The kind of it: a full disk is not a broken one.
     pub(crate) kind: io::ErrorKind,
 }
 
@@ -178,7 +179,7 @@ impl JournalError {
     }
 }
 
-/// Whether there is no room, for anybody or for this user.
+/// Whether there is no room: on the disk, or within the user's quota.
 pub(crate) fn is_full(kind: io::ErrorKind) -> bool {
     matches!(kind, io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded)
 }

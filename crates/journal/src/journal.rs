@@ -271,7 +271,7 @@ impl Journal {
         mail.is_closing = true;
         self.shared.wake(mail);
         if let Some(thread) = self.thread.take() {
-            // A panic of the writer is a failure, which `close` tells.
+            // A panic of the writer is a failure, which `close` reports.
             let _ = thread.join();
         }
     }

@@ -22,7 +22,7 @@ use std::sync::atomic::Ordering;
 use std::thread;
 use std::time::Duration;
 
-/// Behind a write that nobody waits for, the writer stays away so long: commits of that time are one write, and the
+/// After a write that no reply waits for, the writer sleeps so long: commits of that time are one write, and the
 /// worker pays for none of them the system call that wakes a thread.
 const NAP: Duration = Duration::from_millis(1);
 

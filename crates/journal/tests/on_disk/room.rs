@@ -43,12 +43,12 @@ fn a_writer_that_is_behind_leaves_no_room_and_rings_when_there_is_some() {
     );
     assert!(!bell.is_rung() && !journal.has_room(RECORD.len()));
     writer.turn();
-    assert!(bell.answer(), "somebody waits for it");
+    assert!(bell.answer(), "the worker waits for it");
     assert_eq!(journal.append(RECORD), Ok(Sequence(taken as u64 + 1)));
     assert_eq!(journal.written(), Sequence(taken as u64));
     journal.commit();
     writer.turn();
-    assert!(!bell.is_rung(), "nobody waits, and nothing has become durable");
+    assert!(!bell.is_rung(), "no worker waits, and nothing has become durable");
 }
 
 #[test]
