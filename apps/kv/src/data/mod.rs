@@ -26,6 +26,9 @@ mod sorted;
 mod store;
 mod tree;
 
+#[cfg(test)]
+mod tests;
+
 pub use commands::COMMANDS;
 pub use glob::matches as glob_matches;
 pub use snapshot::{Damaged, SnapshotStep};

@@ -1,13 +1,8 @@
 //! The compatibility test suite for Redis (`cts.json`): every case up to version 7.0 whose commands are all commands of the data.
 //! `LANEWAY_CTS=FILE` names it; without the variable it is looked for beside the tree.
-#![allow(missing_docs, reason = "a test")]
-
-mod client;
-
-use client::{Args, Local, find};
+use crate::client::{Args, Local, find, shown};
 use laneway_kv::Store;
 use serde_json::Value;
-use std::path::PathBuf;
 
 const VERSION_MAX: [u64; 3] = [7, 0, u64::MAX];
 /// What the least of servers knows besides.
@@ -73,7 +68,8 @@ fn words(command: &str) -> Args {
             b'\\' if quoted => {
                 let escaped = match bytes.next() {
                     Some(b'x') => {
-                        let digits = [bytes.next(), bytes.next()].map(|digit| digit.unwrap_or(b'0'));
+                        let digits =
+                            [bytes.next(), bytes.next()].map(|digit| digit.unwrap_or(b'0'));
                         let digits = String::from_utf8_lossy(&digits).into_owned();
                         u8::from_str_radix(&digits, 16).expect("two digits")
                     }
@@ -106,7 +102,7 @@ fn run(case: &Value, commands: &[Args]) -> Result<(), String> {
         let expected = expected.clone();
         let expected = if case["sort_result"] == true { sorted(expected) } else { expected };
         if !is_same(&found, &expected) {
-            let command = args.iter().map(|arg| client::shown(arg)).collect::<Vec<_>>().join(" ");
+            let command = args.iter().map(|arg| shown(arg)).collect::<Vec<_>>().join(" ");
             return Err(format!("{command}: {found} and not {expected}"));
         }
     }
