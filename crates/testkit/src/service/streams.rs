@@ -352,13 +352,17 @@ pub fn room_is_told_once_without_unread_bytes<R: StreamRig>(rig: &mut R) {
     let peer = bench.connect(PORT);
     let (conn, long) = (bench.conn(peer), payload(2, LONG_BYTES));
     bench.order([Order::Send(conn, long.clone())]);
-    assert!(bench.probe.took[0] < LONG_BYTES);
+    // As much as an empty queue has room for.
+    let queue_bytes = bench.probe.took[0];
+    assert!(queue_bytes < LONG_BYTES);
     // The probe refuses room that does not follow such a send.
     let (back, end) = bench.read(peer, LONG_BYTES);
     assert_eq!(end, None);
     assert_same(&back, &long, "what was sent whenever there was room");
     let conn = &bench.probe.conns[&conn];
     assert!(conn.rooms > 0 && conn.shown.is_empty(), "{} times room", conn.rooms);
+    let most = conn.queued_bytes_max;
+    assert!(most <= queue_bytes, "{most} bytes were queued, and a queue has {queue_bytes}");
 }
 
 /// Nothing can be queued for a connection that the app has closed, whose end it was told, or that
@@ -563,7 +567,10 @@ pub fn a_close_towards_a_peer_that_never_reads_ends<R: StreamRig>(rig: &mut R) {
         stalled = if now_owed == owed_bytes { stalled + 1 } else { 0 };
         owed_bytes = now_owed;
     }
-    bench.order([Order::Close(conn)]);
+    // Without room, too, no more is queued than an empty queue took.
+    bench.order([Order::Send(conn, vec![0x5a; UNQUEUEABLE_BYTES]), Order::Close(conn)]);
+    let (most, queue_bytes) = (bench.probe.conns[&conn].queued_bytes_max, bench.probe.took[0]);
+    assert!(most <= queue_bytes, "{most} bytes were queued, and a queue has {queue_bytes}");
     assert!(bench.tick_until(|bench| bench.probe.open() == 0), "the connection does not end");
     assert_eq!(bench.probe.conns[&conn].closed, Some(Close::Error));
     let (_, end) = bench.read(peer, UNQUEUEABLE_BYTES);
