@@ -83,8 +83,10 @@ impl StreamRig for TcpRig {
     fn write(&mut self, peer: PeerId, bytes: &[u8]) -> usize {
         match self.stream(peer).write(bytes) {
             Ok(bytes) => bytes,
-            Err(e) if e.kind() == ErrorKind::WouldBlock => 0,
-            Err(e) => panic!("the far end writes: {e}"),
+            Err(e) => match e.kind() {
+                ErrorKind::WouldBlock | ErrorKind::ConnectionReset | ErrorKind::BrokenPipe => 0,
+                _ => panic!("the far end writes: {e}"),
+            },
         }
     }
 
