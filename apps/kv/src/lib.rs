@@ -11,3 +11,7 @@ mod data;
 mod serve;
 
 pub use command::{Call, Command, Effects, Flags, Keys, Logged, Outcome, Run};
+pub use data::{
+    COMMANDS as DATA_COMMANDS, DATABASES, Damaged, DatabaseCounts, Eviction, Settings,
+    SnapshotStep, Store, StoreCounts, glob_matches,
+};
