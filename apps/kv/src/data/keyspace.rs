@@ -372,11 +372,14 @@ pub(crate) fn at_least_one(arg: &[u8], words: &'static str) -> Result<usize, Ref
     })
 }
 
+/// Keys, and the arguments behind them.
+pub(crate) type KeysThenRest<'a, 'b> = (&'b [&'a [u8]], &'b [&'a [u8]]);
+
 /// The number of keys that `numkeys` announces, those keys, and the arguments behind them.
 pub(crate) fn counted_keys<'a, 'b>(
     args: &'b [&'a [u8]],
     at: usize,
-) -> Result<(&'b [&'a [u8]], &'b [&'a [u8]]), Refusal> {
+) -> Result<KeysThenRest<'a, 'b>, Refusal> {
     let keys = at_least_one(args[at], "ERR numkeys should be greater than 0")?;
     args[at + 1..].split_at_checked(keys).ok_or(SYNTAX)
 }

@@ -14,6 +14,9 @@ const PACKED_BYTES_MAX: usize = 64;
 const MEMBER_BYTES: usize = 88;
 const SCORE_BYTES: usize = size_of::<f64>();
 
+/// Members with their scores.
+pub(crate) type Items = Vec<(Box<[u8]>, f64)>;
+
 #[derive(Clone, Debug)]
 pub(crate) struct Sorted {
     members: Members,
@@ -162,7 +165,7 @@ impl Sorted {
     }
 
     /// The members of these ranks with their scores.
-    pub(crate) fn items(&self, ranks: Range<usize>, reverse: bool) -> Vec<(Box<[u8]>, f64)> {
+    pub(crate) fn items(&self, ranks: Range<usize>, reverse: bool) -> Items {
         let mut items = Vec::with_capacity(ranks.len());
         self.visit(ranks, reverse, |member, score| items.push((member.into(), score)));
         items

@@ -13,7 +13,7 @@ impl Draw {
             Ok(seed) => seed.parse().expect("LANEWAY_SEED is a number"),
             Err(_) => RandomState::new().hash_one(0),
         };
-        println!("seed {seed}; again with LANEWAY_SEED={seed}");
+        eprintln!("seed {seed}; again with LANEWAY_SEED={seed}");
         seed
     }
 
@@ -268,11 +268,7 @@ fn meant(word: &str, draw: &mut Draw) -> Args {
                 1 => vec![b'x'; draw.below(5000)],
                 2 => (0..draw.below(40)).map(|_| draw.next() as u8).collect(),
                 3 => draw.one(&numbers).into(),
-                _ => format!(
-                    "{}",
-                    draw.one(&["a", "b", "abc", "hello", "", "ohmytext", "mynewtext"])
-                )
-                .into_bytes(),
+                _ => draw.one(&["a", "b", "abc", "hello", "", "ohmytext", "mynewtext"]).into(),
             }];
         }
         "NUMBER" => match draw.below(2) {

@@ -196,7 +196,11 @@ fn a_snapshot_and_the_log_since_it_began_give_the_data() {
         while at < snapshot.len() {
             at += store.load_entry(&snapshot[at..]).expect("it was written so");
         }
-        println!("{} bytes in {steps} steps, {} commands since", snapshot.len(), written.log.len());
+        eprintln!(
+            "{} bytes in {steps} steps, {} commands since",
+            snapshot.len(),
+            written.log.len()
+        );
         let read = replay(store, &written.log);
         assert_same(written.local, read);
         written = Written::new(written.draw.next());
