@@ -245,6 +245,21 @@ fn what_depends_on_time_or_chance_is_logged_as_what_it_did() {
 }
 
 #[test]
+fn what_is_due_in_another_database_is_replaced_there_in_the_log_too() {
+    let mut store = Store::with_seed(1);
+    let flush = [("set k old px 5", 1_000), ("swapdb 0 1", 1_000), ("set k new", 2_000)];
+    flush.iter().for_each(|(command, now_ms)| drop(ask(&mut store, *now_ms, command)));
+    let (reply, effects) = ask(&mut store, 2_000, "copy k k db 1");
+    assert_eq!(
+        (reply.as_str(), logged(&effects)),
+        (":1\r\n", vec!["COPY k k DB 1 REPLACE".into()])
+    );
+    ask(&mut store, 3_000, "pexpire k 5");
+    let moved = "COPY k k DB 2 REPLACE; DEL k";
+    assert_eq!(logged(&ask(&mut store, 3_000, "move k 2").1).join("; "), moved);
+}
+
+#[test]
 fn rows_have_different_names_and_say_what_they_do() {
     let mut names = BTreeSet::new();
     for row in super::COMMANDS.iter().copied().flatten() {

@@ -119,7 +119,7 @@ const FORMS: &[&str] = &[
     "sismember KEY MEMBER",
     "smismember KEY MEMBER...",
     "scard KEY",
-    "spop KEY 99999",
+    "spop KEY 9223372036854775807",
     "srandmember KEY 0",
     "smove KEY KEY MEMBER",
     "sinter KEY...",

@@ -21,7 +21,7 @@ fn is_by_chance(args: &[Vec<u8>]) -> bool {
         b"zadd" if args.get(1).is_some_and(|key| key == b"lex") => {
             args[2..].iter().step_by(2).any(|score| score != b"0")
         }
-        b"spop" => count != b"99999" && count != b"x",
+        b"spop" => count != b"9223372036854775807" && count != b"x",
         b"srandmember" | b"hrandfield" | b"zrandmember" => count != b"0",
         b"blpop" | b"brpop" | b"blmove" | b"brpoplpush" | b"blmpop" | b"bzpopmin" | b"bzpopmax"
         | b"bzmpop" => args.iter().any(|arg| arg == b"-0" || arg == b"+1"),
