@@ -2,6 +2,7 @@
 
 use super::chance::{Chance, KeyHasher};
 use super::directory::{Directory, Keyed};
+use super::dropped::Pieces;
 use super::entry::allocated;
 use super::packed::{Packed, read_forward, write_varint};
 use super::set::MEMBER_BYTES;
@@ -191,5 +192,14 @@ impl Hash {
     /// True if a field or value of this length makes it a directory.
     pub(crate) fn is_long(bytes: &[u8]) -> bool {
         bytes.len() > PACKED_BYTES_MAX
+    }
+}
+
+impl Pieces for Hash {
+    fn free_piece(&mut self) -> bool {
+        match &mut self.pairs {
+            Pairs::Directory { pairs, .. } => pairs.free_piece(),
+            _ => false,
+        }
     }
 }

@@ -316,7 +316,8 @@ impl Keyspace<'_> {
         }
         let deadline_ms = database.entries.find(hash, key).and_then(Entry::deadline_ms);
         if deadline_ms.is_some_and(|deadline_ms| deadline_ms < self.now_ms) {
-            database.remove(hash, key);
+            let entry = database.remove(hash, key);
+            entry.into_iter().for_each(|entry| self.store.dropped.entry(entry));
             self.store.counts.expired += 1;
             self.effects.touch(self.database, key);
             self.effects.changes += 1;

@@ -2,6 +2,7 @@
 
 use super::chance::{Chance, KeyHasher};
 use super::directory::{Directory, Keyed};
+use super::dropped::Pieces;
 use super::entry::allocated;
 use super::numbers::{self, IntegerText};
 use super::packed::Packed;
@@ -216,5 +217,14 @@ impl Set {
             true
         });
         self.members = Members::Directory { members, bytes };
+    }
+}
+
+impl Pieces for Set {
+    fn free_piece(&mut self) -> bool {
+        match &mut self.members {
+            Members::Directory { members, .. } => members.free_piece(),
+            _ => false,
+        }
     }
 }

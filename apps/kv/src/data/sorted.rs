@@ -2,6 +2,7 @@
 
 use super::chance::KeyHasher;
 use super::directory::Directory;
+use super::dropped::Pieces;
 use super::entry::allocated;
 use super::packed::Packed;
 use super::tree::{Scored, Tree, order};
@@ -196,6 +197,17 @@ impl Sorted {
             bytes += allocated(member.len()) + MEMBER_BYTES;
         }
         self.members = Members::Tree { by_member, in_order, bytes };
+    }
+}
+
+impl Pieces for Sorted {
+    fn free_piece(&mut self) -> bool {
+        match &mut self.members {
+            Members::Packed(_) => false,
+            Members::Tree { by_member, in_order, .. } => {
+                by_member.free_piece() || in_order.free_piece()
+            }
+        }
     }
 }
 

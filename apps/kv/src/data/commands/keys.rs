@@ -100,7 +100,8 @@ const RANDOM_DRAWS_MAX: usize = 100;
 fn del(keys: &mut Keyspace<'_>, args: &[&[u8]], reply: &mut Reply) -> Answer {
     let mut deleted = 0;
     for key in &args[1..] {
-        if keys.take(key).is_some() {
+        if let Some(entry) = keys.take(key) {
+            keys.store.dropped.entry(entry);
             keys.changed(key, 1);
             deleted += 1;
         }
