@@ -20,7 +20,7 @@ pub(crate) struct Hash {
 #[derive(Clone, Debug)]
 enum Pairs {
     Packed(Packed),
-    Directory { pairs: Directory<Pair>, bytes: usize },
+    Directory { pairs: Box<Directory<Pair>>, bytes: usize },
 }
 
 #[derive(Clone, Debug)]
@@ -179,7 +179,7 @@ impl Hash {
 
     /// Keeps the pairs in a directory from now on.
     pub(crate) fn use_directory(&mut self) {
-        let mut pairs = Directory::new(self.hasher.clone());
+        let mut pairs = Box::new(Directory::new(self.hasher.clone()));
         let mut bytes = 0;
         self.each(|field, value| {
             let pair = Pair::new(field, value);

@@ -27,7 +27,7 @@ enum Members {
     Integers(Vec<i64>),
     Packed(Packed),
     Directory {
-        members: Directory<Member>,
+        members: Box<Directory<Member>>,
         bytes: usize,
     },
 }
@@ -209,7 +209,7 @@ impl Set {
     }
 
     fn use_directory(&mut self) {
-        let mut members = Directory::new(self.hasher.clone());
+        let mut members = Box::new(Directory::new(self.hasher.clone()));
         let mut bytes = 0;
         self.each(|member| {
             members.insert(members.hash(member), Member(member.into()));

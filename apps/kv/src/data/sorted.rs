@@ -29,7 +29,7 @@ enum Members {
     /// In order; a score, then the member.
     Packed(Packed),
     Tree {
-        by_member: Directory<Scored>,
+        by_member: Box<Directory<Scored>>,
         in_order: Tree,
         bytes: usize,
     },
@@ -188,7 +188,7 @@ impl Sorted {
     /// Keeps the members in a tree from now on.
     pub(crate) fn use_tree(&mut self) {
         let Members::Packed(packed) = &self.members else { return };
-        let mut by_member = Directory::new(self.hasher.clone());
+        let mut by_member = Box::new(Directory::new(self.hasher.clone()));
         let (mut in_order, mut bytes) = (Tree::new(), 0);
         for (score, member) in packed.iter().map(parts) {
             let entry = Scored { score, member: member.into() };
