@@ -487,6 +487,10 @@ impl<F: App, W: Witness> App for WatchedWorker<F, W> {
         self.app.wants_stop()
     }
 
+    fn due_ns(&self) -> Option<u64> {
+        self.app.due_ns()
+    }
+
     fn counters(&self) -> &Counters {
         self.app.counters()
     }

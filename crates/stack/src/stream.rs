@@ -5,9 +5,9 @@
 //! all connections that have some; then its turn ends; then replies are written straight from the
 //! send buffers into lent frames.
 //!
-//! A request is shown in one piece. Bytes that an app leaves stay in the receive buffer and close the
-//! window, which is the back-pressure that the contract wants; when the app was not refused and
-//! just waits for the rest of a request, they are put aside instead, up to `unread_bytes_max`.
+//! A request is shown in one piece. While the app waits for room or has paused a connection, bytes stay
+//! in the receive buffer and close the window, which is the back-pressure that the contract wants; when
+//! the app just waits for the rest of a request, they are put aside instead, up to `unread_bytes_max`.
 //!
 //! Replies go to the MAC address that the connection's last effective segment came from; no
 //! neighbour is looked up or remembered for it. What smoltcp does not do is missing here too: selective
@@ -61,7 +61,7 @@ impl<L: FrameLane> StreamStack<L> {
                 config.tcp,
                 config.secret,
                 config.hop_limit,
-                config.listen.len(),
+                config.listen.clone(),
             ),
             host,
             lane,
@@ -179,8 +179,6 @@ impl<L: FrameLane> Lane for StreamStack<L> {
 }
 
 impl<L: FrameLane> StreamLane for StreamStack<L> {
-    /// The turn of the app ends only if one began: a round in which no connection was served calls
-    /// the app not at all.
     fn serve<A: StreamApp>(&mut self, app: &mut A, clock: &impl Clock) -> Result<usize, LaneError> {
         let now_ns = clock.now_ns();
         self.host.begin(&mut self.connections.counters, now_ns);
@@ -189,7 +187,7 @@ impl<L: FrameLane> StreamLane for StreamStack<L> {
             self.receive(PortId(interface as u32), now_ns)?;
         }
         let served = self.connections.show(app);
-        if served > 0 {
+        if std::mem::take(&mut self.connections.called) {
             app.on_turn_end(Turn { now_ns }, &mut self.connections.out());
         }
         self.send()?;
@@ -199,6 +197,7 @@ impl<L: FrameLane> StreamLane for StreamStack<L> {
     fn tick<A: StreamApp>(&mut self, app: &mut A, turn: Turn) -> Result<(), LaneError> {
         self.connections.begin(turn.now_ns);
         app.on_tick(turn, &mut self.connections.out());
+        app.on_turn_end(turn, &mut self.connections.out());
         self.send()
     }
 
@@ -218,7 +217,7 @@ impl<L: FrameLane> StreamLane for StreamStack<L> {
 mod tests {
     use super::*;
     use crate::{InterfaceConfig, connection::Ends, isn};
-    use laneway_core::{App, Close, ConnId, StreamOut};
+    use laneway_core::{App, Close, ConnId, Opened, StreamOut};
     use laneway_sim::SimLane;
     use laneway_wire::Tcp;
     use std::net::SocketAddr;
@@ -232,7 +231,7 @@ mod tests {
     }
 
     impl StreamApp for Nobody {
-        fn on_open(&mut self, _conn: ConnId, _peer: SocketAddr) {}
+        fn on_open<O: StreamOut>(&mut self, _opened: Opened, _out: &mut O) {}
 
         fn on_bytes<O: StreamOut>(&mut self, _: ConnId, bytes: &[u8], _: &mut O) -> usize {
             bytes.len()

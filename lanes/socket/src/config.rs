@@ -33,6 +33,13 @@ const CONN_BYTES: RangeInclusive<usize> = 4096..=64 << 20;
 const CONNS_DEFAULT: usize = 16 << 10;
 const CONNS_MAX: usize = 1 << 20;
 
+/// Milliseconds for which the peer of a closed connection may take nothing of what is queued.
+const CLOSE_MS_DEFAULT: usize = 30_000;
+const CLOSE_MS: RangeInclusive<usize> = 1..=3_600_000;
+/// Seconds after which an idle peer is asked whether it still lives; five times that, and it is given up.
+const KEEPALIVE_S_DEFAULT: usize = 60;
+const KEEPALIVE_S: RangeInclusive<usize> = 1..=32_767;
+
 /// What both kinds of socket can be asked for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Shared {
@@ -225,6 +232,10 @@ pub(crate) struct StreamConfig {
     /// Bytes of a connection that wait for the kernel.
     pub(crate) queue_bytes: usize,
     pub(crate) conns: usize,
+    /// How long the peer of a closed connection may take nothing of what is queued.
+    pub(crate) close_ns: u64,
+    /// How often an idle peer is asked whether it still lives.
+    pub(crate) keepalive_s: usize,
 }
 
 impl StreamConfig {
@@ -238,6 +249,8 @@ impl StreamConfig {
             buffer_bytes: knobs.number("buffer", CONN_BUFFER_BYTES_DEFAULT, CONN_BYTES)?,
             queue_bytes: knobs.number("queue", CONN_QUEUE_BYTES_DEFAULT, CONN_BYTES)?,
             conns: knobs.number("conns", CONNS_DEFAULT, 1..=CONNS_MAX)?,
+            close_ns: knobs.number("close", CLOSE_MS_DEFAULT, CLOSE_MS)? as u64 * 1_000_000,
+            keepalive_s: knobs.number("keepalive", KEEPALIVE_S_DEFAULT, KEEPALIVE_S)?,
         };
         knobs.finish()?;
         Ok(config)

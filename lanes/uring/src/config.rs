@@ -41,6 +41,12 @@ const QUEUE_BYTES_DEFAULT: usize = 256 << 10;
 const QUEUE_BYTES: std::ops::RangeInclusive<usize> = 4096..=64 << 20;
 /// All send queues of a worker together; only those in use take memory.
 const QUEUES_BYTES_MAX: usize = 1 << 36;
+/// Milliseconds for which the peer of a closed connection may take nothing of what is queued.
+const CLOSE_MS_DEFAULT: usize = 30_000;
+const CLOSE_MS: std::ops::RangeInclusive<usize> = 1..=3_600_000;
+/// Seconds after which an idle peer is asked whether it still lives; five times that, and it is given up.
+const KEEPALIVE_S_DEFAULT: usize = 60;
+const KEEPALIVE_S: std::ops::RangeInclusive<usize> = 1..=32_767;
 /// Microseconds of busy polling before a worker blocks.
 const NAPI_US_MAX: usize = 1_000_000;
 /// Bytes of a send from which on it may be made without a copy.
@@ -194,6 +200,10 @@ pub(crate) struct TcpConfig {
     /// Connections, if the spec names a number.
     pub(crate) conns: Option<usize>,
     pub(crate) queue_bytes: usize,
+    /// How long the peer of a closed connection may take nothing of what is queued.
+    pub(crate) close_ns: u64,
+    /// How often an idle peer is asked whether it still lives.
+    pub(crate) keepalive_s: usize,
 }
 
 impl TcpConfig {
@@ -207,6 +217,8 @@ impl TcpConfig {
             bundle: knobs.flag("bundle")?,
             conns: optional(&knobs, "conns", 1..=CONNS_MAX)?,
             queue_bytes: knobs.number("queue", QUEUE_BYTES_DEFAULT, QUEUE_BYTES)?,
+            close_ns: knobs.number("close", CLOSE_MS_DEFAULT, CLOSE_MS)? as u64 * 1_000_000,
+            keepalive_s: knobs.number("keepalive", KEEPALIVE_S_DEFAULT, KEEPALIVE_S)?,
         };
         let conns = config.conns.unwrap_or(1);
         if conns * config.queue_bytes > QUEUES_BYTES_MAX {
