@@ -7,7 +7,7 @@
 #![forbid(unsafe_code)]
 
 mod command;
-mod data;
-mod serve;
+pub mod data;
+pub mod serve;
 
 pub use command::{Call, Command, Effects, Flags, Keys, Logged, Outcome, Run};

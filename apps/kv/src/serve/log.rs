@@ -1,0 +1,173 @@
+//! The seam to the log: what the server asks of whatever makes writes durable.
+//!
+//! The commands of one turn are one record, as RESP, with a SELECT where the database changes. Under `always` a reply
+//! that says what a record holds waits until that record is durable, and the loop goes on: later replies of the same
+//! client queue behind it, and so does a read of a key whose write has not been made durable, whoever reads. `everysec` and `no` answer at
+//! once.
+
+use super::client::DataKey;
+use laneway_resp::command;
+use std::collections::{HashMap, VecDeque};
+use std::fmt;
+
+/// When records are made durable.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Fsync {
+    /// Before the replies that depend on them.
+    Always,
+    /// Within a second.
+    EverySecond,
+    /// When the system likes.
+    No,
+}
+
+impl Fsync {
+    /// As in `--appendfsync`.
+    pub fn name(self) -> &'static str {
+        match self {
+            Fsync::Always => "always",
+            Fsync::EverySecond => "everysec",
+            Fsync::No => "no",
+        }
+    }
+}
+
+/// What makes records durable. None of it waits.
+pub trait Log: fmt::Debug {
+    /// Queues a record behind those before it: its number, one more than the last. None: there is no room now, and the
+    /// worker's bell rings when there is.
+    fn append(&mut self, record: &[u8]) -> Option<u64>;
+
+    /// The number of the last record that was taken.
+    fn last(&self) -> u64;
+
+    /// The number of the last record that is durable, with all before it.
+    fn durable(&self) -> u64;
+
+    /// Why it takes no more, if that is so; it stays so until a restart.
+    fn failed(&self) -> Option<String>;
+
+    /// When records are made durable.
+    fn fsync(&self) -> Fsync;
+}
+
+/// A log, or none, and what has not been made durable.
+#[derive(Debug, Default)]
+pub(crate) struct Journal {
+    log: Option<Box<dyn Log>>,
+    /// The record of this turn, so far.
+    record: Vec<u8>,
+    /// The database that its last command is of.
+    selected: Option<usize>,
+    /// The number that it will have.
+    next: u64,
+    /// Keys whose newest value is not durable, with their record. Under `always` alone.
+    unfinished: HashMap<DataKey, u64>,
+    /// The same in the order of their records.
+    order: VecDeque<(u64, DataKey)>,
+    waits: bool,
+    /// The log had no room for the record: no further write is done until it has.
+    is_full: bool,
+}
+
+/// A record's memory that is kept for the next.
+const RECORD_KEPT_BYTES_MAX: usize = 1 << 20;
+
+impl Journal {
+    pub(crate) fn new(log: Option<Box<dyn Log>>) -> Journal {
+        let waits = log.as_ref().is_some_and(|log| log.fsync() == Fsync::Always);
+        let next = log.as_ref().map_or(0, |log| log.last() + 1);
+        Journal { log, next, waits, ..Journal::default() }
+    }
+
+    /// True under `always`.
+    pub(crate) fn waits(&self) -> bool {
+        self.waits
+    }
+
+    pub(crate) fn is_on(&self) -> bool {
+        self.log.is_some()
+    }
+
+    /// True while writes must wait for room.
+    pub(crate) fn is_full(&self) -> bool {
+        self.is_full
+    }
+
+    pub(crate) fn fsync(&self) -> Fsync {
+        self.log.as_ref().map_or(Fsync::EverySecond, |log| log.fsync())
+    }
+
+    pub(crate) fn failed(&self) -> Option<String> {
+        self.log.as_ref()?.failed()
+    }
+
+    pub(crate) fn durable(&self) -> u64 {
+        self.log.as_ref().map_or(u64::MAX, |log| log.durable())
+    }
+
+    /// The number of the record that what is done now belongs to.
+    pub(crate) fn current(&self) -> u64 {
+        self.next
+    }
+
+    /// Adds a command to the record of this turn.
+    pub(crate) fn add(&mut self, database: usize, args: &[&[u8]]) {
+        if self.log.is_none() {
+            return;
+        }
+        if self.selected != Some(database) {
+            self.selected = Some(database);
+            command(&[b"SELECT", database.to_string().as_bytes()], &mut self.record);
+        }
+        command(args, &mut self.record);
+    }
+
+    /// The newest value of `key` belongs to the record of this turn.
+    pub(crate) fn touched(&mut self, key: &DataKey) {
+        if self.waits && self.unfinished.insert(key.clone(), self.next) != Some(self.next) {
+            self.order.push_back((self.next, key.clone()));
+        }
+    }
+
+    /// The record that must be durable before the value of `key` may be told.
+    pub(crate) fn unfinished(&self, database: usize, key: &[u8]) -> Option<u64> {
+        if self.unfinished.is_empty() {
+            return None;
+        }
+        self.unfinished.get(&(database, key.into())).copied()
+    }
+
+    /// The same of all keys.
+    pub(crate) fn newest_unfinished(&self) -> Option<u64> {
+        if !self.waits {
+            return None;
+        }
+        if self.record.is_empty() {
+            (self.next > 1).then(|| self.next - 1).filter(|&last| last > self.durable())
+        } else {
+            Some(self.next)
+        }
+    }
+
+    /// The turn ends: its record is on its way.
+    pub(crate) fn commit(&mut self) {
+        let durable = self.durable();
+        while let Some((record, key)) = self.order.pop_front_if(|(record, _)| *record <= durable) {
+            if self.unfinished.get(&key) == Some(&record) {
+                self.unfinished.remove(&key);
+            }
+        }
+        let Some(log) = self.log.as_mut().filter(|_| !self.record.is_empty()) else { return };
+        let number = log.append(&self.record);
+        self.is_full = number.is_none();
+        let Some(number) = number else { return };
+        debug_assert_eq!(number, self.next, "records are numbered one by one");
+        self.next = number + 1;
+        self.selected = None;
+        self.record.clear();
+        if self.record.capacity() > RECORD_KEPT_BYTES_MAX {
+            self.record = Vec::new();
+        }
+    }
+}
