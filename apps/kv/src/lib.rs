@@ -6,8 +6,13 @@
 //! ```
 #![forbid(unsafe_code)]
 
+mod arguments;
 mod command;
-pub mod data;
-pub mod serve;
+mod data;
+mod kind;
+mod serve;
 
+pub use arguments::KvArguments;
 pub use command::{Call, Command, Effects, Flags, Keys, Logged, Outcome, Run};
+pub use kind::{KvKind, KvRun};
+pub use serve::{Config, Fsync, Kv, Log, OutputLimit, Setup};

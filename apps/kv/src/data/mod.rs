@@ -5,6 +5,9 @@ pub(crate) mod glob;
 use crate::command::{Call, Command, Effects, Flags, Keys, Outcome, Run};
 use std::collections::BTreeMap;
 
+/// databases
+pub(crate) const DATABASES: usize = 16;
+
 /// What goes when memory is full.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Eviction {
@@ -237,7 +240,7 @@ fn flushall(call: &mut Call<'_>) -> Outcome {
 const KEY: Keys = Keys { first: 1, last: 1, step: 1, numkeys: 0 };
 
 /// rows
-pub const COMMANDS: &[Command] = &[
+pub(crate) const COMMANDS: &[Command] = &[
     Command {
         name: "get",
         arity: 2,

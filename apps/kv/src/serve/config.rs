@@ -170,7 +170,7 @@ pub(crate) fn policy_name(policy: Eviction) -> &'static str {
 ///
 /// # Errors
 /// Every name there is.
-pub fn policy(name: &str) -> Result<Eviction, String> {
+pub(crate) fn policy(name: &str) -> Result<Eviction, String> {
     let found = Eviction::NAMES.iter().find(|(known, _)| known.eq_ignore_ascii_case(name));
     found.map(|(_, policy)| *policy).ok_or_else(|| {
         let names: Vec<&str> = Eviction::NAMES.iter().map(|(name, _)| *name).collect();
@@ -203,7 +203,7 @@ fn in_range(text: &str, min: u64, max: u64) -> Result<u64, String> {
 }
 
 /// A number of bytes with Redis's units: `100mb`, `1k`.
-pub fn bytes_of(text: &str) -> Option<u64> {
+pub(crate) fn bytes_of(text: &str) -> Option<u64> {
     let digits = text.bytes().take_while(u8::is_ascii_digit).count();
     let (number, unit) = text.split_at(digits);
     let unit: u64 = match unit.to_ascii_lowercase().as_str() {

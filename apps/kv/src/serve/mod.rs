@@ -26,7 +26,8 @@ mod transaction;
 #[cfg(test)]
 mod tests;
 
-pub use config::{Config, OutputLimit, bytes_of, policy};
+pub use config::{Config, OutputLimit};
+pub(crate) use config::{bytes_of, policy};
 pub use log::{Fsync, Log};
 
 use crate::command::Run;
