@@ -2,7 +2,7 @@
 
 /// True if `pattern` fits the whole of `text`. Takes at most one step per pair of their bytes: only the last star that was
 /// passed is ever tried again, since what an earlier one could take, the last can take too.
-pub(crate) fn matches(pattern: &[u8], text: &[u8]) -> bool {
+pub fn matches(pattern: &[u8], text: &[u8]) -> bool {
     let (mut at, mut here) = (0, 0);
     let mut star: Option<(usize, usize)> = None;
     loop {

@@ -7,7 +7,7 @@ use super::client::{Client, Ending, Key};
 use super::server::Server;
 use super::table::{Table, keys_of};
 use crate::command::{Command, Flags};
-use crate::data::glob;
+use crate::data::glob_matches;
 use sha2::{Digest, Sha256};
 use std::collections::BTreeSet;
 
@@ -97,7 +97,7 @@ impl User {
         let is_allowed = |channel: &[u8]| {
             self.channels.iter().any(|allowed| match is_pattern {
                 true => **allowed == *channel,
-                false => glob::matches(allowed, channel),
+                false => glob_matches(allowed, channel),
             })
         };
         if !self.has_all_channels && !channels.iter().all(|channel| is_allowed(channel)) {
@@ -111,7 +111,7 @@ impl User {
     }
 
     fn may_use(&self, key: &[u8], reads: bool, writes: bool) -> bool {
-        let matching = self.keys.iter().filter(|rule| glob::matches(&rule.pattern, key));
+        let matching = self.keys.iter().filter(|rule| glob_matches(&rule.pattern, key));
         let (mut may_read, mut may_write) = (false, false);
         for rule in matching {
             may_read |= rule.reads;

@@ -4,7 +4,7 @@ use super::client::Client;
 use super::server::Server;
 use super::table::{Table, key_places, keys_of};
 use crate::command::{Command, Flags, Keys};
-use crate::data::glob;
+use crate::data::glob_matches;
 use laneway_resp::Reply;
 
 /// Flags with the names that clients know.
@@ -136,7 +136,7 @@ pub(crate) fn list(server: &mut Server, client: &mut Client, args: &[&[u8]]) {
         [word, what, value] if word.eq_ignore_ascii_case(b"filterby") => {
             let value_low = value.to_ascii_lowercase();
             if what.eq_ignore_ascii_case(b"pattern") {
-                let is_meant = |c: &Command| glob::matches(&value_low, c.name.as_bytes());
+                let is_meant = |c: &Command| glob_matches(&value_low, c.name.as_bytes());
                 all.filter(is_meant).map(|command| command.name).collect()
             } else if what.eq_ignore_ascii_case(b"aclcat") {
                 let is_in = |c: &Command| c.categories.iter().any(|n| n.as_bytes() == value_low);

@@ -5,7 +5,7 @@
 
 use super::client::{Client, Ending, Key};
 use super::server::Server;
-use crate::data::glob;
+use crate::data::glob_matches;
 use std::collections::BTreeMap;
 
 /// Who listens to what. In the order of names, listeners in the order in which they came.
@@ -167,7 +167,7 @@ pub(crate) fn publish(server: &mut Server, client: &mut Client, args: &[&[u8]]) 
         .channels
         .patterns
         .iter()
-        .filter(|(pattern, _)| glob::matches(pattern, channel))
+        .filter(|(pattern, _)| glob_matches(pattern, channel))
         .map(|(pattern, listeners)| (pattern.clone(), listeners.clone()))
         .collect();
     for (pattern, listeners) in matching {
@@ -186,7 +186,7 @@ pub(crate) fn channels(server: &mut Server, client: &mut Client, args: &[&[u8]])
     let names = server.channels.channels.keys();
     let names: Vec<&[u8]> = names
         .map(AsRef::as_ref)
-        .filter(|name| args.get(2).is_none_or(|pattern| glob::matches(pattern, name)))
+        .filter(|name| args.get(2).is_none_or(|pattern| glob_matches(pattern, name)))
         .collect();
     client.out.array(names.len());
     names.iter().for_each(|name| client.out.bulk(name));

@@ -4,7 +4,7 @@ use super::client::Client;
 use super::config::{PARAMETERS, PROTECTED, policy_name};
 use super::connection::REDIS_VERSION;
 use super::server::{Server, Stats};
-use crate::data::glob;
+use crate::data::glob_matches;
 use laneway_resp::integer;
 use std::fmt::Write;
 
@@ -16,7 +16,7 @@ pub(crate) fn config_get(server: &mut Server, client: &mut Client, args: &[&[u8]
     for pattern in args[2..].iter().take(PARAMETERS_MAX) {
         let pattern = pattern.to_ascii_lowercase();
         let mut meet = |name: &'static str, value: &dyn Fn() -> String| {
-            let is_meant = glob::matches(&pattern, name.as_bytes());
+            let is_meant = glob_matches(&pattern, name.as_bytes());
             if is_meant && !found.iter().any(|(known, _)| *known == name) {
                 found.push((name, value()));
             }

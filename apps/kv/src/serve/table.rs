@@ -49,8 +49,8 @@ const SLOTS: usize = 2048;
 const EMPTY: u16 = u16::MAX;
 
 impl Table {
-    pub(crate) fn new(data: &'static [Command]) -> Table {
-        let of_data = data.iter().map(|&command| (command, none as ServerFn));
+    pub(crate) fn new(data: &[&'static [Command]]) -> Table {
+        let of_data = data.iter().copied().flatten().map(|&command| (command, none as ServerFn));
         let rows = of_data.chain(SERVER.iter().copied());
         let rows: Vec<Row> = rows
             .map(|(command, server)| Row {
