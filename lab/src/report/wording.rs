@@ -269,8 +269,8 @@ pub(super) fn outcome_sentence(result: &RaceResult) -> String {
             plural(result.invalid.len(), "reason")
         ),
         Outcome::Inconclusive if !result.too_few.is_empty() => format!(
-            "No verdict where too few segments are whole, or the machine changed: {}; {tally}.",
-            result.too_few.join("; ")
+            "No verdict where too few segments are whole, or the machine changed, for {}; {tally}.",
+            plural(result.too_few.len(), "reason")
         ),
         Outcome::Inconclusive if open == 0 => {
             format!("Measured; the base differs from itself; {tally}.")

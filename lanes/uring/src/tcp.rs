@@ -168,7 +168,13 @@ impl UringTcp {
         let layout = Layout { stride_bytes: bytes, lead_bytes: 0, bytes };
         // SAFETY: the memory is new, and this lane reads a buffer only after it took it.
         let buffers = unsafe {
-            Buffers::register(&mut grant.ring, &memory, layout, config.provided.count, GROUP)
+            Buffers::register(
+                &mut grant.ring,
+                &memory,
+                layout,
+                (config.provided.count, config.provided.count),
+                GROUP,
+            )
         }?;
         let net = Net {
             ring: grant.ring,
@@ -956,7 +962,7 @@ impl Lane for UringTcp {
         let mut counters = listener.counters.clone();
         tell_counts(ring, &mut listener.caps, (listener.id.0 == 0).then_some(&mut counters));
         listener.caps.fact("rearms", *rearms);
-        listener.caps.fact("buffers_in_use", buffers.ours());
+        listener.caps.fact("buffers_in_use", buffers.in_use());
         if listener.caps.requested.has(Cap::SendZeroCopy) {
             listener.caps.fact("send_zc", *zero_copies);
             listener.caps.fact("send_zc_copied", *zero_copies_copied);
