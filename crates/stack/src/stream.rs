@@ -54,8 +54,15 @@ impl<L: FrameLane> StreamStack<L> {
             });
         }
         let host = Host::new(config);
+        let mut caps = listen::caps(&lane, &config.listen, |address| host.interface_of(address));
+        for caps in &mut caps {
+            caps.fact("connections_max", config.tcp.connections_max);
+            caps.fact("window_bytes", config.tcp.rx_bytes);
+            caps.fact("close_ms", config.tcp.linger_ns / 1_000_000);
+            caps.fact("keepalive_s", config.tcp.keep_alive_ns / 1_000_000_000);
+        }
         Ok(StreamStack {
-            caps: listen::caps(&lane, &config.listen, |address| host.interface_of(address)),
+            caps,
             listeners: Listeners::new(&config.listen),
             connections: Connections::new(
                 config.tcp,

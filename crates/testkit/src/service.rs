@@ -366,6 +366,7 @@ macro_rules! each_stream_behaviour {
             a_peer_that_finishes_gets_all_it_is_owed
             a_reply_that_is_owed_reaches_a_peer_that_has_finished
             a_close_by_the_app_lets_queued_bytes_leave
+            a_close_over_unread_bytes_costs_the_peer_nothing
             a_close_towards_a_peer_that_never_reads_ends
             an_abort_resets_and_drops_what_is_queued
             an_app_may_answer_and_close_when_a_connection_opens
@@ -375,6 +376,7 @@ macro_rules! each_stream_behaviour {
             what_a_tick_sends_leaves_a_stream
             a_connection_id_is_never_used_again
             many_connections_are_served_at_once
+            megabytes_cut_at_random_come_back_beside_small_requests
             connections_beyond_the_limit_are_counted
             finish_closes_every_connection_for_the_stop
             stream_counters_match_what_was_seen

@@ -9,7 +9,7 @@
 //! into one buffer of the lane and copied only when the app leaves some.
 
 use crate::{
-    config::{NAME, StreamConfig},
+    config::{CONNS_DEFAULT, NAME, StreamConfig},
     conn::{Conn, Left, Read, Room, Stage},
     options::{self, Kind},
     sys,
@@ -18,6 +18,7 @@ use laneway_core::{
     Bell, CapsReport, Clock, ClockDomain, Close, ConnId, Counters, DropReason, Lane, LaneError,
     Opened, PortId, StreamApp, StreamLane, StreamOut, Turn, Wake,
 };
+use laneway_linux::connections_max;
 use laneway_spec::LaneSpec;
 use std::{
     collections::VecDeque,
@@ -53,6 +54,7 @@ const RESERVE_PATH: &str = "/dev/null";
 /// TCP sockets as a stream lane. See the crate's documentation.
 pub struct TcpLane {
     config: StreamConfig,
+    conns_max: usize,
     epoll: OwnedFd,
     listeners: Vec<Listener>,
     table: Table,
@@ -223,6 +225,8 @@ impl TcpLane {
     /// was not granted.
     pub fn open(spec: &LaneSpec, listen: &[SocketAddr]) -> Result<TcpLane, LaneError> {
         let config = StreamConfig::read(spec, listen)?;
+        let wanted = (config.conns, CONNS_DEFAULT);
+        let (conns_max, fewer) = connections_max(NAME, wanted, listen.len())?;
         let os = |doing: &str| {
             let doing = doing.to_owned();
             move |e| LaneError::os(NAME, doing, e, "raise the limit of open files (`ulimit -n`)")
@@ -230,7 +234,9 @@ impl TcpLane {
         let epoll = sys::epoll().map_err(os("create an epoll instance"))?;
         let mut listeners = Vec::new();
         for (i, address) in listen.iter().enumerate() {
-            let listener = Listener::open(&config, *address)?;
+            let mut listener = Listener::open(&config, *address)?;
+            listener.caps.fact("connections_max", conns_max);
+            listener.caps.notes.extend(fewer.clone());
             let token = LISTENERS_FROM + i as u64;
             let socket = listener.socket.as_ref().expect("just opened");
             sys::epoll_add(epoll.as_fd(), socket.as_fd(), libc::EPOLLIN | libc::EPOLLET, token)
@@ -260,6 +266,7 @@ impl TcpLane {
             spares: Vec::new(),
             reserve: Some(reserve),
             bell: None,
+            conns_max,
             config,
         })
     }
@@ -308,7 +315,7 @@ impl TcpLane {
                 };
                 match sys::accept(socket.as_fd()) {
                     Ok((stream, peer)) => {
-                        if self.table.open() >= self.config.conns
+                        if self.table.open() >= self.conns_max
                             || !self.admit(port, stream, peer, app)
                         {
                             let counters = &mut self.listeners[port].counters;
@@ -625,7 +632,6 @@ impl Listener {
         caps.fact("local_address", local);
         caps.fact("backlog_asked", config.backlog);
         caps.fact("backlog", config.backlog.min(somaxconn()));
-        caps.fact("connections_max", config.conns);
         caps.fact("buffer_bytes", config.buffer_bytes);
         caps.fact("queue_bytes", config.queue_bytes);
         caps.fact("close_ms", config.close_ns / 1_000_000);

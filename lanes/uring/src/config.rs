@@ -232,10 +232,9 @@ impl TcpConfig {
         Ok(config)
     }
 
-    /// Connections of a worker whose process may open `files` more files.
-    pub(crate) fn conns_max(&self, files: usize) -> usize {
-        let bounds = [CONNS_DEFAULT, QUEUES_BYTES_MAX / self.queue_bytes, files];
-        self.conns.unwrap_or_else(|| bounds.into_iter().min().unwrap_or(1).max(1))
+    /// Connections that were asked for, and as many as there are when nothing bounds them lower.
+    pub(crate) fn conns_wanted(&self) -> (Option<usize>, usize) {
+        (self.conns, CONNS_DEFAULT.min(QUEUES_BYTES_MAX / self.queue_bytes).max(1))
     }
 
     /// The capabilities that these knobs ask for.
@@ -353,12 +352,11 @@ mod tests {
     }
 
     #[test]
-    fn connections_are_bounded_by_files_and_queues_unless_a_number_is_given() {
-        let bound = |text: &str, files| TcpConfig::read(&spec(text)).unwrap().conns_max(files);
-        assert_eq!(bound("uring", 1 << 20), 1 << 14);
-        assert_eq!(bound("uring", 1020), 1020);
-        assert_eq!(bound("uring:queue=64m", 1 << 20), 1 << 10);
-        assert_eq!(bound("uring:conns=20000", 1020), 20_000);
+    fn connections_are_bounded_by_queues_unless_a_number_is_given() {
+        let wanted = |text: &str| TcpConfig::read(&spec(text)).unwrap().conns_wanted();
+        assert_eq!(wanted("uring"), (None, 1 << 14));
+        assert_eq!(wanted("uring:queue=64m"), (None, 1 << 10));
+        assert_eq!(wanted("uring:conns=20000"), (Some(20_000), 1 << 14));
     }
 
     #[test]

@@ -170,6 +170,11 @@ pub(crate) struct Conn {
     pub(crate) finish_told: bool,
     /// It ends, for this reason, when its queue is empty.
     pub(crate) closing: Option<Close>,
+    /// The app knows of its end. What the peer still sends is read and thrown away, because closing over
+    /// unread bytes would reset the connection and cost the peer what it was sent.
+    pub(crate) lingers: bool,
+    /// So many bytes were thrown away.
+    pub(crate) lingered_bytes: usize,
     /// It was reset by this end.
     pub(crate) is_reset: bool,
     /// It is among those whose closing time runs.
@@ -204,6 +209,8 @@ impl Conn {
             peer_finished: false,
             finish_told: false,
             closing: None,
+            lingers: false,
+            lingered_bytes: 0,
             is_reset: false,
             is_timed: false,
             acked_bytes: 0,

@@ -344,15 +344,6 @@ struct RingUpdate {
     data: u64,
 }
 
-/// How many files the process may have open (RLIMIT_NOFILE); a table of files may be no longer.
-pub(crate) fn open_files_max() -> usize {
-    let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
-    // SAFETY: `limit` is ours.
-    let failed = unsafe { libc::getrlimit(libc::RLIMIT_NOFILE, &mut limit) } != 0;
-    // No limit, or none that can be read: the kernel decides.
-    if failed { usize::MAX } else { usize::try_from(limit.rlim_cur).unwrap_or(usize::MAX) }
-}
-
 /// A failed call of this lane as an error that says what it was about.
 pub(crate) fn failed(doing: impl Into<String>, hint: &str) -> impl FnOnce(io::Error) -> LaneError {
     let (doing, hint) = (doing.into(), hint.to_owned());

@@ -33,6 +33,7 @@ use laneway_core::{
     Bell, Cap, CapsReport, Clock, ClockDomain, Close, ConnId, Counters, DropReason, Lane,
     LaneError, Opened, PortId, StreamApp, StreamLane, StreamOut, Turn, Wake,
 };
+use laneway_linux::connections_max;
 use laneway_spec::LaneSpec;
 use std::{
     collections::VecDeque,
@@ -49,6 +50,11 @@ const GROUP: u16 = 0;
 const REPORT_USAGE: u16 = 1 << 3;
 /// Places by which the table of connections grows, so that a worker with few of them maps little.
 const PLACES_PER_STEP: usize = 256;
+
+/// How long a closed connection waits for its peer to finish too.
+const LINGER_NS: u64 = 2_000_000_000;
+/// What a closed connection may still be sent before it is cut off.
+const LINGER_BYTES_MAX: usize = 4 << 20;
 
 /// How often 10 ms a lane that ends waits for what is in flight before it resets connections.
 const GRACE_WAITS: usize = 3;
@@ -87,6 +93,8 @@ struct Net {
     noted: Vec<u32>,
     /// Closed connections with bytes queued, by when their peers must have taken some.
     timed: VecDeque<(u64, ConnId)>,
+    /// Closed connections whose peers have not finished, by when they are cut off.
+    lingering: VecDeque<(u64, ConnId)>,
     dirty: Vec<u32>,
     /// Halves for which the ring had no room.
     unasked: Vec<(ConnId, usize)>,
@@ -142,13 +150,14 @@ impl UringTcp {
             opened.push((socket, bound, caps));
         }
         let mut files: Vec<_> = opened.iter().map(|(socket, ..)| socket.as_raw_fd()).collect();
-        let conns_max = config.conns_max(sys::open_files_max().saturating_sub(files.len()));
+        let (conns_max, fewer) = connections_max(NAME, config.conns_wanted(), files.len())?;
         files.resize(files.len() + conns_max, -1);
         grant.fix_files(&files)?;
         let mut listeners = Vec::new();
         for (i, (socket, bound, mut caps)) in opened.into_iter().enumerate() {
             grant.tell(&config.common, &mut caps)?;
             write_facts(&mut caps, &config, conns_max, bound);
+            caps.notes.extend(fewer.clone());
             listeners.push(Listener {
                 id: PortId(i as u32),
                 socket: Some(socket),
@@ -191,6 +200,7 @@ impl UringTcp {
             events: VecDeque::with_capacity(count),
             noted: Vec::new(),
             timed: VecDeque::new(),
+            lingering: VecDeque::new(),
             dirty: Vec::new(),
             unasked: Vec::new(),
             to_arm: Vec::new(),
@@ -261,7 +271,9 @@ impl UringTcp {
                 }
                 What::Finished => {
                     if let Some(place) = place {
-                        self.net.conns[place as usize].peer_finished = true;
+                        let there = &mut self.net.conns[place as usize];
+                        there.peer_finished = true;
+                        there.is_dying |= there.lingers;
                         self.net.note(place);
                     }
                 }
@@ -338,19 +350,37 @@ impl UringTcp {
         // What is sent without a copy is still read here until the peer has taken it.
         let is_sent = conn.halves.is_empty() && conn.halves.is_quiet();
         if why == Close::Error || conn.is_reset || is_sent {
-            let in_order = conn.finish_told && !conn.is_reset && why == Close::App;
+            let in_order = !conn.is_reset && why == Close::App;
+            let is_peers = in_order && conn.finish_told;
             conn.is_open = false;
-            conn.is_dying = true;
+            conn.lingers = in_order && !conn.has_ended;
+            conn.is_dying = !conn.lingers;
+            if let Some(socket) = conn.socket.as_ref().filter(|_| conn.lingers) {
+                sys::shutdown_writing(socket.as_fd());
+                let until_ns = clock.now_ns().saturating_add(LINGER_NS);
+                self.net.lingering.push_back((until_ns, name));
+                self.net.arm_later(place);
+            }
             self.called = true;
-            app.on_close(name, if in_order { Close::Peer } else { why });
+            app.on_close(name, if is_peers { Close::Peer } else { why });
         } else if !mem::replace(&mut conn.is_timed, true) {
             conn.acked_bytes = conn.taken_by_peer();
             self.net.timed.push_back((clock.now_ns().saturating_add(self.close_ns), name));
         }
     }
 
-    /// Resets closed connections whose peers take nothing of what is queued.
+    /// Resets closed connections whose peers take nothing of what is queued, and cuts off those whose peers
+    /// do not finish.
     fn expire(&mut self, now_ns: u64) {
+        while let Some((until_ns, name)) = self.net.lingering.front().copied()
+            && now_ns >= until_ns
+        {
+            self.net.lingering.pop_front();
+            if let Some(place) = self.net.find(name) {
+                self.net.conns[place as usize].is_dying = true;
+                self.net.note(place);
+            }
+        }
         while let Some((until_ns, name)) = self.net.timed.front().copied()
             && now_ns >= until_ns
         {
@@ -419,6 +449,15 @@ fn ended_at_last(conns: &mut [Conn], completion: Completion) {
 fn deliver<A: StreamApp>(net: &mut Net, app: &mut A, place: u32, bytes: &[u8]) -> bool {
     let queue_bytes = net.queue_bytes;
     let conn = &mut net.conns[place as usize];
+    if conn.lingers {
+        conn.lingered_bytes += bytes.len();
+        // It has not understood, and would go on for ever.
+        conn.is_dying |= conn.lingered_bytes > LINGER_BYTES_MAX;
+        if conn.is_dying {
+            net.note(place);
+        }
+        return false;
+    }
     if !conn.is_live() {
         return false;
     }
@@ -539,6 +578,7 @@ impl Net {
         if conn.is_reset {
             return;
         }
+        conn.is_dying |= conn.lingers;
         if conn.closing.is_none() || why == Close::Error {
             conn.closing = Some(why);
         }
@@ -814,16 +854,21 @@ impl Net {
             listener.is_armed = unsafe { self.ring.push(request, token) };
         }
         let mut to_arm = mem::take(&mut self.to_arm);
+        if to_arm.len() > 1 {
+            // Another is first each time, or one whose bytes fill all buffers would starve the rest.
+            to_arm.rotate_left(1);
+        }
         to_arm.retain(|&place| {
             let file = self.file(place);
             let conn = &mut self.conns[place as usize];
+            let is_read = conn.closing.is_none()
+                && !conn.wants_room
+                && conn.received.len() <= self.queue_bytes;
             let is_wanted = conn.socket.is_some()
                 && !conn.is_armed
                 && !conn.is_dying
                 && !conn.has_ended
-                && conn.closing.is_none()
-                && !conn.wants_room
-                && conn.received.len() <= self.queue_bytes;
+                && (is_read || conn.lingers);
             if is_wanted && self.buffers.has_any() {
                 let request = if self.bundle {
                     opcode::RecvMultiBundle::new(file, GROUP).build()

@@ -38,7 +38,7 @@ use laneway_core::{
     PortId, PortMask, PortPlan, Turn, Wake, WhenFull,
 };
 use laneway_kinds::{Places, place_of};
-use laneway_linux::{Groups, hears_errors, monotonic_ns};
+use laneway_linux::{Groups, hears_errors, monotonic_ns, open_files_max};
 use laneway_spec::LaneSpec;
 use std::{
     collections::VecDeque,
@@ -167,7 +167,7 @@ impl UringUdp {
         let config = UdpConfig::read(spec)?;
         let mut grant = Grant::open(&config.common)?;
         // As many places as there may be ports, if the process may open so many files.
-        let places = PortId::OPEN_MAX.min(sys::open_files_max()).max(addresses.len());
+        let places = PortId::OPEN_MAX.min(open_files_max()).max(addresses.len());
         grant.fix_files(&vec![-1; places])?;
         let (memory, buffers) = provide(&mut grant.ring, &config)?;
         let hint = "lower depth=, or free memory";

@@ -114,8 +114,11 @@ impl Iperf {
 
     /// A data connection of a reverse test: fills its queue.
     fn send_blocks<O: StreamOut>(&mut self, stream: usize, out: &mut O) {
+        if !self.is_running || !self.is_reverse {
+            return;
+        }
         let (conn, count) = &mut self.streams[stream];
-        while self.is_running && self.is_reverse {
+        loop {
             let taken = out.send(*conn, &PIECE);
             *count += taken as u64;
             if taken < PIECE.len() {

@@ -526,6 +526,26 @@ pub fn a_reply_that_is_owed_reaches_a_peer_that_has_finished<R: StreamRig>(rig: 
     assert_eq!(bench.until_closed(peer), Close::Peer);
 }
 
+/// A peer that has sent more than the app saw before it closed is not reset before it has its answer.
+pub fn a_close_over_unread_bytes_costs_the_peer_nothing<R: StreamRig>(rig: &mut R) {
+    /// Less than any lane throws away before it loses its patience.
+    const PIECES: usize = 64;
+    const PIECE_BYTES: usize = 1 << 14;
+    let mut bench = Bench::open(rig, "", 1, Manner::Take);
+    let (peer, answer) = (bench.connect(PORT), payload(4, 300));
+    let conn = bench.conn(peer);
+    bench.order([Order::Pause(conn)]);
+    // Some have come, some wait in the far end.
+    for _ in 0..PIECES {
+        bench.rig.write(peer, &[0x42; PIECE_BYTES]);
+        bench.serve();
+    }
+    bench.order([Order::Send(conn, answer.clone()), Order::Close(conn)]);
+    assert_same(&bench.read(peer, answer.len()).0, &answer, "the answer");
+    assert_eq!(bench.read_end(peer), Some(PeerRead::End));
+    assert_eq!(bench.until_closed(peer), Close::App);
+}
+
 /// A connection whose peer takes nothing of what is queued ends all the same, with a reset.
 pub fn a_close_towards_a_peer_that_never_reads_ends<R: StreamRig>(rig: &mut R) {
     /// Longer than a peer may put an acknowledgement off.
@@ -726,6 +746,46 @@ pub fn many_connections_are_served_at_once<R: StreamRig>(rig: &mut R) {
     assert!(bench.serve_until(|bench| Progress::done_if(bench.probe.open() == 0)));
     let told = bench.probe.conns.values().filter(|conn| conn.closed == Some(Close::Peer)).count();
     assert_eq!(told, count);
+}
+
+/// A value of many megabytes is taken and answered as it comes, however it is cut, and others are served
+/// meanwhile.
+pub fn megabytes_cut_at_random_come_back_beside_small_requests<R: StreamRig>(rig: &mut R) {
+    const LONG_BYTES: usize = 64 << 20;
+    const PIECE_BYTES_MAX: u64 = 100_000;
+    let mut bench = Bench::open(rig, "", 1, Manner::Echo);
+    let (peer, other) = (bench.connect(PORT), bench.connect(PORT));
+    let (sent, small) = (payload(5, LONG_BYTES), payload(6, 100));
+    let (mut at, mut came, mut answered) = (0, 0, 0);
+    let (mut asked_bytes, mut answer_bytes, mut state) = (0, 0, 1u64);
+    let returned = bench.serve_until(|bench| {
+        // Knuth's MMIX generator.
+        state = state.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
+        let end = LONG_BYTES.min(at + 1 + ((state >> 33) % PIECE_BYTES_MAX) as usize);
+        let written = bench.rig.write(peer, &sent[at..end]);
+        at += written;
+        asked_bytes += bench.rig.write(other, &small[asked_bytes..]);
+        if let PeerRead::Bytes(more) = bench.rig.read(other, small.len()) {
+            answer_bytes += more.len();
+        }
+        if answer_bytes == small.len() {
+            answered += 1;
+            (asked_bytes, answer_bytes) = (0, 0);
+        }
+        let bytes = match bench.rig.read(peer, READ_BYTES_MAX) {
+            PeerRead::Bytes(more) => more,
+            PeerRead::Nothing => Vec::new(),
+            end => panic!("{end:?} after {came} bytes"),
+        };
+        assert!(sent[came..].starts_with(&bytes), "other bytes came back behind {came}");
+        came += bytes.len();
+        if came == LONG_BYTES {
+            return Progress::Done;
+        }
+        Progress::some_if(written + bytes.len() > 0)
+    });
+    assert!(returned, "{came} of {LONG_BYTES} bytes came back");
+    assert!(answered > 10, "{answered} small requests were answered meanwhile");
 }
 
 /// Connections that find no room are ended and counted; those that have some go on, and room that
