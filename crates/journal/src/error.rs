@@ -2,7 +2,7 @@
 
 use crate::format::{Sequence, Shard, VERSION};
 use std::io;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 /// Why there is no journal.
 #[derive(Debug, thiserror::Error)]
@@ -67,7 +67,8 @@ pub enum OpenError {
     },
     /// Bytes that were durable have changed.
     #[error(
-        "{} is damaged at byte {offset}, where sequence number {sequence} should be: {why}; restore the folder from a copy",
+        "{} is damaged at byte {offset}, where sequence number {sequence} should be: {why}; restore the folder from a \
+         copy",
         file.display()
     )]
     Damaged {
@@ -147,17 +148,17 @@ pub enum OpenError {
     Thread(io::Error),
 }
 
-/// Why writes have ended. They are not tried again: after a sync that failed nobody knows what is durable.
+/// Why writes have ended. They are not tried again: after a failed sync it is not known what is durable.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "cannot {doing} {file}: {error}; no write is taken any more, what was durable stays: look at the device, then start \
-     again"
+    "cannot {doing} {file}: {error}; no write is taken any more, what was durable stays: look at the device, then \
+     start again"
 )]
 pub struct JournalError {
     pub(crate) doing: &'static str,
     pub(crate) file: String,
     pub(crate) error: String,
-    /// The kind of it: a full disk is told from a broken one.
+    /// The kind of it: a full disk is not a broken one.
     pub(crate) kind: io::ErrorKind,
 }
 
@@ -166,13 +167,19 @@ impl JournalError {
         JournalError { doing, file: file.to_owned(), error: error.to_string(), kind: error.kind() }
     }
 
+    /// With the folder that the file is in.
+    pub(crate) fn below(mut self, folder: &Path) -> JournalError {
+        self.file = folder.join(&self.file).display().to_string();
+        self
+    }
+
     /// Whether the disk is full rather than broken.
     pub fn is_full(&self) -> bool {
         is_full(self.kind)
     }
 }
 
-/// Whether there is no room, for anybody or for this user.
+/// Whether there is no room: on the disk, or within the user's quota.
 pub(crate) fn is_full(kind: io::ErrorKind) -> bool {
     matches!(kind, io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded)
 }

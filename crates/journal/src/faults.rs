@@ -134,7 +134,7 @@ impl Disk {
         self.state().operations
     }
 
-    /// Cuts the power in the middle of the operation with this number, counted from 0 as [`operations`](Self::operations).
+    /// Cuts the power in the middle of the operation with this number, the first of which is 0.
     pub fn cut_power_at(&self, operation: u64) {
         self.state().cut_at = Some(operation);
     }
@@ -144,7 +144,7 @@ impl Disk {
         self.state().faults.insert(operation, fault);
     }
 
-    /// Nothing that was asked for by [`cut_power_at`](Self::cut_power_at) and [`fail_at`](Self::fail_at) comes any more.
+    /// Forgets what [`cut_power_at`](Self::cut_power_at) and [`fail_at`](Self::fail_at) have asked for.
     pub fn repair(&self) {
         let mut state = self.state();
         state.cut_at = None;
@@ -157,7 +157,7 @@ impl Disk {
     }
 
     /// Starts again behind a cut of the power, now at the latest: what was not synced is kept or lost as the seed says.
-    /// Whoever had the folder must be gone.
+    /// The journal that had the folder must be gone.
     pub fn restart(&self) {
         let mut state = self.state();
         let State { random, files, names, durable_names, unsynced_names, .. } = &mut *state;

@@ -1,7 +1,7 @@
 //! What the journal asks of a file system: the files of one folder, by name.
 //!
-//! Two implementations: [`Folder`] is the real one, [`faults::Disk`](crate::faults::Disk) a simulated one that loses what
-//! was not synced, cuts the power and fails when a test says so. A call does one operation, so that a test can fail any.
+//! Two implementations: [`Folder`] is the real one. [`faults::Disk`](crate::faults::Disk) is simulated: it loses what was
+//! not synced, cuts the power and fails when a test says so. A call does one operation, so that a test can fail any.
 
 use rustix::fs::{
     AtFlags, Dir, FallocateFlags, Mode, OFlags, fallocate, fdatasync, fsync, openat, renameat,
@@ -16,7 +16,7 @@ use std::os::fd::OwnedFd;
 use std::os::unix::fs::{DirBuilderExt, FileExt};
 use std::path::Path;
 
-/// The file whose lock says that somebody writes this folder.
+/// The file whose lock a running journal holds.
 const LOCK_NAME: &str = "lock";
 
 /// The files of one folder.
@@ -66,7 +66,7 @@ pub trait Files: Send {
     /// Which start of the machine this is; 0 when that is not known.
     fn boot(&self) -> u64;
 
-    /// A number that nobody can guess.
+    /// A number that cannot be guessed.
     fn random(&self) -> u64;
 }
 

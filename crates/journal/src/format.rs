@@ -226,8 +226,38 @@ pub(crate) fn seal(item: &mut [u8], salt: u32) {
 
 /// Whether a whole item is what was written.
 pub(crate) fn is_whole(item: &[u8], salt: u32) -> bool {
-    item.len() >= ITEM_HEAD_BYTES
-        && crc32c::crc32c_append(salt, &item[CRC_BYTES..]) == u32_at(item, 0)
+    let mut checked = Checked::new(salt);
+    checked.add(item);
+    checked.is_whole()
+}
+
+/// The check of an item that comes in pieces, of which the first has the CRC.
+pub(crate) struct Checked {
+    stored: Option<u32>,
+    crc: u32,
+}
+
+impl Checked {
+    pub(crate) fn new(salt: u32) -> Checked {
+        Checked { stored: None, crc: salt }
+    }
+
+    pub(crate) fn add(&mut self, piece: &[u8]) {
+        let covered = match (self.stored, piece.split_first_chunk()) {
+            (Some(_), _) => piece,
+            (None, Some((stored, covered))) => {
+                self.stored = Some(u32::from_le_bytes(*stored));
+                covered
+            }
+            // Shorter than a CRC: no item.
+            (None, None) => return,
+        };
+        self.crc = crc32c::crc32c_append(self.crc, covered);
+    }
+
+    pub(crate) fn is_whole(&self) -> bool {
+        self.stored == Some(self.crc)
+    }
 }
 
 /// Calls `with` for each of the whole items that these bytes are, which this program has put together.

@@ -87,7 +87,7 @@ impl Journal {
         let (recovered, past) = recover(&*files, folder, options.shard, &mut restore)?;
         let last = past.last;
         let shared = Arc::new(Shared::new(last, options.bell.clone()));
-        let writer = Writer::begin(files, lock, Arc::clone(&shared), options.clone(), past);
+        let writer = Writer::begin(files, folder, lock, Arc::clone(&shared), options.clone(), past);
         let writer = writer.map_err(|error| unusable(io::Error::new(error.kind, error.error)))?;
         let bytes = Vec::with_capacity(FILLING_BYTES.min(options.waiting_bytes_max));
         let journal = Journal {
@@ -271,7 +271,7 @@ impl Journal {
         mail.is_closing = true;
         self.shared.wake(mail);
         if let Some(thread) = self.thread.take() {
-            // A panic of the writer is a failure, which `close` tells.
+            // A panic of the writer is a failure, which `close` reports.
             let _ = thread.join();
         }
     }

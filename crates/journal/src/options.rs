@@ -42,7 +42,7 @@ impl Policy {
 
 impl fmt::Display for Policy {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.name())
+        f.pad(self.name())
     }
 }
 
@@ -94,8 +94,8 @@ pub struct Options {
     /// Rung when [`durable`](crate::Journal::durable) advances, when there is room again, when writes have failed, and
     /// when a snapshot is done.
     pub bell: Option<Bell>,
-    /// Ring when [`written`](crate::Journal::written) advances, too: for whoever answers what a kill of the process
-    /// cannot take, and does not wait for the disk.
+    /// Ring when [`written`](crate::Journal::written) advances, too: for a store whose replies wait until a kill of the
+    /// process loses nothing, and not for the disk.
     pub ring_when_written: bool,
     /// What the time is.
     pub clock: Clock,

@@ -5,7 +5,7 @@
 
 use crate::files::OpenFile;
 use crate::format::{
-    ALIGN_BYTES, HEAD_BYTES, Head, HeadError, IS_CLOSED, ITEM_HEAD_BYTES, ItemHead, Kind,
+    ALIGN_BYTES, Checked, HEAD_BYTES, Head, HeadError, IS_CLOSED, ITEM_HEAD_BYTES, ItemHead, Kind,
     MARK_BYTES, is_whole, number_at,
 };
 use std::io;
@@ -88,14 +88,14 @@ impl<'a> Scan<'a> {
         if head.item_bytes() as u64 > left {
             return Ok(Item::Bad);
         }
-        let salt = self.salt;
-        let item = self.bytes(offset, head.item_bytes())?;
-        if item.len() < head.item_bytes() || !is_whole(item, salt) {
+        if !self.is_whole(offset, head.item_bytes())? {
             return Ok(Item::Bad);
         }
         self.offset += head.item_bytes() as u64;
-        // Again from the chunk, which it is in: the offset could not be moved while it was borrowed.
         let item = self.bytes(offset, head.item_bytes())?;
+        if item.len() < head.item_bytes() {
+            return Ok(Item::Bad);
+        }
         let content = &item[ITEM_HEAD_BYTES..ITEM_HEAD_BYTES + head.length];
         let sequence = head.sequence;
         Ok(if head.is_mark {
@@ -103,6 +103,21 @@ impl<'a> Scan<'a> {
         } else {
             Item::Record { sequence, content }
         })
+    }
+
+    /// Checks a long item in pieces: a length that is damaged costs no memory.
+    fn is_whole(&mut self, offset: u64, item_bytes: usize) -> io::Result<bool> {
+        let (mut checked, mut done) = (Checked::new(self.salt), 0);
+        while done < item_bytes {
+            let wanted = CHUNK_BYTES.min(item_bytes - done);
+            let piece = self.bytes(offset + done as u64, wanted)?;
+            if piece.len() < wanted {
+                return Ok(false);
+            }
+            checked.add(piece);
+            done += wanted;
+        }
+        Ok(checked.is_whole())
     }
 
     /// Looks through all that is behind the last whole item for marks. They are short, so this is linear in the bytes.

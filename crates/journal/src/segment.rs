@@ -12,8 +12,8 @@ use std::io;
 pub(crate) const UNFINISHED_SUFFIX: &str = ".unfinished";
 const SEGMENT_UNFINISHED: &str = "segment.unfinished";
 const SNAPSHOT_UNFINISHED: &str = "snapshot.unfinished";
-/// A snapshot is synced so often while it is written, so that the last sync of it does not keep the log waiting.
-const SNAPSHOT_SYNC_BYTES: u64 = 4 << 20;
+/// A snapshot is synced so often while it is written, so that no sync of it keeps the log waiting for long.
+const SNAPSHOT_SYNC_BYTES: u64 = 1 << 20;
 
 /// What went wrong at which file.
 pub(crate) type Failed = JournalError;

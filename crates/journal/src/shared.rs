@@ -76,7 +76,7 @@ pub(crate) struct Mail {
     pub(crate) is_more_there: bool,
     pub(crate) snapshot: SnapshotMail,
     pub(crate) is_closing: bool,
-    /// The writer waits for somebody to wake it.
+    /// The writer sleeps until it is woken.
     is_asleep: bool,
 }
 
@@ -217,7 +217,7 @@ impl Shared {
     }
 
     /// The worker's side: ring when there is room. It must look again behind this: either it sees the room then, or
-    /// the writer sees the wish behind making it.
+    /// the writer sees the flag behind making it.
     pub(crate) fn want_room(&self) {
         self.wants_room.store(true, Ordering::SeqCst);
     }
@@ -227,7 +227,7 @@ impl Shared {
         self.failure.get()
     }
 
-    /// Writes have ended. The first failure is the one that is told.
+    /// Writes have ended. The first failure is the one that is reported.
     pub(crate) fn fail(&self, failure: JournalError) {
         let _ = self.failure.set(failure);
         let mut mail = self.mail();

@@ -127,7 +127,7 @@ impl SnapshotWriter {
         chunk_bytes: usize,
     ) -> Result<SnapshotWriter, SnapshotRefused> {
         let mut mail = shared.mail();
-        // One that was given up is with the writer until it has heard of that.
+        // The writer still has a snapshot that was given up, until its next turn.
         if mail.snapshot.state == SnapshotState::Writing || mail.snapshot.is_given_up {
             return Err(SnapshotRefused::Running);
         }

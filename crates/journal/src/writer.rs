@@ -16,14 +16,21 @@ use crate::snapshot::{Finish, Job, SnapshotState};
 use std::collections::VecDeque;
 use std::io;
 use std::mem;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::thread;
 use std::time::Duration;
 
+/// After a write that no reply waits for, the writer sleeps so long: commits of that time are one write, and the
+/// worker pays for none of them the system call that wakes a thread.
+const NAP: Duration = Duration::from_millis(1);
+
 /// The writer of one journal.
 pub struct Writer {
     files: Box<dyn Files>,
+    /// For messages.
+    folder: PathBuf,
     /// The folder is ours as long as this is held.
     _lock: Box<dyn Send>,
     shared: Arc<Shared>,
@@ -54,6 +61,7 @@ pub enum Next {
 impl Writer {
     pub(crate) fn begin(
         files: Box<dyn Files>,
+        folder: &Path,
         lock: Box<dyn Send>,
         shared: Arc<Shared>,
         options: Options,
@@ -63,6 +71,7 @@ impl Writer {
         let segment = Segment::create(&*files, options.shard, last + 1, options.segment_bytes, 0)?;
         let writer = Writer {
             files,
+            folder: folder.to_owned(),
             _lock: lock,
             shared,
             options,
@@ -82,8 +91,14 @@ impl Writer {
     /// Runs turns until the journal is closed.
     pub(crate) fn run(mut self) {
         let _says_so = SaysWhenItPanics(Arc::clone(&self.shared));
+        let is_waited_for = self.options.policy == Policy::Always || self.options.ring_when_written;
         loop {
+            let written = self.written;
             let timeout = match self.turn() {
+                Next::Idle | Next::At(_) if self.written > written && !is_waited_for => {
+                    thread::sleep(NAP);
+                    continue;
+                }
                 Next::Ended => return,
                 Next::Idle => None,
                 Next::At(due_ns) => {
@@ -102,7 +117,7 @@ impl Writer {
         }
         self.work().unwrap_or_else(|error| {
             self.snapshot = None;
-            self.shared.fail(error);
+            self.shared.fail(error.below(&self.folder));
             Next::Ended
         })
     }
@@ -268,7 +283,7 @@ impl Writer {
                 if let Some(snapshot) = self.snapshot.take() {
                     snapshot.abandon(&*self.files);
                 }
-                self.end_snapshot(SnapshotState::Failed(error));
+                self.end_snapshot(SnapshotState::Failed(error.below(&self.folder)));
             }
         }
         debug_assert!(!is_done || self.snapshot.is_none());

@@ -76,7 +76,7 @@ fn the_process_that_is_killed() {
     let bell = Bell::new().expect("a descriptor");
     let (mut journal, _, mut sum) = open(Path::new(&folder), policy, Some(bell.clone()));
     let mut random = Random(sum.sum);
-    let mut told = journal.last();
+    let mut acknowledged = journal.last();
     loop {
         for _ in 0..random.below(4) {
             let record = record(journal.last().0 + 1);
@@ -97,10 +97,10 @@ fn the_process_that_is_killed() {
             bell.answer();
         }
         let kept = if policy == Policy::Always { journal.durable() } else { journal.written() };
-        if kept > told {
-            told = kept;
-            // The one who reads is gone: so are we.
-            if writeln!(io::stdout(), "kept {told}").is_err() {
+        if kept > acknowledged {
+            acknowledged = kept;
+            // The checker is gone: the end.
+            if writeln!(io::stdout(), "kept {acknowledged}").is_err() {
                 return;
             }
         }

@@ -168,6 +168,41 @@ fn a_link_in_place_of_a_segment_is_not_followed() {
     assert!(matches!(error, OpenError::Io { .. }), "{error}");
 }
 
+#[test]
+fn no_wish_for_room_is_forgotten_however_it_falls() {
+    for policy in [Policy::No, Policy::Always] {
+        let folder = Folder::new(&format!("room-{policy}"));
+        let bell = Bell::new().expect("a descriptor");
+        let options = Options {
+            policy,
+            bell: Some(bell.clone()),
+            waiting_bytes_max: 1 << 10,
+            ..Options::default()
+        };
+        let (mut journal, ..) = opened(&folder.data(), options);
+        let mut refused = 0;
+        while refused < 300 {
+            if journal.append(&[7; 200]).is_err() {
+                refused += 1;
+                journal.commit();
+                // For ever, if its ring is lost.
+                while !journal.has_room(200) {
+                    bell.wait(Duration::MAX);
+                    bell.answer();
+                }
+            }
+            // In the middle of what the writer does, and at its end.
+            if refused % 3 == 0 {
+                journal.commit();
+            }
+        }
+        let last = journal.last();
+        journal.close().expect("nothing fails");
+        let (_, recovered, _) = opened(&folder.data(), Options::default());
+        assert_eq!((recovered.last, recovered.was_closed), (last, true));
+    }
+}
+
 /// Where there is a file system of [`SMALL_BYTES`], for the test that another one starts.
 const SMALL_DISK: &str = "LANEWAY_JOURNAL_SMALL_DISK";
 const SMALL_BYTES: usize = 256 << 10;

@@ -237,3 +237,19 @@ fn what_the_caller_cannot_take_ends_the_start_with_its_words() {
     let text = error.to_string();
     assert!(text.contains("number 1") && text.contains("an unknown command"), "{text}");
 }
+
+#[test]
+fn a_record_longer_than_what_is_read_at_a_time_is_checked_to_its_end() {
+    let disk = Disk::new(1);
+    let long = Options { waiting_bytes_max: 8 << 20, ..options(&disk, Policy::Always) };
+    let (mut journal, mut writer, ..) = start_with(&disk, long).expect("nothing fails");
+    append(&mut journal, &mut writer, 3, 3 << 20);
+    drop((journal, writer));
+    let (.., recovered, values) = start(&disk, Policy::Always).expect("it is whole");
+    assert_eq!((recovered.records, values[&1].len()), (3, 9 << 20));
+    disk.take_away(&segment(4)); // of this start
+    change(&disk, &segment(3), |content| content[(2 << 20) + 77] ^= 1);
+    let (.., recovered, values) = start(&disk, Policy::Always).expect("its end is torn");
+    assert_eq!((recovered.last, values[&1].len()), (Sequence(2), 6 << 20));
+    assert_eq!(recovered.torn.map(|torn| torn.from), Some(Sequence(3)));
+}

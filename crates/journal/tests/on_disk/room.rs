@@ -43,12 +43,12 @@ fn a_writer_that_is_behind_leaves_no_room_and_rings_when_there_is_some() {
     );
     assert!(!bell.is_rung() && !journal.has_room(RECORD.len()));
     writer.turn();
-    assert!(bell.answer(), "somebody waits for it");
+    assert!(bell.answer(), "the worker waits for it");
     assert_eq!(journal.append(RECORD), Ok(Sequence(taken as u64 + 1)));
     assert_eq!(journal.written(), Sequence(taken as u64));
     journal.commit();
     writer.turn();
-    assert!(!bell.is_rung(), "nobody waits, and nothing has become durable");
+    assert!(!bell.is_rung(), "no worker waits, and nothing has become durable");
 }
 
 #[test]
@@ -159,7 +159,7 @@ fn a_write_or_a_sync_that_fails_is_the_last_and_what_was_durable_stays() {
         assert_eq!(writer.turn(), Next::Ended);
         let failure = journal.failed().expect("it has failed");
         assert_eq!(failure.is_full(), fault == Fault::NoSpace, "{failure}");
-        assert!(failure.to_string().contains(".log: "), "{failure}");
+        assert!(failure.to_string().contains(" data/00000000000000000001.log: "), "{failure}");
         assert!(bell.answer() && journal.durable() == Sequence(1));
         assert_eq!(journal.append(RECORD), Err(Refused::Failed));
         assert!(matches!(journal.begin_snapshot(), Err(SnapshotRefused::Ended)));
