@@ -1,4 +1,4 @@
-//! Numbers as text, by Redis's rules.
+//! Numbers as text, by Redis's rules. Hexadecimal floating-point numbers, which the C library of Redis reads, are refused.
 
 /// A whole number in its one form: no sign but `-`, no leading zero, nothing around it.
 pub(crate) fn integer(text: &[u8]) -> Option<i64> {
@@ -69,12 +69,13 @@ pub(crate) fn double(text: &[u8]) -> Option<f64> {
     }
 }
 
-/// The bound of a range of scores: as [`double`], but nothing is too large, and nothing at all is 0.
+/// The bound of a range of scores: nothing is too large, nothing at all is 0, and blanks may come first.
 pub(crate) fn bound(text: &[u8]) -> Option<f64> {
-    if text.is_empty() { Some(0.0) } else { decimal(text) }
+    if text.is_empty() { Some(0.0) } else { decimal(text.trim_ascii_start()) }
 }
 
-fn decimal(text: &[u8]) -> Option<f64> {
+/// Any decimal number or infinity, as near as 53 bits come.
+pub(crate) fn decimal(text: &[u8]) -> Option<f64> {
     let number: f64 = std::str::from_utf8(text).ok()?.parse().ok()?;
     (!number.is_nan()).then_some(number)
 }

@@ -86,7 +86,11 @@ impl Sorted {
             Members::Tree { .. } => 0,
         };
         match &mut self.members {
-            Members::Packed(packed) => packed.insert(at, [&score.to_le_bytes(), member]),
+            Members::Packed(packed) => {
+                // A small one keeps no negative zero, as in Redis; a sum with zero is rid of it.
+                let score = score + 0.0;
+                packed.insert(at, [&score.to_le_bytes(), member]);
+            }
             Members::Tree { by_member, in_order, bytes } => {
                 let entry = Scored { score, member: member.into() };
                 by_member.insert(by_member.hash(member), entry.clone());

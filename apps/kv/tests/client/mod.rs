@@ -44,6 +44,7 @@ impl Local {
         };
         let arity = command.arity.unsigned_abs() as usize;
         if args.len() < arity || (command.arity > 0 && args.len() > arity) {
+            let name = command.name;
             self.reply.error(&format!("ERR wrong number of arguments for '{name}' command"));
             return self.reply.bytes().to_vec();
         }

@@ -73,9 +73,6 @@ impl Part {
 
     /// As bits of a string of `len` bytes.
     fn bits(&self, len: usize) -> std::ops::Range<usize> {
-        if self.start < 0 && self.end < 0 && self.start > self.end {
-            return 0..0;
-        }
         let units = if self.in_bits { len * 8 } else { len };
         let end =
             if self.end < 0 { (self.end.saturating_add(units as i64)).max(0) } else { self.end };
@@ -96,23 +93,19 @@ fn count_bits(text: &[u8], bits: std::ops::Range<usize>) -> u64 {
 }
 
 fn bitcount(keys: &mut Keyspace<'_>, args: &[&[u8]], reply: &mut Reply) -> Answer {
-    let part = match args {
-        [_, _] => None,
-        [_, _, start, end] => Some((start, end, None)),
-        [_, _, start, end, unit] => Some((start, end, Some(unit))),
-        _ if !keys.exists(args[1]) => {
-            reply.integer(0);
-            return DONE;
-        }
-        _ => return Err(SYNTAX),
-    };
     let Some(text) = keys.text(args[1])? else {
         reply.integer(0);
         return DONE;
     };
-    let bits = match part {
-        None => 0..text.len() * 8,
-        Some((start, end, unit)) => Part::read(start, Some(end), unit)?.bits(text.len()),
+    let bits = match args {
+        [_, _] => 0..text.len() * 8,
+        [_, _, start, end, unit @ ..] if unit.len() < 2 => {
+            let part = Part::read(start, Some(end), unit.first())?;
+            // An end before the start is nothing, also if both are before the string.
+            let is_nothing = part.start < 0 && part.end < 0 && part.start > part.end;
+            if is_nothing { 0..0 } else { part.bits(text.len()) }
+        }
+        _ => return Err(SYNTAX),
     };
     reply.integer(count_bits(text, bits) as i64);
     DONE
@@ -175,7 +168,7 @@ fn bitop(keys: &mut Keyspace<'_>, args: &[&[u8]], reply: &mut Reply) -> Answer {
     let is_changed = match result.is_empty() {
         true => keys.take(args[2]).is_some(),
         false => {
-            keys.put(Entry::text(args[2], &result, Form::Text, None));
+            keys.put(Entry::text(args[2], &result, Form::Raw, None));
             true
         }
     };
@@ -343,6 +336,8 @@ fn fields(keys: &mut Keyspace<'_>, args: &[&[u8]], only_reads: bool, reply: &mut
                     reply.integer(before);
                     continue;
                 }
+                // As in Redis, a negative number is a very large one to a field without a sign.
+                Step::Set(number) if !field.signed => (i128::from(*number as u64), Some(before)),
                 Step::Set(number) => (i128::from(*number), Some(before)),
                 Step::Add(number) => (i128::from(before) + i128::from(*number), None),
             };

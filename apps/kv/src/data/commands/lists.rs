@@ -402,8 +402,9 @@ fn pop_options(options: &[&[u8]]) -> Result<(End, usize), Refusal> {
     let from = end(options.first().ok_or(SYNTAX)?)?;
     let count = match &options[1..] {
         [] => 1,
-        [word, count] if is(word, "count") => {
-            at_least_one(count, "ERR count should be greater than 0")?
+        [word, count, rest @ ..] if is(word, "count") => {
+            let count = at_least_one(count, "ERR count should be greater than 0")?;
+            if rest.is_empty() { count } else { return Err(SYNTAX) }
         }
         _ => return Err(SYNTAX),
     };
@@ -491,9 +492,9 @@ fn move_or_wait(
 }
 
 fn blmpop(keys: &mut Keyspace<'_>, args: &[&[u8]], reply: &mut Reply) -> Answer {
-    let until_ms = super::until(args[1], keys.now_ms)?;
     let (names, options) = counted_keys(args, 2)?;
     let (from, count) = pop_options(options)?;
+    let until_ms = super::until(args[1], keys.now_ms)?;
     match pop_first(keys, names, from, count, reply)? {
         true => DONE,
         false => Ok(Outcome::Waits { until_ms, null_array: true }),

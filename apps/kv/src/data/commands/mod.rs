@@ -33,12 +33,13 @@ const DRAWN_MAX: i64 = 16 << 20;
 
 /// When a timeout in seconds is over; never, if it is 0.
 fn until(timeout: &[u8], now_ms: u64) -> Result<Option<u64>, Refusal> {
-    let seconds = super::numbers::double(timeout);
+    let seconds = super::numbers::decimal(timeout);
     let seconds = seconds.ok_or(refusal("ERR timeout is not a float or out of range"))?;
-    if seconds < 0.0 {
+    let milliseconds = (seconds * 1000.0).ceil();
+    // What is more than Redis can count is negative to it.
+    if milliseconds < 0.0 || milliseconds >= i64::MAX as f64 {
         return Err(refusal("ERR timeout is negative"));
     }
-    let milliseconds = (seconds * 1000.0).ceil();
     if milliseconds >= i64::MAX as f64 - now_ms as f64 {
         return Err(refusal("ERR timeout is out of range"));
     }

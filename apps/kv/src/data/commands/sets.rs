@@ -298,7 +298,10 @@ fn sdiffstore(keys: &mut Keyspace<'_>, args: &[&[u8]], reply: &mut Reply) -> Ans
 }
 
 fn sintercard(keys: &mut Keyspace<'_>, args: &[&[u8]], reply: &mut Reply) -> Answer {
-    let (names, limit) = intersection_options(args)?;
+    let count = at_least_one(args[1], "ERR numkeys should be greater than 0")?;
+    let too_many = || refusal("ERR Number of keys can't be greater than number of args");
+    let (names, options) = args[2..].split_at_checked(count).ok_or_else(too_many)?;
+    let limit = intersection_limit(options)?;
     for name in names {
         keys.read::<Set>(name)?;
     }
@@ -312,13 +315,8 @@ fn sintercard(keys: &mut Keyspace<'_>, args: &[&[u8]], reply: &mut Reply) -> Ans
     DONE
 }
 
-/// Keys and LIMIT of SINTERCARD and ZINTERCARD; no limit is 0.
-pub(super) fn intersection_options<'a, 'b>(
-    args: &'b [&'a [u8]],
-) -> Result<(&'b [&'a [u8]], usize), Refusal> {
-    let count = at_least_one(args[1], "ERR numkeys should be greater than 0")?;
-    let too_many = || refusal("ERR Number of keys can't be greater than number of args");
-    let (names, options) = args[2..].split_at_checked(count).ok_or_else(too_many)?;
+/// LIMIT of SINTERCARD and ZINTERCARD; no limit is 0.
+pub(super) fn intersection_limit(options: &[&[u8]]) -> Result<usize, Refusal> {
     let mut limit = 0;
     let (pairs, rest) = options.as_chunks();
     for [option, value] in pairs {
@@ -327,7 +325,7 @@ pub(super) fn intersection_options<'a, 'b>(
         }
         limit = count_or(value, refusal("ERR LIMIT can't be negative"))?;
     }
-    if rest.is_empty() { Ok((names, limit)) } else { Err(SYNTAX) }
+    if rest.is_empty() { Ok(limit) } else { Err(SYNTAX) }
 }
 
 fn sscan(keys: &mut Keyspace<'_>, args: &[&[u8]], reply: &mut Reply) -> Answer {

@@ -319,8 +319,9 @@ fn pop_options(options: &[&[u8]]) -> Result<(End, usize), Refusal> {
     };
     match options {
         [] => Ok((end, 1)),
-        [word, count] if is(word, "count") => {
-            Ok((end, at_least_one(count, "ERR count should be greater than 0")?))
+        [word, count, rest @ ..] if is(word, "count") => {
+            let count = at_least_one(count, "ERR count should be greater than 0")?;
+            if rest.is_empty() { Ok((end, count)) } else { Err(SYNTAX) }
         }
         _ => Err(SYNTAX),
     }
@@ -362,9 +363,9 @@ fn zmpop(keys: &mut Keyspace<'_>, args: &[&[u8]], reply: &mut Reply) -> Answer {
 }
 
 fn bzmpop(keys: &mut Keyspace<'_>, args: &[&[u8]], reply: &mut Reply) -> Answer {
-    let until_ms = super::until(args[1], keys.now_ms)?;
     let (names, options) = counted_keys(args, 2)?;
     let (end, count) = pop_options(options)?;
+    let until_ms = super::until(args[1], keys.now_ms)?;
     match pop_first(keys, names, end, count, reply)? {
         true => DONE,
         false => Ok(Outcome::Waits { until_ms, null_array: true }),

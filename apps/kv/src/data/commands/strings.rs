@@ -97,7 +97,9 @@ fn options<'a>(args: &[&'a [u8]], is_set: bool) -> Result<Options<'a>, Refusal> 
             () if is(arg, "pxat") => Unit::AtMilliseconds,
             () => return Err(SYNTAX),
         };
-        if has_time || options.keeps_deadline || options.persists {
+        // The same unit twice is allowed, and the last one counts.
+        let has_other = options.expires.is_some_and(|(other, _)| other != unit);
+        if has_other || options.keeps_deadline || options.persists {
             return Err(SYNTAX);
         }
         options.expires = Some((unit, args.next().ok_or(SYNTAX)?));

@@ -6,7 +6,7 @@ use super::super::keyspace::*;
 use super::super::numbers;
 use super::super::set::Set;
 use super::super::sorted::Sorted;
-use super::sets::intersection_options;
+use super::sets::intersection_limit;
 use super::sorted_sets::{begin_scores, reply_scored};
 use crate::command::{Command, Flags};
 use laneway_resp::Reply;
@@ -171,6 +171,20 @@ fn sources<'k>(keys: &'k Keyspace<'_>, names: &[&[u8]]) -> Vec<Source<'k>> {
     names.iter().map(source).collect()
 }
 
+/// The keys that `args` begin with, their number first, and the arguments behind them.
+fn source_keys<'a, 'b>(
+    command: &[u8],
+    args: &'b [&'a [u8]],
+) -> Result<(&'b [&'a [u8]], &'b [&'a [u8]]), Refusal> {
+    let count = usize::try_from(integer(args[0])?).unwrap_or(0);
+    if count == 0 {
+        let name = String::from_utf8_lossy(command).to_ascii_lowercase();
+        let words = format!("ERR at least 1 input key is needed for '{name}' command");
+        return Err(Refusal(words.into()));
+    }
+    args[1..].split_at_checked(count).ok_or(SYNTAX)
+}
+
 /// Does an operation on the keys that `args` begin with, their number first. The result, and whether scores are to be shown.
 fn operate(
     keys: &mut Keyspace<'_>,
@@ -179,13 +193,8 @@ fn operate(
     operation: Operation,
     stores: bool,
 ) -> Result<(Sorted, bool), Refusal> {
-    let count = usize::try_from(integer(args[0])?).unwrap_or(0);
-    if count == 0 {
-        let name = String::from_utf8_lossy(command).to_ascii_lowercase();
-        let words = format!("ERR at least 1 input key is needed for '{name}' command");
-        return Err(Refusal(words.into()));
-    }
-    let (names, options) = args[1..].split_at_checked(count).ok_or(SYNTAX)?;
+    let (names, options) = source_keys(command, args)?;
+    let count = names.len();
     check(keys, names)?;
     let (mut weights, mut aggregate, mut with_scores) = (vec![1.0; count], Aggregate::Sum, false);
     let mut rest = options;
@@ -312,8 +321,9 @@ fn zdiffstore(keys: &mut Keyspace<'_>, args: &[&[u8]], reply: &mut Reply) -> Ans
 }
 
 fn zintercard(keys: &mut Keyspace<'_>, args: &[&[u8]], reply: &mut Reply) -> Answer {
-    let (names, limit) = intersection_options(args)?;
+    let (names, options) = source_keys(args[0], &args[1..])?;
     check(keys, names)?;
+    let limit = intersection_limit(options)?;
     let mut sources = sources(keys, names);
     sources.sort_by_key(|source| source.len());
     let mut found: usize = 0;
