@@ -4,6 +4,7 @@ use crate::data::{DATABASES, Eviction};
 use crate::kind::{KvKind, KvRun};
 use crate::serve::{Config, bytes_of, policy};
 use clap::Args;
+use laneway_journal::Policy;
 use laneway_kinds::{
     Account, AppCommand, ArmPlace, Ask, Failure, FateReport, Line, On, Own, RunReport, Service,
     Shape, Watched, WatchedRun, Witness, WorkerHeadings, WorkerLine,
@@ -11,6 +12,7 @@ use laneway_kinds::{
 use laneway_linux::Mac;
 use serde_json::{Map, Value, json};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::path::PathBuf;
 
 /// What may be said to it beside what every run takes.
 #[derive(Args, Debug)]
@@ -47,6 +49,19 @@ pub struct KvArguments {
     /// Seconds after which an idle client is closed; 0 is never
     #[arg(long, value_name = "S", default_value_t = 0)]
     timeout: u32,
+    /// Log writes in --dir, and do them again at the next start
+    #[arg(long, value_name = "yes|no", default_value = "no", value_parser = yes_no, requires_if("yes", "dir"))]
+    appendonly: bool,
+    /// When the log is made durable: always, before the reply; everysec; or no, when the system likes
+    #[arg(long, value_name = "WHEN", default_value = "everysec", value_parser = when_durable)]
+    appendfsync: Policy,
+    /// The folder of the log
+    #[arg(long, value_name = "PATH")]
+    dir: Option<PathBuf>,
+}
+
+fn when_durable(text: &str) -> Result<Policy, String> {
+    text.parse()
 }
 
 fn yes_no(text: &str) -> Result<bool, String> {
@@ -76,10 +91,12 @@ loopback address unless told otherwise; on packet, afxdp and dpdk it has a stack
 needs --on and --listen. Clients of other machines are refused until there is a password, or
 --protected-mode no says that the network lets nobody else in. COMMAND lists what it does.
 
-Ends at SHUTDOWN, at Ctrl-C or after --duration; the data are in memory and end with it.
+Ends at SHUTDOWN, at Ctrl-C or after --duration. The data are in memory; with --appendonly yes every
+write is in the log in --dir as well, and the next start has it again.
 
 Examples:
   laneway run kv --lane socket
+  laneway run kv --lane uring --appendonly yes --dir /var/lib/kv --appendfsync always
   laneway run kv --lane uring --listen 0.0.0.0:6379 --requirepass secret --maxmemory 2gb
   sudo laneway run kv --lane packet --on eth1 --listen 192.0.2.9:6379 --protected-mode no";
 
@@ -132,7 +149,17 @@ Examples:
             usize::try_from(arguments.maxmemory).ok().filter(|&bytes| bytes > 0);
         config.data.eviction = arguments.maxmemory_policy;
         let service = Service { listen, own, hop_limit: None };
-        Ok(KvRun { service, config, password: arguments.requirepass.clone() })
+        config.appendfsync = arguments.appendfsync.name();
+        let log = match (&arguments.dir, arguments.appendonly) {
+            (Some(folder), true) => Some((folder.clone(), arguments.appendfsync)),
+            (None, true) => {
+                return Err(Failure::input(
+                    "--appendonly yes: where to? Give --dir PATH, a folder",
+                ));
+            }
+            (_, false) => None,
+        };
+        Ok(KvRun { service, config, password: arguments.requirepass.clone(), log })
     }
 
     fn places(run: &KvRun, _on: On<'_>) -> Vec<String> {
@@ -145,7 +172,11 @@ Examples:
             (None, true) => "clients of this machine alone",
             (None, false) => "every client, without a password",
         };
-        Some(format!("serving {who}; the data are in memory and end with the run; Ctrl-C ends"))
+        let data = match &run.log {
+            None => "the data are in memory and end with the run".to_owned(),
+            Some((folder, policy)) => format!("the log is in {}, fsync {policy}", folder.display()),
+        };
+        Some(format!("serving {who}; {data}; Ctrl-C ends"))
     }
 
     fn account(run: &KvRun, _on: On<'_>, lane: &RunReport, report: &FateReport) -> Account {

@@ -9,6 +9,7 @@
 mod arguments;
 mod command;
 mod data;
+mod file_log;
 mod kind;
 mod serve;
 
@@ -19,4 +20,4 @@ pub use data::{
     SnapshotStep, Store, StoreCounts, glob_matches,
 };
 pub use kind::{KvKind, KvRun};
-pub use serve::{Config, Fsync, Kv, Log, OutputLimit, Setup};
+pub use serve::{Config, Fsync, Kv, Log, NotTaken, OutputLimit, Setup};

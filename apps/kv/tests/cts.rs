@@ -73,7 +73,8 @@ fn words(command: &str) -> Args {
             b'\\' if quoted => {
                 let escaped = match bytes.next() {
                     Some(b'x') => {
-                        let digits = [bytes.next(), bytes.next()].map(|digit| digit.unwrap_or(b'0'));
+                        let digits =
+                            [bytes.next(), bytes.next()].map(|digit| digit.unwrap_or(b'0'));
                         let digits = String::from_utf8_lossy(&digits).into_owned();
                         u8::from_str_radix(&digits, 16).expect("two digits")
                     }

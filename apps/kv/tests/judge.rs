@@ -176,7 +176,9 @@ const FORMS: &[&str] = &[
     "zrevrangebyscore KEY BOUND BOUND [withscores] [LIMITS]",
     "zrangebylex lex LEX LEX [LIMITS]",
     "zrevrangebylex lex LEX LEX [LIMITS]",
-    "zadd lex 0 MEMBER 0 MEMBER", "zadd lex 0 MEMBER 0 MEMBER", "zadd lex 0 MEMBER",
+    "zadd lex 0 MEMBER 0 MEMBER",
+    "zadd lex 0 MEMBER 0 MEMBER",
+    "zadd lex 0 MEMBER",
     "zcount KEY BOUND BOUND",
     "zlexcount lex LEX LEX",
     "zremrangebyrank KEY INDEX INDEX",
@@ -435,7 +437,8 @@ fn the_store_answers_as_redis_does() {
             false => ours == theirs,
         };
         if !is_same && !is_excused(&args, &ours, &theirs) {
-            let last = &asked[asked.len().saturating_sub(if differing.is_empty() { 40 } else { 1 })..];
+            let last =
+                &asked[asked.len().saturating_sub(if differing.is_empty() { 40 } else { 1 })..];
             differing.push(format!(
                 "command {}:\n  {}\nours:   {}\ntheirs: {}",
                 asked.len(),

@@ -52,6 +52,8 @@ pub struct Config {
     pub appendfsync: &'static str,
     /// The lane, for INFO.
     pub lane: String,
+    /// What the log held at the start, for INFO.
+    pub recovered: String,
 }
 
 impl Default for Config {
@@ -73,6 +75,7 @@ impl Default for Config {
             appendonly: false,
             appendfsync: "everysec",
             lane: String::new(),
+            recovered: String::new(),
         }
     }
 }

@@ -32,11 +32,25 @@ impl Fsync {
     }
 }
 
+/// Why a log does not take a record.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum NotTaken {
+    /// There is no room now; the worker's bell rings when there is.
+    Full,
+    /// It takes no more: [`Log::failed`] says why.
+    Ended,
+}
+
 /// What makes records durable. None of it waits.
 pub trait Log: fmt::Debug {
-    /// Queues a record behind those before it: its number, one more than the last. None: there is no room now, and the
-    /// worker's bell rings when there is.
-    fn append(&mut self, record: &[u8]) -> Option<u64>;
+    /// Queues a record behind those before it: its number, one more than the last.
+    ///
+    /// # Errors
+    /// It is not taken, now or ever.
+    fn append(&mut self, record: &[u8]) -> Result<u64, NotTaken>;
+
+    /// The longest record that it takes, in bytes.
+    fn record_bytes_max(&self) -> usize;
 
     /// The number of the last record that was taken.
     fn last(&self) -> u64;
@@ -69,6 +83,9 @@ pub(crate) struct Journal {
     /// The log had no room for the record: no further write is done until it has.
     is_full: bool,
 }
+
+/// A SELECT in front of a command.
+const SELECT_BYTES_MAX: usize = 64;
 
 /// A record's memory that is kept for the next.
 const RECORD_KEPT_BYTES_MAX: usize = 1 << 20;
@@ -109,6 +126,17 @@ impl Journal {
     /// The number of the record that what is done now belongs to.
     pub(crate) fn current(&self) -> u64 {
         self.next
+    }
+
+    /// Makes a record of what there is, if a command of so many bytes would make this one too long. False: it is longer
+    /// than any record.
+    pub(crate) fn make_room(&mut self, bytes: usize) -> bool {
+        let Some(log) = &self.log else { return true };
+        let max = log.record_bytes_max();
+        if self.record.len() + bytes + SELECT_BYTES_MAX > max {
+            self.commit();
+        }
+        bytes + SELECT_BYTES_MAX <= max
     }
 
     /// Adds a command to the record of this turn.
@@ -160,10 +188,13 @@ impl Journal {
         }
         let Some(log) = self.log.as_mut().filter(|_| !self.record.is_empty()) else { return };
         let number = log.append(&self.record);
-        self.is_full = number.is_none();
-        let Some(number) = number else { return };
-        debug_assert_eq!(number, self.next, "records are numbered one by one");
-        self.next = number + 1;
+        self.is_full = number == Err(NotTaken::Full);
+        if self.is_full {
+            return;
+        }
+        // Behind the end no number is ever durable, and whoever waits for one is told so.
+        debug_assert!(number.is_err() || number == Ok(self.next), "numbered one by one");
+        self.next += 1;
         self.selected = None;
         self.record.clear();
         if self.record.capacity() > RECORD_KEPT_BYTES_MAX {

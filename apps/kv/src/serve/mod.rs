@@ -25,10 +25,12 @@ mod transaction;
 
 #[cfg(test)]
 mod tests;
+#[cfg(test)]
+pub(crate) use tests::answer;
 
 pub use config::{Config, OutputLimit};
 pub(crate) use config::{bytes_of, policy};
-pub use log::{Fsync, Log};
+pub use log::{Fsync, Log, NotTaken};
 
 use crate::command::Run;
 use crate::data::{COMMANDS, Store};
@@ -171,8 +173,9 @@ impl Kv {
         Ok(())
     }
 
-    /// From now on writes are logged.
-    pub fn join_log(&mut self, log: Box<dyn Log>) {
+    /// From now on writes are logged; `recovered` is what INFO says of the start.
+    pub fn join_log(&mut self, log: Box<dyn Log>, recovered: String) {
+        self.server.config.recovered = recovered;
         self.server.config.appendonly = true;
         self.server.config.appendfsync = log.fsync().name();
         self.server.journal = Journal::new(Some(log));
@@ -509,6 +512,16 @@ impl StreamApp for Kv {
             self.server.try_postponed();
         }
         let durable = self.server.journal.durable();
+        if self.server.journal.failed().is_some() {
+            // What they wait for will never be durable, and must not be told: they find out by the end.
+            for (_, key) in std::mem::take(&mut self.releases) {
+                let has_waits =
+                    self.server.clients.get(key).is_some_and(|one| !one.waits.is_empty());
+                if has_waits {
+                    self.server.end(key, Ending::Abort);
+                }
+            }
+        }
         while let Some((_, key)) = self.releases.pop_front_if(|(record, _)| *record <= durable) {
             self.settle_key(key, out);
         }

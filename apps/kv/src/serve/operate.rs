@@ -269,6 +269,7 @@ fn about_persistence(server: &Server, text: &mut String) {
     line!(text, "aof_last_write_status", if failed.is_some() { "err" } else { "ok" });
     if server.journal.is_on() {
         line!(text, "appendfsync", server.journal.fsync().name());
+        line!(text, "aof_recovered", server.config.recovered);
     }
 }
 

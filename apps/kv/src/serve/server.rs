@@ -187,6 +187,12 @@ impl Server {
         {
             return Err(format!("MISCONF Errors writing to the AOF file: {why}"));
         }
+        if flags.has(Flags::WRITE) && self.journal.is_on() {
+            let bytes = logged_bytes(args.iter().map(|arg| arg.len()));
+            if !self.journal.make_room(bytes) {
+                return Err(format!("ERR the log takes no command of {bytes} bytes"));
+            }
+        }
         let is_for_subscribers = flags.has(Flags::PUBSUB) && command.name != "publish"
             || matches!(command.name, "ping" | "quit" | "reset");
         if client.is_subscribed()
@@ -458,6 +464,13 @@ const EVICTED_MAX: usize = 10_000;
 /// Keys that one call of the data deletes because their time has come, and calls per tick.
 const EXPIRED_ROUND: usize = 200;
 const EXPIRED_ROUNDS_MAX: usize = 20;
+
+/// Bytes of a command in the log, at most.
+pub(crate) fn logged_bytes(args: impl Iterator<Item = usize>) -> usize {
+    // The type's byte, 20 digits and two line ends.
+    const HEAD_BYTES_MAX: usize = 25;
+    args.map(|len| len + HEAD_BYTES_MAX).sum::<usize>() + HEAD_BYTES_MAX
+}
 
 /// What a transaction does at once.
 fn is_done_inside_multi(name: &str) -> bool {

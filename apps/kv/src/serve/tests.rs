@@ -175,6 +175,24 @@ impl World {
     }
 }
 
+/// What a server answers to one client's one command, when it is durable; the server ends then.
+pub(crate) fn answer(kv: Kv, args: &[&[u8]]) -> String {
+    let mut world =
+        World { kv, peers: Peers::default(), now_us: Rc::new(Cell::new(START_US)), next: 0 };
+    let conn = world.open();
+    let mut bytes = Vec::new();
+    laneway_resp::command(args, &mut bytes);
+    world.arrive(conn, &bytes);
+    loop {
+        let said = world.received(conn);
+        if !said.is_empty() {
+            return said;
+        }
+        std::thread::yield_now();
+        world.turn();
+    }
+}
+
 /// The words of a line as a command.
 fn array(line: &str) -> Vec<u8> {
     let words: Vec<Vec<u8>> =

@@ -4,8 +4,8 @@
 //! one record of the log, as everything of a turn is. A watched key that became another spoils its watchers'
 //! transactions, whoever changed it.
 
-use super::client::{Client, Clients, DataKey, Key, Transaction};
-use super::server::Server;
+use super::client::{Client, Clients, DataKey, Kept, Key, Transaction};
+use super::server::{Server, logged_bytes};
 use std::collections::HashMap;
 
 /// Who watches which keys.
@@ -101,6 +101,14 @@ pub(crate) fn exec(server: &mut Server, client: &mut Client, _: &[&[u8]]) {
     }
     if is_spoiled {
         return client.out.null_array();
+    }
+    let of_call = |kept: &Kept| logged_bytes(kept.args.iter().map(|arg| arg.len()));
+    let bytes: usize = transaction.queued.iter().map(of_call).sum();
+    // A transaction is in one record whole.
+    if !server.journal.make_room(bytes) {
+        let text =
+            format!("EXECABORT Transaction discarded: the log takes no {bytes} bytes at once");
+        return client.out.error(&text);
     }
     let from = client.out.len();
     client.out.array(transaction.queued.len());

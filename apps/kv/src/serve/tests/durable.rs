@@ -16,13 +16,20 @@ struct Memory {
 struct Handle(Rc<RefCell<Memory>>, Fsync);
 
 impl Log for Handle {
-    fn append(&mut self, record: &[u8]) -> Option<u64> {
+    fn append(&mut self, record: &[u8]) -> Result<u64, NotTaken> {
         let mut memory = self.0.borrow_mut();
+        if memory.failed.is_some() {
+            return Err(NotTaken::Ended);
+        }
         if memory.is_full {
-            return None;
+            return Err(NotTaken::Full);
         }
         memory.records.push(record.to_vec());
-        Some(memory.records.len() as u64)
+        Ok(memory.records.len() as u64)
+    }
+
+    fn record_bytes_max(&self) -> usize {
+        1000
     }
 
     fn last(&self) -> u64 {
@@ -45,7 +52,7 @@ impl Log for Handle {
 fn logged(fsync: Fsync) -> (World, Rc<RefCell<Memory>>) {
     let mut world = World::new();
     let memory = Rc::new(RefCell::new(Memory::default()));
-    world.kv.join_log(Box::new(Handle(memory.clone(), fsync)));
+    world.kv.join_log(Box::new(Handle(memory.clone(), fsync)), String::new());
     (world, memory)
 }
 
@@ -157,4 +164,37 @@ fn writes_wait_while_the_log_has_no_room() {
         [array("SELECT 0"), array("SET k 2")].concat(),
     ];
     assert_eq!(memory.borrow().records, wanted);
+}
+
+#[test]
+fn who_waits_for_a_record_that_is_lost_is_not_answered() {
+    let (mut world, memory) = logged(Fsync::Always);
+    let (writer, reader) = (world.open(), world.open());
+    assert_eq!(world.ask(writer, "SET k 1"), "");
+    memory.borrow_mut().failed = Some("the disk is gone".to_owned());
+    world.turn();
+    assert!(world.peer(writer).is_aborted && world.received(writer).is_empty());
+    assert_eq!(world.ask(reader, "GET other"), "$-1\r\n");
+}
+
+#[test]
+fn what_no_record_can_hold_is_refused_before_it_is_done() {
+    let (mut world, memory) = logged(Fsync::EverySecond);
+    let conn = world.open();
+    let value = "v".repeat(600);
+    let both = [array(&format!("SET a {value}")), array(&format!("SET b {value}"))].concat();
+    world.arrive(conn, &both);
+    assert_eq!(world.received(conn), "+OK\r\n+OK\r\n");
+    assert_eq!(memory.borrow().records.len(), 2, "a turn of two records");
+    let long = "v".repeat(1000);
+    assert!(
+        world.ask(conn, &format!("SET a {long}")).starts_with("-ERR the log takes no command of")
+    );
+    world.ask(conn, "MULTI");
+    world.ask(conn, &format!("SET a {value}x"));
+    world.ask(conn, &format!("SET b {value}x"));
+    assert!(
+        world.ask(conn, "EXEC").starts_with("-EXECABORT Transaction discarded: the log takes no")
+    );
+    assert_eq!(world.ask(conn, "GET a"), format!("$600\r\n{value}\r\n"));
 }
