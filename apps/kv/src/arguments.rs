@@ -3,7 +3,7 @@
 use crate::data::{DATABASES, Eviction};
 use crate::kind::{KvKind, KvRun};
 use crate::serve::{Config, bytes_of, policy};
-use clap::Args;
+use clap::{ArgAction, Args};
 use laneway_journal::Policy;
 use laneway_kinds::{
     Account, AppCommand, ArmPlace, Ask, Failure, FateReport, Line, On, Own, RunReport, Service,
@@ -30,7 +30,7 @@ pub struct KvArguments {
     #[arg(long, value_name = "PASSWORD")]
     requirepass: Option<String>,
     /// Without a password, refuse every client that is not of this machine
-    #[arg(long, value_name = "yes|no", default_value = "yes", value_parser = yes_no)]
+    #[arg(long, value_name = "yes|no", default_value = "yes", value_parser = yes_no, action = ArgAction::Set)]
     protected_mode: bool,
     /// Clients at a time
     #[arg(long, value_name = "N", default_value_t = 10_000,
@@ -50,7 +50,7 @@ pub struct KvArguments {
     #[arg(long, value_name = "S", default_value_t = 0)]
     timeout: u32,
     /// Log writes in --dir, and do them again at the next start
-    #[arg(long, value_name = "yes|no", default_value = "no", value_parser = yes_no, requires_if("yes", "dir"))]
+    #[arg(long, value_name = "yes|no", default_value = "no", value_parser = yes_no, requires_if("yes", "dir"), action = ArgAction::Set)]
     appendonly: bool,
     /// When the log is made durable: always, before the reply; everysec; or no, when the system likes
     #[arg(long, value_name = "WHEN", default_value = "everysec", value_parser = when_durable)]

@@ -221,7 +221,8 @@ impl Values {
             return Ok(Some((Some(Line::Value(value)), len + 2)));
         }
         let Some((line, next)) = self.line.carriage(bytes, 0) else {
-            return if bytes.len() > limits.line_bytes_max {
+            // The last byte may be the carriage return.
+            return if bytes.len() > limits.line_bytes_max + 1 {
                 Err(ValueError::LongLine)
             } else {
                 Ok(None)

@@ -46,8 +46,8 @@ impl Waiters {
     }
 
     /// True if a pause holds back a command that may write, or may not.
-    pub(crate) fn pause_holds(&self, may_write: bool) -> bool {
-        self.pause.is_some_and(|pause| pause.holds_all || may_write)
+    pub(crate) fn pause_holds(&self, may_write: bool, now_ms: u64) -> bool {
+        self.pause.is_some_and(|pause| pause.until_ms > now_ms && (pause.holds_all || may_write))
     }
 
     /// When the next of them has waited long enough, milliseconds since 1970.

@@ -79,6 +79,8 @@ pub(crate) struct Journal {
     unfinished: HashMap<DataKey, u64>,
     /// The same in the order of their records.
     order: VecDeque<(u64, DataKey)>,
+    /// Databases that were emptied, likewise: no key of theirs is there.
+    emptied: HashMap<usize, u64>,
     waits: bool,
     /// The log had no room for the record: no further write is done until it has.
     is_full: bool,
@@ -158,12 +160,20 @@ impl Journal {
         }
     }
 
+    /// All keys of a database were deleted.
+    pub(crate) fn emptied(&mut self, database: usize) {
+        if self.waits {
+            self.emptied.insert(database, self.next);
+        }
+    }
+
     /// The record that must be durable before the value of `key` may be told.
     pub(crate) fn unfinished(&self, database: usize, key: &[u8]) -> Option<u64> {
-        if self.unfinished.is_empty() {
+        if self.unfinished.is_empty() && self.emptied.is_empty() {
             return None;
         }
-        self.unfinished.get(&(database, key.into())).copied()
+        let of_key = self.unfinished.get(&(database, key.into()));
+        of_key.into_iter().chain(self.emptied.get(&database)).copied().max()
     }
 
     /// The same of all keys.
@@ -186,6 +196,7 @@ impl Journal {
                 self.unfinished.remove(&key);
             }
         }
+        self.emptied.retain(|_, record| *record > durable);
         let Some(log) = self.log.as_mut().filter(|_| !self.record.is_empty()) else { return };
         let number = log.append(&self.record);
         self.is_full = number == Err(NotTaken::Full);

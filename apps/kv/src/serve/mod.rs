@@ -39,7 +39,7 @@ use laneway_core::{App, Close, ConnId, Counters, Opened, StreamApp, StreamOut, T
 use laneway_resp::{Parser, ProtocolError, Reply};
 use log::Journal;
 use server::{Server, Time};
-use std::collections::VecDeque;
+use std::collections::{BTreeSet, VecDeque};
 use std::fmt;
 use table::{Found, Table};
 
@@ -66,7 +66,7 @@ pub struct Kv {
     /// The memory of the arguments of a command.
     argv: Vec<&'static [u8]>,
     /// Clients with replies that wait for a record, in the order of records.
-    releases: VecDeque<(u64, Key)>,
+    releases: BTreeSet<(u64, Key)>,
     /// When clients that do nothing, or read nothing, are looked for next.
     patrol_us: u64,
     /// Of the last turn, by the lane's clock and by ours.
@@ -123,7 +123,7 @@ impl Kv {
             counters: Counters::default(),
             scratch: Reply::default(),
             argv: Vec::new(),
-            releases: VecDeque::new(),
+            releases: BTreeSet::new(),
             patrol_us: 0,
             turn_ns: 0,
             turn_us: started_us,
@@ -284,13 +284,8 @@ impl Kv {
             client.is_paused = is_held;
             if is_held { out.pause(conn) } else { out.resume(conn) }
         }
-        if let Some(&(_, record)) = client.waits.back()
-            && self.releases.back() != Some(&(record, client.key))
-        {
-            self.releases.push_back((record, client.key));
-        }
-        if !owes && client.out.capacity() > IDLE_OUT_BYTES_MAX {
-            client.out = Reply::new(client.out.protocol());
+        if let Some(&(_, record)) = client.waits.back() {
+            self.releases.insert((record, client.key));
         }
     }
 
@@ -299,6 +294,9 @@ impl Kv {
         if let Some(mut client) = self.server.clients.take(key) {
             client.is_noted = false;
             self.settle(&mut client, out);
+            if client.out.is_empty() && client.out.capacity() > IDLE_OUT_BYTES_MAX {
+                client.out = Reply::new(client.out.protocol());
+            }
             self.server.clients.put_back(client);
         }
     }
@@ -522,7 +520,8 @@ impl StreamApp for Kv {
                 }
             }
         }
-        while let Some((_, key)) = self.releases.pop_front_if(|(record, _)| *record <= durable) {
+        while let Some(&(record, key)) = self.releases.first().filter(|(at, _)| *at <= durable) {
+            self.releases.remove(&(record, key));
             self.settle_key(key, out);
         }
         self.settle_noted(out);

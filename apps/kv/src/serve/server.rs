@@ -126,7 +126,8 @@ impl Server {
             command.flags.has(Flags::WRITE) || matches!(command.name, "exec" | "publish");
         // What ends a pause must not wait for its end.
         let is_of_pause = matches!(command.name, "client|unpause" | "client|pause");
-        may_write && self.journal.is_full() || !is_of_pause && self.waiters.pause_holds(may_write)
+        may_write && self.journal.is_full()
+            || !is_of_pause && self.waiters.pause_holds(may_write, self.time.now_ms())
     }
 
     /// The row of a command that may be done; otherwise the reply says why not.
@@ -342,7 +343,10 @@ impl Server {
                         self.waiters.touch(&key);
                         self.journal.touched(&key);
                     }
-                    None => self.watched.flush(database, &mut self.clients),
+                    None => {
+                        self.watched.flush(database, &mut self.clients);
+                        self.journal.emptied(database);
+                    }
                 }
             }
             self.effects.touched = touched;

@@ -80,6 +80,21 @@ fn always_answers_when_the_record_is_durable_and_not_before() {
 }
 
 #[test]
+fn who_reads_an_emptied_database_waits_as_well() {
+    let (mut world, memory) = logged(Fsync::Always);
+    let (writer, reader) = (world.open(), world.open());
+    world.ask(writer, "SET k 1");
+    memory.borrow_mut().durable = 1;
+    world.turn();
+    assert_eq!(world.received(writer), "+OK\r\n");
+    world.ask(writer, "FLUSHALL");
+    assert_eq!(world.ask(reader, "GET k"), "", "the flush may be lost, and the key be there again");
+    memory.borrow_mut().durable = 2;
+    world.turn();
+    assert_eq!(world.received(reader), "$-1\r\n");
+}
+
+#[test]
 fn a_turn_is_one_record() {
     let (mut world, memory) = logged(Fsync::EverySecond);
     let (first, second) = (world.open(), world.open());
