@@ -9,6 +9,8 @@
 //! whole set is checked, one port is opened, the set is swapped, one port is closed, and the answer comes. Memory is
 //! the process's own (`VmRSS`); what sockets hold in the kernel is not in it and is told beside it.
 
+#![expect(clippy::print_stdout, reason = "what an example is run for")]
+
 use laneway_core::{Bell, DatagramLane};
 use laneway_engine::{Control, MonotonicClock, run_datagrams};
 use laneway_kinds::{AppKind, Place};
