@@ -11,6 +11,7 @@ mod address;
 mod backlog;
 mod clock;
 mod cpu;
+mod files;
 mod groups;
 mod holders;
 mod interface;
@@ -28,6 +29,7 @@ pub use address::{AddressError, Cidr, Mac};
 pub use backlog::{Backlog, Delayed};
 pub use clock::{WallClock, monotonic_ns, unix_ns, unix_offset_ns};
 pub use cpu::{pin_to_cpu, starting_on, usable_cpus};
+pub use files::{connections_max, open_files_max};
 pub use groups::Groups;
 pub use holders::Holders;
 pub use interface::{

@@ -1197,7 +1197,7 @@ impl laneway_core::App for Echo {
 }
 
 impl laneway_core::StreamApp for Echo {
-    fn on_open(&mut self, _conn: laneway_core::ConnId, _peer: SocketAddr) {}
+    fn on_open<O: laneway_core::StreamOut>(&mut self, _: laneway_core::Opened, _: &mut O) {}
 
     fn on_bytes<O: laneway_core::StreamOut>(
         &mut self,
@@ -1205,7 +1205,7 @@ impl laneway_core::StreamApp for Echo {
         bytes: &[u8],
         out: &mut O,
     ) -> usize {
-        if out.send(conn, bytes) { bytes.len() } else { 0 }
+        out.send(conn, bytes)
     }
 
     fn on_close(&mut self, _conn: laneway_core::ConnId, _why: laneway_core::Close) {}

@@ -21,7 +21,7 @@
 
 use crate::{
     arrival::{Fields, Message, Notes},
-    buffers::{Buffers, Layout},
+    buffers::{Buffers, Layout, offered},
     config::{FramesConfig, NAME},
     ear::Ear,
     grant::{Grant, ring_failed, tell_counts},
@@ -437,7 +437,7 @@ impl Port {
         let layout = Layout { stride_bytes, lead_bytes: LEAD_BYTES, bytes };
         // SAFETY: the memory is new, and this lane uses one of these buffers only after it took it.
         let buffers =
-            unsafe { Buffers::register(ring, &memory, layout, config.buffers, i as u16) }?;
+            unsafe { Buffers::register(ring, &memory, layout, offered(config.buffers), i as u16) }?;
         // SAFETY: mapped until the last owner lets go, and the region is one of them; this module
         // makes references only to filled buffers that are not in a burst yet.
         let region =
@@ -489,7 +489,10 @@ impl Port {
                 }
                 match error.raw_os_error() {
                     // Nothing is lost: the frame waits in the socket.
-                    Some(libc::ENOBUFS) => self.rearms += 1,
+                    Some(libc::ENOBUFS) => {
+                        self.rearms += 1;
+                        self.buffers.ran_out();
+                    }
                     // A look has taken everything; an armed one ends because it was told to.
                     Some(libc::EAGAIN | libc::ECANCELED) => (),
                     // Said once; what is queued can be received behind it.
@@ -636,7 +639,7 @@ impl Lane for UringFrames {
         tell_counts(&mut self.exits.ring, &mut near.caps, is_first.then_some(&mut counters));
         near.caps.fact("rearms", near.rearms);
         near.caps.fact("looks", near.receiving.looks);
-        near.caps.fact("buffers_in_use", near.buffers.ours());
+        near.caps.fact("buffers_in_use", near.buffers.in_use());
         counters
     }
 }
