@@ -51,7 +51,7 @@ fn state(world: &World) -> Value {
 /// Why the input and each of the two outputs wait.
 fn waits(state: &Value) -> [Option<String>; 3] {
     let rule = &state["rules"][0];
-    [&rule["waits"], &rule["outputs"][0]["waits"], &rule["outputs"][1]["waits"]]
+    [&rule["missing"], &rule["outputs"][0]["missing"], &rule["outputs"][1]["missing"]]
         .map(|why| why.as_str().map(str::to_owned))
 }
 

@@ -11,6 +11,7 @@
 //! the same again. A window is no longer than what sockets and rings hold, so whatever is lost has a cause.
 
 use crate::{Folder, PATIENCE, Running, laneway, text};
+use laneway_linux::is_older_than;
 use laneway_netns::{
     Mac, Namespace, VethEnd, VethOptions, VethPair, can_create, interface_counters,
 };

@@ -221,7 +221,7 @@ impl KernelWorker {
                 rule.outputs.iter().zip(&counted.outputs).map(|(output, counted)| OutputState {
                     destination: output.destination.to_string(),
                     interface: output.interface.clone(),
-                    waits: self.gone(output.interface.as_deref()),
+                    missing: self.gone(output.interface.as_deref()),
                     sent: counted.sent.count,
                     bytes: counted.sent.bytes,
                     drops: BTreeMap::new(),
@@ -230,7 +230,7 @@ impl KernelWorker {
                 id: *id,
                 name: rule.name.clone(),
                 input: rule.input.to_string(),
-                waits: self.gone(rule.input.interface.as_deref()),
+                missing: self.gone(rule.input.interface.as_deref()),
                 datagrams: counted.taken.count,
                 bytes: counted.taken.bytes,
                 rate_limited: 0,
