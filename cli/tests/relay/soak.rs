@@ -10,6 +10,8 @@
 //! `make soak APP=relay LANE=socket MINUTES=10`; the seed is drawn anew each time and printed, and `SEED=n` draws
 //! the same again. A window is no longer than what sockets and rings hold, so whatever is lost has a cause.
 
+#![expect(clippy::print_stdout, reason = "a soak ends with a table")]
+
 use crate::{Folder, PATIENCE, Running, laneway, text};
 use laneway_linux::is_older_than;
 use laneway_netns::{
