@@ -15,6 +15,7 @@ pub use mutate::{Mutator, samples};
 use laneway_features::{Stamp, parse};
 use laneway_flow::rule::TEXT_BYTES_MAX;
 use laneway_flow::{RECORD_BYTES, Record, Rule};
+use laneway_resp::{Limits, Parser, ProtocolError, ValueLimits, Values};
 use laneway_wire::{
     ETHERNET_BYTES, Ethernet, Extension, ICMP_BYTES, IPV4_BYTES_MIN, IPV6_BYTES, Icmp, Ipv4, Ipv6,
     SCTP_BYTES, Sctp, TCP_BYTES_MIN, Tcp, TcpOptions, UDP_BYTES, Udp, VLAN_BYTES, VlanTag,
@@ -36,6 +37,7 @@ pub const TARGETS: &[Target] = &[
     Target { name: "pcap", run: pcap },
     Target { name: "rule", run: rule },
     Target { name: "features", run: features },
+    Target { name: "resp", run: resp },
     Target { name: "trace_ctf", run: trace_ctf },
     Target { name: "trace_own", run: trace_own },
     Target { name: "trace_chrome", run: trace_chrome },
@@ -167,6 +169,51 @@ pub fn features(data: &[u8]) {
         let less = parse(shorter, stamp);
         assert!(record.has.contains(less.has), "{less:?} is a prefix of {record:?}");
     }
+}
+
+/// Reads `data` as what a client sends, and as what a server answers, whole and byte by byte: the same commands, the same
+/// replies and the same errors, and everything is taken.
+///
+/// # Panics
+/// When that does not hold.
+pub fn resp(data: &[u8]) {
+    /// Shows `data` in pieces: what was read, and why it ended.
+    fn pieces<T, E>(
+        data: &[u8],
+        len: usize,
+        mut next: impl FnMut(&[u8]) -> Result<(usize, Option<T>), E>,
+    ) -> (Vec<T>, Option<E>) {
+        let mut read = Vec::new();
+        for piece in data.chunks(len.max(1)) {
+            let mut at = 0;
+            loop {
+                let (taken, one) = match next(&piece[at..]) {
+                    Ok(step) => step,
+                    Err(error) => return (read, Some(error)),
+                };
+                at += taken;
+                let Some(one) = one else { break };
+                read.push(one);
+            }
+            assert_eq!(at, piece.len(), "what is unfinished the reader keeps itself");
+        }
+        (read, None)
+    }
+    let limits = Limits { line_bytes_max: 64, query_bytes_max: 1 << 20, ..Limits::default() };
+    let commands = |len| {
+        let mut parser = Parser::new();
+        pieces(data, len, |shown| {
+            let step = parser.next(shown, &limits)?;
+            let command = step.command.map(|args| args.iter().map(<[u8]>::to_vec).collect::<Vec<_>>());
+            Ok::<_, ProtocolError>((step.consumed, command))
+        })
+    };
+    assert_eq!(commands(data.len()), commands(1));
+    let values = |len| {
+        let (mut values, limits) = (Values::new(), ValueLimits::default());
+        pieces(data, len, |shown| values.next(shown, &limits))
+    };
+    assert_eq!(values(data.len()), values(1));
 }
 
 /// Reads `data` as a CTF trace: metadata and two streams, each behind its length (4 bytes, little-endian): threads come

@@ -66,6 +66,17 @@ fn rules_survive() {
 }
 
 #[test]
+fn resp_survives() {
+    let seeds: [&[u8]; 4] = [
+        b"*3\r\n$3\r\nSET\r\n$1\r\nk\r\n$5\r\nvalue\r\n*1\r\n$4\r\nPING\r\n",
+        b"PING\r\nSET k \"a b\\x41\" 'c'\r\n*0\r\n\r\nGET k\n",
+        b"*2\r\n:1\r\n*2\r\n$-1\r\n+OK\r\n%1\r\n+a\r\n,1.5\r\n",
+        b"_\r\n#t\r\n=5\r\ntxt:a\r\n-ERR no\r\n>1\r\n(99\r\n~1\r\n!3\r\nERR\r\n",
+    ];
+    check("resp", &seeds.map(<[u8]>::to_vec));
+}
+
+#[test]
 fn captures_survive() {
     let captures = ["tiny.pcap", "tiny-ns.pcapng"].map(|name| {
         let path = repository().join("scenarios/captures").join(name);

@@ -5,6 +5,7 @@ use laneway_echo::EchoKind;
 use laneway_features::RowsKind;
 use laneway_forward::ForwardKind;
 use laneway_kinds::{AppCommand, AppFacts};
+use laneway_kv::KvKind;
 use laneway_relay::RelayKind;
 
 /// The table of apps: a list of types, because each app is compiled for each lane.
@@ -14,7 +15,8 @@ pub type Apps =
     (EchoKind,
     (ForwardKind,
     (RelayKind,
-    ()))));
+    (KvKind,
+    ())))));
 
 /// What is done with an app that a name finds; compiled once per app.
 pub trait AppVisitor {

@@ -11,10 +11,11 @@ use clap::Args;
 use laneway_bpf::XdpProgram;
 use laneway_core::{DropReason, LaneError};
 use laneway_kinds::{
-    Account, AppCommand, ArmPlace, Ask, Failure, FateReport, LaneFacts, Line, On, Own, RunReport,
-    Service, Shape as Carried, Traffic, Watched, WatchedRun, Witness, WorkerHeadings, WorkerLine,
+    Account, AppCommand, ArmPlace, Ask, Failure, FateReport, Line, On, Own, RunReport, Service,
+    Shape as Carried, Traffic, Watched, WatchedRun, Witness, WorkerHeadings, WorkerLine,
+    link_address,
 };
-use laneway_linux::{Mac, sysfs};
+use laneway_linux::Mac;
 use laneway_page::text::grouped;
 use serde_json::{Map, Value, json};
 use std::collections::BTreeMap;
@@ -390,7 +391,7 @@ fn plan(arguments: &EchoArguments, on: On<'_>, shape: Shape) -> Result<EchoRun, 
         }
         let macs = interfaces
             .iter()
-            .map(|name| mac_of(arguments, lane, name))
+            .map(|name| link_address(lane, name, arguments.mac))
             .collect::<Result<Vec<Mac>, Failure>>()?;
         let other = macs.iter().position(|mac| *mac != macs[0]);
         if let Some(other) = other {
@@ -419,7 +420,13 @@ fn plan(arguments: &EchoArguments, on: On<'_>, shape: Shape) -> Result<EchoRun, 
     }
     let service = Service {
         listen: arguments.listen.clone(),
-        own: own_interfaces(arguments, lane, interfaces)?,
+        own: Own::of_service(
+            lane,
+            interfaces,
+            &arguments.listen,
+            &arguments.address,
+            arguments.mac,
+        )?,
         hop_limit: arguments.ttl,
     };
     if shape == Shape::Tcp {
@@ -502,64 +509,6 @@ fn limits_of(arguments: &EchoArguments) -> Result<Limits, Failure> {
         global: rate(arguments.total_rate, defaults.global),
         sources_max: arguments.sources_max.map_or(defaults.sources_max, |n| n as usize),
     })
-}
-
-/// Who we are on each interface: every address that is given or listened to.
-fn own_interfaces(
-    arguments: &EchoArguments,
-    lane: &LaneFacts,
-    interfaces: &[String],
-) -> Result<Vec<Own>, Failure> {
-    if lane.is_the_kernels() {
-        return Ok(Vec::new());
-    }
-    if interfaces.is_empty() {
-        return Err(Failure::input(format!(
-            "lane {} needs the interfaces to listen on: give --on IFACE, or use lane socket or uring",
-            lane.name
-        )));
-    }
-    let mut addresses: Vec<IpAddr> = arguments.address.clone();
-    for ip in arguments.listen.iter().map(SocketAddr::ip) {
-        if !ip.is_unspecified() && !addresses.contains(&ip) {
-            addresses.push(ip);
-        }
-    }
-    if addresses.is_empty() {
-        return Err(Failure::input(
-            "which addresses are ours? The stack has none of its own: give --address ADDR, or --listen \
-             with an address",
-        ));
-    }
-    // Whoever asks who has them is on this link, and answers go back to where their question came
-    // from: no prefix need be known, and no router.
-    let addresses: Vec<(IpAddr, u8)> = addresses.iter().map(|&ip| (ip, 0)).collect();
-    interfaces
-        .iter()
-        .map(|name| {
-            let mac = mac_of(arguments, lane, name)?;
-            // An interface that the lane creates has the usual MTU.
-            let mtu_bytes = sysfs(name, "mtu").and_then(|text| text.parse().ok());
-            Ok(Own { mac: mac.0, addresses: addresses.clone(), mtu_bytes })
-        })
-        .collect()
-}
-
-/// The MAC address to answer at: as given, or the interface's.
-fn mac_of(arguments: &EchoArguments, lane: &LaneFacts, name: &str) -> Result<Mac, Failure> {
-    let found = sysfs(name, "address").and_then(|text| text.parse::<Mac>().ok());
-    match (arguments.mac, found.filter(|mac| mac.is_assignable())) {
-        (Some(mac), _) => Ok(mac),
-        (None, Some(mac)) => Ok(mac),
-        // Captures, and devices that the lane makes, have none before they are there.
-        (None, None) if !lane.has_interfaces() => Err(Failure::input(format!(
-            "`{name}` has no MAC address to answer at; give --mac, such as 02:00:00:00:00:09"
-        ))),
-        (None, None) if sysfs(name, "address").is_some() => Err(Failure::input(format!(
-            "interface `{name}` has no MAC address of its own; give --mac, such as 02:00:00:00:00:09"
-        ))),
-        (None, None) => Err(LaneError::no_interface(lane.name, name).into()),
-    }
 }
 
 #[cfg(test)]

@@ -6,12 +6,18 @@
 //! ```
 #![forbid(unsafe_code)]
 
+mod arguments;
 mod command;
 mod data;
+mod file_log;
+mod kind;
 mod serve;
 
+pub use arguments::KvArguments;
 pub use command::{Call, Command, Effects, Flags, Keys, Logged, Outcome, Run};
 pub use data::{
     COMMANDS as DATA_COMMANDS, DATABASES, Damaged, DatabaseCounts, Eviction, Settings,
     SnapshotStep, Store, StoreCounts, glob_matches,
 };
+pub use kind::{KvKind, KvRun};
+pub use serve::{Config, Fsync, Kv, Log, NotTaken, OutputLimit, Setup};

@@ -9,11 +9,13 @@
 //! whole set is checked, one port is opened, the set is swapped, one port is closed, and the answer comes. Memory is
 //! the process's own (`VmRSS`); what sockets hold in the kernel is not in it and is told beside it.
 
+#![expect(clippy::print_stdout, reason = "what an example is run for")]
+
 use laneway_core::{Bell, DatagramLane};
 use laneway_engine::{Control, MonotonicClock, run_datagrams};
 use laneway_kinds::{AppKind, Place};
 use laneway_netns::{Namespace, can_create};
-use laneway_relay::{Book, Input, Output, Policy, RelayKind, RelayRun, Rule};
+use laneway_relay::{Book, Input, Output, Policy, RelayKind, RelayRun, Rule, check};
 use laneway_socket::UdpLane;
 use laneway_spec::IdlePolicy;
 use laneway_uring::UringUdp;
@@ -97,6 +99,11 @@ fn measure<L: DatagramLane>(open: impl FnOnce() -> L + Send) {
         let full_kb = resident_kb();
         println!("resident memory: {empty_kb} KiB without rules, {full_kb} KiB with them");
         println!("sockets of the namespace: {}", line_of("/proc/thread-self/net/sockstat", "UDP:"));
+        let (all, policy) = (rules(0), Policy::default());
+        let begun = Instant::now();
+        check(&all.iter().collect::<Vec<_>>(), &policy).unwrap_or_else(|why| panic!("{why}"));
+        println!("of a change the check of the whole set: {:.1?}", begun.elapsed());
+        drop(all);
         let mut took: Vec<Duration> = Vec::with_capacity(CHANGES);
         for change in 0..CHANGES {
             let next = rules(1 + (change % 60) as u8);

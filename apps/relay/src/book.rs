@@ -116,6 +116,8 @@ impl Book {
             }
             next.insert(id, rule);
         }
+        check(&next.values().map(|rule| &**rule).collect::<Vec<_>>(), &self.policy)
+            .map_err(|why| why.to_string())?;
         let mut changed = self.change(next, waits)?;
         changed.kept = 0;
         Ok(changed)
@@ -152,11 +154,9 @@ impl Book {
         self.change(by_id(rules), waits)
     }
 
-    /// Whoever has the turn puts another set in force.
+    /// Whoever has the turn puts another set in force, which was checked. What is left of one needs no check.
     fn change(&self, next: InForce, waits: bool) -> Result<Changed, String> {
         let now = self.in_force();
-        let all: Vec<&Rule> = next.values().map(|rule| &**rule).collect();
-        check(&all, &self.policy).map_err(|why| why.to_string())?;
         let gone = now.iter().filter(|(id, rule)| next.get(id) != Some(rule));
         let gone: Vec<RuleId> = gone.map(|(id, _)| *id).collect();
         let come = next.iter().filter(|(id, rule)| now.get(id) != Some(rule));

@@ -33,7 +33,7 @@ pub struct RuleState {
     pub input: String,
     /// Why its input receives nothing yet, such as an interface that is not there.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub waits: Option<String>,
+    pub missing: Option<String>,
     /// Datagrams that it is about.
     pub datagrams: u64,
     /// Bytes of their payload.
@@ -54,7 +54,7 @@ pub struct OutputState {
     pub interface: Option<String>,
     /// Why it sends nothing now.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub waits: Option<String>,
+    pub missing: Option<String>,
     /// Copies that left.
     pub sent: u64,
     /// Bytes of their payload.
@@ -67,7 +67,7 @@ impl WorkerState {
     /// How many rules have an input or an output that waits.
     pub fn waiting(&self) -> usize {
         let waits = |rule: &&RuleState| {
-            rule.waits.is_some() || rule.outputs.iter().any(|output| output.waits.is_some())
+            rule.missing.is_some() || rule.outputs.iter().any(|output| output.missing.is_some())
         };
         self.rules.iter().filter(waits).count()
     }

@@ -347,7 +347,7 @@ impl Live {
             OutputState {
                 destination: output.destination.to_string(),
                 interface: output.interface.clone(),
-                waits: exit.berth.waits.as_deref().map(str::to_owned),
+                missing: exit.berth.waits.as_deref().map(str::to_owned),
                 sent: counted.tx_frames,
                 bytes: counted.tx_bytes,
                 drops: drops.map(|(reason, n)| (reason.name().to_owned(), n)).collect(),
@@ -357,7 +357,7 @@ impl Live {
             id: self.id,
             name: self.rule.name.clone(),
             input: self.rule.input.to_string(),
-            waits: waits.map(str::to_owned),
+            missing: waits.map(str::to_owned),
             datagrams: self.datagrams,
             bytes: self.bytes,
             rate_limited: self.rate_limited,

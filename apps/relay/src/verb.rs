@@ -292,7 +292,7 @@ fn table(state: &WorkerState) -> String {
         let waits = |waits: &Option<String>| {
             waits.as_ref().map_or_else(String::new, |why| format!("; waits: {why}"))
         };
-        let _ = writeln!(text, "{}", waits(&rule.waits));
+        let _ = writeln!(text, "{}", waits(&rule.missing));
         for output in &rule.outputs {
             let by = output.interface.as_ref().map_or_else(String::new, |by| format!(" by {by}"));
             let _ =
@@ -300,7 +300,7 @@ fn table(state: &WorkerState) -> String {
             for (reason, n) in &output.drops {
                 let _ = write!(text, ", {reason} {}", grouped(*n));
             }
-            let _ = writeln!(text, "{}", waits(&output.waits));
+            let _ = writeln!(text, "{}", waits(&output.missing));
         }
     }
     for (why, n) in &state.unmatched {

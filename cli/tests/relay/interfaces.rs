@@ -1,7 +1,7 @@
 //! Interfaces that go and come under a running relay: rules wait, begin and begin again, the network is told of the
 //! groups, and the outputs of other interfaces lose nothing.
 
-use crate::{PATIENCE, World, text};
+use crate::{PATIENCE, SOCKETS, STACKS, World, text};
 use laneway_core::{FrameLane, Lane, PortId};
 use laneway_netns::{Mac, Namespace, VethEnd, VethOptions, VethPair};
 use laneway_packet::{OpenOptions, PacketLane};
@@ -51,7 +51,7 @@ fn state(world: &World) -> Value {
 /// Why the input and each of the two outputs wait.
 fn waits(state: &Value) -> [Option<String>; 3] {
     let rule = &state["rules"][0];
-    [&rule["waits"], &rule["outputs"][0]["waits"], &rule["outputs"][1]["waits"]]
+    [&rule["missing"], &rule["outputs"][0]["missing"], &rule["outputs"][1]["missing"]]
         .map(|why| why.as_str().map(str::to_owned))
 }
 
@@ -277,5 +277,40 @@ fn on_lanes_of_frames_an_interface_that_is_gone_is_said_and_the_others_go_on() {
         assert_eq!(account["copies"]["asked"], 160, "{lane}: {account:#}");
         let named = account["lane_drops"]["no_route"].as_u64().unwrap_or_default();
         assert!(named > 0, "{lane}: {account:#}");
+    }
+}
+
+#[test]
+fn what_is_longer_than_an_outputs_interface_takes_is_counted_there_on_every_lane() {
+    let Some(world) = World::new() else { return };
+    let rules = world.rules("rules.toml", RULES);
+    let _cable = lay_out1(&world);
+    ip(&world.relay, "link set dev out1 mtu 1000");
+    for lane in SOCKETS.iter().chain(&STACKS) {
+        let addresses = "192.0.2.1/24@in0,198.51.100.1/24@out0,203.0.113.1/24@out1";
+        let own: &[&str] = if STACKS.contains(lane) { &["--address", addresses] } else { &[] };
+        let running = world.start(lane, &[&["--config", &rules], own].concat());
+        let source = world.at_source("0.0.0.0:0");
+        let sinks = [world.at_sink("198.51.100.4:6000"), world.at_sink("203.0.113.4:6001")];
+        let mut bytes = [0; 2048];
+        for n in 0..10 {
+            source.send_to(&vec![n; 1200], GROUP).expect("it sends");
+            assert_eq!(sinks[0].recv(&mut bytes).expect("it arrives"), 1200, "{lane}: {n}");
+        }
+        source.send_to(b"short", GROUP).expect("it sends");
+        for sink in &sinks {
+            let n = sink.recv(&mut bytes).expect("it arrives");
+            assert_eq!(&bytes[..n], b"short", "{lane}");
+        }
+        let state = state(&world);
+        let outputs = &state["rules"][0]["outputs"];
+        assert_eq!(outputs[0]["drops"], serde_json::json!({}), "{lane}: {state:#}");
+        assert_eq!(
+            outputs[1]["drops"],
+            serde_json::json!({ "tx_too_long": 10 }),
+            "{lane}: {state:#}"
+        );
+        assert_eq!((&outputs[0]["sent"], &outputs[1]["sent"]), (&11.into(), &1.into()), "{lane}");
+        running.account(lane);
     }
 }

@@ -10,7 +10,10 @@
 //! `make soak APP=relay LANE=socket MINUTES=10`; the seed is drawn anew each time and printed, and `SEED=n` draws
 //! the same again. A window is no longer than what sockets and rings hold, so whatever is lost has a cause.
 
+#![expect(clippy::print_stdout, reason = "a soak ends with a table")]
+
 use crate::{Folder, PATIENCE, Running, laneway, text};
+use laneway_linux::is_older_than;
 use laneway_netns::{
     Mac, Namespace, VethEnd, VethOptions, VethPair, can_create, interface_counters,
 };
@@ -638,10 +641,14 @@ fn judge(
     assert!(stays == 0 || lane.spec.starts_with("uring"), "{stays} were overtaken");
     assert!(asked > 0 && done.changes > 0, "nothing was shown");
     assert_eq!(asked, left + by_name, "asked = sent + every named drop: {account:#}");
-    assert!(
-        seen.copies <= left && left - seen.copies <= lost,
-        "sent = seen + what the kernel lost"
-    );
+    assert!(seen.copies <= left, "more was seen than was sent");
+    if done.flaps + done.removals == 0 {
+        assert_eq!(seen.copies, left, "nothing was in the way");
+    }
+    // Older kernels drop what is sent by a cable that is cut without a word.
+    if !is_older_than(6, 12) {
+        assert!(left - seen.copies <= lost, "sent = seen + what the kernel lost");
+    }
     // Of the rules that stay every number was seen, in order, once.
     for (numbers, rule, seen) in stay {
         assert_eq!(seen, numbers, "{rule:#}");

@@ -23,6 +23,7 @@ mod command;
 mod facts;
 mod groups;
 mod lane;
+mod own;
 mod places;
 mod race;
 mod report;
@@ -39,6 +40,7 @@ pub use lane::{LaneKind, Opening, Request, with_knob};
 pub use laneway_doctor::Ask;
 pub use laneway_metrics::Page;
 pub use laneway_terminal::{Exit, Failure};
+pub use own::link_address;
 pub use places::{Places, place_of};
 pub use race::{
     ArmPlace, CABLE_BITS, Counted, Fanout, FanoutOutput, Metric, Peer, Protocol, RaceFacts,

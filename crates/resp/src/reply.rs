@@ -63,6 +63,16 @@ impl Reply {
         self.bytes.truncate(len);
     }
 
+    /// Forgets the first `len` bytes, which have been sent.
+    pub fn drop_front(&mut self, len: usize) {
+        self.bytes.drain(..len);
+    }
+
+    /// Memory that it holds.
+    pub fn capacity(&self) -> usize {
+        self.bytes.capacity()
+    }
+
     /// Bytes that are a reply, or several, already.
     pub fn raw(&mut self, bytes: &[u8]) {
         self.bytes.extend_from_slice(bytes);
@@ -82,9 +92,14 @@ impl Reply {
     /// An error, its code first: `ERR value is not an integer or out of range`. Line ends in it become
     /// spaces, so that no text of a client can end it early.
     pub fn error(&mut self, text: &str) {
+        self.error_bytes(text.as_bytes());
+    }
+
+    /// The same of bytes: an error that repeats what a client sent.
+    pub fn error_bytes(&mut self, text: &[u8]) {
         self.bytes.push(b'-');
         let from = self.bytes.len();
-        self.bytes.extend_from_slice(text.as_bytes());
+        self.bytes.extend_from_slice(text);
         for byte in &mut self.bytes[from..] {
             if matches!(byte, b'\r' | b'\n') {
                 *byte = b' ';

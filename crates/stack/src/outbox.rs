@@ -285,7 +285,8 @@ impl Outbox {
                     }
                 }
                 // The failure may be another interface's.
-                outcome = outcome.and(lane.settle(interface));
+                let settled = lane.settle(interface);
+                outcome = outcome.and(settled);
                 let sent = filled.iter().rev().filter_map(|at| queue[*at].account);
                 tell_refused(lane, interface, &mut told[interface.index()], ports, sent);
                 if lent == 0 {

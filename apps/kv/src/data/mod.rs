@@ -12,6 +12,7 @@ mod chance;
 mod commands;
 mod database;
 mod directory;
+mod dropped;
 mod entry;
 mod extended;
 mod glob;

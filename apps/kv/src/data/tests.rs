@@ -210,6 +210,33 @@ fn a_small_string_takes_one_allocation_and_memory_is_counted_back_to_nothing() {
 }
 
 #[test]
+fn what_is_large_is_freed_in_pieces() {
+    let mut store = Store::with_seed(1);
+    for number in 0..6_000 {
+        ask(&mut store, 1_000, &format!("zadd z {number} m{number}"));
+        ask(&mut store, 1_000, &format!("sadd s m{number}"));
+        ask(&mut store, 1_000, &format!("hset h f{number} v"));
+        ask(
+            &mut store,
+            1_000,
+            &format!("rpush l value-of-some-bytes-{number} value-of-some-bytes"),
+        );
+        ask(&mut store, 1_000, &format!("set k{number} v"));
+    }
+    for command in ["del z", "unlink s", "expire h 1", "flushall"] {
+        ask(&mut store, 1_000, command);
+    }
+    assert_eq!(store.used_bytes(), 0);
+    let mut calls = 0;
+    while !store.dropped.is_empty() {
+        store.expire_some(3_000, 10, &mut Effects::default());
+        calls += 1;
+        assert!(calls < 1_000, "it comes to an end");
+    }
+    assert!(calls > 10, "{calls} calls");
+}
+
+#[test]
 fn a_command_that_is_refused_changes_nothing_and_logs_nothing() {
     let mut store = Store::with_seed(1);
     ask(&mut store, 1_000, "set k v");
@@ -242,6 +269,21 @@ fn what_depends_on_time_or_chance_is_logged_as_what_it_did() {
         assert_eq!(logged(&effects).join("; "), forms, "{command}");
         assert_eq!(effects.changes, 1, "{command}");
     }
+}
+
+#[test]
+fn what_is_due_in_another_database_is_replaced_there_in_the_log_too() {
+    let mut store = Store::with_seed(1);
+    let flush = [("set k old px 5", 1_000), ("swapdb 0 1", 1_000), ("set k new", 2_000)];
+    flush.iter().for_each(|(command, now_ms)| drop(ask(&mut store, *now_ms, command)));
+    let (reply, effects) = ask(&mut store, 2_000, "copy k k db 1");
+    assert_eq!(
+        (reply.as_str(), logged(&effects)),
+        (":1\r\n", vec!["COPY k k DB 1 REPLACE".into()])
+    );
+    ask(&mut store, 3_000, "pexpire k 5");
+    let moved = "COPY k k DB 2 REPLACE; DEL k";
+    assert_eq!(logged(&ask(&mut store, 3_000, "move k 2").1).join("; "), moved);
 }
 
 #[test]

@@ -1,1 +1,550 @@
 //! The server: clients and what they may, transactions, messages, blocked clients, and what operators ask.
+//!
+//! ```text
+//!   lane ─ on_bytes ─▶ parser ─▶ Server::dispatch ─▶ the client's buffer ─ settle ─▶ lane's send queue
+//!                                     ╰─ effects ─▶ the turn's record ─ on_turn_end ─▶ log ─ bell ─▶ settle who waited
+//! ```
+//!
+//! [`Kv`] is the part that knows the lane. What must always hold: replies of a client leave in the order of its commands;
+//! what a client has not read is bounded, and beyond the bound no more of it is read; whatever a client is in the middle of
+//! ends with its connection.
+
+mod acl;
+mod blocked;
+mod client;
+mod config;
+mod connection;
+mod describe;
+mod log;
+mod messages;
+mod operate;
+mod server;
+mod slow;
+mod table;
+mod transaction;
+
+#[cfg(test)]
+mod tests;
+#[cfg(test)]
+pub(crate) use tests::answer;
+
+pub use config::{Config, OutputLimit};
+pub(crate) use config::{bytes_of, policy};
+pub use log::{Fsync, Log, NotTaken};
+
+use crate::command::Run;
+use crate::data::{COMMANDS, Store};
+use client::{Client, Ending, Key, Replies};
+use laneway_core::{App, Close, ConnId, Counters, Opened, StreamApp, StreamOut, Turn};
+use laneway_resp::{Parser, ProtocolError, Reply};
+use log::Journal;
+use server::{Server, Time};
+use std::collections::{BTreeSet, VecDeque};
+use std::fmt;
+use table::{Found, Table};
+
+/// What a server starts with.
+pub struct Setup {
+    /// The configuration.
+    pub config: Config,
+    /// The default user's password.
+    pub password: Option<String>,
+    /// The data, as recovered or empty.
+    pub store: Store,
+    /// Reads the time: microseconds since 1970.
+    pub now_us: Box<dyn Fn() -> u64>,
+    /// Names this run of the server; 40 letters.
+    pub run_id: String,
+}
+
+/// The store as a stream app: one worker's clients, and all of its data.
+pub struct Kv {
+    server: Server,
+    counters: Counters,
+    /// Lent to the client that is being served.
+    scratch: Reply,
+    /// The memory of the arguments of a command.
+    argv: Vec<&'static [u8]>,
+    /// Clients with replies that wait for a record, in the order of records.
+    releases: BTreeSet<(u64, Key)>,
+    /// When clients that do nothing, or read nothing, are looked for next.
+    patrol_us: u64,
+    /// Of the last turn, by the lane's clock and by ours.
+    turn_ns: u64,
+    turn_us: u64,
+    accepted: u64,
+    failed: u64,
+}
+
+impl fmt::Debug for Kv {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Kv").field("clients", &self.server.clients.len()).finish_non_exhaustive()
+    }
+}
+
+/// Beyond so many bytes of output that a client has not read, no more of its input is read until half of them are gone.
+const OWED_BYTES_MAX: usize = 16 << 20;
+/// Memory of replies that is kept while nothing is owed: for all clients together, and for one.
+const SCRATCH_BYTES_MAX: usize = 1 << 20;
+const IDLE_OUT_BYTES_MAX: usize = 4 << 10;
+/// How often clients are looked at that do nothing.
+const PATROL_US: u64 = 500_000;
+
+impl Kv {
+    /// A server with these data.
+    pub fn new(setup: Setup) -> Kv {
+        let Setup { config, password, mut store, now_us, run_id } = setup;
+        *store.settings_mut() = config.data.clone();
+        let table = Table::new(COMMANDS);
+        let users = acl::Users::new(&table, password.as_deref());
+        let started_us = now_us();
+        let time = Time { read_us: now_us, now_us: started_us, is_read: false, started_us };
+        let server = Server {
+            config,
+            table,
+            store,
+            users,
+            time,
+            run_id,
+            clients: client::Clients::default(),
+            channels: messages::Channels::default(),
+            waiters: blocked::Waiters::default(),
+            watched: transaction::Watched::default(),
+            journal: Journal::default(),
+            slowlog: slow::Slowlog::default(),
+            stats: server::Stats::default(),
+            effects: crate::Effects::default(),
+            changes: 0,
+            noted: Vec::new(),
+            is_stopping: false,
+        };
+        Kv {
+            server,
+            counters: Counters::default(),
+            scratch: Reply::default(),
+            argv: Vec::new(),
+            releases: BTreeSet::new(),
+            patrol_us: 0,
+            turn_ns: 0,
+            turn_us: started_us,
+            accepted: 0,
+            failed: 0,
+        }
+    }
+
+    /// Does the commands of a record again: before the log is joined, at the start.
+    ///
+    /// # Errors
+    /// The record holds something that no server of this version wrote.
+    pub fn restore(&mut self, record: &[u8]) -> Result<(), String> {
+        let mut parser = Parser::new();
+        let limits = laneway_resp::Limits::default();
+        let mut reply = Reply::default();
+        let (mut at, mut database) = (0, 0);
+        loop {
+            let step = parser.next(&record[at..], &limits).map_err(|error| error.to_string())?;
+            at += step.consumed;
+            let Some(args) = step.command else { break };
+            let args: Vec<&[u8]> = args.iter().collect();
+            let said = || String::from_utf8_lossy(args[0]).into_owned();
+            if args.len() == 2 && args[0].eq_ignore_ascii_case(b"select") {
+                let number = laneway_resp::integer(args[1]).and_then(|n| usize::try_from(n).ok());
+                database = number
+                    .filter(|&number| number < self.server.config.databases)
+                    .ok_or("a record selects a database that there is not; raise --databases")?;
+                continue;
+            }
+            let Found::Row(index) = self.server.table.find(&args) else {
+                return Err(format!("a record has the command `{}`, which there is not", said()));
+            };
+            let Run::Data(run) = self.server.table.command(index).run else {
+                return Err(format!("a record has the command `{}`, which writes nothing", said()));
+            };
+            reply.clear();
+            self.server.restore(run, database, &args, &mut reply);
+            if reply.bytes().first() == Some(&b'-') {
+                let why = String::from_utf8_lossy(reply.bytes()).trim_end().to_owned();
+                return Err(format!("a record's `{}` fails: {why}", said()));
+            }
+        }
+        if parser.kept_bytes() > 0 {
+            return Err("a record ends inside a command".to_owned());
+        }
+        Ok(())
+    }
+
+    /// From now on writes are logged; `recovered` is what INFO says of the start.
+    pub fn join_log(&mut self, log: Box<dyn Log>, recovered: String) {
+        self.server.config.recovered = recovered;
+        self.server.config.appendonly = true;
+        self.server.config.appendfsync = log.fsync().name();
+        self.server.journal = Journal::new(Some(log));
+    }
+
+    /// Connections so far, and those of them that ended in an error.
+    pub fn connections(&self) -> (u64, u64) {
+        (self.accepted, self.failed)
+    }
+
+    /// Commands so far.
+    pub fn commands(&self) -> u64 {
+        self.server.stats.commands
+    }
+
+    /// Why the log takes no more, if that is so.
+    pub fn log_failed(&self) -> Option<String> {
+        self.server.journal.failed()
+    }
+
+    /// Reads the time at the first call of a turn.
+    fn begin(&mut self) {
+        let time = &mut self.server.time;
+        if !time.is_read {
+            time.is_read = true;
+            time.now_us = (time.read_us)();
+        }
+    }
+
+    /// Does the commands in `bytes` until the client is held; how many bytes were taken.
+    fn commands_of(&mut self, client: &mut Client, bytes: &[u8]) -> usize {
+        let mut at = 0;
+        // The arguments borrow from the parser, not from the client.
+        let mut parser = std::mem::take(&mut client.parser);
+        while !client.is_held() && client.owed() <= OWED_BYTES_MAX {
+            let mut limits = self.server.config.limits;
+            limits.is_stranger = !client.is_authenticated;
+            match parser.next(&bytes[at..], &limits) {
+                Ok(step) => {
+                    at += step.consumed;
+                    let Some(args) = step.command else { break };
+                    let mut argv = recycled(std::mem::take(&mut self.argv));
+                    argv.extend(args.iter());
+                    self.server.dispatch(client, &argv);
+                    self.argv = recycled(argv);
+                }
+                Err(error) => {
+                    self.refuse(client, error);
+                    at = bytes.len();
+                    break;
+                }
+            }
+        }
+        client.parser = parser;
+        at
+    }
+
+    /// What a client sends has no meaning.
+    fn refuse(&mut self, client: &mut Client, error: ProtocolError) {
+        if error == ProtocolError::LongQuery {
+            self.server.stats.query_disconnections += 1;
+            client.ending = Ending::Abort;
+            return;
+        }
+        client.out.error(&format!("ERR {error}"));
+        client.ending = Ending::Close;
+    }
+
+    /// Sends what may be sent, and asks the lane for what follows from the client's state.
+    fn settle<O: StreamOut>(&mut self, client: &mut Client, out: &mut O) {
+        let conn = client.conn;
+        let releasable = client.releasable(self.server.journal.durable()).min(client.out.len());
+        if client.ending == Ending::Asked {
+            return;
+        }
+        if !client.is_refused && client.sent < releasable && client.ending != Ending::Abort {
+            let piece = &client.out.bytes()[client.sent..releasable];
+            let taken = out.send(conn, piece);
+            client.is_refused = taken < piece.len();
+            client.sent += taken;
+            self.server.stats.output_bytes += taken as u64;
+            self.counters.tx_bytes += taken as u64;
+            self.counters.tx_frames += 1;
+        }
+        client.forget_sent();
+        if client.ending != Ending::Abort && self.server.is_beyond(client) {
+            self.server.stats.output_disconnections += 1;
+            client.ending = Ending::Abort;
+        }
+        if client.ending == Ending::Abort {
+            client.ending = Ending::Asked;
+            return out.abort(conn);
+        }
+        let owes = client.owed() > 0;
+        let has_finished = client.is_finished
+            && !client.has_unread
+            && client.blocked.is_none()
+            && client.postponed.is_none();
+        if !owes && (client.ending == Ending::Close || has_finished) {
+            client.ending = Ending::Asked;
+            return out.close(conn);
+        }
+        let bound = if client.is_paused { OWED_BYTES_MAX / 2 } else { OWED_BYTES_MAX };
+        let is_held = client.is_held() || client.owed() > bound;
+        if is_held != client.is_paused {
+            client.is_paused = is_held;
+            if is_held { out.pause(conn) } else { out.resume(conn) }
+        }
+        if let Some(&(_, record)) = client.waits.back() {
+            self.releases.insert((record, client.key));
+        }
+    }
+
+    /// Settles a client that is in the table.
+    fn settle_key<O: StreamOut>(&mut self, key: Key, out: &mut O) {
+        if let Some(mut client) = self.server.clients.take(key) {
+            client.is_noted = false;
+            self.settle(&mut client, out);
+            if client.out.is_empty() && client.out.capacity() > IDLE_OUT_BYTES_MAX {
+                client.out = Reply::new(client.out.protocol());
+            }
+            self.server.clients.put_back(client);
+        }
+    }
+
+    fn settle_noted<O: StreamOut>(&mut self, out: &mut O) {
+        while !self.server.noted.is_empty() {
+            for key in std::mem::take(&mut self.server.noted) {
+                self.settle_key(key, out);
+            }
+        }
+    }
+
+    /// Lends the client memory for its replies, if it has none of its own.
+    fn lend(&mut self, client: &mut Client) -> bool {
+        let is_lent = client.out.is_empty() && client.out.capacity() == 0;
+        if is_lent {
+            self.scratch.set_protocol(client.out.protocol());
+            std::mem::swap(&mut self.scratch, &mut client.out);
+        }
+        is_lent
+    }
+
+    /// Takes it back, if nothing stands in it.
+    fn take_back(&mut self, client: &mut Client) {
+        if client.out.is_empty() {
+            let own = Reply::new(client.out.protocol());
+            self.scratch = std::mem::replace(&mut client.out, own);
+            if self.scratch.capacity() > SCRATCH_BYTES_MAX {
+                self.scratch = Reply::default();
+            }
+        } else {
+            self.scratch = Reply::default();
+        }
+    }
+
+    /// Looks for clients that have done nothing for too long, or read nothing.
+    fn patrol(&mut self) {
+        let now_us = self.server.time.now_us;
+        if now_us < self.patrol_us {
+            return;
+        }
+        self.patrol_us = now_us + PATROL_US;
+        let idle_us = self.server.config.idle_s * 1_000_000;
+        for key in self.server.clients.keys() {
+            let Some(client) = self.server.clients.get(key) else { continue };
+            let is_idle = idle_us > 0
+                && now_us.saturating_sub(client.active_us) > idle_us
+                && client.blocked.is_none()
+                && !client.is_subscribed();
+            if is_idle {
+                self.server.end(key, Ending::Close);
+            } else if client.owed() > 0 {
+                self.server.note(key);
+            }
+        }
+    }
+}
+
+/// The same memory for references of another life; there are none in it.
+fn recycled<'a>(mut empty: Vec<&[u8]>) -> Vec<&'a [u8]> {
+    empty.clear();
+    empty.into_iter().map(|_| unreachable!("it was emptied")).collect()
+}
+
+/// What Redis says to strangers from elsewhere, where no password is set.
+const PROTECTED: &[u8] = b"-DENIED Redis is running in protected mode because protected mode is enabled \
+and no password is set for the default user. In this mode connections are only accepted from the loopback \
+interface. If you want to connect from external computers, start the server with --requirepass PASSWORD, or \
+with --protected-mode no if the network lets nobody else in.\r\n";
+
+const TOO_MANY: &[u8] = b"-ERR max number of clients reached\r\n";
+
+impl App for Kv {
+    fn on_stop(&mut self, _turn: Turn) {
+        self.server.journal.commit();
+    }
+
+    fn wants_stop(&self) -> bool {
+        self.server.is_stopping
+    }
+
+    fn due_ns(&self) -> Option<u64> {
+        let due_us = self.server.waiters.due_ms()?.saturating_mul(1000);
+        let ahead_us = due_us.saturating_sub(self.turn_us);
+        Some(self.turn_ns.saturating_add(ahead_us.saturating_mul(1000)))
+    }
+
+    fn counters(&self) -> &Counters {
+        &self.counters
+    }
+}
+
+impl StreamApp for Kv {
+    fn on_open<O: StreamOut>(&mut self, opened: Opened, out: &mut O) {
+        self.begin();
+        let Opened { conn, peer, local, .. } = opened;
+        self.accepted += 1;
+        self.server.stats.connections += 1;
+        let refusal = if self.server.clients.len() >= self.server.config.clients_max {
+            Some(TOO_MANY)
+        } else if self.server.config.is_protected
+            && self.server.users.default_needs_no_password()
+            && !peer.ip().to_canonical().is_loopback()
+        {
+            Some(PROTECTED)
+        } else {
+            None
+        };
+        if let Some(text) = refusal {
+            self.server.stats.rejected += 1;
+            // A new connection's queue has room for a line; what does not fit is not worth waiting for.
+            let _ = out.send(conn, text);
+            return out.close(conn);
+        }
+        let now_us = self.server.time.now_us;
+        let is_authenticated = self.server.users.default_needs_no_password();
+        self.server.clients.add(|key, id| Client {
+            key,
+            id,
+            conn,
+            peer,
+            local,
+            parser: Parser::new(),
+            out: Reply::default(),
+            sent: 0,
+            is_refused: false,
+            waits: VecDeque::new(),
+            ending: Ending::Open,
+            is_finished: false,
+            is_paused: false,
+            has_unread: false,
+            is_noted: false,
+            database: 0,
+            user: 0,
+            is_authenticated,
+            name: Box::default(),
+            lib_name: Box::default(),
+            lib_version: Box::default(),
+            opened_us: now_us,
+            active_us: now_us,
+            last: None,
+            replies: Replies::On,
+            is_evictable: true,
+            soft_since_us: None,
+            blocked: None,
+            postponed: None,
+            transaction: None,
+            watching: Vec::new(),
+            is_spoiled: false,
+            channels: Default::default(),
+            patterns: Default::default(),
+        });
+    }
+
+    fn on_bytes<O: StreamOut>(&mut self, conn: ConnId, bytes: &[u8], out: &mut O) -> usize {
+        self.begin();
+        let key = self.server.clients.key_of(conn);
+        // Of a connection that was refused, or is being closed, nothing is read any more.
+        let Some(mut client) = key.and_then(|key| self.server.clients.take(key)) else {
+            return bytes.len();
+        };
+        let consumed = if client.ending == Ending::Open {
+            let is_lent = self.lend(&mut client);
+            let consumed = self.commands_of(&mut client, bytes);
+            client.has_unread = consumed < bytes.len() && client.ending == Ending::Open;
+            self.settle(&mut client, out);
+            if is_lent {
+                self.take_back(&mut client);
+            }
+            consumed
+        } else {
+            bytes.len()
+        };
+        self.counters.rx_frames += 1;
+        self.counters.rx_bytes += consumed as u64;
+        self.server.stats.input_bytes += consumed as u64;
+        self.server.clients.put_back(client);
+        consumed
+    }
+
+    fn on_room<O: StreamOut>(&mut self, conn: ConnId, out: &mut O) {
+        self.begin();
+        let Some(key) = self.server.clients.key_of(conn) else { return };
+        if let Some(client) = self.server.clients.get_mut(key) {
+            client.is_refused = false;
+        }
+        self.settle_key(key, out);
+    }
+
+    fn on_finish<O: StreamOut>(&mut self, conn: ConnId, out: &mut O) {
+        self.begin();
+        let key = self.server.clients.key_of(conn);
+        let Some(mut client) = key.and_then(|key| self.server.clients.take(key)) else {
+            return out.close(conn);
+        };
+        client.is_finished = true;
+        if client.blocked.is_some() {
+            // Who waits for data and has hung up gets none.
+            self.server.unblock(&mut client);
+            client.has_unread = false;
+        }
+        self.settle(&mut client, out);
+        self.server.clients.put_back(client);
+    }
+
+    fn on_turn_end<O: StreamOut>(&mut self, turn: Turn, out: &mut O) {
+        self.begin();
+        let was_full = self.server.journal.is_full();
+        self.server.journal.commit();
+        if was_full && !self.server.journal.is_full() {
+            self.server.try_postponed();
+        }
+        let durable = self.server.journal.durable();
+        if self.server.journal.failed().is_some() {
+            // What they wait for will never be durable, and must not be told: they find out by the end.
+            for (_, key) in std::mem::take(&mut self.releases) {
+                let has_waits =
+                    self.server.clients.get(key).is_some_and(|one| !one.waits.is_empty());
+                if has_waits {
+                    self.server.end(key, Ending::Abort);
+                }
+            }
+        }
+        while let Some(&(record, key)) = self.releases.first().filter(|(at, _)| *at <= durable) {
+            self.releases.remove(&(record, key));
+            self.settle_key(key, out);
+        }
+        self.settle_noted(out);
+        // What was done while others were settled belongs to this turn as well.
+        self.server.journal.commit();
+        (self.turn_ns, self.turn_us) = (turn.now_ns, self.server.time.now_us);
+        self.server.time.is_read = false;
+    }
+
+    fn on_close(&mut self, conn: ConnId, why: Close) {
+        self.failed += u64::from(why == Close::Error);
+        let key = self.server.clients.key_of(conn);
+        if let Some(mut client) = key.and_then(|key| self.server.clients.take(key)) {
+            self.server.release(&mut client);
+            self.server.clients.remove(&client);
+        }
+    }
+
+    fn on_tick<O: StreamOut>(&mut self, _turn: Turn, _out: &mut O) {
+        self.begin();
+        self.server.time_passed();
+        self.server.expire();
+        self.server.serve_waiters();
+        self.patrol();
+    }
+}

@@ -13,7 +13,7 @@ impl Draw {
             Ok(seed) => seed.parse().expect("LANEWAY_SEED is a number"),
             Err(_) => RandomState::new().hash_one(0),
         };
-        println!("seed {seed}; again with LANEWAY_SEED={seed}");
+        eprintln!("seed {seed}; again with LANEWAY_SEED={seed}");
         seed
     }
 
@@ -28,7 +28,7 @@ impl Draw {
         (self.next() % end as u64) as usize
     }
 
-    fn one<'a, T: ?Sized>(&mut self, of: &[&'a T]) -> &'a T {
+    pub(crate) fn one<'a, T: ?Sized>(&mut self, of: &[&'a T]) -> &'a T {
         of[self.below(of.len())]
     }
 }
@@ -119,7 +119,7 @@ const FORMS: &[&str] = &[
     "sismember KEY MEMBER",
     "smismember KEY MEMBER...",
     "scard KEY",
-    "spop KEY 99999",
+    "spop KEY 9223372036854775807",
     "srandmember KEY 0",
     "smove KEY KEY MEMBER",
     "sinter KEY...",
@@ -268,11 +268,7 @@ fn meant(word: &str, draw: &mut Draw) -> Args {
                 1 => vec![b'x'; draw.below(5000)],
                 2 => (0..draw.below(40)).map(|_| draw.next() as u8).collect(),
                 3 => draw.one(&numbers).into(),
-                _ => format!(
-                    "{}",
-                    draw.one(&["a", "b", "abc", "hello", "", "ohmytext", "mynewtext"])
-                )
-                .into_bytes(),
+                _ => draw.one(&["a", "b", "abc", "hello", "", "ohmytext", "mynewtext"]).into(),
             }];
         }
         "NUMBER" => match draw.below(2) {

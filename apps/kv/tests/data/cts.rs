@@ -44,7 +44,10 @@ fn the_cases_on_data_pass() {
             Err(why) => failed.push(format!("{}: {why}", case["name"])),
         }
     }
-    println!("cts.json: {passed} of {} cases on data pass, {others} others", passed + failed.len());
+    eprintln!(
+        "cts.json: {passed} of {} cases on data pass, {others} others",
+        passed + failed.len()
+    );
     assert!(failed.is_empty(), "{}", failed.join("\n"));
 }
 

@@ -196,7 +196,11 @@ fn a_snapshot_and_the_log_since_it_began_give_the_data() {
         while at < snapshot.len() {
             at += store.load_entry(&snapshot[at..]).expect("it was written so");
         }
-        println!("{} bytes in {steps} steps, {} commands since", snapshot.len(), written.log.len());
+        eprintln!(
+            "{} bytes in {steps} steps, {} commands since",
+            snapshot.len(),
+            written.log.len()
+        );
         let read = replay(store, &written.log);
         assert_same(written.local, read);
         written = Written::new(written.draw.next());
@@ -230,5 +234,125 @@ fn a_damaged_snapshot_is_refused_and_never_panics() {
             }
         }
         at += len;
+    }
+}
+
+/// Arguments at the edges of what commands read.
+const STRANGE: &[&str] = &[
+    "0",
+    "1",
+    "-1",
+    "2",
+    "3",
+    "9223372036854775807",
+    "-9223372036854775808",
+    "-9223372036854775807",
+    "9223372036854775808",
+    "4611686018427387904",
+    "1e308",
+    "-1e308",
+    "inf",
+    "-inf",
+    "nan",
+    "1e-320",
+    "0.1",
+    "",
+    " ",
+    "(",
+    "[",
+    "#",
+    "#1",
+    "-",
+    "+",
+    "*",
+    "[a-",
+    "\\",
+    "k0",
+    "k1",
+    "k2",
+    "k3",
+    "k4",
+    "a",
+    "b",
+    "get",
+    "set",
+    "incrby",
+    "i64",
+    "u63",
+    "u1",
+    "overflow",
+    "sat",
+    "fail",
+    "wrap",
+    "ex",
+    "px",
+    "exat",
+    "pxat",
+    "nx",
+    "xx",
+    "gt",
+    "lt",
+    "ch",
+    "incr",
+    "keepttl",
+    "persist",
+    "match",
+    "count",
+    "type",
+    "limit",
+    "withscores",
+    "withvalues",
+    "rev",
+    "byscore",
+    "bylex",
+    "weights",
+    "aggregate",
+    "sum",
+    "min",
+    "max",
+    "left",
+    "right",
+    "before",
+    "after",
+    "rank",
+    "maxlen",
+    "db",
+    "replace",
+    "idx",
+    "len",
+    "minmatchlen",
+    "withmatchlen",
+    "bit",
+    "byte",
+    "and",
+    "not",
+    "xor",
+    "store",
+    "async",
+];
+
+#[test]
+fn no_arguments_make_a_command_panic() {
+    let mut draw = Draw(Draw::seed());
+    let mut local = Local::new(Store::with_seed(1), START_MS);
+    let rows: Vec<_> = laneway_kv::DATA_COMMANDS.iter().copied().flatten().collect();
+    for round in 0..200_000 {
+        let row = rows[draw.below(rows.len())];
+        let mut args: Args = row.name.split('|').map(|word| word.as_bytes().to_vec()).collect();
+        let least = row.arity.unsigned_abs() as usize;
+        let more = if row.arity < 0 { draw.below(6) } else { 0 };
+        while args.len() < least + more {
+            args.push(draw.one(STRANGE).as_bytes().to_vec());
+        }
+        // Most keys are of a few, so that they hold something.
+        if draw.below(4) > 0 && args.len() > 1 && !row.name.contains('|') {
+            args[1] = format!("k{}", draw.below(5)).into_bytes();
+        }
+        let reply = local.ask(&args);
+        assert!(!reply.is_empty(), "{} answers nothing", shown(&args.join(&b' ')));
+        if round % 1_000 == 0 {
+            local.ask(&[b"flushall".to_vec()]);
+            local.now_ms += 1_000;
+        }
     }
 }

@@ -221,7 +221,7 @@ impl KernelWorker {
                 rule.outputs.iter().zip(&counted.outputs).map(|(output, counted)| OutputState {
                     destination: output.destination.to_string(),
                     interface: output.interface.clone(),
-                    waits: self.gone(output.interface.as_deref()),
+                    missing: self.gone(output.interface.as_deref()),
                     sent: counted.sent.count,
                     bytes: counted.sent.bytes,
                     drops: BTreeMap::new(),
@@ -230,7 +230,7 @@ impl KernelWorker {
                 id: *id,
                 name: rule.name.clone(),
                 input: rule.input.to_string(),
-                waits: self.gone(rule.input.interface.as_deref()),
+                missing: self.gone(rule.input.interface.as_deref()),
                 datagrams: counted.taken.count,
                 bytes: counted.taken.bytes,
                 rate_limited: 0,
@@ -376,7 +376,9 @@ impl KernelApp for KernelWorker {
     fn on_records(&mut self, _records: &[u8], _turn: Turn) {}
 
     fn on_tick(&mut self, maps: &dyn KernelMaps, turn: Turn) {
-        self.links = self.mailbox.take_links().or(self.links.take());
+        if let Some(links) = self.mailbox.take_links() {
+            self.links = Some(links);
+        }
         while let Some(order) = self.mailbox.take() {
             let answer = self.carry_out(order, maps);
             self.mailbox.answer(answer);
@@ -427,6 +429,8 @@ impl Conclude<RelayReport> for KernelWorker {
 mod tests {
     use super::*;
     use crate::RuleFile;
+    use laneway_kinds::Own;
+    use laneway_linux::Link;
     use std::{cell::RefCell, collections::BTreeSet, rc::Rc};
 
     /// What the kernel is a member of; it refuses one group.
@@ -488,6 +492,29 @@ mod tests {
         assert_eq!(count(), 1);
         groups.leave(&b);
         assert_eq!((count(), groups.users.len()), (0, 0));
+    }
+
+    #[test]
+    fn an_interface_of_the_run_that_is_gone_is_said_and_one_that_is_there_is_not() {
+        let own = Own { mac: [2; 6], addresses: Vec::new(), mtu_bytes: None };
+        let wire = Wire { name: "in0".to_owned(), ifindex: 2, own };
+        let bell = Bell::new().expect("a descriptor");
+        let (holder, table) = (Box::new(Kernel::default()), Box::new(Neighbours::default()));
+        let worker = KernelWorker::new(Arc::default(), &bell, vec![wire], holder, table);
+        let mut worker = worker.expect("there are ports");
+        let mut gone = |there: &[(&str, u32)]| {
+            let link = |(name, index): &(&str, u32)| {
+                ((*name).to_owned(), Link { index: *index, is_up: true })
+            };
+            worker.links = Some(Arc::new(there.iter().map(link).collect()));
+            worker.gone(Some("in0"))
+        };
+        assert_eq!(gone(&[("in0", 2)]), None);
+        for there in [&[][..], &[("in0", 3)], &[("in1", 2)]] {
+            let why = gone(there).expect("programs are on another one");
+            assert!(why.contains("`in0`") && why.contains("gone"), "{why}");
+        }
+        assert_eq!(worker.gone(Some("out7")), None, "none of the run's");
     }
 
     #[test]

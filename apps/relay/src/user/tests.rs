@@ -543,7 +543,7 @@ fn a_rule_waits_for_its_interfaces_and_begins_with_them() {
     assert!(by_hand.relay.failure().is_none() && by_hand.lane.ports.is_empty());
     let state = by_hand.state();
     assert_eq!(state.waiting(), 2);
-    assert_eq!(state.rules[0].waits.as_deref(), Some("there is no interface `in0`"));
+    assert_eq!(state.rules[0].missing.as_deref(), Some("there is no interface `in0`"));
     // The input appears; copies that cannot leave are counted by output.
     by_hand.lane.absent.remove("in0");
     by_hand.links(&[("lo", 1), ("in0", 2)]);
@@ -555,7 +555,7 @@ fn a_rule_waits_for_its_interfaces_and_begins_with_them() {
     assert_eq!((out.0.len(), by_hand.relay.copies().passed_over), (0, 2));
     let state = by_hand.state();
     let rule = state.rules.iter().find(|rule| rule.datagrams == 1).expect("one was shown");
-    assert_eq!(rule.waits, None);
+    assert_eq!(rule.missing, None);
     assert_eq!(rule.outputs[0].drops["no_route"], 1);
     // All is there.
     by_hand.lane.absent.clear();
@@ -592,7 +592,7 @@ fn a_name_that_no_interface_has_is_refused_unless_told_to_wait_or_known() {
     by_hand.replace(many(1, 2, 1), false).1.expect("`out0` is no mistake");
     assert_eq!(by_hand.state().waiting(), 1);
     by_hand.replace(typed, true).1.expect("it waits");
-    let waits = by_hand.state().rules[0].outputs[0].waits.clone();
+    let waits = by_hand.state().rules[0].outputs[0].missing.clone();
     assert_eq!(waits.as_deref(), Some("there is no interface `out7`"));
 }
 
@@ -605,9 +605,9 @@ fn an_interface_of_a_stack_that_is_gone_is_said_and_touched_no_more() {
     by_hand.links(&[("in0", 2), ("out0", 8)]);
     by_hand.turns();
     let state = by_hand.state();
-    let waits = state.rules[0].outputs[0].waits.as_deref().unwrap_or_default();
+    let waits = state.rules[0].outputs[0].missing.as_deref().unwrap_or_default();
     assert!(waits.contains("`out0`") && waits.contains("gone"), "{waits}");
-    assert_eq!((state.rules[0].waits.as_deref(), by_hand.lane.calls), (None, calls));
+    assert_eq!((state.rules[0].missing.as_deref(), by_hand.lane.calls), (None, calls));
 }
 
 proptest! {

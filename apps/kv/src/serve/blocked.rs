@@ -1,0 +1,263 @@
+//! Clients that wait: for data (BLPOP), and for the end of CLIENT PAUSE.
+//!
+//! A blocked client's command is kept and done again when one of its keys is touched, in the order in which clients came
+//! to wait for that key; a value that is not of its kind leaves it waiting. Its input is paused meanwhile. Keys that are
+//! touched by a command are served when that command, or the transaction it belongs to, is done.
+
+use super::client::{Blocked, Client, DataKey, Kept, Key, Replies};
+use super::server::Server;
+use super::table::keys_of;
+use crate::command::{Outcome, Run};
+use laneway_resp::integer;
+use std::collections::{BTreeSet, HashMap, VecDeque};
+
+/// Everybody who waits.
+#[derive(Debug, Default)]
+pub(crate) struct Waiters {
+    by_key: HashMap<DataKey, VecDeque<Key>>,
+    by_time: BTreeSet<(u64, Key)>,
+    /// Keys that were touched and are waited for.
+    ready: VecDeque<DataKey>,
+    count: usize,
+    /// Clients that a pause holds back, in their order.
+    pub(crate) postponed: Vec<Key>,
+    pause: Option<Pause>,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Pause {
+    until_ms: u64,
+    holds_all: bool,
+}
+
+impl Waiters {
+    pub(crate) fn is_empty(&self) -> bool {
+        self.count == 0
+    }
+
+    pub(crate) fn count(&self) -> usize {
+        self.count
+    }
+
+    pub(crate) fn touch(&mut self, key: &DataKey) {
+        if self.count > 0 && self.by_key.contains_key(key) && !self.ready.contains(key) {
+            self.ready.push_back(key.clone());
+        }
+    }
+
+    /// True if a pause holds back a command that may write, or may not.
+    pub(crate) fn pause_holds(&self, may_write: bool, now_ms: u64) -> bool {
+        self.pause.is_some_and(|pause| pause.until_ms > now_ms && (pause.holds_all || may_write))
+    }
+
+    /// When the next of them has waited long enough, milliseconds since 1970.
+    pub(crate) fn due_ms(&self) -> Option<u64> {
+        let pause = self.pause.map(|pause| pause.until_ms);
+        self.by_time.first().map(|(until_ms, _)| *until_ms).into_iter().chain(pause).min()
+    }
+}
+
+impl Server {
+    /// The client waits for the keys of this command.
+    pub(crate) fn block(
+        &mut self,
+        client: &mut Client,
+        index: usize,
+        args: &[&[u8]],
+        until_ms: Option<u64>,
+        null_array: bool,
+    ) {
+        let mut keys: Vec<Box<[u8]>> = Vec::new();
+        for key in keys_of(self.table.command(index).keys, args) {
+            if !keys.iter().any(|known| **known == *key) {
+                keys.push(key.into());
+            }
+        }
+        for key in &keys {
+            let waiting = self.waiters.by_key.entry((client.database, key.clone())).or_default();
+            waiting.push_back(client.key);
+        }
+        if let Some(until_ms) = until_ms {
+            self.waiters.by_time.insert((until_ms, client.key));
+        }
+        self.waiters.count += 1;
+        let (call, database) = (Kept::new(index, args), client.database);
+        client.blocked = Some(Box::new(Blocked { call, database, keys, until_ms, null_array }));
+    }
+
+    /// The client waits for data no longer; nothing is said of it.
+    pub(crate) fn unblock(&mut self, client: &mut Client) -> Option<Box<Blocked>> {
+        let blocked = client.blocked.take()?;
+        for key in &blocked.keys {
+            let key = (blocked.database, key.clone());
+            if let Some(waiting) = self.waiters.by_key.get_mut(&key) {
+                waiting.retain(|&other| other != client.key);
+                if waiting.is_empty() {
+                    self.waiters.by_key.remove(&key);
+                }
+            }
+        }
+        if let Some(until_ms) = blocked.until_ms {
+            self.waiters.by_time.remove(&(until_ms, client.key));
+        }
+        self.waiters.count -= 1;
+        Some(blocked)
+    }
+
+    /// Serves whoever waits for keys that were touched.
+    pub(crate) fn serve_waiters(&mut self) {
+        while let Some(key) = self.waiters.ready.pop_front() {
+            let waiting: Vec<Key> =
+                self.waiters.by_key.get(&key).into_iter().flatten().copied().collect();
+            // Commands for which nothing is left: who came later with the same gets nothing either.
+            let mut in_vain: Vec<usize> = Vec::new();
+            for waiter in waiting {
+                let Some(mut client) = self.clients.take(waiter) else { continue };
+                let index = client.blocked.as_ref().map(|blocked| blocked.call.index);
+                if let Some(index) = index.filter(|index| !in_vain.contains(index))
+                    && !self.try_again(&mut client)
+                {
+                    in_vain.push(index);
+                }
+                self.clients.put_back(client);
+            }
+        }
+    }
+
+    /// Does a blocked client's command again. False: it waits on.
+    fn try_again(&mut self, client: &mut Client) -> bool {
+        let Some(blocked) = client.blocked.take() else { return false };
+        let command = self.table.command(blocked.call.index);
+        let Run::Data(run) = command.run else { return false };
+        let (from, args) = (client.out.len(), blocked.call.args());
+        let database = std::mem::replace(&mut client.database, blocked.database);
+        let outcome = self.run_data(run, client, &args);
+        client.database = database;
+        // A value of another kind is none: it waits for one of its own.
+        let is_wrong = client.out.bytes()[from..].starts_with(b"-WRONGTYPE");
+        if outcome != Outcome::Done || is_wrong {
+            client.out.truncate(from);
+            self.follow_effects(blocked.database, &args);
+            client.blocked = Some(blocked);
+            return false;
+        }
+        self.follow(blocked.database, &args, &command, client, from);
+        client.blocked = Some(blocked);
+        self.unblock(client);
+        if client.replies == Replies::Off {
+            client.out.truncate(from);
+        }
+        self.note_taken(client);
+        true
+    }
+
+    /// Answers a blocked client: what it waits for does not come.
+    fn give_up(&mut self, key: Key, error: Option<&str>) -> bool {
+        let Some(mut client) = self.clients.take(key) else { return false };
+        let blocked = self.unblock(&mut client);
+        if let Some(blocked) = &blocked {
+            match error {
+                Some(text) => client.out.error(text),
+                None if blocked.null_array => client.out.null_array(),
+                None => client.out.null(),
+            }
+            self.note_taken(&mut client);
+        }
+        self.clients.put_back(client);
+        blocked.is_some()
+    }
+
+    /// Notes a client that is taken out of the table.
+    fn note_taken(&mut self, client: &mut Client) {
+        if !std::mem::replace(&mut client.is_noted, true) {
+            self.noted.push(client.key);
+        }
+    }
+
+    /// Answers who has waited long enough, and ends a pause whose time is up.
+    pub(crate) fn time_passed(&mut self) {
+        let now_ms = self.time.now_ms();
+        while let Some(&(until_ms, key)) = self.waiters.by_time.first() {
+            if until_ms > now_ms {
+                break;
+            }
+            if !self.give_up(key, None) {
+                self.waiters.by_time.remove(&(until_ms, key));
+            }
+        }
+        if self.waiters.pause.is_some_and(|pause| pause.until_ms <= now_ms) {
+            self.end_pause();
+        }
+    }
+
+    fn end_pause(&mut self) {
+        self.waiters.pause = None;
+        self.try_postponed();
+    }
+
+    /// Does the commands that were held back and are so no longer, in their order.
+    pub(crate) fn try_postponed(&mut self) {
+        for key in std::mem::take(&mut self.waiters.postponed) {
+            let Some(mut client) = self.clients.take(key) else { continue };
+            if let Some(kept) = client.postponed.take() {
+                if self.holds_back(&self.table.command(kept.index)) {
+                    client.postponed = Some(kept);
+                    self.waiters.postponed.push(key);
+                } else {
+                    self.call(&mut client, kept.index, &kept.args());
+                    self.note_taken(&mut client);
+                }
+            }
+            self.clients.put_back(client);
+            self.serve_waiters();
+        }
+    }
+}
+
+pub(crate) fn client_pause(server: &mut Server, client: &mut Client, args: &[&[u8]]) {
+    let timeout = integer(args[2]).and_then(|ms| u64::try_from(ms).ok());
+    let Some(timeout_ms) = timeout else {
+        return client.out.error("ERR timeout is not an integer or out of range");
+    };
+    let holds_all = match args.get(3) {
+        None => true,
+        Some(word) if word.eq_ignore_ascii_case(b"all") => true,
+        Some(word) if word.eq_ignore_ascii_case(b"write") => false,
+        Some(_) => return client.out.error("ERR CLIENT PAUSE mode must be WRITE or ALL"),
+    };
+    if args.len() > 4 {
+        return client.out.error("ERR syntax error");
+    }
+    let until_ms = server.time.now_ms().saturating_add(timeout_ms);
+    // A pause in force is never shortened nor weakened by another.
+    let former = server.waiters.pause;
+    server.waiters.pause = Some(Pause {
+        until_ms: former.map_or(until_ms, |former| former.until_ms.max(until_ms)),
+        holds_all: holds_all || former.is_some_and(|former| former.holds_all),
+    });
+    client.out.ok();
+}
+
+pub(crate) fn client_unpause(server: &mut Server, client: &mut Client, _: &[&[u8]]) {
+    client.out.ok();
+    server.end_pause();
+}
+
+pub(crate) fn client_unblock(server: &mut Server, client: &mut Client, args: &[&[u8]]) {
+    let error = match args.get(3) {
+        None => None,
+        Some(word) if word.eq_ignore_ascii_case(b"timeout") => None,
+        Some(word) if word.eq_ignore_ascii_case(b"error") => {
+            Some("UNBLOCKED client unblocked via CLIENT UNBLOCK")
+        }
+        Some(_) => {
+            return client.out.error("ERR CLIENT UNBLOCK reason should be TIMEOUT or ERROR");
+        }
+    };
+    let Some(id) = integer(args[2]) else {
+        return client.out.error("ERR value is not an integer or out of range");
+    };
+    let key = u64::try_from(id).ok().and_then(|id| server.clients.key_of_id(id));
+    let is_freed = key.is_some_and(|key| server.give_up(key, error));
+    client.out.integer(is_freed.into());
+}

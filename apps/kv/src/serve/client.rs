@@ -1,0 +1,269 @@
+//! One client: what it is in the middle of, and what it is owed.
+//!
+//! Output stands in one buffer per client that has some: what the lane's queue did not take, and what waits until a
+//! record is durable. A client that is owed nothing has no buffer; the server lends it one while its commands run.
+
+use laneway_core::ConnId;
+use laneway_resp::{Parser, Reply};
+use std::collections::{BTreeSet, HashMap, VecDeque};
+use std::net::SocketAddr;
+
+/// A client's place in the table of clients.
+pub(crate) type Key = u32;
+
+/// A key of a database.
+pub(crate) type DataKey = (usize, Box<[u8]>);
+
+/// A command that is kept for later: its row, and what was said.
+#[derive(Debug)]
+pub(crate) struct Kept {
+    pub(crate) index: usize,
+    pub(crate) args: Vec<Box<[u8]>>,
+}
+
+impl Kept {
+    pub(crate) fn new(index: usize, args: &[&[u8]]) -> Kept {
+        Kept { index, args: args.iter().map(|&arg| arg.into()).collect() }
+    }
+
+    pub(crate) fn args(&self) -> Vec<&[u8]> {
+        self.args.iter().map(AsRef::as_ref).collect()
+    }
+
+    pub(crate) fn bytes(&self) -> usize {
+        self.args.iter().map(|arg| arg.len() + size_of::<Box<[u8]>>()).sum()
+    }
+}
+
+/// A command that waits for data.
+#[derive(Debug)]
+pub(crate) struct Blocked {
+    pub(crate) call: Kept,
+    pub(crate) database: usize,
+    pub(crate) keys: Vec<Box<[u8]>>,
+    pub(crate) until_ms: Option<u64>,
+    pub(crate) null_array: bool,
+}
+
+/// An open transaction.
+#[derive(Debug, Default)]
+pub(crate) struct Transaction {
+    pub(crate) queued: Vec<Kept>,
+    pub(crate) bytes: usize,
+    /// A command was refused: EXEC will be, too.
+    pub(crate) is_broken: bool,
+}
+
+/// What CLIENT REPLY asked for.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum Replies {
+    #[default]
+    On,
+    Off,
+    /// The next command's reply is left out.
+    SkipNext,
+    /// This command's.
+    Skip,
+}
+
+/// How a connection is to end.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum Ending {
+    #[default]
+    Open,
+    /// When all that it is owed has been sent.
+    Close,
+    /// Now.
+    Abort,
+    /// The lane has been asked.
+    Asked,
+}
+
+/// One client.
+#[derive(Debug)]
+pub(crate) struct Client {
+    pub(crate) key: Key,
+    pub(crate) id: u64,
+    pub(crate) conn: ConnId,
+    pub(crate) peer: SocketAddr,
+    pub(crate) local: SocketAddr,
+    pub(crate) parser: Parser,
+    /// Replies that were not sent.
+    pub(crate) out: Reply,
+    /// Bytes of `out` that the lane took.
+    pub(crate) sent: usize,
+    /// The lane took less than given, and will say when there is room.
+    pub(crate) is_refused: bool,
+    /// Ends of replies in `out`, each with the record that must be durable before it is sent.
+    pub(crate) waits: VecDeque<(usize, u64)>,
+    pub(crate) ending: Ending,
+    /// The peer has finished sending.
+    pub(crate) is_finished: bool,
+    /// The lane was asked to show no more of its input.
+    pub(crate) is_paused: bool,
+    /// Bytes that were shown and not taken.
+    pub(crate) has_unread: bool,
+    /// It is in the list of clients to look after at the end of the turn.
+    pub(crate) is_noted: bool,
+    pub(crate) database: usize,
+    /// Its user's place in the table of users.
+    pub(crate) user: usize,
+    pub(crate) is_authenticated: bool,
+    pub(crate) name: Box<[u8]>,
+    pub(crate) lib_name: Box<[u8]>,
+    pub(crate) lib_version: Box<[u8]>,
+    pub(crate) opened_us: u64,
+    pub(crate) active_us: u64,
+    pub(crate) last: Option<usize>,
+    pub(crate) replies: Replies,
+    pub(crate) is_evictable: bool,
+    /// Since when it is beyond its class's soft limit of output.
+    pub(crate) soft_since_us: Option<u64>,
+    pub(crate) blocked: Option<Box<Blocked>>,
+    /// A command that CLIENT PAUSE holds back.
+    pub(crate) postponed: Option<Box<Kept>>,
+    pub(crate) transaction: Option<Box<Transaction>>,
+    pub(crate) watching: Vec<DataKey>,
+    /// A watched key is another now.
+    pub(crate) is_spoiled: bool,
+    pub(crate) channels: BTreeSet<Box<[u8]>>,
+    pub(crate) patterns: BTreeSet<Box<[u8]>>,
+}
+
+impl Client {
+    /// Bytes that it is owed.
+    pub(crate) fn owed(&self) -> usize {
+        self.out.len() - self.sent
+    }
+
+    /// Up to where `out` may be sent when records up to `durable` are.
+    pub(crate) fn releasable(&mut self, durable: u64) -> usize {
+        while let Some(&(from, record)) = self.waits.front() {
+            if record > durable {
+                return from;
+            }
+            self.waits.pop_front();
+        }
+        self.out.len()
+    }
+
+    /// What was written from `from` on is not sent before `record` is durable. Replies stay in order.
+    pub(crate) fn wait_for(&mut self, from: usize, record: u64) {
+        if self.waits.back().is_none_or(|&(_, last)| last < record) {
+            self.waits.push_back((from, record));
+        }
+    }
+
+    /// Forgets what was sent, now and then: not for every few bytes of a long reply.
+    pub(crate) fn forget_sent(&mut self) {
+        if self.sent == self.out.len() {
+            self.out.clear();
+            self.sent = 0;
+        } else if self.sent >= SENT_KEPT_MAX && self.sent >= self.out.len() / 2 {
+            self.out.drop_front(self.sent);
+            for (from, _) in &mut self.waits {
+                *from -= self.sent;
+            }
+            self.sent = 0;
+        }
+    }
+
+    /// True while no further command of it is to be read.
+    pub(crate) fn is_held(&self) -> bool {
+        self.blocked.is_some() || self.postponed.is_some() || self.ending != Ending::Open
+    }
+
+    /// True when a client of version 2 may only speak of messages.
+    pub(crate) fn is_subscribed(&self) -> bool {
+        !self.channels.is_empty() || !self.patterns.is_empty()
+    }
+
+    /// Channels and patterns that it listens to.
+    pub(crate) fn subscriptions(&self) -> usize {
+        self.channels.len() + self.patterns.len()
+    }
+
+    /// Memory that it holds.
+    pub(crate) fn memory_bytes(&self) -> usize {
+        size_of::<Client>()
+            + self.parser.memory_bytes()
+            + self.out.capacity()
+            + self.transaction.as_ref().map_or(0, |transaction| transaction.bytes)
+    }
+}
+
+/// Sent bytes that may stand in front of unsent ones.
+const SENT_KEPT_MAX: usize = 256 << 10;
+
+/// The table of clients. A client that is being served is taken out of it.
+#[derive(Debug, Default)]
+pub(crate) struct Clients {
+    places: Vec<Option<Box<Client>>>,
+    free: Vec<Key>,
+    by_conn: HashMap<ConnId, Key>,
+    /// By the number that CLIENT ID says, in its order.
+    by_id: std::collections::BTreeMap<u64, Key>,
+    last_id: u64,
+}
+
+impl Clients {
+    pub(crate) fn len(&self) -> usize {
+        self.by_conn.len()
+    }
+
+    pub(crate) fn add(&mut self, make: impl FnOnce(Key, u64) -> Client) -> Key {
+        self.last_id += 1;
+        let key = self.free.pop().unwrap_or(self.places.len() as Key);
+        let client = make(key, self.last_id);
+        self.by_conn.insert(client.conn, key);
+        self.by_id.insert(client.id, key);
+        match self.places.get_mut(key as usize) {
+            Some(place) => *place = Some(Box::new(client)),
+            None => self.places.push(Some(Box::new(client))),
+        }
+        key
+    }
+
+    /// Forgets a client that was taken out.
+    pub(crate) fn remove(&mut self, client: &Client) {
+        self.by_conn.remove(&client.conn);
+        self.by_id.remove(&client.id);
+        self.free.push(client.key);
+    }
+
+    pub(crate) fn key_of(&self, conn: ConnId) -> Option<Key> {
+        self.by_conn.get(&conn).copied()
+    }
+
+    pub(crate) fn key_of_id(&self, id: u64) -> Option<Key> {
+        self.by_id.get(&id).copied()
+    }
+
+    /// Takes a client out, to be put back.
+    pub(crate) fn take(&mut self, key: Key) -> Option<Box<Client>> {
+        self.places.get_mut(key as usize)?.take()
+    }
+
+    pub(crate) fn put_back(&mut self, client: Box<Client>) {
+        let key = client.key as usize;
+        self.places[key] = Some(client);
+    }
+
+    pub(crate) fn get(&self, key: Key) -> Option<&Client> {
+        self.places.get(key as usize)?.as_deref()
+    }
+
+    pub(crate) fn get_mut(&mut self, key: Key) -> Option<&mut Client> {
+        self.places.get_mut(key as usize)?.as_deref_mut()
+    }
+
+    /// Every client that is not taken out, by its number.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = &Client> {
+        self.by_id.values().filter_map(|&key| self.get(key))
+    }
+
+    /// The places of all clients, by their numbers.
+    pub(crate) fn keys(&self) -> Vec<Key> {
+        self.by_id.values().copied().collect()
+    }
+}

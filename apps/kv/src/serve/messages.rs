@@ -1,0 +1,205 @@
+//! SUBSCRIBE, PSUBSCRIBE, PUBLISH and their relatives.
+//!
+//! A message is written into the buffer of every listener, in the version that it speaks, and leaves at the end of the
+//! turn. What a listener does not read is bounded by `client-output-buffer-limit pubsub`; beyond it, it is cut off.
+
+use super::client::{Client, Ending, Key};
+use super::server::Server;
+use crate::data::glob_matches;
+use std::collections::BTreeMap;
+
+/// Who listens to what. In the order of names, listeners in the order in which they came.
+#[derive(Debug, Default)]
+pub(crate) struct Channels {
+    channels: BTreeMap<Box<[u8]>, Vec<Key>>,
+    patterns: BTreeMap<Box<[u8]>, Vec<Key>>,
+}
+
+/// One of the two kinds of subscription.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Kind {
+    Channel,
+    Pattern,
+}
+
+impl Channels {
+    fn of(&mut self, kind: Kind) -> &mut BTreeMap<Box<[u8]>, Vec<Key>> {
+        match kind {
+            Kind::Channel => &mut self.channels,
+            Kind::Pattern => &mut self.patterns,
+        }
+    }
+
+    pub(crate) fn channels(&self) -> usize {
+        self.channels.len()
+    }
+
+    pub(crate) fn patterns(&self) -> usize {
+        self.patterns.len()
+    }
+
+    fn leave(&mut self, kind: Kind, name: &[u8], listener: Key) {
+        let of = self.of(kind);
+        if let Some(listeners) = of.get_mut(name) {
+            listeners.retain(|&other| other != listener);
+            if listeners.is_empty() {
+                of.remove(name);
+            }
+        }
+    }
+}
+
+impl Server {
+    /// The client listens to nothing any more; nothing is said of it.
+    pub(crate) fn unsubscribe_all(&mut self, client: &mut Client) {
+        for name in std::mem::take(&mut client.channels) {
+            self.channels.leave(Kind::Channel, &name, client.key);
+        }
+        for name in std::mem::take(&mut client.patterns) {
+            self.channels.leave(Kind::Pattern, &name, client.key);
+        }
+    }
+
+    fn listen(&mut self, client: &mut Client, kind: Kind, names: &[&[u8]]) {
+        for &name in names {
+            if client.subscriptions() >= self.config.subscriptions_max {
+                client.out.error("ERR too many subscriptions of one client");
+                return;
+            }
+            let (own, verb): (_, &[u8]) = match kind {
+                Kind::Channel => (&mut client.channels, b"subscribe"),
+                Kind::Pattern => (&mut client.patterns, b"psubscribe"),
+            };
+            if own.insert(name.into()) {
+                self.channels.of(kind).entry(name.into()).or_default().push(client.key);
+            }
+            client.out.push(3);
+            client.out.bulk(verb);
+            client.out.bulk(name);
+            client.out.integer(client.subscriptions() as i64);
+        }
+    }
+
+    fn leave(&mut self, client: &mut Client, kind: Kind, names: &[&[u8]]) {
+        let own = match kind {
+            Kind::Channel => &client.channels,
+            Kind::Pattern => &client.patterns,
+        };
+        let verb: &[u8] = match kind {
+            Kind::Channel => b"unsubscribe",
+            Kind::Pattern => b"punsubscribe",
+        };
+        let all: Vec<Box<[u8]>> = if names.is_empty() {
+            own.iter().cloned().collect()
+        } else {
+            names.iter().map(|&name| name.into()).collect()
+        };
+        if all.is_empty() {
+            client.out.push(3);
+            client.out.bulk(verb);
+            client.out.null();
+            client.out.integer(client.subscriptions() as i64);
+        }
+        for name in all {
+            let own = match kind {
+                Kind::Channel => &mut client.channels,
+                Kind::Pattern => &mut client.patterns,
+            };
+            if own.remove(&name) {
+                self.channels.leave(kind, &name, client.key);
+            }
+            client.out.push(3);
+            client.out.bulk(verb);
+            client.out.bulk(&name);
+            client.out.integer(client.subscriptions() as i64);
+        }
+    }
+
+    /// Writes a message to one listener, the publisher perhaps.
+    fn deliver(&mut self, client: &mut Client, listener: Key, parts: &[&[u8]]) {
+        let write = |listener: &mut Client| {
+            listener.out.push(parts.len());
+            for part in parts {
+                listener.out.bulk(part);
+            }
+        };
+        if listener == client.key {
+            return write(client);
+        }
+        let Some(mut other) = self.clients.take(listener) else { return };
+        if other.ending == Ending::Open {
+            write(&mut other);
+            // It is cut off at once: a turn may have many messages.
+            if self.is_beyond(&mut other) {
+                self.stats.output_disconnections += 1;
+                other.ending = Ending::Abort;
+            }
+        }
+        self.clients.put_back(other);
+        self.note(listener);
+    }
+}
+
+pub(crate) fn subscribe(server: &mut Server, client: &mut Client, args: &[&[u8]]) {
+    server.listen(client, Kind::Channel, &args[1..]);
+}
+
+pub(crate) fn psubscribe(server: &mut Server, client: &mut Client, args: &[&[u8]]) {
+    server.listen(client, Kind::Pattern, &args[1..]);
+}
+
+pub(crate) fn unsubscribe(server: &mut Server, client: &mut Client, args: &[&[u8]]) {
+    server.leave(client, Kind::Channel, &args[1..]);
+}
+
+pub(crate) fn punsubscribe(server: &mut Server, client: &mut Client, args: &[&[u8]]) {
+    server.leave(client, Kind::Pattern, &args[1..]);
+}
+
+pub(crate) fn publish(server: &mut Server, client: &mut Client, args: &[&[u8]]) {
+    let [_, channel, message] = *args else { return };
+    let mut receivers = 0;
+    for listener in server.channels.channels.get(channel).cloned().unwrap_or_default() {
+        server.deliver(client, listener, &[b"message", channel, message]);
+        receivers += 1;
+    }
+    let matching: Vec<(Box<[u8]>, Vec<Key>)> = server
+        .channels
+        .patterns
+        .iter()
+        .filter(|(pattern, _)| glob_matches(pattern, channel))
+        .map(|(pattern, listeners)| (pattern.clone(), listeners.clone()))
+        .collect();
+    for (pattern, listeners) in matching {
+        for listener in listeners {
+            server.deliver(client, listener, &[b"pmessage", &pattern, channel, message]);
+            receivers += 1;
+        }
+    }
+    client.out.integer(receivers);
+}
+
+pub(crate) fn channels(server: &mut Server, client: &mut Client, args: &[&[u8]]) {
+    if args.len() > 3 {
+        return client.out.error("ERR wrong number of arguments for 'pubsub|channels' command");
+    }
+    let names = server.channels.channels.keys();
+    let names: Vec<&[u8]> = names
+        .map(AsRef::as_ref)
+        .filter(|name| args.get(2).is_none_or(|pattern| glob_matches(pattern, name)))
+        .collect();
+    client.out.array(names.len());
+    names.iter().for_each(|name| client.out.bulk(name));
+}
+
+pub(crate) fn numsub(server: &mut Server, client: &mut Client, args: &[&[u8]]) {
+    client.out.array((args.len() - 2) * 2);
+    for &name in &args[2..] {
+        client.out.bulk(name);
+        client.out.integer(server.channels.channels.get(name).map_or(0, Vec::len) as i64);
+    }
+}
+
+pub(crate) fn numpat(server: &mut Server, client: &mut Client, _: &[&[u8]]) {
+    client.out.integer(server.channels.patterns.len() as i64);
+}

@@ -1,0 +1,516 @@
+//! The server: admits a command, does it, and does what follows from it.
+//!
+//! ```text
+//!   words ─▶ row ─▶ arity, rights, state ─▶ queued by MULTI, held by CLIENT PAUSE, or done ─▶ effects: log, watchers, waiters
+//! ```
+//!
+//! Nothing here knows the lane: replies are written into clients' buffers, and clients that something is to be done for at
+//! the end of the turn are noted.
+
+use super::{
+    acl::Users,
+    blocked::Waiters,
+    client::{Client, Clients, Ending, Kept, Key, Replies, Transaction},
+    config::Config,
+    log::Journal,
+    messages::Channels,
+    slow::Slowlog,
+    table::{Found, Table, keys_of},
+    transaction::Watched,
+};
+use crate::command::{Call, Command, Effects, Flags, Logged, Outcome, Run};
+use crate::data::Store;
+use laneway_resp::{Protocol, Reply};
+use std::collections::BTreeMap;
+
+/// Figures since the start, or CONFIG RESETSTAT.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Stats {
+    pub(crate) connections: u64,
+    pub(crate) rejected: u64,
+    pub(crate) commands: u64,
+    pub(crate) input_bytes: u64,
+    pub(crate) output_bytes: u64,
+    pub(crate) output_disconnections: u64,
+    pub(crate) query_disconnections: u64,
+    pub(crate) auth_failures: u64,
+    pub(crate) error_replies: u64,
+    pub(crate) errors: BTreeMap<String, u64>,
+}
+
+/// Kinds of errors that are counted apart.
+const ERROR_KINDS_MAX: usize = 128;
+
+/// The time, as the server reads it.
+pub(crate) struct Time {
+    /// Microseconds since 1970.
+    pub(crate) read_us: Box<dyn Fn() -> u64>,
+    /// As read at the beginning of this turn.
+    pub(crate) now_us: u64,
+    /// It has been read in this turn.
+    pub(crate) is_read: bool,
+    pub(crate) started_us: u64,
+}
+
+impl Time {
+    pub(crate) fn now_ms(&self) -> u64 {
+        self.now_us / 1000
+    }
+}
+
+/// All but the lane.
+pub(crate) struct Server {
+    pub(crate) config: Config,
+    pub(crate) table: Table,
+    pub(crate) store: Store,
+    pub(crate) clients: Clients,
+    pub(crate) users: Users,
+    pub(crate) channels: Channels,
+    pub(crate) waiters: Waiters,
+    pub(crate) watched: Watched,
+    pub(crate) journal: Journal,
+    pub(crate) slowlog: Slowlog,
+    pub(crate) stats: Stats,
+    pub(crate) time: Time,
+    pub(crate) effects: Effects,
+    /// Changes since the start.
+    pub(crate) changes: u64,
+    /// Clients that something is to be done for at the end of the turn.
+    pub(crate) noted: Vec<Key>,
+    /// SHUTDOWN was asked for.
+    pub(crate) is_stopping: bool,
+    /// Names this run of the server.
+    pub(crate) run_id: String,
+}
+
+impl Server {
+    /// Does the next command of a client.
+    pub(crate) fn dispatch(&mut self, client: &mut Client, args: &[&[u8]]) {
+        let before = client.out.len();
+        client.replies = match client.replies {
+            Replies::SkipNext => Replies::Skip,
+            Replies::Skip => Replies::On,
+            other => other,
+        };
+        client.active_us = self.time.now_us;
+        if let Some(index) = self.admit(client, args) {
+            let command = self.table.command(index);
+            match &mut client.transaction {
+                Some(transaction) if !is_done_inside_multi(command.name) => {
+                    queue(
+                        transaction,
+                        index,
+                        args,
+                        self.config.limits.query_bytes_max,
+                        &mut client.out,
+                    );
+                }
+                _ if self.holds_back(&command) => {
+                    client.postponed = Some(Box::new(Kept::new(index, args)));
+                    self.waiters.postponed.push(client.key);
+                }
+                _ => self.call(client, index, args),
+            }
+        } else if let Some(transaction) = &mut client.transaction {
+            transaction.is_broken = true;
+        }
+        if matches!(client.replies, Replies::Off | Replies::Skip) {
+            client.out.truncate(before);
+        }
+        self.serve_waiters();
+    }
+
+    /// True if a command must wait: for the end of a pause, or for room in the log.
+    pub(crate) fn holds_back(&self, command: &Command) -> bool {
+        let may_write =
+            command.flags.has(Flags::WRITE) || matches!(command.name, "exec" | "publish");
+        // What ends a pause must not wait for its end.
+        let is_of_pause = matches!(command.name, "client|unpause" | "client|pause");
+        may_write && self.journal.is_full()
+            || !is_of_pause && self.waiters.pause_holds(may_write, self.time.now_ms())
+    }
+
+    /// The row of a command that may be done; otherwise the reply says why not.
+    fn admit(&mut self, client: &mut Client, args: &[&[u8]]) -> Option<usize> {
+        let index = match self.table.find(args) {
+            Found::Row(index) => index,
+            Found::NoSubcommand => {
+                self.refuse(client, None, &no_subcommand(args));
+                return None;
+            }
+            Found::Unknown => {
+                self.refuse(client, None, &unknown_command(args));
+                return None;
+            }
+        };
+        let command = self.table.command(index);
+        let count = args.len() as i64;
+        let arity = i64::from(command.arity);
+        if (arity > 0 && count != arity) || count < -arity {
+            let text = format!("ERR wrong number of arguments for '{}' command", command.name);
+            self.refuse(client, Some(index), text.as_bytes());
+            return None;
+        }
+        match self.why_not(client, index, &command, args) {
+            Ok(()) => Some(index),
+            Err(text) => {
+                self.refuse(client, Some(index), text.as_bytes());
+                None
+            }
+        }
+    }
+
+    /// Why a command may not be done now.
+    fn why_not(
+        &mut self,
+        client: &Client,
+        index: usize,
+        command: &Command,
+        args: &[&[u8]],
+    ) -> Result<(), String> {
+        let flags = command.flags;
+        if !client.is_authenticated && !flags.has(Flags::NO_AUTH) {
+            return Err("NOAUTH Authentication required.".to_owned());
+        }
+        if client.transaction.is_some() && flags.has(Flags::NO_MULTI) {
+            return Err("ERR Command not allowed inside a transaction".to_owned());
+        }
+        if !flags.has(Flags::NO_AUTH)
+            && let Err(text) = self.users.of(client.user).may(index, command, args)
+        {
+            return Err(text);
+        }
+        if flags.has(Flags::DENYOOM) && self.is_out_of_memory() {
+            return Err("OOM command not allowed when used memory > 'maxmemory'.".to_owned());
+        }
+        if flags.has(Flags::WRITE)
+            && let Some(why) = self.journal.failed()
+        {
+            return Err(format!("MISCONF Errors writing to the AOF file: {why}"));
+        }
+        if flags.has(Flags::WRITE) && self.journal.is_on() {
+            let bytes = logged_bytes(args.iter().map(|arg| arg.len()));
+            if !self.journal.make_room(bytes) {
+                return Err(format!("ERR the log takes no command of {bytes} bytes"));
+            }
+        }
+        let is_for_subscribers = flags.has(Flags::PUBSUB) && command.name != "publish"
+            || matches!(command.name, "ping" | "quit" | "reset");
+        if client.is_subscribed()
+            && client.out.protocol() == Protocol::Resp2
+            && (!is_for_subscribers || command.name.starts_with("pubsub"))
+        {
+            return Err(format!(
+                "ERR Can't execute '{}': only (P|S)SUBSCRIBE / (P|S)UNSUBSCRIBE / PING / QUIT / RESET \
+                 are allowed in this context",
+                command.name
+            ));
+        }
+        Ok(())
+    }
+
+    /// Answers with an error that no command gave.
+    fn refuse(&mut self, client: &mut Client, index: Option<usize>, text: &[u8]) {
+        if let Some(index) = index {
+            self.table.row(index).rejected += 1;
+        }
+        let from = client.out.len();
+        client.out.error_bytes(text);
+        self.count_error(client, from);
+    }
+
+    fn count_error(&mut self, client: &Client, from: usize) {
+        self.stats.error_replies += 1;
+        let text = &client.out.bytes()[from..];
+        let kind = text[1..].split(|byte| matches!(byte, b' ' | b'\r')).next().unwrap_or_default();
+        let kind = String::from_utf8_lossy(kind).into_owned();
+        if self.stats.errors.len() < ERROR_KINDS_MAX || self.stats.errors.contains_key(&kind) {
+            *self.stats.errors.entry(kind).or_default() += 1;
+        }
+    }
+
+    /// Does a command that was admitted.
+    pub(crate) fn call(&mut self, client: &mut Client, index: usize, args: &[&[u8]]) {
+        let command = self.table.command(index);
+        let from = client.out.len();
+        client.last = Some(index);
+        self.stats.commands += 1;
+        // What is always quick need not be timed: a clock costs as much as a GET of a small value.
+        let is_timed =
+            !command.flags.has(Flags::FAST) || self.config.slower_than_us < QUICK_SURELY_US;
+        let began_us = if is_timed { (self.time.read_us)() } else { 0 };
+        match command.run {
+            Run::Server => {
+                let run = self.table.row(index).server;
+                run(self, client, args);
+            }
+            Run::Data(run) => {
+                let database = client.database;
+                let outcome = self.run_data(run, client, args);
+                self.follow(database, args, &command, client, from);
+                if let Outcome::Waits { until_ms, null_array } = outcome {
+                    self.block(client, index, args, until_ms, null_array);
+                }
+            }
+        }
+        let took_us = if is_timed { (self.time.read_us)().saturating_sub(began_us) } else { 0 };
+        let is_error = client.out.bytes().get(from) == Some(&b'-');
+        let row = self.table.row(index);
+        row.calls += 1;
+        row.usec += took_us;
+        row.failed += u64::from(is_error);
+        if is_error {
+            self.count_error(client, from);
+        }
+        if is_timed && self.config.is_slow(took_us) && command.name != "exec" {
+            let who = (client.peer.to_string(), &*client.name);
+            let len_max = self.config.slowlog_len_max;
+            self.slowlog.add(self.time.now_us, took_us, args, who, len_max);
+        }
+    }
+
+    /// Has the data do a command for a client; what it changed is in the effects.
+    pub(crate) fn run_data(
+        &mut self,
+        run: fn(&mut Call<'_>) -> Outcome,
+        client: &mut Client,
+        args: &[&[u8]],
+    ) -> Outcome {
+        self.effects.wants_touched =
+            self.journal.waits() || !self.watched.is_empty() || !self.waiters.is_empty();
+        let mut call = Call {
+            args,
+            store: &mut self.store,
+            database: client.database,
+            reply: &mut client.out,
+            now_ms: self.time.now_us / 1000,
+            effects: &mut self.effects,
+        };
+        run(&mut call)
+    }
+
+    /// Does what follows from a command of the data: the log has it, its reply waits for it, and who watches or waits
+    /// for its keys is noted.
+    pub(crate) fn follow(
+        &mut self,
+        database: usize,
+        args: &[&[u8]],
+        command: &Command,
+        client: &mut Client,
+        from: usize,
+    ) {
+        let is_logged = self.follow_effects(database, args);
+        if !self.journal.waits() {
+            return;
+        }
+        let record = if is_logged {
+            Some(self.journal.current())
+        } else {
+            let keys = keys_of(command.keys, args);
+            if keys.is_empty() {
+                self.journal.newest_unfinished()
+            } else {
+                keys.iter().filter_map(|key| self.journal.unfinished(database, key)).max()
+            }
+        };
+        if let Some(record) = record {
+            client.wait_for(from, record);
+        }
+    }
+
+    /// The part of it that concerns no client. True: the log has something.
+    pub(crate) fn follow_effects(&mut self, database: usize, args: &[&[u8]]) -> bool {
+        let logged = std::mem::take(&mut self.effects.logged);
+        let is_logged = logged != Logged::Nothing && self.journal.is_on();
+        match logged {
+            Logged::Nothing => {}
+            Logged::AsGiven => self.journal.add(database, args),
+            Logged::Instead(commands) => {
+                for command in &commands {
+                    let args: Vec<&[u8]> = command.iter().map(AsRef::as_ref).collect();
+                    self.journal.add(database, &args);
+                }
+            }
+        }
+        self.changes += std::mem::take(&mut self.effects.changes);
+        if !self.effects.touched.is_empty() {
+            let mut touched = std::mem::take(&mut self.effects.touched);
+            for (database, key) in touched.drain(..) {
+                match key {
+                    Some(key) => {
+                        let key = (database, key);
+                        self.watched.touch(&key, &mut self.clients);
+                        self.waiters.touch(&key);
+                        self.journal.touched(&key);
+                    }
+                    None => {
+                        self.watched.flush(database, &mut self.clients);
+                        self.journal.emptied(database);
+                    }
+                }
+            }
+            self.effects.touched = touched;
+        }
+        is_logged
+    }
+
+    /// True if there is no memory for more data, and nothing can be evicted.
+    fn is_out_of_memory(&mut self) -> bool {
+        for _ in 0..EVICTED_MAX {
+            if !self.store.is_over_limit() {
+                return false;
+            }
+            self.effects.wants_touched = true;
+            let now_ms = self.time.now_ms();
+            let Some(database) = self.store.evict_one(now_ms, &mut self.effects) else {
+                return true;
+            };
+            self.follow_effects(database, &[]);
+        }
+        self.store.is_over_limit()
+    }
+
+    /// Deletes keys whose time has come, a bounded number of them. True: there may be more.
+    pub(crate) fn expire(&mut self) -> bool {
+        for _ in 0..EXPIRED_ROUNDS_MAX {
+            self.effects.wants_touched = true;
+            let now_ms = self.time.now_ms();
+            let done = self.store.expire_some(now_ms, EXPIRED_ROUND, &mut self.effects);
+            let Some(database) = done else { return false };
+            self.follow_effects(database, &[]);
+        }
+        true
+    }
+
+    /// Does a command of the log again: nobody waits for it, and it is not logged.
+    pub(crate) fn restore(
+        &mut self,
+        run: fn(&mut Call<'_>) -> Outcome,
+        database: usize,
+        args: &[&[u8]],
+        reply: &mut Reply,
+    ) {
+        self.effects = Effects::default();
+        let (store, effects) = (&mut self.store, &mut self.effects);
+        // At time 0 nothing is due: what came due is deleted by a command of its own.
+        run(&mut Call { args, store, database, reply, now_ms: 0, effects });
+    }
+
+    /// True if a client has more output than its class may have.
+    pub(crate) fn is_beyond(&self, client: &mut Client) -> bool {
+        let owed = client.owed();
+        let limit = if client.is_subscribed() { self.config.pubsub } else { self.config.normal };
+        if limit.soft_bytes == 0 || owed <= limit.soft_bytes {
+            client.soft_since_us = None;
+        } else if client.soft_since_us.is_none() {
+            client.soft_since_us = Some(self.time.now_us);
+        }
+        let is_soft = client.soft_since_us.is_some_and(|since_us| {
+            self.time.now_us.saturating_sub(since_us) > limit.soft_s.saturating_mul(1_000_000)
+        });
+        limit.hard_bytes > 0 && owed > limit.hard_bytes || is_soft
+    }
+
+    /// Notes a client for the end of the turn.
+    pub(crate) fn note(&mut self, key: Key) {
+        if let Some(client) = self.clients.get_mut(key)
+            && !std::mem::replace(&mut client.is_noted, true)
+        {
+            self.noted.push(key);
+        }
+    }
+
+    /// Lets go of everything that a client holds: it is gone, or begins anew.
+    pub(crate) fn release(&mut self, client: &mut Client) {
+        client.transaction = None;
+        self.unwatch_all(client);
+        self.unsubscribe_all(client);
+        self.unblock(client);
+        if client.postponed.take().is_some() {
+            self.waiters.postponed.retain(|&key| key != client.key);
+        }
+    }
+
+    /// Ends a connection, its client's own included.
+    pub(crate) fn end(&mut self, key: Key, ending: Ending) {
+        if let Some(client) = self.clients.get_mut(key) {
+            client.ending = ending;
+        }
+        self.note(key);
+    }
+}
+
+/// Less than any command that is not of constant time should take.
+const QUICK_SURELY_US: i64 = 1000;
+
+/// Keeps a command of a transaction for EXEC.
+fn queue(
+    transaction: &mut Transaction,
+    index: usize,
+    args: &[&[u8]],
+    bytes_max: usize,
+    reply: &mut Reply,
+) {
+    let kept = Kept::new(index, args);
+    transaction.bytes += kept.bytes();
+    if transaction.bytes > bytes_max {
+        *transaction = Transaction { is_broken: true, ..Transaction::default() };
+        return reply.error(
+            "ERR the transaction is longer than client-query-buffer-limit and was discarded",
+        );
+    }
+    transaction.queued.push(kept);
+    reply.simple("QUEUED");
+}
+
+/// Keys that one command may have evicted.
+const EVICTED_MAX: usize = 10_000;
+/// Keys that one call of the data deletes because their time has come, and calls per tick.
+const EXPIRED_ROUND: usize = 200;
+const EXPIRED_ROUNDS_MAX: usize = 20;
+
+/// Bytes of a command in the log, at most.
+pub(crate) fn logged_bytes(args: impl Iterator<Item = usize>) -> usize {
+    // The type's byte, 20 digits and two line ends.
+    const HEAD_BYTES_MAX: usize = 25;
+    args.map(|len| len + HEAD_BYTES_MAX).sum::<usize>() + HEAD_BYTES_MAX
+}
+
+/// What a transaction does at once.
+fn is_done_inside_multi(name: &str) -> bool {
+    matches!(name, "exec" | "discard" | "multi" | "watch" | "quit" | "reset")
+}
+
+/// Bytes of a client's words that an error repeats.
+const REPEATED_BYTES_MAX: usize = 128;
+
+fn shortened(word: &[u8], len_max: usize) -> &[u8] {
+    // As a C string, whose end is a zero.
+    let end = word.iter().position(|&byte| byte == 0).unwrap_or(word.len());
+    &word[..end.min(len_max)]
+}
+
+fn unknown_command(args: &[&[u8]]) -> Vec<u8> {
+    let mut repeated = Vec::new();
+    for arg in &args[1..] {
+        if repeated.len() >= REPEATED_BYTES_MAX {
+            break;
+        }
+        let room = REPEATED_BYTES_MAX - repeated.len();
+        repeated.push(b'\'');
+        repeated.extend_from_slice(shortened(arg, room));
+        repeated.extend_from_slice(b"' ");
+    }
+    let name = shortened(args[0], REPEATED_BYTES_MAX);
+    [b"ERR unknown command '", name, b"', with args beginning with: ", &repeated].concat()
+}
+
+fn no_subcommand(args: &[&[u8]]) -> Vec<u8> {
+    let Some(sub) = args.get(1) else {
+        let name = args[0].to_ascii_lowercase();
+        return [b"ERR wrong number of arguments for '", &*name, b"' command"].concat();
+    };
+    let sub = shortened(sub, REPEATED_BYTES_MAX);
+    let name = args[0].to_ascii_uppercase();
+    [b"ERR unknown subcommand '", sub, b"'. Try ", &*name, b" HELP."].concat()
+}

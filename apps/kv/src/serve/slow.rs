@@ -1,0 +1,69 @@
+//! SLOWLOG: the commands that took longest, a bounded number of them.
+
+use std::collections::VecDeque;
+
+/// Arguments of a command that are kept, and bytes of each; as Redis does.
+const ARGS_MAX: usize = 32;
+const ARG_BYTES_MAX: usize = 128;
+
+#[derive(Debug)]
+pub(crate) struct Entry {
+    pub(crate) id: u64,
+    pub(crate) at_s: u64,
+    pub(crate) took_us: u64,
+    pub(crate) args: Vec<Vec<u8>>,
+    pub(crate) peer: String,
+    pub(crate) name: Box<[u8]>,
+}
+
+#[derive(Debug, Default)]
+pub(crate) struct Slowlog {
+    entries: VecDeque<Entry>,
+    next_id: u64,
+}
+
+impl Slowlog {
+    pub(crate) fn add(
+        &mut self,
+        now_us: u64,
+        took_us: u64,
+        args: &[&[u8]],
+        client: (String, &[u8]),
+        len_max: usize,
+    ) {
+        let mut kept: Vec<Vec<u8>> = Vec::new();
+        let whole = if args.len() > ARGS_MAX { ARGS_MAX - 1 } else { args.len() };
+        for arg in &args[..whole] {
+            let mut text = arg[..arg.len().min(ARG_BYTES_MAX)].to_vec();
+            if arg.len() > ARG_BYTES_MAX {
+                let more = arg.len() - ARG_BYTES_MAX;
+                text.extend(format!("... ({more} more bytes)").bytes());
+            }
+            kept.push(text);
+        }
+        if whole < args.len() {
+            let more = args.len() - whole;
+            kept.push(format!("... ({more} more arguments)").into_bytes());
+        }
+        let (peer, name) = client;
+        self.entries.push_front(Entry {
+            id: self.next_id,
+            at_s: now_us / 1_000_000,
+            took_us,
+            args: kept,
+            peer,
+            name: name.into(),
+        });
+        self.next_id += 1;
+        self.entries.truncate(len_max);
+    }
+
+    /// The newest first.
+    pub(crate) fn entries(&self) -> impl ExactSizeIterator<Item = &Entry> {
+        self.entries.iter()
+    }
+
+    pub(crate) fn clear(&mut self) {
+        self.entries.clear();
+    }
+}

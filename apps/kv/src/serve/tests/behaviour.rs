@@ -1,0 +1,569 @@
+//! What clients and operators see.
+
+use super::*;
+
+/// Asks each line of one client and compares the replies.
+fn talk(world: &mut World, conn: ConnId, lines: &[(&str, &str)]) {
+    for (line, reply) in lines {
+        assert_eq!(world.ask(conn, line), *reply, "{line}");
+    }
+}
+
+#[test]
+fn connections_say_who_they_are() {
+    let mut world = World::new();
+    let conn = world.open();
+    talk(
+        &mut world,
+        conn,
+        &[
+            ("PING", "+PONG\r\n"),
+            ("ping hi", "$2\r\nhi\r\n"),
+            ("ECHO hi", "$2\r\nhi\r\n"),
+            ("SELECT 3", "+OK\r\n"),
+            ("SELECT 16", "-ERR DB index is out of range\r\n"),
+            ("SELECT a", "-ERR value is not an integer or out of range\r\n"),
+            ("CLIENT ID", ":1\r\n"),
+            ("CLIENT GETNAME", "$-1\r\n"),
+            ("CLIENT SETNAME me", "+OK\r\n"),
+            ("CLIENT GETNAME", "$2\r\nme\r\n"),
+            (
+                "CLIENT SETNAME 'a b'",
+                "-ERR Client names cannot contain spaces, newlines or special characters.\r\n",
+            ),
+            ("HELLO 4", "-NOPROTO unsupported protocol version\r\n"),
+            ("RESET", "+RESET\r\n"),
+            ("CLIENT GETNAME", "$-1\r\n"),
+        ],
+    );
+    let hello = world.ask(conn, "HELLO 3 SETNAME you");
+    assert!(hello.starts_with("%7\r\n$6\r\nserver\r\n$5\r\nredis\r\n"), "{hello}");
+    talk(&mut world, conn, &[("GET nothing", "_\r\n"), ("QUIT", "+OK\r\n")]);
+    assert!(world.peer(conn).is_closed);
+}
+
+#[test]
+fn what_is_no_command_gets_the_errors_of_redis() {
+    let mut world = World::new();
+    let conn = world.open();
+    talk(
+        &mut world,
+        conn,
+        &[
+            ("NOSUCH a b", "-ERR unknown command 'NOSUCH', with args beginning with: 'a' 'b' \r\n"),
+            ("get", "-ERR wrong number of arguments for 'get' command\r\n"),
+            ("CONFIG", "-ERR wrong number of arguments for 'config' command\r\n"),
+            ("CONFIG nosuch", "-ERR unknown subcommand 'nosuch'. Try CONFIG HELP.\r\n"),
+            ("CONFIG GET", "-ERR wrong number of arguments for 'config|get' command\r\n"),
+            ("'' x", "-ERR unknown command '', with args beginning with: 'x' \r\n"),
+        ],
+    );
+    let long = "x".repeat(300);
+    let reply = world.ask(conn, &format!("{long} {long}"));
+    assert_eq!(
+        reply,
+        format!("-ERR unknown command '{0}', with args beginning with: '{0}' \r\n", &long[..128])
+    );
+    world.arrive(conn, b"*1\r\n$-2\r\n");
+    assert_eq!(world.received(conn), "-ERR Protocol error: invalid bulk length\r\n");
+    assert!(world.peer(conn).is_closed, "what follows has no meaning");
+}
+
+#[test]
+fn transactions_are_done_whole_or_not_at_all() {
+    let mut world = World::new();
+    let (conn, other) = (world.open(), world.open());
+    talk(
+        &mut world,
+        conn,
+        &[
+            ("EXEC", "-ERR EXEC without MULTI\r\n"),
+            ("DISCARD", "-ERR DISCARD without MULTI\r\n"),
+            ("MULTI", "+OK\r\n"),
+            ("MULTI", "-ERR MULTI calls can not be nested\r\n"),
+            ("WATCH k", "-ERR WATCH inside MULTI is not allowed\r\n"),
+            ("SET k 1", "+QUEUED\r\n"),
+            ("INCR k", "+QUEUED\r\n"),
+        ],
+    );
+    assert_eq!(world.ask(other, "GET k"), "$-1\r\n", "nothing is done before EXEC");
+    talk(
+        &mut world,
+        conn,
+        &[
+            ("EXEC", "*2\r\n+OK\r\n:2\r\n"),
+            ("MULTI", "+OK\r\n"),
+            ("NOSUCH", "-ERR unknown command 'NOSUCH', with args beginning with: \r\n"),
+            ("EXEC", "-EXECABORT Transaction discarded because of previous errors.\r\n"),
+            ("MULTI", "+OK\r\n"),
+            ("INCR k", "+QUEUED\r\n"),
+            ("DISCARD", "+OK\r\n"),
+            ("GET k", "$1\r\n2\r\n"),
+            ("MULTI", "+OK\r\n"),
+            ("BLPOP l 0", "+QUEUED\r\n"),
+            ("EXEC", "*1\r\n*-1\r\n"),
+            ("PING", "+PONG\r\n"),
+        ],
+    );
+}
+
+#[test]
+fn a_watched_key_that_changes_spoils_the_transaction() {
+    let mut world = World::new();
+    let (conn, other) = (world.open(), world.open());
+    for (change, is_spoiled) in
+        [("SET k 2", true), ("SET j 2", false), ("GET k", false), ("FLUSHALL", true)]
+    {
+        world.ask(conn, "SET k 1");
+        talk(
+            &mut world,
+            conn,
+            &[("WATCH k", "+OK\r\n"), ("MULTI", "+OK\r\n"), ("PING", "+QUEUED\r\n")],
+        );
+        world.ask(other, change);
+        let reply = if is_spoiled { "*-1\r\n" } else { "*1\r\n+PONG\r\n" };
+        assert_eq!(world.ask(conn, "EXEC"), reply, "{change}");
+    }
+    world.ask(conn, "WATCH k");
+    world.ask(conn, "SET k 5");
+    talk(
+        &mut world,
+        conn,
+        &[("MULTI", "+OK\r\n"), ("EXEC", "*-1\r\n"), ("MULTI", "+OK\r\n"), ("EXEC", "*0\r\n")],
+    );
+    world.ask(conn, "WATCH k");
+    world.close(conn);
+    assert!(world.kv.server.watched.is_empty(), "nobody watches any more");
+}
+
+#[test]
+fn messages_reach_everybody_who_listens() {
+    let mut world = World::new();
+    let (two, three, speaker) = (world.open(), world.open(), world.open());
+    world.ask(three, "HELLO 3");
+    talk(
+        &mut world,
+        two,
+        &[
+            (
+                "SUBSCRIBE a b",
+                "*3\r\n$9\r\nsubscribe\r\n$1\r\na\r\n:1\r\n*3\r\n$9\r\nsubscribe\r\n$1\r\nb\r\n:2\r\n",
+            ),
+            (
+                "GET k",
+                "-ERR Can't execute 'get': only (P|S)SUBSCRIBE / (P|S)UNSUBSCRIBE / PING / QUIT / RESET are \
+             allowed in this context\r\n",
+            ),
+            ("PING", "*2\r\n$4\r\npong\r\n$0\r\n\r\n"),
+        ],
+    );
+    talk(
+        &mut world,
+        three,
+        &[("PSUBSCRIBE ?", ">3\r\n$10\r\npsubscribe\r\n$1\r\n?\r\n:1\r\n"), ("GET k", "_\r\n")],
+    );
+    talk(
+        &mut world,
+        speaker,
+        &[
+            ("PUBLISH a hi", ":2\r\n"),
+            ("PUBLISH none", "-ERR wrong number of arguments for 'publish' command\r\n"),
+            ("PUBLISH long hi", ":0\r\n"),
+            ("PUBSUB CHANNELS", "*2\r\n$1\r\na\r\n$1\r\nb\r\n"),
+            ("PUBSUB NUMSUB a x", "*4\r\n$1\r\na\r\n:1\r\n$1\r\nx\r\n:0\r\n"),
+            ("PUBSUB NUMPAT", ":1\r\n"),
+        ],
+    );
+    assert_eq!(world.received(two), "*3\r\n$7\r\nmessage\r\n$1\r\na\r\n$2\r\nhi\r\n");
+    assert_eq!(world.received(three), ">4\r\n$8\r\npmessage\r\n$1\r\n?\r\n$1\r\na\r\n$2\r\nhi\r\n");
+    talk(
+        &mut world,
+        two,
+        &[
+            ("UNSUBSCRIBE a", "*3\r\n$11\r\nunsubscribe\r\n$1\r\na\r\n:1\r\n"),
+            ("UNSUBSCRIBE", "*3\r\n$11\r\nunsubscribe\r\n$1\r\nb\r\n:0\r\n"),
+            ("UNSUBSCRIBE", "*3\r\n$11\r\nunsubscribe\r\n$-1\r\n:0\r\n"),
+        ],
+    );
+    world.close(three);
+    assert_eq!(world.ask(speaker, "PUBLISH a hi"), ":0\r\n");
+}
+
+#[test]
+fn a_listener_that_reads_nothing_is_cut_off() {
+    let mut config = Config::default();
+    config.pubsub.hard_bytes = 1000;
+    let mut world = World::with(config, None);
+    let (listener, speaker) = (world.open(), world.open());
+    world.ask(listener, "SUBSCRIBE a");
+    world.peer(listener).room = 0;
+    for _ in 0..100 {
+        world.ask(speaker, "PUBLISH a 0123456789");
+    }
+    assert!(world.peer(listener).is_aborted);
+    assert!(
+        world
+            .ask(speaker, "INFO stats")
+            .contains("client_output_buffer_limit_disconnections:1\r\n")
+    );
+}
+
+#[test]
+fn who_waits_is_served_in_turn() {
+    let mut world = World::new();
+    let (first, second, third, giver) = (world.open(), world.open(), world.open(), world.open());
+    assert_eq!(world.ask(first, "BLPOP l 0"), "");
+    assert_eq!(world.ask(second, "BLPOP other l 5"), "");
+    assert_eq!(world.ask(third, "BLPOP l 0"), "");
+    assert!(world.peer(first).is_paused, "no more of a blocked client is read");
+    world.arrive(first, &array("PING"));
+    assert!(world.ask(giver, "INFO clients").contains("blocked_clients:3\r\n"));
+    assert_eq!(world.ask(giver, "SET l text"), "+OK\r\n");
+    assert_eq!(world.received(first), "", "a value of another kind is none");
+    world.ask(giver, "DEL l");
+    assert_eq!(world.ask(giver, "RPUSH l a b"), ":2\r\n");
+    assert_eq!(world.received(first), "*2\r\n$1\r\nl\r\n$1\r\na\r\n+PONG\r\n");
+    assert_eq!(world.received(second), "*2\r\n$1\r\nl\r\n$1\r\nb\r\n");
+    assert_eq!(world.received(third), "");
+    assert_eq!(world.ask(second, "BLPOP l 5"), "");
+    assert!(world.kv.due_ns().is_some_and(|due| due == 5_000_000_000), "{:?}", world.kv.due_ns());
+    world.pass_ms(4_999);
+    assert_eq!(world.received(second), "");
+    world.pass_ms(1);
+    assert_eq!(world.received(second), "*-1\r\n", "its time is up");
+    assert_eq!(world.kv.due_ns(), None);
+    world.finish(third);
+    assert!(world.peer(third).is_closed, "who hangs up waits no longer");
+    world.close(third);
+    assert_eq!(world.ask(giver, "RPUSH l c"), ":1\r\n");
+}
+
+#[test]
+fn a_transaction_serves_who_waits_when_it_is_done() {
+    let mut world = World::new();
+    let (waiter, giver) = (world.open(), world.open());
+    world.ask(waiter, "BLPOP l 0");
+    world.ask(giver, "MULTI");
+    world.ask(giver, "RPUSH l a");
+    world.ask(giver, "DEL l");
+    world.ask(giver, "EXEC");
+    assert_eq!(world.received(waiter), "", "what came and went in between was never there");
+    world.ask(giver, "RPUSH l a");
+    assert_eq!(world.received(waiter), "*2\r\n$1\r\nl\r\n$1\r\na\r\n");
+}
+
+#[test]
+fn an_operator_frees_and_ends_clients() {
+    let mut world = World::new();
+    let (waiter, victim, operator) = (world.open(), world.open(), world.open());
+    world.ask(waiter, "BLPOP l 0");
+    talk(
+        &mut world,
+        operator,
+        &[
+            ("CLIENT UNBLOCK 1", ":1\r\n"),
+            ("CLIENT UNBLOCK 1", ":0\r\n"),
+            ("CLIENT UNBLOCK 99", ":0\r\n"),
+        ],
+    );
+    assert_eq!(world.received(waiter), "*-1\r\n");
+    world.ask(waiter, "BLPOP l 0");
+    world.ask(operator, "CLIENT UNBLOCK 1 ERROR");
+    assert_eq!(world.received(waiter), "-UNBLOCKED client unblocked via CLIENT UNBLOCK\r\n");
+    let list = world.ask(operator, "CLIENT LIST");
+    assert_eq!(list.matches("addr=127.0.0.1:40000").count(), 3, "{list}");
+    talk(
+        &mut world,
+        operator,
+        &[("CLIENT KILL ID 2", ":1\r\n"), ("CLIENT KILL 10.0.0.1:1", "-ERR No such client\r\n")],
+    );
+    assert!(world.peer(victim).is_aborted);
+    assert_eq!(world.ask(operator, "CLIENT KILL TYPE normal SKIPME no"), ":2\r\n");
+    assert!(world.peer(operator).is_closed && world.peer(waiter).is_aborted);
+}
+
+#[test]
+fn a_pause_holds_commands_back_and_loses_none() {
+    let mut world = World::new();
+    let (conn, operator) = (world.open(), world.open());
+    assert_eq!(world.ask(operator, "CLIENT PAUSE 1000 WRITE"), "+OK\r\n");
+    assert_eq!(world.ask(conn, "GET k"), "$-1\r\n");
+    assert_eq!(world.ask(conn, "SET k 1"), "");
+    world.arrive(conn, &array("GET k"));
+    world.pass_ms(999);
+    assert_eq!(world.received(conn), "");
+    world.pass_ms(1);
+    assert_eq!(world.received(conn), "+OK\r\n$1\r\n1\r\n");
+    world.ask(operator, "CLIENT PAUSE 100000");
+    assert_eq!(world.ask(conn, "GET k"), "");
+    assert_eq!(world.ask(operator, "CLIENT UNPAUSE"), "+OK\r\n");
+    assert_eq!(world.received(conn), "$1\r\n1\r\n");
+}
+
+#[test]
+fn a_reader_that_is_slow_gets_everything_and_stops_its_own_input() {
+    let mut world = World::new();
+    let conn = world.open();
+    let value = "v".repeat(1 << 20);
+    world.ask(conn, &format!("SET k {value}"));
+    world.peer(conn).room = 1000;
+    let many = 40;
+    world.arrive(conn, &array("GET k").repeat(many));
+    assert!(world.peer(conn).is_paused, "it reads nothing, so no more of it is read");
+    assert!(!world.peer(conn).unread.is_empty());
+    let mut all = world.received(conn);
+    let len = "$1048576\r\n".len() + value.len() + 2;
+    while all.len() < many * len {
+        world.peer(conn).room = 3 << 20;
+        world.kv.on_room(conn, &mut world.peers);
+        world.turn();
+        let more = world.received(conn);
+        assert!(!more.is_empty(), "room is used");
+        all += &more;
+    }
+    assert_eq!(all, format!("$1048576\r\n{value}\r\n").repeat(many));
+    assert!(!world.peer(conn).is_paused);
+}
+
+#[test]
+fn a_peer_that_has_finished_is_answered_before_it_is_closed() {
+    let mut world = World::new();
+    let conn = world.open();
+    world.peer(conn).room = 3;
+    world.arrive(conn, &array("PING"));
+    world.finish(conn);
+    assert!(!world.peer(conn).is_closed, "it is owed a reply");
+    world.peer(conn).room = 100;
+    world.kv.on_room(conn, &mut world.peers);
+    assert_eq!(world.received(conn), "+PONG\r\n");
+    assert!(world.peer(conn).is_closed);
+}
+
+#[test]
+fn replies_that_are_not_wanted_are_left_out() {
+    let mut world = World::new();
+    let conn = world.open();
+    talk(
+        &mut world,
+        conn,
+        &[
+            ("CLIENT REPLY SKIP", ""),
+            ("PING", ""),
+            ("PING", "+PONG\r\n"),
+            ("CLIENT REPLY OFF", ""),
+            ("PING", ""),
+            ("CLIENT REPLY ON", "+OK\r\n"),
+        ],
+    );
+}
+
+#[test]
+fn strangers_are_kept_out() {
+    let mut world = World::new();
+    let stranger = world.open_from("192.0.2.7:4000");
+    assert!(world.received(stranger).starts_with("-DENIED Redis is running in protected mode"));
+    assert!(world.peer(stranger).is_closed);
+    let mapped = world.open_from("[::ffff:127.0.0.1]:4000");
+    assert_eq!(world.ask(mapped, "PING"), "+PONG\r\n");
+
+    let mut world = World::with(Config::default(), Some("secret"));
+    let conn = world.open_from("192.0.2.7:4000");
+    talk(
+        &mut world,
+        conn,
+        &[
+            ("PING", "-NOAUTH Authentication required.\r\n"),
+            ("AUTH wrong", "-WRONGPASS invalid username-password pair or user is disabled.\r\n"),
+            (
+                "AUTH default wrong",
+                "-WRONGPASS invalid username-password pair or user is disabled.\r\n",
+            ),
+            (
+                "AUTH nobody secret",
+                "-WRONGPASS invalid username-password pair or user is disabled.\r\n",
+            ),
+        ],
+    );
+    assert!(world.ask(conn, "HELLO 3").starts_with("-NOAUTH HELLO must be called"));
+    assert!(world.ask(conn, "HELLO 2 AUTH default secret").starts_with("*14\r\n"));
+    talk(&mut world, conn, &[("PING", "+PONG\r\n"), ("RESET", "+RESET\r\n")]);
+    world.arrive(conn, b"*11\r\n");
+    assert_eq!(world.received(conn), "-ERR Protocol error: unauthenticated multibulk length\r\n");
+}
+
+#[test]
+fn no_more_clients_than_allowed() {
+    let config = Config { clients_max: 2, ..Config::default() };
+    let mut world = World::with(config, None);
+    let (first, _second, third) = (world.open(), world.open(), world.open());
+    assert_eq!(world.received(third), "-ERR max number of clients reached\r\n");
+    assert!(world.peer(third).is_closed);
+    world.close(third);
+    world.close(first);
+    let fourth = world.open();
+    assert_eq!(world.ask(fourth, "PING"), "+PONG\r\n");
+}
+
+#[test]
+fn users_may_do_what_their_rules_say() {
+    let mut world = World::new();
+    let (conn, operator) = (world.open(), world.open());
+    talk(
+        &mut world,
+        operator,
+        &[
+            (
+                "ACL SETUSER bob on >pw ~b:* %R~r:* &news +@read +set -dbsize +publish +subscribe +auth",
+                "+OK\r\n",
+            ),
+            (
+                "ACL SETUSER bob +nosuch",
+                "-ERR Error in ACL SETUSER modifier '+nosuch': Unknown command or category name in ACL\r\n",
+            ),
+            ("ACL USERS", "*2\r\n$3\r\nbob\r\n$7\r\ndefault\r\n"),
+            ("ACL WHOAMI", "$7\r\ndefault\r\n"),
+            ("ACL DELUSER default", "-ERR The 'default' user cannot be removed\r\n"),
+        ],
+    );
+    let list = world.ask(operator, "ACL LIST");
+    assert!(
+        list.contains("user bob on #") && list.contains(" ~b:* %R~r:* &news -@all +@read +set"),
+        "{list}"
+    );
+    let no_command =
+        |name| format!("-NOPERM this user has no permissions to run the '{name}' command\r\n");
+    let no_key =
+        "-NOPERM this user has no permissions to access one of the keys used as arguments\r\n";
+    talk(
+        &mut world,
+        conn,
+        &[
+            ("AUTH bob pw", "+OK\r\n"),
+            ("SET b:1 x", "+OK\r\n"),
+            ("GET b:1", "$1\r\nx\r\n"),
+            ("GET r:1", "$-1\r\n"),
+            ("SET r:1 x", no_key),
+            ("SET c x", no_key),
+            ("DBSIZE", &no_command("dbsize")),
+            ("CONFIG GET save", &no_command("config|get")),
+            ("PUBLISH news x", ":0\r\n"),
+            (
+                "PUBLISH other x",
+                "-NOPERM this user has no permissions to access one of the channels used as arguments\r\n",
+            ),
+        ],
+    );
+    talk(&mut world, operator, &[("ACL DELUSER bob nobody", ":1\r\n")]);
+    assert!(world.peer(conn).is_aborted, "a deleted user's connections end");
+}
+
+#[test]
+fn configuration_is_set_whole_and_no_path_from_the_wire() {
+    let mut world = World::new();
+    let conn = world.open();
+    talk(
+        &mut world,
+        conn,
+        &[
+            ("CONFIG GET maxclients", "*2\r\n$10\r\nmaxclients\r\n$5\r\n10000\r\n"),
+            ("CONFIG SET maxclients 50 timeout 3", "+OK\r\n"),
+            ("CONFIG GET timeout", "*2\r\n$7\r\ntimeout\r\n$1\r\n3\r\n"),
+            (
+                "CONFIG SET maxclients 60 timeout x",
+                "-ERR CONFIG SET failed (possibly related to argument 'timeout') - argument must be a memory value\r\n",
+            ),
+            ("CONFIG GET maxclients", "*2\r\n$10\r\nmaxclients\r\n$2\r\n50\r\n"),
+            (
+                "CONFIG SET dir /etc",
+                "-ERR CONFIG SET failed (possibly related to argument 'dir') - can't set protected config\r\n",
+            ),
+            (
+                "CONFIG SET databases 1",
+                "-ERR CONFIG SET failed (possibly related to argument 'databases') - can't set immutable config\r\n",
+            ),
+            (
+                "CONFIG SET nosuch 1",
+                "-ERR Unknown option or number of arguments for CONFIG SET - 'nosuch'\r\n",
+            ),
+        ],
+    );
+    world.pass_ms(3_600);
+    assert!(world.peer(conn).is_closed, "timeout 3: an idle client is closed");
+}
+
+#[test]
+fn slow_commands_are_kept_and_counted() {
+    let mut world = World::new();
+    let conn = world.open();
+    world.ask(conn, "CONFIG SET slowlog-log-slower-than 0 slowlog-max-len 2");
+    world.ask(conn, "SET k 1");
+    talk(&mut world, conn, &[("SLOWLOG LEN", ":2\r\n"), ("SLOWLOG RESET", "+OK\r\n")]);
+    let entry = world.ask(conn, "SLOWLOG GET 1");
+    assert!(entry.contains("$7\r\nSLOWLOG\r\n$5\r\nRESET\r\n"), "{entry}");
+    assert!(world.ask(conn, "INFO commandstats").contains("cmdstat_set:calls=1,"));
+    world.ask(conn, "nosuch");
+    assert!(world.ask(conn, "INFO errorstats").contains("errorstat_ERR:count=1"));
+    world.ask(conn, "CONFIG RESETSTAT");
+    assert!(!world.ask(conn, "INFO errorstats").contains("errorstat_ERR"));
+}
+
+#[test]
+fn the_table_describes_itself() {
+    let mut world = World::new();
+    let conn = world.open();
+    let info = world.ask(conn, "COMMAND INFO get nosuch");
+    assert!(
+        info.starts_with(
+            "*2\r\n*10\r\n$3\r\nget\r\n:2\r\n*2\r\n+readonly\r\n+fast\r\n:1\r\n:1\r\n:1\r\n"
+        ),
+        "{info}"
+    );
+    assert!(info.ends_with("*-1\r\n"));
+    talk(
+        &mut world,
+        conn,
+        &[
+            ("COMMAND GETKEYS BLPOP a b 0", "*2\r\n$1\r\na\r\n$1\r\nb\r\n"),
+            ("COMMAND GETKEYS PING", "-ERR The command has no key arguments\r\n"),
+            ("COMMAND GETKEYS NOSUCH a", "-ERR Invalid command specified\r\n"),
+            ("COMMAND LIST FILTERBY PATTERN ge?", "*1\r\n$3\r\nget\r\n"),
+        ],
+    );
+    assert!(world.ask(conn, "COMMAND DOCS get").starts_with("*2\r\n$3\r\nget\r\n"));
+    let names: Vec<&str> =
+        world.kv.server.table.rows().iter().map(|row| row.command.name).collect();
+    let mut unique = names.clone();
+    unique.sort_unstable();
+    unique.dedup();
+    assert_eq!(unique.len(), names.len(), "each name is there once");
+}
+
+#[test]
+fn what_ends_leaves_nothing() {
+    let mut world = World::new();
+    let keeper = world.open();
+    for line in ["SUBSCRIBE a", "PSUBSCRIBE a*", "WATCH k", "MULTI", "BLPOP l 100", "BLPOP l m 0"] {
+        let conn = world.open();
+        world.ask(conn, line);
+        world.close(conn);
+    }
+    let held = world.open();
+    world.ask(keeper, "CLIENT PAUSE 1000");
+    world.ask(held, "SET k 1");
+    world.close(held);
+    world.pass_ms(1000);
+    let server = &world.kv.server;
+    assert_eq!((server.clients.len(), server.waiters.count()), (1, 0));
+    assert_eq!((server.channels.channels(), server.channels.patterns()), (0, 0));
+    assert!(server.watched.is_empty() && server.waiters.is_empty() && world.kv.due_ns().is_none());
+}
+
+#[test]
+fn shutdown_ends_the_run() {
+    let mut world = World::new();
+    let conn = world.open();
+    assert_eq!(world.ask(conn, "SHUTDOWN maybe"), "-ERR syntax error\r\n");
+    assert!(!world.kv.wants_stop());
+    assert_eq!(world.ask(conn, "SHUTDOWN NOSAVE"), "");
+    assert!(world.kv.wants_stop());
+}

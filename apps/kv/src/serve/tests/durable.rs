@@ -1,0 +1,215 @@
+//! Replies that wait for the log, and a log that is done again.
+
+use super::*;
+use std::cell::RefCell;
+
+/// A log in memory, durable when the test says so.
+#[derive(Debug, Default)]
+struct Memory {
+    records: Vec<Vec<u8>>,
+    durable: u64,
+    failed: Option<String>,
+    is_full: bool,
+}
+
+#[derive(Debug)]
+struct Handle(Rc<RefCell<Memory>>, Fsync);
+
+impl Log for Handle {
+    fn append(&mut self, record: &[u8]) -> Result<u64, NotTaken> {
+        let mut memory = self.0.borrow_mut();
+        if memory.failed.is_some() {
+            return Err(NotTaken::Ended);
+        }
+        if memory.is_full {
+            return Err(NotTaken::Full);
+        }
+        memory.records.push(record.to_vec());
+        Ok(memory.records.len() as u64)
+    }
+
+    fn record_bytes_max(&self) -> usize {
+        1000
+    }
+
+    fn last(&self) -> u64 {
+        self.0.borrow().records.len() as u64
+    }
+
+    fn durable(&self) -> u64 {
+        self.0.borrow().durable
+    }
+
+    fn failed(&self) -> Option<String> {
+        self.0.borrow().failed.clone()
+    }
+
+    fn fsync(&self) -> Fsync {
+        self.1
+    }
+}
+
+fn logged(fsync: Fsync) -> (World, Rc<RefCell<Memory>>) {
+    let mut world = World::new();
+    let memory = Rc::new(RefCell::new(Memory::default()));
+    world.kv.join_log(Box::new(Handle(memory.clone(), fsync)), String::new());
+    (world, memory)
+}
+
+#[test]
+fn always_answers_when_the_record_is_durable_and_not_before() {
+    let (mut world, memory) = logged(Fsync::Always);
+    let (writer, reader) = (world.open(), world.open());
+    assert_eq!(world.ask(writer, "SET k 1"), "");
+    assert_eq!(world.ask(writer, "PING"), "", "replies of a client stay in order");
+    assert_eq!(world.ask(reader, "GET other"), "$-1\r\n", "the loop goes on");
+    assert_eq!(world.ask(reader, "GET k"), "", "who reads it would see what may be lost");
+    assert_eq!(world.ask(reader, "DBSIZE"), "");
+    memory.borrow_mut().durable = 1;
+    world.turn();
+    assert_eq!(world.received(writer), "+OK\r\n+PONG\r\n");
+    assert_eq!(world.received(reader), "$1\r\n1\r\n:1\r\n");
+    assert_eq!(world.ask(reader, "GET k"), "$1\r\n1\r\n");
+    assert_eq!(world.ask(writer, "MULTI"), "+OK\r\n");
+    assert_eq!(world.ask(writer, "PING"), "+QUEUED\r\n");
+    assert_eq!(world.ask(writer, "INCR k"), "+QUEUED\r\n");
+    assert_eq!(world.ask(writer, "EXEC"), "", "no part of a transaction's reply is early");
+    memory.borrow_mut().durable = 2;
+    world.turn();
+    assert_eq!(world.received(writer), "*2\r\n+PONG\r\n:2\r\n");
+}
+
+#[test]
+fn who_reads_an_emptied_database_waits_as_well() {
+    let (mut world, memory) = logged(Fsync::Always);
+    let (writer, reader) = (world.open(), world.open());
+    world.ask(writer, "SET k 1");
+    memory.borrow_mut().durable = 1;
+    world.turn();
+    assert_eq!(world.received(writer), "+OK\r\n");
+    world.ask(writer, "FLUSHALL");
+    assert_eq!(world.ask(reader, "GET k"), "", "the flush may be lost, and the key be there again");
+    memory.borrow_mut().durable = 2;
+    world.turn();
+    assert_eq!(world.received(reader), "$-1\r\n");
+}
+
+#[test]
+fn a_turn_is_one_record() {
+    let (mut world, memory) = logged(Fsync::EverySecond);
+    let (first, second) = (world.open(), world.open());
+    world
+        .peer(first)
+        .unread
+        .extend([array("SET a 1"), array("SELECT 2"), array("INCR b")].concat());
+    world.arrive(second, &array("SET c 3"));
+    assert_eq!(world.received(first), "+OK\r\n+OK\r\n:1\r\n", "everysec answers at once");
+    let wanted = [
+        array("SELECT 0"),
+        array("SET a 1"),
+        array("SELECT 2"),
+        array("INCR b"),
+        array("SELECT 0"),
+        array("SET c 3"),
+    ];
+    assert_eq!(memory.borrow().records, [wanted.concat()]);
+    world.ask(first, "GET b");
+    assert_eq!(memory.borrow().records.len(), 1, "what changes nothing is not logged");
+}
+
+#[test]
+fn a_log_is_done_again_at_the_start() {
+    let (mut world, memory) = logged(Fsync::No);
+    let conn = world.open();
+    for line in ["SET a 1", "SELECT 3", "INCR a", "INCR a", "RPUSH l x y", "BLPOP l 0", "DEL none"]
+    {
+        world.ask(conn, line);
+    }
+    let mut again = World::new();
+    for record in &memory.borrow().records {
+        again.kv.restore(record).expect("what was logged");
+    }
+    let conn = again.open();
+    assert_eq!(again.ask(conn, "GET a"), "$1\r\n1\r\n");
+    again.ask(conn, "SELECT 3");
+    assert_eq!(again.ask(conn, "GET a"), "$1\r\n2\r\n");
+    assert_eq!(again.ask(conn, "BLPOP l 0"), "*2\r\n$1\r\nl\r\n$1\r\ny\r\n");
+    for (record, why) in [
+        (&b"*1\r\n$4\r\nPING\r\n"[..], "a record has the command `PING`, which writes nothing"),
+        (b"*1\r\n$1\r\nX\r\n", "a record has the command `X`, which there is not"),
+        (
+            b"*2\r\n$6\r\nSELECT\r\n$2\r\n99\r\n",
+            "a record selects a database that there is not; raise --databases",
+        ),
+        (b"*1\r\n$4\r\nPI", "a record ends inside a command"),
+        (b"*x\r\n", "Protocol error: invalid multibulk length"),
+    ] {
+        assert_eq!(again.kv.restore(record), Err(why.to_owned()));
+    }
+}
+
+#[test]
+fn a_log_that_failed_ends_writes_and_no_reads() {
+    let (mut world, memory) = logged(Fsync::EverySecond);
+    let conn = world.open();
+    world.ask(conn, "SET k 1");
+    memory.borrow_mut().failed = Some("No space left on device".to_owned());
+    assert_eq!(
+        world.ask(conn, "SET k 2"),
+        "-MISCONF Errors writing to the AOF file: No space left on device\r\n"
+    );
+    assert_eq!(world.ask(conn, "GET k"), "$1\r\n1\r\n");
+    assert!(world.ask(conn, "INFO persistence").contains("aof_last_write_status:err"));
+}
+
+#[test]
+fn writes_wait_while_the_log_has_no_room() {
+    let (mut world, memory) = logged(Fsync::EverySecond);
+    let (conn, reader) = (world.open(), world.open());
+    memory.borrow_mut().is_full = true;
+    assert_eq!(world.ask(conn, "SET k 1"), "+OK\r\n");
+    assert_eq!(world.ask(conn, "SET k 2"), "", "the record before is not in the log yet");
+    assert_eq!(world.ask(reader, "GET k"), "$1\r\n1\r\n");
+    memory.borrow_mut().is_full = false;
+    world.turn();
+    assert_eq!(world.received(conn), "+OK\r\n");
+    world.turn();
+    let wanted = [
+        [array("SELECT 0"), array("SET k 1")].concat(),
+        [array("SELECT 0"), array("SET k 2")].concat(),
+    ];
+    assert_eq!(memory.borrow().records, wanted);
+}
+
+#[test]
+fn who_waits_for_a_record_that_is_lost_is_not_answered() {
+    let (mut world, memory) = logged(Fsync::Always);
+    let (writer, reader) = (world.open(), world.open());
+    assert_eq!(world.ask(writer, "SET k 1"), "");
+    memory.borrow_mut().failed = Some("the disk is gone".to_owned());
+    world.turn();
+    assert!(world.peer(writer).is_aborted && world.received(writer).is_empty());
+    assert_eq!(world.ask(reader, "GET other"), "$-1\r\n");
+}
+
+#[test]
+fn what_no_record_can_hold_is_refused_before_it_is_done() {
+    let (mut world, memory) = logged(Fsync::EverySecond);
+    let conn = world.open();
+    let value = "v".repeat(600);
+    let both = [array(&format!("SET a {value}")), array(&format!("SET b {value}"))].concat();
+    world.arrive(conn, &both);
+    assert_eq!(world.received(conn), "+OK\r\n+OK\r\n");
+    assert_eq!(memory.borrow().records.len(), 2, "a turn of two records");
+    let long = "v".repeat(1000);
+    assert!(
+        world.ask(conn, &format!("SET a {long}")).starts_with("-ERR the log takes no command of")
+    );
+    world.ask(conn, "MULTI");
+    world.ask(conn, &format!("SET a {value}x"));
+    world.ask(conn, &format!("SET b {value}x"));
+    assert!(
+        world.ask(conn, "EXEC").starts_with("-EXECABORT Transaction discarded: the log takes no")
+    );
+    assert_eq!(world.ask(conn, "GET a"), format!("$600\r\n{value}\r\n"));
+}

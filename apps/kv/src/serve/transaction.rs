@@ -1,0 +1,160 @@
+//! MULTI, EXEC, DISCARD, WATCH, UNWATCH.
+//!
+//! A transaction's commands are kept until EXEC and then done without anything in between; all that they change is in
+//! one record of the log, as everything of a turn is. A watched key that became another spoils its watchers'
+//! transactions, whoever changed it.
+
+use super::client::{Client, Clients, DataKey, Kept, Key, Transaction};
+use super::server::{Server, logged_bytes};
+use std::collections::HashMap;
+
+/// Who watches which keys.
+#[derive(Debug, Default)]
+pub(crate) struct Watched {
+    by_key: HashMap<DataKey, Vec<Key>>,
+    /// A client that is being served is not in the table of clients: it is spoiled when it is put back.
+    spoiled: Vec<Key>,
+}
+
+/// Keys that one client may watch.
+const WATCHED_MAX: usize = 1 << 16;
+
+impl Watched {
+    pub(crate) fn is_empty(&self) -> bool {
+        self.by_key.is_empty()
+    }
+
+    pub(crate) fn touch(&mut self, key: &DataKey, clients: &mut Clients) {
+        if self.by_key.is_empty() {
+            return;
+        }
+        for &watcher in self.by_key.get(key).into_iter().flatten() {
+            spoil(watcher, clients, &mut self.spoiled);
+        }
+    }
+
+    /// All keys of a database are gone.
+    pub(crate) fn flush(&mut self, database: usize, clients: &mut Clients) {
+        for (_, watchers) in self.by_key.iter().filter(|((of, _), _)| *of == database) {
+            for &watcher in watchers {
+                spoil(watcher, clients, &mut self.spoiled);
+            }
+        }
+    }
+
+    fn forget(&mut self, key: &DataKey, watcher: Key) {
+        if let Some(watchers) = self.by_key.get_mut(key) {
+            watchers.retain(|&other| other != watcher);
+            if watchers.is_empty() {
+                self.by_key.remove(key);
+            }
+        }
+    }
+}
+
+fn spoil(watcher: Key, clients: &mut Clients, spoiled: &mut Vec<Key>) {
+    match clients.get_mut(watcher) {
+        Some(client) => client.is_spoiled = true,
+        None => spoiled.push(watcher),
+    }
+}
+
+impl Server {
+    /// The client watches nothing any more.
+    pub(crate) fn unwatch_all(&mut self, client: &mut Client) {
+        for key in client.watching.drain(..) {
+            self.watched.forget(&key, client.key);
+        }
+        client.is_spoiled = false;
+        self.watched.spoiled.retain(|&other| other != client.key);
+    }
+
+    fn is_spoiled(&self, client: &Client) -> bool {
+        client.is_spoiled || self.watched.spoiled.contains(&client.key)
+    }
+}
+
+pub(crate) fn multi(_: &mut Server, client: &mut Client, _: &[&[u8]]) {
+    if client.transaction.is_some() {
+        return client.out.error("ERR MULTI calls can not be nested");
+    }
+    client.transaction = Some(Box::new(Transaction::default()));
+    client.out.ok();
+}
+
+pub(crate) fn discard(server: &mut Server, client: &mut Client, _: &[&[u8]]) {
+    if client.transaction.take().is_none() {
+        return client.out.error("ERR DISCARD without MULTI");
+    }
+    server.unwatch_all(client);
+    client.out.ok();
+}
+
+pub(crate) fn exec(server: &mut Server, client: &mut Client, _: &[&[u8]]) {
+    let Some(transaction) = client.transaction.take() else {
+        return client.out.error("ERR EXEC without MULTI");
+    };
+    let is_spoiled = server.is_spoiled(client);
+    server.unwatch_all(client);
+    if transaction.is_broken {
+        return client.out.error("EXECABORT Transaction discarded because of previous errors.");
+    }
+    if is_spoiled {
+        return client.out.null_array();
+    }
+    let of_call = |kept: &Kept| logged_bytes(kept.args.iter().map(|arg| arg.len()));
+    let bytes: usize = transaction.queued.iter().map(of_call).sum();
+    // A transaction is in one record whole.
+    if !server.journal.make_room(bytes) {
+        let text =
+            format!("EXECABORT Transaction discarded: the log takes no {bytes} bytes at once");
+        return client.out.error(&text);
+    }
+    let from = client.out.len();
+    client.out.array(transaction.queued.len());
+    for kept in &transaction.queued {
+        server.call_inside(client, kept.index, &kept.args());
+    }
+    // The first element that waits holds back the whole reply.
+    if let Some(wait) = client.waits.iter_mut().find(|(at, _)| *at > from) {
+        wait.0 = from;
+    }
+}
+
+impl Server {
+    /// Does a command of a transaction: rights may have changed since it was queued, and nothing waits.
+    fn call_inside(&mut self, client: &mut Client, index: usize, args: &[&[u8]]) {
+        let command = self.table.command(index);
+        if let Err(text) = self.users.of(client.user).may(index, &command, args) {
+            return client.out.error(&text);
+        }
+        self.call(client, index, args);
+        if let Some(blocked) = client.blocked.as_ref().map(|blocked| blocked.null_array) {
+            self.unblock(client);
+            if blocked { client.out.null_array() } else { client.out.null() }
+        }
+    }
+}
+
+pub(crate) fn watch(server: &mut Server, client: &mut Client, args: &[&[u8]]) {
+    if client.transaction.is_some() {
+        return client.out.error("ERR WATCH inside MULTI is not allowed");
+    }
+    if client.watching.len() + args.len() > WATCHED_MAX {
+        return client.out.error("ERR too many watched keys, EXEC or UNWATCH first");
+    }
+    for &key in &args[1..] {
+        let key: DataKey = (client.database, key.into());
+        let watchers = server.watched.by_key.entry(key.clone()).or_default();
+        if !watchers.contains(&client.key) {
+            watchers.push(client.key);
+            client.watching.push(key);
+        }
+    }
+    client.out.ok();
+}
+
+pub(crate) fn unwatch(server: &mut Server, client: &mut Client, _: &[&[u8]]) {
+    server.unwatch_all(client);
+    client.out.ok();
+}

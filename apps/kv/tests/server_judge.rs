@@ -1,0 +1,358 @@
+//! The judge of the server: three clients of a real `redis-server` 7.0, and three of ours, send the same random commands on
+//! transactions, messages, blocked clients, users and configuration, and receive the same bytes. The seed is drawn anew and
+//! printed.
+
+#[expect(dead_code, reason = "each test file uses a part")]
+mod client;
+
+use client::{Args, Redis, shown};
+use laneway_core::{ConnId, Opened, PortId, StreamApp, StreamOut, Turn};
+use laneway_kv::{Config, Kv, Setup, Store};
+use std::hash::{BuildHasher, RandomState};
+use std::io::{Read, Write};
+use std::os::unix::net::UnixStream;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+const COMMANDS: usize = 20_000;
+const CLIENTS: usize = 3;
+/// How long the judge may take for a reply on a busy machine.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// What every client of ours receives.
+#[derive(Default)]
+struct Received {
+    bytes: [Vec<u8>; CLIENTS],
+    is_paused: [bool; CLIENTS],
+}
+
+impl StreamOut for Received {
+    fn send(&mut self, conn: ConnId, bytes: &[u8]) -> usize {
+        self.bytes[conn.0 as usize].extend_from_slice(bytes);
+        bytes.len()
+    }
+
+    fn queued(&self, _: ConnId) -> usize {
+        0
+    }
+
+    fn close(&mut self, conn: ConnId) {
+        panic!("client {} is closed", conn.0);
+    }
+
+    fn abort(&mut self, conn: ConnId) {
+        panic!("client {} is cut off", conn.0);
+    }
+
+    fn pause(&mut self, conn: ConnId) {
+        self.is_paused[conn.0 as usize] = true;
+    }
+
+    fn resume(&mut self, conn: ConnId) {
+        self.is_paused[conn.0 as usize] = false;
+    }
+}
+
+fn now_us() -> u64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).expect("a clock behind 1970").as_micros() as u64
+}
+
+/// Our server and its clients.
+struct Ours {
+    kv: Kv,
+    received: Received,
+}
+
+impl Ours {
+    fn new() -> Ours {
+        let kv = Kv::new(Setup {
+            config: Config::default(),
+            password: None,
+            store: Store::default(),
+            now_us: Box::new(now_us),
+            run_id: "0".repeat(40),
+        });
+        let mut ours = Ours { kv, received: Received::default() };
+        for client in 0..CLIENTS {
+            let (peer, local) = ("127.0.0.1:5".parse().unwrap(), "127.0.0.1:6".parse().unwrap());
+            let opened = Opened { conn: ConnId(client as u64), peer, local, port: PortId(0) };
+            ours.kv.on_open(opened, &mut ours.received);
+        }
+        ours
+    }
+
+    fn send(&mut self, client: usize, bytes: &[u8]) {
+        let taken = self.kv.on_bytes(ConnId(client as u64), bytes, &mut self.received);
+        assert_eq!(taken, bytes.len());
+        self.kv.on_turn_end(Turn::default(), &mut self.received);
+    }
+}
+
+/// Draws by SplitMix64.
+struct Draw(u64);
+
+impl Draw {
+    fn below(&mut self, end: usize) -> usize {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mixed = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        let mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        ((mixed ^ (mixed >> 31)) % end as u64) as usize
+    }
+}
+
+/// Commands of the server, and enough of the data's to have something happen. K stands for a key, C for a channel.
+const FORMS: &[&str] = &[
+    "ping",
+    "ping hi",
+    "ping a b",
+    "echo hi",
+    "echo",
+    "select 0",
+    "select 1",
+    "select 99",
+    "select x",
+    "multi",
+    "multi",
+    "multi",
+    "exec",
+    "exec",
+    "exec",
+    "exec",
+    "discard",
+    "discard x",
+    "watch K",
+    "watch K K",
+    "watch",
+    "unwatch",
+    "set K 1",
+    "set K abc",
+    "get K",
+    "get K",
+    "incr K",
+    "incr K",
+    "del K",
+    "rpush L a b",
+    "rpush L c",
+    "lpop L",
+    "lrange L 0 -1",
+    "hset H f v",
+    "hgetall H",
+    "sadd S m",
+    "zadd Z 1.5 m",
+    "zscore Z m",
+    "expire K 1000",
+    "mget K K",
+    "exists K L",
+    "type K",
+    "dbsize",
+    "flushdb",
+    "flushall",
+    "rename K K",
+    "append K x",
+    "blpop L L2 0",
+    "brpop L 0",
+    "blmove L L2 left right 0",
+    "bzpopmin Z 0",
+    "blpop L x",
+    "blpop L -1",
+    "subscribe C",
+    "subscribe C C",
+    "psubscribe C*",
+    "psubscribe ?1",
+    "unsubscribe C",
+    "unsubscribe",
+    "punsubscribe",
+    "punsubscribe C*",
+    "publish C hello",
+    "publish C hello",
+    "publish C",
+    "pubsub channels",
+    "pubsub channels C*",
+    "pubsub numsub C C",
+    "pubsub numpat",
+    "pubsub nosuch",
+    "hello 2",
+    "hello 3",
+    "hello 4",
+    "hello x",
+    "hello 3 nosuch",
+    "reset",
+    "reset",
+    "reset x",
+    "client getname",
+    "client setname me",
+    "client setname",
+    "client reply skip",
+    "client no-evict on",
+    "client no-evict x",
+    "client nosuch",
+    "client",
+    "client unblock 99999",
+    "client unblock x",
+    "client kill 1.2.3.4:5",
+    "client kill id x",
+    "client kill nosuch x",
+    "client list type nosuch",
+    "client list id x",
+    "client pause x",
+    "client pause 0",
+    "client unpause",
+    "client unpause x",
+    "auth x",
+    "auth default x",
+    "auth nobody x",
+    "auth a b c",
+    "acl whoami",
+    "acl cat nosuch",
+    "acl setuser",
+    "acl deluser default",
+    "acl deluser nobody",
+    "acl setuser bob nosuch",
+    "acl setuser bob +nosuch",
+    "acl getuser nobody",
+    "acl nosuch",
+    "config get maxmemory-samples",
+    "config get nosuch",
+    "config set nosuch 1",
+    "config set maxmemory-samples",
+    "config set timeout x",
+    "config set databases 5",
+    "config set dir /tmp",
+    "config set hz 10 hz 10",
+    "config nosuch",
+    "config",
+    "config resetstat x",
+    "command getkeys set a b",
+    "command getkeys ping",
+    "command getkeys mget a b c",
+    "command getkeys nosuch a",
+    "command nosuch",
+    "slowlog nosuch",
+    "slowlog get x",
+    "slowlog get -2",
+    "slowlog len x",
+    "time x",
+    "lastsave x",
+    "shutdown nosuch",
+    "nosuch",
+    "nosuch a b c",
+    "NOSUCH",
+    "GET",
+    "gEt K",
+    "memory nosuch",
+    "latency nosuch",
+    "object encoding K",
+    "object nosuch K",
+    "info nosuch",
+    "quit_no",
+];
+
+fn command(draw: &mut Draw) -> Args {
+    let form = FORMS[draw.below(FORMS.len())];
+    let word = |word: &str| match word {
+        "K" | "L" | "H" | "S" | "Z" if draw.below(20) == 0 => format!("K{}", draw.below(3)),
+        "K" | "L" | "L2" | "H" | "S" | "Z" => format!("{word}{}", draw.below(3)),
+        "C" => format!("C{}", draw.below(3)),
+        other => other.to_owned(),
+    };
+    form.split_whitespace().map(word).map(String::into_bytes).collect()
+}
+
+/// What differs by design, with the reason; both replies are given.
+fn is_excused(args: &[Vec<u8>], ours: &str, theirs: &str) -> bool {
+    let line: Vec<String> =
+        args.iter().map(|arg| String::from_utf8_lossy(arg).to_ascii_lowercase()).collect();
+    match line.join(" ").as_str() {
+        // The client's number.
+        "hello 2" | "hello 3" => ours.contains("proto") && theirs.contains("proto"),
+        _ => false,
+    }
+}
+
+#[test]
+fn the_server_answers_as_redis_does() {
+    let redis = match Redis::start("server-judge") {
+        Ok(redis) => redis,
+        Err(why) => return laneway_testkit::skip(why),
+    };
+    let folder = format!("laneway-kv-server-judge-{}", std::process::id());
+    let socket = std::env::temp_dir().join(folder).join("redis.sock");
+    let mut theirs: Vec<UnixStream> = (0..CLIENTS)
+        .map(|_| {
+            let stream = UnixStream::connect(&socket).expect("the judge listens");
+            stream.set_read_timeout(Some(PATIENCE)).expect("a timeout can be set");
+            stream
+        })
+        .collect();
+    let seed = match std::env::var("LANEWAY_SEED") {
+        Ok(seed) => seed.parse().expect("LANEWAY_SEED is a number"),
+        Err(_) => RandomState::new().hash_one(0),
+    };
+    println!("seed {seed}; again with LANEWAY_SEED={seed}");
+    let (mut draw, mut ours) = (Draw(seed), Ours::new());
+    let mut said: Vec<String> = Vec::new();
+    let mut differing: Vec<String> = Vec::new();
+    for _ in 0..COMMANDS {
+        // The last client never waits, so that there is always one to go on.
+        let client = match draw.below(CLIENTS) {
+            client if ours.received.is_paused[client] => CLIENTS - 1,
+            client => client,
+        };
+        let args = command(&mut draw);
+        if client == CLIENTS - 1
+            && matches!(args[0].as_slice(), b"blpop" | b"brpop" | b"blmove" | b"bzpopmin")
+        {
+            continue;
+        }
+        let mut bytes = Vec::new();
+        laneway_resp::command(&args.iter().map(Vec::as_slice).collect::<Vec<_>>(), &mut bytes);
+        said.push(format!(
+            "{client}: {}",
+            args.iter().map(|a| shown(a)).collect::<Vec<_>>().join(" ")
+        ));
+        ours.send(client, &bytes);
+        theirs[client].write_all(&bytes).expect("the judge reads");
+        for (client, stream) in theirs.iter_mut().enumerate() {
+            let own = std::mem::take(&mut ours.received.bytes[client]);
+            let mut other = read_as(&own, stream);
+            let is_short = other.len() < own.len();
+            if own != other && !is_short {
+                other.extend(rest(stream));
+            }
+            let (own, other) = (shown(&own), shown(&other));
+            if own != other && !is_excused(&args, &own, &other) {
+                let last = &said[said.len().saturating_sub(30)..];
+                differing.push(format!(
+                    "{}\n  ours of {client}:   {own}\n  theirs of {client}: {other}",
+                    last.join("\n")
+                ));
+                assert!(differing.is_empty(), "seed {seed}\n{}", differing.join("\n"));
+            }
+        }
+    }
+    drop(redis);
+    assert!(differing.is_empty(), "seed {seed}\n{}", differing.join("\n"));
+}
+
+/// As many bytes of the judge as ours are; fewer if it has no more to say.
+fn read_as(own: &[u8], stream: &mut UnixStream) -> Vec<u8> {
+    let mut bytes = vec![0; own.len()];
+    let mut read = 0;
+    while read < bytes.len() {
+        match stream.read(&mut bytes[read..]) {
+            Ok(more) if more > 0 => read += more,
+            _ => break,
+        }
+    }
+    bytes.truncate(read);
+    bytes
+}
+
+/// What else it has said by now.
+fn rest(stream: &mut UnixStream) -> Vec<u8> {
+    let mut bytes = vec![0; 1 << 16];
+    stream.set_nonblocking(true).expect("it can be");
+    let read = stream.read(&mut bytes).unwrap_or(0);
+    stream.set_nonblocking(false).expect("it can be");
+    bytes.truncate(read);
+    bytes
+}

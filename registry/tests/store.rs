@@ -1,0 +1,194 @@
+//! The store on kernel sockets, on io_uring and through the stack, asked by Redis's own programs. Whether every request is
+//! answered, never how fast.
+
+use clap::{Args, Command as Words, FromArgMatches};
+use laneway_engine::{Control, Stop};
+use laneway_kinds::{AppCommand, On};
+use laneway_kv::{KvArguments, KvKind, KvRun};
+use laneway_netns::{Mac, Namespace, VethEnd, VethOptions, VethPair};
+use laneway_registry::{Crew, Lanes, Order, facts_of, run};
+use laneway_spec::LaneSpec;
+use laneway_testkit::skip;
+use std::process::{Command, Stdio};
+use std::sync::mpsc;
+
+/// How long a program may take on a busy machine, seconds.
+const PATIENCE_S: &str = "120";
+
+/// The first of the programs that is not there.
+fn missing(programs: &[&'static str]) -> Option<&'static str> {
+    programs.iter().copied().find(|program| {
+        let mut command = Command::new(program);
+        command.arg("--version").stdout(Stdio::null()).stderr(Stdio::null());
+        !command.status().is_ok_and(|status| status.success())
+    })
+}
+
+/// The run that these words ask for.
+fn plan(spec: &LaneSpec, interfaces: &[String], words: &[&str]) -> KvRun {
+    let command = KvArguments::augment_args(Words::new("kv").no_binary_name(true));
+    let matches = command.try_get_matches_from(words).expect("words of the store");
+    let arguments = KvArguments::from_arg_matches(&matches).expect("words of the store");
+    let lane = facts_of::<Lanes>(spec).expect("a lane of the table");
+    KvKind::plan(&arguments, On { spec, lane, interfaces, workers: 1 }).expect("a run")
+}
+
+/// Serves in `near` while `client` asks; the run ends by SHUTDOWN, or by the end of the client.
+fn served(
+    near: &Namespace,
+    spec: &str,
+    interfaces: &[&str],
+    words: &[&str],
+    client: impl FnOnce(&Stop),
+) {
+    let spec: LaneSpec = spec.parse().expect("a lane spec");
+    let stop = Stop::new();
+    let control = Control::from(stop.clone());
+    let (is_open, opened) = mpsc::channel();
+    std::thread::scope(|scope| {
+        let server = scope.spawn(|| {
+            let inside = near.enter(|| {
+                let names: Vec<String> = interfaces.iter().map(ToString::to_string).collect();
+                let plan = plan(&spec, &names, words);
+                let crew = Crew::Here { control: &control, cpu: None };
+                let order = Order { spec: &spec, interfaces, force: false, crew };
+                let is_open = std::sync::Mutex::new(is_open);
+                run::<KvKind, Lanes>(&plan, order, &|_, _| {
+                    // The client is gone only where the test has failed already.
+                    let _ = is_open.lock().expect("no panic holds it").send(());
+                })
+            });
+            inside.expect("its namespace is there")
+        });
+        // An end without a word is the server's failure, told below.
+        if opened.recv().is_ok() {
+            let asked = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| client(&stop)));
+            if asked.is_err() {
+                stop.request();
+            }
+            let ran = server.join().expect("the server does not panic").expect("the lane opens");
+            asked.unwrap_or_else(|panic| std::panic::resume_unwind(panic));
+            assert!(ran.failure.is_none(), "{:?}", ran.failure);
+        } else {
+            let ran = server.join().expect("the server does not panic");
+            panic!("the server did not begin: {:?}", ran.err());
+        }
+    });
+}
+
+/// What a line of shell says at `far`.
+fn said(far: &Namespace, line: &str) -> String {
+    let mut command = far.command("timeout");
+    command.args([PATIENCE_S, "sh", "-c", line]).stdin(Stdio::null());
+    let output = command.output().expect("the far end runs programs");
+    String::from_utf8_lossy(&[&output.stdout[..], &output.stderr].concat()).into_owned()
+}
+
+/// Asks a store at `host`, and shuts it down.
+fn ask(far: &Namespace, host: &str) {
+    let cli = format!("redis-cli -h {host}");
+    for (line, reply) in [
+        (format!("{cli} PING"), "PONG\n"),
+        (format!("{cli} SET k 'a value'"), "OK\n"),
+        (format!("{cli} GET k"), "a value\n"),
+        (format!("{cli} -3 GET none"), "\n"),
+        (format!("{cli} NOSUCH"), "ERR unknown command 'NOSUCH', with args beginning with: \n\n"),
+        (
+            format!("printf 'MULTI\\nINCR n\\nINCR n\\nEXEC\\n' | {cli}"),
+            "OK\nQUEUED\nQUEUED\n1\n2\n",
+        ),
+    ] {
+        assert_eq!(said(far, &line), reply, "{line}");
+    }
+    let piped = said(far, &format!("yes 'INCR piped' | head -n 5000 | {cli} --pipe"));
+    assert!(piped.contains("errors: 0, replies: 5000"), "{piped}");
+    assert_eq!(said(far, &format!("{cli} GET piped")), "5000\n");
+    let value = said(
+        far,
+        &format!(
+            "head -c 3000000 /dev/zero | tr '\\0' x | {cli} -x SET long; {cli} GET long | wc -c"
+        ),
+    );
+    assert_eq!(value, "OK\n3000001\n", "a value of megabytes, there and back");
+    for pipeline in [1, 16] {
+        let line = format!(
+            "redis-benchmark -h {host} -q -c 20 -n 2000 -P {pipeline} -r 100 -t ping,set,get,incr,rpush"
+        );
+        let bench = said(far, &line);
+        assert_eq!(bench.matches("requests per second").count(), 6, "{bench}");
+        assert!(!bench.to_lowercase().contains("error"), "{bench}");
+    }
+    let info = said(far, &format!("{cli} INFO"));
+    assert!(info.contains("redis_version:") && info.contains("connected_clients:1\r\n"), "{info}");
+    said(far, &format!("{cli} SHUTDOWN NOSAVE"));
+}
+
+/// A namespace, if the machine and the programs are there for it.
+fn namespace(label: &str) -> Option<Namespace> {
+    if let Some(program) = missing(&["redis-cli", "redis-benchmark"]) {
+        skip(format!("the program `{program}` is not installed"));
+        return None;
+    }
+    Namespace::create(label).map_err(skip).ok()
+}
+
+fn by_kernel_sockets(spec: &str) {
+    let Some(near) = namespace("near") else { return };
+    let up = near.command("ip").args(["link", "set", "lo", "up"]).status();
+    assert!(up.is_ok_and(|status| status.success()));
+    served(&near, spec, &[], &[], |_| ask(&near, "127.0.0.1"));
+}
+
+#[test]
+fn redis_programs_are_served_by_kernel_sockets() {
+    by_kernel_sockets("socket");
+}
+
+#[test]
+fn redis_programs_are_served_by_io_uring() {
+    by_kernel_sockets("uring");
+}
+
+#[test]
+fn redis_programs_are_served_through_the_stack() {
+    let (Some(near), Some(far)) = (namespace("near"), namespace("far")) else { return };
+    let options = VethOptions {
+        a: VethEnd::new(Mac([2, 0, 0, 0, 0, 1]), &[]).expect("no address"),
+        b: VethEnd::new(Mac([2, 0, 0, 0, 0, 2]), &["10.77.0.2/24"]).expect("an address"),
+        ..VethOptions::default()
+    };
+    let _cable = VethPair::create(&near, "near0", &far, "far0", &options).expect("a cable");
+    let words = ["--listen", "10.77.0.1:6379", "--protected-mode", "no"];
+    served(&near, "packet", &["near0"], &words, |_| ask(&far, "10.77.0.1"));
+}
+
+#[test]
+fn a_client_of_another_machine_is_refused_until_there_is_a_password() {
+    let (Some(near), Some(far)) = (namespace("near"), namespace("far")) else { return };
+    let options = VethOptions {
+        a: VethEnd::new(Mac([2, 0, 0, 0, 0, 1]), &["10.77.0.1/24"]).expect("an address"),
+        b: VethEnd::new(Mac([2, 0, 0, 0, 0, 2]), &["10.77.0.2/24"]).expect("an address"),
+        ..VethOptions::default()
+    };
+    let _cable = VethPair::create(&near, "near0", &far, "far0", &options).expect("a cable");
+    served(&near, "socket", &[], &["--listen", "10.77.0.1:6379"], |stop| {
+        let denied = said(&far, "redis-cli -h 10.77.0.1 PING");
+        assert!(denied.contains("DENIED Redis is running in protected mode"), "{denied}");
+        // By an address of this machine that is no loopback address it is a stranger as well.
+        let up = near.command("ip").args(["link", "set", "lo", "up"]).status();
+        assert!(up.is_ok_and(|status| status.success()));
+        let denied = said(&near, "redis-cli -h 10.77.0.1 PING");
+        assert!(denied.contains("DENIED"), "{denied}");
+        stop.request();
+    });
+    let words = ["--listen", "10.77.0.1:6379", "--requirepass", "secret"];
+    served(&near, "socket", &[], &words, |_| {
+        let cli = "redis-cli -h 10.77.0.1";
+        assert_eq!(said(&far, &format!("{cli} PING")), "NOAUTH Authentication required.\n\n");
+        let wrong = said(&far, &format!("{cli} --no-auth-warning -a wrong PING"));
+        assert!(wrong.contains("WRONGPASS"), "{wrong}");
+        let cli = format!("{cli} --no-auth-warning -a secret");
+        assert_eq!(said(&far, &format!("{cli} PING")), "PONG\n");
+        said(&far, &format!("{cli} SHUTDOWN"));
+    });
+}
