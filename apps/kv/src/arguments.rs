@@ -50,7 +50,7 @@ pub struct KvArguments {
     #[arg(long, value_name = "S", default_value_t = 0)]
     timeout: u32,
     /// Log writes in --dir, and do them again at the next start
-    #[arg(long, value_name = "yes|no", default_value = "no", value_parser = yes_no, requires_if("yes", "dir"), action = ArgAction::Set)]
+    #[arg(long, value_name = "yes|no", default_value = "no", value_parser = yes_no, action = ArgAction::Set)]
     appendonly: bool,
     /// When the log is made durable: always, before the reply; everysec; or no, when the system likes
     #[arg(long, value_name = "WHEN", default_value = "everysec", value_parser = when_durable)]
@@ -206,6 +206,9 @@ Examples:
         let mut words = vec!["--listen".to_owned(), listen.join(",")];
         // The generator is another machine, and the cable is ours alone.
         words.extend(["--protected-mode".to_owned(), "no".to_owned()]);
+        if let Some(folder) = place.disk {
+            words.extend(["--dir".to_owned(), folder.display().to_string()]);
+        }
         if !place.lane.carries.has(Shape::Streams) {
             words.extend(["--mac".to_owned(), Mac(place.mac).to_string()]);
         }

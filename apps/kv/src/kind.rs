@@ -7,7 +7,7 @@ use laneway_core::LaneError;
 use laneway_journal::Policy;
 use laneway_kinds::{
     AppFacts, AppKind, Asks, Conclude, Counted, FateReport, LaneFacts, Metric, NoApp, Place,
-    RaceFacts, RunReport, Service, Shape,
+    Protocol, RaceFacts, RunReport, Service, Shape, Traffic,
 };
 use std::hash::{BuildHasher, RandomState};
 use std::path::PathBuf;
@@ -35,7 +35,7 @@ impl AppKind for KvKind {
         name: "kv",
         about: "a key-value store that speaks Redis's protocol",
         race: RaceFacts {
-            traffic: &[],
+            traffic: &[Traffic::Tcp(Protocol::Resp)],
             counted: Counted::Answered,
             ports: 1,
             metrics: &[Metric::RttP50, Metric::RttP99, Metric::Rate, Metric::Cpu, Metric::Loss],

@@ -17,6 +17,7 @@ const PLACES: &[(&str, &[&str])] = &[
     ("echo", &["address", "listen", "mac", "tcp"]),
     ("features", &["number_from_mac", "output", "writer_cpu"]),
     ("forward", &[]),
+    ("kv", &["dir", "listen", "mac", "protected_mode"]),
     ("relay", &["input", "output"]),
 ];
 
