@@ -293,7 +293,7 @@ fn the_server_answers_as_redis_does() {
         Ok(seed) => seed.parse().expect("LANEWAY_SEED is a number"),
         Err(_) => RandomState::new().hash_one(0),
     };
-    println!("seed {seed}; again with LANEWAY_SEED={seed}");
+    eprintln!("seed {seed}; again with LANEWAY_SEED={seed}");
     let (mut draw, mut ours) = (Draw(seed), Ours::new());
     let mut said: Vec<String> = Vec::new();
     let mut differing: Vec<String> = Vec::new();
