@@ -118,7 +118,8 @@ pub enum Outcome {
     Waits {
         /// Until when, milliseconds since 1970; for ever if there is none.
         until_ms: Option<u64>,
-        /// Nothing is an array (BLPOP) and not a value (BLMOVE).
+        /// Inside MULTI nothing is an array (BLPOP) and not a value (BLMOVE). When the time is up it is an array for all, as in
+        /// Redis 7.0.
         null_array: bool,
     },
 }

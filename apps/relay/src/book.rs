@@ -11,12 +11,11 @@
 
 use crate::{
     check::{Policy, check},
-    desk::{Answer, Change, Mailbox, NoAnswer, Order},
+    desk::{Answer, Change, InForce, Mailbox, NoAnswer, Order, Waiting},
     live::WorkerState,
     rule::{Rule, RuleId},
 };
 use std::{
-    collections::BTreeMap,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::Duration,
 };
@@ -35,9 +34,6 @@ pub struct Book {
     /// for the rules itself.
     rules: Mutex<Arc<InForce>>,
 }
-
-/// The rules in force, by id.
-type InForce = BTreeMap<RuleId, Arc<Rule>>;
 
 /// What a change did.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -60,7 +56,9 @@ impl Book {
         let workers = (0..workers.max(1)).map(|_| Arc::new(Mailbox::default())).collect();
         let rules = by_id(rules);
         let book = Book { policy, workers, turn: Mutex::default(), rules: Mutex::default() };
-        for (worker, change) in book.shares(&[], rules.values()).into_iter().enumerate() {
+        // Interfaces may come behind a relay that begins with the machine.
+        let shares = book.shares(&[], rules.values(), &Waiting::Any);
+        for (worker, change) in shares.into_iter().enumerate() {
             book.workers[worker].post(Order::Prepare(change, true));
         }
         book.put_in_force(rules);
@@ -94,11 +92,17 @@ impl Book {
         self.in_force().iter().map(|(id, rule)| (*id, Arc::clone(rule))).collect()
     }
 
-    /// Adds rules; one with the input of a rule that is there takes its place.
+    /// The workers, for who tells them of interfaces.
+    pub(crate) fn mailboxes(&self) -> &[Arc<Mailbox>] {
+        &self.workers
+    }
+
+    /// Adds rules; one with the input of a rule that is there takes its place. A rule on an interface that is not
+    /// there is refused, unless another rule is on it already, or `waits` says that it waits.
     ///
     /// # Errors
     /// What is wrong, or cannot be had; then nothing has changed.
-    pub fn add(&self, rules: Vec<Rule>) -> Result<Changed, String> {
+    pub fn add(&self, rules: Vec<Rule>, waits: bool) -> Result<Changed, String> {
         let _turn = self.in_turn()?;
         let mut next = InForce::clone(&self.in_force());
         let mut seen = by_id(Vec::new());
@@ -112,7 +116,9 @@ impl Book {
             }
             next.insert(id, rule);
         }
-        let mut changed = self.change(next)?;
+        check(&next.values().map(|rule| &**rule).collect::<Vec<_>>(), &self.policy)
+            .map_err(|why| why.to_string())?;
+        let mut changed = self.change(next, waits)?;
         changed.kept = 0;
         Ok(changed)
     }
@@ -131,32 +137,32 @@ impl Book {
                 ));
             }
         }
-        let mut changed = self.change(next)?;
+        let mut changed = self.change(next, false)?;
         changed.kept = 0;
         Ok(changed)
     }
 
-    /// Puts another set in the place of the one in force. Rules that are in both are not touched.
+    /// Puts another set in the place of the one in force. Rules that are in both are not touched. Interfaces that
+    /// are not there are as for [`add`](Self::add).
     ///
     /// # Errors
     /// What is wrong, or cannot be had; then nothing has changed.
-    pub fn replace(&self, rules: Vec<Rule>) -> Result<Changed, String> {
+    pub fn replace(&self, rules: Vec<Rule>, waits: bool) -> Result<Changed, String> {
         let _turn = self.in_turn()?;
         // As a list, so that two rules with one input are found, in the order that they were given.
         check(&rules.iter().collect::<Vec<_>>(), &self.policy).map_err(|why| why.to_string())?;
-        self.change(by_id(rules))
+        self.change(by_id(rules), waits)
     }
 
-    /// Whoever has the turn puts another set in force.
-    fn change(&self, next: InForce) -> Result<Changed, String> {
+    /// Whoever has the turn puts another set in force, which was checked. What is left of one needs no check.
+    fn change(&self, next: InForce, waits: bool) -> Result<Changed, String> {
         let now = self.in_force();
-        let all: Vec<&Rule> = next.values().map(|rule| &**rule).collect();
-        check(&all, &self.policy).map_err(|why| why.to_string())?;
         let gone = now.iter().filter(|(id, rule)| next.get(id) != Some(rule));
         let gone: Vec<RuleId> = gone.map(|(id, _)| *id).collect();
         let come = next.iter().filter(|(id, rule)| now.get(id) != Some(rule));
         let come: Vec<(RuleId, &Arc<Rule>)> = come.map(|(id, rule)| (*id, rule)).collect();
-        let shares = self.shares(&gone, come.iter().map(|(_, rule)| *rule));
+        let waiting = if waits { Waiting::Any } else { Waiting::Known(Arc::clone(&now)) };
+        let shares = self.shares(&gone, come.iter().map(|(_, rule)| *rule), &waiting);
         let asked: Vec<usize> = (0..shares.len()).filter(|at| !shares[*at].is_empty()).collect();
         for (worker, share) in shares.into_iter().enumerate().filter(|(_, share)| !share.is_empty())
         {
@@ -186,8 +192,10 @@ impl Book {
         &self,
         gone: &[RuleId],
         come: impl IntoIterator<Item = &'a Arc<Rule>>,
+        waiting: &Waiting,
     ) -> Vec<Change> {
-        let mut shares = vec![Change::default(); self.workers.len()];
+        let empty = Change { waiting: waiting.clone(), ..Change::default() };
+        let mut shares = vec![empty; self.workers.len()];
         let worker = |id: RuleId| (id.spread() % self.workers.len() as u64) as usize;
         gone.iter().for_each(|id| shares[worker(*id)].remove.push(*id));
         for rule in come {

@@ -116,7 +116,7 @@ fn check_rule(at: usize, rule: &Rule, policy: &Policy) -> Result<(), RuleError> 
             return Err(refused(at, rule, Some(i), why));
         }
     }
-    let mut seen = HashMap::new();
+    let mut seen = HashMap::with_capacity(rule.outputs.len());
     for (i, output) in rule.outputs.iter().enumerate() {
         if let Some(first) = seen.insert((output.destination, &output.interface), i) {
             let why = format!(

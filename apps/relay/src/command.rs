@@ -9,6 +9,7 @@ use crate::{
     file::RuleFile,
     kernel::resolve,
     kind::{RelayKind, RelayReport, RelayRun},
+    links::Follower,
     live::WorkerState,
     rule::{Input, Output, Rule},
     verb,
@@ -23,12 +24,14 @@ use laneway_kinds::{
 };
 use laneway_linux::{Cidr, Mac, sysfs};
 use laneway_metrics::{Family, Kind, Page, table};
+use laneway_terminal as terminal;
 use serde_json::{Map, Value, json};
 use std::{
     fs,
     net::{SocketAddr, SocketAddrV4},
     path::PathBuf,
     sync::{Arc, Mutex, PoisonError},
+    thread,
     time::Duration,
 };
 
@@ -101,6 +104,8 @@ pub(crate) struct Talks {
     control: Option<PathBuf>,
     /// From [`AppCommand::begin`] to [`AppCommand::finish`].
     socket: Mutex<Option<ControlSocket>>,
+    /// As long: who tells of interfaces.
+    follower: Mutex<Option<Follower>>,
 }
 
 /// Answers whoever speaks to the socket.
@@ -164,7 +169,8 @@ oldest) with queue_bytes, bytes_per_second, sample (1 of N), multicast_loop. A r
 bytes_per_second. Rules that would send in a circle are refused.
 
 Rules change while it runs with `laneway relay add|remove|replace --control PATH`; rules that a change
-does not touch lose nothing by it. Runs on lanes socket and uring, where addresses, routes
+does not touch lose nothing by it. On lanes socket and uring a rule whose interface is not there waits for it; one
+that is removed and made again, under its name, gets its groups and outputs again. Runs on lanes socket and uring, where addresses, routes
 and neighbours are the kernel's, and on packet, afxdp and dpdk, where --address says who the relay is on
 each interface that the rules name. Several workers (--workers) share the rules. What became of every datagram and
 of every copy goes to standard error at the end: at Ctrl-C, or after --duration.
@@ -230,7 +236,21 @@ Examples:
         Ok(interfaces)
     }
 
-    fn begin(run: &RelayRun, _on: On<'_>, _session: &Session<'_>) -> Result<(), Failure> {
+    fn begin(run: &RelayRun, _on: On<'_>, session: &Session<'_>) -> Result<(), Failure> {
+        match Follower::begin(&run.book) {
+            Ok(follower) => {
+                *run.talks.follower.lock().unwrap_or_else(PoisonError::into_inner) = Some(follower);
+            }
+            Err(error) if !session.json => terminal::note(&format!(
+                "interfaces that come and go are not followed: the kernel does not tell of them ({error})"
+            )),
+            Err(_) => {}
+        }
+        if !session.json {
+            let book = Arc::clone(&run.book);
+            // It waits for the workers, which begin behind this.
+            thread::spawn(move || in_force(&book).map(|line| terminal::note(&line)));
+        }
         let Some(path) = &run.talks.control else { return Ok(()) };
         let mut socket = ControlSocket::open(path).map_err(Failure::input)?;
         socket.serve(Arc::new(Speaker(Arc::clone(&run.book)))).map_err(Failure::input)?;
@@ -242,10 +262,9 @@ Examples:
         run.talks.control.clone()
     }
 
-    fn begun(run: &RelayRun, _on: On<'_>) -> Option<String> {
-        let rules = run.book.rules();
-        let outputs: usize = rules.iter().map(|(_, rule)| rule.outputs.len()).sum();
-        Some(format!("relaying by {} rules with {outputs} outputs; Ctrl-C ends", rules.len()))
+    /// Rules are in force some time behind the lanes: see [`in_force`].
+    fn begun(_run: &RelayRun, _on: On<'_>) -> Option<String> {
+        None
     }
 
     fn metrics(run: &RelayRun, page: &mut Page) {
@@ -266,6 +285,7 @@ Examples:
         _on: On<'_>,
         _finished: Option<Finished<'_, RelayReport>>,
     ) -> Result<(), Failure> {
+        drop(run.talks.follower.lock().unwrap_or_else(PoisonError::into_inner).take());
         // From here on nobody changes what is reported.
         drop(run.talks.socket.lock().unwrap_or_else(PoisonError::into_inner).take());
         Ok(())
@@ -303,7 +323,7 @@ Examples:
             (
                 "  passed_over".to_owned(),
                 copies.passed_over,
-                "the output's interface was down, or its MTU too small",
+                "the output's interface was gone or down, or its MTU too small",
             ),
         ];
         let mut lines: Vec<Line> = seen_lines.into_iter().filter(|(_, n, _)| *n > 0).collect();
@@ -421,6 +441,18 @@ Examples:
     fn worker_headings(_run: &RelayRun) -> WorkerHeadings {
         WorkerHeadings { seen: "received", sent: "sent" }
     }
+}
+
+/// What is said when the first rules are in force; nothing where they cannot be had, which the run says itself.
+fn in_force(book: &Book) -> Option<String> {
+    let state = book.state().ok()?;
+    let (rules, waiting) = (state.rules.len(), state.waiting());
+    let outputs: usize = state.rules.iter().map(|rule| rule.outputs.len()).sum();
+    let waits = match waiting {
+        0 => String::new(),
+        n => format!("; {n} of them wait for an interface, see `laneway relay status`"),
+    };
+    Some(format!("relaying by {rules} rules with {outputs} outputs{waits}; Ctrl-C ends"))
 }
 
 /// Outputs whose figures are shown one by one to who reads metrics; of more, `laneway relay status` tells.

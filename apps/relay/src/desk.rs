@@ -12,7 +12,9 @@ use crate::{
     rule::{Rule, RuleId},
 };
 use laneway_core::Bell;
+use laneway_linux::Links;
 use std::{
+    collections::BTreeMap,
     sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError},
     time::{Duration, Instant},
 };
@@ -25,6 +27,26 @@ pub(crate) struct Change {
     pub(crate) remove: Vec<RuleId>,
     /// Rules that come.
     pub(crate) add: Vec<Arc<Rule>>,
+    /// Which of them may come before their interfaces are there.
+    pub(crate) waiting: Waiting,
+}
+
+/// Rules by id.
+pub(crate) type InForce = BTreeMap<RuleId, Arc<Rule>>;
+
+/// What is done about a rule whose interface is not there.
+#[derive(Clone, Debug)]
+pub(crate) enum Waiting {
+    /// It waits.
+    Any,
+    /// It waits if one of these rules is on the interface; else the name is taken for a mistake.
+    Known(Arc<InForce>),
+}
+
+impl Default for Waiting {
+    fn default() -> Waiting {
+        Waiting::Known(Arc::default())
+    }
 }
 
 impl Change {
@@ -71,6 +93,8 @@ struct Inside {
     bell: Option<Bell>,
     order: Option<Order>,
     answer: Option<Answer>,
+    /// The interfaces that there are, if that is news.
+    links: Option<Arc<Links>>,
     /// The worker has ended, or will never begin.
     is_over: bool,
 }
@@ -93,7 +117,7 @@ impl Mailbox {
     /// The worker is there; it hears this bell, which is rung where an order waits already.
     pub(crate) fn attend(&self, bell: &Bell) {
         let mut inside = self.inside();
-        if inside.order.is_some() {
+        if inside.order.is_some() || inside.links.is_some() {
             bell.ring();
         }
         inside.bell = Some(bell.clone());
@@ -102,6 +126,20 @@ impl Mailbox {
     /// The worker's side: the order that waits.
     pub(crate) fn take(&self) -> Option<Order> {
         self.inside().order.take()
+    }
+
+    /// The worker's side: the interfaces that there are, if that is news.
+    pub(crate) fn take_links(&self) -> Option<Arc<Links>> {
+        self.inside().links.take()
+    }
+
+    /// Tells which interfaces there are.
+    pub(crate) fn tell_links(&self, links: &Arc<Links>) {
+        let mut inside = self.inside();
+        inside.links = Some(Arc::clone(links));
+        if let Some(bell) = &inside.bell {
+            bell.ring();
+        }
     }
 
     /// The worker's side: what came of it.

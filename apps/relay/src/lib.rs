@@ -23,6 +23,7 @@ mod desk;
 mod file;
 pub mod kernel;
 mod kind;
+mod links;
 mod live;
 mod rule;
 mod user;

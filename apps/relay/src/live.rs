@@ -31,6 +31,9 @@ pub struct RuleState {
     pub name: Option<String>,
     /// Its input, in words.
     pub input: String,
+    /// Why its input receives nothing yet, such as an interface that is not there.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub missing: Option<String>,
     /// Datagrams that it is about.
     pub datagrams: u64,
     /// Bytes of their payload.
@@ -49,6 +52,9 @@ pub struct OutputState {
     pub destination: String,
     /// The interface that it is kept to.
     pub interface: Option<String>,
+    /// Why it sends nothing now.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub missing: Option<String>,
     /// Copies that left.
     pub sent: u64,
     /// Bytes of their payload.
@@ -58,6 +64,14 @@ pub struct OutputState {
 }
 
 impl WorkerState {
+    /// How many rules have an input or an output that waits.
+    pub fn waiting(&self) -> usize {
+        let waits = |rule: &&RuleState| {
+            rule.missing.is_some() || rule.outputs.iter().any(|output| output.missing.is_some())
+        };
+        self.rules.iter().filter(waits).count()
+    }
+
     /// Adds what another worker has done.
     pub fn merge(&mut self, other: WorkerState) {
         self.rules.extend(other.rules);

@@ -14,7 +14,7 @@
 //!
 //! What must always hold:
 //! * A worker sees a request to stop within [`BLOCK_NS_MAX`] plus the turn it is in.
-//! * An app ticks at least every [`TICK_NS`] plus one turn, with or without traffic.
+//! * An app ticks at least every [`TICK_NS`] plus one turn, with or without traffic, and when it is due.
 //! * A bell that rings ends a wait, or is heard in the next turn: the app is called behind every ring.
 //! * However a run ends, the app's `on_stop` is called once and the counters are kept.
 //! * The loop allocates nothing and locks nothing.

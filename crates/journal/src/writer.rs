@@ -131,6 +131,9 @@ impl Writer {
         let is_due = due_ns.is_some_and(|due_ns| due_ns <= self.options.clock.now_ns());
         if is_due {
             self.sync()?;
+            if !is_closing {
+                self.mark_end()?;
+            }
         }
         self.do_job()?;
         if is_closing {
@@ -243,6 +246,16 @@ impl Writer {
             self.segment.sync()?;
             self.shared.mail().unsynced_since_ns = None;
             self.set_durable();
+        }
+        Ok(())
+    }
+
+    /// Says behind the last batch that it is durable, unless the next one is there to do so. Is not synced itself: a kill
+    /// of the process leaves it, and a damaged byte before it is then not taken for a torn end.
+    fn mark_end(&mut self) -> Result<(), Failed> {
+        let is_next_there = !self.shared.mail().batch.is_empty();
+        if !is_next_there && self.segment.has_room(MARK_BYTES as u64) {
+            self.segment.write(&self.mark(self.durable))?;
         }
         Ok(())
     }

@@ -179,7 +179,12 @@ impl<L: FrameLane> Lane for StreamStack<L> {
     fn counters(&mut self, port: PortId) -> Counters {
         let mut counters = self.connections.counters[port.index()].clone();
         if port.index() == 0 {
-            merge_below(&mut counters, &self.host.counters, &mut self.lane);
+            merge_below(
+                &mut counters,
+                &self.host.counters,
+                &mut self.lane,
+                self.host.outbox.told(),
+            );
         }
         counters
     }

@@ -140,6 +140,8 @@ struct Port {
     /// Accumulated: the kernel clears its own count on each reading.
     kernel_drops: u64,
     end: Option<i32>,
+    /// And the caller knows.
+    is_given_up: bool,
 }
 
 /// How the memory of a port is cut into buffers: those to receive into first.
@@ -231,7 +233,8 @@ impl UringFrames {
     fn ask(&mut self, step: impl Fn(&mut Receiving, &Counters) -> Option<Step>) {
         let Exits { ring, template, counters, .. } = &mut self.exits;
         let header = template.at_typed::<libc::msghdr>(0);
-        for (i, (port, counters)) in self.ports.iter_mut().zip(counters).enumerate() {
+        let ports = self.ports.iter_mut().zip(counters).enumerate();
+        for (i, (port, counters)) in ports.filter(|(_, (port, _))| !port.is_given_up) {
             let step = step(&mut port.receiving, counters);
             // SAFETY: the ring keeps the template, which was written before the first request.
             unsafe { port.receiving.ask(step, ring, &port.buffers, (i as u16, i as u16), header) };
@@ -275,6 +278,10 @@ impl UringFrames {
     /// Fails once for a port that a send found gone.
     fn check_exits(&mut self) -> Result<(), LaneError> {
         match self.exits.gone.iter().position(Option::is_some) {
+            Some(at) if self.ports[at].is_given_up => {
+                self.exits.gone[at] = None;
+                Ok(())
+            }
             Some(at) => {
                 let code = self.exits.gone[at].take().expect("just found");
                 Err(self.ports[at].failed("send", io::Error::from_raw_os_error(code)))
@@ -447,6 +454,7 @@ impl Port {
             rearms: 0,
             kernel_drops: 0,
             end: None,
+            is_given_up: false,
             interface,
             socket,
             caps,
@@ -598,7 +606,9 @@ impl Lane for UringFrames {
         loop {
             self.turn()?;
             if self.ear.ends_wait()
-                || self.ports.iter().any(|port| !port.arrivals.is_empty() || port.end.is_some())
+                || self.ports.iter().any(|port| {
+                    !port.arrivals.is_empty() || port.end.is_some() && !port.is_given_up
+                })
             {
                 return Ok(Wake::Ready);
             }
@@ -651,7 +661,7 @@ impl FrameLane for UringFrames {
         }
         let (near, counters) = (&mut self.ports[i], &mut self.exits.counters[i]);
         if near.arrivals.is_empty() {
-            if let Some(code) = near.end {
+            if let Some(code) = near.end.filter(|_| !near.is_given_up) {
                 return Err(near.failed("receive", io::Error::from_raw_os_error(code)));
             }
             counters.polls_empty += 1;
@@ -695,5 +705,13 @@ impl FrameLane for UringFrames {
         }
         self.turn()?;
         self.check_exits()
+    }
+
+    fn refused(&self, port: PortId) -> u64 {
+        self.exits.counters[port.index()].drops(DropReason::TxRefused)
+    }
+
+    fn give_up(&mut self, port: PortId) {
+        self.ports[port.index()].is_given_up = true;
     }
 }

@@ -233,7 +233,8 @@ impl UringUdp {
         }
         let sockets = config.sockets.with_plan(plan);
         let requested = config.requested(&sockets);
-        let mut caps = CapsReport { requested, ..CapsReport::default() };
+        let label = plan.label.clone();
+        let mut caps = CapsReport { requested, label, ..CapsReport::default() };
         let (socket, bound) = socket::udp(plan, &sockets, (config.gso, config.gro), &mut caps)?;
         let mut groups = Groups::new(NAME, plan);
         for membership in &plan.memberships {
@@ -528,6 +529,12 @@ impl Port {
     fn sent(&mut self, trains: &Trains, slot: u32, outcome: Outcome, completion: Completion) {
         self.zero_copies += u64::from(completion.has_more());
         let counters = &mut self.counters;
+        if self.hears_errors
+            && matches!(&outcome.result, Err(error) if error.raw_os_error() == Some(libc::EMSGSIZE))
+        {
+            // The kernel queues it for who asks as well, and wakes receives until it is taken.
+            sys::drain_errors(self.socket.as_fd());
+        }
         if let Some(oldest) = &mut self.oldest {
             let is_late = |error: &io::Error| self.hears_errors && is_late(error);
             match oldest.ended(&outcome, is_late, counters) {
@@ -725,7 +732,13 @@ impl Core {
                 port.sent(trains, slot, outcome, completion);
                 port.stir(restless);
             } else {
-                past.drop_many(DropReason::TxRefused, outcome.segments as u64);
+                match &outcome.result {
+                    Ok(_) => {
+                        past.tx_frames += outcome.segments as u64;
+                        past.tx_bytes += outcome.bytes as u64;
+                    }
+                    Err(error) => past.drop_many(drop_reason(error), outcome.segments as u64),
+                }
             }
         } else if completion.was_copied() {
             self.zero_copies_copied += 1;

@@ -1,16 +1,18 @@
 //! Keyed hashes and chance. Both start from a seed: the same seed gives the same hashes and the same draws.
 
 use ahash::RandomState;
+use std::sync::Arc;
 
-/// Hashes of keys that a client cannot foresee: who could, could choose keys that all fall into one table.
+/// Hashes of keys that a client cannot foresee: who could, could choose keys that all fall into one table. Shared, for every
+/// collection has one.
 #[derive(Clone, Debug)]
-pub(crate) struct KeyHasher(RandomState);
+pub(crate) struct KeyHasher(Arc<RandomState>);
 
 impl KeyHasher {
     /// A hasher of its own for every seed.
     pub(crate) fn new(chance: &mut Chance) -> KeyHasher {
         let mut seed = || chance.draw();
-        KeyHasher(RandomState::with_seeds(seed(), seed(), seed(), seed()))
+        KeyHasher(Arc::new(RandomState::with_seeds(seed(), seed(), seed(), seed())))
     }
 
     pub(crate) fn hash(&self, key: &[u8]) -> u64 {

@@ -10,6 +10,7 @@
 //! there all the time.
 
 use super::chance::{Chance, KeyHasher};
+use super::dropped::Pieces;
 use hashbrown::HashTable;
 
 /// An entry that is found by its key.
@@ -248,6 +249,12 @@ impl<T: Keyed> Directory<T> {
         if self.segments.len() == 1 {
             (self.prefixes, self.depth) = (vec![0], 0);
         }
+    }
+}
+
+impl<T> Pieces for Directory<T> {
+    fn free_piece(&mut self) -> bool {
+        self.segments.pop().is_some()
     }
 }
 

@@ -17,7 +17,8 @@ pub(crate) enum Entry {
     Big(Box<Object>),
 }
 
-const _: () = assert!(size_of::<Entry>() == 16);
+// What every key pays, and every small collection.
+const _: () = assert!(size_of::<Entry>() == 16 && size_of::<Object>() <= 104);
 
 #[derive(Clone, Debug)]
 pub(crate) struct Object {

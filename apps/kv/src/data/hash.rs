@@ -2,6 +2,7 @@
 
 use super::chance::{Chance, KeyHasher};
 use super::directory::{Directory, Keyed};
+use super::dropped::Pieces;
 use super::entry::allocated;
 use super::packed::{Packed, read_forward, write_varint};
 use super::set::MEMBER_BYTES;
@@ -19,7 +20,7 @@ pub(crate) struct Hash {
 #[derive(Clone, Debug)]
 enum Pairs {
     Packed(Packed),
-    Directory { pairs: Directory<Pair>, bytes: usize },
+    Directory { pairs: Box<Directory<Pair>>, bytes: usize },
 }
 
 #[derive(Clone, Debug)]
@@ -178,7 +179,7 @@ impl Hash {
 
     /// Keeps the pairs in a directory from now on.
     pub(crate) fn use_directory(&mut self) {
-        let mut pairs = Directory::new(self.hasher.clone());
+        let mut pairs = Box::new(Directory::new(self.hasher.clone()));
         let mut bytes = 0;
         self.each(|field, value| {
             let pair = Pair::new(field, value);
@@ -191,5 +192,14 @@ impl Hash {
     /// True if a field or value of this length makes it a directory.
     pub(crate) fn is_long(bytes: &[u8]) -> bool {
         bytes.len() > PACKED_BYTES_MAX
+    }
+}
+
+impl Pieces for Hash {
+    fn free_piece(&mut self) -> bool {
+        match &mut self.pairs {
+            Pairs::Directory { pairs, .. } => pairs.free_piece(),
+            _ => false,
+        }
     }
 }

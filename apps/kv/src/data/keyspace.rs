@@ -59,6 +59,8 @@ pub(crate) struct Keyspace<'k> {
     pub(crate) effects: &'k mut Effects,
     /// Of keys that were due, before what the command itself does.
     deletions: Vec<LogCommand>,
+    /// The database is another than the client's, which is that of the log.
+    is_abroad: bool,
 }
 
 /// Does a command: what every row of the table of the data runs.
@@ -66,7 +68,8 @@ pub(crate) fn answer(call: &mut Call<'_>, does: Does) -> Outcome {
     let Call { args, store, database, reply, now_ms, effects } = call;
     let (from, deletions) = (reply.len(), Vec::new());
     let (database, now_ms) = (*database, *now_ms);
-    let mut keys = Keyspace { store, database, now_ms, effects, deletions };
+    let is_abroad = false;
+    let mut keys = Keyspace { store, database, now_ms, effects, deletions, is_abroad };
     let outcome = does(&mut keys, args, reply);
     keys.finish_log(args);
     outcome.unwrap_or_else(|Refusal(words)| {
@@ -294,11 +297,13 @@ impl Keyspace<'_> {
         }
     }
 
-    /// Does the rest in another database.
+    /// Does something in another database. A key that is due there is deleted without a word: what is logged must put another in
+    /// its place.
     pub(crate) fn in_database<R>(&mut self, other: usize, run: impl FnOnce(&mut Self) -> R) -> R {
         let own = std::mem::replace(&mut self.database, other);
+        self.is_abroad = other != own;
         let result = run(self);
-        self.database = own;
+        (self.database, self.is_abroad) = (own, false);
         result
     }
 
@@ -311,11 +316,14 @@ impl Keyspace<'_> {
         }
         let deadline_ms = database.entries.find(hash, key).and_then(Entry::deadline_ms);
         if deadline_ms.is_some_and(|deadline_ms| deadline_ms < self.now_ms) {
-            database.remove(hash, key);
+            let entry = database.remove(hash, key);
+            entry.into_iter().for_each(|entry| self.store.dropped.entry(entry));
             self.store.counts.expired += 1;
             self.effects.touch(self.database, key);
             self.effects.changes += 1;
-            self.deletions.push(deletion(key));
+            if !self.is_abroad {
+                self.deletions.push(deletion(key));
+            }
         }
         hash
     }
@@ -372,11 +380,14 @@ pub(crate) fn at_least_one(arg: &[u8], words: &'static str) -> Result<usize, Ref
     })
 }
 
+/// Keys, and the arguments behind them.
+pub(crate) type KeysThenRest<'a, 'b> = (&'b [&'a [u8]], &'b [&'a [u8]]);
+
 /// The number of keys that `numkeys` announces, those keys, and the arguments behind them.
 pub(crate) fn counted_keys<'a, 'b>(
     args: &'b [&'a [u8]],
     at: usize,
-) -> Result<(&'b [&'a [u8]], &'b [&'a [u8]]), Refusal> {
+) -> Result<KeysThenRest<'a, 'b>, Refusal> {
     let keys = at_least_one(args[at], "ERR numkeys should be greater than 0")?;
     args[at + 1..].split_at_checked(keys).ok_or(SYNTAX)
 }

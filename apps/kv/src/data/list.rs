@@ -1,5 +1,6 @@
 //! Lists: chunks of packed entries. Both ends in constant time; an index in a walk over chunks, then over one.
 
+use super::dropped::Pieces;
 use super::entry::allocated;
 use super::packed::Packed;
 use std::collections::VecDeque;
@@ -188,6 +189,12 @@ impl List {
             let half = entries.split_off(entries.len() / 2);
             self.chunks.insert(chunk + 1, half);
         }
+    }
+}
+
+impl Pieces for List {
+    fn free_piece(&mut self) -> bool {
+        self.chunks.pop_back().is_some()
     }
 }
 

@@ -12,6 +12,7 @@ mod chance;
 mod commands;
 mod database;
 mod directory;
+mod dropped;
 mod entry;
 mod extended;
 mod glob;
@@ -25,6 +26,9 @@ mod snapshot;
 mod sorted;
 mod store;
 mod tree;
+
+#[cfg(test)]
+mod tests;
 
 pub use commands::COMMANDS;
 pub use glob::matches as glob_matches;

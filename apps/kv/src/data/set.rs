@@ -2,6 +2,7 @@
 
 use super::chance::{Chance, KeyHasher};
 use super::directory::{Directory, Keyed};
+use super::dropped::Pieces;
 use super::entry::allocated;
 use super::numbers::{self, IntegerText};
 use super::packed::Packed;
@@ -26,7 +27,7 @@ enum Members {
     Integers(Vec<i64>),
     Packed(Packed),
     Directory {
-        members: Directory<Member>,
+        members: Box<Directory<Member>>,
         bytes: usize,
     },
 }
@@ -208,7 +209,7 @@ impl Set {
     }
 
     fn use_directory(&mut self) {
-        let mut members = Directory::new(self.hasher.clone());
+        let mut members = Box::new(Directory::new(self.hasher.clone()));
         let mut bytes = 0;
         self.each(|member| {
             members.insert(members.hash(member), Member(member.into()));
@@ -216,5 +217,14 @@ impl Set {
             true
         });
         self.members = Members::Directory { members, bytes };
+    }
+}
+
+impl Pieces for Set {
+    fn free_piece(&mut self) -> bool {
+        match &mut self.members {
+            Members::Directory { members, .. } => members.free_piece(),
+            _ => false,
+        }
     }
 }

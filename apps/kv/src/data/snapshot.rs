@@ -80,6 +80,7 @@ impl Store {
                 self.flushed.push(database);
                 return SnapshotStep::More;
             }
+            self.dropped.entries(database.entries);
         }
         let mut done = true;
         for database in &mut self.databases {
@@ -90,7 +91,9 @@ impl Store {
 
     /// Gives up a snapshot that is under way.
     pub fn snapshot_end(&mut self) {
-        self.flushed.clear();
+        for database in self.flushed.drain(..) {
+            self.dropped.entries(database.entries);
+        }
         self.databases.iter_mut().for_each(|database| database.walk = None);
     }
 

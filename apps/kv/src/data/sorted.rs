@@ -2,6 +2,7 @@
 
 use super::chance::KeyHasher;
 use super::directory::Directory;
+use super::dropped::Pieces;
 use super::entry::allocated;
 use super::packed::Packed;
 use super::tree::{Scored, Tree, order};
@@ -14,6 +15,9 @@ const PACKED_BYTES_MAX: usize = 64;
 const MEMBER_BYTES: usize = 88;
 const SCORE_BYTES: usize = size_of::<f64>();
 
+/// Members with their scores.
+pub(crate) type Items = Vec<(Box<[u8]>, f64)>;
+
 #[derive(Clone, Debug)]
 pub(crate) struct Sorted {
     members: Members,
@@ -25,7 +29,7 @@ enum Members {
     /// In order; a score, then the member.
     Packed(Packed),
     Tree {
-        by_member: Directory<Scored>,
+        by_member: Box<Directory<Scored>>,
         in_order: Tree,
         bytes: usize,
     },
@@ -162,7 +166,7 @@ impl Sorted {
     }
 
     /// The members of these ranks with their scores.
-    pub(crate) fn items(&self, ranks: Range<usize>, reverse: bool) -> Vec<(Box<[u8]>, f64)> {
+    pub(crate) fn items(&self, ranks: Range<usize>, reverse: bool) -> Items {
         let mut items = Vec::with_capacity(ranks.len());
         self.visit(ranks, reverse, |member, score| items.push((member.into(), score)));
         items
@@ -184,7 +188,7 @@ impl Sorted {
     /// Keeps the members in a tree from now on.
     pub(crate) fn use_tree(&mut self) {
         let Members::Packed(packed) = &self.members else { return };
-        let mut by_member = Directory::new(self.hasher.clone());
+        let mut by_member = Box::new(Directory::new(self.hasher.clone()));
         let (mut in_order, mut bytes) = (Tree::new(), 0);
         for (score, member) in packed.iter().map(parts) {
             let entry = Scored { score, member: member.into() };
@@ -193,6 +197,17 @@ impl Sorted {
             bytes += allocated(member.len()) + MEMBER_BYTES;
         }
         self.members = Members::Tree { by_member, in_order, bytes };
+    }
+}
+
+impl Pieces for Sorted {
+    fn free_piece(&mut self) -> bool {
+        match &mut self.members {
+            Members::Packed(_) => false,
+            Members::Tree { by_member, in_order, .. } => {
+                by_member.free_piece() || in_order.free_piece()
+            }
+        }
     }
 }
 

@@ -3,6 +3,7 @@
 use super::chance::{Chance, KeyHasher};
 use super::database::Database;
 use super::directory::Keyed;
+use super::dropped::Dropped;
 use super::entry::Entry;
 use super::keyspace::deletion;
 use crate::command::{Effects, Logged};
@@ -12,6 +13,8 @@ use std::hash::{BuildHasher, RandomState};
 pub const DATABASES: usize = 16;
 /// Entries that are looked at for one sample of entries with a deadline.
 const SAMPLE_LOOKS_MAX: usize = 256;
+/// Pieces of what was deleted that one call frees: some 4,000 entries.
+const FREED_PIECES: usize = 16;
 /// New keys have been used so often, or they would be the first to go (Redis's LFU_INIT_VAL).
 const NEW_USES: u32 = 5;
 
@@ -115,6 +118,8 @@ pub struct Store {
     pub(super) chance: Chance,
     pub(super) settings: Settings,
     pub(super) counts: StoreCounts,
+    /// Deleted and not freed yet.
+    pub(super) dropped: Dropped,
     /// Where the next turn of active expiry begins.
     expires_next: usize,
 }
@@ -133,8 +138,8 @@ impl Store {
         let hasher = KeyHasher::new(&mut chance);
         let databases = (0..DATABASES).map(|_| Database::new(hasher.clone())).collect();
         let (settings, counts) = (Settings::default(), StoreCounts::default());
-        let flushed = Vec::new();
-        Store { databases, flushed, hasher, chance, settings, counts, expires_next: 0 }
+        let (flushed, dropped, expires_next) = (Vec::new(), Dropped::default(), 0);
+        Store { databases, flushed, hasher, chance, settings, counts, dropped, expires_next }
     }
 
     /// What an operator has set.
@@ -176,7 +181,7 @@ impl Store {
     }
 
     /// Deletes up to `budget` keys of one database whose deadline has passed, the next database at the next call. Where there are
-    /// none, looks at all databases once.
+    /// none, looks at all databases once. Each call frees a part of what was deleted and was too large to be freed at once.
     ///
     /// Returns the database that the effects are of: the log has a DEL of each key there.
     pub fn expire_some(
@@ -185,6 +190,7 @@ impl Store {
         budget: usize,
         effects: &mut Effects,
     ) -> Option<usize> {
+        self.dropped.free(FREED_PIECES);
         let due = |database: &Database| database.soonest_ms().is_some_and(|ms| ms < now_ms);
         let order = (0..self.databases.len()).map(|n| (self.expires_next + n) % DATABASES);
         let number = order.into_iter().find(|number| due(&self.databases[*number]))?;
@@ -196,7 +202,8 @@ impl Store {
                 break;
             };
             let key: Box<[u8]> = key.into();
-            database.remove(hash, &key);
+            let entry = database.remove(hash, &key);
+            entry.into_iter().for_each(|entry| self.dropped.entry(entry));
             self.counts.expired += 1;
             effects.touch(number, &key);
             deletions.push(deletion(&key));
@@ -227,7 +234,8 @@ impl Store {
             here
         })?;
         let (hash, key) = self.worst(number, now_ms)?;
-        self.databases[number].remove(hash, &key);
+        let entry = self.databases[number].remove(hash, &key);
+        entry.into_iter().for_each(|entry| self.dropped.entry(entry));
         self.counts.evicted += 1;
         effects.touch(number, &key);
         effects.changes += 1;
@@ -276,8 +284,9 @@ impl Store {
     pub(super) fn flush(&mut self, number: usize) {
         let empty = Database::new(self.hasher.clone());
         let old = std::mem::replace(&mut self.databases[number], empty);
-        if old.walk.is_some() {
-            self.flushed.push(old);
+        match old.walk {
+            Some(_) => self.flushed.push(old),
+            None => self.dropped.entries(old.entries),
         }
     }
 

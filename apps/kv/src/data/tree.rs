@@ -8,6 +8,7 @@
 //! The `least` of a node's first child is never read: what is less than all goes there.
 
 use super::directory::Keyed;
+use super::dropped::Pieces;
 use std::cmp::Ordering;
 use std::ops::Range;
 use std::sync::Arc;
@@ -103,6 +104,21 @@ impl Tree {
     /// Shows the entries of these ranks in order, or from the last to the first.
     pub(super) fn visit(&self, ranks: Range<usize>, reverse: bool, show: &mut dyn FnMut(&Scored)) {
         self.root.visit(ranks, reverse, show);
+    }
+}
+
+impl Pieces for Tree {
+    /// Frees the last leaf of the root, or puts what is below its last node into the root.
+    fn free_piece(&mut self) -> bool {
+        match &mut self.root {
+            Node::Leaf(entries) => return !std::mem::take(entries).is_empty(),
+            Node::Inner(children) => match children.pop().map(|child| child.node) {
+                Some(Node::Leaf(_)) => {}
+                Some(Node::Inner(below)) => children.extend(below),
+                None => self.root = Node::Leaf(Vec::new()),
+            },
+        }
+        true
     }
 }
 

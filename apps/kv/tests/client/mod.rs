@@ -152,7 +152,8 @@ impl Redis {
                 reply.resize(body + len as usize + 2, 0);
                 self.stream.read_exact(&mut reply[body..]).expect("redis-server answers");
             }
-            b'*' => (0..len.max(0)).for_each(|_| self.read(reply)),
+            b'*' | b'~' => (0..len.max(0)).for_each(|_| self.read(reply)),
+            b'%' => (0..len.max(0) * 2).for_each(|_| self.read(reply)),
             _ => {}
         }
     }

@@ -26,6 +26,7 @@ use laneway_core::{
     App, Bell, Counters, KernelApp, KernelHalf, KernelMaps, LaneError, Membership, Turn,
 };
 use laneway_kinds::{AppKind, Conclude, GroupHolder, LinkAddresses, RunReport};
+use laneway_linux::Links;
 use std::{
     collections::{BTreeMap, HashMap, HashSet},
     net::{IpAddr, Ipv4Addr, Ipv6Addr, UdpSocket},
@@ -53,6 +54,8 @@ pub struct KernelWorker {
     /// They keep those ports from others; what comes to them is nobody's.
     _held: [UdpSocket; 2],
     failure: Option<String>,
+    /// The interfaces that there are, where somebody follows them.
+    links: Option<Arc<Links>>,
 }
 
 type Rules = BTreeMap<RuleId, Arc<Rule>>;
@@ -112,6 +115,7 @@ impl KernelWorker {
             ports: SourcePorts { v4, v6 },
             _held: [four, six],
             failure: None,
+            links: None,
         })
     }
 
@@ -201,6 +205,14 @@ impl KernelWorker {
         }
     }
 
+    /// Why nothing comes in or leaves by an interface any more: programs and maps know the one that was there.
+    fn gone(&self, interface: Option<&str>) -> Option<String> {
+        let (links, name) = (self.links.as_ref()?, interface?);
+        let wire = self.wires.iter().find(|wire| wire.name == name)?;
+        let is_there = links.find(name).is_some_and(|link| link.index == wire.ifindex);
+        (!is_there).then(|| format!("the interface `{name}` of this run is gone; begin a new run"))
+    }
+
     /// What every rule has done, as last read.
     fn state(&self) -> WorkerState {
         let counts = self.relay.counts();
@@ -209,6 +221,7 @@ impl KernelWorker {
                 rule.outputs.iter().zip(&counted.outputs).map(|(output, counted)| OutputState {
                     destination: output.destination.to_string(),
                     interface: output.interface.clone(),
+                    missing: self.gone(output.interface.as_deref()),
                     sent: counted.sent.count,
                     bytes: counted.sent.bytes,
                     drops: BTreeMap::new(),
@@ -217,6 +230,7 @@ impl KernelWorker {
                 id: *id,
                 name: rule.name.clone(),
                 input: rule.input.to_string(),
+                missing: self.gone(rule.input.interface.as_deref()),
                 datagrams: counted.taken.count,
                 bytes: counted.taken.bytes,
                 rate_limited: 0,
@@ -362,6 +376,9 @@ impl KernelApp for KernelWorker {
     fn on_records(&mut self, _records: &[u8], _turn: Turn) {}
 
     fn on_tick(&mut self, maps: &dyn KernelMaps, turn: Turn) {
+        if let Some(links) = self.mailbox.take_links() {
+            self.links = Some(links);
+        }
         while let Some(order) = self.mailbox.take() {
             let answer = self.carry_out(order, maps);
             self.mailbox.answer(answer);
@@ -412,6 +429,8 @@ impl Conclude<RelayReport> for KernelWorker {
 mod tests {
     use super::*;
     use crate::RuleFile;
+    use laneway_kinds::Own;
+    use laneway_linux::Link;
     use std::{cell::RefCell, collections::BTreeSet, rc::Rc};
 
     /// What the kernel is a member of; it refuses one group.
@@ -473,6 +492,29 @@ mod tests {
         assert_eq!(count(), 1);
         groups.leave(&b);
         assert_eq!((count(), groups.users.len()), (0, 0));
+    }
+
+    #[test]
+    fn an_interface_of_the_run_that_is_gone_is_said_and_one_that_is_there_is_not() {
+        let own = Own { mac: [2; 6], addresses: Vec::new(), mtu_bytes: None };
+        let wire = Wire { name: "in0".to_owned(), ifindex: 2, own };
+        let bell = Bell::new().expect("a descriptor");
+        let (holder, table) = (Box::new(Kernel::default()), Box::new(Neighbours::default()));
+        let worker = KernelWorker::new(Arc::default(), &bell, vec![wire], holder, table);
+        let mut worker = worker.expect("there are ports");
+        let mut gone = |there: &[(&str, u32)]| {
+            let link = |(name, index): &(&str, u32)| {
+                ((*name).to_owned(), Link { index: *index, is_up: true })
+            };
+            worker.links = Some(Arc::new(there.iter().map(link).collect()));
+            worker.gone(Some("in0"))
+        };
+        assert_eq!(gone(&[("in0", 2)]), None);
+        for there in [&[][..], &[("in0", 3)], &[("in1", 2)]] {
+            let why = gone(there).expect("programs are on another one");
+            assert!(why.contains("`in0`") && why.contains("gone"), "{why}");
+        }
+        assert_eq!(worker.gone(Some("out7")), None, "none of the run's");
     }
 
     #[test]

@@ -209,7 +209,7 @@ impl<L: FrameLane> StreamRig for Rig<L> {
             Some("few") => config.tcp.connections_max = FEW,
             Some(wish) => {
                 if wish == "hasty" {
-                    config.tcp.linger_ns = 50_000_000;
+                    config.tcp.linger_ns = 300_000_000;
                 }
                 (config.tcp.rx_bytes, config.tcp.tx_bytes) = (2048, 2048);
                 config.tcp.backlog_bytes_max = 2048;

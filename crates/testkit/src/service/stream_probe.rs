@@ -90,6 +90,8 @@ pub struct Conn {
     /// To be sent, and how much of it has been.
     owed: Vec<u8>,
     paid: usize,
+    /// The most that was ever queued.
+    pub queued_bytes_max: usize,
     /// A send took less than given.
     awaits_room: bool,
     paused: bool,
@@ -104,6 +106,7 @@ impl Conn {
         let taken = out.send(id, bytes);
         assert!(taken <= bytes.len(), "{taken} of {} bytes were taken", bytes.len());
         assert_eq!(out.queued(id), before + taken, "what was taken is queued");
+        self.queued_bytes_max = self.queued_bytes_max.max(before + taken);
         self.awaits_room |= taken < bytes.len() && !self.shut;
         taken
     }
@@ -310,6 +313,7 @@ impl StreamApp for StreamProbe {
             left: Vec::new(),
             owed: Vec::new(),
             paid: 0,
+            queued_bytes_max: 0,
             awaits_room: false,
             paused: false,
             shut: self.door != Door::Open,

@@ -3,6 +3,7 @@
 //! What the suite assumes beyond the wording of the contract: a connection that the lane cannot take for
 //! want of room is closed or reset at once and counted under `conn_table_full`.
 
+use super::stream_probe::Conn;
 use super::{
     AMPLIFIED_BYTES, Door, Manner, Order, PeerId, PeerRead, SILENT_TURNS, StreamProbe, StreamRig,
     WAIT, WAITS_MAX, ok, payload, ring_after_ticks, spec, stop_after_ticks,
@@ -352,13 +353,17 @@ pub fn room_is_told_once_without_unread_bytes<R: StreamRig>(rig: &mut R) {
     let peer = bench.connect(PORT);
     let (conn, long) = (bench.conn(peer), payload(2, LONG_BYTES));
     bench.order([Order::Send(conn, long.clone())]);
-    assert!(bench.probe.took[0] < LONG_BYTES);
+    // As much as an empty queue has room for.
+    let queue_bytes = bench.probe.took[0];
+    assert!(queue_bytes < LONG_BYTES);
     // The probe refuses room that does not follow such a send.
     let (back, end) = bench.read(peer, LONG_BYTES);
     assert_eq!(end, None);
     assert_same(&back, &long, "what was sent whenever there was room");
     let conn = &bench.probe.conns[&conn];
     assert!(conn.rooms > 0 && conn.shown.is_empty(), "{} times room", conn.rooms);
+    let most = conn.queued_bytes_max;
+    assert!(most <= queue_bytes, "{most} bytes were queued, and a queue has {queue_bytes}");
 }
 
 /// Nothing can be queued for a connection that the app has closed, whose end it was told, or that
@@ -546,27 +551,40 @@ pub fn a_close_over_unread_bytes_costs_the_peer_nothing<R: StreamRig>(rig: &mut 
     assert_eq!(bench.until_closed(peer), Close::App);
 }
 
-/// A connection whose peer takes nothing of what is queued ends all the same, with a reset.
+/// Connections whose peers take nothing of what is queued end all the same, with a reset.
 pub fn a_close_towards_a_peer_that_never_reads_ends<R: StreamRig>(rig: &mut R) {
     /// Longer than a peer may put an acknowledgement off.
     const STALLED_TURNS: usize = 30;
     let knobs = rig.properties().hasty_close;
     let mut bench = Bench::open(rig, knobs, 1, Manner::Take);
-    let peer = bench.connect(PORT);
-    let conn = bench.conn(peer);
-    bench.order([Order::Send(conn, vec![0x5a; UNQUEUEABLE_BYTES])]);
+    let (silent, talker) = (bench.connect(PORT), bench.connect(PORT));
+    let conns = [bench.conn(silent), bench.conn(talker)];
+    let send = |conn| Order::Send(conn, vec![0x5a; UNQUEUEABLE_BYTES]);
+    bench.order(conns.map(send));
     let (mut owed_bytes, mut stalled) = (0, 0);
     while stalled < STALLED_TURNS {
         bench.serve();
         ok(bench.lane.wait(WAIT));
-        let now_owed = bench.probe.conns[&conn].owed_bytes();
+        let now_owed = bench.probe.conns.values().map(Conn::owed_bytes).sum();
         stalled = if now_owed == owed_bytes { stalled + 1 } else { 0 };
         owed_bytes = now_owed;
     }
-    bench.order([Order::Close(conn)]);
-    assert!(bench.tick_until(|bench| bench.probe.open() == 0), "the connection does not end");
-    assert_eq!(bench.probe.conns[&conn].closed, Some(Close::Error));
-    let (_, end) = bench.read(peer, UNQUEUEABLE_BYTES);
+    // Without room, too, no more is queued than an empty queue took.
+    bench.order(conns.map(send));
+    let queue_bytes = bench.probe.took[0];
+    for conn in bench.probe.conns.values() {
+        let most = conn.queued_bytes_max;
+        assert!(most <= queue_bytes, "{most} bytes were queued, and a queue has {queue_bytes}");
+    }
+    bench.order(conns.map(Order::Close));
+    let ended = bench.tick_until(|bench| {
+        // What a peer sends meanwhile is no sign that it reads.
+        bench.rig.write(talker, &[0x42; 100]);
+        bench.probe.open() == 0
+    });
+    assert!(ended, "{} of two connections do not end", bench.probe.open());
+    assert!(bench.probe.conns.values().all(|conn| conn.closed == Some(Close::Error)));
+    let (_, end) = bench.read(silent, UNQUEUEABLE_BYTES);
     assert_eq!(end, Some(PeerRead::Reset));
 }
 

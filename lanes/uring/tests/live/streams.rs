@@ -47,7 +47,7 @@ impl StreamRig for TcpRig {
             ports_max: PORTS_MAX,
             peers_max: 200,
             small_queues: "queue=4k",
-            hasty_close: "queue=4k,close=50",
+            hasty_close: "queue=4k,close=300",
             few_connections: Some(("conns=3", 3)),
             impossible: Some(Impossible { knobs: "rcvbuf=1024m", cap: Cap::SocketBuffers }),
             misspelt: ("cons", "conns"),
@@ -83,8 +83,10 @@ impl StreamRig for TcpRig {
     fn write(&mut self, peer: PeerId, bytes: &[u8]) -> usize {
         match self.stream(peer).write(bytes) {
             Ok(bytes) => bytes,
-            Err(e) if e.kind() == ErrorKind::WouldBlock => 0,
-            Err(e) => panic!("the far end writes: {e}"),
+            Err(e) => match e.kind() {
+                ErrorKind::WouldBlock | ErrorKind::ConnectionReset | ErrorKind::BrokenPipe => 0,
+                _ => panic!("the far end writes: {e}"),
+            },
         }
     }
 

@@ -328,6 +328,7 @@ fn fields(keys: &mut Keyspace<'_>, args: &[&[u8]], only_reads: bool, reply: &mut
     let end = written.map(|((field, _), _)| field.end()).max().unwrap_or(0);
     let mut changes = 0;
     keys.edit_text(args[1], |text| {
+        changes += u64::from(text.len() < end);
         text.resize(text.len().max(end), 0);
         for ((field, step), overflow) in &steps {
             let before = field.get(text);

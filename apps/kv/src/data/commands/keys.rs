@@ -100,7 +100,8 @@ const RANDOM_DRAWS_MAX: usize = 100;
 fn del(keys: &mut Keyspace<'_>, args: &[&[u8]], reply: &mut Reply) -> Answer {
     let mut deleted = 0;
     for key in &args[1..] {
-        if keys.take(key).is_some() {
+        if let Some(entry) = keys.take(key) {
+            keys.store.dropped.entry(entry);
             keys.changed(key, 1);
             deleted += 1;
         }
@@ -393,12 +394,18 @@ fn copy(keys: &mut Keyspace<'_>, args: &[&[u8]], reply: &mut Reply) -> Answer {
         if is_copied {
             keys.take(to);
             keys.put(entry.renamed(to));
-            keys.changed(to, 1);
+            log_copy(keys, from, to, other);
         }
         is_copied
     });
     reply.integer(i64::from(is_copied));
     DONE
+}
+
+/// The log has a copy that replaces: what it replaced may have been due, and is not while the log is done again.
+fn log_copy(keys: &mut Keyspace<'_>, from: &[u8], to: &[u8], other: usize) {
+    let number = IntegerText::new(other as i64);
+    keys.changed_as(to, &[b"COPY", from, to, b"DB", number.bytes(), b"REPLACE"]);
 }
 
 fn move_key(keys: &mut Keyspace<'_>, args: &[&[u8]], reply: &mut Reply) -> Answer {
@@ -410,9 +417,9 @@ fn move_key(keys: &mut Keyspace<'_>, args: &[&[u8]], reply: &mut Reply) -> Answe
     if is_moved && let Some(entry) = keys.take(key) {
         keys.in_database(other, |keys| {
             keys.put(entry);
-            keys.effects.touch(other, key);
+            log_copy(keys, key, key, other);
         });
-        keys.changed(key, 1);
+        keys.changed_as(key, &[b"DEL", key]);
     }
     reply.integer(i64::from(is_moved));
     DONE

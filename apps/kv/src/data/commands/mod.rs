@@ -72,7 +72,7 @@ fn draw_different<T: Clone + Eq + std::hash::Hash>(
     draw: impl Fn(&mut Chance) -> Option<T>,
     all: impl FnOnce() -> Vec<T>,
 ) -> Vec<T> {
-    if count * 3 > len {
+    if count.saturating_mul(3) > len {
         let mut all = all();
         for at in 0..count.min(len) {
             all.swap(at, at + chance.below(len - at));

@@ -2,7 +2,7 @@
 
 use super::super::keyspace::*;
 use super::super::numbers;
-use super::super::sorted::Sorted;
+use super::super::sorted::{Items, Sorted};
 use super::keys::{Scan, cursor, reply_scan};
 use super::sets::reply_changes;
 use super::{Drawn, draw_different};
@@ -232,12 +232,7 @@ impl End {
 }
 
 /// Takes members from an end of a sorted set that is there.
-fn take(
-    keys: &mut Keyspace<'_>,
-    key: &[u8],
-    end: End,
-    count: usize,
-) -> Result<Vec<(Box<[u8]>, f64)>, Refusal> {
+fn take(keys: &mut Keyspace<'_>, key: &[u8], end: End, count: usize) -> Result<Items, Refusal> {
     let taken = keys.edit(key, |sorted: &mut Sorted| {
         let (len, count) = (sorted.len(), count.min(sorted.len()));
         let taken = match end {

@@ -175,7 +175,7 @@ fn sources<'k>(keys: &'k Keyspace<'_>, names: &[&[u8]]) -> Vec<Source<'k>> {
 fn source_keys<'a, 'b>(
     command: &[u8],
     args: &'b [&'a [u8]],
-) -> Result<(&'b [&'a [u8]], &'b [&'a [u8]]), Refusal> {
+) -> Result<KeysThenRest<'a, 'b>, Refusal> {
     let count = usize::try_from(integer(args[0])?).unwrap_or(0);
     if count == 0 {
         let name = String::from_utf8_lossy(command).to_ascii_lowercase();

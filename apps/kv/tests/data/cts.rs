@@ -1,13 +1,8 @@
 //! The compatibility test suite for Redis (`cts.json`): every case up to version 7.0 whose commands are all commands of the data.
 //! `LANEWAY_CTS=FILE` names it; without the variable it is looked for beside the tree.
-#![allow(missing_docs, reason = "a test")]
-
-mod client;
-
-use client::{Args, Local, find};
+use crate::client::{Args, Local, find, shown};
 use laneway_kv::Store;
 use serde_json::Value;
-use std::path::PathBuf;
 
 const VERSION_MAX: [u64; 3] = [7, 0, u64::MAX];
 /// What the least of servers knows besides.
@@ -49,7 +44,10 @@ fn the_cases_on_data_pass() {
             Err(why) => failed.push(format!("{}: {why}", case["name"])),
         }
     }
-    println!("cts.json: {passed} of {} cases on data pass, {others} others", passed + failed.len());
+    eprintln!(
+        "cts.json: {passed} of {} cases on data pass, {others} others",
+        passed + failed.len()
+    );
     assert!(failed.is_empty(), "{}", failed.join("\n"));
 }
 
@@ -107,7 +105,7 @@ fn run(case: &Value, commands: &[Args]) -> Result<(), String> {
         let expected = expected.clone();
         let expected = if case["sort_result"] == true { sorted(expected) } else { expected };
         if !is_same(&found, &expected) {
-            let command = args.iter().map(|arg| client::shown(arg)).collect::<Vec<_>>().join(" ");
+            let command = args.iter().map(|arg| shown(arg)).collect::<Vec<_>>().join(" ");
             return Err(format!("{command}: {found} and not {expected}"));
         }
     }
