@@ -201,7 +201,6 @@ impl Values {
 
     /// Reads one line, or the awaited bytes, at the start of `bytes`: what it says (nothing yet of bytes that are
     /// announced), and its length. None: it has not ended.
-    #[expect(clippy::type_complexity, reason = "two options of one reading, named above")]
     fn read(
         &mut self,
         bytes: &[u8],

@@ -144,7 +144,7 @@ impl Server {
         self.follow(blocked.database, &args, &command, client, from);
         client.blocked = Some(blocked);
         self.unblock(client);
-        if client.replies == Replies::Off {
+        if matches!(client.replies, Replies::Off | Replies::Skip) {
             client.out.truncate(from);
         }
         self.note_taken(client);

@@ -114,7 +114,7 @@ pub(crate) const PARAMETERS: &[Parameter] = &[
     fixed("bind", |_| String::new()),
     free("client-output-buffer-limit", show_output, set_output),
     free("client-query-buffer-limit", |c| c.limits.query_bytes_max.to_string(),
-        |c, text| in_range(text, 1 << 20, u64::MAX >> 1).map(|n| c.limits.query_bytes_max = n as usize)),
+        |c, text| memory(text, 1 << 20, u64::MAX >> 1).map(|n| c.limits.query_bytes_max = n as usize)),
     fixed("cluster-enabled", |_| "no".to_owned()),
     fixed("databases", |c| c.databases.to_string()),
     free("hz", |c| c.hz.to_string(), |c, text| in_range(text, 1, 500).map(|n| c.hz = n)),
@@ -125,7 +125,7 @@ pub(crate) const PARAMETERS: &[Parameter] = &[
     free("lfu-log-factor", |c| c.data.lfu_log_factor.to_string(),
         |c, text| in_range(text, 0, i32::MAX as u64).map(|n| c.data.lfu_log_factor = n as u32)),
     free("maxmemory", |c| c.data.memory_bytes_max.unwrap_or(0).to_string(), |c, text| {
-        let bytes = in_range(text, 0, i64::MAX as u64)?;
+        let bytes = memory(text, 0, i64::MAX as u64)?;
         c.data.memory_bytes_max = (bytes > 0).then_some(bytes as usize);
         Ok(())
     }),
@@ -137,7 +137,7 @@ pub(crate) const PARAMETERS: &[Parameter] = &[
         |c, text| in_range(text, 1, 64).map(|n| c.data.samples = n as usize)),
     fixed("port", |c| c.port.to_string()),
     free("proto-max-bulk-len", |c| c.limits.bulk_bytes_max.to_string(),
-        |c, text| in_range(text, 1 << 20, 512 << 20).map(|n| c.limits.bulk_bytes_max = n as usize)),
+        |c, text| memory(text, 1 << 20, 512 << 20).map(|n| c.limits.bulk_bytes_max = n as usize)),
     free("protected-mode", |c| yes_no(c.is_protected), |c, text| is_yes(text).map(|yes| c.is_protected = yes)),
     fixed("save", |_| String::new()),
     free("slowlog-log-slower-than", |c| c.slower_than_us.to_string(), |c, text| {
@@ -196,8 +196,16 @@ fn is_yes(text: &str) -> Result<bool, String> {
     }
 }
 
+/// A number of bytes, with or without a unit.
+fn memory(text: &str, min: u64, max: u64) -> Result<u64, String> {
+    between(bytes_of(text).ok_or("argument must be a memory value")?, min, max)
+}
+
 fn in_range(text: &str, min: u64, max: u64) -> Result<u64, String> {
-    let number = bytes_of(text).ok_or("argument must be a memory value")?;
+    between(text.parse().map_err(|_| "argument couldn't be parsed into an integer")?, min, max)
+}
+
+fn between(number: u64, min: u64, max: u64) -> Result<u64, String> {
     if (min..=max).contains(&number) {
         Ok(number)
     } else {

@@ -159,7 +159,10 @@ pub(crate) fn reset(server: &mut Server, client: &mut Client, _: &[&[u8]]) {
     server.release(client);
     client.database = 0;
     client.name = Box::default();
-    client.replies = Replies::On;
+    // Its own reply is left out if that was asked for.
+    if client.replies != Replies::Skip {
+        client.replies = Replies::On;
+    }
     client.is_evictable = true;
     client.out.set_protocol(Protocol::Resp2);
     client.user = 0;

@@ -93,6 +93,7 @@ impl Server {
             other => other,
         };
         client.active_us = self.time.now_us;
+        let mut is_pushed = false;
         if let Some(index) = self.admit(client, args) {
             let command = self.table.command(index);
             match &mut client.transaction {
@@ -109,12 +110,16 @@ impl Server {
                     client.postponed = Some(Box::new(Kept::new(index, args)));
                     self.waiters.postponed.push(client.key);
                 }
-                _ => self.call(client, index, args),
+                _ => {
+                    // What it says is a message, which CLIENT REPLY does not leave out.
+                    is_pushed = command.name.ends_with("subscribe");
+                    self.call(client, index, args);
+                }
             }
         } else if let Some(transaction) = &mut client.transaction {
             transaction.is_broken = true;
         }
-        if matches!(client.replies, Replies::Off | Replies::Skip) {
+        if matches!(client.replies, Replies::Off | Replies::Skip) && !is_pushed {
             client.out.truncate(before);
         }
         self.serve_waiters();
@@ -215,7 +220,17 @@ impl Server {
             self.table.row(index).rejected += 1;
         }
         let from = client.out.len();
-        client.out.error_bytes(text);
+        let is_exec = index.is_some_and(|index| self.table.command(index).name == "exec");
+        if is_exec {
+            // A transaction whose end is refused is over.
+            client.transaction = None;
+            self.unwatch_all(client);
+            let why = text.strip_prefix(b"ERR ").unwrap_or(text);
+            let text = [b"EXECABORT Transaction discarded because of: ", why].concat();
+            client.out.error_bytes(&text);
+        } else {
+            client.out.error_bytes(text);
+        }
         self.count_error(client, from);
     }
 

@@ -249,7 +249,7 @@ const SERVER: &[(Command, ServerFn)] = &[
     (row("command|docs", -2, Flags::LOADING.and(Flags::STALE), CONNECTION_SLOW), describe::docs),
     (row("command|info", -2, Flags::LOADING.and(Flags::STALE), CONNECTION_SLOW), describe::info),
     (row("command|list", -2, Flags::LOADING.and(Flags::STALE), CONNECTION_SLOW), describe::list),
-    (row("command|getkeys", -3, Flags::LOADING.and(Flags::STALE), CONNECTION_SLOW), describe::getkeys),
+    (row("command|getkeys", -4, Flags::LOADING.and(Flags::STALE), CONNECTION_SLOW), describe::getkeys),
     (row("config|get", -3, ADMIN, OPERATE), operate::config_get),
     (row("config|set", -4, ADMIN, OPERATE), operate::config_set),
     (row("config|resetstat", 2, ADMIN, OPERATE), operate::config_resetstat),

@@ -470,7 +470,7 @@ fn configuration_is_set_whole_and_no_path_from_the_wire() {
             ("CONFIG GET timeout", "*2\r\n$7\r\ntimeout\r\n$1\r\n3\r\n"),
             (
                 "CONFIG SET maxclients 60 timeout x",
-                "-ERR CONFIG SET failed (possibly related to argument 'timeout') - argument must be a memory value\r\n",
+                "-ERR CONFIG SET failed (possibly related to argument 'timeout') - argument couldn't be parsed into an integer\r\n",
             ),
             ("CONFIG GET maxclients", "*2\r\n$10\r\nmaxclients\r\n$2\r\n50\r\n"),
             (
@@ -524,7 +524,7 @@ fn the_table_describes_itself() {
         conn,
         &[
             ("COMMAND GETKEYS BLPOP a b 0", "*2\r\n$1\r\na\r\n$1\r\nb\r\n"),
-            ("COMMAND GETKEYS PING", "-ERR The command has no key arguments\r\n"),
+            ("COMMAND GETKEYS PING x", "-ERR The command has no key arguments\r\n"),
             ("COMMAND GETKEYS NOSUCH a", "-ERR Invalid command specified\r\n"),
             ("COMMAND LIST FILTERBY PATTERN ge?", "*1\r\n$3\r\nget\r\n"),
         ],
