@@ -37,8 +37,50 @@ pub struct RuleState {
     pub bytes: u64,
     /// Of them, those beyond its `bytes_per_second`.
     pub rate_limited: u64,
+    /// How long datagrams had waited since the kernel stamped them, where the lane has such stamps.
+    #[serde(default, skip_serializing_if = "Waits::is_empty")]
+    pub waits: Waits,
     /// By output.
     pub outputs: Vec<OutputState>,
+}
+
+/// Classes of [`Waits`]: less than 1 us, less than 2 us, and so on; the last has all that is longer.
+pub const WAIT_CLASSES: usize = 24;
+
+/// Times between two moments, in classes of powers of two.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Waits {
+    /// How many were less than 1 us, at least that and less than 2 us, less than 4 us and so on.
+    pub classes: Vec<u64>,
+    /// All of them together, in ns.
+    pub sum_ns: u64,
+}
+
+impl Waits {
+    /// Counts so many that waited so long. The classes are there from the beginning on.
+    pub fn count(&mut self, wait_ns: u64, datagrams: u64) {
+        let class = (wait_ns / 1000).checked_ilog2().map_or(0, |log| log as usize + 1);
+        self.classes.resize(WAIT_CLASSES, 0);
+        self.classes[class.min(WAIT_CLASSES - 1)] += datagrams;
+        self.sum_ns = self.sum_ns.saturating_add(wait_ns.saturating_mul(datagrams));
+    }
+
+    /// True when nothing was counted.
+    pub fn is_empty(&self) -> bool {
+        self.classes.iter().all(|n| *n == 0)
+    }
+
+    /// What so many of a thousand waited less than, in us; none where there are none, or it is longer than any limit.
+    pub fn below_us(&self, of_thousand: u64) -> Option<u64> {
+        let all: u64 = self.classes.iter().sum();
+        let wanted = (u128::from(all) * u128::from(of_thousand)).div_ceil(1000);
+        let mut seen = 0;
+        let class = self.classes.iter().position(|n| {
+            seen += u128::from(*n);
+            seen >= wanted
+        });
+        class.filter(|class| all > 0 && *class < WAIT_CLASSES - 1).map(|class| 1 << class)
+    }
 }
 
 /// What an output has done. Every datagram of its rule that is within the rule's rate is sent, dropped, or on
@@ -72,5 +114,25 @@ impl WorkerState {
         self.datagrams += other.datagrams;
         // One worker has a kernel half.
         self.interfaces.extend(other.interfaces);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn waits_are_counted_in_classes_and_a_share_of_them_is_below_a_limit() {
+        let mut waits = Waits::default();
+        assert!(waits.is_empty() && waits.below_us(500).is_none());
+        waits.count(999, 90);
+        waits.count(1_000, 8);
+        waits.count(5_000, 1);
+        waits.count(u64::MAX, 1);
+        assert_eq!(&waits.classes[..4], [90, 8, 0, 1]);
+        assert_eq!(waits.classes[WAIT_CLASSES - 1], 1);
+        let limits = [500, 900, 980, 990].map(|share| waits.below_us(share));
+        assert_eq!(limits, [Some(1), Some(1), Some(2), Some(8)]);
+        assert_eq!((waits.below_us(1000), waits.sum_ns), (None, u64::MAX));
     }
 }

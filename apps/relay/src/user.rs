@@ -14,13 +14,13 @@
 //! allocated.
 
 use crate::{
-    desk::{Answer, Change, Mailbox, Order},
-    live::{OutputState, RuleState, WorkerState},
+    desk::{Answer, Change, Mailbox, Order, SharedInput},
+    live::{OutputState, RuleState, WAIT_CLASSES, Waits, WorkerState},
     rule::{Output, Rule, RuleId, admits},
 };
 use laneway_core::{
     App, Bell, Counters, Datagram, DatagramApp, DatagramOut, DatagramPorts, DropReason, LaneError,
-    Membership, PortId, Turn,
+    Membership, PortId, PortPlan, Turn,
 };
 use std::{
     collections::{BTreeMap, HashMap},
@@ -101,6 +101,8 @@ pub struct Relay {
     free: Vec<u32>,
     by_id: HashMap<RuleId, u32>,
     inputs: HashMap<PortId, InputPort>,
+    /// The ports of sockets that were handed over, by the rules that come for them.
+    handed: HashMap<RuleId, PortId>,
     work: Work,
     /// The rule of each datagram of a batch, and its place there; keeps its memory.
     order: Vec<(u32, u32)>,
@@ -122,6 +124,7 @@ struct Live {
     datagrams: u64,
     bytes: u64,
     rate_limited: u64,
+    waits: Waits,
 }
 
 /// An output in force.
@@ -197,6 +200,8 @@ enum Work {
     Preparing(Draft),
     /// Ready, until it is told what becomes of it.
     Prepared(Draft),
+    /// Its inputs are held; the answer is due when all that they received has left.
+    Ceasing,
     /// Ports that nothing needs any more; the answer that is due when they are closed.
     Closing(Vec<PortId>, Option<Answer>),
 }
@@ -233,6 +238,7 @@ impl Relay {
             free: Vec::new(),
             by_id: HashMap::new(),
             inputs: HashMap::new(),
+            handed: HashMap::new(),
             work: Work::Nothing,
             order: Vec::new(),
             counters: Counters::default(),
@@ -294,10 +300,18 @@ impl Relay {
                         self.work = Work::Closing(closing, answer);
                     }
                 }
-                waiting @ (Work::Nothing | Work::Prepared(_)) => {
+                waiting @ (Work::Nothing | Work::Prepared(_) | Work::Ceasing) => {
                     let Some(order) = self.mailbox.take() else {
+                        if !matches!(waiting, Work::Ceasing) {
+                            self.work = waiting;
+                            return;
+                        }
+                        if ports.has_settled() {
+                            self.mailbox.answer(Answer::Done);
+                            return;
+                        }
                         self.work = waiting;
-                        return;
+                        break;
                     };
                     self.begin(order, waiting, ports);
                 }
@@ -314,6 +328,23 @@ impl Relay {
                 let state = self.state(ports);
                 self.mailbox.answer(Answer::Told(state));
             }
+            (Order::Share, waiting) => {
+                self.work = waiting;
+                let shared = self.share(ports);
+                self.mailbox.answer(shared.map_or_else(Answer::Failed, Answer::Shared));
+            }
+            (Order::Cease, _) => match self.hold(ports, true) {
+                Ok(()) => self.work = Work::Ceasing,
+                Err(why) => {
+                    // Whoever was held before goes on.
+                    let _ = self.hold(ports, false);
+                    self.mailbox.answer(Answer::Failed(why));
+                }
+            },
+            (Order::Receive, _) => {
+                let done = self.hold(ports, false);
+                self.mailbox.answer(done.map_or_else(Answer::Failed, |()| Answer::Done));
+            }
             (Order::Commit, Work::Prepared(draft)) => self.commit(draft, ports),
             (Order::Abandon, Work::Prepared(draft)) => {
                 let closing = self.abandon(draft, ports);
@@ -327,9 +358,63 @@ impl Relay {
                         let _ = ports.close_port(port);
                     }
                 }
-                self.work = Work::Preparing(Draft { change, at_once, begun: Vec::new() });
+                match self.adopt(ports) {
+                    Ok(()) => {
+                        self.work = Work::Preparing(Draft { change, at_once, begun: Vec::new() });
+                    }
+                    Err(why) => {
+                        self.failure = Some(why.clone());
+                        self.mailbox.answer(Answer::Failed(why));
+                    }
+                }
             }
         }
+    }
+
+    /// Makes ports of the sockets that another relay handed over. They receive nothing yet.
+    fn adopt(&mut self, ports: &mut impl DatagramPorts) -> Result<(), String> {
+        for SharedInput { bind, interface, memberships, rules, socket } in self.mailbox.handed() {
+            let members = memberships.iter().map(|member| (member.clone(), 0)).collect();
+            let plan = PortPlan { interface, memberships, ..PortPlan::at(bind) };
+            let port = ports.adopt_port(&plan, socket).map_err(|why| why.to_string())?;
+            self.handed.extend(rules.into_iter().map(|rule| (rule, port)));
+            let input = InputPort {
+                bind,
+                interface: plan.interface,
+                exact: HashMap::new(),
+                any: Vec::new(),
+                members,
+                users: 0,
+            };
+            self.inputs.insert(port, input);
+        }
+        Ok(())
+    }
+
+    /// The sockets of all inputs, for a successor.
+    fn share(&self, ports: &mut impl DatagramPorts) -> Result<Option<Vec<SharedInput>>, String> {
+        let mut shared = Vec::with_capacity(self.inputs.len());
+        for (id, input) in &self.inputs {
+            let Some(socket) = ports.share_port(*id).map_err(|why| why.to_string())? else {
+                return Ok(None);
+            };
+            let slots = input.exact.values().flatten().chain(&input.any);
+            let rules = slots.filter_map(|slot| Some(self.rules[*slot as usize].as_ref()?.id));
+            shared.push(SharedInput {
+                bind: input.bind,
+                interface: input.interface.clone(),
+                memberships: input.members.keys().cloned().collect(),
+                rules: rules.collect(),
+                socket,
+            });
+        }
+        Ok(Some(shared))
+    }
+
+    /// Holds all inputs, or lets them receive.
+    fn hold(&self, ports: &mut impl DatagramPorts, is_held: bool) -> Result<(), String> {
+        let mut inputs = self.inputs.keys();
+        inputs.try_for_each(|id| ports.hold_port(*id, is_held)).map_err(|why| why.to_string())
     }
 
     /// Opens more of what a draft needs. True when it has all.
@@ -389,23 +474,30 @@ impl Relay {
     ) -> Result<PortId, String> {
         let input = &rule.input;
         let plan = input.plan().expect("the rule was checked");
+        // Only the first rules of a run find theirs.
+        let handed = self.handed.remove(&RuleId::of(input));
         // A socket cannot be the member of a group twice, from all senders and from some.
         let clashes = |member: &Membership, wanted: &Membership| {
             member != wanted
                 && (member.group, &member.interface) == (wanted.group, &wanted.interface)
                 && (member.source.is_none() || wanted.source.is_none())
         };
-        let found = self.inputs.iter_mut().find(|(_, port)| {
-            (port.bind, &port.interface) == (plan.bind, &input.interface)
-                && !plan
-                    .memberships
-                    .iter()
-                    .any(|wanted| port.members.keys().any(|member| clashes(member, wanted)))
+        let found = self.inputs.iter_mut().find(|(id, port)| match handed {
+            Some(handed) => **id == handed,
+            None => {
+                (port.bind, &port.interface) == (plan.bind, &input.interface)
+                    && !plan
+                        .memberships
+                        .iter()
+                        .any(|wanted| port.members.keys().any(|member| clashes(member, wanted)))
+            }
         });
         if let Some((&id, port)) = found {
             for (i, wanted) in plan.memberships.iter().enumerate() {
-                let users = port.members.get(wanted).copied().unwrap_or(0);
-                if users == 0 {
+                let known = port.members.get(wanted).copied();
+                let users = known.unwrap_or(0);
+                // Of a socket that was handed over, what no rule has asked for yet is there already.
+                if known.is_none() {
                     *budget = budget.saturating_sub(1);
                     if let Err(why) = ports.join(id, wanted) {
                         port.leave(id, &plan.memberships[..i], ports);
@@ -600,10 +692,14 @@ impl Live {
             kept.map_or_else(|| Exit::new(opened.port, output), |(i, live)| live.outputs[i].keep())
         });
         let outputs = outputs.collect();
-        let (datagrams, bytes, rate_limited) =
-            before.map_or((0, 0, 0), |live| (live.datagrams, live.bytes, live.rate_limited));
+        // Its memory is there before the first datagram.
+        let none = Waits { classes: vec![0; WAIT_CLASSES], sum_ns: 0 };
+        let (datagrams, bytes, rate_limited, waits) = before.map_or((0, 0, 0, none), |live| {
+            (live.datagrams, live.bytes, live.rate_limited, live.waits.clone())
+        });
         let bucket = rule.bytes_per_second.map(Bucket::new);
-        Live { id, rule, input: begun.input, bucket, outputs, datagrams, bytes, rate_limited }
+        let input = begun.input;
+        Live { id, rule, input, bucket, outputs, datagrams, bytes, rate_limited, waits }
     }
 
     fn state(&self, mut counters: impl FnMut(PortId) -> Counters) -> RuleState {
@@ -630,6 +726,7 @@ impl Live {
             datagrams: self.datagrams,
             bytes: self.bytes,
             rate_limited: self.rate_limited,
+            waits: self.waits.clone(),
             outputs: outputs.collect(),
         }
     }
@@ -754,6 +851,10 @@ impl DatagramApp for Relay {
                 let (n, bytes) = (count(datagram), datagram.payload.len());
                 live.datagrams += n;
                 live.bytes += bytes as u64;
+                // A lane without stamps of the kernel's gives the time of now.
+                if datagram.ts_ns < turn.now_ns {
+                    live.waits.count(turn.now_ns - datagram.ts_ns, n);
+                }
                 if live.bucket.as_mut().is_some_and(|bucket| !bucket.admits(bytes, turn.now_ns)) {
                     live.rate_limited += n;
                     fates.rate_limited += n;

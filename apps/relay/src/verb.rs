@@ -280,6 +280,14 @@ fn table(state: &WorkerState) -> String {
             0 => writeln!(text),
             n => writeln!(text, ", {} beyond the rule's rate", grouped(n)),
         };
+        if !rule.waits.is_empty() {
+            let below = |share| match rule.waits.below_us(share) {
+                Some(us) => format!("below {} us", grouped(us)),
+                None => "longer".to_owned(),
+            };
+            let (most, nearly_all) = (below(500), below(990));
+            let _ = writeln!(text, "                  waited: half {most}, 99 of 100 {nearly_all}");
+        }
         for output in &rule.outputs {
             let by = output.interface.as_ref().map_or_else(String::new, |by| format!(" by {by}"));
             let _ =
@@ -307,6 +315,12 @@ fn table(state: &WorkerState) -> String {
             writeln!(text, ", {per_read:.1} per read")
         }
     };
+    let batches = state.batches.iter().enumerate().filter(|(_, n)| **n > 0);
+    for (class, n) in batches {
+        let (from, to) = (1u64 << class, (2u64 << class) - 1);
+        let size = if from == to { from.to_string() } else { format!("{from} to {to}") };
+        let _ = writeln!(text, "  {:>15} batches of {size}", grouped(*n));
+    }
     text
 }
 

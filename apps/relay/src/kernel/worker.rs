@@ -18,7 +18,7 @@ use super::{
 use crate::{
     desk::{Answer, Change, Mailbox, Order},
     kind::{RelayKind, RelayReport},
-    live::{OutputState, RuleState, WorkerState},
+    live::{OutputState, RuleState, Waits, WorkerState},
     rule::{Rule, RuleId},
     user::{Copies, Fates, in_rule},
 };
@@ -121,6 +121,9 @@ impl KernelWorker {
                 Ok(()) => Answer::Told(self.state()),
                 Err(error) => Answer::Failed(self.fails(error)),
             },
+            // Its programs are the interfaces', and end with it.
+            Order::Share => Answer::Shared(None),
+            Order::Cease | Order::Receive => Answer::Done,
             Order::Prepare(change, at_once) => {
                 // Whoever prepared before and went away without a word has given up.
                 self.abandon();
@@ -220,6 +223,7 @@ impl KernelWorker {
                 datagrams: counted.taken.count,
                 bytes: counted.taken.bytes,
                 rate_limited: 0,
+                waits: Waits::default(),
                 outputs: outputs.collect(),
             }
         });

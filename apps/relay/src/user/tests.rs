@@ -11,19 +11,24 @@ use laneway_core::{CapsReport, ClockDomain, Lane, PortPlan, Wake};
 use proptest::prelude::*;
 use std::{
     collections::BTreeSet,
+    net::UdpSocket,
+    os::fd::OwnedFd,
     sync::atomic::{AtomicBool, Ordering},
     thread,
     time::Duration,
 };
 
 /// A lane whose ports are what they were planned to be, and no more.
-#[derive(Default)]
+#[derive(Debug, Default)]
 struct Recorded {
     ports: BTreeMap<u32, PortPlan>,
     next: u32,
     /// Outputs of this class cannot be opened; those of class 63 never can.
     refuses: Option<u8>,
     opens: usize,
+    /// Ports that take nothing, and rounds that pass before all has left.
+    held: BTreeSet<u32>,
+    rounds: usize,
 }
 
 impl Lane for Recorded {
@@ -63,6 +68,26 @@ impl DatagramPorts for Recorded {
     }
     fn close_port(&mut self, port: PortId) -> Result<Counters, LaneError> {
         self.ports.remove(&port.0).map(|_| Counters::default()).ok_or_else(|| no(port.0))
+    }
+    fn share_port(&mut self, _: PortId) -> Result<Option<OwnedFd>, LaneError> {
+        Ok(Some(UdpSocket::bind("127.0.0.1:0").expect("a free port").into()))
+    }
+    fn adopt_port(&mut self, plan: &PortPlan, _: OwnedFd) -> Result<PortId, LaneError> {
+        self.next += 1;
+        self.ports.insert(self.next, plan.clone());
+        self.held.insert(self.next);
+        Ok(PortId(self.next))
+    }
+    fn hold_port(&mut self, port: PortId, is_held: bool) -> Result<(), LaneError> {
+        match is_held {
+            true => self.held.insert(port.0),
+            false => self.held.remove(&port.0),
+        };
+        Ok(())
+    }
+    fn has_settled(&mut self) -> bool {
+        self.rounds = self.rounds.saturating_sub(1);
+        self.rounds == 0
     }
     fn join(&mut self, port: PortId, membership: &Membership) -> Result<(), LaneError> {
         let members = &mut self.ports.get_mut(&port.0).ok_or_else(|| no(port.0))?.memberships;
@@ -126,7 +151,11 @@ struct Run {
 
 impl Run {
     fn of(rules: Vec<Rule>, lane: Recorded) -> Run {
-        let book = Arc::new(Book::new(rules, policy(), 1).expect("they pass"));
+        Run::by(Book::new(rules, policy(), 1).expect("they pass"), lane)
+    }
+
+    fn by(book: Book, lane: Recorded) -> Run {
+        let book = Arc::new(book);
         let (mailbox, is_over) = (book.mailbox(0), Arc::new(AtomicBool::new(false)));
         let over = Arc::clone(&is_over);
         let worker = thread::spawn(move || {
@@ -400,4 +429,29 @@ proptest! {
         prop_assert_eq!(relay.rules.iter().flatten().count(), wanted.len());
         prop_assert_eq!(relay.inputs.len(), inputs.count());
     }
+}
+
+#[test]
+fn a_successor_has_the_same_inputs_and_receives_when_it_is_told() {
+    let all = TWO.replace("5000,\"sources\"", "5001,\"sources\"");
+    let one = Run::of(rules(&all), Recorded { rounds: 5, ..Recorded::default() });
+    let share = one.book.share().expect("it runs");
+    assert_eq!(share.rules.len(), 2);
+    let mut inputs = share.inputs.expect("they are sockets");
+    assert_eq!((inputs.len(), inputs[0].len()), (1, 2));
+    assert!(inputs[0].iter().all(|input| input.rules.len() == 1 && input.memberships.len() == 1));
+
+    let book = Book::new(share.rules, policy(), 1).expect("they pass");
+    book.hand(0, inputs.remove(0));
+    let two = Run::by(book, Recorded::default());
+    two.book.begun().expect("it has its first rules");
+    // Another set is another offer.
+    assert!(one.book.cease(share.generation + 1).is_err());
+    drop(one.book.cease(share.generation).expect("all leaves"));
+    one.book.cease(share.generation).expect("all leaves").over();
+    two.book.receive().expect("it runs");
+    let ((_, before), (relay, after)) = (one.end(), two.end());
+    assert_eq!((before.held.len(), after.held.len()), (2, 0), "{before:?} {after:?}");
+    assert_eq!((after.shape(), after.opens), (before.shape(), 3), "outputs alone are opened");
+    assert!(relay.handed.is_empty() && relay.inputs.values().all(|input| input.users == 1));
 }
