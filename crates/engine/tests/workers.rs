@@ -10,7 +10,8 @@ use laneway_spec::IdlePolicy;
 use laneway_testkit::{skip, udp_frames};
 use std::{
     panic::AssertUnwindSafe,
-    sync::{Mutex, atomic::AtomicUsize, atomic::Ordering},
+    sync::{Arc, Mutex, atomic::AtomicUsize, atomic::Ordering},
+    thread,
     time::Duration,
 };
 
@@ -68,6 +69,28 @@ fn failure(
         }
     });
     outcome.expect_err("a worker failed")
+}
+
+#[test]
+fn the_calling_thread_acts_once_when_all_are_open_and_not_when_one_fails_before() {
+    let Some(cpus) = two_cpus() else { return };
+    let (caller, acted) = (thread::current().id(), Arc::new(Mutex::new(Vec::new())));
+    let stop = Stop::new();
+    let (noted, ends) = (Arc::clone(&acted), stop.clone());
+    let act = move || {
+        noted.lock().unwrap().push(thread::current().id());
+        ends.request();
+    };
+    let workers = Workers::new(&cpus, stop).unwrap().when_open(Arc::new(act));
+    let run = |worker: &Worker<'_>| {
+        worker.all_open()?;
+        count(&worker.control, 10, false)
+    };
+    // Without the act they would not end.
+    workers.run(run).expect("all ended as they were told");
+    assert_eq!(*acted.lock().unwrap(), [caller]);
+    failure(&workers, |_| gone().into());
+    assert_eq!(acted.lock().unwrap().len(), 1);
 }
 
 #[test]
