@@ -9,7 +9,7 @@ use crate::ConfineError;
 use libc::c_long;
 use seccompiler::{
     BpfProgram, SeccompAction, SeccompCmpArgLen, SeccompCmpOp, SeccompCondition, SeccompFilter,
-    SeccompRule, apply_filter,
+    SeccompRule, TargetArch, apply_filter,
 };
 use std::{collections::BTreeMap, env::consts::ARCH};
 
@@ -230,7 +230,7 @@ impl Filter {
         let failed =
             |why: &dyn ToString| ConfineError::new("filter system calls", why.to_string(), hint);
         let program = |rules, mismatch, matched| -> Result<BpfProgram, ConfineError> {
-            let arch = ARCH.try_into().map_err(|why: seccompiler::BackendError| failed(&why))?;
+            let arch = TargetArch::try_from(ARCH).map_err(|why| failed(&why))?;
             let filter = SeccompFilter::new(rules, mismatch, matched, arch);
             filter.and_then(TryInto::try_into).map_err(|why| failed(&why))
         };

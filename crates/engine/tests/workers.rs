@@ -126,10 +126,10 @@ fn a_stop_from_outside_ends_all() {
     let stop = Stop::new();
     let workers = Workers::new(&cpus, stop.clone()).unwrap();
     let running = AtomicUsize::new(0);
-    let report = std::thread::scope(|scope| {
+    let report = thread::scope(|scope| {
         scope.spawn(|| {
             while running.load(Ordering::SeqCst) < 2 {
-                std::thread::sleep(Duration::from_millis(1));
+                thread::sleep(Duration::from_millis(1));
             }
             stop.request();
         });
@@ -220,7 +220,7 @@ fn each_worker_can_be_looked_at_while_it_runs() {
     let Some(cpus) = two_cpus() else { return };
     let stop = Stop::new();
     let workers = Workers::new(&cpus, stop.clone()).unwrap();
-    let (mine, ended) = std::thread::scope(|scope| {
+    let (mine, ended) = thread::scope(|scope| {
         let looker = scope.spawn(|| {
             let look = |worker| {
                 let watch = workers.watch(WorkerId(worker)).expect("there are two");
