@@ -6,7 +6,7 @@ mod record;
 mod trace;
 
 pub(crate) use doctor::DoctorArguments;
-pub(crate) use generate::{Generator, McastArguments, ReplayArguments, TcpArguments};
+pub(crate) use generate::{Generator, KvArguments, McastArguments, ReplayArguments, TcpArguments};
 pub(crate) use record::RecordArguments;
 pub(crate) use trace::{
     AnalyzeArguments, DiffArguments, ExportArguments, ExportFormat, KnowledgeArguments, TraceVerb,

@@ -51,6 +51,7 @@ static SHIPPED: &[Shipped] = &[
         capture: capture!("captures/mixed.pcap.zst"),
     },
     Shipped { name: "forward", text: text!("forward"), capture: None },
+    Shipped { name: "kv-echo", text: text!("kv-echo"), capture: None },
     Shipped { name: "lanes", text: text!("lanes"), capture: None },
     Shipped { name: "parked", text: text!("parked"), capture: None },
     Shipped { name: "ping", text: text!("ping"), capture: None },

@@ -9,9 +9,10 @@ mod turn;
 use laneway_lab::result::{Ledger, RaceResult, Segment};
 use serde_json::Value;
 use std::io::{Read, Write};
-use std::net::TcpListener;
+use std::net::{TcpListener, TcpStream};
 use std::path::PathBuf;
-use std::process::{Command, Output};
+use std::process::{Command, Output, Stdio};
+use std::time::{Duration, Instant};
 use turn::Turn;
 
 /// In the closed loop, and at a rate.
@@ -244,6 +245,136 @@ fn the_client_by_hand_tells_where_every_request_went() {
         assert_eq!(ledger.delivered == 40, code == 0, "{ledger:?}");
         assert_eq!(said.contains("it answers wrongly: of "), code == 4, "{said}");
     }
+}
+
+#[test]
+fn a_closed_loop_of_so_many_requests_is_a_load_of_its_own_on_every_lane() {
+    let Some(turn) = Turn::new("kv-echo") else { return };
+    let shipped = concat!(env!("CARGO_MANIFEST_DIR"), "/../scenarios/kv-echo.toml");
+    let mut text = std::fs::read_to_string(shipped).expect("it ships");
+    for (theirs, ours, times) in [
+        ("late_p99_us_max = 300", "late_p99_us_max = 10_000_000\nothers_max = 1_000.0", 1),
+        ("closed_requests = [10_000, 100_000]", "closed_requests = [60, 500]", 1),
+        ("requests = 100_000,", "requests = 500,", usize::MAX),
+        ("over_requests = 10_000,", "over_requests = 60,", usize::MAX),
+        ("timeout_ms = 5_000", "timeout_ms = 20_000", usize::MAX),
+    ] {
+        assert!(text.contains(theirs), "the scenario has no {theirs}");
+        text = text.replacen(theirs, ours, times);
+    }
+    let scenario = turn.folder.join("scenario.toml");
+    std::fs::write(&scenario, text).expect("writable");
+    let mut command = Command::new(env!("CARGO_BIN_EXE_laneway"));
+    command.arg("race").arg(scenario).args(["--variant", "c100", "--out"]).arg(&turn.folder);
+    command.args(["--generations", "2", "--rounds", "1"]);
+    let output = command.output().expect("the program starts");
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.code().is_some_and(|code| code != 2), "{said}");
+    let result = turn.result("c100");
+    all_is_answered(&result);
+    assert_eq!((&result.loads_pps, &result.closed_requests), (&vec![60, 500], &vec![60, 500]));
+    for segment in &result.segments {
+        let requests = result.closed_requests[segment.load];
+        assert_eq!(segment.ledger.offered, requests, "{segment:?}");
+        assert!(segment.invalid.is_empty() && segment.records_per_s > 0.0, "{segment:?}");
+    }
+    let report = std::fs::read_to_string(turn.folder.join("c100/report.md")).expect("written");
+    assert!(report.contains("closed loop, 500 requests"), "{report}");
+    let more = result.claims.iter().find(|claim| claim.test.contains("times that in 60 requests"));
+    assert!(more.is_some(), "{:?}", result.claims);
+}
+
+/// A `redis-server` on a free port, killed when this is dropped.
+struct Redis(std::process::Child, String);
+
+impl Redis {
+    fn start(turn: &Turn) -> Option<Redis> {
+        if !has("redis-server") {
+            return None;
+        }
+        let port = TcpListener::bind("127.0.0.1:0").expect("loopback").local_addr().unwrap().port();
+        let mut command = Command::new("redis-server");
+        command.args(["--port", &port.to_string(), "--bind", "127.0.0.1", "--save", ""]);
+        command.arg("--dir").arg(&turn.folder).stdout(Stdio::null());
+        let redis = Redis(command.spawn().expect("it is there"), format!("127.0.0.1:{port}"));
+        let until = Instant::now() + Duration::from_secs(60);
+        while TcpStream::connect(&redis.1).is_err() {
+            assert!(Instant::now() < until, "it does not listen");
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        Some(redis)
+    }
+}
+
+impl Drop for Redis {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+#[test]
+fn the_client_of_a_store_by_hand_sets_gets_and_checks() {
+    let Some(turn) = Turn::new("gen-kv") else { return };
+    let Some(redis) = Redis::start(&turn) else { return };
+    let mut command = Command::new(env!("CARGO_BIN_EXE_laneway"));
+    command.args(["gen", "kv", "--to", &redis.1, "--connections", "20", "--pipeline", "4"]);
+    command.args(["--keys", "500", "--zipf", "0.99", "--get-share", "0.8", "--requests", "3000"]);
+    command.args(["--value-bytes", "64-2000", "--timeout-ms", "30000", "--json"]);
+    let output = command.output().expect("the program starts");
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(0), "{said}");
+    let told: Value = serde_json::from_slice(&output.stdout).expect("it says JSON");
+    let answered = &told["answered"];
+    let ledger: Ledger = serde_json::from_value(answered["ledger"].clone()).unwrap();
+    assert!(ledger.is_closed(), "{ledger:?}");
+    assert_eq!((ledger.offered, ledger.delivered), (3_000, 3_000), "{ledger:?}");
+    assert_eq!((&told["loop"], &answered["opening"]), (&"closed".into(), &500.into()));
+    assert_eq!(answered["kinds"]["GET, nothing"], 0);
+    assert!(answered["kinds"]["GET, a value"].as_u64() > Some(2_000), "{told}");
+
+    // In words, open loop, and a plan that cannot be.
+    let gen_kv = |more: &[&str]| {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_laneway"));
+        command.args(["gen", "kv", "--to", &redis.1, "--keys", "100"]).args(more);
+        let output = command.output().expect("the program starts");
+        (output.status.code(), String::from_utf8_lossy(&output.stderr).into_owned())
+    };
+    let (code, said) = gen_kv(&["--rate", "2000", "--requests", "400", "--timeout-ms", "30000"]);
+    assert_eq!(code, Some(0), "{said}");
+    for part in ["400 requests to TCP", "keys set before", "GET, a value", "asked for 2000.0"] {
+        assert!(said.contains(part), "{part}: {said}");
+    }
+    let (code, said) = gen_kv(&["--value-bytes", "8"]);
+    assert!(code == Some(2) && said.contains("each 16 to 1048576"), "{said}");
+}
+
+#[test]
+fn a_store_that_answers_with_another_value_is_found_out_by_hand() {
+    let listener = TcpListener::bind("127.0.0.1:0").expect("loopback");
+    let to = listener.local_addr().expect("it listens").to_string();
+    let output = std::thread::scope(|scope| {
+        scope.spawn(|| {
+            let (mut stream, _) = listener.accept().expect("the client comes");
+            let mut bytes = [0; 4_096];
+            // One request at a time, each read whole.
+            while let Ok(n @ 1..) = stream.read(&mut bytes) {
+                let is_get = bytes[..n].starts_with(b"*2");
+                let answer = if is_get { &b"$3\r\nfoo\r\n"[..] } else { b"+OK\r\n" };
+                if stream.write_all(answer).is_err() {
+                    return;
+                }
+            }
+        });
+        let mut command = Command::new(env!("CARGO_BIN_EXE_laneway"));
+        command.args(["gen", "kv", "--to", &to, "--keys", "1", "--get-share", "1"]);
+        command.args(["--requests", "5", "--timeout-ms", "30000", "--json"]);
+        command.output().expect("the program starts")
+    });
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(4), "{said}");
+    let why = "GET key:000000000000 was answered with 3 bytes that were never set for it";
+    assert!(said.contains(why), "{said}");
 }
 
 #[test]

@@ -25,8 +25,8 @@ use crate::traffic::Sending;
 use crate::wire::Came;
 use laneway_kinds::{AppFacts, Counted};
 use laneway_netns::{
-    Mac, Namespace, NapiThread, Topology, TopologyOptions, TopologyRecord, VethEnd, VethOptions,
-    VethPair, driver_counters, interface_counters, napi_threads, set_threaded,
+    Mac, Namespace, NapiThread, Offloads, Topology, TopologyOptions, TopologyRecord, VethEnd,
+    VethOptions, VethPair, driver_counters, interface_counters, napi_threads, set_threaded,
 };
 use rustix::process::{Pid, setpriority_process};
 use std::collections::BTreeMap;
@@ -138,11 +138,19 @@ impl Bench {
         options.sut_napi_cpus = Some(vec![placement.napi_cpu]);
         options.generator_napi_cpus = placement.far_napi_cpu.map(|cpu| vec![cpu]);
         let is_asked = app.race.counted == Counted::Answered;
-        if is_asked && placement.far_napi_cpu.is_none() {
+        if is_asked && placement.far_napi_cpu.is_none() && !placement.tso {
             // What the client receives is to be no work of whoever sends it.
             options.generator_napi_cpus = Some(vec![placement.generator_cpu]);
         }
+        if placement.tso {
+            let uncut = Offloads { gso: true, tso: true, tx_checksum: true, ..Offloads::default() };
+            options.veth.b.offloads = uncut;
+        }
         let topology = Topology::create(&options)?;
+        if placement.tso {
+            // The same without a thread.
+            send_softirqs(&topology, placement.generator_cpu)?;
+        }
         let shortened = topology.sut.namespace.enter(|| fs::write(FRAGMENT_SECONDS, "1"))?;
         shortened.map_err(|e| RaceError::Child {
             what: format!("writing {FRAGMENT_SECONDS}"),
@@ -492,6 +500,19 @@ fn joined(snmp: &str) -> u64 {
     taken.saturating_sub(given)
 }
 
+/// Has what the generator's end receives handled in softirqs of `cpu`, and not of whoever sends it (RPS).
+fn send_softirqs(topology: &Topology, cpu: usize) -> Result<(), RaceError> {
+    let path = format!("/sys/class/net/{}/queues/rx-0/rps_cpus", topology.generator.interface);
+    // A bitmap in words of 32 bits, the highest first (scaling.rst).
+    let (word, bit) = (cpu / 32, cpu % 32);
+    let mask = format!("{:x}{}", 1u32 << bit, ",00000000".repeat(word));
+    let written = topology.generator.namespace.enter(|| fs::write(&path, mask))?;
+    written.map_err(|error| RaceError::Child {
+        what: format!("writing {path}"),
+        why: error.to_string(),
+    })
+}
+
 /// Gives the thread's namespace more ports, and again soon: a race opens a thousand connections many times over from
 /// the same address, and the kernel keeps the port of each for a minute after its end.
 fn more_ports() -> Result<(), RaceError> {
@@ -580,8 +601,10 @@ fn onward_cable(topology: &Topology, number: u8) -> Result<VethPair, RaceError> 
 mod tests {
     use super::*;
     use crate::apps::{Across, LabApp};
+    use crate::client::ClientPlan;
     use crate::timetable::Times;
     use crate::traffic::{Payloads, TrafficPlan};
+    use laneway_kinds::{self as kinds, Protocol, RaceFacts};
     use laneway_netns::can_create;
     use laneway_testkit::skip;
 
@@ -591,7 +614,8 @@ mod tests {
         let meter = Rc::new(Meter::attach().map_err(skip).ok()?);
         let sentence = String::new();
         let [arm_cpu, napi_cpu, generator_cpu] = [0; 3];
-        let placement = Placement { arm_cpu, napi_cpu, generator_cpu, far_napi_cpu, sentence };
+        let placement =
+            Placement { arm_cpu, napi_cpu, generator_cpu, far_napi_cpu, sentence, tso: false };
         let (source, destination) = (GENERATOR, SUT);
         let traffic = TrafficPlan::Udp { payloads: Payloads::Fixed(64), source, destination };
         let (times, timetable) = (Times::Steady, Timetable::default());
@@ -625,6 +649,54 @@ mod tests {
             assert_eq!(behind_the_name.split(' ').nth(38), Some("1"), "{stat}");
         }
         assert_eq!(threaded.describe().unwrap().generator.napi_threads.len(), 1);
+    }
+
+    #[test]
+    fn segments_that_leave_uncut_are_received_in_softirqs_of_the_clients_cpu() {
+        if let Err(why) = can_create() {
+            return skip(why);
+        }
+        let meter = match Meter::attach() {
+            Ok(meter) => Rc::new(meter),
+            Err(why) => return skip(why),
+        };
+        let race = RaceFacts::HANDED.under(kinds::Traffic::Tcp(Protocol::Echo));
+        let app = AppFacts { name: "asked", about: "", race };
+        let client = ClientPlan {
+            to: SERVICE.into(),
+            protocol: Protocol::Echo,
+            connections: 1,
+            in_flight: 1,
+            request_bytes: [1, 1],
+            store: None,
+            timeout_ms: 1,
+            seed: 1,
+        };
+        let sending = Sending {
+            traffic: TrafficPlan::Tcp(client),
+            times: Times::Steady,
+            timetable: Timetable::default(),
+        };
+        for tso in [false, true] {
+            let placement = Placement {
+                arm_cpu: 0,
+                napi_cpu: 0,
+                generator_cpu: 0,
+                far_napi_cpu: None,
+                sentence: String::new(),
+                tso,
+            };
+            let bench = Bench::create(placement, &app, &sending, meter.clone()).unwrap();
+            bench.claim_napi_threads(1).unwrap();
+            let said = bench.describe().unwrap();
+            assert_eq!((said.sut.napi_threads.len(), said.sut.state.offloads.tso), (1, tso));
+            let (threads, cpus) = if tso { (0, 1) } else { (1, 0) };
+            assert_eq!(said.generator.napi_threads.len(), threads);
+            let (far, interface) = bench.generator();
+            let path = format!("/sys/class/net/{interface}/queues/rx-0/rps_cpus");
+            let mask = far.enter(|| fs::read_to_string(path)).unwrap().unwrap();
+            assert_eq!(u32::from_str_radix(mask.trim(), 16), Ok(cpus));
+        }
     }
 
     #[test]

@@ -6,11 +6,13 @@ mod arm;
 mod both_ends;
 mod client;
 mod command;
+mod disk;
 mod forwarders;
 mod generator;
 mod memory;
 mod peer;
 mod pipe;
+mod redis;
 mod smcroute;
 mod tracing;
 
@@ -26,3 +28,8 @@ pub enum ChildEnd {
 pub use arm::serve as serve_arm;
 pub(crate) use generator::PRIORITY as GENERATOR_PRIORITY;
 pub use generator::serve as serve_generator;
+
+/// What is wrong with the knobs of a `redis-server`.
+pub(crate) fn redis_knobs(text: &str) -> Result<(), String> {
+    redis::Knobs::read(text).map(drop)
+}

@@ -11,25 +11,40 @@
 //!
 //! What must always hold: requests due = answered + every named [`Fate`], closed before a segment's report; behind it
 //! nothing is in flight, so the server may be stopped. The kernel's sockets do the rest (level-triggered epoll); what is
-//! said over them is a [`Conversation`], of which the client knows no byte.
+//! said over them is a [`Conversation`], of which the client knows no byte: [`SameBytes`], which come back as they went,
+//! and [`Values`] of a store.
 
 mod connection;
 mod conversation;
 mod hand;
+#[cfg(test)]
+mod honest;
+mod keys;
 mod open;
+mod resp;
 mod said;
+mod same_bytes;
 mod segment;
 #[cfg(test)]
 mod tests;
+mod values;
 
-pub use hand::{Answered, Pace, ask};
+pub use hand::{Answered, Pace, Until, ask};
+pub use keys::{KEYS_MAX, Store};
 
-pub(crate) use conversation::{Conversation, SameBytes, Terms, Wrong};
+pub(crate) use conversation::{Conversation, Terms, Wrong};
 pub(crate) use said::{Asked, WRONG};
+pub(crate) use same_bytes::SameBytes;
 pub(crate) use segment::Asking;
+pub(crate) use values::Values;
 
+use keys::STAMP_BYTES;
+
+use crate::plan::SegmentPlan;
 use crate::timetable::Timetable;
 use connection::{Connection, Moved};
+use laneway_core::Clock;
+use laneway_engine::MonotonicClock;
 use laneway_kinds::Protocol;
 use rustix::event::epoll;
 use rustix::io::Errno;
@@ -38,6 +53,7 @@ use said::Fate;
 use serde::{Deserialize, Serialize};
 use std::io;
 use std::net::SocketAddr;
+use std::num::{NonZeroU32, NonZeroU64};
 use std::os::fd::OwnedFd;
 use std::rc::Rc;
 use std::time::Duration;
@@ -52,11 +68,18 @@ pub const REQUEST_BYTES_MAX: u32 = 1 << 16;
 pub const OUTSTANDING_BYTES_MAX: u64 = 256 << 20;
 /// Longest that an answer is waited for behind the last request, ms.
 pub const TIMEOUT_MS_MAX: u32 = 60_000;
+/// Longest value of a store, bytes.
+pub const VALUE_BYTES_MAX: u32 = 1 << 20;
 /// Bytes read at once.
 const READ_BYTES: usize = 1 << 16;
+/// What is asked before anything is due is done within so long, and this many at a time over all connections, at most
+/// that many on one.
+const OPENING_MAX: Duration = Duration::from_secs(600);
+const OPENING_AT_ONCE: u32 = 1_024;
+const OPENING_IN_FLIGHT_MAX: u32 = 64;
 
 /// What a client is.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct ClientPlan {
     /// Whom it asks.
     pub to: SocketAddr,
@@ -66,8 +89,11 @@ pub struct ClientPlan {
     pub connections: u32,
     /// Requests outstanding on each at most; 1 to [`IN_FLIGHT_MAX`].
     pub in_flight: u32,
-    /// Length of a request, bytes: drawn anew for each between these two, both included.
+    /// Length of a request, of a store that of a value, bytes: drawn anew for each between these two, both included.
     pub request_bytes: [u32; 2],
+    /// Of a store: what is set and got. Of nothing else.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub store: Option<Store>,
     /// How long answers are waited for behind the last request that was due, ms.
     pub timeout_ms: u32,
     /// Of lengths and contents.
@@ -88,8 +114,23 @@ impl ClientPlan {
         between("in_flight", self.in_flight, IN_FLIGHT_MAX)?;
         between("timeout_ms", self.timeout_ms, TIMEOUT_MS_MAX)?;
         let [least, most] = self.request_bytes;
-        if least == 0 || least > most || most > REQUEST_BYTES_MAX {
-            let hint = format!("two lengths, the shorter first, each 1 to {REQUEST_BYTES_MAX}");
+        let (shortest, longest) = match (self.protocol, &self.store) {
+            (Protocol::Echo, None) => (1, REQUEST_BYTES_MAX),
+            (Protocol::Resp, Some(store)) => {
+                store.check()?;
+                (STAMP_BYTES as u32, VALUE_BYTES_MAX)
+            }
+            (Protocol::Echo, Some(_)) => {
+                let hint = "nothing is set or got here: leave it out";
+                return Err(("store", "given".to_owned(), hint.to_owned()));
+            }
+            (Protocol::Resp, None) => {
+                let hint = "say what is set and got: { keys = 100_000, get_share = 0.5 }";
+                return Err(("store", "missing".to_owned(), hint.to_owned()));
+            }
+        };
+        if least < shortest || least > most || most > longest {
+            let hint = format!("two lengths, the shorter first, each {shortest} to {longest}");
             return Err(("request_bytes", format!("[{least}, {most}]"), hint));
         }
         let outstanding = u64::from(self.connections) * u64::from(self.in_flight) * u64::from(most);
@@ -115,8 +156,12 @@ impl ClientPlan {
             1 => "one connection".to_owned(),
             n => format!("{n} connections"),
         };
+        let what = match &self.store {
+            None => format!("requests of {bytes}"),
+            Some(store) => format!("{}, values of {bytes}", store.sentence()),
+        };
         format!(
-            "{connections} to {}, at most {} in flight on each, requests of {bytes}",
+            "{connections} to {}, at most {} in flight on each, {what}",
             self.to, self.in_flight
         )
     }
@@ -157,10 +202,10 @@ impl<C: Conversation> Client<C> {
     pub(crate) fn open(plan: &ClientPlan, timetable: Timetable) -> Result<Client<C>, String> {
         open::allow_descriptors(plan.connections)?;
         // Otherwise a wait of microseconds takes 50 more; where it may not, it says so by its lateness.
-        let _ = rustix::thread::set_current_timer_slack(std::num::NonZeroU64::new(1));
+        let _ = rustix::thread::set_current_timer_slack(NonZeroU64::new(1));
         let sentence = |error: Errno| format!("epoll: {error}; see `ulimit -n`");
         let epoll = epoll::create(epoll::CreateFlags::CLOEXEC).map_err(sentence)?;
-        let terms = Rc::new(Terms::new(plan.request_bytes, plan.seed));
+        let terms = Rc::new(Terms::new(plan));
         let connections =
             (0..plan.connections).map(|number| Connection::closed(number, &terms)).collect();
         let mut client = Client {
@@ -183,6 +228,42 @@ impl<C: Conversation> Client<C> {
             )),
             None => Ok(client),
         }
+    }
+
+    /// Asks what comes before all that is measured, such as setting every key of a store once; what was answered.
+    /// `is_over` ends it before.
+    ///
+    /// # Errors
+    /// A sentence, when not all of it was answered.
+    pub(crate) fn prepare(&mut self, is_over: impl Fn() -> bool) -> Result<u64, String> {
+        let Some(requests) = NonZeroU32::new(C::opening(&self.terms)) else { return Ok(0) };
+        let [_, most] = self.plan.request_bytes;
+        let room =
+            (OUTSTANDING_BYTES_MAX / u64::from(most.max(1))).min(OPENING_AT_ONCE.into()) as u32;
+        let many = (room / self.plan.connections).min(OPENING_IN_FLIGHT_MAX);
+        let own = self.plan.in_flight;
+        self.plan.in_flight = own.max(many);
+        let schedule = SegmentPlan {
+            segment: 1,
+            entry: 0,
+            t0_ns: MonotonicClock.now_ns(),
+            frames: OPENING_MAX.as_millis() as u32,
+            interval_ns: 1_000_000,
+            burst: 1,
+        };
+        let asked =
+            self.ask(Asking { schedule, is_closed: true, requests: Some(requests) }, is_over);
+        self.plan.in_flight = own;
+        let asked = asked?;
+        if asked.answered == u64::from(requests.get()) {
+            return Ok(asked.answered);
+        }
+        let fates = asked.fates.iter().map(|(fate, n)| format!("{n} {fate}"));
+        let why = asked.wrong.into_iter().chain(fates).collect::<Vec<_>>().join("; ");
+        Err(format!(
+            "of {requests} requests to be answered before the first is due, {} were: {why}",
+            asked.answered
+        ))
     }
 
     /// Between segments: finds out what has gone, and opens again what is not there; what cannot be stays closed.

@@ -191,6 +191,9 @@ pub fn run(
     notes.extend(headroom::note(&headroom));
     let mut all_loads = extent.clone();
     all_loads.loads_pps.extend(saturating_pps);
+    // They have no rate, and stand behind the others as their numbers.
+    all_loads.loads_pps.extend(&extent.closed_requests);
+    saturating_pps = saturating_pps.or_else(|| extent.closed_requests.last().copied());
     let extent = all_loads;
 
     let Measured { segments, trials, rounds, generations, mut findings } =
@@ -301,6 +304,7 @@ pub fn run(
         saturating_pps,
         topspeed: extent.topspeed,
         closed_loop: extent.closed_loop,
+        closed_requests: extent.closed_requests.clone(),
         summaries,
         findings,
         ping,
@@ -414,10 +418,15 @@ fn round_down(pps: u64) -> u64 {
 pub(crate) fn placement(scenario: &Scenario) -> Placement {
     let Scenario { arm_cpu, generator_cpu, generator_napi_cpu, .. } = *scenario;
     let who = match scenario.client {
+        Some(_) if scenario.tso => "the client has",
         Some(_) => "the client and the threaded NAPI of its interface share",
         None => "the generator has",
     };
     let far_end = match generator_napi_cpu {
+        None if scenario.tso => format!(
+            "TCP segments of up to 64 KiB leave the arm uncut (TSO), for which a cable has no threads: they are received in \
+             softirqs that are sent to CPU {generator_cpu} (RPS). "
+        ),
         None if scenario.client.is_some() => String::new(),
         None => "What an arm sends is received in a softirq on the arm's CPU. ".to_owned(),
         Some(cpu) if cpu == generator_cpu => format!(
@@ -436,6 +445,7 @@ pub(crate) fn placement(scenario: &Scenario) -> Placement {
              every other program in priority where the system lets it. {far_end}Arms that are not offered a load are \
              stopped."
         ),
+        tso: scenario.tso,
     }
 }
 
@@ -571,6 +581,8 @@ fn load_names(extent: &Extent) -> Vec<String> {
     if let (Some(last), Some(name)) = (names.last_mut(), without_rate) {
         *last = name.to_owned();
     }
+    let counted = names.iter_mut().rev().zip(extent.closed_requests.iter().rev());
+    counted.for_each(|(name, requests)| *name = format!("closed loop of {requests} requests"));
     names
 }
 
@@ -600,6 +612,7 @@ fn trial_plan<'a>(
         loads_pps: &extent.loads_pps,
         topspeed: extent.topspeed,
         closed_loop: extent.closed_loop,
+        closed_requests: &extent.closed_requests,
         segment: Duration::from_millis(extent.segment_ms),
         late_p99_ns_max: scenario.late_p99_us_max * 1000,
         others_max: scenario.others_max,

@@ -71,6 +71,10 @@ pub struct RaceResult {
     /// behind the others. Every answer is asked for when the one before it came.
     #[serde(default, skip_serializing_if = "crate::scenario::is_false")]
     pub closed_loop: bool,
+    /// Instead of that one load so many, the last of all: closed loops that end when so many requests were due, which
+    /// stand among the loads as their numbers.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub closed_requests: Vec<u64>,
     /// Every segment measured: each is one dot.
     pub segments: Vec<Segment>,
     /// Per arm and load, over all rounds.
@@ -167,6 +171,9 @@ pub struct Placement {
     pub far_napi_cpu: Option<usize>,
     /// One sentence for the reader.
     pub sentence: String,
+    /// TCP segments leave the arm uncut, and what the client receives is received in softirqs sent to its CPU.
+    #[serde(default, skip_serializing_if = "crate::scenario::is_false")]
+    pub tso: bool,
 }
 
 impl Placement {
@@ -395,6 +402,12 @@ impl Headroom {
 }
 
 impl RaceResult {
+    /// The requests of a load that is a closed loop of so many.
+    pub(crate) fn requests_of(&self, load: usize) -> Option<u64> {
+        let first = self.loads_pps.len().checked_sub(self.closed_requests.len())?;
+        self.closed_requests.get(load.checked_sub(first)?).copied()
+    }
+
     /// False for a load at which the generator was seen to have no headroom.
     pub(crate) fn has_headroom(&self, load: usize) -> bool {
         let Some(&pps) = self.loads_pps.get(load) else { return true };

@@ -8,7 +8,8 @@ pub use demands::{Answer, Claim, Goal};
 
 use crate::arrivals::ARRIVALS_MAX;
 use crate::bench::{ECHO, GENERATOR, SERVICE, SUT};
-use crate::client::ClientPlan;
+use crate::child::redis_knobs;
+use crate::client::{ClientPlan, Store};
 use crate::command::{CommandLine, Task, find, name_of};
 use crate::copies;
 use crate::fanout::{Fanout, FanoutPlan};
@@ -22,7 +23,7 @@ use crate::traffic::{
     FRAME_BYTES_MAX, FRAME_BYTES_UNTAGGED_MAX, PAYLOAD_BYTES, Payloads, TrafficPlan,
 };
 use crate::wire;
-use laneway_kinds::{AppFacts, Counted, Peer, Protocol, Traffic};
+use laneway_kinds::{AppFacts, Counted, Peer, Protocol, Shape, Traffic};
 use laneway_spec::LaneSpec;
 use serde::{Deserialize, Serialize};
 use std::path::{Path, PathBuf};
@@ -42,6 +43,8 @@ const GENERATIONS_MAX: usize = 1_000;
 pub(crate) const ROUNDS_MAX: usize = laneway_stats::limits::PAIRS_PER_GENERATION_MAX;
 /// Highest load: what the schedule's nanoseconds can tell apart.
 const LOAD_PPS_MAX: u64 = 100_000_000;
+/// Most requests of a closed loop.
+const CLOSED_REQUESTS_MAX: u64 = 100_000_000;
 
 /// The generator of a scenario in which a client asks.
 const SOCKETS: &str = "sockets";
@@ -107,6 +110,10 @@ pub struct Scenario {
     pub arm_cpu: usize,
     /// CPU of the generator.
     pub generator_cpu: usize,
+    /// TCP segments of up to 64 KiB leave the arm's end of its cable uncut (TSO), for arms whose TCP is the kernel's. The
+    /// cable has no threads for them at the client's end: they are received in softirqs that are sent to its CPU (RPS).
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub tso: bool,
     /// CPU of the receive stack at the generator's end of the cables, in threads of its own. None: what comes out of an
     /// arm is received in a softirq of whoever sends it, so on the arm's CPU.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -177,6 +184,9 @@ pub struct Variant {
     /// How frames enter the wire, if otherwise.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub generator: Option<String>,
+    /// Whether TCP segments leave the arm uncut, if otherwise.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tso: Option<bool>,
     /// Names of the arms that run; none given: all.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub arms: Vec<String>,
@@ -195,7 +205,7 @@ pub struct Variant {
 }
 
 /// What a client asks over TCP connections.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Asks {
     /// How many connections it has.
@@ -203,8 +213,12 @@ pub struct Asks {
     /// Requests outstanding on each at most: its depth of pipeline.
     #[serde(default = "one")]
     pub in_flight: u32,
-    /// The shortest and the longest request, bytes; the length of each is drawn between the two, both included.
+    /// The shortest and the longest request, of a store the shortest and the longest value, bytes; the length of each is
+    /// drawn between the two, both included.
     pub request_bytes: [u32; 2],
+    /// Of an app that keeps values for keys: what is set and got.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub store: Option<Store>,
     /// How long answers are waited for behind a segment's last request, ms.
     #[serde(default = "second")]
     pub timeout_ms: u32,
@@ -284,6 +298,10 @@ pub struct Extent {
     /// outstanding as it may, and asks the next when one was answered. `loads_pps` may then be empty.
     #[serde(default, skip_serializing_if = "is_false")]
     pub closed_loop: bool,
+    /// Of that one: in its place one for each of these, rising, which ends when so many requests were due over all
+    /// connections, however long that takes, unless nothing is answered any more.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub closed_requests: Vec<u64>,
     /// Length of a segment, ms.
     pub segment_ms: u64,
     /// How long arms are measured at most, s: the race ends earlier when every verdict is decided.
@@ -495,6 +513,7 @@ impl Scenario {
             race.client = variant.client.or(self.client);
             race.fanout = variant.fanout.or(self.fanout);
             race.burst = variant.burst.unwrap_or(self.burst);
+            race.tso = variant.tso.unwrap_or(self.tso);
             race.generator.clone_from(variant.generator.as_ref().unwrap_or(&self.generator));
             race.quick.clone_from(variant.quick.as_ref().unwrap_or(&self.quick));
             race.full.clone_from(variant.full.as_ref().unwrap_or(&self.full));
@@ -747,6 +766,7 @@ impl Scenario {
                     marks.fold(spec, |name, (_, mark)| format!("{name}, {mark}"))
                 }
                 Some(Peer::Testpmd) => format!("testpmd:{}", arm.lane),
+                Some(Peer::RedisServer) => arm.lane.clone(),
                 Some(Peer::Stack) => "kernel".to_owned(),
                 Some(other) => other.name().to_owned(),
             };
@@ -869,13 +889,16 @@ impl Scenario {
         self.check_capacity(app)?;
         self.check_spacing()?;
         self.check_arrivals(app)?;
-        self.check_client(app)?;
+        self.check_client(app, tables)?;
         for arm in &self.arms {
             let lane_of = || format!("lane of arm `{}`", arm.name);
             let arguments = self.arguments_of(arm);
-            tables.check_arm(app.name, arguments, traffic).map_err(|why| {
-                value(format!("arguments of arm `{}`", arm.name), arguments.join(" "), why)
-            })?;
+            // A peer is told nothing of the app's.
+            if arm.program() != Some(Peer::RedisServer) {
+                tables.check_arm(app.name, arguments, traffic).map_err(|why| {
+                    value(format!("arguments of arm `{}`", arm.name), arguments.join(" "), why)
+                })?;
+            }
             if arm.plant != Plant::None
                 && (arm.program().is_some() || !app.race.counted.by_witness())
             {
@@ -925,6 +948,9 @@ impl Scenario {
                         let hint = format!("the devices are {}", DEVICES.join(", "));
                         return Err(value(lane_of(), &arm.lane, hint));
                     }
+                }
+                Some(Peer::RedisServer) => {
+                    redis_knobs(&arm.lane).map_err(|why| value(lane_of(), &arm.lane, why))?;
                 }
                 Some(Peer::Smcroute)
                     if self.fanout.as_ref().is_some_and(|fanout| !fanout.is_over_interfaces()) =>
@@ -1017,12 +1043,34 @@ impl Scenario {
     }
 
     /// A closed loop is a client's, and what is a generator's is not.
-    fn check_client(&self, app: &AppFacts) -> Result<(), ScenarioError> {
+    fn check_client(&self, app: &AppFacts, tables: &dyn Tables) -> Result<(), ScenarioError> {
         let is_asked = app.race.counted == Counted::Answered;
+        if self.tso && !is_asked {
+            let hint = "what is sent is made frame by frame: give `[client]`, or leave it out";
+            return Err(value("tso", true, hint));
+        }
+        if self.tso {
+            for arm in self.arms.iter().filter(|arm| arm.program().is_none()) {
+                let Ok((lane, _)) = tables.lane(&arm.lane) else { continue };
+                if !lane.carries.has(Shape::Streams) {
+                    let hint = "its TCP is our own, and sees segments that no wire carries, without checksums: leave it \
+                                out of this variant (`arms`), or `tso`";
+                    return Err(value(format!("tso with arm `{}`", arm.name), true, hint));
+                }
+            }
+        }
         for extent in [&self.quick, &self.full] {
             if extent.closed_loop && !is_asked {
                 let hint = "only a client waits for answers: give `[client]`, or leave it out";
                 return Err(value("closed_loop", true, hint));
+            }
+            if !extent.closed_requests.is_empty() && !extent.closed_loop {
+                let hint = "they are those of a closed loop: give `closed_loop = true`";
+                return Err(value(
+                    "closed_requests",
+                    format!("{:?}", extent.closed_requests),
+                    hint,
+                ));
             }
             if is_asked && (extent.saturate || extent.topspeed) {
                 let hint = "a client has no rate that saturates: give `closed_loop = true` instead";
@@ -1146,6 +1194,11 @@ fn check_command(arm: &ArmPlan, app: &AppFacts) -> Result<(), ScenarioError> {
 }
 
 impl Asks {
+    /// What it says over its connections.
+    pub fn protocol(&self) -> Protocol {
+        self.store.map_or(Protocol::Echo, |_| Protocol::Resp)
+    }
+
     fn plan(&self, protocol: Protocol, seed: u64) -> ClientPlan {
         ClientPlan {
             to: SERVICE.into(),
@@ -1153,6 +1206,7 @@ impl Asks {
             connections: self.connections,
             in_flight: self.in_flight,
             request_bytes: self.request_bytes,
+            store: self.store,
             timeout_ms: self.timeout_ms,
             seed,
         }
@@ -1170,6 +1224,17 @@ impl Extent {
                 "1 to {LOADS_MAX} loads in rising order, each 1 to {LOAD_PPS_MAX} frames/s"
             );
             return Err(value("loads_pps", format!("{loads:?}"), hint));
+        }
+        let counts = &self.closed_requests;
+        let first = loads.last().map_or(1, |load| load + 1);
+        let rising = counts.is_sorted_by(|a, b| a < b);
+        let possible = counts.iter().all(|n| (first..=CLOSED_REQUESTS_MAX).contains(n));
+        if counts.len() + loads.len() > LOADS_MAX || !rising || !possible {
+            let hint = format!(
+                "numbers in rising order, above the last load and at most {CLOSED_REQUESTS_MAX}; with the loads at most \
+                 {LOADS_MAX}"
+            );
+            return Err(value("closed_requests", format!("{counts:?}"), hint));
         }
         if !(SEGMENT_MS_MIN..=SEGMENT_MS_MAX).contains(&self.segment_ms) {
             let hint = format!("{SEGMENT_MS_MIN} to {SEGMENT_MS_MAX}");
@@ -1199,6 +1264,9 @@ impl Extent {
         Ok(())
     }
 }
+
+#[cfg(test)]
+mod asked;
 
 #[cfg(test)]
 mod tests {
@@ -1442,6 +1510,7 @@ mod tests {
             connections: 10,
             in_flight: 1,
             request_bytes: [64, 64],
+            store: None,
             timeout_ms: 1_000,
         });
         scenario.arms[1].plant = Plant::None;
@@ -1464,7 +1533,7 @@ mod tests {
         let goal = Goal { load_pps: None, over: None, ..self::scenario().goals[0].clone() };
         scenario.goals.push(Goal { arm: "packet".into(), ..goal });
         scenario.check(&TABLES).unwrap();
-        let sentence = scenario.goals[0].sentence_of("in the closed loop");
+        let sentence = scenario.goals[0].sentence_of("in the closed loop", &[]);
         assert_eq!(sentence, "CPU per record of packet in the closed loop: at most 0.2 ns");
         type Change = fn(&mut Scenario);
         let changes: [(Change, &str); 12] = [

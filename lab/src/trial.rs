@@ -43,6 +43,7 @@ use laneway_engine::{MonotonicClock, pin_to_cpu};
 use laneway_kinds::{AppFacts, Counted, Peer};
 use laneway_stats::Latency;
 use serde::{Deserialize, Serialize};
+use std::num::NonZeroU32;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -77,6 +78,8 @@ const POLLING_MIN: f64 = 0.5;
 /// Asked for to see how fast a generator can be, and for how long at that rate.
 const TOP_PPS: u64 = 20_000_000;
 const TOP_LENGTH: Duration = Duration::from_millis(50);
+/// How long a closed loop of so many requests may take.
+const COUNTED_MAX: Duration = Duration::from_secs(600);
 /// How long a rate is offered to see whether it is kept.
 const KEPT_LENGTH: Duration = Duration::from_millis(300);
 /// The next lower rate tried: this share of one that was not kept.
@@ -155,6 +158,8 @@ pub(crate) struct TrialPlan<'a> {
     pub(crate) topspeed: bool,
     /// The last of them is a closed loop of a client's.
     pub(crate) closed_loop: bool,
+    /// In its place the last loads are those that end when so many requests were due.
+    pub(crate) closed_requests: &'a [u64],
     /// Length of a segment.
     pub(crate) segment: Duration,
     /// Largest p99 of the generator's lateness.
@@ -349,12 +354,17 @@ impl<'a> Alive<'a> {
     pub(crate) fn turn(&mut self, load: usize, round: usize) -> Result<&Segment, RaceError> {
         let Walk { plan, .. } = &self.walk;
         let (pps, length) = (plan.loads_pps[load], plan.segment);
-        let is_last = load + 1 == plan.loads_pps.len();
-        let (is_topspeed, is_closed) = (plan.topspeed && is_last, plan.closed_loop && is_last);
+        let from_last = plan.loads_pps.len() - load;
+        let is_last = from_last == 1;
+        let requests = plan.closed_requests.iter().rev().nth(from_last - 1);
+        let requests =
+            requests.and_then(|&n| NonZeroU32::new(u32::try_from(n).unwrap_or(u32::MAX)));
+        let is_topspeed = plan.topspeed && is_last;
+        let is_closed = plan.closed_loop && is_last || requests.is_some();
         self.walk.round = u32::try_from(round).unwrap_or(u32::MAX);
         let mut offered = self.unparked(|walk| match (is_topspeed, is_closed) {
             (true, _) => walk.pour(pps, length),
-            (_, true) => walk.converse(length),
+            (_, true) => walk.converse(requests.map_or(length, |_| COUNTED_MAX), requests),
             _ => walk.offer(pps, length),
         })?;
         (offered.segment.load, offered.segment.round) = (load, round);
@@ -524,7 +534,7 @@ pub(crate) fn top_rate(bench: &Bench, plan: TrialPlan<'_>) -> Result<u64, RaceEr
 /// As for a trial.
 pub(crate) fn closed_rate(bench: &Bench, plan: TrialPlan<'_>) -> Result<u64, RaceError> {
     let mut walk = Walk::begin(bench, plan)?;
-    let segment = walk.converse(TOP_LENGTH)?.segment;
+    let segment = walk.converse(TOP_LENGTH, None)?.segment;
     walk.end()?;
     Ok(segment.records_per_s as u64)
 }
@@ -575,8 +585,8 @@ struct Metered {
 enum Pace {
     /// At times of its own.
     Open,
-    /// When what a client asked before was answered.
-    Closed,
+    /// When what a client asked before was answered; until so many were due, if so.
+    Closed(Option<NonZeroU32>),
 }
 
 /// One segment, offered.
@@ -672,16 +682,28 @@ impl<'a> Walk<'a> {
         self.account(&schedule, metered, None)
     }
 
-    /// Has the client ask in a closed loop for `length`.
-    fn converse(&mut self, length: Duration) -> Result<Offered, RaceError> {
+    /// Has the client ask in a closed loop for `length`, or until so many `requests` were due.
+    fn converse(
+        &mut self,
+        length: Duration,
+        requests: Option<NonZeroU32>,
+    ) -> Result<Offered, RaceError> {
         let clock = SegmentPlan {
             frames: (length.as_millis() as u32).max(1),
             interval_ns: 1_000_000,
             burst: 1,
             ..self.next_schedule(1, length)?
         };
-        let metered = self.send_at(&clock, Pace::Closed)?;
-        self.account(&clock, metered, None)
+        let metered = self.send_at(&clock, Pace::Closed(requests))?;
+        let mut offered = self.account(&clock, metered, None)?;
+        let due = offered.segment.ledger.offered;
+        if let Some(requests) = requests.filter(|n| due < u64::from(n.get())) {
+            offered.segment.invalid.push(format!(
+                "{due} of {requests} requests were due: nothing more was answered, or it took more than {} s",
+                length.as_secs()
+            ));
+        }
+        Ok(offered)
     }
 
     /// Offers as many frames as `pps` for `length` are, all due at once.
@@ -1084,7 +1106,10 @@ impl Walk<'_> {
         // the lead the generator is late, and says so.
         let heard = (report(arm)?, MonotonicClock.now_ns());
         generator.order(&match plan.sending.traffic.client() {
-            Some(_) => Order::Ask(Asking { schedule, is_closed: pace == Pace::Closed }),
+            Some(_) => Order::Ask(match pace {
+                Pace::Open => Asking { schedule, is_closed: false, requests: None },
+                Pace::Closed(requests) => Asking { schedule, is_closed: true, requests },
+            }),
             None => Order::Segment(schedule),
         })?;
         let open_ns = schedule.t0_ns - OPEN_NS;

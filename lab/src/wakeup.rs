@@ -209,6 +209,7 @@ fn plan<'a>(
         loads_pps: &[],
         topspeed: false,
         closed_loop: false,
+        closed_requests: &[],
         segment: Duration::ZERO,
         late_p99_ns_max: 0,
         others_max: scenario.others_max,

@@ -185,7 +185,7 @@ pub(crate) fn untold_of_peer(peer: Peer) -> String {
                            tracer is in our workers only"
                 .to_owned()
         }
-        Peer::Command => {
+        Peer::Command | Peer::RedisServer => {
             "somebody else's program, and our tracer is in our workers only".to_owned()
         }
         Peer::Testpmd => "somebody else's program, and our tracer is in our workers only; \
@@ -248,6 +248,7 @@ mod tests {
             Peer::Bridge,
             Peer::XdpBench,
             Peer::Smcroute,
+            Peer::RedisServer,
             Peer::Command,
         ] {
             let why = untold_of_peer(peer);

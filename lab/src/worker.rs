@@ -11,8 +11,8 @@ use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
 use std::thread;
 use std::time::Duration;
 
-/// How long a child may take to set itself up: to load a program and open a lane.
-const SETUP_MAX: Duration = Duration::from_secs(30);
+/// How long a child may take to set itself up: to load a program and open a lane, or to set a million keys of a store.
+const SETUP_MAX: Duration = Duration::from_secs(120);
 /// How long an ending child may take before it is killed.
 const END_MAX: Duration = Duration::from_secs(3);
 

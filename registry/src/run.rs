@@ -19,7 +19,7 @@ use laneway_kinds::{
     Place, Report, Service, Shape,
 };
 use laneway_spec::{IdlePolicy, LaneSpec};
-use laneway_stack::{DatagramStack, InterfaceConfig, StackConfig, StreamStack};
+use laneway_stack::{DatagramStack, InterfaceConfig, StackConfig, StreamStack, TcpLimits};
 use rustix::net::{AddressFamily, SocketType, netdevice::name_to_index, socket};
 use std::marker::PhantomData;
 use std::sync::{Mutex, PoisonError};
@@ -125,8 +125,13 @@ impl<A: AppKind, T: LaneTable> LaneVisitor for Runner<'_, A, T> {
             Crew::Workers(workers) => workers.count(),
         };
         let carried = if facts.carries.has(shape) { shape } else { Shape::Frames };
+        let (tcp, spec) = if shape == Shape::Streams && carried != shape {
+            TcpLimits::from_spec(order.spec)?
+        } else {
+            (TcpLimits::default(), order.spec.clone())
+        };
         let opening = Opening {
-            spec: order.spec,
+            spec: &spec,
             shape: carried,
             interfaces: order.interfaces,
             listen: &asks.service.listen,
@@ -155,6 +160,7 @@ impl<A: AppKind, T: LaneTable> LaneVisitor for Runner<'_, A, T> {
             idle,
             shared: &shared,
             ifindexes,
+            tcp,
         };
         match order.crew {
             Crew::Here { control, cpu } => {
@@ -195,6 +201,8 @@ struct Bench<'a, A: AppKind, K: LaneKind> {
     idle: IdlePolicy,
     shared: &'a K::Shared,
     ifindexes: Vec<u32>,
+    /// Limits of a stack of streams.
+    tcp: TcpLimits,
 }
 
 type Done<R> = (Result<RunReport, RunFailed>, R);
@@ -279,7 +287,9 @@ impl<A: AppKind, K: LaneKind> Bench<'_, A, K> {
             Shape::Streams => {
                 let lane = K::frames(self.shared, id.0)?;
                 gate()?;
-                let mut lane = StreamStack::new(lane, &stack(service, self.order.interfaces))?;
+                let mut config = stack(service, self.order.interfaces);
+                config.tcp = self.tcp;
+                let mut lane = StreamStack::new(lane, &config)?;
                 self.streams(id, &mut lane, control, &bell)
             }
             Shape::Kernel => {

@@ -56,6 +56,11 @@ const PACKAGES: &[Package] = &[
     need("socat", Group::Test, "a real UDP and TCP peer, for bulk transfers too"),
     need("smcroute", Group::Test, "the kernel's multicast routing, a peer of races of a relay"),
     need("curl", Group::Test, "a real HTTP client over our TCP"),
+    need(
+        "redis-server",
+        Group::Test,
+        "a store of keys and values, the referee and peer of races of one",
+    ),
     need("redis-tools", Group::Test, "`redis-cli`, a real RESP client over our TCP"),
     need("iperf3", Group::Test, "a real bulk TCP client over our TCP"),
     need("bpftool", Group::Test, "pins a program of somebody else, beside which ours runs"),

@@ -5,12 +5,7 @@
 //! and no state per connection. There are no rate limits: a peer that has completed a handshake is who
 //! it says, and gets no more than it sends; the lane bounds how many there are.
 
-use laneway_core::{App, Close, ConnId, Counters, StreamApp, StreamOut};
-use std::net::SocketAddr;
-
-/// The most that is sent at once. A queue takes a piece whole or not at all, so that pieces must be
-/// smaller than any queue, or a full one would never move.
-const PIECE_BYTES_MAX: usize = 1024;
+use laneway_core::{App, Close, ConnId, Counters, Opened, StreamApp, StreamOut};
 
 /// The echo service over streams.
 #[derive(Debug, Default)]
@@ -50,22 +45,16 @@ impl App for TcpEcho {
 }
 
 impl StreamApp for TcpEcho {
-    fn on_open(&mut self, _conn: ConnId, _peer: SocketAddr) {
+    fn on_open<O: StreamOut>(&mut self, _opened: Opened, _out: &mut O) {
         self.accepted += 1;
         self.open += 1;
     }
 
     fn on_bytes<O: StreamOut>(&mut self, conn: ConnId, bytes: &[u8], out: &mut O) -> usize {
-        let mut consumed = 0;
-        for piece in bytes.chunks(PIECE_BYTES_MAX) {
-            if !out.send(conn, piece) {
-                break;
-            }
-            consumed += piece.len();
-            self.counters.tx_frames += 1;
-        }
+        let consumed = out.send(conn, bytes);
         // A turn that brought bytes and moved none is counted all the same: it was one.
         self.counters.rx_frames += 1;
+        self.counters.tx_frames += u64::from(consumed > 0);
         self.counters.rx_bytes += consumed as u64;
         self.counters.tx_bytes += consumed as u64;
         consumed
@@ -80,26 +69,42 @@ impl StreamApp for TcpEcho {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use laneway_core::PortId;
     use proptest::prelude::*;
 
-    /// A queue that takes what fits whole, as lanes' do.
+    /// A queue that takes what fits, as lanes' do.
+    #[derive(Default)]
     struct Queue {
         bytes: Vec<u8>,
         room: usize,
     }
 
     impl StreamOut for Queue {
-        fn send(&mut self, _conn: ConnId, bytes: &[u8]) -> bool {
-            let fits = bytes.len() <= self.room;
-            if fits {
-                self.room -= bytes.len();
-                self.bytes.extend_from_slice(bytes);
-            }
-            fits
+        fn send(&mut self, _conn: ConnId, bytes: &[u8]) -> usize {
+            let taken = bytes.len().min(self.room);
+            self.room -= taken;
+            self.bytes.extend_from_slice(&bytes[..taken]);
+            taken
+        }
+
+        fn queued(&self, _conn: ConnId) -> usize {
+            self.bytes.len()
         }
 
         fn close(&mut self, _conn: ConnId) {
             panic!("an echo leaves closing to its peer");
+        }
+
+        fn abort(&mut self, _conn: ConnId) {
+            panic!("an echo leaves closing to its peer");
+        }
+
+        fn pause(&mut self, _conn: ConnId) {
+            panic!("an echo waits for room only");
+        }
+
+        fn resume(&mut self, _conn: ConnId) {
+            panic!("an echo waits for room only");
         }
     }
 
@@ -110,9 +115,9 @@ mod tests {
             drained in proptest::collection::vec(0usize..4000, 1..20)
         ) {
             let (mut echo, conn) = (TcpEcho::new(), ConnId(1));
-            let mut queue = Queue { bytes: Vec::new(), room: 0 };
+            let mut queue = Queue::default();
             let mut shown = 0;
-            for drain in drained.into_iter().chain([bytes.len() + PIECE_BYTES_MAX]) {
+            for drain in drained.into_iter().chain([bytes.len()]) {
                 queue.room += drain;
                 if shown < bytes.len() {
                     shown += echo.on_bytes(conn, &bytes[shown..], &mut queue);
@@ -127,8 +132,9 @@ mod tests {
     #[test]
     fn connections_are_counted() {
         let mut echo = TcpEcho::new();
-        let peer = "10.0.0.1:5000".parse().unwrap();
-        (0..3).for_each(|i| echo.on_open(ConnId(i), peer));
+        let [peer, local] = ["10.0.0.1:5000", "10.0.0.2:7"].map(|text| text.parse().unwrap());
+        let opened = |i| Opened { conn: ConnId(i), peer, local, port: PortId(0) };
+        (0..3).for_each(|i| echo.on_open(opened(i), &mut Queue::default()));
         echo.on_close(ConnId(0), Close::Peer);
         echo.on_close(ConnId(1), Close::Error);
         assert_eq!((echo.open(), echo.accepted(), echo.failed()), (1, 3, 1));

@@ -13,12 +13,11 @@
 
 use crate::{
     check::{Policy, check},
-    desk::{Answer, Change, Mailbox, NoAnswer, Order, SharedInput},
+    desk::{Answer, Change, InForce, Mailbox, NoAnswer, Order, SharedInput, Waiting},
     live::WorkerState,
     rule::{Rule, RuleId},
 };
 use std::{
-    collections::BTreeMap,
     sync::{
         Arc, Mutex, MutexGuard, PoisonError,
         atomic::{AtomicU64, Ordering},
@@ -79,9 +78,6 @@ impl Drop for Ceased<'_> {
     }
 }
 
-/// The rules in force, by id.
-type InForce = BTreeMap<RuleId, Arc<Rule>>;
-
 /// What a change did.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Changed {
@@ -109,7 +105,9 @@ impl Book {
             rules: Mutex::default(),
             generation: AtomicU64::new(0),
         };
-        for (worker, change) in book.shares(&[], rules.values()).into_iter().enumerate() {
+        // Interfaces may come behind a relay that begins with the machine.
+        let shares = book.shares(&[], rules.values(), &Waiting::Any);
+        for (worker, change) in shares.into_iter().enumerate() {
             book.workers[worker].post(Order::Prepare(change, true));
         }
         book.put_in_force(rules);
@@ -145,11 +143,17 @@ impl Book {
         self.in_force().iter().map(|(id, rule)| (*id, Arc::clone(rule))).collect()
     }
 
-    /// Adds rules; one with the input of a rule that is there takes its place.
+    /// The workers, for who tells them of interfaces.
+    pub(crate) fn mailboxes(&self) -> &[Arc<Mailbox>] {
+        &self.workers
+    }
+
+    /// Adds rules; one with the input of a rule that is there takes its place. A rule on an interface that is not
+    /// there is refused, unless another rule is on it already, or `waits` says that it waits.
     ///
     /// # Errors
     /// What is wrong, or cannot be had; then nothing has changed.
-    pub fn add(&self, rules: Vec<Rule>) -> Result<Changed, String> {
+    pub fn add(&self, rules: Vec<Rule>, waits: bool) -> Result<Changed, String> {
         let _turn = self.in_turn()?;
         let mut next = InForce::clone(&self.in_force());
         let mut seen = by_id(Vec::new());
@@ -163,7 +167,7 @@ impl Book {
             }
             next.insert(id, rule);
         }
-        let mut changed = self.change(next)?;
+        let mut changed = self.change(next, waits)?;
         changed.kept = 0;
         Ok(changed)
     }
@@ -182,20 +186,21 @@ impl Book {
                 ));
             }
         }
-        let mut changed = self.change(next)?;
+        let mut changed = self.change(next, false)?;
         changed.kept = 0;
         Ok(changed)
     }
 
-    /// Puts another set in the place of the one in force. Rules that are in both are not touched.
+    /// Puts another set in the place of the one in force. Rules that are in both are not touched. Interfaces that
+    /// are not there are as for [`add`](Self::add).
     ///
     /// # Errors
     /// What is wrong, or cannot be had; then nothing has changed.
-    pub fn replace(&self, rules: Vec<Rule>) -> Result<Changed, String> {
+    pub fn replace(&self, rules: Vec<Rule>, waits: bool) -> Result<Changed, String> {
         let _turn = self.in_turn()?;
         // As a list, so that two rules with one input are found, in the order that they were given.
         check(&rules.iter().collect::<Vec<_>>(), &self.policy).map_err(|why| why.to_string())?;
-        self.change(by_id(rules))
+        self.change(by_id(rules), waits)
     }
 
     /// What is permitted beside the rules.
@@ -279,7 +284,7 @@ impl Book {
     }
 
     /// Whoever has the turn puts another set in force.
-    fn change(&self, next: InForce) -> Result<Changed, String> {
+    fn change(&self, next: InForce, waits: bool) -> Result<Changed, String> {
         let now = self.in_force();
         let all: Vec<&Rule> = next.values().map(|rule| &**rule).collect();
         check(&all, &self.policy).map_err(|why| why.to_string())?;
@@ -287,7 +292,8 @@ impl Book {
         let gone: Vec<RuleId> = gone.map(|(id, _)| *id).collect();
         let come = next.iter().filter(|(id, rule)| now.get(id) != Some(rule));
         let come: Vec<(RuleId, &Arc<Rule>)> = come.map(|(id, rule)| (*id, rule)).collect();
-        let shares = self.shares(&gone, come.iter().map(|(_, rule)| *rule));
+        let waiting = if waits { Waiting::Any } else { Waiting::Known(Arc::clone(&now)) };
+        let shares = self.shares(&gone, come.iter().map(|(_, rule)| *rule), &waiting);
         let asked: Vec<usize> = (0..shares.len()).filter(|at| !shares[*at].is_empty()).collect();
         for (worker, share) in shares.into_iter().enumerate().filter(|(_, share)| !share.is_empty())
         {
@@ -317,8 +323,10 @@ impl Book {
         &self,
         gone: &[RuleId],
         come: impl IntoIterator<Item = &'a Arc<Rule>>,
+        waiting: &Waiting,
     ) -> Vec<Change> {
-        let mut shares = vec![Change::default(); self.workers.len()];
+        let empty = Change { waiting: waiting.clone(), ..Change::default() };
+        let mut shares = vec![empty; self.workers.len()];
         let worker = |id: RuleId| (id.spread() % self.workers.len() as u64) as usize;
         gone.iter().for_each(|id| shares[worker(*id)].remove.push(*id));
         for rule in come {

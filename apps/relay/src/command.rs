@@ -142,7 +142,8 @@ oldest) with queue_bytes, bytes_per_second, sample (1 of N), multicast_loop. A r
 bytes_per_second. Rules that would send in a circle are refused.
 
 Rules change while it runs with `laneway relay add|remove|replace --control PATH`; rules that a change
-does not touch lose nothing by it. Runs on lanes socket and uring, where addresses, routes
+does not touch lose nothing by it. On lanes socket and uring a rule whose interface is not there waits for it; one
+that is removed and made again, under its name, gets its groups and outputs again. Runs on lanes socket and uring, where addresses, routes
 and neighbours are the kernel's, and on packet, afxdp and dpdk, where --address says who the relay is on
 each interface that the rules name. Several workers (--workers) share the rules. What became of every datagram and
 of every copy goes to standard error at the end: at Ctrl-C, or after --duration.
@@ -256,25 +257,22 @@ Examples:
         run.talks.control.clone().filter(|_| !run.talks.adopts_control)
     }
 
+    /// Rules are in force some time behind the lanes, which is said then.
     fn begun(run: &RelayRun, on: On<'_>) -> Option<String> {
-        let rules = run.book.rules();
-        let outputs: usize = rules.iter().map(|(_, rule)| rule.outputs.len()).sum();
-        let begun =
-            format!("relaying by {} rules with {outputs} outputs; Ctrl-C ends", rules.len());
+        let mut lines = Vec::new();
+        if let Some(lost) = &run.talks.lost {
+            lines.push(format!("lost by taking over: {lost}"));
+        }
         let gives_up_ports = on.lane.is_the_kernels()
             && run.talks.control.is_some()
             && Self::confines(run, on)
                 .is_some_and(|it| !it.capabilities.contains(&Capability::NetBindService));
-        let begun = match &run.talks.lost {
-            Some(lost) => format!("{begun}\nlost by taking over: {lost}"),
-            None => begun,
-        };
-        Some(match (gives_up_ports, unprivileged_port_min()) {
-            (true, min @ 1..) => format!(
-                "{begun}\nrules that come later may have ports from {min} up: begin with one below, or with --keep-privileges, for others"
-            ),
-            _ => begun,
-        })
+        if let (true, min @ 1..) = (gives_up_ports, unprivileged_port_min()) {
+            lines.push(format!(
+                "rules that come later may have ports from {min} up; for others begin with one, or with --keep-privileges"
+            ));
+        }
+        (!lines.is_empty()).then(|| lines.join("\n"))
     }
 
     fn metrics(run: &RelayRun, page: &mut Page) {
@@ -330,7 +328,7 @@ Examples:
             (
                 "  passed_over".to_owned(),
                 copies.passed_over,
-                "the output's interface was down, or its MTU too small",
+                "the output's interface was gone or down, or its MTU too small",
             ),
         ];
         let mut lines: Vec<Line> = seen_lines.into_iter().filter(|(_, n, _)| *n > 0).collect();
@@ -491,8 +489,8 @@ const OUTPUT_DROPS: Family = table::counter(
     "laneway_relay_output_drops_total",
     "Copies that did not leave, by rule, output and reason.",
 );
-const RULE_WAITS: Family = Family {
-    name: "laneway_relay_rule_wait_seconds",
+const RULE_DELAYS: Family = Family {
+    name: "laneway_relay_rule_delay_seconds",
     kind: Kind::Histogram,
     help: "Time from the kernel's stamp on a datagram to its relaying, by rule; lanes with stamps.",
 };
@@ -513,13 +511,13 @@ fn figures(state: &WorkerState, page: &mut Page) {
         let of_rule = [("rule", id.as_str()), ("name", rule.name.as_deref().unwrap_or_default())];
         page.add(&RULE_DATAGRAMS, &of_rule, rule.datagrams);
         page.add(&RULE_LIMITED, &of_rule, rule.rate_limited);
-        if let Some((beyond, classes)) = rule.waits.classes.split_last()
-            && !rule.waits.is_empty()
+        if let Some((beyond, classes)) = rule.delays.classes.split_last()
+            && !rule.delays.is_empty()
         {
             let limits = (0..).map(|class| f64::from(1u32 << class) / 1e6);
             let buckets: Vec<(f64, u64)> = limits.zip(classes.iter().copied()).collect();
-            let sum = rule.waits.sum_ns as f64 / 1e9;
-            page.add_histogram(&RULE_WAITS, &of_rule, &buckets, *beyond, sum);
+            let sum = rule.delays.sum_ns as f64 / 1e9;
+            page.add_histogram(&RULE_DELAYS, &of_rule, &buckets, *beyond, sum);
         }
         for output in &rule.outputs {
             let by = output.interface.as_deref().unwrap_or_default();

@@ -10,7 +10,8 @@
 //!   anything else                               {"error":"line 1, column 12: ..."}
 //! ```
 //!
-//! Rules are those of the file. What a relay may send to at all is not to be changed here.
+//! With `"wait":true` a rule is taken whose interface is not there; it begins when the interface appears. Rules are
+//! those of the file. What a relay may send to at all is not to be changed here.
 
 use crate::{
     book::{Book, Changed},
@@ -30,6 +31,9 @@ pub enum Request {
     Add {
         /// The rules.
         rule: Vec<Rule>,
+        /// They may wait for interfaces.
+        #[serde(default)]
+        wait: bool,
     },
     /// Removes rules.
     Remove {
@@ -40,6 +44,9 @@ pub enum Request {
     Replace {
         /// The rules.
         rule: Vec<Rule>,
+        /// They may wait for interfaces.
+        #[serde(default)]
+        wait: bool,
     },
     /// What every rule has done.
     Status {},
@@ -74,9 +81,9 @@ fn carry_out(book: &Book, request: Request) -> Result<Value, String> {
                 book.rules().iter().map(|(id, rule)| with_id(*id, rule)).collect();
             Ok(json!({ "rules": rules }))
         }
-        Request::Add { rule } => book.add(rule).map(changed),
+        Request::Add { rule, wait } => book.add(rule, wait).map(changed),
         Request::Remove { id } => book.remove(&id).map(changed),
-        Request::Replace { rule } => book.replace(rule).map(changed),
+        Request::Replace { rule, wait } => book.replace(rule, wait).map(changed),
         Request::Handover(_) | Request::Take { .. } => {
             Err("only a running relay's control socket hands over".to_owned())
         }

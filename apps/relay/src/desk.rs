@@ -15,7 +15,9 @@ use crate::{
     rule::{Rule, RuleId},
 };
 use laneway_core::{Bell, Membership};
+use laneway_linux::Links;
 use std::{
+    collections::BTreeMap,
     net::SocketAddr,
     os::fd::OwnedFd,
     sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError},
@@ -30,6 +32,26 @@ pub(crate) struct Change {
     pub(crate) remove: Vec<RuleId>,
     /// Rules that come.
     pub(crate) add: Vec<Arc<Rule>>,
+    /// Which of them may come before their interfaces are there.
+    pub(crate) waiting: Waiting,
+}
+
+/// Rules by id.
+pub(crate) type InForce = BTreeMap<RuleId, Arc<Rule>>;
+
+/// What is done about a rule whose interface is not there.
+#[derive(Clone, Debug)]
+pub(crate) enum Waiting {
+    /// It waits.
+    Any,
+    /// It waits if one of these rules is on the interface; else the name is taken for a mistake.
+    Known(Arc<InForce>),
+}
+
+impl Default for Waiting {
+    fn default() -> Waiting {
+        Waiting::Known(Arc::default())
+    }
 }
 
 impl Change {
@@ -101,6 +123,8 @@ struct Inside {
     answer: Option<Answer>,
     /// What the worker begins with, until it takes it.
     handed: Vec<SharedInput>,
+    /// The interfaces that there are, if that is news.
+    links: Option<Arc<Links>>,
     /// The worker has ended, or will never begin.
     is_over: bool,
 }
@@ -123,7 +147,7 @@ impl Mailbox {
     /// The worker is there; it hears this bell, which is rung where an order waits already.
     pub(crate) fn attend(&self, bell: &Bell) {
         let mut inside = self.inside();
-        if inside.order.is_some() {
+        if inside.order.is_some() || inside.links.is_some() {
             bell.ring();
         }
         inside.bell = Some(bell.clone());
@@ -142,6 +166,20 @@ impl Mailbox {
     /// The worker's side: the order that waits.
     pub(crate) fn take(&self) -> Option<Order> {
         self.inside().order.take()
+    }
+
+    /// The worker's side: the interfaces that there are, if that is news.
+    pub(crate) fn take_links(&self) -> Option<Arc<Links>> {
+        self.inside().links.take()
+    }
+
+    /// Tells which interfaces there are.
+    pub(crate) fn tell_links(&self, links: &Arc<Links>) {
+        let mut inside = self.inside();
+        inside.links = Some(Arc::clone(links));
+        if let Some(bell) = &inside.bell {
+            bell.ring();
+        }
     }
 
     /// The worker's side: what came of it.

@@ -98,7 +98,7 @@ impl AppKind for RelayKind {
     }
 
     fn datagrams(run: &RelayRun, place: Place<'_>) -> Result<Relay, LaneError> {
-        Ok(Relay::new(run.book.mailbox(place.worker), place.bell))
+        Ok(Relay::new(run.book.mailbox(place.worker), place.bell, !run.own.is_empty()))
     }
 
     fn kernel(

@@ -31,6 +31,9 @@ pub struct RuleState {
     pub name: Option<String>,
     /// Its input, in words.
     pub input: String,
+    /// Why its input receives nothing yet, such as an interface that is not there.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub waits: Option<String>,
     /// Datagrams that it is about.
     pub datagrams: u64,
     /// Bytes of their payload.
@@ -38,31 +41,31 @@ pub struct RuleState {
     /// Of them, those beyond its `bytes_per_second`.
     pub rate_limited: u64,
     /// How long datagrams had waited since the kernel stamped them, where the lane has such stamps.
-    #[serde(default, skip_serializing_if = "Waits::is_empty")]
-    pub waits: Waits,
+    #[serde(default, skip_serializing_if = "Delays::is_empty")]
+    pub delays: Delays,
     /// By output.
     pub outputs: Vec<OutputState>,
 }
 
-/// Classes of [`Waits`]: less than 1 us, less than 2 us, and so on; the last has all that is longer.
-pub const WAIT_CLASSES: usize = 24;
+/// Classes of [`Delays`]: less than 1 us, less than 2 us, and so on; the last has all that is longer.
+pub const DELAY_CLASSES: usize = 24;
 
 /// Times between two moments, in classes of powers of two.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Waits {
+pub struct Delays {
     /// How many were less than 1 us, at least that and less than 2 us, less than 4 us and so on.
     pub classes: Vec<u64>,
     /// All of them together, in ns.
     pub sum_ns: u64,
 }
 
-impl Waits {
+impl Delays {
     /// Counts so many that waited so long. The classes are there from the beginning on.
-    pub fn count(&mut self, wait_ns: u64, datagrams: u64) {
-        let class = (wait_ns / 1000).checked_ilog2().map_or(0, |log| log as usize + 1);
-        self.classes.resize(WAIT_CLASSES, 0);
-        self.classes[class.min(WAIT_CLASSES - 1)] += datagrams;
-        self.sum_ns = self.sum_ns.saturating_add(wait_ns.saturating_mul(datagrams));
+    pub fn count(&mut self, delay_ns: u64, datagrams: u64) {
+        let class = (delay_ns / 1000).checked_ilog2().map_or(0, |log| log as usize + 1);
+        self.classes.resize(DELAY_CLASSES, 0);
+        self.classes[class.min(DELAY_CLASSES - 1)] += datagrams;
+        self.sum_ns = self.sum_ns.saturating_add(delay_ns.saturating_mul(datagrams));
     }
 
     /// True when nothing was counted.
@@ -79,7 +82,7 @@ impl Waits {
             seen += u128::from(*n);
             seen >= wanted
         });
-        class.filter(|class| all > 0 && *class < WAIT_CLASSES - 1).map(|class| 1 << class)
+        class.filter(|class| all > 0 && *class < DELAY_CLASSES - 1).map(|class| 1 << class)
     }
 }
 
@@ -91,6 +94,9 @@ pub struct OutputState {
     pub destination: String,
     /// The interface that it is kept to.
     pub interface: Option<String>,
+    /// Why it sends nothing now.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub waits: Option<String>,
     /// Copies that left.
     pub sent: u64,
     /// Bytes of their payload.
@@ -100,6 +106,14 @@ pub struct OutputState {
 }
 
 impl WorkerState {
+    /// How many rules have an input or an output that waits.
+    pub fn waiting(&self) -> usize {
+        let waits = |rule: &&RuleState| {
+            rule.waits.is_some() || rule.outputs.iter().any(|output| output.waits.is_some())
+        };
+        self.rules.iter().filter(waits).count()
+    }
+
     /// Adds what another worker has done.
     pub fn merge(&mut self, other: WorkerState) {
         self.rules.extend(other.rules);
@@ -122,17 +136,17 @@ mod tests {
     use super::*;
 
     #[test]
-    fn waits_are_counted_in_classes_and_a_share_of_them_is_below_a_limit() {
-        let mut waits = Waits::default();
-        assert!(waits.is_empty() && waits.below_us(500).is_none());
-        waits.count(999, 90);
-        waits.count(1_000, 8);
-        waits.count(5_000, 1);
-        waits.count(u64::MAX, 1);
-        assert_eq!(&waits.classes[..4], [90, 8, 0, 1]);
-        assert_eq!(waits.classes[WAIT_CLASSES - 1], 1);
-        let limits = [500, 900, 980, 990].map(|share| waits.below_us(share));
+    fn delays_are_counted_in_classes_and_a_share_of_them_is_below_a_limit() {
+        let mut delays = Delays::default();
+        assert!(delays.is_empty() && delays.below_us(500).is_none());
+        delays.count(999, 90);
+        delays.count(1_000, 8);
+        delays.count(5_000, 1);
+        delays.count(u64::MAX, 1);
+        assert_eq!(&delays.classes[..4], [90, 8, 0, 1]);
+        assert_eq!(delays.classes[DELAY_CLASSES - 1], 1);
+        let limits = [500, 900, 980, 990].map(|share| delays.below_us(share));
         assert_eq!(limits, [Some(1), Some(1), Some(2), Some(8)]);
-        assert_eq!((waits.below_us(1000), waits.sum_ns), (None, u64::MAX));
+        assert_eq!((delays.below_us(1000), delays.sum_ns), (None, u64::MAX));
     }
 }

@@ -170,6 +170,22 @@ pub(crate) fn admits(sources: &[IpAddr], source: IpAddr) -> bool {
     sources.is_empty() || sources.contains(&source)
 }
 
+impl Rule {
+    /// True where its input or an output is on this interface.
+    pub(crate) fn names(&self, interface: &str) -> bool {
+        let outputs = self.outputs.iter().map(|output| &output.interface);
+        [&self.input.interface].into_iter().chain(outputs).flatten().any(|name| name == interface)
+    }
+
+    /// What people call one of its outputs: `5d0c1a2b3c4d tv to 192.0.2.9:6000 by eth2`.
+    pub(crate) fn label(&self, output: &Output) -> String {
+        let id = RuleId::of(&self.input);
+        let name = self.name.as_ref().map_or_else(String::new, |name| format!(" {name}"));
+        let by = output.interface.as_ref().map_or_else(String::new, |name| format!(" by {name}"));
+        format!("{id}{name} to {}{by}", output.destination)
+    }
+}
+
 impl Output {
     /// An output of which no more is said.
     pub fn to(destination: SocketAddr, interface: Option<String>) -> Output {
@@ -209,6 +225,8 @@ impl Output {
             },
             // Without it a full queue of the interface is a loss without a name.
             tells_full_queue: true,
+            // What a fragment loses has no name, either.
+            fragments: false,
             ..PortPlan::at(SocketAddr::new(any, 0))
         }
     }

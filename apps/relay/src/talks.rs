@@ -7,11 +7,12 @@ use crate::{
     book::Book,
     console::{Request, answer},
     handover::{Predecessor, Successor, Taken},
+    links::Follower,
 };
 use laneway_control::{Answerer, ControlSocket, Said};
 use laneway_kinds::{Failure, Session};
 use laneway_linux::monotonic_ns;
-use laneway_terminal::Supervisor;
+use laneway_terminal::{Supervisor, note};
 use std::{
     path::PathBuf,
     sync::{
@@ -37,6 +38,8 @@ pub(crate) struct Talks {
     /// What is lost with it, where something is.
     pub(crate) lost: Option<String>,
     shared: Arc<Shared>,
+    /// From the beginning to the end: who tells of interfaces.
+    follower: Mutex<Option<Follower>>,
 }
 
 /// What the run's helpers have in common.
@@ -72,6 +75,15 @@ impl Talks {
         lane: String,
         session: &Session<'_>,
     ) -> Result<(), Failure> {
+        match session.helpers(|| Follower::begin(book))? {
+            Ok(follower) => {
+                *self.follower.lock().unwrap_or_else(PoisonError::into_inner) = Some(follower);
+            }
+            Err(error) if !session.json => note(&format!(
+                "interfaces that come and go are not followed: the kernel does not tell of them ({error})"
+            )),
+            Err(_) => {}
+        }
         let speaker = self.speaker(book, lane, session);
         let followed = self.followed.lock().unwrap_or_else(PoisonError::into_inner).take();
         if let Some(path) = self.control.as_ref().filter(|_| !self.adopts_control) {
@@ -83,18 +95,27 @@ impl Talks {
             *place = Some(socket);
         }
         let supervisor = Supervisor::of_environment();
-        if followed.is_none() && !supervisor.is_there() {
+        let json = session.json;
+        if followed.is_none() && !supervisor.is_there() && json {
             return Ok(());
         }
         let (book, shared) = (Arc::clone(book), Arc::clone(&self.shared));
         let (stop, control) = (Arc::clone(&session.stop), self.control.clone());
+        let follows = followed.is_some();
         let help = move || {
             let done = match followed {
                 None => book.begun(),
                 Some(followed) => follow(&book, followed, control, speaker, &shared),
             };
             match done {
-                Ok(()) => supervisor.ready(),
+                Ok(()) => {
+                    supervisor.ready();
+                    if let Some(line) = in_force(&book).filter(|_| !json) {
+                        note(&line);
+                    }
+                }
+                // The run says itself why the rules that it begins with cannot be had.
+                Err(_) if !follows => {}
                 Err(why) => {
                     let mut failure = shared.failure.lock().unwrap_or_else(PoisonError::into_inner);
                     failure.get_or_insert(why);
@@ -128,10 +149,23 @@ impl Talks {
     /// Closes everything. From here on nobody changes what is reported.
     pub(crate) fn end(&self) -> Result<(), Failure> {
         Supervisor::of_environment().stopping();
+        drop(self.follower.lock().unwrap_or_else(PoisonError::into_inner).take());
         self.shared.close();
         let mut failure = self.shared.failure.lock().unwrap_or_else(PoisonError::into_inner);
         failure.take().map_or(Ok(()), |why| Err(Failure::input(why)))
     }
+}
+
+/// What is said when the first rules are in force; nothing where they cannot be had, which the run says itself.
+fn in_force(book: &Book) -> Option<String> {
+    let state = book.state().ok()?;
+    let (rules, waiting) = (state.rules.len(), state.waiting());
+    let outputs: usize = state.rules.iter().map(|rule| rule.outputs.len()).sum();
+    let waits = match waiting {
+        0 => String::new(),
+        n => format!("; {n} of them wait for an interface, see `laneway relay status`"),
+    };
+    Some(format!("relaying by {rules} rules with {outputs} outputs{waits}; Ctrl-C ends"))
 }
 
 /// Goes on where another relay ceases.

@@ -6,32 +6,38 @@
 //!
 //! Outputs are the outer loop and datagrams the inner one, so what a batch brings leaves each output as one
 //! train; a train that came in whole leaves whole. Nothing waits for a batch to fill. Rules change between two
-//! rounds of the lane, here on the worker's own thread, a bounded number of sockets at a time: a rule set is
-//! prepared beside the one in force, then takes its place at once.
+//! rounds of the lane, here on the worker's own thread, a bounded number of calls at a time: a rule set is
+//! prepared beside the one in force, then takes its place at once (`work`). A port whose interface goes is closed,
+//! and opened again when there is one of that name (`berth`, `seats`).
 //!
 //! What must always hold: every datagram that is shown is relayed or counted by why not; every copy is handed to
 //! the lane or counted by why not; what a change could not open leaves nothing behind. Per datagram nothing is
 //! allocated.
 
+mod berth;
+mod seats;
+mod work;
+
 use crate::{
-    desk::{Answer, Change, Mailbox, Order, SharedInput},
-    live::{OutputState, RuleState, WAIT_CLASSES, Waits, WorkerState},
+    desk::{Answer, Mailbox},
+    live::{DELAY_CLASSES, Delays, OutputState, RuleState, WorkerState},
     rule::{Output, Rule, RuleId, admits},
 };
+use berth::Berth;
 use laneway_core::{
-    App, Bell, Counters, Datagram, DatagramApp, DatagramOut, DatagramPorts, DropReason, LaneError,
-    Membership, PortId, PortPlan, Turn,
+    App, Bell, Counters, Datagram, DatagramApp, DatagramOut, DatagramPorts, DropReason, PortId,
+    Turn,
 };
+use laneway_linux::Links;
+use seats::{SeatId, Seats};
 use std::{
     collections::{BTreeMap, HashMap},
     net::{IpAddr, SocketAddr},
     num::NonZeroU32,
     sync::Arc,
 };
+use work::{Begun, Leftover, Look, Work};
 
-/// Sockets that are opened or closed between two rounds: some 20 us each, so that datagrams wait no longer than
-/// a socket's buffer has room for.
-const SOCKETS_PER_ROUND: usize = 32;
 /// Batches are counted by powers of two up to this one, 2^15 datagrams.
 const BATCH_CLASSES: usize = 16;
 /// What a rate allows at once: a tenth of a second's, and a whole train.
@@ -78,7 +84,8 @@ pub struct Copies {
     pub sampled_out: u64,
     /// Beyond an output's `bytes_per_second`.
     pub rate_limited: u64,
-    /// Of a kernel half: left out by the kernel, because the output's interface was down or its MTU too small.
+    /// Left out, because the output's interface was not there; by a kernel half, also because it was down or its
+    /// MTU too small.
     pub passed_over: u64,
 }
 
@@ -100,10 +107,18 @@ pub struct Relay {
     rules: Vec<Option<Box<Live>>>,
     free: Vec<u32>,
     by_id: HashMap<RuleId, u32>,
-    inputs: HashMap<PortId, InputPort>,
-    /// The ports of sockets that were handed over, by the rules that come for them.
-    handed: HashMap<RuleId, PortId>,
+    seats: Seats,
     work: Work,
+    leftovers: Vec<Leftover>,
+    /// The answer that is due when nothing is left over.
+    due: Option<Answer>,
+    /// The interfaces that there are, where somebody follows them.
+    links: Option<Arc<Links>>,
+    look: Option<Look>,
+    /// A port may wait for something that is told of.
+    waits: bool,
+    /// The lane has a stack of its own, with the interfaces that it began with.
+    has_own_stack: bool,
     /// The rule of each datagram of a batch, and its place there; keeps its memory.
     order: Vec<(u32, u32)>,
     counters: Counters,
@@ -118,21 +133,21 @@ pub struct Relay {
 struct Live {
     id: RuleId,
     rule: Arc<Rule>,
-    input: PortId,
+    seat: SeatId,
     bucket: Option<Bucket>,
     outputs: Vec<Exit>,
     datagrams: u64,
     bytes: u64,
     rate_limited: u64,
-    waits: Waits,
+    delays: Delays,
 }
 
 /// An output in force.
 #[derive(Clone, Debug)]
 struct Exit {
-    port: PortId,
+    berth: Berth,
     destination: SocketAddr,
-    /// It takes every datagram.
+    /// It takes every datagram, and has a port.
     is_plain: bool,
     bucket: Option<Bucket>,
     sample: Option<NonZeroU32>,
@@ -140,21 +155,10 @@ struct Exit {
     seen: u64,
     sampled_out: u64,
     rate_limited: u64,
-}
-
-/// A port that receives, with the rules about what it receives.
-#[derive(Debug)]
-struct InputPort {
-    bind: SocketAddr,
-    interface: Option<String>,
-    /// Rules about one destination: several where each has senders of its own.
-    exact: HashMap<IpAddr, Vec<u32>>,
-    /// The rule about every address of ours.
-    any: Vec<u32>,
-    /// How many rules want each membership, those in preparation included.
-    members: BTreeMap<Membership, usize>,
-    /// How many rules want the port.
-    users: usize,
+    /// While it had no port.
+    absent: u64,
+    /// What its ports had counted that were closed.
+    past: Option<Box<Counters>>,
 }
 
 /// Admits so many bytes per second, and at least what it has begun to admit.
@@ -194,42 +198,9 @@ impl Bucket {
     }
 }
 
-/// What the worker does about its rules beside relaying.
-enum Work {
-    Nothing,
-    Preparing(Draft),
-    /// Ready, until it is told what becomes of it.
-    Prepared(Draft),
-    /// Its inputs are held; the answer is due when all that they received has left.
-    Ceasing,
-    /// Ports that nothing needs any more; the answer that is due when they are closed.
-    Closing(Vec<PortId>, Option<Answer>),
-}
-
-/// A change that is not in force.
-struct Draft {
-    change: Change,
-    /// It comes into force as soon as it is prepared.
-    at_once: bool,
-    /// Of `change.add`, those that are begun; the last may lack outputs.
-    begun: Vec<Begun>,
-}
-
-/// A rule of a draft, as far as it is opened.
-struct Begun {
-    input: PortId,
-    outputs: Vec<Opened>,
-}
-
-struct Opened {
-    port: PortId,
-    /// Which output of the rule with the same id it is.
-    kept: Option<usize>,
-}
-
 impl Relay {
     /// A relay without rules, which takes its orders from this mailbox.
-    pub(crate) fn new(mailbox: Arc<Mailbox>, bell: &Bell) -> Relay {
+    pub(crate) fn new(mailbox: Arc<Mailbox>, bell: &Bell, has_own_stack: bool) -> Relay {
         mailbox.attend(bell);
         Relay {
             mailbox,
@@ -237,9 +208,14 @@ impl Relay {
             rules: Vec::new(),
             free: Vec::new(),
             by_id: HashMap::new(),
-            inputs: HashMap::new(),
-            handed: HashMap::new(),
+            seats: Seats::default(),
             work: Work::Nothing,
+            leftovers: Vec::new(),
+            due: None,
+            links: None,
+            look: None,
+            waits: false,
+            has_own_stack,
             order: Vec::new(),
             counters: Counters::default(),
             fates: Fates::default(),
@@ -265,337 +241,6 @@ impl Relay {
         self.failure.as_deref()
     }
 
-    /// Does what is to be done about rules, for at most so many sockets.
-    fn turn_rules(&mut self, ports: &mut impl DatagramPorts) {
-        let mut budget = SOCKETS_PER_ROUND;
-        while budget > 0 {
-            match std::mem::replace(&mut self.work, Work::Nothing) {
-                Work::Preparing(mut draft) => match self.prepare(&mut draft, ports, &mut budget) {
-                    Ok(false) => self.work = Work::Preparing(draft),
-                    Ok(true) if draft.at_once => self.commit(draft, ports),
-                    Ok(true) => {
-                        self.mailbox.answer(Answer::Done);
-                        self.work = Work::Prepared(draft);
-                    }
-                    Err(why) => {
-                        if draft.at_once {
-                            self.failure = Some(why.clone());
-                        }
-                        let closing = self.abandon(draft, ports);
-                        self.work = Work::Closing(closing, Some(Answer::Failed(why)));
-                    }
-                },
-                Work::Closing(mut closing, answer) => {
-                    while let Some(port) = closing.pop() {
-                        // A port that is gone is closed.
-                        let _ = ports.close_port(port);
-                        budget -= 1;
-                        if budget == 0 {
-                            break;
-                        }
-                    }
-                    if closing.is_empty() {
-                        answer.into_iter().for_each(|answer| self.mailbox.answer(answer));
-                    } else {
-                        self.work = Work::Closing(closing, answer);
-                    }
-                }
-                waiting @ (Work::Nothing | Work::Prepared(_) | Work::Ceasing) => {
-                    let Some(order) = self.mailbox.take() else {
-                        if !matches!(waiting, Work::Ceasing) {
-                            self.work = waiting;
-                            return;
-                        }
-                        if ports.has_settled() {
-                            self.mailbox.answer(Answer::Done);
-                            return;
-                        }
-                        self.work = waiting;
-                        break;
-                    };
-                    self.begin(order, waiting, ports);
-                }
-            }
-        }
-        // The rest behind the next round.
-        self.bell.ring();
-    }
-
-    fn begin(&mut self, order: Order, waiting: Work, ports: &mut impl DatagramPorts) {
-        match (order, waiting) {
-            (Order::Tell, waiting) => {
-                self.work = waiting;
-                let state = self.state(ports);
-                self.mailbox.answer(Answer::Told(state));
-            }
-            (Order::Share, waiting) => {
-                self.work = waiting;
-                let shared = self.share(ports);
-                self.mailbox.answer(shared.map_or_else(Answer::Failed, Answer::Shared));
-            }
-            (Order::Cease, _) => match self.hold(ports, true) {
-                Ok(()) => self.work = Work::Ceasing,
-                Err(why) => {
-                    // Whoever was held before goes on.
-                    let _ = self.hold(ports, false);
-                    self.mailbox.answer(Answer::Failed(why));
-                }
-            },
-            (Order::Receive, _) => {
-                let done = self.hold(ports, false);
-                self.mailbox.answer(done.map_or_else(Answer::Failed, |()| Answer::Done));
-            }
-            (Order::Commit, Work::Prepared(draft)) => self.commit(draft, ports),
-            (Order::Abandon, Work::Prepared(draft)) => {
-                let closing = self.abandon(draft, ports);
-                self.work = Work::Closing(closing, Some(Answer::Done));
-            }
-            (Order::Commit | Order::Abandon, _) => self.mailbox.answer(Answer::Done),
-            (Order::Prepare(change, at_once), waiting) => {
-                // Whoever prepared before and went away without a word has given up.
-                if let Work::Prepared(draft) = waiting {
-                    for port in self.abandon(draft, ports) {
-                        let _ = ports.close_port(port);
-                    }
-                }
-                match self.adopt(ports) {
-                    Ok(()) => {
-                        self.work = Work::Preparing(Draft { change, at_once, begun: Vec::new() });
-                    }
-                    Err(why) => {
-                        self.failure = Some(why.clone());
-                        self.mailbox.answer(Answer::Failed(why));
-                    }
-                }
-            }
-        }
-    }
-
-    /// Makes ports of the sockets that another relay handed over. They receive nothing yet.
-    fn adopt(&mut self, ports: &mut impl DatagramPorts) -> Result<(), String> {
-        for SharedInput { bind, interface, memberships, rules, socket } in self.mailbox.handed() {
-            let members = memberships.iter().map(|member| (member.clone(), 0)).collect();
-            let plan = PortPlan { interface, memberships, ..PortPlan::at(bind) };
-            let port = ports.adopt_port(&plan, socket).map_err(|why| why.to_string())?;
-            self.handed.extend(rules.into_iter().map(|rule| (rule, port)));
-            let input = InputPort {
-                bind,
-                interface: plan.interface,
-                exact: HashMap::new(),
-                any: Vec::new(),
-                members,
-                users: 0,
-            };
-            self.inputs.insert(port, input);
-        }
-        Ok(())
-    }
-
-    /// The sockets of all inputs, for a successor.
-    fn share(&self, ports: &mut impl DatagramPorts) -> Result<Option<Vec<SharedInput>>, String> {
-        let mut shared = Vec::with_capacity(self.inputs.len());
-        for (id, input) in &self.inputs {
-            let Some(socket) = ports.share_port(*id).map_err(|why| why.to_string())? else {
-                return Ok(None);
-            };
-            let slots = input.exact.values().flatten().chain(&input.any);
-            let rules = slots.filter_map(|slot| Some(self.rules[*slot as usize].as_ref()?.id));
-            shared.push(SharedInput {
-                bind: input.bind,
-                interface: input.interface.clone(),
-                memberships: input.members.keys().cloned().collect(),
-                rules: rules.collect(),
-                socket,
-            });
-        }
-        Ok(Some(shared))
-    }
-
-    /// Holds all inputs, or lets them receive.
-    fn hold(&self, ports: &mut impl DatagramPorts, is_held: bool) -> Result<(), String> {
-        let mut inputs = self.inputs.keys();
-        inputs.try_for_each(|id| ports.hold_port(*id, is_held)).map_err(|why| why.to_string())
-    }
-
-    /// Opens more of what a draft needs. True when it has all.
-    fn prepare(
-        &mut self,
-        draft: &mut Draft,
-        ports: &mut impl DatagramPorts,
-        budget: &mut usize,
-    ) -> Result<bool, String> {
-        loop {
-            let Draft { change, begun, .. } = &mut *draft;
-            let is_whole = |begun: &Begun, rule: &Rule| begun.outputs.len() == rule.outputs.len();
-            let at = match begun.last() {
-                Some(last) if !is_whole(last, &change.add[begun.len() - 1]) => begun.len() - 1,
-                _ if begun.len() == change.add.len() => return Ok(true),
-                _ => {
-                    let rule = &change.add[begun.len()];
-                    let input =
-                        self.open_input(rule, ports, budget).map_err(|why| in_rule(rule, why))?;
-                    begun.push(Begun { input, outputs: Vec::with_capacity(rule.outputs.len()) });
-                    begun.len() - 1
-                }
-            };
-            let rule = Arc::clone(&change.add[at]);
-            // Only a rule that goes leaves its outputs.
-            let before = self.live(RuleId::of(&rule.input));
-            let before: &[Output] = before.map_or(&[], |live| &live.rule.outputs);
-            for output in &rule.outputs[begun[at].outputs.len()..] {
-                if *budget == 0 {
-                    return Ok(false);
-                }
-                // The check has seen to it that no two outputs of a rule are the same.
-                let kept = before.iter().position(|old| old == output);
-                let port = match kept {
-                    Some(kept) => {
-                        self.live(RuleId::of(&rule.input)).expect("found above").outputs[kept].port
-                    }
-                    None => {
-                        *budget -= 1;
-                        ports.open_port(&output.plan()).map_err(|why| {
-                            in_rule(&rule, format!("output {}: {why}", output.destination))
-                        })?
-                    }
-                };
-                begun[at].outputs.push(Opened { port, kept });
-            }
-        }
-    }
-
-    /// The port that receives what a rule is about, with the rule as one more user: one that is there, or a
-    /// new one.
-    fn open_input(
-        &mut self,
-        rule: &Rule,
-        ports: &mut impl DatagramPorts,
-        budget: &mut usize,
-    ) -> Result<PortId, String> {
-        let input = &rule.input;
-        let plan = input.plan().expect("the rule was checked");
-        // Only the first rules of a run find theirs.
-        let handed = self.handed.remove(&RuleId::of(input));
-        // A socket cannot be the member of a group twice, from all senders and from some.
-        let clashes = |member: &Membership, wanted: &Membership| {
-            member != wanted
-                && (member.group, &member.interface) == (wanted.group, &wanted.interface)
-                && (member.source.is_none() || wanted.source.is_none())
-        };
-        let found = self.inputs.iter_mut().find(|(id, port)| match handed {
-            Some(handed) => **id == handed,
-            None => {
-                (port.bind, &port.interface) == (plan.bind, &input.interface)
-                    && !plan
-                        .memberships
-                        .iter()
-                        .any(|wanted| port.members.keys().any(|member| clashes(member, wanted)))
-            }
-        });
-        if let Some((&id, port)) = found {
-            for (i, wanted) in plan.memberships.iter().enumerate() {
-                let known = port.members.get(wanted).copied();
-                let users = known.unwrap_or(0);
-                // Of a socket that was handed over, what no rule has asked for yet is there already.
-                if known.is_none() {
-                    *budget = budget.saturating_sub(1);
-                    if let Err(why) = ports.join(id, wanted) {
-                        port.leave(id, &plan.memberships[..i], ports);
-                        return Err(why.to_string());
-                    }
-                }
-                port.members.insert(wanted.clone(), users + 1);
-            }
-            port.users += 1;
-            return Ok(id);
-        }
-        *budget = budget.saturating_sub(1);
-        let id = ports.open_port(&plan).map_err(|why: LaneError| why.to_string())?;
-        let port = InputPort {
-            bind: plan.bind,
-            interface: plan.interface,
-            exact: HashMap::new(),
-            any: Vec::new(),
-            members: plan.memberships.into_iter().map(|member| (member, 1)).collect(),
-            users: 1,
-        };
-        self.inputs.insert(id, port);
-        Ok(id)
-    }
-
-    /// One rule less wants this input; the port is returned where nobody does any more.
-    fn leave_input(
-        &mut self,
-        id: PortId,
-        rule: &Rule,
-        ports: &mut impl DatagramPorts,
-    ) -> Option<PortId> {
-        let port = self.inputs.get_mut(&id)?;
-        port.users -= 1;
-        if port.users == 0 {
-            self.inputs.remove(&id);
-            return Some(id);
-        }
-        port.leave(id, &rule.input.memberships(), ports);
-        None
-    }
-
-    /// Puts a draft in force. The ports that nothing needs any more are closed behind it.
-    fn commit(&mut self, draft: Draft, ports: &mut impl DatagramPorts) {
-        let Draft { change, begun, .. } = draft;
-        let mut closing = Vec::new();
-        let mut gone: HashMap<RuleId, Box<Live>> = HashMap::new();
-        for id in change.remove {
-            let Some(slot) = self.by_id.remove(&id) else { continue };
-            let Some(live) = self.rules[slot as usize].take() else { continue };
-            self.free.push(slot);
-            if let Some(port) = self.inputs.get_mut(&live.input) {
-                port.any.retain(|other| *other != slot);
-                port.exact.retain(|_, rules| {
-                    rules.retain(|other| *other != slot);
-                    !rules.is_empty()
-                });
-            }
-            gone.insert(id, live);
-        }
-        for (rule, begun) in change.add.into_iter().zip(begun) {
-            let id = RuleId::of(&rule.input);
-            let before = gone.get_mut(&id);
-            let slot = self.free.pop().unwrap_or_else(|| {
-                self.rules.push(None);
-                self.rules.len() as u32 - 1
-            });
-            let live = Live::new(id, rule, begun, before.map(|before| &mut **before));
-            let destination = live.rule.input.destination().expect("the rule was checked");
-            if let Some(port) = self.inputs.get_mut(&live.input) {
-                let rules = match destination.is_unspecified() {
-                    true => &mut port.any,
-                    false => port.exact.entry(destination).or_default(),
-                };
-                rules.push(slot);
-            }
-            self.rules[slot as usize] = Some(Box::new(live));
-            self.by_id.insert(id, slot);
-        }
-        for live in gone.into_values() {
-            closing
-                .extend(live.outputs.iter().filter(|exit| !exit.is_kept()).map(|exit| exit.port));
-            closing.extend(self.leave_input(live.input, &live.rule, ports));
-        }
-        self.work = Work::Closing(closing, Some(Answer::Done));
-    }
-
-    /// Gives a draft up, and returns the ports that were opened for it.
-    fn abandon(&mut self, draft: Draft, ports: &mut impl DatagramPorts) -> Vec<PortId> {
-        let mut closing = Vec::new();
-        for (rule, begun) in draft.change.add.iter().zip(draft.begun) {
-            let opened = begun.outputs.iter().filter(|output| output.kept.is_none());
-            closing.extend(opened.map(|output| output.port));
-            closing.extend(self.leave_input(begun.input, rule, ports));
-        }
-        closing
-    }
-
     fn live(&self, id: RuleId) -> Option<&Live> {
         self.rules[*self.by_id.get(&id)? as usize].as_deref()
     }
@@ -603,7 +248,13 @@ impl Relay {
     /// What every rule has done.
     fn state(&self, ports: &mut impl DatagramPorts) -> WorkerState {
         let rules = self.rules.iter().flatten();
-        let rules = rules.map(|live| live.state(|port| ports.counters(port))).collect();
+        let rules = rules.map(|live| {
+            let seat = self.seats.get(live.seat);
+            live.state(seat.and_then(|seat| seat.berth.waits.as_deref()), |port| {
+                ports.counters(port)
+            })
+        });
+        let rules = rules.collect();
         let Fates { no_rule, other_source, .. } = self.fates;
         let unmatched = [("no_rule", no_rule), ("other_source", other_source)];
         let unmatched = unmatched.into_iter().filter(|(_, n)| *n > 0);
@@ -620,9 +271,9 @@ impl Relay {
 
     /// Finds the rule of every datagram of a batch; counts those that have none.
     fn sort(&mut self, batch: &[Datagram<'_>]) {
-        let Relay { inputs, rules, order, fates, counters, .. } = self;
+        let Relay { seats, rules, order, fates, counters, .. } = self;
         order.clear();
-        let input = batch.first().and_then(|first| inputs.get(&first.ingress));
+        let input = batch.first().and_then(|first| seats.of_port(first.ingress));
         // Most batches have one group and one sender.
         let mut last: Option<(IpAddr, IpAddr, u32)> = None;
         for (at, datagram) in batch.iter().enumerate() {
@@ -659,63 +310,51 @@ impl Relay {
     }
 }
 
-impl InputPort {
-    /// The rules about what is sent there.
-    fn about(&self, destination: IpAddr) -> &[u32] {
-        match self.exact.get(&destination) {
-            Some(rules) => rules,
-            None if destination.is_multicast() => &[],
-            None => &self.any,
-        }
-    }
-
-    /// One rule less wants these memberships.
-    fn leave(&mut self, id: PortId, memberships: &[Membership], ports: &mut impl DatagramPorts) {
-        for membership in memberships {
-            let Some(users) = self.members.get_mut(membership) else { continue };
-            *users -= 1;
-            if *users == 0 {
-                self.members.remove(membership);
-                // One that the kernel has ended already is ended.
-                let _ = ports.leave(id, membership);
-            }
-        }
-    }
-}
-
 impl Live {
     /// A rule that is opened; `before` is the one of the same input, which goes.
     fn new(id: RuleId, rule: Arc<Rule>, begun: Begun, mut before: Option<&mut Live>) -> Live {
         let opened = begun.outputs.into_iter().zip(&rule.outputs);
         let outputs = opened.map(|(opened, output)| {
             let kept = opened.kept.zip(before.as_deref_mut());
-            kept.map_or_else(|| Exit::new(opened.port, output), |(i, live)| live.outputs[i].keep())
+            match kept {
+                Some((i, live)) => live.outputs[i].keep(),
+                None => Exit::new(opened.berth, output),
+            }
         });
         let outputs = outputs.collect();
         // Its memory is there before the first datagram.
-        let none = Waits { classes: vec![0; WAIT_CLASSES], sum_ns: 0 };
-        let (datagrams, bytes, rate_limited, waits) = before.map_or((0, 0, 0, none), |live| {
-            (live.datagrams, live.bytes, live.rate_limited, live.waits.clone())
+        let none = Delays { classes: vec![0; DELAY_CLASSES], sum_ns: 0 };
+        let (datagrams, bytes, rate_limited, delays) = before.map_or((0, 0, 0, none), |live| {
+            (live.datagrams, live.bytes, live.rate_limited, live.delays.clone())
         });
         let bucket = rule.bytes_per_second.map(Bucket::new);
-        let input = begun.input;
-        Live { id, rule, input, bucket, outputs, datagrams, bytes, rate_limited, waits }
+        let seat = begun.seat;
+        Live { id, rule, seat, bucket, outputs, datagrams, bytes, rate_limited, delays }
     }
 
-    fn state(&self, mut counters: impl FnMut(PortId) -> Counters) -> RuleState {
+    /// Where what it is about is sent to.
+    fn destination(&self) -> IpAddr {
+        self.rule.input.destination().expect("the rule was checked")
+    }
+
+    fn state(
+        &self,
+        waits: Option<&str>,
+        mut counters: impl FnMut(PortId) -> Counters,
+    ) -> RuleState {
         let outputs = self.rule.outputs.iter().zip(&self.outputs).map(|(output, exit)| {
-            let port = counters(exit.port);
-            let own = [
-                (DropReason::Sampled, exit.sampled_out),
-                (DropReason::RateLimited, exit.rate_limited),
-            ];
-            let own = own.into_iter().filter(|(_, n)| *n > 0);
-            let drops = port.nonzero_drops().chain(own);
+            let mut counted = exit.berth.port.map(&mut counters).unwrap_or_default();
+            exit.past.iter().for_each(|past| counted.merge(past));
+            counted.drop_many(DropReason::Sampled, exit.sampled_out);
+            counted.drop_many(DropReason::RateLimited, exit.rate_limited);
+            counted.drop_many(DropReason::NoRoute, exit.absent);
+            let drops = counted.nonzero_drops();
             OutputState {
                 destination: output.destination.to_string(),
                 interface: output.interface.clone(),
-                sent: port.tx_frames,
-                bytes: port.tx_bytes,
+                waits: exit.berth.waits.as_deref().map(str::to_owned),
+                sent: counted.tx_frames,
+                bytes: counted.tx_bytes,
                 drops: drops.map(|(reason, n)| (reason.name().to_owned(), n)).collect(),
             }
         });
@@ -723,41 +362,44 @@ impl Live {
             id: self.id,
             name: self.rule.name.clone(),
             input: self.rule.input.to_string(),
+            waits: waits.map(str::to_owned),
             datagrams: self.datagrams,
             bytes: self.bytes,
             rate_limited: self.rate_limited,
-            waits: self.waits.clone(),
+            delays: self.delays.clone(),
             outputs: outputs.collect(),
         }
     }
 }
 
-/// The port of an output whose place in another rule was taken; see [`Exit::keep`].
-const KEPT: PortId = PortId(u32::MAX);
-
 impl Exit {
-    fn new(port: PortId, output: &Output) -> Exit {
-        Exit {
-            port,
+    fn new(berth: Berth, output: &Output) -> Exit {
+        let mut exit = Exit {
+            berth,
             destination: output.destination,
-            is_plain: output.bytes_per_second.is_none() && output.sample.is_none(),
+            is_plain: false,
             bucket: output.bytes_per_second.map(Bucket::new),
             sample: output.sample,
             seen: 0,
             sampled_out: 0,
             rate_limited: 0,
-        }
+            absent: 0,
+            past: None,
+        };
+        exit.tell_plain();
+        exit
+    }
+
+    /// To be called whenever its port has come or gone.
+    fn tell_plain(&mut self) {
+        self.is_plain = self.berth.port.is_some() && self.bucket.is_none() && self.sample.is_none();
     }
 
     /// The same output of another rule, with its port and all that it counted.
     fn keep(&mut self) -> Exit {
         let kept = self.clone();
-        self.port = KEPT;
+        self.berth = Berth::default();
         kept
-    }
-
-    fn is_kept(&self) -> bool {
-        self.port == KEPT
     }
 
     /// Sends a copy, as far as rate and sample let it. Returns the copies handed on, and their bytes.
@@ -769,8 +411,13 @@ impl Exit {
         out: &mut O,
     ) -> (u64, u64) {
         let (n, bytes) = (count(datagram), datagram.payload.len());
+        let Some(port) = self.berth.port else {
+            self.absent += n;
+            copies.passed_over += n;
+            return (0, 0);
+        };
         if self.is_plain {
-            out.forward(datagram, self.port, self.destination);
+            out.forward(datagram, port, self.destination);
             copies.handed += n;
             return (n, bytes as u64);
         }
@@ -780,7 +427,7 @@ impl Exit {
             return (0, 0);
         }
         let Some(sample) = self.sample.map(|sample| u64::from(sample.get())) else {
-            out.forward(datagram, self.port, self.destination);
+            out.forward(datagram, port, self.destination);
             copies.handed += n;
             return (n, bytes as u64);
         };
@@ -795,7 +442,7 @@ impl Exit {
                 segment_bytes: end - begin,
                 ..*datagram
             };
-            out.forward(&one, self.port, self.destination);
+            out.forward(&one, port, self.destination);
             sent = (sent.0 + 1, sent.1 + (end - begin) as u64);
         }
         self.seen += n;
@@ -853,7 +500,7 @@ impl DatagramApp for Relay {
                 live.bytes += bytes as u64;
                 // A lane without stamps of the kernel's gives the time of now.
                 if datagram.ts_ns < turn.now_ns {
-                    live.waits.count(turn.now_ns - datagram.ts_ns, n);
+                    live.delays.count(turn.now_ns - datagram.ts_ns, n);
                 }
                 if live.bucket.as_mut().is_some_and(|bucket| !bucket.admits(bytes, turn.now_ns)) {
                     live.rate_limited += n;

@@ -76,6 +76,9 @@ enum Verb {
     Add {
         /// The file (TOML)
         file: PathBuf,
+        /// Take rules whose interfaces are not there; they begin when these appear
+        #[arg(long)]
+        wait: bool,
         #[command(flatten)]
         at: At,
     },
@@ -97,6 +100,9 @@ enum Verb {
     Replace {
         /// The file (TOML)
         file: PathBuf,
+        /// Take rules whose interfaces are not there; they begin when these appear
+        #[arg(long)]
+        wait: bool,
         #[command(flatten)]
         at: At,
     },
@@ -132,9 +138,13 @@ fn run(matches: &ArgMatches, json: bool) -> Result<Exit, Failure> {
     match verb {
         Verb::Check { file, permitted } => check(&file, &permitted, json),
         Verb::List { at } => list(&at, json),
-        Verb::Add { file, at } => changed(&at, &Request::Add { rule: rules(&file)? }, json),
+        Verb::Add { file, wait, at } => {
+            changed(&at, &Request::Add { rule: rules(&file)?, wait }, json)
+        }
         Verb::Remove { id, at } => changed(&at, &Request::Remove { id }, json),
-        Verb::Replace { file, at } => changed(&at, &Request::Replace { rule: rules(&file)? }, json),
+        Verb::Replace { file, wait, at } => {
+            changed(&at, &Request::Replace { rule: rules(&file)?, wait }, json)
+        }
         Verb::Save { at } => save(&at),
         Verb::Status { at } => {
             let state = ask(&at, &Request::Status {})?;
@@ -276,17 +286,21 @@ fn table(state: &WorkerState) -> String {
         let name = rule.name.as_ref().map_or_else(String::new, |name| format!(" {name}"));
         let _ = writeln!(text, "{}{name}: {}", rule.id, rule.input);
         let _ = write!(text, "  {:>15} datagrams", grouped(rule.datagrams));
-        let _ = match rule.rate_limited {
-            0 => writeln!(text),
-            n => writeln!(text, ", {} beyond the rule's rate", grouped(n)),
+        if rule.rate_limited > 0 {
+            let _ = write!(text, ", {} beyond the rule's rate", grouped(rule.rate_limited));
+        }
+        let waits = |waits: &Option<String>| {
+            waits.as_ref().map_or_else(String::new, |why| format!("; waits: {why}"))
         };
-        if !rule.waits.is_empty() {
-            let below = |share| match rule.waits.below_us(share) {
+        let _ = writeln!(text, "{}", waits(&rule.waits));
+        if !rule.delays.is_empty() {
+            let below = |share| match rule.delays.below_us(share) {
                 Some(us) => format!("below {} us", grouped(us)),
                 None => "longer".to_owned(),
             };
             let (most, nearly_all) = (below(500), below(990));
-            let _ = writeln!(text, "                  waited: half {most}, 99 of 100 {nearly_all}");
+            let _ =
+                writeln!(text, "                  delayed: half {most}, 99 of 100 {nearly_all}");
         }
         for output in &rule.outputs {
             let by = output.interface.as_ref().map_or_else(String::new, |by| format!(" by {by}"));
@@ -295,7 +309,7 @@ fn table(state: &WorkerState) -> String {
             for (reason, n) in &output.drops {
                 let _ = write!(text, ", {reason} {}", grouped(*n));
             }
-            text.push('\n');
+            let _ = writeln!(text, "{}", waits(&output.waits));
         }
     }
     for (why, n) in &state.unmatched {

@@ -5,6 +5,7 @@ use clap::{Args, Subcommand};
 use laneway_registry::USUAL_LANE;
 use laneway_spec::LaneSpec;
 use std::net::{SocketAddr, SocketAddrV4};
+use std::num::NonZeroU32;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -12,6 +13,7 @@ pub(crate) const EXAMPLES: &str = "\
 Examples:
   sudo laneway gen pcap capture.pcap --on eth1
   laneway gen tcp --to 192.0.2.9:7 --connections 100 --rate 20000
+  laneway gen kv --to 192.0.2.9:6379 --connections 100 --pipeline 16 --keys 100000
   sudo laneway gen mcast --on eth1 --to 239.1.1.1:5000 --groups 50 --rate 10000";
 
 const PCAP_EXAMPLES: &str = "\
@@ -37,6 +39,9 @@ pub(crate) enum Generator {
     /// Ask a TCP server that sends back what it is sent, and check every byte
     #[command(after_help = TCP_EXAMPLES, arg_required_else_help = true)]
     Tcp(TcpArguments),
+    /// Set and get values of a store that speaks RESP (Redis's protocol), and check every one
+    #[command(after_help = KV_EXAMPLES, arg_required_else_help = true)]
+    Kv(KvArguments),
     /// Send numbered datagrams to multicast groups
     #[command(after_help = MCAST_EXAMPLES, arg_required_else_help = true)]
     Mcast(McastArguments),
@@ -130,6 +135,62 @@ pub(crate) struct TcpArguments {
     #[arg(long, value_name = "MS", default_value_t = 1_000)]
     pub(crate) timeout_ms: u32,
     /// Of lengths and contents
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    pub(crate) seed: u64,
+    /// Keep the client on this CPU
+    #[arg(long, value_name = "CPU")]
+    pub(crate) cpu: Option<usize>,
+}
+
+const KV_EXAMPLES: &str = "\
+Each key is set once before anything is measured; then requests are SETs and GETs of keys drawn anew. A
+value says which it is, so a GET is right that finds nothing, or exactly a value that was set for its
+key. Latency counts from the time a request was due: with --rate at times of their own (open loop),
+without it when one before it on its connection was answered (closed loop). Every request ends up
+answered, timed out, refused or lost, and is told so. Keys are `key:` and twelve digits; whatever the
+store holds under them is replaced.
+
+Examples:
+  laneway gen kv --to 127.0.0.1:6379 --connections 100 --requests 1000000
+  laneway gen kv --to 192.0.2.9:6379 --connections 10 --pipeline 16 --keys 1000000 --zipf 0.99 --get-share 0.9
+  laneway gen kv --to 192.0.2.9:6379 --connections 1000 --rate 50000 --value-bytes 64-16384 --duration 10";
+
+#[derive(Args, Debug)]
+pub(crate) struct KvArguments {
+    /// The store
+    #[arg(long, value_name = "ADDR:PORT")]
+    pub(crate) to: SocketAddr,
+    /// Connections, all opened before the first request: 1 to 1000
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    pub(crate) connections: u32,
+    /// Requests outstanding on each connection at most
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    pub(crate) pipeline: u32,
+    /// Keys there are: 1 to 10000000
+    #[arg(long, value_name = "N", default_value_t = 100_000)]
+    pub(crate) keys: u32,
+    /// Keys are drawn by Zipf's law with this exponent, not each as often as the others
+    #[arg(long, value_name = "S")]
+    pub(crate) zipf: Option<f64>,
+    /// How many requests are GETs, a share; the others are SETs
+    #[arg(long, value_name = "SHARE", default_value_t = 0.5)]
+    pub(crate) get_share: f64,
+    /// Length of a value, or the shortest and the longest, between which each is drawn: 16 to 1048576
+    #[arg(long, value_name = "N|A-B", default_value = "64", value_parser = bytes)]
+    pub(crate) value_bytes: Bytes,
+    /// Requests per second, over all connections; without it a closed loop
+    #[arg(long, value_name = "N", value_parser = rate)]
+    pub(crate) rate: Option<f64>,
+    /// End when so many requests were due
+    #[arg(long, value_name = "N", conflicts_with = "duration")]
+    pub(crate) requests: Option<NonZeroU32>,
+    /// How long it asks
+    #[arg(long, value_name = "TIME", default_value = "10", value_parser = duration)]
+    pub(crate) duration: Duration,
+    /// How long answers are waited for behind the last request
+    #[arg(long, value_name = "MS", default_value_t = 1_000)]
+    pub(crate) timeout_ms: u32,
+    /// Of keys, lengths and contents
     #[arg(long, value_name = "N", default_value_t = 1)]
     pub(crate) seed: u64,
     /// Keep the client on this CPU

@@ -4,6 +4,7 @@
 //! n - 1 distances. What was asked for is the same figure of the schedule, so that both agree when
 //! nothing was late and nothing refused.
 
+mod kv;
 mod mcast;
 mod tcp;
 
@@ -28,6 +29,7 @@ pub(crate) fn run<L: LaneTable>(what: &Generator, json: bool) -> Result<Exit, Fa
     match what {
         Generator::Pcap(arguments) => replay::<L>(arguments, json),
         Generator::Tcp(arguments) => tcp::run(arguments, json),
+        Generator::Kv(arguments) => kv::run(arguments, json),
         Generator::Mcast(arguments) => mcast::run::<L>(arguments, json),
     }
 }

@@ -163,6 +163,7 @@ fn overrule(scenario: &mut Scenario, arguments: &RaceArguments) {
             extent.loads_pps.clone_from(&arguments.load);
             // These and no other.
             (extent.saturate, extent.topspeed, extent.closed_loop) = (false, false, false);
+            extent.closed_requests.clear();
         }
         if let Some(ms) = arguments.segment_ms {
             extent.segment_ms = ms;

@@ -27,6 +27,12 @@ pub trait App {
         false
     }
 
+    /// When the app wants its tick at the latest, in the lane's clock domain. Behind that tick it names
+    /// a later time or none.
+    fn due_ns(&self) -> Option<u64> {
+        None
+    }
+
     /// What the app counted.
     fn counters(&self) -> &Counters;
 }

@@ -129,6 +129,9 @@ pub struct KernelMemory {
 /// What one port was asked for and what it obtained; part of every result file.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CapsReport {
+    /// What people call the port, where it was given a name; its number is of no use where ports come and go.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub label: Option<String>,
     /// Asked for by the spec (or by the lane's documented default).
     pub requested: CapSet,
     /// Obtained from the kernel or device.

@@ -106,4 +106,16 @@ pub trait FrameLane: Lane {
     /// received is dropped and counted, so that a lane that forwards never stands still. If the queue
     /// takes nothing for a second, they are counted as refused.
     fn settle(&mut self, port: PortId) -> Result<(), LaneError>;
+
+    /// How many frames that were to leave by `port` have been counted as refused so far
+    /// ([`TxRefused`](crate::DropReason::TxRefused)), without a system call: for who counts what it sent itself. A lane
+    /// that leaves this out has its refusals counted beside that.
+    fn refused(&self, _port: PortId) -> u64 {
+        0
+    }
+
+    /// Goes on without `port`, of which [`LaneError::Gone`] was told: nothing comes in by it any more, what is sent by
+    /// it is counted as refused, no wait ends for it, and it is told of no more. A lane that leaves this out tells it
+    /// again and again.
+    fn give_up(&mut self, _port: PortId) {}
 }

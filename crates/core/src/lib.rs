@@ -84,5 +84,5 @@ pub use kernel::{
 };
 pub use lane::{Clock, ClockDomain, FrameLane, Lane, Wake};
 pub use port::{DatagramPorts, Membership, PortPlan, WhenFull};
-pub use stream::{Close, ConnId, StreamApp, StreamLane, StreamOut};
+pub use stream::{Close, ConnId, Opened, StreamApp, StreamLane, StreamOut};
 pub use verdict::{PortId, PortMask, Verdict};

@@ -35,6 +35,11 @@ pub struct PortPlan {
     /// The kernel tells what the queue of the interface did not take, so that it is counted (IP_RECVERR). The
     /// port then also hears what became of earlier datagrams.
     pub tells_full_queue: bool,
+    /// What is longer than the interface's MTU leaves in fragments, where the lane makes some. Else it is dropped
+    /// and counted as too long.
+    pub fragments: bool,
+    /// What people call it, for who reads its counters.
+    pub label: Option<String>,
 }
 
 impl PortPlan {
@@ -53,6 +58,8 @@ impl PortPlan {
             sndbuf_bytes: None,
             when_full: WhenFull::Newest,
             tells_full_queue: false,
+            fragments: true,
+            label: None,
         }
     }
 }

@@ -1,18 +1,31 @@
 //! Apps that see the bytes of a connection.
 
-use crate::{App, Clock, Lane, LaneError, Turn};
+use crate::{App, Clock, Lane, LaneError, PortId, Turn};
 use std::net::SocketAddr;
 
 /// One connection of a worker. Never reused while the worker lives.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ConnId(pub u64);
 
+/// A connection that has just opened.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Opened {
+    /// Its name.
+    pub conn: ConnId,
+    /// The other end.
+    pub peer: SocketAddr,
+    /// The listening address that it arrived at.
+    pub local: SocketAddr,
+    /// The port of that address.
+    pub port: PortId,
+}
+
 /// Why a connection ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Close {
-    /// The peer finished in order.
+    /// The peer finished in order, then the app closed.
     Peer,
-    /// The app asked for it.
+    /// The app closed or aborted it.
     App,
     /// Reset, timeout or another error.
     Error,
@@ -20,29 +33,55 @@ pub enum Close {
     Stop,
 }
 
-/// Where a stream app puts what it sends. The lane implements it and bounds what is queued.
+/// Where a stream app puts what it sends. A connection that is closed or gone takes nothing, and its
+/// [`StreamApp::on_close`] has been called or will be.
 pub trait StreamOut {
-    /// Queues bytes for `conn`. False when its queue is full: the app must stop reading from it
-    /// (return less than it was given) until the next turn.
+    /// Queues as much of `bytes` as the connection's send queue, which the lane bounds, has room for;
+    /// returns how many bytes. Less than given: [`StreamApp::on_room`] follows once, when at least half
+    /// of the queue is free.
     #[must_use]
-    fn send(&mut self, conn: ConnId, bytes: &[u8]) -> bool;
+    fn send(&mut self, conn: ConnId, bytes: &[u8]) -> usize;
 
-    /// Closes `conn` after what is queued has been sent.
+    /// Bytes queued that the peer's TCP has not been handed.
+    fn queued(&self, conn: ConnId) -> usize;
+
+    /// Closes `conn` after what is queued has been sent. A peer that takes none of it for the lane's
+    /// closing time is reset ([`Close::Error`]).
     fn close(&mut self, conn: ConnId);
+
+    /// Resets `conn` now and drops what is queued.
+    fn abort(&mut self, conn: ConnId);
+
+    /// Shows no more bytes of `conn`. The lane keeps a bounded number of them, so the peer must wait.
+    fn pause(&mut self, conn: ConnId);
+
+    /// Shows bytes again, in this turn or the next, those kept included.
+    fn resume(&mut self, conn: ConnId);
 }
 
 /// An application over byte streams.
 ///
 /// Replies leave after [`StreamApp::on_turn_end`] returns: one log write serves a turn's commands.
 pub trait StreamApp: App {
-    /// A connection was accepted.
-    fn on_open(&mut self, conn: ConnId, peer: SocketAddr);
+    /// A connection was accepted. The app may answer, close or abort it.
+    fn on_open<O: StreamOut>(&mut self, opened: Opened, out: &mut O);
 
     /// All bytes of `conn` that were not consumed before, new ones at the end. Returns how many are
-    /// consumed now; the lane keeps the rest.
+    /// consumed now; the lane keeps the rest, up to a bound. It shows them again when more has come, or
+    /// behind [`on_room`](Self::on_room) if a send on `conn` took less than given.
     fn on_bytes<O: StreamOut>(&mut self, conn: ConnId, bytes: &[u8], out: &mut O) -> usize;
 
-    /// Every connection that had bytes was served. Make durable what must be, then return.
+    /// A send took less than given; now at least half of the queue is free.
+    fn on_room<O: StreamOut>(&mut self, _conn: ConnId, _out: &mut O) {}
+
+    /// The peer has finished sending; once, behind its last bytes and not while the app waits for room,
+    /// but at once while `conn` is paused. An app that owes a reply closes later.
+    fn on_finish<O: StreamOut>(&mut self, conn: ConnId, out: &mut O) {
+        out.close(conn);
+    }
+
+    /// The last call of a turn, or behind a tick or a bell, in which the app was called. Make durable
+    /// what must be, then return.
     fn on_turn_end<O: StreamOut>(&mut self, _turn: Turn, _out: &mut O) {}
 
     /// The connection is gone; its id will not come again.
@@ -56,13 +95,13 @@ pub trait StreamApp: App {
 ///
 /// Counters: bytes are stream bytes; frames are the reads and writes that moved some.
 pub trait StreamLane: Lane {
-    /// One turn: accepts who came, shows every connection's new bytes to the app, ends the app's turn
-    /// ([`StreamApp::on_turn_end`]), then puts the replies on their way. A connection whose bytes
-    /// the app did not consume because its send queue was full is shown again when that has drained.
-    /// Returns how many connections were served; one that fails is closed.
+    /// One turn: accepts who came, shows every connection's new bytes to the app, ends the app's turn,
+    /// then puts the replies on their way. Returns how many connections were served; one that fails is
+    /// closed. What the app is called for behind the end of a turn belongs to the next, which comes at once.
     fn serve<A: StreamApp>(&mut self, app: &mut A, clock: &impl Clock) -> Result<usize, LaneError>;
 
-    /// Lets the app send on its own account ([`StreamApp::on_tick`]), and puts that on its way.
+    /// Lets the app send on its own account ([`StreamApp::on_tick`]), ends its turn, and puts that on
+    /// its way.
     fn tick<A: StreamApp>(&mut self, app: &mut A, turn: Turn) -> Result<(), LaneError>;
 
     /// Closes every connection, telling the app [`Close::Stop`], and listens no longer.

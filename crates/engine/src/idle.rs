@@ -54,10 +54,11 @@ impl<'a, C: Clock> Pace<'a, C> {
         self.now_ns
     }
 
-    /// True once per tick.
+    /// True once per tick, which comes no later than the app wants it.
     #[inline]
-    pub(crate) fn tick_is_due(&mut self) -> bool {
-        let due = self.now_ns >= self.tick_at_ns;
+    pub(crate) fn tick_is_due(&mut self, app_due_ns: Option<u64>) -> bool {
+        let at_ns = app_due_ns.map_or(self.tick_at_ns, |due_ns| due_ns.min(self.tick_at_ns));
+        let due = self.now_ns >= at_ns;
         if due {
             self.tick_at_ns = self.now_ns.saturating_add(TICK_NS);
         }

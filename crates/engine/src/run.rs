@@ -100,7 +100,7 @@ fn turns<L: Lane, A: App, C: Clock>(
             probe.called(points::APP_TICK, began, 0);
         }
         let worked = shape.turn(lane, app, pace, probe)?;
-        if pace.tick_is_due() {
+        if pace.tick_is_due(app.due_ns()) {
             let watched = control.watch.is_wanted();
             let began = probe.now();
             shape.tick(lane, app, Turn { now_ns: pace.now_ns })?;
@@ -119,7 +119,8 @@ fn turns<L: Lane, A: App, C: Clock>(
         if sends_at_ns.is_none() && lane.exhausted() {
             return Ok(Ended::Exhausted);
         }
-        if let Some(timeout) = pace.found_nothing(&control.stop, lane.due_ns(), sends_at_ns) {
+        let due_ns = [lane.due_ns(), app.due_ns()].into_iter().flatten().min();
+        if let Some(timeout) = pace.found_nothing(&control.stop, due_ns, sends_at_ns) {
             let began = probe.now();
             lane.wait(timeout)?;
             probe.called(points::WAIT, began, 0);

@@ -13,11 +13,10 @@ use crate::{
 };
 use laneway_core::{
     App, Clock, Close, ConnId, Counters, Datagram, DatagramApp, DatagramLane, DatagramOut,
-    DatagramPorts, LaneError, StreamApp, StreamLane, StreamOut, Turn,
+    DatagramPorts, LaneError, Opened, StreamApp, StreamLane, StreamOut, Turn,
 };
 use laneway_spec::IdlePolicy;
 use laneway_tracer::points;
-use std::net::SocketAddr;
 
 /// Runs a datagram app on a lane until `control` says stop, the app wants to end, or nothing can come
 /// any more.
@@ -167,6 +166,10 @@ impl<A: App> App for Traced<'_, A> {
         self.app.wants_stop()
     }
 
+    fn due_ns(&self) -> Option<u64> {
+        self.app.due_ns()
+    }
+
     fn counters(&self) -> &Counters {
         self.app.counters()
     }
@@ -189,8 +192,8 @@ impl<A: DatagramApp> DatagramApp for Traced<'_, A> {
 }
 
 impl<A: StreamApp> StreamApp for Traced<'_, A> {
-    fn on_open(&mut self, conn: ConnId, peer: SocketAddr) {
-        self.app.on_open(conn, peer);
+    fn on_open<O: StreamOut>(&mut self, opened: Opened, out: &mut O) {
+        self.app.on_open(opened, out);
     }
 
     fn on_bytes<O: StreamOut>(&mut self, conn: ConnId, bytes: &[u8], out: &mut O) -> usize {
@@ -200,7 +203,15 @@ impl<A: StreamApp> StreamApp for Traced<'_, A> {
         consumed
     }
 
-    /// Recorded only in a round that had bytes: lanes end every turn.
+    fn on_room<O: StreamOut>(&mut self, conn: ConnId, out: &mut O) {
+        self.app.on_room(conn, out);
+    }
+
+    fn on_finish<O: StreamOut>(&mut self, conn: ConnId, out: &mut O) {
+        self.app.on_finish(conn, out);
+    }
+
+    /// Recorded only in a round that had bytes.
     fn on_turn_end<O: StreamOut>(&mut self, turn: Turn, out: &mut O) {
         let began = self.tracing.now();
         self.app.on_turn_end(turn, out);

@@ -3,7 +3,7 @@
 
 use laneway_core::{
     App, Bell, CapsReport, Clock, ClockDomain, Close, ConnId, Counters, Datagram, DatagramApp,
-    DatagramLane, DatagramOut, DatagramPorts, Lane, LaneError, Payload, PortId, PortPlan,
+    DatagramLane, DatagramOut, DatagramPorts, Lane, LaneError, Opened, Payload, PortId, PortPlan,
     StreamApp, StreamLane, StreamOut, Turn, Wake,
 };
 use laneway_engine::{
@@ -124,10 +124,16 @@ impl DatagramOut for Nowhere {
 }
 
 impl StreamOut for Nowhere {
-    fn send(&mut self, _: ConnId, _: &[u8]) -> bool {
-        true
+    fn send(&mut self, _: ConnId, bytes: &[u8]) -> usize {
+        bytes.len()
+    }
+    fn queued(&self, _: ConnId) -> usize {
+        0
     }
     fn close(&mut self, _: ConnId) {}
+    fn abort(&mut self, _: ConnId) {}
+    fn pause(&mut self, _: ConnId) {}
+    fn resume(&mut self, _: ConnId) {}
 }
 
 impl Lane for Script {
@@ -200,6 +206,7 @@ impl StreamLane for Script {
     fn tick<A: StreamApp>(&mut self, app: &mut A, turn: Turn) -> Result<(), LaneError> {
         self.tick_once()?;
         StreamApp::on_tick(app, turn, &mut Nowhere);
+        app.on_turn_end(turn, &mut Nowhere);
         Ok(())
     }
 
@@ -221,6 +228,9 @@ struct Probe {
     /// How many connections were closed when it was told to stop.
     closes_at_stop: usize,
     limit: Option<u64>,
+    /// It wants each tick so much behind the last, and this is when.
+    due_after_ns: Option<u64>,
+    due_ns: Option<u64>,
     /// Requested from within a tick, as a signal would come at any time.
     stop_at_tick: Option<(usize, Stop)>,
 }
@@ -229,6 +239,7 @@ impl Probe {
     fn tick(&mut self, turn: Turn) {
         self.calls.push("tick");
         self.ticks_ns.push(turn.now_ns);
+        self.due_ns = self.due_after_ns.map(|after_ns| turn.now_ns + after_ns);
         if let Some((tick, stop)) = &self.stop_at_tick
             && self.ticks_ns.len() == *tick
         {
@@ -256,6 +267,9 @@ impl App for Probe {
     fn wants_stop(&self) -> bool {
         self.is_done()
     }
+    fn due_ns(&self) -> Option<u64> {
+        self.due_ns
+    }
     fn counters(&self) -> &Counters {
         &self.counters
     }
@@ -277,7 +291,7 @@ impl DatagramApp for Probe {
 }
 
 impl StreamApp for Probe {
-    fn on_open(&mut self, _: ConnId, _: SocketAddr) {}
+    fn on_open<O: StreamOut>(&mut self, _: Opened, _: &mut O) {}
     fn on_bytes<O: StreamOut>(&mut self, _: ConnId, bytes: &[u8], _: &mut O) -> usize {
         self.counters.rx_frames += 1;
         bytes.len()
@@ -351,6 +365,19 @@ fn the_app_ticks_at_its_interval_with_and_without_traffic() {
         let gaps = app.ticks_ns.windows(2).map(|pair| pair[1] - pair[0]);
         assert!(gaps.max().is_some_and(|gap| gap <= TICK_NS + MS / 10), "{:?}", app.ticks_ns);
     });
+}
+
+#[test]
+fn an_app_ticks_when_it_is_due_and_a_tick_that_it_puts_off_comes_all_the_same() {
+    for shape in SHAPES {
+        for (due_after_ns, ticks) in [(2 * MS, 45), (3_600_000 * MS, 9)] {
+            let mut lane = Script::new([]);
+            // The first tick is the usual one.
+            let mut app = Probe { due_after_ns: Some(due_after_ns), ..Probe::default() };
+            run(shape, &mut lane, &mut app, IdlePolicy::Block, &until(100 * MS)).unwrap();
+            assert_eq!(app.ticks_ns.len(), ticks, "{shape:?}: {:?}", app.ticks_ns);
+        }
+    }
 }
 
 #[test]

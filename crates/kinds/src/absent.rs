@@ -4,9 +4,10 @@ use crate::{Conclude, RunReport};
 use laneway_core::{
     App, Burst, CapsReport, Clock, ClockDomain, Close, ConnId, Counters, Datagram, DatagramApp,
     DatagramLane, DatagramOut, DatagramPorts, FrameApp, FrameLane, KernelApp, KernelHalf,
-    KernelLane, KernelMaps, Lane, LaneError, PortId, StreamApp, StreamLane, StreamOut, Turn, Wake,
+    KernelLane, KernelMaps, Lane, LaneError, Opened, PortId, StreamApp, StreamLane, StreamOut,
+    Turn, Wake,
 };
-use std::{net::SocketAddr, time::Duration};
+use std::time::Duration;
 
 /// The ports of a shape that a lane does not have.
 #[derive(Debug)]
@@ -117,7 +118,7 @@ impl DatagramApp for NoApp {
 }
 
 impl StreamApp for NoApp {
-    fn on_open(&mut self, _conn: ConnId, _peer: SocketAddr) {
+    fn on_open<O: StreamOut>(&mut self, _opened: Opened, _out: &mut O) {
         match *self {}
     }
     fn on_bytes<O: StreamOut>(&mut self, _conn: ConnId, _bytes: &[u8], _out: &mut O) -> usize {

@@ -69,6 +69,8 @@ pub const CABLE_BITS: u8 = 24;
 pub enum Protocol {
     /// Any bytes, and the same bytes come back (RFC 862).
     Echo,
+    /// Values are set for keys and got back (RESP2, the protocol of Redis).
+    Resp,
 }
 
 impl Protocol {
@@ -76,6 +78,15 @@ impl Protocol {
     pub fn name(self) -> &'static str {
         match self {
             Protocol::Echo => "echo",
+            Protocol::Resp => "SET and GET (RESP2)",
+        }
+    }
+
+    /// Programs of others that speak it.
+    pub const fn peers(self) -> &'static [Peer] {
+        match self {
+            Protocol::Echo => &[],
+            Protocol::Resp => &[Peer::RedisServer],
         }
     }
 }
@@ -125,6 +136,8 @@ pub enum Peer {
     XdpBench,
     /// The kernel's multicast routing, set up by `smcrouted`: an output is an interface, and rewrites nothing.
     Smcroute,
+    /// `redis-server`; the lane is its name with the knobs that it is given, as in `redis-server:appendfsync=always`.
+    RedisServer,
     /// Any other program, in place of the lane its command line. An app need not name it: whatever can be raced, a
     /// program may do as well.
     Command,
@@ -139,6 +152,7 @@ impl Peer {
             Peer::Bridge => "bridge",
             Peer::XdpBench => "xdp-bench",
             Peer::Smcroute => "smcroute",
+            Peer::RedisServer => "redis-server",
             Peer::Command => "command",
         }
     }
@@ -186,6 +200,9 @@ pub enum Metric {
     /// What the arm holds for packets on their way: maps and rings of the kernel, socket buffers, locked pages, bytes.
     #[serde(rename = "ring memory")]
     RingMemory,
+    /// What the arm's process holds: its resident set and huge pages, which are not in it, bytes.
+    #[serde(rename = "resident memory")]
+    Resident,
     /// Of the machine's own `ping`, with nothing else sent: mean, ns.
     #[serde(rename = "ping avg")]
     PingAvg,
@@ -223,6 +240,7 @@ impl Metric {
             Metric::CpuUsed => "CPU used",
             Metric::WireToAppP50 => "p50 wire to app",
             Metric::RingMemory => "ring memory",
+            Metric::Resident => "resident memory",
             Metric::PingAvg => "ping avg",
             Metric::PingMin => "ping min",
             Metric::PingMax => "ping max",
@@ -238,7 +256,7 @@ impl Metric {
             Metric::Rate | Metric::PerCpu | Metric::Capacity | Metric::ZeroLoss => "1/s",
             Metric::Loss => "share",
             Metric::CpuUsed => "of a CPU",
-            Metric::RingMemory => "bytes",
+            Metric::RingMemory | Metric::Resident => "bytes",
             _ => "ns",
         }
     }
@@ -273,7 +291,9 @@ impl Metric {
 
     /// Whether it is what a packet costs or takes: of an arm that loses packets, it is another thing.
     pub fn is_cost(self) -> bool {
-        !matches!(self, Metric::Rate | Metric::Loss | Metric::RingMemory) && !self.is_searched()
+        let is_other =
+            matches!(self, Metric::Rate | Metric::Loss | Metric::RingMemory | Metric::Resident);
+        !is_other && !self.is_searched()
     }
 }
 
@@ -305,11 +325,11 @@ impl RaceFacts {
     /// The race under this traffic: what is asked over connections is counted by who asks, whatever else the app does.
     pub const fn under(self, traffic: Traffic) -> RaceFacts {
         match traffic {
-            Traffic::Tcp(_) => RaceFacts {
+            Traffic::Tcp(protocol) => RaceFacts {
                 counted: Counted::Answered,
                 ports: 1,
                 metrics: ANSWERED,
-                peers: &[],
+                peers: protocol.peers(),
                 ..self
             },
             Traffic::Capture { .. } | Traffic::Udp | Traffic::Pings | Traffic::Fanout => self,
@@ -363,6 +383,8 @@ pub struct ArmPlace<'a> {
     pub onward: SocketAddr,
     /// An empty folder in memory, which goes with the arm.
     pub memory: &'a Path,
+    /// An empty folder on a disk, which goes with the arm, for an app that is asked to keep what it is told.
+    pub disk: Option<&'a Path>,
 }
 
 /// Told of each packet that an arm is handed or delivers: the lab's ledger. Called per packet, so dispatched
@@ -485,6 +507,10 @@ impl<F: App, W: Witness> App for WatchedWorker<F, W> {
 
     fn wants_stop(&self) -> bool {
         self.app.wants_stop()
+    }
+
+    fn due_ns(&self) -> Option<u64> {
+        self.app.due_ns()
     }
 
     fn counters(&self) -> &Counters {

@@ -159,6 +159,10 @@ impl<A: SimpleApp> App for SimpleWorker<A> {
         self.0.wants_stop()
     }
 
+    fn due_ns(&self) -> Option<u64> {
+        self.0.due_ns()
+    }
+
     fn counters(&self) -> &Counters {
         self.0.counters()
     }

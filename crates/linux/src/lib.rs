@@ -1,7 +1,7 @@
-//! What every lane asks of Linux beside moving frames: which interface a name means, whether the machine's
-//! default route leaves by it, which Linux it is, what time it is on the kernel's clocks, which CPUs a thread may use,
-//! and which VLAN tag it took off a frame. And the one way to change a setting of the host: [`HostSettings`] records
-//! the change first, so that a later run undoes it.
+//! What every lane asks of Linux beside moving frames: which interface a name means and when that changes, whether
+//! the machine's default route leaves by it, which Linux it is, what time it is on the kernel's clocks, which CPUs a
+//! thread may use, and which VLAN tag it took off a frame. And the one way to change a setting of the host:
+//! [`HostSettings`] records the change first, so that a later run undoes it.
 //!
 //! Everything is about the calling thread and its network namespace. On the path of a frame is nothing but [`Tag::put_back`], and, where
 //! a port's plan keeps what a full output refuses, a [`Backlog`].
@@ -11,9 +11,11 @@ mod address;
 mod backlog;
 mod clock;
 mod cpu;
+mod files;
 mod groups;
 mod holders;
 mod interface;
+mod links;
 mod neighbour;
 mod plan;
 mod process;
@@ -27,11 +29,13 @@ pub use address::{AddressError, Cidr, Mac};
 pub use backlog::{Backlog, Delayed};
 pub use clock::{WallClock, monotonic_ns, unix_ns, unix_offset_ns};
 pub use cpu::{pin_to_cpu, starting_on, usable_cpus};
+pub use files::{connections_max, open_files_max};
 pub use groups::Groups;
 pub use holders::Holders;
 pub use interface::{
     ETHERNET_BYTES, Facts, Interface, NAME_BYTES_MAX, ProgramId, Undo, XdpPlace, is_name, sysfs,
 };
+pub use links::{Link, LinkWatch, Links};
 pub use neighbour::NeighbourTable;
 pub use plan::{SocketOptions, apply_plan, hears_errors, is_of_one_host};
 pub use process::{NoProcess, Process};

@@ -22,6 +22,8 @@ pub trait SocketOptions {
     fn get(&self, level: c_int, option: c_int) -> io::Result<c_int>;
 }
 
+/// `IP_PMTUDISC_INTERFACE`, and the same of IPv6: EMSGSIZE beyond the interface's MTU, whatever routers say.
+const KEEP_TO_MTU: c_int = 4;
 /// Differentiated services code points have six bits.
 const DSCP_MAX: u8 = 63;
 
@@ -74,6 +76,13 @@ pub fn apply_plan(
         let option = planned
             .by_family((libc::IP_RECVERR, "IP_RECVERR"), (libc::IPV6_RECVERR, "IPV6_RECVERR"));
         planned.number(planned.level(), option, 1, "leave tells_full_queue out")?;
+    }
+    if !plan.fragments {
+        let option = planned.by_family(
+            (libc::IP_MTU_DISCOVER, "IP_MTU_DISCOVER"),
+            (libc::IPV6_MTU_DISCOVER, "IPV6_MTU_DISCOVER"),
+        );
+        planned.number(planned.level(), option, KEEP_TO_MTU, "leave fragments as they are")?;
     }
     if !plan.multicast_loop {
         let option = planned.by_family(
@@ -238,6 +247,7 @@ mod tests {
             dscp: Some(34),
             priority: Some(5),
             multicast_loop: false,
+            fragments: false,
             ..plan(bind)
         };
         for (bind, level, wanted) in [
@@ -247,6 +257,12 @@ mod tests {
             let (socket, mut caps) = (Recorded::default(), CapsReport::default());
             apply_plan("here", &socket, &all(bind), &mut caps).expect("all can be had");
             assert_eq!(socket.get(level, wanted).expect("set"), 34 << 2);
+            let mtu = if level == libc::IPPROTO_IP {
+                libc::IP_MTU_DISCOVER
+            } else {
+                libc::IPV6_MTU_DISCOVER
+            };
+            assert_eq!(socket.get(level, mtu).expect("set"), libc::IP_PMTUDISC_INTERFACE);
             let set = socket.0.borrow();
             let priority = set.iter().position(|(_, option, _)| *option == libc::SO_PRIORITY);
             assert!(priority > set.iter().position(|(_, option, _)| *option == wanted));

@@ -94,6 +94,13 @@ impl LaneSpec {
         Knobs { spec: self, known: RefCell::new(Vec::new()) }
     }
 
+    /// The spec without the knobs of these names: what reads them itself gives the lane the rest.
+    #[must_use]
+    pub fn without(&self, names: &[&str]) -> LaneSpec {
+        let knobs = self.knobs.iter().filter(|(name, _)| !names.contains(&name.as_str()));
+        LaneSpec { lane: self.lane.clone(), knobs: knobs.cloned().collect() }
+    }
+
     /// The error for a lane that is not among `known`.
     pub fn unknown_lane(&self, known: &[&str]) -> SpecError {
         SpecError::UnknownLane {
@@ -327,6 +334,13 @@ mod tests {
         for text in ["packet", "afxdp:copy,frames=4096", "pcap:out=a.pcap"] {
             assert_eq!(spec(text).to_string(), text);
         }
+    }
+
+    #[test]
+    fn knobs_are_left_out_by_name() {
+        let whole = spec("packet:ring,window=64k,batch");
+        assert_eq!(whole.without(&["window", "conns"]), spec("packet:ring,batch"));
+        assert_eq!(whole.without(&["ring", "window", "batch"]).to_string(), "packet");
     }
 
     #[test]

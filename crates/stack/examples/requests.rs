@@ -15,7 +15,9 @@
 #![forbid(unsafe_code)]
 #![expect(clippy::print_stdout, reason = "it is a program")]
 
-use laneway_core::{App, Clock, Close, ConnId, Counters, PortId, StreamApp, StreamLane, StreamOut};
+use laneway_core::{
+    App, Clock, Close, ConnId, Counters, Opened, PortId, StreamApp, StreamLane, StreamOut,
+};
 use laneway_sim::{SimLane, SimWorld};
 use laneway_stack::{InterfaceConfig, StackConfig, StreamStack};
 use laneway_wire::{ETHERNET_BYTES, Ipv4, Tcp, checksum, protocol, tcp_flags};
@@ -53,12 +55,12 @@ impl App for Answerer {
 }
 
 impl StreamApp for Answerer {
-    fn on_open(&mut self, _conn: ConnId, _peer: SocketAddr) {
+    fn on_open<O: StreamOut>(&mut self, _opened: Opened, _out: &mut O) {
         self.open += 1;
     }
 
     fn on_bytes<O: StreamOut>(&mut self, conn: ConnId, bytes: &[u8], out: &mut O) -> usize {
-        assert!(out.send(conn, bytes), "a request's answer fits the queue");
+        assert_eq!(out.send(conn, bytes), bytes.len(), "a request's answer fits the queue");
         bytes.len()
     }
 

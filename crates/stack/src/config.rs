@@ -110,7 +110,8 @@ impl Default for HostLimits {
 /// Limits of a [`StreamStack`](crate::StreamStack).
 ///
 /// Memory: a connection has `rx_bytes + tx_bytes` from its first segment to its end, and keeps them
-/// for the next connection; `unread_bytes_max` and `backlog_bytes_max` are taken only by those whose
+/// for the next connection. They are touched only as far as they are used: the send buffer as far as one
+/// turn's replies reach, the receive buffer as far as bytes have come, round and round. `unread_bytes_max` and `backlog_bytes_max` are taken only by those whose
 /// app leaves requests unread or writes more than `tx_bytes` at once.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TcpLimits {
@@ -155,8 +156,8 @@ impl Default for TcpLimits {
             half_open_max: 1024,
             per_source_max: 16_384,
             lingering_max: 1024,
-            rx_bytes: 4096,
-            tx_bytes: 4096,
+            rx_bytes: 16 << 10,
+            tx_bytes: 64 << 10,
             unread_bytes_max: 1 << 20,
             backlog_bytes_max: 1 << 20,
             handshake_ns: 5_000_000_000,

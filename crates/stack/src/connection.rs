@@ -77,9 +77,17 @@ pub(crate) struct Connection {
     pub(crate) is_sending: bool,
     /// Bytes that were shown and left, at the last look.
     pub(crate) shown: usize,
-    /// The app was refused and waits for the queue to drain.
-    pub(crate) refused: bool,
-    /// The app wants more queued than can ever be.
+    /// A send took less than given, and the app has not been told of room since.
+    pub(crate) wants_room: bool,
+    /// The app wants to see no bytes.
+    pub(crate) is_paused: bool,
+    /// What is left is shown although nothing new came.
+    pub(crate) show_again: bool,
+    /// The app was told that the peer has finished.
+    pub(crate) finish_told: bool,
+    /// The app aborted it.
+    pub(crate) is_reset: bool,
+    /// The app waits for more than it may leave unread.
     pub(crate) is_broken: bool,
     /// Bytes that the app left and that made way for new ones in the receive buffer.
     pub(crate) unread: Vec<u8>,
@@ -134,7 +142,11 @@ impl Connection {
             is_listed: false,
             is_sending: false,
             shown: 0,
-            refused: false,
+            wants_room: false,
+            is_paused: false,
+            show_again: false,
+            finish_told: false,
+            is_reset: false,
             is_broken: false,
             unread: Vec::new(),
             backlog: Vec::new(),
@@ -183,7 +195,11 @@ impl Connection {
         self.generation = self.generation.wrapping_add(1);
         self.deadline_ns = u64::MAX;
         self.shown = 0;
-        self.refused = false;
+        self.wants_room = false;
+        self.is_paused = false;
+        self.show_again = false;
+        self.finish_told = false;
+        self.is_reset = false;
         self.is_broken = false;
         self.backlog_at = 0;
         self.finished = false;
@@ -284,31 +300,56 @@ impl Connection {
         matches!(self.state(), State::CloseWait | State::LastAck | State::Closing | State::TimeWait)
     }
 
-    /// Queues `bytes`, all or nothing.
-    pub(crate) fn send(&mut self, bytes: &[u8], backlog_bytes_max: usize) -> bool {
-        let queue = self.seen().send_queue();
-        let room = self.seen().send_capacity() - queue;
-        let rest = bytes.len().saturating_sub(room);
-        if !self.backlog.is_empty() || rest > backlog_bytes_max {
-            self.refused = true;
-            // With nothing queued, no later turn can do better.
-            self.is_broken = self.backlog.is_empty() && queue == 0;
-            return false;
-        }
-        match self.socket().send_slice(bytes) {
-            Ok(sent) => {
-                self.backlog.extend_from_slice(&bytes[sent..]);
-                true
-            }
-            // The connection ends; the app will be told.
-            Err(_) => false,
-        }
+    /// Bytes that may be queued, and those that are.
+    fn queue(&self, backlog_bytes_max: usize) -> (usize, usize) {
+        (self.seen().send_capacity() + backlog_bytes_max, self.queued_bytes())
     }
 
-    /// True when an app that was refused may try again.
-    pub(crate) fn is_drained(&self) -> bool {
-        let socket = self.seen();
-        self.backlog.is_empty() && socket.send_queue() * 2 <= socket.send_capacity()
+    /// Bytes queued that the peer has not acknowledged.
+    pub(crate) fn queued_bytes(&self) -> usize {
+        if self.is_reset { 0 } else { self.seen().send_queue() + self.waiting_bytes() }
+    }
+
+    fn waiting_bytes(&self) -> usize {
+        self.backlog.len() - self.backlog_at
+    }
+
+    /// Queues as much of `bytes` as there is room for; returns how many.
+    pub(crate) fn send(&mut self, bytes: &[u8], backlog_bytes_max: usize) -> usize {
+        let (most, queued) = self.queue(backlog_bytes_max);
+        let taken = bytes.len().min(most.saturating_sub(queued));
+        self.wants_room |= taken < bytes.len();
+        let mut rest = &bytes[..taken];
+        if self.waiting_bytes() == 0 {
+            match self.socket().send_slice(rest) {
+                Ok(sent) => rest = &rest[sent..],
+                // The connection ends; the app will be told.
+                Err(_) => return 0,
+            }
+        } else if self.backlog_at > self.backlog.len() / 2 {
+            // Each byte is moved once at most, on average.
+            self.backlog.drain(..self.backlog_at);
+            self.backlog_at = 0;
+        }
+        self.backlog.extend_from_slice(rest);
+        taken
+    }
+
+    /// The app waits for room, and half of the queue is free.
+    pub(crate) fn has_room_again(&self, backlog_bytes_max: usize) -> bool {
+        let (most, queued) = self.queue(backlog_bytes_max);
+        self.wants_room && queued * 2 <= most
+    }
+
+    /// Bytes may be shown to the app.
+    pub(crate) fn may_show(&self) -> bool {
+        self.phase == Phase::Open && !self.wants_room && !self.is_paused
+    }
+
+    /// The app is to be told that the peer has finished: it saw all there was to see, or is paused.
+    pub(crate) fn finish_is_due(&self) -> bool {
+        let seen = self.is_paused || !self.wants_room && !self.show_again;
+        self.phase == Phase::Open && seen && self.peer_finished() && !self.finish_told
     }
 
     /// True when everything queued was sent and acknowledged.
@@ -324,8 +365,8 @@ impl Connection {
     /// Breaks the connection; a reset is sent when there is a frame for it.
     pub(crate) fn abort(&mut self) {
         self.socket().abort();
-        self.backlog.clear();
         self.backlog_at = 0;
+        self.backlog.clear();
     }
 
     /// Fills the send buffer from the backlog and, when a closing connection has nothing left,

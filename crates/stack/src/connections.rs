@@ -23,8 +23,8 @@ use crate::{
     wheel::Wheel,
 };
 use laneway_core::{
-    Burst, Close, ConnId, Counters, DropReason, FrameLane, LaneError, PortId, StreamApp, StreamOut,
-    Verdict,
+    Burst, Close, ConnId, Counters, DropReason, FrameLane, LaneError, Opened, PortId, StreamApp,
+    StreamOut, Verdict,
 };
 use laneway_wire::{ETHERNET_BYTES, Tcp, tcp_flags};
 use smoltcp::socket::tcp::State;
@@ -66,6 +66,10 @@ pub(crate) struct Connections {
     resets: RateLimit,
     /// The present turn's time.
     now_ns: u64,
+    /// Where each port listens.
+    listen: Vec<SocketAddr>,
+    /// The app was called, and its turn has not ended since.
+    pub(crate) called: bool,
     pub(crate) counters: Vec<Counters>,
 }
 
@@ -87,7 +91,7 @@ impl Connections {
         limits: TcpLimits,
         secret: [u64; 2],
         hop_limit: u8,
-        ports: usize,
+        listen: Vec<SocketAddr>,
     ) -> Connections {
         let resets = limits.resets_per_second;
         Connections {
@@ -109,7 +113,9 @@ impl Connections {
             spill: Vec::new(),
             resets: RateLimit::new(resets, resets.min(50)),
             now_ns: 0,
-            counters: vec![Counters::default(); ports],
+            counters: vec![Counters::default(); listen.len()],
+            listen,
+            called: false,
             limits,
         }
     }
@@ -215,10 +221,12 @@ impl Connections {
         let from = sender_mac(&frame);
         let connection = &mut self.slots[slot as usize];
         let bytes = packet.bytes(frame.bytes());
+        let queued_bytes = connection.queued_bytes();
         if connection.receive(bytes, &mut self.reply, now_ns) {
             connection.peer_mac = from;
             connection.link = link.0 as u8;
-            if let Phase::Closing(_) = connection.phase {
+            let took = connection.queued_bytes() < queued_bytes;
+            if matches!(connection.phase, Phase::Closing(_)) && took {
                 // A slow reader may take as long as it likes, if it only reads.
                 connection.deadline_ns = now_ns.saturating_add(self.limits.linger_ns);
             }
@@ -409,30 +417,48 @@ impl Connections {
                     connection.phase = Phase::Open;
                     connection.deadline_ns = u64::MAX;
                     self.half_open -= 1;
-                    app.on_open(id, self.slots[slot as usize].ends.remote);
+                    let (peer, port) = (connection.ends.remote, connection.port);
+                    let local = self.listen[usize::from(port)];
+                    let opened = Opened { conn: id, peer, local, port: PortId(port.into()) };
+                    app.on_open(opened, &mut Out { table: self });
                     served = true;
                 }
             }
         }
         if self.slots[slot as usize].phase == Phase::Open {
+            served |= self.tell_room(slot, id, app);
             served |= self.show_bytes(slot, id, app);
-            self.judge(slot);
+            served |= self.judge(slot, id, app);
         }
+        self.called |= served;
         self.settle_close(slot, id, app);
         served
+    }
+
+    /// Tells an app that waits for room in a queue that there is some again.
+    fn tell_room<A: StreamApp>(&mut self, slot: u32, id: ConnId, app: &mut A) -> bool {
+        let connection = &mut self.slots[slot as usize];
+        let has_room = connection.has_room_again(self.limits.backlog_bytes_max);
+        if has_room {
+            connection.wants_room = false;
+            connection.show_again = true;
+            app.on_room(id, &mut Out { table: self });
+        }
+        has_room
     }
 
     /// Shows the bytes of an open connection, if there are new ones or the app may try again.
     fn show_bytes<A: StreamApp>(&mut self, slot: u32, id: ConnId, app: &mut A) -> bool {
         let connection = &mut self.slots[slot as usize];
-        let readable = connection.readable();
-        let retries = connection.refused && connection.is_drained();
-        let is_new = readable > connection.shown;
-        if readable == 0 || !(is_new || retries) {
-            connection.refused &= !retries;
+        if !connection.may_show() {
             return false;
         }
-        connection.refused = false;
+        let readable = connection.readable();
+        let again = std::mem::take(&mut connection.show_again);
+        let is_new = readable > connection.shown;
+        if readable == 0 || !(is_new || again) {
+            return false;
+        }
         if is_new {
             let counters = &mut self.counters[usize::from(connection.port)];
             counters.rx_frames += 1;
@@ -456,36 +482,40 @@ impl Connections {
             self.shown = shown;
             connection.consume(consumed);
         }
-        let left = connection.readable();
-        connection.shown = left;
-        if connection.phase == Phase::Open && !connection.refused && connection.is_cramped() {
+        connection.shown = connection.readable();
+        if connection.may_show() && connection.is_cramped() {
             connection.put_aside(self.limits.unread_bytes_max);
-            // Full and not even looked at: nothing that may still come can change that.
-            connection.is_broken |=
-                connection.is_cramped() && connection.unread.len() >= self.limits.unread_bytes_max;
+            let is_full = connection.unread.len() >= self.limits.unread_bytes_max;
+            if is_full && connection.is_cramped() {
+                // Full and not even looked at: nothing that may still come can change that.
+                connection.is_broken |= consumed == 0;
+                connection.show_again |= consumed > 0;
+                self.list(slot);
+            }
         }
         // Taking bytes may reopen the window.
         self.let_send(slot);
         true
     }
 
-    /// Decides whether an open connection ends.
-    fn judge(&mut self, slot: u32) {
+    /// Decides whether an open connection ends, and tells the app of a peer that has finished. True if
+    /// the app was called.
+    fn judge<A: StreamApp>(&mut self, slot: u32, id: ConnId, app: &mut A) -> bool {
         let connection = &mut self.slots[slot as usize];
-        let waits_for_room = connection.refused && connection.readable() > 0;
-        let why = if connection.is_broken {
+        if connection.phase != Phase::Open {
+            return false; // The app closed it meanwhile.
+        }
+        if connection.is_broken {
             connection.abort();
-            Close::Error
-        } else if connection.phase != Phase::Open {
-            return; // The app closed it meanwhile.
+            self.close(slot, Close::Error);
         } else if matches!(connection.state(), State::Closed | State::Listen) {
-            Close::Error
-        } else if connection.peer_finished() && !waits_for_room {
-            Close::Peer
-        } else {
-            return;
-        };
-        self.close(slot, why);
+            self.close(slot, Close::Error);
+        } else if connection.finish_is_due() {
+            connection.finish_told = true;
+            app.on_finish(id, &mut Out { table: self });
+            return true;
+        }
+        false
     }
 
     /// From here on nothing is shown or accepted.
@@ -503,13 +533,17 @@ impl Connections {
         let is_late = self.now_ns >= connection.deadline_ns;
         match connection.phase {
             Phase::Closing(why) => {
-                if connection.is_over() || is_late || connection.state() == State::Closed {
+                let is_over = is_late || connection.is_over();
+                if connection.is_reset || is_over || connection.state() == State::Closed {
                     let kept = connection.is_flushed() && why != Close::Error;
+                    let why = if kept || connection.is_reset { why } else { Close::Error };
                     connection.abort();
                     self.linger(slot);
-                    app.on_close(id, if kept { why } else { Close::Error });
+                    self.called = true;
+                    app.on_close(id, why);
                 } else if connection.is_flushed() {
                     self.linger(slot);
+                    self.called = true;
                     app.on_close(id, why);
                 }
             }
@@ -593,6 +627,7 @@ impl Connections {
 
     /// A connection has nothing to send before `due_ns`.
     fn rest_until(&mut self, slot: u32, due_ns: Option<u64>, now_ns: u64) {
+        let backlog_bytes_max = self.limits.backlog_bytes_max;
         let connection = &mut self.slots[slot as usize];
         connection.is_sending = false;
         let over = connection.is_over() || connection.state() == State::Closed;
@@ -600,7 +635,7 @@ impl Connections {
             Phase::Lingering | Phase::HalfOpen if over => return self.release(slot),
             // The app has to be told.
             Phase::Open | Phase::Closing(_) if over => return self.list(slot),
-            Phase::Open if connection.refused && connection.is_drained() => self.list(slot),
+            Phase::Open if connection.has_room_again(backlog_bytes_max) => self.list(slot),
             Phase::Closing(_) if connection.is_flushed() => self.list(slot),
             _ => (),
         }
@@ -655,10 +690,19 @@ impl Connections {
         Ok(())
     }
 
-    fn find(&mut self, id: ConnId) -> Option<u32> {
+    /// The connection that the app has been told of, and not of its end.
+    fn find(&self, id: ConnId) -> Option<(u32, &Connection)> {
         let (slot, generation) = (id.0 as u32, (id.0 >> 32) as u32);
         let connection = self.slots.get(slot as usize)?;
-        (connection.generation == generation && connection.phase == Phase::Open).then_some(slot)
+        let is_told = matches!(connection.phase, Phase::Open | Phase::Closing(_));
+        (connection.generation == generation && is_told).then_some((slot, connection))
+    }
+
+    /// The connection that the app has not closed.
+    fn find_open(&mut self, id: ConnId) -> Option<(u32, &mut Connection)> {
+        let (slot, _) = self.find(id)?;
+        let connection = &mut self.slots[slot as usize];
+        (connection.phase == Phase::Open).then_some((slot, connection))
     }
 }
 
@@ -684,27 +728,55 @@ struct Out<'a> {
 }
 
 impl StreamOut for Out<'_> {
-    fn send(&mut self, conn: ConnId, bytes: &[u8]) -> bool {
-        let Some(slot) = self.table.find(conn) else { return false };
-        if bytes.is_empty() {
-            return true;
-        }
-        let connection = &mut self.table.slots[slot as usize];
-        let taken = connection.send(bytes, self.table.limits.backlog_bytes_max);
-        if taken {
-            let counters = &mut self.table.counters[usize::from(connection.port)];
+    fn send(&mut self, conn: ConnId, bytes: &[u8]) -> usize {
+        let backlog_bytes_max = self.table.limits.backlog_bytes_max;
+        let Some((slot, connection)) = self.table.find_open(conn) else { return 0 };
+        let (taken, port) = (connection.send(bytes, backlog_bytes_max), connection.port);
+        if taken > 0 {
+            let counters = &mut self.table.counters[usize::from(port)];
             counters.tx_frames += 1;
-            counters.tx_bytes += bytes.len() as u64;
-        } else if connection.is_broken {
-            self.table.list(slot);
+            counters.tx_bytes += taken as u64;
         }
         self.table.let_send(slot);
         taken
     }
 
+    fn queued(&self, conn: ConnId) -> usize {
+        self.table.find(conn).map_or(0, |(_, connection)| connection.queued_bytes())
+    }
+
     fn close(&mut self, conn: ConnId) {
-        if let Some(slot) = self.table.find(conn) {
+        if let Some((slot, connection)) = self.table.find_open(conn) {
+            let why = if connection.finish_told { Close::Peer } else { Close::App };
+            self.table.close(slot, why);
+            self.table.list(slot);
+        }
+    }
+
+    fn abort(&mut self, conn: ConnId) {
+        if let Some((slot, _)) = self.table.find(conn) {
+            let connection = &mut self.table.slots[slot as usize];
+            connection.abort();
+            connection.is_reset = true;
             self.table.close(slot, Close::App);
+            self.table.list(slot);
+        }
+    }
+
+    fn pause(&mut self, conn: ConnId) {
+        if let Some((slot, connection)) = self.table.find_open(conn) {
+            connection.is_paused = true;
+            if connection.finish_is_due() {
+                self.table.list(slot);
+            }
+        }
+    }
+
+    fn resume(&mut self, conn: ConnId) {
+        if let Some((slot, connection)) = self.table.find_open(conn)
+            && std::mem::replace(&mut connection.is_paused, false)
+        {
+            connection.show_again = true;
             self.table.list(slot);
         }
     }

@@ -355,13 +355,26 @@ impl<L: FrameLane> DatagramStack<L> {
             app.on_datagrams(&shown, Turn { now_ns }, &mut out);
         }
         *batch = emptied(shown);
-        for (i, fate) in turn.fates.iter().enumerate() {
-            if let Some(reuse) = &fate.reuse {
+        for i in 0..turn.fates.len() {
+            if let Some(reuse) = &turn.fates[i].reuse {
                 let counters = ports.of(reuse.egress).unwrap_or(&mut host.counters);
-                send_in_place(burst, i, interface, reuse, counters);
+                if !send_in_place(burst, i, interface, reuse, counters) {
+                    turn.fates[i].reuse = None;
+                }
             }
         }
-        self.lane.settle(interface)?;
+        let settled = self.lane.settle(interface);
+        for egress in 0..self.lane.ports() {
+            let left = self.turn.fates.iter().rev().filter_map(|fate| fate.reuse.as_ref());
+            let left = left.filter(|reuse| usize::from(reuse.hop.interface) == egress);
+            let left = left.map(|Reuse { payload, egress, .. }| Account {
+                port: *egress,
+                payload_bytes: payload.len() as u32,
+            });
+            let DatagramStack { lane, host, ports, .. } = self;
+            host.outbox.tell_refused(lane, PortId(egress as u32), ports, left);
+        }
+        settled?;
         // Before the next burst, so that what is kept is bounded by one.
         self.flush()?;
         Ok(self.arrivals.len())
@@ -375,21 +388,21 @@ fn emptied<'a>(mut batch: Vec<Datagram<'_>>) -> Vec<Datagram<'a>> {
     batch.into_iter().map(|_| unreachable!("it was cleared")).collect()
 }
 
-/// Writes the headers of a datagram that leaves in frame `i`, which it came in.
+/// Writes the headers of a datagram that leaves in frame `i`, which it came in. False, and counted, if it cannot.
 fn send_in_place(
     burst: &mut Burst,
     i: usize,
     interface: PortId,
     reuse: &Reuse,
     counters: &mut Counters,
-) {
+) -> bool {
     let Reuse { hop, headers, payload, .. } = reuse;
     let datagram = payload.start - UDP_BYTES..payload.end;
     let mut frame = burst.frame_mut(i);
     if !reframe(&mut frame, datagram, *hop, &headers.ip(payload.len())) {
         // The lane gave less headroom than the contract says, or a longer header is needed.
         counters.drop_one(DropReason::TxRefused);
-        return;
+        return false;
     }
     let at = ETHERNET_BYTES + ip::header_bytes(headers.destination.ip());
     headers.emit_udp(&mut frame.bytes_mut()[at..]);
@@ -400,6 +413,7 @@ fn send_in_place(
     });
     counters.tx_frames += 1;
     counters.tx_bytes += payload.len() as u64;
+    true
 }
 
 impl Marks {
@@ -507,6 +521,18 @@ impl Out<'_> {
 
     /// Finds the way from port `egress` to `destination`, or the reason why there is none.
     fn exit(&mut self, egress: PortId, destination: SocketAddr) -> Result<Exit, DropReason> {
+        let exit = self.way_out(egress, destination)?;
+        let interface = match exit.way {
+            Ok(hop) => hop.interface,
+            Err(place) => place.interface,
+        };
+        if self.host.outbox.is_gone(interface) {
+            return Err(DropReason::NoRoute);
+        }
+        Ok(exit)
+    }
+
+    fn way_out(&mut self, egress: PortId, destination: SocketAddr) -> Result<Exit, DropReason> {
         let port = self.ports.get(egress).ok_or(DropReason::TxNoPort)?;
         let bound = port.bound;
         let (hop_limit, traffic_class) = (port.hop_limit, port.traffic_class);
@@ -721,7 +747,10 @@ impl<L: FrameLane> Lane for DatagramStack<L> {
     }
 
     fn wait(&mut self, timeout: Duration) -> Result<Wake, LaneError> {
-        self.lane.wait(timeout)
+        match self.lane.wait(timeout) {
+            Err(error) => self.lose(error).map(|()| Wake::Ready),
+            wake => wake,
+        }
     }
 
     fn due_ns(&self) -> Option<u64> {
@@ -745,7 +774,8 @@ impl<L: FrameLane> Lane for DatagramStack<L> {
         let Some(owner) = self.ports.get(port) else { return Counters::default() };
         let mut counters = owner.counters.clone();
         if self.ports.ids().first() == Some(&port) {
-            merge_below(&mut counters, &self.host.counters, &mut self.lane);
+            let told = self.host.outbox.told();
+            merge_below(&mut counters, &self.host.counters, &mut self.lane, told);
         }
         counters
     }
@@ -818,7 +848,10 @@ impl<L: FrameLane> DatagramLane for DatagramStack<L> {
         self.host.begin(&mut self.ports, now_ns);
         let mut served = 0;
         for interface in 0..self.lane.ports() {
-            served += self.show(PortId(interface as u32), app, clock, now_ns)?;
+            match self.show(PortId(interface as u32), app, clock, now_ns) {
+                Ok(shown) => served += shown,
+                Err(error) => self.lose(error)?,
+            }
         }
         // What the app sent may need neighbours that are not known yet.
         self.host.solicit_due(&mut self.ports, now_ns);
@@ -847,7 +880,20 @@ impl<L: FrameLane> DatagramLane for DatagramStack<L> {
 impl<L: FrameLane> DatagramStack<L> {
     fn flush(&mut self) -> Result<(), LaneError> {
         self.turn.kept_for.clear();
-        self.host.end(&mut self.lane, &mut self.ports)
+        match self.host.end(&mut self.lane, &mut self.ports) {
+            Err(error) => self.lose(error),
+            Ok(()) => Ok(()),
+        }
+    }
+
+    /// Goes on without an interface that is gone, while there is another.
+    fn lose(&mut self, error: LaneError) -> Result<(), LaneError> {
+        let LaneError::Gone { name, .. } = &error else { return Err(error) };
+        let Some(interface) = self.host.interface_named(name) else { return Err(error) };
+        if self.host.outbox.lose(interface) {
+            self.lane.give_up(PortId(interface.into()));
+        }
+        if self.host.outbox.has_lost_all() { Err(error) } else { Ok(()) }
     }
 
     /// What a membership means that a port is to have.
@@ -969,12 +1015,20 @@ fn said(membership: &Membership) -> String {
 }
 
 /// Adds what no port of a stack has to the counters of its first one. Frames and bytes are left out:
-/// the ports count datagrams, or bytes of streams.
-pub(crate) fn merge_below<L: FrameLane>(counters: &mut Counters, own: &Counters, lane: &mut L) {
+/// the ports count datagrams, or bytes of streams; and of refusals, by interface, those that the ports were told of.
+pub(crate) fn merge_below<L: FrameLane>(
+    counters: &mut Counters,
+    own: &Counters,
+    lane: &mut L,
+    told: &[u64],
+) {
     counters.merge(own);
     for interface in 0..lane.ports() {
         let mut below = lane.counters(PortId(interface as u32));
         (below.rx_frames, below.rx_bytes, below.tx_frames, below.tx_bytes) = (0, 0, 0, 0);
+        let refused = below.drops(DropReason::TxRefused);
+        let told = told.get(interface).copied().unwrap_or(0);
+        below.set_drops(DropReason::TxRefused, refused.saturating_sub(told));
         counters.merge(&below);
     }
 }

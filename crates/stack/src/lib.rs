@@ -40,6 +40,7 @@ mod host;
 mod icmp;
 mod ip;
 mod isn;
+mod knobs;
 mod limit;
 mod listen;
 mod members;

@@ -67,6 +67,12 @@ pub(crate) struct Outbox {
     queues: Vec<Vec<Item>>,
     items: usize,
     items_max: usize,
+    /// By interface: it is gone, and what is posted for it is lost.
+    gone: Vec<bool>,
+    /// By interface: refusals of the lane that ports of the stack have been told of.
+    told: Vec<u64>,
+    /// Of a burst, the items that are in it.
+    filled: Vec<usize>,
     /// A packet that waits for its neighbour is put together here.
     scratch: Vec<u8>,
 }
@@ -89,6 +95,9 @@ impl Outbox {
             queues: (0..interfaces).map(|_| Vec::new()).collect(),
             items: 0,
             items_max,
+            gone: vec![false; interfaces],
+            told: vec![0; interfaces],
+            filled: Vec::new(),
             scratch: Vec::new(),
         }
     }
@@ -96,6 +105,38 @@ impl Outbox {
     /// Bytes that it keeps between two flushes, at most.
     pub(crate) fn bytes(&self) -> usize {
         self.memory.len()
+    }
+
+    /// Whether an interface is gone.
+    pub(crate) fn is_gone(&self, interface: u8) -> bool {
+        self.gone[usize::from(interface)]
+    }
+
+    /// An interface is gone; true when that is news.
+    pub(crate) fn lose(&mut self, interface: u8) -> bool {
+        !std::mem::replace(&mut self.gone[usize::from(interface)], true)
+    }
+
+    /// Refusals of the lane that ports of the stack count, by interface.
+    pub(crate) fn told(&self) -> &[u64] {
+        &self.told
+    }
+
+    /// Tells the ports of the stack what the lane has refused since this was asked last: `sent` are the accounts of
+    /// what it was given last by `interface`, the last one first, which is the one that a full queue had no room for.
+    pub(crate) fn tell_refused<L: FrameLane>(
+        &mut self,
+        lane: &L,
+        interface: PortId,
+        ports: &mut impl Books,
+        sent: impl IntoIterator<Item = Account>,
+    ) {
+        tell_refused(lane, interface, &mut self.told[interface.index()], ports, sent);
+    }
+
+    /// True when no interface is left.
+    pub(crate) fn has_lost_all(&self) -> bool {
+        self.gone.iter().all(|gone| *gone)
     }
 
     pub(crate) fn is_empty(&self) -> bool {
@@ -198,24 +239,38 @@ impl Outbox {
     }
 
     /// Sends everything, in the order in which it was posted per interface. `ports` are the counters
-    /// of the stack's ports, `own` those of what no port sent.
+    /// of the stack's ports, `own` those of what no port sent. Where a lane fails, the others' packets go all the
+    /// same, and what did not go is counted.
     pub(crate) fn flush<L: FrameLane>(
         &mut self,
         lane: &mut L,
         ports: &mut impl Books,
         own: &mut Counters,
     ) -> Result<(), LaneError> {
-        let Outbox { memory, queues, .. } = self;
-        for (interface, queue) in (0..).map(PortId).zip(queues) {
+        let Outbox { memory, queues, gone, told, filled, .. } = self;
+        let mut outcome = Ok(());
+        for ((interface, queue), gone) in (0..).map(PortId).zip(queues).zip(&*gone) {
             let mut left = &queue[..];
             while !left.is_empty() {
-                let burst = lane.lend(interface, left.len())?;
+                let lent = if *gone { None } else { Some(lane.lend(interface, left.len())) };
+                let burst = match lent {
+                    Some(Ok(burst)) => burst,
+                    failed => {
+                        outcome = outcome.and(failed.map_or(Ok(()), |lent| lent.map(drop)));
+                        for item in std::mem::take(&mut left) {
+                            book(item, ports, own).drop_one(DropReason::NoRoute);
+                        }
+                        break;
+                    }
+                };
                 let lent = burst.len();
                 let mut used = 0;
+                filled.clear();
                 while used < lent
                     && let Some((item, rest)) = left.split_first()
                 {
                     left = rest;
+                    let at = queue.len() - left.len() - 1;
                     let counters = book(item, ports, own);
                     if fill(burst, used, item, memory) {
                         used += 1;
@@ -223,12 +278,16 @@ impl Outbox {
                         if let Some(account) = item.account {
                             counters.tx_frames += 1;
                             counters.tx_bytes += u64::from(account.payload_bytes);
+                            filled.push(at);
                         }
                     } else {
                         counters.drop_one(DropReason::TxTooLong);
                     }
                 }
-                lane.settle(interface)?;
+                // The failure may be another interface's.
+                outcome = outcome.and(lane.settle(interface));
+                let sent = filled.iter().rev().filter_map(|at| queue[*at].account);
+                tell_refused(lane, interface, &mut told[interface.index()], ports, sent);
                 if lent == 0 {
                     // No buffer is free: waiting for one here would stop the receiving side too.
                     for item in std::mem::take(&mut left) {
@@ -240,7 +299,29 @@ impl Outbox {
         }
         self.items = 0;
         self.used = 0;
-        Ok(())
+        outcome
+    }
+}
+
+fn tell_refused<L: FrameLane>(
+    lane: &L,
+    interface: PortId,
+    told: &mut u64,
+    ports: &mut impl Books,
+    sent: impl IntoIterator<Item = Account>,
+) {
+    let refused = lane.refused(interface);
+    // Not even begun, where nothing was refused.
+    let mut sent = sent.into_iter();
+    while *told < refused
+        && let Some(account) = sent.next()
+    {
+        if let Some(counters) = ports.of(account.port) {
+            counters.tx_frames -= 1;
+            counters.tx_bytes -= u64::from(account.payload_bytes);
+            counters.drop_one(DropReason::TxRefused);
+            *told += 1;
+        }
     }
 }
 

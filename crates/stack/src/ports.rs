@@ -235,6 +235,7 @@ impl Ports {
         let mut caps = lane.caps(PortId(preferred.into())).clone();
         // A thousand ports need not tell a thousand times what their lane is.
         caps.facts.clear();
+        caps.label.clone_from(&plan.label);
         caps.fact("listen", bound);
         caps.fact("stack", format!("in user space over lane {}", lane.name()));
         asked.tell(host, &mut caps);

@@ -5,9 +5,9 @@
 //! all connections that have some; then its turn ends; then replies are written straight from the
 //! send buffers into lent frames.
 //!
-//! A request is shown in one piece. Bytes that an app leaves stay in the receive buffer and close the
-//! window, which is the back-pressure that the contract wants; when the app was not refused and
-//! just waits for the rest of a request, they are put aside instead, up to `unread_bytes_max`.
+//! A request is shown in one piece. While the app waits for room or has paused a connection, bytes stay
+//! in the receive buffer and close the window, which is the back-pressure that the contract wants; when
+//! the app just waits for the rest of a request, they are put aside instead, up to `unread_bytes_max`.
 //!
 //! Replies go to the MAC address that the connection's last effective segment came from; no
 //! neighbour is looked up or remembered for it. What smoltcp does not do is missing here too: selective
@@ -54,14 +54,21 @@ impl<L: FrameLane> StreamStack<L> {
             });
         }
         let host = Host::new(config);
+        let mut caps = listen::caps(&lane, &config.listen, |address| host.interface_of(address));
+        for caps in &mut caps {
+            caps.fact("connections_max", config.tcp.connections_max);
+            caps.fact("window_bytes", config.tcp.rx_bytes);
+            caps.fact("close_ms", config.tcp.linger_ns / 1_000_000);
+            caps.fact("keepalive_s", config.tcp.keep_alive_ns / 1_000_000_000);
+        }
         Ok(StreamStack {
-            caps: listen::caps(&lane, &config.listen, |address| host.interface_of(address)),
+            caps,
             listeners: Listeners::new(&config.listen),
             connections: Connections::new(
                 config.tcp,
                 config.secret,
                 config.hop_limit,
-                config.listen.len(),
+                config.listen.clone(),
             ),
             host,
             lane,
@@ -172,15 +179,18 @@ impl<L: FrameLane> Lane for StreamStack<L> {
     fn counters(&mut self, port: PortId) -> Counters {
         let mut counters = self.connections.counters[port.index()].clone();
         if port.index() == 0 {
-            merge_below(&mut counters, &self.host.counters, &mut self.lane);
+            merge_below(
+                &mut counters,
+                &self.host.counters,
+                &mut self.lane,
+                self.host.outbox.told(),
+            );
         }
         counters
     }
 }
 
 impl<L: FrameLane> StreamLane for StreamStack<L> {
-    /// The turn of the app ends only if one began: a round in which no connection was served calls
-    /// the app not at all.
     fn serve<A: StreamApp>(&mut self, app: &mut A, clock: &impl Clock) -> Result<usize, LaneError> {
         let now_ns = clock.now_ns();
         self.host.begin(&mut self.connections.counters, now_ns);
@@ -189,7 +199,7 @@ impl<L: FrameLane> StreamLane for StreamStack<L> {
             self.receive(PortId(interface as u32), now_ns)?;
         }
         let served = self.connections.show(app);
-        if served > 0 {
+        if std::mem::take(&mut self.connections.called) {
             app.on_turn_end(Turn { now_ns }, &mut self.connections.out());
         }
         self.send()?;
@@ -199,6 +209,7 @@ impl<L: FrameLane> StreamLane for StreamStack<L> {
     fn tick<A: StreamApp>(&mut self, app: &mut A, turn: Turn) -> Result<(), LaneError> {
         self.connections.begin(turn.now_ns);
         app.on_tick(turn, &mut self.connections.out());
+        app.on_turn_end(turn, &mut self.connections.out());
         self.send()
     }
 
@@ -218,7 +229,7 @@ impl<L: FrameLane> StreamLane for StreamStack<L> {
 mod tests {
     use super::*;
     use crate::{InterfaceConfig, connection::Ends, isn};
-    use laneway_core::{App, Close, ConnId, StreamOut};
+    use laneway_core::{App, Close, ConnId, Opened, StreamOut};
     use laneway_sim::SimLane;
     use laneway_wire::Tcp;
     use std::net::SocketAddr;
@@ -232,7 +243,7 @@ mod tests {
     }
 
     impl StreamApp for Nobody {
-        fn on_open(&mut self, _conn: ConnId, _peer: SocketAddr) {}
+        fn on_open<O: StreamOut>(&mut self, _opened: Opened, _out: &mut O) {}
 
         fn on_bytes<O: StreamOut>(&mut self, _: ConnId, bytes: &[u8], _: &mut O) -> usize {
             bytes.len()

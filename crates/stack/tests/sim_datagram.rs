@@ -396,6 +396,37 @@ fn what_a_fan_loses_has_a_reason_of_its_port() {
 }
 
 #[test]
+fn what_the_lane_refuses_is_no_longer_counted_as_sent() {
+    const IN: usize = 100;
+    // A copy in the frame that it came in, and one more; the link has room for half of them at a time.
+    let manner = Manner::Many { outputs: 2, is_by_output: true };
+    let mut bench = Bench::on("sim:queue=100,delay_us=100", &all_ports(), manner);
+    bench.pass(1);
+    bench.world.collect(PORT);
+    let before = bench.stack.counters(PORT);
+    for i in 0..IN {
+        bench.world.inject(PORT, &udp("10.0.0.2:999", "10.0.0.1:7", &[i as u8; 100]));
+    }
+    bench.pass(1);
+    let clock = bench.world.clock();
+    for _ in 0..3 {
+        bench.stack.serve(&mut bench.app, &clock).unwrap();
+    }
+    let mut out = Vec::new();
+    for _ in 0..3 {
+        bench.pass(1);
+        out.extend(bench.serve());
+    }
+    let counters = bench.stack.counters(PORT);
+    let sent = counters.tx_frames - before.tx_frames;
+    let refused = counters.drops(DropReason::TxRefused);
+    assert_eq!((bench.app.seen.len(), sent), (IN, out.len() as u64), "{counters:?}");
+    assert!(refused > 0, "{counters:?}");
+    assert_eq!(sent + refused, 2 * IN as u64, "{counters:?}");
+    assert_eq!(counters.tx_bytes, sent * 100, "{counters:?}");
+}
+
+#[test]
 fn a_train_is_cut_into_its_datagrams() {
     let mut bench = Bench::new(&all_ports(), Manner::Train);
     let back = bench.ask(&udp("10.0.0.2:999", "10.0.0.1:7", b"firstlast"));
@@ -1166,7 +1197,7 @@ impl laneway_core::App for Echo {
 }
 
 impl laneway_core::StreamApp for Echo {
-    fn on_open(&mut self, _conn: laneway_core::ConnId, _peer: SocketAddr) {}
+    fn on_open<O: laneway_core::StreamOut>(&mut self, _: laneway_core::Opened, _: &mut O) {}
 
     fn on_bytes<O: laneway_core::StreamOut>(
         &mut self,
@@ -1174,7 +1205,7 @@ impl laneway_core::StreamApp for Echo {
         bytes: &[u8],
         out: &mut O,
     ) -> usize {
-        if out.send(conn, bytes) { bytes.len() } else { 0 }
+        out.send(conn, bytes)
     }
 
     fn on_close(&mut self, _conn: laneway_core::ConnId, _why: laneway_core::Close) {}

@@ -26,7 +26,7 @@ pub mod streams;
 use datagram_probe::middle;
 pub use datagram_probe::{Answer, DatagramProbe, Seen, TickSend};
 pub use laneway_engine::MonotonicClock;
-pub use stream_probe::{AMPLIFIED_BYTES, Manner, StreamProbe};
+pub use stream_probe::{AMPLIFIED_BYTES, Door, Manner, Order, StreamProbe};
 
 use crate::{Impossible, Overload};
 use laneway_core::{Bell, Clock, DatagramLane, LaneError, PortId, PortPlan, StreamLane};
@@ -258,6 +258,8 @@ pub struct StreamProperties {
     pub peers_max: usize,
     /// Knobs that make the queues of a connection small (may be empty).
     pub small_queues: &'static str,
+    /// The same, with a closing time so short that a test can wait for it.
+    pub hasty_close: &'static str,
     /// Knobs that bound the connections, and the bound they give.
     pub few_connections: Option<(&'static str, usize)>,
     /// Something that can be asked for and is not to be had in the rig's world.
@@ -350,18 +352,31 @@ macro_rules! each_stream_behaviour {
     ($with:ident $($args:tt)*) => {
         $crate::$with! { $($args)* streams
             bytes_come_back_in_pieces_of_any_size
-            a_connection_is_told_with_its_peer
+            a_connection_is_told_with_its_peer_and_its_port
             bytes_not_consumed_are_shown_again_with_the_rest
             a_full_send_queue_refuses_and_loses_nothing
             what_a_full_queue_left_is_shown_again_by_itself
+            a_send_longer_than_the_queue_is_taken_in_part
+            room_is_told_once_without_unread_bytes
+            a_gone_connection_takes_nothing
+            a_paused_connection_shows_nothing_until_it_is_resumed
+            a_paused_connection_is_read_up_to_a_bound
+            a_paused_connection_that_finishes_is_told_at_once
             a_slow_reader_does_not_hold_up_others
             a_peer_that_finishes_gets_all_it_is_owed
+            a_reply_that_is_owed_reaches_a_peer_that_has_finished
             a_close_by_the_app_lets_queued_bytes_leave
+            a_close_over_unread_bytes_costs_the_peer_nothing
+            a_close_towards_a_peer_that_never_reads_ends
+            an_abort_resets_and_drops_what_is_queued
+            an_app_may_answer_and_close_when_a_connection_opens
             a_reset_ends_only_its_connection
             replies_leave_only_after_the_turn_ended
+            a_turn_ends_whenever_the_app_was_called
             what_a_tick_sends_leaves_a_stream
             a_connection_id_is_never_used_again
             many_connections_are_served_at_once
+            megabytes_cut_at_random_come_back_beside_small_requests
             connections_beyond_the_limit_are_counted
             finish_closes_every_connection_for_the_stop
             stream_counters_match_what_was_seen
@@ -369,6 +384,8 @@ macro_rules! each_stream_behaviour {
             a_bell_rung_before_a_stream_wait_ends_it
             a_bell_rung_during_a_stream_wait_ends_it
             what_a_bell_releases_leaves_a_stream
+            what_a_bell_releases_leaves_in_that_turn
+            a_due_time_of_the_app_comes_before_the_tick
             a_stream_worker_stops_and_the_lane_opens_again
             an_impossible_capability_of_a_stream_is_refused_unless_allowed
             every_listening_port_reports_its_capabilities

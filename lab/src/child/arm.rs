@@ -1,6 +1,7 @@
 //! The arm: one lane, one app, its tally; a worker thread that races and a control thread that
 //! talks.
 
+use super::disk::Disk;
 use super::peer::Lent;
 use super::tracing::Tracing;
 use super::{ChildEnd, memory, peer, pipe};
@@ -175,6 +176,9 @@ impl<F: FnOnce(Shape, &CapsReport) + Send, L: LaneTable> AppVisitor for Arm<'_, 
         let addresses: Vec<SocketAddr> = setup.addresses.iter().map(|&at| at.into()).collect();
         let told = setup.fanout.map(|plan| Told::new(&plan.fanout));
         let input = setup.interfaces.first().map_or("", String::as_str);
+        // What is asked for values may be asked to keep them.
+        let keeps = setup.client.as_ref().is_some_and(|client| client.store.is_some());
+        let disk = keeps.then(Disk::create).transpose()?;
         let place = ArmPlace {
             lane,
             cpu: setup.cpu,
@@ -185,6 +189,7 @@ impl<F: FnOnce(Shape, &CapsReport) + Send, L: LaneTable> AppVisitor for Arm<'_, 
             mac: SUT_MAC,
             onward: setup.onward.into(),
             memory,
+            disk: disk.as_ref().map(Disk::path),
         };
         let words = arm_words::<A>(&place, &setup.arguments)?;
         let arguments = parse::<A>(&words)?;
@@ -217,6 +222,9 @@ impl<F: FnOnce(Shape, &CapsReport) + Send, L: LaneTable> AppVisitor for Arm<'_, 
                 // Ports have been offered what the app has for them by now.
                 for (name, fact) in A::opened_facts(&planned) {
                     caps.fact(name, fact);
+                }
+                if let Some(disk) = &disk {
+                    caps.fact("disk", disk.fact());
                 }
                 opened(carried(shape), &caps);
             }

@@ -3,7 +3,7 @@
 
 use super::generator::go_first;
 use super::pipe;
-use crate::client::{Client, ClientPlan, Conversation, SameBytes};
+use crate::client::{Client, ClientPlan, Conversation, SameBytes, Values};
 use crate::plan::{Order, Ready, Reply};
 use crate::timetable::{Times, Timetable};
 use laneway_core::CapsReport;
@@ -17,6 +17,7 @@ pub(super) fn serve(plan: &ClientPlan, times: &Times, cpu: usize) -> Result<(), 
     let timetable = Timetable::of(times).map_err(|error| error.to_string())?;
     match plan.protocol {
         Protocol::Echo => ask_as_told::<SameBytes>(plan, timetable, cpu),
+        Protocol::Resp => ask_as_told::<Values>(plan, timetable, cpu),
     }
 }
 
@@ -27,8 +28,12 @@ fn ask_as_told<C: Conversation>(
 ) -> Result<(), String> {
     go_first(cpu)?;
     let mut client = Client::<C>::open(plan, timetable)?;
+    let opening = client.prepare(|| false)?;
     let mut caps = CapsReport::default();
     caps.fact("client", plan.sentence());
+    if opening > 0 {
+        caps.fact("opening", format!("{opening} requests were answered before the first is due"));
+    }
     pipe::reply(&Reply::Ready(Ready { caps, ..Ready::default() }));
     loop {
         match pipe::order() {

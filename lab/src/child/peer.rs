@@ -6,6 +6,7 @@
 //! tell (latency, which frames it got) stays empty.
 
 use super::forwarders::{Bridge, XdpBench, call};
+use super::redis::{Knobs, RedisServer};
 use super::smcroute::Smcroute;
 use super::{ChildEnd, command, memory, pipe};
 use crate::bench::DESTINATION;
@@ -24,6 +25,7 @@ pub(super) fn serve(kind: Peer, setup: &ArmSetup, app: &AppFacts) -> ChildEnd {
         Peer::Bridge => bridge(setup),
         Peer::XdpBench => redirect(setup),
         Peer::Smcroute => route(setup),
+        Peer::RedisServer => answer(setup),
         Peer::Command => command::obey(setup, app),
     };
     match done {
@@ -122,6 +124,32 @@ fn route(setup: &ArmSetup) -> Result<(), String> {
     caps.fact("routes", program.routes().to_string());
     keep(caps, vec![program.pid()]);
     Ok(())
+}
+
+/// Keeps `redis-server` running at the arm's address until the end. What it answered, the client says.
+fn answer(setup: &ArmSetup) -> Result<(), String> {
+    let address = *setup.addresses.first().ok_or("it has no address")?;
+    let interface = setup.interfaces.first().ok_or("it has no interface")?;
+    let _lent = Lent::new(interface, *address.ip())?;
+    let knobs = Knobs::read(&setup.lane)?;
+    let mut program = RedisServer::start(knobs, address, setup.cpu)?;
+    let mut caps = CapsReport::default();
+    for (name, fact) in program.facts(knobs) {
+        caps.fact(name, fact);
+    }
+    let processes = vec![program.pid()];
+    pipe::reply(&Reply::Ready(Ready { caps: caps.clone(), shape: Shape::Datagrams, processes }));
+    loop {
+        match pipe::order() {
+            Order::Stop => return Ok(()),
+            Order::Segment(_) | Order::Ask(_) => {}
+            Order::Report => {
+                program.check()?;
+                let memory = memory::of_process(&program.pid().to_string(), &caps);
+                pipe::reply(&Reply::Report(Box::new(ArmReport { memory, ..ArmReport::default() })));
+            }
+        }
+    }
 }
 
 /// Waits until told to stop. What stands there counts nothing that a segment could be told from; what

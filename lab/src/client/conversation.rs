@@ -2,6 +2,8 @@
 //!
 //! Another protocol is another [`Conversation`]; it does no input and no output, so it is tested without any.
 
+use super::ClientPlan;
+use super::keys::Shelf;
 use std::fmt;
 use std::rc::Rc;
 
@@ -12,6 +14,16 @@ pub(crate) trait Conversation: Sized {
 
     /// Writes the next request behind what `out` holds.
     fn ask(&mut self, out: &mut Vec<u8>);
+
+    /// Requests to be asked, over all connections, before anything is due.
+    fn opening(_terms: &Terms) -> u32 {
+        0
+    }
+
+    /// How often each kind of answer came, over all connections, where there is more than one.
+    fn kinds(_terms: &Terms) -> Vec<(&'static str, u64)> {
+        Vec::new()
+    }
 
     /// Takes the next bytes of answers, cut wherever the network cut them: how many answers are whole by them.
     ///
@@ -34,6 +46,13 @@ pub(crate) enum Wrong {
         /// As it came.
         came: u8,
     },
+    /// It is another answer than this request can have.
+    Reply {
+        /// What was asked.
+        to: String,
+        /// What came.
+        came: String,
+    },
     /// Something came when every request was answered, so many bytes of it.
     Unasked {
         /// Bytes beyond the last answer.
@@ -47,6 +66,7 @@ impl fmt::Display for Wrong {
             Wrong::Byte { at, of, wanted, came } => {
                 write!(f, "of {of} bytes, byte {at} came back as {came:#04x}, not {wanted:#04x}")
             }
+            Wrong::Reply { to, came } => write!(f, "{to} was answered with {came}"),
             Wrong::Unasked { bytes } => write!(f, "{bytes} bytes came that nobody had asked for"),
         }
     }
@@ -62,206 +82,73 @@ pub(crate) struct Terms {
     seed: u64,
     /// Contents are pieces of this: drawing each byte anew would take the client's CPU.
     pool: Vec<u8>,
+    /// Of a store: what was set of it so far.
+    shelf: Option<Shelf>,
 }
 
 impl Terms {
-    /// Requests of `least` to `most` bytes, drawn from `seed`.
-    pub(crate) fn new([least, most]: [u32; 2], seed: u64) -> Terms {
-        let mut draws = Draws(seed);
+    /// Of the client of `plan`.
+    pub(crate) fn new(plan: &ClientPlan) -> Terms {
+        let [least, most] = plan.request_bytes;
+        let mut draws = Draws(plan.seed);
         let words = (POOL_BYTES + most as usize).div_ceil(8);
         let pool = (0..words).flat_map(|_| draws.next().to_le_bytes()).collect();
-        Terms { request_bytes: [least, most], seed, pool }
+        let shelf = plan.store.map(Shelf::new);
+        Terms { request_bytes: [least, most], seed: plan.seed, pool, shelf }
+    }
+
+    /// Where the draws of connection `number` begin, opened for the `turn`th time.
+    pub(super) fn draws(&self, number: u32, turn: u32) -> Draws {
+        // Two draws apart, so that no connection repeats the bytes of its neighbour.
+        let mut of = Draws(self.seed ^ (u64::from(turn) << 32 | u64::from(number)).rotate_left(17));
+        Draws(of.next())
+    }
+
+    /// Requests of so many bytes.
+    pub(super) fn request_bytes(&self) -> [u32; 2] {
+        self.request_bytes
+    }
+
+    /// A piece of what is random: bytes `at..at + length` of it, `at` below [`POOL_BYTES`].
+    pub(super) fn piece(&self, at: usize, length: usize) -> &[u8] {
+        &self.pool[at..at + length]
+    }
+
+    /// The seed of all.
+    pub(super) fn seed(&self) -> u64 {
+        self.seed
+    }
+
+    /// What was set so far; there is one where values are asked for.
+    pub(super) fn shelf(&self) -> &Shelf {
+        self.shelf.as_ref().expect("a plan whose protocol has values has a store")
     }
 }
 
 /// Random numbers (splitmix64: Steele, Lea and Flood, 2014).
 #[derive(Clone, Debug)]
-struct Draws(u64);
+pub(super) struct Draws(pub(super) u64);
 
 impl Draws {
-    fn next(&mut self) -> u64 {
+    pub(super) fn next(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let z = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
         let z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
         z ^ (z >> 31)
     }
 
-    /// The piece of the pool that is the next request.
-    fn piece(&mut self, [least, most]: [u32; 2]) -> (usize, usize) {
+    /// The place and the length of the next piece of the pool, between these two lengths.
+    pub(super) fn piece(&mut self, [least, most]: [u32; 2]) -> (usize, usize) {
         let draw = self.next();
         // The high half is scaled to the range (Lemire, 2019): what is uneven by that is below 2^-16.
         let span = u64::from(most - least) + 1;
         let length = u64::from(least) + (((draw >> 32) * span) >> 32);
         (draw as usize % POOL_BYTES, length as usize)
     }
-}
 
-/// Random bytes, which come back as they went.
-#[derive(Debug)]
-pub(crate) struct SameBytes {
-    terms: Rc<Terms>,
-    /// What will be asked next, and, the same numbers once more, what is to come next.
-    asking: Draws,
-    hearing: Draws,
-    /// Requests that are not wholly answered.
-    open: u64,
-    /// Of the answer under way: where it lies in the pool, its length, and how much of it came.
-    answer: Option<(usize, usize, usize)>,
-}
-
-impl Conversation for SameBytes {
-    fn begin(terms: &Rc<Terms>, number: u32, turn: u32) -> SameBytes {
-        // Two draws apart, so that no connection repeats the bytes of its neighbour.
-        let mut of =
-            Draws(terms.seed ^ (u64::from(turn) << 32 | u64::from(number)).rotate_left(17));
-        let draws = Draws(of.next());
-        SameBytes {
-            terms: terms.clone(),
-            asking: draws.clone(),
-            hearing: draws,
-            open: 0,
-            answer: None,
-        }
-    }
-
-    fn ask(&mut self, out: &mut Vec<u8>) {
-        let (from, length) = self.asking.piece(self.terms.request_bytes);
-        out.extend_from_slice(&self.terms.pool[from..from + length]);
-        self.open += 1;
-    }
-
-    fn hear(&mut self, mut bytes: &[u8]) -> (u32, Result<(), Wrong>) {
-        let mut whole = 0;
-        while !bytes.is_empty() {
-            if self.open == 0 {
-                return (whole, Err(Wrong::Unasked { bytes: bytes.len() }));
-            }
-            let (from, length, came) = match self.answer {
-                Some(answer) => answer,
-                None => {
-                    let (from, length) = self.hearing.piece(self.terms.request_bytes);
-                    (from, length, 0)
-                }
-            };
-            let (now, rest) = bytes.split_at((length - came).min(bytes.len()));
-            let wanted = &self.terms.pool[from + came..from + came + now.len()];
-            if now != wanted {
-                let at = now.iter().zip(wanted).position(|(now, wanted)| now != wanted);
-                let at = at.expect("two slices of one length differ somewhere");
-                let (wanted, byte) = (wanted[at], now[at]);
-                let wrong = Wrong::Byte { at: came + at, of: length, wanted, came: byte };
-                return (whole, Err(wrong));
-            }
-            let came = came + now.len();
-            self.answer = (came < length).then_some((from, length, came));
-            if came == length {
-                self.open -= 1;
-                whole += 1;
-            }
-            bytes = rest;
-        }
-        (whole, Ok(()))
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use proptest::collection::vec;
-    use proptest::prelude::*;
-
-    fn begin(request_bytes: [u32; 2], seed: u64, number: u32) -> SameBytes {
-        SameBytes::begin(&Rc::new(Terms::new(request_bytes, seed)), number, 0)
-    }
-
-    fn asked(talk: &mut SameBytes, requests: usize) -> Vec<Vec<u8>> {
-        let one = |_| {
-            let mut out = Vec::new();
-            talk.ask(&mut out);
-            out
-        };
-        (0..requests).map(one).collect()
-    }
-
-    proptest! {
-        #[test]
-        fn however_the_bytes_are_cut_as_many_answers_are_whole(
-            seed: u64,
-            least in 1u32..200,
-            more in 0u32..200,
-            requests in 1usize..20,
-            cuts in vec(0.0f64..1.0, 0..40),
-        ) {
-            let mut talk = begin([least, least + more], seed, 3);
-            let all = asked(&mut talk, requests);
-            prop_assert!(all.iter().all(|one| (least..=least + more).contains(&(one.len() as u32))));
-            let bytes = all.concat();
-            let mut ends: Vec<usize> = cuts.iter().map(|cut| (cut * bytes.len() as f64) as usize).collect();
-            ends.push(bytes.len());
-            ends.sort_unstable();
-            let (mut from, mut whole) = (0, 0);
-            for end in ends {
-                let (more, heard) = talk.hear(&bytes[from..end]);
-                prop_assert_eq!(heard, Ok(()));
-                (from, whole) = (end, whole + more as usize);
-                // As many as lie wholly in front of the cut.
-                let lengths = all.iter().scan(0, |sum, one| { *sum += one.len(); Some(*sum) });
-                prop_assert_eq!(whole, lengths.filter(|&sum| sum <= end).count());
-            }
-            prop_assert_eq!(talk.hear(b"x"), (0, Err(Wrong::Unasked { bytes: 1 })));
-        }
-
-        #[test]
-        fn a_byte_that_changed_is_seen_wherever_it_is(
-            seed: u64,
-            requests in 1usize..8,
-            place in 0.0f64..1.0,
-            flip in 1u8..=255,
-            cut in 0.0f64..1.0,
-        ) {
-            let mut talk = begin([16, 64], seed, 0);
-            let all = asked(&mut talk, requests);
-            let mut bytes = all.concat();
-            let at = (place * bytes.len() as f64) as usize;
-            bytes[at] ^= flip;
-            let cut = (cut * bytes.len() as f64) as usize;
-            let (mut whole, mut heard) = talk.hear(&bytes[..cut]);
-            if heard.is_ok() {
-                let more;
-                (more, heard) = talk.hear(&bytes[cut..]);
-                whole += more;
-            }
-            let in_front: usize = all[..whole as usize].iter().map(Vec::len).sum();
-            let expected = Wrong::Byte {
-                at: at - in_front,
-                of: all[whole as usize].len(),
-                wanted: bytes[at] ^ flip,
-                came: bytes[at],
-            };
-            prop_assert_eq!(heard, Err(expected));
-        }
-    }
-
-    #[test]
-    fn connections_and_turns_say_different_things_and_a_seed_says_the_same_again() {
-        let first = |seed, number, turn| {
-            let mut out = Vec::new();
-            let terms = Rc::new(Terms::new([64, 64], seed));
-            SameBytes::begin(&terms, number, turn).ask(&mut out);
-            out
-        };
-        let said = [first(1, 0, 0), first(1, 1, 0), first(1, 0, 1), first(2, 0, 0)];
-        for (i, one) in said.iter().enumerate() {
-            assert!(said[i + 1..].iter().all(|other| other != one));
-        }
-        assert_eq!(first(1, 0, 0), said[0]);
-    }
-
-    #[test]
-    fn answers_in_another_order_are_wrong() {
-        let mut talk = begin([32, 32], 7, 0);
-        let all = asked(&mut talk, 2);
-        let (whole, heard) = talk.hear(&[&all[1][..], &all[0][..]].concat());
-        assert!(whole == 0 && matches!(heard, Err(Wrong::Byte { .. })), "{heard:?}");
+    /// A number from 0 to below 1.
+    pub(super) fn share(&mut self) -> f64 {
+        // As many bits as a double's mantissa has.
+        (self.next() >> 11) as f64 / (1u64 << 53) as f64
     }
 }

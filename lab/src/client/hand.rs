@@ -1,6 +1,6 @@
 //! A client by hand: one stretch of asking, outside of a race.
 
-use super::{Asked, Asking, Client, ClientPlan, Conversation, SameBytes};
+use super::{Asked, Asking, Client, ClientPlan, Conversation, SameBytes, Values};
 use crate::plan::SegmentPlan;
 use crate::result::{Connections, GeneratorReport, Ledger, Rtt};
 use crate::timetable::Timetable;
@@ -8,6 +8,8 @@ use laneway_core::Clock;
 use laneway_engine::MonotonicClock;
 use laneway_kinds::Protocol;
 use serde::Serialize;
+use std::collections::BTreeMap;
+use std::num::NonZeroU32;
 use std::time::Duration;
 
 /// From opening the connections to the first request.
@@ -16,6 +18,8 @@ const LEAD_NS: u64 = 1_000_000;
 const BURSTS_PER_S_MAX: f64 = 50_000.0;
 /// Requests of a closed loop have no times; its stretch is told in ms.
 const TICK_NS: u64 = 1_000_000;
+/// How long a closed loop of so many requests may take.
+const CLOSED_MAX: Duration = Duration::from_secs(86_400);
 
 /// When requests are due.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -29,11 +33,24 @@ pub enum Pace {
     Closed,
 }
 
+/// When it ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Until {
+    /// After so long.
+    Time(Duration),
+    /// When so many requests were due.
+    Requests(NonZeroU32),
+}
+
 /// What came of it.
 #[derive(Clone, Debug, Serialize)]
 pub struct Answered {
     /// Where every request went; closed.
     pub ledger: Ledger,
+    /// The answers by kind, where there is more than one.
+    pub kinds: BTreeMap<String, u64>,
+    /// Requests that were answered before the first of these was due: of a store, each key was set once.
+    pub opening: u64,
     /// From when a request was due to the end of its answer.
     pub rtt: Rtt,
     /// Answers per second: of a closed loop, without its start.
@@ -50,40 +67,41 @@ pub struct Answered {
     pub wrong: Option<String>,
 }
 
-/// Opens the connections of `plan` and asks for `length`, or until `is_over`; every request has an end by then.
+/// Opens the connections of `plan` and asks until `until`, or until `is_over`; every request has an end by then.
 ///
 /// # Errors
 /// A sentence: a value that cannot be, a connection that cannot be opened.
 pub fn ask(
     plan: &ClientPlan,
     pace: Pace,
-    length: Duration,
+    until: Until,
     is_over: impl Fn() -> bool,
 ) -> Result<Answered, String> {
     plan.check().map_err(|(what, value, hint)| format!("{what} is {value}; {hint}"))?;
-    let schedule = schedule(pace, length)?;
+    let asking = asking(pace, until)?;
     match plan.protocol {
-        Protocol::Echo => ask_by::<SameBytes>(plan, pace, schedule, is_over),
+        Protocol::Echo => ask_by::<SameBytes>(plan, asking, is_over),
+        Protocol::Resp => ask_by::<Values>(plan, asking, is_over),
     }
 }
 
 fn ask_by<C: Conversation>(
     plan: &ClientPlan,
-    pace: Pace,
-    schedule: SegmentPlan,
+    asking: Asking,
     is_over: impl Fn() -> bool,
 ) -> Result<Answered, String> {
     let mut client = Client::<C>::open(plan, Timetable::default())?;
+    let opening = client.prepare(&is_over)?;
     let t0_ns = MonotonicClock.now_ns() + LEAD_NS;
-    let asking =
-        Asking { schedule: SegmentPlan { t0_ns, ..schedule }, is_closed: pace == Pace::Closed };
-    Ok(told(client.ask(asking, is_over)?, t0_ns))
+    let asking = Asking { schedule: SegmentPlan { t0_ns, ..asking.schedule }, ..asking };
+    Ok(Answered { opening, ..told(client.ask(asking, is_over)?, t0_ns) })
 }
 
 fn told(asked: Asked, t0_ns: u64) -> Answered {
     let seconds = asked.last_ns.saturating_sub(t0_ns) as f64 / 1e9;
     Answered {
         ledger: asked.ledger(),
+        opening: 0,
         rtt: asked.round_trips.figures(),
         per_second: asked.per_second(),
         seconds,
@@ -91,7 +109,24 @@ fn told(asked: Asked, t0_ns: u64) -> Answered {
         connections: asked.connections,
         client: asked.generator,
         wrong: asked.wrong,
+        kinds: asked.kinds,
     }
+}
+
+/// What is asked, without its time.
+fn asking(pace: Pace, until: Until) -> Result<Asking, String> {
+    let (schedule, requests) = match (pace, until) {
+        (_, Until::Time(length)) => (schedule(pace, length)?, None),
+        (Pace::Open { per_second }, Until::Requests(n)) => {
+            let seconds = f64::from(n.get()) / per_second;
+            let length = Duration::try_from_secs_f64(seconds);
+            let hint = "a higher rate, or fewer requests";
+            let plan = schedule(pace, length.map_err(|error| format!("{error}: {hint}"))?)?;
+            (SegmentPlan { frames: n.get(), ..plan }, None)
+        }
+        (Pace::Closed, Until::Requests(n)) => (schedule(pace, CLOSED_MAX)?, Some(n)),
+    };
+    Ok(Asking { schedule, is_closed: pace == Pace::Closed, requests })
 }
 
 /// The schedule of so long.
@@ -131,6 +166,11 @@ mod tests {
         }
         let closed = schedule(Pace::Closed, Duration::from_secs(2)).unwrap();
         assert_eq!((closed.frames, closed.interval_ns), (2_000, 1_000_000));
+        let n = |n| Until::Requests(NonZeroU32::new(n).unwrap());
+        let open = asking(Pace::Open { per_second: 120_000.0 }, n(1_000)).unwrap();
+        assert_eq!((open.schedule.frames, open.is_closed, open.requests), (1_000, false, None));
+        let closed = asking(Pace::Closed, n(7)).unwrap();
+        assert_eq!((closed.is_closed, closed.requests.unwrap().get()), (true, 7));
         let long = Duration::from_secs(1 << 40);
         assert!(schedule(Pace::Open { per_second: 1e6 }, long).unwrap_err().contains("at most"));
     }

@@ -55,6 +55,9 @@ pub(crate) struct Asked {
     pub answered: u64,
     /// The others, by the place of their [`Fate`].
     pub fates: BTreeMap<String, u64>,
+    /// The answers by kind, where there is more than one.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub kinds: BTreeMap<String, u64>,
     /// Answers that nobody had asked for.
     pub unasked: u64,
     /// What was wrong with the first wrong answer.
@@ -178,6 +181,11 @@ impl Tally {
     /// Requests that are due and have no end yet.
     pub(super) fn open(&self) -> u64 {
         self.said.due - self.said.answered - self.fates.values().sum::<u64>()
+    }
+
+    /// When the last answer came so far; 0 if none did.
+    pub(super) fn last_ns(&self) -> u64 {
+        self.said.last_ns
     }
 
     /// Requests that were asked.

@@ -9,12 +9,16 @@ use crate::timetable::Timetable;
 use laneway_core::Clock;
 use laneway_engine::MonotonicClock;
 use serde::{Deserialize, Serialize};
+use std::num::NonZeroU32;
 use std::ops::Range;
 use std::time::Duration;
 
 /// The start of a closed loop is this part of it, and no longer than that.
 const START_PARTS: u64 = 10;
 const START_NS_MAX: u64 = 100_000_000;
+/// Of one that has so many requests, each connection begins so long behind the one before: a hundred thousand per second
+/// are what a server takes up, and the ring between is not full of them.
+const START_EACH_NS: u64 = 10_000;
 /// How much later than the last request of an open loop its answer counts for the rate.
 const LAST_NS: u64 = 15_000_000;
 
@@ -25,6 +29,9 @@ pub(crate) struct Asking {
     pub schedule: SegmentPlan,
     /// Each connection is to have as many requests outstanding as it may.
     pub is_closed: bool,
+    /// Of such a one: it ends when so many were due over all connections, if that is before the schedule does.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub requests: Option<NonZeroU32>,
 }
 
 impl Asking {
@@ -46,6 +53,10 @@ struct Course {
     looked_ns: u64,
     /// When nothing more is due, CLOCK_MONOTONIC ns: as was asked for, unless it was ended before.
     end_ns: u64,
+    /// Of a closed loop of so many requests: those that are still to be due.
+    left: u32,
+    /// When the last answer came, or the last connection was to begin.
+    heard_ns: u64,
 }
 
 impl<C: Conversation> Client<C> {
@@ -65,7 +76,10 @@ impl<C: Conversation> Client<C> {
             next: 0,
             looked_ns: asking.schedule.t0_ns,
             end_ns: asking.end_ns(&self.timetable),
+            left: asking.requests.map_or(u32::MAX, NonZeroU32::get),
+            heard_ns: asking.schedule.t0_ns,
         };
+        let before = C::kinds(&self.terms);
         let t0_ns = asking.schedule.t0_ns;
         let all = self.connections.len() as u32;
         self.connections.iter_mut().for_each(|connection| connection.begin(t0_ns));
@@ -80,20 +94,29 @@ impl<C: Conversation> Client<C> {
             }
             now_ns = MonotonicClock.now_ns();
             let next_ns = course.next_ns(all);
-            if now_ns >= course.end_ns && next_ns.is_none() && course.tally.open() == 0 {
+            let is_past = now_ns >= course.end_ns || asking.requests.is_some();
+            if is_past && next_ns.is_none() && course.tally.open() == 0 {
                 break;
             }
-            let given_up_ns = course.end_ns + patience_ns;
+            let given_up_ns = patience_ns
+                + match asking.requests {
+                    // It has no end of its own: it is waited as long for any answer.
+                    Some(_) => course.heard_ns.max(next_ns.unwrap_or(0)).min(course.end_ns),
+                    None => course.end_ns,
+                };
             if now_ns >= given_up_ns {
                 self.give_up(&mut course);
                 break;
             }
-            let quiet_ns = if now_ns < course.end_ns { course.end_ns } else { given_up_ns };
+            let is_open = now_ns < course.end_ns && asking.requests.is_none();
+            let quiet_ns = if is_open { course.end_ns } else { given_up_ns };
             let wake_ns = next_ns.unwrap_or(quiet_ns);
             self.wait(Duration::from_nanos(wake_ns.saturating_sub(now_ns)))?;
             self.move_on(&mut course);
         }
-        Ok(course.close(all))
+        let kinds = C::kinds(&self.terms).into_iter().zip(before);
+        let kinds = kinds.map(|((name, after), (_, before))| (name.to_owned(), after - before));
+        Ok(Asked { kinds: kinds.collect(), ..course.close(all) })
     }
 
     /// Takes up what is due by now.
@@ -120,15 +143,15 @@ impl<C: Conversation> Client<C> {
 
     /// Begins the closed loop of a connection. One that is not there has one request, which ends so.
     fn begin(&mut self, course: &mut Course, at: usize) {
-        if let Link::Closed(fate, _) = self.connections[at].link() {
-            course.tally.due(1);
-            course.tally.ended(*fate, 1);
-            return;
-        }
-        self.connections[at].due += self.plan.in_flight;
-        course.tally.due(self.plan.in_flight.into());
         // What has no time of its own is due when its connection has its turn.
         let now_ns = MonotonicClock.now_ns();
+        if let Link::Closed(fate, _) = self.connections[at].link() {
+            let fate = *fate;
+            let due = course.more(1, now_ns);
+            course.tally.ended(fate, due.into());
+            return;
+        }
+        self.connections[at].due += course.more(self.plan.in_flight, now_ns);
         self.connections[at].free_ns = now_ns;
         self.pump(course, at, now_ns);
     }
@@ -182,9 +205,10 @@ impl<C: Conversation> Client<C> {
             Moved::Ended(why) => return self.lose(course, at, Fate::Lost, why),
         };
         let now_ns = MonotonicClock.now_ns();
+        let all = self.connections.len() as u32;
         let connection = &mut self.connections[at];
         course.tally.moved([0, read as u64]);
-        let is_in_time = course.counted_ns().contains(&now_ns);
+        let is_in_time = course.counted_ns(all).contains(&now_ns);
         let mut answered = 0;
         let heard = connection.hear(&self.bytes[..read], |due_ns| {
             course.tally.answered(due_ns, now_ns, is_in_time);
@@ -197,9 +221,9 @@ impl<C: Conversation> Client<C> {
             return;
         }
         connection.free_ns = now_ns;
+        course.heard_ns = now_ns;
         if course.asking.is_closed && now_ns < course.end_ns {
-            connection.due += answered;
-            course.tally.due(answered.into());
+            connection.due += course.more(answered, now_ns);
         }
         self.pump(course, at, now_ns);
     }
@@ -250,9 +274,25 @@ impl<C: Conversation> Client<C> {
 }
 
 impl Course {
+    /// Up to `n` more requests of a closed loop are due now; how many are, of one that has a number of them.
+    fn more(&mut self, n: u32, now_ns: u64) -> u32 {
+        let due = n.min(self.left);
+        if self.asking.requests.is_some() {
+            self.left -= due;
+            if self.left == 0 {
+                self.end_ns = self.end_ns.min(now_ns);
+            }
+        }
+        self.tally.due(due.into());
+        due
+    }
+
     /// Over how long the connections of a closed loop begin, one after the other, ns: a thousand at once would be lost
     /// in part, since a cable's ring has room for 256.
-    fn start_ns(&self) -> u64 {
+    fn start_ns(&self, connections: u32) -> u64 {
+        if self.asking.requests.is_some() {
+            return START_EACH_NS * u64::from(connections);
+        }
         let length_ns = self.asking.end_ns(&self.timetable) - self.asking.schedule.t0_ns;
         (length_ns / START_PARTS).min(START_NS_MAX)
     }
@@ -264,42 +304,51 @@ impl Course {
 
     /// When the next request is due, or the next connection of a closed loop begins; `None` if none is before the end.
     fn next_ns(&self, connections: u32) -> Option<u64> {
-        let Asking { schedule, is_closed } = self.asking;
+        let Asking { schedule, is_closed, .. } = self.asking;
         let (all, at_ns) = match is_closed {
             true => {
-                let part = u64::from(self.next) * self.start_ns() / u64::from(connections);
+                let start_ns = self.start_ns(connections);
+                let part = u64::from(self.next) * start_ns / u64::from(connections);
                 (connections, schedule.t0_ns + part)
             }
             false => (schedule.frames, self.due_ns(self.next)),
         };
-        (self.next < all && at_ns <= self.end_ns).then_some(at_ns)
+        (self.next < all && self.left > 0 && at_ns <= self.end_ns).then_some(at_ns)
     }
 
     /// When answers count for the rate: in a closed loop from when all connections have begun to the end, so that one
     /// that was lost and sent again counts as one and not as the time it took; else until what was due last had time to
     /// be answered.
-    fn counted_ns(&self) -> Range<u64> {
+    fn counted_ns(&self, connections: u32) -> Range<u64> {
         let t0_ns = self.asking.schedule.t0_ns;
-        match self.asking.is_closed {
-            true => t0_ns + self.start_ns()..self.end_ns,
-            false => t0_ns..self.end_ns + LAST_NS,
+        match (self.asking.is_closed, self.asking.requests) {
+            (true, None) => t0_ns + self.start_ns(connections)..self.end_ns,
+            (true, Some(_)) => t0_ns..u64::MAX,
+            (false, _) => t0_ns..self.end_ns + LAST_NS,
         }
     }
 
     fn close(self, connections: u32) -> Asked {
-        let Asking { schedule, is_closed } = self.asking;
+        let Asking { schedule, is_closed, requests } = self.asking;
         let rate = |n: u64, ns: u64| n as f64 * 1e9 / ns.max(1) as f64;
         let took_ns = self.looked_ns.saturating_sub(schedule.t0_ns);
         let length_ns = self.end_ns - schedule.t0_ns;
-        let (rates, counted_for_ns) = match is_closed {
-            // It has no rate to be behind of, but it may have begun late.
-            true => {
-                let asked = rate(self.tally.all_asked(), length_ns);
-                let most_ns = 2 * self.start_ns();
-                let begun = asked * (most_ns as f64 / took_ns.max(1) as f64).min(1.0);
-                ([asked, begun], self.counted_ns().end.saturating_sub(self.counted_ns().start))
+        let (rates, counted_for_ns) = match (is_closed, requests) {
+            // How long it takes is what is asked.
+            (true, Some(_)) => {
+                let all_ns = self.tally.last_ns().saturating_sub(schedule.t0_ns);
+                let asked = rate(self.tally.all_asked(), all_ns);
+                ([asked, asked], all_ns)
             }
-            false => {
+            // It has no rate to be behind of, but it may have begun late.
+            (true, None) => {
+                let asked = rate(self.tally.all_asked(), length_ns);
+                let most_ns = 2 * self.start_ns(connections);
+                let begun = asked * (most_ns as f64 / took_ns.max(1) as f64).min(1.0);
+                let counted_ns = self.counted_ns(connections);
+                ([asked, begun], counted_ns.end.saturating_sub(counted_ns.start))
+            }
+            (false, _) => {
                 let taken_up = rate(self.next.into(), took_ns + schedule.interval_ns);
                 ([self.timetable.rate_pps(&schedule), taken_up], length_ns + schedule.interval_ns)
             }

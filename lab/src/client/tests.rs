@@ -1,5 +1,7 @@
 //! The client against servers of this process that do right or wrong, over loopback.
 
+mod store;
+
 use super::*;
 use crate::client::segment::Asking;
 use crate::plan::SegmentPlan;
@@ -48,6 +50,7 @@ fn plan(to: SocketAddr, connections: u32, in_flight: u32) -> ClientPlan {
         connections,
         in_flight,
         request_bytes: [40, 60],
+        store: None,
         timeout_ms: 300,
         seed: 7,
     }
@@ -58,13 +61,13 @@ fn open_loop(frames: u32, interval_us: u64) -> Asking {
     let t0_ns = MonotonicClock.now_ns() + 2_000_000;
     let interval_ns = interval_us * 1_000;
     let schedule = SegmentPlan { segment: 1, entry: 0, t0_ns, frames, interval_ns, burst: 1 };
-    Asking { schedule, is_closed: false }
+    Asking { schedule, is_closed: false, requests: None }
 }
 
 /// So many ms.
 fn closed_loop(ms: u32) -> Asking {
     let Asking { schedule, .. } = open_loop(ms, 1_000);
-    Asking { schedule, is_closed: true }
+    Asking { schedule, is_closed: true, requests: None }
 }
 
 fn client(plan: &ClientPlan) -> Client<SameBytes> {

@@ -85,6 +85,7 @@ fn of_segment(metric: Metric, segment: &Segment) -> Option<f64> {
         Metric::RingMemory => {
             Some((memory.bpf_bytes + memory.socket_bytes + memory.locked_bytes) as f64)
         }
+        Metric::Resident => Some((memory.rss_bytes + memory.huge_bytes) as f64),
         _ => None,
     }
 }

@@ -76,7 +76,7 @@ fn limited(segments: &[Segment], names: &[String], extent: &Extent) -> Option<St
     let load = extent.loads_pps.len().checked_sub(1)?;
     let limited: Vec<String> = (0..names.len())
         .filter_map(|arm| {
-            let share = client_share(segments, arm, load, extent.segment_ms)?;
+            let share = client_share(segments, arm, load, extent)?;
             let named = || format!("{} {:.0} %", names[arm], share * 100.0);
             (share > LIMIT_SHARE_MIN).then(named)
         })
@@ -91,9 +91,13 @@ fn limited(segments: &[Segment], names: &[String], extent: &Extent) -> Option<St
 }
 
 /// What the client's side used of the time in which it asked: the median of an arm's segments.
-fn client_share(segments: &[Segment], arm: usize, load: usize, segment_ms: u64) -> Option<f64> {
+fn client_share(segments: &[Segment], arm: usize, load: usize, extent: &Extent) -> Option<f64> {
     let of = segments.iter().filter(|s| s.arm == arm && s.load == load && !s.warm_up);
-    let shares: Vec<f64> =
-        of.map(|s| s.cpu.generator_side_ns as f64 / (segment_ms as f64 * 1e6)).collect();
+    let asked_ns = |segment: &Segment| match extent.closed_requests.is_empty() {
+        true => extent.segment_ms as f64 * 1e6,
+        // What its window has beyond the last answer is little of it.
+        false => segment.window_ns as f64,
+    };
+    let shares: Vec<f64> = of.map(|s| s.cpu.generator_side_ns as f64 / asked_ns(s)).collect();
     quantile(&shares, 0.5).ok()
 }

@@ -238,6 +238,9 @@ impl<'a> Contest<'a> {
     /// # Errors
     /// As for a run.
     pub(super) fn saturating(&self) -> Result<Option<Result<Saturating, String>>, RaceError> {
+        if !self.extent.closed_requests.is_empty() {
+            return Ok(None);
+        }
         if self.extent.closed_loop {
             let rate = trial::closed_rate(&self.benches[0], self.plan(0, 0));
             let pps = round_down(rate.map_err(|error| interrupted(self.options, error))?);
@@ -345,6 +348,7 @@ mod tests {
             saturate: false,
             topspeed: false,
             closed_loop: false,
+            closed_requests: Vec::new(),
             segment_ms: 100,
             time_s: 1,
             generations,

@@ -60,7 +60,11 @@ pub(super) fn goals(
             ),
             Said::Undecided(why) | Said::Untold(why) => (why, GoalStatus::Inconclusive),
         };
-        GoalOutcome { goal: goal.sentence_of(without_rate(result)), measured, status }
+        GoalOutcome {
+            goal: goal.sentence_of(without_rate(result), &result.closed_requests),
+            measured,
+            status,
+        }
     };
     scenario.goals.iter().filter(|goal| is_asked(goal, result, sought)).map(outcome).collect()
 }
@@ -86,7 +90,7 @@ pub(super) fn claims(
         ClaimOutcome {
             says: claim.says.clone(),
             then: claim.then.clone(),
-            test: claim.sentence_of(without_rate(result)),
+            test: claim.sentence_of(without_rate(result), &result.closed_requests),
             measured,
             note: claim.note.clone(),
             status,

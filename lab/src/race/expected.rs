@@ -11,6 +11,8 @@ use std::time::Duration;
 const TURN_MORE: Duration = Duration::from_millis(60);
 /// What it takes to start an arm and its generator, and to end them.
 const START: Duration = Duration::from_millis(200);
+/// Requests per second of a closed loop that ends with their number: an arm of a usual speed.
+const CLOSED_PER_S: u32 = 50_000;
 /// What real pings beside a load take, in times of those without, and beyond that.
 const BESIDE_TIMES: f64 = 1.3;
 const BESIDE_MORE: Duration = Duration::from_millis(500);
@@ -36,10 +38,14 @@ pub struct Expected {
 pub fn expected(scenario: &Scenario, length: Length) -> Expected {
     let extent = extent_of(scenario, length);
     let arms = entrants(scenario, length).len();
-    let loads = extent.loads_pps.len()
-        + usize::from(extent.saturate || extent.topspeed || extent.closed_loop);
+    let counts = &extent.closed_requests;
+    let is_one_more = extent.saturate || extent.topspeed || extent.closed_loop;
+    let long = extent.loads_pps.len() + usize::from(is_one_more && counts.is_empty());
+    let loads = long + counts.len();
     let times = |duration: Duration, n: usize| duration.saturating_mul(n as u32);
-    let round = times(Duration::from_millis(extent.segment_ms) + TURN_MORE, arms * loads);
+    let segment = Duration::from_millis(extent.segment_ms);
+    let counted = counts.iter().map(|&n| Duration::from_secs(n) / CLOSED_PER_S + TURN_MORE);
+    let round = times(times(segment + TURN_MORE, long) + counted.sum::<Duration>(), arms);
     let pings = scenario.ping.as_ref().map_or(Duration::ZERO, pinging);
     let search = scenario.capacity.as_ref().map_or(Duration::ZERO, searching);
     let rest = times(START + pings + search, arms);

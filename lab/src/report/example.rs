@@ -469,6 +469,7 @@ fn race_of(loads_pps: Vec<u64>, rounds: usize, models: &[Model]) -> RaceResult {
             far_napi_cpu: None,
             sentence: "Arm and receive stack (NAPI thread) on CPU 0, generator alone on CPU 1."
                 .to_owned(),
+            tso: false,
         },
         traffic: Traffic {
             capture: "scenarios/captures/mixed.pcapng.zst".to_owned(),
@@ -488,6 +489,7 @@ fn race_of(loads_pps: Vec<u64>, rounds: usize, models: &[Model]) -> RaceResult {
         saturating_pps: None,
         topspeed: false,
         closed_loop: false,
+        closed_requests: Vec::new(),
         segments,
         summaries,
         findings: Vec::new(),

@@ -126,6 +126,7 @@ fn first_screen(out: &mut String, result: &RaceResult) {
         result.outcome.exit_code()
     );
     list(out, "reasons", &result.invalid);
+    list(out, "reasons", &result.too_few);
     out.push_str("</section>\n");
 
     // Beside more than a few loads there is no room for a second column.

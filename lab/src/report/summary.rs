@@ -28,6 +28,7 @@ pub(super) fn summary(result: &RaceResult) -> String {
         inline(&outcome_sentence(result))
     );
     bullets(&mut out, &result.invalid);
+    bullets(&mut out, &result.too_few);
     circumstances(&mut out, result);
     verdicts(&mut out, result);
     tables(&mut out, result);

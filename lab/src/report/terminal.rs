@@ -66,6 +66,7 @@ pub(super) fn report(result: &RaceResult, style: Style) -> String {
     put!(&mut page.out, "{outcome} (exit {code})\n");
     page.wrapped("  ", &outcome_sentence(result));
     page.list("- ", &result.invalid);
+    page.list("- ", &result.too_few);
 
     page.verdicts(result);
     page.noise_floor(result);

@@ -45,6 +45,9 @@ const CLOSED_LOOP: &str = "closed loop";
 
 /// The offered load with its unit: `400 000/s`.
 pub(super) fn load_name(result: &RaceResult, load: usize) -> String {
+    if let Some(requests) = result.requests_of(load) {
+        return format!("{CLOSED_LOOP}, {} requests", count(requests));
+    }
     match result.loads_pps.get(load) {
         Some(_) if !is_scheduled(result, load) && result.closed_loop => CLOSED_LOOP.to_owned(),
         Some(_) if !is_scheduled(result, load) => "top speed".to_owned(),
@@ -72,6 +75,9 @@ fn spacing(result: &RaceResult) -> &'static str {
 
 /// Whether frames of a load had times of their own, so that there is a rate offered, and a latency.
 pub(super) fn is_scheduled(result: &RaceResult, load: usize) -> bool {
+    if result.requests_of(load).is_some() {
+        return false;
+    }
     !(result.topspeed || result.closed_loop)
         || result.loads_pps.get(load).copied() != result.saturating_pps
 }
@@ -269,8 +275,8 @@ pub(super) fn outcome_sentence(result: &RaceResult) -> String {
             plural(result.invalid.len(), "reason")
         ),
         Outcome::Inconclusive if !result.too_few.is_empty() => format!(
-            "No verdict where too few segments are whole, or the machine changed: {}; {tally}.",
-            result.too_few.join("; ")
+            "No verdict where too few segments are whole, or the machine changed, for {}; {tally}.",
+            plural(result.too_few.len(), "reason")
         ),
         Outcome::Inconclusive if open == 0 => {
             format!("Measured; the base differs from itself; {tally}.")

@@ -20,11 +20,12 @@ pub struct Goal {
     /// Against which arm; none: the value itself.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub over: Option<String>,
-    /// At which load; none: at the saturating one, or of a metric of pings, at none.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    /// At which load; none: at the saturating one, or of a metric of pings, at none. Of a closed loop of so many
+    /// requests: that number of `requests`.
+    #[serde(default, alias = "requests", skip_serializing_if = "Option::is_none")]
     pub load_pps: Option<u64>,
     /// Against the same arm at which other load.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(default, alias = "over_requests", skip_serializing_if = "Option::is_none")]
     pub over_load_pps: Option<u64>,
     /// In which variant only.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -168,10 +169,10 @@ impl Answer {
 }
 
 impl Claim {
-    /// What it comes to, for a reader; a test without a rate is one there.
-    pub(crate) fn sentence_of(&self, without_rate: &str) -> String {
+    /// What it comes to, for a reader; a test without a rate is one there, and these loads are numbers of requests.
+    pub(crate) fn sentence_of(&self, without_rate: &str, counted: &[u64]) -> String {
         match &self.answer {
-            Answer::Race(test) => test.sentence_of(without_rate),
+            Answer::Race(test) => test.sentence_of(without_rate, counted),
             Answer::Arithmetic(arithmetic) => arithmetic.sentence(),
             Answer::Trace => "what a trace shows, and no race".to_owned(),
             Answer::Nothing(_) => "nothing that this bench can measure".to_owned(),
@@ -195,11 +196,15 @@ impl Claim {
 impl Goal {
     /// The demand for a reader.
     pub fn sentence(&self) -> String {
-        self.sentence_of("at the saturating load")
+        self.sentence_of("at the saturating load", &[])
     }
 
-    /// The same, where a demand without a rate is one there.
-    pub(crate) fn sentence_of(&self, without_rate: &str) -> String {
+    /// The same, where a demand without a rate is one there, and these loads are numbers of requests of a closed loop.
+    pub(crate) fn sentence_of(&self, without_rate: &str, counted: &[u64]) -> String {
+        let load_name = |load: u64| match counted.contains(&load) {
+            true => format!("in {load} requests"),
+            false => format!("at {load}/s"),
+        };
         let limits = [("at least", self.at_least), ("at most", self.at_most)];
         let limits = limits.into_iter().filter_map(|(word, limit)| Some((word, limit?)));
         let limits: Vec<String> = limits.map(|(word, limit)| format!("{word} {limit}")).collect();
@@ -209,11 +214,11 @@ impl Goal {
         };
         let what = match (&self.over, self.over_load_pps) {
             (Some(over), _) => format!("{limit} times {over}"),
-            (None, Some(pps)) => format!("{limit} times that at {pps}/s"),
+            (None, Some(pps)) => format!("{limit} times that {}", load_name(pps)),
             (None, None) => self.metric.in_unit(&limit),
         };
         let load = match self.load_pps {
-            Some(pps) => format!(" at {pps}/s"),
+            Some(pps) => format!(" {}", load_name(pps)),
             None if self.is_saturating() => format!(" {without_rate}"),
             None => String::new(),
         };
@@ -334,10 +339,14 @@ impl Scenario {
                 return Err(value("the variant of a claim", name, hint));
             }
             let Answer::Race(test) = &claim.answer else { return Ok(()) };
-            let offered = |pps: &u64| self.extents().any(|extent| extent.loads_pps.contains(pps));
+            let offered = |load: &u64| {
+                let all =
+                    |e: &Extent| e.loads_pps.contains(load) || e.closed_requests.contains(load);
+                self.extents().any(all)
+            };
             let loads = [test.load_pps, test.over_load_pps];
             if let Some(pps) = loads.into_iter().flatten().find(|pps| !offered(pps)) {
-                let hint = "no version of the race offers it: see loads_pps";
+                let hint = "no version of the race offers it: see loads_pps and closed_requests";
                 return Err(value("a load of a claim", pps, hint));
             }
             self.check_claim(claim)
@@ -428,7 +437,7 @@ test = { metric = 'CPU per record', arm = 'xdp', over = 'packet', load_pps = 100
             ("cannot = 'no such NIC is here'", "nothing that this bench can measure"),
         ] {
             let mut scenario = read(&format!("says = 's'\n{claim}")).expect(claim);
-            assert_eq!(scenario.claims[1].sentence_of("at the saturating load"), sentence);
+            assert_eq!(scenario.claims[1].sentence_of("at the saturating load", &[]), sentence);
             scenario.check(&TABLES).expect(claim);
             let again: Scenario = toml::from_str(&toml::to_string(&scenario).unwrap()).unwrap();
             assert_eq!(again, scenario, "{claim}");

@@ -69,6 +69,8 @@ struct Port {
     /// Since when the driver drops every frame.
     stall: Stall,
     gone: bool,
+    /// And the caller knows.
+    is_given_up: bool,
     empty_polls: u32,
 }
 
@@ -209,6 +211,7 @@ impl AfXdp {
             stalled: false,
             stall: Stall::default(),
             gone: false,
+            is_given_up: false,
             empty_polls: 0,
         });
         Ok(())
@@ -287,6 +290,9 @@ impl AfXdp {
     fn check_alive(&mut self) -> Result<(), LaneError> {
         for index in 0..self.ports.len() {
             let port = &self.ports[index];
+            if port.is_given_up {
+                continue;
+            }
             if port.gone || !port.interface.is_up() {
                 return Err(self.gone(index));
             }
@@ -300,6 +306,9 @@ impl AfXdp {
     /// Announces published frames to the kernel, if it asks for that, until it has taken them or
     /// cannot take more.
     fn kick(&mut self, index: usize) -> Result<(), LaneError> {
+        if self.ports[index].is_given_up {
+            return Ok(());
+        }
         if self.ports[index].gone {
             return Err(self.gone(index));
         }
@@ -409,7 +418,7 @@ impl Lane for AfXdp {
         self.kick_unsent()?;
         let mut left = timeout;
         loop {
-            if self.ports.iter().any(|port| port.gone) {
+            if self.ports.iter().any(|port| port.gone && !port.is_given_up) {
                 // Polling would transmit, if the interface came back.
                 return Ok(Wake::Ready);
             }
@@ -417,7 +426,7 @@ impl Lane for AfXdp {
                 return Ok(Wake::Ready);
             }
             self.plane.ports[0].counters.waits += 1;
-            if self.ports.iter().any(|port| port.stalled) {
+            if self.ports.iter().any(|port| port.stalled && !port.is_given_up) {
                 // Polling the sockets would transmit as well, without telling what was refused.
                 let slice = left.min(STALL_INTERVAL);
                 interrupted(sys::poll(&mut [], slice))?;
@@ -473,7 +482,8 @@ impl FrameLane for AfXdp {
         let plane_port = &mut self.plane.ports[index];
         if plane_port.burst.is_empty() {
             own.empty_polls += 1;
-            if own.gone || own.empty_polls >= LIVENESS_EMPTY_POLLS {
+            let is_news = own.gone && !own.is_given_up;
+            if is_news || own.empty_polls >= LIVENESS_EMPTY_POLLS {
                 own.empty_polls = 0;
                 self.check_alive()?;
             }
@@ -493,7 +503,11 @@ impl FrameLane for AfXdp {
 
     fn lend(&mut self, port: PortId, frames: usize) -> Result<&mut Burst, LaneError> {
         self.settle_leftover(port)?;
-        if self.ports[port.index()].gone {
+        let own = &self.ports[port.index()];
+        if own.is_given_up {
+            return Ok(&mut self.plane.ports[port.index()].burst);
+        }
+        if own.gone {
             return Err(self.gone(port.index()));
         }
         self.plane.lend(port.index(), frames);
@@ -507,6 +521,18 @@ impl FrameLane for AfXdp {
         let program = self.ports[port.index()].registration.program();
         self.plane.settle(port.index(), &mut |frame| program.pass(frame));
         self.kick_unsent()
+    }
+
+    fn refused(&self, port: PortId) -> u64 {
+        self.plane.ports[port.index()].counters.drops(DropReason::TxRefused)
+    }
+
+    fn give_up(&mut self, port: PortId) {
+        self.plane.close(port.index());
+        let own = &mut self.ports[port.index()];
+        (own.gone, own.is_given_up, own.stalled) = (true, true, false);
+        // Left out by poll.
+        self.poll[port.index()].fd = -1;
     }
 }
 

@@ -681,4 +681,8 @@ impl FrameLane for DpdkLane {
         scratch.freed.clear();
         Ok(())
     }
+
+    fn refused(&self, port: PortId) -> u64 {
+        self.counters[port.index()].drops(DropReason::TxRefused)
+    }
 }

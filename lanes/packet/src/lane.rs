@@ -60,6 +60,8 @@ pub struct PacketLane {
 struct Exit {
     socket: Rc<OwnedFd>,
     outbox: Outbox,
+    /// As the port's.
+    is_given_up: bool,
 }
 
 /// The way in of one port, and its memory.
@@ -86,6 +88,8 @@ struct Port {
     /// How long after the end frames can still come up in the ring.
     linger_ns: u64,
     end: Option<End>,
+    /// Its interface is gone, and the caller knows.
+    is_given_up: bool,
 }
 
 /// Nothing more will arrive on a port; what arrived before is still delivered.
@@ -195,6 +199,7 @@ impl PacketLane {
             // One settle adds no more than one burst to what is kept of one lent burst: none is lent
             // before that has left.
             outbox: Outbox::new(2 * config.burst, port.interface.found().frame_bytes_max()),
+            is_given_up: false,
         });
         let polled = ports.iter().map(|port| libc::pollfd {
             fd: port.socket.as_raw_fd(),
@@ -266,6 +271,7 @@ impl Port {
             freezes: 0,
             empty_receives: 0,
             end: None,
+            is_given_up: false,
             socket: Rc::new(socket),
             interface,
             caps,
@@ -285,6 +291,9 @@ impl Port {
     /// Remembers an error that the kernel left on the socket. It tells each only once.
     fn check_socket(&mut self) {
         if let Ok(Some(error)) | Err(error) = sys::take_error(self.socket.as_fd()) {
+            if self.is_given_up {
+                return;
+            }
             let linger_ns = self.linger_ns;
             self.end.get_or_insert_with(|| End::now(&error, linger_ns));
         }
@@ -600,6 +609,9 @@ impl FrameLane for PacketLane {
         self.settle(port)?;
         let near = &mut self.ports[port.index()];
         near.is_lent = false;
+        if near.is_given_up {
+            return Ok(&mut near.burst);
+        }
         near.receive();
         let counters = &mut self.counters[port.index()];
         if near.burst.is_empty() {
@@ -617,7 +629,7 @@ impl FrameLane for PacketLane {
     fn lend(&mut self, port: PortId, frames: usize) -> Result<&mut Burst, LaneError> {
         self.settle(port)?;
         let near = &mut self.ports[port.index()];
-        if self.exits.iter().any(|exit| exit.outbox.kept() > 0) {
+        if near.is_given_up || self.exits.iter().any(|exit| exit.outbox.kept() > 0) {
             return Ok(&mut near.burst);
         }
         near.is_lent = true;
@@ -647,7 +659,9 @@ impl FrameLane for PacketLane {
         burst.clear();
         let mut failure = None;
         for (i, exit) in exits.iter_mut().enumerate() {
-            if let Err(error) = exit.outbox.flush(exit.socket.as_fd(), &mut counters[i]) {
+            if let Err(error) = exit.outbox.flush(exit.socket.as_fd(), &mut counters[i])
+                && !exit.is_given_up
+            {
                 failure = Some((i, error));
             }
         }
@@ -661,6 +675,18 @@ impl FrameLane for PacketLane {
             Some((i, error)) => Err(ports[i].failed("send", error)),
             None => Ok(()),
         }
+    }
+
+    fn refused(&self, port: PortId) -> u64 {
+        self.counters[port.index()].drops(DropReason::TxRefused)
+    }
+
+    fn give_up(&mut self, port: PortId) {
+        let near = &mut self.ports[port.index()];
+        (near.is_given_up, near.end) = (true, None);
+        self.exits[port.index()].is_given_up = true;
+        // Left out by poll.
+        self.polled[port.index()].fd = -1;
     }
 }
 

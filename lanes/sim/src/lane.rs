@@ -279,4 +279,8 @@ impl FrameLane for SimLane {
         });
         Ok(())
     }
+
+    fn refused(&self, port: PortId) -> u64 {
+        self.counters[port.index()].drops(DropReason::TxRefused)
+    }
 }

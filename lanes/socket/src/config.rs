@@ -29,9 +29,16 @@ const CONN_BUFFER_BYTES_DEFAULT: usize = 64 << 10;
 /// Bytes of one connection that the kernel has not taken.
 const CONN_QUEUE_BYTES_DEFAULT: usize = 256 << 10;
 const CONN_BYTES: RangeInclusive<usize> = 4096..=64 << 20;
-/// Connections of one worker.
-const CONNS_DEFAULT: usize = 16 << 10;
+/// Connections of one worker when the spec names no number, as on the other lane of sockets.
+pub(crate) const CONNS_DEFAULT: usize = 16 << 10;
 const CONNS_MAX: usize = 1 << 20;
+
+/// Milliseconds for which the peer of a closed connection may take nothing of what is queued.
+const CLOSE_MS_DEFAULT: usize = 30_000;
+const CLOSE_MS: RangeInclusive<usize> = 1..=3_600_000;
+/// Seconds after which an idle peer is asked whether it still lives; five times that, and it is given up.
+const KEEPALIVE_S_DEFAULT: usize = 60;
+const KEEPALIVE_S: RangeInclusive<usize> = 1..=32_767;
 
 /// What both kinds of socket can be asked for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -224,7 +231,12 @@ pub(crate) struct StreamConfig {
     pub(crate) buffer_bytes: usize,
     /// Bytes of a connection that wait for the kernel.
     pub(crate) queue_bytes: usize,
-    pub(crate) conns: usize,
+    /// Connections, if the spec names a number.
+    pub(crate) conns: Option<usize>,
+    /// How long the peer of a closed connection may take nothing of what is queued.
+    pub(crate) close_ns: u64,
+    /// How often an idle peer is asked whether it still lives.
+    pub(crate) keepalive_s: usize,
 }
 
 impl StreamConfig {
@@ -237,7 +249,10 @@ impl StreamConfig {
             backlog: knobs.number("backlog", BACKLOG_DEFAULT, 1..=BACKLOG_MAX)?,
             buffer_bytes: knobs.number("buffer", CONN_BUFFER_BYTES_DEFAULT, CONN_BYTES)?,
             queue_bytes: knobs.number("queue", CONN_QUEUE_BYTES_DEFAULT, CONN_BYTES)?,
-            conns: knobs.number("conns", CONNS_DEFAULT, 1..=CONNS_MAX)?,
+            // 0 is outside the range, so it can only be the absent knob.
+            conns: Some(knobs.number("conns", 0, 1..=CONNS_MAX)?).filter(|&conns| conns > 0),
+            close_ns: knobs.number("close", CLOSE_MS_DEFAULT, CLOSE_MS)? as u64 * 1_000_000,
+            keepalive_s: knobs.number("keepalive", KEEPALIVE_S_DEFAULT, KEEPALIVE_S)?,
         };
         knobs.finish()?;
         Ok(config)

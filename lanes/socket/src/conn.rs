@@ -5,7 +5,7 @@
 //! the connection.
 
 use crate::sys;
-use laneway_core::{ConnId, Counters};
+use laneway_core::{Close, ConnId, Counters};
 use std::{
     io,
     os::fd::{AsFd, OwnedFd},
@@ -105,6 +105,8 @@ pub(crate) enum Stage {
     Open,
     /// The app closed it: what is queued leaves, nothing more is read.
     Closing,
+    /// The app aborted it, or its peer took nothing for too long: it is reset.
+    Aborted(Close),
     /// The app knows of its end. What the peer still sends is read and thrown away, because
     /// closing over unread bytes would reset the connection and cost the peer what it was sent.
     Lingering,
@@ -127,13 +129,21 @@ pub(crate) struct Conn {
     pub(crate) broken: bool,
     /// A write may find room.
     pub(crate) writable: bool,
-    /// The app was told that the queue is full.
-    pub(crate) refused: bool,
+    /// A send took less than given, and the app has not been told of room since.
+    pub(crate) wants_room: bool,
+    /// The app wants to see no bytes.
+    pub(crate) paused: bool,
+    /// The app was told that the peer has finished.
+    pub(crate) finish_told: bool,
+    /// Bytes that its peer had taken when its closing time was last looked at.
+    pub(crate) acked_bytes: u64,
+    /// It is among those whose closing time runs.
+    pub(crate) timed: bool,
     /// It is on the list of connections to be served.
     pub(crate) listed: bool,
     /// It is on the list of connections to be flushed.
     pub(crate) dirty: bool,
-    /// What is left is shown although nothing new came, because the queue has drained.
+    /// What is left is shown although nothing new came: there is room again, or the app resumed it.
     pub(crate) show_again: bool,
     /// Absent when all was consumed.
     pub(crate) left: Option<Left>,
@@ -152,7 +162,11 @@ impl Conn {
             ended: false,
             broken: false,
             writable: true,
-            refused: false,
+            wants_room: false,
+            paused: false,
+            finish_told: false,
+            acked_bytes: 0,
+            timed: false,
             listed: false,
             dirty: false,
             show_again: false,
@@ -170,16 +184,35 @@ impl Conn {
         self.queue.waiting().len()
     }
 
-    /// Queues `bytes` unless that would exceed `bytes_max`. An empty queue takes a piece of any
-    /// length, or it could never be sent.
-    pub(crate) fn queue(&mut self, bytes: &[u8], bytes_max: usize) -> bool {
-        let waiting = self.queued_bytes();
-        if waiting > 0 && waiting + bytes.len() > bytes_max {
-            self.refused = true;
-            return false;
-        }
-        self.queue.push(bytes);
-        true
+    /// Queues as much of `bytes` as `bytes_max` has room for.
+    pub(crate) fn queue(&mut self, bytes: &[u8], bytes_max: usize) -> usize {
+        let taken = bytes.len().min(bytes_max.saturating_sub(self.queued_bytes()));
+        self.queue.push(&bytes[..taken]);
+        self.wants_room |= taken < bytes.len();
+        taken
+    }
+
+    /// The app waits for room, and half of `bytes_max` is free.
+    pub(crate) fn has_room_again(&self, bytes_max: usize) -> bool {
+        self.wants_room && self.queued_bytes() <= bytes_max / 2
+    }
+
+    /// Bytes may be shown to the app.
+    pub(crate) fn may_show(&self) -> bool {
+        self.stage == Stage::Open && !self.broken && !self.wants_room && !self.paused
+    }
+
+    /// The app is to be told that the peer has finished: it saw all there was to see, or is paused.
+    pub(crate) fn finish_is_due(&self) -> bool {
+        let seen = self.ended && !self.wants_room && !self.show_again;
+        let is_due = if self.paused { self.ended || self.end_is_near } else { seen };
+        is_due && self.stage == Stage::Open && !self.broken && !self.finish_told
+    }
+
+    /// Drops what is queued; the connection will be reset.
+    pub(crate) fn abort(&mut self, why: Close) {
+        self.stage = Stage::Aborted(why);
+        self.queue = Queue::default();
     }
 
     /// Writes what is queued, by one call, as far as the kernel takes it.
@@ -248,7 +281,7 @@ pub(crate) enum Room<'a> {
 mod tests {
     use super::*;
     use proptest::prelude::*;
-    use std::os::unix::net::UnixStream;
+    use std::{io::Read as _, os::unix::net::UnixStream};
 
     proptest! {
         #[test]
@@ -290,15 +323,18 @@ mod tests {
     }
 
     #[test]
-    fn a_bounded_queue_refuses_but_takes_one_piece_of_any_length() {
-        let (near, _far) = UnixStream::pair().expect("a pair");
+    fn a_bounded_queue_takes_what_fits_and_says_when_half_of_it_is_free() {
+        let (near, mut far) = UnixStream::pair().expect("a pair");
         let mut conn = Conn::new(ConnId(1), near.into(), 0);
-        assert!(conn.queue(&[0; 200], 100), "an empty queue takes it");
-        assert!(!conn.queue(&[0; 1], 100) && conn.refused);
+        assert_eq!((conn.queue(&[1; 60], 100), conn.wants_room), (60, false));
+        assert_eq!((conn.queue(&[2; 60], 100), conn.wants_room), (40, true));
+        assert_eq!((conn.queue(&[3; 1], 100), conn.has_room_again(100)), (0, false));
         let mut counters = Counters::default();
         conn.write(&mut counters);
-        assert_eq!((conn.queued_bytes(), counters.tx_bytes, counters.tx_frames), (0, 200, 1));
-        assert!(conn.queue(&[0; 60], 100) && conn.queue(&[0; 40], 100));
-        assert!(!conn.queue(&[0; 1], 100));
+        assert_eq!((conn.queued_bytes(), counters.tx_bytes, counters.tx_frames), (0, 100, 1));
+        assert!(conn.has_room_again(100));
+        let mut sent = [0; 100];
+        far.read_exact(&mut sent).expect("it was written");
+        assert_eq!((&sent[..60], &sent[60..]), (&[1; 60][..], &[2; 40][..]));
     }
 }

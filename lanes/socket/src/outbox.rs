@@ -647,6 +647,8 @@ fn why_dropped(error: i32) -> DropReason {
         libc::ENOBUFS => DropReason::TxInterfaceFull,
         libc::EMSGSIZE => DropReason::TxTooLong,
         libc::ENETUNREACH | libc::EHOSTUNREACH => DropReason::NoRoute,
+        // The interface that the socket is kept to is down, or no more.
+        libc::ENETDOWN | libc::ENODEV | libc::ENXIO => DropReason::NoRoute,
         _ => DropReason::TxRefused,
     }
 }
@@ -825,6 +827,7 @@ mod tests {
             (libc::EPERM, DropReason::TxRefused),
             (libc::EMSGSIZE, DropReason::TxTooLong),
             (libc::ENETUNREACH, DropReason::NoRoute),
+            (libc::ENODEV, DropReason::NoRoute),
         ] {
             let kernel = Fussy { port: Some((5, error)), ..Fussy::default() };
             let (mut outbox, took) = outbox(8, kernel);

@@ -53,6 +53,7 @@ impl Port {
         let mut caps = CapsReport {
             requested: config.requested(&shared),
             allowed_missing: config.shared.allowed_missing,
+            label: plan.label.clone(),
             ..CapsReport::default()
         };
         let socket = options::create(kind, address)?;

@@ -24,6 +24,8 @@ pub(crate) unsafe trait OptionValue: Copy {}
 unsafe impl OptionValue for c_int {}
 // SAFETY: integers.
 unsafe impl<const N: usize> OptionValue for [u32; N] {}
+// SAFETY: integers.
+unsafe impl<const N: usize> OptionValue for [u64; N] {}
 
 /// The value a call returned, or why it failed.
 fn check(result: c_int) -> io::Result<c_int> {
@@ -341,6 +343,19 @@ pub(crate) const EMPTY_HEADER: libc::msghdr = {
 pub(crate) fn finish_sending(fd: BorrowedFd<'_>) -> io::Result<()> {
     // SAFETY: no pointers.
     check(unsafe { libc::shutdown(fd.as_raw_fd(), libc::SHUT_WR) }).map(drop)
+}
+
+/// Has the socket reset its connection when it is closed, and drop what it has not sent.
+pub(crate) fn reset_on_close(fd: BorrowedFd<'_>) -> io::Result<()> {
+    // `struct linger`: on, for no time.
+    set_option(fd, libc::SOL_SOCKET, libc::SO_LINGER, [1u32, 0])
+}
+
+/// Bytes that the peer of a TCP connection has acknowledged; 0 where the kernel does not say.
+pub(crate) fn acked_bytes(fd: BorrowedFd<'_>) -> u64 {
+    /// Of `tcpi_bytes_acked` in `struct tcp_info`, in words of 8 bytes.
+    const AT: usize = 15;
+    option(fd, libc::IPPROTO_TCP, libc::TCP_INFO, [0u64; AT + 1]).map_or(0, |info| info[AT])
 }
 
 /// `epoll_create1`.

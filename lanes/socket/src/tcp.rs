@@ -1,7 +1,7 @@
 //! The stream lane: TCP listeners and connections of one worker, by edge-triggered epoll.
 //!
-//! A turn: take what epoll tells, accept, write what was left over from earlier turns, show new bytes,
-//! end the app's turn, write its replies by one call per connection.
+//! A turn: take what epoll tells, accept, write what was left over from earlier turns, tell the app of
+//! room, new bytes and finished peers, end its turn, write its replies by one call per connection.
 //!
 //! Assumes one thread and the network namespace of the thread that opens it. What must always hold: an
 //! edge that was told is remembered until a read or write finds nothing more; a connection is on each
@@ -9,18 +9,20 @@
 //! into one buffer of the lane and copied only when the app leaves some.
 
 use crate::{
-    config::{NAME, StreamConfig},
+    config::{CONNS_DEFAULT, NAME, StreamConfig},
     conn::{Conn, Left, Read, Room, Stage},
     options::{self, Kind},
     sys,
 };
 use laneway_core::{
     Bell, CapsReport, Clock, ClockDomain, Close, ConnId, Counters, DropReason, Lane, LaneError,
-    PortId, StreamApp, StreamLane, StreamOut, Turn, Wake,
+    Opened, PortId, StreamApp, StreamLane, StreamOut, Turn, Wake,
 };
+use laneway_linux::connections_max;
 use laneway_spec::LaneSpec;
 use std::{
     collections::VecDeque,
+    ffi::c_int,
     fs::File,
     io, mem,
     net::SocketAddr,
@@ -40,6 +42,8 @@ const BELL: u64 = LISTENERS_FROM - 1;
 const LISTENERS_FROM: u64 = u64::MAX - 63;
 /// How long a closed connection waits for its peer to finish too.
 const LINGER_NS: u64 = 2_000_000_000;
+/// Questions to an idle peer that may go unanswered.
+const KEEPALIVES: c_int = 4;
 /// What a closed connection may still send before it is cut off.
 const LINGER_READS_MAX: usize = 64;
 /// Memory kept for bytes that apps leave.
@@ -50,18 +54,21 @@ const RESERVE_PATH: &str = "/dev/null";
 /// TCP sockets as a stream lane. See the crate's documentation.
 pub struct TcpLane {
     config: StreamConfig,
+    conns_max: usize,
     epoll: OwnedFd,
     listeners: Vec<Listener>,
     table: Table,
     events: Vec<libc::epoll_event>,
     /// Events that a wait was told and no turn has seen.
     told: usize,
-    /// Connections to be served in the next turn.
-    ready: Vec<usize>,
     serving: Vec<usize>,
     flushing: Vec<usize>,
     /// Closed connections whose peers have not finished, by when they are cut off.
     lingering: VecDeque<(u64, ConnId)>,
+    /// Closed connections with bytes queued, by when their peers must have taken some.
+    closing: VecDeque<(u64, ConnId)>,
+    /// The app was called, and its turn has not ended since.
+    called: bool,
     /// Where bytes are received.
     scratch: Box<[u8]>,
     /// Buffers for bytes that apps leave.
@@ -90,15 +97,41 @@ struct Table {
     /// Of the next connection; never used twice.
     serial: u64,
     queue_bytes: usize,
-    /// Connections with replies of this turn.
+    /// Connections to be served in the next turn.
+    ready: Vec<usize>,
+    /// Connections with replies of this turn, or ended by the app.
     dirty: Vec<usize>,
 }
 
 impl Table {
+    /// The place that a name says.
+    fn slot(id: ConnId) -> usize {
+        (id.0 & ((1 << SLOT_BITS) - 1)) as usize
+    }
+
     fn get(&mut self, id: ConnId) -> Option<(usize, &mut Conn)> {
-        let slot = (id.0 & ((1 << SLOT_BITS) - 1)) as usize;
+        let slot = Table::slot(id);
         let conn = self.slots.get_mut(slot)?.as_mut()?;
         (conn.id == id).then_some((slot, conn))
+    }
+
+    /// A connection that takes bytes.
+    fn live(&mut self, id: ConnId) -> Option<(usize, &mut Conn)> {
+        self.get(id).filter(|(_, conn)| conn.stage == Stage::Open && !conn.broken)
+    }
+
+    /// Puts a connection on the list of those to be served.
+    fn list(&mut self, slot: usize) {
+        if !mem::replace(&mut self.at(slot).listed, true) {
+            self.ready.push(slot);
+        }
+    }
+
+    /// Puts a connection on the list of those to be flushed at the end of the turn.
+    fn mark_dirty(&mut self, slot: usize) {
+        if !mem::replace(&mut self.at(slot).dirty, true) {
+            self.dirty.push(slot);
+        }
     }
 
     /// The connection at a place that is known to have one.
@@ -136,29 +169,50 @@ struct Out<'a> {
 }
 
 impl StreamOut for Out<'_> {
-    /// True as well, and without effect, for a connection that has ended or was closed.
-    fn send(&mut self, id: ConnId, bytes: &[u8]) -> bool {
+    fn send(&mut self, id: ConnId, bytes: &[u8]) -> usize {
         let queue_bytes = self.table.queue_bytes;
-        let Some((slot, conn)) = self.table.get(id) else { return true };
-        if conn.stage != Stage::Open || conn.broken {
-            return true;
-        }
-        if !conn.queue(bytes, queue_bytes) {
-            return false;
-        }
-        if !mem::replace(&mut conn.dirty, true) {
-            self.table.dirty.push(slot);
-        }
-        true
+        let Some((slot, conn)) = self.table.live(id) else { return 0 };
+        let taken = conn.queue(bytes, queue_bytes);
+        // One that took nothing is looked at as well: it may have room before anything else happens.
+        self.table.mark_dirty(slot);
+        taken
+    }
+
+    fn queued(&self, id: ConnId) -> usize {
+        let slot = self.table.slots.get(Table::slot(id)).and_then(Option::as_ref);
+        slot.filter(|conn| conn.id == id).map_or(0, Conn::queued_bytes)
     }
 
     fn close(&mut self, id: ConnId) {
-        let Some((slot, conn)) = self.table.get(id) else { return };
-        if conn.stage == Stage::Open {
+        if let Some((slot, conn)) = self.table.live(id) {
             conn.stage = Stage::Closing;
-            if !mem::replace(&mut conn.dirty, true) {
-                self.table.dirty.push(slot);
+            self.table.mark_dirty(slot);
+        }
+    }
+
+    fn abort(&mut self, id: ConnId) {
+        let Some((slot, conn)) = self.table.get(id) else { return };
+        if matches!(conn.stage, Stage::Open | Stage::Closing) {
+            conn.abort(Close::App);
+            self.table.mark_dirty(slot);
+        }
+    }
+
+    fn pause(&mut self, id: ConnId) {
+        if let Some((slot, conn)) = self.table.live(id) {
+            conn.paused = true;
+            if conn.finish_is_due() {
+                self.table.list(slot);
             }
+        }
+    }
+
+    fn resume(&mut self, id: ConnId) {
+        if let Some((slot, conn)) = self.table.live(id)
+            && mem::replace(&mut conn.paused, false)
+        {
+            conn.show_again = true;
+            self.table.list(slot);
         }
     }
 }
@@ -171,6 +225,8 @@ impl TcpLane {
     /// was not granted.
     pub fn open(spec: &LaneSpec, listen: &[SocketAddr]) -> Result<TcpLane, LaneError> {
         let config = StreamConfig::read(spec, listen)?;
+        let wanted = (config.conns, CONNS_DEFAULT);
+        let (conns_max, fewer) = connections_max(NAME, wanted, listen.len())?;
         let os = |doing: &str| {
             let doing = doing.to_owned();
             move |e| LaneError::os(NAME, doing, e, "raise the limit of open files (`ulimit -n`)")
@@ -178,7 +234,9 @@ impl TcpLane {
         let epoll = sys::epoll().map_err(os("create an epoll instance"))?;
         let mut listeners = Vec::new();
         for (i, address) in listen.iter().enumerate() {
-            let listener = Listener::open(&config, *address)?;
+            let mut listener = Listener::open(&config, *address)?;
+            listener.caps.fact("connections_max", conns_max);
+            listener.caps.notes.extend(fewer.clone());
             let token = LISTENERS_FROM + i as u64;
             let socket = listener.socket.as_ref().expect("just opened");
             sys::epoll_add(epoll.as_fd(), socket.as_fd(), libc::EPOLLIN | libc::EPOLLET, token)
@@ -194,18 +252,21 @@ impl TcpLane {
                 free: Vec::new(),
                 serial: 0,
                 queue_bytes: config.queue_bytes,
+                ready: Vec::new(),
                 dirty: Vec::new(),
             },
             events: vec![libc::epoll_event { events: 0, u64: 0 }; EVENTS_MAX],
             told: 0,
-            ready: Vec::new(),
             serving: Vec::new(),
             flushing: Vec::new(),
             lingering: VecDeque::new(),
+            closing: VecDeque::new(),
+            called: false,
             scratch: vec![0; config.buffer_bytes].into(),
             spares: Vec::new(),
             reserve: Some(reserve),
             bell: None,
+            conns_max,
             config,
         })
     }
@@ -238,16 +299,9 @@ impl TcpLane {
             conn.end_is_near |= has(libc::EPOLLRDHUP | libc::EPOLLHUP);
             conn.writable |= has(libc::EPOLLOUT);
             conn.broken |= has(libc::EPOLLERR);
-            self.list(slot);
+            self.table.list(slot);
         }
         Ok(())
-    }
-
-    /// Puts a connection on the list of those to be served.
-    fn list(&mut self, slot: usize) {
-        if !mem::replace(&mut self.table.at(slot).listed, true) {
-            self.ready.push(slot);
-        }
     }
 
     /// Takes in who came; gives how many did.
@@ -261,7 +315,7 @@ impl TcpLane {
                 };
                 match sys::accept(socket.as_fd()) {
                     Ok((stream, peer)) => {
-                        if self.table.open() >= self.config.conns
+                        if self.table.open() >= self.conns_max
                             || !self.admit(port, stream, peer, app)
                         {
                             let counters = &mut self.listeners[port].counters;
@@ -300,7 +354,10 @@ impl TcpLane {
             self.table.remove(slot);
             return false;
         }
-        app.on_open(id, peer);
+        let local = self.listeners[port].local;
+        let opened = Opened { conn: id, peer, local, port: PortId(port as u32) };
+        self.called = true;
+        app.on_open(opened, &mut Out { table: &mut self.table });
         true
     }
 
@@ -316,6 +373,33 @@ impl TcpLane {
         }
         self.reserve = File::open(RESERVE_PATH).ok();
         refused
+    }
+
+    /// Tells the app what there is to tell of an open connection. True when it was told anything.
+    fn look_at<A: StreamApp>(&mut self, slot: usize, app: &mut A) -> bool {
+        let mut told = false;
+        let queue_bytes = self.table.queue_bytes;
+        let conn = self.table.at(slot);
+        let id = conn.id;
+        if conn.stage == Stage::Open && !conn.broken && conn.has_room_again(queue_bytes) {
+            conn.wants_room = false;
+            conn.show_again = true;
+            told = true;
+            app.on_room(id, &mut Out { table: &mut self.table });
+        }
+        if self.table.at(slot).may_show() {
+            told |= self.show(slot, app);
+        }
+        let conn = self.table.at(slot);
+        if conn.readable && conn.may_show() {
+            self.table.list(slot);
+        } else if conn.finish_is_due() {
+            conn.finish_told = true;
+            told = true;
+            app.on_finish(id, &mut Out { table: &mut self.table });
+        }
+        self.called |= told;
+        told
     }
 
     /// Reads one connection and shows the app what it has not consumed. True when it was shown some.
@@ -367,7 +451,7 @@ impl TcpLane {
             }
         };
         let conn = self.table.at(slot);
-        if rest.as_ref().is_some_and(Left::is_full) && consumed == 0 && !conn.refused {
+        if rest.as_ref().is_some_and(Left::is_full) && consumed == 0 && conn.may_show() {
             // What the app waits for is longer than the buffer: it will never see it whole.
             self.listeners[port].counters.drop_one(DropReason::RxTooLong);
             conn.broken = true;
@@ -387,12 +471,8 @@ impl TcpLane {
         let queue_bytes = self.table.queue_bytes;
         let conn = self.table.at(slot);
         conn.write(&mut self.listeners[conn.port].counters);
-        if conn.refused && conn.queued_bytes() <= queue_bytes / 2 {
-            conn.refused = false;
-            conn.show_again = true;
-            if conn.left.is_some() || conn.readable || conn.ended {
-                self.list(slot);
-            }
+        if conn.has_room_again(queue_bytes) {
+            self.table.list(slot);
         }
     }
 
@@ -403,45 +483,87 @@ impl TcpLane {
             let slot = self.flushing[i];
             if let Some(conn) = &mut self.table.slots[slot] {
                 conn.dirty = false;
-                self.flush(slot);
+                if matches!(conn.stage, Stage::Open | Stage::Closing) {
+                    self.flush(slot);
+                }
                 self.settle(slot, app, turn);
             }
         }
         self.flushing.clear();
     }
 
-    /// Ends a connection that is done: broken, closed by the app with nothing queued, or finished by
-    /// the peer with nothing owed.
+    /// Ends a connection that is done: aborted, broken, or closed by the app with nothing queued.
     fn settle<A: StreamApp>(&mut self, slot: usize, app: &mut A, turn: Turn) {
         let conn = self.table.at(slot);
         let id = conn.id;
-        let drained = conn.queued_bytes() == 0;
-        match conn.stage {
+        let why = match conn.stage {
             Stage::Lingering => {
                 if conn.broken || conn.ended {
                     self.remove(slot);
                 }
+                return;
+            }
+            Stage::Aborted(why) => {
+                // A socket that is closed in order all the same is closed, at least.
+                let _ = sys::reset_on_close(conn.socket().as_fd());
+                self.remove(slot);
+                why
             }
             _ if conn.broken => {
                 self.remove(slot);
-                app.on_close(id, Close::Error);
+                Close::Error
             }
-            Stage::Closing if drained => {
+            Stage::Open => return,
+            Stage::Closing if conn.queued_bytes() > 0 => {
+                if !mem::replace(&mut conn.timed, true) {
+                    conn.acked_bytes = sys::acked_bytes(conn.socket().as_fd());
+                    self.closing.push_back((turn.now_ns.saturating_add(self.config.close_ns), id));
+                }
+                return;
+            }
+            Stage::Closing => {
+                let why = if conn.finish_told { Close::Peer } else { Close::App };
                 if conn.ended || sys::finish_sending(conn.socket().as_fd()).is_err() {
                     self.remove(slot);
                 } else {
                     conn.stage = Stage::Lingering;
                     conn.readable = true;
                     self.lingering.push_back((turn.now_ns.saturating_add(LINGER_NS), id));
-                    self.list(slot);
+                    self.table.list(slot);
                 }
-                app.on_close(id, Close::App);
+                why
             }
-            Stage::Open if drained && conn.ended && !conn.refused && !conn.listed => {
+        };
+        self.called = true;
+        app.on_close(id, why);
+    }
+
+    /// Cuts off closed connections whose peers neither take what is queued nor finish.
+    fn expire<A: StreamApp>(&mut self, app: &mut A, turn: Turn) {
+        while let Some((until_ns, id)) = self.lingering.front().copied()
+            && turn.now_ns >= until_ns
+        {
+            self.lingering.pop_front();
+            if let Some((slot, _)) = self.table.get(id) {
                 self.remove(slot);
-                app.on_close(id, Close::Peer);
             }
-            Stage::Open | Stage::Closing => {}
+        }
+        while let Some((until_ns, id)) = self.closing.front().copied()
+            && turn.now_ns >= until_ns
+        {
+            self.closing.pop_front();
+            let Some((slot, conn)) = self.table.get(id) else { continue };
+            if conn.stage != Stage::Closing {
+                continue;
+            }
+            let acked_bytes = sys::acked_bytes(conn.socket().as_fd());
+            if acked_bytes > conn.acked_bytes {
+                conn.acked_bytes = acked_bytes;
+                self.closing.push_back((turn.now_ns.saturating_add(self.config.close_ns), id));
+            } else {
+                conn.abort(Close::Error);
+                self.settle(slot, app, turn);
+            }
         }
     }
 
@@ -483,7 +605,13 @@ impl Listener {
         options::apply(fd, &config.shared, &mut caps);
         // Connections of a lane that was closed a moment ago must not keep its address.
         options::set(fd, libc::SOL_SOCKET, libc::SO_REUSEADDR, 1, address, "SO_REUSEADDR")?;
-        options::set(fd, libc::IPPROTO_TCP, libc::TCP_NODELAY, 1, address, "TCP_NODELAY")?;
+        let tcp = libc::IPPROTO_TCP;
+        options::set(fd, tcp, libc::TCP_NODELAY, 1, address, "TCP_NODELAY")?;
+        options::set(fd, libc::SOL_SOCKET, libc::SO_KEEPALIVE, 1, address, "SO_KEEPALIVE")?;
+        let seconds = config.keepalive_s as c_int;
+        options::set(fd, tcp, libc::TCP_KEEPIDLE, seconds, address, "TCP_KEEPIDLE")?;
+        options::set(fd, tcp, libc::TCP_KEEPINTVL, seconds, address, "TCP_KEEPINTVL")?;
+        options::set(fd, tcp, libc::TCP_KEEPCNT, KEEPALIVES, address, "TCP_KEEPCNT")?;
         caps.admit(NAME, |_| None)?;
         options::bind(fd, kind, address)?;
         sys::listen(fd, config.backlog).map_err(|e| {
@@ -504,9 +632,10 @@ impl Listener {
         caps.fact("local_address", local);
         caps.fact("backlog_asked", config.backlog);
         caps.fact("backlog", config.backlog.min(somaxconn()));
-        caps.fact("connections_max", config.conns);
         caps.fact("buffer_bytes", config.buffer_bytes);
         caps.fact("queue_bytes", config.queue_bytes);
+        caps.fact("close_ms", config.close_ns / 1_000_000);
+        caps.fact("keepalive_s", config.keepalive_s);
         Ok(Listener {
             socket: Some(socket),
             local,
@@ -544,7 +673,7 @@ impl Lane for TcpLane {
 
     fn wait(&mut self, timeout: Duration) -> Result<Wake, LaneError> {
         let pending = self.listeners.iter().any(|listener| listener.pending);
-        if self.told > 0 || pending || !self.ready.is_empty() {
+        if self.told > 0 || pending || self.called || !self.table.ready.is_empty() {
             return Ok(Wake::Ready);
         }
         self.listeners[0].counters.waits += 1;
@@ -565,41 +694,35 @@ impl Lane for TcpLane {
 impl StreamLane for TcpLane {
     fn serve<A: StreamApp>(&mut self, app: &mut A, clock: &impl Clock) -> Result<usize, LaneError> {
         self.look()?;
-        let accepted = self.accept(app);
-        if self.ready.is_empty() {
-            self.listeners[0].counters.polls_empty += u64::from(accepted == 0);
+        let mut served = self.accept(app);
+        if self.table.ready.is_empty() && !self.called {
+            self.listeners[0].counters.polls_empty += 1;
             return Ok(0);
         }
-        mem::swap(&mut self.ready, &mut self.serving);
-        // First what was queued in earlier turns: replies of this one must not leave with it.
+        mem::swap(&mut self.table.ready, &mut self.serving);
+        // First what was queued in earlier turns: replies of this one must not leave with it. What was
+        // queued for a connection that has just opened is of this one.
         for i in 0..self.serving.len() {
             let slot = self.serving[i];
             if let Some(conn) = &mut self.table.slots[slot] {
                 conn.listed = false;
-                if conn.stage != Stage::Lingering {
+                if matches!(conn.stage, Stage::Open | Stage::Closing) && !conn.dirty {
                     self.flush(slot);
                 }
             }
         }
-        let mut served = 0;
         for i in 0..self.serving.len() {
             let slot = self.serving[i];
             let Some(conn) = &self.table.slots[slot] else { continue };
             match conn.stage {
-                Stage::Open if !conn.refused && !conn.broken => {
-                    served += usize::from(self.show(slot, app));
-                    let conn = self.table.at(slot);
-                    if conn.readable && !conn.refused && conn.stage == Stage::Open {
-                        self.list(slot);
-                    }
-                }
+                Stage::Open if !conn.broken => served += usize::from(self.look_at(slot, app)),
                 Stage::Lingering => self.linger(slot),
-                Stage::Open | Stage::Closing => {}
+                Stage::Open | Stage::Closing | Stage::Aborted(_) => {}
             }
         }
         // One reading per turn, when its bytes have been shown: no earlier than they came.
         let turn = Turn { now_ns: clock.now_ns() };
-        if served > 0 {
+        if mem::take(&mut self.called) {
             app.on_turn_end(turn, &mut Out { table: &mut self.table });
         }
         self.flush_dirty(app, turn);
@@ -614,16 +737,12 @@ impl StreamLane for TcpLane {
     }
 
     fn tick<A: StreamApp>(&mut self, app: &mut A, turn: Turn) -> Result<(), LaneError> {
-        app.on_tick(turn, &mut Out { table: &mut self.table });
+        let mut out = Out { table: &mut self.table };
+        app.on_tick(turn, &mut out);
+        app.on_turn_end(turn, &mut out);
+        self.called = false;
         self.flush_dirty(app, turn);
-        while let Some((until_ns, id)) = self.lingering.front().copied()
-            && turn.now_ns >= until_ns
-        {
-            self.lingering.pop_front();
-            if let Some((slot, _)) = self.table.get(id) {
-                self.remove(slot);
-            }
-        }
+        self.expire(app, turn);
         Ok(())
     }
 
@@ -646,7 +765,8 @@ impl StreamLane for TcpLane {
                 app.on_close(id, Close::Stop);
             }
         }
-        self.ready.clear();
+        self.table.ready.clear();
         self.table.dirty.clear();
+        self.called = false;
     }
 }

@@ -4,8 +4,8 @@
 //! The allocator of this test counts what the thread asks for while it is told to.
 
 use laneway_core::{
-    App, Close, ConnId, Counters, Datagram, DatagramApp, DatagramLane, DatagramOut, Lane, PortId,
-    StreamApp, StreamLane, StreamOut, Turn,
+    App, Close, ConnId, Counters, Datagram, DatagramApp, DatagramLane, DatagramOut, Lane, Opened,
+    PortId, StreamApp, StreamLane, StreamOut, Turn,
 };
 use laneway_socket::{TcpLane, UdpLane};
 use laneway_testkit::service::MonotonicClock;
@@ -72,12 +72,12 @@ impl DatagramApp for Bounce {
 }
 
 impl StreamApp for Bounce {
-    fn on_open(&mut self, _conn: ConnId, _peer: SocketAddr) {}
+    fn on_open<O: StreamOut>(&mut self, _opened: Opened, _out: &mut O) {}
 
     /// Leaves the last byte, so that something is kept in every turn.
     fn on_bytes<O: StreamOut>(&mut self, conn: ConnId, bytes: &[u8], out: &mut O) -> usize {
         let taken = &bytes[..bytes.len() - 1];
-        if out.send(conn, taken) { taken.len() } else { 0 }
+        out.send(conn, taken)
     }
 
     fn on_close(&mut self, _conn: ConnId, _why: Close) {}

@@ -41,6 +41,12 @@ const QUEUE_BYTES_DEFAULT: usize = 256 << 10;
 const QUEUE_BYTES: std::ops::RangeInclusive<usize> = 4096..=64 << 20;
 /// All send queues of a worker together; only those in use take memory.
 const QUEUES_BYTES_MAX: usize = 1 << 36;
+/// Milliseconds for which the peer of a closed connection may take nothing of what is queued.
+const CLOSE_MS_DEFAULT: usize = 30_000;
+const CLOSE_MS: std::ops::RangeInclusive<usize> = 1..=3_600_000;
+/// Seconds after which an idle peer is asked whether it still lives; five times that, and it is given up.
+const KEEPALIVE_S_DEFAULT: usize = 60;
+const KEEPALIVE_S: std::ops::RangeInclusive<usize> = 1..=32_767;
 /// Microseconds of busy polling before a worker blocks.
 const NAPI_US_MAX: usize = 1_000_000;
 /// Bytes of a send from which on it may be made without a copy.
@@ -194,6 +200,10 @@ pub(crate) struct TcpConfig {
     /// Connections, if the spec names a number.
     pub(crate) conns: Option<usize>,
     pub(crate) queue_bytes: usize,
+    /// How long the peer of a closed connection may take nothing of what is queued.
+    pub(crate) close_ns: u64,
+    /// How often an idle peer is asked whether it still lives.
+    pub(crate) keepalive_s: usize,
 }
 
 impl TcpConfig {
@@ -207,6 +217,8 @@ impl TcpConfig {
             bundle: knobs.flag("bundle")?,
             conns: optional(&knobs, "conns", 1..=CONNS_MAX)?,
             queue_bytes: knobs.number("queue", QUEUE_BYTES_DEFAULT, QUEUE_BYTES)?,
+            close_ns: knobs.number("close", CLOSE_MS_DEFAULT, CLOSE_MS)? as u64 * 1_000_000,
+            keepalive_s: knobs.number("keepalive", KEEPALIVE_S_DEFAULT, KEEPALIVE_S)?,
         };
         let conns = config.conns.unwrap_or(1);
         if conns * config.queue_bytes > QUEUES_BYTES_MAX {
@@ -220,10 +232,9 @@ impl TcpConfig {
         Ok(config)
     }
 
-    /// Connections of a worker whose process may open `files` more files.
-    pub(crate) fn conns_max(&self, files: usize) -> usize {
-        let bounds = [CONNS_DEFAULT, QUEUES_BYTES_MAX / self.queue_bytes, files];
-        self.conns.unwrap_or_else(|| bounds.into_iter().min().unwrap_or(1).max(1))
+    /// Connections that were asked for, and as many as there are when nothing bounds them lower.
+    pub(crate) fn conns_wanted(&self) -> (Option<usize>, usize) {
+        (self.conns, CONNS_DEFAULT.min(QUEUES_BYTES_MAX / self.queue_bytes).max(1))
     }
 
     /// The capabilities that these knobs ask for.
@@ -341,12 +352,11 @@ mod tests {
     }
 
     #[test]
-    fn connections_are_bounded_by_files_and_queues_unless_a_number_is_given() {
-        let bound = |text: &str, files| TcpConfig::read(&spec(text)).unwrap().conns_max(files);
-        assert_eq!(bound("uring", 1 << 20), 1 << 14);
-        assert_eq!(bound("uring", 1020), 1020);
-        assert_eq!(bound("uring:queue=64m", 1 << 20), 1 << 10);
-        assert_eq!(bound("uring:conns=20000", 1020), 20_000);
+    fn connections_are_bounded_by_queues_unless_a_number_is_given() {
+        let wanted = |text: &str| TcpConfig::read(&spec(text)).unwrap().conns_wanted();
+        assert_eq!(wanted("uring"), (None, 1 << 14));
+        assert_eq!(wanted("uring:queue=64m"), (None, 1 << 10));
+        assert_eq!(wanted("uring:conns=20000"), (Some(20_000), 1 << 14));
     }
 
     #[test]

@@ -10,8 +10,12 @@
 //!
 //! Pure bookkeeping: it makes no call and touches no memory of a half.
 
+use crate::sys;
 use laneway_core::{Close, ConnId};
-use std::{net::SocketAddr, os::fd::OwnedFd};
+use std::{
+    net::SocketAddr,
+    os::fd::{AsFd, OwnedFd},
+};
 
 /// One send queue.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -45,11 +49,17 @@ impl Default for Halves {
 }
 
 impl Halves {
-    /// The half that takes `bytes` more without exceeding `bytes_max`, and where in it they go.
-    pub(crate) fn room(&self, bytes: usize, bytes_max: usize) -> Option<(usize, usize)> {
+    /// The half that takes more, where in it that goes, and how many bytes, so that both halves together
+    /// have no more than `bytes_max`.
+    pub(crate) fn room(&self, bytes_max: usize) -> Option<(usize, usize, usize)> {
         let half = self.filling?;
-        let at = self.halves[half].bytes;
-        (bytes <= bytes_max - at).then_some((half, at))
+        let room = bytes_max.saturating_sub(self.queued_bytes());
+        (room > 0).then_some((half, self.halves[half].bytes, room))
+    }
+
+    /// Bytes that the kernel has not taken.
+    pub(crate) fn queued_bytes(&self) -> usize {
+        self.halves.iter().map(|half| half.bytes - half.sent).sum()
     }
 
     /// `bytes` were written where [`room`](Self::room) said.
@@ -146,12 +156,31 @@ pub(crate) struct Conn {
     pub(crate) is_dirty: bool,
     /// It is on the list of those to be looked at.
     pub(crate) is_noted: bool,
-    /// The place whose full queue keeps its bytes from being consumed.
-    pub(crate) stalled_on: Option<u32>,
-    /// A send was refused since its queue last drained.
-    pub(crate) has_refused: bool,
+    /// A send took less than given, and the app has not been told of room since.
+    pub(crate) wants_room: bool,
+    /// The app wants to see no bytes.
+    pub(crate) is_paused: bool,
+    /// What it received is shown although nothing new came.
+    pub(crate) show_again: bool,
+    /// Nothing more will be received.
+    pub(crate) has_ended: bool,
+    /// All that came before its peer finished has been taken in.
+    pub(crate) peer_finished: bool,
+    /// The app was told so.
+    pub(crate) finish_told: bool,
     /// It ends, for this reason, when its queue is empty.
     pub(crate) closing: Option<Close>,
+    /// The app knows of its end. What the peer still sends is read and thrown away, because closing over
+    /// unread bytes would reset the connection and cost the peer what it was sent.
+    pub(crate) lingers: bool,
+    /// So many bytes were thrown away.
+    pub(crate) lingered_bytes: usize,
+    /// It was reset by this end.
+    pub(crate) is_reset: bool,
+    /// It is among those whose closing time runs.
+    pub(crate) is_timed: bool,
+    /// Bytes that its peer had taken when its closing time was last looked at.
+    pub(crate) acked_bytes: u64,
     /// Its requests are being cancelled.
     pub(crate) is_dying: bool,
     /// The turn it was last served in.
@@ -173,9 +202,18 @@ impl Conn {
             is_to_be_armed: false,
             is_dirty: false,
             is_noted: false,
-            stalled_on: None,
-            has_refused: false,
+            wants_room: false,
+            is_paused: false,
+            show_again: false,
+            has_ended: false,
+            peer_finished: false,
+            finish_told: false,
             closing: None,
+            lingers: false,
+            lingered_bytes: 0,
+            is_reset: false,
+            is_timed: false,
+            acked_bytes: 0,
             is_dying: false,
             turn: 0,
         }
@@ -196,6 +234,33 @@ impl Conn {
             is_to_be_armed: self.is_to_be_armed,
             ..Conn::free()
         };
+    }
+
+    /// The app may be called for it, and has not closed it.
+    pub(crate) fn is_live(&self) -> bool {
+        self.is_open && self.closing.is_none()
+    }
+
+    /// Bytes may be shown to the app.
+    pub(crate) fn may_show(&self) -> bool {
+        self.is_live() && !self.wants_room && !self.is_paused
+    }
+
+    /// Bytes that the peer has acknowledged.
+    pub(crate) fn taken_by_peer(&self) -> u64 {
+        self.socket.as_ref().map_or(0, |socket| sys::acked_bytes(socket.as_fd()))
+    }
+
+    /// The app waits for room, and half of `bytes_max` is free.
+    pub(crate) fn has_room_again(&self, bytes_max: usize) -> bool {
+        let has_half = |(_, _, room): (usize, usize, usize)| room * 2 >= bytes_max;
+        self.wants_room && self.halves.room(bytes_max).is_some_and(has_half)
+    }
+
+    /// The app is to be told that the peer has finished: it saw all there was to see, or is paused.
+    pub(crate) fn finish_is_due(&self) -> bool {
+        let seen = self.is_paused || !self.wants_room && !self.show_again;
+        self.peer_finished && seen && self.is_live() && !self.finish_told
     }
 
     /// The kernel has no request of it.
@@ -226,13 +291,13 @@ mod tests {
         assert_eq!(halves.begin(), Some(0));
         halves.requested(0);
         assert!(halves.took(0, 10));
-        assert_eq!(halves.room(1, 10), Some((1, 0)));
+        assert_eq!(halves.room(10), Some((1, 0, 10)));
         halves.filled(1, 10);
         assert_eq!(halves.begin(), Some(1));
         halves.requested(1);
-        assert_eq!(halves.room(1, 10), None, "both halves are the kernel's");
+        assert_eq!(halves.room(20), None, "both halves are the kernel's");
         halves.ended(0); // the notification
-        assert_eq!(halves.room(1, 10), Some((0, 0)));
+        assert_eq!((halves.room(20), halves.room(10)), (Some((0, 0, 10)), None));
     }
 
     #[test]
@@ -272,7 +337,9 @@ mod tests {
             let mut requests: Vec<(usize, usize)> = Vec::new();
             for step in steps {
                 match step {
-                    Step::Fill(bytes) => if let Some((half, at)) = halves.room(bytes, BYTES_MAX) {
+                    Step::Fill(bytes) => if let Some((half, at, room)) = halves.room(BYTES_MAX) {
+                        let bytes = bytes.min(room);
+                        prop_assert!(at + bytes <= BYTES_MAX);
                         prop_assert!(requests.iter().all(|request| request.0 != half));
                         for place in &mut memory[half][at..at + bytes] {
                             *place = written;

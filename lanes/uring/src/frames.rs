@@ -21,7 +21,7 @@
 
 use crate::{
     arrival::{Fields, Message, Notes},
-    buffers::{Buffers, Layout},
+    buffers::{Buffers, Layout, offered},
     config::{FramesConfig, NAME},
     ear::Ear,
     grant::{Grant, ring_failed, tell_counts},
@@ -140,6 +140,8 @@ struct Port {
     /// Accumulated: the kernel clears its own count on each reading.
     kernel_drops: u64,
     end: Option<i32>,
+    /// And the caller knows.
+    is_given_up: bool,
 }
 
 /// How the memory of a port is cut into buffers: those to receive into first.
@@ -231,7 +233,8 @@ impl UringFrames {
     fn ask(&mut self, step: impl Fn(&mut Receiving, &Counters) -> Option<Step>) {
         let Exits { ring, template, counters, .. } = &mut self.exits;
         let header = template.at_typed::<libc::msghdr>(0);
-        for (i, (port, counters)) in self.ports.iter_mut().zip(counters).enumerate() {
+        let ports = self.ports.iter_mut().zip(counters).enumerate();
+        for (i, (port, counters)) in ports.filter(|(_, (port, _))| !port.is_given_up) {
             let step = step(&mut port.receiving, counters);
             // SAFETY: the ring keeps the template, which was written before the first request.
             unsafe { port.receiving.ask(step, ring, &port.buffers, (i as u16, i as u16), header) };
@@ -275,6 +278,10 @@ impl UringFrames {
     /// Fails once for a port that a send found gone.
     fn check_exits(&mut self) -> Result<(), LaneError> {
         match self.exits.gone.iter().position(Option::is_some) {
+            Some(at) if self.ports[at].is_given_up => {
+                self.exits.gone[at] = None;
+                Ok(())
+            }
             Some(at) => {
                 let code = self.exits.gone[at].take().expect("just found");
                 Err(self.ports[at].failed("send", io::Error::from_raw_os_error(code)))
@@ -430,7 +437,7 @@ impl Port {
         let layout = Layout { stride_bytes, lead_bytes: LEAD_BYTES, bytes };
         // SAFETY: the memory is new, and this lane uses one of these buffers only after it took it.
         let buffers =
-            unsafe { Buffers::register(ring, &memory, layout, config.buffers, i as u16) }?;
+            unsafe { Buffers::register(ring, &memory, layout, offered(config.buffers), i as u16) }?;
         // SAFETY: mapped until the last owner lets go, and the region is one of them; this module
         // makes references only to filled buffers that are not in a burst yet.
         let region =
@@ -447,6 +454,7 @@ impl Port {
             rearms: 0,
             kernel_drops: 0,
             end: None,
+            is_given_up: false,
             interface,
             socket,
             caps,
@@ -481,7 +489,10 @@ impl Port {
                 }
                 match error.raw_os_error() {
                     // Nothing is lost: the frame waits in the socket.
-                    Some(libc::ENOBUFS) => self.rearms += 1,
+                    Some(libc::ENOBUFS) => {
+                        self.rearms += 1;
+                        self.buffers.ran_out();
+                    }
                     // A look has taken everything; an armed one ends because it was told to.
                     Some(libc::EAGAIN | libc::ECANCELED) => (),
                     // Said once; what is queued can be received behind it.
@@ -595,7 +606,9 @@ impl Lane for UringFrames {
         loop {
             self.turn()?;
             if self.ear.ends_wait()
-                || self.ports.iter().any(|port| !port.arrivals.is_empty() || port.end.is_some())
+                || self.ports.iter().any(|port| {
+                    !port.arrivals.is_empty() || port.end.is_some() && !port.is_given_up
+                })
             {
                 return Ok(Wake::Ready);
             }
@@ -626,7 +639,7 @@ impl Lane for UringFrames {
         tell_counts(&mut self.exits.ring, &mut near.caps, is_first.then_some(&mut counters));
         near.caps.fact("rearms", near.rearms);
         near.caps.fact("looks", near.receiving.looks);
-        near.caps.fact("buffers_in_use", near.buffers.ours());
+        near.caps.fact("buffers_in_use", near.buffers.in_use());
         counters
     }
 }
@@ -648,7 +661,7 @@ impl FrameLane for UringFrames {
         }
         let (near, counters) = (&mut self.ports[i], &mut self.exits.counters[i]);
         if near.arrivals.is_empty() {
-            if let Some(code) = near.end {
+            if let Some(code) = near.end.filter(|_| !near.is_given_up) {
                 return Err(near.failed("receive", io::Error::from_raw_os_error(code)));
             }
             counters.polls_empty += 1;
@@ -692,5 +705,13 @@ impl FrameLane for UringFrames {
         }
         self.turn()?;
         self.check_exits()
+    }
+
+    fn refused(&self, port: PortId) -> u64 {
+        self.exits.counters[port.index()].drops(DropReason::TxRefused)
+    }
+
+    fn give_up(&mut self, port: PortId) {
+        self.ports[port.index()].is_given_up = true;
     }
 }

@@ -5,7 +5,7 @@
 //! IPv6 only: a port has addresses of one family.
 
 use crate::{
-    config::{FramesConfig, NAME, Sockets},
+    config::{FramesConfig, NAME, Sockets, TcpConfig},
     sys::{self, failed},
 };
 use laneway_core::{Cap, CapsReport, LaneError, PortPlan};
@@ -190,13 +190,27 @@ pub(crate) fn adopt(
 /// A bound and listening TCP socket.
 pub(crate) fn tcp(
     at: SocketAddr,
-    sockets: &Sockets,
+    config: &TcpConfig,
     caps: &mut CapsReport,
 ) -> Result<(OwnedFd, SocketAddr), LaneError> {
-    let (socket, bound) = open(libc::SOCK_STREAM, at, sockets, caps, |fd, _| {
+    /// Questions to an idle peer that may go unanswered.
+    const KEEPALIVES: libc::c_int = 4;
+    let (socket, bound) = open(libc::SOCK_STREAM, at, &config.sockets, caps, |fd, _| {
         // A server that starts again must not wait for connections of its last life to time out.
         sys::set_option(fd, libc::SOL_SOCKET, libc::SO_REUSEADDR, 1)
-            .map_err(failed(format!("reuse {at}"), "see `ss -tn`"))
+            .map_err(failed(format!("reuse {at}"), "see `ss -tn`"))?;
+        // Accepted connections inherit these.
+        let (tcp, seconds) = (libc::IPPROTO_TCP, config.keepalive_s as libc::c_int);
+        for (level, option, value) in [
+            (libc::SOL_SOCKET, libc::SO_KEEPALIVE, 1),
+            (tcp, libc::TCP_KEEPIDLE, seconds),
+            (tcp, libc::TCP_KEEPINTVL, seconds),
+            (tcp, libc::TCP_KEEPCNT, KEEPALIVES),
+        ] {
+            sys::set_option(fd, level, option, value)
+                .map_err(failed(format!("keep peers of {at} alive"), "give another keepalive="))?;
+        }
+        Ok(())
     })?;
     sys::listen(socket.as_fd()).map_err(|error| unbindable(at, error))?;
     Ok((socket, bound))

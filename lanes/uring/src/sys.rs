@@ -29,6 +29,8 @@ unsafe impl OptionValue for libc::linger {}
 unsafe impl OptionValue for libc::tpacket_stats {}
 // SAFETY: integers.
 unsafe impl OptionValue for [u32; MEMINFO_WORDS] {}
+// SAFETY: integers.
+unsafe impl<const N: usize> OptionValue for [u64; N] {}
 
 /// `SO_MEMINFO` (Linux 4.12): an array of counters of a socket, which libc does not name.
 const SO_MEMINFO: c_int = 55;
@@ -104,6 +106,24 @@ pub(crate) fn shutdown_writing(fd: BorrowedFd<'_>) {
 pub(crate) fn reset_on_close(fd: BorrowedFd<'_>) {
     let linger = libc::linger { l_onoff: 1, l_linger: 0 };
     let _ = set_option(fd, libc::SOL_SOCKET, libc::SO_LINGER, linger);
+}
+
+/// Resets a connection now, whatever the kernel still reads for it, and drops what it has queued. One that
+/// is gone already needs no reset.
+pub(crate) fn reset(fd: BorrowedFd<'_>) {
+    reset_on_close(fd);
+    // SAFETY: integers; zero is a value of all of them, and AF_UNSPEC.
+    let nobody: libc::sockaddr = unsafe { std::mem::zeroed() };
+    let bytes = size_of_val(&nobody) as libc::socklen_t;
+    // SAFETY: the address lives across the call, which reads `bytes` of it.
+    unsafe { libc::connect(fd.as_raw_fd(), &raw const nobody, bytes) };
+}
+
+/// Bytes that the peer of a TCP connection has acknowledged; 0 where the kernel does not say.
+pub(crate) fn acked_bytes(fd: BorrowedFd<'_>) -> u64 {
+    /// Of `tcpi_bytes_acked` in `struct tcp_info`, in words of 8 bytes.
+    const AT: usize = 15;
+    option(fd, libc::IPPROTO_TCP, libc::TCP_INFO, [0u64; AT + 1]).map_or(0, |info| info[AT])
 }
 
 /// The address a socket is bound to.
@@ -322,15 +342,6 @@ struct RingUpdate {
     offset: u32,
     reserved: u32,
     data: u64,
-}
-
-/// How many files the process may have open (RLIMIT_NOFILE); a table of files may be no longer.
-pub(crate) fn open_files_max() -> usize {
-    let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
-    // SAFETY: `limit` is ours.
-    let failed = unsafe { libc::getrlimit(libc::RLIMIT_NOFILE, &mut limit) } != 0;
-    // No limit, or none that can be read: the kernel decides.
-    if failed { usize::MAX } else { usize::try_from(limit.rlim_cur).unwrap_or(usize::MAX) }
 }
 
 /// A failed call of this lane as an error that says what it was about.

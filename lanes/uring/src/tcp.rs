@@ -9,8 +9,8 @@
 //! What must always hold: events of a connection are shown in the order of its completions, its end
 //! last. A place is given to another connection only when the kernel has no request of the last one,
 //! and events carry the generation, so that none reaches the wrong connection. Replies leave after
-//! the turn has ended. A connection whose bytes the app could not consume because a send queue was
-//! full is not read any further until that has drained.
+//! the turn has ended. A connection is read no further while its app waits for room in its send queue, or
+//! leaves more than a queue's length of what it received.
 //!
 //! All replies of a turn lie side by side in the send queue already, so a bundle of send buffers has
 //! nothing to add: `bundle` is about receiving.
@@ -31,8 +31,9 @@ use crate::{
 use io_uring::{opcode, types};
 use laneway_core::{
     Bell, Cap, CapsReport, Clock, ClockDomain, Close, ConnId, Counters, DropReason, Lane,
-    LaneError, PortId, StreamApp, StreamLane, StreamOut, Turn, Wake,
+    LaneError, Opened, PortId, StreamApp, StreamLane, StreamOut, Turn, Wake,
 };
+use laneway_linux::connections_max;
 use laneway_spec::LaneSpec;
 use std::{
     collections::VecDeque,
@@ -50,6 +51,11 @@ const REPORT_USAGE: u16 = 1 << 3;
 /// Places by which the table of connections grows, so that a worker with few of them maps little.
 const PLACES_PER_STEP: usize = 256;
 
+/// How long a closed connection waits for its peer to finish too.
+const LINGER_NS: u64 = 2_000_000_000;
+/// What a closed connection may still be sent before it is cut off.
+const LINGER_BYTES_MAX: usize = 4 << 20;
+
 /// How often 10 ms a lane that ends waits for what is in flight before it resets connections.
 const GRACE_WAITS: usize = 3;
 
@@ -62,6 +68,9 @@ pub struct UringTcp {
     turn: u64,
     /// Reused: the connections looked at in this turn.
     looked_at: Vec<u32>,
+    /// The app was called, and its turn has not ended since.
+    called: bool,
+    close_ns: u64,
     is_finished: bool,
 }
 
@@ -82,8 +91,10 @@ struct Net {
     events: VecDeque<Event>,
     /// Connections that may be shown their bytes again, or may end.
     noted: Vec<u32>,
-    /// Connections that wait for the queue of another.
-    stalled_elsewhere: Vec<u32>,
+    /// Closed connections with bytes queued, by when their peers must have taken some.
+    timed: VecDeque<(u64, ConnId)>,
+    /// Closed connections whose peers have not finished, by when they are cut off.
+    lingering: VecDeque<(u64, ConnId)>,
     dirty: Vec<u32>,
     /// Halves for which the ring had no room.
     unasked: Vec<(ConnId, usize)>,
@@ -91,8 +102,6 @@ struct Net {
     rearms: u64,
     zero_copies: u64,
     zero_copies_copied: u64,
-    /// The place that refused a send in the app's present call.
-    refused_by: Option<u32>,
     ear: Ear,
 }
 
@@ -118,7 +127,8 @@ struct Event {
 enum What {
     Opened,
     Bytes { buffer: u16, bytes: usize },
-    Ended(Close),
+    Finished,
+    Broken,
 }
 
 impl UringTcp {
@@ -136,17 +146,18 @@ impl UringTcp {
         let mut opened = Vec::new();
         for &at in addresses {
             let mut caps = CapsReport { requested: config.requested(), ..CapsReport::default() };
-            let (socket, bound) = socket::tcp(at, &config.sockets, &mut caps)?;
+            let (socket, bound) = socket::tcp(at, &config, &mut caps)?;
             opened.push((socket, bound, caps));
         }
         let mut files: Vec<_> = opened.iter().map(|(socket, ..)| socket.as_raw_fd()).collect();
-        let conns_max = config.conns_max(sys::open_files_max().saturating_sub(files.len()));
+        let (conns_max, fewer) = connections_max(NAME, config.conns_wanted(), files.len())?;
         files.resize(files.len() + conns_max, -1);
         grant.fix_files(&files)?;
         let mut listeners = Vec::new();
         for (i, (socket, bound, mut caps)) in opened.into_iter().enumerate() {
             grant.tell(&config.common, &mut caps)?;
             write_facts(&mut caps, &config, conns_max, bound);
+            caps.notes.extend(fewer.clone());
             listeners.push(Listener {
                 id: PortId(i as u32),
                 socket: Some(socket),
@@ -166,7 +177,13 @@ impl UringTcp {
         let layout = Layout { stride_bytes: bytes, lead_bytes: 0, bytes };
         // SAFETY: the memory is new, and this lane reads a buffer only after it took it.
         let buffers = unsafe {
-            Buffers::register(&mut grant.ring, &memory, layout, config.provided.count, GROUP)
+            Buffers::register(
+                &mut grant.ring,
+                &memory,
+                layout,
+                (config.provided.count, config.provided.count),
+                GROUP,
+            )
         }?;
         let net = Net {
             ring: grant.ring,
@@ -182,14 +199,14 @@ impl UringTcp {
             // Each buffer is in one event at most.
             events: VecDeque::with_capacity(count),
             noted: Vec::new(),
-            stalled_elsewhere: Vec::new(),
+            timed: VecDeque::new(),
+            lingering: VecDeque::new(),
             dirty: Vec::new(),
             unasked: Vec::new(),
             to_arm: Vec::new(),
             rearms: 0,
             zero_copies: 0,
             zero_copies_copied: 0,
-            refused_by: None,
             ear: Ear::default(),
         };
         let mut lane = UringTcp {
@@ -198,6 +215,8 @@ impl UringTcp {
             batch_max: config.sockets.batch,
             turn: 0,
             looked_at: Vec::new(),
+            called: false,
+            close_ns: config.close_ns,
             is_finished: false,
         };
         lane.net.add_places().map_err(failed("map send queues", "lower conns= or queue="))?;
@@ -227,8 +246,13 @@ impl UringTcp {
             match what {
                 What::Opened => {
                     if let Some(place) = place {
-                        self.net.conns[place as usize].is_open = true;
-                        app.on_open(conn, self.net.conns[place as usize].peer);
+                        let there = &mut self.net.conns[place as usize];
+                        there.is_open = true;
+                        let (peer, listener) = (there.peer, &self.net.listeners[there.port]);
+                        let (local, port) = (listener.bound, listener.id);
+                        let opened = Opened { conn, peer, local, port };
+                        app.on_open(opened, &mut Out { net: &mut self.net });
+                        self.called = true;
                         served += usize::from(self.is_new_in_turn(place));
                     }
                 }
@@ -239,14 +263,23 @@ impl UringTcp {
                         let bytes =
                             unsafe { self.memory.slice(self.net.buffers.start(buffer), bytes) };
                         if deliver(&mut self.net, app, place, bytes) {
+                            self.called = true;
                             served += usize::from(self.is_new_in_turn(place));
                         }
                     }
                     self.net.buffers.give(buffer);
                 }
-                What::Ended(why) => {
+                What::Finished => {
                     if let Some(place) = place {
-                        self.net.end(place, why);
+                        let there = &mut self.net.conns[place as usize];
+                        there.peer_finished = true;
+                        there.is_dying |= there.lingers;
+                        self.net.note(place);
+                    }
+                }
+                What::Broken => {
+                    if let Some(place) = place {
+                        self.net.end(place, Close::Error);
                     }
                 }
             }
@@ -261,34 +294,110 @@ impl UringTcp {
         mem::replace(&mut self.net.conns[place as usize].turn, turn) != turn
     }
 
-    /// Looks at the connections that were noted: shows bytes again, and ends what is to end.
-    fn look<A: StreamApp>(&mut self, app: &mut A) -> usize {
+    /// Looks at the connections that were noted: tells of room and of finished peers, shows bytes again,
+    /// and ends what is to end.
+    fn look<A: StreamApp>(&mut self, app: &mut A, clock: &impl Clock) -> usize {
         let mut served = 0;
         mem::swap(&mut self.looked_at, &mut self.net.noted);
         for i in 0..self.looked_at.len() {
             let place = self.looked_at[i];
             self.net.conns[place as usize].is_noted = false;
-            if self.net.conns[place as usize].stalled_on.take().is_some() {
-                if deliver(&mut self.net, app, place, &[]) {
-                    served += usize::from(self.is_new_in_turn(place));
-                }
-                self.net.arm_later(place);
+            if self.tell(place, app) {
+                self.called = true;
+                served += usize::from(self.is_new_in_turn(place));
             }
-            let conn = &self.net.conns[place as usize];
-            if let Some(why) = conn.closing.filter(|_| conn.is_open) {
-                let waits = conn.stalled_on.is_some() && why == Close::Peer;
-                if why == Close::Error || (conn.halves.is_empty() && !waits) {
-                    self.net.conns[place as usize].is_open = false;
-                    app.on_close(id(place, self.net.conns[place as usize].generation), why);
-                    self.net.conns[place as usize].is_dying = true;
-                }
-            }
+            self.end_if_done(place, app, clock);
             if self.net.conns[place as usize].is_dying {
                 self.net.bury(place);
             }
         }
         self.looked_at.clear();
         served
+    }
+
+    /// Tells the app what there is to tell of a connection without new bytes. True when it was called.
+    fn tell<A: StreamApp>(&mut self, place: u32, app: &mut A) -> bool {
+        let queue_bytes = self.net.queue_bytes;
+        let conn = &mut self.net.conns[place as usize];
+        let name = id(place, conn.generation);
+        let mut told = false;
+        if conn.is_live() && conn.has_room_again(queue_bytes) {
+            conn.wants_room = false;
+            conn.show_again = true;
+            told = true;
+            app.on_room(name, &mut Out { net: &mut self.net });
+        }
+        let conn = &mut self.net.conns[place as usize];
+        if conn.show_again && conn.may_show() {
+            conn.show_again = false;
+            told |= deliver(&mut self.net, app, place, &[]);
+            self.net.arm_later(place);
+        }
+        let conn = &mut self.net.conns[place as usize];
+        if conn.finish_is_due() {
+            conn.finish_told = true;
+            told = true;
+            app.on_finish(name, &mut Out { net: &mut self.net });
+        }
+        told
+    }
+
+    /// Tells the app of the end of a connection that is to end and has nothing left to send.
+    fn end_if_done<A: StreamApp>(&mut self, place: u32, app: &mut A, clock: &impl Clock) {
+        let conn = &mut self.net.conns[place as usize];
+        let Some(why) = conn.closing.filter(|_| conn.is_open) else { return };
+        let name = id(place, conn.generation);
+        // What is sent without a copy is still read here until the peer has taken it.
+        let is_sent = conn.halves.is_empty() && conn.halves.is_quiet();
+        if why == Close::Error || conn.is_reset || is_sent {
+            let in_order = !conn.is_reset && why == Close::App;
+            let is_peers = in_order && conn.finish_told;
+            conn.is_open = false;
+            conn.lingers = in_order && !conn.has_ended;
+            conn.is_dying = !conn.lingers;
+            if let Some(socket) = conn.socket.as_ref().filter(|_| conn.lingers) {
+                sys::shutdown_writing(socket.as_fd());
+                let until_ns = clock.now_ns().saturating_add(LINGER_NS);
+                self.net.lingering.push_back((until_ns, name));
+                self.net.arm_later(place);
+            }
+            self.called = true;
+            app.on_close(name, if is_peers { Close::Peer } else { why });
+        } else if !mem::replace(&mut conn.is_timed, true) {
+            conn.acked_bytes = conn.taken_by_peer();
+            self.net.timed.push_back((clock.now_ns().saturating_add(self.close_ns), name));
+        }
+    }
+
+    /// Resets closed connections whose peers take nothing of what is queued, and cuts off those whose peers
+    /// do not finish.
+    fn expire(&mut self, now_ns: u64) {
+        while let Some((until_ns, name)) = self.net.lingering.front().copied()
+            && now_ns >= until_ns
+        {
+            self.net.lingering.pop_front();
+            if let Some(place) = self.net.find(name) {
+                self.net.conns[place as usize].is_dying = true;
+                self.net.note(place);
+            }
+        }
+        while let Some((until_ns, name)) = self.net.timed.front().copied()
+            && now_ns >= until_ns
+        {
+            self.net.timed.pop_front();
+            let Some(place) = self.net.find(name) else { continue };
+            let conn = &mut self.net.conns[place as usize];
+            if !conn.is_open {
+                continue;
+            }
+            let acked_bytes = conn.taken_by_peer();
+            if acked_bytes > conn.acked_bytes {
+                conn.acked_bytes = acked_bytes;
+                self.net.timed.push_back((now_ns.saturating_add(self.close_ns), name));
+            } else {
+                self.net.reset(place, Close::Error);
+            }
+        }
     }
 
     /// Ends every request and lets go of every socket.
@@ -338,38 +447,60 @@ fn ended_at_last(conns: &mut [Conn], completion: Completion) {
 
 /// Shows the app new bytes of a connection behind those it left. True when it saw any.
 fn deliver<A: StreamApp>(net: &mut Net, app: &mut A, place: u32, bytes: &[u8]) -> bool {
+    let queue_bytes = net.queue_bytes;
     let conn = &mut net.conns[place as usize];
-    if !conn.is_open || matches!(conn.closing, Some(Close::App | Close::Error)) {
+    if conn.lingers {
+        conn.lingered_bytes += bytes.len();
+        // It has not understood, and would go on for ever.
+        conn.is_dying |= conn.lingered_bytes > LINGER_BYTES_MAX;
+        if conn.is_dying {
+            net.note(place);
+        }
         return false;
     }
-    if conn.stalled_on.is_some() {
+    if !conn.is_live() {
+        return false;
+    }
+    if !conn.may_show() {
         conn.received.extend_from_slice(bytes);
+        if conn.wants_room || conn.received.len() > queue_bytes {
+            net.halt(place);
+        }
         return false;
     }
     let name = id(place, conn.generation);
     let mut received = mem::take(&mut conn.received);
-    net.refused_by = None;
-    if received.is_empty() {
-        if bytes.is_empty() {
-            conn.received = received;
-            return false;
-        }
+    if received.is_empty() && bytes.is_empty() {
+        conn.received = received;
+        return false;
+    }
+    let consumed = if received.is_empty() {
         let consumed = app.on_bytes(name, bytes, &mut Out { net }).min(bytes.len());
         received.extend_from_slice(&bytes[consumed..]);
+        consumed
     } else {
         received.extend_from_slice(bytes);
         let consumed = app.on_bytes(name, &received, &mut Out { net }).min(received.len());
         received.drain(..consumed);
+        consumed
+    };
+    let left = received.len();
+    let conn = &mut net.conns[place as usize];
+    conn.received = received;
+    if conn.wants_room && left > 0 {
+        net.halt(place);
+    } else if left > queue_bytes && conn.may_show() {
+        if consumed == 0 {
+            // The app waits for more than may be kept: it would wait for ever.
+            net.listeners[conn.port].counters.drop_one(DropReason::RxTooLong);
+            net.end(place, Close::Error);
+        } else {
+            conn.show_again = true;
+            net.note(place);
+            net.halt(place);
+        }
     }
-    let (left, refused_by) = (received.len(), net.refused_by.take());
-    net.conns[place as usize].received = received;
-    if let Some(by) = refused_by.filter(|_| left > 0) {
-        net.stall(place, by);
-    } else if left > net.queue_bytes {
-        // The app waits for more than may be kept: it would wait for ever.
-        net.listeners[net.conns[place as usize].port].counters.drop_one(DropReason::RxTooLong);
-        net.end(place, Close::Error);
-    }
+    net.arm_later(place);
     true
 }
 
@@ -380,6 +511,8 @@ fn write_facts(caps: &mut CapsReport, config: &TcpConfig, conns_max: usize, boun
     caps.fact("buffer_bytes", config.provided.bytes);
     caps.fact("conns", conns_max);
     caps.fact("queue_bytes", config.queue_bytes);
+    caps.fact("close_ms", config.close_ns / 1_000_000);
+    caps.fact("keepalive_s", config.keepalive_s);
     if let Some(bytes) = config.sockets.zero_copy_bytes {
         caps.fact("send_zc_bytes_min", bytes);
     }
@@ -442,22 +575,35 @@ impl Net {
     /// The connection is to end, for the first reason given (a break overrides an order).
     fn end(&mut self, place: u32, why: Close) {
         let conn = &mut self.conns[place as usize];
+        if conn.is_reset {
+            return;
+        }
+        conn.is_dying |= conn.lingers;
         if conn.closing.is_none() || why == Close::Error {
             conn.closing = Some(why);
         }
         if why == Close::Error {
-            conn.stalled_on = None;
             conn.halves.discard();
         }
         self.note(place);
     }
 
-    /// The app could not consume because the queue of `by` was full: reading pauses.
-    fn stall(&mut self, place: u32, by: u32) {
-        self.conns[place as usize].stalled_on = Some(by);
-        if by != place {
-            self.stalled_elsewhere.push(place);
+    /// Resets a connection that the app has not been told the end of.
+    fn reset(&mut self, place: u32, why: Close) {
+        let conn = &mut self.conns[place as usize];
+        if !conn.is_open || mem::replace(&mut conn.is_reset, true) {
+            return;
         }
+        conn.closing = Some(why);
+        conn.halves.discard();
+        if let Some(socket) = &conn.socket {
+            sys::reset(socket.as_fd());
+        }
+        self.note(place);
+    }
+
+    /// Reading pauses: the peer's bytes stay in the socket.
+    fn halt(&mut self, place: u32) {
         if self.conns[place as usize].is_armed {
             let receive = token::token(Kind::Receive, 0, place);
             let builder = types::CancelBuilder::user_data(receive);
@@ -468,34 +614,29 @@ impl Net {
         }
     }
 
-    /// Queues bytes of a connection; false when they do not fit now.
-    fn queue(&mut self, place: u32, bytes: &[u8]) -> bool {
+    /// Queues what fits of the bytes for a connection; returns how many.
+    fn queue(&mut self, place: u32, bytes: &[u8]) -> usize {
         let conn = &mut self.conns[place as usize];
-        if !conn.is_open || matches!(conn.closing, Some(Close::App | Close::Error)) {
-            return false;
+        if !conn.is_live() {
+            return 0;
         }
-        if bytes.len() > self.queue_bytes {
-            // It would never fit, and whoever waits for it would wait for ever.
-            self.listeners[conn.port].counters.drop_one(DropReason::TxTooLong);
-            self.end(place, Close::Error);
-            return false;
+        let (half, at, room) = conn.halves.room(self.queue_bytes).unwrap_or_default();
+        let taken = room.min(bytes.len());
+        conn.wants_room |= taken < bytes.len();
+        if taken == 0 {
+            return 0;
         }
-        let Some((half, at)) = conn.halves.room(bytes.len(), self.queue_bytes) else {
-            conn.has_refused = true;
-            self.refused_by = Some(place);
-            return false;
-        };
         let (queues, at) = self.queue_at(place, half, at);
         // SAFETY: `room` gives only what lies behind the bytes of a half that is not being sent, so
         // the kernel does not read it.
-        let room = unsafe { queues.slice_mut(at, bytes.len()) };
-        room.copy_from_slice(bytes);
+        let room = unsafe { queues.slice_mut(at, taken) };
+        room.copy_from_slice(&bytes[..taken]);
         let conn = &mut self.conns[place as usize];
-        conn.halves.filled(half, bytes.len());
+        conn.halves.filled(half, taken);
         if !mem::replace(&mut conn.is_dirty, true) {
             self.dirty.push(place);
         }
-        true
+        taken
     }
 
     /// Sends the next half of a connection, if there is one and none is being sent.
@@ -601,12 +742,12 @@ impl Net {
                 });
                 if !complete {
                     goes_on = false;
-                    tell(What::Ended(Close::Error));
+                    tell(What::Broken);
                 }
             }
             (Ok(bytes), _) => {
                 goes_on = false;
-                tell(What::Ended(if bytes == 0 { Close::Peer } else { Close::Error }));
+                tell(if bytes == 0 { What::Finished } else { What::Broken });
             }
             (Err(error), _) => match error.raw_os_error() {
                 // Nothing is lost: the bytes wait in the socket.
@@ -614,10 +755,11 @@ impl Net {
                 Some(libc::ECANCELED | libc::EINTR | libc::EAGAIN) => (),
                 _ => {
                     goes_on = false;
-                    tell(What::Ended(Close::Error));
+                    tell(What::Broken);
                 }
             },
         }
+        self.conns[place as usize].has_ended |= !goes_on;
         if completion.result <= 0
             && let Some(buffer) = completion.buffer().and_then(|buffer| self.buffers.take(buffer))
         {
@@ -662,29 +804,11 @@ impl Net {
             // What waits was queued in turns that have ended: completions are taken between turns.
             self.begin_send(place);
         }
-        let conn = &mut self.conns[place as usize];
-        if mem::replace(&mut conn.has_refused, false) {
-            // Also where no bytes wait: the app may have more to send at the turn's end.
-            self.note(place);
-            self.note_stalled_on(place);
-        }
-        if self.conns[place as usize].closing.is_some() {
+        let conn = &self.conns[place as usize];
+        if conn.closing.is_some() || conn.has_room_again(self.queue_bytes) {
             self.note(place);
         }
         self.bury_if_dead(place);
-    }
-
-    /// Has those looked at that wait for the queue of `place`.
-    fn note_stalled_on(&mut self, place: u32) {
-        let mut waiting = mem::take(&mut self.stalled_elsewhere);
-        waiting.retain(|&other| {
-            let is_for_this = self.conns[other as usize].stalled_on == Some(place);
-            if is_for_this {
-                self.note(other);
-            }
-            self.conns[other as usize].stalled_on.is_some() && !is_for_this
-        });
-        self.stalled_elsewhere = waiting;
     }
 
     fn bury_if_dead(&mut self, place: u32) {
@@ -730,14 +854,21 @@ impl Net {
             listener.is_armed = unsafe { self.ring.push(request, token) };
         }
         let mut to_arm = mem::take(&mut self.to_arm);
+        if to_arm.len() > 1 {
+            // Another is first each time, or one whose bytes fill all buffers would starve the rest.
+            to_arm.rotate_left(1);
+        }
         to_arm.retain(|&place| {
             let file = self.file(place);
             let conn = &mut self.conns[place as usize];
+            let is_read = conn.closing.is_none()
+                && !conn.wants_room
+                && conn.received.len() <= self.queue_bytes;
             let is_wanted = conn.socket.is_some()
                 && !conn.is_armed
                 && !conn.is_dying
-                && conn.closing.is_none()
-                && conn.stalled_on.is_none();
+                && !conn.has_ended
+                && (is_read || conn.lingers);
             if is_wanted && self.buffers.has_any() {
                 let request = if self.bundle {
                     opcode::RecvMultiBundle::new(file, GROUP).build()
@@ -790,17 +921,50 @@ struct Out<'a> {
 }
 
 impl StreamOut for Out<'_> {
-    fn send(&mut self, conn: ConnId, bytes: &[u8]) -> bool {
-        match self.net.find(conn) {
-            Some(place) => self.net.queue(place, bytes),
-            None => false,
-        }
+    fn send(&mut self, conn: ConnId, bytes: &[u8]) -> usize {
+        self.net.find(conn).map_or(0, |place| self.net.queue(place, bytes))
+    }
+
+    fn queued(&self, conn: ConnId) -> usize {
+        let place = self.net.find(conn);
+        place.map_or(0, |place| self.net.conns[place as usize].halves.queued_bytes())
     }
 
     fn close(&mut self, conn: ConnId) {
-        if let Some(place) = self.net.find(conn) {
+        if let Some(place) = self.live(conn) {
             self.net.end(place, Close::App);
         }
+    }
+
+    fn abort(&mut self, conn: ConnId) {
+        if let Some(place) = self.net.find(conn) {
+            self.net.reset(place, Close::App);
+        }
+    }
+
+    fn pause(&mut self, conn: ConnId) {
+        if let Some(place) = self.live(conn) {
+            self.net.conns[place as usize].is_paused = true;
+            if self.net.conns[place as usize].peer_finished {
+                self.net.note(place);
+            }
+        }
+    }
+
+    fn resume(&mut self, conn: ConnId) {
+        if let Some(place) = self.live(conn)
+            && mem::replace(&mut self.net.conns[place as usize].is_paused, false)
+        {
+            self.net.conns[place as usize].show_again = true;
+            self.net.note(place);
+        }
+    }
+}
+
+impl Out<'_> {
+    /// The place of a connection that the app has not closed.
+    fn live(&self, conn: ConnId) -> Option<u32> {
+        self.net.find(conn).filter(|&place| self.net.conns[place as usize].is_live())
     }
 }
 
@@ -843,7 +1007,7 @@ impl Lane for UringTcp {
         let mut counters = listener.counters.clone();
         tell_counts(ring, &mut listener.caps, (listener.id.0 == 0).then_some(&mut counters));
         listener.caps.fact("rearms", *rearms);
-        listener.caps.fact("buffers_in_use", buffers.ours());
+        listener.caps.fact("buffers_in_use", buffers.in_use());
         if listener.caps.requested.has(Cap::SendZeroCopy) {
             listener.caps.fact("send_zc", *zero_copies);
             listener.caps.fact("send_zc_copied", *zero_copies_copied);
@@ -862,13 +1026,12 @@ impl StreamLane for UringTcp {
         self.net.reap().map_err(ring_failed)?;
         let has_work = self.net.has_work();
         let mut served = self.show(app);
-        served += self.look(app);
-        if has_work {
+        served += self.look(app, clock);
+        if mem::take(&mut self.called) {
             let turn = Turn { now_ns: clock.now_ns() };
             app.on_turn_end(turn, &mut Out { net: &mut self.net });
-        } else {
-            self.net.listeners[0].counters.polls_empty += 1;
         }
+        self.net.listeners[0].counters.polls_empty += u64::from(!has_work);
         self.net.flush().map_err(ring_failed)?;
         Ok(served)
     }
@@ -880,7 +1043,10 @@ impl StreamLane for UringTcp {
         for listener in &mut self.net.listeners {
             listener.rests = false;
         }
-        app.on_tick(turn, &mut Out { net: &mut self.net });
+        let mut out = Out { net: &mut self.net };
+        app.on_tick(turn, &mut out);
+        app.on_turn_end(turn, &mut out);
+        self.expire(turn.now_ns);
         self.net.flush().map_err(ring_failed)
     }
 

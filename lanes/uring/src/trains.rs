@@ -442,6 +442,8 @@ pub(crate) fn drop_reason(error: &io::Error) -> DropReason {
     match error.raw_os_error() {
         Some(libc::EMSGSIZE) => DropReason::TxTooLong,
         Some(libc::ENETUNREACH | libc::EHOSTUNREACH | libc::EAFNOSUPPORT) => DropReason::NoRoute,
+        // The interface that the socket is kept to is down, or no more.
+        Some(libc::ENETDOWN | libc::ENODEV | libc::ENXIO) => DropReason::NoRoute,
         Some(libc::EAGAIN) => DropReason::TxSocketFull,
         Some(libc::ENOBUFS) => DropReason::TxInterfaceFull,
         _ => DropReason::TxRefused,

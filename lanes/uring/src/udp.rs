@@ -19,7 +19,7 @@
 use crate::{
     address,
     arrival::{Fields, Message, Notes},
-    buffers::{Buffers, Layout},
+    buffers::{Buffers, Layout, offered},
     config::{NAME, UdpConfig},
     ear::Ear,
     grant::{Grant, ring_failed, tell, tell_counts},
@@ -38,7 +38,7 @@ use laneway_core::{
     PortId, PortMask, PortPlan, Turn, Wake, WhenFull,
 };
 use laneway_kinds::{Places, place_of};
-use laneway_linux::{Groups, hears_errors, monotonic_ns};
+use laneway_linux::{Groups, hears_errors, monotonic_ns, open_files_max};
 use laneway_spec::LaneSpec;
 use std::{
     collections::VecDeque,
@@ -167,7 +167,7 @@ impl UringUdp {
         let config = UdpConfig::read(spec)?;
         let mut grant = Grant::open(&config.common)?;
         // As many places as there may be ports, if the process may open so many files.
-        let places = PortId::OPEN_MAX.min(sys::open_files_max()).max(addresses.len());
+        let places = PortId::OPEN_MAX.min(open_files_max()).max(addresses.len());
         grant.fix_files(&vec![-1; places])?;
         let (memory, buffers) = provide(&mut grant.ring, &config)?;
         let hint = "lower depth=, or free memory";
@@ -220,7 +220,8 @@ impl UringUdp {
         core.check_plan(plan)?;
         let sockets = config.sockets.with_plan(plan);
         let requested = config.requested(&sockets);
-        let mut caps = CapsReport { requested, ..CapsReport::default() };
+        let label = plan.label.clone();
+        let mut caps = CapsReport { requested, label, ..CapsReport::default() };
         let (socket, bound) = socket::udp(plan, &sockets, (config.gso, config.gro), &mut caps)?;
         let mut groups = Groups::new(NAME, plan);
         for membership in &plan.memberships {
@@ -408,7 +409,7 @@ fn provide(ring: &mut Ring, config: &UdpConfig) -> Result<(Rc<Memory>, Buffers),
     let memory = Rc::new(memory);
     let layout = Layout { stride_bytes, lead_bytes: 0, bytes };
     // SAFETY: the memory is new, and this lane reads a buffer only after it took it.
-    let buffers = unsafe { Buffers::register(ring, &memory, layout, count, GROUP) }?;
+    let buffers = unsafe { Buffers::register(ring, &memory, layout, offered(count), GROUP) }?;
     Ok((memory, buffers))
 }
 
@@ -495,7 +496,10 @@ impl Port {
                 }
                 match error.raw_os_error() {
                     // Nothing is lost: the datagram waits in the socket.
-                    Some(libc::ENOBUFS) => self.rearms += 1,
+                    Some(libc::ENOBUFS) => {
+                        self.rearms += 1;
+                        buffers.ran_out();
+                    }
                     // A look has taken everything; an armed one ends because it was told to.
                     Some(libc::EAGAIN | libc::ECANCELED) => (),
                     _ if self.hears_errors && is_late(&error) => {
@@ -527,6 +531,12 @@ impl Port {
     fn sent(&mut self, trains: &Trains, slot: u32, outcome: Outcome, completion: Completion) {
         self.zero_copies += u64::from(completion.has_more());
         let counters = &mut self.counters;
+        if self.hears_errors
+            && matches!(&outcome.result, Err(error) if error.raw_os_error() == Some(libc::EMSGSIZE))
+        {
+            // The kernel queues it for who asks as well, and wakes receives until it is taken.
+            sys::drain_errors(self.socket.as_fd());
+        }
         if let Some(oldest) = &mut self.oldest {
             let is_late = |error: &io::Error| self.hears_errors && is_late(error);
             match oldest.ended(&outcome, is_late, counters) {
@@ -639,6 +649,7 @@ impl Core {
     /// Asks for a step of every port that needs looking after.
     fn ask(&mut self, step: impl Fn(&mut Port) -> Option<Step>) {
         let Core { restless, ports, ring, buffers, template, .. } = self;
+        buffers.publish();
         let header = template.at_typed::<libc::msghdr>(0);
         restless.retain(|id| {
             let Some(port) = ports.get_mut(*id) else { return false };
@@ -741,7 +752,13 @@ impl Core {
                 port.sent(trains, slot, outcome, completion);
                 port.stir(restless);
             } else {
-                past.drop_many(DropReason::TxRefused, outcome.segments as u64);
+                match &outcome.result {
+                    Ok(_) => {
+                        past.tx_frames += outcome.segments as u64;
+                        past.tx_bytes += outcome.bytes as u64;
+                    }
+                    Err(error) => past.drop_many(drop_reason(error), outcome.segments as u64),
+                }
             }
         } else if completion.was_copied() {
             self.zero_copies_copied += 1;
@@ -1091,7 +1108,7 @@ impl Lane for UringUdp {
         tell_counts(ring, &mut port.caps, is_first.then_some(&mut counters));
         port.caps.fact("rearms", port.rearms);
         port.caps.fact("looks", port.receiving.looks);
-        port.caps.fact("buffers_in_use", buffers.ours());
+        port.caps.fact("buffers_in_use", buffers.in_use());
         port.caps.fact("gso_fallbacks", port.fallbacks);
         if port.caps.requested.has(laneway_core::Cap::SendZeroCopy) {
             port.caps.fact("send_zc", port.zero_copies);

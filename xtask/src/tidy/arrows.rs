@@ -28,6 +28,7 @@ const ROLES: &[Role] = &[
             "crates/control",
             "crates/doctor",
             "crates/flow",
+            "crates/journal",
             "crates/linux",
             "crates/metrics",
             "crates/page",

@@ -27,6 +27,7 @@ const WORDS: &[(&str, &[&str], &str)] = &[
     ("features", &["cli/src/shipped.rs"], "a scenario"),
     ("forward", &["Direction::", "Of::"], "a direction of a flow"),
     ("forward", &["cli/src/shipped.rs"], "a scenario"),
+    ("kv", &["Generator::", "cli/src/verbs/generate/kv.rs"], "the verb that asks a store"),
     ("packet", &["Level::", "apps/features/src/"], "rows for packets, not for flows"),
     ("packet", &["lab/src/apps.rs", "trace/src/detect/"], "what is counted"),
     ("pcap", &["crates/capture/", "cli/src/replay/", "Layout::"], "the format of a file"),

@@ -18,7 +18,7 @@ use super::{
 use crate::{
     desk::{Answer, Change, Mailbox, Order},
     kind::{RelayKind, RelayReport},
-    live::{OutputState, RuleState, Waits, WorkerState},
+    live::{Delays, OutputState, RuleState, WorkerState},
     rule::{Rule, RuleId},
     user::{Copies, Fates, in_rule},
 };
@@ -26,6 +26,7 @@ use laneway_core::{
     App, Bell, Counters, KernelApp, KernelHalf, KernelMaps, LaneError, Membership, Turn,
 };
 use laneway_kinds::{AppKind, Conclude, GroupHolder, LinkAddresses, RunReport};
+use laneway_linux::Links;
 use std::{
     collections::{BTreeMap, HashMap, HashSet},
     net::{IpAddr, Ipv4Addr, Ipv6Addr, UdpSocket},
@@ -53,6 +54,8 @@ pub struct KernelWorker {
     /// They keep those ports from others; what comes to them is nobody's.
     _held: [UdpSocket; 2],
     failure: Option<String>,
+    /// The interfaces that there are, where somebody follows them.
+    links: Option<Arc<Links>>,
 }
 
 type Rules = BTreeMap<RuleId, Arc<Rule>>;
@@ -112,6 +115,7 @@ impl KernelWorker {
             ports: SourcePorts { v4, v6 },
             _held: [four, six],
             failure: None,
+            links: None,
         })
     }
 
@@ -204,6 +208,14 @@ impl KernelWorker {
         }
     }
 
+    /// Why nothing comes in or leaves by an interface any more: programs and maps know the one that was there.
+    fn gone(&self, interface: Option<&str>) -> Option<String> {
+        let (links, name) = (self.links.as_ref()?, interface?);
+        let wire = self.wires.iter().find(|wire| wire.name == name)?;
+        let is_there = links.find(name).is_some_and(|link| link.index == wire.ifindex);
+        (!is_there).then(|| format!("the interface `{name}` of this run is gone; begin a new run"))
+    }
+
     /// What every rule has done, as last read.
     fn state(&self) -> WorkerState {
         let counts = self.relay.counts();
@@ -212,6 +224,7 @@ impl KernelWorker {
                 rule.outputs.iter().zip(&counted.outputs).map(|(output, counted)| OutputState {
                     destination: output.destination.to_string(),
                     interface: output.interface.clone(),
+                    waits: self.gone(output.interface.as_deref()),
                     sent: counted.sent.count,
                     bytes: counted.sent.bytes,
                     drops: BTreeMap::new(),
@@ -220,10 +233,11 @@ impl KernelWorker {
                 id: *id,
                 name: rule.name.clone(),
                 input: rule.input.to_string(),
+                waits: self.gone(rule.input.interface.as_deref()),
                 datagrams: counted.taken.count,
                 bytes: counted.taken.bytes,
                 rate_limited: 0,
-                waits: Waits::default(),
+                delays: Delays::default(),
                 outputs: outputs.collect(),
             }
         });
@@ -366,6 +380,7 @@ impl KernelApp for KernelWorker {
     fn on_records(&mut self, _records: &[u8], _turn: Turn) {}
 
     fn on_tick(&mut self, maps: &dyn KernelMaps, turn: Turn) {
+        self.links = self.mailbox.take_links().or(self.links.take());
         while let Some(order) = self.mailbox.take() {
             let answer = self.carry_out(order, maps);
             self.mailbox.answer(answer);

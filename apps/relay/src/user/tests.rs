@@ -7,7 +7,7 @@ use crate::{
     check::Policy,
     rule::Input,
 };
-use laneway_core::{CapsReport, ClockDomain, Lane, PortPlan, Wake};
+use laneway_core::{CapsReport, ClockDomain, Lane, LaneError, Membership, PortPlan, Wake};
 use proptest::prelude::*;
 use std::{
     collections::BTreeSet,
@@ -25,10 +25,14 @@ struct Recorded {
     next: u32,
     /// Outputs of this class cannot be opened; those of class 63 never can.
     refuses: Option<u8>,
+    /// What is not there.
+    absent: BTreeSet<String>,
     opens: usize,
     /// Ports that take nothing, and rounds that pass before all has left.
     held: BTreeSet<u32>,
     rounds: usize,
+    /// Ports opened and closed, groups joined and left.
+    calls: usize,
 }
 
 impl Lane for Recorded {
@@ -61,13 +65,20 @@ impl DatagramPorts for Recorded {
         if plan.dscp == Some(63) || plan.dscp.is_some() && plan.dscp == self.refuses {
             return Err(no("eth9"));
         }
+        self.calls += 1;
+        if plan.interface.as_ref().is_some_and(|name| self.absent.contains(name)) {
+            return Err(no(plan.interface.as_deref().unwrap_or_default()));
+        }
         self.opens += 1;
         self.next += 1;
         self.ports.insert(self.next, plan.clone());
         Ok(PortId(self.next))
     }
     fn close_port(&mut self, port: PortId) -> Result<Counters, LaneError> {
-        self.ports.remove(&port.0).map(|_| Counters::default()).ok_or_else(|| no(port.0))
+        self.calls += 1;
+        let mut counted = Counters::default();
+        counted.tx_frames = 1;
+        self.ports.remove(&port.0).map(|_| counted).ok_or_else(|| no(port.0))
     }
     fn share_port(&mut self, _: PortId) -> Result<Option<OwnedFd>, LaneError> {
         Ok(Some(UdpSocket::bind("127.0.0.1:0").expect("a free port").into()))
@@ -90,6 +101,7 @@ impl DatagramPorts for Recorded {
         self.rounds == 0
     }
     fn join(&mut self, port: PortId, membership: &Membership) -> Result<(), LaneError> {
+        self.calls += 1;
         let members = &mut self.ports.get_mut(&port.0).ok_or_else(|| no(port.0))?.memberships;
         assert!(!members.contains(membership), "joined twice");
         // As the kernel has it.
@@ -102,6 +114,7 @@ impl DatagramPorts for Recorded {
         Ok(())
     }
     fn leave(&mut self, port: PortId, membership: &Membership) -> Result<(), LaneError> {
+        self.calls += 1;
         let members = &mut self.ports.get_mut(&port.0).ok_or_else(|| no(port.0))?.memberships;
         let at = members.iter().position(|member| member == membership);
         members.remove(at.expect("it is a member"));
@@ -160,7 +173,7 @@ impl Run {
         let over = Arc::clone(&is_over);
         let worker = thread::spawn(move || {
             let bell = Bell::new().expect("a descriptor");
-            let (mut relay, mut lane) = (Relay::new(mailbox, &bell), lane);
+            let (mut relay, mut lane) = (Relay::new(mailbox, &bell, false), lane);
             while !over.load(Ordering::Relaxed) {
                 bell.wait(Duration::from_millis(5));
                 if bell.answer() {
@@ -211,7 +224,7 @@ fn datagram<'a>(bytes: &'a [u8], to: &str, from: &str, ingress: PortId) -> Datag
 }
 
 fn input_of(relay: &Relay) -> PortId {
-    *relay.inputs.keys().next().expect("an input")
+    relay.seats.open_ports().remove(0)
 }
 
 #[test]
@@ -320,7 +333,7 @@ fn a_rule_that_changes_keeps_the_outputs_that_do_not() {
     let run = Run::of(rules(TWO), Recorded::default());
     let mut changed = rules(TWO);
     changed[0].outputs[1].destination = "239.2.2.3:5000".parse().unwrap();
-    let did = run.book.replace(changed).expect("it can be");
+    let did = run.book.replace(changed, false).expect("it can be");
     assert_eq!(did, Changed { added: did.added.clone(), removed: Vec::new(), kept: 1 });
     assert_eq!(did.added.len(), 1);
     let (_, lane) = run.end();
@@ -333,7 +346,7 @@ fn senders_of_a_group_may_become_all_senders_and_some_again() {
     for sources in [vec![], vec!["192.0.2.7", "192.0.2.8"], vec!["192.0.2.8"], vec![]] {
         let mut next = rules(TWO);
         next[1].input.sources = sources.iter().map(|ip| ip.parse().unwrap()).collect();
-        run.book.replace(next).expect("it can be");
+        run.book.replace(next, false).expect("it can be");
     }
     let (relay, lane) = run.end();
     assert_eq!(
@@ -399,7 +412,7 @@ proptest! {
                     }
                 }
             }
-            match run.book.replace(next.clone()) {
+            match run.book.replace(next.clone(), false) {
                 Ok(_) => {
                     prop_assert!(!fails || next.is_empty());
                     wanted = next;
@@ -427,7 +440,244 @@ proptest! {
         let inputs = lane.ports.values().filter(|plan| plan.dscp.is_none());
         prop_assert!(inputs.clone().all(|plan| !plan.memberships.is_empty()), "an input that nothing needs");
         prop_assert_eq!(relay.rules.iter().flatten().count(), wanted.len());
-        prop_assert_eq!(relay.inputs.len(), inputs.count());
+        prop_assert_eq!(relay.seats.open_ports().len(), inputs.count());
+    }
+}
+
+/// A relay whose turns the test takes itself: what it is told is done when the test says so.
+struct ByHand {
+    book: Arc<Book>,
+    relay: Relay,
+    lane: Recorded,
+    bell: Bell,
+}
+
+impl ByHand {
+    fn of(rules: Vec<Rule>, has_own_stack: bool) -> ByHand {
+        let book = Arc::new(Book::new(rules, policy(), 1).expect("they pass"));
+        let bell = Bell::new().expect("a descriptor");
+        let relay = Relay::new(book.mailbox(0), &bell, has_own_stack);
+        ByHand { book, relay, lane: Recorded::default(), bell }
+    }
+
+    /// So are interfaces from now on.
+    fn links(&mut self, there: &[(&str, u32)]) {
+        let link = |(name, index): &(&str, u32)| {
+            ((*name).to_owned(), laneway_linux::Link { index: *index, is_up: true })
+        };
+        let links = Arc::new(there.iter().map(link).collect::<Links>());
+        self.book.mailbox(0).tell_links(&links);
+    }
+
+    /// Takes turns while the bell rings; gives the most calls that one of them made.
+    fn turns(&mut self) -> usize {
+        let mut most = 0;
+        while self.bell.answer() {
+            let before = self.lane.calls;
+            self.relay.on_ports(&mut self.lane, Turn::default());
+            most = most.max(self.lane.calls - before);
+        }
+        most
+    }
+
+    /// Changes the rules from another thread, while turns are taken here; gives the most calls of a turn.
+    fn replace(&mut self, rules: Vec<Rule>, waits: bool) -> (usize, Result<Changed, String>) {
+        let book = Arc::clone(&self.book);
+        let change = thread::spawn(move || book.replace(rules, waits));
+        let mut most = 0;
+        while !change.is_finished() {
+            self.bell.wait(Duration::from_millis(1));
+            most = most.max(self.turns());
+        }
+        (most, change.join().expect("it does not panic"))
+    }
+
+    fn state(&mut self) -> WorkerState {
+        self.relay.state(&mut self.lane)
+    }
+}
+
+/// So many rules of a group each on one port, with so many outputs.
+fn many(rules: u16, outputs: u16, dscp: u8) -> Vec<Rule> {
+    let rule = |n: u16| Rule {
+        name: None,
+        input: Input {
+            interface: Some("in0".to_owned()),
+            group: Some([239, 1, (n >> 8) as u8, n as u8].into()),
+            address: None,
+            family: None,
+            port: 5000,
+            sources: Vec::new(),
+        },
+        outputs: (0..outputs)
+            .map(|to| Output {
+                dscp: Some(dscp),
+                ..Output::to(([192, 0, 2, 1], 6000 + to).into(), Some("out0".to_owned()))
+            })
+            .collect(),
+        bytes_per_second: None,
+    };
+    (0..rules).map(rule).collect()
+}
+
+#[test]
+fn a_turn_makes_a_bounded_number_of_calls_however_many_groups_are_joined_or_left() {
+    let mut by_hand = ByHand::of(many(1000, 1, 1), false);
+    by_hand.links(&[("in0", 2), ("out0", 3)]);
+    let most = by_hand.turns();
+    assert!((1..=work::CALLS_PER_ROUND).contains(&most), "{most} calls when it begins");
+    assert_eq!(by_hand.lane.ports.len(), 1001);
+    // One rule stays, so the port does, and leaves 999 groups.
+    let (most, changed) = by_hand.replace(many(1, 1, 1), false);
+    assert_eq!(changed.expect("it can be").removed.len(), 999);
+    assert!((1..=work::CALLS_PER_ROUND).contains(&most), "{most} calls when rules go");
+    assert_eq!(by_hand.lane.ports.len(), 2);
+    assert_eq!(by_hand.lane.ports.values().map(|plan| plan.memberships.len()).sum::<usize>(), 1);
+    by_hand.replace(many(1000, 1, 1), false).1.expect("it can be");
+    // Another interface has the name: all groups are joined again, and all outputs opened.
+    by_hand.links(&[("in0", 4), ("out0", 5)]);
+    let most = by_hand.turns();
+    assert!((1..=work::CALLS_PER_ROUND).contains(&most), "{most} calls when interfaces change");
+    let groups = by_hand.lane.ports.values().map(|plan| plan.memberships.len()).sum::<usize>();
+    assert_eq!((by_hand.lane.ports.len(), groups), (1001, 1000));
+    assert_eq!(by_hand.state().waiting(), 0);
+}
+
+#[test]
+fn one_change_among_a_thousand_touches_the_ports_of_its_rule_alone() {
+    let mut by_hand = ByHand::of(many(1000, 8, 1), false);
+    by_hand.turns();
+    let (opens, calls) = (by_hand.lane.opens, by_hand.lane.calls);
+    assert_eq!(opens, 8001);
+    let mut next = many(1000, 8, 1);
+    next[500].outputs[3].dscp = Some(2);
+    let (_, changed) = by_hand.replace(next, false);
+    assert_eq!(changed.expect("it can be").kept, 999);
+    assert_eq!(by_hand.lane.opens - opens, 1, "the output that changed");
+    assert_eq!(by_hand.lane.calls - calls, 2, "opened, and the former one closed");
+    let ports = by_hand.lane.ports.len();
+    let (_, changed) = by_hand.replace(many(999, 8, 1), false);
+    changed.expect("it can be");
+    // Rule 500 is as it was: one output more; the last rule's eight outputs and its group less.
+    assert_eq!(by_hand.lane.calls - calls, 2 + 2 + 8 + 1);
+    assert_eq!(ports - by_hand.lane.ports.len(), 8);
+}
+
+#[test]
+fn a_rule_waits_for_its_interfaces_and_begins_with_them() {
+    let mut by_hand = ByHand::of(many(2, 2, 1), false);
+    by_hand.lane.absent = ["in0", "out0"].map(str::to_owned).into();
+    by_hand.links(&[("lo", 1)]);
+    by_hand.turns();
+    assert!(by_hand.relay.failure().is_none() && by_hand.lane.ports.is_empty());
+    let state = by_hand.state();
+    assert_eq!(state.waiting(), 2);
+    assert_eq!(state.rules[0].waits.as_deref(), Some("there is no interface `in0`"));
+    // The input appears; copies that cannot leave are counted by output.
+    by_hand.lane.absent.remove("in0");
+    by_hand.links(&[("lo", 1), ("in0", 2)]);
+    by_hand.turns();
+    let at = input_of(&by_hand.relay);
+    let stray = datagram(b"a", "239.1.0.1:5000", "192.0.2.9:1", at);
+    let mut out = Sent::default();
+    by_hand.relay.on_datagrams(&[stray], Turn::default(), &mut out);
+    assert_eq!((out.0.len(), by_hand.relay.copies().passed_over), (0, 2));
+    let state = by_hand.state();
+    let rule = state.rules.iter().find(|rule| rule.datagrams == 1).expect("one was shown");
+    assert_eq!(rule.waits, None);
+    assert_eq!(rule.outputs[0].drops["no_route"], 1);
+    // All is there.
+    by_hand.lane.absent.clear();
+    by_hand.links(&[("lo", 1), ("in0", 2), ("out0", 3)]);
+    by_hand.turns();
+    assert_eq!((by_hand.state().waiting(), by_hand.lane.ports.len()), (0, 5));
+    assert_eq!(input_of(&by_hand.relay), at, "an input that is there is not touched");
+    by_hand.relay.on_datagrams(&[stray], Turn::default(), &mut out);
+    assert_eq!(out.0.len(), 2);
+    // The way out goes, and what its ports counted stays counted; it comes back as another interface.
+    by_hand.links(&[("lo", 1), ("in0", 2)]);
+    by_hand.turns();
+    assert_eq!((by_hand.state().waiting(), by_hand.lane.ports.len()), (2, 1));
+    by_hand.links(&[("lo", 1), ("in0", 2), ("out0", 9)]);
+    by_hand.turns();
+    let state = by_hand.state();
+    assert_eq!((state.waiting(), by_hand.lane.ports.len()), (0, 5));
+    assert!(state.rules.iter().flat_map(|rule| &rule.outputs).all(|output| output.sent == 1));
+}
+
+#[test]
+fn a_name_that_no_interface_has_is_refused_unless_told_to_wait_or_known() {
+    let mut by_hand = ByHand::of(many(1, 1, 1), false);
+    by_hand.links(&[("in0", 2), ("out0", 3)]);
+    by_hand.turns();
+    by_hand.lane.absent = ["out7".to_owned(), "out0".to_owned()].into();
+    let mut typed = many(1, 1, 1);
+    typed[0].outputs[0].interface = Some("out7".to_owned());
+    let (_, refused) = by_hand.replace(typed.clone(), false);
+    let why = refused.expect_err("there is no such interface");
+    assert!(why.contains("out7") && why.contains("--wait"), "{why}");
+    assert_eq!(by_hand.lane.ports.len(), 2, "the rule that is in force stays");
+    // One that a rule is on already may come while it is gone.
+    by_hand.replace(many(1, 2, 1), false).1.expect("`out0` is no mistake");
+    assert_eq!(by_hand.state().waiting(), 1);
+    by_hand.replace(typed, true).1.expect("it waits");
+    let waits = by_hand.state().rules[0].outputs[0].waits.clone();
+    assert_eq!(waits.as_deref(), Some("there is no interface `out7`"));
+}
+
+#[test]
+fn an_interface_of_a_stack_that_is_gone_is_said_and_touched_no_more() {
+    let mut by_hand = ByHand::of(many(1, 1, 1), true);
+    by_hand.links(&[("in0", 2), ("out0", 3)]);
+    by_hand.turns();
+    let calls = by_hand.lane.calls;
+    by_hand.links(&[("in0", 2), ("out0", 8)]);
+    by_hand.turns();
+    let state = by_hand.state();
+    let waits = state.rules[0].outputs[0].waits.as_deref().unwrap_or_default();
+    assert!(waits.contains("`out0`") && waits.contains("gone"), "{waits}");
+    assert_eq!((state.rules[0].waits.as_deref(), by_hand.lane.calls), (None, calls));
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(48))]
+    /// Whatever comes and goes in whichever order: behind the last change what is open is what is wanted and there.
+    #[test]
+    fn whatever_interfaces_do_ports_are_where_they_are_wanted(
+        steps in prop::collection::vec((any::<[bool; 2]>(), any::<[bool; 2]>(), 1u16..40), 1..12),
+    ) {
+        let mut by_hand = ByHand::of(Vec::new(), false);
+        let mut index = 2;
+        let mut last = (0, [false; 2]);
+        let mut indexes = [0; 2];
+        for (there, anew, rules) in steps {
+            let mut links = Vec::new();
+            by_hand.lane.absent.clear();
+            for (i, name) in ["in0", "out0"].into_iter().enumerate() {
+                if anew[i] || indexes[i] == 0 {
+                    index += 1;
+                    indexes[i] = index;
+                }
+                if there[i] {
+                    links.push((name, indexes[i]));
+                } else {
+                    indexes[i] = 0;
+                    by_hand.lane.absent.insert(name.to_owned());
+                }
+            }
+            by_hand.links(&links);
+            by_hand.replace(many(rules, 2, 1), true).1.expect("all wait");
+            by_hand.turns();
+            last = (rules, there);
+        }
+        let (rules, there) = last;
+        let inputs = usize::from(there[0]);
+        let outputs = usize::from(rules) * 2 * usize::from(there[1]);
+        prop_assert_eq!(by_hand.lane.ports.len(), inputs + outputs);
+        let groups = by_hand.lane.ports.values().map(|plan| plan.memberships.len()).sum::<usize>();
+        prop_assert_eq!(groups, usize::from(rules) * inputs);
+        let waiting = if there == [true; 2] { 0 } else { usize::from(rules) };
+        prop_assert_eq!(by_hand.state().waiting(), waiting);
     }
 }
 
@@ -453,5 +703,5 @@ fn a_successor_has_the_same_inputs_and_receives_when_it_is_told() {
     let ((_, before), (relay, after)) = (one.end(), two.end());
     assert_eq!((before.held.len(), after.held.len()), (2, 0), "{before:?} {after:?}");
     assert_eq!((after.shape(), after.opens), (before.shape(), 3), "outputs alone are opened");
-    assert!(relay.handed.is_empty() && relay.inputs.values().all(|input| input.users == 1));
+    assert!(relay.seats.are_taken());
 }

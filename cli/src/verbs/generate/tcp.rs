@@ -4,7 +4,7 @@ use super::terminal;
 use crate::arguments::TcpArguments;
 use laneway_engine::{Stop, pin_to_cpu};
 use laneway_kinds::Protocol;
-use laneway_lab::client::{Answered, ClientPlan, Pace, ask};
+use laneway_lab::client::{Answered, ClientPlan, Pace, Until, ask};
 use laneway_page::text::{aligned, grouped};
 use laneway_terminal::{Exit, Failure};
 use serde_json::json;
@@ -16,33 +16,60 @@ pub(super) fn run(arguments: &TcpArguments, json: bool) -> Result<Exit, Failure>
         connections: arguments.connections,
         in_flight: arguments.in_flight,
         request_bytes: arguments.bytes.0,
+        store: None,
         timeout_ms: arguments.timeout_ms,
         seed: arguments.seed,
     };
-    let pace = arguments.rate.map_or(Pace::Closed, |per_second| Pace::Open { per_second });
-    let stop = Stop::default();
-    let asked_to = stop.clone();
-    terminal::on_signal(None, json, move || asked_to.request())?;
-    if let Some(cpu) = arguments.cpu {
-        pin_to_cpu(cpu).map_err(Failure::input)?;
-    }
-    let answered = ask(&plan, pace, arguments.duration, || stop.is_due(0));
-    let answered = answered.map_err(Failure::input)?;
-    if json {
-        let value = json!({
-            "verb": "gen",
-            "source": "tcp",
-            "plan": plan,
-            "loop": if arguments.rate.is_some() { "open" } else { "closed" },
-            "answered": answered,
-        });
-        terminal::print_json(&value, false)?;
-    } else {
-        tell(&plan, &answered, pace);
-    }
-    match &answered.wrong {
-        None => Ok(Exit::Done),
-        Some(why) => Err(Failure::Because(Exit::Invalid, format!("it answers wrongly: {why}"))),
+    let by_hand = ByHand {
+        source: "tcp",
+        plan,
+        pace: arguments.rate.map_or(Pace::Closed, |per_second| Pace::Open { per_second }),
+        until: Until::Time(arguments.duration),
+        cpu: arguments.cpu,
+    };
+    by_hand.ask(json)
+}
+
+/// A client by hand.
+pub(super) struct ByHand {
+    /// Its verb.
+    pub(super) source: &'static str,
+    pub(super) plan: ClientPlan,
+    pub(super) pace: Pace,
+    pub(super) until: Until,
+    pub(super) cpu: Option<usize>,
+}
+
+impl ByHand {
+    /// Asks, and tells what came of it.
+    ///
+    /// # Errors
+    /// A value that cannot be, a connection that cannot be opened, a wrong answer.
+    pub(super) fn ask(&self, json: bool) -> Result<Exit, Failure> {
+        let stop = Stop::default();
+        let asked_to = stop.clone();
+        terminal::on_signal(None, json, move || asked_to.request())?;
+        if let Some(cpu) = self.cpu {
+            pin_to_cpu(cpu).map_err(Failure::input)?;
+        }
+        let answered = ask(&self.plan, self.pace, self.until, || stop.is_due(0));
+        let answered = answered.map_err(Failure::input)?;
+        if json {
+            let value = json!({
+                "verb": "gen",
+                "source": self.source,
+                "plan": self.plan,
+                "loop": if self.pace == Pace::Closed { "closed" } else { "open" },
+                "answered": answered,
+            });
+            terminal::print_json(&value, false)?;
+        } else {
+            tell(&self.plan, &answered, self.pace);
+        }
+        match &answered.wrong {
+            None => Ok(Exit::Done),
+            Some(why) => Err(Failure::Because(Exit::Invalid, format!("it answers wrongly: {why}"))),
+        }
     }
 }
 
@@ -60,9 +87,15 @@ fn tell(plan: &ClientPlan, answered: &Answered, pace: Pace) {
     ));
     let mut lines =
         vec![("requests due", ledger.offered, ""), ("  answered", ledger.delivered, "")];
+    let kinds: Vec<(String, u64)> =
+        answered.kinds.iter().map(|(name, n)| (format!("    {name}"), *n)).collect();
+    lines.extend(kinds.iter().map(|(name, n)| (name.as_str(), *n, "")));
     let named: Vec<(String, u64)> =
         ledger.drops.iter().map(|(name, n)| (format!("  {name}"), *n)).collect();
     lines.extend(named.iter().map(|(name, n)| (name.as_str(), *n, "")));
+    if answered.opening > 0 {
+        lines.push(("keys set before", answered.opening, ""));
+    }
     if ledger.foreign > 0 {
         lines.push(("answers nobody asked for", ledger.foreign, ""));
     }

@@ -4,7 +4,7 @@
 use crate::{arguments, verbs_of};
 use clap::parser::ValueSource;
 use clap::{ArgMatches, Args, Command};
-use laneway_kinds::{AppCommand, ArmPlace, Fanout, FanoutOutput, Protocol};
+use laneway_kinds::{AppCommand, ArmPlace, Fanout, FanoutOutput};
 use laneway_lab::scenario::Scenario;
 use laneway_lab::{TablesOf, arm_matches, arm_words};
 use laneway_registry::{AppTable, AppVisitor, Apps, Lanes, apps, facts_of};
@@ -88,10 +88,11 @@ fn an_arm_is_what_a_user_can_type_and_departs_by_its_scenario_and_its_place_only
                     interfaces: &interfaces,
                     addresses: &addresses,
                     fanout: race.fanout.map(|_| fanout),
-                    protocol: race.client.map(|_| Protocol::Echo),
+                    protocol: race.client.map(|asks| asks.protocol()),
                     mac: [2, 0, 0, 0, 0, 9],
                     onward: addresses[0],
                     memory: Path::new("/memory"),
+                    disk: Some(Path::new("/disk")),
                 };
                 let told = race.arguments_of(arm);
                 match Apps::visit(&race.app, Arm { lane: &arm.lane, place, told }) {

@@ -9,6 +9,7 @@ use laneway_engine::Watch;
 use laneway_kinds::{Page, RunReport};
 use laneway_metrics::table;
 use laneway_spec::LaneSpec;
+use std::collections::BTreeMap;
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
@@ -72,11 +73,20 @@ impl<'a> Figures<'a> {
             page.add_ns(&table::SPUN, &labels, run.spun_ns);
             page.add_ns(&table::RUNNING, &labels, run.ended_ns.saturating_sub(run.started_ns));
             table::add_app(page, &labels, &run.app);
+            // Ports that come and go have labels, and two may have the same one while one takes the other's place.
+            let mut labelled: BTreeMap<&str, Counters> = BTreeMap::new();
             for (at, port) in run.ports.iter().take(PORTS_MAX).enumerate() {
+                if let Some(label) = &port.caps.label {
+                    labelled.entry(label).or_default().merge(&port.counters);
+                    continue;
+                }
                 let place = self.places.get(at).map_or("", String::as_str);
                 let port_number = at.to_string();
                 let labels = [labels[0], ("port", &port_number), ("place", place)];
                 table::add_port(page, &labels, &port.counters);
+            }
+            for (label, counters) in &labelled {
+                table::add_port(page, &[labels[0], ("port", label), ("place", "")], counters);
             }
             if run.past != Counters::default() {
                 let labels = [labels[0], ("port", "closed"), ("place", "")];

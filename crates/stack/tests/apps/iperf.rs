@@ -4,8 +4,8 @@
 //! The protocol is that of esnet/iperf `src/iperf_api.h` and `iperf_server_api.c`: a cookie of 37 bytes opens every
 //! connection, states are single bytes, parameters and results are JSON behind a length of four bytes.
 
-use laneway_core::{App, Close, ConnId, Counters, StreamApp, StreamOut};
-use std::{collections::HashMap, net::SocketAddr};
+use laneway_core::{App, Close, ConnId, Counters, Opened, StreamApp, StreamOut};
+use std::collections::HashMap;
 
 const COOKIE_BYTES: usize = 37;
 /// Sent per call in reverse tests.
@@ -91,7 +91,7 @@ impl Iperf {
             _ => panic!("control connection waits {waits:?} and got {:?}", &bytes[..1]),
         };
         self.conns.insert(conn, next);
-        assert!(out.send(conn, &reply), "a few bytes fit the queue");
+        assert_eq!(out.send(conn, &reply), reply.len(), "a few bytes fit the queue");
         used
     }
 
@@ -112,17 +112,19 @@ impl Iperf {
         )
     }
 
-    /// A data connection of a reverse test: fills its queue. One byte of the cookie stays unread, so that the
-    /// connection is shown again when the queue has drained.
-    fn send_blocks<O: StreamOut>(&mut self, stream: usize, unread: &[u8], out: &mut O) -> usize {
+    /// A data connection of a reverse test: fills its queue.
+    fn send_blocks<O: StreamOut>(&mut self, stream: usize, out: &mut O) {
+        if !self.is_running || !self.is_reverse {
+            return;
+        }
         let (conn, count) = &mut self.streams[stream];
-        if !self.is_running {
-            return unread.len();
+        loop {
+            let taken = out.send(*conn, &PIECE);
+            *count += taken as u64;
+            if taken < PIECE.len() {
+                break;
+            }
         }
-        while out.send(*conn, &PIECE) {
-            *count += PIECE.len() as u64;
-        }
-        0
     }
 }
 
@@ -146,8 +148,8 @@ impl App for Iperf {
 }
 
 impl StreamApp for Iperf {
-    fn on_open(&mut self, conn: ConnId, _peer: SocketAddr) {
-        self.conns.insert(conn, Waits::ForCookie);
+    fn on_open<O: StreamOut>(&mut self, opened: Opened, _out: &mut O) {
+        self.conns.insert(opened.conn, Waits::ForCookie);
     }
 
     fn on_bytes<O: StreamOut>(&mut self, conn: ConnId, bytes: &[u8], out: &mut O) -> usize {
@@ -157,7 +159,7 @@ impl StreamApp for Iperf {
             Waits::ForCookie if self.control.is_none() => {
                 self.control = Some(conn);
                 self.conns.insert(conn, Waits::ForParameters);
-                assert!(out.send(conn, &[PARAM_EXCHANGE]), "a byte fits the queue");
+                assert_eq!(out.send(conn, &[PARAM_EXCHANGE]), 1, "a byte fits the queue");
                 COOKIE_BYTES
             }
             Waits::ForCookie => {
@@ -165,20 +167,14 @@ impl StreamApp for Iperf {
                 self.streams.push((conn, 0));
                 if self.streams.len() == self.streams_wanted {
                     let control = self.control.expect("the control connection came first");
-                    assert!(out.send(control, &[TEST_START, TEST_RUNNING]), "two bytes fit");
+                    assert_eq!(out.send(control, &[TEST_START, TEST_RUNNING]), 2, "two bytes fit");
                     self.is_running = true;
-                }
-                if self.is_reverse {
-                    self.send_blocks(self.streams.len() - 1, bytes, out);
-                    return COOKIE_BYTES - 1;
+                    (0..self.streams.len()).for_each(|stream| self.send_blocks(stream, out));
                 }
                 COOKIE_BYTES
             }
             Waits::ForData => {
                 let stream = self.streams.iter().position(|(of, _)| *of == conn);
-                if let Some(stream) = stream.filter(|_| self.is_reverse) {
-                    return self.send_blocks(stream, bytes, out);
-                }
                 self.received += bytes.len() as u64;
                 // What arrives after the control connection is gone belongs to no test.
                 if let Some(stream) = stream {
@@ -187,6 +183,12 @@ impl StreamApp for Iperf {
                 bytes.len()
             }
             control => self.control(conn, control, bytes, out),
+        }
+    }
+
+    fn on_room<O: StreamOut>(&mut self, conn: ConnId, out: &mut O) {
+        if let Some(stream) = self.streams.iter().position(|(of, _)| *of == conn) {
+            self.send_blocks(stream, out);
         }
     }
 

@@ -2,7 +2,7 @@
 
 pub(crate) mod iperf;
 
-use laneway_core::{App, Close, ConnId, Counters, StreamApp, StreamOut};
+use laneway_core::{App, Close, ConnId, Counters, Opened, StreamApp, StreamOut};
 use std::{collections::HashMap, net::SocketAddr};
 
 /// What an app answers to the bytes it was shown: how many it used, and the reply.
@@ -17,7 +17,8 @@ pub(crate) struct Server {
     pub(crate) open: HashMap<ConnId, SocketAddr>,
     pub(crate) opened: usize,
     pub(crate) closed: Vec<Close>,
-    reply: Vec<u8>,
+    /// Of an answer, what the queue did not take.
+    unsent: HashMap<ConnId, Vec<u8>>,
     counters: Counters,
 }
 
@@ -49,17 +50,24 @@ impl Server {
             open: HashMap::new(),
             opened: 0,
             closed: Vec::new(),
-            reply: Vec::new(),
+            unsent: HashMap::new(),
             counters: Counters::default(),
+        }
+    }
+
+    /// Sends what fits, and keeps the rest until there is room.
+    fn send<O: StreamOut>(&mut self, conn: ConnId, mut reply: Vec<u8>, out: &mut O) {
+        let taken = out.send(conn, &reply);
+        if taken < reply.len() {
+            reply.drain(..taken);
+            self.unsent.insert(conn, reply);
         }
     }
 
     pub(crate) fn echo() -> Server {
         Server::new(|bytes, reply| {
-            // Pieces that are small against any queue, so that a refusal costs little.
-            let piece = &bytes[..bytes.len().min(1024)];
-            reply.extend_from_slice(piece);
-            piece.len()
+            reply.extend_from_slice(bytes);
+            bytes.len()
         })
     }
 
@@ -109,21 +117,23 @@ impl App for Server {
 }
 
 impl StreamApp for Server {
-    fn on_open(&mut self, conn: ConnId, peer: SocketAddr) {
+    fn on_open<O: StreamOut>(&mut self, opened: Opened, _out: &mut O) {
         self.opened += 1;
+        let Opened { conn, peer, .. } = opened;
         assert!(self.open.insert(conn, peer).is_none(), "{conn:?} was open");
     }
 
     fn on_bytes<O: StreamOut>(&mut self, conn: ConnId, bytes: &[u8], out: &mut O) -> usize {
         assert!(self.open.contains_key(&conn), "{conn:?} is not open");
         let mut used = 0;
-        while used < bytes.len() {
-            self.reply.clear();
-            let taken = (self.answer)(&bytes[used..], &mut self.reply);
-            if taken == 0 || !out.send(conn, &self.reply) {
+        while used < bytes.len() && !self.unsent.contains_key(&conn) {
+            let mut reply = Vec::new();
+            let taken = (self.answer)(&bytes[used..], &mut reply);
+            if taken == 0 {
                 break;
             }
             used += taken;
+            self.send(conn, reply, out);
         }
         if self.one_shot && used > 0 {
             out.close(conn);
@@ -131,8 +141,15 @@ impl StreamApp for Server {
         used
     }
 
+    fn on_room<O: StreamOut>(&mut self, conn: ConnId, out: &mut O) {
+        if let Some(reply) = self.unsent.remove(&conn) {
+            self.send(conn, reply, out);
+        }
+    }
+
     fn on_close(&mut self, conn: ConnId, why: Close) {
         assert!(self.open.remove(&conn).is_some(), "{conn:?} was not open");
+        self.unsent.remove(&conn);
         self.closed.push(why);
     }
 }

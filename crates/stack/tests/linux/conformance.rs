@@ -36,7 +36,7 @@ fn far_port(port: PortId) -> SocketAddr {
 /// Takes the knob `stack=` out, which is the rig's own: the stack's limits are not the lane's.
 fn split(spec: &LaneSpec) -> (LaneSpec, Option<&'static str>) {
     let text = spec.to_string();
-    for wish in ["few", "small"] {
+    for wish in ["few", "small", "hasty"] {
         let knob = format!("stack={wish}");
         if let Some((before, after)) = text.split_once(&knob) {
             let before = before.trim_end_matches([',', ':']);
@@ -191,6 +191,7 @@ impl<L: FrameLane> StreamRig for Rig<L> {
             ports_max: PORTS_MAX,
             peers_max: 200,
             small_queues: "stack=small",
+            hasty_close: "stack=hasty",
             few_connections: Some(("stack=few", FEW)),
             impossible: None,
             misspelt: ("brust", "burst"),
@@ -206,7 +207,10 @@ impl<L: FrameLane> StreamRig for Rig<L> {
         let mut config = config(&Rig::<L>::listen(ports));
         match wish {
             Some("few") => config.tcp.connections_max = FEW,
-            Some(_) => {
+            Some(wish) => {
+                if wish == "hasty" {
+                    config.tcp.linger_ns = 50_000_000;
+                }
                 (config.tcp.rx_bytes, config.tcp.tx_bytes) = (2048, 2048);
                 config.tcp.backlog_bytes_max = 2048;
             }

@@ -1,18 +1,16 @@
 //! What every stream lane must do, one function per behaviour.
 //!
-//! What the suite assumes beyond the wording of the contract: after a peer has finished, the lane
-//! shows what came before, sends what is queued, and only then closes with
-//! [`Close::Peer`]; a connection that the lane cannot take for want of room is closed or reset
-//! at once and counted under `conn_table_full`.
+//! What the suite assumes beyond the wording of the contract: a connection that the lane cannot take for
+//! want of room is closed or reset at once and counted under `conn_table_full`.
 
 use super::{
-    AMPLIFIED_BYTES, Manner, PeerId, PeerRead, SILENT_TURNS, StreamProbe, StreamRig, WAIT,
-    WAITS_MAX, ok, payload, ring_after_ticks, spec, stop_after_ticks,
+    AMPLIFIED_BYTES, Door, Manner, Order, PeerId, PeerRead, SILENT_TURNS, StreamProbe, StreamRig,
+    WAIT, WAITS_MAX, ok, payload, ring_after_ticks, spec, stop_after_ticks,
 };
 use crate::refusal::refusal;
 use crate::{hearing, patience::Patience, skip};
 use laneway_core::{
-    Bell, Clock, Close, DropReason, Lane, LaneError, PortId, StreamLane, Turn, Wake,
+    App, Bell, Clock, Close, ConnId, DropReason, Lane, LaneError, PortId, StreamLane, Turn, Wake,
 };
 use laneway_engine::{Control, Ended, Stop, run_streams};
 use laneway_spec::{IdlePolicy, SpecError};
@@ -135,6 +133,57 @@ impl<'r, R: StreamRig> Bench<'r, R> {
         why(&self.probe).unwrap_or_else(|| panic!("the app was not told of the end of {peer:?}"))
     }
 
+    /// The name by which the app knows a connection.
+    fn conn(&self, peer: PeerId) -> ConnId {
+        let address = self.rig.address(peer);
+        let conn = self.probe.with_peer(address);
+        conn.unwrap_or_else(|| panic!("{peer:?} was never opened")).0
+    }
+
+    fn tick(&mut self) {
+        let turn = self.turn();
+        ok(self.lane.tick(&mut self.probe, turn));
+    }
+
+    /// Has the app do this on a tick.
+    fn order(&mut self, orders: impl IntoIterator<Item = Order>) {
+        self.probe.orders.extend(orders);
+        self.tick();
+    }
+
+    /// Serves and ticks until `is_done`.
+    fn tick_until(&mut self, mut is_done: impl FnMut(&mut Self) -> bool) -> bool {
+        self.serve_until(|bench| {
+            bench.tick();
+            Progress::done_if(is_done(bench))
+        })
+    }
+
+    /// Gives what is on its way the time that a whole exchange with another peer takes, and more.
+    fn pass_turns(&mut self, other: PeerId) {
+        for sequence in 0..SILENT_TURNS as u64 {
+            let sent = payload(sequence, 100);
+            self.write(other, &sent);
+            assert_same(&self.read(other, sent.len()).0, &sent, "the other's echo");
+        }
+    }
+
+    /// What the far end reads while the lane does nothing.
+    fn read_unserved(&mut self, peer: PeerId, wanted: usize) -> Vec<u8> {
+        let mut bytes = Vec::new();
+        for _ in 0..WAITS_MAX {
+            match self.rig.read(peer, wanted - bytes.len()) {
+                PeerRead::Bytes(more) => bytes.extend(more),
+                PeerRead::Nothing => std::thread::sleep(WAIT),
+                end => panic!("{end:?} after {} bytes", bytes.len()),
+            }
+            if bytes.len() == wanted {
+                break;
+            }
+        }
+        bytes
+    }
+
     fn taken(&self, peer: PeerId) -> &[u8] {
         let address = self.rig.address(peer);
         self.probe.with_peer(address).map_or(&[], |(_, conn)| &conn.taken)
@@ -189,8 +238,8 @@ pub fn bytes_come_back_in_pieces_of_any_size<R: StreamRig>(rig: &mut R) {
     }
 }
 
-/// The app is told who connected, on every port.
-pub fn a_connection_is_told_with_its_peer<R: StreamRig>(rig: &mut R) {
+/// The app is told who connected, and at which of its listening addresses.
+pub fn a_connection_is_told_with_its_peer_and_its_port<R: StreamRig>(rig: &mut R) {
     let ports = rig.properties().ports_max.min(2);
     let mut bench = Bench::open(rig, "", ports, Manner::Echo);
     for port in (0..ports).map(|port| PortId(port as u32)) {
@@ -199,8 +248,11 @@ pub fn a_connection_is_told_with_its_peer<R: StreamRig>(rig: &mut R) {
         bench.write(peer, &sent);
         assert_same(&bench.read(peer, sent.len()).0, &sent, "the echo");
         assert_eq!(bench.lane.counters(port).rx_bytes, 64, "counted on port {}", port.0);
+        assert_eq!(bench.probe.conns[&bench.conn(peer)].port, port);
     }
     assert_eq!(bench.probe.open(), ports);
+    let locals: BTreeSet<_> = bench.probe.conns.values().map(|conn| conn.local).collect();
+    assert_eq!(locals.len(), ports, "each port has a listening address of its own");
 }
 
 /// What the app leaves is kept and shown again, first, when more has come.
@@ -274,6 +326,139 @@ pub fn what_a_full_queue_left_is_shown_again_by_itself<R: StreamRig>(rig: &mut R
     assert_same(&back, &wanted, "the long answer");
 }
 
+/// A queue takes what fits of a send and nothing behind it; what was taken leaves.
+pub fn a_send_longer_than_the_queue_is_taken_in_part<R: StreamRig>(rig: &mut R) {
+    const LONG_BYTES: usize = 1 << 20;
+    let knobs = rig.properties().small_queues;
+    let mut bench = Bench::open(rig, knobs, 1, Manner::Take);
+    let peer = bench.connect(PORT);
+    let (conn, long) = (bench.conn(peer), payload(1, LONG_BYTES));
+    // One that knows no room: what is owed is not paid.
+    bench.order([Order::Send(conn, long.clone()), Order::Send(conn, vec![0]), Order::Close(conn)]);
+    let taken = bench.probe.took[0];
+    assert!(0 < taken && taken < LONG_BYTES, "{taken} of {LONG_BYTES} bytes were taken at once");
+    assert_eq!(bench.probe.took[1], 0, "a full queue takes nothing");
+    let (back, _) = bench.read(peer, taken);
+    assert_same(&back, &long[..taken], "what was taken");
+    assert_eq!(bench.read_end(peer), Some(PeerRead::End));
+}
+
+/// An app whose send took less than given is told once when there is room again, whether or not there
+/// are bytes to be shown.
+pub fn room_is_told_once_without_unread_bytes<R: StreamRig>(rig: &mut R) {
+    const LONG_BYTES: usize = 3 << 20;
+    let knobs = rig.properties().small_queues;
+    let mut bench = Bench::open(rig, knobs, 1, Manner::Take);
+    let peer = bench.connect(PORT);
+    let (conn, long) = (bench.conn(peer), payload(2, LONG_BYTES));
+    bench.order([Order::Send(conn, long.clone())]);
+    assert!(bench.probe.took[0] < LONG_BYTES);
+    // The probe refuses room that does not follow such a send.
+    let (back, end) = bench.read(peer, LONG_BYTES);
+    assert_eq!(end, None);
+    assert_same(&back, &long, "what was sent whenever there was room");
+    let conn = &bench.probe.conns[&conn];
+    assert!(conn.rooms > 0 && conn.shown.is_empty(), "{} times room", conn.rooms);
+}
+
+/// Nothing can be queued for a connection that the app has closed, whose end it was told, or that
+/// never was; and nothing else can be done with it.
+pub fn a_gone_connection_takes_nothing<R: StreamRig>(rig: &mut R) {
+    let mut bench = Bench::open(rig, "", 1, Manner::Echo);
+    let (one, another) = (bench.connect(PORT), bench.connect(PORT));
+    let conn = bench.conn(one);
+    let send = |conn| Order::Send(conn, b"more".to_vec());
+    bench.order([send(conn), Order::Close(conn), send(conn)]);
+    assert_eq!(bench.probe.took, [4, 0]);
+    assert_eq!(bench.until_closed(one), Close::App);
+    for gone in [conn, ConnId(conn.0 ^ 1 << 40), ConnId(u64::MAX)] {
+        let ends = [Order::Close(gone), Order::Abort(gone)];
+        bench.order([send(gone), Order::Pause(gone), Order::Resume(gone)].into_iter().chain(ends));
+        assert_eq!(bench.probe.took.pop(), Some(0), "{gone:?} took something");
+    }
+    assert_same(&bench.read(one, 4).0, b"more", "what was sent before the close");
+    assert_eq!(bench.read_end(one), Some(PeerRead::End));
+    bench.pass_turns(another);
+}
+
+/// A paused connection shows nothing; when it is resumed it shows everything in order, what the app had
+/// left and what has come meanwhile.
+pub fn a_paused_connection_shows_nothing_until_it_is_resumed<R: StreamRig>(rig: &mut R) {
+    let mut bench = Bench::open(rig, "", 1, Manner::Lines);
+    let (peer, other) = (bench.connect(PORT), bench.connect(PORT));
+    let conn = bench.conn(peer);
+    bench.write(peer, b"some");
+    let is_shown = |bench: &mut Bench<'_, R>| !bench.probe.conns[&conn].shown.is_empty();
+    assert!(bench.serve_until(|bench| Progress::done_if(is_shown(bench))));
+    bench.order([Order::Pause(conn)]);
+    bench.write(peer, b"thing\nand");
+    let line = b"the other line is as long as what it takes to be seen by anybody\n";
+    for _ in 0..SILENT_TURNS {
+        bench.write(other, line);
+        assert_same(&bench.read(other, line.len()).0, line, "the other's echo");
+    }
+    bench.write(peer, b" more\n");
+    assert_eq!(bench.probe.conns[&conn].shown, [4], "the probe refuses what is shown meanwhile");
+    // Nothing else wakes the lane.
+    bench.order([Order::Resume(conn)]);
+    let whole = b"something\nand more\n";
+    assert_same(&bench.read(peer, whole.len()).0, whole, "the lines");
+    // Paused and resumed without anything new: what was left is shown again.
+    bench.write(peer, b"rest");
+    assert!(bench.serve_until(|bench| {
+        let left = bench.probe.conns[&conn].shown.last() == Some(&4);
+        Progress::done_if(left)
+    }));
+    let times = bench.probe.conns[&conn].shown.len();
+    bench.order([Order::Pause(conn), Order::Resume(conn)]);
+    let is_again = |bench: &mut Bench<'_, R>| bench.probe.conns[&conn].shown.len() > times;
+    assert!(bench.serve_until(|bench| Progress::done_if(is_again(bench))), "not shown again");
+}
+
+/// The peer of a paused connection must wait before the lane has taken much, and nothing is lost.
+pub fn a_paused_connection_is_read_up_to_a_bound<R: StreamRig>(rig: &mut R) {
+    const STALLED_TURNS: usize = 20;
+    let knobs = rig.properties().small_queues;
+    let mut bench = Bench::open(rig, knobs, 1, Manner::Take);
+    let peer = bench.connect(PORT);
+    let conn = bench.conn(peer);
+    bench.order([Order::Pause(conn)]);
+    let (mut sent, mut stalled) = (Vec::new(), 0);
+    while stalled < STALLED_TURNS {
+        let piece = payload(sent.len() as u64, 1 << 16);
+        let took = bench.rig.write(peer, &piece);
+        sent.extend_from_slice(&piece[..took]);
+        stalled = if took == 0 { stalled + 1 } else { 0 };
+        bench.serve();
+        ok(bench.lane.wait(Duration::from_millis(1)));
+        assert!(sent.len() < UNQUEUEABLE_BYTES, "a paused connection is read for ever");
+    }
+    bench.order([Order::Resume(conn)]);
+    let all = |bench: &mut Bench<'_, R>| bench.taken(peer).len() == sent.len();
+    assert!(bench.serve_until(|bench| Progress::done_if(all(bench))), "bytes are missing");
+    assert_same(bench.taken(peer), &sent, "what was sent");
+}
+
+/// The app is told of the end of a peer whose connection is paused, before it is shown the last bytes.
+pub fn a_paused_connection_that_finishes_is_told_at_once<R: StreamRig>(rig: &mut R) {
+    let mut bench = Bench::open(rig, "", 1, Manner::Take);
+    bench.probe.owes = true;
+    let peer = bench.connect(PORT);
+    let conn = bench.conn(peer);
+    bench.order([Order::Pause(conn)]);
+    bench.write(peer, b"last words");
+    bench.rig.finish(peer);
+    let is_finished = |bench: &mut Bench<'_, R>| bench.probe.conns[&conn].finished;
+    assert!(bench.serve_until(|bench| Progress::done_if(is_finished(bench))), "not told");
+    assert_same(bench.taken(peer), b"", "what is shown meanwhile");
+    bench.order([Order::Resume(conn)]);
+    let is_taken = |bench: &mut Bench<'_, R>| bench.taken(peer).len() == 10;
+    assert!(bench.serve_until(|bench| Progress::done_if(is_taken(bench))), "not shown");
+    bench.order([Order::Close(conn)]);
+    assert_eq!(bench.until_closed(peer), Close::Peer);
+    assert_eq!(bench.read_end(peer), Some(PeerRead::End));
+}
+
 /// One peer that does not read costs another nothing but the turn.
 pub fn a_slow_reader_does_not_hold_up_others<R: StreamRig>(rig: &mut R) {
     const STALLED_TURNS: usize = 20;
@@ -311,6 +496,113 @@ pub fn a_peer_that_finishes_gets_all_it_is_owed<R: StreamRig>(rig: &mut R) {
         assert_eq!(bench.until_closed(peer), Close::Peer);
         assert_eq!(bench.probe.open(), 0);
     }
+}
+
+/// A peer that has finished sending is still sent what the app finds out later, and is closed when the
+/// app closes.
+pub fn a_reply_that_is_owed_reaches_a_peer_that_has_finished<R: StreamRig>(rig: &mut R) {
+    let mut bench = Bench::open(rig, "", 1, Manner::OnTick);
+    bench.probe.owes = true;
+    // Nothing is paid on a tick before the order.
+    bench.probe.until_bell = true;
+    let (peer, other) = (bench.connect(PORT), bench.connect(PORT));
+    let (conn, sent) = (bench.conn(peer), payload(3, 2000));
+    bench.write(peer, &sent);
+    bench.rig.finish(peer);
+    let is_finished = |bench: &mut Bench<'_, R>| bench.probe.conns[&conn].finished;
+    assert!(bench.serve_until(|bench| Progress::done_if(is_finished(bench))), "not told");
+    assert_same(bench.taken(peer), &sent, "what came before the end");
+    for turn in 0..3 {
+        bench.write(other, b"turn");
+        let has_come = |bench: &mut Bench<'_, R>| bench.taken(other).len() == 4 * (turn + 1);
+        assert!(bench.serve_until(|bench| Progress::done_if(has_come(bench))));
+        bench.tick();
+        assert_eq!(bench.rig.read(peer, 1), PeerRead::Nothing, "closed, or paid too early");
+    }
+    assert_eq!(bench.probe.conns[&conn].closed, None);
+    bench.order([Order::PayAndClose(conn)]);
+    assert_same(&bench.read(peer, sent.len()).0, &sent, "the late reply");
+    assert_eq!(bench.read_end(peer), Some(PeerRead::End));
+    assert_eq!(bench.until_closed(peer), Close::Peer);
+}
+
+/// A peer that has sent more than the app saw before it closed is not reset before it has its answer.
+pub fn a_close_over_unread_bytes_costs_the_peer_nothing<R: StreamRig>(rig: &mut R) {
+    /// Less than any lane throws away before it loses its patience.
+    const PIECES: usize = 64;
+    const PIECE_BYTES: usize = 1 << 14;
+    let mut bench = Bench::open(rig, "", 1, Manner::Take);
+    let (peer, answer) = (bench.connect(PORT), payload(4, 300));
+    let conn = bench.conn(peer);
+    bench.order([Order::Pause(conn)]);
+    // Some have come, some wait in the far end.
+    for _ in 0..PIECES {
+        bench.rig.write(peer, &[0x42; PIECE_BYTES]);
+        bench.serve();
+    }
+    bench.order([Order::Send(conn, answer.clone()), Order::Close(conn)]);
+    assert_same(&bench.read(peer, answer.len()).0, &answer, "the answer");
+    assert_eq!(bench.read_end(peer), Some(PeerRead::End));
+    assert_eq!(bench.until_closed(peer), Close::App);
+}
+
+/// A connection whose peer takes nothing of what is queued ends all the same, with a reset.
+pub fn a_close_towards_a_peer_that_never_reads_ends<R: StreamRig>(rig: &mut R) {
+    /// Longer than a peer may put an acknowledgement off.
+    const STALLED_TURNS: usize = 30;
+    let knobs = rig.properties().hasty_close;
+    let mut bench = Bench::open(rig, knobs, 1, Manner::Take);
+    let peer = bench.connect(PORT);
+    let conn = bench.conn(peer);
+    bench.order([Order::Send(conn, vec![0x5a; UNQUEUEABLE_BYTES])]);
+    let (mut owed_bytes, mut stalled) = (0, 0);
+    while stalled < STALLED_TURNS {
+        bench.serve();
+        ok(bench.lane.wait(WAIT));
+        let now_owed = bench.probe.conns[&conn].owed_bytes();
+        stalled = if now_owed == owed_bytes { stalled + 1 } else { 0 };
+        owed_bytes = now_owed;
+    }
+    bench.order([Order::Close(conn)]);
+    assert!(bench.tick_until(|bench| bench.probe.open() == 0), "the connection does not end");
+    assert_eq!(bench.probe.conns[&conn].closed, Some(Close::Error));
+    let (_, end) = bench.read(peer, UNQUEUEABLE_BYTES);
+    assert_eq!(end, Some(PeerRead::Reset));
+}
+
+/// `abort` ends a connection at once, by a reset, without what is queued.
+pub fn an_abort_resets_and_drops_what_is_queued<R: StreamRig>(rig: &mut R) {
+    let mut bench = Bench::open(rig, "", 1, Manner::Echo);
+    let (peer, other) = (bench.connect(PORT), bench.connect(PORT));
+    let conn = bench.conn(peer);
+    bench.order([Order::Send(conn, payload(1, 900)), Order::Abort(conn)]);
+    assert_eq!(bench.until_closed(peer), Close::App);
+    assert_eq!(bench.read(peer, 1), (Vec::new(), Some(PeerRead::Reset)));
+    bench.pass_turns(other);
+    // One that is being closed can be aborted as well.
+    let late = bench.connect(PORT);
+    let conn = bench.conn(late);
+    bench.order([Order::Send(conn, payload(1, 900)), Order::Close(conn), Order::Abort(conn)]);
+    assert_eq!(bench.until_closed(late), Close::App);
+    assert_eq!(bench.read(late, 1), (Vec::new(), Some(PeerRead::Reset)));
+}
+
+/// A connection that has just opened can be answered and closed, or aborted, before it says anything.
+pub fn an_app_may_answer_and_close_when_a_connection_opens<R: StreamRig>(rig: &mut R) {
+    const ANSWER: &[u8] = b"-ERR max number of clients reached\r\n";
+    let mut bench = Bench::open(rig, "", 1, Manner::Echo);
+    bench.probe.door = Door::Answer(ANSWER);
+    let peer = bench.rig.connect(PORT);
+    assert_same(&bench.read(peer, ANSWER.len()).0, ANSWER, "the answer");
+    assert_eq!(bench.read_end(peer), Some(PeerRead::End));
+    assert_eq!(bench.until_closed(peer), Close::App);
+    bench.probe.door = Door::Abort;
+    let peer = bench.rig.connect(PORT);
+    assert_eq!(bench.read(peer, 1), (Vec::new(), Some(PeerRead::Reset)));
+    assert_eq!(bench.until_closed(peer), Close::App);
+    bench.probe.door = Door::Open;
+    let peer = bench.connect(PORT);
+    bench.pass_turns(peer);
 }
 
 /// `close` lets what was queued before it leave, and ends in order.
@@ -372,6 +664,32 @@ pub fn replies_leave_only_after_the_turn_ended<R: StreamRig>(rig: &mut R) {
     assert_same(&bench.read(peers[0], sent.len()).0, &sent, "what was queued at the turn's end");
 }
 
+/// Whatever the app was called for, its turn ends, and soon.
+pub fn a_turn_ends_whenever_the_app_was_called<R: StreamRig>(rig: &mut R) {
+    let mut bench = Bench::open(rig, "", 1, Manner::Take);
+    let ends = |bench: &mut Bench<'_, R>, what: &str| {
+        let before = bench.probe.turn_ends;
+        let is_over = |bench: &mut Bench<'_, R>| !bench.probe.is_in_turn;
+        let ended = bench.serve_until(|bench| Progress::done_if(is_over(bench)));
+        assert!(ended && bench.probe.turn_ends >= before, "no turn ended behind {what}");
+    };
+    let (one, another) = (bench.connect(PORT), bench.connect(PORT));
+    ends(&mut bench, "an opening");
+    assert!(bench.probe.turn_ends > 0, "no turn ended without bytes");
+    bench.write(one, b"some");
+    bench.serve_until(|bench| Progress::done_if(bench.taken(one).len() == 4));
+    ends(&mut bench, "bytes");
+    bench.rig.reset(one);
+    assert_eq!(bench.until_closed(one), Close::Error);
+    ends(&mut bench, "a reset");
+    bench.rig.finish(another);
+    assert_eq!(bench.until_closed(another), Close::Peer);
+    ends(&mut bench, "a close");
+    let before = bench.probe.turn_ends;
+    bench.tick();
+    assert_eq!(bench.probe.turn_ends, before + 1, "a tick ends a turn");
+}
+
 /// What the app queues on a tick leaves before the tick returns, or as soon as the peer takes it.
 pub fn what_a_tick_sends_leaves_a_stream<R: StreamRig>(rig: &mut R) {
     let mut bench = Bench::open(rig, "", 1, Manner::OnTick);
@@ -428,6 +746,46 @@ pub fn many_connections_are_served_at_once<R: StreamRig>(rig: &mut R) {
     assert!(bench.serve_until(|bench| Progress::done_if(bench.probe.open() == 0)));
     let told = bench.probe.conns.values().filter(|conn| conn.closed == Some(Close::Peer)).count();
     assert_eq!(told, count);
+}
+
+/// A value of many megabytes is taken and answered as it comes, however it is cut, and others are served
+/// meanwhile.
+pub fn megabytes_cut_at_random_come_back_beside_small_requests<R: StreamRig>(rig: &mut R) {
+    const LONG_BYTES: usize = 64 << 20;
+    const PIECE_BYTES_MAX: u64 = 100_000;
+    let mut bench = Bench::open(rig, "", 1, Manner::Echo);
+    let (peer, other) = (bench.connect(PORT), bench.connect(PORT));
+    let (sent, small) = (payload(5, LONG_BYTES), payload(6, 100));
+    let (mut at, mut came, mut answered) = (0, 0, 0);
+    let (mut asked_bytes, mut answer_bytes, mut state) = (0, 0, 1u64);
+    let returned = bench.serve_until(|bench| {
+        // Knuth's MMIX generator.
+        state = state.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
+        let end = LONG_BYTES.min(at + 1 + ((state >> 33) % PIECE_BYTES_MAX) as usize);
+        let written = bench.rig.write(peer, &sent[at..end]);
+        at += written;
+        asked_bytes += bench.rig.write(other, &small[asked_bytes..]);
+        if let PeerRead::Bytes(more) = bench.rig.read(other, small.len()) {
+            answer_bytes += more.len();
+        }
+        if answer_bytes == small.len() {
+            answered += 1;
+            (asked_bytes, answer_bytes) = (0, 0);
+        }
+        let bytes = match bench.rig.read(peer, READ_BYTES_MAX) {
+            PeerRead::Bytes(more) => more,
+            PeerRead::Nothing => Vec::new(),
+            end => panic!("{end:?} after {came} bytes"),
+        };
+        assert!(sent[came..].starts_with(&bytes), "other bytes came back behind {came}");
+        came += bytes.len();
+        if came == LONG_BYTES {
+            return Progress::Done;
+        }
+        Progress::some_if(written + bytes.len() > 0)
+    });
+    assert!(returned, "{came} of {LONG_BYTES} bytes came back");
+    assert!(answered > 10, "{answered} small requests were answered meanwhile");
 }
 
 /// Connections that find no room are ended and counted; those that have some go on, and room that
@@ -556,6 +914,38 @@ pub fn what_a_bell_releases_leaves_a_stream<R: StreamRig>(rig: &mut R) {
     let report = ran.unwrap_or_else(|failed| panic!("the worker failed: {}", failed.error));
     assert_eq!((report.ended, bench.probe.bells), (Ended::App, 1));
     assert_same(&bench.read(peer, sent.len()).0, &sent, "the reply");
+}
+
+/// What the app sends behind a bell, at the end of its turn too, leaves before the next turn.
+pub fn what_a_bell_releases_leaves_in_that_turn<R: StreamRig>(rig: &mut R) {
+    for manner in [Manner::OnTick, Manner::AtTurnEnd] {
+        let mut bench = Bench::open(rig, "", 1, manner);
+        bench.probe.until_bell = true;
+        let peer = bench.connect(PORT);
+        let sent = payload(9, 700);
+        bench.write(peer, &sent);
+        let taken = |bench: &mut Bench<'_, R>| bench.taken(peer).len() == sent.len();
+        assert!(bench.serve_until(|bench| Progress::done_if(taken(bench))));
+        bench.serve();
+        // What the engine does with a bell.
+        let turn = bench.turn();
+        bench.probe.on_bell(turn);
+        bench.tick();
+        assert_same(&bench.read_unserved(peer, sent.len()), &sent, "the reply");
+    }
+}
+
+/// A worker that waits calls its app at the time that the app names.
+pub fn a_due_time_of_the_app_comes_before_the_tick<R: StreamRig>(rig: &mut R) {
+    const DUE_AFTER_NS: u64 = 1_000_000;
+    let mut bench = Bench::open(rig, "", 1, Manner::Echo);
+    bench.probe.due_after_ns = Some(DUE_AFTER_NS);
+    let Bench { lane, probe, clock, .. } = &mut bench;
+    // A busy machine is late now and then, but not always.
+    let ran = run_streams(lane, probe, clock, IdlePolicy::Block, &Control::default());
+    let report = ran.unwrap_or_else(|failed| panic!("the worker failed: {}", failed.error));
+    assert!(bench.probe.early_ticks > 0, "of {} ticks none was early", report.turns);
+    assert!(report.waits > 0, "a worker without traffic blocks");
 }
 
 /// A worker without traffic ends when it is asked to from another thread, tells its app once, and

@@ -1,6 +1,6 @@
 //! Whether a program sends datagrams back as they came, or answers over connections, asked before it is measured.
 
-use crate::client::{ClientPlan, Conversation, SameBytes, Terms};
+use crate::client::{ClientPlan, Conversation, SameBytes, Terms, Values};
 use laneway_kinds::Protocol;
 use std::io::{self, Read, Write};
 use std::net::{SocketAddr, SocketAddrV4, TcpStream, UdpSocket};
@@ -53,11 +53,12 @@ pub(super) fn ask(at: SocketAddrV4, payload_bytes: u16) -> Result<(), String> {
 pub(super) fn converse(client: &ClientPlan) -> Result<String, String> {
     match client.protocol {
         Protocol::Echo => converse_by::<SameBytes>(client),
+        Protocol::Resp => converse_by::<Values>(client),
     }
 }
 
 fn converse_by<C: Conversation>(client: &ClientPlan) -> Result<String, String> {
-    let terms = Rc::new(Terms::new(client.request_bytes, !client.seed));
+    let terms = Rc::new(Terms::new(&ClientPlan { seed: !client.seed, ..client.clone() }));
     let open = |number| {
         let stream = TcpStream::connect_timeout(&client.to, TALK_MAX).map_err(|error| {
             format!(

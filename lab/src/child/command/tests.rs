@@ -64,6 +64,7 @@ fn setup(app: &str, command: &str) -> ArmSetup {
             connections: 10,
             in_flight: 1,
             request_bytes: [512, 1_024],
+            store: None,
             timeout_ms: 1_000,
             seed: 1,
         }),

@@ -71,6 +71,7 @@ impl Outputs {
                 when_full,
                 sndbuf_bytes,
                 tells_full_queue: true,
+                fragments: false,
                 ..PortPlan::at(format!("10.79.{i}.1:0").parse().expect("an address"))
             };
             lane.open_port(&plan)
@@ -95,11 +96,16 @@ impl Outputs {
 
     /// Sends datagrams of these numbers to every output, the outputs in turn.
     fn send(&mut self, numbers: &[u8]) {
+        self.send_of(numbers, |_| BYTES);
+    }
+
+    /// As many bytes as `bytes` says of an output.
+    fn send_of(&mut self, numbers: &[u8], bytes: impl Fn(usize) -> usize) {
         let mut probe = DatagramProbe::new(Answer::Nothing);
         for number in numbers {
-            for (port, far) in self.ports.iter().zip(&self.far) {
+            for (i, (port, far)) in self.ports.iter().zip(&self.far).enumerate() {
                 let to: SocketAddr = far.local_addr().expect("it is bound");
-                probe.on_tick.push(TickSend::exact(*port, to, vec![*number; BYTES]));
+                probe.on_tick.push(TickSend::exact(*port, to, vec![*number; bytes(i)]));
             }
         }
         let turn = Turn { now_ns: MonotonicClock.now_ns() };
@@ -186,6 +192,43 @@ fn newest_arrive(sndbuf_bytes: Option<usize>, reason: DropReason) {
     assert_eq!((left, left + dropped), (arrived.len() as u64, u64::from(DATAGRAMS)));
     assert_ne!(outputs.lane.counters(outputs.ports[SLOW]).drops(reason), 0, "{reason:?}");
     assert_eq!(outputs.lane.due_ns(), None, "nothing waits any more");
+}
+
+#[test]
+fn what_is_longer_than_an_interface_takes_is_counted_by_its_output_and_not_cut() {
+    // Beside the slow one, so that there is always room.
+    const LONG: usize = 3;
+    for when_full in [WhenFull::Newest, WhenFull::Oldest { bytes: 100 * BYTES }] {
+        let mut outputs = match Outputs::new(when_full, None) {
+            Ok(outputs) => outputs,
+            Err(reason) => return skip(reason),
+        };
+        for number in 1..=20 {
+            // A cable takes 1500 bytes, headers included.
+            outputs.send_of(&[number], |i| if i == LONG { 1500 } else { BYTES });
+        }
+        outputs.send(&[21]);
+        let all: Vec<u8> = (1..=21).collect();
+        for i in 0..SLOW {
+            let wanted = if i == LONG { &[21][..] } else { &all };
+            assert_eq!(outputs.receive(i, |numbers| numbers.len() == wanted.len()), wanted, "{i}");
+            let counters = outputs.lane.counters(outputs.ports[i]);
+            let long = if i == LONG { 20 } else { 0 };
+            assert_eq!(counters.drops(DropReason::TxTooLong), long, "{i}: {counters:?}");
+            assert_eq!(counters.lost(), long, "{i}: {counters:?}");
+        }
+        // What the kernel queued about them was taken, and wakes nobody.
+        let mut probe = DatagramProbe::new(Answer::Nothing);
+        for _ in 0..WAITS_MAX {
+            outputs.lane.serve(&mut probe, &MonotonicClock).expect("the lane serves");
+            let wake = outputs.lane.wait(Duration::from_millis(2)).expect("the lane waits");
+            if wake == laneway_core::Wake::Timeout {
+                break;
+            }
+        }
+        let wake = outputs.lane.wait(Duration::from_millis(2)).expect("the lane waits");
+        assert_eq!(wake, laneway_core::Wake::Timeout, "{when_full:?}");
+    }
 }
 
 #[test]

@@ -1,7 +1,8 @@
 //! Programs that nobody here wrote, against the lanes: curl over TCP, Python's sockets over UDP.
 
 use laneway_core::{
-    App, Close, ConnId, Counters, DatagramLane, Lane, PortId, StreamApp, StreamLane, StreamOut,
+    App, Close, ConnId, Counters, DatagramLane, Lane, Opened, PortId, StreamApp, StreamLane,
+    StreamOut,
 };
 use laneway_socket::{TcpLane, UdpLane};
 use laneway_testkit::{
@@ -10,7 +11,6 @@ use laneway_testkit::{
 };
 use std::{
     io::Read,
-    net::SocketAddr,
     process::{Child, Command, Stdio},
     time::Duration,
 };
@@ -54,17 +54,15 @@ struct Server {
     counters: Counters,
 }
 
-const PIECE_BYTES: usize = 30_000;
-
 impl Server {
     fn pay(&mut self, out: &mut impl StreamOut) {
         for (conn, at) in &mut self.owed {
             while *at < self.answer.len() {
-                let end = (*at + PIECE_BYTES).min(self.answer.len());
-                if !out.send(*conn, &self.answer[*at..end]) {
+                let taken = out.send(*conn, &self.answer[*at..]);
+                *at += taken;
+                if taken == 0 {
                     break;
                 }
-                *at = end;
             }
         }
         self.owed.retain(|(_, at)| *at < self.answer.len());
@@ -78,7 +76,7 @@ impl App for Server {
 }
 
 impl StreamApp for Server {
-    fn on_open(&mut self, _conn: ConnId, _peer: SocketAddr) {
+    fn on_open<O: StreamOut>(&mut self, _opened: Opened, _out: &mut O) {
         self.opened += 1;
     }
 
@@ -94,7 +92,7 @@ impl StreamApp for Server {
         self.owed.retain(|(owed, _)| *owed != conn);
     }
 
-    fn on_tick<O: StreamOut>(&mut self, _turn: laneway_core::Turn, out: &mut O) {
+    fn on_room<O: StreamOut>(&mut self, _conn: ConnId, out: &mut O) {
         self.pay(out);
     }
 }
@@ -118,8 +116,6 @@ fn curl_gets_a_long_answer_over_kept_connections() {
     let clock = MonotonicClock;
     let status = loop {
         lane.serve(&mut server, &clock).expect("the lane serves");
-        let turn = laneway_core::Turn { now_ns: laneway_core::Clock::now_ns(&clock) };
-        lane.tick(&mut server, turn).expect("the lane ticks");
         lane.wait(Duration::from_millis(5)).expect("the lane waits");
         if let Some(status) = curl.try_wait().expect("it was started") {
             break status; // curl ends by itself, at the latest after its longest time

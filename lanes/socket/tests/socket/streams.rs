@@ -61,6 +61,7 @@ impl StreamRig for LoopbackRig {
             ports_max: PORTS_MAX,
             peers_max: 200,
             small_queues: "buffer=4k,queue=4k,sndbuf=4k",
+            hasty_close: "buffer=4k,queue=4k,sndbuf=4k,close=50",
             few_connections: Some(("conns=3", 3)),
             impossible: Some(Impossible { knobs: IMPOSSIBLE, cap: Cap::SocketBuffers }),
             misspelt: ("backlogs", "backlog"),

@@ -6,8 +6,8 @@ use crate::{
 };
 use laneway_core::{
     App, Clock, Close, ConnId, Counters, Datagram, DatagramApp, DatagramLane, DatagramOut,
-    DatagramPorts, DropReason, Lane, LaneError, PortId, PortPlan, StreamApp, StreamLane, StreamOut,
-    Turn, WhenFull,
+    DatagramPorts, DropReason, Lane, LaneError, Opened, PortId, PortPlan, StreamApp, StreamLane,
+    StreamOut, Turn, WhenFull,
 };
 use laneway_testkit::{
     Patience,
@@ -423,12 +423,12 @@ impl App for Echo {
 }
 
 impl StreamApp for Echo {
-    fn on_open(&mut self, _conn: ConnId, _peer: SocketAddr) {
+    fn on_open<O: StreamOut>(&mut self, _opened: Opened, _out: &mut O) {
         self.open += 1;
     }
 
     fn on_bytes<O: StreamOut>(&mut self, conn: ConnId, bytes: &[u8], out: &mut O) -> usize {
-        if out.send(conn, bytes) { bytes.len() } else { 0 }
+        out.send(conn, bytes)
     }
 
     fn on_close(&mut self, _conn: ConnId, why: Close) {
@@ -556,8 +556,8 @@ fn a_request_longer_than_the_queue_ends_its_connection() {
     }
 
     impl StreamApp for Waiting {
-        fn on_open(&mut self, conn: ConnId, peer: SocketAddr) {
-            self.0.on_open(conn, peer);
+        fn on_open<O: StreamOut>(&mut self, opened: Opened, out: &mut O) {
+            self.0.on_open(opened, out);
         }
         fn on_bytes<O: StreamOut>(&mut self, _conn: ConnId, _bytes: &[u8], _out: &mut O) -> usize {
             0

@@ -3,7 +3,7 @@
 use crate::world::{World, until_free};
 use laneway_core::{
     App, Clock, Close, ConnId, Counters, Datagram, DatagramApp, DatagramLane, DatagramOut, Lane,
-    LaneError, PortId, StreamApp, StreamLane, StreamOut, Turn,
+    LaneError, Opened, PortId, StreamApp, StreamLane, StreamOut, Turn,
 };
 use laneway_testkit::{service::MonotonicClock, skip};
 use laneway_uring::{UringTcp, UringUdp};
@@ -48,17 +48,13 @@ struct Http {
 
 impl Http {
     fn pay<O: StreamOut>(&mut self, out: &mut O) {
-        const PIECE_BYTES: usize = 1 << 14;
         self.owed.retain_mut(|(conn, at)| {
-            while *at < self.body.len() {
-                let end = self.body.len().min(*at + PIECE_BYTES);
-                if !out.send(*conn, &self.body[*at..end]) {
-                    return true;
-                }
-                *at = end;
+            *at += out.send(*conn, &self.body[*at..]);
+            let is_owed = *at < self.body.len();
+            if !is_owed {
+                out.close(*conn);
             }
-            out.close(*conn);
-            false
+            is_owed
         });
     }
 }
@@ -70,14 +66,14 @@ impl App for Http {
 }
 
 impl StreamApp for Http {
-    fn on_open(&mut self, _conn: ConnId, _peer: SocketAddr) {}
+    fn on_open<O: StreamOut>(&mut self, _opened: Opened, _out: &mut O) {}
 
     fn on_bytes<O: StreamOut>(&mut self, conn: ConnId, bytes: &[u8], out: &mut O) -> usize {
         if !bytes.ends_with(b"\r\n\r\n") {
             return 0;
         }
         let head = format!("HTTP/1.0 200 OK\r\nContent-Length: {}\r\n\r\n", self.body.len());
-        assert!(out.send(conn, head.as_bytes()), "a new queue has room");
+        assert_eq!(out.send(conn, head.as_bytes()), head.len(), "a new queue has room");
         self.owed.push((conn, 0));
         bytes.len()
     }
@@ -86,7 +82,7 @@ impl StreamApp for Http {
         self.pay(out);
     }
 
-    fn on_tick<O: StreamOut>(&mut self, _turn: Turn, out: &mut O) {
+    fn on_room<O: StreamOut>(&mut self, _conn: ConnId, out: &mut O) {
         self.pay(out);
     }
 

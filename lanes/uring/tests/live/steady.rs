@@ -5,7 +5,7 @@
 use crate::{frames_world, world::World};
 use laneway_core::{
     App, Close, ConnId, Counters, Datagram, DatagramApp, DatagramLane, DatagramOut, FrameLane,
-    Lane, PortId, StreamApp, StreamLane, StreamOut, Turn, Verdict,
+    Lane, Opened, PortId, StreamApp, StreamLane, StreamOut, Turn, Verdict,
 };
 use laneway_testkit::{service::MonotonicClock, skip, udp_frames};
 use laneway_uring::UringTcp;
@@ -84,13 +84,13 @@ impl DatagramApp for Echo {
 }
 
 impl StreamApp for Echo {
-    fn on_open(&mut self, _conn: ConnId, _peer: SocketAddr) {}
+    fn on_open<O: StreamOut>(&mut self, _opened: Opened, _out: &mut O) {}
 
     fn on_bytes<O: StreamOut>(&mut self, conn: ConnId, bytes: &[u8], out: &mut O) -> usize {
         self.seen += 1;
         // Odd lengths are left for the next time, so that leftovers are part of the test.
         let consumed = bytes.len() / 2 * 2;
-        if out.send(conn, &bytes[..consumed]) { consumed } else { 0 }
+        out.send(conn, &bytes[..consumed])
     }
 
     fn on_close(&mut self, _conn: ConnId, _why: Close) {}

@@ -47,6 +47,7 @@ impl StreamRig for TcpRig {
             ports_max: PORTS_MAX,
             peers_max: 200,
             small_queues: "queue=4k",
+            hasty_close: "queue=4k,close=50",
             few_connections: Some(("conns=3", 3)),
             impossible: Some(Impossible { knobs: "rcvbuf=1024m", cap: Cap::SocketBuffers }),
             misspelt: ("cons", "conns"),

@@ -4,6 +4,9 @@
 //! Tests that need root say so and pass without it.
 #![forbid(unsafe_code)]
 
+mod interfaces;
+mod soak;
+
 use laneway_core::{FrameLane, Lane, PortId};
 use laneway_netns::{Mac, Namespace, VethEnd, VethOptions, VethPair, can_create};
 use laneway_packet::{OpenOptions, PacketLane};
@@ -24,7 +27,6 @@ use std::sync::mpsc;
 use std::thread;
 use std::time::{Duration, Instant};
 
-#[path = "relay/service.rs"]
 mod service;
 
 /// The binary under test.

@@ -1,0 +1,168 @@
+//! What a command is: one row of a table.
+//!
+//! The table is the one list of what is supported: `COMMAND` prints it, rights are checked by it, keys are
+//! found by it, and what it does not have is answered with Redis's own error. Commands on data see a
+//! [`Call`] and nothing of clients; what they changed stands in its [`Effects`], by which the server logs,
+//! wakes who waits for a key, and spoils transactions that watch it.
+
+use crate::data::Store;
+use laneway_resp::Reply;
+
+/// One command.
+#[derive(Clone, Copy, Debug)]
+pub struct Command {
+    /// Its name in lower case; a subcommand's stands behind a bar: `config|get`.
+    pub name: &'static str,
+    /// How many arguments it takes, its name among them; at least so many if negative (as in Redis).
+    pub arity: i32,
+    /// What kind of command it is.
+    pub flags: Flags,
+    /// Where its keys stand.
+    pub keys: Keys,
+    /// Categories of rights without the `@`: `&["read", "string", "fast"]` (as in Redis 7).
+    pub categories: &'static [&'static str],
+    /// Who does it.
+    pub run: Run,
+}
+
+/// Who does a command.
+#[derive(Clone, Copy, Debug)]
+pub enum Run {
+    /// The data alone.
+    Data(fn(&mut Call<'_>) -> Outcome),
+    /// The server: it concerns clients, configuration or several commands. Found there by its name.
+    Server,
+}
+
+/// What kind of command it is, as `COMMAND INFO` names it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Flags(pub u32);
+
+impl Flags {
+    /// It may change data.
+    pub const WRITE: Flags = Flags(1);
+    /// It reads data and changes none.
+    pub const READONLY: Flags = Flags(1 << 1);
+    /// It may need memory: refused beyond `maxmemory` when nothing can be evicted.
+    pub const DENYOOM: Flags = Flags(1 << 2);
+    /// Its time does not grow with the data.
+    pub const FAST: Flags = Flags(1 << 3);
+    /// It may wait for data.
+    pub const BLOCKING: Flags = Flags(1 << 4);
+    /// For operators.
+    pub const ADMIN: Flags = Flags(1 << 5);
+    /// It concerns messages: allowed to a subscribed client.
+    pub const PUBSUB: Flags = Flags(1 << 6);
+    /// Allowed before AUTH.
+    pub const NO_AUTH: Flags = Flags(1 << 7);
+    /// Refused inside MULTI.
+    pub const NO_MULTI: Flags = Flags(1 << 8);
+    /// Allowed while data are being loaded.
+    pub const LOADING: Flags = Flags(1 << 9);
+    /// Allowed to replicas with old data.
+    pub const STALE: Flags = Flags(1 << 10);
+    /// Not for scripts.
+    pub const NOSCRIPT: Flags = Flags(1 << 11);
+    /// Its keys cannot be told from the first, last and step alone.
+    pub const MOVABLEKEYS: Flags = Flags(1 << 12);
+
+    /// Both.
+    pub const fn and(self, other: Flags) -> Flags {
+        Flags(self.0 | other.0)
+    }
+
+    /// True if it has all of `other`.
+    pub const fn has(self, other: Flags) -> bool {
+        self.0 & other.0 == other.0
+    }
+}
+
+/// Where the keys of a command stand: every `step`th argument from `first` to `last`, which counts from the
+/// end if negative. None if `first` is 0. `numkeys` at that argument says how many follow it (ZUNION, LMPOP).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Keys {
+    /// The first key's place; 0 if it has none.
+    pub first: u32,
+    /// The last key's.
+    pub last: i32,
+    /// Places from key to key.
+    pub step: u32,
+    /// Where the number of keys stands that follow it; 0 if keys are not counted.
+    pub numkeys: u32,
+}
+
+/// One command that is being done, on the data of one shard.
+#[derive(Debug)]
+pub struct Call<'a> {
+    /// What the client said, the name first; as many as the table's arity allows.
+    pub args: &'a [&'a [u8]],
+    /// All databases of the shard.
+    pub store: &'a mut Store,
+    /// Which of them the client has selected.
+    pub database: usize,
+    /// Where the reply goes.
+    pub reply: &'a mut Reply,
+    /// Milliseconds since 1970, read once per turn.
+    pub now_ms: u64,
+    /// What it changes.
+    pub effects: &'a mut Effects,
+}
+
+/// How a command ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Outcome {
+    /// The reply is written (an error's, too).
+    Done,
+    /// There is nothing yet, and the reply is empty: the server calls it again, with the same arguments, when one of its keys
+    /// has been touched, and answers with nothing when the time is up. Inside MULTI it answers so at once.
+    Waits {
+        /// Until when, milliseconds since 1970; for ever if there is none.
+        until_ms: Option<u64>,
+        /// Nothing is an array (BLPOP) and not a value (BLMOVE).
+        null_array: bool,
+    },
+}
+
+/// What a command changed. The server empties it before each.
+#[derive(Debug, Default)]
+pub struct Effects {
+    /// What the log has of it.
+    pub logged: Logged,
+    /// How many changes (`rdb_changes_since_last_save` of INFO).
+    pub changes: u64,
+    /// Set by the server if anything watches, waits or caches keys; [`Effects::touch`] does nothing otherwise.
+    pub wants_touched: bool,
+    /// Keys whose value is another now (written, deleted, expired, evicted), with their database. A database that was flushed has an
+    /// entry without a key.
+    pub touched: Vec<(usize, Option<Box<[u8]>>)>,
+}
+
+impl Effects {
+    /// The value of `key` is another now.
+    pub fn touch(&mut self, database: usize, key: &[u8]) {
+        if self.wants_touched {
+            self.touched.push((database, Some(key.into())));
+        }
+    }
+
+    /// Changed, and the log has the command as it was given.
+    pub fn changed(&mut self, changes: u64) {
+        self.changes += changes;
+        if self.logged == Logged::Nothing {
+            self.logged = Logged::AsGiven;
+        }
+    }
+}
+
+/// What the log has of a command.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum Logged {
+    /// Nothing: it changed nothing.
+    #[default]
+    Nothing,
+    /// The command as it was given: done again on the same data, it does the same.
+    AsGiven,
+    /// Other commands that do the same whenever they are done: what depends on time or chance (EXPIRE as PEXPIREAT, SPOP as SREM,
+    /// INCRBYFLOAT as SET).
+    Instead(Vec<Vec<Box<[u8]>>>),
+}

@@ -1,0 +1,35 @@
+//! The data: databases of keys, their values, and the commands on them. No client, no I/O, no clock of its own.
+//!
+//! ```text
+//!  commands ─▶ keyspace (one database at one time: due keys, effects) ─▶ store ─▶ database ─▶ directory ─▶ entry
+//!                                                                                    └─▶ deadlines, bytes, snapshot
+//! ```
+//!
+//! Time and the seed of chance are given. The log of a command does the same whenever it is done again at time 0, at which
+//! nothing is due: deadlines are times of the calendar there, and what came due is deleted by a command of its own.
+
+mod chance;
+mod commands;
+mod database;
+mod directory;
+mod entry;
+mod extended;
+mod glob;
+mod hash;
+mod keyspace;
+mod list;
+mod numbers;
+mod packed;
+mod set;
+mod snapshot;
+mod sorted;
+mod store;
+mod tree;
+
+#[cfg(test)]
+mod tests;
+
+pub use commands::COMMANDS;
+pub use glob::matches as glob_matches;
+pub use snapshot::{Damaged, SnapshotStep};
+pub use store::{DATABASES, DatabaseCounts, Eviction, Settings, Store, StoreCounts};

@@ -1,0 +1,283 @@
+//! Snapshots without a fork: a walk through all entries in bounded steps, while commands go on.
+//!
+//! A snapshot holds the data of the moment when it began, exactly: an entry that the walk has not reached yet is written before it
+//! changes, and a database that is flushed or swapped is walked where it went. So a snapshot and the log from that moment on
+//! are the data, and no command must be one that can be done twice. The other way, to write each entry as the walk meets
+//! it, would need every command to be: RENAME, LMOVE or SMOVE of a key on either side of the walk is not. The price is memory
+//! for 8 bytes per key that is first written during a snapshot, and for those entries until the next step.
+//!
+//! An entry is: database, deadline + 1 or 0, form and kind (1 byte), key, value; numbers as in [`packed`](super::packed),
+//! byte strings behind their length, scores as 8 bytes, low ones first.
+
+use super::chance::KeyHasher;
+use super::database::{Database, Walk};
+use super::directory::{Keyed, PLACE_END};
+use super::entry::{Entry, Form, Value};
+use super::list::{End, List};
+use super::packed::write_varint;
+use super::store::Store;
+use super::{hash::Hash, set::Set, sorted::Sorted};
+use std::collections::HashSet;
+
+/// Where a snapshot is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SnapshotStep {
+    /// It goes on.
+    More,
+    /// Every entry is written.
+    Done,
+}
+
+/// An entry of a snapshot that cannot be read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Damaged {
+    /// How many bytes of it could be read.
+    pub at: usize,
+}
+
+impl std::fmt::Display for Damaged {
+    fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(out, "the entry of the snapshot cannot be read from its byte {} on", self.at)
+    }
+}
+
+impl std::error::Error for Damaged {}
+
+const TEXT: u8 = 0;
+const LIST: u8 = 1;
+const SET: u8 = 2;
+const HASH: u8 = 3;
+const SORTED: u8 = 4;
+const KIND: u8 = 0x0f;
+const FORM_TEXT: u8 = 0x10;
+const FORM_RAW: u8 = 0x20;
+/// The value had outgrown the form for small ones, and stays so.
+const LARGE: u8 = 0x40;
+
+impl Store {
+    /// Begins a snapshot of all databases as they are now; one that is under way is given up.
+    pub fn snapshot_begin(&mut self) {
+        self.snapshot_end();
+        for (number, database) in self.databases.iter_mut().enumerate() {
+            if database.entries.len() > 0 {
+                let (early, waiting) = (HashSet::new(), Vec::new());
+                database.walk = Some(Walk { number, place: 0, early, waiting });
+            }
+        }
+    }
+
+    /// Appends entries to `out`, each readable by [`Store::load_entry`]: those that were about to change since the last step, then
+    /// about `budget` more. A single large value is written whole.
+    pub fn snapshot_step(&mut self, budget: usize, out: &mut Vec<u8>) -> SnapshotStep {
+        let mut left = budget.max(1);
+        for database in self.flushed.iter_mut().chain(&mut self.databases) {
+            if let Some(walk) = &mut database.walk {
+                out.append(&mut walk.waiting);
+            }
+        }
+        while let Some(mut database) = self.flushed.pop() {
+            if !step(&mut database, &mut left, out) {
+                self.flushed.push(database);
+                return SnapshotStep::More;
+            }
+        }
+        let mut done = true;
+        for database in &mut self.databases {
+            done = done && step(database, &mut left, out);
+        }
+        if done { SnapshotStep::Done } else { SnapshotStep::More }
+    }
+
+    /// Gives up a snapshot that is under way.
+    pub fn snapshot_end(&mut self) {
+        self.flushed.clear();
+        self.databases.iter_mut().for_each(|database| database.walk = None);
+    }
+
+    /// Adds the entry that begins `bytes`; how many bytes it is.
+    pub fn load_entry(&mut self, bytes: &[u8]) -> Result<usize, Damaged> {
+        let mut reader = Reader { bytes, at: 0 };
+        let loaded = read(&mut reader, self.databases.len(), &self.hasher);
+        let (number, entry) = loaded.ok_or(Damaged { at: reader.at })?;
+        let database = &mut self.databases[number];
+        let hash = database.entries.hash(entry.key());
+        database.insert(hash, entry);
+        Ok(reader.at)
+    }
+}
+
+/// Walks on through a database; true at its end.
+fn step(database: &mut Database, left: &mut usize, out: &mut Vec<u8>) -> bool {
+    let Some(walk) = &mut database.walk else { return true };
+    while *left > 0 && walk.place < PLACE_END {
+        let mut written = 1;
+        walk.place = database.entries.walk(walk.place, |hash, entry| {
+            if !walk.early.contains(&hash) {
+                write(out, walk.number, entry);
+                written += 1;
+            }
+        });
+        *left = left.saturating_sub(written);
+    }
+    let done = walk.place >= PLACE_END;
+    if done {
+        database.walk = None;
+    }
+    done
+}
+
+/// Appends an entry.
+pub(super) fn write(out: &mut Vec<u8>, database: usize, entry: &Entry) {
+    write_varint(out, database);
+    write_varint(out, entry.deadline_ms().map_or(0, |ms| ms.saturating_add(1) as usize));
+    let form = match entry.form() {
+        Form::Whole => 0,
+        Form::Text => FORM_TEXT,
+        Form::Raw => FORM_RAW,
+    };
+    let large = |is_large| if is_large { LARGE } else { 0 };
+    let kind = match entry.value() {
+        None | Some(Value::Text(_)) => TEXT,
+        Some(Value::List(_)) => LIST,
+        Some(Value::Set(set)) => SET | large(set.encoding() != "intset"),
+        Some(Value::Hash(hash)) => HASH | large(hash.encoding() != "listpack"),
+        Some(Value::Sorted(sorted)) => SORTED | large(sorted.encoding() != "listpack"),
+    };
+    out.push(form | kind);
+    write_bytes(out, entry.key());
+    match entry.value() {
+        None | Some(Value::Text(_)) => write_bytes(out, entry.as_text().unwrap_or(&[])),
+        Some(Value::List(list)) => {
+            write_varint(out, list.len());
+            list.iter().for_each(|value| write_bytes(out, value));
+        }
+        Some(Value::Set(set)) => {
+            write_varint(out, set.len());
+            set.each(|member| {
+                write_bytes(out, member);
+                true
+            });
+        }
+        Some(Value::Hash(hash)) => {
+            write_varint(out, hash.len());
+            hash.each(|field, value| {
+                write_bytes(out, field);
+                write_bytes(out, value);
+            });
+        }
+        Some(Value::Sorted(sorted)) => {
+            write_varint(out, sorted.len());
+            sorted.visit(0..sorted.len(), false, |member, score| {
+                write_bytes(out, member);
+                out.extend_from_slice(&score.to_le_bytes());
+            });
+        }
+    }
+}
+
+fn write_bytes(out: &mut Vec<u8>, bytes: &[u8]) {
+    write_varint(out, bytes.len());
+    out.extend_from_slice(bytes);
+}
+
+fn read(reader: &mut Reader<'_>, databases: usize, hasher: &KeyHasher) -> Option<(usize, Entry)> {
+    let database = reader.number().filter(|number| *number < databases)?;
+    let deadline_ms = reader.number()?.checked_sub(1).map(|ms| ms as u64);
+    let kind = reader.byte()?;
+    let form = match kind & (FORM_TEXT | FORM_RAW) {
+        0 => Form::Whole,
+        FORM_TEXT => Form::Text,
+        _ => Form::Raw,
+    };
+    let is_large = kind & LARGE != 0;
+    let key = reader.bytes()?;
+    let value = match kind & KIND {
+        TEXT => return Some((database, Entry::text(key, reader.bytes()?, form, deadline_ms))),
+        LIST => {
+            let mut list = List::default();
+            for _ in 0..reader.number()? {
+                list.push(End::Right, reader.bytes()?);
+            }
+            Value::List(list)
+        }
+        SET => {
+            let mut set = Set::new(hasher);
+            if is_large {
+                set.use_members();
+            }
+            for _ in 0..reader.number()? {
+                set.insert(reader.bytes()?);
+            }
+            Value::Set(set)
+        }
+        HASH => {
+            let mut hash = Hash::new(hasher);
+            if is_large {
+                hash.use_directory();
+            }
+            for _ in 0..reader.number()? {
+                hash.set(reader.bytes()?, reader.bytes()?);
+            }
+            Value::Hash(hash)
+        }
+        SORTED => {
+            let mut sorted = Sorted::new(hasher);
+            if is_large {
+                sorted.use_tree();
+            }
+            for _ in 0..reader.number()? {
+                let member = reader.bytes()?;
+                sorted.set(member, reader.score()?);
+            }
+            Value::Sorted(sorted)
+        }
+        _ => return None,
+    };
+    let is_empty = match &value {
+        Value::List(list) => list.len() == 0,
+        Value::Set(set) => set.len() == 0,
+        Value::Hash(hash) => hash.len() == 0,
+        Value::Sorted(sorted) => sorted.len() == 0,
+        Value::Text(_) => false,
+    };
+    (!is_empty).then(|| (database, Entry::object(key, value, form, deadline_ms)))
+}
+
+/// Reads bytes that may be damaged.
+struct Reader<'a> {
+    bytes: &'a [u8],
+    at: usize,
+}
+
+impl<'a> Reader<'a> {
+    fn byte(&mut self) -> Option<u8> {
+        let byte = *self.bytes.get(self.at)?;
+        self.at += 1;
+        Some(byte)
+    }
+
+    fn number(&mut self) -> Option<usize> {
+        let mut number = 0;
+        for shift in (0..usize::BITS).step_by(7) {
+            let byte = self.byte()?;
+            number |= usize::from(byte & 0x7f) << shift;
+            if byte & 0x80 == 0 {
+                return Some(number);
+            }
+        }
+        None
+    }
+
+    fn bytes(&mut self) -> Option<&'a [u8]> {
+        let len = self.number()?;
+        let bytes = self.bytes[self.at..].get(..len)?;
+        self.at += len;
+        Some(bytes)
+    }
+
+    fn score(&mut self) -> Option<f64> {
+        let score = self.bytes[self.at..].first_chunk()?;
+        self.at += score.len();
+        Some(f64::from_le_bytes(*score)).filter(|score| !score.is_nan())
+    }
+}

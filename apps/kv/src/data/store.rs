@@ -1,0 +1,330 @@
+//! All databases of one shard, and what is done to them without a command: expiry, eviction, memory.
+
+use super::chance::{Chance, KeyHasher};
+use super::database::Database;
+use super::directory::Keyed;
+use super::entry::Entry;
+use super::keyspace::deletion;
+use crate::command::{Effects, Logged};
+use std::hash::{BuildHasher, RandomState};
+
+/// How many databases there are.
+pub const DATABASES: usize = 16;
+/// Entries that are looked at for one sample of entries with a deadline.
+const SAMPLE_LOOKS_MAX: usize = 256;
+/// New keys have been used so often, or they would be the first to go (Redis's LFU_INIT_VAL).
+const NEW_USES: u32 = 5;
+
+/// What goes when memory is full.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Eviction {
+    /// Nothing: commands that need memory are refused.
+    #[default]
+    None,
+    /// Of all keys, one that was not used for long.
+    AllKeysLru,
+    /// Of all keys, one that is seldom used.
+    AllKeysLfu,
+    /// Any key.
+    AllKeysRandom,
+    /// Of the keys with a deadline, one that was not used for long.
+    VolatileLru,
+    /// Of the keys with a deadline, one that is seldom used.
+    VolatileLfu,
+    /// Any key with a deadline.
+    VolatileRandom,
+    /// The key with the soonest deadline.
+    VolatileTtl,
+}
+
+impl Eviction {
+    /// Every policy, by Redis's name.
+    pub const NAMES: [(&'static str, Eviction); 8] = [
+        ("noeviction", Eviction::None),
+        ("allkeys-lru", Eviction::AllKeysLru),
+        ("allkeys-lfu", Eviction::AllKeysLfu),
+        ("allkeys-random", Eviction::AllKeysRandom),
+        ("volatile-lru", Eviction::VolatileLru),
+        ("volatile-lfu", Eviction::VolatileLfu),
+        ("volatile-random", Eviction::VolatileRandom),
+        ("volatile-ttl", Eviction::VolatileTtl),
+    ];
+
+    pub(super) fn counts_uses(self) -> bool {
+        matches!(self, Eviction::AllKeysLfu | Eviction::VolatileLfu)
+    }
+
+    fn needs_deadline(self) -> bool {
+        use Eviction::{VolatileLfu, VolatileLru, VolatileRandom, VolatileTtl};
+        matches!(self, VolatileLru | VolatileLfu | VolatileRandom | VolatileTtl)
+    }
+}
+
+/// What an operator may set while the store runs.
+#[derive(Clone, Debug)]
+pub struct Settings {
+    /// Bytes that data may take; no limit if there is none (`maxmemory`).
+    pub memory_bytes_max: Option<usize>,
+    /// What goes beyond it (`maxmemory-policy`).
+    pub eviction: Eviction,
+    /// How many keys are compared to find the one that goes (`maxmemory-samples`).
+    pub samples: usize,
+    /// The greater, the more uses a count of uses stands for (`lfu-log-factor`).
+    pub lfu_log_factor: u32,
+    /// Minutes after which a count of uses falls by one; never if 0 (`lfu-decay-time`).
+    pub lfu_decay_minutes: u32,
+}
+
+impl Default for Settings {
+    fn default() -> Settings {
+        let (memory_bytes_max, eviction) = (None, Eviction::None);
+        let (samples, lfu_log_factor, lfu_decay_minutes) = (5, 10, 1);
+        Settings { memory_bytes_max, eviction, samples, lfu_log_factor, lfu_decay_minutes }
+    }
+}
+
+/// What INFO says of the data since the start.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct StoreCounts {
+    /// Look-ups by reading commands that found a value.
+    pub hits: u64,
+    /// Look-ups by reading commands that found none.
+    pub misses: u64,
+    /// Keys that were deleted at their deadline.
+    pub expired: u64,
+    /// Keys that were deleted for memory.
+    pub evicted: u64,
+}
+
+/// What INFO says of one database.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct DatabaseCounts {
+    /// Its keys.
+    pub keys: usize,
+    /// Those of them that have a deadline.
+    pub deadlines: usize,
+}
+
+/// All databases of one shard.
+#[derive(Debug)]
+pub struct Store {
+    pub(super) databases: Vec<Database>,
+    /// Flushed before a snapshot had walked them.
+    pub(super) flushed: Vec<Database>,
+    pub(super) hasher: KeyHasher,
+    pub(super) chance: Chance,
+    pub(super) settings: Settings,
+    pub(super) counts: StoreCounts,
+    /// Where the next turn of active expiry begins.
+    expires_next: usize,
+}
+
+impl Default for Store {
+    /// A store whose hashes start from the system's chance.
+    fn default() -> Store {
+        Store::with_seed(RandomState::new().hash_one(std::process::id()))
+    }
+}
+
+impl Store {
+    /// A store whose hashes and draws follow from `seed`, which clients must not know.
+    pub fn with_seed(seed: u64) -> Store {
+        let mut chance = Chance::new(seed);
+        let hasher = KeyHasher::new(&mut chance);
+        let databases = (0..DATABASES).map(|_| Database::new(hasher.clone())).collect();
+        let (settings, counts) = (Settings::default(), StoreCounts::default());
+        let flushed = Vec::new();
+        Store { databases, flushed, hasher, chance, settings, counts, expires_next: 0 }
+    }
+
+    /// What an operator has set.
+    pub fn settings(&self) -> &Settings {
+        &self.settings
+    }
+
+    /// Sets what an operator may.
+    pub fn settings_mut(&mut self) -> &mut Settings {
+        &mut self.settings
+    }
+
+    /// What happened since the start, or since [`Store::reset_counts`].
+    pub fn counts(&self) -> StoreCounts {
+        self.counts
+    }
+
+    /// Counts from 0 again.
+    pub fn reset_counts(&mut self) {
+        self.counts = StoreCounts::default();
+    }
+
+    /// Keys of each database, by number.
+    pub fn databases(&self) -> impl Iterator<Item = DatabaseCounts> {
+        self.databases.iter().map(|database| DatabaseCounts {
+            keys: database.entries.len(),
+            deadlines: database.deadlines(),
+        })
+    }
+
+    /// Bytes that the data take: an estimate, kept as a sum over the entries as an allocator rounds them.
+    pub fn used_bytes(&self) -> usize {
+        self.databases.iter().map(Database::bytes).sum()
+    }
+
+    /// True if the data take more than they may.
+    pub fn is_over_limit(&self) -> bool {
+        self.settings.memory_bytes_max.is_some_and(|max| self.used_bytes() > max)
+    }
+
+    /// Deletes up to `budget` keys of one database whose deadline has passed, the next database at the next call. Where there are
+    /// none, looks at all databases once.
+    ///
+    /// Returns the database that the effects are of: the log has a DEL of each key there.
+    pub fn expire_some(
+        &mut self,
+        now_ms: u64,
+        budget: usize,
+        effects: &mut Effects,
+    ) -> Option<usize> {
+        let due = |database: &Database| database.soonest_ms().is_some_and(|ms| ms < now_ms);
+        let order = (0..self.databases.len()).map(|n| (self.expires_next + n) % DATABASES);
+        let number = order.into_iter().find(|number| due(&self.databases[*number]))?;
+        self.expires_next = (number + 1) % DATABASES;
+        let mut deletions = Vec::new();
+        for _ in 0..budget {
+            let database = &mut self.databases[number];
+            let Some((hash, key)) = due(database).then(|| database.soonest()).flatten() else {
+                break;
+            };
+            let key: Box<[u8]> = key.into();
+            database.remove(hash, &key);
+            self.counts.expired += 1;
+            effects.touch(number, &key);
+            deletions.push(deletion(&key));
+        }
+        effects.changes += deletions.len() as u64;
+        effects.logged = Logged::Instead(deletions);
+        Some(number)
+    }
+
+    /// Deletes the one key that the policy chooses from a sample.
+    ///
+    /// Returns the database that the effects are of; `None` if the policy allows none to go. To be called until
+    /// [`Store::is_over_limit`] is false, a bounded number of times per command.
+    pub fn evict_one(&mut self, now_ms: u64, effects: &mut Effects) -> Option<usize> {
+        let policy = self.settings.eviction;
+        let candidates = |database: &Database| match policy {
+            Eviction::None => 0,
+            _ if policy.needs_deadline() => database.deadlines(),
+            _ => database.entries.len(),
+        };
+        // A database is drawn by its share of the candidates.
+        let all: usize = self.databases.iter().map(candidates).sum();
+        let mut drawn = self.chance.below(all);
+        let number = self.databases.iter().position(|database| {
+            let count = candidates(database);
+            let here = drawn < count;
+            drawn = drawn.saturating_sub(count);
+            here
+        })?;
+        let (hash, key) = self.worst(number, now_ms)?;
+        self.databases[number].remove(hash, &key);
+        self.counts.evicted += 1;
+        effects.touch(number, &key);
+        effects.changes += 1;
+        effects.logged = Logged::Instead(vec![deletion(&key)]);
+        Some(number)
+    }
+
+    /// Of a sample of a database's keys, the one that goes first.
+    fn worst(&mut self, number: usize, now_ms: u64) -> Option<(u64, Box<[u8]>)> {
+        let database = &self.databases[number];
+        let soonest = || database.soonest().map(|(hash, key)| (hash, Box::from(key)));
+        let policy = self.settings.eviction;
+        if policy == Eviction::VolatileTtl {
+            return soonest();
+        }
+        let samples = match policy {
+            Eviction::AllKeysRandom | Eviction::VolatileRandom => 1,
+            _ => self.settings.samples.clamp(1, SAMPLE_LOOKS_MAX),
+        };
+        let (mut worst, mut seen): (Option<(u32, &Entry)>, usize) = (None, 0);
+        for _ in 0..SAMPLE_LOOKS_MAX {
+            let entry = database.entries.random(&mut self.chance)?;
+            if policy.needs_deadline() && entry.deadline_ms().is_none() {
+                continue;
+            }
+            let age = match policy.counts_uses() {
+                true => u32::MAX - uses(&self.settings, entry.last_use(), now_ms),
+                false => lru_clock(now_ms).wrapping_sub(entry.last_use()),
+            };
+            if worst.is_none_or(|(oldest, _)| age > oldest) {
+                worst = Some((age, entry));
+            }
+            seen += 1;
+            if seen == samples {
+                break;
+            }
+        }
+        match worst {
+            Some((_, entry)) => Some((database.entries.hash(entry.key()), entry.key().into())),
+            // Where keys with a deadline are rare, the one whose deadline is the soonest goes.
+            None => soonest(),
+        }
+    }
+
+    /// Empties a database. A snapshot that has not walked it goes on with what it was.
+    pub(super) fn flush(&mut self, number: usize) {
+        let empty = Database::new(self.hasher.clone());
+        let old = std::mem::replace(&mut self.databases[number], empty);
+        if old.walk.is_some() {
+            self.flushed.push(old);
+        }
+    }
+
+    /// The hash by which a key is found and placed in a snapshot.
+    pub(super) fn hash(&self, key: &[u8]) -> u64 {
+        self.hasher.hash(key)
+    }
+}
+
+/// What an entry that is used now has as its last use.
+pub(super) fn use_now(
+    settings: &Settings,
+    chance: &mut Chance,
+    last_use: Option<u32>,
+    now_ms: u64,
+) -> u32 {
+    if !settings.eviction.counts_uses() {
+        return lru_clock(now_ms);
+    }
+    let mut count = last_use.map_or(NEW_USES, |last_use| uses(settings, last_use, now_ms));
+    if last_use.is_some() && count < 255 {
+        // The more uses are counted, the fewer of them count.
+        let odds = u64::from(count.saturating_sub(NEW_USES) * settings.lfu_log_factor) + 1;
+        count += u32::from(chance.draw().is_multiple_of(odds));
+    }
+    minutes(now_ms) << 8 | count
+}
+
+/// The time of a last use: 64 ms a step, around in eight years.
+pub(super) fn lru_clock(now_ms: u64) -> u32 {
+    (now_ms >> LRU_SHIFT) as u32
+}
+
+/// Milliseconds since a last use.
+pub(super) fn idle_ms(last_use: u32, now_ms: u64) -> u64 {
+    u64::from(lru_clock(now_ms).wrapping_sub(last_use)) << LRU_SHIFT
+}
+
+const LRU_SHIFT: u32 = 6;
+
+fn minutes(now_ms: u64) -> u32 {
+    (now_ms / 60_000) as u32 & 0xffff
+}
+
+/// How often an entry was used, less what it lost since.
+pub(super) fn uses(settings: &Settings, last_use: u32, now_ms: u64) -> u32 {
+    let (since, count) = (last_use >> 8, last_use & 0xff);
+    let passed = minutes(now_ms).wrapping_sub(since) & 0xffff;
+    count.saturating_sub(passed.checked_div(settings.lfu_decay_minutes).unwrap_or(0))
+}

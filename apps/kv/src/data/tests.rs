@@ -1,0 +1,255 @@
+//! What the parts do together: walks over splits, deadlines, eviction, memory.
+
+use super::chance::{Chance, KeyHasher};
+use super::directory::{Directory, Keyed, PLACE_END};
+use super::numbers::IntegerText;
+use super::store::{Eviction, Store};
+use crate::command::{Call, Effects, Logged, Outcome, Run};
+use laneway_resp::{Protocol, Reply};
+use proptest::prelude::*;
+use std::collections::{BTreeSet, HashMap};
+
+#[derive(Clone, Debug)]
+struct Number(Box<[u8]>, u32);
+
+impl Keyed for Number {
+    fn key(&self) -> &[u8] {
+        &self.0
+    }
+}
+
+fn directory(seed: u64) -> Directory<Number> {
+    Directory::new(KeyHasher::new(&mut Chance::new(seed)))
+}
+
+fn key(number: u32) -> Box<[u8]> {
+    IntegerText::new(number.into()).bytes().into()
+}
+
+proptest! {
+    #[test]
+    fn a_directory_is_a_map(seed: u64, steps in prop::collection::vec((0_u8..4, 0_u32..3_000), 0..6_000), drains: bool) {
+        let (mut directory, mut model) = (directory(seed), HashMap::new());
+        let drained = (0..3_000).filter(|_| drains).map(|number| (3, number));
+        for (step, (kind, number)) in steps.into_iter().chain(drained).enumerate() {
+            let key = key(number);
+            let hash = directory.hash(&key);
+            match kind {
+                0..3 => match directory.find_mut(hash, &key) {
+                    Some(there) => {
+                        there.1 = step as u32;
+                        prop_assert!(model.insert(key, step as u32).is_some());
+                    }
+                    None => {
+                        directory.insert(hash, Number(key.clone(), step as u32));
+                        prop_assert!(model.insert(key, step as u32).is_none());
+                    }
+                },
+                _ => prop_assert_eq!(directory.remove(hash, &key).map(|found| found.1), model.remove(&key)),
+            }
+            prop_assert_eq!(directory.len(), model.len());
+        }
+        for (key, number) in &model {
+            prop_assert_eq!(directory.find(directory.hash(key), key).map(|found| found.1), Some(*number));
+        }
+        prop_assert_eq!(directory.iter().count(), model.len());
+        let (mut walked, mut place) = (0, 0);
+        while place < PLACE_END {
+            place = directory.walk(place, |_, _| walked += 1);
+        }
+        prop_assert_eq!(walked, model.len());
+        prop_assert_eq!(directory.random(&mut Chance::new(seed)).is_some(), !model.is_empty());
+    }
+
+    /// SCAN's guarantee: what is there from the first call to the last is shown, however much comes and goes meanwhile.
+    #[test]
+    fn a_scan_shows_what_stays(seed: u64, count in 1_usize..200, grows: bool, others in 1_u32..4_000) {
+        let mut directory = directory(seed);
+        let insert = |directory: &mut Directory<Number>, number| {
+            directory.insert(directory.hash(&key(number)), Number(key(number), number));
+        };
+        (0..500).for_each(|number| insert(&mut directory, number));
+        if !grows {
+            (0..others).for_each(|number| insert(&mut directory, 1_000 + number));
+        }
+        let (mut seen, mut cursor, mut left) = (BTreeSet::new(), 0, others);
+        let mut shown_once = 0;
+        loop {
+            cursor = directory.scan(cursor, count, |found| {
+                seen.insert(found.1);
+                shown_once += usize::from(found.1 < 500);
+            });
+            for _ in 0..left.min(300) {
+                left -= 1;
+                let number = 1_000 + left;
+                match grows {
+                    true => insert(&mut directory, number),
+                    false => drop(directory.remove(directory.hash(&key(number)), &key(number))),
+                }
+            }
+            if cursor == 0 {
+                break;
+            }
+        }
+        prop_assert!((0..500).all(|number| seen.contains(&number)));
+        prop_assert_eq!(shown_once, 500, "and not twice");
+    }
+}
+
+/// Does a command, whose words are between blanks, in database 0.
+fn ask(store: &mut Store, now_ms: u64, command: &str) -> (String, Effects) {
+    let words: Vec<&[u8]> = command.split(' ').map(str::as_bytes).collect();
+    let rows = super::COMMANDS.iter().copied().flatten();
+    let row = rows.into_iter().find(|row| row.name.as_bytes() == words[0]).expect("a command");
+    let Run::Data(run) = row.run else { panic!("{command} is the server's") };
+    let (mut reply, mut effects) = (Reply::new(Protocol::Resp2), Effects::default());
+    effects.wants_touched = true;
+    let mut call =
+        Call { args: &words, store, database: 0, reply: &mut reply, now_ms, effects: &mut effects };
+    let outcome = run(&mut call);
+    assert!(outcome == Outcome::Done || reply.is_empty());
+    (String::from_utf8_lossy(reply.bytes()).into_owned(), effects)
+}
+
+fn logged(effects: &Effects) -> Vec<String> {
+    let Logged::Instead(commands) = &effects.logged else { return Vec::new() };
+    let text =
+        |command: &Vec<Box<[u8]>>| String::from_utf8_lossy(&command.join(&b' ')).into_owned();
+    commands.iter().map(text).collect()
+}
+
+#[test]
+fn a_key_that_is_due_is_gone_for_every_command_and_deleted_in_the_log_first() {
+    let mut store = Store::with_seed(1);
+    ask(&mut store, 1_000, "set k 5 px 10");
+    assert_eq!(ask(&mut store, 1_010, "get k").0, "$1\r\n5\r\n", "not before its time has passed");
+    let (reply, effects) = ask(&mut store, 1_011, "incr k");
+    assert_eq!(reply, ":1\r\n");
+    assert_eq!(logged(&effects), ["DEL k", "incr k"]);
+    assert_eq!(effects.touched.len(), 2);
+    assert_eq!(store.counts().expired, 1);
+}
+
+#[test]
+fn active_expiry_deletes_what_is_due_the_soonest_first_and_no_more_than_asked() {
+    let mut store = Store::with_seed(1);
+    for number in (1..=100).rev() {
+        ask(&mut store, 1_000, &format!("set k{number} v px {number}"));
+    }
+    let mut effects = Effects::default();
+    assert_eq!(store.expire_some(1_000, 10, &mut effects), None, "nothing is due");
+    assert_eq!(store.expire_some(1_051, 3, &mut effects), Some(0));
+    assert_eq!(logged(&effects), ["DEL k1", "DEL k2", "DEL k3"]);
+    assert_eq!(store.expire_some(1_051, 1_000, &mut effects), Some(0));
+    assert_eq!(store.databases().next().map(|counts| counts.keys), Some(50));
+    assert_eq!(store.counts().expired, 50);
+}
+
+#[test]
+fn eviction_frees_what_the_policy_says() {
+    for (name, policy) in Eviction::NAMES {
+        let mut store = Store::with_seed(1);
+        for number in 0..200 {
+            let expires = if number % 10 == 0 { "px 1000000" } else { "px 2000000" };
+            let expires = if number < 100 { expires } else { "get" };
+            ask(&mut store, 1_000_000, &format!("set k{number} v {expires}"));
+        }
+        store.settings_mut().eviction = policy;
+        store.settings_mut().samples = 10;
+        (0..50).for_each(|number| drop(ask(&mut store, 1_600_000, &format!("get k{number}"))));
+        let limit = store.used_bytes() * 9 / 10;
+        store.settings_mut().memory_bytes_max = Some(limit);
+        let mut evicted = Vec::new();
+        while store.is_over_limit() {
+            let mut effects = Effects::default();
+            let Some(database) = store.evict_one(1_600_000, &mut effects) else { break };
+            assert_eq!(database, 0);
+            let number: usize =
+                logged(&effects)[0].trim_start_matches("DEL k").parse().expect("a key");
+            evicted.push(number);
+        }
+        assert_eq!(store.is_over_limit(), policy == Eviction::None, "{name}");
+        if name.starts_with("volatile") {
+            assert!(evicted.iter().all(|number| *number < 100), "{name}: {evicted:?}");
+        }
+        if name == "volatile-ttl" {
+            assert!(evicted[..10].iter().all(|number| number % 10 == 0), "{name}: {evicted:?}");
+        }
+        if name.ends_with("lru") {
+            let used = evicted.iter().filter(|number| **number < 50).count();
+            assert!(used * 4 < evicted.len(), "{name}: {evicted:?}");
+        }
+    }
+}
+
+#[test]
+fn a_small_string_takes_one_allocation_and_memory_is_counted_back_to_nothing() {
+    let mut store = Store::with_seed(1);
+    let value = "v".repeat(64);
+    for number in 0..10_000 {
+        ask(&mut store, 1_000, &format!("set key:{number:012} {value}"));
+    }
+    assert!(store.used_bytes() <= 10_000 * 123, "{} bytes", store.used_bytes());
+    for number in 0..10_000 {
+        let command = match number % 5 {
+            0 => format!("append key:{number:012} {}", value.repeat(20)),
+            1 => format!("expire key:{number:012} 100"),
+            2 => format!("hset h{number} a b c {value}{value}"),
+            3 => format!("rpush l {value} {value}"),
+            _ => format!("zadd z {number} m{number} {number} n{number}"),
+        };
+        ask(&mut store, 1_000, &command);
+    }
+    for number in 0..10_000 {
+        ask(&mut store, 1_000, &format!("hdel h{number} a c"));
+        ask(&mut store, 1_000, &format!("zrem z m{number} n{number}"));
+        ask(&mut store, 1_000, "lpop l 2");
+        ask(&mut store, 1_000, &format!("del key:{number:012}"));
+    }
+    assert_eq!(store.used_bytes(), 0);
+}
+
+#[test]
+fn a_command_that_is_refused_changes_nothing_and_logs_nothing() {
+    let mut store = Store::with_seed(1);
+    ask(&mut store, 1_000, "set k v");
+    for command in
+        ["incr k", "lpush k a", "set k v ex 0", "sadd k a", "zadd k nx xx 1 a", "hset k f"]
+    {
+        let (reply, effects) = ask(&mut store, 1_000, command);
+        assert!(reply.starts_with('-'), "{command}: {reply}");
+        assert_eq!((effects.logged, effects.changes), (Logged::Nothing, 0), "{command}");
+        assert!(effects.touched.is_empty());
+    }
+}
+
+#[test]
+fn what_depends_on_time_or_chance_is_logged_as_what_it_did() {
+    let mut store = Store::with_seed(1);
+    ask(&mut store, 1_000, "sadd s a");
+    ask(&mut store, 1_000, "set n 1");
+    for (command, forms) in [
+        ("set k v ex 10", "SET k v PXAT 11000"),
+        ("expire k 20", "PEXPIREAT k 21000"),
+        ("getex k persist", "PERSIST k"),
+        ("incrbyfloat n 0.5", "SET n 1.5 KEEPTTL"),
+        ("spop s", "SREM s a"),
+        ("rpush l a", ""),
+        ("blpop l 0", "LPOP l"),
+        ("expire k -1", "DEL k"),
+    ] {
+        let (_, effects) = ask(&mut store, 1_000, command);
+        assert_eq!(logged(&effects).join("; "), forms, "{command}");
+        assert_eq!(effects.changes, 1, "{command}");
+    }
+}
+
+#[test]
+fn rows_have_different_names_and_say_what_they_do() {
+    let mut names = BTreeSet::new();
+    for row in super::COMMANDS.iter().copied().flatten() {
+        assert!(names.insert(row.name), "{} is there twice", row.name);
+        let writes = row.categories.contains(&"write");
+        assert_eq!(row.flags.has(crate::Flags::WRITE), writes, "{}", row.name);
+    }
+}

@@ -1,0 +1,17 @@
+//! App kv: a key-value store that speaks Redis's protocol.
+//!
+//! ```text
+//!  bytes ─▶ resp ─▶ serve (clients, rights, transactions, messages) ─▶ command ─▶ data ─▶ reply
+//!                                                                         └──▶ effects: what to log, what changed
+//! ```
+#![forbid(unsafe_code)]
+
+mod command;
+mod data;
+mod serve;
+
+pub use command::{Call, Command, Effects, Flags, Keys, Logged, Outcome, Run};
+pub use data::{
+    COMMANDS as DATA_COMMANDS, DATABASES, Damaged, DatabaseCounts, Eviction, Settings,
+    SnapshotStep, Store, StoreCounts, glob_matches,
+};

@@ -1,0 +1,8 @@
+//! The data of the store: judged by Redis 7.0 itself and by the compatibility test suite for it, replayed from its log, and
+//! loaded from its snapshots.
+
+mod client;
+mod commands;
+mod cts;
+mod judge;
+mod replay;

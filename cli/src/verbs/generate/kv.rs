@@ -1,0 +1,33 @@
+//! `laneway gen kv`: the client of races of a store, by hand.
+
+use super::tcp::ByHand;
+use crate::arguments::KvArguments;
+use laneway_kinds::Protocol;
+use laneway_lab::client::{ClientPlan, Pace, Store, Until};
+use laneway_terminal::{Exit, Failure};
+
+pub(super) fn run(arguments: &KvArguments, json: bool) -> Result<Exit, Failure> {
+    let store =
+        Store { keys: arguments.keys, get_share: arguments.get_share, zipf: arguments.zipf };
+    let plan = ClientPlan {
+        to: arguments.to,
+        protocol: Protocol::Resp,
+        connections: arguments.connections,
+        in_flight: arguments.pipeline,
+        request_bytes: arguments.value_bytes.0,
+        store: Some(store),
+        timeout_ms: arguments.timeout_ms,
+        seed: arguments.seed,
+    };
+    let by_hand = ByHand {
+        source: "kv",
+        plan,
+        pace: arguments.rate.map_or(Pace::Closed, |per_second| Pace::Open { per_second }),
+        until: match arguments.requests {
+            Some(requests) => Until::Requests(requests),
+            None => Until::Time(arguments.duration),
+        },
+        cpu: arguments.cpu,
+    };
+    by_hand.ask(json)
+}

@@ -1,0 +1,130 @@
+//! A folder on a disk, for an arm that is to keep what it is told: what it has in memory alone is no store's log.
+//!
+//! It lies where files outlast a restart (`/var/tmp`, file-hierarchy(7)), is empty, nobody else's, and goes with the arm;
+//! what an arm that was killed left there, the next one removes. What a sync costs there is told beside the figures, since
+//! they are figures of that disk too.
+
+use std::fs::{self, DirBuilder, File};
+use std::io::{self, Write};
+use std::os::unix::fs::DirBuilderExt;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::{Duration, Instant};
+
+/// Where folders are.
+const PLACE: &str = "/var/tmp";
+/// In front of the number of the process that has one.
+const NAME: &str = "laneway-arm-";
+/// Syncs that are timed, each of so many bytes.
+const SYNCS: usize = 15;
+const SYNC_BYTES: usize = 4_096;
+
+/// The folder; removed with all in it when this is dropped.
+pub(super) struct Disk {
+    path: PathBuf,
+}
+
+impl Disk {
+    /// Makes it.
+    ///
+    /// # Errors
+    /// A sentence.
+    pub(super) fn create() -> Result<Disk, String> {
+        static MADE: AtomicU32 = AtomicU32::new(0);
+        // Only its being another each time matters.
+        let number = MADE.fetch_add(1, Ordering::Relaxed);
+        let path = Path::new(PLACE).join(format!("{NAME}{}-{number}", std::process::id()));
+        let failed = |error: io::Error| format!("cannot make {}: {error}", path.display());
+        remove_left_over();
+        // One of this name is of a process that had our number before us.
+        let _ = fs::remove_dir_all(&path);
+        DirBuilder::new().mode(0o700).create(&path).map_err(failed)?;
+        Ok(Disk { path })
+    }
+
+    pub(super) fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// What it is: its file system, and what a sync takes there.
+    pub(super) fn fact(&self) -> String {
+        let kind = file_system(&self.path).unwrap_or_else(|| "a file system".to_owned());
+        match sync_time(&self.path.join("sync")) {
+            Ok(took) => format!(
+                "{kind}, fdatasync of {SYNC_BYTES} bytes {:.0} us (median of {SYNCS})",
+                took.as_secs_f64() * 1e6
+            ),
+            Err(error) => format!("{kind}, whose fdatasync fails: {error}"),
+        }
+    }
+}
+
+impl Drop for Disk {
+    fn drop(&mut self) {
+        // What is left the next arm removes.
+        let _ = fs::remove_dir_all(&self.path);
+    }
+}
+
+/// Removes the folders of processes that are gone.
+fn remove_left_over() {
+    let Ok(entries) = fs::read_dir(PLACE) else { return };
+    for entry in entries.flatten() {
+        let name = entry.file_name();
+        let Some(pid) = name.to_str().and_then(|name| name.strip_prefix(NAME)) else { continue };
+        let pid = pid.split('-').next().unwrap_or_default().parse::<u32>();
+        if pid.is_ok_and(|pid| !Path::new(&format!("/proc/{pid}")).exists()) {
+            let _ = fs::remove_dir_all(entry.path());
+        }
+    }
+}
+
+/// The median time of a sync behind a short write.
+fn sync_time(path: &Path) -> io::Result<Duration> {
+    let mut file = File::create(path)?;
+    let mut times = Vec::with_capacity(SYNCS);
+    for _ in 0..SYNCS {
+        file.write_all(&[0x5a; SYNC_BYTES])?;
+        let began = Instant::now();
+        file.sync_data()?;
+        times.push(began.elapsed());
+    }
+    fs::remove_file(path)?;
+    times.sort_unstable();
+    Ok(times[SYNCS / 2])
+}
+
+/// The type of the file system that `path` lies on (proc_pid_mountinfo(5)): that of the longest mount point above it.
+fn file_system(path: &Path) -> Option<String> {
+    let text = fs::read_to_string("/proc/thread-self/mountinfo").ok()?;
+    let mounts = text.lines().filter_map(|line| {
+        let (place, kind) = line.split_once(" - ")?;
+        Some((place.split(' ').nth(4)?, kind.split(' ').next()?))
+    });
+    let above = mounts.filter(|(place, _)| path.starts_with(place));
+    // Of two on the same place the later one is seen.
+    above.max_by_key(|(place, _)| place.len()).map(|(_, kind)| kind.to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_folder_is_empty_says_what_it_lies_on_and_goes() {
+        let disk = Disk::create().unwrap();
+        let path = disk.path().to_owned();
+        assert_eq!(fs::read_dir(&path).unwrap().count(), 0);
+        let fact = disk.fact();
+        assert!(fact.contains("fdatasync of 4096 bytes"), "{fact}");
+        assert_eq!(fs::read_dir(&path).unwrap().count(), 0);
+        fs::write(path.join("left"), "x").unwrap();
+        drop(disk);
+        assert!(!path.exists());
+        // No process has this number (proc_sys_kernel(5): pid_max is at most 2^22).
+        let of_nobody = Path::new(PLACE).join(format!("{NAME}4194305-0"));
+        fs::create_dir_all(&of_nobody).unwrap();
+        drop(Disk::create().unwrap());
+        assert!(!of_nobody.exists());
+    }
+}
