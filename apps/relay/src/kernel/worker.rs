@@ -380,7 +380,7 @@ impl KernelApp for KernelWorker {
     fn on_records(&mut self, _records: &[u8], _turn: Turn) {}
 
     fn on_tick(&mut self, maps: &dyn KernelMaps, turn: Turn) {
-        self.links = self.mailbox.take_links().or(self.links.take());
+        self.links = self.mailbox.take_links().or_else(|| self.links.take());
         while let Some(order) = self.mailbox.take() {
             let answer = self.carry_out(order, maps);
             self.mailbox.answer(answer);
