@@ -12,15 +12,18 @@ mod mutate;
 
 pub use mutate::{Mutator, samples};
 
+use laneway_control::{Next, next_line};
 use laneway_features::{Stamp, parse};
 use laneway_flow::rule::TEXT_BYTES_MAX;
 use laneway_flow::{RECORD_BYTES, Record, Rule};
 use laneway_resp::{Limits, Parser, ProtocolError, ValueLimits, Values};
+use laneway_relay::{Policy, Request, RuleFile};
 use laneway_wire::{
     ETHERNET_BYTES, Ethernet, Extension, ICMP_BYTES, IPV4_BYTES_MIN, IPV6_BYTES, Icmp, Ipv4, Ipv6,
     SCTP_BYTES, Sctp, TCP_BYTES_MIN, Tcp, TcpOptions, UDP_BYTES, Udp, VLAN_BYTES, VlanTag,
     checksum,
 };
+use std::io::BufReader;
 
 /// A target by its name.
 #[derive(Clone, Copy, Debug)]
@@ -36,6 +39,8 @@ pub const TARGETS: &[Target] = &[
     Target { name: "wire", run: wire },
     Target { name: "pcap", run: pcap },
     Target { name: "rule", run: rule },
+    Target { name: "relay", run: relay },
+    Target { name: "control", run: control },
     Target { name: "features", run: features },
     Target { name: "resp", run: resp },
     Target { name: "trace_ctf", run: trace_ctf },
@@ -113,6 +118,71 @@ pub fn wire(data: &[u8]) {
 /// When that does not hold.
 pub fn pcap(data: &[u8]) {
     laneway_capture::fuzz_reader(data);
+}
+
+/// Reads `data` as a relay's file of rules, and each line of it as what is said to its control socket: what is read
+/// is written and read again the same, and a set that passes the check does so again.
+///
+/// # Panics
+/// When that does not hold.
+pub fn relay(data: &[u8]) {
+    let Ok(text) = std::str::from_utf8(data) else { return };
+    for line in text.lines() {
+        if let Ok(request) = serde_json::from_str::<Request>(line) {
+            let again = serde_json::to_string(&request).expect("a request is made of values");
+            assert_eq!(serde_json::from_str::<Request>(&again).ok().as_ref(), Some(&request));
+        }
+    }
+    let file = match RuleFile::from_toml(text) {
+        Ok(file) => file,
+        Err(why) => return assert!(!why.is_empty(), "a person reads it"),
+    };
+    let written = file.to_toml();
+    let again = RuleFile::from_toml(&written).expect("what was written");
+    assert_eq!(
+        (&again.rules, &again.allow, again.local_groups),
+        (&file.rules, &file.allow, file.local_groups)
+    );
+    // Its own addresses are asked of no kernel.
+    let policy = Policy {
+        allow: file.allow.clone(),
+        local_groups: file.local_groups,
+        ..Policy::default()
+    };
+    let passes = |file: &RuleFile| file.check(&policy).is_ok();
+    assert_eq!(passes(&file), passes(&again));
+}
+
+/// Reads what a client says, behind the longest line that may be and the size of reads, line by line: each is what
+/// stands before its end, however it arrives, and none is kept that is longer.
+///
+/// # Panics
+/// When that does not hold.
+pub fn control(data: &[u8]) {
+    let [bytes_max, chunk, said @ ..] = data else { return };
+    let (bytes_max, chunk) = (usize::from(*bytes_max) + 1, usize::from(*chunk) + 1);
+    let mut input = BufReader::with_capacity(chunk, said);
+    let (mut line, mut wanted) = (Vec::new(), said.split_inclusive(|byte| *byte == b'\n'));
+    loop {
+        let next = next_line(&mut input, &mut line, bytes_max).expect("bytes are always there");
+        let Some(whole) = wanted.next() else {
+            return assert_eq!(next, Next::Nothing);
+        };
+        let is_ended = whole.ends_with(b"\n");
+        let text = whole.strip_suffix(b"\n").unwrap_or(whole);
+        let text = text.strip_suffix(b"\r").filter(|_| is_ended).unwrap_or(text);
+        let is_long = text.len() > bytes_max;
+        assert!(line.len() <= bytes_max + 2 && whole.starts_with(&line));
+        assert_eq!(
+            next,
+            match (is_ended, is_long) {
+                (true, false) => Next::Line,
+                (true, true) => Next::Long,
+                (false, _) => Next::Unended,
+            }
+        );
+        assert!(is_long || line == text);
+    }
 }
 
 /// Parses the bytes before the first zero as a flow rule, and matches the bytes behind it as a record: the rule's

@@ -77,6 +77,16 @@ fn resp_survives() {
 }
 
 #[test]
+fn relays_survive() {
+    check("relay", &samples(&repository().join("fuzz/seeds/relay")).expect("they ship"));
+}
+
+#[test]
+fn control_lines_survive() {
+    check("control", &samples(&repository().join("fuzz/seeds/control")).expect("they ship"));
+}
+
+#[test]
 fn captures_survive() {
     let captures = ["tiny.pcap", "tiny-ns.pcapng"].map(|name| {
         let path = repository().join("scenarios/captures").join(name);

@@ -233,7 +233,7 @@ mod tests {
     use std::sync::Arc;
 
     fn session() -> Session<'static> {
-        Session { json: false, worker_cpus: &[], stop: Arc::new(|| ()) }
+        Session { json: false, worker_cpus: &[], stop: Arc::new(|| ()), confinement: None }
     }
 
     fn nothing() -> RunReport {

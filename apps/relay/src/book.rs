@@ -5,23 +5,31 @@
 //!                                                                                 └▶ one could not: abandon
 //! ```
 //!
+//! A successor is given all of it by `share`, and goes on where `cease` ends.
+//!
 //! A rule is one worker's, by its id, because a socket of its own receives what each rule is about. What must
 //! always hold: a change is in force on every worker when it is answered without an error, and on none when
 //! there is one; the set that is in force has passed the check as a whole.
 
 use crate::{
     check::{Policy, check},
-    desk::{Answer, Change, InForce, Mailbox, NoAnswer, Order, Waiting},
+    desk::{Answer, Change, InForce, Mailbox, NoAnswer, Order, SharedInput, Waiting},
     live::WorkerState,
     rule::{Rule, RuleId},
 };
 use std::{
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicU64, Ordering},
+    },
     time::Duration,
 };
 
 /// How long a worker may take: ten thousand sockets of some 100 us each, and as much again.
 const PATIENCE: Duration = Duration::from_secs(30);
+
+/// How long what was received may take to leave: queues of slow outputs included.
+const CEASE_PATIENCE: Duration = Duration::from_secs(10);
 
 /// The rules of a run, for all who change them or ask about them.
 pub struct Book {
@@ -33,6 +41,41 @@ pub struct Book {
     /// Changed by whoever has the turn. Never held while somebody waits for a worker: a worker that begins asks
     /// for the rules itself.
     rules: Mutex<Arc<InForce>>,
+    /// How many sets have been in force.
+    generation: AtomicU64,
+}
+
+/// What a relay has, for its successor.
+pub(crate) struct Share {
+    /// The rules in force.
+    pub(crate) rules: Vec<Rule>,
+    /// Which set of rules that is.
+    pub(crate) generation: u64,
+    /// The sockets of each worker; none where the lane's ports are no sockets of the kernel.
+    pub(crate) inputs: Option<Vec<Vec<SharedInput>>>,
+}
+
+/// A relay that receives nothing. What it had received has left. It receives again when this is dropped.
+pub(crate) struct Ceased<'a> {
+    book: &'a Book,
+    _turn: MutexGuard<'a, bool>,
+    is_over: bool,
+}
+
+impl Ceased<'_> {
+    /// Another relay receives from now on.
+    pub(crate) fn over(mut self) {
+        self.is_over = true;
+    }
+}
+
+impl Drop for Ceased<'_> {
+    fn drop(&mut self) {
+        if !self.is_over {
+            // A worker that has ended receives no more anyway.
+            let _ = self.book.order_all(|| Order::Receive, PATIENCE);
+        }
+    }
 }
 
 /// What a change did.
@@ -55,7 +98,13 @@ impl Book {
         check(&rules.iter().collect::<Vec<_>>(), &policy).map_err(|why| why.to_string())?;
         let workers = (0..workers.max(1)).map(|_| Arc::new(Mailbox::default())).collect();
         let rules = by_id(rules);
-        let book = Book { policy, workers, turn: Mutex::default(), rules: Mutex::default() };
+        let book = Book {
+            policy,
+            workers,
+            turn: Mutex::default(),
+            rules: Mutex::default(),
+            generation: AtomicU64::new(0),
+        };
         // Interfaces may come behind a relay that begins with the machine.
         let shares = book.shares(&[], rules.values(), &Waiting::Any);
         for (worker, change) in shares.into_iter().enumerate() {
@@ -84,6 +133,8 @@ impl Book {
     }
 
     fn put_in_force(&self, rules: InForce) {
+        // Read by whoever has the turn, as this is written.
+        self.generation.fetch_add(1, Ordering::Relaxed);
         *self.rules.lock().unwrap_or_else(PoisonError::into_inner) = Arc::new(rules);
     }
 
@@ -154,6 +205,86 @@ impl Book {
         self.change(by_id(rules), waits)
     }
 
+    /// What is permitted beside the rules.
+    pub(crate) fn policy(&self) -> &Policy {
+        &self.policy
+    }
+
+    /// How many workers share the rules.
+    pub(crate) fn workers(&self) -> usize {
+        self.workers.len()
+    }
+
+    /// Gives a worker that has not begun the sockets of another relay's.
+    pub(crate) fn hand(&self, worker: usize, inputs: Vec<SharedInput>) {
+        self.workers[worker].hand(inputs);
+    }
+
+    /// Waits until every worker has the rules that it begins with.
+    ///
+    /// # Errors
+    /// Why one could not have them.
+    pub(crate) fn begun(&self) -> Result<(), String> {
+        self.in_turn().map(drop)
+    }
+
+    /// What a successor needs. Everything goes on meanwhile.
+    ///
+    /// # Errors
+    /// A worker that has ended or has no descriptor left.
+    pub(crate) fn share(&self) -> Result<Share, String> {
+        let _turn = self.in_turn()?;
+        let rules = self.in_force().values().map(|rule| Rule::clone(rule)).collect();
+        let generation = self.generation.load(Ordering::Relaxed);
+        let answers = self.order_all(|| Order::Share, PATIENCE)?;
+        let inputs = answers.into_iter().map(|answer| match answer {
+            Answer::Shared(inputs) => inputs,
+            Answer::Done | Answer::Failed(_) | Answer::Told(_) => None,
+        });
+        Ok(Share { rules, generation, inputs: inputs.collect() })
+    }
+
+    /// Has every worker receive no more, and waits until what it received has left. The rules do not change
+    /// meanwhile.
+    ///
+    /// # Errors
+    /// They have changed since they were shared, or something does not leave; then everything goes on.
+    pub(crate) fn cease(&self, generation: u64) -> Result<Ceased<'_>, String> {
+        let turn = self.in_turn()?;
+        if self.generation.load(Ordering::Relaxed) != generation {
+            return Err("its rules have changed meanwhile; try again".to_owned());
+        }
+        let ceased = Ceased { book: self, _turn: turn, is_over: false };
+        self.order_all(|| Order::Cease, CEASE_PATIENCE)
+            .map_err(|why| format!("what it has received does not leave, so it goes on: {why}"))?;
+        Ok(ceased)
+    }
+
+    /// Has every worker receive from the sockets that it was handed.
+    ///
+    /// # Errors
+    /// A worker that cannot, or has ended.
+    pub(crate) fn receive(&self) -> Result<(), String> {
+        let _turn = self.in_turn()?;
+        self.order_all(|| Order::Receive, PATIENCE).map(drop)
+    }
+
+    /// Whoever has the turn gives every worker an order; all their answers, or the first failure.
+    fn order_all(
+        &self,
+        order: impl Fn() -> Order,
+        patience: Duration,
+    ) -> Result<Vec<Answer>, String> {
+        self.workers.iter().for_each(|worker| worker.post(order()));
+        let answers = self.workers.iter().map(|worker| match worker.wait(patience) {
+            Ok(Answer::Failed(why)) => Err(why),
+            Ok(answer) => Ok(answer),
+            Err(why) => Err(no_answer(why)),
+        });
+        // Each is waited for, whatever another says.
+        answers.collect::<Vec<_>>().into_iter().collect()
+    }
+
     /// Whoever has the turn puts another set in force, which was checked. What is left of one needs no check.
     fn change(&self, next: InForce, waits: bool) -> Result<Changed, String> {
         let now = self.in_force();
@@ -206,7 +337,7 @@ impl Book {
 
     fn done(&self, worker: usize) -> Result<(), String> {
         match self.workers[worker].wait(PATIENCE) {
-            Ok(Answer::Done | Answer::Told(_)) => Ok(()),
+            Ok(Answer::Done | Answer::Told(_) | Answer::Shared(_)) => Ok(()),
             Ok(Answer::Failed(why)) => Err(why),
             Err(why) => Err(no_answer(why)),
         }
@@ -218,14 +349,10 @@ impl Book {
     /// A worker that has ended, or does not answer.
     pub fn state(&self) -> Result<WorkerState, String> {
         let _turn = self.in_turn()?;
-        self.workers.iter().for_each(|worker| worker.post(Order::Tell));
         let mut all = WorkerState::default();
-        for worker in &self.workers {
-            match worker.wait(PATIENCE) {
-                Ok(Answer::Told(state)) => all.merge(state),
-                Ok(Answer::Failed(why)) => return Err(why),
-                Ok(Answer::Done) => {}
-                Err(why) => return Err(no_answer(why)),
+        for answer in self.order_all(|| Order::Tell, PATIENCE)? {
+            if let Answer::Told(state) = answer {
+                all.merge(state);
             }
         }
         all.rules.sort_by_key(|rule| rule.id);

@@ -5,34 +5,29 @@
 
 use crate::{
     book::Book,
-    console::Request,
     file::RuleFile,
+    handover::{Asked, FORMAT, Successor},
     kernel::resolve,
     kind::{RelayKind, RelayReport, RelayRun},
-    links::Follower,
     live::WorkerState,
     rule::{Input, Output, Rule},
     verb,
 };
 use clap::Args;
-use laneway_control::{Answerer, ControlSocket, Said};
 use laneway_core::DropReason;
 use laneway_kinds::{
-    Account, AppCommand, AppVerb, ArmPlace, Ask, CABLE_BITS, Failure, Fanout, FanoutOutput,
-    Finished, Line, On, Own, RunReport, Session, Shape, Traffic, Watched, WatchedRun, Witness,
-    WorkerHeadings,
+    Account, AppCommand, AppVerb, ArmPlace, Ask, CABLE_BITS, Capability, Confines, Failure, Fanout,
+    FanoutOutput, Finished, Forbidden, Line, On, Own, RunReport, Session, Shape, Traffic, Watched,
+    WatchedRun, Witness, WorkerHeadings,
 };
 use laneway_linux::{Cidr, Mac, sysfs};
 use laneway_metrics::{Family, Kind, Page, table};
-use laneway_terminal as terminal;
 use serde_json::{Map, Value, json};
 use std::{
     fs,
     net::{SocketAddr, SocketAddrV4},
     path::PathBuf,
-    sync::{Arc, Mutex, PoisonError},
-    thread,
-    time::Duration,
+    sync::{Arc, Mutex},
 };
 
 /// What may be said to it beside what every run takes.
@@ -57,9 +52,31 @@ pub struct RelayArguments {
     /// Relay groups of 224.0.0.0/24 and ff02::/16 too, which belong to one network's own protocols
     #[arg(long)]
     local_groups: bool,
+    /// Go on where the relay ends that is spoken to at this path: with its rules, and on lanes socket and uring with
+    /// its sockets and what is queued there, so that nothing is lost. With the same path for --control, that goes on
+    /// too
+    #[arg(long, value_name = "PATH", conflicts_with_all = ["config", "input"])]
+    take_over: Option<PathBuf>,
+    /// Keep every capability and allow every system call. By itself a run keeps, once its lane is open, what rules
+    /// need that change while it runs: see the README
+    #[arg(long)]
+    keep_privileges: bool,
+    /// What becomes of a system call that no run makes
+    #[arg(long, value_name = "WHAT", default_value = "fail", value_parser = forbidden, conflicts_with = "keep_privileges",
+          help = "What becomes of a system call that no run makes: fail, log (made, and in the kernel's log) or kill (the process)")]
+    forbidden_calls: Forbidden,
     /// Answer `laneway relay` on a Unix socket at this path, made for its owner alone and removed at the end
     #[arg(long, value_name = "PATH")]
     control: Option<PathBuf>,
+}
+
+fn forbidden(text: &str) -> Result<Forbidden, String> {
+    match text {
+        "fail" => Ok(Forbidden::Fail),
+        "log" => Ok(Forbidden::Log),
+        "kill" => Ok(Forbidden::Kill),
+        _ => Err(format!("`{text}` is none of fail, log and kill")),
+    }
 }
 
 /// An address with a port, and the interface that it is reached by.
@@ -95,50 +112,6 @@ fn own(text: &str) -> Result<OwnAddress, String> {
         format!("`{text}` is no address on an interface, such as 192.0.2.1/24@eth1")
     })?;
     Ok(OwnAddress { address, interface })
-}
-
-/// What is open for those who change the rules.
-#[derive(Default)]
-pub(crate) struct Talks {
-    /// Where the control socket is to be.
-    control: Option<PathBuf>,
-    /// From [`AppCommand::begin`] to [`AppCommand::finish`].
-    socket: Mutex<Option<ControlSocket>>,
-    /// As long: who tells of interfaces.
-    follower: Mutex<Option<Follower>>,
-}
-
-/// Answers whoever speaks to the socket.
-struct Speaker(Arc<Book>);
-
-/// How often a watcher is told.
-const WATCH_INTERVAL: Duration = Duration::from_secs(1);
-
-impl Answerer for Speaker {
-    fn answer(&self, line: &str) -> Said {
-        if line.trim().is_empty() {
-            return Said::Done(String::new());
-        }
-        if !matches!(serde_json::from_str(line), Ok(Request::Watch {})) {
-            return said(crate::answer(&self.0, line));
-        }
-        let book = Arc::clone(&self.0);
-        Said::Told(Box::new(move |teller| {
-            loop {
-                teller.tell(&crate::answer(&book, r#"{"command":"status"}"#))?;
-                teller.wait(WATCH_INTERVAL)?;
-            }
-        }))
-    }
-
-    fn line_bytes_max(&self) -> usize {
-        crate::file::FILE_BYTES_MAX
-    }
-}
-
-fn said(answer: String) -> Said {
-    // The console's own word for a refusal, which a program reads; a person reads the socket's.
-    if answer.starts_with("{\"error\"") { Said::Wrong(answer) } else { Said::Done(answer) }
 }
 
 impl AppCommand for RelayKind {
@@ -191,10 +164,16 @@ Examples:
 
     fn plan(arguments: &RelayArguments, on: On<'_>) -> Result<RelayRun, Failure> {
         let own = own_interfaces(arguments, on)?;
+        let mut followed = followed(arguments, on.workers, on.lane.is_the_kernels())?;
         let mut file = match &arguments.config {
             Some(path) => verb::read(path)?,
             None => RuleFile::default(),
         };
+        if let Some(followed) = &mut followed {
+            file = RuleFile::of(followed.rules());
+            let (allow, local_groups) = followed.permitted();
+            (file.allow, file.local_groups) = (allow.to_vec(), local_groups);
+        }
         let policy = file.policy(&arguments.allow, arguments.local_groups);
         if let Some(path) = &arguments.config {
             let checked = file.check(&policy);
@@ -207,7 +186,7 @@ Examples:
         if on.lane.carries.has(Shape::Kernel) {
             resolve::refuse(&file.rules, on.interfaces, &own).map_err(Failure::input)?;
         }
-        if file.rules.is_empty() && arguments.control.is_none() {
+        if file.rules.is_empty() && arguments.control.is_none() && followed.is_none() {
             return Err(Failure::input(
                 "there are no rules, and no way to bring any: give --config FILE, or --input ADDR:PORT with \
                  --output ADDR:PORT, or --control PATH for rules that come later",
@@ -216,13 +195,30 @@ Examples:
         let book = Book::new(file.rules, policy, on.workers).map_err(Failure::input)?;
         let mut run = RelayRun::new(Arc::new(book));
         run.own = own;
+        run.confined = (!arguments.keep_privileges).then_some(arguments.forbidden_calls);
         run.talks.control.clone_from(&arguments.control);
+        run.talks.adopts_control =
+            arguments.control.is_some() && arguments.control == arguments.take_over;
+        if let Some(mut followed) = followed {
+            run.talks.lost = followed.lost().map(str::to_owned);
+            match &run.talks.lost {
+                None => followed.hand_to(&run.book),
+                // What both cannot have: an interface's program, the frames of a port.
+                Some(_) => followed
+                    .take()
+                    .and_then(|_| followed.wait_for_end())
+                    .map_err(|why| Failure::input(format!("cannot take over: {why}")))?,
+            }
+            run.talks.followed = Mutex::new(Some(followed));
+        }
         Ok(run)
     }
 
     fn interfaces(arguments: &RelayArguments) -> Result<Vec<String>, Failure> {
         let file = arguments.config.as_deref().map(verb::read).transpose()?.unwrap_or_default();
+        let followed = followed(arguments, 1, false)?.map(|mut followed| followed.rules());
         let rules = file.rules.into_iter().chain(rule_of(arguments)?);
+        let rules = rules.chain(followed.into_iter().flatten());
         let named = rules.flat_map(|rule| {
             let outputs = rule.outputs.into_iter().map(|output| output.interface);
             [rule.input.interface].into_iter().chain(outputs).flatten().collect::<Vec<_>>()
@@ -236,35 +232,47 @@ Examples:
         Ok(interfaces)
     }
 
-    fn begin(run: &RelayRun, _on: On<'_>, session: &Session<'_>) -> Result<(), Failure> {
-        match Follower::begin(&run.book) {
-            Ok(follower) => {
-                *run.talks.follower.lock().unwrap_or_else(PoisonError::into_inner) = Some(follower);
+    fn begin(run: &RelayRun, on: On<'_>, session: &Session<'_>) -> Result<(), Failure> {
+        run.talks.begin(&run.book, on.spec.to_string(), session)
+    }
+
+    fn confines(run: &RelayRun, on: On<'_>) -> Option<Confines> {
+        let forbidden = run.confined?;
+        let mut capabilities = Vec::new();
+        if on.lane.is_the_kernels() {
+            let rules = run.book.rules();
+            let mut outputs = rules.iter().flat_map(|(_, rule)| &rule.outputs);
+            if rules.iter().any(|(_, rule)| rule.input.port < unprivileged_port_min()) {
+                capabilities.push(Capability::NetBindService);
             }
-            Err(error) if !session.json => terminal::note(&format!(
-                "interfaces that come and go are not followed: the kernel does not tell of them ({error})"
-            )),
-            Err(_) => {}
+            if outputs.any(|output| output.priority.is_some_and(|it| it > PRIORITY_FREE_MAX)) {
+                capabilities.push(Capability::NetAdmin);
+            }
         }
-        if !session.json {
-            let book = Arc::clone(&run.book);
-            // It waits for the workers, which begin behind this.
-            thread::spawn(move || in_force(&book).map(|line| terminal::note(&line)));
-        }
-        let Some(path) = &run.talks.control else { return Ok(()) };
-        let mut socket = ControlSocket::open(path).map_err(Failure::input)?;
-        socket.serve(Arc::new(Speaker(Arc::clone(&run.book)))).map_err(Failure::input)?;
-        *run.talks.socket.lock().unwrap_or_else(PoisonError::into_inner) = Some(socket);
-        Ok(())
+        Some(Confines { capabilities, forbidden })
     }
 
     fn leftover(run: &RelayRun) -> Option<PathBuf> {
-        run.talks.control.clone()
+        // That of the relay that is followed is not ours to remove before it has ceased.
+        run.talks.control.clone().filter(|_| !run.talks.adopts_control)
     }
 
-    /// Rules are in force some time behind the lanes: see [`in_force`].
-    fn begun(_run: &RelayRun, _on: On<'_>) -> Option<String> {
-        None
+    /// Rules are in force some time behind the lanes, which is said then.
+    fn begun(run: &RelayRun, on: On<'_>) -> Option<String> {
+        let mut lines = Vec::new();
+        if let Some(lost) = &run.talks.lost {
+            lines.push(format!("lost by taking over: {lost}"));
+        }
+        let gives_up_ports = on.lane.is_the_kernels()
+            && run.talks.control.is_some()
+            && Self::confines(run, on)
+                .is_some_and(|it| !it.capabilities.contains(&Capability::NetBindService));
+        if let (true, min @ 1..) = (gives_up_ports, unprivileged_port_min()) {
+            lines.push(format!(
+                "rules that come later may have ports from {min} up; for others begin with one, or with --keep-privileges"
+            ));
+        }
+        (!lines.is_empty()).then(|| lines.join("\n"))
     }
 
     fn metrics(run: &RelayRun, page: &mut Page) {
@@ -285,10 +293,7 @@ Examples:
         _on: On<'_>,
         _finished: Option<Finished<'_, RelayReport>>,
     ) -> Result<(), Failure> {
-        drop(run.talks.follower.lock().unwrap_or_else(PoisonError::into_inner).take());
-        // From here on nobody changes what is reported.
-        drop(run.talks.socket.lock().unwrap_or_else(PoisonError::into_inner).take());
-        Ok(())
+        run.talks.end()
     }
 
     fn account(_run: &RelayRun, on: On<'_>, lane: &RunReport, report: &RelayReport) -> Account {
@@ -443,16 +448,26 @@ Examples:
     }
 }
 
-/// What is said when the first rules are in force; nothing where they cannot be had, which the run says itself.
-fn in_force(book: &Book) -> Option<String> {
-    let state = book.state().ok()?;
-    let (rules, waiting) = (state.rules.len(), state.waiting());
-    let outputs: usize = state.rules.iter().map(|rule| rule.outputs.len()).sum();
-    let waits = match waiting {
-        0 => String::new(),
-        n => format!("; {n} of them wait for an interface, see `laneway relay status`"),
-    };
-    Some(format!("relaying by {rules} rules with {outputs} outputs{waits}; Ctrl-C ends"))
+/// The relay that is to be followed, asked for what it has.
+fn followed(
+    arguments: &RelayArguments,
+    workers: usize,
+    sockets: bool,
+) -> Result<Option<Successor>, Failure> {
+    let Some(path) = &arguments.take_over else { return Ok(None) };
+    let control = arguments.control.as_ref() == Some(path);
+    let asked = Asked { format: FORMAT, workers, sockets, control };
+    Successor::ask(path, &asked).map(Some).map_err(Failure::input)
+}
+
+/// Priorities that anybody may give what is sent.
+const PRIORITY_FREE_MAX: u32 = 6;
+
+/// The first UDP port that takes no privilege.
+fn unprivileged_port_min() -> u16 {
+    const USUAL: u16 = 1024;
+    let set = fs::read_to_string("/proc/sys/net/ipv4/ip_unprivileged_port_start");
+    set.ok().and_then(|text| text.trim().parse().ok()).unwrap_or(USUAL)
 }
 
 /// Outputs whose figures are shown one by one to who reads metrics; of more, `laneway relay status` tells.
@@ -474,6 +489,15 @@ const OUTPUT_DROPS: Family = table::counter(
     "laneway_relay_output_drops_total",
     "Copies that did not leave, by rule, output and reason.",
 );
+const RULE_DELAYS: Family = Family {
+    name: "laneway_relay_rule_delay_seconds",
+    kind: Kind::Histogram,
+    help: "Time from the kernel's stamp on a datagram to its relaying, by rule; lanes with stamps.",
+};
+const INTERFACE_DROPS: Family = table::counter(
+    "laneway_relay_interface_drops_total",
+    "Copies that a driver did not take, by interface and reason: on lane xdp.",
+);
 const BATCHES: Family = Family {
     name: "laneway_relay_batch_datagrams",
     kind: Kind::Histogram,
@@ -487,6 +511,14 @@ fn figures(state: &WorkerState, page: &mut Page) {
         let of_rule = [("rule", id.as_str()), ("name", rule.name.as_deref().unwrap_or_default())];
         page.add(&RULE_DATAGRAMS, &of_rule, rule.datagrams);
         page.add(&RULE_LIMITED, &of_rule, rule.rate_limited);
+        if let Some((beyond, classes)) = rule.delays.classes.split_last()
+            && !rule.delays.is_empty()
+        {
+            let limits = (0..).map(|class| f64::from(1u32 << class) / 1e6);
+            let buckets: Vec<(f64, u64)> = limits.zip(classes.iter().copied()).collect();
+            let sum = rule.delays.sum_ns as f64 / 1e9;
+            page.add_histogram(&RULE_DELAYS, &of_rule, &buckets, *beyond, sum);
+        }
         for output in &rule.outputs {
             let by = output.interface.as_deref().unwrap_or_default();
             let of_output = [
@@ -499,6 +531,11 @@ fn figures(state: &WorkerState, page: &mut Page) {
                 let [rule, destination, interface] = of_output;
                 page.add(&OUTPUT_DROPS, &[rule, destination, interface, ("reason", reason)], *n);
             }
+        }
+    }
+    for (interface, drops) in &state.interfaces {
+        for (reason, n) in drops {
+            page.add(&INTERFACE_DROPS, &[("interface", interface), ("reason", reason)], *n);
         }
     }
     // Classes are powers of two: 1, 2 to 3, 4 to 7.

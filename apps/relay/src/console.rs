@@ -6,6 +6,7 @@
 //!   {"command":"remove","id":["..."]}           {"added":[],"removed":["..."],"kept":0}
 //!   {"command":"replace","rule":[{...}]}        {"added":[...],"removed":[...],"kept":12}
 //!   {"command":"status"}                        {"rules":[{"id":"...","datagrams":7,...}],"datagrams":7,...}
+//!   {"command":"handover",...}                  for a successor alone: see `handover`
 //!   anything else                               {"error":"line 1, column 12: ..."}
 //! ```
 //!
@@ -14,6 +15,7 @@
 
 use crate::{
     book::{Book, Changed},
+    handover::Asked,
     rule::{Rule, RuleId},
 };
 use serde::{Deserialize, Serialize};
@@ -50,6 +52,15 @@ pub enum Request {
     Status {},
     /// The same again and again, until the client has heard enough; answered by the socket, not here.
     Watch {},
+    /// What this relay has, for a successor that is to go on with it; answered by the socket, not here.
+    Handover(Asked),
+    /// The successor is ready: this relay is to receive no more; answered by the socket, not here.
+    Take {
+        /// Which offer it has.
+        offer: u64,
+    },
+    /// The successor receives.
+    Taken {},
 }
 
 /// Answers a line with a line. An answer with the member `error` says that nothing was done.
@@ -73,6 +84,10 @@ fn carry_out(book: &Book, request: Request) -> Result<Value, String> {
         Request::Add { rule, wait } => book.add(rule, wait).map(changed),
         Request::Remove { id } => book.remove(&id).map(changed),
         Request::Replace { rule, wait } => book.replace(rule, wait).map(changed),
+        Request::Handover(_) | Request::Take { .. } => {
+            Err("only a running relay's control socket hands over".to_owned())
+        }
+        Request::Taken {} => Ok(json!({})),
         Request::Status {} | Request::Watch {} => {
             let state = book.state()?;
             serde_json::to_value(state).map_err(|error| error.to_string())

@@ -4,6 +4,9 @@
 //!   book ── post ──▶ Mailbox ── bell ──▶ worker: prepare, commit or give up, tell ── answer ──▶ book
 //! ```
 //!
+//! A worker may begin with sockets that another relay handed over, and hand its own over to a successor: see
+//! `handover`.
+//!
 //! One order and one answer at a time per worker. A worker looks when its bell has rung, never per datagram.
 //! What must always hold: a worker that has ended answers every order, by not being there.
 
@@ -11,10 +14,12 @@ use crate::{
     live::WorkerState,
     rule::{Rule, RuleId},
 };
-use laneway_core::Bell;
+use laneway_core::{Bell, Membership};
 use laneway_linux::Links;
 use std::{
     collections::BTreeMap,
+    net::SocketAddr,
+    os::fd::OwnedFd,
     sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError},
     time::{Duration, Instant},
 };
@@ -68,6 +73,27 @@ pub(crate) enum Order {
     Abandon,
     /// Tell what every rule has done.
     Tell,
+    /// Share the sockets that rules receive at.
+    Share,
+    /// Receive no more, and answer when all that was received has left.
+    Cease,
+    /// Receive: again, or from sockets that were handed over.
+    Receive,
+}
+
+/// A socket that rules receive at, as it goes from one relay to its successor.
+#[derive(Debug)]
+pub(crate) struct SharedInput {
+    /// Where it is.
+    pub(crate) bind: SocketAddr,
+    /// The interface that it is kept to.
+    pub(crate) interface: Option<String>,
+    /// What it is a member of.
+    pub(crate) memberships: Vec<Membership>,
+    /// The rules about what it receives.
+    pub(crate) rules: Vec<RuleId>,
+    /// Itself, with what is queued there.
+    pub(crate) socket: OwnedFd,
 }
 
 /// What a worker says of an order.
@@ -79,6 +105,8 @@ pub(crate) enum Answer {
     Failed(String),
     /// What was asked.
     Told(WorkerState),
+    /// The sockets; none where the lane's ports are no sockets of the kernel.
+    Shared(Option<Vec<SharedInput>>),
 }
 
 /// Between the book and one worker.
@@ -93,6 +121,8 @@ struct Inside {
     bell: Option<Bell>,
     order: Option<Order>,
     answer: Option<Answer>,
+    /// What the worker begins with, until it takes it.
+    handed: Vec<SharedInput>,
     /// The interfaces that there are, if that is news.
     links: Option<Arc<Links>>,
     /// The worker has ended, or will never begin.
@@ -121,6 +151,16 @@ impl Mailbox {
             bell.ring();
         }
         inside.bell = Some(bell.clone());
+    }
+
+    /// Hands a worker that has not begun the sockets of another.
+    pub(crate) fn hand(&self, inputs: Vec<SharedInput>) {
+        self.inside().handed = inputs;
+    }
+
+    /// The worker's side: the sockets that it was handed, once.
+    pub(crate) fn handed(&self) -> Vec<SharedInput> {
+        std::mem::take(&mut self.inside().handed)
     }
 
     /// The worker's side: the order that waits.

@@ -6,14 +6,14 @@
 
 use crate::{
     book::Book,
-    command::Talks,
     kernel::{KernelRelay, KernelRules, KernelWorker, resolve::Wire},
+    talks::Talks,
     user::{Copies, Fates, Relay},
 };
 use laneway_core::{KernelApp, KernelHalf, LaneError};
 use laneway_kinds::{
-    AppFacts, AppKind, Asks, Conclude, KernelOffer, LaneFacts, NoApp, Own, Place, RaceFacts,
-    Report, RunReport, Service, Shape,
+    AppFacts, AppKind, Asks, Conclude, Forbidden, KernelOffer, LaneFacts, NoApp, Own, Place,
+    RaceFacts, Report, RunReport, Service, Shape,
 };
 use std::{collections::BTreeMap, sync::Arc};
 
@@ -26,13 +26,15 @@ pub struct RelayRun {
     pub(crate) book: Arc<Book>,
     /// Who it is on each interface, where the lane has a stack of its own or runs its kernel half.
     pub(crate) own: Vec<Own>,
+    /// It gives up what it needs no more, and this becomes of other system calls; None: it keeps all.
+    pub(crate) confined: Option<Forbidden>,
     pub(crate) talks: Talks,
 }
 
 impl RelayRun {
     /// A run under these rules.
     pub fn new(book: Arc<Book>) -> RelayRun {
-        RelayRun { book, own: Vec::new(), talks: Talks::default() }
+        RelayRun { book, own: Vec::new(), confined: None, talks: Talks::default() }
     }
 
     /// The rules.

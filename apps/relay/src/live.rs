@@ -40,8 +40,50 @@ pub struct RuleState {
     pub bytes: u64,
     /// Of them, those beyond its `bytes_per_second`.
     pub rate_limited: u64,
+    /// How long datagrams had waited since the kernel stamped them, where the lane has such stamps.
+    #[serde(default, skip_serializing_if = "Delays::is_empty")]
+    pub delays: Delays,
     /// By output.
     pub outputs: Vec<OutputState>,
+}
+
+/// Classes of [`Delays`]: less than 1 us, less than 2 us, and so on; the last has all that is longer.
+pub const DELAY_CLASSES: usize = 24;
+
+/// Times between two moments, in classes of powers of two.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Delays {
+    /// How many were less than 1 us, at least that and less than 2 us, less than 4 us and so on.
+    pub classes: Vec<u64>,
+    /// All of them together, in ns.
+    pub sum_ns: u64,
+}
+
+impl Delays {
+    /// Counts so many that waited so long. The classes are there from the beginning on.
+    pub fn count(&mut self, delay_ns: u64, datagrams: u64) {
+        let class = (delay_ns / 1000).checked_ilog2().map_or(0, |log| log as usize + 1);
+        self.classes.resize(DELAY_CLASSES, 0);
+        self.classes[class.min(DELAY_CLASSES - 1)] += datagrams;
+        self.sum_ns = self.sum_ns.saturating_add(delay_ns.saturating_mul(datagrams));
+    }
+
+    /// True when nothing was counted.
+    pub fn is_empty(&self) -> bool {
+        self.classes.iter().all(|n| *n == 0)
+    }
+
+    /// What so many of a thousand waited less than, in us; none where there are none, or it is longer than any limit.
+    pub fn below_us(&self, of_thousand: u64) -> Option<u64> {
+        let all: u64 = self.classes.iter().sum();
+        let wanted = (u128::from(all) * u128::from(of_thousand)).div_ceil(1000);
+        let mut seen = 0;
+        let class = self.classes.iter().position(|n| {
+            seen += u128::from(*n);
+            seen >= wanted
+        });
+        class.filter(|class| all > 0 && *class < DELAY_CLASSES - 1).map(|class| 1 << class)
+    }
 }
 
 /// What an output has done. Every datagram of its rule that is within the rule's rate is sent, dropped, or on
@@ -86,5 +128,25 @@ impl WorkerState {
         self.datagrams += other.datagrams;
         // One worker has a kernel half.
         self.interfaces.extend(other.interfaces);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn delays_are_counted_in_classes_and_a_share_of_them_is_below_a_limit() {
+        let mut delays = Delays::default();
+        assert!(delays.is_empty() && delays.below_us(500).is_none());
+        delays.count(999, 90);
+        delays.count(1_000, 8);
+        delays.count(5_000, 1);
+        delays.count(u64::MAX, 1);
+        assert_eq!(&delays.classes[..4], [90, 8, 0, 1]);
+        assert_eq!(delays.classes[DELAY_CLASSES - 1], 1);
+        let limits = [500, 900, 980, 990].map(|share| delays.below_us(share));
+        assert_eq!(limits, [Some(1), Some(1), Some(2), Some(8)]);
+        assert_eq!((delays.below_us(1000), delays.sum_ns), (None, u64::MAX));
     }
 }

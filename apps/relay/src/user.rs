@@ -20,7 +20,7 @@ mod work;
 
 use crate::{
     desk::{Answer, Mailbox},
-    live::{OutputState, RuleState, WorkerState},
+    live::{DELAY_CLASSES, Delays, OutputState, RuleState, WorkerState},
     rule::{Output, Rule, RuleId, admits},
 };
 use berth::Berth;
@@ -139,6 +139,7 @@ struct Live {
     datagrams: u64,
     bytes: u64,
     rate_limited: u64,
+    delays: Delays,
 }
 
 /// An output in force.
@@ -321,10 +322,14 @@ impl Live {
             }
         });
         let outputs = outputs.collect();
-        let (datagrams, bytes, rate_limited) =
-            before.map_or((0, 0, 0), |live| (live.datagrams, live.bytes, live.rate_limited));
+        // Its memory is there before the first datagram.
+        let none = Delays { classes: vec![0; DELAY_CLASSES], sum_ns: 0 };
+        let (datagrams, bytes, rate_limited, delays) = before.map_or((0, 0, 0, none), |live| {
+            (live.datagrams, live.bytes, live.rate_limited, live.delays.clone())
+        });
         let bucket = rule.bytes_per_second.map(Bucket::new);
-        Live { id, rule, seat: begun.seat, bucket, outputs, datagrams, bytes, rate_limited }
+        let seat = begun.seat;
+        Live { id, rule, seat, bucket, outputs, datagrams, bytes, rate_limited, delays }
     }
 
     /// Where what it is about is sent to.
@@ -361,6 +366,7 @@ impl Live {
             datagrams: self.datagrams,
             bytes: self.bytes,
             rate_limited: self.rate_limited,
+            delays: self.delays.clone(),
             outputs: outputs.collect(),
         }
     }
@@ -492,6 +498,10 @@ impl DatagramApp for Relay {
                 let (n, bytes) = (count(datagram), datagram.payload.len());
                 live.datagrams += n;
                 live.bytes += bytes as u64;
+                // A lane without stamps of the kernel's gives the time of now.
+                if datagram.ts_ns < turn.now_ns {
+                    live.delays.count(turn.now_ns - datagram.ts_ns, n);
+                }
                 if live.bucket.as_mut().is_some_and(|bucket| !bucket.admits(bytes, turn.now_ns)) {
                     live.rate_limited += n;
                     fates.rate_limited += n;

@@ -293,6 +293,15 @@ fn table(state: &WorkerState) -> String {
             waits.as_ref().map_or_else(String::new, |why| format!("; waits: {why}"))
         };
         let _ = writeln!(text, "{}", waits(&rule.missing));
+        if !rule.delays.is_empty() {
+            let below = |share| match rule.delays.below_us(share) {
+                Some(us) => format!("below {} us", grouped(us)),
+                None => "longer".to_owned(),
+            };
+            let (most, nearly_all) = (below(500), below(990));
+            let _ =
+                writeln!(text, "                  delayed: half {most}, 99 of 100 {nearly_all}");
+        }
         for output in &rule.outputs {
             let by = output.interface.as_ref().map_or_else(String::new, |by| format!(" by {by}"));
             let _ =
@@ -320,6 +329,12 @@ fn table(state: &WorkerState) -> String {
             writeln!(text, ", {per_read:.1} per read")
         }
     };
+    let batches = state.batches.iter().enumerate().filter(|(_, n)| **n > 0);
+    for (class, n) in batches {
+        let (from, to) = (1u64 << class, (2u64 << class) - 1);
+        let size = if from == to { from.to_string() } else { format!("{from} to {to}") };
+        let _ = writeln!(text, "  {:>15} batches of {size}", grouped(*n));
+    }
     text
 }
 

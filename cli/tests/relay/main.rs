@@ -27,6 +27,8 @@ use std::sync::mpsc;
 use std::thread;
 use std::time::{Duration, Instant};
 
+mod service;
+
 /// The binary under test.
 const LANEWAY: &str = env!("CARGO_BIN_EXE_laneway");
 /// Who waits for a datagram that does not come gives up; long, because it ends nothing but a test that fails.

@@ -35,6 +35,8 @@ pub enum ClientError {
         line: String,
         /// What happened.
         why: String,
+        /// The other end is closed, so that no answer will come.
+        is_over: bool,
     },
     /// It was several lines, and would have had several answers.
     #[error("a command is one line; give each as an argument of its own")]
@@ -204,7 +206,13 @@ impl Client {
             io::ErrorKind::UnexpectedEof => "it said no more".to_owned(),
             _ => error.to_string(),
         };
-        ClientError::Lost { path: self.path.clone(), line: self.line.clone(), why }
+        let is_over = matches!(
+            error.kind(),
+            io::ErrorKind::UnexpectedEof
+                | io::ErrorKind::ConnectionReset
+                | io::ErrorKind::BrokenPipe
+        );
+        ClientError::Lost { path: self.path.clone(), line: self.line.clone(), why, is_over }
     }
 }
 

@@ -32,7 +32,7 @@ pub use client::{
 };
 pub use lines::{Next, SKIPPED_BYTES_MAX, next_line};
 pub use rights::DESCRIPTORS_MAX;
-pub use said::{Answerer, Gone, LINE_BYTES_MAX, Said, Tale, Teller};
+pub use said::{Answerer, Gone, LINE_BYTES_MAX, Reaction, Said, Tale, Teller};
 pub use socket::{CLIENTS_MAX, ControlError, ControlSocket};
 
 /// How the first line of a refusal begins.

@@ -2,6 +2,7 @@
 
 use crate::rights::send;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::net::{RecvFlags, recv};
 use std::fmt;
 use std::os::fd::{BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixStream;
@@ -61,6 +62,17 @@ impl fmt::Debug for Said {
 #[error("the client listens no more")]
 pub struct Gone;
 
+/// What a client does while it is told something.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Reaction {
+    /// It listens.
+    Listens,
+    /// It has said its next line, or some of it.
+    Speaks,
+    /// It is gone.
+    Left,
+}
+
 /// One client that listens to a [`Said::Told`].
 pub struct Teller<'a> {
     client: &'a UnixStream,
@@ -92,6 +104,20 @@ impl<'a> Teller<'a> {
             return Ok(());
         }
         send(self.client, lines.as_bytes(), descriptors).map_err(|_| Gone)
+    }
+
+    /// Waits so long for the client to say something or to leave: for an answer that must know which.
+    pub fn reaction(&mut self, time: Duration) -> Reaction {
+        if self.wait(time).is_ok() {
+            return Reaction::Listens;
+        }
+        let mut first = [0];
+        match recv(self.client, &mut first, RecvFlags::PEEK | RecvFlags::DONTWAIT) {
+            Ok((1.., _)) => Reaction::Speaks,
+            // What it said before is in the conversation's buffer.
+            Err(rustix::io::Errno::AGAIN) => Reaction::Speaks,
+            Ok(_) | Err(_) => Reaction::Left,
+        }
     }
 
     /// Waits so long.

@@ -1,7 +1,10 @@
 //! Ports of datagrams as values: what one is to be, and how they come and go while a lane runs.
 
 use crate::{Counters, Lane, LaneError, PortId};
-use std::net::{IpAddr, SocketAddr};
+use std::{
+    net::{IpAddr, SocketAddr},
+    os::fd::OwnedFd,
+};
 
 /// What a port of datagrams is to be. Inputs and outputs are alike: a port receives what its address is
 /// sent, and what leaves through it leaves as it says. What is not given stays as the lane's spec has it.
@@ -122,6 +125,40 @@ pub trait DatagramPorts: Lane {
     /// There is no such port or membership, or what the kernel says.
     fn leave(&mut self, port: PortId, _membership: &Membership) -> Result<(), LaneError> {
         Err(self.fixed(format!("port {}", port.0)))
+    }
+
+    /// Another descriptor of a port's socket, with which another process can go on where this one ends
+    /// ([`adopt_port`](Self::adopt_port)). None where ports are no sockets of the kernel.
+    ///
+    /// # Errors
+    /// There is no such port, or no descriptor left.
+    fn share_port(&mut self, _port: PortId) -> Result<Option<OwnedFd>, LaneError> {
+        Ok(None)
+    }
+
+    /// Goes on with the socket of a port that another process opened by this plan, with its memberships and with
+    /// what is queued there. The port is [held](Self::hold_port): it receives nothing yet.
+    ///
+    /// # Errors
+    /// The socket is not what the plan says or receives what this lane cannot take apart, or ports are no sockets
+    /// of the kernel.
+    fn adopt_port(&mut self, plan: &PortPlan, _socket: OwnedFd) -> Result<PortId, LaneError> {
+        Err(self.fixed(plan.bind.to_string()))
+    }
+
+    /// Holds a port, which then takes nothing from its socket, or lets it receive again. What was taken before is
+    /// shown.
+    ///
+    /// # Errors
+    /// There is no such port, or ports are no sockets of the kernel.
+    fn hold_port(&mut self, port: PortId, _is_held: bool) -> Result<(), LaneError> {
+        Err(self.fixed(format!("port {}", port.0)))
+    }
+
+    /// True when everything that was received by ports that are held now has been shown, and everything that was
+    /// sent has left or was dropped. Asked between two rounds.
+    fn has_settled(&mut self) -> bool {
+        true
     }
 
     /// The address that a port is bound to, with the UDP port that was chosen for it.

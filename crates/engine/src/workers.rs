@@ -18,8 +18,9 @@ use laneway_tracer::TraceSlot;
 use serde::Serialize;
 use std::{
     any::Any,
+    fmt,
     panic::resume_unwind,
-    sync::{Condvar, Mutex, MutexGuard, PoisonError},
+    sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError},
     thread,
 };
 
@@ -144,6 +145,17 @@ pub struct Workers {
     stop: Stop,
     watches: Vec<Watch>,
     traces: Vec<TraceSlot>,
+    when_open: WhenOpen,
+}
+
+/// What the calling thread does once.
+#[derive(Clone, Default)]
+struct WhenOpen(Option<Arc<dyn Fn() + Send + Sync>>);
+
+impl fmt::Debug for WhenOpen {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("WhenOpen").field(&self.0.is_some()).finish()
+    }
 }
 
 impl Workers {
@@ -171,7 +183,15 @@ impl Workers {
         }
         let watches = cpus.iter().map(|_| Watch::new()).collect();
         let traces = vec![TraceSlot::empty(); cpus.len()];
-        Ok(Workers { cpus: cpus.to_vec(), stop, watches, traces })
+        let when_open = WhenOpen::default();
+        Ok(Workers { cpus: cpus.to_vec(), stop, watches, traces, when_open })
+    }
+
+    /// Has the calling thread, which only waits while the workers run, do this when every worker's lane is open.
+    #[must_use]
+    pub fn when_open(mut self, act: Arc<dyn Fn() + Send + Sync>) -> Workers {
+        self.when_open = WhenOpen(Some(act));
+        self
     }
 
     /// Traces the workers: each takes the recorder that waits in its slot. Slots beyond the number of
@@ -228,6 +248,9 @@ impl Workers {
                     })
                 })
                 .collect();
+            if let Some(act) = self.when_open.0.as_ref().filter(|_| shared.gate.wait()) {
+                act();
+            }
             for thread in threads {
                 outcomes.push(match thread {
                     Ok(thread) => thread.join(),
@@ -374,6 +397,11 @@ impl Gate {
     /// Arrives and waits for the others; false if the gate was closed first.
     fn pass(&self, id: WorkerId) -> bool {
         self.arrive(id);
+        self.wait()
+    }
+
+    /// Waits for all; false if the gate was closed first.
+    fn wait(&self) -> bool {
         let waits = |state: &mut GateState| !state.opened && !state.closed;
         let state = self
             .changed

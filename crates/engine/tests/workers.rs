@@ -10,7 +10,8 @@ use laneway_spec::IdlePolicy;
 use laneway_testkit::{skip, udp_frames};
 use std::{
     panic::AssertUnwindSafe,
-    sync::{Mutex, atomic::AtomicUsize, atomic::Ordering},
+    sync::{Arc, Mutex, atomic::AtomicUsize, atomic::Ordering},
+    thread,
     time::Duration,
 };
 
@@ -71,6 +72,28 @@ fn failure(
 }
 
 #[test]
+fn the_calling_thread_acts_once_when_all_are_open_and_not_when_one_fails_before() {
+    let Some(cpus) = two_cpus() else { return };
+    let (caller, acted) = (thread::current().id(), Arc::new(Mutex::new(Vec::new())));
+    let stop = Stop::new();
+    let (noted, ends) = (Arc::clone(&acted), stop.clone());
+    let act = move || {
+        noted.lock().unwrap().push(thread::current().id());
+        ends.request();
+    };
+    let workers = Workers::new(&cpus, stop).unwrap().when_open(Arc::new(act));
+    let run = |worker: &Worker<'_>| {
+        worker.all_open()?;
+        count(&worker.control, 10, false)
+    };
+    // Without the act they would not end.
+    workers.run(run).expect("all ended as they were told");
+    assert_eq!(*acted.lock().unwrap(), [caller]);
+    failure(&workers, |_| gone().into());
+    assert_eq!(acted.lock().unwrap().len(), 1);
+}
+
+#[test]
 fn each_worker_runs_on_its_cpu_and_reports_for_itself() {
     let Some(cpus) = two_cpus() else { return };
     // Borrowed, as a topology or a table of the caller would be.
@@ -103,10 +126,10 @@ fn a_stop_from_outside_ends_all() {
     let stop = Stop::new();
     let workers = Workers::new(&cpus, stop.clone()).unwrap();
     let running = AtomicUsize::new(0);
-    let report = std::thread::scope(|scope| {
+    let report = thread::scope(|scope| {
         scope.spawn(|| {
             while running.load(Ordering::SeqCst) < 2 {
-                std::thread::sleep(Duration::from_millis(1));
+                thread::sleep(Duration::from_millis(1));
             }
             stop.request();
         });
@@ -197,7 +220,7 @@ fn each_worker_can_be_looked_at_while_it_runs() {
     let Some(cpus) = two_cpus() else { return };
     let stop = Stop::new();
     let workers = Workers::new(&cpus, stop.clone()).unwrap();
-    let (mine, ended) = std::thread::scope(|scope| {
+    let (mine, ended) = thread::scope(|scope| {
         let looker = scope.spawn(|| {
             let look = |worker| {
                 let watch = workers.watch(WorkerId(worker)).expect("there are two");

@@ -5,6 +5,7 @@
 
 use crate::{AppKind, ArmPlace, LaneFacts, RunReport, Traffic, Witness};
 use clap::{ArgMatches, Args, Command};
+use laneway_confine::{Capability, Confinement, Forbidden};
 use laneway_core::LaneError;
 use laneway_doctor::Ask;
 use laneway_metrics::Page;
@@ -35,6 +36,30 @@ pub struct Session<'a> {
     pub worker_cpus: &'a [usize],
     /// Ends the run.
     pub stop: Arc<dyn Fn() + Send + Sync>,
+    /// What the run is confined to once its lanes are open.
+    pub confinement: Option<&'a Confinement>,
+}
+
+impl Session<'_> {
+    /// Starts threads that help: what `start` starts is confined as the run will be, from its beginning.
+    ///
+    /// # Errors
+    /// The kernel does not confine it; `start` was not called.
+    pub fn helpers<R: Send>(&self, start: impl FnOnce() -> R + Send) -> Result<R, Failure> {
+        match self.confinement {
+            None => Ok(start()),
+            Some(confinement) => confinement.beside(start).map_err(Failure::input),
+        }
+    }
+}
+
+/// What a run gives up once its lanes are open, beside what the lane keeps.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Confines {
+    /// Privileges that it keeps for itself.
+    pub capabilities: Vec<Capability>,
+    /// What becomes of system calls that no run makes.
+    pub forbidden: Forbidden,
 }
 
 /// How a run went, for an app's account of it.
@@ -152,6 +177,11 @@ where
     /// # Errors
     /// Why not, with the value and what to try.
     fn plan(arguments: &Self::Arguments, on: On<'_>) -> Result<Self::Run, Failure>;
+
+    /// What the run gives up once its lanes are open; nothing by itself.
+    fn confines(_run: &Self::Run, _on: On<'_>) -> Option<Confines> {
+        None
+    }
 
     /// The interfaces to open where the user names none (`--on`) and the lane takes interfaces: those that the app's
     /// own configuration names.

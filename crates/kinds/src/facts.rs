@@ -1,6 +1,8 @@
 //! Facts about a lane that code reads: constants, so that what only describes a lane opens nothing.
 
+use laneway_confine::{Calls, Capability};
 use laneway_core::ClockDomain;
+use laneway_spec::LaneSpec;
 use std::fmt;
 
 /// What a lane hands to an app.
@@ -145,6 +147,25 @@ pub enum Wiring {
     },
 }
 
+/// What an app that runs on a lane needs of the kernel beside what is open, so that ports may come and go.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Keeps {
+    /// These privileges, and these system calls beside those that every run makes.
+    Only {
+        /// The privileges.
+        capabilities: &'static [Capability],
+        /// The calls.
+        calls: &'static [Calls],
+    },
+    /// All that the process was started with: why.
+    All(&'static str),
+}
+
+impl Keeps {
+    /// Nothing: what the lane does is no matter of privileges.
+    pub const NOTHING: Keeps = Keeps::Only { capabilities: &[], calls: &[] };
+}
+
 /// What is true of a lane whatever its knobs are.
 #[derive(Clone, Copy, Debug)]
 pub struct LaneFacts {
@@ -172,6 +193,8 @@ pub struct LaneFacts {
     pub sharing: fn(Shape) -> Sharing,
     /// Modes that a machine can be asked for.
     pub modes: &'static [Mode],
+    /// What a run keeps of its privileges once its lanes are open.
+    pub keeps: fn(&LaneSpec) -> Keeps,
     /// Why it has a shape no more than it does, where the plain sentence would not help: reason and hint.
     pub why_not: Option<(&'static str, &'static str)>,
 }

@@ -292,7 +292,7 @@ pub fn with_knob(spec: &LaneSpec, knob: &str) -> Result<LaneSpec, LaneError> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{NoLane, Shapes};
+    use crate::{Keeps, NoLane, Shapes};
     use laneway_core::ClockDomain;
 
     struct Sockets;
@@ -313,6 +313,7 @@ mod tests {
                 _ => Sharing::Alone { why: "it is alone", hint: "use one" },
             },
             modes: &[],
+            keeps: |_| Keeps::NOTHING,
             why_not: None,
         };
         type Frames = NoLane;

@@ -32,11 +32,12 @@ mod simple;
 pub use absent::{NoApp, NoLane};
 pub use app::{AppFacts, AppKind, Asks, Conclude, KernelOffer, Own, Place, Report, Service};
 pub use command::{
-    Account, AppCommand, AppVerb, Finished, Line, On, Session, WorkerHeadings, WorkerLine,
+    Account, AppCommand, AppVerb, Confines, Finished, Line, On, Session, WorkerHeadings, WorkerLine,
 };
-pub use facts::{LaneFacts, Mode, Needs, Ports, Shape, Shapes, Sharing, Wiring};
+pub use facts::{Keeps, LaneFacts, Mode, Needs, Ports, Shape, Shapes, Sharing, Wiring};
 pub use groups::{GroupHolder, LinkAddresses};
 pub use lane::{LaneKind, Opening, Request, with_knob};
+pub use laneway_confine::{Calls, Capability, ConfineError, Confinement, Forbidden};
 pub use laneway_doctor::Ask;
 pub use laneway_metrics::Page;
 pub use laneway_terminal::{Exit, Failure};

@@ -90,7 +90,7 @@ impl<S: SocketOptions> Groups<S> {
         if self.members.is_empty() {
             self.hear_all(own, false)?;
         }
-        let at = self.enter(own, membership, &request, make)?;
+        let at = self.enter(own, membership, &request, make, false)?;
         if at.is_some() && self.holders.len() == 1 {
             // Only now, so that a port of few groups is never shown others.
             self.hear_all(own, true)?;
@@ -98,6 +98,32 @@ impl<S: SocketOptions> Groups<S> {
         self.members.insert(membership.clone(), at);
         self.wanted.entry(membership.group).or_default().push(membership.source);
         self.tell(caps);
+        Ok(())
+    }
+
+    /// Takes over the memberships of a socket that another process opened and still reads: those that the socket
+    /// itself has are kept, and the others get holders here. The socket hears no less meanwhile.
+    ///
+    /// # Errors
+    /// As [`join`](Self::join).
+    pub fn adopt(
+        &mut self,
+        own: &impl SocketOptions,
+        memberships: &[Membership],
+        mut make: impl FnMut() -> Result<S, LaneError>,
+        caps: &mut CapsReport,
+    ) -> Result<(), LaneError> {
+        for membership in memberships {
+            self.check(membership)?;
+            let request = self.request(membership)?;
+            let at = self.enter(own, membership, &request, &mut make, true)?;
+            self.members.insert(membership.clone(), at);
+            self.wanted.entry(membership.group).or_default().push(membership.source);
+        }
+        if !memberships.is_empty() {
+            self.hear_all(own, !self.holders.is_empty())?;
+            self.tell(caps);
+        }
         Ok(())
     }
 
@@ -159,13 +185,14 @@ impl<S: SocketOptions> Groups<S> {
         }
     }
 
-    /// Makes the first socket that has room a member.
+    /// Makes the first socket that has room a member; of a socket that is adopted, what it is a member of is so.
     fn enter(
         &mut self,
         own: &impl SocketOptions,
         membership: &Membership,
         request: &[u8],
         make: impl FnOnce() -> Result<S, LaneError>,
+        is_adopted: bool,
     ) -> Result<Option<usize>, LaneError> {
         let option = match membership.source {
             None => libc::MCAST_JOIN_GROUP,
@@ -180,9 +207,11 @@ impl<S: SocketOptions> Groups<S> {
             };
             LaneError::os(self.lane, format!("join {}", said(membership)), e, hint)
         };
-        if !self.own_is_full {
+        // What an adopted socket is a member of, it is however full it is.
+        if !self.own_is_full || is_adopted {
             match own.set(level, option, request) {
                 Ok(()) => return Ok(None),
+                Err(e) if is_adopted && is_member(&e) => return Ok(None),
                 Err(e) if is_full(&e) => self.own_is_full = true,
                 Err(e) => return Err(failed(e)),
             }
@@ -288,6 +317,11 @@ fn said(membership: &Membership) -> String {
 /// The answers of a socket that can be a member of no more, or has no memory for it.
 fn is_full(error: &io::Error) -> bool {
     matches!(error.raw_os_error(), Some(libc::ENOBUFS | libc::ENOMEM))
+}
+
+/// The answers of a socket that is a member already: of a group, of one sender of it.
+fn is_member(error: &io::Error) -> bool {
+    matches!(error.raw_os_error(), Some(libc::EADDRINUSE | libc::EADDRNOTAVAIL))
 }
 
 /// The answers about a membership that went with its interface.

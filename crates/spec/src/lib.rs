@@ -84,6 +84,11 @@ impl LaneSpec {
         &self.lane
     }
 
+    /// True when the spec names one of these knobs, whatever its value is.
+    pub fn names_any(&self, knobs: &[&str]) -> bool {
+        self.knobs.iter().any(|(name, _)| knobs.contains(&name.as_str()))
+    }
+
     /// Opens the knobs for reading.
     pub fn knobs(&self) -> Knobs<'_> {
         Knobs { spec: self, known: RefCell::new(Vec::new()) }

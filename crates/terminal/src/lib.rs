@@ -10,6 +10,7 @@
 mod exit;
 mod print;
 mod signals;
+mod supervisor;
 mod times;
 
 pub use exit::{Exit, Failure, conclude};
@@ -17,4 +18,5 @@ pub use print::{
     note, path_json, print, print_json, show_progress, stderr_is_terminal, stdout_is_terminal,
 };
 pub use signals::on_signal;
+pub use supervisor::Supervisor;
 pub use times::duration;

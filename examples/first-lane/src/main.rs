@@ -10,7 +10,7 @@ use laneway_core::{
     LaneError, PortId, Verdict, Wake,
 };
 use laneway_kinds::{
-    LaneFacts, LaneKind, NoLane, Opening, Ports, Request, Shape, Shapes, Sharing, Wiring,
+    Keeps, LaneFacts, LaneKind, NoLane, Opening, Ports, Request, Shape, Shapes, Sharing, Wiring,
 };
 use laneway_linux::monotonic_ns;
 use laneway_spec::LaneSpec;
@@ -165,6 +165,7 @@ impl LaneKind for UnixKind {
         passing_costs: None,
         sharing: |_| Sharing::Alone { why: "a path has one socket", hint: "use one worker" },
         modes: &[],
+        keeps: |_| Keeps::NOTHING,
         why_not: None,
     };
     type Frames = UnixLane;

@@ -202,6 +202,8 @@ impl<F: FnOnce(Shape, &CapsReport) + Send, L: LaneTable> AppVisitor for Arm<'_, 
             json: true,
             worker_cpus: &[setup.cpu],
             stop: Arc::new(move || stop.request()),
+            // The lab's own threads share the process.
+            confinement: None,
         };
         A::begin(&planned, on, &session).map_err(said)?;
 

@@ -3,8 +3,8 @@
 use crate::{AfXdp, Steering, holder::kernel_groups};
 use laneway_core::{ClockDomain, LaneError};
 use laneway_kinds::{
-    GroupHolder, LaneFacts, LaneKind, LinkAddresses, Mode, Needs, NoLane, Opening, Ports, Request,
-    Shape, Shapes, Sharing,
+    Calls, Capability, GroupHolder, Keeps, LaneFacts, LaneKind, LinkAddresses, Mode, Needs, NoLane,
+    Opening, Ports, Request, Shape, Shapes, Sharing,
 };
 use laneway_linux::NeighbourTable;
 
@@ -42,6 +42,11 @@ impl LaneKind for AfXdpKind {
         passing_costs: Some("one BPF_PROG_RUN system call per frame"),
         sharing: |_| Sharing::Spread,
         modes: MODES,
+        // A socket and a program of an interface that comes back.
+        keeps: |_| Keeps::Only {
+            capabilities: &[Capability::NetAdmin, Capability::NetRaw, Capability::Bpf],
+            calls: &[Calls::Bpf],
+        },
         why_not: None,
     };
     type Frames = AfXdp;

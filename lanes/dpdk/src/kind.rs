@@ -4,7 +4,7 @@ use crate::{DpdkLane, DpdkPorts, FlowRules};
 use laneway_core::{CapsReport, ClockDomain, KernelHalf, Lane, LaneError, PortId};
 use laneway_flow::Offload;
 use laneway_kinds::{
-    LaneFacts, LaneKind, Mode, Needs, NoLane, Opening, Ports, Shape, Shapes, Sharing, Wiring,
+    Keeps, LaneFacts, LaneKind, Mode, Needs, NoLane, Opening, Ports, Shape, Shapes, Sharing, Wiring,
 };
 use laneway_spec::LaneSpec;
 
@@ -46,6 +46,11 @@ impl LaneKind for DpdkKind {
         passing_costs: None,
         sharing: |_| Sharing::Spread,
         modes: MODES,
+        keeps: |_| {
+            Keeps::All(
+                "DPDK starts threads of its own before there is a lane, and its drivers ask for privileges as they go",
+            )
+        },
         why_not: None,
     };
     type Frames = DpdkLane;

@@ -3,8 +3,8 @@
 use crate::{FanoutGroup, OpenOptions, PacketLane, holder::kernel_groups};
 use laneway_core::{ClockDomain, LaneError};
 use laneway_kinds::{
-    GroupHolder, LaneFacts, LaneKind, LinkAddresses, Mode, Needs, NoLane, Opening, Ports, Request,
-    Shape, Shapes, Sharing, with_knob,
+    Capability, GroupHolder, Keeps, LaneFacts, LaneKind, LinkAddresses, Mode, Needs, NoLane,
+    Opening, Ports, Request, Shape, Shapes, Sharing, with_knob,
 };
 use laneway_linux::NeighbourTable;
 
@@ -39,6 +39,8 @@ impl LaneKind for PacketKind {
         passing_costs: None,
         sharing: |_| Sharing::Spread,
         modes: MODES,
+        // A packet socket that has to be opened again.
+        keeps: |_| Keeps::Only { capabilities: &[Capability::NetRaw], calls: &[] },
         why_not: None,
     };
     type Frames = PacketLane;

@@ -3,7 +3,8 @@
 use crate::PcapLane;
 use laneway_core::{CapsReport, ClockDomain, KernelHalf, LaneError};
 use laneway_kinds::{
-    LaneFacts, LaneKind, Mode, Needs, NoLane, Opening, Ports, Request, Shape, Shapes, Sharing,
+    Keeps, LaneFacts, LaneKind, Mode, Needs, NoLane, Opening, Ports, Request, Shape, Shapes,
+    Sharing,
 };
 
 /// The row.
@@ -28,6 +29,7 @@ impl LaneKind for PcapKind {
             hint: "leave --workers out; `laneway features CAPTURE --workers N` cuts it up",
         },
         modes: MODES,
+        keeps: |_| Keeps::NOTHING,
         why_not: None,
     };
     type Frames = PcapLane;

@@ -3,7 +3,8 @@
 use crate::SimLane;
 use laneway_core::{CapsReport, ClockDomain, KernelHalf, Lane, LaneError, PortId};
 use laneway_kinds::{
-    LaneFacts, LaneKind, Mode, Needs, NoLane, Opening, Ports, Request, Shape, Shapes, Sharing,
+    Keeps, LaneFacts, LaneKind, Mode, Needs, NoLane, Opening, Ports, Request, Shape, Shapes,
+    Sharing,
 };
 use laneway_spec::LaneSpec;
 
@@ -29,6 +30,7 @@ impl LaneKind for SimKind {
         passing_costs: None,
         sharing: |_| Sharing::Alone { why: NO_TRAFFIC, hint: RECORDED },
         modes: MODES,
+        keeps: |_| Keeps::NOTHING,
         why_not: Some((NO_TRAFFIC, RECORDED)),
     };
     type Frames = NoLane;

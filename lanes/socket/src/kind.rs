@@ -4,7 +4,8 @@
 use crate::{TcpLane, UdpLane};
 use laneway_core::{ClockDomain, LaneError};
 use laneway_kinds::{
-    LaneFacts, LaneKind, Mode, Needs, NoLane, Opening, Ports, Request, Shape, Shapes, Sharing,
+    Capability, Keeps, LaneFacts, LaneKind, Mode, Needs, NoLane, Opening, Ports, Request, Shape,
+    Shapes, Sharing,
 };
 
 /// The row.
@@ -32,6 +33,11 @@ impl LaneKind for SocketKind {
         passing_costs: None,
         sharing: |_| Sharing::Spread,
         modes: MODES,
+        // Sockets and groups take no privilege, but what a knob asks for beyond the host's limits does.
+        keeps: |spec| match spec.names_any(&["sndbuf", "rcvbuf", "busy_poll"]) {
+            true => Keeps::Only { capabilities: &[Capability::NetAdmin], calls: &[] },
+            false => Keeps::NOTHING,
+        },
         why_not: Some((
             "its sockets show datagrams and streams, and this app wants frames",
             "use packet, uring or afxdp",

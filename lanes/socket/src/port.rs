@@ -29,6 +29,10 @@ pub(crate) struct Port {
     pub(crate) counters: Counters,
     pub(crate) groups: Groups<Holder>,
     pub(crate) hears_errors: bool,
+    /// It takes nothing from its socket.
+    pub(crate) is_held: bool,
+    /// Another process has the socket as well.
+    pub(crate) is_shared: bool,
     /// The kernel's count at the last reading: 32 bits that wrap.
     drops_read: u32,
 }
@@ -59,19 +63,7 @@ impl Port {
         }
         let planned = PortPlan { hop_limit: plan.hop_limit.or(config.ttl), ..plan.clone() };
         apply_plan(NAME, &sys::Options(socket.as_fd()), &planned, &mut caps)?;
-        if !is_of_one_host(address) {
-            ask_for_destinations(socket.as_fd(), address)?;
-        }
-        let accepts =
-            |level, option, value| sys::set_option(socket.as_fd(), level, option, value).is_ok();
-        let gso = config.gso && accepts(libc::SOL_UDP, libc::UDP_SEGMENT, 0);
-        let gro = config.gro && accepts(libc::SOL_UDP, libc::UDP_GRO, 1);
-        let stamps = config.kernel_stamps && accepts(libc::SOL_SOCKET, libc::SO_TIMESTAMPNS, 1);
-        caps.obtained = caps
-            .obtained
-            .with_if(Cap::Gso, gso)
-            .with_if(Cap::Gro, gro)
-            .with_if(Cap::KernelTimestamps, stamps);
+        ask_what_comes_along(config, socket.as_fd(), address, &mut caps)?;
         caps.admit(NAME, |_| None)?;
         options::bind(socket.as_fd(), kind, address)?;
         let mut local = sys::local_address(socket.as_fd()).map_err(|e| {
@@ -81,27 +73,81 @@ impl Port {
             local.set_port(0); // the kernel writes the protocol there
         }
         write_facts(&mut caps, config, local);
-        let socket = Rc::new(socket);
-        let groups = Groups::new(NAME, plan);
-        let counters = Counters::default();
-        let hears_errors = hears_errors(plan);
-        let mut port =
-            Port { id, socket, local, caps, counters, groups, hears_errors, drops_read: 0 };
+        let mut port = Port::of(id, plan, socket, local, caps);
         plan.memberships.iter().try_for_each(|membership| port.join(membership))?;
         Ok(port)
+    }
+
+    /// Goes on with a socket that another process opened by this plan. Its address, its interface and what it is a
+    /// member of are as they are; what comes along with each datagram is as this lane has it.
+    pub(crate) fn adopt(
+        config: &DatagramConfig,
+        id: PortId,
+        plan: &PortPlan,
+        socket: OwnedFd,
+    ) -> Result<Port, LaneError> {
+        let address = plan.bind;
+        let refused = |why: String, hint: &str| LaneError::Refused {
+            lane: NAME.to_owned(),
+            name: address.to_string(),
+            why,
+            hint: hint.to_owned(),
+        };
+        let local = sys::local_address(socket.as_fd()).ok().filter(|local| *local == address);
+        let local = local.ok_or_else(|| {
+            refused("the socket that was handed over is at another address".to_owned(), "open one")
+        })?;
+        let joins = sys::option(socket.as_fd(), libc::SOL_UDP, libc::UDP_GRO, 0);
+        if !config.gro && joins.is_ok_and(|joins| joins != 0) {
+            let why = "the socket that was handed over has joined what it received".to_owned();
+            return Err(refused(why, "add the knob gro, with which trains are read"));
+        }
+        let shared = config.shared.with_plan(plan);
+        let mut caps = CapsReport {
+            requested: config.requested(&shared),
+            allowed_missing: config.shared.allowed_missing,
+            ..CapsReport::default()
+        };
+        options::apply(socket.as_fd(), &shared, &mut caps);
+        ask_what_comes_along(config, socket.as_fd(), address, &mut caps)?;
+        caps.admit(NAME, |_| None)?;
+        write_facts(&mut caps, config, local);
+        let mut port = Port::of(id, plan, socket, local, caps);
+        // What was dropped before is another's to count.
+        port.read_drops();
+        port.counters = Counters::default();
+        (port.is_held, port.is_shared) = (true, true);
+        let Port { socket, groups, caps, .. } = &mut port;
+        let make = || holder(local);
+        groups.adopt(&sys::Options(socket.as_fd()), &plan.memberships, make, caps)?;
+        Ok(port)
+    }
+
+    fn of(
+        id: PortId,
+        plan: &PortPlan,
+        socket: OwnedFd,
+        local: SocketAddr,
+        caps: CapsReport,
+    ) -> Port {
+        Port {
+            id,
+            socket: Rc::new(socket),
+            local,
+            caps,
+            counters: Counters::default(),
+            groups: Groups::new(NAME, plan),
+            hears_errors: hears_errors(plan),
+            is_held: false,
+            is_shared: false,
+            drops_read: 0,
+        }
     }
 
     /// Becomes a member of a group.
     pub(crate) fn join(&mut self, membership: &Membership) -> Result<(), LaneError> {
         let Port { socket, local, groups, caps, .. } = self;
-        let family = if local.is_ipv4() { libc::AF_INET } else { libc::AF_INET6 };
-        let make = || {
-            let holder = sys::socket(family, libc::SOCK_DGRAM, 0);
-            holder.map(Holder).map_err(|e| {
-                let doing = format!("open a socket that holds memberships of {local}");
-                LaneError::os(NAME, doing, e, "raise `ulimit -n`")
-            })
-        };
+        let make = || holder(*local);
         groups.join(&sys::Options(socket.as_fd()), membership, make, caps)
     }
 
@@ -122,6 +168,38 @@ impl Port {
             self.counters.drop_many(DropReason::RxQueueFull, u64::from(new));
         }
     }
+}
+
+/// A socket that holds memberships of the port at `local`.
+fn holder(local: SocketAddr) -> Result<Holder, LaneError> {
+    let family = if local.is_ipv4() { libc::AF_INET } else { libc::AF_INET6 };
+    let holder = sys::socket(family, libc::SOCK_DGRAM, 0);
+    holder.map(Holder).map_err(|e| {
+        let doing = format!("open a socket that holds memberships of {local}");
+        LaneError::os(NAME, doing, e, "raise `ulimit -n`")
+    })
+}
+
+/// Asks for what the lane reads beside the bytes of datagrams.
+fn ask_what_comes_along(
+    config: &DatagramConfig,
+    socket: BorrowedFd<'_>,
+    address: SocketAddr,
+    caps: &mut CapsReport,
+) -> Result<(), LaneError> {
+    if !is_of_one_host(address) {
+        ask_for_destinations(socket, address)?;
+    }
+    let accepts = |level, option, value| sys::set_option(socket, level, option, value).is_ok();
+    let gso = config.gso && accepts(libc::SOL_UDP, libc::UDP_SEGMENT, 0);
+    let gro = config.gro && accepts(libc::SOL_UDP, libc::UDP_GRO, 1);
+    let stamps = config.kernel_stamps && accepts(libc::SOL_SOCKET, libc::SO_TIMESTAMPNS, 1);
+    caps.obtained = caps
+        .obtained
+        .with_if(Cap::Gso, gso)
+        .with_if(Cap::Gro, gro)
+        .with_if(Cap::KernelTimestamps, stamps);
+    Ok(())
 }
 
 /// Has the kernel say with each datagram whom it was addressed to.

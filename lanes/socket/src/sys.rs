@@ -379,6 +379,14 @@ pub(crate) fn epoll_add(
     check(unsafe { libc::epoll_ctl(epoll, libc::EPOLL_CTL_ADD, fd, &raw mut event) }).map(drop)
 }
 
+/// Watches `fd` no longer. To be called where another process has the socket too, whose events would go on.
+pub(crate) fn epoll_remove(epoll: BorrowedFd<'_>, fd: BorrowedFd<'_>) -> io::Result<()> {
+    let (epoll, fd) = (epoll.as_raw_fd(), fd.as_raw_fd());
+    let no_event = ptr::null_mut::<libc::epoll_event>();
+    // SAFETY: the kernel reads no event for this.
+    check(unsafe { libc::epoll_ctl(epoll, libc::EPOLL_CTL_DEL, fd, no_event) }).map(drop)
+}
+
 /// `epoll_pwait2`: how many events were written. A signal is no event.
 pub(crate) fn epoll_wait(
     epoll: BorrowedFd<'_>,

@@ -113,27 +113,40 @@ impl UdpLane {
 
     /// Opens a port, which is there only if all of it is.
     fn add(&mut self, plan: &PortPlan) -> Result<PortId, LaneError> {
-        let Some(id) = self.ports.next() else {
-            return Err(LaneError::Refused {
-                lane: NAME.to_owned(),
-                name: plan.bind.to_string(),
-                why: format!("the worker has {} ports", self.ports.len()),
-                hint: "close some, or use more workers".to_owned(),
-            });
-        };
-        let port = Port::open(&self.config, id, plan)?;
-        sys::epoll_add(self.epoll.as_fd(), port.socket.as_fd(), libc::EPOLLIN, id.0.into())
-            .map_err(|e| {
-                let doing = format!("watch the socket at {}", port.local);
-                LaneError::os(NAME, doing, e, "raise fs.epoll.max_user_watches")
-            })?;
+        let port = Port::open(&self.config, self.next(plan)?, plan)?;
+        self.watch(&port)?;
+        Ok(self.enter(port, plan))
+    }
+
+    /// The number of the next port.
+    fn next(&self, plan: &PortPlan) -> Result<PortId, LaneError> {
+        self.ports.next().ok_or_else(|| LaneError::Refused {
+            lane: NAME.to_owned(),
+            name: plan.bind.to_string(),
+            why: format!("the worker has {} ports", self.ports.len()),
+            hint: "close some, or use more workers".to_owned(),
+        })
+    }
+
+    /// Has epoll tell when a port has something.
+    fn watch(&self, port: &Port) -> Result<(), LaneError> {
+        let (epoll, socket) = (self.epoll.as_fd(), port.socket.as_fd());
+        sys::epoll_add(epoll, socket, libc::EPOLLIN, port.id.0.into()).map_err(|e| {
+            let doing = format!("watch the socket at {}", port.local);
+            LaneError::os(NAME, doing, e, "raise fs.epoll.max_user_watches")
+        })
+    }
+
+    /// Makes a port that is open one of the lane's.
+    fn enter(&mut self, port: Port, plan: &PortPlan) -> PortId {
+        let id = port.id;
         let gso = port.caps.obtained.has(Cap::Gso);
         let has_ports = self.config.carries == Carries::Udp;
         let from = (!is_of_one_host(port.local), plan.source);
         let exit = Exit::new(port.socket.clone(), gso, from, has_ports).with_plan(plan);
         self.hearing += usize::from(port.hears_errors);
         assert_eq!(self.outbox.open(exit), id, "exits and ports come and go together");
-        Ok(self.ports.insert(port))
+        self.ports.insert(port)
     }
 
     /// The address that `port` is bound to, with the UDP port that the kernel chose if it was to.
@@ -162,7 +175,7 @@ impl UdpLane {
         app: &mut A,
         clock: &impl Clock,
     ) -> Result<usize, LaneError> {
-        let Some(port) = self.ports.get_mut(id) else { return Ok(0) };
+        let Some(port) = self.ports.get_mut(id).filter(|port| !port.is_held) else { return Ok(0) };
         let received = self.inbox.receive(port.socket.as_fd(), &mut port.counters);
         received.map_err(|e| {
             let doing = format!("receive at {}", port.local);
@@ -329,6 +342,10 @@ impl DatagramPorts for UdpLane {
             return Err(self.fixed(format!("port {}", id.0)));
         }
         let Some(mut port) = self.ports.remove(id) else { return Err(no_port(id)) };
+        if port.is_shared && !port.is_held {
+            // Closing our descriptor would not do it.
+            let _ = sys::epoll_remove(self.epoll.as_fd(), port.socket.as_fd());
+        }
         port.read_drops();
         let mut counters = port.counters;
         if let Some(exit) = self.outbox.close(id) {
@@ -346,6 +363,44 @@ impl DatagramPorts for UdpLane {
 
     fn leave(&mut self, id: PortId, membership: &Membership) -> Result<(), LaneError> {
         self.ports.get_mut(id).ok_or_else(|| no_port(id))?.leave(membership)
+    }
+
+    fn share_port(&mut self, id: PortId) -> Result<Option<OwnedFd>, LaneError> {
+        let port = self.ports.get_mut(id).ok_or_else(|| no_port(id))?;
+        port.is_shared = true;
+        let socket = port.socket.try_clone().map_err(|e| {
+            let doing = format!("share the socket at {}", port.local);
+            LaneError::os(NAME, doing, e, "raise `ulimit -n`")
+        })?;
+        Ok(Some(socket))
+    }
+
+    fn adopt_port(&mut self, plan: &PortPlan, socket: OwnedFd) -> Result<PortId, LaneError> {
+        if self.config.carries != Carries::Udp {
+            return Err(self.fixed(plan.bind.to_string()));
+        }
+        let port = Port::adopt(&self.config, self.next(plan)?, plan, socket)?;
+        Ok(self.enter(port, plan))
+    }
+
+    fn hold_port(&mut self, id: PortId, is_held: bool) -> Result<(), LaneError> {
+        let port = self.ports.get(id).ok_or_else(|| no_port(id))?;
+        match (port.is_held, is_held) {
+            (false, true) => {
+                // What it is told of nevertheless is not asked for.
+                let _ = sys::epoll_remove(self.epoll.as_fd(), port.socket.as_fd());
+            }
+            (true, false) => self.watch(port)?,
+            _ => {}
+        }
+        let port = self.ports.get_mut(id).ok_or_else(|| no_port(id))?;
+        port.is_held = is_held;
+        Ok(())
+    }
+
+    fn has_settled(&mut self) -> bool {
+        // What is received is shown and sent in the same round, but for what waits in queues.
+        !self.outbox.is_delayed()
     }
 
     fn bound(&self, port: PortId) -> Option<SocketAddr> {

@@ -3,7 +3,8 @@
 use crate::{OpenOptions, UringFrames, UringTcp, UringUdp};
 use laneway_core::{ClockDomain, LaneError};
 use laneway_kinds::{
-    LaneFacts, LaneKind, Mode, Needs, NoLane, Opening, Ports, Request, Shape, Shapes, Sharing,
+    Calls, Capability, Keeps, LaneFacts, LaneKind, Mode, Needs, NoLane, Opening, Ports, Request,
+    Shape, Shapes, Sharing,
 };
 
 /// The row.
@@ -38,6 +39,11 @@ impl LaneKind for UringKind {
             Shape::Datagrams | Shape::Streams => Sharing::Spread,
         },
         modes: MODES,
+        // Sockets and groups take no privilege, but buffers beyond the host's limits do.
+        keeps: |spec| match spec.names_any(&["sndbuf", "rcvbuf"]) {
+            true => Keeps::Only { capabilities: &[Capability::NetAdmin], calls: &[Calls::IoUring] },
+            false => Keeps::Only { capabilities: &[], calls: &[Calls::IoUring] },
+        },
         why_not: None,
     };
     type Frames = UringFrames;

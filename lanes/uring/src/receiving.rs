@@ -81,6 +81,8 @@ pub(crate) struct Receiving {
     still_turns: u32,
     /// How often it looked.
     pub(crate) looks: u64,
+    /// Nothing is to be received.
+    is_held: bool,
 }
 
 impl Receiving {
@@ -91,7 +93,18 @@ impl Receiving {
             busy_turns: 0,
             still_turns: STILL_TURNS,
             looks: 0,
+            is_held: false,
         }
+    }
+
+    /// Has the port receive nothing, or receive again.
+    pub(crate) fn hold(&mut self, is_held: bool) {
+        self.is_held = is_held;
+    }
+
+    /// True when a port that is held receives nothing any more; one that is not held does not matter.
+    pub(crate) fn has_settled(&self) -> bool {
+        !self.is_held || self.has_ended()
     }
 
     /// One turn of a worker that is awake. `moved` is what the port has received and sent so far.
@@ -107,6 +120,9 @@ impl Receiving {
         if is_still {
             self.busy_turns = 0;
         }
+        if self.is_held {
+            return self.end();
+        }
         match self.state {
             State::Ended if is_still || self.busy_turns < BUSY_TURNS => Some(Step::Arm),
             State::Ended => Some(Step::Look),
@@ -118,6 +134,9 @@ impl Receiving {
     /// The worker is about to sleep, and wants to be woken.
     pub(crate) fn rest(&mut self) -> Option<Step> {
         self.busy_turns = 0;
+        if self.is_held {
+            return self.end();
+        }
         (self.state == State::Ended).then_some(Step::Arm)
     }
 
@@ -158,8 +177,11 @@ impl Receiving {
         }
     }
 
-    /// True when the next turns ask for nothing: it is armed, and nothing moves.
+    /// True when the next turns ask for nothing: it is armed, and nothing moves; or it is held and has ended.
     pub(crate) fn is_settled(&self) -> bool {
+        if self.is_held {
+            return self.has_ended();
+        }
         self.state == State::Armed && self.still_turns >= STILL_TURNS
     }
 
@@ -243,6 +265,19 @@ mod tests {
         turns(&mut receiving, 2 * BUSY_TURNS, 1);
         assert!(receiving.looks > 0);
         assert_eq!(receiving.rest(), Some(Step::Arm));
+    }
+
+    #[test]
+    fn a_port_that_is_held_ends_and_begins_again_when_it_is_let() {
+        let mut receiving = Receiving::new();
+        turns(&mut receiving, 1, 1);
+        receiving.hold(true);
+        assert!(!receiving.has_settled());
+        assert_eq!(turns(&mut receiving, 3, 5), [Step::Cancel]);
+        assert_eq!((receiving.rest(), receiving.has_settled()), (None, true));
+        assert!(receiving.is_settled());
+        receiving.hold(false);
+        assert_eq!(turns(&mut receiving, 3, 0), [Step::Arm]);
     }
 
     #[test]

@@ -123,20 +123,68 @@ pub(crate) fn udp(
     let at = plan.bind;
     open(libc::SOCK_DGRAM, at, sockets, caps, |fd, caps| {
         apply_plan(NAME, &sys::Options(fd), plan, caps)?;
-        let (level, name) = match at {
-            SocketAddr::V4(_) => (libc::IPPROTO_IP, libc::IP_PKTINFO),
-            SocketAddr::V6(_) => (libc::IPPROTO_IPV6, libc::IPV6_RECVPKTINFO),
-        };
-        sys::set_option(fd, level, name, 1)
-            .map_err(failed("ask for destination addresses", "this lane needs IP_PKTINFO"))?;
-        let asks = |yes: bool, name: libc::c_int, value: libc::c_int| {
-            yes && sys::set_option(fd, libc::SOL_UDP, name, value).is_ok()
-        };
-        // No segment size for the socket: each train brings its own. Setting shows whether it can.
-        caps.obtained = caps.obtained.with_if(Cap::Gso, asks(gso, libc::UDP_SEGMENT, 0));
-        caps.obtained = caps.obtained.with_if(Cap::Gro, asks(gro, libc::UDP_GRO, 1));
-        Ok(())
+        ask_what_comes_along(fd, at, (gso, gro), caps)
     })
+}
+
+/// Asks for what the lane reads beside the bytes of datagrams.
+fn ask_what_comes_along(
+    fd: BorrowedFd<'_>,
+    at: SocketAddr,
+    (gso, gro): (bool, bool),
+    caps: &mut CapsReport,
+) -> Result<(), LaneError> {
+    let (level, name) = match at {
+        SocketAddr::V4(_) => (libc::IPPROTO_IP, libc::IP_PKTINFO),
+        SocketAddr::V6(_) => (libc::IPPROTO_IPV6, libc::IPV6_RECVPKTINFO),
+    };
+    sys::set_option(fd, level, name, 1)
+        .map_err(failed("ask for destination addresses", "this lane needs IP_PKTINFO"))?;
+    let asks = |yes: bool, name: libc::c_int, value: libc::c_int| {
+        yes && sys::set_option(fd, libc::SOL_UDP, name, value).is_ok()
+    };
+    // No segment size for the socket: each train brings its own. Setting shows whether it can.
+    caps.obtained = caps.obtained.with_if(Cap::Gso, asks(gso, libc::UDP_SEGMENT, 0));
+    caps.obtained = caps.obtained.with_if(Cap::Gro, asks(gro, libc::UDP_GRO, 1));
+    Ok(())
+}
+
+/// The address of a UDP socket that another process opened by this plan, which is set up as the knobs say: its
+/// address, its interface and what it is a member of are as they are.
+pub(crate) fn adopt(
+    socket: &OwnedFd,
+    plan: &PortPlan,
+    sockets: &Sockets,
+    (gso, gro): (bool, bool),
+    caps: &mut CapsReport,
+) -> Result<SocketAddr, LaneError> {
+    let (fd, at) = (socket.as_fd(), plan.bind);
+    let refused = |why: &str, hint: &str| {
+        Err(LaneError::Refused {
+            lane: NAME.to_owned(),
+            name: at.to_string(),
+            why: why.to_owned(),
+            hint: hint.to_owned(),
+        })
+    };
+    if !sys::local_address(fd).is_ok_and(|bound| bound == at) {
+        return refused("the socket that was handed over is at another address", "open one");
+    }
+    let joins = sys::option(fd, libc::SOL_UDP, libc::UDP_GRO, 0);
+    if !gro && joins.is_ok_and(|joins| joins != 0) {
+        let why = "the socket that was handed over has joined what it received";
+        return refused(why, "add the knob gro, with which trains are read");
+    }
+    if sockets.reuseport {
+        let shared = sys::set_option(fd, libc::SOL_SOCKET, libc::SO_REUSEPORT, 1).is_ok();
+        caps.obtained = caps.obtained.with_if(Cap::ReusePort, shared);
+    }
+    size_buffers(fd, sockets, caps).map_err(failed(
+        format!("set the socket buffers of {at}"),
+        "leave sndbuf= and rcvbuf= out of the spec",
+    ))?;
+    ask_what_comes_along(fd, at, (gso, gro), caps)?;
+    Ok(at)
 }
 
 /// A bound and listening TCP socket.

@@ -367,6 +367,11 @@ impl Trains {
             .map(|piece| (piece.iov_base.cast_const().cast(), piece.iov_len))
     }
 
+    /// True while a message of any egress is not done.
+    pub(crate) fn are_under_way(&self) -> bool {
+        self.free.len() < self.slots.len()
+    }
+
     /// True while a message of this egress is not done.
     pub(crate) fn is_under_way(&self, egress: u16) -> bool {
         self.slots.iter().any(|slot| slot.pieces > 0 && slot.egress == egress)

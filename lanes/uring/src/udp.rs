@@ -217,20 +217,7 @@ impl UringUdp {
     /// Opens a port, which is there only if all of it is.
     fn add(&mut self, plan: &PortPlan) -> Result<PortId, LaneError> {
         let UringUdp { core, config, .. } = self;
-        let refused = |why: String, hint: &str| LaneError::Refused {
-            lane: NAME.to_owned(),
-            name: plan.bind.to_string(),
-            why,
-            hint: hint.to_owned(),
-        };
-        let Some(id) = core.ports.next() else {
-            let why = format!("the worker has {} ports", core.ports.len());
-            return Err(refused(why, "close some, or use more workers"));
-        };
-        if let Some(source) = plan.source.filter(|source| *source != plan.bind.ip()) {
-            let why = format!("its sends cannot say that they come from {source}");
-            return Err(refused(why, "bind the port to that address"));
-        }
+        core.check_plan(plan)?;
         let sockets = config.sockets.with_plan(plan);
         let requested = config.requested(&sockets);
         let label = plan.label.clone();
@@ -240,6 +227,20 @@ impl UringUdp {
         for membership in &plan.memberships {
             join(&mut groups, &socket, bound, membership, &mut caps)?;
         }
+        self.enter(plan, socket, bound, groups, caps)
+    }
+
+    /// Makes an open socket a port.
+    fn enter(
+        &mut self,
+        plan: &PortPlan,
+        socket: OwnedFd,
+        bound: SocketAddr,
+        groups: Groups<Holder>,
+        mut caps: CapsReport,
+    ) -> Result<PortId, LaneError> {
+        let UringUdp { core, config, .. } = self;
+        let id = core.check_plan(plan)?;
         tell(&core.ring, core.obtained, &config.common, &mut caps)?;
         write_facts(&mut caps, config, bound);
         core.ring.fix_file(place_of(id) as u32, socket.as_raw_fd()).map_err(failed(
@@ -377,14 +378,15 @@ fn join(
     membership: &Membership,
     caps: &mut CapsReport,
 ) -> Result<(), LaneError> {
+    groups.join(&sys::Options(socket.as_fd()), membership, || holder(bound), caps)
+}
+
+/// A socket that holds memberships of the port at `bound`.
+fn holder(bound: SocketAddr) -> Result<Holder, LaneError> {
     let family = if bound.is_ipv4() { libc::AF_INET } else { libc::AF_INET6 };
-    let make = || {
-        let doing = format!("open a socket that holds memberships of {bound}");
-        sys::socket(family, libc::SOCK_DGRAM)
-            .map(Holder)
-            .map_err(failed(doing, "raise `ulimit -n`"))
-    };
-    groups.join(&sys::Options(socket.as_fd()), membership, make, caps)
+    let doing = format!("open a socket that holds memberships of {bound}");
+    let socket = sys::socket(family, libc::SOCK_DGRAM);
+    socket.map(Holder).map_err(failed(doing, "raise `ulimit -n`"))
 }
 
 fn no_port(port: PortId) -> LaneError {
@@ -599,6 +601,24 @@ impl Port {
 }
 
 impl Core {
+    /// The number of the next port, which can be what the plan says.
+    fn check_plan(&self, plan: &PortPlan) -> Result<PortId, LaneError> {
+        let refused = |why: String, hint: &str| LaneError::Refused {
+            lane: NAME.to_owned(),
+            name: plan.bind.to_string(),
+            why,
+            hint: hint.to_owned(),
+        };
+        if let Some(source) = plan.source.filter(|source| *source != plan.bind.ip()) {
+            let why = format!("its sends cannot say that they come from {source}");
+            return Err(refused(why, "bind the port to that address"));
+        }
+        self.ports.next().ok_or_else(|| {
+            let why = format!("the worker has {} ports", self.ports.len());
+            refused(why, "close some, or use more workers")
+        })
+    }
+
     fn port(&self, id: PortId) -> &Port {
         self.ports.get(id).unwrap_or_else(|| panic!("there is no port {}", id.0))
     }
@@ -1115,6 +1135,46 @@ impl DatagramPorts for UringUdp {
     fn leave(&mut self, id: PortId, membership: &Membership) -> Result<(), LaneError> {
         let Port { groups, socket, caps, .. } = self.core.find(id)?;
         groups.leave(&sys::Options(socket.as_fd()), membership, caps)
+    }
+
+    fn share_port(&mut self, id: PortId) -> Result<Option<OwnedFd>, LaneError> {
+        let Port { socket, bound, .. } = self.core.find(id)?;
+        let doing = format!("share the socket at {bound}");
+        socket.try_clone().map(Some).map_err(failed(doing, "raise `ulimit -n`"))
+    }
+
+    fn adopt_port(&mut self, plan: &PortPlan, socket: OwnedFd) -> Result<PortId, LaneError> {
+        let UringUdp { core, config, .. } = self;
+        core.check_plan(plan)?;
+        let sockets = config.sockets.with_plan(plan);
+        let requested = config.requested(&sockets);
+        let mut caps = CapsReport { requested, ..CapsReport::default() };
+        let trains = (config.gso, config.gro);
+        let bound = socket::adopt(&socket, plan, &sockets, trains, &mut caps)?;
+        let mut groups = Groups::new(NAME, plan);
+        let options = sys::Options(socket.as_fd());
+        groups.adopt(&options, &plan.memberships, || holder(bound), &mut caps)?;
+        let id = self.enter(plan, socket, bound, groups, caps)?;
+        self.hold_port(id, true)?;
+        Ok(id)
+    }
+
+    fn hold_port(&mut self, id: PortId, is_held: bool) -> Result<(), LaneError> {
+        self.core.find(id)?.receiving.hold(is_held);
+        let Core { ports, restless, .. } = &mut self.core;
+        if let Some(port) = ports.get_mut(id) {
+            port.stir(restless);
+        }
+        Ok(())
+    }
+
+    fn has_settled(&mut self) -> bool {
+        let Core { ports, ready, delayed, trains, .. } = &self.core;
+        let settled = |id: &PortId| ports.get(*id).is_none_or(|port| port.receiving.has_settled());
+        ready.is_empty()
+            && delayed.is_empty()
+            && !trains.are_under_way()
+            && ports.ports().iter().all(settled)
     }
 
     fn bound(&self, port: PortId) -> Option<SocketAddr> {

@@ -3,8 +3,8 @@
 use crate::{LANE, Options, XdpLane, holder::kernel_groups};
 use laneway_core::{ClockDomain, KernelHalf, LaneError};
 use laneway_kinds::{
-    GroupHolder, LaneFacts, LaneKind, LinkAddresses, Mode, Needs, NoLane, Opening, Ports, Request,
-    Shape, Shapes, Sharing,
+    Calls, Capability, GroupHolder, Keeps, LaneFacts, LaneKind, LinkAddresses, Mode, Needs, NoLane,
+    Opening, Ports, Request, Shape, Shapes, Sharing,
 };
 use laneway_linux::NeighbourTable;
 
@@ -33,6 +33,11 @@ impl LaneKind for XdpKind {
             hint: "leave --workers out; xdp:cpus=0-1 runs a program that only reads on the CPU of each flow",
         },
         modes: MODES,
+        // Tables that are filled beside those in force, with entries that name interfaces.
+        keeps: |_| Keeps::Only {
+            capabilities: &[Capability::NetAdmin, Capability::Bpf],
+            calls: &[Calls::Bpf],
+        },
         why_not: None,
     };
     type Frames = NoLane;

@@ -24,6 +24,7 @@ const ROLES: &[Role] = &[
         name: "shared",
         folders: &[
             "crates/capture",
+            "crates/confine",
             "crates/control",
             "crates/doctor",
             "crates/flow",

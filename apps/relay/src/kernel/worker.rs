@@ -18,7 +18,7 @@ use super::{
 use crate::{
     desk::{Answer, Change, Mailbox, Order},
     kind::{RelayKind, RelayReport},
-    live::{OutputState, RuleState, WorkerState},
+    live::{Delays, OutputState, RuleState, WorkerState},
     rule::{Rule, RuleId},
     user::{Copies, Fates, in_rule},
 };
@@ -125,6 +125,9 @@ impl KernelWorker {
                 Ok(()) => Answer::Told(self.state()),
                 Err(error) => Answer::Failed(self.fails(error)),
             },
+            // Its programs are the interfaces', and end with it.
+            Order::Share => Answer::Shared(None),
+            Order::Cease | Order::Receive => Answer::Done,
             Order::Prepare(change, at_once) => {
                 // Whoever prepared before and went away without a word has given up.
                 self.abandon();
@@ -234,6 +237,7 @@ impl KernelWorker {
                 datagrams: counted.taken.count,
                 bytes: counted.taken.bytes,
                 rate_limited: 0,
+                delays: Delays::default(),
                 outputs: outputs.collect(),
             }
         });
@@ -376,9 +380,7 @@ impl KernelApp for KernelWorker {
     fn on_records(&mut self, _records: &[u8], _turn: Turn) {}
 
     fn on_tick(&mut self, maps: &dyn KernelMaps, turn: Turn) {
-        if let Some(links) = self.mailbox.take_links() {
-            self.links = Some(links);
-        }
+        self.links = self.mailbox.take_links().or_else(|| self.links.take());
         while let Some(order) = self.mailbox.take() {
             let answer = self.carry_out(order, maps);
             self.mailbox.answer(answer);

@@ -41,7 +41,7 @@ impl Berth {
         }
     }
 
-    fn at(port: PortId, interface: Option<&str>, links: &Links) -> Berth {
+    pub(super) fn at(port: PortId, interface: Option<&str>, links: &Links) -> Berth {
         let link = interface.and_then(|name| links.find(name));
         Berth { port: Some(port), ifindex: link.map_or(0, |link| link.index), waits: None }
     }

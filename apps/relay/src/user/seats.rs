@@ -7,7 +7,10 @@ use super::{
     berth::{Berth, is_absent},
     work::Leftover,
 };
-use crate::rule::Rule;
+use crate::{
+    desk::SharedInput,
+    rule::{Rule, RuleId},
+};
 use laneway_core::{DatagramPorts, LaneError, Membership, PortId, PortPlan};
 use laneway_linux::Links;
 use std::{
@@ -51,6 +54,8 @@ pub(super) struct Seats {
     seats: BTreeMap<SeatId, Seat>,
     by_port: HashMap<PortId, SeatId>,
     by_bind: HashMap<SocketAddr, Vec<SeatId>>,
+    /// Those of sockets that were handed over, by the rules that come for them.
+    handed: HashMap<RuleId, SeatId>,
     next: u64,
 }
 
@@ -73,6 +78,79 @@ impl Seats {
         self.seats.keys().copied().collect()
     }
 
+    /// Makes a seat of a socket that another relay handed over. It receives nothing yet.
+    pub(super) fn adopt(
+        &mut self,
+        input: SharedInput,
+        ports: &mut impl DatagramPorts,
+        links: &Links,
+    ) -> Result<(), LaneError> {
+        let SharedInput { bind, interface, memberships, rules, socket } = input;
+        let member =
+            |membership: &Membership| (membership.clone(), Member { users: 0, is_joined: true });
+        let members = memberships.iter().map(member).collect();
+        let label = Some(label(bind, &interface));
+        let plan = PortPlan { interface, memberships, label, ..PortPlan::at(bind) };
+        let port = ports.adopt_port(&plan, socket)?;
+        let berth = Berth::at(port, plan.interface.as_deref(), links);
+        let id = SeatId(self.next);
+        self.next += 1;
+        self.by_port.insert(port, id);
+        self.by_bind.entry(bind).or_default().push(id);
+        self.handed.extend(rules.into_iter().map(|rule| (rule, id)));
+        let seat = Seat {
+            bind,
+            interface: plan.interface,
+            berth,
+            exact: HashMap::new(),
+            any: Vec::new(),
+            members,
+            to_join: Vec::new(),
+            users: 0,
+        };
+        self.seats.insert(id, seat);
+        Ok(())
+    }
+
+    /// The sockets of all seats that have one, for a successor; `rule` is the id of the rule with that number.
+    pub(super) fn share(
+        &self,
+        ports: &mut impl DatagramPorts,
+        rule: impl Fn(u32) -> Option<RuleId>,
+    ) -> Result<Option<Vec<SharedInput>>, LaneError> {
+        let mut shared = Vec::with_capacity(self.seats.len());
+        for seat in self.seats.values() {
+            let Some(port) = seat.berth.port else { continue };
+            let Some(socket) = ports.share_port(port)? else { return Ok(None) };
+            let rules = seat.exact.values().flatten().chain(&seat.any);
+            let joined = seat.members.iter().filter(|(_, member)| member.is_joined);
+            shared.push(SharedInput {
+                bind: seat.bind,
+                interface: seat.interface.clone(),
+                memberships: joined.map(|(membership, _)| membership.clone()).collect(),
+                rules: rules.filter_map(|number| rule(*number)).collect(),
+                socket,
+            });
+        }
+        Ok(Some(shared))
+    }
+
+    /// Holds all ports, or lets them receive.
+    pub(super) fn hold(
+        &self,
+        ports: &mut impl DatagramPorts,
+        is_held: bool,
+    ) -> Result<(), LaneError> {
+        let mut open = self.seats.values().filter_map(|seat| seat.berth.port);
+        open.try_for_each(|port| ports.hold_port(port, is_held))
+    }
+
+    /// True when every seat that was handed over has the rules that it came with.
+    #[cfg(test)]
+    pub(super) fn are_taken(&self) -> bool {
+        self.handed.is_empty() && self.seats.values().all(|seat| seat.users > 0)
+    }
+
     /// The ports that are open.
     #[cfg(test)]
     pub(super) fn open_ports(&self) -> Vec<PortId> {
@@ -93,8 +171,11 @@ impl Seats {
         let input = &rule.input;
         let plan = input.plan().expect("the rule was checked");
         let plan = PortPlan { label: Some(label(plan.bind, &input.interface)), ..plan };
+        // Only the first rules of a run find theirs.
+        let handed = self.handed.remove(&RuleId::of(input));
         let there = self.by_bind.get(&plan.bind).into_iter().flatten().copied();
-        let found = there.into_iter().find(|id| {
+        let mut there = there.filter(|id| handed.is_none_or(|handed| handed == *id));
+        let found = there.find(|id| {
             let seat = &self.seats[id];
             seat.interface == input.interface
                 && !plan.memberships.iter().any(|wanted| seat.clashes(wanted))

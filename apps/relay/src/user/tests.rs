@@ -11,13 +11,15 @@ use laneway_core::{CapsReport, ClockDomain, Lane, LaneError, Membership, PortPla
 use proptest::prelude::*;
 use std::{
     collections::BTreeSet,
+    net::UdpSocket,
+    os::fd::OwnedFd,
     sync::atomic::{AtomicBool, Ordering},
     thread,
     time::Duration,
 };
 
 /// A lane whose ports are what they were planned to be, and no more.
-#[derive(Default)]
+#[derive(Debug, Default)]
 struct Recorded {
     ports: BTreeMap<u32, PortPlan>,
     next: u32,
@@ -26,6 +28,9 @@ struct Recorded {
     /// What is not there.
     absent: BTreeSet<String>,
     opens: usize,
+    /// Ports that take nothing, and rounds that pass before all has left.
+    held: BTreeSet<u32>,
+    rounds: usize,
     /// Ports opened and closed, groups joined and left.
     calls: usize,
 }
@@ -74,6 +79,26 @@ impl DatagramPorts for Recorded {
         let mut counted = Counters::default();
         counted.tx_frames = 1;
         self.ports.remove(&port.0).map(|_| counted).ok_or_else(|| no(port.0))
+    }
+    fn share_port(&mut self, _: PortId) -> Result<Option<OwnedFd>, LaneError> {
+        Ok(Some(UdpSocket::bind("127.0.0.1:0").expect("a free port").into()))
+    }
+    fn adopt_port(&mut self, plan: &PortPlan, _: OwnedFd) -> Result<PortId, LaneError> {
+        self.next += 1;
+        self.ports.insert(self.next, plan.clone());
+        self.held.insert(self.next);
+        Ok(PortId(self.next))
+    }
+    fn hold_port(&mut self, port: PortId, is_held: bool) -> Result<(), LaneError> {
+        match is_held {
+            true => self.held.insert(port.0),
+            false => self.held.remove(&port.0),
+        };
+        Ok(())
+    }
+    fn has_settled(&mut self) -> bool {
+        self.rounds = self.rounds.saturating_sub(1);
+        self.rounds == 0
     }
     fn join(&mut self, port: PortId, membership: &Membership) -> Result<(), LaneError> {
         self.calls += 1;
@@ -139,7 +164,11 @@ struct Run {
 
 impl Run {
     fn of(rules: Vec<Rule>, lane: Recorded) -> Run {
-        let book = Arc::new(Book::new(rules, policy(), 1).expect("they pass"));
+        Run::by(Book::new(rules, policy(), 1).expect("they pass"), lane)
+    }
+
+    fn by(book: Book, lane: Recorded) -> Run {
+        let book = Arc::new(book);
         let (mailbox, is_over) = (book.mailbox(0), Arc::new(AtomicBool::new(false)));
         let over = Arc::clone(&is_over);
         let worker = thread::spawn(move || {
@@ -650,4 +679,29 @@ proptest! {
         let waiting = if there == [true; 2] { 0 } else { usize::from(rules) };
         prop_assert_eq!(by_hand.state().waiting(), waiting);
     }
+}
+
+#[test]
+fn a_successor_has_the_same_inputs_and_receives_when_it_is_told() {
+    let all = TWO.replace("5000,\"sources\"", "5001,\"sources\"");
+    let one = Run::of(rules(&all), Recorded { rounds: 5, ..Recorded::default() });
+    let share = one.book.share().expect("it runs");
+    assert_eq!(share.rules.len(), 2);
+    let mut inputs = share.inputs.expect("they are sockets");
+    assert_eq!((inputs.len(), inputs[0].len()), (1, 2));
+    assert!(inputs[0].iter().all(|input| input.rules.len() == 1 && input.memberships.len() == 1));
+
+    let book = Book::new(share.rules, policy(), 1).expect("they pass");
+    book.hand(0, inputs.remove(0));
+    let two = Run::by(book, Recorded::default());
+    two.book.begun().expect("it has its first rules");
+    // Another set is another offer.
+    assert!(one.book.cease(share.generation + 1).is_err());
+    drop(one.book.cease(share.generation).expect("all leaves"));
+    one.book.cease(share.generation).expect("all leaves").over();
+    two.book.receive().expect("it runs");
+    let ((_, before), (relay, after)) = (one.end(), two.end());
+    assert_eq!((before.held.len(), after.held.len()), (2, 0), "{before:?} {after:?}");
+    assert_eq!((after.shape(), after.opens), (before.shape(), 3), "outputs alone are opened");
+    assert!(relay.seats.are_taken());
 }

@@ -35,6 +35,10 @@ pub(super) enum Work {
     Preparing(Draft),
     /// Ready, until it is told what becomes of it.
     Prepared(Draft),
+    /// Its inputs are held; the answer is due when all that they received has left.
+    Ceasing,
+    /// It has left, and nobody opens anything.
+    Ceased,
 }
 
 /// A change that is not in force.
@@ -98,6 +102,9 @@ impl Relay {
                 self.look();
             }
         }
+        if matches!(self.work, Work::Ceasing | Work::Ceased) && !self.goes_on(ports) {
+            return;
+        }
         let (mut budget, mut looks) = (CALLS_PER_ROUND, LOOKS_PER_ROUND);
         while budget > 0 && looks > 0 {
             if let Some(leftover) = self.leftovers.pop() {
@@ -136,10 +143,50 @@ impl Relay {
                     };
                     self.begin(order, waiting, ports);
                 }
+                ceasing @ (Work::Ceasing | Work::Ceased) => {
+                    self.work = ceasing;
+                    break;
+                }
             }
         }
         // The rest behind the next round.
         self.bell.ring();
+    }
+
+    /// True when a worker that ceases is told to go on; answers when all has left.
+    fn goes_on(&mut self, ports: &mut impl DatagramPorts) -> bool {
+        if let Some(order) = self.mailbox.take() {
+            let waiting = mem::replace(&mut self.work, Work::Nothing);
+            self.begin(order, waiting, ports);
+            return true;
+        }
+        match (&self.work, ports.has_settled()) {
+            (Work::Ceasing, true) => {
+                self.work = Work::Ceased;
+                self.mailbox.answer(Answer::Done);
+            }
+            (Work::Ceasing, false) => self.bell.ring(),
+            _ => {}
+        }
+        false
+    }
+
+    /// Makes seats of the sockets that another relay handed over.
+    fn adopt(&mut self, ports: &mut impl DatagramPorts) -> Result<(), String> {
+        let none = Links::default();
+        let links = self.links.clone();
+        let links = links.as_deref().unwrap_or(&none);
+        for input in self.mailbox.handed() {
+            self.seats.adopt(input, ports, links).map_err(|why| why.to_string())?;
+        }
+        Ok(())
+    }
+
+    /// The sockets that rules receive at, for a successor.
+    fn share(&self, ports: &mut impl DatagramPorts) -> Answer {
+        let rule = |number: u32| Some(self.rules[number as usize].as_ref()?.id);
+        let shared = self.seats.share(ports, rule);
+        shared.map_or_else(|why| Answer::Failed(why.to_string()), Answer::Shared)
     }
 
     fn begin(&mut self, order: Order, waiting: Work, ports: &mut impl DatagramPorts) {
@@ -148,6 +195,23 @@ impl Relay {
                 self.work = waiting;
                 let state = self.state(ports);
                 self.mailbox.answer(Answer::Told(state));
+            }
+            (Order::Share, waiting) => {
+                self.work = waiting;
+                let shared = self.share(ports);
+                self.mailbox.answer(shared);
+            }
+            (Order::Cease, _) => match self.seats.hold(ports, true) {
+                Ok(()) => self.work = Work::Ceasing,
+                Err(why) => {
+                    // Those that are held go on.
+                    let _ = self.seats.hold(ports, false);
+                    self.mailbox.answer(Answer::Failed(why.to_string()));
+                }
+            },
+            (Order::Receive, _) => {
+                let done = self.seats.hold(ports, false).map_err(|why| why.to_string());
+                self.mailbox.answer(done.map_or_else(Answer::Failed, |()| Answer::Done));
             }
             (Order::Commit, Work::Prepared(draft)) => self.commit(draft),
             (Order::Abandon, Work::Prepared(draft)) => {
@@ -159,6 +223,10 @@ impl Relay {
                 // Whoever prepared before and went away without a word has given up.
                 if let Work::Prepared(draft) = waiting {
                     self.abandon(draft);
+                }
+                if let Err(why) = self.adopt(ports) {
+                    self.failure = Some(why.clone());
+                    return self.mailbox.answer(Answer::Failed(why));
                 }
                 let links = self.links.clone();
                 // Until the next look says otherwise.

@@ -8,13 +8,13 @@ use super::trace::RunTrace;
 use super::{end_after, opened};
 use laneway_core::{CapsReport, LaneError};
 use laneway_engine::{Control, Stop, Watch, WorkerId, Workers};
-use laneway_kinds::AppCommand;
+use laneway_kinds::{AppCommand, ConfineError, Confinement};
 use laneway_metrics::Endpoint;
 use laneway_registry::{Crew, LaneTable, Order, Ran};
 use laneway_spec::LaneSpec;
 use laneway_terminal as terminal;
 use laneway_terminal::Failure;
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -30,6 +30,8 @@ pub(super) struct Live<'a> {
     pub(super) cpus: Option<&'a [usize]>,
     /// Where what is counted is shown meanwhile.
     pub(super) metrics: Option<&'a Endpoint>,
+    /// What the run gives up when its lanes are open.
+    pub(super) confinement: Option<&'a Arc<Confinement>>,
     pub(super) json: bool,
 }
 
@@ -40,6 +42,36 @@ pub(super) struct Finished<R> {
     pub(super) ports: Vec<CapsReport>,
     /// Since every lane was open.
     pub(super) elapsed: Duration,
+}
+
+/// Where threads of the run are confined, each by itself. One that cannot be ends the run.
+#[derive(Clone)]
+struct Entrance {
+    confinement: Arc<Confinement>,
+    stop: Stop,
+    failed: Arc<Mutex<Option<ConfineError>>>,
+}
+
+impl Entrance {
+    fn new(confinement: &Arc<Confinement>, stop: &Stop) -> Entrance {
+        Entrance {
+            confinement: Arc::clone(confinement),
+            stop: stop.clone(),
+            failed: Arc::default(),
+        }
+    }
+
+    fn enter(&self) {
+        if let Err(error) = self.confinement.enter() {
+            self.failed.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(error);
+            self.stop.request();
+        }
+    }
+
+    fn outcome(&self) -> Result<(), Failure> {
+        let mut failed = self.failed.lock().unwrap_or_else(PoisonError::into_inner);
+        failed.take().map_or(Ok(()), |error| Err(Failure::input(error)))
+    }
 }
 
 #[derive(Default)]
@@ -64,9 +96,11 @@ impl Live<'_> {
         begun: impl Fn() + Sync,
     ) -> Result<Result<Finished<A::Report>, LaneError>, Failure> {
         let state = Mutex::new(Opened::default());
+        let gate = self.confinement.map(|confinement| Entrance::new(confinement, stop));
         let on_open = |worker: WorkerId, caps: &[CapsReport]| {
             let mut state = state.lock().unwrap_or_else(PoisonError::into_inner);
             self.show(worker, places, caps);
+            gate.iter().for_each(Entrance::enter);
             if state.workers == 0 {
                 state.ports = caps.to_vec();
             }
@@ -74,6 +108,9 @@ impl Live<'_> {
             if state.workers == self.cpus.map_or(1, <[usize]>::len) {
                 state.started = Some(Instant::now());
                 begun();
+                if let Some(confinement) = self.confinement.filter(|_| !self.json) {
+                    terminal::note(&format!("kept from here on: {confinement}"));
+                }
                 if let Some(endpoint) = self.metrics.filter(|_| !self.json) {
                     terminal::note(&format!("metrics at http://{}/metrics", endpoint.address()));
                 }
@@ -95,13 +132,17 @@ impl Live<'_> {
             }
             Some(cpus) => {
                 let workers = Workers::new(cpus, stop.clone()).map_err(Failure::input)?;
-                let workers = workers.traced(trace.slots(cpus)?);
+                let mut workers = workers.traced(trace.slots(cpus)?);
+                if let Some(gate) = gate.clone() {
+                    workers = workers.when_open(Arc::new(move || gate.enter()));
+                }
                 let watches = (0..workers.count()).map(|id| workers.watch(WorkerId(id)).cloned());
                 self.shown::<A, _>(run, places, watches.flatten().collect(), || {
                     laneway_registry::run::<A, L>(run, order(Crew::Workers(&workers)), &on_open)
                 })?
             }
         };
+        gate.map_or(Ok(()), |gate| gate.outcome())?;
         let Opened { ports, started, .. } =
             state.into_inner().unwrap_or_else(PoisonError::into_inner);
         let elapsed = started.map_or(Duration::ZERO, |started| started.elapsed());
@@ -121,7 +162,12 @@ impl Live<'_> {
         let page = || figures.page(|page| A::metrics(run, page));
         thread::scope(|scope| {
             // Threads that serve begin on any CPU: the calling one is not kept on one yet.
-            let _serving = endpoint.serve(scope, &page).map_err(Failure::input)?;
+            let serve = || endpoint.serve(scope, &page);
+            let serving = match self.confinement {
+                Some(confinement) => confinement.beside(serve).map_err(Failure::input)?,
+                None => serve(),
+            };
+            let _serving = serving.map_err(Failure::input)?;
             Ok(work())
         })
     }

@@ -8,7 +8,8 @@ use crate::arguments::RunArguments;
 use clap::{ArgMatches, Args, Command, FromArgMatches};
 use laneway_engine::{Ended, Stop};
 use laneway_kinds::{
-    Account, AppCommand, AppFacts, AppVerb, Ask, Finished as HowItWent, On, Session,
+    Account, AppCommand, AppFacts, AppVerb, Ask, Confinement, Confines, Finished as HowItWent,
+    Keeps, On, Session,
 };
 use laneway_metrics::Endpoint;
 use laneway_page::text::{aligned, grouped};
@@ -94,6 +95,7 @@ fn run<A: AppCommand<Report: Clone>, L: LaneTable>(
     let on = On { spec, lane, interfaces: &named, workers };
     let run = A::plan(own, on)?;
 
+    let confinement = confinement::<A>(&run, on, common.trace.is_some(), json)?;
     let trace = RunTrace::begin(common.trace.as_deref())?;
     let stop = Stop::default();
     let to_stop = stop.clone();
@@ -101,12 +103,14 @@ fn run<A: AppCommand<Report: Clone>, L: LaneTable>(
         json,
         worker_cpus: cpus.as_deref().unwrap_or(common.cpu.as_slice()),
         stop: Arc::new(move || to_stop.request()),
+        confinement: confinement.as_deref(),
     };
     let metrics = common.metrics.map(|at| Endpoint::bind(at, common.metrics_anywhere));
     let metrics = metrics.transpose().map_err(Failure::input)?;
     A::begin(&run, on, &session)?;
     let to_stop = stop.clone();
-    terminal::on_signal(A::leftover(&run), json, move || to_stop.request())?;
+    let leftover = A::leftover(&run);
+    session.helpers(|| terminal::on_signal(leftover, json, move || to_stop.request()))??;
     let live = Live {
         spec,
         interfaces: &named,
@@ -115,6 +119,7 @@ fn run<A: AppCommand<Report: Clone>, L: LaneTable>(
         cpu: common.cpu,
         cpus: cpus.as_deref(),
         metrics: metrics.as_ref(),
+        confinement: confinement.as_ref(),
         json,
     };
     let begun = || {
@@ -184,6 +189,31 @@ fn run<A: AppCommand<Report: Clone>, L: LaneTable>(
         return Err(error.into());
     }
     A::judge(&run, &account, together)
+}
+
+/// What the run is confined to; says why where it is not, though it would be.
+fn confinement<A: AppCommand<Report: Clone>>(
+    run: &A::Run,
+    on: On<'_>,
+    is_traced: bool,
+    json: bool,
+) -> Result<Option<Arc<Confinement>>, Failure> {
+    let Some(Confines { capabilities: own, forbidden }) = A::confines(run, on) else {
+        return Ok(None);
+    };
+    let why_not = match (on.lane.keeps)(on.spec) {
+        Keeps::All(why) => why,
+        Keeps::Only { .. } if is_traced => "a trace is written as the user who asked for it",
+        Keeps::Only { capabilities, calls } => {
+            let kept = [capabilities, &own].concat();
+            let confinement = Confinement::new(&kept, calls, forbidden).map_err(Failure::input)?;
+            return Ok(Some(Arc::new(confinement)));
+        }
+    };
+    if !json {
+        terminal::note(&format!("privileges are kept as they are: {why_not}"));
+    }
+    Ok(None)
 }
 
 /// The account for a person.

@@ -8,6 +8,7 @@ mod behaviour;
 mod datagrams;
 mod full;
 mod groups;
+mod handover;
 mod peers;
 mod pings;
 mod place;

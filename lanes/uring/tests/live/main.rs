@@ -11,6 +11,8 @@ mod frames_world;
 mod full;
 #[path = "../../../socket/tests/socket/groups.rs"]
 mod groups;
+#[path = "../../../socket/tests/socket/handover.rs"]
+mod handover;
 mod in_flight;
 mod peers;
 mod steady;

@@ -1,0 +1,397 @@
+//! A relay is followed by another process without a gap: the successor asks on the control socket, and is given the
+//! rules, the sockets that receive, with what is queued there, and the control socket.
+//!
+//! ```text
+//!   successor                               this relay, which relays all the while
+//!     handover ────────────────────────────▶ shares rules and sockets, and goes on
+//!     opens its lane, its outputs, adopts the sockets, which it holds
+//!     take ────────────────────────────────▶ holds its inputs; what it had received leaves
+//!            ◀── ceased ──────────────────── from here on nobody receives, and the kernel queues
+//!     receives
+//!     taken ───────────────────────────────▶ ends; its outputs' counts are its own
+//! ```
+//!
+//! What must always hold: at no time do two processes take from one socket. Whatever the successor does instead of its
+//! next line, be it to die, this relay goes on. Where this relay dies in the middle, the successor has what it
+//! needs, and goes on with it.
+//!
+//! On lanes without sockets of the kernel's own the successor is given the rules alone, this relay ends first, and
+//! what arrives in between is lost; the offer says so.
+
+use crate::{
+    book::{Book, Share},
+    check::Policy,
+    console::Request,
+    desk::SharedInput,
+    rule::{Rule, RuleId},
+};
+use laneway_control::{Client, ClientError, Heard, Reaction, Said, Teller};
+use laneway_core::Membership;
+use laneway_linux::Cidr;
+use serde::{Deserialize, Serialize};
+use serde_json::json;
+use std::{
+    net::{IpAddr, SocketAddr},
+    os::fd::{AsFd, BorrowedFd, OwnedFd},
+    path::Path,
+    sync::Arc,
+    time::Duration,
+};
+
+/// The form of what is said here. Whoever changes the meaning of a line counts it up.
+pub(crate) const FORMAT: u32 = 1;
+/// How long a successor may take from hearing that nobody receives to saying that it does.
+const TAKE_WAIT: Duration = Duration::from_secs(10);
+/// How long this relay keeps the conversation open while it ends.
+const END_WAIT: Duration = Duration::from_secs(60);
+
+/// What a successor says of itself.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Asked {
+    /// [`FORMAT`] as it knows it.
+    pub format: u32,
+    /// How many workers it has.
+    pub workers: usize,
+    /// Its lane goes on with sockets of the kernel's.
+    pub sockets: bool,
+    /// It is to be spoken to at the same path.
+    pub control: bool,
+}
+
+/// What it is given, in one line; descriptors go along: the control socket, then the sockets in their order.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+struct Offer {
+    format: u32,
+    /// What `take` has to name.
+    offer: u64,
+    lane: String,
+    workers: usize,
+    allow: Vec<Cidr>,
+    local_groups: bool,
+    rule: Vec<Rule>,
+    /// Empty where the successor is given none.
+    sockets: Vec<Described>,
+    /// The control socket comes first.
+    control: bool,
+    /// What is lost, where something is.
+    lost: Option<String>,
+}
+
+/// A socket that comes along.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+struct Described {
+    worker: usize,
+    bind: SocketAddr,
+    interface: Option<String>,
+    memberships: Vec<Member>,
+    rules: Vec<RuleId>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+struct Member {
+    group: IpAddr,
+    interface: Option<String>,
+    source: Option<IpAddr>,
+}
+
+impl From<Membership> for Member {
+    fn from(Membership { group, interface, source }: Membership) -> Member {
+        Member { group, interface, source }
+    }
+}
+
+impl From<Member> for Membership {
+    fn from(Member { group, interface, source }: Member) -> Membership {
+        Membership { group, interface, source }
+    }
+}
+
+/// The relay that is followed.
+pub(crate) struct Predecessor {
+    pub(crate) book: Arc<Book>,
+    /// Its lane, as the user wrote it.
+    pub(crate) lane: String,
+    /// Another descriptor of its control socket.
+    pub(crate) listener: Box<dyn Fn() -> Option<OwnedFd> + Send + Sync>,
+    /// Ends the run; true: a successor is spoken to at the same path.
+    pub(crate) leave: Box<dyn Fn(bool) + Send + Sync>,
+    /// What the last offer was.
+    pub(crate) last: std::sync::Mutex<Option<Last>>,
+}
+
+/// What was offered.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Last {
+    /// The set of rules.
+    generation: u64,
+    with_sockets: bool,
+    with_control: bool,
+}
+
+impl Predecessor {
+    /// Answers `handover`.
+    pub(crate) fn offer(self: &Arc<Self>, asked: &Asked) -> Said {
+        match self.prepare(asked) {
+            Err(why) => Said::Wrong(json!({ "error": why }).to_string()),
+            Ok((line, descriptors)) => {
+                Said::Told(Box::new(move |teller| tell(teller, &line, &descriptors)))
+            }
+        }
+    }
+
+    fn prepare(&self, asked: &Asked) -> Result<(String, Vec<OwnedFd>), String> {
+        let Asked { format, workers, sockets, control } = *asked;
+        if format != FORMAT {
+            return Err(format!(
+                "this relay hands over in format {FORMAT}, and its successor knows format {format}; end it and start the other"
+            ));
+        }
+        let Share { rules, generation, inputs } = self.book.share()?;
+        let own = self.book.workers();
+        if sockets && inputs.is_some() && workers != own {
+            return Err(format!(
+                "this relay has {own} workers, each with sockets of its own, and its successor {workers}; give it --workers {own}"
+            ));
+        }
+        let lost = match (&inputs, sockets) {
+            (Some(_), true) => None,
+            (Some(_), false) => Some(
+                "what is queued in its sockets, and what arrives until the successor's lane is open",
+            ),
+            (None, _) => Some("what arrives between its end and the first burst of its successor"),
+        };
+        let inputs = inputs.filter(|_| sockets).unwrap_or_default();
+        let with_sockets = lost.is_none();
+        let mut descriptors = Vec::new();
+        if control {
+            let listener = (self.listener)();
+            descriptors.push(
+                listener.ok_or(
+                    "there is no descriptor left for the control socket; raise `ulimit -n`",
+                )?,
+            );
+        }
+        let mut described = Vec::new();
+        for (worker, inputs) in inputs.into_iter().enumerate() {
+            for SharedInput { bind, interface, memberships, rules, socket } in inputs {
+                let memberships = memberships.into_iter().map(Member::from).collect();
+                described.push(Described { worker, bind, interface, memberships, rules });
+                descriptors.push(socket);
+            }
+        }
+        let Policy { allow, local_groups, .. } = self.book.policy();
+        let offer = Offer {
+            format: FORMAT,
+            offer: generation,
+            lane: self.lane.clone(),
+            workers: own,
+            allow: allow.clone(),
+            local_groups: *local_groups,
+            rule: rules,
+            sockets: described,
+            control,
+            lost: lost.map(str::to_owned),
+        };
+        let line = serde_json::to_string(&offer).map_err(|error| error.to_string())?;
+        let last = Last { generation, with_sockets, with_control: control };
+        *self.last.lock().unwrap_or_else(std::sync::PoisonError::into_inner) = Some(last);
+        Ok((line, descriptors))
+    }
+
+    /// Answers `take`.
+    pub(crate) fn take(self: &Arc<Self>, offer: u64) -> Said {
+        let last = *self.last.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        let Some(last) = last.filter(|last| last.generation == offer) else {
+            let why =
+                format!("nothing was offered as {offer}, or not any more; ask for `handover`");
+            return Said::Wrong(json!({ "error": why }).to_string());
+        };
+        let this = Arc::clone(self);
+        Said::Told(Box::new(move |teller| {
+            if !last.with_sockets {
+                teller.tell(&json!({ "ends": true }).to_string())?;
+                (this.leave)(last.with_control);
+                // The conversation ends when the run has.
+                teller.reaction(END_WAIT);
+                return Ok(());
+            }
+            let ceased = match this.book.cease(offer) {
+                Ok(ceased) => ceased,
+                Err(why) => return teller.tell(&json!({ "error": why }).to_string()),
+            };
+            teller.tell(&json!({ "ceased": true }).to_string())?;
+            // Whatever it says, it is there to receive; who is gone or silent does not.
+            if teller.reaction(TAKE_WAIT) == Reaction::Speaks {
+                ceased.over();
+                (this.leave)(last.with_control);
+            }
+            Ok(())
+        }))
+    }
+}
+
+/// Tells a line with as many descriptors as go along, and the rest beside further lines.
+fn tell(
+    teller: &mut Teller<'_>,
+    line: &str,
+    descriptors: &[OwnedFd],
+) -> Result<(), laneway_control::Gone> {
+    let borrowed: Vec<BorrowedFd<'_>> = descriptors.iter().map(AsFd::as_fd).collect();
+    let first = borrowed.len().min(laneway_control::DESCRIPTORS_MAX);
+    teller.hand(line, &borrowed[..first])?;
+    for more in borrowed[first..].chunks(laneway_control::DESCRIPTORS_MAX) {
+        teller.hand(&json!({ "more": more.len() }).to_string(), more)?;
+    }
+    Ok(())
+}
+
+/// The relay that follows.
+pub(crate) struct Successor {
+    client: Client,
+    offer: Offer,
+    listener: Option<OwnedFd>,
+    sockets: Vec<OwnedFd>,
+}
+
+/// How a running relay ceased.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Taken {
+    /// All that it had received has left.
+    Whole,
+    /// It is gone: what it had received and not sent is lost.
+    Gone,
+}
+
+impl Successor {
+    /// Asks the relay whose control socket is at `path`.
+    ///
+    /// # Errors
+    /// There is none, it does not hand over, or not to this one.
+    pub(crate) fn ask(path: &Path, asked: &Asked) -> Result<Successor, String> {
+        let of = |why: &dyn std::fmt::Display| format!("the relay at {}: {why}", path.display());
+        let line = serde_json::to_string(&Request::Handover(asked.clone()));
+        let line = line.map_err(|error| of(&error))?;
+        let mut client = Client::connect(path).map_err(|error| error.to_string())?;
+        let answer = client.ask(&line).map_err(|error| error.to_string())?;
+        let first = answer.lines.first().map_or("", String::as_str);
+        if answer.is_refused {
+            let why = error_of(first);
+            // What a relay says that has no such command.
+            let hint = match why.contains("unknown variant") {
+                true => "; it is of a version that hands nothing over: end it, and start this one",
+                false => "",
+            };
+            return Err(of(&format!("{why}{hint}")));
+        }
+        let said: serde_json::Value = serde_json::from_str(first).map_err(|error| of(&error))?;
+        if said["format"] != FORMAT {
+            return Err(of(&format!(
+                "it hands over in format {}, and this one knows format {FORMAT}; end it, and start this one",
+                said["format"]
+            )));
+        }
+        let offer: Offer = serde_json::from_value(said).map_err(|error| of(&error))?;
+        let mut descriptors = answer.descriptors.into_iter();
+        let listener = if offer.control { descriptors.next() } else { None };
+        let sockets: Vec<OwnedFd> = descriptors.collect();
+        let is_whole = listener.is_some() == offer.control && sockets.len() == offer.sockets.len();
+        if !is_whole || offer.sockets.iter().any(|it| it.worker >= asked.workers) {
+            return Err(of(&"it sent other descriptors than it named; try again"));
+        }
+        Ok(Successor { client, offer, listener, sockets })
+    }
+
+    /// The rules to go on with.
+    pub(crate) fn rules(&mut self) -> Vec<Rule> {
+        std::mem::take(&mut self.offer.rule)
+    }
+
+    /// What the running relay may send to.
+    pub(crate) fn permitted(&self) -> (&[Cidr], bool) {
+        (&self.offer.allow, self.offer.local_groups)
+    }
+
+    /// What is lost, where something is.
+    pub(crate) fn lost(&self) -> Option<&str> {
+        self.offer.lost.as_deref()
+    }
+
+    /// Gives the workers of a book that have not begun the sockets that came along.
+    pub(crate) fn hand_to(&mut self, book: &Book) {
+        let mut by_worker: Vec<Vec<SharedInput>> =
+            (0..book.workers()).map(|_| Vec::new()).collect();
+        let sockets = self.offer.sockets.drain(..).zip(self.sockets.drain(..));
+        for (Described { worker, bind, interface, memberships, rules }, socket) in sockets {
+            let memberships = memberships.into_iter().map(Membership::from).collect();
+            by_worker[worker].push(SharedInput { bind, interface, memberships, rules, socket });
+        }
+        for (worker, inputs) in by_worker.into_iter().enumerate() {
+            book.hand(worker, inputs);
+        }
+    }
+
+    /// Has the running relay cease: when this returns nobody receives.
+    ///
+    /// # Errors
+    /// It goes on: why.
+    pub(crate) fn take(&mut self) -> Result<Taken, String> {
+        let line = serde_json::to_string(&Request::Take { offer: self.offer.offer });
+        let line = line.map_err(|error| error.to_string())?;
+        let said = self.client.say(&line, &[]).and_then(|()| self.client.hear());
+        let text = match said {
+            Ok(Heard::Line(text) | Heard::Wrong(text)) => text,
+            Ok(Heard::End) => return Err("it gave no answer, and goes on".to_owned()),
+            Err(error) if has_gone(&error) => return Ok(Taken::Gone),
+            Err(error) => return Err(error.to_string()),
+        };
+        let said: serde_json::Value = serde_json::from_str(&text).unwrap_or_default();
+        match said["ceased"] == true || said["ends"] == true {
+            true => Ok(Taken::Whole),
+            false => Err(error_of(&text)),
+        }
+    }
+
+    /// Says that this one receives.
+    pub(crate) fn taken(&mut self) {
+        // One that is gone needs not be told.
+        let _ = serde_json::to_string(&Request::Taken {}).map(|line| self.client.say(&line, &[]));
+    }
+
+    /// Waits until the process that was followed has closed its lane.
+    ///
+    /// # Errors
+    /// It takes longer than it may.
+    pub(crate) fn wait_for_end(&mut self) -> Result<(), String> {
+        loop {
+            match self.client.hear() {
+                Ok(_) => {}
+                Err(error) if has_gone(&error) => return Ok(()),
+                Err(error) => return Err(error.to_string()),
+            }
+        }
+    }
+
+    /// The control socket, once.
+    pub(crate) fn listener(&mut self) -> Option<OwnedFd> {
+        self.listener.take()
+    }
+}
+
+/// True where the other end is closed, and no answer late.
+fn has_gone(error: &ClientError) -> bool {
+    match error {
+        ClientError::Nobody { .. } => true,
+        ClientError::Lost { is_over, .. } => *is_over,
+        ClientError::Several => false,
+    }
+}
+
+/// The reason that an answer gives.
+fn error_of(text: &str) -> String {
+    let said = serde_json::from_str::<serde_json::Value>(text).ok();
+    let why = said.as_ref().and_then(|said| said["error"].as_str());
+    why.unwrap_or(text).to_owned()
+}
+
+#[cfg(test)]
+mod tests;

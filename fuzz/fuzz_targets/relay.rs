@@ -1,0 +1,4 @@
+//! Target `relay` under libFuzzer; its body is in the library.
+#![no_main]
+
+libfuzzer_sys::fuzz_target!(|data: &[u8]| laneway_fuzz::relay(data));
