@@ -255,6 +255,9 @@ pub fn double_text(number: f64) -> String {
 mod tests {
     use super::*;
 
+    /// What is written, and what it is in each version.
+    type Form<'a> = (&'a dyn Fn(&mut Reply), &'a str, &'a str);
+
     fn written(protocol: Protocol, write: impl Fn(&mut Reply)) -> String {
         let mut reply = Reply::new(protocol);
         write(&mut reply);
@@ -263,7 +266,7 @@ mod tests {
 
     #[test]
     fn each_meaning_has_its_form_in_both_versions() {
-        let forms: [(&dyn Fn(&mut Reply), &str, &str); 11] = [
+        let forms: [Form<'_>; 11] = [
             (
                 &|reply| reply.integer(i64::MIN),
                 ":-9223372036854775808\r\n",

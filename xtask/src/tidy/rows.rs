@@ -24,6 +24,7 @@ const WORDS: &[(&str, &[&str], &str)] = &[
         &["Protocol::", "crates/kinds/src/race.rs"],
         "the protocol of RFC 862, which a client speaks",
     ),
+    ("echo", &["apps/kv/src/serve/table.rs"], "a command of Redis"),
     ("features", &["cli/src/shipped.rs"], "a scenario"),
     ("forward", &["Direction::", "Of::"], "a direction of a flow"),
     ("forward", &["cli/src/shipped.rs"], "a scenario"),
