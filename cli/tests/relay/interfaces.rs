@@ -1,7 +1,7 @@
 //! Interfaces that go and come under a running relay: rules wait, begin and begin again, the network is told of the
 //! groups, and the outputs of other interfaces lose nothing.
 
-use crate::{PATIENCE, SOCKETS, STACKS, World, text};
+use crate::{Over, PATIENCE, SOCKETS, STACKS, World, receive, text};
 use laneway_core::{FrameLane, Lane, PortId};
 use laneway_netns::{Mac, Namespace, VethEnd, VethOptions, VethPair};
 use laneway_packet::{OpenOptions, PacketLane};
@@ -93,7 +93,7 @@ fn hears_anew(sink: &UdpSocket, sent: &AtomicU32) {
     let from = sent.load(Ordering::Relaxed);
     let mut bytes = [0; 4];
     loop {
-        sink.recv(&mut bytes).expect("a new number arrives");
+        receive(sink, &mut bytes).expect("a new number arrives");
         if u32::from_be_bytes(bytes) >= from {
             return;
         }
@@ -114,10 +114,11 @@ fn a_rule_waits_for_its_interface_and_follows_it_under_traffic_and_the_others_lo
         let (first, second) =
             (world.at_sink("198.51.100.4:6000"), world.at_sink("203.0.113.4:6001"));
         let received = thread::scope(|scope| {
+            let over = Over(&is_over);
             scope.spawn(|| Sender { is_over: &is_over, sent: &sent }.send(&source));
             let receiver = scope.spawn(|| {
                 let (mut numbers, mut bytes) = (Vec::new(), [0; 4]);
-                while first.recv(&mut bytes).is_ok() && bytes != [0xff; 4] {
+                while receive(&first, &mut bytes).is_ok() && bytes != [0xff; 4] {
                     numbers.push(u32::from_be_bytes(bytes));
                 }
                 numbers
@@ -144,7 +145,7 @@ fn a_rule_waits_for_its_interface_and_follows_it_under_traffic_and_the_others_lo
             ip(&world.relay, "link set dev other1 name out1");
             ip(&world.relay, "link set dev out1 up");
             hears_anew(&second, &sent);
-            is_over.store(true, Ordering::Relaxed);
+            drop(over);
             // Behind the last number.
             thread::sleep(5 * GAP);
             source.send_to(&u32::MAX.to_be_bytes(), GROUP).expect("it is there");
@@ -232,7 +233,7 @@ fn the_network_is_told_of_the_groups_again_when_the_input_is_made_again_or_comes
             let mut bytes = [0; 8];
             while begun.elapsed() < PATIENCE {
                 let _ = source.send_to(b"again", GROUP);
-                if sink.recv(&mut bytes).is_ok() {
+                if receive(&sink, &mut bytes).is_ok() {
                     break;
                 }
             }
@@ -257,7 +258,7 @@ fn on_lanes_of_frames_an_interface_that_is_gone_is_said_and_the_others_go_on() {
             source.send_to(&n.to_be_bytes(), GROUP).expect("it sends");
             let mut bytes = [0; 4];
             for sink in [Some(&first), both.then_some(&second)].into_iter().flatten() {
-                sink.recv(&mut bytes).unwrap_or_else(|e| panic!("{lane}: {n}: {e}"));
+                receive(sink, &mut bytes).unwrap_or_else(|e| panic!("{lane}: {n}: {e}"));
                 assert_eq!(u32::from_be_bytes(bytes), n, "{lane}");
             }
         };
@@ -295,11 +296,11 @@ fn what_is_longer_than_an_outputs_interface_takes_is_counted_there_on_every_lane
         let mut bytes = [0; 2048];
         for n in 0..10 {
             source.send_to(&vec![n; 1200], GROUP).expect("it sends");
-            assert_eq!(sinks[0].recv(&mut bytes).expect("it arrives"), 1200, "{lane}: {n}");
+            assert_eq!(receive(&sinks[0], &mut bytes).expect("it arrives"), 1200, "{lane}: {n}");
         }
         source.send_to(b"short", GROUP).expect("it sends");
         for sink in &sinks {
-            let n = sink.recv(&mut bytes).expect("it arrives");
+            let n = receive(sink, &mut bytes).expect("it arrives");
             assert_eq!(&bytes[..n], b"short", "{lane}");
         }
         let state = state(&world);

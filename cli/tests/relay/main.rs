@@ -18,7 +18,7 @@ use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 use std::fs;
-use std::io::{BufRead, BufReader};
+use std::io::{self, BufRead, BufReader};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, UdpSocket};
 use std::path::PathBuf;
 use std::process::{self, Child, Command, Output, Stdio};
@@ -203,6 +203,25 @@ impl Running {
         let output = self.end();
         assert_eq!(output.status.code(), Some(0), "{lane}: {}", text(&output.stderr));
         serde_json::from_slice(&output.stdout).unwrap()
+    }
+}
+
+/// Receives a datagram. A call may be interrupted without one: a deadline keeps the kernel from beginning it again.
+fn receive(socket: &UdpSocket, bytes: &mut [u8]) -> io::Result<usize> {
+    loop {
+        match socket.recv(bytes) {
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => (),
+            received => return received,
+        }
+    }
+}
+
+/// Ends the threads of a test that look at it, when it is dropped: in a panic, too, which they would outlast.
+struct Over<'a>(&'a AtomicBool);
+
+impl Drop for Over<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
     }
 }
 
@@ -484,7 +503,7 @@ fn in_the_kernel_the_same_rules_give_the_same_datagrams_and_change_while_it_runs
     let (source, sink) = (world.at_source("0.0.0.0:0"), world.at_sink("239.2.2.2:5000"));
     source.send_to(b"there", "239.1.1.9:5000").unwrap();
     let mut bytes = [0; 16];
-    let n = sink.recv(&mut bytes).unwrap();
+    let n = receive(&sink, &mut bytes).unwrap();
     assert_eq!(&bytes[..n], b"there");
     assert_eq!(tv(&state())["outputs"][0]["sent"], 20);
     let account = running.account("xdp");
@@ -522,6 +541,7 @@ fn rules_are_replaced_under_traffic_and_the_others_lose_nothing() {
         let (source, sink) = (world.at_source("0.0.0.0:0"), world.at_sink("198.51.100.4:6000"));
         let is_over = AtomicBool::new(false);
         let (sent, received) = thread::scope(|scope| {
+            let over = Over(&is_over);
             let sender = scope.spawn(|| {
                 let mut n = 0u32;
                 while !is_over.load(Ordering::Relaxed) {
@@ -535,7 +555,7 @@ fn rules_are_replaced_under_traffic_and_the_others_lose_nothing() {
             });
             let receiver = scope.spawn(|| {
                 let (mut numbers, mut bytes) = (Vec::new(), [0; 4]);
-                while sink.recv(&mut bytes).is_ok() && bytes != [0xff; 4] {
+                while receive(&sink, &mut bytes).is_ok() && bytes != [0xff; 4] {
                     numbers.push(u32::from_be_bytes(bytes));
                 }
                 numbers
@@ -545,7 +565,7 @@ fn rules_are_replaced_under_traffic_and_the_others_lose_nothing() {
                 assert!(said.contains("1 rules untouched"), "{said}");
                 assert_eq!(said.matches(" in force").count(), usize::from(RULES), "{lane}");
             }
-            is_over.store(true, Ordering::Relaxed);
+            drop(over);
             (sender.join().unwrap(), receiver.join().unwrap())
         });
         assert!(
@@ -557,7 +577,7 @@ fn rules_are_replaced_under_traffic_and_the_others_lose_nothing() {
         let far = world.at_sink("198.51.100.4:7002");
         source.send_to(b"there", "239.1.0.77:5000").unwrap();
         let mut bytes = [0; 16];
-        let n = far.recv(&mut bytes).unwrap();
+        let n = receive(&far, &mut bytes).unwrap();
         assert_eq!(&bytes[..n], b"there", "{lane}");
         running.account(lane);
     }
@@ -616,7 +636,7 @@ fn two_workers_share_a_hundred_groups_and_every_datagram_leaves_once() {
             let to = SocketAddr::new([239, 1, (n >> 8) as u8, n as u8].into(), 5000);
             source.send_to(&n.to_be_bytes(), to).unwrap();
             let mut bytes = [0; 2];
-            sink.recv(&mut bytes).unwrap();
+            receive(&sink, &mut bytes).unwrap();
             *received.entry(u16::from_be_bytes(bytes)).or_insert(0) += 1;
         }
         let once: BTreeMap<u16, u32> = (0..GROUPS).map(|n| (n, 1)).collect();

@@ -64,15 +64,6 @@ impl Running {
     }
 }
 
-/// Set when the scope ends, however it ends.
-struct Over<'a>(&'a AtomicBool);
-
-impl Drop for Over<'_> {
-    fn drop(&mut self) {
-        self.0.store(true, Ordering::Relaxed);
-    }
-}
-
 /// Every thread has these capabilities and no others, and can gain none.
 #[track_caller]
 fn is_confined(running: &Running, lane: &str, kept: u64) {
@@ -121,7 +112,7 @@ fn a_run_keeps_what_live_rules_need_and_rules_still_come_and_go() {
         world.done(&["add", &more]);
         let mut bytes = [0; 16];
         source.send_to(b"there", "239.1.1.2:5001").unwrap();
-        let n = sink.recv(&mut bytes).unwrap_or_else(|e| panic!("{lane}: {e}"));
+        let n = receive(&sink, &mut bytes).unwrap_or_else(|e| panic!("{lane}: {e}"));
         assert_eq!(&bytes[..n], b"there", "{lane}");
         // Those that came to answer are as the others.
         is_confined(&running, lane, kept);
@@ -174,7 +165,7 @@ fn numbered<R>(world: &World, test: impl FnOnce() -> R) -> (R, Vec<u32>, u32) {
         });
         let receiver = scope.spawn(|| {
             let (mut numbers, mut bytes) = (Vec::new(), [0; 4]);
-            while sink.recv(&mut bytes).is_ok() && bytes != [0xff; 4] {
+            while receive(&sink, &mut bytes).is_ok() && bytes != [0xff; 4] {
                 numbers.push(u32::from_be_bytes(bytes));
             }
             numbers
@@ -230,7 +221,7 @@ fn ten_successors_in_a_row_lose_nothing_double_nothing_and_keep_the_order() {
         for n in [0u8, 7, 59] {
             source.send_to(&[n], (Ipv4Addr::new(239, 1, 0, n), 5000)).unwrap();
             let mut bytes = [0; 4];
-            assert_eq!(sink.recv(&mut bytes).unwrap(), 1, "{lanes:?}");
+            assert_eq!(receive(&sink, &mut bytes).unwrap(), 1, "{lanes:?}");
             assert_eq!(bytes[0], n, "{lanes:?}");
         }
         let account = last.account(lanes[0]);
@@ -271,7 +262,7 @@ fn whatever_a_successor_does_instead_the_relay_goes_on() {
             let mut client = connect();
             let offer: Value = serde_json::from_str(&say(&mut client, &asks(1))).unwrap();
             let mut end = [0];
-            std::io::Read::read(&mut client, &mut end).ok();
+            io::Read::read(&mut client, &mut end).ok();
             let take = format!("{{\"command\":\"take\",\"offer\":{}}}", offer["offer"]);
             assert_eq!(say(&mut client, &take), "{\"ceased\":true}\n");
             drop(client);
@@ -317,7 +308,7 @@ fn on_lanes_without_sockets_of_the_kernels_a_successor_has_the_rules_and_says_wh
     let (source, sink) = (world.at_source("0.0.0.0:0"), world.at_sink("198.51.100.4:7001"));
     source.send_to(b"there", "239.1.0.1:5000").unwrap();
     let mut bytes = [0; 16];
-    assert_eq!(sink.recv(&mut bytes).unwrap(), 5);
+    assert_eq!(receive(&sink, &mut bytes).unwrap(), 5);
     let said = text(&second.end().stderr);
     assert!(said.contains("lost by taking over: what arrives between"), "{said}");
     // Nobody is there to be followed any more.

@@ -12,7 +12,7 @@
 
 #![expect(clippy::print_stdout, reason = "a soak ends with a table")]
 
-use crate::{Folder, PATIENCE, Running, laneway, text};
+use crate::{Folder, Over, PATIENCE, Running, laneway, text};
 use laneway_linux::is_older_than;
 use laneway_netns::{
     Mac, Namespace, VethEnd, VethOptions, VethPair, can_create, interface_counters,
@@ -526,7 +526,7 @@ fn soak(spec: &str, seconds: u64, seed: u64) {
     let world = &world;
     let (memory_kb, status, account) = thread::scope(|scope| {
         // Also where something panics, so that nobody waits for ever.
-        let ending = (Ending(&is_over), Ending(&is_quiet));
+        let ending = (Over(&is_over), Over(&is_quiet));
         let (seen, marker, over, ready) = (&seen, &marker, &is_over, &is_ready);
         scope.spawn(move || {
             let far = move || {
@@ -568,15 +568,6 @@ fn soak(spec: &str, seconds: u64, seed: u64) {
     let seen = seen.into_inner().expect("nobody panicked with it");
     let done = done.into_inner().expect("nobody panicked with it");
     judge((world, &lane), (&sent, &seen, &done), memory_kb, (&status, &account));
-}
-
-/// Sets a flag when dropped.
-struct Ending<'a>(&'a AtomicBool);
-
-impl Drop for Ending<'_> {
-    fn drop(&mut self) {
-        self.0.store(true, Ordering::Relaxed);
-    }
 }
 
 /// Reasons under which a lane counts a copy that it was to send and did not.

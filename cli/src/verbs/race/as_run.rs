@@ -18,7 +18,7 @@ const PLACES: &[(&str, &[&str])] = &[
     ("features", &["number_from_mac", "output", "writer_cpu"]),
     ("forward", &[]),
     ("kv", &["dir", "listen", "mac", "protected_mode"]),
-    ("relay", &["input", "output"]),
+    ("relay", &["address", "input", "output"]),
 ];
 
 /// An arm of a scenario.
