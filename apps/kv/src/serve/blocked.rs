@@ -155,11 +155,11 @@ impl Server {
     fn give_up(&mut self, key: Key, error: Option<&str>) -> bool {
         let Some(mut client) = self.clients.take(key) else { return false };
         let blocked = self.unblock(&mut client);
-        if let Some(blocked) = &blocked {
+        if blocked.is_some() {
             match error {
                 Some(text) => client.out.error(text),
-                None if blocked.null_array => client.out.null_array(),
-                None => client.out.null(),
+                // Of every command, as in Redis 7.0; only inside EXEC is the nothing of BLMOVE a value.
+                None => client.out.null_array(),
             }
             self.note_taken(&mut client);
         }

@@ -231,6 +231,9 @@ fn who_waits_is_served_in_turn() {
     assert_eq!(world.received(second), "");
     world.pass_ms(1);
     assert_eq!(world.received(second), "*-1\r\n", "its time is up");
+    assert_eq!(world.ask(second, "BLMOVE l m LEFT LEFT 5"), "");
+    world.pass_ms(5_000);
+    assert_eq!(world.received(second), "*-1\r\n", "an array in Redis 7.0, too");
     assert_eq!(world.kv.due_ns(), None);
     world.finish(third);
     assert!(world.peer(third).is_closed, "who hangs up waits no longer");
