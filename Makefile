@@ -60,8 +60,11 @@ bench: toolchain ## every figure of docs/measurements again: races, idle lanes, 
 	-$(LANEWAY) race forward $(MODE) --out out/race-forward
 	-$(LANEWAY) race tap $(MODE) --trace --out out/race-tap
 	-$(LANEWAY) race tracer $(MODE) --out out/race-tracer
+	-$(LANEWAY) race relay $(MODE) --out out/race-relay
+	-$(LANEWAY) race kv-echo $(MODE) --out out/race-kv-echo
+	-$(LANEWAY) race kv $(MODE) --out out/race-kv
 	-$(LANEWAY) race features --load 2000,50000,100000 --time 180 --out out/race-features-report
-	-$(LANEWAY) report --claims out/race-features-report out/race-ping/live out/race-tap > out/founding-reports.md
+	-$(LANEWAY) report --claims out/race-features-report out/race-ping/live out/race-tap out/race-relay/report > out/founding-reports.md
 	cargo run --release --package laneway-dpdk --example contract_cost
 	cargo run --release --package laneway-forward --example rules_cost
 	cargo run --release --package laneway-forward --example rules_places
