@@ -104,6 +104,9 @@ pub struct Call<'a> {
     pub reply: &'a mut Reply,
     /// Milliseconds since 1970, read once per turn.
     pub now_ms: u64,
+    /// The key that a client has waited for and that was touched: the command takes from that key alone, and a value of
+    /// another kind there is none. Nothing the first time.
+    pub ready: Option<&'a [u8]>,
     /// What it changes.
     pub effects: &'a mut Effects,
 }
@@ -114,7 +117,7 @@ pub enum Outcome {
     /// The reply is written (an error's, too).
     Done,
     /// There is nothing yet, and the reply is empty: the server calls it again, with the same arguments, when one of its keys
-    /// has been touched, and answers with nothing when the time is up. Inside MULTI it answers so at once.
+    /// has been touched ([`Call::ready`]), and answers with nothing when the time is up. Inside MULTI it answers so at once.
     Waits {
         /// Until when, milliseconds since 1970; for ever if there is none.
         until_ms: Option<u64>,

@@ -27,7 +27,15 @@ fn a_million_small_keys_take_no_more_than_in_redis() {
         let key = format!("key:{number:012}");
         let args: &[&[u8]] = &[b"set", key.as_bytes(), &value];
         let (reply, effects) = (&mut reply, &mut effects);
-        run(&mut Call { args, store: &mut store, database: 0, reply, now_ms: 1, effects });
+        run(&mut Call {
+            args,
+            store: &mut store,
+            database: 0,
+            reply,
+            now_ms: 1,
+            ready: None,
+            effects,
+        });
         reply.clear();
     }
     let (taken, counted) = (resident_bytes() - before, store.used_bytes());

@@ -57,6 +57,7 @@ pub(crate) struct Keyspace<'k> {
     pub(crate) database: usize,
     pub(crate) now_ms: u64,
     pub(crate) effects: &'k mut Effects,
+    ready: Option<&'k [u8]>,
     /// Of keys that were due, before what the command itself does.
     deletions: Vec<LogCommand>,
     /// The database is another than the client's, which is that of the log.
@@ -65,11 +66,11 @@ pub(crate) struct Keyspace<'k> {
 
 /// Does a command: what every row of the table of the data runs.
 pub(crate) fn answer(call: &mut Call<'_>, does: Does) -> Outcome {
-    let Call { args, store, database, reply, now_ms, effects } = call;
+    let Call { args, store, database, reply, now_ms, ready, effects } = call;
     let (from, deletions) = (reply.len(), Vec::new());
-    let (database, now_ms) = (*database, *now_ms);
+    let (database, now_ms, ready) = (*database, *now_ms, *ready);
     let is_abroad = false;
-    let mut keys = Keyspace { store, database, now_ms, effects, deletions, is_abroad };
+    let mut keys = Keyspace { store, database, now_ms, effects, ready, deletions, is_abroad };
     let outcome = does(&mut keys, args, reply);
     keys.finish_log(args);
     outcome.unwrap_or_else(|Refusal(words)| {
@@ -119,6 +120,16 @@ impl Keyspace<'_> {
         match self.find(key) {
             None => Ok(None),
             Some(entry) => entry.value().and_then(C::of).map(Some).ok_or(WRONG_TYPE),
+        }
+    }
+
+    /// The collection that a command takes from, or waits for: as [`read`](Self::read), but where a client has waited only
+    /// of the key that is ready, and there a value of another kind is none.
+    pub(crate) fn awaited<C: Collection>(&mut self, key: &[u8]) -> Result<Option<&C>, Refusal> {
+        match self.ready {
+            None => self.read(key),
+            Some(ready) if ready == key => Ok(self.read(key).unwrap_or(None)),
+            Some(_) => Ok(None),
         }
     }
 

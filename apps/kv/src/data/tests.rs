@@ -104,8 +104,15 @@ fn ask(store: &mut Store, now_ms: u64, command: &str) -> (String, Effects) {
     let Run::Data(run) = row.run else { panic!("{command} is the server's") };
     let (mut reply, mut effects) = (Reply::new(Protocol::Resp2), Effects::default());
     effects.wants_touched = true;
-    let mut call =
-        Call { args: &words, store, database: 0, reply: &mut reply, now_ms, effects: &mut effects };
+    let mut call = Call {
+        args: &words,
+        store,
+        database: 0,
+        reply: &mut reply,
+        now_ms,
+        ready: None,
+        effects: &mut effects,
+    };
     let outcome = run(&mut call);
     assert!(outcome == Outcome::Done || reply.is_empty());
     (String::from_utf8_lossy(reply.bytes()).into_owned(), effects)

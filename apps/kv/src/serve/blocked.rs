@@ -115,7 +115,7 @@ impl Server {
                 let Some(mut client) = self.clients.take(waiter) else { continue };
                 let index = client.blocked.as_ref().map(|blocked| blocked.call.index);
                 if let Some(index) = index.filter(|index| !in_vain.contains(index))
-                    && !self.try_again(&mut client)
+                    && !self.try_again(&mut client, &key.1)
                 {
                     in_vain.push(index);
                 }
@@ -124,19 +124,16 @@ impl Server {
         }
     }
 
-    /// Does a blocked client's command again. False: it waits on.
-    fn try_again(&mut self, client: &mut Client) -> bool {
+    /// Does a blocked client's command again, with the key that is ready. False: it waits on.
+    fn try_again(&mut self, client: &mut Client, ready: &[u8]) -> bool {
         let Some(blocked) = client.blocked.take() else { return false };
         let command = self.table.command(blocked.call.index);
         let Run::Data(run) = command.run else { return false };
         let (from, args) = (client.out.len(), blocked.call.args());
         let database = std::mem::replace(&mut client.database, blocked.database);
-        let outcome = self.run_data(run, client, &args);
+        let outcome = self.run_data(run, client, &args, Some(ready));
         client.database = database;
-        // A value of another kind is none: it waits for one of its own.
-        let is_wrong = client.out.bytes()[from..].starts_with(b"-WRONGTYPE");
-        if outcome != Outcome::Done || is_wrong {
-            client.out.truncate(from);
+        if outcome != Outcome::Done {
             self.follow_effects(blocked.database, &args);
             client.blocked = Some(blocked);
             return false;

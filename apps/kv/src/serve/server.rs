@@ -261,7 +261,7 @@ impl Server {
             }
             Run::Data(run) => {
                 let database = client.database;
-                let outcome = self.run_data(run, client, args);
+                let outcome = self.run_data(run, client, args, None);
                 self.follow(database, args, &command, client, from);
                 if let Outcome::Waits { until_ms, null_array } = outcome {
                     self.block(client, index, args, until_ms, null_array);
@@ -284,12 +284,14 @@ impl Server {
         }
     }
 
-    /// Has the data do a command for a client; what it changed is in the effects.
+    /// Has the data do a command for a client, of which it has waited for the `ready` key if there is one; what it changed is
+    /// in the effects.
     pub(crate) fn run_data(
         &mut self,
         run: fn(&mut Call<'_>) -> Outcome,
         client: &mut Client,
         args: &[&[u8]],
+        ready: Option<&[u8]>,
     ) -> Outcome {
         self.effects.wants_touched =
             self.journal.waits() || !self.watched.is_empty() || !self.waiters.is_empty();
@@ -299,6 +301,7 @@ impl Server {
             database: client.database,
             reply: &mut client.out,
             now_ms: self.time.now_us / 1000,
+            ready,
             effects: &mut self.effects,
         };
         run(&mut call)
@@ -408,7 +411,7 @@ impl Server {
         self.effects = Effects::default();
         let (store, effects) = (&mut self.store, &mut self.effects);
         // At time 0 nothing is due: what came due is deleted by a command of its own.
-        run(&mut Call { args, store, database, reply, now_ms: 0, effects });
+        run(&mut Call { args, store, database, reply, now_ms: 0, ready: None, effects });
     }
 
     /// True if a client has more output than its class may have.

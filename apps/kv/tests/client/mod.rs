@@ -55,6 +55,7 @@ impl Local {
             database: self.database,
             reply: &mut self.reply,
             now_ms: self.now_ms,
+            ready: None,
             effects: &mut self.effects,
         });
         match outcome {

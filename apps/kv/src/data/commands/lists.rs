@@ -368,7 +368,7 @@ fn move_value(
     to: End,
     reply: &mut Reply,
 ) -> Result<bool, Refusal> {
-    if keys.read::<List>(source)?.is_none() {
+    if keys.awaited::<List>(source)?.is_none() {
         return Ok(false);
     }
     keys.read::<List>(destination)?;
@@ -429,7 +429,7 @@ fn pop_first(
     reply: &mut Reply,
 ) -> Result<bool, Refusal> {
     for key in names {
-        let Some(list) = keys.read::<List>(key)? else { continue };
+        let Some(list) = keys.awaited::<List>(key)? else { continue };
         let count = count.min(list.len());
         reply.array(2);
         reply.bulk(key);
@@ -453,7 +453,7 @@ fn pop_or_wait(keys: &mut Keyspace<'_>, args: &[&[u8]], end: End, reply: &mut Re
     let [_, names @ .., timeout] = args else { return Err(SYNTAX) };
     let until_ms = super::until(timeout, keys.now_ms)?;
     for key in names {
-        if keys.read::<List>(key)?.is_none() {
+        if keys.awaited::<List>(key)?.is_none() {
             continue;
         }
         if let Some(value) = keys.edit(key, |list: &mut List| list.pop(end))?.flatten() {

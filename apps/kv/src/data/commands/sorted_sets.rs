@@ -291,7 +291,7 @@ fn pop_or_wait(keys: &mut Keyspace<'_>, args: &[&[u8]], end: End, reply: &mut Re
     let [_, names @ .., timeout] = args else { return Err(SYNTAX) };
     let until_ms = super::until(timeout, keys.now_ms)?;
     for key in names {
-        if keys.read::<Sorted>(key)?.is_none() {
+        if keys.awaited::<Sorted>(key)?.is_none() {
             continue;
         }
         if let Some((member, score)) = take(keys, key, end, 1)?.first() {
@@ -331,7 +331,7 @@ fn pop_first(
     reply: &mut Reply,
 ) -> Result<bool, Refusal> {
     for key in names {
-        if keys.read::<Sorted>(key)?.is_none() {
+        if keys.awaited::<Sorted>(key)?.is_none() {
             continue;
         }
         let taken = take(keys, key, end, count)?;

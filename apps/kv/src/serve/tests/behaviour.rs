@@ -242,6 +242,25 @@ fn who_waits_is_served_in_turn() {
 }
 
 #[test]
+fn a_waiter_is_served_from_the_key_that_is_ready_whatever_its_others_are() {
+    let mut world = World::new();
+    let (waiter, mover, giver) = (world.open(), world.open(), world.open());
+    assert_eq!(world.ask(waiter, "BLPOP k l 0"), "");
+    assert_eq!(world.ask(giver, "SET k text"), "+OK\r\n");
+    assert_eq!(world.ask(giver, "RPUSH l a"), ":1\r\n");
+    assert_eq!(world.received(waiter), "*2\r\n$1\r\nl\r\n$1\r\na\r\n");
+    assert_eq!(
+        world.ask(waiter, "BZMPOP 0 2 k z MIN"),
+        "-WRONGTYPE Operation against a key holding the wrong kind of value\r\n"
+    );
+    // Where it would go is looked at when there is something to move.
+    assert_eq!(world.ask(mover, "BLMOVE l k LEFT LEFT 0"), "");
+    assert_eq!(world.ask(giver, "RPUSH l b"), ":1\r\n");
+    assert!(world.received(mover).starts_with("-WRONGTYPE "));
+    assert_eq!(world.ask(giver, "LRANGE l 0 -1"), "*1\r\n$1\r\nb\r\n");
+}
+
+#[test]
 fn a_transaction_serves_who_waits_when_it_is_done() {
     let mut world = World::new();
     let (waiter, giver) = (world.open(), world.open());
