@@ -4,6 +4,7 @@
 #define LANEWAY_LAB_METER_H
 
 #include <linux/types.h>
+#include <laneway/running.h>
 
 /* Arms are numbered from 0. */
 #define LW_ARMS 33
@@ -71,6 +72,7 @@ struct lw_meter {
 	__u64 events; /* booked */
 	__u64 ns[LW_CELLS]; /* by owner, and in each by part */
 	__u64 unnamed_ns; /* of the foreign task that runs: not yet under its name */
+	struct lw_running running; /* the task that runs */
 	__u64 begun; /* changes so far */
 };
 

@@ -29,7 +29,7 @@ pub(crate) use usage::Usage;
 
 use crate::race::RaceError;
 use laneway_bpf::Tracing;
-use laneway_core::{Clock, KernelMaps, LaneError};
+use laneway_core::{Clock, ConfigValue, KernelMaps, LaneError};
 use laneway_engine::{MonotonicClock, pin_to_cpu};
 use laneway_netns::Namespace;
 use layout::{METER_WORDS, Part, Who};
@@ -72,7 +72,11 @@ impl Meter {
     /// # Errors
     /// Missing privilege (CAP_BPF, CAP_PERFMON) or kernel support (BTF).
     pub(crate) fn attach() -> Result<Meter, RaceError> {
-        let meter = Meter { tracing: Tracing::attach("meter", OBJECT, &[])? };
+        Meter::attach_with(&[])
+    }
+
+    fn attach_with(constants: &[ConfigValue]) -> Result<Meter, RaceError> {
+        let meter = Meter { tracing: Tracing::attach("meter", OBJECT, constants)? };
         meter.classify(std::process::id(), Owner::Lab)?;
         for pid in ksoftirqds() {
             meter.classify(pid, Owner::Host)?;

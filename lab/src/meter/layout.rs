@@ -48,8 +48,8 @@ const DEVICE: usize = 4;
 const PENDING: usize = 5;
 const EVENTS: usize = 6;
 const TABLE: usize = 7;
-/// Behind the table: what is unnamed, and `begun`.
-const BEGUN: usize = TABLE + OWNERS * PARTS + 1;
+/// Behind the table: what is unnamed, three words of the task that runs, and `begun`.
+const BEGUN: usize = TABLE + OWNERS * PARTS + 4;
 pub(super) const METER_WORDS: usize = BEGUN + 1;
 
 /// Who runs, as in `struct lw_who`.

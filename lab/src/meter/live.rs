@@ -102,6 +102,34 @@ fn a_foreign_hog_on_the_arms_cpu_is_named_and_never_the_arms() {
     assert!((usage.closure() - 1.0).abs() < 0.03, "booked {}", usage.closure());
 }
 
+/// As this kernel does with threads of pid 1: they came, took a millisecond, and were never seen to go.
+#[test]
+fn who_runs_is_known_where_the_kernel_leaves_out_a_switch() {
+    let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
+    let busy = || Running::start(Command::new("sh").args(["-c", BUSY]), 0);
+    let (arm, overlooked) = (busy(), busy());
+    let id = overlooked.0.id().to_ne_bytes().to_vec();
+    let constants = [ConfigValue { name: "overlooked", bytes: id }];
+    let Ok(meter) = Meter::attach_with(&constants).map_err(skip) else { return };
+    meter.classify(arm.0.id(), Owner::Arm(ARM)).unwrap();
+    meter.classify(overlooked.0.id(), Owner::Arm(OTHER)).unwrap();
+    let tasks = [&arm, &overlooked].map(|task| PathBuf::from(format!("/proc/{}", task.0.id())));
+    let ran_ns = || tasks.each_ref().map(|task| run_time_ns(task));
+    let before = ran_ns();
+    let usage = used(&meter, 0);
+    let after = ran_ns();
+    for (arm, at) in [(ARM, 0), (OTHER, 1)] {
+        let (own, ran) = (usage.own_ns(arm) as f64, (after[at] - before[at]) as f64);
+        // Ticks are 10 ms at most, and so are the edges of the window.
+        let edges = 0.05 * usage.window_ns as f64;
+        assert!(
+            (own - ran).abs() < edges + 0.05 * ran,
+            "booked {own} ns of {ran}: {}",
+            usage.method()
+        );
+    }
+}
+
 #[test]
 fn what_an_arm_forks_is_the_arms_until_it_is_disowned() {
     let Some((meter, _turn)) = meter() else { return };
