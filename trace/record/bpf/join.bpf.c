@@ -7,6 +7,9 @@
  * Followed are the processes in `followed`, and every child of one. A child of `lw_parent` is followed
  * as well, though that process itself is not: so a command is followed from its first instruction.
  *
+ * A switch that the kernel does not report (laneway/running.h) is found in the next event: without that, a
+ * thread that was put off its CPU for 20 us would count as off it until its next switch.
+ *
  * Timer and inter-processor interrupts have no tracepoint that can be used here; their time belongs to
  * whatever they interrupted.
  */
@@ -15,12 +18,14 @@
 #include <bpf/bpf_helpers.h>
 #include <bpf/bpf_tracing.h>
 #include <laneway/rings.h>
+#include <laneway/running.h>
 
 #include "join.h"
 
 char LICENSE[] SEC("license") = "Dual BSD/GPL";
 
 const volatile __u32 lw_parent; /* its children are followed; 0: nobody's */
+const volatile __u32 overlooked; /* a process whose switches away are overlooked, for a test; 0: none */
 
 /* Just enough of the kernel's types; the fields' places are found when the program is loaded. */
 struct task_struct {
@@ -43,6 +48,13 @@ struct {
 	__type(value, __u64);
 } drops SEC(".maps");
 
+struct {
+	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, struct lw_running);
+} running SEC(".maps");
+
 static __always_inline void count_drop(__u32 why)
 {
 	__u64 *n = bpf_map_lookup_elem(&drops, &why);
@@ -56,7 +68,7 @@ static __always_inline int is_followed(__u32 tgid)
 	return tgid && bpf_map_lookup_elem(&followed, &tgid);
 }
 
-static __always_inline void tell(__u32 tgid, __u32 tid, __u16 point, __u16 small, __u64 value)
+static __always_inline void tell(__u64 ts_ns, __u32 tgid, __u32 tid, __u16 point, __u16 small, __u64 value)
 {
 	const __u32 zero = 0;
 	__u32 cpu = bpf_get_smp_processor_id();
@@ -70,7 +82,7 @@ static __always_inline void tell(__u32 tgid, __u32 tid, __u16 point, __u16 small
 		count_drop(LW_JOIN_RING_FULL);
 		return;
 	}
-	r->ts_ns = bpf_ktime_get_ns();
+	r->ts_ns = ts_ns;
 	r->value = value;
 	r->tgid = tgid;
 	r->tid = tid;
@@ -80,25 +92,53 @@ static __always_inline void tell(__u32 tgid, __u32 tid, __u16 point, __u16 small
 	bpf_ringbuf_submit(r, lw_wake_flags(ring, bpf_map_lookup_elem(&wanted, &zero)));
 }
 
+/* If another thread is known to run than this one, which runs and is followed: that it came, and when. */
+static __always_inline void look(__u32 tgid, __u32 tid)
+{
+	const __u32 zero = 0;
+	struct lw_running *r = bpf_map_lookup_elem(&running, &zero);
+	__u64 left_ns;
+
+	if (!r || !lw_running_changed(r))
+		return;
+	left_ns = lw_running_left_ns(r, r->came_ns, bpf_ktime_get_ns());
+	/* Of the first one that is seen nobody knows when it came. */
+	if (r->task)
+		tell(left_ns, tgid, tid, LW_JOIN_SWITCHED_IN, 0, 0);
+	lw_running_found(r, left_ns);
+}
+
 /* Whatever happens to the thread that this CPU runs. */
 static __always_inline void tell_current(__u16 point, __u64 value)
 {
 	__u64 id = bpf_get_current_pid_tgid();
 	__u32 tgid = (__u32)(id >> 32);
 
-	if (is_followed(tgid))
-		tell(tgid, (__u32)id, point, 0, value);
+	if (!is_followed(tgid))
+		return;
+	look(tgid, (__u32)id);
+	tell(bpf_ktime_get_ns(), tgid, (__u32)id, point, 0, value);
 }
 
 SEC("tp_btf/sched_switch")
 int BPF_PROG(on_switch, _Bool preempt, struct task_struct *prev, struct task_struct *next,
 	     unsigned int prev_state)
 {
+	const __u32 zero = 0;
+	struct lw_running *r = bpf_map_lookup_elem(&running, &zero);
+	__u64 now_ns;
+
+	if (!r || (overlooked && (__u32)prev->tgid == overlooked))
+		return 0;
 	/* Told before `next` comes on: one thread's end, then another one's beginning. */
-	if (is_followed(prev->tgid))
-		tell(prev->tgid, prev->pid, LW_JOIN_SWITCHED_OUT, preempt || !prev_state, 0);
+	if (is_followed(prev->tgid)) {
+		look(prev->tgid, prev->pid);
+		tell(bpf_ktime_get_ns(), prev->tgid, prev->pid, LW_JOIN_SWITCHED_OUT, preempt || !prev_state, 0);
+	}
+	now_ns = bpf_ktime_get_ns();
+	lw_running_next(r, next, now_ns);
 	if (is_followed(next->tgid))
-		tell(next->tgid, next->pid, LW_JOIN_SWITCHED_IN, 0, 0);
+		tell(now_ns, next->tgid, next->pid, LW_JOIN_SWITCHED_IN, 0, 0);
 	return 0;
 }
 

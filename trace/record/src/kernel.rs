@@ -90,7 +90,7 @@ impl KernelJoin {
         let work = {
             let stop = Arc::clone(&stop);
             move || {
-                let mut join = match Join::open(&path, &follow) {
+                let mut join = match Join::open(&path, &follow, 0) {
                     Ok(join) => {
                         // Whoever waits for this is there: it waits below.
                         let _ = ready.send(());
@@ -192,7 +192,8 @@ struct Join {
 }
 
 impl Join {
-    fn open(path: &Path, follow: &Follow) -> Result<Join, RecordError> {
+    /// Switches away from process `overlooked` are not taken notice of, as some kernels do not report some; 0: all are.
+    fn open(path: &Path, follow: &Follow, overlooked: u32) -> Result<Join, RecordError> {
         let header = Header::of_this_program();
         let mut file = FileWriter::create(path, &header, FILE_BYTES_MAX)?;
         file.sync(SyncPoint::of_monotonic())?;
@@ -200,7 +201,8 @@ impl Join {
             Follow::Children => std::process::id(),
             Follow::Processes(_) => 0,
         };
-        let config = [ConfigValue { name: "lw_parent", bytes: parent.to_ne_bytes().to_vec() }];
+        let config = [("lw_parent", parent), ("overlooked", overlooked)]
+            .map(|(name, pid)| ConfigValue { name, bytes: pid.to_ne_bytes().to_vec() });
         let stream = RecordStream {
             map: "rings",
             record_bytes: EVENT_BYTES,
@@ -427,6 +429,76 @@ fn monotonic_ns() -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use laneway_bpf::BpfError;
+    use laneway_tracer::{Happening, TraceFile, What};
+    use std::process::{Child, Command};
+
+    /// A program that is busy on CPU 0 until this is dropped.
+    struct Busy(Child);
+
+    impl Busy {
+        fn start() -> Busy {
+            let args = ["-c", "0", "sh", "-c", "while :; do :; done"];
+            Busy(Command::new("taskset").args(args).spawn().unwrap())
+        }
+
+        fn ran_ns(&self) -> u64 {
+            let text = fs::read_to_string(format!("/proc/{}/schedstat", self.0.id())).unwrap();
+            text.split(' ').next().unwrap().parse().unwrap()
+        }
+    }
+
+    impl Drop for Busy {
+        fn drop(&mut self) {
+            // Both can only fail if it has ended meanwhile.
+            let _ = self.0.kill();
+            let _ = self.0.wait();
+        }
+    }
+
+    /// Without that, the thread would count as off its CPU from a switch to the overlooked one to the next but one.
+    #[test]
+    #[allow(clippy::print_stdout, reason = "a test that is skipped says so where cargo shows it")]
+    fn a_thread_is_on_its_cpu_again_though_the_switch_was_not_reported() {
+        let (followed, overlooked) = (Busy::start(), Busy::start());
+        let path = std::env::temp_dir().join(format!("laneway-join-{}.lwt", std::process::id()));
+        let follow = Follow::Processes(vec![followed.0.id()]);
+        let mut join = match Join::open(&path, &follow, overlooked.0.id()) {
+            Ok(join) => join,
+            Err(RecordError::Kernel(
+                why @ (BpfError::NotPermitted { .. } | BpfError::NoBtf { .. }),
+            )) => return println!("skipped: {why}"),
+            Err(error) => panic!("{error}"),
+        };
+        let stop = Arc::new(AtomicBool::new(false));
+        let writer = {
+            let stop = Arc::clone(&stop);
+            thread::spawn(move || join.run(&stop))
+        };
+        let ran = followed.ran_ns();
+        thread::sleep(Duration::from_millis(500));
+        let ran = followed.ran_ns() - ran;
+        stop.store(true, Ordering::Relaxed);
+        writer.join().unwrap().unwrap();
+        let bytes = fs::read(&path).unwrap();
+        fs::remove_file(path).unwrap();
+        let file = TraceFile::open(&bytes).unwrap();
+        let mut on_ns = 0;
+        let mut came_ns = None;
+        for Happening { time_ns, what, .. } in file.happenings() {
+            match what {
+                What::SwitchedIn => assert_eq!(came_ns.replace(time_ns), None, "it came twice"),
+                // Of the first stay only the end is in the file.
+                What::SwitchedOut { .. } => on_ns += time_ns - came_ns.take().unwrap_or(time_ns),
+                _ => {}
+            }
+        }
+        let (on, ran) = (on_ns as f64, ran as f64);
+        assert!(
+            (on - ran).abs() < 0.2 * ran,
+            "on its CPU for {on} ns by the trace, {ran} by the scheduler"
+        );
+    }
 
     #[test]
     fn the_programs_and_the_tracer_number_points_alike() {
