@@ -343,7 +343,7 @@ impl<'a> Alive<'a> {
     pub(crate) fn start(bench: &'a Bench, plan: TrialPlan<'a>) -> Result<Alive<'a>, RaceError> {
         let walk = Walk::begin(bench, plan)?;
         let trial = Trial::begun(&walk.plan, &walk);
-        walk.arm.park(true)?;
+        walk.park(true)?;
         Ok(Alive { walk, trial })
     }
 
@@ -379,7 +379,7 @@ impl<'a> Alive<'a> {
     pub(crate) fn ping(&mut self, echo: &PingPlan) -> Result<(), RaceError> {
         let trial = &mut self.trial;
         let walk = &mut self.walk;
-        walk.arm.park(false)?;
+        walk.park(false)?;
         if echo.capacity_steps > 0 {
             trial.capacity = Some(walk.search(Search {
                 pps: echo.capacity_pps,
@@ -409,7 +409,7 @@ impl<'a> Alive<'a> {
                 }
             }
         }
-        walk.arm.park(true)
+        walk.park(true)
     }
 
     /// Its turn at the search for its capacity, and for the rate that nothing of is lost, which is no higher.
@@ -461,9 +461,9 @@ impl<'a> Alive<'a> {
         &mut self,
         act: impl FnOnce(&mut Walk<'a>) -> Result<T, RaceError>,
     ) -> Result<T, RaceError> {
-        self.walk.arm.park(false)?;
+        self.walk.park(false)?;
         let done = act(&mut self.walk)?;
-        self.walk.arm.park(true)?;
+        self.walk.park(true)?;
         Ok(done)
     }
 }
@@ -645,7 +645,7 @@ impl<'a> Walk<'a> {
     /// Both children end when they are dropped; told first, they do so side by side. An arm that is traced says
     /// when its trace is complete.
     fn end(mut self) -> Result<Option<TraceEnd>, RaceError> {
-        self.arm.park(false)?;
+        self.park(false)?;
         self.generator.order(&Order::Stop)?;
         self.arm.order(&Order::Stop)?;
         self.bench.meter().disown(self.plan.arm)?;
@@ -656,6 +656,13 @@ impl<'a> Walk<'a> {
             Reply::Traced(end) => Ok(Some(end)),
             _ => Err(self.arm.failed("it answered out of turn")),
         }
+    }
+
+    /// Parks both sides, or has them go on. Generators poll, too: that of a memif stands at the far end of shared
+    /// memory, and one that is not parked takes its CPU from the generators of all other arms.
+    fn park(&self, is_parked: bool) -> Result<(), RaceError> {
+        self.arm.park(is_parked)?;
+        self.generator.park(is_parked)
     }
 
     fn is_wanted(&self) -> Result<(), RaceError> {
