@@ -1,10 +1,18 @@
 //! Every file of a small journal is cut at every byte, and every byte of it is flipped (of the zeros that were only
-//! allocated, some): a start hands over a beginning of
-//! what was appended and says what it left out, or it is refused with the reason.
+//! allocated, some): a start hands over a beginning of what was appended and says what it left out, or it is refused
+//! with the reason. A run of the tests tries one byte in [`STEP_SHORT`], from one on that it draws; `make soak
+//! APP=journal` tries them all.
 
+use crate::effort;
 use crate::store::{Values, apply, start, values_of};
 use laneway_journal::faults::{Disk, Random};
 use laneway_journal::{OpenError, Policy, Recovered};
+
+/// Odd, so that a step meets every bit and both kinds of start.
+const STEP_SHORT: u64 = 7;
+/// Files of any bytes.
+const ROUNDS: u64 = 3_000;
+const ROUNDS_SHORT: u64 = 1_500;
 
 /// A journal of some segments, with a snapshot or without, and the records that were appended to it.
 struct Small {
@@ -58,12 +66,14 @@ impl Small {
     }
 
     /// Each file, and where in it something is tried.
-    fn places(&self) -> Vec<(String, Vec<u8>, Vec<usize>)> {
+    fn places(&self, seed: u64) -> Vec<(String, Vec<u8>, Vec<usize>)> {
+        let step = effort::of(1, STEP_SHORT) as usize;
+        let begin = seed as usize % step;
         let place = |name: String| {
             let content = self.disk.content(&name).expect("it is listed");
             let written = content.iter().rposition(|byte| *byte != 0).map_or(0, |last| last + 1);
             let zeros = (written..content.len()).step_by(61);
-            let places = (0..written).chain(zeros).collect();
+            let places = (begin..written).step_by(step).chain(zeros).collect();
             (name, content, places)
         };
         self.disk.names().into_iter().map(place).collect()
@@ -122,9 +132,10 @@ fn each(with: impl Fn(&Small, &str, bool)) {
 
 #[test]
 fn every_file_cut_at_every_byte_starts_with_a_beginning_and_says_so_or_says_why_not() {
+    let seed = effort::seed();
     each(|small, what, _| {
         let (mut started, mut refused) = (0, 0);
-        for (name, content, places) in small.places() {
+        for (name, content, places) in small.places(seed) {
             for length in places {
                 let what = format!("{what}: {name} cut to {length}");
                 let disk = small.with(&name, &content[..length], length % 2 == 0);
@@ -144,9 +155,10 @@ fn every_file_cut_at_every_byte_starts_with_a_beginning_and_says_so_or_says_why_
 
 #[test]
 fn no_flipped_byte_of_any_file_goes_unsaid() {
+    let seed = effort::seed();
     each(|small, what, is_closed| {
         let mut refused = 0;
-        for (name, content, places) in small.places() {
+        for (name, content, places) in small.places(seed) {
             for at in places {
                 let mut changed = content.clone();
                 changed[at] ^= 1 << (at % 8);
@@ -172,9 +184,9 @@ fn no_flipped_byte_of_any_file_goes_unsaid() {
 #[test]
 fn any_bytes_in_any_file_are_refused_or_cut_off() {
     let small = small(Policy::EverySecond, true, false);
-    let mut random = Random(3);
-    for round in 0..3_000 {
-        let places = small.places();
+    let seed = effort::seed();
+    let (mut random, places) = (Random(seed), small.places(seed));
+    for round in 0..effort::of(ROUNDS, ROUNDS_SHORT) {
         let (name, mut content, _) = places[random.below(places.len() as u64) as usize].clone();
         // Behind a head that is whole, or not; lengths that reach about as far as the file are among them.
         let begin =

@@ -1,5 +1,6 @@
-//! The journal on a simulated disk: random lives and deaths, every byte cut and flipped, every refusal.
+//! The journal on a simulated disk: random lives and deaths, bytes cut and flipped, every refusal.
 
+mod effort;
 mod every_byte;
 mod refusals;
 mod room;

