@@ -120,6 +120,8 @@ pub(crate) struct Past {
     pub(crate) earlier: VecDeque<Earlier>,
     /// What each snapshot is from.
     pub(crate) snapshots: Vec<u64>,
+    /// The bytes of the one that the start began with.
+    pub(crate) snapshot_bytes: u64,
 }
 
 /// Reads the folder and hands over what it holds.
@@ -153,6 +155,7 @@ struct Whole {
     /// The last record that any of its entries was captured at.
     through: u64,
     entries: u64,
+    bytes: u64,
 }
 
 /// Where a segment ends.
@@ -194,7 +197,8 @@ impl Recovery<'_> {
         let snapshots = snapshots.into_iter().filter(|from| *from >= kept).collect();
         let last = self.expected - 1;
         self.recovered.last = Sequence(last);
-        Ok((self.recovered, Past { last, earlier, snapshots }))
+        let snapshot_bytes = whole.map_or(0, |whole| whole.bytes);
+        Ok((self.recovered, Past { last, earlier, snapshots, snapshot_bytes }))
     }
 
     /// The newest snapshot that is whole. Reads it to the end: no entry of a damaged one is handed over.
@@ -239,7 +243,7 @@ impl Recovery<'_> {
         if head.first != from {
             return Ok(Err(format!("it was made from sequence number {}", head.first)));
         }
-        let mut whole = Whole { from, through: from, entries: 0 };
+        let mut whole = Whole { from, through: from, entries: 0, bytes: scan.file_bytes() };
         loop {
             let offset = scan.offset();
             let damaged = |what: &str| Ok(Err(format!("at byte {offset}: {what}")));

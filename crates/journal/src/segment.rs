@@ -85,7 +85,8 @@ pub(crate) struct SnapshotFile {
     file: Box<dyn OpenFile>,
     pub(crate) from: u64,
     salt: u32,
-    offset: u64,
+    /// Where the next item goes.
+    pub(crate) offset: u64,
     unsynced_bytes: u64,
 }
 

@@ -98,6 +98,8 @@ pub struct Figures {
     pub segments: u64,
     /// The bytes in them.
     pub log_bytes: u64,
+    /// The bytes of the snapshot that a start would begin with; 0 without one.
+    pub snapshot_bytes: u64,
 }
 
 #[derive(Debug, Default)]
@@ -106,6 +108,7 @@ pub(crate) struct Tallies {
     pub(crate) syncs: AtomicU64,
     pub(crate) segments: AtomicU64,
     pub(crate) log_bytes: AtomicU64,
+    pub(crate) snapshot_bytes: AtomicU64,
 }
 
 impl Tallies {
@@ -115,6 +118,7 @@ impl Tallies {
             syncs: self.syncs.load(Ordering::Relaxed),
             segments: self.segments.load(Ordering::Relaxed),
             log_bytes: self.log_bytes.load(Ordering::Relaxed),
+            snapshot_bytes: self.snapshot_bytes.load(Ordering::Relaxed),
         }
     }
 }

@@ -8,7 +8,8 @@
 //! captures as it walks leaves out, for each thing, the records up to its own number.
 //!
 //! A snapshot is put in place when every record up to the last such number is durable. So the log always reaches what
-//! any entry knows.
+//! any entry knows. The first record behind the number that it is from begins a segment, so that all segments before
+//! that go, and none of them stays for the few records at its end.
 
 use crate::error::JournalError;
 use crate::format::{RECORD_BYTES_MAX, Sequence, item_bytes, push_item, push_mark};

@@ -40,6 +40,12 @@ pub struct Writer {
     earlier: VecDeque<Earlier>,
     /// What each snapshot in place is from.
     snapshots: Vec<u64>,
+    /// What the newest snapshot is from that this writer has put in place: records up to here are not needed.
+    base: u64,
+    /// The bytes of the snapshot that a start would begin with.
+    snapshot_bytes: u64,
+    /// A snapshot is from the record before this one, which begins a segment: so the segments up to there can go.
+    begins_segment: Option<u64>,
     in_hand: Batch,
     written: u64,
     durable: u64,
@@ -67,7 +73,7 @@ impl Writer {
         options: Options,
         past: Past,
     ) -> Result<Writer, Failed> {
-        let Past { last, earlier, snapshots } = past;
+        let Past { last, earlier, snapshots, snapshot_bytes } = past;
         let segment = Segment::create(&*files, options.shard, last + 1, options.segment_bytes, 0)?;
         let writer = Writer {
             files,
@@ -78,6 +84,9 @@ impl Writer {
             segment,
             earlier,
             snapshots,
+            base: 0,
+            snapshot_bytes,
+            begins_segment: None,
             in_hand: Batch::default(),
             written: last,
             durable: last,
@@ -151,6 +160,8 @@ impl Writer {
         mail.unsynced_since_ns = mail.unsynced_since_ns.or(since_ns);
         let written = if self.in_hand.is_empty() { self.written } else { self.in_hand.last };
         mail.snapshot.take(&mut self.job, written);
+        // What comes behind it was appended later, so none of it is written yet.
+        self.begins_segment = self.job.begin.map(|from| from + 1).or(self.begins_segment);
         let is_more_there = mem::take(&mut mail.is_more_there);
         let is_closing = mail.is_closing;
         drop(mail);
@@ -191,7 +202,9 @@ impl Writer {
         let (mut begin, mut end) = (0, MARK_BYTES);
         while let Some(head) = ItemHead::parse(&bytes[end..]) {
             let item_bytes = head.item_bytes();
-            if !self.segment.has_room((end + item_bytes - begin) as u64) {
+            let is_begun = self.begins_segment.take_if(|first| *first == head.sequence).is_some()
+                && self.segment.first < head.sequence;
+            if is_begun || !self.segment.has_room((end + item_bytes - begin) as u64) {
                 if end > MARK_BYTES {
                     self.write(&bytes[begin..end], begin, head.sequence - 1)?;
                 }
@@ -237,6 +250,7 @@ impl Writer {
         if full.first < first {
             self.earlier.push_back(Earlier { first: full.first, bytes: full.offset });
         }
+        self.prune_log();
         Ok(())
     }
 
@@ -272,6 +286,7 @@ impl Writer {
         let earlier: u64 = self.earlier.iter().map(|segment| segment.bytes).sum();
         tallies.segments.store(self.earlier.len() as u64 + 1, Ordering::Relaxed);
         tallies.log_bytes.store(earlier + self.segment.offset, Ordering::Relaxed);
+        tallies.snapshot_bytes.store(self.snapshot_bytes, Ordering::Relaxed);
     }
 
     /// Does what is to be done for a snapshot.
@@ -316,10 +331,11 @@ impl Writer {
         }
         let Some(Finish { rest, entries, .. }) = &mut job.finish else { return Ok(None) };
         snapshot.write(rest)?;
-        let (from, entries) = (snapshot.from, *entries);
+        let (from, entries, bytes) = (snapshot.from, *entries, snapshot.offset);
         if let Some(snapshot) = self.snapshot.take() {
             snapshot.place(&*self.files)?;
         }
+        self.snapshot_bytes = bytes;
         self.prune(from);
         Ok(Some(SnapshotState::InPlace { from: Sequence(from), entries }))
     }
@@ -335,14 +351,20 @@ impl Writer {
             *older < from && self.files.remove(&Kind::Snapshot.name(*older)).is_err()
         });
         self.snapshots.push(from);
+        self.base = from;
+        self.prune_log();
+        self.tally();
+    }
+
+    /// Removes the segments that hold nothing behind the newest snapshot.
+    fn prune_log(&mut self) {
         while let Some(oldest) = self.earlier.front() {
             let next = self.earlier.get(1).map_or(self.segment.first, |segment| segment.first);
-            if next > from + 1 || self.files.remove(&Kind::Log.name(oldest.first)).is_err() {
+            if next > self.base + 1 || self.files.remove(&Kind::Log.name(oldest.first)).is_err() {
                 break;
             }
             self.earlier.pop_front();
         }
-        self.tally();
     }
 
     /// The last there is: says in the log that nothing is missing, and gives back space.

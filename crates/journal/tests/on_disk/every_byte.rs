@@ -40,7 +40,7 @@ fn small(policy: Policy, has_snapshot: bool, is_closed: bool) -> Small {
         }
         journal.commit();
         writer.turn();
-        if has_snapshot && round == 16 {
+        if has_snapshot && round == 6 {
             let mut snapshot = journal.begin_snapshot().expect("the first");
             for (key, value) in &values {
                 snapshot

@@ -201,18 +201,23 @@ fn a_damaged_snapshot_is_refused_where_its_segments_are_gone_and_left_out_where_
     let (mut journal, mut writer, ..) = start(&disk, Policy::Always).expect("nothing fails");
     append(&mut journal, &mut writer, 3, 100);
     snapshot(&mut journal, &mut writer);
+    let first = disk.content(&segment(1)).expect("nothing came behind the snapshot");
     append(&mut journal, &mut writer, 2, 100);
+    assert!(!disk.names().contains(&segment(1)) && disk.names().contains(&segment(4)));
     drop((journal, writer));
     let name = format!("{:020}.snapshot", 3);
     change(&disk, &name, |content| content[80] ^= 1);
-    // All in one segment, which is still there.
+    let error = refusal(&disk, Policy::Always);
+    assert!(matches!(error, OpenError::Snapshot { missing: Sequence(1), .. }), "{error}");
+    // Put back, as the sentence says.
+    disk.put(&segment(1), &first);
     let (mut journal, mut writer, recovered, values) =
         start(&disk, Policy::Always).expect("the segments are there");
     assert_eq!((recovered.snapshot, recovered.records), (None, 5));
     assert_eq!(values[&1].len(), 500);
     let text = recovered.to_string();
     assert!(text.contains(&name) && text.contains("is damaged (at byte 64"), "{text}");
-    // The next one stands for more than one segment.
+    // The next one stands for several segments.
     append(&mut journal, &mut writer, 9, 1500);
     snapshot(&mut journal, &mut writer);
     drop((journal, writer));
