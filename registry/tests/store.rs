@@ -9,6 +9,7 @@ use laneway_netns::{Mac, Namespace, VethEnd, VethOptions, VethPair};
 use laneway_registry::{Crew, Lanes, Order, facts_of, run};
 use laneway_spec::LaneSpec;
 use laneway_testkit::skip;
+use std::path::PathBuf;
 use std::process::{Command, Stdio};
 use std::sync::mpsc;
 
@@ -147,6 +148,82 @@ fn redis_programs_are_served_by_kernel_sockets() {
 #[test]
 fn redis_programs_are_served_by_io_uring() {
     by_kernel_sockets("uring");
+}
+
+/// A folder of its own, removed at the end.
+struct Folder(PathBuf);
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        // Nothing is left to do about a folder that cannot be removed.
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
+impl Folder {
+    /// How many files have such an end to their names.
+    fn count(&self, end: &str) -> usize {
+        let files = std::fs::read_dir(&self.0).expect("the store has made it");
+        let names = files.map(|file| file.expect("it can be read").file_name());
+        names.filter(|name| name.to_string_lossy().ends_with(end)).count()
+    }
+}
+
+/// Saves in all three ways while a client writes, and starts again from what was saved.
+fn saved_by(spec: &str) {
+    let Some(near) = namespace("near") else { return };
+    let up = near.command("ip").args(["link", "set", "lo", "up"]).status();
+    assert!(up.is_ok_and(|status| status.success()));
+    let name = format!("laneway-store-{spec}-{}", std::process::id());
+    let folder = Folder(std::env::temp_dir().join(name));
+    let dir = folder.0.display().to_string();
+    let words = ["--appendonly", "yes", "--dir", &dir];
+    let cli = "redis-cli -h 127.0.0.1";
+    let until = |line: &str, wanted: &str| {
+        let shell = format!("until {cli} {line} | grep -q '{wanted}'; do sleep 0.01; done");
+        said(&near, &shell);
+    };
+    served(&near, spec, &[], &words, |_| {
+        let lines = "seq 20000 | sed 's/.*/SET key:& value:&/'";
+        let piped = said(&near, &format!("{lines} | {cli} --pipe"));
+        assert!(piped.contains("errors: 0, replies: 20000"), "{piped}");
+        assert_eq!(said(&near, &format!("{cli} SAVE")), "OK\n");
+        assert_eq!((folder.count(".snapshot"), folder.count(".log")), (1, 1));
+        let began = said(&near, &format!("{cli} BGSAVE"));
+        assert_eq!(began, "Background saving started\n");
+        let piped = said(&near, &format!("yes 'INCR n' | head -n 20000 | {cli} --pipe"));
+        assert!(piped.contains("errors: 0, replies: 20000"), "{piped}");
+        until("INFO persistence", "rdb_bgsave_in_progress:0");
+        let began = said(&near, &format!("{cli} BGREWRITEAOF"));
+        assert_eq!(began, "Background append only file rewriting started\n");
+        let piped = said(&near, &format!("yes 'INCR n' | head -n 20000 | {cli} --pipe"));
+        assert!(piped.contains("errors: 0, replies: 20000"), "{piped}");
+        until("INFO persistence", "aof_rewrite_in_progress:0");
+        let info = said(&near, &format!("{cli} INFO persistence"));
+        for line in ["rdb_saves:3", "rdb_last_bgsave_status:ok", "aof_last_bgrewrite_status:ok"] {
+            assert!(info.contains(line), "{info}");
+        }
+        said(&near, &format!("{cli} SHUTDOWN"));
+    });
+    served(&near, spec, &[], &words, |_| {
+        let info = said(&near, &format!("{cli} INFO persistence"));
+        let loaded = info.contains("rdb_last_load_keys_loaded:20001\r\n");
+        assert!(loaded && info.contains("of the snapshot from sequence number"), "{info}");
+        assert_eq!(said(&near, &format!("{cli} DBSIZE")), "20001\n");
+        assert_eq!(said(&near, &format!("{cli} GET n")), "40000\n");
+        assert_eq!(said(&near, &format!("{cli} GET key:777")), "value:777\n");
+        said(&near, &format!("{cli} SHUTDOWN"));
+    });
+}
+
+#[test]
+fn what_was_saved_is_there_again_by_kernel_sockets() {
+    saved_by("socket");
+}
+
+#[test]
+fn what_was_saved_is_there_again_by_io_uring() {
+    saved_by("uring");
 }
 
 #[test]

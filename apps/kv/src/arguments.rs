@@ -92,7 +92,8 @@ needs --on and --listen. Clients of other machines are refused until there is a 
 --protected-mode no says that the network lets nobody else in. COMMAND lists what it does.
 
 Ends at SHUTDOWN, at Ctrl-C or after --duration. The data are in memory; with --appendonly yes every
-write is in the log in --dir as well, and the next start has it again.
+write is in the log in --dir as well, and the next start has it again. A log that has grown beyond
+64 MiB and to twice its size is written anew from the data, as at BGREWRITEAOF.
 
 Examples:
   laneway run kv --lane socket

@@ -1,13 +1,21 @@
 //! The journal as the log of a server: a folder, recovered at the start.
+//!
+//! A snapshot's pieces are entries of the journal's. All of them are captured at the record that it begins behind, because
+//! the data copy what is about to change: the journal then does all later records again, each once.
 
-use crate::serve::{Fsync, Kv, Log, NotTaken};
+use crate::serve::{Fsync, Kv, Log, LogBytes, NotTaken, Snapshot};
 use laneway_core::Bell;
-use laneway_journal::{Journal, OpenError, Options, Policy, Refused, Restored};
+use laneway_journal::{
+    Journal, OpenError, Options, Policy, Recovered, Refused, Restored, SnapshotRefused,
+    SnapshotState, SnapshotWriter,
+};
 use std::path::Path;
 
 /// A journal, as the server sees it.
 #[derive(Debug)]
 struct FileLog {
+    /// In front of the journal, whose end it must not outlive.
+    snapshot: Option<SnapshotWriter>,
     journal: Journal,
     /// A record that could not be taken and had been done.
     too_long: Option<String>,
@@ -54,6 +62,54 @@ impl Log for FileLog {
             Policy::No => Fsync::No,
         }
     }
+
+    fn begin_snapshot(&mut self) -> Result<(), NotTaken> {
+        if self.too_long.is_some() {
+            return Err(NotTaken::Ended);
+        }
+        self.snapshot = Some(self.journal.begin_snapshot().map_err(not_taken)?);
+        Ok(())
+    }
+
+    fn give_piece(&mut self, piece: &[u8]) -> Result<(), NotTaken> {
+        let snapshot = self.snapshot.as_mut().ok_or(NotTaken::Ended)?;
+        snapshot.entry(snapshot.from(), piece).map_err(not_taken)
+    }
+
+    fn finish_snapshot(&mut self) {
+        if let Some(snapshot) = self.snapshot.take() {
+            // What it was refused for is its state.
+            let _ = self.journal.finish_snapshot(snapshot);
+        }
+    }
+
+    fn give_up_snapshot(&mut self) {
+        self.snapshot = None;
+    }
+
+    fn snapshot(&self) -> Snapshot {
+        match self.journal.snapshot() {
+            SnapshotState::None => Snapshot::None,
+            SnapshotState::Writing => Snapshot::Writing,
+            SnapshotState::InPlace { .. } => Snapshot::InPlace,
+            SnapshotState::Failed(why) => Snapshot::Failed(format!(
+                "{}; the log goes on as before: look at the device, then save again",
+                why.what()
+            )),
+        }
+    }
+
+    fn bytes(&self) -> LogBytes {
+        let figures = self.journal.figures();
+        LogBytes { snapshot: figures.snapshot_bytes, records: figures.log_bytes }
+    }
+}
+
+fn not_taken(refused: SnapshotRefused) -> NotTaken {
+    match refused {
+        SnapshotRefused::NoRoom | SnapshotRefused::Running => NotTaken::Full,
+        SnapshotRefused::Ended | SnapshotRefused::TooLong { .. } => NotTaken::Ended,
+    }
 }
 
 /// Does again what the log in `folder` holds, and logs there from now on; the bell rings when a record is durable.
@@ -67,12 +123,25 @@ pub(crate) fn recover(
     bell: Option<Bell>,
 ) -> Result<(), OpenError> {
     let options = Options { policy, bell, ..Options::default() };
-    let (journal, recovered) = Journal::open(folder, options, |restored| match restored {
+    let (journal, recovered) = Journal::open(folder, options, |restored| restore(kv, restored))?;
+    join(kv, journal, &recovered)
+}
+
+/// Gives the server what a start was handed.
+pub(crate) fn restore(kv: &mut Kv, restored: Restored<'_>) -> Result<(), String> {
+    match restored {
+        Restored::Entry { bytes, .. } => kv.load(bytes),
         Restored::Record { bytes, .. } => kv.restore(bytes),
-        Restored::Entry { .. } => Err("it is an entry of a snapshot, which this version \
-                                       does not make"
-            .to_owned()),
-    })?;
-    kv.join_log(Box::new(FileLog { journal, too_long: None }), recovered.to_string());
+    }
+}
+
+/// From now on the server logs in this journal.
+pub(crate) fn join(kv: &mut Kv, journal: Journal, recovered: &Recovered) -> Result<(), OpenError> {
+    if kv.is_loading() {
+        let why = "the snapshot ends inside an entry".to_owned();
+        return Err(OpenError::Rejected { sequence: recovered.last, why });
+    }
+    let log = FileLog { snapshot: None, journal, too_long: None };
+    kv.join_log(Box::new(log), recovered.to_string());
     Ok(())
 }

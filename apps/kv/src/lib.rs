@@ -20,4 +20,4 @@ pub use data::{
     SnapshotStep, Store, StoreCounts, glob_matches,
 };
 pub use kind::{KvKind, KvRun};
-pub use serve::{Config, Fsync, Kv, Log, NotTaken, OutputLimit, Setup};
+pub use serve::{Config, Fsync, Kv, Log, LogBytes, NotTaken, OutputLimit, Setup, Snapshot};

@@ -173,6 +173,12 @@ impl JournalError {
         self
     }
 
+    /// What could not be done, at which file, and what the system said: without what follows from it for a journal,
+    /// because a snapshot that fails ends no writes.
+    pub fn what(&self) -> String {
+        format!("cannot {} {}: {}", self.doing, self.file, self.error)
+    }
+
     /// Whether the disk is full rather than broken.
     pub fn is_full(&self) -> bool {
         is_full(self.kind)

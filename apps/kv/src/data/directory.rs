@@ -28,6 +28,13 @@ pub(crate) fn place(hash: u64) -> u64 {
 pub(crate) const PLACE_END: u64 = 1 << (64 - PLACE_SHIFT);
 const PLACE_SHIFT: u32 = 16;
 
+/// Whether a walk goes on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Shown {
+    More,
+    Enough,
+}
+
 /// A segment splits beyond so many entries: what 256 buckets hold at seven eighths.
 const SEGMENT_ENTRIES_MAX: usize = 224;
 /// Two neighbours that hold no more than this become one.
@@ -141,13 +148,19 @@ impl<T: Keyed> Directory<T> {
         if from < PLACE_END { from } else { 0 }
     }
 
-    /// Shows the entries of one segment from place `from` on, with their hashes; the place behind it.
-    pub(crate) fn walk(&self, from: u64, mut show: impl FnMut(u64, &T)) -> u64 {
+    /// Shows the entries of one segment in the order of their places, from `from` on, with their hashes, until one is
+    /// said to be enough: those with its place are shown as well. The place to go on at.
+    pub(crate) fn walk(&self, from: u64, mut show: impl FnMut(u64, &T) -> Shown) -> u64 {
         let segment = &self.segments[self.segment(from << PLACE_SHIFT)];
-        for entry in &segment.entries {
-            let hash = self.hasher.hash(entry.key());
-            if place(hash) >= from {
-                show(hash, entry);
+        let hashed = segment.entries.iter().map(|entry| (self.hasher.hash(entry.key()), entry));
+        let mut found: Vec<(u64, &T)> = hashed.filter(|(hash, _)| place(*hash) >= from).collect();
+        found.sort_unstable_by_key(|(hash, _)| *hash);
+        let mut is_enough = false;
+        for (index, (hash, entry)) in found.iter().enumerate() {
+            is_enough |= show(*hash, entry) == Shown::Enough;
+            let next = found.get(index + 1).map(|(next, _)| place(*next));
+            if is_enough && next.is_some_and(|next| next != place(*hash)) {
+                return place(*hash) + 1;
             }
         }
         segment.end()

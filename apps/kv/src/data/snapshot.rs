@@ -11,7 +11,7 @@
 
 use super::chance::KeyHasher;
 use super::database::{Database, Walk};
-use super::directory::{Keyed, PLACE_END};
+use super::directory::{Keyed, PLACE_END, Shown};
 use super::entry::{Entry, Form, Value};
 use super::list::{End, List};
 use super::packed::write_varint;
@@ -67,9 +67,9 @@ impl Store {
     }
 
     /// Appends entries to `out`, each readable by [`Store::load_entry`]: those that were about to change since the last step, then
-    /// about `budget` more. A single large value is written whole.
-    pub fn snapshot_step(&mut self, budget: usize, out: &mut Vec<u8>) -> SnapshotStep {
-        let mut left = budget.max(1);
+    /// about `keys` more, and none behind so many `bytes` of them. A single large value is written whole.
+    pub fn snapshot_step(&mut self, keys: usize, bytes: usize, out: &mut Vec<u8>) -> SnapshotStep {
+        let mut left = Left { keys: keys.max(1), bytes: bytes.max(1) };
         for database in self.flushed.iter_mut().chain(&mut self.databases) {
             if let Some(walk) = &mut database.walk {
                 out.append(&mut walk.waiting);
@@ -87,6 +87,12 @@ impl Store {
             done = done && step(database, &mut left, out);
         }
         if done { SnapshotStep::Done } else { SnapshotStep::More }
+    }
+
+    /// Bytes of entries that were about to change and that the next step appends.
+    pub fn snapshot_copied_bytes(&self) -> usize {
+        let walks = self.flushed.iter().chain(&self.databases).filter_map(|one| one.walk.as_ref());
+        walks.map(|walk| walk.waiting.len()).sum()
     }
 
     /// Gives up a snapshot that is under way.
@@ -109,18 +115,35 @@ impl Store {
     }
 }
 
+/// What a step may still do.
+struct Left {
+    /// Looks at an entry, or at a part of the directory that has none.
+    keys: usize,
+    bytes: usize,
+}
+
+impl Left {
+    fn is_nothing(&self) -> bool {
+        self.keys == 0 || self.bytes == 0
+    }
+}
+
 /// Walks on through a database; true at its end.
-fn step(database: &mut Database, left: &mut usize, out: &mut Vec<u8>) -> bool {
+fn step(database: &mut Database, left: &mut Left, out: &mut Vec<u8>) -> bool {
     let Some(walk) = &mut database.walk else { return true };
-    while *left > 0 && walk.place < PLACE_END {
-        let mut written = 1;
+    while !left.is_nothing() && walk.place < PLACE_END {
+        let mut is_empty = true;
         walk.place = database.entries.walk(walk.place, |hash, entry| {
+            let before = out.len();
             if !walk.early.contains(&hash) {
                 write(out, walk.number, entry);
-                written += 1;
             }
+            is_empty = false;
+            left.keys = left.keys.saturating_sub(1);
+            left.bytes = left.bytes.saturating_sub(out.len() - before);
+            if left.is_nothing() { Shown::Enough } else { Shown::More }
         });
-        *left = left.saturating_sub(written);
+        left.keys = left.keys.saturating_sub(usize::from(is_empty));
     }
     let done = walk.place >= PLACE_END;
     if done {

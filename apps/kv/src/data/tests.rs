@@ -1,7 +1,7 @@
 //! What the parts do together: walks over splits, deadlines, eviction, memory.
 
 use super::chance::{Chance, KeyHasher};
-use super::directory::{Directory, Keyed, PLACE_END};
+use super::directory::{Directory, Keyed, PLACE_END, Shown};
 use super::numbers::IntegerText;
 use super::store::{Eviction, Store};
 use crate::command::{Call, Effects, Logged, Outcome, Run};
@@ -55,7 +55,12 @@ proptest! {
         prop_assert_eq!(directory.iter().count(), model.len());
         let (mut walked, mut place) = (0, 0);
         while place < PLACE_END {
-            place = directory.walk(place, |_, _| walked += 1);
+            let before = place;
+            place = directory.walk(place, |_, _| {
+                walked += 1;
+                if walked % 3 == 0 { Shown::Enough } else { Shown::More }
+            });
+            prop_assert!(place > before);
         }
         prop_assert_eq!(walked, model.len());
         prop_assert_eq!(directory.random(&mut Chance::new(seed)).is_some(), !model.is_empty());

@@ -50,6 +50,10 @@ pub struct Config {
     pub appendonly: bool,
     /// The fsync of the log, by name.
     pub appendfsync: &'static str,
+    /// Growth of the log since the last snapshot, in percent, behind which the next begins by itself; 0 is never.
+    pub rewrite_percentage: u64,
+    /// No snapshot begins by itself while the log, the last snapshot included, takes no more than this.
+    pub rewrite_bytes_min: u64,
     /// The lane, for INFO.
     pub lane: String,
     /// What the log held at the start, for INFO.
@@ -74,6 +78,8 @@ impl Default for Config {
             port: 6379,
             appendonly: false,
             appendfsync: "everysec",
+            rewrite_percentage: 100,
+            rewrite_bytes_min: 64 << 20,
             lane: String::new(),
             recovered: String::new(),
         }
@@ -111,6 +117,10 @@ const fn free(name: &'static str, show: fn(&Config) -> String, set: Set) -> Para
 pub(crate) const PARAMETERS: &[Parameter] = &[
     fixed("appendonly", |c| yes_no(c.appendonly)),
     fixed("appendfsync", |c| c.appendfsync.to_owned()),
+    free("auto-aof-rewrite-min-size", |c| c.rewrite_bytes_min.to_string(),
+        |c, text| memory(text, 0, i64::MAX as u64).map(|n| c.rewrite_bytes_min = n)),
+    free("auto-aof-rewrite-percentage", |c| c.rewrite_percentage.to_string(),
+        |c, text| in_range(text, 0, i32::MAX as u64).map(|n| c.rewrite_percentage = n)),
     fixed("bind", |_| String::new()),
     free("client-output-buffer-limit", show_output, set_output),
     free("client-query-buffer-limit", |c| c.limits.query_bytes_max.to_string(),

@@ -32,13 +32,42 @@ impl Fsync {
     }
 }
 
-/// Why a log does not take a record.
+/// Why a log does not take a record, or a piece of a snapshot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NotTaken {
     /// There is no room now; the worker's bell rings when there is.
     Full,
     /// It takes no more: [`Log::failed`] says why.
     Ended,
+}
+
+/// How the last snapshot of a log fares.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Snapshot {
+    /// None was begun since the start, or it was given up.
+    None,
+    /// It is being made.
+    Writing,
+    /// A start begins with it.
+    InPlace,
+    /// It could not be written, and why; the log is as it was.
+    Failed(String),
+}
+
+/// What a log takes on its disk, in bytes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct LogBytes {
+    /// The snapshot that a start would begin with.
+    pub snapshot: u64,
+    /// The records behind it.
+    pub records: u64,
+}
+
+impl LogBytes {
+    /// Both.
+    pub fn total(self) -> u64 {
+        self.snapshot + self.records
+    }
 }
 
 /// What makes records durable. None of it waits.
@@ -63,6 +92,31 @@ pub trait Log: fmt::Debug {
 
     /// When records are made durable.
     fn fsync(&self) -> Fsync;
+
+    /// Begins a snapshot of what all records so far have made.
+    ///
+    /// # Errors
+    /// It cannot begin in this turn, or none can.
+    fn begin_snapshot(&mut self) -> Result<(), NotTaken>;
+
+    /// Adds a piece to the snapshot. A start has the pieces again in their order.
+    ///
+    /// # Errors
+    /// The piece is not taken: the worker's bell rings when there is room, or [`Log::snapshot`] says why there is none.
+    fn give_piece(&mut self, piece: &[u8]) -> Result<(), NotTaken>;
+
+    /// The snapshot has all its pieces: it is put in place, and then the records go that it stands for. The worker's
+    /// bell rings.
+    fn finish_snapshot(&mut self);
+
+    /// Gives up a snapshot that is not finished, if there is one.
+    fn give_up_snapshot(&mut self);
+
+    /// How the last snapshot fares.
+    fn snapshot(&self) -> Snapshot;
+
+    /// What it takes on its disk.
+    fn bytes(&self) -> LogBytes;
 }
 
 /// A log, or none, and what has not been made durable.
@@ -123,6 +177,34 @@ impl Journal {
 
     pub(crate) fn durable(&self) -> u64 {
         self.log.as_ref().map_or(u64::MAX, |log| log.durable())
+    }
+
+    pub(crate) fn bytes(&self) -> LogBytes {
+        self.log.as_ref().map_or_else(LogBytes::default, |log| log.bytes())
+    }
+
+    pub(crate) fn snapshot(&self) -> Snapshot {
+        self.log.as_ref().map_or(Snapshot::None, |log| log.snapshot())
+    }
+
+    /// Begins a snapshot, if all that was done is in records.
+    pub(crate) fn begin_snapshot(&mut self) -> Result<(), NotTaken> {
+        if !self.record.is_empty() {
+            return Err(NotTaken::Full);
+        }
+        self.log.as_mut().map_or(Err(NotTaken::Ended), |log| log.begin_snapshot())
+    }
+
+    pub(crate) fn give_piece(&mut self, piece: &[u8]) -> Result<(), NotTaken> {
+        self.log.as_mut().map_or(Err(NotTaken::Ended), |log| log.give_piece(piece))
+    }
+
+    pub(crate) fn finish_snapshot(&mut self) {
+        self.log.iter_mut().for_each(|log| log.finish_snapshot());
+    }
+
+    pub(crate) fn give_up_snapshot(&mut self) {
+        self.log.iter_mut().for_each(|log| log.give_up_snapshot());
     }
 
     /// The number of the record that what is done now belongs to.

@@ -18,6 +18,7 @@ mod describe;
 mod log;
 mod messages;
 mod operate;
+mod save;
 mod server;
 mod slow;
 mod table;
@@ -30,7 +31,7 @@ pub(crate) use tests::answer;
 
 pub use config::{Config, OutputLimit};
 pub(crate) use config::{bytes_of, policy};
-pub use log::{Fsync, Log, NotTaken};
+pub use log::{Fsync, Log, LogBytes, NotTaken, Snapshot};
 
 use crate::command::Run;
 use crate::data::{COMMANDS, Store};
@@ -111,6 +112,7 @@ impl Kv {
             waiters: blocked::Waiters::default(),
             watched: transaction::Watched::default(),
             journal: Journal::default(),
+            saving: save::Saving::default(),
             slowlog: slow::Slowlog::default(),
             stats: server::Stats::default(),
             effects: crate::Effects::default(),
@@ -137,6 +139,9 @@ impl Kv {
     /// # Errors
     /// The record holds something that no server of this version wrote.
     pub fn restore(&mut self, record: &[u8]) -> Result<(), String> {
+        if self.is_loading() {
+            return Err("the snapshot before it ends inside an entry".to_owned());
+        }
         let mut parser = Parser::new();
         let limits = laneway_resp::Limits::default();
         let mut reply = Reply::default();
@@ -173,11 +178,25 @@ impl Kv {
         Ok(())
     }
 
+    /// Adds a piece of a snapshot to the data: before the records behind it are done again.
+    ///
+    /// # Errors
+    /// The piece is not as any server of this version writes it.
+    pub fn load(&mut self, piece: &[u8]) -> Result<(), String> {
+        self.server.load(piece)
+    }
+
+    /// True if an entry of the snapshot was not read to its end: then there are pieces behind the last that are missing.
+    pub(crate) fn is_loading(&self) -> bool {
+        self.server.saving.is_loading()
+    }
+
     /// From now on writes are logged; `recovered` is what INFO says of the start.
     pub fn join_log(&mut self, log: Box<dyn Log>, recovered: String) {
         self.server.config.recovered = recovered;
         self.server.config.appendonly = true;
         self.server.config.appendfsync = log.fsync().name();
+        self.server.saving.begin_from(log.bytes().snapshot);
         self.server.journal = Journal::new(Some(log));
     }
 
@@ -379,7 +398,8 @@ impl App for Kv {
     }
 
     fn due_ns(&self) -> Option<u64> {
-        let due_us = self.server.waiters.due_ms()?.saturating_mul(1000);
+        let waiters_us = self.server.waiters.due_ms().map(|ms| ms.saturating_mul(1000));
+        let due_us = waiters_us.into_iter().chain(self.server.saving.due_us()).min()?;
         let ahead_us = due_us.saturating_sub(self.turn_us);
         Some(self.turn_ns.saturating_add(ahead_us.saturating_mul(1000)))
     }
@@ -504,9 +524,10 @@ impl StreamApp for Kv {
 
     fn on_turn_end<O: StreamOut>(&mut self, turn: Turn, out: &mut O) {
         self.begin();
-        let was_full = self.server.journal.is_full();
+        let were_writes_held = self.server.holds_writes();
         self.server.journal.commit();
-        if was_full && !self.server.journal.is_full() {
+        self.server.go_on_saving();
+        if were_writes_held && !self.server.holds_writes() {
             self.server.try_postponed();
         }
         let durable = self.server.journal.durable();
@@ -545,6 +566,7 @@ impl StreamApp for Kv {
         self.server.time_passed();
         self.server.expire();
         self.server.serve_waiters();
+        self.server.watch_growth();
         self.patrol();
     }
 }

@@ -3,6 +3,7 @@
 use super::client::Client;
 use super::config::{PARAMETERS, PROTECTED, policy_name};
 use super::connection::REDIS_VERSION;
+use super::save::about_persistence;
 use super::server::{Server, Stats};
 use crate::data::glob_matches;
 use laneway_resp::integer;
@@ -94,10 +95,6 @@ pub(crate) fn time(server: &mut Server, client: &mut Client, _: &[&[u8]]) {
     client.out.array(2);
     client.out.bulk((now_us / 1_000_000).to_string().as_bytes());
     client.out.bulk((now_us % 1_000_000).to_string().as_bytes());
-}
-
-pub(crate) fn lastsave(server: &mut Server, client: &mut Client, _: &[&[u8]]) {
-    client.out.integer((server.time.started_us / 1_000_000) as i64);
 }
 
 pub(crate) fn slowlog_get(server: &mut Server, client: &mut Client, args: &[&[u8]]) {
@@ -219,6 +216,7 @@ macro_rules! line {
         let _ = write!($text, concat!($name, ":{}\r\n"), $value);
     };
 }
+pub(crate) use line;
 
 fn about_server(server: &Server, text: &mut String) {
     let uptime_s = server.time.now_us.saturating_sub(server.time.started_us) / 1_000_000;
@@ -256,21 +254,6 @@ fn about_memory(server: &Server, text: &mut String) {
     line!(text, "mem_clients_normal", of_clients);
     line!(text, "maxmemory", settings.memory_bytes_max.unwrap_or(0));
     line!(text, "maxmemory_policy", policy_name(settings.eviction));
-}
-
-fn about_persistence(server: &Server, text: &mut String) {
-    line!(text, "loading", 0);
-    line!(text, "rdb_changes_since_last_save", server.changes);
-    line!(text, "rdb_bgsave_in_progress", 0);
-    line!(text, "rdb_last_save_time", server.time.started_us / 1_000_000);
-    line!(text, "aof_enabled", u8::from(server.journal.is_on()));
-    line!(text, "aof_rewrite_in_progress", 0);
-    let failed = server.journal.failed();
-    line!(text, "aof_last_write_status", if failed.is_some() { "err" } else { "ok" });
-    if server.journal.is_on() {
-        line!(text, "appendfsync", server.journal.fsync().name());
-        line!(text, "aof_recovered", server.config.recovered);
-    }
 }
 
 fn about_stats(server: &Server, text: &mut String) {

@@ -14,6 +14,7 @@ use super::{
     config::Config,
     log::Journal,
     messages::Channels,
+    save::Saving,
     slow::Slowlog,
     table::{Found, Table, keys_of},
     transaction::Watched,
@@ -69,6 +70,7 @@ pub(crate) struct Server {
     pub(crate) waiters: Waiters,
     pub(crate) watched: Watched,
     pub(crate) journal: Journal,
+    pub(crate) saving: Saving,
     pub(crate) slowlog: Slowlog,
     pub(crate) stats: Stats,
     pub(crate) time: Time,
@@ -125,13 +127,18 @@ impl Server {
         self.serve_waiters();
     }
 
-    /// True if a command must wait: for the end of a pause, or for room in the log.
+    /// True while writes must wait: for room in the log, or for a snapshot's copies to be written.
+    pub(crate) fn holds_writes(&self) -> bool {
+        self.journal.is_full() || self.saving.is_behind()
+    }
+
+    /// True if a command must wait: for the end of a pause, or until writes need not.
     pub(crate) fn holds_back(&self, command: &Command) -> bool {
         let may_write =
             command.flags.has(Flags::WRITE) || matches!(command.name, "exec" | "publish");
         // What ends a pause must not wait for its end.
         let is_of_pause = matches!(command.name, "client|unpause" | "client|pause");
-        may_write && self.journal.is_full()
+        may_write && self.holds_writes()
             || !is_of_pause && self.waiters.pause_holds(may_write, self.time.now_ms())
     }
 

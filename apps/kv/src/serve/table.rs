@@ -1,7 +1,7 @@
 //! The one table of commands: the data's rows and the server's, found by name.
 
 use super::{
-    acl, blocked, client::Client, connection, describe, messages, operate, server::Server,
+    acl, blocked, client::Client, connection, describe, messages, operate, save, server::Server,
     transaction,
 };
 use crate::command::{Command, Flags, Keys, Run};
@@ -219,6 +219,7 @@ const TRANSACTION: &[&str] = &["fast", "transaction"];
 const LOOSE: Flags = Flags::LOADING.and(Flags::STALE).and(Flags::NOSCRIPT);
 const OPEN: Flags = LOOSE.and(Flags::FAST).and(Flags::NO_AUTH);
 const ADMIN: Flags = LOOSE.and(Flags::ADMIN);
+const SAVING: Flags = Flags::ADMIN.and(Flags::NOSCRIPT);
 const PUBSUB: Flags = LOOSE.and(Flags::PUBSUB);
 
 /// The server's rows.
@@ -255,7 +256,10 @@ const SERVER: &[(Command, ServerFn)] = &[
     (row("config|resetstat", 2, ADMIN, OPERATE), operate::config_resetstat),
     (row("info", -1, Flags::LOADING.and(Flags::STALE), &["slow", "dangerous"]), operate::info),
     (row("time", 1, Flags::LOADING.and(Flags::STALE).and(Flags::FAST), &["fast"]), operate::time),
-    (row("lastsave", 1, Flags::LOADING.and(Flags::STALE).and(Flags::FAST), &["admin", "fast", "dangerous"]), operate::lastsave),
+    (row("lastsave", 1, Flags::LOADING.and(Flags::STALE).and(Flags::FAST), &["admin", "fast", "dangerous"]), save::lastsave),
+    (row("save", 1, SAVING.and(Flags::NO_MULTI), OPERATE), save::save),
+    (row("bgsave", -1, SAVING, OPERATE), save::bgsave),
+    (row("bgrewriteaof", 1, SAVING, OPERATE), save::bgrewriteaof),
     (row("slowlog|get", -2, ADMIN, OPERATE), operate::slowlog_get),
     (row("slowlog|len", 2, ADMIN, OPERATE), operate::slowlog_len),
     (row("slowlog|reset", 2, ADMIN, OPERATE), operate::slowlog_reset),

@@ -2,6 +2,7 @@
 
 mod behaviour;
 mod durable;
+mod saved;
 mod torture;
 
 use super::*;

@@ -187,7 +187,9 @@ fn a_snapshot_and_the_log_since_it_began_give_the_data() {
         let (mut snapshot, mut steps) = (Vec::new(), 0);
         written.log.clear();
         written.local.store.snapshot_begin();
-        while written.local.store.snapshot_step(1, &mut snapshot) == SnapshotStep::More {
+        while written.local.store.snapshot_step(150, usize::MAX, &mut snapshot)
+            == SnapshotStep::More
+        {
             (0..20).for_each(|_| written.step());
             steps += 1;
         }
@@ -216,7 +218,7 @@ fn a_damaged_snapshot_is_refused_and_never_panics() {
     }
     let mut snapshot = Vec::new();
     written.local.store.snapshot_begin();
-    while written.local.store.snapshot_step(100, &mut snapshot) == SnapshotStep::More {}
+    while written.local.store.snapshot_step(100, 1, &mut snapshot) == SnapshotStep::More {}
     let (mut at, mut draw) = (0, Draw(2));
     while at < snapshot.len() {
         let len = Store::with_seed(1).load_entry(&snapshot[at..]).expect("it was written so");

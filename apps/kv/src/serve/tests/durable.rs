@@ -5,11 +5,16 @@ use std::cell::RefCell;
 
 /// A log in memory, durable when the test says so.
 #[derive(Debug, Default)]
-struct Memory {
-    records: Vec<Vec<u8>>,
-    durable: u64,
-    failed: Option<String>,
-    is_full: bool,
+pub(super) struct Memory {
+    pub(super) records: Vec<Vec<u8>>,
+    pub(super) durable: u64,
+    pub(super) failed: Option<String>,
+    pub(super) is_full: bool,
+    pub(super) pieces: Vec<Vec<u8>>,
+    /// The writer takes no piece now.
+    pub(super) is_behind: bool,
+    pub(super) snapshot: Option<Snapshot>,
+    pub(super) bytes: LogBytes,
 }
 
 #[derive(Debug)]
@@ -47,9 +52,42 @@ impl Log for Handle {
     fn fsync(&self) -> Fsync {
         self.1
     }
+
+    fn begin_snapshot(&mut self) -> Result<(), NotTaken> {
+        let mut memory = self.0.borrow_mut();
+        memory.snapshot = Some(Snapshot::Writing);
+        memory.pieces.clear();
+        Ok(())
+    }
+
+    fn give_piece(&mut self, piece: &[u8]) -> Result<(), NotTaken> {
+        let mut memory = self.0.borrow_mut();
+        if memory.is_behind {
+            return Err(NotTaken::Full);
+        }
+        memory.pieces.push(piece.to_vec());
+        Ok(())
+    }
+
+    fn finish_snapshot(&mut self) {
+        let mut memory = self.0.borrow_mut();
+        memory.snapshot = Some(Snapshot::InPlace);
+        let snapshot = memory.pieces.iter().map(|piece| piece.len() as u64).sum();
+        memory.bytes = LogBytes { snapshot, records: 0 };
+    }
+
+    fn give_up_snapshot(&mut self) {}
+
+    fn snapshot(&self) -> Snapshot {
+        self.0.borrow().snapshot.clone().unwrap_or(Snapshot::None)
+    }
+
+    fn bytes(&self) -> LogBytes {
+        self.0.borrow().bytes
+    }
 }
 
-fn logged(fsync: Fsync) -> (World, Rc<RefCell<Memory>>) {
+pub(super) fn logged(fsync: Fsync) -> (World, Rc<RefCell<Memory>>) {
     let mut world = World::new();
     let memory = Rc::new(RefCell::new(Memory::default()));
     world.kv.join_log(Box::new(Handle(memory.clone(), fsync)), String::new());
