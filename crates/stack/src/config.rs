@@ -118,8 +118,9 @@ pub struct TcpLimits {
     /// Connections in any state. When full, one that lingers makes room, else the newcomer is reset
     /// (counted as `conn_table_full`).
     pub connections_max: usize,
-    /// Connections whose handshake is not complete. When full, a SYN is dropped (counted as
-    /// `conn_table_full`): its sender will try again.
+    /// Connections whose handshake is not complete. When full, a SYN is answered by a SYN cookie
+    /// (RFC 4987, 3.6) and nothing is kept; 0 answers every one so. A connection that opens by one has
+    /// windows of 64 KiB at most and no selective acknowledgements.
     pub half_open_max: usize,
     /// Connections of one source address, without those that linger. Those beyond are reset (counted as `conn_table_full`).
     pub per_source_max: usize,
@@ -147,6 +148,9 @@ pub struct TcpLimits {
     pub linger_ns: u64,
     /// Resets per second that answer segments of no connection.
     pub resets_per_second: u32,
+    /// SYN cookies per second. A SYN beyond is dropped (counted as `conn_table_full`): its sender will
+    /// try again. 0 sends none.
+    pub syn_cookies_per_second: u32,
 }
 
 impl Default for TcpLimits {
@@ -165,6 +169,7 @@ impl Default for TcpLimits {
             timeout_ns: 300_000_000_000,
             linger_ns: 30_000_000_000,
             resets_per_second: 1000,
+            syn_cookies_per_second: 1_000_000,
         }
     }
 }

@@ -14,10 +14,11 @@
 
 use crate::{
     config::TcpLimits,
-    device::{Egress, Ingress, Reply},
+    device::{Egress, Ingress, Nobody, Reply},
     ip,
     outbox::Hop,
     sequence::Sent,
+    syn::{Imagined, SynOptions},
 };
 use laneway_core::{Burst, Close};
 use laneway_wire::Mac;
@@ -186,6 +187,22 @@ impl Connection {
         socket.set_keep_alive(Some(duration(limits.keep_alive_ns)));
         socket.set_timeout(Some(duration(limits.timeout_ns)));
         true
+    }
+
+    /// Takes a socket that listens through a handshake that nobody sees, as far as its SYN-ACK: the
+    /// SYN's number and window are given, and the next segment acknowledges the SYN-ACK.
+    pub(crate) fn imagine_syn(
+        &mut self,
+        (sequence, window): (u32, u16),
+        options: &SynOptions,
+        reply: &mut Reply,
+        now_ns: u64,
+    ) {
+        let syn = Imagined::syn(self.ends, sequence, window, options);
+        self.receive(syn.bytes(), reply, now_ns);
+        let mut nobody = Nobody::new(reply, self.mtu_bytes);
+        self.interface.poll_egress(instant(now_ns), &mut nobody, &mut self.sockets);
+        self.sent.follow(reply.bytes_mut());
     }
 
     /// Empties the slot.

@@ -10,7 +10,7 @@
 
 mod admission;
 
-use self::admission::Refusal;
+use self::admission::{Cookies, Newcomer};
 use crate::{
     config::TcpLimits,
     connection::{Connection, Ends, Phase},
@@ -66,6 +66,7 @@ pub(crate) struct Connections {
     shown: Vec<u8>,
     spill: Vec<u8>,
     resets: RateLimit,
+    cookies: Cookies,
     /// The present turn's time.
     now_ns: u64,
     /// Where each port listens.
@@ -114,6 +115,7 @@ impl Connections {
             shown: Vec::with_capacity(limits.rx_bytes),
             spill: Vec::new(),
             resets: RateLimit::new(resets, resets.min(50)),
+            cookies: Cookies::new(limits.syn_cookies_per_second),
             now_ns: 0,
             counters: vec![Counters::default(); listen.len()],
             listen,
@@ -186,23 +188,33 @@ impl Connections {
             }
             slot => slot,
         };
-        let slot = match (slot, listener) {
-            (Some(slot), _) => slot,
-            (None, Some(port)) if opens => {
-                match self.admit(host, ends, (port, link.0 as u8), now_ns) {
-                    Ok(slot) => slot,
-                    Err(Refusal { answered }) => {
-                        self.counters[usize::from(port)].drop_one(DropReason::ConnTableFull);
-                        if !answered {
-                            return Verdict::Drop;
-                        }
-                        let (frame, limit) = (&mut burst.frame_mut(i), &mut self.resets);
-                        return host.reset(link, frame, packet, &segment, (limit, now_ns));
-                    }
-                }
+        let newcomer = listener.map(|port| Newcomer { ends, port, link });
+        let is_half_open = |slot| self.slots[slot as usize].phase == Phase::HalfOpen;
+        if let Some(newcomer) = newcomer
+            && slot.is_none_or(is_half_open)
+            && let Some(mss_bytes) = self.cookie_in(&ends, &segment, now_ns)
+        {
+            // A second SYN may have found room meanwhile; its peer answers the first SYN-ACK.
+            if let Some(slot) = slot {
+                self.release(slot);
             }
-            _ => {
+            let (frame, seen) = ((burst, i), (packet, &segment));
+            return self.redeem(host, newcomer, frame, seen, (mss_bytes, now_ns));
+        }
+        let slot = match (slot, newcomer) {
+            (Some(slot), _) => slot,
+            (None, Some(newcomer)) if opens => match self.admit(host, newcomer, None, now_ns) {
+                Ok(slot) => slot,
+                Err(refusal) => {
+                    let (frame, seen) = ((burst, i), (packet, &segment));
+                    return self.refuse(host, newcomer, frame, seen, (refusal, now_ns));
+                }
+            },
+            (None, newcomer) => {
                 host.counters.drop_one(DropReason::NoListener);
+                if newcomer.is_some() && self.may_be_early(&segment, now_ns) {
+                    return Verdict::Drop;
+                }
                 let (frame, limit) = (&mut burst.frame_mut(i), &mut self.resets);
                 return host.reset(link, frame, packet, &segment, (limit, now_ns));
             }

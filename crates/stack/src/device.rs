@@ -101,6 +101,39 @@ impl phy::Device for Ingress<'_> {
     }
 }
 
+/// Nobody: what is sent to it is only read.
+pub(crate) struct Nobody<'a>(&'a mut Reply, usize);
+
+impl<'a> Nobody<'a> {
+    pub(crate) fn new(reply: &'a mut Reply, mtu_bytes: usize) -> Nobody<'a> {
+        reply.len = 0;
+        Nobody(reply, mtu_bytes)
+    }
+}
+
+impl phy::Device for Nobody<'_> {
+    type RxToken<'a>
+        = ReceivedPacket<'a>
+    where
+        Self: 'a;
+    type TxToken<'a>
+        = ReplyRoom<'a>
+    where
+        Self: 'a;
+
+    fn receive(&mut self, _now: Instant) -> Option<(ReceivedPacket<'_>, ReplyRoom<'_>)> {
+        None
+    }
+
+    fn transmit(&mut self, _now: Instant) -> Option<ReplyRoom<'_>> {
+        Some(ReplyRoom(self.0))
+    }
+
+    fn capabilities(&self) -> DeviceCapabilities {
+        capabilities(self.1)
+    }
+}
+
 /// Lent frames, filled one after the other.
 pub(crate) struct Egress<'a> {
     pub(crate) burst: &'a mut Burst,

@@ -77,6 +77,10 @@ pub struct HostEvents {
     pub resets_sent: u64,
     /// Resets held back by the rate limit.
     pub resets_suppressed: u64,
+    /// SYNs answered by a SYN cookie, since too many connections were half-open.
+    pub syn_cookies_sent: u64,
+    /// SYN cookies that came back and opened a connection.
+    pub syn_cookies_redeemed: u64,
     /// Packets that told routers of groups.
     pub group_reports_sent: u64,
     /// Questions of routers about groups.

@@ -34,6 +34,7 @@ mod arp;
 mod config;
 mod connection;
 mod connections;
+mod cookie;
 mod datagram;
 mod device;
 mod host;
@@ -54,6 +55,7 @@ mod resolve;
 mod sequence;
 mod siphash;
 mod stream;
+mod syn;
 mod udp;
 mod wheel;
 

@@ -73,8 +73,26 @@ impl Host {
         };
         let mut bytes = [0; TCP_BYTES_MIN];
         let emitted = reset.emit(&mut bytes);
+        if !(emitted && self.answer_segment(port, frame, packet, &mut bytes)) {
+            self.counters.drop_one(DropReason::TxRefused);
+            return Verdict::Drop;
+        }
+        self.events.resets_sent += 1;
+        Verdict::Tx
+    }
+
+    /// Makes `frame`, which brought `packet`, an answer of the TCP segment `bytes`. False, and nothing
+    /// changed, without the room.
+    #[must_use]
+    pub(crate) fn answer_segment(
+        &self,
+        port: PortId,
+        frame: &mut FrameMut<'_>,
+        packet: &Packet,
+        bytes: &mut [u8],
+    ) -> bool {
         let (source, destination) = (packet.destination, packet.source);
-        ip::seal_payload(&mut bytes, TCP_CHECKSUM_AT, source, destination, protocol::TCP);
+        ip::seal_payload(bytes, TCP_CHECKSUM_AT, source, destination, protocol::TCP);
         let header = Header {
             source,
             destination,
@@ -84,11 +102,6 @@ impl Host {
             payload_bytes: bytes.len(),
         };
         let hop = self.hop(port.0 as u8, sender_mac(frame));
-        if !(emitted && rewrite(frame, &bytes, hop, &header)) {
-            self.counters.drop_one(DropReason::TxRefused);
-            return Verdict::Drop;
-        }
-        self.events.resets_sent += 1;
-        Verdict::Tx
+        rewrite(frame, bytes, hop, &header)
     }
 }

@@ -8,11 +8,12 @@ mod far;
 use apps::Server;
 use far::{Bench, FAR_MAC, PORT, config, framed, near};
 use laneway_core::{Close, DropReason, Lane, StreamLane};
+use laneway_stack::ConnectionCounts;
 use laneway_wire::{Ipv4, Tcp, checksum, protocol, tcp_flags};
 use proptest::prelude::*;
 use smoltcp::socket::tcp::State;
 use std::{
-    net::{Ipv4Addr, SocketAddr},
+    net::{IpAddr, Ipv4Addr, SocketAddr},
     time::Duration,
 };
 
@@ -37,24 +38,8 @@ fn segment_with(
     to: SocketAddr,
     (flags, sequence, ack): (u16, u32, u32),
     window: u16,
-    rest: &[u8],
+    payload: &[u8],
 ) -> Vec<u8> {
-    let (SocketAddr::V4(from), SocketAddr::V4(to)) = (from, to) else { panic!("IPv4") };
-    let mut packet = vec![0; 40];
-    packet.extend_from_slice(rest);
-    let ip = Ipv4 {
-        header_bytes: 20,
-        tos: 0,
-        total_bytes: packet.len() as u16,
-        id: 0,
-        fragment: 0x4000,
-        ttl: 64,
-        protocol: protocol::TCP,
-        checksum: 0,
-        source: *from.ip(),
-        destination: *to.ip(),
-    };
-    assert!(ip.emit(&mut packet) && Ipv4::seal(&mut packet));
     let tcp = Tcp {
         source_port: from.port(),
         destination_port: to.port(),
@@ -66,8 +51,45 @@ fn segment_with(
         checksum: 0,
         urgent: 0,
     };
+    tcp_frame(from.ip(), to.ip(), tcp, payload)
+}
+
+/// A SYN with options, four bytes each.
+fn syn_with(from: SocketAddr, to: SocketAddr, options: &[u8]) -> Vec<u8> {
+    let tcp = Tcp {
+        source_port: from.port(),
+        destination_port: to.port(),
+        sequence: 1000,
+        acknowledgement: 0,
+        header_bytes: 20 + options.len(),
+        flags: tcp_flags::SYN,
+        window: 4096,
+        checksum: 0,
+        urgent: 0,
+    };
+    tcp_frame(from.ip(), to.ip(), tcp, options)
+}
+
+/// A segment in a frame; `rest` are its options and its payload.
+fn tcp_frame(from: IpAddr, to: IpAddr, tcp: Tcp, rest: &[u8]) -> Vec<u8> {
+    let (IpAddr::V4(from), IpAddr::V4(to)) = (from, to) else { panic!("IPv4") };
+    let mut packet = vec![0; 40];
+    packet.extend_from_slice(rest);
+    let ip = Ipv4 {
+        header_bytes: 20,
+        tos: 0,
+        total_bytes: packet.len() as u16,
+        id: 0,
+        fragment: 0x4000,
+        ttl: 64,
+        protocol: protocol::TCP,
+        checksum: 0,
+        source: from,
+        destination: to,
+    };
+    assert!(ip.emit(&mut packet) && Ipv4::seal(&mut packet));
     assert!(tcp.emit(&mut packet[20..]));
-    let ends = u64::from(from.ip().to_bits()) + u64::from(to.ip().to_bits());
+    let ends = u64::from(from.to_bits()) + u64::from(to.to_bits());
     let pseudo = ends + 6 + (packet.len() - 20) as u64;
     let sum = !checksum::fold(pseudo + checksum::sum(&packet[20..]));
     packet[36..38].copy_from_slice(&sum.to_be_bytes());
@@ -160,17 +182,193 @@ fn a_flood_of_syns_is_bounded_and_starves_nobody_who_is_connected() {
         assert!(bench.stack.connections().half_open <= 100);
         assert!(bench.stack.connections().slots <= 101);
     }
-    assert!(bench.stack.counters(PORT).drops(DropReason::ConnTableFull) > 4000);
-    let late = bench.connect(near(7));
-    let opened = bench.until(MINUTE, |b| b.far(late).state() == State::Established);
-    assert!(opened, "half-open connections make room when their time is up");
+    assert!(bench.stack.events().syn_cookies_sent > 4000);
+    let lost = bench.stack.counters(PORT).lost();
+    assert_eq!(lost, 0, "every SYN was answered");
     assert!(bench.until(MINUTE, |b| b.stack.connections().half_open == 0));
+    let cookies = bench.stack.events().syn_cookies_sent;
+    bench.connect(near(7));
+    assert!(bench.until(MINUTE, |b| b.app.opened == 2));
+    assert_eq!(bench.stack.events().syn_cookies_sent, cookies, "none while there is room");
+}
+
+#[test]
+fn newcomers_connect_during_a_flood_whatever_the_link_does() {
+    const BYTES: usize = 20_000;
+    for loss in ["0", "0.01", "0.05"] {
+        for seed in 1..=3 {
+            let spec = format!(
+                "sim:frames=4096,queue=8192,seed={seed},loss={loss},dup=0.01,reorder=0.02,reorder_us=300,delay_us=50,jitter_us=20"
+            );
+            let mut config = config(&["10.0.0.1:7", "[fd00::1]:7"]);
+            config.tcp.half_open_max = 16;
+            let mut bench = Bench::new(&spec, &config, Server::echo());
+            let to = [near(7), "[fd00::1]:7".parse().unwrap()];
+            let mut source = u32::from(Ipv4Addr::new(10, 0, 8, 0));
+            let mut flood = |bench: &mut Bench<Server>| {
+                for _ in 0..40 {
+                    source += 1;
+                    let from = SocketAddr::new(Ipv4Addr::from_bits(source).into(), 999);
+                    bench.world.inject(PORT, &syn(from, near(7)));
+                }
+                bench.step();
+            };
+            (0..5).for_each(|_| flood(&mut bench));
+            let mut fars = Vec::new();
+            for round in 0..200 {
+                if round % 20 == 0 {
+                    let far = bench.connect(to[fars.len() % to.len()]);
+                    bench.far(far).write(&bytes(fars.len() as u64, BYTES));
+                    fars.push(far);
+                }
+                flood(&mut bench);
+                assert!(bench.stack.connections().half_open <= 16, "{spec}");
+            }
+            for (i, far) in fars.iter().enumerate() {
+                let is_back = |b: &mut Bench<Server>| b.far(*far).received.len() >= BYTES;
+                assert!(bench.until(10 * MINUTE, is_back), "{spec}: bytes of {far} are missing");
+                assert!(bench.far(*far).received == bytes(i as u64, BYTES), "{spec}: {far}");
+                bench.far(*far).finish();
+            }
+            assert!(bench.until(10 * MINUTE, |b| b.stack.connections().total == 0), "{spec}");
+            assert_eq!(bench.app.closed, [Close::Peer; 10], "{spec}");
+            let events = bench.stack.events();
+            assert!(events.syn_cookies_redeemed >= 5, "{spec}: {events:?}");
+            assert_eq!(events.resets_sent, 0, "{spec}");
+        }
+    }
+}
+
+/// A stack that keeps nothing of a SYN, and the number with which it answers one.
+fn with_cookies(from: SocketAddr, options: &[u8]) -> (Bench<Server>, Tcp) {
+    let mut config = config(&["10.0.0.1:7"]);
+    config.tcp.half_open_max = 0;
+    let mut bench = Bench::new("sim", &config, Server::echo());
+    bench.world.inject(PORT, &syn_with(from, near(7), options));
+    let clock = bench.world.clock();
+    bench.stack.serve(&mut bench.app, &clock).unwrap();
+    let answer = collected(&bench)[0];
+    assert_eq!(answer.flags, tcp_flags::SYN | tcp_flags::ACK);
+    assert_eq!(bench.stack.connections(), ConnectionCounts::default(), "nothing is kept");
+    (bench, answer)
+}
+
+/// The TCP headers that answer a segment.
+fn answers(bench: &mut Bench<Server>, frame: &[u8]) -> Vec<Tcp> {
+    bench.world.inject(PORT, frame);
+    let clock = bench.world.clock();
+    bench.stack.serve(&mut bench.app, &clock).unwrap();
+    collected(bench)
+}
+
+#[test]
+fn a_cookie_opens_a_connection_to_whom_it_was_sent_and_to_nobody_else() {
+    let from: SocketAddr = "10.0.1.9:5000".parse().unwrap();
+    let (mut bench, answer) = with_cookies(from, &[]);
+    assert_eq!((answer.acknowledgement, answer.header_bytes), (1001, 24), "an MSS, no more");
+    assert_eq!(answer.window, 16 << 10);
+    let own = answer.sequence.wrapping_add(1);
+    let ack = |from, sequence, own| segment(from, near(7), tcp_flags::ACK, sequence, own);
+    for forged in [
+        ack("10.0.1.8:5000".parse().unwrap(), 1001, own),
+        ack("10.0.1.9:5001".parse().unwrap(), 1001, own),
+        ack(from, 1002, own),
+        ack(from, 1001, own ^ 1 << 20),
+        segment(from, near(7), tcp_flags::ACK | tcp_flags::SYN, 1001, own),
+    ] {
+        let reset = answers(&mut bench, &forged);
+        assert_eq!((reset.len(), reset[0].flags), (1, tcp_flags::RST));
+    }
+    assert_eq!((bench.app.opened, bench.stack.events().syn_cookies_redeemed), (0, 0));
+    assert_eq!(answers(&mut bench, &ack(from, 1001, own)), []);
+    assert_eq!((bench.app.opened, bench.stack.events().syn_cookies_redeemed), (1, 1));
+    let rst = segment(from, near(7), tcp_flags::RST, 1001, 0);
+    assert_eq!(answers(&mut bench, &rst), []);
+    assert_eq!(bench.app.closed, [Close::Error]);
+    for (minutes, is_believed) in [(1, true), (2, false)] {
+        let now_ns = bench.now_ns();
+        bench.world.advance_to(now_ns + minutes * MINUTE.as_nanos() as u64);
+        // A younger one keeps cookies believable at all.
+        answers(&mut bench, &syn("10.0.1.7:5000".parse().unwrap(), near(7)));
+        let answers = answers(&mut bench, &ack(from, 1001, own));
+        assert_eq!(answers.is_empty(), is_believed, "after {minutes} minutes more");
+        bench.world.inject(PORT, &rst);
+        bench.step();
+    }
+    assert_eq!(bench.stack.events().syn_cookies_redeemed, 2);
+}
+
+#[test]
+fn who_has_no_cookie_is_reset_when_none_was_sent() {
+    let from: SocketAddr = "10.0.1.9:5000".parse().unwrap();
+    let (mut bench, answer) = with_cookies(from, &[]);
+    let now_ns = bench.now_ns();
+    let own = answer.sequence.wrapping_add(1);
+    let second = segment_with(from, near(7), (tcp_flags::ACK, 1401, own), 4096, &bytes(1, 100));
+    assert_eq!(answers(&mut bench, &second), [], "the first segment may be lost");
+    bench.world.advance_to(now_ns + 2 * MINUTE.as_nanos() as u64);
+    assert_eq!(answers(&mut bench, &second)[0].flags, tcp_flags::RST);
+    assert_eq!(bench.stack.counters(PORT).drops(DropReason::NoListener), 2);
+}
+
+#[test]
+fn a_segment_with_bytes_brings_a_cookie_back_and_segments_keep_to_its_mss() {
+    let from: SocketAddr = "10.0.1.9:5000".parse().unwrap();
+    // An MSS of 1310, a window scale of 7, selective acknowledgements.
+    let options = [2, 4, 5, 30, 1, 3, 3, 7, 1, 1, 4, 2];
+    let (mut bench, answer) = with_cookies(from, &options);
+    let numbers = (tcp_flags::ACK, 1001, answer.sequence.wrapping_add(1));
+    let data = segment_with(from, near(7), numbers, 60_000, &bytes(1, 1400));
+    bench.world.inject(PORT, &data);
+    bench.longest = 0;
+    assert!(bench.until(MINUTE, |b| b.longest > 0));
+    assert_eq!(bench.longest, 14 + 40 + 1300);
+    assert_eq!(bench.app.opened, 1);
+}
+
+#[test]
+fn a_cookie_is_taken_although_a_second_syn_has_found_room() {
+    let mut config = config(&["10.0.0.1:7"]);
+    config.tcp.half_open_max = 1;
+    let mut bench = Bench::new("sim", &config, Server::echo());
+    let at = |port| SocketAddr::new([10, 0, 1, 9].into(), port);
+    let first = answers(&mut bench, &syn(at(1), near(7)));
+    let own = |answers: &[Tcp]| {
+        let syn_ack = answers.iter().find(|tcp| tcp.flags & tcp_flags::SYN != 0);
+        syn_ack.expect("a SYN-ACK").sequence.wrapping_add(1)
+    };
+    let cookie = own(&answers(&mut bench, &syn(at(2), near(7))));
+    answers(&mut bench, &segment(at(1), near(7), tcp_flags::ACK, 1001, own(&first)));
+    assert_eq!((bench.app.opened, bench.stack.connections().half_open), (1, 0));
+    let other = own(&answers(&mut bench, &syn(at(2), near(7))));
+    assert_eq!((other == cookie, bench.stack.connections().half_open), (false, 1));
+    answers(&mut bench, &segment(at(2), near(7), tcp_flags::ACK, 1001, cookie));
+    assert_eq!((bench.app.opened, bench.stack.connections().half_open), (2, 0));
+    assert_eq!(bench.stack.events().resets_sent, 0);
+}
+
+#[test]
+fn syns_beyond_the_rate_of_cookies_are_dropped_and_counted() {
+    for (per_second, sent) in [(0, 0), (300, 3)] {
+        let mut config = config(&["10.0.0.1:7"]);
+        (config.tcp.half_open_max, config.tcp.syn_cookies_per_second) = (0, per_second);
+        let mut bench = Bench::new("sim", &config, Server::echo());
+        for port in 1..=10 {
+            let from = SocketAddr::new([10, 0, 1, 9].into(), port);
+            bench.world.inject(PORT, &syn(from, near(7)));
+        }
+        let clock = bench.world.clock();
+        bench.stack.serve(&mut bench.app, &clock).unwrap();
+        assert_eq!(bench.stack.events().syn_cookies_sent, sent);
+        assert_eq!(bench.stack.counters(PORT).drops(DropReason::ConnTableFull), 10 - sent);
+    }
 }
 
 #[test]
 fn connections_beyond_a_limit_are_reset_and_counted() {
-    for per_source in [false, true] {
+    for (per_source, half_open_max) in [(false, 9), (true, 9), (false, 0), (true, 0)] {
         let mut config = config(&["10.0.0.1:7"]);
+        config.tcp.half_open_max = half_open_max;
         if per_source {
             config.tcp.per_source_max = 2;
         } else {
@@ -378,9 +576,13 @@ proptest! {
     fn any_segments_of_a_connection_are_survived(
         segments in proptest::collection::vec(
             (0u16..0x40, -6000i32..6000, -6000i32..6000, any::<u16>(), 0usize..1460, 0u8..4, 0u64..3000), 1..40),
-        closes: bool
+        closes: bool, cookies: bool
     ) {
-        let mut bench = Bench::new("sim", &config(&["10.0.0.1:7"]), Server::echo());
+        let mut config = config(&["10.0.0.1:7"]);
+        if cookies {
+            config.tcp.half_open_max = 0;
+        }
+        let mut bench = Bench::new("sim", &config, Server::echo());
         bench.app.one_shot = closes;
         let from: SocketAddr = "10.0.1.9:5000".parse().unwrap();
         bench.world.inject(PORT, &syn(from, near(7)));

@@ -8,8 +8,9 @@ use laneway_core::{
     App, Close, Counters, Datagram, DatagramApp, DatagramOut, DropReason, Lane, StreamApp, Turn,
 };
 use laneway_engine::{Control, MonotonicClock, Stop, run_datagrams, run_streams};
+use laneway_packet::PacketLane;
 use laneway_spec::IdlePolicy;
-use laneway_stack::{DatagramStack, HostEvents, StreamStack};
+use laneway_stack::{DatagramStack, HostEvents, StackConfig, StreamStack};
 use laneway_testkit::skip;
 use std::{
     io::{BufRead, BufReader, Write},
@@ -61,19 +62,21 @@ fn serve_streams<A: StreamApp>(
     app: A,
     lines: &[String],
 ) -> (Vec<Output>, A, Counters) {
-    serve_streams_while(world, port, app, || far(world, lines))
+    let config = config(&listen(port));
+    let (outputs, app, mut stack) = serve_streams_while(world, &config, app, || far(world, lines));
+    (outputs, app, stack.counters(laneway_core::PortId(0)))
 }
 
 /// Serves an app over TCP while a client does its work.
 fn serve_streams_while<A: StreamApp, T: Send>(
     world: &World,
-    port: u16,
+    config: &StackConfig,
     mut app: A,
     client: impl FnOnce() -> T + Send,
-) -> (T, A, Counters) {
+) -> (T, A, StreamStack<PacketLane>) {
     let lane = world.open(open_packet, &"packet:mmsg=32".parse().unwrap());
     let lane = lane.unwrap_or_else(|e| panic!("{e}"));
-    let mut stack = StreamStack::new(lane, &config(&listen(port))).unwrap();
+    let mut stack = StreamStack::new(lane, config).unwrap();
     let stop = Stop::new();
     let done = std::thread::scope(|scope| {
         let (stop, control) = (stop.clone(), Control::from(stop));
@@ -86,8 +89,7 @@ fn serve_streams_while<A: StreamApp, T: Send>(
         ran.unwrap_or_else(|failed| panic!("{}", failed.error));
         client.join().expect("the client's thread ends")
     });
-    let counters = stack.counters(laneway_core::PortId(0));
-    (done, app, counters)
+    (done, app, stack)
 }
 
 /// Sends every datagram back.
@@ -223,6 +225,39 @@ fn curl_fetches_a_page_again_and_again() {
 }
 
 #[test]
+fn the_kernel_connects_by_syn_cookies() {
+    let Some(world) = world(&["curl", "nc", "sha256sum"]) else { return };
+    let mut config = config(&listen(80));
+    config.tcp.half_open_max = 0;
+    let pages = [
+        format!("curl -s -m 60 http://{NEAR_V4}/"),
+        format!("curl -s -g -m 60 'http://[{NEAR_V6}]/'"),
+        format!("curl -s -m 60 -H 'Connection: close' 'http://{NEAR_V4}/?[1-50]'"),
+    ];
+    let client = || far(&world, &pages);
+    let (outputs, app, stack) = serve_streams_while(&world, &config, Server::http(), client);
+    assert_eq!(text(&outputs[0]), "hello from laneway");
+    assert_eq!(text(&outputs[1]), "hello from laneway");
+    assert_eq!(text(&outputs[2]), "hello from laneway".repeat(50));
+    let events = stack.events();
+    assert_eq!(events.syn_cookies_redeemed as usize, app.opened, "{events:?}");
+    assert!(events.syn_cookies_sent >= events.syn_cookies_redeemed, "{events:?}");
+    drop(stack);
+
+    let source = "head -c 1000000 /dev/urandom | tee /tmp/lw-stack-cookie-$$ ";
+    let judge = "sha256sum; sha256sum < /tmp/lw-stack-cookie-$$; rm -f /tmp/lw-stack-cookie-$$";
+    let lines = [NEAR_V4, NEAR_V6].map(|ip| format!("{source} | nc -N {ip} 80 | {judge}"));
+    let client = || far(&world, &lines);
+    let (outputs, _, stack) = serve_streams_while(&world, &config, Server::echo(), client);
+    for (line, output) in lines.iter().zip(&outputs) {
+        let printed = text(output);
+        let sums: Vec<&str> = printed.lines().collect();
+        assert!(sums.len() == 2 && sums[0] == sums[1], "{line}: {printed}");
+    }
+    assert_eq!(stack.events().syn_cookies_redeemed, 2);
+}
+
+#[test]
 fn redis_cli_pings() {
     let Some(world) = world(&["redis-cli"]) else { return };
     let lines = [
@@ -284,7 +319,7 @@ fn a_client_that_goes_away_leaves_nothing_behind() {
         nc.wait().expect("it is our child");
         (asked.and(answered).is_ok(), answer)
     };
-    let (said, app, _) = serve_streams_while(&world, 7, Server::echo(), client);
+    let (said, app, _) = serve_streams_while(&world, &config(&listen(7)), Server::echo(), client);
     assert_eq!(said, (true, "hello\n".to_owned()));
     assert_eq!(app.opened, 1);
     assert_eq!(app.closed.len(), 1);
