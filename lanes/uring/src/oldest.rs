@@ -13,13 +13,10 @@
 //! What must always hold: at most one message of the port is in flight, so datagrams leave in the order they
 //! came; every datagram is counted as sent or under one drop reason.
 
-use crate::trains::{Goal, Outcome, SLOT_BYTES, Trains, drop_reason, fall_back};
+use crate::trains::{Goal, Outcome, REPEATS_MAX, SLOT_BYTES, Trains, drop_reason, fall_back};
 use laneway_core::Counters;
 use laneway_linux::Backlog;
 use std::{io, net::SocketAddr};
-
-/// A message may be tried so often because of what became of earlier datagrams.
-const REPEATS_MAX: u32 = 16;
 
 /// The queue of one port.
 #[derive(Debug)]
@@ -110,7 +107,9 @@ impl Oldest {
         let segment_bytes_max = if self.is_cautious { 0 } else { segment_bytes_max };
         let mut lent = 0;
         while let Some(item) = self.backlog.get(lent) {
-            let goal = Goal { egress, destination: item.destination, segment_bytes_max };
+            // One message at a time is in order.
+            let in_order = false;
+            let goal = Goal { egress, destination: item.destination, in_order, segment_bytes_max };
             let bytes = item.payload.len();
             let copy = |room: &mut [u8]| {
                 room.copy_from_slice(&item.payload);

@@ -11,6 +11,10 @@
 //! most 65,507 bytes, and only the last may be shorter. Datagrams to one destination keep their
 //! order, because only the youngest slot of a destination takes more.
 //!
+//! The kernel carries out what it is handed in order, and goes on behind one that it refused. A goal that is `in_order`
+//! has at most one message of its egress with the kernel, so that one that must be sent again overtakes nothing and is
+//! not overtaken; the others wait for its outcome, which comes with the call that hands it over.
+//!
 //! Nothing ever waits for room in a socket: MSG_DONTWAIT makes a full one a counted drop, and lets a
 //! request complete within the call that submits it.
 //!
@@ -39,6 +43,8 @@ const SEGMENTS_MAX: usize = 64;
 const TRAIN_BYTES_MAX: usize = 65_507;
 /// Bytes of a slot's own memory: more than any datagram has, so that the kernel judges its length.
 pub(crate) const SLOT_BYTES: usize = 1 << 16;
+/// A message may be tried so often because of what became of earlier datagrams.
+pub(crate) const REPEATS_MAX: u32 = 16;
 /// How many slots back an unfinished train is looked for.
 const LOOKBACK_SLOTS: usize = 32;
 /// Segments up to this length fit every path (IPv6's least MTU of 1280): if the kernel does not take
@@ -72,6 +78,7 @@ pub(crate) struct Hold {
 struct Slot {
     egress: u16,
     destination: SocketAddr,
+    in_order: bool,
     segment_bytes: usize,
     segments: usize,
     bytes: usize,
@@ -106,6 +113,15 @@ pub(crate) struct Outcome {
     pub(crate) result: io::Result<usize>,
 }
 
+/// What a flush did.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Flushed {
+    /// Messages that the ring took.
+    pub(crate) taken: usize,
+    /// Messages that are still gathered.
+    pub(crate) left: usize,
+}
+
 /// The send slots of one worker.
 pub(crate) struct Trains {
     headers: Rc<Memory>,
@@ -114,6 +130,10 @@ pub(crate) struct Trains {
     free: Vec<u32>,
     /// Slots filled in this turn, in order.
     gathering: Vec<u32>,
+    /// Of the last flush, those that it left; empty in between, and the memory of the other one.
+    held_back: Vec<u32>,
+    /// By egress: a message of it that is in order is with the kernel, and its outcome has not come.
+    awaited: Vec<bool>,
     zero_copy_bytes: usize,
 }
 
@@ -123,6 +143,8 @@ pub(crate) struct Goal {
     /// Its place.
     pub(crate) egress: u16,
     pub(crate) destination: SocketAddr,
+    /// It may have to be sent again, and what is behind it waits until that is known.
+    pub(crate) in_order: bool,
     /// Trains of segments up to this length may be made; 0: none.
     pub(crate) segment_bytes_max: usize,
 }
@@ -142,6 +164,7 @@ impl Trains {
         let slot = Slot {
             egress: 0,
             destination: nowhere,
+            in_order: false,
             segment_bytes: 0,
             segments: 0,
             bytes: 0,
@@ -157,6 +180,8 @@ impl Trains {
             // The last freed is used first: its memory is warm.
             free: (0..count as u32).rev().collect(),
             gathering: Vec::with_capacity(count),
+            held_back: Vec::with_capacity(count),
+            awaited: Vec::new(),
             zero_copy_bytes: zero_copy_bytes.unwrap_or(usize::MAX),
         })
     }
@@ -193,6 +218,7 @@ impl Trains {
         let state = &mut self.slots[slot as usize];
         state.egress = goal.egress;
         state.destination = goal.destination;
+        state.in_order = goal.in_order;
         state.segment_bytes = 0;
         state.segments = 0;
         state.bytes = 0;
@@ -299,12 +325,19 @@ impl Trains {
         true
     }
 
-    /// Hands every gathered message to the ring, in order. Those that it does not take are left
-    /// gathered; false then.
-    pub(crate) fn flush(&mut self, ring: &mut Ring) -> bool {
-        let mut taken = 0;
-        for &slot in &self.gathering {
+    /// Hands gathered messages to the ring, in order. Those that it does not take, and those that wait for the outcome
+    /// of another, are left gathered.
+    pub(crate) fn flush(&mut self, ring: &mut Ring) -> Flushed {
+        let mut flushed = Flushed::default();
+        let mut is_full = false;
+        let gathering = std::mem::take(&mut self.gathering);
+        for &slot in &gathering {
             let state = &self.slots[slot as usize];
+            let egress = usize::from(state.egress);
+            if is_full || state.in_order && self.awaited.get(egress) == Some(&true) {
+                self.held_back.push(slot);
+                continue;
+            }
             let file = types::Fixed(u32::from(state.egress));
             let message = self.head(slot);
             let flags = (libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL) as u32;
@@ -316,12 +349,20 @@ impl Trains {
             // SAFETY: header and bytes lie in memory that `new` (or the caller of `refer`) gave to
             // the ring; a slot in flight is not written before its last completion.
             if !unsafe { ring.push(request, token(Kind::Send, 0, slot)) } {
-                break;
+                is_full = true;
+                self.held_back.push(slot);
+                continue;
             }
-            taken += 1;
+            flushed.taken += 1;
+            if state.in_order {
+                self.awaited.resize(self.awaited.len().max(egress + 1), false);
+                self.awaited[egress] = true;
+            }
         }
-        self.gathering.drain(..taken);
-        self.gathering.is_empty()
+        flushed.left = self.held_back.len();
+        self.gathering = std::mem::replace(&mut self.held_back, gathering);
+        self.held_back.clear();
+        flushed
     }
 
     /// Writes the message header of a slot and says where it is.
@@ -378,10 +419,17 @@ impl Trains {
     }
 
     /// What became of slot `slot`, if this completion says so (a notification does not).
-    pub(crate) fn outcome(&self, slot: u32, completion: Completion) -> Option<Outcome> {
+    pub(crate) fn outcome(&mut self, slot: u32, completion: Completion) -> Option<Outcome> {
         let state = self.slots.get(slot as usize)?;
-        (!completion.is_notification()).then(|| Outcome {
-            egress: usize::from(state.egress),
+        if completion.is_notification() {
+            return None;
+        }
+        let egress = usize::from(state.egress);
+        if let Some(awaited) = self.awaited.get_mut(egress).filter(|_| state.in_order) {
+            *awaited = false;
+        }
+        Some(Outcome {
+            egress,
             segments: state.segments,
             segment_bytes: state.segment_bytes,
             bytes: state.bytes,
@@ -390,11 +438,13 @@ impl Trains {
     }
 
     /// Sends the datagrams of a slot one by one, by plain calls: for the one time that the kernel
-    /// refuses a train. `each` is told the length and what became of it.
+    /// refuses a train, and for a message that was told what became of an earlier one. `again` is asked of each error
+    /// whether it says nothing of the datagram, `each` is told the length and what became of it.
     pub(crate) fn send_apart(
         &self,
         slot: u32,
         socket: BorrowedFd<'_>,
+        again: impl Fn(&io::Error) -> bool,
         mut each: impl FnMut(usize, io::Result<()>),
     ) {
         let state = &self.slots[slot as usize];
@@ -402,7 +452,15 @@ impl Trains {
             // SAFETY: the piece lies in kept memory that nobody writes until `finish`.
             let bytes = unsafe { std::slice::from_raw_parts(start, bytes) };
             for datagram in bytes.chunks(state.segment_bytes.max(1)) {
-                each(datagram.len(), sys::send_to(socket, datagram, state.destination));
+                let send = || sys::send_to(socket, datagram, state.destination);
+                let mut sent = send();
+                for _ in 0..REPEATS_MAX {
+                    if !matches!(&sent, Err(error) if again(error)) {
+                        break;
+                    }
+                    sent = send();
+                }
+                each(datagram.len(), sent);
             }
         }
     }
@@ -473,7 +531,7 @@ mod tests {
 
     fn goal(port: u16, segment_bytes_max: usize) -> Goal {
         let destination = SocketAddrV4::new(Ipv4Addr::LOCALHOST, port).into();
-        Goal { egress: 0, destination, segment_bytes_max }
+        Goal { egress: 0, destination, in_order: false, segment_bytes_max }
     }
 
     /// Slots, or a printed reason why there is no ring.

@@ -30,7 +30,7 @@ use crate::{
     socket, sys,
     sys::{Holder, failed},
     token::{self, Kind},
-    trains::{Goal, Hold, Outcome, SLOT_BYTES, Trains, drop_reason, fall_back},
+    trains::{Flushed, Goal, Hold, Outcome, SLOT_BYTES, Trains, drop_reason, fall_back},
 };
 use laneway_core::{
     Bell, CapSet, CapsReport, Clock, ClockDomain, Counters, Datagram, DatagramApp, DatagramLane,
@@ -123,6 +123,8 @@ struct Port {
     groups: Groups<Holder>,
     /// Errors of earlier datagrams come with receives and sends.
     hears_errors: bool,
+    /// It has sent to a host. Nobody answers what was sent to a group with an error (RFC 1122, section 3.2.2).
+    has_sent_to_host: bool,
     arrivals: VecDeque<Arrival>,
     /// What waits to be sent, where the oldest of it goes first. Boxed: few ports have it.
     oldest: Option<Box<Oldest>>,
@@ -265,6 +267,7 @@ impl UringUdp {
             counters: Counters::default(),
             groups,
             hears_errors: hears_errors(plan),
+            has_sent_to_host: false,
             arrivals: VecDeque::new(),
             oldest,
             is_ready: false,
@@ -552,13 +555,7 @@ impl Port {
         match outcome.result {
             Err(error) if self.hears_errors && is_late(&error) => {
                 sys::drain_errors(self.socket.as_fd());
-                trains.send_apart(slot, self.socket.as_fd(), |bytes, sent| match sent {
-                    Ok(()) => {
-                        counters.tx_frames += 1;
-                        counters.tx_bytes += bytes as u64;
-                    }
-                    Err(error) => counters.drop_one(drop_reason(&error)),
-                });
+                self.send_apart(trains, slot);
             }
             Ok(_) => {
                 counters.tx_frames += outcome.segments as u64;
@@ -568,17 +565,31 @@ impl Port {
                 Some(bytes_max) if outcome.segments > 1 => {
                     self.segment_bytes_max = self.segment_bytes_max.min(bytes_max);
                     self.fallbacks += 1;
-                    trains.send_apart(slot, self.socket.as_fd(), |bytes, sent| match sent {
-                        Ok(()) => {
-                            counters.tx_frames += 1;
-                            counters.tx_bytes += bytes as u64;
-                        }
-                        Err(error) => counters.drop_one(drop_reason(&error)),
-                    });
+                    self.send_apart(trains, slot);
                 }
                 _ => counters.drop_many(drop_reason(&error), outcome.segments as u64),
             },
         }
+    }
+
+    /// Sends the datagrams of a slot once more, one by one.
+    fn send_apart(&mut self, trains: &Trains, slot: u32) {
+        let Port { socket, counters, hears_errors, .. } = self;
+        let socket = socket.as_fd();
+        let again = |error: &io::Error| {
+            let again = *hears_errors && is_late(error);
+            if again {
+                sys::drain_errors(socket);
+            }
+            again
+        };
+        trains.send_apart(slot, socket, again, |bytes, sent| match sent {
+            Ok(()) => {
+                counters.tx_frames += 1;
+                counters.tx_bytes += bytes as u64;
+            }
+            Err(error) => counters.drop_one(drop_reason(&error)),
+        });
     }
 
     /// What was counted so far; what waits will not leave if the run ends here.
@@ -780,13 +791,15 @@ impl Core {
     fn flush(&mut self) -> io::Result<()> {
         /// A ring that takes nothing in so many attempts will take nothing.
         const ATTEMPTS_MAX: usize = 64;
-        for _ in 0..ATTEMPTS_MAX {
-            let flushed = self.trains.flush(&mut self.ring);
+        let mut attempts = 0;
+        while attempts < ATTEMPTS_MAX {
+            let Flushed { taken, left } = self.trains.flush(&mut self.ring);
             self.ring.submit()?;
             self.reap()?;
-            if flushed {
+            if left == 0 {
                 return Ok(());
             }
+            attempts = if taken > 0 { 0 } else { attempts + 1 };
         }
         Err(io::Error::from_raw_os_error(libc::EBUSY))
     }
@@ -810,13 +823,16 @@ impl Core {
     }
 
     /// Where a message to `destination` through `egress` goes; nothing for a port that is not there.
-    fn way(&self, egress: PortId, destination: SocketAddr) -> Option<Way> {
-        let port = self.ports.get(egress)?;
+    fn way(&mut self, egress: PortId, destination: SocketAddr) -> Option<Way> {
+        let port = self.ports.get_mut(egress)?;
         if port.oldest.is_some() {
             return Some(Way::Queue);
         }
+        port.has_sent_to_host |= !destination.ip().is_multicast();
+        let in_order = port.hears_errors && port.has_sent_to_host;
+        let segment_bytes_max = port.segment_bytes_max;
         let egress = place_of(egress) as u16;
-        Some(Way::Ring(Goal { egress, destination, segment_bytes_max: port.segment_bytes_max }))
+        Some(Way::Ring(Goal { egress, destination, in_order, segment_bytes_max }))
     }
 
     /// Puts a datagram into the queue of a port. Where that is full, what the kernel takes now makes room,

@@ -246,6 +246,43 @@ fn what_waits_when_its_port_is_closed_is_counted() {
 }
 
 #[test]
+fn what_is_sent_again_because_of_an_earlier_datagram_keeps_its_place() {
+    const NUMBERS: u8 = 24;
+    let far = UdpSocket::bind("127.0.0.1:0").expect("a free port");
+    let nobody = {
+        let gone = UdpSocket::bind("127.0.0.1:0").expect("a free port");
+        gone.local_addr().expect("it is bound")
+    };
+    let mut lane = match kernel_lane::open(&[]) {
+        Ok(lane) => lane,
+        Err(reason) => return skip(reason),
+    };
+    let at = "127.0.0.1:0".parse().expect("an address");
+    let plan = PortPlan { tells_full_queue: true, ..PortPlan::at(at) };
+    let port = lane.open_port(&plan).expect("opens");
+    let mut probe = DatagramProbe::new(Answer::Nothing);
+    let to = far.local_addr().expect("it is bound");
+    for turn in 0..20u8 {
+        // Whatever is sent next to those that nobody listens for is told so, in its own place.
+        probe.on_tick = (0..NUMBERS)
+            .flat_map(|number| {
+                let numbered = TickSend::exact(port, to, vec![turn, number]);
+                let dead = (number % 5 == 0).then(|| TickSend::exact(port, nobody, vec![0; 9]));
+                dead.into_iter().chain([numbered])
+            })
+            .collect();
+        lane.tick(&mut probe, Turn { now_ns: MonotonicClock.now_ns() }).expect("the lane sends");
+        for number in 0..NUMBERS {
+            let mut buffer = [0; 16];
+            assert_eq!(far.recv(&mut buffer).expect("it was sent"), 2);
+            assert_eq!(buffer[..2], [turn, number]);
+        }
+        lane.serve(&mut probe, &MonotonicClock).expect("the lane serves");
+    }
+    assert_eq!(lane.counters(port).lost(), 0);
+}
+
+#[test]
 fn an_error_of_an_earlier_datagram_costs_no_later_one_and_wakes_nobody_for_ever() {
     let far = UdpSocket::bind("127.0.0.1:0").expect("a free port");
     let nobody = {
