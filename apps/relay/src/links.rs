@@ -25,7 +25,7 @@ pub(crate) struct Follower {
 
 impl Follower {
     /// Tells the workers of a book about the interfaces of this thread's network namespace, once now and again
-    /// whenever they or their addresses change.
+    /// whenever they, their addresses or routes change.
     ///
     /// # Errors
     /// The kernel does not tell of interfaces here.

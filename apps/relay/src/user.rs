@@ -28,7 +28,7 @@ use laneway_core::{
     App, Bell, Counters, Datagram, DatagramApp, DatagramOut, DatagramPorts, DropReason, PortId,
     Turn,
 };
-use laneway_linux::Links;
+use laneway_linux::{Links, chosen_interface};
 use seats::{SeatId, Seats};
 use std::{
     collections::{BTreeMap, HashMap},
@@ -117,6 +117,9 @@ pub struct Relay {
     look: Option<Look>,
     /// A port may wait for something that is told of.
     waits: bool,
+    /// The kernel may choose another interface for a group by now; when that was last looked at.
+    has_new_routes: bool,
+    looked_ns: u64,
     /// The lane has a stack of its own, with the interfaces that it began with.
     has_own_stack: bool,
     /// The rule of each datagram of a batch, and its place there; keeps its memory.
@@ -208,13 +211,15 @@ impl Relay {
             rules: Vec::new(),
             free: Vec::new(),
             by_id: HashMap::new(),
-            seats: Seats::default(),
+            seats: Seats::new(chosen_interface),
             work: Work::Nothing,
             leftovers: Vec::new(),
             due: None,
             links: None,
             look: None,
             waits: false,
+            has_new_routes: false,
+            looked_ns: 0,
             has_own_stack,
             order: Vec::new(),
             counters: Counters::default(),
@@ -521,6 +526,10 @@ impl DatagramApp for Relay {
                 }
             }
         }
+    }
+
+    fn on_tick<O: DatagramOut>(&mut self, turn: Turn, _out: &mut O) {
+        self.look_at_routes(turn.now_ns);
     }
 
     fn on_ports<P: DatagramPorts>(&mut self, ports: &mut P, _turn: Turn) {

@@ -244,6 +244,66 @@ fn the_network_is_told_of_the_groups_again_when_the_input_is_made_again_or_comes
 }
 
 #[test]
+fn a_group_that_names_no_interface_is_joined_again_where_the_kernel_chooses_by_then() {
+    let Some(world) = World::new() else { return };
+    let rules = world.rules("rules.toml", &RULES.replace("interface = \"in0\", ", ""));
+    let _cable = lay_out1(&world);
+    let route = "route add 239.1.1.1 dev in0";
+    ip(&world.relay, route);
+    for (lane, index) in [("socket", 4711), ("uring", 4712)] {
+        let running = world.start(lane, &["--config", &rules]);
+        let sink = world.at_sink("198.51.100.4:6000");
+        let relays = |source: &UdpSocket| {
+            sink.set_read_timeout(Some(Duration::from_millis(100))).expect("it has one");
+            let begun = Instant::now();
+            let mut bytes = [0; 8];
+            loop {
+                let _ = source.send_to(b"again", GROUP);
+                if receive(&sink, &mut bytes).is_ok_and(|n| &bytes[..n] == b"again") {
+                    return;
+                }
+                assert!(begun.elapsed() < PATIENCE, "{lane}: nothing comes");
+            }
+        };
+        relays(&world.at_source("0.0.0.0:0"));
+        let far = world.source.path().display().to_string();
+        ip(&world.relay, "link del dev in0");
+        // The route of all other groups leads to out0, and there it is a member meanwhile.
+        until_member(&world, "out0");
+        ip(
+            &world.relay,
+            &format!("link add in0 index {index} type veth peer name src0 netns {far}"),
+        );
+        ip(&world.source, "address add 192.0.2.7/24 dev src0");
+        ip(&world.source, "link set dev src0 up");
+        ip(&world.source, "route add 224.0.0.0/4 dev src0");
+        ip(&world.relay, "address add 192.0.2.1/24 dev in0");
+        ip(&world.relay, "link set dev in0 up");
+        // A route by itself is news as well.
+        thread::sleep(Duration::from_millis(50));
+        ip(&world.relay, route);
+        relays(&world.at_source("0.0.0.0:0"));
+        assert!(!is_member(&world, "out0"), "{lane}: it has left the other");
+        running.account(lane);
+    }
+}
+
+/// Whether somebody in the relay's namespace is a member of the group on this interface.
+fn is_member(world: &World, interface: &str) -> bool {
+    let output = world.relay.command("ip").args(["maddr", "show", "dev", interface]).output();
+    text(&output.expect("iproute2").stdout).contains("239.1.1.1")
+}
+
+#[track_caller]
+fn until_member(world: &World, interface: &str) {
+    let begun = Instant::now();
+    while !is_member(world, interface) {
+        assert!(begun.elapsed() < PATIENCE, "no member on {interface}");
+        thread::sleep(Duration::from_millis(10));
+    }
+}
+
+#[test]
 fn on_lanes_of_frames_an_interface_that_is_gone_is_said_and_the_others_go_on() {
     let Some(world) = World::new() else { return };
     let rules = world.rules("rules.toml", RULES);

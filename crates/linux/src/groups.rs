@@ -11,7 +11,7 @@
 //! What must always hold: of what is sent to a group the port shows what its memberships name, group and
 //! sender, whatever else this machine is a member of. It makes no system call itself, and no socket.
 
-use crate::{Interface, SocketOptions};
+use crate::{Interface, SocketOptions, chosen_interface};
 use laneway_core::{CapsReport, LaneError, Membership, PortPlan};
 use std::{
     collections::{BTreeMap, HashMap},
@@ -32,12 +32,20 @@ pub struct Groups<S> {
     lane: &'static str,
     is_v4: bool,
     name: String,
-    /// Which socket is a member: the port's own, or a holder.
-    members: BTreeMap<Membership, Option<usize>>,
+    members: BTreeMap<Membership, Member>,
     holders: Vec<Holder<S>>,
     own_is_full: bool,
     /// What is let through, where the kernel does not see to it: the senders of each group; none for all.
     wanted: HashMap<IpAddr, Vec<Option<IpAddr>>>,
+}
+
+/// How a membership is held.
+#[derive(Clone, Copy, Debug)]
+struct Member {
+    /// The holder that is the member; none: the port's own socket.
+    holder: Option<usize>,
+    /// The interface's number: what the kernel keeps, whatever becomes of the name or of the route.
+    index: u32,
 }
 
 #[derive(Debug)]
@@ -86,16 +94,17 @@ impl<S: SocketOptions> Groups<S> {
         caps: &mut CapsReport,
     ) -> Result<(), LaneError> {
         self.check(membership)?;
-        let request = self.request(membership)?;
+        let index = self.index(membership)?;
+        let request = request(membership, index);
         if self.members.is_empty() {
             self.hear_all(own, false)?;
         }
-        let at = self.enter(own, membership, &request, make, false)?;
-        if at.is_some() && self.holders.len() == 1 {
+        let holder = self.enter(own, membership, &request, make, false)?;
+        if holder.is_some() && self.holders.len() == 1 {
             // Only now, so that a port of few groups is never shown others.
             self.hear_all(own, true)?;
         }
-        self.members.insert(membership.clone(), at);
+        self.members.insert(membership.clone(), Member { holder, index });
         self.wanted.entry(membership.group).or_default().push(membership.source);
         self.tell(caps);
         Ok(())
@@ -115,9 +124,10 @@ impl<S: SocketOptions> Groups<S> {
     ) -> Result<(), LaneError> {
         for membership in memberships {
             self.check(membership)?;
-            let request = self.request(membership)?;
-            let at = self.enter(own, membership, &request, &mut make, true)?;
-            self.members.insert(membership.clone(), at);
+            let index = self.index(membership)?;
+            let request = request(membership, index);
+            let holder = self.enter(own, membership, &request, &mut make, true)?;
+            self.members.insert(membership.clone(), Member { holder, index });
             self.wanted.entry(membership.group).or_default().push(membership.source);
         }
         if !memberships.is_empty() {
@@ -137,7 +147,7 @@ impl<S: SocketOptions> Groups<S> {
         membership: &Membership,
         caps: &mut CapsReport,
     ) -> Result<(), LaneError> {
-        let Some(at) = self.members.remove(membership) else {
+        let Some(Member { holder: at, index }) = self.members.remove(membership) else {
             return Err(LaneError::NotFound {
                 lane: self.lane.to_owned(),
                 what: "membership",
@@ -145,15 +155,15 @@ impl<S: SocketOptions> Groups<S> {
                 hint: format!("{} was never a member, or has left", self.name),
             });
         };
-        let request = self.request(membership);
+        let request = request(membership, index);
         let option = match membership.source {
             None => libc::MCAST_LEAVE_GROUP,
             Some(_) => libc::MCAST_LEAVE_SOURCE_GROUP,
         };
-        let left = request.map(|request| match at {
+        let left = match at {
             None => own.set(self.level(), option, &request),
             Some(holder) => self.holders[holder].socket.set(self.level(), option, &request),
-        });
+        };
         match at {
             None => self.own_is_full = false,
             Some(holder) => {
@@ -172,16 +182,11 @@ impl<S: SocketOptions> Groups<S> {
         }
         self.tell(caps);
         match left {
-            // With its interface the membership went already.
-            Err(LaneError::NotFound { .. }) => Ok(()),
-            Err(error) => Err(error),
-            Ok(Err(e)) if !is_gone(&e) => Err(LaneError::os(
-                self.lane,
-                format!("leave {}", said(membership)),
-                e,
-                "see `ip maddr`",
-            )),
-            Ok(_) => Ok(()),
+            Err(e) if !is_gone(&e) => {
+                let doing = format!("leave {}", said(membership));
+                Err(LaneError::os(self.lane, doing, e, "see `ip maddr`"))
+            }
+            _ => Ok(()),
         }
     }
 
@@ -267,29 +272,14 @@ impl<S: SocketOptions> Groups<S> {
         Ok(())
     }
 
-    /// `struct group_req`, or `struct group_source_req`.
-    fn request(&self, membership: &Membership) -> Result<Vec<u8>, LaneError> {
-        let index = match &membership.interface {
-            Some(name) => Interface::find(self.lane, name)?.index(),
-            None => 0,
-        };
-        let addresses = [Some(membership.group), membership.source];
-        let mut request = vec![0; GROUP_AT];
-        request[..4].copy_from_slice(&index.to_ne_bytes());
-        for address in addresses.into_iter().flatten() {
-            let at = request.len();
-            request.resize(at + STORAGE_BYTES, 0);
-            let (family, offset) = match address {
-                IpAddr::V4(_) => (libc::AF_INET, 4),
-                IpAddr::V6(_) => (libc::AF_INET6, 8),
-            };
-            request[at..at + 2].copy_from_slice(&(family as u16).to_ne_bytes());
-            match address {
-                IpAddr::V4(v4) => request[at + offset..][..4].copy_from_slice(&v4.octets()),
-                IpAddr::V6(v6) => request[at + offset..][..16].copy_from_slice(&v6.octets()),
-            }
+    /// The interface of a membership, by its number. Where none is named it is the one that the kernel would choose: left
+    /// without a number, the kernel leaves a group where its route leads by then.
+    fn index(&self, membership: &Membership) -> Result<u32, LaneError> {
+        match &membership.interface {
+            Some(name) => Ok(Interface::find(self.lane, name)?.index()),
+            // Without a route the kernel says what is wrong.
+            None => Ok(chosen_interface(membership.group).unwrap_or(0)),
         }
-        Ok(request)
     }
 
     fn level(&self) -> c_int {
@@ -300,6 +290,27 @@ impl<S: SocketOptions> Groups<S> {
         caps.fact("memberships", self.members.len());
         caps.fact("membership_holders", self.holders.len());
     }
+}
+
+/// `struct group_req`, or `struct group_source_req`.
+fn request(membership: &Membership, index: u32) -> Vec<u8> {
+    let addresses = [Some(membership.group), membership.source];
+    let mut request = vec![0; GROUP_AT];
+    request[..4].copy_from_slice(&index.to_ne_bytes());
+    for address in addresses.into_iter().flatten() {
+        let at = request.len();
+        request.resize(at + STORAGE_BYTES, 0);
+        let (family, offset) = match address {
+            IpAddr::V4(_) => (libc::AF_INET, 4),
+            IpAddr::V6(_) => (libc::AF_INET6, 8),
+        };
+        request[at..at + 2].copy_from_slice(&(family as u16).to_ne_bytes());
+        match address {
+            IpAddr::V4(v4) => request[at + offset..][..4].copy_from_slice(&v4.octets()),
+            IpAddr::V6(v6) => request[at + offset..][..16].copy_from_slice(&v6.octets()),
+        }
+    }
+    request
 }
 
 /// A group as people write it: `239.1.1.1 from 192.0.2.7 on eth1`.
@@ -444,11 +455,11 @@ mod tests {
 
     #[test]
     fn a_request_is_laid_out_as_the_kernel_reads_it() {
-        let groups = groups();
-        let any = groups.request(&group("239.1.2.3")).expect("no interface to find");
+        let any = request(&group("239.1.2.3"), 7);
+        assert_eq!(any[..4], 7u32.to_ne_bytes());
         assert_eq!((any.len(), &any[8..10]), (136, &(libc::AF_INET as u16).to_ne_bytes()[..]));
         assert_eq!(any[12..16], [239, 1, 2, 3]);
-        let one = groups.request(&group("ff15::1@fe80::2")).expect("no interface to find");
+        let one = request(&group("ff15::1@fe80::2"), 0);
         assert_eq!((one.len(), one[16], one[31]), (264, 0xff, 1));
         assert_eq!((one[136 + 8], one[136 + 23]), (0xfe, 2));
     }

@@ -9,6 +9,7 @@
 
 mod address;
 mod backlog;
+mod chosen;
 mod clock;
 mod cpu;
 mod files;
@@ -27,6 +28,7 @@ mod vlan;
 
 pub use address::{AddressError, Cidr, Mac};
 pub use backlog::{Backlog, Delayed};
+pub use chosen::chosen_interface;
 pub use clock::{WallClock, monotonic_ns, unix_ns, unix_offset_ns};
 pub use cpu::{pin_to_cpu, starting_on, usable_cpus};
 pub use files::{connections_max, open_files_max};

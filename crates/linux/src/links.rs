@@ -1,4 +1,4 @@
-//! Which interfaces there are, followed as they come and go (rtnetlink, RTMGRP_LINK and the groups of addresses).
+//! Which interfaces there are, followed as they come and go (rtnetlink, RTMGRP_LINK and the groups of addresses and routes).
 //!
 //! ```text
 //!   kernel ─ news ─▶ LinkWatch::wait ─▶ LinkWatch::look: all interfaces, afresh ─▶ Links
@@ -20,10 +20,12 @@ use rustix::{
 };
 use std::{collections::BTreeMap, io, os::fd::OwnedFd};
 
-/// Groups of `linux/rtnetlink.h`: links, and addresses, which a socket may wait for as well.
+/// Groups of `linux/rtnetlink.h`: links, and addresses and routes, which a socket may wait for as well.
 const RTMGRP_LINK: u32 = 0x1;
 const RTMGRP_IPV4_IFADDR: u32 = 0x10;
 const RTMGRP_IPV6_IFADDR: u32 = 0x100;
+const RTMGRP_IPV4_ROUTE: u32 = 0x40;
+const RTMGRP_IPV6_ROUTE: u32 = 0x400;
 /// `RTEXT_FILTER_SKIP_STATS`: an answer without counters is a tenth as long.
 const SKIP_STATS: u32 = 1 << 3;
 /// Other names of an interface (`linux/if_link.h`).
@@ -59,6 +61,11 @@ impl Links {
         self.0.get(name).copied()
     }
 
+    /// True while there is an interface with this number.
+    pub fn has(&self, index: u32) -> bool {
+        self.0.values().any(|link| link.index == index)
+    }
+
     /// How many names there are.
     pub fn len(&self) -> usize {
         self.0.len()
@@ -76,7 +83,7 @@ impl FromIterator<(String, Link)> for Links {
     }
 }
 
-/// Hears when interfaces and addresses come, go and change.
+/// Hears when interfaces, addresses and routes come, go and change.
 #[derive(Debug)]
 pub struct LinkWatch {
     news: OwnedFd,
@@ -91,7 +98,8 @@ impl LinkWatch {
     pub fn open() -> io::Result<LinkWatch> {
         let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
         let news = socket_with(AddressFamily::NETLINK, SocketType::RAW, flags, None)?;
-        let groups = RTMGRP_LINK | RTMGRP_IPV4_IFADDR | RTMGRP_IPV6_IFADDR;
+        let addresses = RTMGRP_IPV4_IFADDR | RTMGRP_IPV6_IFADDR;
+        let groups = RTMGRP_LINK | addresses | RTMGRP_IPV4_ROUTE | RTMGRP_IPV6_ROUTE;
         bind(&news, &SocketAddrNetlink::new(0, groups))?;
         Ok(LinkWatch { news, questions: netlink_socket()? })
     }
@@ -268,6 +276,7 @@ mod tests {
         let links = watch.look().unwrap();
         assert_eq!(links.find("lo").map(|link| link.index), Some(1), "{links:?}");
         assert!(!links.is_empty() && links.find("no-such-if0").is_none());
+        assert!(links.has(1) && !links.has(0));
         let bell = Bell::new().unwrap();
         bell.ring();
         // News of others may come first.

@@ -36,6 +36,8 @@ pub(super) struct Seat {
     members: BTreeMap<Membership, Member>,
     /// Of them, those to be joined when there is a turn for it.
     to_join: Vec<Membership>,
+    /// Of those that are joined, the ones that may be where the kernel would not have them any more.
+    doubted: Vec<Membership>,
     /// How many rules want the port.
     users: usize,
 }
@@ -46,10 +48,26 @@ struct Member {
     /// How many rules want it; none where it is still to be left.
     users: usize,
     is_joined: bool,
+    /// The interface that the kernel chose when it was joined; none where one is named, or nobody knows.
+    chosen: Option<u32>,
+}
+
+impl Member {
+    fn new(users: usize, is_joined: bool, chosen: Option<u32>) -> Member {
+        Member { users, is_joined, chosen: chosen.filter(|_| is_joined) }
+    }
+}
+
+/// Who knows which interface the kernel chooses for a group now.
+pub(super) type Choice = fn(IpAddr) -> Option<u32>;
+
+/// Where a membership is by the kernel's choice; none where its interface is named.
+fn chosen(choice: Choice, membership: &Membership) -> Option<u32> {
+    if membership.interface.is_some() { None } else { choice(membership.group) }
 }
 
 /// All seats of a worker.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct Seats {
     seats: BTreeMap<SeatId, Seat>,
     by_port: HashMap<PortId, SeatId>,
@@ -57,9 +75,22 @@ pub(super) struct Seats {
     /// Those of sockets that were handed over, by the rules that come for them.
     handed: HashMap<RuleId, SeatId>,
     next: u64,
+    choice: Choice,
 }
 
 impl Seats {
+    /// None yet.
+    pub(super) fn new(choice: Choice) -> Seats {
+        Seats {
+            seats: BTreeMap::new(),
+            by_port: HashMap::new(),
+            by_bind: HashMap::new(),
+            handed: HashMap::new(),
+            next: 0,
+            choice,
+        }
+    }
+
     /// What receives at this port.
     #[inline]
     pub(super) fn of_port(&self, port: PortId) -> Option<&Seat> {
@@ -86,8 +117,10 @@ impl Seats {
         links: &Links,
     ) -> Result<(), LaneError> {
         let SharedInput { bind, interface, memberships, rules, socket } = input;
-        let member =
-            |membership: &Membership| (membership.clone(), Member { users: 0, is_joined: true });
+        let choice = self.choice;
+        let member = |membership: &Membership| {
+            (membership.clone(), Member::new(0, true, chosen(choice, membership)))
+        };
         let members = memberships.iter().map(member).collect();
         let label = Some(label(bind, &interface));
         let plan = PortPlan { interface, memberships, label, ..PortPlan::at(bind) };
@@ -106,6 +139,7 @@ impl Seats {
             any: Vec::new(),
             members,
             to_join: Vec::new(),
+            doubted: Vec::new(),
             users: 0,
         };
         self.seats.insert(id, seat);
@@ -182,7 +216,7 @@ impl Seats {
         });
         if let Some((id, seat)) = found.and_then(|id| Some((id, self.seats.get_mut(&id)?))) {
             for (i, wanted) in plan.memberships.iter().enumerate() {
-                if let Err(why) = seat.want(wanted, ports, may_wait, budget) {
+                if let Err(why) = seat.want(wanted, ports, self.choice, may_wait, budget) {
                     seat.want_less(id, &plan.memberships[..i], left);
                     return Err(why);
                 }
@@ -197,8 +231,11 @@ impl Seats {
         if let Some(port) = berth.port {
             self.by_port.insert(port, id);
         }
-        let is_joined = berth.port.is_some();
-        let member = |membership| (membership, Member { users: 1, is_joined });
+        let (choice, is_joined) = (self.choice, berth.port.is_some());
+        let member = |membership| {
+            let chosen = chosen(choice, &membership);
+            (membership, Member::new(1, is_joined, chosen))
+        };
         let seat = Seat {
             bind: plan.bind,
             interface: plan.interface,
@@ -207,6 +244,7 @@ impl Seats {
             any: Vec::new(),
             members: plan.memberships.into_iter().map(member).collect(),
             to_join: Vec::new(),
+            doubted: Vec::new(),
             users: 1,
         };
         self.by_bind.entry(seat.bind).or_default().push(id);
@@ -262,6 +300,7 @@ impl Seats {
         }
         seat.berth.lost(seat.interface.as_deref());
         seat.to_join.clear();
+        seat.doubted.clear();
         seat.members.retain(|_, member| member.users > 0);
         seat.members.values_mut().for_each(|member| member.is_joined = false);
     }
@@ -279,10 +318,58 @@ impl Seats {
         };
         let Some(port) = seat.berth.retry(&plan, ports, links) else { return };
         seat.to_join = wanted.collect();
-        if let Some(member) = first.and_then(|first| seat.members.get_mut(&first)) {
-            member.is_joined = true;
+        if let Some(first) = first
+            && let Some(member) = seat.members.get_mut(&first)
+        {
+            *member = Member::new(member.users, true, chosen(self.choice, &first));
         }
         self.by_port.insert(port, id);
+    }
+
+    /// Interfaces have changed: whatever is where the kernel chose may be elsewhere now.
+    pub(super) fn doubt(&mut self) {
+        for seat in self.seats.values_mut() {
+            let of_kernel = seat.members.iter().filter(|(membership, member)| {
+                membership.interface.is_none() && member.is_joined && member.users > 0
+            });
+            seat.doubted = of_kernel.map(|(membership, _)| membership.clone()).collect();
+        }
+    }
+
+    /// True where the kernel chose an interface.
+    pub(super) fn have_choices(&self) -> bool {
+        let members = self.seats.values().flat_map(|seat| seat.members.values());
+        members.into_iter().any(|member| member.chosen.is_some())
+    }
+
+    /// Leaves the next group that is where the kernel would not choose to have it any more, to be joined again. False
+    /// when there is none to be looked at.
+    pub(super) fn leave_next(
+        &mut self,
+        id: SeatId,
+        ports: &mut impl DatagramPorts,
+        links: &Links,
+    ) -> bool {
+        let Some(seat) = self.seats.get_mut(&id) else { return false };
+        let (Some(port), Some(doubted)) = (seat.berth.port, seat.doubted.pop()) else {
+            return false;
+        };
+        let wanted = |member: &&mut Member| member.is_joined && member.users > 0;
+        let Some(member) = seat.members.get_mut(&doubted).filter(wanted) else { return true };
+        let now = chosen(self.choice, &doubted);
+        let is_right = match (member.chosen, now) {
+            (Some(then), Some(now)) => then == now,
+            // Where no route leads any more, it is a member as long as its interface is there.
+            (Some(then), None) => links.has(then),
+            (None, _) => true,
+        };
+        if !is_right {
+            // A membership that went with its interface still takes room of the socket's.
+            let _ = ports.leave(port, &doubted);
+            member.is_joined = false;
+            seat.to_join.push(doubted);
+        }
+        true
     }
 
     /// Joins the next of what is still to be joined; false when there is none that can be.
@@ -296,7 +383,7 @@ impl Seats {
         };
         match ports.join(port, &wanted) {
             Ok(()) => {
-                member.is_joined = true;
+                *member = Member::new(member.users, true, chosen(self.choice, &wanted));
                 if seat.to_join.is_empty() {
                     seat.berth.waits = None;
                 }
@@ -368,6 +455,7 @@ impl Seat {
         &mut self,
         wanted: &Membership,
         ports: &mut impl DatagramPorts,
+        choice: Choice,
         may_wait: bool,
         budget: &mut usize,
     ) -> Result<(), LaneError> {
@@ -384,7 +472,7 @@ impl Seat {
                 Err(why) => return Err(why),
             }
         }
-        self.members.insert(wanted.clone(), Member { users: 1, is_joined });
+        self.members.insert(wanted.clone(), Member::new(1, is_joined, chosen(choice, wanted)));
         Ok(())
     }
 

@@ -10,7 +10,9 @@ use crate::{
 use laneway_core::{CapsReport, ClockDomain, Lane, LaneError, Membership, PortPlan, Wake};
 use proptest::prelude::*;
 use std::{
+    cell::Cell,
     collections::BTreeSet,
+    io,
     net::UdpSocket,
     os::fd::OwnedFd,
     sync::atomic::{AtomicBool, Ordering},
@@ -27,6 +29,8 @@ struct Recorded {
     refuses: Option<u8>,
     /// What is not there.
     absent: BTreeSet<String>,
+    /// No route leads to a group.
+    lacks_route: bool,
     opens: usize,
     /// Ports that take nothing, and rounds that pass before all has left.
     held: BTreeSet<u32>,
@@ -101,6 +105,10 @@ impl DatagramPorts for Recorded {
         self.rounds == 0
     }
     fn join(&mut self, port: PortId, membership: &Membership) -> Result<(), LaneError> {
+        if self.lacks_route && membership.interface.is_none() {
+            let why = io::ErrorKind::NetworkUnreachable.into();
+            return Err(LaneError::os("recorded", "join", why, "name an interface"));
+        }
         self.calls += 1;
         let members = &mut self.ports.get_mut(&port.0).ok_or_else(|| no(port.0))?.memberships;
         assert!(!members.contains(membership), "joined twice");
@@ -603,6 +611,62 @@ fn a_rule_waits_for_its_interfaces_and_begins_with_them() {
     let state = by_hand.state();
     assert_eq!((state.waiting(), by_hand.lane.ports.len()), (0, 5));
     assert!(state.rules.iter().flat_map(|rule| &rule.outputs).all(|output| output.sent == 1));
+}
+
+thread_local! {
+    /// Where the kernel of a test would have a group.
+    static CHOSEN: Cell<Option<u32>> = const { Cell::new(None) };
+}
+
+fn memberships(by_hand: &ByHand) -> usize {
+    by_hand.lane.ports.values().map(|plan| plan.memberships.len()).sum()
+}
+
+#[test]
+fn groups_that_name_no_interface_are_where_the_kernel_would_have_them() {
+    let mut rules = many(40, 1, 1);
+    rules.iter_mut().for_each(|rule| rule.input.interface = None);
+    let mut by_hand = ByHand::of(rules, false);
+    by_hand.relay.seats = Seats::new(|_| CHOSEN.get());
+    CHOSEN.set(Some(2));
+    by_hand.links(&[("in0", 2), ("out0", 3)]);
+    by_hand.turns();
+    let calls = by_hand.lane.calls;
+    by_hand.links(&[("in0", 2), ("out0", 3), ("in1", 4)]);
+    by_hand.turns();
+    assert_eq!(by_hand.lane.calls, calls, "what comes elsewhere touches nothing");
+    // A route that goes while its interface stays takes no membership away.
+    CHOSEN.set(None);
+    by_hand.links(&[("in0", 2), ("out0", 3)]);
+    by_hand.turns();
+    assert_eq!((by_hand.lane.calls, by_hand.state().waiting()), (calls, 0));
+    // The interface goes, too, and comes again before the route does.
+    by_hand.lane.lacks_route = true;
+    by_hand.links(&[("out0", 3)]);
+    by_hand.turns();
+    assert_eq!((memberships(&by_hand), by_hand.state().waiting()), (0, 40));
+    by_hand.links(&[("in0", 9), ("out0", 3)]);
+    by_hand.turns();
+    assert_eq!((memberships(&by_hand), by_hand.state().waiting()), (0, 40));
+    (by_hand.lane.lacks_route, by_hand.lane.calls) = (false, 0);
+    CHOSEN.set(Some(9));
+    by_hand.links(&[("in0", 9), ("out0", 3)]);
+    let most = by_hand.turns();
+    assert!((1..=work::CALLS_PER_ROUND).contains(&most), "{most} calls");
+    assert_eq!((memberships(&by_hand), by_hand.state().waiting()), (40, 0));
+    // Another route, and nothing else is new: it is looked at now and then.
+    CHOSEN.set(Some(3));
+    by_hand.lane.calls = 0;
+    by_hand.links(&[("in0", 9), ("out0", 3)]);
+    by_hand.turns();
+    assert_eq!(by_hand.lane.calls, 0);
+    let later = Turn { now_ns: 5_000_000_000 };
+    by_hand.relay.on_tick(later, &mut Sent::default());
+    by_hand.turns();
+    assert_eq!((by_hand.lane.calls, memberships(&by_hand)), (80, 40), "left and joined");
+    by_hand.relay.on_tick(Turn { now_ns: 9_000_000_000 }, &mut Sent::default());
+    by_hand.turns();
+    assert_eq!(by_hand.lane.calls, 80, "nothing is asked while nothing happens");
 }
 
 #[test]

@@ -29,6 +29,9 @@ pub(super) const CALLS_PER_ROUND: usize = 32;
 /// Ports that are looked at between two rounds after interfaces have changed, in some 50 ns each.
 const LOOKS_PER_ROUND: usize = 2048;
 
+/// Between two looks at the routes to groups.
+const ROUTES_INTERVAL_NS: u64 = 1_000_000_000;
+
 /// What the worker does about its rules.
 pub(super) enum Work {
     Nothing,
@@ -95,11 +98,13 @@ impl Relay {
     /// Does what is to be done about rules, in as many calls as a round has room for.
     pub(super) fn turn_rules(&mut self, ports: &mut impl DatagramPorts) {
         if let Some(links) = self.mailbox.take_links() {
-            // Addresses are news, too, and concern those alone that wait.
+            // Addresses and routes are news, too, and concern those alone that wait, or are where the kernel chose.
             let is_new = self.links.as_ref() != Some(&links);
             self.links = Some(links);
             if is_new || self.waits {
                 self.look();
+            } else {
+                self.has_new_routes |= self.seats.have_choices();
             }
         }
         if matches!(self.work, Work::Ceasing | Work::Ceased) && !self.goes_on(ports) {
@@ -374,7 +379,21 @@ impl Relay {
         match &mut self.look {
             // To begin anew now would never end where they change all the time.
             Some(look) => look.again = true,
-            None => self.look = Some(Look::at(self.seats.ids())),
+            None => self.look = Some(self.begin_look()),
+        }
+    }
+
+    fn begin_look(&mut self) -> Look {
+        self.seats.doubt();
+        Look::at(self.seats.ids())
+    }
+
+    /// Looks where the kernel would have groups now, if routes have changed; not whenever one of thousands does.
+    pub(super) fn look_at_routes(&mut self, now_ns: u64) {
+        if self.has_new_routes && now_ns.saturating_sub(self.looked_ns) >= ROUTES_INTERVAL_NS {
+            (self.has_new_routes, self.looked_ns) = (false, now_ns);
+            self.look();
+            self.bell.ring();
         }
     }
 
@@ -395,7 +414,7 @@ impl Relay {
         }
         let Some(slot) = self.rules.get_mut(look.rule) else {
             self.waits = look.waits;
-            return look.again.then(|| Look::at(self.seats.ids()));
+            return look.again.then(|| self.begin_look());
         };
         let found = slot.as_deref_mut().and_then(|live| {
             let output = live.rule.outputs.get(look.output)?;
@@ -448,9 +467,10 @@ impl Relay {
         }
         match need {
             Need::Nothing => {
-                let joined = self.seats.join_next(id, ports);
-                *budget = budget.saturating_sub(usize::from(joined));
-                !joined
+                let went_on =
+                    self.seats.leave_next(id, ports, links) || self.seats.join_next(id, ports);
+                *budget = budget.saturating_sub(usize::from(went_on));
+                !went_on
             }
             // There may be another interface of that name.
             Need::Close => {
