@@ -12,6 +12,8 @@ use std::process::{Command, Output};
 use turn::Turn;
 
 const EXAMPLES: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/guide/any-program");
+/// Where a datagram is lost with all of its copies.
+const IN_FRONT: [&str; 3] = ["generator", "veth", "rx_queue_full"];
 /// How the relay of the guide is told what to do.
 const TOLD: &str = "{in} {groups} {port} {outputs}";
 
@@ -96,6 +98,31 @@ fn a_slow_output_loses_copies_by_name_and_the_others_none() {
         assert!(ledger.by_cable[0] < *most, "{ledger:?}");
         let lost = ledger.drops.values().sum::<u64>();
         assert!(lost >= most - ledger.by_cable[0], "{ledger:?}");
+    }
+}
+
+#[test]
+fn a_slow_output_of_our_relay_costs_the_others_nothing() {
+    let Some(turn) = Turn::new("relay-slow") else { return };
+    let lanes = ["socket:batch=64,gso,gro", "socket:batch=64,gso,gro, unlimited", "uring:gso,gro"];
+    let lanes = lanes.map(|lane| ["--lane", lane]).concat();
+    let mut command = shipped::race(&turn.folder, "relay", &[]);
+    command.args(["--variant", "slow-8", "--load", "4000"]);
+    command.args(["--generations", "2", "--rounds", "2", "--segment-ms", "100"]);
+    let output = command.args(lanes).output().expect("the program starts");
+    assert!(output.status.code().is_some_and(|code| code != 2), "{output:?}");
+    let result = turn.result("slow-8");
+    closes(&result, 8);
+    for segment in &result.segments {
+        let (name, ledger) = (&result.arms[segment.arm].name, &segment.ledger);
+        let (limited, others) = ledger.by_cable.split_first().expect("there are eight");
+        let least = others.iter().min().expect("there are seven");
+        assert_eq!(*limited * 2 > *least, name.contains("unlimited"), "{name}: {ledger:?}");
+        // A busy host may lose datagrams in front of the relay, each with all of its copies.
+        let is_in_front = |place: &str| IN_FRONT.iter().any(|start| place.starts_with(start));
+        let lost = ledger.drops.iter().filter(|(place, _)| is_in_front(place));
+        let lost: u64 = lost.map(|(_, copies)| copies / 8).sum();
+        assert_eq!(others.iter().sum::<u64>(), (ledger.packets() - lost) * 7, "{name}: {ledger:?}");
     }
 }
 

@@ -29,6 +29,7 @@ use laneway_netns::{
     VethOptions, VethPair, driver_counters, interface_counters, napi_threads, set_threaded,
 };
 use rustix::process::{Pid, setpriority_process};
+use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::fs;
 use std::net::{Ipv4Addr, SocketAddrV4};
@@ -98,8 +99,8 @@ pub(crate) struct Bench {
     far_threads: Vec<NapiThread>,
     /// The cables on the way out, each between two of [`ONWARD`].
     onward: Vec<VethPair>,
-    /// The first of them has a token bucket in front.
-    is_limited: bool,
+    /// What the first of them carries at most, Mbit/s, by a token bucket in front of it; for the arm that is there.
+    limit_mbit: Cell<Option<u32>>,
     /// Where a relay listens.
     first_group: Option<SocketAddrV4>,
     topology: Topology,
@@ -159,13 +160,6 @@ impl Bench {
         let numbers = 1..=ONWARD.len().min(app.race.ports.saturating_sub(1)) as u8;
         let onward: Vec<VethPair> =
             numbers.map(|number| onward_cable(&topology, number)).collect::<Result<_, _>>()?;
-        let limit_mbit = sending.traffic.fanout().and_then(|plan| plan.fanout.limit_mbit);
-        if let Some(mbit) = limit_mbit {
-            let rate = format!("{mbit}mbit");
-            let bucket = ["tbf", "rate", &rate, "burst", "32kb", "latency", "200ms"];
-            let arguments = [&["qdisc", "replace", "dev", ONWARD[0][1], "root"], &bucket[..]];
-            run("tc", &arguments.concat(), &topology.sut.namespace)?;
-        }
         let mut far_threads = topology.generator.napi_threads.clone();
         for [far, _] in
             ONWARD.iter().take(onward.len()).filter(|_| placement.far_napi_cpu.is_some())
@@ -183,7 +177,7 @@ impl Bench {
             timetable: sending.timetable.clone(),
             far_threads,
             onward,
-            is_limited: limit_mbit.is_some(),
+            limit_mbit: Cell::new(None),
             first_group: sending.traffic.fanout().map(|plan| plan.fanout.first_group()),
             topology,
             meter,
@@ -226,6 +220,27 @@ impl Bench {
             Counted::Records | Counted::Handed => {}
         }
         Ok(bench)
+    }
+
+    /// Puts a token bucket in front of the first cable on the way out, which then carries this much, Mbit/s; with `None`
+    /// takes away the one that an earlier arm had.
+    ///
+    /// # Errors
+    /// What `tc` says.
+    pub(crate) fn limit(&self, mbit: Option<u32>) -> Result<(), RaceError> {
+        let rate = mbit.map(|mbit| format!("{mbit}mbit"));
+        let at = ["dev", ONWARD[0][1], "root"];
+        let arguments = match (&rate, self.limit_mbit.get()) {
+            (_, there) if there == mbit => return Ok(()),
+            (Some(rate), _) => {
+                let bucket = ["tbf", "rate", rate, "burst", "32kb", "latency", "200ms"];
+                [&["qdisc", "replace"][..], &at, &bucket].concat()
+            }
+            (None, _) => [&["qdisc", "delete"][..], &at].concat(),
+        };
+        run("tc", &arguments, &self.topology.sut.namespace)?;
+        self.limit_mbit.set(mbit);
+        Ok(())
     }
 
     /// The client has the highest priority, and what it waits for is received on its CPU: by a thread that would wait
@@ -457,7 +472,7 @@ impl Bench {
         let has_far_end =
             self.returns.is_some() || self.replies.is_some() || self.arrivals.is_some();
         if has_far_end || self.copies.is_some() {
-            if self.is_limited {
+            if self.limit_mbit.get().is_some() {
                 losses.return_queue_full = sut.enter(|| queue_drops(ONWARD[0][1]))??;
             }
             for (from, to) in self.ways_back() {

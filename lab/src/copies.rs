@@ -159,11 +159,13 @@ impl Copies {
         let mut copied = Copied::default();
         let mut trips = RoundTrips::default();
         let mut outputs = Vec::new();
-        for cable in &self.cables {
+        for (number, cable) in (0..).zip(&self.cables) {
             let words = words_of(&cable.loaded, "copied", WORDS + TRIP_WORDS)?;
             let (header, of_cable) = words.split_at(WORDS);
             copied.add(header);
-            trips.merge(&RoundTrips::of_words(of_cable));
+            if self.plan.fanout.is_timed(number) {
+                trips.merge(&RoundTrips::of_words(of_cable));
+            }
             outputs.push(by_port(&cable.loaded)?);
         }
         for output in self.plan.fanout.outputs() {
@@ -308,6 +310,19 @@ mod tests {
         run(&copies, 0, &copy(plan, 1, 2));
         let (copied, _) = copies.read().unwrap();
         assert_eq!((copied.by_output, copied.duplicates), (vec![0, 0, 0, 0, 1], 0));
+    }
+
+    #[test]
+    fn copies_of_a_limited_cable_are_counted_and_not_timed() {
+        let mut plan = plan(100);
+        plan.fanout.limit_mbit = Some(5);
+        let Some(copies) = copies(plan) else { return };
+        copies.expect(&segment(3, 1_000)).unwrap();
+        for (cable, number) in [(0, 0), (0, 8), (1, 0)] {
+            run(&copies, cable, &copy(plan, number, 0));
+        }
+        let (copied, trips) = copies.read().unwrap();
+        assert_eq!((copied.by_cable, trips.n()), (vec![2, 1], 1));
     }
 
     #[test]

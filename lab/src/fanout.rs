@@ -37,7 +37,8 @@ pub struct Fanout {
     #[serde(default = "one_cable")]
     pub cables: u8,
     /// What the first of these carries at most, Mbit/s: the arm's interface has a token bucket (tbf), in front of which
-    /// 0.2 s of it may wait. None: as much as the CPU does.
+    /// 0.2 s of it may wait; an arm that is `unlimited` has none. Latency is then that of the other cables, of every arm
+    /// alike. None: as much as the CPU does.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub limit_mbit: Option<u32>,
 }
@@ -89,6 +90,11 @@ impl Fanout {
     pub(crate) fn outputs_of(&self, cable: u8) -> u16 {
         let (outputs, cables, cable) = (self.outputs, u16::from(self.cables), u16::from(cable));
         outputs / cables + u16::from(cable < outputs % cables)
+    }
+
+    /// Whether the latency of this cable's copies is told: not where it is limited and others are not.
+    pub(crate) fn is_timed(&self, cable: u8) -> bool {
+        cable > 0 || self.cables == 1 || self.limit_mbit.is_none()
     }
 
     /// A race that is to do this.
@@ -223,6 +229,16 @@ mod tests {
         }
         assert_eq!(Output { cable: 7, port: PORT }.source(), Ipv4Addr::new(10, 85, 0, 2));
         assert_eq!(Output { cable: 7, port: PORT }.interface(), "sut8");
+    }
+
+    #[test]
+    fn a_limited_cable_has_no_say_in_the_latency_of_the_others() {
+        let fanout = Fanout { groups: 1, outputs: 8, cables: 8, limit_mbit: None };
+        assert!(fanout.is_timed(0) && fanout.is_timed(7));
+        let limited = Fanout { limit_mbit: Some(5), ..fanout };
+        assert!(!limited.is_timed(0) && limited.is_timed(1));
+        // There is no other.
+        assert!(Fanout { cables: 1, ..limited }.is_timed(0));
     }
 
     #[test]

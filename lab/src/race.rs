@@ -525,6 +525,7 @@ pub(crate) struct Entrant {
     arguments: Vec<String>,
     is_traced: bool,
     is_alone: bool,
+    is_unlimited: bool,
     is_noise_floor: bool,
 }
 
@@ -545,6 +546,7 @@ fn entrants(scenario: &Scenario, length: Length) -> Vec<Entrant> {
             arguments: scenario.arguments_of(arm).to_vec(),
             is_traced: arm.trace,
             is_alone: arm.alone,
+            is_unlimited: arm.unlimited,
             is_noise_floor: false,
         })
         .collect();
@@ -560,6 +562,7 @@ fn entrants(scenario: &Scenario, length: Length) -> Vec<Entrant> {
         arguments: base.arguments.clone(),
         is_traced: base.is_traced,
         is_alone: false,
+        is_unlimited: base.is_unlimited,
         is_noise_floor: true,
     };
     entrants.insert(1, twin);
@@ -603,6 +606,7 @@ fn trial_plan<'a>(
         arguments: &entrant.arguments,
         peer: entrant.peer,
         counts: entrant.counts,
+        is_unlimited: entrant.is_unlimited,
         lane: &entrant.lane,
         plant: entrant.plant,
         generation,

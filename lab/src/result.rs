@@ -361,6 +361,16 @@ impl Ledger {
         }
         (self.offered - self.delivered.min(self.offered)) as f64 / self.offered as f64
     }
+
+    /// The same of the copies that were to leave by any cable but the first, of theirs; `None` without such.
+    pub fn loss_share_of_others(&self) -> Option<f64> {
+        let copies = self.copies?;
+        let cables = u64::try_from(self.by_cable.len()).ok().filter(|cables| *cables > 1)?;
+        // Outputs are dealt to the cables in turn.
+        let due = self.packets() * (copies - copies.div_ceil(cables));
+        let came: u64 = self.by_cable.iter().skip(1).sum();
+        (due > 0).then(|| due.saturating_sub(came) as f64 / due as f64)
+    }
 }
 
 /// How the base's own CPU time per record changed over a race.
@@ -708,6 +718,20 @@ mod tests {
         assert!(ledger.is_closed());
         ledger.duplicates = 1;
         assert!(!ledger.is_closed());
+    }
+
+    #[test]
+    fn what_the_others_lost_is_a_share_of_theirs() {
+        let of = |by_cable: &[u64], copies| {
+            let (by_cable, copies) = (by_cable.to_vec(), Some(copies));
+            Ledger { offered: 800, by_cable, copies, ..Ledger::default() }.loss_share_of_others()
+        };
+        assert_eq!(of(&[9, 100, 100, 100, 100, 100, 100, 100], 8), Some(0.0));
+        assert_eq!(of(&[100, 93, 100, 100, 100, 100, 100, 100], 8), Some(0.01));
+        // Eight outputs of three cables: three on the first, and three and two.
+        assert_eq!(of(&[0, 300, 100], 8), Some(0.2));
+        assert_eq!(of(&[500], 8), None);
+        assert_eq!(Ledger::default().loss_share_of_others(), None);
     }
 
     #[test]

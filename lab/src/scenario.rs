@@ -49,9 +49,10 @@ const CLOSED_REQUESTS_MAX: u64 = 100_000_000;
 /// The generator of a scenario in which a client asks.
 const SOCKETS: &str = "sockets";
 
-/// What the name of an arm must hold that is traced while it is measured, or raced alone.
+/// What the name of an arm must hold that is traced while it is measured, raced alone, or has no limited output.
 const TRACED: &str = "traced";
 const ALONE: &str = "alone";
+const UNLIMITED: &str = "unlimited";
 
 /// Share of one CPU that everything but arm, generator and kernel may take, unless said otherwise.
 pub(crate) const OTHERS_MAX: f64 = 0.1;
@@ -357,6 +358,10 @@ pub struct ArmPlan {
     /// and parked in turn: beside the same arm among them, what parking changes. Its name says so.
     #[serde(default, skip_serializing_if = "is_false")]
     pub alone: bool,
+    /// Of a fan-out with `limit_mbit`: this arm has the same outputs, and none of them is limited. Beside the same arm
+    /// with the limit, what a slow output costs the others. Its name says so.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub unlimited: bool,
 }
 
 impl ArmPlan {
@@ -375,6 +380,7 @@ impl ArmPlan {
             plant: Plant::None,
             trace: false,
             alone: false,
+            unlimited: false,
         }
     }
 
@@ -761,7 +767,8 @@ impl Scenario {
                     let told = arm.arguments.as_ref().unwrap_or(arguments);
                     let words = [&arm.lane].into_iter().chain(told);
                     let spec = words.map(String::as_str).collect::<Vec<_>>().join(" ");
-                    let marks = [(arm.trace, TRACED), (arm.alone, ALONE)];
+                    let marks =
+                        [(arm.trace, TRACED), (arm.alone, ALONE), (arm.unlimited, UNLIMITED)];
                     let marks = marks.into_iter().filter(|(is_set, _)| *is_set);
                     marks.fold(spec, |name, (_, mark)| format!("{name}, {mark}"))
                 }
@@ -864,6 +871,15 @@ impl Scenario {
             }
             if arm.alone && !arm.name.contains(ALONE) {
                 let hint = format!("an arm that is raced alone says `{ALONE}`");
+                return Err(value("the name of an arm", &arm.name, hint));
+            }
+            if arm.unlimited && !self.fanouts().any(|fanout| fanout.limit_mbit.is_some()) {
+                let hint =
+                    "no output is limited here: give `fanout` a `limit_mbit`, or leave it out";
+                return Err(value(format!("`unlimited` of arm `{}`", arm.name), true, hint));
+            }
+            if arm.unlimited && !arm.name.contains(UNLIMITED) {
+                let hint = format!("an arm without the limit of the others says `{UNLIMITED}`");
                 return Err(value("the name of an arm", &arm.name, hint));
             }
             check_kind(arm)?;
@@ -1598,6 +1614,28 @@ mod tests {
         (scenario.arms[2].name, scenario.arms[0].alone) = ("alone".into(), true);
         let refused = scenario.check(&TABLES).unwrap_err().to_string();
         assert!(refused.contains("`alone` of the first arm"), "{refused}");
+    }
+
+    #[test]
+    fn an_arm_without_the_limit_of_the_others_says_so_where_there_is_one() {
+        let mut scenario = scenario();
+        let base = scenario.arms[0].clone();
+        scenario.arms.push(ArmPlan { unlimited: true, name: String::new(), ..base });
+        let refused = scenario.check(&TABLES).unwrap_err().to_string();
+        assert!(refused.contains("give `fanout` a `limit_mbit`"), "{refused}");
+        scenario.arms[2].name.clear();
+        (scenario.app, scenario.capture, scenario.payload_bytes) = ("relay".into(), None, Some(64));
+        scenario.goals.clear();
+        scenario.arms.iter_mut().for_each(|arm| arm.plant = Plant::None);
+        scenario.fanout = Some(Fanout { groups: 1, outputs: 2, cables: 2, limit_mbit: Some(5) });
+        (scenario.arms[0].lane, scenario.arms[1].lane) = ("socket".into(), "socket:gso".into());
+        scenario.arms[2].lane = "socket".into();
+        scenario.arms.iter_mut().for_each(|arm| arm.name.clear());
+        scenario.check(&TABLES).unwrap();
+        assert_eq!(scenario.arms[2].name, "socket, unlimited");
+        scenario.arms[2].name = "free".into();
+        let refused = scenario.check(&TABLES).unwrap_err().to_string();
+        assert!(refused.contains("the name of an arm is free"), "{refused}");
     }
 
     #[test]

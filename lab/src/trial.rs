@@ -140,6 +140,8 @@ pub(crate) struct TrialPlan<'a> {
     pub(crate) peer: Option<Peer>,
     /// False of a program that receives and does not say how much.
     pub(crate) counts: bool,
+    /// No output of it is limited, whatever the fan-out says.
+    pub(crate) is_unlimited: bool,
     /// Its lane spec.
     pub(crate) lane: &'a str,
     /// Its planted fault.
@@ -946,6 +948,8 @@ fn seen_by_copies(segment: u8, copied: &Copied) -> SegmentSeen {
 /// Starts the arm of `plan` and books its time and that of its receive stack.
 pub(crate) fn start_arm(bench: &Bench, plan: &TrialPlan<'_>) -> Result<Worker, RaceError> {
     let (namespace, _) = bench.sut();
+    let limit_mbit = plan.sending.traffic.fanout().and_then(|plan| plan.fanout.limit_mbit);
+    bench.limit(limit_mbit.filter(|_| !plan.is_unlimited))?;
     let arm = Worker::start(
         format!("arm `{}`", plan.name),
         "arm",

@@ -200,6 +200,7 @@ fn plan<'a>(
         arguments: &[],
         peer: arm.peer,
         counts: arm.counts,
+        is_unlimited: arm.unlimited,
         lane,
         plant: Plant::None,
         generation: 0,

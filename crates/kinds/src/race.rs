@@ -191,7 +191,11 @@ pub enum Metric {
     /// Lost frames as a share of the offered.
     #[serde(rename = "loss")]
     Loss,
-    /// CPU time per second of the schedule, a share of one CPU. For claims, as are those that follow.
+    /// Copies lost on every cable but the first, as a share of theirs: where that one is limited, what it costs the
+    /// others. For goals and claims, as are those that follow.
+    #[serde(rename = "loss of the others")]
+    LossOfOthers,
+    /// CPU time per second of the schedule, a share of one CPU.
     #[serde(rename = "CPU used")]
     CpuUsed,
     /// Median from the scheduled send time to the app, ns.
@@ -237,6 +241,7 @@ impl Metric {
             Metric::ArrivalP50 => "p50 due to arrival",
             Metric::ArrivalP99 => "p99 due to arrival",
             Metric::Loss => "loss",
+            Metric::LossOfOthers => "loss of the others",
             Metric::CpuUsed => "CPU used",
             Metric::WireToAppP50 => "p50 wire to app",
             Metric::RingMemory => "ring memory",
@@ -254,7 +259,7 @@ impl Metric {
     pub fn unit(self) -> &'static str {
         match self {
             Metric::Rate | Metric::PerCpu | Metric::Capacity | Metric::ZeroLoss => "1/s",
-            Metric::Loss => "share",
+            Metric::Loss | Metric::LossOfOthers => "share",
             Metric::CpuUsed => "of a CPU",
             Metric::RingMemory | Metric::Resident => "bytes",
             _ => "ns",
@@ -284,16 +289,21 @@ impl Metric {
         self.is_of_pings() || self.is_searched()
     }
 
+    /// Whether it is a share that was lost, which may honestly be zero.
+    pub fn is_loss(self) -> bool {
+        matches!(self, Metric::Loss | Metric::LossOfOthers)
+    }
+
     /// Whether it says nothing where nobody knows what was delivered.
     pub fn is_of_delivery(self) -> bool {
-        matches!(self, Metric::Rate | Metric::PerCpu | Metric::Loss) || self.is_searched()
+        let is_it = matches!(self, Metric::Rate | Metric::PerCpu) || self.is_loss();
+        is_it || self.is_searched()
     }
 
     /// Whether it is what a packet costs or takes: of an arm that loses packets, it is another thing.
     pub fn is_cost(self) -> bool {
-        let is_other =
-            matches!(self, Metric::Rate | Metric::Loss | Metric::RingMemory | Metric::Resident);
-        !is_other && !self.is_searched()
+        let is_other = matches!(self, Metric::Rate | Metric::RingMemory | Metric::Resident);
+        !is_other && !self.is_loss() && !self.is_searched()
     }
 }
 

@@ -29,7 +29,7 @@ pub(super) fn rule(metric: Metric, matters: f64) -> Rule {
         Metric::Rate | Metric::PerCpu | Metric::Capacity | Metric::ZeroLoss => {
             Rule { direction: Direction::HigherIsBetter, ..relative }
         }
-        Metric::Loss => Rule::difference(Direction::LowerIsBetter, LOSS_MATTERS),
+        _ if metric.is_loss() => Rule::difference(Direction::LowerIsBetter, LOSS_MATTERS),
         // A tail is estimated from a hundredth of the samples, and so is what rests on a few pings.
         _ if is_of_trial(metric) => Rule { half_width_target: matters * 2.0, ..relative },
         _ => relative,
@@ -82,6 +82,7 @@ fn of_segment(metric: Metric, segment: &Segment) -> Option<f64> {
         Metric::RttP50 => Some(segment.rtt?.summary.p50_ns? as f64),
         Metric::ArrivalP50 => Some(segment.due_to_arrival?.summary.p50_ns? as f64),
         Metric::Loss => Some(ledger.loss_share()),
+        Metric::LossOfOthers => ledger.loss_share_of_others(),
         Metric::RingMemory => {
             Some((memory.bpf_bytes + memory.socket_bytes + memory.locked_bytes) as f64)
         }

@@ -267,7 +267,7 @@ fn judge(goal: &Goal, result: &RaceResult, trials: &[Trial], matters: f64) -> Sa
 
 /// The values of one arm, each against one unit.
 fn alone(data: Data<'_>, metric: Metric, side: Side) -> Vec<Pair> {
-    let unit = if metric == Metric::Loss { 0.0 } else { 1.0 };
+    let unit = if metric.is_loss() { 0.0 } else { 1.0 };
     let pairs = paired(data, metric, [side, side]);
     pairs.into_iter().map(|pair| Pair { base: Some(unit), ..pair }).collect()
 }

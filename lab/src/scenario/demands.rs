@@ -5,7 +5,7 @@
 //! race is reported: a sentence that cannot be told here is not left out.
 
 use super::arithmetic::Arithmetic;
-use super::{CapacityPlan, Extent, PingPlan, Scenario, ScenarioError, value};
+use super::{CapacityPlan, Extent, Fanout, PingPlan, Scenario, ScenarioError, value};
 use laneway_kinds::Metric;
 use serde::{Deserialize, Serialize};
 
@@ -244,6 +244,10 @@ impl Goal {
             Err(value(format!("the {part} of a {kind}"), self.sentence(), hint))
         };
         let saturates = |extent: &Extent| extent.saturate || extent.topspeed || extent.closed_loop;
+        if self.metric == Metric::LossOfOthers && !scenario.fanouts().any(|it| it.cables > 1) {
+            let hint = "there are no others: give `fanout` more than one of `cables`";
+            return refused("metric", hint);
+        }
         if self.metric.is_searched() {
             if self.load_pps.is_some() || self.over_load_pps.is_some() {
                 return refused("load", "a search has loads of its own: leave it out");
@@ -313,6 +317,11 @@ impl Scenario {
     /// What is searched, in all variants.
     fn capacities(&self) -> impl Iterator<Item = &CapacityPlan> {
         self.variants.iter().filter_map(|variant| variant.capacity.as_ref()).chain(&self.capacity)
+    }
+
+    /// What is copied where, in all variants.
+    pub(super) fn fanouts(&self) -> impl Iterator<Item = &Fanout> {
+        self.variants.iter().filter_map(|variant| variant.fanout.as_ref()).chain(&self.fanout)
     }
 
     /// Checks what is asked of the arms, which have their names.
