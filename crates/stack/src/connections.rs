@@ -189,7 +189,7 @@ impl Connections {
             slot => slot,
         };
         let newcomer = listener.map(|port| Newcomer { ends, port, link });
-        let is_half_open = |slot| self.slots[slot as usize].phase == Phase::HalfOpen;
+        let is_half_open = |slot| self.slots[slot as usize].state() == State::SynReceived;
         if let Some(newcomer) = newcomer
             && slot.is_none_or(is_half_open)
             && let Some(mss_bytes) = self.cookie_in(&ends, &segment, now_ns)
