@@ -111,8 +111,10 @@ impl Default for HostLimits {
 ///
 /// Memory: a connection has `rx_bytes + tx_bytes` from its first segment to its end, and keeps them
 /// for the next connection. They are touched only as far as they are used: the send buffer as far as one
-/// turn's replies reach, the receive buffer as far as bytes have come, round and round. `unread_bytes_max` and `backlog_bytes_max` are taken only by those whose
-/// app leaves requests unread or writes more than `tx_bytes` at once.
+/// turn's replies reach, the receive buffer as far as bytes have come, round and round. What a connection
+/// grows by is taken from `grown_bytes_max`, and given back at its end. `unread_bytes_max` and
+/// `backlog_bytes_max` are taken only by those whose app leaves requests unread or writes more than its
+/// send buffer at once.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TcpLimits {
     /// Connections in any state. When full, one that lingers makes room, else the newcomer is reset
@@ -127,10 +129,21 @@ pub struct TcpLimits {
     /// Connections that have ended for the app and not yet for TCP (FIN on its way, TIME-WAIT); the
     /// oldest makes room.
     pub lingering_max: usize,
-    /// Receive buffer of a connection in bytes, and so the largest window offered.
+    /// Receive buffer with which a connection begins, in bytes, and so the largest window offered then;
+    /// 65,535 at most, because a SYN-ACK states its window unshifted.
     pub rx_bytes: usize,
-    /// Send buffer of a connection in bytes.
+    /// Send buffer with which a connection begins, in bytes.
     pub tx_bytes: usize,
+    /// What the receive and the send buffer of a connection may grow to, in bytes each. One grows to
+    /// twice its size when it holds the peer, or us, back: a whole window was received and taken within
+    /// two round trips, or all of the send buffer is under way and more waits. It can grow only while
+    /// nothing of ours is unacknowledged, nothing received is unread or out of order, and neither end
+    /// has closed; a stream that is busy in both directions without a rest stays as it is. No more than
+    /// `rx_bytes` and `tx_bytes` lets nothing grow. A peer that shifts no windows is offered 64 KiB.
+    pub window_bytes_max: usize,
+    /// What the buffers of all connections together may be larger than at first, in bytes. When that is
+    /// reached, they stay as they are.
+    pub grown_bytes_max: usize,
     /// What an app may leave unread, in bytes: a request longer than this cannot be served, and its
     /// connection is reset.
     pub unread_bytes_max: usize,
@@ -162,6 +175,8 @@ impl Default for TcpLimits {
             lingering_max: 1024,
             rx_bytes: 16 << 10,
             tx_bytes: 64 << 10,
+            window_bytes_max: 1 << 20,
+            grown_bytes_max: 256 << 20,
             unread_bytes_max: 1 << 20,
             backlog_bytes_max: 1 << 20,
             handshake_ns: 5_000_000_000,
@@ -277,6 +292,15 @@ impl StackConfig {
                 "make it at least twice tcp.keep_alive_ns",
             );
         }
+        // smoltcp takes the window of its SYN-ACK for a shifted one. A peer that sends more than there
+        // is room for would be believed.
+        if self.tcp.rx_bytes > usize::from(u16::MAX) {
+            return refuse(
+                format!("tcp.rx_bytes = {}", self.tcp.rx_bytes),
+                "a connection begins with a window of 65535 bytes at most",
+                "raise tcp.window_bytes_max instead: windows grow with the stream",
+            );
+        }
         for (name, value) in [
             ("limits.neighbours_max", self.limits.neighbours_max),
             ("limits.outbox_bytes", self.limits.outbox_bytes),
@@ -285,6 +309,7 @@ impl StackConfig {
             ("tcp.connections_max", self.tcp.connections_max),
             ("tcp.rx_bytes", self.tcp.rx_bytes),
             ("tcp.tx_bytes", self.tcp.tx_bytes),
+            ("tcp.window_bytes_max", self.tcp.window_bytes_max),
             ("hop_limit", usize::from(self.hop_limit)),
             ("group_hop_limit", usize::from(self.group_hop_limit)),
         ] {
@@ -390,7 +415,9 @@ mod tests {
         check(|c| c.listen[0] = "10.0.0.2:7".parse().unwrap(), "10.0.0.2:7");
         check(|c| c.listen[0] = "10.0.0.1:0".parse().unwrap(), "port 0");
         check(|c| c.listen.push(c.listen[0]), "twice");
-        check(|c| c.tcp.rx_bytes = 0, "tcp.rx_bytes");
+        check(|c| c.tcp.rx_bytes = 0, "tcp.rx_bytes = 0");
+        check(|c| c.tcp.rx_bytes = 65_536, "tcp.rx_bytes = 65536");
+        check(|c| c.tcp.window_bytes_max = 2 << 30, "tcp.window_bytes_max");
         check(|c| c.tcp.timeout_ns = c.tcp.keep_alive_ns, "tcp.timeout_ns");
         check(|c| c.interfaces.push(c.interfaces[0].clone()), "2 interfaces");
     }

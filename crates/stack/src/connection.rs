@@ -15,13 +15,15 @@
 use crate::{
     config::TcpLimits,
     device::{Egress, Ingress, Nobody, Reply},
-    ip,
+    growth::Growth,
+    ip, isn,
     outbox::Hop,
-    sequence::Sent,
-    syn::{Imagined, SynOptions},
+    reset::Segment,
+    sequence::{Received, Scale, Sent},
+    syn::{Imagined, SynOptions, WINDOW_SHIFT_MAX},
 };
 use laneway_core::{Burst, Close};
-use laneway_wire::Mac;
+use laneway_wire::{IPV6_BYTES, Mac, TCP_BYTES_MIN};
 use smoltcp::{
     iface::{Config, Interface, PollResult, SocketHandle, SocketSet},
     socket::tcp::{CongestionControl, Socket, SocketBuffer, State},
@@ -32,6 +34,10 @@ use std::net::SocketAddr;
 
 /// Memory that a closed connection keeps for the next one's unread bytes or backlog.
 const KEPT_BYTES_MAX: usize = 16 << 10;
+
+/// A segment of which congestion control is told that it was carried: what it begins with, so that it
+/// has room for one from the start.
+const STEP_BYTES: usize = 1024;
 
 /// The two ends of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -97,6 +103,15 @@ pub(crate) struct Connection {
     backlog_at: usize,
     finished: bool,
     sent: Sent,
+    received: Received,
+    /// What the peer's SYN said.
+    peer: SynOptions,
+    /// When the SYN came; nothing if it left no trace.
+    syn_ns: Option<u64>,
+    growth: Growth,
+    /// What the receive and the send buffer may grow to.
+    rx_bytes_max: usize,
+    tx_bytes_max: usize,
 }
 
 pub(crate) fn instant(now_ns: u64) -> Instant {
@@ -122,12 +137,16 @@ fn interface(ends: Ends, seed: u64, mtu_bytes: usize, now_ns: u64) -> Interface 
     interface
 }
 
+fn socket(rx_bytes: usize, tx_bytes: usize) -> Socket<'static> {
+    let buffer = |bytes: usize| SocketBuffer::new(vec![0; bytes]);
+    Socket::new(buffer(rx_bytes), buffer(tx_bytes))
+}
+
 impl Connection {
     /// A free slot with its buffers.
     pub(crate) fn new(limits: &TcpLimits, ends: Ends) -> Connection {
-        let buffer = |bytes: usize| SocketBuffer::new(vec![0; bytes]);
         let mut sockets = SocketSet::new(Vec::with_capacity(1));
-        let handle = sockets.add(Socket::new(buffer(limits.rx_bytes), buffer(limits.tx_bytes)));
+        let handle = sockets.add(socket(limits.rx_bytes, limits.tx_bytes));
         Connection {
             phase: Phase::Free,
             generation: 0,
@@ -154,6 +173,12 @@ impl Connection {
             backlog_at: 0,
             finished: false,
             sent: Sent::default(),
+            received: Received::default(),
+            peer: SynOptions::of_mss(0),
+            syn_ns: None,
+            growth: Growth::new(0, 0, u64::MAX, 0),
+            rx_bytes_max: 0,
+            tx_bytes_max: 0,
         }
     }
 
@@ -173,10 +198,16 @@ impl Connection {
         self.interface = interface(ends, seed, mtu_bytes, now_ns);
         self.phase = Phase::HalfOpen;
         self.deadline_ns = now_ns.saturating_add(limits.handshake_ns);
+        self.tx_bytes_max = limits.window_bytes_max.max(limits.tx_bytes);
+        self.socket().abort();
+        self.listens(limits, hop_limit)
+    }
+
+    /// Makes the socket, which is closed, wait for a SYN.
+    fn listens(&mut self, limits: &TcpLimits, hop_limit: u8) -> bool {
+        let own = self.ends.local;
+        let endpoint = IpListenEndpoint { addr: Some(own.ip().into()), port: own.port() };
         let socket = self.socket();
-        socket.abort();
-        let endpoint =
-            IpListenEndpoint { addr: Some(ends.local.ip().into()), port: ends.local.port() };
         if socket.listen(endpoint).is_err() {
             return false;
         }
@@ -189,20 +220,193 @@ impl Connection {
         true
     }
 
+    /// A SYN comes to a socket that listens. It learns now what the windows of this connection may
+    /// come to be.
+    pub(crate) fn meet(
+        &mut self,
+        sequence: u32,
+        options: SynOptions,
+        limits: &TcpLimits,
+        now_ns: u64,
+    ) {
+        self.received = Received::behind_syn(sequence);
+        self.peer = options;
+        self.syn_ns = Some(now_ns);
+        let window_bytes_max = limits.window_bytes_max.max(limits.rx_bytes);
+        self.rx_bytes_max = match options.window_shift {
+            Some(_) => window_bytes_max,
+            // One more than can be told.
+            None => window_bytes_max.min(1 << u16::BITS).max(limits.rx_bytes),
+        };
+        self.sent.scale = match options.window_shift {
+            Some(_) => {
+                let socket = Scale::of(self.seen().recv_capacity());
+                Scale { socket, promised: Scale::of(window_bytes_max).min(WINDOW_SHIFT_MAX) }
+            }
+            None => Scale::default(),
+        };
+    }
+
+    /// The handshake is complete: from here on windows are watched.
+    pub(crate) fn opened(&mut self, now_ns: u64) {
+        // Nothing but the SYN-ACK was sent.
+        self.received.open(self.sent.end.unwrap_or_default());
+        let round_ns = self.syn_ns.map_or(u64::MAX, |syn_ns| now_ns.saturating_sub(syn_ns));
+        let window_bytes = self.seen().recv_capacity();
+        self.growth = Growth::new(self.received.end, window_bytes, round_ns, now_ns);
+    }
+
+    /// Looks at a segment that [`Connection::receive`] was given.
+    pub(crate) fn follow(&mut self, segment: &Segment, now_ns: u64) {
+        let buffer_bytes = self.seen().recv_capacity();
+        self.received.follow(segment, buffer_bytes);
+        self.growth.receive(self.received.end, buffer_bytes, now_ns);
+    }
+
     /// Takes a socket that listens through a handshake that nobody sees, as far as its SYN-ACK: the
-    /// SYN's number and window are given, and the next segment acknowledges the SYN-ACK.
+    /// SYN's number and window are given, its options are known, and the next segment acknowledges the
+    /// SYN-ACK.
     pub(crate) fn imagine_syn(
         &mut self,
         (sequence, window): (u32, u16),
-        options: &SynOptions,
-        reply: &mut Reply,
+        (reply, sent): (&mut Reply, &mut Vec<u8>),
         now_ns: u64,
     ) {
-        let syn = Imagined::syn(self.ends, sequence, window, options);
+        let syn = Imagined::syn(self.ends, sequence, window, &self.peer);
+        self.syn_ns = None;
         self.receive(syn.bytes(), reply, now_ns);
-        let mut nobody = Nobody::new(reply, self.mtu_bytes);
+        self.send_nowhere(sent, now_ns);
+        self.sent.follow(sent);
+    }
+
+    /// Lets TCP send one packet to nobody.
+    fn send_nowhere(&mut self, sent: &mut Vec<u8>, now_ns: u64) {
+        let mut nobody = Nobody { sent, mtu_bytes: self.mtu_bytes };
         self.interface.poll_egress(instant(now_ns), &mut nobody, &mut self.sockets);
-        self.sent.follow(reply.bytes_mut());
+    }
+
+    /// The buffers that the connection should have, if it wants larger ones and nothing is under way
+    /// that only its socket knows.
+    pub(crate) fn wanted_bytes(&mut self) -> Option<(usize, usize)> {
+        let Growth { wants_receive, wants_send, .. } = self.growth;
+        if !(wants_receive || wants_send) || self.phase != Phase::Open {
+            return None;
+        }
+        let socket = self.seen();
+        let (rx_bytes, tx_bytes) = (socket.recv_capacity(), socket.send_capacity());
+        let all_acknowledged = socket.send_queue() == 0;
+        let all_taken = socket.recv_queue() == 0 && !self.received.has_holes();
+        // A new socket would not ask again after a window that is closed.
+        let may_send = socket.state() == State::Established && self.received.window > 0;
+        if !(all_acknowledged && all_taken && may_send) {
+            if all_acknowledged {
+                self.growth.give_up();
+            }
+            return None;
+        }
+        let double = |wants, bytes: usize, bytes_max| match wants {
+            true => (2 * bytes).min(bytes_max).max(bytes),
+            false => bytes,
+        };
+        let wanted = (
+            double(wants_receive, rx_bytes, self.rx_bytes_max),
+            double(wants_send, tx_bytes, self.tx_bytes_max),
+        );
+        if wanted == (rx_bytes, tx_bytes) {
+            self.growth.give_up();
+            return None;
+        }
+        Some(wanted)
+    }
+
+    /// The connection stays as it is for now.
+    pub(crate) fn stay(&mut self) {
+        self.growth.give_up();
+    }
+
+    /// Bytes of both buffers.
+    pub(crate) fn buffers_bytes(&self) -> usize {
+        self.seen().recv_capacity() + self.seen().send_capacity()
+    }
+
+    /// Gives the connection, of which nothing is under way, a socket with larger buffers: a handshake
+    /// that nobody sees ends with the numbers of now. False, and nothing changed, if smoltcp does not
+    /// take them.
+    #[must_use]
+    pub(crate) fn grow(
+        &mut self,
+        (rx_bytes, tx_bytes): (usize, usize),
+        (limits, hop_limit): (&TcpLimits, u8),
+        (reply, sent): (&mut Reply, &mut Vec<u8>),
+        now_ns: u64,
+    ) -> bool {
+        let Received { end: theirs, acknowledged: own, window, .. } = self.received;
+        let ends = self.ends;
+        let their_byte = |ago: u32, acknowledgement, bytes| {
+            Imagined::segment(ends, (theirs.wrapping_sub(ago), acknowledgement, window), bytes)
+        };
+        let proven_bytes = self.proven_bytes();
+        let first = own.wrapping_sub(proven_bytes as u32);
+        let seed = isn::seed_for(first.wrapping_sub(1));
+        let fresh = interface(ends, seed, self.mtu_bytes, now_ns);
+        let before = (
+            std::mem::replace(&mut self.interface, fresh),
+            std::mem::replace(self.socket(), socket(rx_bytes, tx_bytes)),
+            self.sent,
+            self.received,
+        );
+        let listens = self.listens(limits, hop_limit);
+        self.imagine_syn((theirs.wrapping_sub(2), window), (reply, sent), now_ns);
+        self.receive(their_byte(1, first, 0).bytes(), reply, now_ns);
+        // Slow start would take as many round trips again as it took before, with this buffer as with
+        // the last one. What the path has carried is carried by nobody once more.
+        for at in (STEP_BYTES..=proven_bytes).step_by(STEP_BYTES) {
+            let taken = self.socket().send_slice(&[0; STEP_BYTES]);
+            debug_assert_eq!(taken, Ok(STEP_BYTES), "the buffer is empty");
+            self.send_nowhere(sent, now_ns);
+            let acknowledgement = first.wrapping_add(at as u32);
+            self.receive(their_byte(1, acknowledgement, 0).bytes(), reply, now_ns);
+        }
+        // smoltcp takes the window of its SYN-ACK for a shifted one, and would let the peer send more
+        // than there is room for. Its answer to an old byte, which goes nowhere, sets that right.
+        self.receive(their_byte(2, own, 1).bytes(), reply, now_ns);
+        // The peer has to learn the new window: a byte that was received is told again, so that this
+        // turn ends with an acknowledgement.
+        let delay = self.socket().ack_delay();
+        self.socket().set_ack_delay(None);
+        self.receive(their_byte(1, own, 1).bytes(), reply, now_ns);
+        self.socket().set_ack_delay(delay);
+        let queues = (self.seen().recv_queue(), self.seen().send_queue());
+        let is_there = listens && self.state() == State::Established && queues == (1, 0);
+        self.consume(1);
+        (self.sent, self.received) = (before.2, before.3);
+        self.sent.end = Some(own);
+        if !is_there {
+            self.interface = before.0;
+            *self.socket() = before.1;
+            return false;
+        }
+        if self.peer.window_shift.is_some() {
+            self.sent.scale.socket = Scale::of(rx_bytes);
+        }
+        (self.growth.wants_receive, self.growth.wants_send) = (false, false);
+        true
+    }
+
+    /// How much the path is known to carry at once: the send buffer, if all of it has been under way,
+    /// and none of it was lost.
+    fn proven_bytes(&self) -> usize {
+        let window_bytes = usize::from(self.received.window) << self.peer.window_shift.unwrap_or(0);
+        let fits = usize::from(self.peer.mss_bytes) >= STEP_BYTES
+            && self.mtu_bytes >= STEP_BYTES + IPV6_BYTES + TCP_BYTES_MIN
+            && window_bytes >= STEP_BYTES;
+        let is_proven = self.growth.wants_send && !self.sent.has_repeated && fits;
+        if is_proven { self.seen().send_capacity() / STEP_BYTES * STEP_BYTES } else { 0 }
+    }
+
+    /// Gives a free slot buffers of these sizes, if it has larger ones.
+    pub(crate) fn shrink(&mut self, rx_bytes: usize, tx_bytes: usize) {
+        *self.socket() = socket(rx_bytes, tx_bytes);
     }
 
     /// Empties the slot.
@@ -260,7 +464,9 @@ impl Connection {
         let mut device = Ingress::new(packet, reply, self.mtu_bytes);
         self.interface.poll_ingress_single(instant(now_ns), &mut device, &mut self.sockets);
         self.sent.follow(reply.bytes_mut());
-        look(self.seen()) != before
+        let after = look(self.seen());
+        self.received.take(after.1 - before.1, before.2 - after.2);
+        after != before
     }
 
     /// Bytes that wait for the app.
@@ -389,7 +595,16 @@ impl Connection {
     /// Fills the send buffer from the backlog and, when a closing connection has nothing left,
     /// queues the FIN. Gives when TCP next wants to send.
     pub(crate) fn prepare(&mut self, now_ns: u64) -> Option<u64> {
-        if !self.backlog.is_empty() {
+        if self.has_backlog() {
+            let under_way_bytes = self.received.under_way_bytes(&self.sent);
+            let buffer_bytes = self.seen().send_capacity();
+            if buffer_bytes < self.tx_bytes_max && self.phase == Phase::Open {
+                let wanted = self.growth.wants_send;
+                self.growth.send(under_way_bytes, buffer_bytes);
+                self.sent.has_repeated &= wanted;
+            }
+        }
+        if self.has_backlog() && !self.is_draining() {
             let Connection { sockets, handle, backlog, backlog_at, .. } = self;
             let socket = sockets.get_mut::<Socket<'static>>(*handle);
             *backlog_at += socket.send_slice(&backlog[*backlog_at..]).unwrap_or(0);
@@ -409,6 +624,11 @@ impl Connection {
             self.consume(unread);
         }
         self.due_ns(now_ns)
+    }
+
+    /// The send buffer is let run empty, so that a larger one can take its place.
+    fn is_draining(&self) -> bool {
+        self.growth.wants_send && self.phase == Phase::Open && self.seen().send_queue() > 0
     }
 
     fn due_ns(&mut self, now_ns: u64) -> Option<u64> {
@@ -446,6 +666,61 @@ impl Connection {
             if sent == PollResult::None || due.is_none_or(|due| due > now) {
                 return true;
             }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use laneway_wire::Tcp;
+
+    #[test]
+    fn a_socket_that_takes_over_has_the_numbers_and_windows_of_now() {
+        let limits =
+            TcpLimits { rx_bytes: 40_960, window_bytes_max: 1 << 20, ..TcpLimits::default() };
+        for (local, remote) in [("10.0.0.1:7", "10.0.0.2:9"), ("[fd00::1]:7", "[fd00::2]:9")] {
+            let ends = Ends { local: local.parse().unwrap(), remote: remote.parse().unwrap() };
+            let (mut reply, mut sent) = (Reply::new(), Vec::new());
+            let mut connection = Connection::new(&limits, ends);
+            assert!(connection.listen(ends, (isn::seed_for(77), 1500), &limits, 64, 0));
+            let options = SynOptions { mss_bytes: 1460, window_shift: Some(7), permits_sack: true };
+            connection.meet(u32::MAX, options, &limits, 0);
+            connection.imagine_syn((u32::MAX, 500), (&mut reply, &mut sent), 0);
+            let at = ip::header_bytes(ends.local.ip());
+            assert_eq!(
+                SynOptions::parse(&sent[at..], sent.len() - at).window_shift,
+                Some(5),
+                "for 1 MiB"
+            );
+            let mut tell = |connection: &mut Connection, sequence, bytes| {
+                let segment = Imagined::segment(ends, (sequence, 78, 500), bytes);
+                connection.receive(segment.bytes(), &mut reply, 0);
+                Tcp::parse(reply.bytes().get(at..).unwrap_or_default()).ok()
+            };
+            assert_eq!(tell(&mut connection, 0, 0), None);
+            assert_eq!(tell(&mut connection, 0, 10), None);
+            connection.consume(10);
+            connection.phase = Phase::Open;
+            connection.opened(0);
+            connection.received.window = 500;
+            assert_eq!(connection.wanted_bytes(), None);
+            connection.growth.wants_receive = true;
+            let wanted = connection.wanted_bytes().expect("nothing is under way");
+            assert_eq!(wanted, (81_920, limits.tx_bytes));
+            let room = (&mut Reply::new(), &mut sent);
+            assert!(connection.grow(wanted, (&limits, 64), room, 0));
+            assert_eq!(connection.wanted_bytes(), None);
+            assert_eq!((connection.received.end, connection.readable()), (10, 0));
+            assert_eq!(connection.due_ns(0), Some(0), "the window is told at once");
+            // Behind the window: refused, with the numbers and the window of now.
+            let answer = tell(&mut connection, 10 + 81_920, 1).expect("an acknowledgement");
+            assert_eq!((answer.sequence, answer.acknowledgement), (78, 10));
+            assert_eq!(answer.window, 2560, "81,920 bytes");
+            tell(&mut connection, 10, 12);
+            assert_eq!((connection.received.end, connection.readable()), (22, 12));
+            connection.shrink(limits.rx_bytes, limits.tx_bytes);
+            assert_eq!(connection.buffers_bytes(), limits.rx_bytes + limits.tx_bytes);
         }
     }
 }

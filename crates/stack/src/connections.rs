@@ -6,7 +6,7 @@
 //!
 //! What must always hold: every connection is in exactly one slot, known under its ends while the
 //! slot is taken; the counts of half-open connections and of those per source agree with the slots;
-//! a connection that is over leaves its slot at once.
+//! a connection that is over leaves its slot at once, and gives back the memory that it has grown by.
 
 mod admission;
 
@@ -22,6 +22,7 @@ use crate::{
     outbox::Hop,
     reset::Segment,
     siphash::Keyed,
+    syn::SynOptions,
     wheel::Wheel,
 };
 use laneway_core::{
@@ -51,6 +52,9 @@ pub(crate) struct Connections {
     per_source: HashMap<IpAddr, u32, Keyed>,
     half_open: usize,
     lingering: usize,
+    /// Connections with larger buffers than they began with, and how many bytes that is more.
+    grown: usize,
+    grown_bytes: usize,
     /// Lingering connections, oldest first, with the generation that lingers; and some that do not
     /// linger any more.
     lingerers: VecDeque<(u32, u32)>,
@@ -85,6 +89,10 @@ pub struct ConnectionCounts {
     pub half_open: usize,
     /// That have ended for the app and not yet for TCP.
     pub lingering: usize,
+    /// That have larger buffers than they began with.
+    pub grown: usize,
+    /// Bytes that these buffers are larger, of all connections together.
+    pub grown_bytes: usize,
     /// Slots with buffers, taken or free: the most connections there ever were at once.
     pub slots: usize,
 }
@@ -106,6 +114,8 @@ impl Connections {
             per_source: HashMap::with_hasher(Keyed(secret)),
             half_open: 0,
             lingering: 0,
+            grown: 0,
+            grown_bytes: 0,
             lingerers: VecDeque::new(),
             wheel: Wheel::new(),
             listed: Vec::new(),
@@ -129,6 +139,8 @@ impl Connections {
             total: self.index.len(),
             half_open: self.half_open,
             lingering: self.lingering,
+            grown: self.grown,
+            grown_bytes: self.grown_bytes,
             slots: self.slots.len(),
         }
     }
@@ -219,7 +231,7 @@ impl Connections {
                 return host.reset(link, frame, packet, &segment, (limit, now_ns));
             }
         };
-        self.deliver(host, slot, (link, burst, i), packet, now_ns)
+        self.deliver(host, slot, (link, burst, i), (packet, &segment), now_ns)
     }
 
     /// Gives a packet to its connection; what TCP answers at once leaves in the same frame.
@@ -228,12 +240,17 @@ impl Connections {
         host: &Host,
         slot: u32,
         (link, burst, i): (PortId, &mut Burst, usize),
-        packet: &Packet,
+        (packet, segment): (&Packet, &Segment),
         now_ns: u64,
     ) -> Verdict {
         let mut frame = burst.frame_mut(i);
         let from = sender_mac(&frame);
         let connection = &mut self.slots[slot as usize];
+        if connection.state() == State::Listen {
+            let tcp = segment.tcp;
+            let options = SynOptions::parse(packet.payload(frame.bytes()), tcp.header_bytes);
+            connection.meet(tcp.sequence, options, &self.limits, now_ns);
+        }
         let bytes = packet.bytes(frame.bytes());
         let queued_bytes = connection.queued_bytes();
         if connection.receive(bytes, &mut self.reply, now_ns) {
@@ -245,6 +262,7 @@ impl Connections {
                 connection.deadline_ns = now_ns.saturating_add(self.limits.linger_ns);
             }
         }
+        connection.follow(segment, now_ns);
         self.list(slot);
         self.let_send(slot);
         let reply = self.reply.bytes();
@@ -282,6 +300,13 @@ impl Connections {
         self.index.remove(&connection.ends);
         let was_counted = connection.phase != Phase::Lingering;
         connection.clear();
+        let (rx_bytes, tx_bytes) = (self.limits.rx_bytes, self.limits.tx_bytes);
+        let more_bytes = connection.buffers_bytes() - (rx_bytes + tx_bytes);
+        if more_bytes > 0 {
+            connection.shrink(rx_bytes, tx_bytes);
+            self.grown -= 1;
+            self.grown_bytes -= more_bytes;
+        }
         if was_counted {
             self.uncount(remote.ip());
         }
@@ -346,6 +371,7 @@ impl Connections {
                 _ => {
                     connection.phase = Phase::Open;
                     connection.deadline_ns = u64::MAX;
+                    connection.opened(now_ns);
                     self.half_open -= 1;
                     let (peer, port) = (connection.ends.remote, connection.port);
                     let local = self.listen[usize::from(port)];
@@ -504,7 +530,7 @@ impl Connections {
                 connection.is_sending = false;
                 return false;
             }
-            let due_ns = connection.prepare(now_ns);
+            let due_ns = self.grow(host, slot).prepare(now_ns);
             let wants = due_ns.is_some_and(|due_ns| due_ns <= now_ns);
             if !wants {
                 self.rest_until(slot, due_ns, now_ns);
@@ -553,6 +579,27 @@ impl Connections {
         sending.clear();
         self.spare_list = sending;
         Ok(())
+    }
+
+    /// Gives a connection larger buffers, if it wants some, can have them now, and there is memory.
+    fn grow(&mut self, host: &mut Host, slot: u32) -> &mut Connection {
+        let connection = &mut self.slots[slot as usize];
+        if let Some((rx_bytes, tx_bytes)) = connection.wanted_bytes() {
+            let has_bytes = connection.buffers_bytes();
+            let more_bytes = rx_bytes + tx_bytes - has_bytes;
+            let fits = self.grown_bytes + more_bytes <= self.limits.grown_bytes_max;
+            let told = (&self.limits, self.hop_limit);
+            let (room, now_ns) = ((&mut self.reply, &mut self.spill), self.now_ns);
+            if fits && connection.grow((rx_bytes, tx_bytes), told, room, now_ns) {
+                let is_first = has_bytes == self.limits.rx_bytes + self.limits.tx_bytes;
+                self.grown += usize::from(is_first);
+                self.grown_bytes += more_bytes;
+                host.events.buffers_grown += 1;
+            } else {
+                connection.stay();
+            }
+        }
+        connection
     }
 
     /// A connection has nothing to send before `due_ns`.

@@ -102,12 +102,18 @@ impl phy::Device for Ingress<'_> {
 }
 
 /// Nobody: what is sent to it is only read.
-pub(crate) struct Nobody<'a>(&'a mut Reply, usize);
+pub(crate) struct Nobody<'a> {
+    /// The last packet.
+    pub(crate) sent: &'a mut Vec<u8>,
+    pub(crate) mtu_bytes: usize,
+}
 
-impl<'a> Nobody<'a> {
-    pub(crate) fn new(reply: &'a mut Reply, mtu_bytes: usize) -> Nobody<'a> {
-        reply.len = 0;
-        Nobody(reply, mtu_bytes)
+pub(crate) struct Nowhere<'a>(&'a mut Vec<u8>);
+
+impl phy::TxToken for Nowhere<'_> {
+    fn consume<R, F: FnOnce(&mut [u8]) -> R>(self, len: usize, f: F) -> R {
+        self.0.resize(len, 0);
+        f(self.0)
     }
 }
 
@@ -117,20 +123,20 @@ impl phy::Device for Nobody<'_> {
     where
         Self: 'a;
     type TxToken<'a>
-        = ReplyRoom<'a>
+        = Nowhere<'a>
     where
         Self: 'a;
 
-    fn receive(&mut self, _now: Instant) -> Option<(ReceivedPacket<'_>, ReplyRoom<'_>)> {
+    fn receive(&mut self, _now: Instant) -> Option<(ReceivedPacket<'_>, Nowhere<'_>)> {
         None
     }
 
-    fn transmit(&mut self, _now: Instant) -> Option<ReplyRoom<'_>> {
-        Some(ReplyRoom(self.0))
+    fn transmit(&mut self, _now: Instant) -> Option<Nowhere<'_>> {
+        Some(Nowhere(self.sent))
     }
 
     fn capabilities(&self) -> DeviceCapabilities {
-        capabilities(self.1)
+        capabilities(self.mtu_bytes)
     }
 }
 

@@ -81,6 +81,8 @@ pub struct HostEvents {
     pub syn_cookies_sent: u64,
     /// SYN cookies that came back and opened a connection.
     pub syn_cookies_redeemed: u64,
+    /// Times that a connection got larger buffers.
+    pub buffers_grown: u64,
     /// Packets that told routers of groups.
     pub group_reports_sent: u64,
     /// Questions of routers about groups.

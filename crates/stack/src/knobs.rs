@@ -16,15 +16,16 @@ const KEEPALIVE_S: RangeInclusive<usize> = 1..=32_767;
 const SILENCES: u64 = 5;
 
 impl TcpLimits {
-    /// The limits that the knobs in `spec` ask for, and the spec without them: `window=` (bytes of the
-    /// receive and of the send buffer), `conns=`, `close=` (milliseconds) and `keepalive=` (seconds).
+    /// The limits that the knobs in `spec` ask for, and the spec without them: `window=` (bytes that the
+    /// receive and the send buffer may grow to), `conns=`, `close=` (milliseconds) and `keepalive=` (seconds).
     ///
     /// # Errors
     /// A value outside its range.
     pub fn from_spec(spec: &LaneSpec) -> Result<(TcpLimits, LaneSpec), SpecError> {
         let (knobs, mut limits) = (spec.knobs(), TcpLimits::default());
-        limits.rx_bytes = knobs.number("window", limits.rx_bytes, WINDOW_BYTES)?;
-        limits.tx_bytes = knobs.number("window", limits.tx_bytes, WINDOW_BYTES)?;
+        limits.window_bytes_max = knobs.number("window", limits.window_bytes_max, WINDOW_BYTES)?;
+        limits.rx_bytes = limits.rx_bytes.min(limits.window_bytes_max);
+        limits.tx_bytes = limits.tx_bytes.min(limits.window_bytes_max);
         limits.connections_max = knobs.number("conns", limits.connections_max, CONNS)?;
         limits.per_source_max = limits.per_source_max.max(limits.connections_max);
         let close_ms = (limits.linger_ns / 1_000_000) as usize;
@@ -56,10 +57,11 @@ mod tests {
 
     #[test]
     fn knobs_of_the_stack_are_taken_out_of_the_spec() {
-        let read = read("packet:window=1m,ring,conns=20000,close=50,keepalive=7");
+        let read = read("packet:window=32k,ring,conns=20000,close=50,keepalive=7");
         let (limits, rest) = read.expect("values in range");
         assert_eq!(rest, "packet:ring");
-        assert_eq!((limits.rx_bytes, limits.tx_bytes), (1 << 20, 1 << 20));
+        assert_eq!((limits.rx_bytes, limits.tx_bytes), (16 << 10, 32 << 10));
+        assert_eq!(limits.window_bytes_max, 32 << 10);
         assert_eq!((limits.connections_max, limits.per_source_max), (20_000, 20_000));
         assert_eq!((limits.linger_ns, limits.keep_alive_ns), (50_000_000, 7_000_000_000));
         assert_eq!(limits.timeout_ns, 35_000_000_000);

@@ -37,6 +37,7 @@ mod connections;
 mod cookie;
 mod datagram;
 mod device;
+mod growth;
 mod host;
 mod icmp;
 mod ip;

@@ -11,7 +11,8 @@
 //!
 //! Replies go to the MAC address that the connection's last effective segment came from; no
 //! neighbour is looked up or remembered for it. What smoltcp does not do is missing here too: selective
-//! acknowledgements are sent but not used, no timestamps, no fast open, no urgent data.
+//! acknowledgements are sent but not used, no timestamps, no fast open, no urgent data. Its buffers have
+//! fixed sizes; a socket with larger ones takes the place of one that holds its stream back.
 
 use crate::{
     ConnectionCounts, HostEvents, StackConfig,
@@ -58,6 +59,7 @@ impl<L: FrameLane> StreamStack<L> {
         for caps in &mut caps {
             caps.fact("connections_max", config.tcp.connections_max);
             caps.fact("window_bytes", config.tcp.rx_bytes);
+            caps.fact("window_bytes_max", config.tcp.window_bytes_max.max(config.tcp.rx_bytes));
             caps.fact("close_ms", config.tcp.linger_ns / 1_000_000);
             caps.fact("keepalive_s", config.tcp.keep_alive_ns / 1_000_000_000);
         }

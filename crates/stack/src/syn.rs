@@ -1,4 +1,4 @@
-//! SYNs by hand: what one says of its sender, the SYN-ACK that carries a cookie, and the SYN of a
+//! SYNs by hand: what one says of its sender, the SYN-ACK that carries a cookie, and the segments of a
 //! handshake that nobody sees.
 //!
 //! smoltcp's sockets come to life by a handshake alone. One that is to begin in the middle of a
@@ -12,6 +12,7 @@ use crate::{
 };
 use laneway_core::{DropReason, FrameMut, PortId, Verdict};
 use laneway_wire::{TCP_BYTES_MIN, Tcp, TcpOption, TcpOptions, protocol, tcp_flags};
+use std::net::SocketAddr;
 
 /// All options that are written here.
 const OPTIONS_BYTES_MAX: usize = 12;
@@ -20,7 +21,7 @@ const IMAGINED_BYTES_MAX: usize = 40 + TCP_BYTES_MIN + OPTIONS_BYTES_MAX;
 /// The MSS of who states none (RFC 9293, 3.7.1).
 const MSS_BYTES_UNSTATED: u16 = 536;
 /// The largest shift of a window (RFC 7323, 2.3).
-const WINDOW_SHIFT_MAX: u8 = 14;
+pub(crate) const WINDOW_SHIFT_MAX: u8 = 14;
 /// Selective acknowledgements are permitted (RFC 2018).
 const SACK_PERMITTED: u8 = 4;
 
@@ -85,6 +86,21 @@ fn emit_syn(tcp: Tcp, options: &SynOptions, bytes: &mut [u8]) -> usize {
     len
 }
 
+/// A header of which only the ports are filled in.
+fn bare(from: SocketAddr, to: SocketAddr) -> Tcp {
+    Tcp {
+        source_port: from.port(),
+        destination_port: to.port(),
+        sequence: 0,
+        acknowledgement: 0,
+        header_bytes: TCP_BYTES_MIN,
+        flags: 0,
+        window: 0,
+        checksum: 0,
+        urgent: 0,
+    }
+}
+
 /// A packet that nobody sent. Its checksum is not filled in.
 pub(crate) struct Imagined {
     bytes: [u8; IMAGINED_BYTES_MAX],
@@ -94,20 +110,29 @@ pub(crate) struct Imagined {
 impl Imagined {
     /// The SYN with which the far end of a connection would have begun it.
     pub(crate) fn syn(ends: Ends, sequence: u32, window: u16, options: &SynOptions) -> Imagined {
+        let tcp = Tcp { sequence, flags: tcp_flags::SYN, window, ..bare(ends.remote, ends.local) };
+        Imagined::new(ends, |bytes| emit_syn(tcp, options, bytes))
+    }
+
+    /// A segment of the far end: its number, what it acknowledges, and its window; and a byte or none.
+    pub(crate) fn segment(
+        ends: Ends,
+        (sequence, acknowledgement, window): (u32, u32, u16),
+        payload_bytes: usize,
+    ) -> Imagined {
+        let front = bare(ends.remote, ends.local);
+        let tcp = Tcp { sequence, acknowledgement, flags: tcp_flags::ACK, window, ..front };
+        Imagined::new(ends, |bytes| {
+            assert!(tcp.emit(bytes), "there is room for a TCP header");
+            TCP_BYTES_MIN + payload_bytes
+        })
+    }
+
+    /// A packet from the far end whose TCP segment `emit` writes; it gives the segment's length.
+    fn new(ends: Ends, emit: impl FnOnce(&mut [u8]) -> usize) -> Imagined {
         let mut bytes = [0; IMAGINED_BYTES_MAX];
         let at = header_bytes(ends.local.ip());
-        let tcp = Tcp {
-            source_port: ends.remote.port(),
-            destination_port: ends.local.port(),
-            sequence,
-            acknowledgement: 0,
-            header_bytes: TCP_BYTES_MIN,
-            flags: tcp_flags::SYN,
-            window,
-            checksum: 0,
-            urgent: 0,
-        };
-        let tcp_bytes = emit_syn(tcp, options, &mut bytes[at..]);
+        let tcp_bytes = emit(&mut bytes[at..]);
         let header = Header {
             source: ends.remote.ip(),
             destination: ends.local.ip(),
@@ -138,17 +163,15 @@ impl Host {
         options: &SynOptions,
     ) -> Verdict {
         let tcp = segment.tcp;
+        let (own, peer) = (packet.destination, packet.source);
+        let (own, peer) = ((own, tcp.destination_port), (peer, tcp.source_port));
         let answer = Tcp {
-            source_port: tcp.destination_port,
-            destination_port: tcp.source_port,
             sequence: cookie,
             // Data in a SYN is not kept; its sender sends it again.
             acknowledgement: tcp.sequence.wrapping_add(1),
-            header_bytes: TCP_BYTES_MIN,
             flags: tcp_flags::SYN | tcp_flags::ACK,
             window,
-            checksum: 0,
-            urgent: 0,
+            ..bare(own.into(), peer.into())
         };
         let mut bytes = [0; TCP_BYTES_MIN + OPTIONS_BYTES_MAX];
         let len = emit_syn(answer, options, &mut bytes);
@@ -191,7 +214,7 @@ mod tests {
             options in options(), sequence: u32, window: u16, ports: [u16; 2], v6: bool
         ) {
             let ips = if v6 { ["fd00::1", "fd00::2"] } else { ["10.0.0.1", "10.0.0.2"] };
-            let end = |i: usize| std::net::SocketAddr::new(ips[i].parse().unwrap(), ports[i]);
+            let end = |i: usize| SocketAddr::new(ips[i].parse().unwrap(), ports[i]);
             let ends = Ends { local: end(0), remote: end(1) };
             let syn = Imagined::syn(ends, sequence, window, &options);
             let frame = [&[0; ETHERNET_BYTES], syn.bytes()].concat();

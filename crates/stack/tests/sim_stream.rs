@@ -570,6 +570,177 @@ fn a_reply_longer_than_the_send_buffer_and_the_queue_leaves_whole() {
     assert!(bench.until(MINUTE, |b| b.far(far).received.len() == 2 * LONG + 60_000));
 }
 
+const MIB: usize = 1 << 20;
+/// A round trip takes 50 ms.
+const FAR_AWAY: &str = "sim:frames=8192,queue=16384,delay_us=25000";
+
+/// Uses up what it is shown.
+fn sink() -> Server {
+    Server::new(|bytes, _| bytes.len())
+}
+
+/// Answers each byte by 8 MiB.
+fn source() -> Server {
+    Server::new(|_, reply| {
+        *reply = bytes(9, 8 * MIB);
+        1
+    })
+}
+
+/// How long 8 MiB take from or to a peer far away, when windows may grow to `window_bytes_max`.
+fn stream_ns(app: fn() -> Server, receives: bool, window_bytes_max: usize) -> u64 {
+    let mut config = config(&["10.0.0.1:7"]);
+    config.tcp.window_bytes_max = window_bytes_max;
+    let mut bench = Bench::new(FAR_AWAY, &config, app());
+    bench.far_bytes = if receives { 2 * MIB } else { MIB / 8 };
+    let far = bench.connect(near(7));
+    assert!(bench.until(MINUTE, |b| b.app.opened == 1));
+    let began_ns = bench.now_ns();
+    if receives {
+        bench.far(far).write(&bytes(9, 8 * MIB));
+        let is_there = |b: &mut Bench<Server>| b.stack.counters(PORT).rx_bytes == 8 * MIB as u64;
+        assert!(bench.until(10 * MINUTE, is_there));
+    } else {
+        bench.far(far).write(&[1]);
+        let is_there = |b: &mut Bench<Server>| b.far(far).received.len() == 8 * MIB;
+        assert!(bench.until(10 * MINUTE, is_there));
+        assert!(bench.far(far).received == bytes(9, 8 * MIB));
+    }
+    let counts = bench.stack.connections();
+    assert_eq!(counts.grown, usize::from(window_bytes_max > 64 << 10));
+    let took_ns = bench.now_ns() - began_ns;
+    bench.far(far).finish();
+    assert!(bench.until(MINUTE, |b| b.stack.connections().total == 0));
+    assert_eq!((bench.app.closed, bench.stack.connections().grown_bytes), (vec![Close::Peer], 0));
+    took_ns
+}
+
+#[test]
+fn a_stream_over_a_long_path_is_four_times_as_quick_with_windows_that_grow() {
+    for (app, receives) in [(sink as fn() -> Server, true), (source, false)] {
+        let start_bytes = if receives { 16 << 10 } else { 64 << 10 };
+        let fixed_ns = stream_ns(app, receives, start_bytes);
+        let grown_ns = stream_ns(app, receives, MIB);
+        assert!(grown_ns * 4 <= fixed_ns, "{grown_ns} of {fixed_ns} ns, receives: {receives}");
+    }
+}
+
+#[test]
+fn bytes_are_exact_while_windows_grow_whatever_the_link_does() {
+    const BYTES: usize = 60_000;
+    for loss in ["0", "0.001", "0.01"] {
+        for seed in 1..=2 {
+            let spec = format!(
+                "sim:seed={seed},loss={loss},dup=0.01,reorder=0.02,reorder_us=300,delay_us=500,jitter_us=20"
+            );
+            let mut config = config(&["10.0.0.1:7", "[fd00::1]:7"]);
+            (config.tcp.rx_bytes, config.tcp.tx_bytes) = (4096, 4096);
+            let to = [near(7), "[fd00::1]:7".parse().unwrap()];
+
+            // There and back, with a rest behind each round.
+            let mut bench = Bench::new(&spec, &config, Server::echo());
+            bench.far_bytes = 32 << 10;
+            let fars = to.map(|to| bench.connect(to));
+            let mut rounds = Vec::new();
+            for round in 0..5 {
+                rounds.extend(bytes(round, BYTES));
+                for far in fars {
+                    bench.far(far).write(&bytes(round, BYTES));
+                    let is_back = |b: &mut Bench<Server>| b.far(far).received.len() >= rounds.len();
+                    assert!(bench.until(10 * MINUTE, is_back), "{spec}: bytes are missing");
+                    assert!(bench.far(far).received == rounds, "{spec}: {far}");
+                }
+            }
+            assert!(bench.stack.events().buffers_grown > 1, "{spec}: {:?}", bench.stack.events());
+            assert_eq!(bench.stack.counters(PORT).rx_bytes, rounds.len() as u64, "{spec}");
+
+            // Answers of a byte, which look like keep-alives.
+            let answer = |asked: &[u8], reply: &mut Vec<u8>| {
+                reply.push(b'.');
+                asked.len()
+            };
+            let mut bench = Bench::new(&spec, &config, Server::new(answer));
+            bench.far_bytes = 32 << 10;
+            let far = bench.connect(near(7));
+            for round in 1..=3 {
+                bench.far(far).write(&bytes(1, 4 * BYTES));
+                let is_there = |b: &mut Bench<Server>| {
+                    let counters = b.stack.counters(PORT);
+                    let answers = b.far(far).received.len() as u64;
+                    counters.rx_bytes == round * 4 * BYTES as u64 && answers == counters.tx_bytes
+                };
+                assert!(bench.until(10 * MINUTE, is_there), "{spec}: bytes are missing");
+                // Before a rest, no buffer can grow.
+                assert!(!bench.until(Duration::from_millis(100), |_| false));
+            }
+            assert!(bench.stack.events().buffers_grown > 0, "{spec}: {:?}", bench.stack.events());
+
+            // Longer than anything that is queued.
+            let answer = |asked: &[u8], reply: &mut Vec<u8>| {
+                *reply = bytes(u64::from(asked[0]), 4 * BYTES);
+                1
+            };
+            let mut bench = Bench::new(&spec, &config, Server::new(answer));
+            for to in to {
+                let far = bench.connect(to);
+                bench.far(far).write(&[5, 6]);
+                let is_there = |b: &mut Bench<Server>| b.far(far).received.len() >= 8 * BYTES;
+                assert!(bench.until(10 * MINUTE, is_there), "{spec}: bytes are missing");
+                let want = [bytes(5, 4 * BYTES), bytes(6, 4 * BYTES)].concat();
+                assert!(bench.far(far).received == want, "{spec}: {far}");
+            }
+            assert!(bench.stack.events().buffers_grown > 1, "{spec}: {:?}", bench.stack.events());
+        }
+    }
+}
+
+#[test]
+fn memory_by_which_connections_grow_is_bounded_and_given_back() {
+    let mut config = config(&["10.0.0.1:7"]);
+    config.tcp.grown_bytes_max = 100_000;
+    let mut bench = Bench::new("sim:frames=4096,queue=8192,delay_us=5000", &config, sink());
+    bench.far_bytes = MIB;
+    for round in 1..=2u64 {
+        let fars: Vec<_> = (0..4).map(|_| bench.connect(near(7))).collect();
+        for far in &fars {
+            bench.far(*far).write(&bytes(1, MIB));
+        }
+        let (mut grown_bytes, mut largest) = (0, 0);
+        let all = round * 4 * MIB as u64;
+        let all_there = |b: &mut Bench<Server>| {
+            grown_bytes = b.stack.connections().grown_bytes;
+            largest = grown_bytes.max(largest);
+            b.stack.counters(PORT).rx_bytes == all
+        };
+        assert!(bench.until(MINUTE, all_there));
+        // 16 KiB more for each of the four, and 32 KiB more for one of them.
+        assert_eq!((grown_bytes, largest), (96 << 10, 96 << 10));
+        assert_eq!(bench.stack.connections().grown, 4);
+        fars.iter().for_each(|far| bench.far(*far).abort());
+        assert!(bench.until(MINUTE, |b| b.stack.connections().total == 0));
+        let counts = bench.stack.connections();
+        assert_eq!((counts.grown, counts.grown_bytes, counts.slots), (0, 0, 4));
+    }
+}
+
+#[test]
+fn a_slow_stream_and_an_app_that_reads_late_leave_windows_as_they_are() {
+    let mut bench = Bench::new("sim:delay_us=5000", &config(&["10.0.0.1:7"]), sink());
+    let far = bench.connect(near(7));
+    assert!(bench.until(MINUTE, |b| b.app.opened == 1));
+    for second in 1..=100 {
+        bench.far(far).write(&bytes(1, 1000));
+        assert!(!bench.until(Duration::from_secs(1), |_| false));
+        assert_eq!(bench.stack.counters(PORT).rx_bytes, second * 1000);
+    }
+    // All is left unread until 30,000 bytes have come.
+    bench.app = Server::new(|bytes, _| if bytes.len() < 30_000 { 0 } else { bytes.len() });
+    let late = bench.connect(near(7));
+    bench.far(late).write(&bytes(1, 29_000));
+    assert!(bench.until(MINUTE, |b| b.stack.counters(PORT).rx_bytes == 129_000));
+    assert_eq!((bench.stack.events().buffers_grown, bench.stack.connections().grown), (0, 0));
+}
+
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(300))]
 
@@ -585,6 +756,7 @@ proptest! {
         if cookies {
             config.tcp.half_open_max = 0;
         }
+        (config.tcp.rx_bytes, config.tcp.tx_bytes) = (2048, 2048);
         let mut bench = Bench::new("sim", &config, Server::echo());
         bench.app.one_shot = closes;
         let from: SocketAddr = "10.0.1.9:5000".parse().unwrap();

@@ -177,8 +177,11 @@ impl Connections {
         host.events.syn_cookies_redeemed += 1;
         let (sequence, options) = (tcp.sequence.wrapping_sub(1), SynOptions::of_mss(mss_bytes));
         let connection = &mut self.slots[slot as usize];
-        connection.imagine_syn((sequence, tcp.window), &options, &mut self.reply, now_ns);
-        let verdict = self.deliver(host, slot, (newcomer.link, burst, i), packet, now_ns);
+        connection.meet(sequence, options, &self.limits, now_ns);
+        let room = (&mut self.reply, &mut self.spill);
+        connection.imagine_syn((sequence, tcp.window), room, now_ns);
+        let (frame, seen) = ((newcomer.link, burst, i), (packet, segment));
+        let verdict = self.deliver(host, slot, frame, seen, now_ns);
         if self.slots[slot as usize].state() == State::SynReceived {
             // TCP could not read it. Whoever sends the next one brings the cookie again.
             self.release(slot);

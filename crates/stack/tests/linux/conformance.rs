@@ -212,6 +212,7 @@ impl<L: FrameLane> StreamRig for Rig<L> {
                     config.tcp.linger_ns = 300_000_000;
                 }
                 (config.tcp.rx_bytes, config.tcp.tx_bytes) = (2048, 2048);
+                config.tcp.window_bytes_max = 2048;
                 config.tcp.backlog_bytes_max = 2048;
             }
             None => (),

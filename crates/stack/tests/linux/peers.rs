@@ -13,8 +13,8 @@ use laneway_spec::IdlePolicy;
 use laneway_stack::{DatagramStack, HostEvents, StackConfig, StreamStack};
 use laneway_testkit::skip;
 use std::{
-    io::{BufRead, BufReader, Write},
-    net::SocketAddr,
+    io::{BufRead, BufReader, Read, Write},
+    net::{SocketAddr, TcpStream},
     process::{Command, Output, Stdio},
 };
 
@@ -255,6 +255,38 @@ fn the_kernel_connects_by_syn_cookies() {
         assert!(sums.len() == 2 && sums[0] == sums[1], "{line}: {printed}");
     }
     assert_eq!(stack.events().syn_cookies_redeemed, 2);
+}
+
+#[test]
+fn buffers_grow_under_a_stream_of_the_kernel() {
+    const BYTES: usize = 8 << 20;
+    let pattern = || (0..BYTES as u32).map(|i| (i.wrapping_mul(31) ^ i >> 8) as u8);
+    let Some(world) = world(&[]) else { return };
+    for ip in [NEAR_V4, NEAR_V6] {
+        let to = SocketAddr::new(ip.parse().unwrap(), 7);
+        // A one is answered by the pattern, all else is used up.
+        let app = Server::new(|bytes, reply| {
+            if bytes[0] == 1 {
+                reply.extend((0..BYTES as u32).map(|i| (i.wrapping_mul(31) ^ i >> 8) as u8));
+            }
+            1 + bytes[1..].iter().take_while(|byte| **byte != 1).count()
+        });
+        let client = || -> std::io::Result<bool> {
+            let entered = world.far.enter(move || TcpStream::connect(to));
+            let mut stream = entered.expect("the namespace is there")?;
+            stream.write_all(&vec![0; BYTES])?;
+            stream.write_all(&[1])?;
+            let mut received = vec![0; BYTES];
+            stream.read_exact(&mut received)?;
+            Ok(received.into_iter().eq(pattern()))
+        };
+        let (done, _, mut stack) = serve_streams_while(&world, &config(&listen(7)), app, client);
+        assert!(done.expect("the connection holds"), "{ip}: other bytes than were sent");
+        let received = |port| stack.counters(laneway_core::PortId(port)).rx_bytes;
+        assert_eq!([0, 1].map(received).iter().sum::<u64>(), BYTES as u64 + 1, "{ip}");
+        let events = stack.events();
+        assert!(events.buffers_grown > 0, "{ip}: {events:?}");
+    }
 }
 
 #[test]
