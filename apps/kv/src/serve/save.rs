@@ -162,8 +162,11 @@ impl Server {
         if self.saving.running.is_none() {
             self.begin_saving();
         }
+        // Of most turns that is all: to ask the log takes a lock.
+        if self.saving.running.is_none() {
+            return;
+        }
         match self.journal.snapshot() {
-            _ if self.saving.running.is_none() => {}
             Snapshot::Writing => self.step(),
             Snapshot::InPlace => self.end_saving(Ok(())),
             Snapshot::Failed(why) => self.end_saving(Err(why)),
@@ -289,12 +292,13 @@ impl Server {
             (self.config.rewrite_percentage, self.config.rewrite_bytes_min);
         let is_idle = !self.saving.is_under_way(Cause::Save)
             && !self.saving.is_under_way(Cause::Rewrite)
-            && self.journal.is_on();
+            && self.journal.is_on()
+            && self.journal.failed().is_none();
         if percentage == 0 || !is_idle || self.time.now_us < self.saving.retry_us {
             return;
         }
         let bytes = self.journal.bytes().total();
-        // The segment before a snapshot goes with the first record behind it, when this has been looked at.
+        // The segment before a snapshot may go behind the moment at which this was set, with the first record of the next.
         self.saving.base_bytes = self.saving.base_bytes.min(bytes);
         let base_bytes = u128::from(self.saving.base_bytes.max(1));
         let growth = (u128::from(bytes) * 100 / base_bytes).saturating_sub(100);
