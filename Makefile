@@ -77,23 +77,26 @@ bench: toolchain ## every figure of docs/measurements again: races, idle lanes, 
 
 # make soak SECONDS=3600
 # make soak APP=relay LANE=socket|uring|afxdp|xdp MINUTES=10; SEED=n draws the same again
-# make soak APP=journal
+# make soak APP=kv LANE=socket|uring MINUTES=10; SEED=n
+# make soak APP=journal; SEED=n
 APP ?= forward
 LANE ?= socket
 MINUTES ?= 10
 SECONDS ?= 600
 SEED ?=
 
-soak: toolchain ## numbered frames while rules come and go: none doubled, reordered, lost unnamed (10 minutes; APP=relay, journal too)
+soak: toolchain ## numbered frames while rules come and go: none doubled, reordered, lost unnamed (10 minutes; APP=relay, kv, journal too)
 	@$(INSTALL) --test $(GO_ON)
 	@case "$(APP)" in \
 	    forward) LANEWAY_SOAK_SECONDS=$(SECONDS) \
 	        cargo test --release --package laneway-forward --test lanes -- --ignored soak --nocapture ;; \
 	    relay) LANEWAY_SOAK_LANE="$(LANE)" LANEWAY_SOAK_SECONDS=$$(($(MINUTES) * 60)) LANEWAY_SOAK_SEED=$(SEED) \
 	        cargo test --release --package laneway-cli --test relay -- --ignored soak_for_as_long --nocapture ;; \
+	    kv) LANEWAY_SOAK_LANE="$(LANE)" LANEWAY_SOAK_SECONDS=$$(($(MINUTES) * 60)) LANEWAY_SOAK_SEED=$(SEED) \
+	        cargo test --release --package laneway-cli --test store -- --ignored soak_for_as_long --nocapture ;; \
 	    journal) LANEWAY_JOURNAL_ALL=1 LANEWAY_JOURNAL_SEED=$(SEED) \
 	        cargo test --release --package laneway-journal --tests ;; \
-	    *) echo "make soak: APP=$(APP) has none; use forward, relay or journal"; exit 2 ;; \
+	    *) echo "make soak: APP=$(APP) has none; use forward, relay, kv or journal"; exit 2 ;; \
 	esac
 
 test: toolchain ## install what is missing, run every test; ARGS="-p laneway-wire" narrows it

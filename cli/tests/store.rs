@@ -1,0 +1,381 @@
+//! `laneway run kv` is killed at moments that nobody chose, under load and while it saves: what it answered is there at
+//! the next start, and of each client a beginning of what it asked for, nothing else.
+//!
+//! ```text
+//!   clients, each with keys of its own ─ pipelines of numbered writes ─▶ store ─ log, snapshots ─▶ folder
+//!   operator ─ BGSAVE, BGREWRITEAOF ──────────────────────────────────────╯ ╰─ SIGKILL, start, compare
+//! ```
+//!
+//! `make soak APP=kv LANE=socket MINUTES=10`; the seed is drawn anew each time and printed, and `SEED=n` draws the same
+//! again. Under `always` all that was answered must be there; under `everysec` a kill may cost the writes of the last
+//! moment, and still leaves a beginning of them. A cut of the power is for the tests of `apps/kv`, on a disk that is
+//! simulated.
+#![forbid(unsafe_code)]
+#![expect(clippy::print_stdout, reason = "a soak ends with a table")]
+
+use laneway_netns::{Namespace, can_create};
+use laneway_testkit::skip;
+use std::collections::{BTreeMap, VecDeque};
+use std::env;
+use std::fmt::Write as _;
+use std::fs::{self, File};
+use std::hash::{BuildHasher, RandomState};
+use std::io::{self, BufRead, BufReader, Read, Write};
+use std::net::TcpStream;
+use std::path::PathBuf;
+use std::process::{self, Child, Stdio};
+use std::thread;
+use std::time::{Duration, Instant};
+
+/// The binary under test.
+const LANEWAY: &str = env!("CARGO_BIN_EXE_laneway");
+const ADDRESS: &str = "127.0.0.1:6379";
+/// How long a start may take on a busy machine, and any reply.
+const PATIENCE: Duration = Duration::from_secs(60);
+const ROUNDS_SHORT: u64 = 10;
+const SECONDS_DEFAULT: u64 = 600;
+const CLIENTS: u64 = 4;
+/// Keys that nobody writes to again: a snapshot takes some time.
+const FILL: u64 = 4_000;
+/// Fields of each kind that a client writes to.
+const SLOTS: u64 = 37;
+const LIST_MAX: usize = 20;
+const DEPTH_MAX: u64 = 16;
+/// From the moment that all clients write to the kill, at most.
+const MOMENT_MS_MAX: u64 = 250;
+
+/// Numbers that one seed decides (splitmix64).
+struct Draw(u64);
+
+impl Draw {
+    fn below(&mut self, end: u64) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut mixed = self.0;
+        mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        (mixed ^ (mixed >> 31)) % end
+    }
+}
+
+/// What a client's keys hold when so many of its writes are done.
+#[derive(Clone, Default)]
+struct Model {
+    done: u64,
+    strings: BTreeMap<String, u64>,
+    list: VecDeque<u64>,
+    hash: BTreeMap<String, u64>,
+    sorted: BTreeMap<String, u64>,
+}
+
+/// The client's write of that number. Each is answered by one line.
+fn write_of(client: u64, number: u64) -> String {
+    let slot = number % SLOTS;
+    match number % 5 {
+        0 => format!("MSET n{client} {number} s{client}:{slot} {number}\r\n"),
+        1 => format!("RPUSH l{client} {number}\r\n"),
+        2 => format!("HSET h{client} n {number} f{slot} {number}\r\n"),
+        3 => format!("ZADD z{client} {number} n {number} m{slot}\r\n"),
+        _ => format!("LTRIM l{client} -{LIST_MAX} -1\r\n"),
+    }
+}
+
+impl Model {
+    fn write(&mut self, client: u64) {
+        self.done += 1;
+        let (number, slot) = (self.done, self.done % SLOTS);
+        let both = |first: &str, second: String| [(first.to_owned(), number), (second, number)];
+        match number % 5 {
+            0 => self.strings.extend(both(&format!("n{client}"), format!("s{client}:{slot}"))),
+            1 => self.list.push_back(number),
+            2 => self.hash.extend(both("n", format!("f{slot}"))),
+            3 => self.sorted.extend(both("n", format!("m{slot}"))),
+            _ => drop(self.list.drain(..self.list.len().saturating_sub(LIST_MAX))),
+        }
+    }
+
+    fn keys(&self) -> u64 {
+        let others = [!self.list.is_empty(), !self.hash.is_empty(), !self.sorted.is_empty()];
+        self.strings.len() as u64 + others.iter().map(|is_there| u64::from(*is_there)).sum::<u64>()
+    }
+
+    /// As [`contents`] reads it.
+    fn contents(&self) -> Vec<String> {
+        let pairs = |of: &BTreeMap<String, u64>| {
+            of.iter().map(|(name, number)| format!("{name} {number}")).collect::<Vec<_>>()
+        };
+        let list: Vec<String> = self.list.iter().map(u64::to_string).collect();
+        [pairs(&self.strings), vec![list.join(" ")], pairs(&self.hash), pairs(&self.sorted)]
+            .concat()
+    }
+}
+
+/// A connection to the store.
+struct Asked(BufReader<TcpStream>);
+
+impl Asked {
+    fn new(near: &Namespace) -> io::Result<Asked> {
+        let stream = near.enter(|| TcpStream::connect(ADDRESS)).expect("its namespace is there")?;
+        stream.set_nodelay(true)?;
+        stream.set_read_timeout(Some(PATIENCE))?;
+        Ok(Asked(BufReader::new(stream)))
+    }
+
+    fn send(&mut self, lines: &str) -> io::Result<()> {
+        self.0.get_mut().write_all(lines.as_bytes())
+    }
+
+    /// A reply's values, one behind the other; nothing is empty.
+    fn reply(&mut self) -> io::Result<Vec<String>> {
+        let mut line = String::new();
+        if self.0.read_line(&mut line)? == 0 || !line.ends_with('\n') {
+            return Err(io::ErrorKind::UnexpectedEof.into());
+        }
+        let (kind, rest) = line.trim_end().split_at(1);
+        let count = || rest.parse::<i64>().expect("a number");
+        match kind {
+            "$" if count() >= 0 => {
+                let mut bytes = vec![0; count() as usize + 2];
+                self.0.read_exact(&mut bytes)?;
+                bytes.truncate(bytes.len() - 2);
+                Ok(vec![String::from_utf8(bytes).expect("text")])
+            }
+            "$" => Ok(vec![String::new()]),
+            "*" => {
+                let mut values = Vec::new();
+                for _ in 0..count() {
+                    values.extend(self.reply()?);
+                }
+                Ok(values)
+            }
+            "-" => panic!("the store says: {rest}"),
+            _ => Ok(vec![rest.to_owned()]),
+        }
+    }
+
+    fn ask(&mut self, line: &str) -> Vec<String> {
+        let asked = self.send(&format!("{line}\r\n")).and_then(|()| self.reply());
+        asked.unwrap_or_else(|error| panic!("{line}: {error}"))
+    }
+}
+
+/// What a client's keys hold.
+fn contents(asked: &mut Asked, client: u64) -> Vec<String> {
+    let mut names: Vec<String> = (0..SLOTS).map(|slot| format!("s{client}:{slot}")).collect();
+    names.push(format!("n{client}"));
+    names.sort();
+    let values = asked.ask(&format!("MGET {}", names.join(" ")));
+    let there = names.iter().zip(values).filter(|(_, value)| !value.is_empty());
+    let mut contents: Vec<String> = there.map(|(name, value)| format!("{name} {value}")).collect();
+    contents.push(asked.ask(&format!("LRANGE l{client} 0 -1")).join(" "));
+    for line in [format!("HGETALL h{client}"), format!("ZRANGE z{client} 0 -1 WITHSCORES")] {
+        let mut pairs: Vec<String> =
+            asked.ask(&line).chunks(2).map(|pair| pair.join(" ")).collect();
+        pairs.sort();
+        contents.extend(pairs);
+    }
+    contents
+}
+
+/// Writes until the store is gone: how many were sent, and how many answered.
+fn load(near: &Namespace, client: u64, from: u64, mut draw: Draw) -> (u64, u64) {
+    let (mut sent, mut answered) = (from, from);
+    let Ok(mut asked) = Asked::new(near) else { return (sent, answered) };
+    loop {
+        let mut lines = String::new();
+        for _ in 0..=draw.below(DEPTH_MAX) {
+            sent += 1;
+            lines += &write_of(client, sent);
+        }
+        if asked.send(&lines).is_err() {
+            return (sent, answered);
+        }
+        while answered < sent {
+            if asked.reply().is_err() {
+                return (sent, answered);
+            }
+            answered += 1;
+        }
+    }
+}
+
+/// Has it save until it is gone.
+fn operate(near: &Namespace, mut draw: Draw) {
+    let Ok(mut asked) = Asked::new(near) else { return };
+    loop {
+        let verb = ["BGSAVE SCHEDULE", "BGREWRITEAOF"][draw.below(2) as usize];
+        thread::sleep(Duration::from_millis(draw.below(30)));
+        // One that is under way is refused, in one line.
+        let mut line = String::new();
+        let asked = asked.send(&format!("{verb}\r\n")).and_then(|()| asked.0.read_line(&mut line));
+        if !asked.is_ok_and(|bytes| bytes > 0) {
+            return;
+        }
+    }
+}
+
+/// A store that runs; ends with the test, however that ends.
+struct Running(Child);
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        // It may have ended by itself.
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+struct Folder(PathBuf);
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(&self.0);
+    }
+}
+
+/// Starts it; returns when it answers.
+fn start(near: &Namespace, folder: &Folder, lane: &str, fsync: &str) -> (Running, Asked) {
+    let said = folder.0.join("said");
+    let child = near
+        .command(LANEWAY)
+        .args(["run", "kv", "--lane", lane, "--listen", ADDRESS, "--appendonly", "yes", "--dir"])
+        .arg(folder.0.join("data"))
+        .args(["--appendfsync", fsync])
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .stderr(File::create(&said).expect("a folder of ours"))
+        .spawn();
+    let mut running = Running(child.expect("the program starts"));
+    let begun = Instant::now();
+    loop {
+        if let Ok(mut asked) = Asked::new(near) {
+            assert_eq!(asked.ask("PING"), ["PONG"]);
+            return (running, asked);
+        }
+        let is_over = running.0.try_wait().expect("it is our child").is_some();
+        if is_over || begun.elapsed() > PATIENCE {
+            panic!("it does not serve: {}", fs::read_to_string(said).unwrap_or_default());
+        }
+        thread::sleep(Duration::from_millis(5));
+    }
+}
+
+/// How long: so many rounds, or so many seconds.
+#[derive(Clone, Copy)]
+enum Length {
+    Rounds(u64),
+    Seconds(u64),
+}
+
+fn soak(lane: &str, length: Length, seed: u64) {
+    if let Err(why) = can_create() {
+        return skip(why);
+    }
+    println!("kills of a store on {lane}, seed {seed}");
+    let near = Namespace::create("store").expect("it can be created");
+    let up = near.command("ip").args(["link", "set", "lo", "up"]).status();
+    assert!(up.is_ok_and(|status| status.success()));
+    let folder = Folder(env::temp_dir().join(format!("laneway-store-{lane}-{}", process::id())));
+    fs::create_dir(&folder.0).expect("the folder for temporary files can be written");
+    let (mut draw, begun) = (Draw(seed), Instant::now());
+    let mut models = vec![Model::default(); CLIENTS as usize];
+    // Of each client, how many writes were sent, and how many must be there.
+    let mut asked_for = vec![(0, 0); CLIENTS as usize];
+    let (mut rounds, mut from_snapshots, mut torn, mut lost) = (0, 0, 0, 0);
+    loop {
+        let fsync = if rounds % 4 == 3 { "everysec" } else { "always" };
+        let (mut running, mut asked) = start(&near, &folder, lane, fsync);
+        let info = asked.ask("INFO persistence").concat();
+        from_snapshots += u64::from(info.contains("of the snapshot from"));
+        torn += u64::from(info.contains("were torn"));
+        let what = format!("seed {seed}, round {rounds}");
+        for (client, (model, (sent, least))) in models.iter_mut().zip(&asked_for).enumerate() {
+            let there = contents(&mut asked, client as u64);
+            while model.done < *sent && (model.done < *least || model.contents() != there) {
+                model.write(client as u64);
+            }
+            assert!(
+                model.done >= *least && model.contents() == there,
+                "{what}: client {client} sent {sent} writes, {least} must be there\n{info}\n{there:?}"
+            );
+            lost += sent - model.done;
+        }
+        let is_over = match length {
+            Length::Rounds(all) => rounds == all,
+            Length::Seconds(all) => begun.elapsed().as_secs() >= all,
+        };
+        if rounds == 0 {
+            let mut lines = String::new();
+            for number in 0..FILL {
+                let _ = write!(lines, "SET fill:{number} {number}\r\n");
+            }
+            asked.send(&lines).expect("it runs");
+            for _ in 0..FILL {
+                assert_eq!(asked.reply().expect("it runs"), ["OK"]);
+            }
+        }
+        let keys = FILL + models.iter().map(Model::keys).sum::<u64>();
+        assert_eq!(asked.ask("DBSIZE"), [keys.to_string()], "{what}");
+        let fill = draw.below(FILL).to_string();
+        assert_eq!(asked.ask(&format!("GET fill:{fill}")), [fill], "{what}");
+        if is_over {
+            break;
+        }
+        let near = &near;
+        thread::scope(|scope| {
+            let operator = Draw(draw.below(u64::MAX));
+            scope.spawn(move || operate(near, operator));
+            let clients: Vec<_> = (0..CLIENTS)
+                .zip(&models)
+                .map(|(client, model)| {
+                    let (from, own) = (model.done, Draw(draw.below(u64::MAX)));
+                    scope.spawn(move || load(near, client, from, own))
+                })
+                .collect();
+            thread::sleep(Duration::from_millis(draw.below(MOMENT_MS_MAX)));
+            running.0.kill().expect("it runs until then");
+            running.0.wait().expect("it is our child");
+            for (client, place) in clients.into_iter().zip(&mut asked_for) {
+                let (sent, answered) = client.join().expect("no reply is an error");
+                *place = (sent, if fsync == "always" { answered } else { 0 });
+            }
+        });
+        rounds += 1;
+    }
+    let written: u64 = models.iter().map(|model| model.done).sum();
+    println!("  kills              {rounds:>12}");
+    println!(
+        "  writes there       {written:>12}  ({lost} were sent and are not: unanswered, or under everysec)"
+    );
+    println!("  from a snapshot    {from_snapshots:>12}  starts, {torn} with a torn end");
+    assert!(written > 0 && from_snapshots > 0, "nothing was shown");
+}
+
+/// The seed that is asked for, or one that nobody knows before.
+fn seed() -> u64 {
+    let asked = env::var("LANEWAY_SOAK_SEED").ok().filter(|text| !text.is_empty());
+    match asked {
+        Some(text) => text.parse().unwrap_or_else(|_| panic!("SEED={text} is no number")),
+        None => RandomState::new().hash_one(process::id()) >> 32,
+    }
+}
+
+#[test]
+fn what_was_answered_is_there_behind_kills_on_socket() {
+    soak("socket", Length::Rounds(ROUNDS_SHORT), seed());
+}
+
+#[test]
+fn what_was_answered_is_there_behind_kills_on_uring() {
+    soak("uring", Length::Rounds(ROUNDS_SHORT), seed());
+}
+
+#[test]
+#[ignore = "runs for LANEWAY_SOAK_SECONDS, 600 by default, on LANEWAY_SOAK_LANE"]
+fn soak_for_as_long_as_asked() {
+    let asked = env::var("LANEWAY_SOAK_SECONDS").ok().filter(|text| !text.is_empty());
+    let seconds = asked.map(|text| {
+        text.parse().unwrap_or_else(|_| panic!("LANEWAY_SOAK_SECONDS={text} is no number"))
+    });
+    let lane = env::var("LANEWAY_SOAK_LANE").unwrap_or_else(|_| "socket".to_owned());
+    soak(&lane, Length::Seconds(seconds.unwrap_or(SECONDS_DEFAULT)), seed());
+}
