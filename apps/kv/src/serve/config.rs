@@ -212,15 +212,18 @@ fn memory(text: &str, min: u64, max: u64) -> Result<u64, String> {
 }
 
 fn in_range(text: &str, min: u64, max: u64) -> Result<u64, String> {
-    between(text.parse().map_err(|_| "argument couldn't be parsed into an integer")?, min, max)
+    let number = laneway_resp::integer(text.as_bytes())
+        .ok_or("argument couldn't be parsed into an integer")?;
+    // A negative one is out of every range.
+    u64::try_from(number).map_or_else(|_| Err(not_between(min, max)), |n| between(n, min, max))
 }
 
 fn between(number: u64, min: u64, max: u64) -> Result<u64, String> {
-    if (min..=max).contains(&number) {
-        Ok(number)
-    } else {
-        Err(format!("argument must be between {min} and {max} inclusive"))
-    }
+    if (min..=max).contains(&number) { Ok(number) } else { Err(not_between(min, max)) }
+}
+
+fn not_between(min: u64, max: u64) -> String {
+    format!("argument must be between {min} and {max} inclusive")
 }
 
 /// A number of bytes with Redis's units: `100mb`, `1k`.
