@@ -209,10 +209,13 @@ impl DpdkLane {
         self.ports[port.index()].read_and_free(sum)
     }
 
-    /// Fails with [`LaneError::Gone`] when an interface has disappeared or is down.
+    /// Fails with [`LaneError::Gone`] when an interface has disappeared or is down, and was not given up.
     fn check_alive(&mut self) -> Result<(), LaneError> {
         for (port, near) in self.ports.iter().zip(&mut self.bursts) {
-            near.gone |= port.interface.as_ref().is_some_and(|interface| !interface.is_up());
+            if port.is_given_up() {
+                continue;
+            }
+            near.gone |= !port.is_there();
             if near.gone {
                 return Err(LaneError::Gone {
                     lane: NAME.to_owned(),
@@ -505,7 +508,7 @@ impl Leaving<'_> {
             self.counters[ingress].drop_one(DropReason::TxNoPort);
             return false;
         };
-        let reason = if (frame.span.len as usize) < ETHERNET_BYTES {
+        let reason = if port.is_given_up() || (frame.span.len as usize) < ETHERNET_BYTES {
             DropReason::TxRefused
         } else if port.takes(frame.span.len, || is_tagged(self.base, &frame.span)) {
             return true;
@@ -636,6 +639,9 @@ impl FrameLane for DpdkLane {
     fn lend(&mut self, port: PortId, frames: usize) -> Result<&mut Burst, LaneError> {
         self.settle_leftover(port)?;
         let near = &mut self.bursts[port.index()];
+        if self.ports[port.index()].is_given_up() {
+            return Ok(&mut near.burst);
+        }
         let want = frames.min(near.burst.space());
         let got = self.ports[port.index()].lend(&mut self.scratch.lent[..want]);
         let layout = self.layout;
@@ -684,5 +690,15 @@ impl FrameLane for DpdkLane {
 
     fn refused(&self, port: PortId) -> u64 {
         self.counters[port.index()].drops(DropReason::TxRefused)
+    }
+
+    fn give_up(&mut self, port: PortId) {
+        let index = port.index();
+        let before: usize =
+            self.ports[..index].iter().map(|port| port.wake.descriptors().len()).sum();
+        let own = self.ports[index].give_up();
+        // Left out by poll.
+        self.polled[before..before + own].iter_mut().for_each(|polled| polled.fd = -1);
+        self.bursts[index].gone = false;
     }
 }

@@ -96,6 +96,8 @@ pub(crate) struct Port {
     /// Frames that were received and not yet lent to the app.
     arrived: Box<[ShimFrame]>,
     arrived_count: usize,
+    /// Its interface is gone, and whoever uses the lane knows: its driver is called no more.
+    is_given_up: bool,
     /// Frames to send at the next flush.
     outbox: Vec<ShimFrame>,
     frame_bytes_max: u32,
@@ -242,6 +244,7 @@ impl Port {
             is_first: worker == 0,
             arrived: vec![ShimFrame::default(); config.burst_frames].into_boxed_slice(),
             arrived_count: 0,
+            is_given_up: false,
             // One settle adds no more than one burst.
             outbox: Vec::with_capacity(config.burst_frames),
             frame_bytes_max: started.mtu_bytes + ETHERNET_BYTES as u32,
@@ -278,6 +281,9 @@ impl Port {
         if self.arrived_count > 0 {
             return true;
         }
+        if self.is_given_up {
+            return false;
+        }
         // The first queue that has something; the next fetch begins behind it.
         for _ in self.rx_queues.clone() {
             let room = self.arrived.len() as u16;
@@ -295,6 +301,23 @@ impl Port {
             }
         }
         false
+    }
+
+    /// Calls its driver no more; gives how many descriptors it has to poll, which wake nobody any more. What was fetched is
+    /// still handed over.
+    pub(crate) fn give_up(&mut self) -> usize {
+        self.is_given_up = true;
+        self.wake.descriptors().len()
+    }
+
+    /// True when its interface is gone, and whoever uses the lane knows.
+    pub(crate) fn is_given_up(&self) -> bool {
+        self.is_given_up
+    }
+
+    /// True when its interface is there and up; a device that is none is always there.
+    pub(crate) fn is_there(&self) -> bool {
+        self.interface.as_ref().is_none_or(Interface::is_up)
     }
 
     /// Hands over what was fetched; it is the caller's now.
@@ -383,7 +406,7 @@ impl Port {
 
     /// Switches the device's receive interrupts, where it has some to switch.
     pub(crate) fn set_interrupts(&self, on: bool) {
-        if let Wake::Queues(_) = &self.wake {
+        if let (Wake::Queues(_), false) = (&self.wake, self.is_given_up) {
             for queue in self.rx_queues.clone() {
                 let port = self.started.device.port;
                 // SAFETY: a queue of a started port. Drivers without the call have nothing to switch.

@@ -3,7 +3,7 @@
 use crate::world::{Alone, NEAR, World, is_promiscuous, spec};
 use laneway_core::{Cap, DropReason, FrameLane, Lane, LaneError, PortId, PortMask, Verdict};
 use laneway_dpdk::DpdkLane;
-use laneway_testkit::{skip, udp_frames};
+use laneway_testkit::{Disturbance, is_ours, skip, udp_frames};
 use std::{fs, path::Path, time::Duration};
 
 const PORT: PortId = PortId(0);
@@ -109,6 +109,45 @@ fn an_interrupt_is_obtained_where_there_is_one_and_refused_where_there_is_none()
     let Ok(mut world) = World::taps().map_err(skip) else { return };
     let lane = world.open(&spec("dpdk:net_tap,no-huge,intr"), 1).expect("opens");
     assert!(lane.caps(PORT).obtained.has(Cap::RxInterrupt));
+}
+
+#[test]
+fn a_port_whose_interface_is_gone_is_given_up_and_the_other_goes_on() {
+    const SHORT: Duration = Duration::from_millis(5);
+    let Ok(mut world) = World::cables(2).map_err(skip) else { return };
+    for mode in ["dpdk:net_af_packet,no-huge", "dpdk:net_af_xdp,no-huge"] {
+        let mut lane = world.open(&spec(mode), 2).expect("opens");
+        world.disturb(0, Disturbance::Remove);
+        let told = (0..TURNS_MAX).find_map(|_| lane.wait(SHORT).err());
+        let is_told = matches!(&told, Some(LaneError::Gone { name, .. }) if name == NEAR[0]);
+        assert!(is_told, "{mode}: {told:?}");
+        lane.give_up(PORT);
+        let sent = udp_frames(0, 32, 100);
+        world.inject(1, &sent);
+        let mut came = Vec::new();
+        for _ in 0..TURNS_MAX {
+            lane.wait(SHORT).expect("it is told once");
+            assert!(receive(&mut lane, PORT).is_empty(), "{mode}");
+            came.extend(receive(&mut lane, OTHER).into_iter().filter(|frame| is_ours(frame)));
+            if came.len() >= sent.len() {
+                break;
+            }
+        }
+        assert_eq!(came, sent, "{mode}");
+        assert!(lane.lend(PORT, 4).expect("it lends none").is_empty(), "{mode}");
+        // A copy leaves where there is an interface, and the other is counted.
+        let burst = lane.lend(OTHER, sent.len()).expect("the lane lends");
+        for (i, bytes) in sent.iter().enumerate() {
+            let mut frame = burst.frame_mut(i);
+            assert!(frame.set_len(bytes.len()));
+            frame.bytes_mut().copy_from_slice(bytes);
+            frame.set_verdict(Verdict::Fanout(PortMask(0b11)));
+        }
+        lane.settle(OTHER).expect("the lane settles");
+        assert_eq!(world.receive(1, sent.len()), sent, "{mode}");
+        assert_eq!(lane.counters(PORT).drops(DropReason::TxRefused), 32, "{mode}");
+        assert_eq!(lane.counters(OTHER).lost(), 0, "{mode}");
+    }
 }
 
 #[test]
