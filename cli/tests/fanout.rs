@@ -127,6 +127,34 @@ fn a_slow_output_of_our_relay_costs_the_others_nothing() {
 }
 
 #[test]
+fn what_our_relay_adds_to_the_kernels_way_is_told_of_every_output() {
+    let Some(turn) = Turn::new("relay-latency") else { return };
+    if !has("smcrouted", "-v") {
+        return;
+    }
+    let mut command = shipped::race(&turn.folder, "relay", &[]);
+    command.args(["--variant", "latency-8"]);
+    command.args(["--generations", "3", "--rounds", "2", "--segment-ms", "100"]);
+    let output = command.output().expect("the program starts");
+    assert!(output.status.code().is_some_and(|code| code != 2), "{output:?}");
+    let result = turn.result("latency-8");
+    closes(&result, 8);
+    assert!(result.invalid.is_empty(), "{:?}", result.invalid);
+    // One datagram in eight is timed, at each of its outputs.
+    for segment in &result.segments {
+        let (times, ledger) = (segment.due_to_arrival.expect("it has one"), &segment.ledger);
+        assert!(times.summary.n <= ledger.delivered.div_ceil(8) + 8, "{times:?}, {ledger:?}");
+        assert!(times.summary.n * 16 >= ledger.delivered, "{times:?}, {ledger:?}");
+    }
+    let asked = result.goals.iter().map(|goal| goal.goal.as_str()).collect::<Vec<_>>();
+    let limit = "at 10000/s: at most 100000 ns above smcroute";
+    for arm in ["socket:batch=64,gso,gro", "uring:depth=1024,gso,gro"] {
+        let asks = format!("p99 due to arrival of {arm} {limit}");
+        assert!(asked.contains(&asks.as_str()), "{asked:?}");
+    }
+}
+
+#[test]
 fn our_relay_copies_to_ports_by_rules_and_closes_its_ledger() {
     let Some(turn) = Turn::new("relay-ports") else { return };
     for (variant, outputs, lanes) in [

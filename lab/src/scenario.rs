@@ -1643,6 +1643,33 @@ mod tests {
     }
 
     #[test]
+    fn a_demand_is_a_ratio_or_a_difference_and_says_which() {
+        let mut scenario = scenario();
+        scenario.check(&TABLES).unwrap();
+        let [base, other] = [0, 1].map(|i| scenario.arms[i].name.clone());
+        let goal = Goal {
+            arm: other,
+            over: None,
+            above: Some(base.clone()),
+            at_most: Some(300.0),
+            at_least: None,
+            metric: Metric::Cpu,
+            ..scenario.goals[0].clone()
+        };
+        assert!(
+            goal.sentence().ends_with(&format!("at most 300 ns above {base}")),
+            "{}",
+            goal.sentence()
+        );
+        scenario.goals = vec![Goal { over: Some(base), ..goal.clone() }];
+        let refused = scenario.check(&TABLES).unwrap_err().to_string();
+        assert!(refused.contains("`above`, a difference"), "{refused}");
+        scenario.goals = vec![Goal { above: Some("nobody".into()), ..goal }];
+        let refused = scenario.check(&TABLES).unwrap_err().to_string();
+        assert!(refused.contains("nobody"), "{refused}");
+    }
+
+    #[test]
     fn an_arm_without_the_limit_of_the_others_says_so_where_there_is_one() {
         let mut scenario = scenario();
         let base = scenario.arms[0].clone();
@@ -1735,6 +1762,7 @@ mod tests {
                 metric: Metric::Loss,
                 arm: "sh serve.sh".into(),
                 over: None,
+                above: None,
                 load_pps: Some(1000),
                 over_load_pps: None,
                 variant: None,

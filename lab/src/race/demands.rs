@@ -10,6 +10,7 @@ use crate::scenario::{Answer, Arithmetic, Claim, Goal, Scenario};
 use crate::trial::Trial;
 use laneway_kinds::Metric;
 use laneway_page::number::ratio;
+use laneway_stats::Rule;
 use laneway_stats::pairs::{self, Comparison, Limit, Pair};
 
 /// What a claim is told that waits for a trace.
@@ -202,8 +203,8 @@ fn sides(goal: &Goal, result: &RaceResult) -> Result<Sides, Said> {
         place.ok_or_else(|| Said::Untold(format!("arm `{name}` did not run")))
     };
     let arm = index(&goal.arm)?;
-    let over = match (&goal.over, goal.over_load_pps) {
-        (Some(over), _) => Some((index(over)?, load)),
+    let over = match (goal.other_arm(), goal.over_load_pps) {
+        (Some(other), _) => Some((index(other)?, load)),
         (None, Some(pps)) => Some((arm, offered(result, pps)?)),
         (None, None) => None,
     };
@@ -234,7 +235,7 @@ fn judge(goal: &Goal, result: &RaceResult, trials: &[Trial], matters: f64) -> Sa
     let Some(finding) = of_arm.find(|finding| finding.comparison.look.number > 0) else {
         return Said::Undecided("nothing of it can be compared".to_owned());
     };
-    let (look, rule) = (finding.comparison.look, rule(goal.metric, matters));
+    let (look, rule) = (finding.comparison.look, rule_of(goal, matters));
     let found = Comparison::of_pairs(&pairs, rule, look).expect("as the findings were");
     let twin = paired(data, goal.metric, [(0, arm.1), (1, arm.1)]);
     let noise = Comparison::of_pairs(&twin, rule, look).ok().filter(|_| over.is_some());
@@ -244,14 +245,21 @@ fn judge(goal: &Goal, result: &RaceResult, trials: &[Trial], matters: f64) -> Sa
     };
     let percent = interval.confidence * 100.0;
     let pairs = found.effects.len();
+    let unit = |value: f64| goal.metric.in_unit(&short(value));
     let measured = match over {
+        Some(_) if goal.above.is_some() => format!(
+            "{} above it ({} to {}, {percent:.0} % confidence, {pairs} pairs)",
+            unit(estimate),
+            short(interval.lower),
+            short(interval.upper),
+        ),
         Some(_) => format!(
             "{estimate:.3} times ({:.3} to {:.3}, {percent:.0} % confidence, {pairs} pairs)",
             interval.lower, interval.upper,
         ),
         None => format!(
             "{} ({} to {}, {percent:.0} % confidence, {pairs} {})",
-            goal.metric.in_unit(&short(estimate)),
+            unit(estimate),
             short(interval.lower),
             short(interval.upper),
             if goal.metric.has_no_load() { "generations" } else { "segments" },
@@ -263,6 +271,14 @@ fn judge(goal: &Goal, result: &RaceResult, trials: &[Trial], matters: f64) -> Sa
         bounded(goal, result, arm, over, (limit, answer))
     });
     Said::Measured(measured + &open_ends(goal, result, arm, over), all(answers))
+}
+
+/// How the values that a demand is about are compared: what is to be no more than so much above another arm's, by
+/// difference, to as small a share of that limit as matters of a ratio.
+fn rule_of(goal: &Goal, matters: f64) -> Rule {
+    let rule = rule(goal.metric, matters);
+    let limit = goal.at_most.or(goal.at_least).filter(|_| goal.above.is_some());
+    limit.map_or(rule, |limit| Rule::difference(rule.direction, limit.abs() * matters))
 }
 
 /// The values of one arm, each against one unit.

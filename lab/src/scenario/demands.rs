@@ -17,9 +17,12 @@ pub struct Goal {
     pub metric: Metric,
     /// Of which arm.
     pub arm: String,
-    /// Against which arm; none: the value itself.
+    /// Against which arm, as a ratio; none: the value itself.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub over: Option<String>,
+    /// Instead: by how much it is more than this arm's, in the metric's unit.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub above: Option<String>,
     /// At which load; none: at the saturating one, or of a metric of pings, at none. Of a closed loop of so many
     /// requests: that number of `requests`.
     #[serde(default, alias = "requests", skip_serializing_if = "Option::is_none")]
@@ -212,10 +215,11 @@ impl Goal {
             [] => "no limit".to_owned(),
             limits => limits.join(" and "),
         };
-        let what = match (&self.over, self.over_load_pps) {
-            (Some(over), _) => format!("{limit} times {over}"),
-            (None, Some(pps)) => format!("{limit} times that {}", load_name(pps)),
-            (None, None) => self.metric.in_unit(&limit),
+        let what = match (&self.over, &self.above, self.over_load_pps) {
+            (Some(over), ..) => format!("{limit} times {over}"),
+            (None, Some(other), _) => format!("{} above {other}", self.metric.in_unit(&limit)),
+            (None, None, Some(pps)) => format!("{limit} times that {}", load_name(pps)),
+            (None, None, None) => self.metric.in_unit(&limit),
         };
         let load = match self.load_pps {
             Some(pps) => format!(" {}", load_name(pps)),
@@ -232,7 +236,12 @@ impl Goal {
 
     /// Whether all arms that it needs satisfy `has`.
     pub(super) fn runs(&self, has: impl Fn(&String) -> bool) -> bool {
-        has(&self.arm) && self.over.as_ref().is_none_or(has)
+        has(&self.arm) && self.other_arm().is_none_or(has)
+    }
+
+    /// The arm that it is compared with, as a ratio or by difference.
+    pub(crate) fn other_arm(&self) -> Option<&String> {
+        self.over.as_ref().or(self.above.as_ref())
     }
 
     /// Checks it as a `kind` (goal, or claim) of this scenario, whose arms have their names.
@@ -271,14 +280,17 @@ impl Goal {
             let hint = "give it a `load_pps`, or the scenario `saturate = true`, `topspeed = true` or `closed_loop = true`";
             return refused("load", hint);
         }
+        if self.over.is_some() && self.above.is_some() {
+            return refused("other arm", "give `over`, a ratio, or `above`, a difference");
+        }
         if let Some(other) = self.over_load_pps
-            && (self.over.is_some() || self.load_pps.is_none_or(|pps| pps == other))
+            && (self.other_arm().is_some() || self.load_pps.is_none_or(|pps| pps == other))
         {
             let hint =
                 "with `over_load_pps` give another `load_pps`, and no `over`: it is the same arm's";
             return refused("load", hint);
         }
-        for name in [Some(&self.arm), self.over.as_ref()].into_iter().flatten() {
+        for name in [Some(&self.arm), self.other_arm()].into_iter().flatten() {
             let Some(arm) = scenario.arms.iter().find(|arm| arm.name == *name) else {
                 let hint = "it must be the name of an arm";
                 return Err(value(format!("an arm of a {kind}"), name, hint));

@@ -288,3 +288,20 @@ fn real_pings_are_asked_by_mean_extremes_and_deviation() {
 fn section_without_pings(result: &mut RaceResult) {
     result.ping.as_mut().expect("it has one").pings.clear();
 }
+
+#[test]
+fn what_is_to_be_no_more_than_so_much_above_another_is_a_difference() {
+    let result = race(|segment| {
+        let ns = if segment.arm == XDP { 1_400.0 } else { 1_000.0 };
+        cost(segment, ns);
+    });
+    let above = |limit: &str| {
+        let asked = "metric = 'CPU per record', arm = 'xdp', above = 'packet', load_pps = 50_000";
+        test(&result, &format!("{asked}, {limit}"))
+    };
+    let (status, said) = above("at_most = 500");
+    assert_eq!(status, Confirmed, "{said}");
+    assert!(said.contains("ns above it"), "{said}");
+    assert_eq!(above("at_most = 300").0, Refuted);
+    assert_eq!(above("at_least = 300").0, Confirmed);
+}
