@@ -8,6 +8,7 @@ mod turn;
 
 use laneway_lab::result::{Outcome, RaceResult};
 use std::fs;
+use std::path::Path;
 use std::process::{Command, Output};
 use turn::Turn;
 
@@ -171,6 +172,29 @@ fn our_relay_copies_to_ports_by_rules_and_closes_its_ledger() {
         assert!(result.invalid.is_empty(), "{:?}", result.invalid);
         assert_eq!(result.app, "relay");
     }
+}
+
+#[test]
+fn a_relay_of_two_threads_copies_every_datagram_once() {
+    let Some(turn) = Turn::new("relay-threads") else { return };
+    // Built with the lab's tests, and not with these.
+    let program = Path::new(env!("CARGO_BIN_EXE_laneway")).with_file_name("examples");
+    let program = program.join("two_threads");
+    if !program.exists() {
+        let path = program.display();
+        return println!("skipped: no {path}; cargo build -p laneway-lab --example two_threads");
+    }
+    let arm = format!("{} {TOLD} {{cpu}}", program.display());
+    let mut command = shipped::race(&turn.folder, "relay", &[("saturate = true\n", "")]);
+    command.args(["--variant", "groups-50", "--load", "200", "--lane", "socket", "--arm", &arm]);
+    command.args(["--generations", "2", "--rounds", "2", "--segment-ms", "100"]);
+    let output = command.output().expect("the program starts");
+    assert!(output.status.code().is_some_and(|code| code != 2), "{output:?}");
+    let result = turn.result("groups-50");
+    closes(&result, 8);
+    assert!(result.invalid.is_empty(), "{:?}", result.invalid);
+    let of_threads = result.segments.iter().filter(|s| s.arm + 1 == result.arms.len());
+    assert!(of_threads.into_iter().all(|segment| segment.ledger.reordered == 0));
 }
 
 #[test]
