@@ -175,6 +175,12 @@ fn collapse(test: &Goal, result: &RaceResult) -> Option<String> {
     })
 }
 
+/// A confidence in percent, never rounded up to certainty: 95, 99.7.
+fn percent_of(confidence: f64) -> f64 {
+    let tenths = confidence * 1_000.0;
+    if confidence < 0.99 { (tenths / 10.0).round() } else { (tenths + 1e-6).floor() / 10.0 }
+}
+
 /// What a demand is about: an arm at a load, and what it is compared with.
 type Sides = (Side, Option<Side>);
 
@@ -243,22 +249,22 @@ fn judge(goal: &Goal, result: &RaceResult, trials: &[Trial], matters: f64) -> Sa
         let doubt = found.judge(None).doubt.map_or_else(String::new, |doubt| format!(": {doubt}"));
         return Said::Undecided(format!("no interval{doubt}"));
     };
-    let percent = interval.confidence * 100.0;
+    let percent = percent_of(interval.confidence);
     let pairs = found.effects.len();
     let unit = |value: f64| goal.metric.in_unit(&short(value));
     let measured = match over {
         Some(_) if goal.above.is_some() => format!(
-            "{} above it ({} to {}, {percent:.0} % confidence, {pairs} pairs)",
+            "{} above it ({} to {}, {percent} % confidence, {pairs} pairs)",
             unit(estimate),
             short(interval.lower),
             short(interval.upper),
         ),
         Some(_) => format!(
-            "{estimate:.3} times ({:.3} to {:.3}, {percent:.0} % confidence, {pairs} pairs)",
+            "{estimate:.3} times ({:.3} to {:.3}, {percent} % confidence, {pairs} pairs)",
             interval.lower, interval.upper,
         ),
         None => format!(
-            "{} ({} to {}, {percent:.0} % confidence, {pairs} {})",
+            "{} ({} to {}, {percent} % confidence, {pairs} {})",
             unit(estimate),
             short(interval.lower),
             short(interval.upper),

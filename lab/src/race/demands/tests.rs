@@ -305,3 +305,9 @@ fn what_is_to_be_no_more_than_so_much_above_another_is_a_difference() {
     assert_eq!(above("at_most = 300").0, Refuted);
     assert_eq!(above("at_least = 300").0, Confirmed);
 }
+
+#[test]
+fn no_confidence_is_told_as_certainty() {
+    let told = [0.95, 0.975, 0.99, 0.9975, 0.99999].map(|share| percent_of(share).to_string());
+    assert_eq!(told, ["95", "98", "99", "99.7", "99.9"]);
+}
