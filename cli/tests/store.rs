@@ -14,12 +14,11 @@
 #![expect(clippy::print_stdout, reason = "a soak ends with a table")]
 
 use laneway_netns::{Namespace, can_create};
-use laneway_testkit::skip;
+use laneway_testkit::{skip, soak as asked};
 use std::collections::{BTreeMap, VecDeque};
 use std::env;
 use std::fmt::Write as _;
 use std::fs::{self, File};
-use std::hash::{BuildHasher, RandomState};
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
 use std::path::PathBuf;
@@ -33,7 +32,6 @@ const ADDRESS: &str = "127.0.0.1:6379";
 /// How long a start may take on a busy machine, and any reply.
 const PATIENCE: Duration = Duration::from_secs(60);
 const ROUNDS_SHORT: u64 = 10;
-const SECONDS_DEFAULT: u64 = 600;
 const CLIENTS: u64 = 4;
 /// Keys that nobody writes to again: a snapshot takes some time.
 const FILL: u64 = 4_000;
@@ -350,32 +348,18 @@ fn soak(lane: &str, length: Length, seed: u64) {
     assert!(written > 0 && from_snapshots > 0, "nothing was shown");
 }
 
-/// The seed that is asked for, or one that nobody knows before.
-fn seed() -> u64 {
-    let asked = env::var("LANEWAY_SOAK_SEED").ok().filter(|text| !text.is_empty());
-    match asked {
-        Some(text) => text.parse().unwrap_or_else(|_| panic!("SEED={text} is no number")),
-        None => RandomState::new().hash_one(process::id()) >> 32,
-    }
-}
-
 #[test]
 fn what_was_answered_is_there_behind_kills_on_socket() {
-    soak("socket", Length::Rounds(ROUNDS_SHORT), seed());
+    soak("socket", Length::Rounds(ROUNDS_SHORT), asked::seed());
 }
 
 #[test]
 fn what_was_answered_is_there_behind_kills_on_uring() {
-    soak("uring", Length::Rounds(ROUNDS_SHORT), seed());
+    soak("uring", Length::Rounds(ROUNDS_SHORT), asked::seed());
 }
 
 #[test]
 #[ignore = "runs for LANEWAY_SOAK_SECONDS, 600 by default, on LANEWAY_SOAK_LANE"]
 fn soak_for_as_long_as_asked() {
-    let asked = env::var("LANEWAY_SOAK_SECONDS").ok().filter(|text| !text.is_empty());
-    let seconds = asked.map(|text| {
-        text.parse().unwrap_or_else(|_| panic!("LANEWAY_SOAK_SECONDS={text} is no number"))
-    });
-    let lane = env::var("LANEWAY_SOAK_LANE").unwrap_or_else(|_| "socket".to_owned());
-    soak(&lane, Length::Seconds(seconds.unwrap_or(SECONDS_DEFAULT)), seed());
+    soak(&asked::lane("socket"), Length::Seconds(asked::seconds()), asked::seed());
 }

@@ -17,7 +17,7 @@ use laneway_linux::is_older_than;
 use laneway_netns::{
     Mac, Namespace, VethEnd, VethOptions, VethPair, can_create, interface_counters,
 };
-use laneway_testkit::skip;
+use laneway_testkit::{skip, soak as asked};
 use laneway_xdp::PassGuard;
 use rustix::net::{
     AddressFamily, RecvFlags, SocketFlags, SocketType, eth, recv, socket_with,
@@ -26,7 +26,6 @@ use rustix::net::{
 use serde_json::Value;
 use std::{
     collections::{BTreeMap, BTreeSet},
-    env,
     fmt::Write as _,
     fs,
     net::{Ipv4Addr, SocketAddrV4, UdpSocket},
@@ -41,7 +40,6 @@ use std::{
 
 /// All lanes together, in a run of the tests.
 const SECONDS_SHORT: u64 = 8;
-const SECONDS_DEFAULT: u64 = 600;
 /// Groups whose rules stay, and groups whose rules come and go.
 const FIXED: u8 = 4;
 const CHURNED: u8 = 12;
@@ -662,33 +660,15 @@ fn judge(
     assert!(growth_kb <= GROWTH_KB_MAX, "it grew by {growth_kb} KiB");
 }
 
-/// The seed that is asked for, or one that nobody knows before.
-fn seed() -> u64 {
-    let asked = env::var("LANEWAY_SOAK_SEED").ok().filter(|text| !text.is_empty());
-    match asked {
-        Some(text) => text.parse().unwrap_or_else(|_| panic!("SEED={text} is no number")),
-        None => {
-            let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
-            let now_ns = now.map_or(0, |now| now.as_nanos() as u64);
-            Draw(now_ns ^ u64::from(process::id())).below(1 << 32)
-        }
-    }
-}
-
 #[test]
 fn soak_for_a_moment() {
     for lane in ["socket:batch=64,gso,gro", "uring:gso,gro"] {
-        soak(lane, SECONDS_SHORT / 2, seed());
+        soak(lane, SECONDS_SHORT / 2, asked::seed());
     }
 }
 
 #[test]
 #[ignore = "runs for LANEWAY_SOAK_SECONDS, 600 by default, on LANEWAY_SOAK_LANE"]
 fn soak_for_as_long_as_asked() {
-    let asked = env::var("LANEWAY_SOAK_SECONDS").ok().filter(|text| !text.is_empty());
-    let seconds = asked.map(|text| {
-        text.parse().unwrap_or_else(|_| panic!("LANEWAY_SOAK_SECONDS={text} is no number"))
-    });
-    let lane = env::var("LANEWAY_SOAK_LANE").unwrap_or_else(|_| "socket".to_owned());
-    soak(&lane, seconds.unwrap_or(SECONDS_DEFAULT), seed());
+    soak(&asked::lane("socket"), asked::seconds(), asked::seed());
 }

@@ -22,6 +22,7 @@ mod patience;
 mod refusal;
 pub mod service;
 mod skip;
+pub mod soak;
 
 pub use conformance::{Disturbance, Impossible, Overload, Properties, Rig};
 pub use files::{CaptureFile, captures, foreign_captures, root, shipped_captures, trace_file};
