@@ -245,23 +245,34 @@ fn what_waits_when_its_port_is_closed_is_counted() {
     assert_eq!(outputs.lane.due_ns(), None);
 }
 
-#[test]
-fn what_is_sent_again_because_of_an_earlier_datagram_keeps_its_place() {
-    const NUMBERS: u8 = 24;
-    let far = UdpSocket::bind("127.0.0.1:0").expect("a free port");
-    let nobody = {
-        let gone = UdpSocket::bind("127.0.0.1:0").expect("a free port");
-        gone.local_addr().expect("it is bound")
-    };
-    let mut lane = match kernel_lane::open(&[]) {
-        Ok(lane) => lane,
-        Err(reason) => return skip(reason),
-    };
+/// A port that is told what became of its datagrams.
+struct Refused {
+    lane: Lane,
+    port: PortId,
+    far: UdpSocket,
+    /// The address of `far`.
+    to: SocketAddr,
+    /// No socket is bound there: the kernel answers with an ICMP error.
+    nobody: SocketAddr,
+}
+
+/// Opens it; without a lane, the reason is printed.
+fn refused() -> Option<Refused> {
+    let bind = || UdpSocket::bind("127.0.0.1:0").expect("a free port");
+    let address = |socket: &UdpSocket| socket.local_addr().expect("it is bound");
+    let (far, nobody) = (bind(), address(&bind()));
+    let mut lane = kernel_lane::open(&[]).map_err(skip).ok()?;
     let at = "127.0.0.1:0".parse().expect("an address");
     let plan = PortPlan { tells_full_queue: true, ..PortPlan::at(at) };
     let port = lane.open_port(&plan).expect("opens");
+    Some(Refused { to: address(&far), lane, port, far, nobody })
+}
+
+#[test]
+fn what_is_sent_again_because_of_an_earlier_datagram_keeps_its_place() {
+    const NUMBERS: u8 = 24;
+    let Some(Refused { mut lane, port, far, to, nobody }) = refused() else { return };
     let mut probe = DatagramProbe::new(Answer::Nothing);
-    let to = far.local_addr().expect("it is bound");
     for turn in 0..20u8 {
         // Whatever is sent next to those that nobody listens for is told so, in its own place.
         probe.on_tick = (0..NUMBERS)
@@ -284,20 +295,8 @@ fn what_is_sent_again_because_of_an_earlier_datagram_keeps_its_place() {
 
 #[test]
 fn an_error_of_an_earlier_datagram_costs_no_later_one_and_wakes_nobody_for_ever() {
-    let far = UdpSocket::bind("127.0.0.1:0").expect("a free port");
-    let nobody = {
-        let gone = UdpSocket::bind("127.0.0.1:0").expect("a free port");
-        gone.local_addr().expect("it is bound")
-    };
-    let mut lane = match kernel_lane::open(&[]) {
-        Ok(lane) => lane,
-        Err(reason) => return skip(reason),
-    };
-    let at = "127.0.0.1:0".parse().expect("an address");
-    let plan = PortPlan { tells_full_queue: true, ..PortPlan::at(at) };
-    let port = lane.open_port(&plan).expect("opens");
+    let Some(Refused { mut lane, port, far, to, nobody }) = refused() else { return };
     let mut probe = DatagramProbe::new(Answer::Nothing);
-    let to = far.local_addr().expect("it is bound");
     for number in 0..100u8 {
         // Nobody listens there, and the kernel says so to the next call.
         probe.on_tick = vec![TickSend::exact(port, nobody, vec![number; 10])];
