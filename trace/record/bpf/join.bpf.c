@@ -8,7 +8,7 @@
  * as well, though that process itself is not: so a command is followed from its first instruction.
  *
  * A switch that the kernel does not report (laneway/running.h) is found in the next event: without that, a
- * thread that was put off its CPU for 20 us would count as off it until its next switch.
+ * thread that left its CPU for a moment would count as off it until its next switch.
  *
  * Timer and inter-processor interrupts have no tracepoint that can be used here; their time belongs to
  * whatever they interrupted.
@@ -98,14 +98,17 @@ static __always_inline void look(__u32 tgid, __u32 tid)
 	const __u32 zero = 0;
 	struct lw_running *r = bpf_map_lookup_elem(&running, &zero);
 	__u64 left_ns;
+	_Bool is_first;
 
 	if (!r || !lw_running_changed(r))
 		return;
 	left_ns = lw_running_left_ns(r, r->came_ns, bpf_ktime_get_ns());
-	/* Of the first one that is seen nobody knows when it came. */
-	if (r->task)
-		tell(left_ns, tgid, tid, LW_JOIN_SWITCHED_IN, 0, 0);
+	/* When the first one that is seen came is not known. */
+	is_first = !r->task;
+	/* Before the record: an interrupt in between finds it known, and does not record it again. */
 	lw_running_found(r, left_ns);
+	if (!is_first)
+		tell(left_ns, tgid, tid, LW_JOIN_SWITCHED_IN, 0, 0);
 }
 
 /* Whatever happens to the thread that this CPU runs. */
