@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause) */
 /*
  * Which task a CPU runs, where sched_switch does not report every switch. The guest kernel 6.18 of
- * Firecracker that this was found on reports none away from threads of pid 1, to ftrace neither: whoever
- * believes it books up to a second of the next task on a task that ran for 20 us.
+ * Firecracker that this was found on reports none away from threads of pid 1, to ftrace neither: by
+ * sched_switch alone, all that the next task runs up to its own switch is booked on the one before it.
  *
  * So a program compares the task that it knows with the one that runs, in every event. Where they differ,
  * the scheduler's count of what the task that is gone has run tells when it left.
