@@ -79,7 +79,11 @@ fn run_tidy() -> Result<ExitCode, Trouble> {
     if let Err(reason) = &verbs {
         println!("tidy: skipped: `laneway` commands in README.md: {reason}");
     }
-    let violations = tidy::check(&tree, &workspace.members, verbs.ok().as_ref());
+    let commits = tidy::commits::bound(&workspace.root).unwrap_or_else(|reason| {
+        println!("tidy: skipped: subjects of commits: {reason}");
+        Vec::new()
+    });
+    let violations = tidy::check(&tree, &workspace.members, verbs.ok().as_ref(), &commits);
     for violation in &violations {
         println!("{violation}");
     }

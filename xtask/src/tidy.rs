@@ -6,6 +6,7 @@
 
 mod arrows;
 pub(crate) mod commands;
+pub(crate) mod commits;
 mod crates;
 mod files;
 mod links;
@@ -47,14 +48,16 @@ impl fmt::Display for Violation {
 /// Every violation in the tree, by path and line.
 ///
 /// `laneway_verbs` are the subcommands of a built binary; without them the README's `laneway` lines
-/// are not checked.
+/// are not checked. `commits` are those whose subjects are held to the rule.
 pub(crate) fn check(
     tree: &Tree,
     members: &[Member],
     laneway_verbs: Option<&BTreeSet<String>>,
+    commits: &[commits::Commit],
 ) -> Vec<Violation> {
     let mut violations = Vec::new();
     violations.extend(arrows::check(tree, members));
+    violations.extend(commits::check(commits));
     violations.extend(crates::check(tree, members));
     violations.extend(files::check(tree));
     violations.extend(links::check(tree));
