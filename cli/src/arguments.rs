@@ -89,6 +89,13 @@ pub(crate) enum Verb {
         /// The shell
         shell: Shell,
     },
+    /// Write manual pages, completion scripts and the tables of the reference to a folder
+    #[command(after_help = MANUAL_EXAMPLES, arg_required_else_help = true)]
+    Manual {
+        /// The folder; it is created where it is not there
+        #[arg(long, value_name = "DIR")]
+        out: PathBuf,
+    },
 }
 
 /// The command that the arguments name, as far as they name one: `laneway run features`.
@@ -152,6 +159,10 @@ It is the inside of `laneway race`, which tells it on standard input what to be.
 const COMPLETIONS_EXAMPLES: &str = "\
 Example:
   laneway completions bash > /etc/bash_completion.d/laneway";
+
+const MANUAL_EXAMPLES: &str = "\
+Example:
+  laneway manual --out /tmp/laneway && man /tmp/laneway/man/laneway-race.1";
 
 /// The app of a run, by name, and what was said to it. The verbs are those of a table, and are put behind it.
 #[derive(Debug)]

@@ -173,5 +173,6 @@ fn dispatch<P: AppTable, L: LaneTable>(
         Verb::Arm => child(laneway_lab::serve_arm::<P, L>()),
         Verb::Generate => child(laneway_lab::serve_generator::<L>()),
         Verb::Completions { shell } => verbs::completions::run(shell, apps, json),
+        Verb::Manual { out } => verbs::manual::run::<L>(&out, apps, json),
     }
 }

@@ -4,6 +4,7 @@ pub(crate) mod completions;
 pub(crate) mod doctor;
 pub(crate) mod generate;
 pub(crate) mod lanes;
+pub(crate) mod manual;
 pub(crate) mod race;
 pub(crate) mod report;
 pub(crate) mod run;

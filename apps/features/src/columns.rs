@@ -230,6 +230,28 @@ impl<R> Table<R> {
         &self.schema
     }
 
+    /// Name, type, unit and definition of every column, and what other tools call it.
+    pub(crate) fn described(&self) -> Vec<Vec<String>> {
+        let describe = |field: &Arc<Field>| {
+            let said = |key: &str| field.metadata().get(key).cloned().unwrap_or_default();
+            let mut others: Vec<String> = field
+                .metadata()
+                .iter()
+                .filter_map(|(key, name)| Some(format!("{}: {name}", key.strip_prefix("alias.")?)))
+                .collect();
+            others.sort_unstable();
+            let null = if field.is_nullable() { ", or null" } else { "" };
+            vec![
+                field.name().clone(),
+                format!("{}{null}", field.data_type()),
+                said("unit"),
+                said("definition"),
+                others.join("; "),
+            ]
+        };
+        self.schema.fields().iter().map(describe).collect()
+    }
+
     /// One batch of rows.
     pub fn batch(&self, rows: &[R]) -> RecordBatch {
         let arrays = self.columns.iter().map(|c| (c.fill)(rows)).collect();

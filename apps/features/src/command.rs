@@ -1,6 +1,7 @@
 //! `laneway run features`: rows from a live lane, by one worker or several; its own verb is [`verb`](crate::verb).
 
 use crate::arguments::{ExtractArguments, strictly};
+use crate::columns::{self, Profile};
 use crate::{
     Aggregation, Config, Disposition, FeaturesKind, FeaturesRun, Ledger, Level, RowSinks,
     WitnessedRows, verb,
@@ -8,7 +9,7 @@ use crate::{
 use clap::Args;
 use laneway_kinds::{
     Account, AppCommand, AppVerb, ArmPlace, Ended, Exit, Failure, Finished, LaneFacts, On,
-    RunReport, Session, Shape, Witness, WorkerHeadings, WorkerLine,
+    ReferenceTable, RunReport, Session, Shape, Witness, WorkerHeadings, WorkerLine,
 };
 use laneway_page::text::grouped;
 use serde_json::{Map, Value, json};
@@ -58,6 +59,21 @@ Examples:
   sudo laneway run features --lane afxdp:copy --on eth1,eth2 --drop -o - --format jsonl | jq .
   sudo laneway run features --lane packet:ring --on eth1 --workers 2 --level flow -o flows.parquet
   laneway run features --lane pcap --on capture.pcap -o packets.csv";
+
+    fn reference() -> Vec<ReferenceTable> {
+        let table = |name: &str, title: &str, rows| ReferenceTable {
+            name: format!("features-{name}"),
+            title: format!("Columns of {title} rows"),
+            headings: vec!["column", "type", "unit", "definition", "elsewhere"],
+            rows,
+        };
+        // Of the first packets of a flow two stand for all.
+        let flows = columns::flows(Profile::Full, 0, 2).described();
+        vec![
+            table("packets", "packet", columns::packets(0).described()),
+            table("flows", "flow", flows),
+        ]
+    }
 
     fn plan(arguments: &FeaturesArguments, on: On<'_>) -> Result<FeaturesRun<RowSinks>, Failure> {
         if on.interfaces.is_empty() {

@@ -7,7 +7,7 @@ use std::process::Command;
 
 #[test]
 fn help_of_every_verb_shows_an_example() {
-    for verb in ["lanes", "run", "run features", "run echo", "features", "completions"] {
+    for verb in ["lanes", "run", "run features", "run echo", "features", "completions", "manual"] {
         let said = laneway(words(verb).into_iter().chain(["--help"])).done();
         let help = said.lines().join("\n");
         assert!(
@@ -33,6 +33,23 @@ fn completions_name_the_verbs_for_every_shell() {
         let json = laneway(["completions", shell, "--json"]).done().json();
         assert_eq!(json["script"].as_str().unwrap().as_bytes(), plain.out, "{shell}");
     }
+}
+
+#[test]
+fn the_manual_has_a_page_for_every_verb_and_the_tables_of_the_code() {
+    let folder = std::env::temp_dir().join(format!("laneway-manual-{}", std::process::id()));
+    let json = laneway(["manual", "--json", "--out", folder.to_str().unwrap()]).done().json();
+    let read = |name: &str| std::fs::read_to_string(folder.join(name)).unwrap_or_default();
+    assert!(read("man/laneway-run-echo.1").contains(".TH"), "{json}");
+    assert!(!folder.join("man/laneway-arm.1").exists(), "what no user calls has no page");
+    assert!(read("completions/_laneway").contains("lanes"));
+    assert!(read("reference/lanes.md").contains("`afxdp`"));
+    assert!(read("reference/drop-reasons.md").contains("`rx_queue_full`"));
+    let columns = read("reference/features-flows.md");
+    assert!(columns.contains("| first_ts |"), "{columns}");
+    std::fs::remove_dir_all(&folder).unwrap();
+    let said = laneway(["manual", "--out", "/proc/nowhere"]);
+    assert!(said.code == Some(2) && said.err.contains("/proc/nowhere"), "{}", said.err);
 }
 
 #[test]

@@ -158,6 +158,19 @@ pub struct AppVerb {
     pub run: fn(&ArgMatches, json: bool) -> Result<Exit, Failure>,
 }
 
+/// A table of the reference, made from what the code itself reads.
+#[derive(Clone, Debug)]
+pub struct ReferenceTable {
+    /// Its file, without an ending: `features-packets`.
+    pub name: String,
+    /// What it lists, as a heading.
+    pub title: String,
+    /// What its columns are.
+    pub headings: Vec<&'static str>,
+    /// A cell for every heading.
+    pub rows: Vec<Vec<String>>,
+}
+
 /// An app that `laneway run` runs from its own arguments.
 pub trait AppCommand: AppKind
 where
@@ -171,6 +184,11 @@ where
 
     /// What `--help` adds, with an example that begins with the program's name.
     const HELP: &'static str;
+
+    /// What a user looks up of it: the columns of its rows, its fates. `laneway manual` writes them.
+    fn reference() -> Vec<ReferenceTable> {
+        Vec::new()
+    }
 
     /// A run, checked before anything is opened. What it has no use for is refused rather than ignored.
     ///

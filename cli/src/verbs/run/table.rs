@@ -9,7 +9,7 @@ use clap::{ArgMatches, Args, Command, FromArgMatches};
 use laneway_engine::{Ended, Stop};
 use laneway_kinds::{
     Account, AppCommand, AppFacts, AppVerb, Ask, Confinement, Confines, Finished as HowItWent,
-    Keeps, On, Session,
+    Keeps, On, ReferenceTable, Session,
 };
 use laneway_metrics::Endpoint;
 use laneway_page::text::{aligned, grouped};
@@ -31,6 +31,9 @@ pub(crate) trait RunVerb {
 
     /// Its own verbs, beside `run`.
     fn verbs(&self) -> Vec<AppVerb>;
+
+    /// What a user looks up of it.
+    fn reference(&self) -> Vec<ReferenceTable>;
 
     /// What a load asks of the host.
     fn asks_of_host(&self) -> &'static [Ask];
@@ -65,6 +68,10 @@ impl<A: AppCommand<Report: Clone>, L: LaneTable> RunVerb for TableVerb<A, L> {
 
     fn verbs(&self) -> Vec<AppVerb> {
         A::verbs()
+    }
+
+    fn reference(&self) -> Vec<ReferenceTable> {
+        A::reference()
     }
 
     fn asks_of_host(&self) -> &'static [Ask] {
