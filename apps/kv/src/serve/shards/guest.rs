@@ -167,6 +167,10 @@ impl Server {
             guest.is_running = true;
             guest.is_part = asking.how == How::Part;
         }
+        if row.command.name == "exec" {
+            // One without commands is done here for what it watches.
+            client.transaction.get_or_insert_default();
+        }
         if asking.how == How::Whole && matches!(row.reach, Reach::All(_)) {
             self.lead(client, index, args);
         } else if let Err(text) = self.why_no_room(&row.command, args) {

@@ -125,7 +125,7 @@ impl Client {
 impl Apart {
     /// True while no further command of the client is to be read.
     pub(crate) fn is_held(&self) -> bool {
-        self.deferred.is_some() || self.gather.is_some()
+        self.deferred.is_some() || self.gather.is_some() || self.may_wait_for_data()
     }
 
     /// True while an answer of another worker is awaited.

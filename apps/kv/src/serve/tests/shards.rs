@@ -205,6 +205,15 @@ fn a_transaction_is_done_where_its_keys_are() {
             }
             assert_eq!(crew.ask(other, &format!("INCR {key}")), ":3\r\n");
             crew.talk(conn, &[("MULTI", "+OK\r\n"), ("PING", queued), ("EXEC", "*-1\r\n")]);
+            crew.ask(conn, &format!("WATCH {key}"));
+            crew.talk(
+                conn,
+                &[
+                    ("MULTI", "+OK\r\n"),
+                    ("EXEC", "*0\r\n"),
+                    ("EXEC", "-ERR EXEC without MULTI\r\n"),
+                ],
+            );
             for end in ["UNWATCH", "MULTI"] {
                 crew.ask(conn, &format!("WATCH {key}"));
                 crew.ask(conn, end);
