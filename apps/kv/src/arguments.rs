@@ -2,7 +2,7 @@
 
 use crate::data::{DATABASES, Eviction};
 use crate::kind::{KvKind, KvRun};
-use crate::serve::{Config, bytes_of, policy};
+use crate::serve::{Config, Exchange, bytes_of, policy};
 use clap::{ArgAction, Args};
 use laneway_journal::Policy;
 use laneway_kinds::{
@@ -95,9 +95,14 @@ Ends at SHUTDOWN, at Ctrl-C or after --duration. The data are in memory; with --
 write is in the log in --dir as well, and the next start has it again. A log that has grown beyond
 64 MiB and to twice its size is written anew from the data, as at BGREWRITEAOF.
 
+With --workers N each worker has the keys of a range of Redis Cluster's slots and a log of its own, and
+does what it is asked for keys of the others by messages. Keys of one command or transaction must then be
+of one slot: {tags} see to that. A log is of one number of workers for good.
+
 Examples:
   laneway run kv --lane socket
   laneway run kv --lane uring --appendonly yes --dir /var/lib/kv --appendfsync always
+  laneway run kv --lane uring --workers 2 --maxmemory 2gb
   laneway run kv --lane uring --listen 0.0.0.0:6379 --requirepass secret --maxmemory 2gb
   sudo laneway run kv --lane packet --on eth1 --listen 192.0.2.9:6379 --protected-mode no";
 
@@ -107,12 +112,6 @@ Examples:
             return Err(Failure::input(format!(
                 "lane {} has no streams: the store takes socket, uring, packet, afxdp or dpdk",
                 lane.name
-            )));
-        }
-        if workers > 1 {
-            return Err(Failure::input(format!(
-                "--workers {workers}: all data of the store are one worker's; leave --workers out, or run \
-                 one store per port"
             )));
         }
         let is_the_kernels = lane.is_the_kernels();
@@ -160,7 +159,9 @@ Examples:
             }
             (_, false) => None,
         };
-        Ok(KvRun { service, config, password: arguments.requirepass.clone(), log })
+        let password = arguments.requirepass.clone();
+        let exchange = (workers > 1).then(|| Exchange::new(workers));
+        Ok(KvRun { service, config, password, log, exchange })
     }
 
     fn places(run: &KvRun, _on: On<'_>) -> Vec<String> {

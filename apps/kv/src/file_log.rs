@@ -6,10 +6,11 @@
 use crate::serve::{Fsync, Kv, Log, LogBytes, NotTaken, Snapshot};
 use laneway_core::Bell;
 use laneway_journal::{
-    Journal, OpenError, Options, Policy, Recovered, Refused, Restored, SnapshotRefused,
+    Journal, OpenError, Options, Policy, Recovered, Refused, Restored, Shard, SnapshotRefused,
     SnapshotState, SnapshotWriter,
 };
-use std::path::Path;
+use std::io;
+use std::path::{Path, PathBuf};
 
 /// A journal, as the server sees it.
 #[derive(Debug)]
@@ -112,6 +113,51 @@ fn not_taken(refused: SnapshotRefused) -> NotTaken {
     }
 }
 
+/// Where one of several workers has its log: a folder in `folder`, whose name says how many there are. The one worker of a
+/// store has `folder` itself.
+///
+/// # Errors
+/// The log is of another number of workers, by which other keys would be this one's; or the folder cannot be read.
+pub(crate) fn shard_folder(
+    folder: &Path,
+    worker: usize,
+    workers: usize,
+) -> Result<(PathBuf, Shard), String> {
+    let shard = Shard { number: worker as u32, count: workers as u32 };
+    let unreadable = |error: io::Error| format!("the folder cannot be read: {error}");
+    let entries = match std::fs::read_dir(folder) {
+        Ok(entries) => entries.collect::<Result<Vec<_>, _>>().map_err(unreadable)?,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Vec::new(),
+        Err(error) => return Err(unreadable(error)),
+    };
+    for entry in entries {
+        let name = entry.file_name();
+        let name = name.to_string_lossy();
+        let of_several = name.strip_prefix("shard-").and_then(|rest| rest.split_once("-of-"));
+        let logged = match of_several {
+            Some((_, count)) => count.parse().ok(),
+            None => (name.ends_with(".log") || name.ends_with(".snapshot")).then_some(1),
+        };
+        if let Some(logged) = logged.filter(|&logged: &usize| logged != workers) {
+            return Err(format!(
+                "the log there (`{name}`) is of {logged} worker{}, and this run has {workers}, by which keys \
+                 are other workers'; start with --workers {logged}, or name another --dir and copy the data \
+                 over by a client",
+                if logged == 1 { "" } else { "s" }
+            ));
+        }
+    }
+    match workers {
+        1 => Ok((folder.to_owned(), shard)),
+        _ => {
+            let own = folder.join(format!("shard-{worker}-of-{workers}"));
+            std::fs::create_dir_all(&own)
+                .map_err(|error| format!("the folder {} cannot be made: {error}", own.display()))?;
+            Ok((own, shard))
+        }
+    }
+}
+
 /// Does again what the log in `folder` holds, and logs there from now on; the bell rings when a record is durable.
 ///
 /// # Errors
@@ -120,9 +166,10 @@ pub(crate) fn recover(
     kv: &mut Kv,
     folder: &Path,
     policy: Policy,
+    shard: Shard,
     bell: Option<Bell>,
 ) -> Result<(), OpenError> {
-    let options = Options { policy, bell, ..Options::default() };
+    let options = Options { policy, shard, bell, ..Options::default() };
     let (journal, recovered) = Journal::open(folder, options, |restored| restore(kv, restored))?;
     join(kv, journal, &recovered)
 }

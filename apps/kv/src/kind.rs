@@ -1,8 +1,8 @@
 //! App `kv` as a row of the table of apps: one worker's streams, the data in its memory.
 
 use crate::data::Store;
-use crate::file_log::recover;
-use crate::serve::{Config, Kv, Setup};
+use crate::file_log::{recover, shard_folder};
+use crate::serve::{Config, Exchange, Kv, Setup};
 use laneway_core::LaneError;
 use laneway_journal::Policy;
 use laneway_kinds::{
@@ -28,6 +28,8 @@ pub struct KvRun {
     pub password: Option<String>,
     /// Where writes are logged, and when they are made durable.
     pub log: Option<(PathBuf, Policy)>,
+    /// The queues between the workers, if there are several.
+    pub exchange: Option<Exchange>,
 }
 
 impl AppKind for KvKind {
@@ -65,14 +67,19 @@ impl AppKind for KvKind {
             now_us: Box::new(now_us),
             run_id: run_id(),
         });
+        if let Some(exchange) = &run.exchange {
+            let seat = exchange.seat(place.worker, place.bell);
+            kv.take_seat(seat.expect("a run has each of its workers once"));
+        }
         if let Some((folder, policy)) = &run.log {
-            recover(&mut kv, folder, *policy, Some(place.bell.clone())).map_err(|error| {
-                LaneError::Input {
-                    lane: Self::FACTS.name.to_owned(),
-                    name: folder.display().to_string(),
-                    why: error.to_string(),
-                }
-            })?;
+            let input = |why: String| LaneError::Input {
+                lane: Self::FACTS.name.to_owned(),
+                name: folder.display().to_string(),
+                why,
+            };
+            let (own, shard) = shard_folder(folder, place.worker, place.workers).map_err(input)?;
+            recover(&mut kv, &own, *policy, shard, Some(place.bell.clone()))
+                .map_err(|error| input(error.to_string()))?;
         }
         Ok(kv)
     }
@@ -114,6 +121,7 @@ mod tests {
             config: Config::default(),
             password: None,
             log: Some((folder.clone(), Policy::Always)),
+            exchange: None,
         };
         let bell = Bell::new().expect("a descriptor");
         let place = || Place {
@@ -133,5 +141,38 @@ mod tests {
         let again = KvKind::streams(&run, place()).expect("the same folder");
         assert_eq!(crate::serve::answer(again, &[b"GET", b"k"]), "$1\r\nv\r\n");
         std::fs::remove_dir_all(folder).expect("it was made here");
+    }
+
+    #[test]
+    fn a_log_is_of_one_number_of_workers() {
+        let folder = std::env::temp_dir().join(format!("laneway-kv-{}", run_id()));
+        let run = |workers: usize| KvRun {
+            service: Service::default(),
+            config: Config::default(),
+            password: None,
+            log: Some((folder.clone(), Policy::Always)),
+            exchange: (workers > 1).then(|| Exchange::new(workers)),
+        };
+        let bell = Bell::new().expect("a descriptor");
+        let begin = |run: &KvRun, worker, workers| {
+            let (interfaces, ifindexes, caps, bell) = (&[][..], &[][..], &[][..], &bell);
+            KvKind::streams(run, Place { worker, workers, interfaces, ifindexes, caps, bell })
+        };
+        let two = run(2);
+        let (first, _second) = (begin(&two, 0, 2).expect("new"), begin(&two, 1, 2).expect("new"));
+        // Of the first worker's slots.
+        assert_eq!(crate::serve::answer(first, &[b"SET", b"b", b"v"]), "+OK\r\n");
+        for (workers, also) in [(1, "start with --workers 2"), (3, "and this run has 3")] {
+            let why = begin(&run(workers), 0, workers).map(|_| ()).expect_err("of another number");
+            assert!(why.to_string().contains(also), "{why}");
+        }
+        let again = begin(&run(2), 0, 2).expect("the same number");
+        assert_eq!(crate::serve::answer(again, &[b"GET", b"b"]), "$1\r\nv\r\n");
+        std::fs::remove_dir_all(&folder).expect("it was made here");
+        let one = begin(&run(1), 0, 1).expect("a new folder");
+        assert_eq!(crate::serve::answer(one, &[b"SET", b"b", b"v"]), "+OK\r\n");
+        let why = begin(&run(2), 1, 2).map(|_| ()).expect_err("of one worker").to_string();
+        assert!(why.contains("is of 1 worker, and this run has 2"), "{why}");
+        std::fs::remove_dir_all(&folder).expect("it was made here");
     }
 }

@@ -20,4 +20,6 @@ pub use data::{
     SnapshotStep, Store, StoreCounts, glob_matches,
 };
 pub use kind::{KvKind, KvRun};
-pub use serve::{Config, Fsync, Kv, Log, LogBytes, NotTaken, OutputLimit, Setup, Snapshot};
+pub use serve::{
+    Config, Exchange, Fsync, Kv, Log, LogBytes, NotTaken, OutputLimit, Seat, Setup, Snapshot,
+};

@@ -1,13 +1,15 @@
 //! The judge of the server: three clients of a real `redis-server` 7.0, and three of ours, send the same random commands on
-//! transactions, messages, blocked clients, users and configuration, and receive the same bytes. The seed is drawn anew and
+//! transactions, messages, blocked clients, users and configuration, and receive the same bytes, of one worker and of two.
+//! With two, what is refused because its keys are of several slots is not asked of the judge. The seed is drawn anew and
 //! printed.
 
 #[expect(dead_code, reason = "each test file uses a part")]
 mod client;
 
 use client::{Args, Redis, shown};
-use laneway_core::{ConnId, Opened, PortId, StreamApp, StreamOut, Turn};
-use laneway_kv::{Config, Kv, Setup, Store};
+use laneway_core::{App, Bell, ConnId, Opened, PortId, StreamApp, StreamOut, Turn};
+use laneway_kv::{Config, Exchange, Kv, Setup, Store};
+use std::collections::BTreeMap;
 use std::hash::{BuildHasher, RandomState};
 use std::io::{Read, Write};
 use std::os::unix::net::UnixStream;
@@ -58,34 +60,65 @@ fn now_us() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).expect("a clock behind 1970").as_micros() as u64
 }
 
-/// Our server and its clients.
+/// Our server and its clients, which its workers have in turns.
 struct Ours {
-    kv: Kv,
+    workers: Vec<(Kv, Bell)>,
     received: Received,
 }
 
 impl Ours {
-    fn new() -> Ours {
-        let kv = Kv::new(Setup {
-            config: Config::default(),
-            password: None,
-            store: Store::default(),
-            now_us: Box::new(now_us),
-            run_id: "0".repeat(40),
-        });
-        let mut ours = Ours { kv, received: Received::default() };
+    fn new(workers: usize) -> Ours {
+        let exchange = Exchange::new(workers);
+        let begin = |worker: usize| {
+            let mut kv = Kv::new(Setup {
+                config: Config::default(),
+                password: None,
+                store: Store::default(),
+                now_us: Box::new(now_us),
+                run_id: "0".repeat(40),
+            });
+            let bell = Bell::new().expect("a descriptor");
+            if workers > 1 {
+                kv.take_seat(exchange.seat(worker, &bell).expect("it is free"));
+            }
+            (kv, bell)
+        };
+        let workers = (0..workers).map(begin).collect();
+        let mut ours = Ours { workers, received: Received::default() };
         for client in 0..CLIENTS {
             let (peer, local) = ("127.0.0.1:5".parse().unwrap(), "127.0.0.1:6".parse().unwrap());
             let opened = Opened { conn: ConnId(client as u64), peer, local, port: PortId(0) };
-            ours.kv.on_open(opened, &mut ours.received);
+            ours.worker_of(client).on_open(opened, &mut Received::default());
         }
         ours
     }
 
+    fn worker_of(&mut self, client: usize) -> &mut Kv {
+        let at = client % self.workers.len();
+        &mut self.workers[at].0
+    }
+
+    /// Until no worker has anything to say to another.
     fn send(&mut self, client: usize, bytes: &[u8]) {
-        let taken = self.kv.on_bytes(ConnId(client as u64), bytes, &mut self.received);
+        let at = client % self.workers.len();
+        let kv = &mut self.workers[at].0;
+        let taken = kv.on_bytes(ConnId(client as u64), bytes, &mut self.received);
         assert_eq!(taken, bytes.len());
-        self.kv.on_turn_end(Turn::default(), &mut self.received);
+        kv.on_turn_end(Turn::default(), &mut self.received);
+        loop {
+            let mut is_rung = false;
+            for (kv, bell) in &mut self.workers {
+                if bell.answer() {
+                    is_rung = true;
+                    kv.on_bell(Turn::default());
+                    kv.on_tick(Turn::default(), &mut self.received);
+                    kv.on_turn_end(Turn::default(), &mut self.received);
+                }
+            }
+            if !is_rung {
+                return;
+            }
+        }
     }
 }
 
@@ -255,9 +288,13 @@ const FORMS: &[&str] = &[
 
 fn command(draw: &mut Draw) -> Args {
     let form = FORMS[draw.below(FORMS.len())];
+    // Mostly of one slot, so that most of what names two keys can be done by one worker.
+    let tag = if draw.below(4) == 0 { ["", "{a}", "{b}"][draw.below(3)] } else { "{b}" };
     let word = |word: &str| match word {
-        "K" | "L" | "H" | "S" | "Z" if draw.below(20) == 0 => format!("K{}", draw.below(3)),
-        "K" | "L" | "L2" | "H" | "S" | "Z" => format!("{word}{}", draw.below(3)),
+        "K" | "L" | "H" | "S" | "Z" if draw.below(20) == 0 => {
+            format!("{tag}K{}", draw.below(3))
+        }
+        "K" | "L" | "L2" | "H" | "S" | "Z" => format!("{tag}{word}{}", draw.below(3)),
         "C" => format!("C{}", draw.below(3)),
         other => other.to_owned(),
     };
@@ -288,11 +325,27 @@ fn is_excused(line: &str, lists: bool, ours: &str, theirs: &str) -> bool {
 
 #[test]
 fn the_server_answers_as_redis_does() {
-    let redis = match Redis::start("server-judge") {
+    judged(1);
+}
+
+#[test]
+fn two_workers_answer_as_redis_does() {
+    judged(2);
+}
+
+/// What two workers refuse by rule: it is counted, and the judge is not asked.
+fn is_refused_by_rule(reply: &[u8]) -> bool {
+    reply.starts_with(b"-CROSSSLOT")
+        || reply.escape_ascii().to_string().contains("cannot be part of a transaction")
+}
+
+fn judged(workers: usize) {
+    let name = format!("server-judge-{workers}");
+    let redis = match Redis::start(&name) {
         Ok(redis) => redis,
         Err(why) => return laneway_testkit::skip(why),
     };
-    let folder = format!("laneway-kv-server-judge-{}", std::process::id());
+    let folder = format!("laneway-kv-{name}-{}", std::process::id());
     let socket = std::env::temp_dir().join(folder).join("redis.sock");
     let mut theirs: Vec<UnixStream> = (0..CLIENTS)
         .map(|_| {
@@ -306,11 +359,13 @@ fn the_server_answers_as_redis_does() {
         Err(_) => RandomState::new().hash_one(0),
     };
     eprintln!("seed {seed}; again with LANEWAY_SEED={seed}");
-    let (mut draw, mut ours) = (Draw(seed), Ours::new());
+    let (mut draw, mut ours) = (Draw(seed), Ours::new(workers));
+    let mut refused: BTreeMap<String, u64> = BTreeMap::new();
     let mut said: Vec<String> = Vec::new();
     let mut differing: Vec<String> = Vec::new();
     // Whether the commands of each client since it had no transaction list by chance.
     let mut queued_lists = [false; CLIENTS];
+    let mut in_transaction = [false; CLIENTS];
     for _ in 0..COMMANDS {
         // The last client never waits, so that there is always one to go on.
         let client = match draw.below(CLIENTS) {
@@ -336,9 +391,24 @@ fn the_server_answers_as_redis_does() {
         let lists = lists_by_chance(&line) || line == "exec" && queued_lists[client];
         if matches!(line.as_str(), "multi" | "exec" | "discard" | "reset") {
             queued_lists[client] = false;
+            in_transaction[client] = line == "multi";
         }
         ours.send(client, &bytes);
-        theirs[client].write_all(&bytes).expect("the judge reads");
+        if workers > 1 && is_refused_by_rule(&ours.received.bytes[client]) {
+            ours.received.bytes[client].clear();
+            *refused.entry(line.split(' ').next().unwrap_or_default().to_owned()).or_default() += 1;
+            if in_transaction[client] {
+                // The transaction is broken by it, so the judge's is given up as well.
+                ours.send(client, b"DISCARD\r\n");
+                theirs[client].write_all(b"DISCARD\r\n").expect("the judge reads");
+                in_transaction[client] = false;
+                queued_lists[client] = false;
+            } else {
+                continue;
+            }
+        } else {
+            theirs[client].write_all(&bytes).expect("the judge reads");
+        }
         for (client, stream) in theirs.iter_mut().enumerate() {
             let own = std::mem::take(&mut ours.received.bytes[client]);
             let mut other = read_as(&own, stream);
@@ -362,6 +432,7 @@ fn the_server_answers_as_redis_does() {
             }
         }
     }
+    eprintln!("refused by rule, with {workers} workers: {refused:?}");
     drop(redis);
     assert!(differing.is_empty(), "seed {seed}\n{}", differing.join("\n"));
 }

@@ -387,6 +387,19 @@ impl Users {
         &self.users[place]
     }
 
+    /// [`User::may`] of the user at a place, which another worker may know of sooner than this one.
+    pub(crate) fn may(
+        &self,
+        place: usize,
+        row: usize,
+        command: &Command,
+        args: &[&[u8]],
+    ) -> Result<(), String> {
+        let unknown =
+            || format!("NOPERM this user has no permissions to run the '{}' command", command.name);
+        self.users.get(place).ok_or_else(unknown)?.may(row, command, args)
+    }
+
     pub(crate) fn default_needs_no_password(&self) -> bool {
         self.users[0].is_on && self.users[0].needs_no_password
     }
@@ -511,8 +524,8 @@ pub(crate) fn deluser(server: &mut Server, client: &mut Client, args: &[&[u8]]) 
         let Some(place) = server.users.index_of(name) else { continue };
         let gone: Vec<Key> =
             server.clients.iter().filter(|one| one.user == place).map(|one| one.key).collect();
-        gone.into_iter().for_each(|key| server.end(key, Ending::Abort));
-        if client.user == place {
+        gone.into_iter().for_each(|key| server.cut_off(key, client));
+        if client.user == place && !client.is_guest() {
             client.ending = Ending::Close;
         }
         let rows = server.table.rows().len();

@@ -165,7 +165,7 @@ impl Server {
     }
 
     /// Notes a client that is taken out of the table.
-    fn note_taken(&mut self, client: &mut Client) {
+    pub(crate) fn note_taken(&mut self, client: &mut Client) {
         if !std::mem::replace(&mut client.is_noted, true) {
             self.noted.push(client.key);
         }
@@ -254,7 +254,11 @@ pub(crate) fn client_unblock(server: &mut Server, client: &mut Client, args: &[&
     let Some(id) = integer(args[2]) else {
         return client.out.error("ERR value is not an integer or out of range");
     };
-    let key = u64::try_from(id).ok().and_then(|id| server.clients.key_of_id(id));
+    let key = u64::try_from(id).ok().and_then(|id| match client.is_guest() {
+        false => server.clients.key_of_id(id),
+        // Of several workers, the one that has the keys has who waits for them.
+        true => server.clients.waiting_guest(id).or_else(|| server.clients.key_of_id(id)),
+    });
     let is_freed = key.is_some_and(|key| server.give_up(key, error));
     client.out.integer(is_freed.into());
 }

@@ -3,6 +3,7 @@
 //! Output stands in one buffer per client that has some: what the lane's queue did not take, and what waits until a
 //! record is durable. A client that is owed nothing has no buffer; the server lends it one while its commands run.
 
+use super::shards::Apart;
 use laneway_core::ConnId;
 use laneway_resp::{Parser, Reply};
 use std::collections::{BTreeSet, HashMap, VecDeque};
@@ -48,6 +49,8 @@ pub(crate) struct Blocked {
 /// An open transaction.
 #[derive(Debug, Default)]
 pub(crate) struct Transaction {
+    /// The one slot of its keys, where there are several workers.
+    pub(crate) slot: Option<u16>,
     pub(crate) queued: Vec<Kept>,
     pub(crate) bytes: usize,
     /// A command was refused: EXEC will be, too.
@@ -128,9 +131,58 @@ pub(crate) struct Client {
     pub(crate) is_spoiled: bool,
     pub(crate) channels: BTreeSet<Box<[u8]>>,
     pub(crate) patterns: BTreeSet<Box<[u8]>>,
+    /// What several workers add.
+    pub(crate) apart: Option<Box<Apart>>,
 }
 
 impl Client {
+    /// A client that has just come, of the default user, who may have a password; without a connection yet.
+    pub(crate) fn new(
+        key: Key,
+        id: u64,
+        peer: SocketAddr,
+        local: SocketAddr,
+        now_us: u64,
+    ) -> Client {
+        Client {
+            key,
+            id,
+            conn: NO_CONNECTION,
+            peer,
+            local,
+            parser: Parser::new(),
+            out: Reply::default(),
+            sent: 0,
+            is_refused: false,
+            waits: VecDeque::new(),
+            ending: Ending::Open,
+            is_finished: false,
+            is_paused: false,
+            has_unread: false,
+            is_noted: false,
+            database: 0,
+            user: 0,
+            is_authenticated: false,
+            name: Box::default(),
+            lib_name: Box::default(),
+            lib_version: Box::default(),
+            opened_us: now_us,
+            active_us: now_us,
+            last: None,
+            replies: Replies::On,
+            is_evictable: true,
+            soft_since_us: None,
+            blocked: None,
+            postponed: None,
+            transaction: None,
+            watching: Vec::new(),
+            is_spoiled: false,
+            channels: BTreeSet::new(),
+            patterns: BTreeSet::new(),
+            apart: None,
+        }
+    }
+
     /// Bytes that it is owed.
     pub(crate) fn owed(&self) -> usize {
         self.out.len() - self.sent
@@ -160,17 +212,30 @@ impl Client {
             self.out.clear();
             self.sent = 0;
         } else if self.sent >= SENT_KEPT_MAX && self.sent >= self.out.len() / 2 {
-            self.out.drop_front(self.sent);
-            for (from, _) in &mut self.waits {
-                *from -= self.sent;
-            }
-            self.sent = 0;
+            self.drop_sent();
         }
+    }
+
+    /// Forgets what was sent.
+    pub(crate) fn drop_sent(&mut self) {
+        self.out.drop_front(self.sent);
+        for (from, _) in &mut self.waits {
+            *from -= self.sent;
+        }
+        self.sent = 0;
     }
 
     /// True while no further command of it is to be read.
     pub(crate) fn is_held(&self) -> bool {
-        self.blocked.is_some() || self.postponed.is_some() || self.ending != Ending::Open
+        self.blocked.is_some()
+            || self.postponed.is_some()
+            || self.ending != Ending::Open
+            || self.apart.as_ref().is_some_and(|apart| apart.is_held())
+    }
+
+    /// True while it is owed something that is not written yet.
+    pub(crate) fn is_awaiting(&self) -> bool {
+        self.apart.as_ref().is_some_and(|apart| apart.is_awaited())
     }
 
     /// True when a client of version 2 may only speak of messages.
@@ -195,33 +260,78 @@ impl Client {
 /// Sent bytes that may stand in front of unsent ones.
 const SENT_KEPT_MAX: usize = 256 << 10;
 
+/// Of a client without one: no lane has so many.
+const NO_CONNECTION: ConnId = ConnId(u64::MAX);
+
 /// The table of clients. A client that is being served is taken out of it.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Clients {
     places: Vec<Option<Box<Client>>>,
     free: Vec<Key>,
     by_conn: HashMap<ConnId, Key>,
     /// By the number that CLIENT ID says, in its order.
     by_id: std::collections::BTreeMap<u64, Key>,
-    last_id: u64,
+    next_id: u64,
+    /// From one number to the next: workers number their clients in turns.
+    id_step: u64,
+}
+
+impl Default for Clients {
+    fn default() -> Clients {
+        Clients {
+            places: Vec::new(),
+            free: Vec::new(),
+            by_conn: HashMap::new(),
+            by_id: std::collections::BTreeMap::new(),
+            next_id: 1,
+            id_step: 1,
+        }
+    }
 }
 
 impl Clients {
+    /// From now on clients have numbers that no other of so many workers gives.
+    pub(crate) fn number_for(&mut self, worker: usize, workers: usize) {
+        (self.next_id, self.id_step) = (worker as u64 + 1, workers as u64);
+    }
+
     pub(crate) fn len(&self) -> usize {
         self.by_conn.len()
     }
 
     pub(crate) fn add(&mut self, make: impl FnOnce(Key, u64) -> Client) -> Key {
-        self.last_id += 1;
-        let key = self.free.pop().unwrap_or(self.places.len() as Key);
-        let client = make(key, self.last_id);
+        let key = self.free_place();
+        let client = make(key, self.next_id);
+        self.next_id += self.id_step;
         self.by_conn.insert(client.conn, key);
         self.by_id.insert(client.id, key);
-        match self.places.get_mut(key as usize) {
-            Some(place) => *place = Some(Box::new(client)),
-            None => self.places.push(Some(Box::new(client))),
-        }
+        self.places[key as usize] = Some(Box::new(client));
         key
+    }
+
+    /// Adds a client of another worker: it has a place here, and is not among the clients otherwise.
+    pub(crate) fn add_guest(&mut self, make: impl FnOnce(Key) -> Client) -> Key {
+        let key = self.free_place();
+        self.places[key as usize] = Some(Box::new(make(key)));
+        key
+    }
+
+    fn free_place(&mut self) -> Key {
+        self.free.pop().unwrap_or_else(|| {
+            self.places.push(None);
+            (self.places.len() - 1) as Key
+        })
+    }
+
+    /// Forgets a guest that was taken out.
+    pub(crate) fn remove_guest(&mut self, guest: &Client) {
+        self.free.push(guest.key);
+    }
+
+    /// The guest with that number that waits for data.
+    pub(crate) fn waiting_guest(&self, id: u64) -> Option<Key> {
+        let guests = self.places.iter().flatten().filter(|one| one.is_guest() && one.id == id);
+        guests.filter(|one| one.blocked.is_some()).map(|one| one.key).next()
     }
 
     /// Forgets a client that was taken out.

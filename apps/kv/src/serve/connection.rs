@@ -221,7 +221,8 @@ fn line(server: &Server, client: &Client) -> String {
     let mut flag = |is_set: bool, letter| is_set.then(|| flags.push(letter));
     flag(client.is_subscribed(), 'P');
     flag(client.transaction.is_some(), 'x');
-    flag(client.blocked.is_some(), 'b');
+    let waits_away = client.apart.as_ref().is_some_and(|apart| apart.may_wait_for_data());
+    flag(client.blocked.is_some() || waits_away, 'b');
     flag(client.is_spoiled, 'd');
     flag(client.ending == Ending::Close, 'c');
     flag(!client.is_evictable, 'e');
@@ -307,7 +308,7 @@ pub(crate) fn client_list(server: &mut Server, client: &mut Client, args: &[&[u8
     let mut lines: Vec<(u64, String)> = server
         .clients
         .iter()
-        .chain([&*client])
+        .chain([&*client].into_iter().filter(|one| !one.is_guest()))
         .filter(|one| is_meant(one))
         .map(|one| (one.id, line(server, one) + "\n"))
         .collect();
@@ -379,12 +380,14 @@ pub(crate) fn client_kill(server: &mut Server, client: &mut Client, args: &[&[u8
             _ => return client.out.error("ERR syntax error"),
         }
     }
-    let others = server.clients.iter().filter(|one| victims.has(server, one));
+    // By its number, for it may be a guest that asks.
+    let is_spared = |one: &Client| victims.spares_self && one.id == client.id;
+    let others = server.clients.iter().filter(|one| victims.has(server, one) && !is_spared(one));
     let others: Vec<Key> = others.map(|one| one.key).collect();
-    let is_own = !victims.spares_self && victims.has(server, client);
+    let is_own = !victims.spares_self && !client.is_guest() && victims.has(server, client);
     let killed = others.len() + usize::from(is_own);
     for key in others {
-        server.end(key, Ending::Abort);
+        server.cut_off(key, client);
     }
     match (is_old, killed) {
         (true, 0) => client.out.error("ERR No such client"),

@@ -20,6 +20,7 @@ mod messages;
 mod operate;
 mod save;
 mod server;
+mod shards;
 mod slow;
 mod table;
 mod transaction;
@@ -32,15 +33,16 @@ pub(crate) use tests::answer;
 pub use config::{Config, OutputLimit};
 pub(crate) use config::{bytes_of, policy};
 pub use log::{Fsync, Log, LogBytes, NotTaken, Snapshot};
+pub use shards::{Exchange, Seat};
 
 use crate::command::Run;
 use crate::data::{COMMANDS, Store};
-use client::{Client, Ending, Key, Replies};
+use client::{Client, Ending, Key};
 use laneway_core::{App, Close, ConnId, Counters, Opened, StreamApp, StreamOut, Turn};
 use laneway_resp::{Parser, ProtocolError, Reply};
 use log::Journal;
 use server::{Server, Time};
-use std::collections::{BTreeSet, VecDeque};
+use std::collections::BTreeSet;
 use std::fmt;
 use table::{Found, Table};
 
@@ -119,6 +121,7 @@ impl Kv {
             changes: 0,
             noted: Vec::new(),
             is_stopping: false,
+            shards: None,
         };
         Kv {
             server,
@@ -200,6 +203,15 @@ impl Kv {
         self.server.journal = Journal::new(Some(log));
     }
 
+    /// From now on this is one of several workers: it has their share of the keys, the memory and the clients.
+    pub fn take_seat(&mut self, seat: Seat) {
+        let (worker, workers) = (seat.worker(), seat.workers());
+        self.server.clients.number_for(worker, workers);
+        self.server.slowlog.number_for(worker, workers);
+        self.server.shards = Some(Box::new(shards::Shards::new(seat)));
+        self.server.share_settings();
+    }
+
     /// Connections so far, and those of them that ended in an error.
     pub fn connections(&self) -> (u64, u64) {
         (self.accepted, self.failed)
@@ -265,6 +277,10 @@ impl Kv {
 
     /// Sends what may be sent, and asks the lane for what follows from the client's state.
     fn settle<O: StreamOut>(&mut self, client: &mut Client, out: &mut O) {
+        if client.is_guest() {
+            self.server.settle_guest(client);
+            return self.note_release(client);
+        }
         let conn = client.conn;
         let releasable = client.releasable(self.server.journal.durable()).min(client.out.len());
         if client.ending == Ending::Asked {
@@ -288,7 +304,7 @@ impl Kv {
             client.ending = Ending::Asked;
             return out.abort(conn);
         }
-        let owes = client.owed() > 0;
+        let owes = client.owed() > 0 || client.is_awaiting();
         let has_finished = client.is_finished
             && !client.has_unread
             && client.blocked.is_none()
@@ -303,6 +319,11 @@ impl Kv {
             client.is_paused = is_held;
             if is_held { out.pause(conn) } else { out.resume(conn) }
         }
+        self.note_release(client);
+    }
+
+    /// The client is settled again when what its replies wait for is durable.
+    fn note_release(&mut self, client: &Client) {
         if let Some(&(_, record)) = client.waits.back() {
             self.releases.insert((record, client.key));
         }
@@ -321,7 +342,7 @@ impl Kv {
     }
 
     fn settle_noted<O: StreamOut>(&mut self, out: &mut O) {
-        while !self.server.noted.is_empty() {
+        while !self.server.noted.is_empty() || self.server.read_own() {
             for key in std::mem::take(&mut self.server.noted) {
                 self.settle_key(key, out);
             }
@@ -364,6 +385,7 @@ impl Kv {
             let is_idle = idle_us > 0
                 && now_us.saturating_sub(client.active_us) > idle_us
                 && client.blocked.is_none()
+                && !client.is_awaiting()
                 && !client.is_subscribed();
             if is_idle {
                 self.server.end(key, Ending::Close);
@@ -394,7 +416,8 @@ impl App for Kv {
     }
 
     fn wants_stop(&self) -> bool {
-        self.server.is_stopping
+        let is_stopping = |shards: &shards::Shards| shards.seat.is_stopping();
+        self.server.is_stopping || self.server.shards.as_deref().is_some_and(is_stopping)
     }
 
     fn due_ns(&self) -> Option<u64> {
@@ -415,7 +438,8 @@ impl StreamApp for Kv {
         let Opened { conn, peer, local, .. } = opened;
         self.accepted += 1;
         self.server.stats.connections += 1;
-        let refusal = if self.server.clients.len() >= self.server.config.clients_max {
+        let clients_max = self.server.config.clients_max;
+        let refusal = if self.server.clients.len() >= clients_max {
             Some(TOO_MANY)
         } else if self.server.config.is_protected
             && self.server.users.default_needs_no_password()
@@ -423,7 +447,9 @@ impl StreamApp for Kv {
         {
             Some(PROTECTED)
         } else {
-            None
+            let shards = self.server.shards.as_ref();
+            let has_room = shards.is_none_or(|shards| shards.seat.enter(clients_max));
+            (!has_room).then_some(TOO_MANY)
         };
         if let Some(text) = refusal {
             self.server.stats.rejected += 1;
@@ -433,41 +459,11 @@ impl StreamApp for Kv {
         }
         let now_us = self.server.time.now_us;
         let is_authenticated = self.server.users.default_needs_no_password();
-        self.server.clients.add(|key, id| Client {
-            key,
-            id,
-            conn,
-            peer,
-            local,
-            parser: Parser::new(),
-            out: Reply::default(),
-            sent: 0,
-            is_refused: false,
-            waits: VecDeque::new(),
-            ending: Ending::Open,
-            is_finished: false,
-            is_paused: false,
-            has_unread: false,
-            is_noted: false,
-            database: 0,
-            user: 0,
-            is_authenticated,
-            name: Box::default(),
-            lib_name: Box::default(),
-            lib_version: Box::default(),
-            opened_us: now_us,
-            active_us: now_us,
-            last: None,
-            replies: Replies::On,
-            is_evictable: true,
-            soft_since_us: None,
-            blocked: None,
-            postponed: None,
-            transaction: None,
-            watching: Vec::new(),
-            is_spoiled: false,
-            channels: Default::default(),
-            patterns: Default::default(),
+        self.server.clients.add(|key, id| {
+            let mut client = Client::new(key, id, peer, local, now_us);
+            client.conn = conn;
+            client.is_authenticated = is_authenticated;
+            client
         });
     }
 
@@ -513,6 +509,7 @@ impl StreamApp for Kv {
             return out.close(conn);
         };
         client.is_finished = true;
+        self.server.finish_away(&mut client);
         if client.blocked.is_some() {
             // Who waits for data and has hung up gets none.
             self.server.unblock(&mut client);
@@ -548,6 +545,10 @@ impl StreamApp for Kv {
         self.settle_noted(out);
         // What was done while others were settled belongs to this turn as well.
         self.server.journal.commit();
+        while self.server.send_messages() {
+            self.settle_noted(out);
+            self.server.journal.commit();
+        }
         (self.turn_ns, self.turn_us) = (turn.now_ns, self.server.time.now_us);
         self.server.time.is_read = false;
     }
@@ -558,11 +559,15 @@ impl StreamApp for Kv {
         if let Some(mut client) = key.and_then(|key| self.server.clients.take(key)) {
             self.server.release(&mut client);
             self.server.clients.remove(&client);
+            if let Some(shards) = &self.server.shards {
+                shards.seat.leave();
+            }
         }
     }
 
     fn on_tick<O: StreamOut>(&mut self, _turn: Turn, _out: &mut O) {
         self.begin();
+        self.server.read_messages();
         self.server.time_passed();
         self.server.expire();
         self.server.serve_waiters();

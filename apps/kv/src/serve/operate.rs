@@ -73,8 +73,8 @@ pub(crate) fn config_set(server: &mut Server, client: &mut Client, args: &[&[u8]
         }
         seen.push(name);
     }
-    *server.store.settings_mut() = changed.data.clone();
     server.config = changed;
+    server.share_settings();
     if let Some(password) = password {
         server.users.require_password(&password);
     }
@@ -167,7 +167,7 @@ pub(crate) fn shutdown(server: &mut Server, client: &mut Client, args: &[&[u8]])
         return client.out.error("ERR syntax error");
     }
     // Nothing is answered: the connection ends with the server.
-    server.is_stopping = true;
+    server.stop();
 }
 
 type Section = (&'static str, fn(&Server, &mut String));
@@ -225,6 +225,7 @@ fn about_server(server: &Server, text: &mut String) {
     line!(text, "server_name", "laneway");
     line!(text, "laneway_version", env!("CARGO_PKG_VERSION"));
     line!(text, "laneway_lane", server.config.lane);
+    line!(text, "laneway_workers", server.workers());
     line!(text, "arch_bits", usize::BITS);
     line!(text, "process_id", std::process::id());
     line!(text, "run_id", server.run_id);
@@ -252,7 +253,10 @@ fn about_memory(server: &Server, text: &mut String) {
     line!(text, "used_memory", data + of_clients);
     line!(text, "used_memory_dataset", data);
     line!(text, "mem_clients_normal", of_clients);
-    line!(text, "maxmemory", settings.memory_bytes_max.unwrap_or(0));
+    line!(text, "maxmemory", server.config.data.memory_bytes_max.unwrap_or(0));
+    if server.shards.is_some() {
+        line!(text, "maxmemory_per_worker", settings.memory_bytes_max.unwrap_or(0));
+    }
     line!(text, "maxmemory_policy", policy_name(settings.eviction));
 }
 

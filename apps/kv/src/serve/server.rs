@@ -15,6 +15,7 @@ use super::{
     log::Journal,
     messages::Channels,
     save::Saving,
+    shards::{Route, Shards, slot_of_command},
     slow::Slowlog,
     table::{Found, Table, keys_of},
     transaction::Watched,
@@ -83,48 +84,75 @@ pub(crate) struct Server {
     pub(crate) is_stopping: bool,
     /// Names this run of the server.
     pub(crate) run_id: String,
+    /// The other workers, if there are any.
+    pub(crate) shards: Option<Box<Shards>>,
+}
+
+/// A command that is refused, and the error that says why.
+struct Refused {
+    /// Its row, if there is one.
+    index: Option<usize>,
+    text: Vec<u8>,
 }
 
 impl Server {
-    /// Does the next command of a client.
+    /// Does the next command of a client, has another worker do it, or keeps it until either may be.
     pub(crate) fn dispatch(&mut self, client: &mut Client, args: &[&[u8]]) {
         let before = client.out.len();
+        let admitted = self.admit(client, args);
+        let route = admitted.as_ref().ok().map(|(_, route)| *route);
+        if self.must_wait(client, route) {
+            return self.defer(client, args);
+        }
         client.replies = match client.replies {
             Replies::SkipNext => Replies::Skip,
             Replies::Skip => Replies::On,
             other => other,
         };
         client.active_us = self.time.now_us;
-        let mut is_pushed = false;
-        if let Some(index) = self.admit(client, args) {
-            let command = self.table.command(index);
-            match &mut client.transaction {
-                Some(transaction) if !is_done_inside_multi(command.name) => {
-                    queue(
-                        transaction,
-                        index,
-                        args,
-                        self.config.limits.query_bytes_max,
-                        &mut client.out,
-                    );
+        let is_pushed = match admitted {
+            Ok((index, route)) => self.begin(client, index, route, args),
+            Err(Refused { index, text }) => {
+                self.refuse(client, index, &text);
+                if let Some(transaction) = &mut client.transaction {
+                    transaction.is_broken = true;
                 }
-                _ if self.holds_back(&command) => {
-                    client.postponed = Some(Box::new(Kept::new(index, args)));
-                    self.waiters.postponed.push(client.key);
-                }
-                _ => {
-                    // What it says is a message, which CLIENT REPLY does not leave out.
-                    is_pushed = command.name.ends_with("subscribe");
-                    self.call(client, index, args);
-                }
+                false
             }
-        } else if let Some(transaction) = &mut client.transaction {
-            transaction.is_broken = true;
-        }
+        };
         if matches!(client.replies, Replies::Off | Replies::Skip) && !is_pushed {
             client.out.truncate(before);
         }
         self.serve_waiters();
+    }
+
+    /// Queues a command that was admitted, has another worker do it, holds it back or does it. True if what it says is a
+    /// message, which CLIENT REPLY does not leave out.
+    fn begin(&mut self, client: &mut Client, index: usize, route: Route, args: &[&[u8]]) -> bool {
+        let command = self.table.command(index);
+        if let Some(transaction) = &mut client.transaction
+            && !is_done_inside_multi(command.name)
+        {
+            if self.shards.is_some() && transaction.slot.is_none() {
+                transaction.slot = slot_of_command(self.table.row(index), args);
+            }
+            let bytes_max = self.config.limits.query_bytes_max;
+            queue(transaction, index, args, bytes_max, &mut client.out);
+            return false;
+        }
+        match route {
+            Route::To(worker) => self.send_away(client, index, args, worker),
+            Route::Lead => self.lead(client, index, args),
+            Route::Here if self.holds_back(&command) => {
+                client.postponed = Some(Box::new(Kept::new(index, args)));
+                self.waiters.postponed.push(client.key);
+            }
+            Route::Here => {
+                self.call(client, index, args);
+                return command.name.ends_with("subscribe");
+            }
+        }
+        false
     }
 
     /// True while writes must wait: for room in the log, or for a snapshot's copies to be written.
@@ -142,44 +170,35 @@ impl Server {
             || !is_of_pause && self.waiters.pause_holds(may_write, self.time.now_ms())
     }
 
-    /// The row of a command that may be done; otherwise the reply says why not.
-    fn admit(&mut self, client: &mut Client, args: &[&[u8]]) -> Option<usize> {
+    /// The row of a command that may be done, and where; or why not.
+    fn admit(&mut self, client: &Client, args: &[&[u8]]) -> Result<(usize, Route), Refused> {
+        let refused = |index, text| Err(Refused { index, text });
         let index = match self.table.find(args) {
             Found::Row(index) => index,
-            Found::NoSubcommand => {
-                self.refuse(client, None, &no_subcommand(args));
-                return None;
-            }
-            Found::Unknown => {
-                self.refuse(client, None, &unknown_command(args));
-                return None;
-            }
+            Found::NoSubcommand => return refused(None, no_subcommand(args)),
+            Found::Unknown => return refused(None, unknown_command(args)),
         };
         let command = self.table.command(index);
         let count = args.len() as i64;
         let arity = i64::from(command.arity);
         if (arity > 0 && count != arity) || count < -arity {
             let text = format!("ERR wrong number of arguments for '{}' command", command.name);
-            self.refuse(client, Some(index), text.as_bytes());
-            return None;
+            return refused(Some(index), text.into_bytes());
         }
         match self.why_not(client, index, &command, args) {
-            Ok(()) => Some(index),
-            Err(text) => {
-                self.refuse(client, Some(index), text.as_bytes());
-                None
-            }
+            Ok(route) => Ok((index, route)),
+            Err(text) => refused(Some(index), text.into_bytes()),
         }
     }
 
-    /// Why a command may not be done now.
+    /// Where a command may be done now, or why it may not.
     fn why_not(
         &mut self,
         client: &Client,
         index: usize,
         command: &Command,
         args: &[&[u8]],
-    ) -> Result<(), String> {
+    ) -> Result<Route, String> {
         let flags = command.flags;
         if !client.is_authenticated && !flags.has(Flags::NO_AUTH) {
             return Err("NOAUTH Authentication required.".to_owned());
@@ -192,6 +211,31 @@ impl Server {
         {
             return Err(text);
         }
+        let route = match &self.shards {
+            None => Route::Here,
+            Some(shards) => shards.route(client, self.table.row(index), args)?,
+        };
+        if route == Route::Here {
+            self.why_no_room(command, args)?;
+        }
+        let is_for_subscribers = flags.has(Flags::PUBSUB) && command.name != "publish"
+            || matches!(command.name, "ping" | "quit" | "reset");
+        if client.is_subscribed()
+            && client.out.protocol() == Protocol::Resp2
+            && (!is_for_subscribers || command.name.starts_with("pubsub"))
+        {
+            return Err(format!(
+                "ERR Can't execute '{}': only (P|S)SUBSCRIBE / (P|S)UNSUBSCRIBE / PING / QUIT / RESET \
+                 are allowed in this context",
+                command.name
+            ));
+        }
+        Ok(route)
+    }
+
+    /// Why the data or the log of this worker take no such command now.
+    pub(crate) fn why_no_room(&mut self, command: &Command, args: &[&[u8]]) -> Result<(), String> {
+        let flags = command.flags;
         if flags.has(Flags::DENYOOM) && self.is_out_of_memory() {
             return Err("OOM command not allowed when used memory > 'maxmemory'.".to_owned());
         }
@@ -206,23 +250,11 @@ impl Server {
                 return Err(format!("ERR the log takes no command of {bytes} bytes"));
             }
         }
-        let is_for_subscribers = flags.has(Flags::PUBSUB) && command.name != "publish"
-            || matches!(command.name, "ping" | "quit" | "reset");
-        if client.is_subscribed()
-            && client.out.protocol() == Protocol::Resp2
-            && (!is_for_subscribers || command.name.starts_with("pubsub"))
-        {
-            return Err(format!(
-                "ERR Can't execute '{}': only (P|S)SUBSCRIBE / (P|S)UNSUBSCRIBE / PING / QUIT / RESET \
-                 are allowed in this context",
-                command.name
-            ));
-        }
         Ok(())
     }
 
     /// Answers with an error that no command gave.
-    fn refuse(&mut self, client: &mut Client, index: Option<usize>, text: &[u8]) {
+    pub(crate) fn refuse(&mut self, client: &mut Client, index: Option<usize>, text: &[u8]) {
         if let Some(index) = index {
             self.table.row(index).rejected += 1;
         }
@@ -256,7 +288,9 @@ impl Server {
         let command = self.table.command(index);
         let from = client.out.len();
         client.last = Some(index);
-        self.stats.commands += 1;
+        // What all workers do is one command, and worker 0 counts it.
+        let is_counted = !client.is_part() || self.worker() == 0;
+        self.stats.commands += u64::from(is_counted);
         // What is always quick need not be timed: a clock costs as much as a GET of a small value.
         let is_timed =
             !command.flags.has(Flags::FAST) || self.config.slower_than_us < QUICK_SURELY_US;
@@ -268,7 +302,10 @@ impl Server {
             }
             Run::Data(run) => {
                 let database = client.database;
-                let outcome = self.run_data(run, client, args, None);
+                let outcome = match self.shards {
+                    Some(_) if command.name == "scan" => self.scan_shard(run, client, args),
+                    _ => self.run_data(run, client, args, None),
+                };
                 self.follow(database, args, &command, client, from);
                 if let Outcome::Waits { until_ms, null_array } = outcome {
                     self.block(client, index, args, until_ms, null_array);
@@ -278,9 +315,9 @@ impl Server {
         let took_us = if is_timed { (self.time.read_us)().saturating_sub(began_us) } else { 0 };
         let is_error = client.out.bytes().get(from) == Some(&b'-');
         let row = self.table.row(index);
-        row.calls += 1;
+        row.calls += u64::from(is_counted);
         row.usec += took_us;
-        row.failed += u64::from(is_error);
+        row.failed += u64::from(is_error && is_counted);
         if is_error {
             self.count_error(client, from);
         }
@@ -451,9 +488,42 @@ impl Server {
         self.unwatch_all(client);
         self.unsubscribe_all(client);
         self.unblock(client);
+        self.depart(client);
         if client.postponed.take().is_some() {
             self.waiters.postponed.retain(|&key| key != client.key);
         }
+    }
+
+    /// Cuts off a client by the word of another; one that asked for it itself, by a guest, is still answered.
+    pub(crate) fn cut_off(&mut self, key: Key, by: &Client) {
+        let is_own = self.clients.get(key).is_some_and(|client| client.id == by.id);
+        self.end(key, if is_own { Ending::Close } else { Ending::Abort });
+    }
+
+    /// The server is to end, with all workers.
+    pub(crate) fn stop(&mut self) {
+        self.is_stopping = true;
+        if let Some(shards) = &self.shards {
+            shards.seat.stop_all();
+        }
+    }
+
+    /// Which of the workers this is.
+    pub(crate) fn worker(&self) -> usize {
+        self.shards.as_ref().map_or(0, |shards| shards.seat.worker())
+    }
+
+    /// How many workers there are.
+    pub(crate) fn workers(&self) -> usize {
+        self.shards.as_ref().map_or(1, |shards| shards.seat.workers())
+    }
+
+    /// The data may take their share of the memory that all may take together.
+    pub(crate) fn share_settings(&mut self) {
+        let mut settings = self.config.data.clone();
+        settings.memory_bytes_max =
+            settings.memory_bytes_max.map(|max| (max / self.workers()).max(1));
+        *self.store.settings_mut() = settings;
     }
 
     /// Ends a connection, its client's own included.
@@ -502,7 +572,7 @@ pub(crate) fn logged_bytes(args: impl Iterator<Item = usize>) -> usize {
 }
 
 /// What a transaction does at once.
-fn is_done_inside_multi(name: &str) -> bool {
+pub(crate) fn is_done_inside_multi(name: &str) -> bool {
     matches!(name, "exec" | "discard" | "multi" | "watch" | "quit" | "reset")
 }
 

@@ -20,9 +20,16 @@ pub(crate) struct Entry {
 pub(crate) struct Slowlog {
     entries: VecDeque<Entry>,
     next_id: u64,
+    /// Left out from one number to the next: other workers have them.
+    skipped_ids: u64,
 }
 
 impl Slowlog {
+    /// From now on entries have numbers that no other of so many workers gives.
+    pub(crate) fn number_for(&mut self, worker: usize, workers: usize) {
+        (self.next_id, self.skipped_ids) = (worker as u64, workers as u64 - 1);
+    }
+
     pub(crate) fn add(
         &mut self,
         now_us: u64,
@@ -54,7 +61,7 @@ impl Slowlog {
             peer,
             name: name.into(),
         });
-        self.next_id += 1;
+        self.next_id += 1 + self.skipped_ids;
         self.entries.truncate(len_max);
     }
 

@@ -1,7 +1,11 @@
 //! The one table of commands: the data's rows and the server's, found by name.
 
 use super::{
-    acl, blocked, client::Client, connection, describe, messages, operate, save, server::Server,
+    acl, blocked,
+    client::Client,
+    connection, describe, messages, operate, save,
+    server::Server,
+    shards::{Reach, reach_of},
     transaction,
 };
 use crate::command::{Command, Flags, Keys, Run};
@@ -15,6 +19,8 @@ pub(crate) type ServerFn = fn(&mut Server, &mut Client, &[&[u8]]);
 pub(crate) struct Row {
     pub(crate) command: Command,
     pub(crate) server: ServerFn,
+    /// Whom it concerns, where there are several workers.
+    pub(crate) reach: Reach,
     /// Its second word may name a row of its own.
     has_subcommands: bool,
     pub(crate) calls: u64,
@@ -56,6 +62,7 @@ impl Table {
             .map(|(command, server)| Row {
                 command,
                 server,
+                reach: reach_of(&command),
                 has_subcommands: false,
                 calls: 0,
                 usec: 0,

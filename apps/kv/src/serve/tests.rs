@@ -3,6 +3,7 @@
 mod behaviour;
 mod durable;
 mod saved;
+mod shards;
 mod torture;
 
 use super::*;

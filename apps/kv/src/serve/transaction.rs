@@ -62,6 +62,7 @@ fn spoil(watcher: Key, clients: &mut Clients, spoiled: &mut Vec<Key>) {
 impl Server {
     /// The client watches nothing any more.
     pub(crate) fn unwatch_all(&mut self, client: &mut Client) {
+        self.unwatch_away(client);
         for key in client.watching.drain(..) {
             self.watched.forget(&key, client.key);
         }
@@ -125,7 +126,7 @@ impl Server {
     /// Does a command of a transaction: rights may have changed since it was queued, and nothing waits.
     fn call_inside(&mut self, client: &mut Client, index: usize, args: &[&[u8]]) {
         let command = self.table.command(index);
-        if let Err(text) = self.users.of(client.user).may(index, &command, args) {
+        if let Err(text) = self.users.may(client.user, index, &command, args) {
             return client.out.error(&text);
         }
         self.call(client, index, args);
@@ -151,6 +152,7 @@ pub(crate) fn watch(server: &mut Server, client: &mut Client, args: &[&[u8]]) {
             client.watching.push(key);
         }
     }
+    server.bind_watched(client, args);
     client.out.ok();
 }
 

@@ -1,0 +1,591 @@
+//! Several workers, one behind the other on one thread: what each says to the others arrives when the test lets it.
+
+use super::*;
+use crate::serve::Exchange;
+use laneway_core::Bell;
+use std::collections::VecDeque;
+
+/// A client: its worker, and its connection there.
+type Conn = (usize, ConnId);
+
+/// Workers of one store.
+struct Crew {
+    worlds: Vec<World>,
+    bells: Vec<Bell>,
+}
+
+impl Crew {
+    fn new(workers: usize) -> Crew {
+        Crew::with(workers, Config::default())
+    }
+
+    fn with(workers: usize, config: Config) -> Crew {
+        Crew::of((0..workers).map(|_| World::with(config.clone(), None)).collect())
+    }
+
+    fn of(mut worlds: Vec<World>) -> Crew {
+        let exchange = Exchange::new(worlds.len());
+        let bells: Vec<Bell> = worlds.iter().map(|_| Bell::new().expect("a descriptor")).collect();
+        for (worker, world) in worlds.iter_mut().enumerate() {
+            world.kv.take_seat(exchange.seat(worker, &bells[worker]).expect("it is free"));
+        }
+        Crew { worlds, bells }
+    }
+
+    fn open(&mut self, worker: usize) -> Conn {
+        (worker, self.worlds[worker].open())
+    }
+
+    /// A worker hears what it is rung for; false if that is nothing.
+    fn hear(&mut self, worker: usize) -> bool {
+        let is_rung = self.bells[worker].answer();
+        if is_rung {
+            self.worlds[worker].pass_ms(0);
+        }
+        is_rung
+    }
+
+    /// Until no worker has anything to say.
+    fn settle(&mut self) {
+        while (0..self.worlds.len()).filter(|&worker| self.hear(worker)).count() > 0 {}
+    }
+
+    fn arrive(&mut self, (worker, conn): Conn, bytes: &[u8]) {
+        self.worlds[worker].arrive(conn, bytes);
+    }
+
+    fn received(&mut self, (worker, conn): Conn) -> String {
+        self.worlds[worker].received(conn)
+    }
+
+    fn ask(&mut self, conn: Conn, line: &str) -> String {
+        self.arrive(conn, &array(line));
+        self.settle();
+        self.received(conn)
+    }
+
+    fn talk(&mut self, conn: Conn, lines: &[(&str, &str)]) {
+        for (line, reply) in lines {
+            assert_eq!(self.ask(conn, line), *reply, "{line}");
+        }
+    }
+
+    fn pass_ms(&mut self, ms: u64) {
+        self.worlds.iter_mut().for_each(|world| world.pass_ms(ms));
+        self.settle();
+    }
+}
+
+/// Of two workers the first has `b` (slot 3300), the second `a` (15495).
+#[test]
+fn every_client_sees_every_key() {
+    let mut crew = Crew::new(2);
+    let (one, other) = (crew.open(0), crew.open(1));
+    for (conn, value) in [(one, "1"), (other, "2")] {
+        for key in ["a", "b", "{a}x", "{b}x"] {
+            assert_eq!(crew.ask(conn, &format!("SET {key} {value}")), "+OK\r\n");
+        }
+        let reply = format!("$1\r\n{value}\r\n");
+        for asked in [one, other] {
+            for key in ["a", "b", "{a}x", "{b}x"] {
+                assert_eq!(crew.ask(asked, &format!("GET {key}")), reply, "{key}");
+            }
+        }
+    }
+    let keys = |world: &World| world.kv.server.store.databases().map(|d| d.keys).sum::<usize>();
+    assert_eq!(crew.worlds.iter().map(keys).collect::<Vec<_>>(), [2, 2]);
+}
+
+#[test]
+fn replies_of_a_pipeline_are_in_order_and_so_is_what_it_does() {
+    let mut crew = Crew::new(3);
+    let conn = crew.open(1);
+    let (mut pipeline, mut replies) = (Vec::new(), String::new());
+    for number in 0..400 {
+        pipeline.extend(array(&format!("SET key{number} {number}")));
+        pipeline.extend(array(&format!("APPEND {{key{number}}} x")));
+        pipeline.extend(array("NOSUCH"));
+        pipeline.extend(array(&format!("INCR n{}", number % 7)));
+        pipeline.extend(array(&format!("GET key{number}")));
+        replies += "+OK\r\n:1\r\n-ERR unknown command 'NOSUCH', with args beginning with: \r\n";
+        replies += &format!(":{}\r\n", number / 7 + 1);
+        replies += &format!("${}\r\n{number}\r\n", number.to_string().len());
+    }
+    crew.arrive(conn, &pipeline);
+    crew.settle();
+    assert_eq!(crew.received(conn), replies);
+    assert!(!crew.worlds[1].peer(conn.1).is_paused);
+}
+
+#[test]
+fn what_is_done_here_waits_for_what_is_on_its_way() {
+    let mut crew = Crew::new(2);
+    let conn = crew.open(0);
+    let pipeline = [array("SET a 1"), array("SET b 2"), array("GET a"), array("PING")].concat();
+    crew.arrive(conn, &pipeline);
+    let other = crew.open(0);
+    crew.arrive(other, &array("GET b"));
+    assert_eq!(crew.received(other), "$-1\r\n", "`b` is not set before `a` is");
+    assert_eq!(crew.received(conn), "");
+    assert!(crew.worlds[0].peer(conn.1).is_paused);
+    crew.settle();
+    assert_eq!(crew.received(conn), "+OK\r\n+OK\r\n$1\r\n1\r\n+PONG\r\n");
+}
+
+#[test]
+fn keys_of_a_command_are_of_one_slot() {
+    let mut crew = Crew::new(2);
+    let crossing = "-CROSSSLOT Keys in request don't hash to the same slot\r\n";
+    for worker in [0, 1] {
+        let conn = crew.open(worker);
+        crew.talk(
+            conn,
+            &[
+                ("MSET {a}1 x {a}2 y", "+OK\r\n"),
+                ("MGET {a}1 {a}2", "*2\r\n$1\r\nx\r\n$1\r\ny\r\n"),
+                ("MGET a b", crossing),
+                ("MSET a 1 b 2", crossing),
+                ("DEL a b", crossing),
+                ("RENAME a b", crossing),
+                ("ZUNIONSTORE a 2 b d", crossing),
+                // Of the same worker, which another number of workers would part.
+                ("EXISTS b c", crossing),
+                ("EXISTS b", ":0\r\n"),
+                ("MGET", "-ERR wrong number of arguments for 'mget' command\r\n"),
+            ],
+        );
+    }
+}
+
+#[test]
+fn a_transaction_is_done_where_its_keys_are() {
+    let mut crew = Crew::new(2);
+    for worker in [0, 1] {
+        let (conn, other) = (crew.open(worker), crew.open(1 - worker));
+        for key in ["a", "b"] {
+            let queued = "+QUEUED\r\n";
+            let lines = [
+                ("FLUSHALL".to_owned(), "+OK\r\n"),
+                ("MULTI".to_owned(), "+OK\r\n"),
+                (format!("INCR {key}"), queued),
+                ("SELECT 1".to_owned(), queued),
+                (format!("INCR {key}"), queued),
+                (format!("BLPOP {{{key}}}l 0"), queued),
+                (
+                    format!("INCR {{{key}}}l x"),
+                    "-ERR wrong number of arguments for 'incr' command\r\n",
+                ),
+                (
+                    "EXEC".to_owned(),
+                    "-EXECABORT Transaction discarded because of previous errors.\r\n",
+                ),
+                ("MULTI".to_owned(), "+OK\r\n"),
+                (format!("INCR {key}"), queued),
+                ("SELECT 1".to_owned(), queued),
+                (format!("SET {key} v"), queued),
+                (format!("LPUSH {key} v"), queued),
+                (format!("BLPOP {{{key}}}l 0"), queued),
+                (
+                    "EXEC".to_owned(),
+                    "*5\r\n:1\r\n+OK\r\n+OK\r\n-WRONGTYPE Operation against a key holding the wrong kind of \
+                     value\r\n*-1\r\n",
+                ),
+                (format!("GET {key}"), "$1\r\nv\r\n"),
+                ("SELECT 0".to_owned(), "+OK\r\n"),
+                (format!("GET {key}"), "$1\r\n1\r\n"),
+                // What is watched spoils it, whoever writes.
+                (format!("WATCH {key}"), "+OK\r\n"),
+                ("MULTI".to_owned(), "+OK\r\n"),
+                (format!("INCR {key}"), queued),
+                ("EXEC".to_owned(), "*1\r\n:2\r\n"),
+                (format!("WATCH {key}"), "+OK\r\n"),
+            ];
+            for (line, reply) in &lines {
+                assert_eq!(crew.ask(conn, line), *reply, "{line} at {worker}");
+            }
+            assert_eq!(crew.ask(other, &format!("INCR {key}")), ":3\r\n");
+            crew.talk(conn, &[("MULTI", "+OK\r\n"), ("PING", queued), ("EXEC", "*-1\r\n")]);
+            crew.ask(conn, &format!("WATCH {key}"));
+            crew.talk(
+                conn,
+                &[
+                    ("MULTI", "+OK\r\n"),
+                    ("EXEC", "*0\r\n"),
+                    ("EXEC", "-ERR EXEC without MULTI\r\n"),
+                ],
+            );
+            for end in ["UNWATCH", "MULTI"] {
+                crew.ask(conn, &format!("WATCH {key}"));
+                crew.ask(conn, end);
+                if end == "MULTI" {
+                    assert_eq!(crew.ask(conn, "DISCARD"), "+OK\r\n");
+                }
+                crew.ask(other, &format!("INCR {key}"));
+                crew.talk(
+                    conn,
+                    &[("MULTI", "+OK\r\n"), ("PING", queued), ("EXEC", "*1\r\n+PONG\r\n")],
+                );
+            }
+        }
+    }
+}
+
+#[test]
+fn what_a_transaction_cannot_be_is_refused_when_it_is_queued() {
+    let mut crew = Crew::new(2);
+    let crossing = "-CROSSSLOT Keys in request don't hash to the same slot\r\n";
+    let aborted = "-EXECABORT Transaction discarded because of previous errors.\r\n";
+    for worker in [0, 1] {
+        let conn = crew.open(worker);
+        crew.talk(
+            conn,
+            &[
+                ("MULTI", "+OK\r\n"),
+                ("INCR a", "+QUEUED\r\n"),
+                ("INCR b", crossing),
+                ("EXEC", aborted),
+                ("WATCH a", "+OK\r\n"),
+                ("WATCH b", crossing),
+                ("INCR b", ":1\r\n"),
+                ("MULTI", "+OK\r\n"),
+                ("INCR b", crossing),
+                ("EXEC", aborted),
+                ("MULTI", "+OK\r\n"),
+                ("EXEC", "*0\r\n"),
+                ("MULTI", "+OK\r\n"),
+            ],
+        );
+        for line in
+            ["DBSIZE", "PUBLISH c m", "SUBSCRIBE c", "SCAN 0", "HELLO 3", "CLIENT SETNAME x"]
+        {
+            let reply = crew.ask(conn, line);
+            assert!(reply.contains("cannot be part of a transaction"), "{line}: {reply}");
+        }
+        crew.talk(conn, &[("EXEC", aborted), ("DEL b", ":1\r\n")]);
+    }
+}
+
+#[test]
+fn who_waits_for_data_of_another_worker_gets_them() {
+    let mut crew = Crew::new(2);
+    let (conn, other) = (crew.open(0), crew.open(1));
+    let popped = "*2\r\n$1\r\na\r\n$1\r\nx\r\n";
+    assert_eq!(crew.ask(conn, "BLPOP a 0"), "");
+    assert_eq!(crew.ask(conn, "PING"), "", "behind it");
+    let list = crew.ask(other, "CLIENT LIST");
+    assert!(list.contains("id=1 ") && list.contains("flags=b "), "{list}");
+    assert!(crew.ask(other, "INFO clients").contains("blocked_clients:1\r\n"));
+    assert_eq!(crew.ask(other, "RPUSH a x y"), ":2\r\n");
+    assert_eq!(crew.received(conn), format!("{popped}+PONG\r\n"));
+    // In time, by the word of an operator, and with a half-closed or closed connection.
+    crew.ask(other, "DEL a");
+    assert_eq!(crew.ask(conn, "BLPOP a 0.5"), "");
+    crew.pass_ms(501);
+    assert_eq!(crew.received(conn), "*-1\r\n");
+    assert_eq!(crew.ask(conn, "BLPOP a 0"), "");
+    assert_eq!(crew.ask(other, "CLIENT UNBLOCK 1 ERROR"), ":1\r\n");
+    assert_eq!(crew.received(conn), "-UNBLOCKED client unblocked via CLIENT UNBLOCK\r\n");
+    assert_eq!(crew.ask(other, "CLIENT UNBLOCK 1"), ":0\r\n");
+    assert_eq!(crew.ask(conn, "BLPOP a 0"), "");
+    crew.worlds[0].finish(conn.1);
+    crew.settle();
+    assert!(crew.worlds[0].peer(conn.1).is_closed);
+    let gone = crew.open(0);
+    assert_eq!(crew.ask(gone, "BLPOP a 0"), "");
+    crew.worlds[0].close(gone.1);
+    crew.worlds[0].close(conn.1);
+    crew.settle();
+    assert_eq!(crew.ask(other, "RPUSH a x"), ":1\r\n");
+    assert_eq!(crew.ask(other, "LLEN a"), ":1\r\n", "nobody takes it any more");
+    assert!(crew.ask(other, "INFO clients").contains("blocked_clients:0\r\n"));
+}
+
+#[test]
+fn a_reply_that_is_on_its_way_when_the_peer_has_finished_arrives() {
+    let mut crew = Crew::new(2);
+    let (conn, other) = (crew.open(0), crew.open(1));
+    crew.ask(other, "RPUSH a x");
+    crew.arrive(conn, &[array("BLPOP a 0"), array("SET a 1"), array("GET a")].concat());
+    crew.worlds[0].finish(conn.1);
+    assert!(!crew.worlds[0].peer(conn.1).is_closed);
+    crew.settle();
+    let reply = "*2\r\n$1\r\na\r\n$1\r\nx\r\n+OK\r\n$1\r\n1\r\n";
+    assert_eq!(crew.received(conn), reply);
+    assert!(crew.worlds[0].peer(conn.1).is_closed);
+}
+
+#[test]
+fn messages_reach_listeners_of_all_workers() {
+    let mut crew = Crew::new(2);
+    let (one, other, speaker) = (crew.open(0), crew.open(1), crew.open(1));
+    crew.ask(one, "SUBSCRIBE news");
+    crew.ask(other, "PSUBSCRIBE n*");
+    crew.ask(one, "PSUBSCRIBE n*");
+    assert_eq!(crew.ask(speaker, "PUBLISH news hi"), ":3\r\n");
+    let message = "*3\r\n$7\r\nmessage\r\n$4\r\nnews\r\n$2\r\nhi\r\n";
+    let of_pattern = "*4\r\n$8\r\npmessage\r\n$2\r\nn*\r\n$4\r\nnews\r\n$2\r\nhi\r\n";
+    assert_eq!(crew.received(one), format!("{message}{of_pattern}"));
+    assert_eq!(crew.received(other), of_pattern);
+    crew.talk(
+        speaker,
+        &[
+            ("PUBLISH other hi", ":0\r\n"),
+            ("PUBSUB CHANNELS", "*1\r\n$4\r\nnews\r\n"),
+            ("PUBSUB NUMSUB news x", "*4\r\n$4\r\nnews\r\n:1\r\n$1\r\nx\r\n:0\r\n"),
+            ("PUBSUB NUMPAT", ":1\r\n"),
+        ],
+    );
+}
+
+#[test]
+fn what_concerns_all_workers_is_of_all() {
+    let mut crew = Crew::new(3);
+    let conns: Vec<Conn> = (0..3).map(|worker| crew.open(worker)).collect();
+    for number in 0..300 {
+        crew.ask(conns[number % 3], &format!("SET key{number} {number}"));
+    }
+    for &conn in &conns {
+        assert_eq!(crew.ask(conn, "DBSIZE"), ":300\r\n");
+        assert!(crew.ask(conn, "KEYS *").starts_with("*300\r\n"));
+        assert!(crew.ask(conn, "INFO keyspace").contains("db0:keys=300,expires=0"));
+        assert!(crew.ask(conn, "RANDOMKEY").contains("key"));
+        let (mut cursor, mut seen) = ("0".to_owned(), Vec::new());
+        loop {
+            let reply = crew.ask(conn, &format!("SCAN {cursor} COUNT 7"));
+            let mut words = reply.split("\r\n").filter(|word| !word.starts_with(['*', '$']));
+            cursor = words.next().expect("a cursor").to_owned();
+            seen.extend(words.filter(|word| !word.is_empty()).map(str::to_owned));
+            if cursor == "0" {
+                break;
+            }
+        }
+        seen.sort_unstable();
+        seen.dedup();
+        assert_eq!(seen.len(), 300, "every key is seen");
+    }
+    let info = crew.ask(conns[1], "INFO");
+    for line in ["laneway_workers:3", "connected_clients:3", "total_connections_received:3"] {
+        assert!(info.contains(&format!("{line}\r\n")), "{line}: {info}");
+    }
+    crew.talk(
+        conns[2],
+        &[
+            ("CONFIG SET maxmemory 3000000", "+OK\r\n"),
+            ("CONFIG GET maxmemory", "*2\r\n$9\r\nmaxmemory\r\n$7\r\n3000000\r\n"),
+            (
+                "CONFIG SET maxmemory x",
+                "-ERR CONFIG SET failed (possibly related to argument 'maxmemory') - \
+              argument must be a memory value\r\n",
+            ),
+            ("ACL SETUSER bob on nopass ~* +@all", "+OK\r\n"),
+            ("FLUSHALL", "+OK\r\n"),
+        ],
+    );
+    for world in &crew.worlds {
+        assert_eq!(world.kv.server.store.settings().memory_bytes_max, Some(1_000_000));
+        assert_eq!(world.kv.server.store.databases().map(|d| d.keys).sum::<usize>(), 0);
+    }
+    for &conn in &conns {
+        assert_eq!(crew.ask(conn, "AUTH bob x"), "+OK\r\n");
+        assert!(
+            crew.ask(conn, "INFO memory")
+                .contains("maxmemory:3000000\r\nmaxmemory_per_worker:1000000")
+        );
+    }
+    assert_eq!(
+        crew.ask(conns[0], "INFO commandstats").matches("cmdstat_flushall:calls=1,").count(),
+        1
+    );
+}
+
+#[test]
+fn operators_see_and_end_the_clients_of_all_workers() {
+    let mut crew = Crew::new(2);
+    let conns: Vec<Conn> = (0..4).map(|n| crew.open(n % 2)).collect();
+    let ids: Vec<String> = conns.iter().map(|&conn| crew.ask(conn, "CLIENT ID")).collect();
+    assert_eq!(ids, [":1\r\n", ":2\r\n", ":3\r\n", ":4\r\n"]);
+    // Each has guests by now, which are no clients.
+    conns.iter().for_each(|&conn| drop((crew.ask(conn, "GET a"), crew.ask(conn, "GET b"))));
+    let list = crew.ask(conns[1], "CLIENT LIST");
+    assert_eq!(list.matches(" age=").count(), 4, "{list}");
+    assert_eq!(crew.ask(conns[1], "CLIENT KILL ID 3"), ":1\r\n");
+    assert!(crew.worlds[0].peer(conns[2].1).is_aborted);
+    crew.worlds[0].close(conns[2].1);
+    assert_eq!(crew.ask(conns[1], "CLIENT KILL TYPE normal SKIPME yes"), ":2\r\n");
+    for conn in [conns[0], conns[3]] {
+        assert!(crew.worlds[conn.0].peer(conn.1).is_aborted);
+        crew.worlds[conn.0].close(conn.1);
+    }
+    assert_eq!(crew.ask(conns[1], "CLIENT KILL TYPE normal SKIPME no"), ":1\r\n");
+    assert!(crew.worlds[1].peer(conns[1].1).is_closed, "it is told, then closed");
+    let conn = crew.open(1);
+    assert_eq!(crew.ask(conn, "CLIENT KILL 1.2.3.4:5"), "-ERR No such client\r\n");
+}
+
+#[test]
+fn a_pause_is_of_all_workers() {
+    let mut crew = Crew::new(2);
+    let (one, other) = (crew.open(0), crew.open(1));
+    assert_eq!(crew.ask(one, "CLIENT PAUSE 1000 WRITE"), "+OK\r\n");
+    for key in ["a", "b"] {
+        assert_eq!(crew.ask(other, &format!("GET {key}")), "$-1\r\n");
+    }
+    assert_eq!(crew.ask(other, "SET a 1"), "");
+    assert_eq!(crew.ask(one, "SET a 2"), "");
+    assert_eq!(crew.ask(one, "GET a"), "", "behind it");
+    crew.pass_ms(1001);
+    assert_eq!(crew.received(other), "+OK\r\n");
+    assert_eq!(crew.received(one), "+OK\r\n$1\r\n2\r\n");
+}
+
+#[test]
+fn clients_are_counted_over_all_workers_and_the_rest_is_told() {
+    let mut crew = Crew::with(2, Config { clients_max: 2, ..Config::default() });
+    let (one, _other, third) = (crew.open(0), crew.open(1), crew.open(1));
+    assert_eq!(crew.received(third), "-ERR max number of clients reached\r\n");
+    crew.worlds[1].close(third.1);
+    crew.worlds[0].close(one.1);
+    let fourth = crew.open(1);
+    assert_eq!(crew.ask(fourth, "PING"), "+PONG\r\n");
+}
+
+#[test]
+fn shutdown_ends_every_worker() {
+    let mut crew = Crew::new(2);
+    let (one, other) = (crew.open(0), crew.open(1));
+    crew.arrive(one, &array("SET a 1"));
+    crew.arrive(other, &array("SHUTDOWN NOSAVE"));
+    assert!(crew.worlds.iter().all(|world| world.kv.wants_stop()));
+    assert!(crew.bells.iter().all(Bell::is_rung), "one that waits hears of it");
+    assert_eq!(crew.received(one), "", "what is on its way is not answered");
+}
+
+/// A worker that does nothing for a while holds up its own keys' clients, and what waits for it is bounded.
+#[test]
+fn a_slow_worker_holds_back_who_asks_it_and_nobody_else() {
+    let mut crew = Crew::new(2);
+    let value = "x".repeat(10_000);
+    let clients: Vec<Conn> = (0..200).map(|_| crew.open(0)).collect();
+    for &conn in &clients {
+        let pipeline: Vec<u8> =
+            (0..200).flat_map(|n| array(&format!("SET {{a}}{n} {value}"))).collect();
+        crew.arrive(conn, &pipeline);
+    }
+    let waiting: usize = clients.iter().map(|conn| crew.worlds[0].peer(conn.1).unread.len()).sum();
+    let asked = 200 * 200 * 10_000;
+    assert!(asked - waiting < 24 << 20, "{} bytes are in queues", asked - waiting);
+    assert!(clients.iter().all(|conn| crew.worlds[0].peer(conn.1).is_paused));
+    let other = crew.open(0);
+    crew.arrive(other, &array("SET b 1"));
+    assert_eq!(crew.received(other), "+OK\r\n");
+    crew.settle();
+    for &conn in &clients {
+        assert_eq!(crew.received(conn), "+OK\r\n".repeat(200));
+        assert!(!crew.worlds[0].peer(conn.1).is_paused);
+    }
+}
+
+#[test]
+fn under_always_an_answer_waits_for_the_log_of_the_keys_worker() {
+    let (first, of_first) = durable::logged(Fsync::Always);
+    let (second, of_second) = durable::logged(Fsync::Always);
+    let mut crew = Crew::of(vec![first, second]);
+    let (one, other) = (crew.open(0), crew.open(1));
+    assert_eq!(crew.ask(one, "SET a 1"), "");
+    assert_eq!(crew.ask(other, "GET a"), "");
+    assert_eq!(crew.ask(other, "SET b 1"), "", "behind it");
+    of_second.borrow_mut().durable = 1;
+    crew.pass_ms(1);
+    assert_eq!(crew.received(one), "+OK\r\n");
+    assert_eq!(crew.received(other), "$1\r\n1\r\n");
+    of_first.borrow_mut().durable = 1;
+    crew.pass_ms(1);
+    assert_eq!(crew.received(other), "+OK\r\n");
+    assert_eq!(crew.ask(one, "FLUSHALL"), "");
+    of_first.borrow_mut().durable = 2;
+    crew.pass_ms(1);
+    assert_eq!(crew.received(one), "", "a part of it is not durable");
+    of_second.borrow_mut().durable = 2;
+    crew.pass_ms(1);
+    assert_eq!(crew.received(one), "+OK\r\n");
+    // A log that has failed is told by no reply.
+    assert_eq!(crew.ask(one, "SET a 1"), "");
+    of_second.borrow_mut().failed = Some("no disk".to_owned());
+    crew.pass_ms(1);
+    crew.settle();
+    assert!(crew.worlds[0].peer(one.1).is_aborted);
+    assert_eq!(crew.ask(other, "SET a 1"), "-MISCONF Errors writing to the AOF file: no disk\r\n");
+    let reply = crew.open(0);
+    assert!(crew.ask(reply, "SET a 1").starts_with("-MISCONF"));
+}
+
+/// Workers are heard in an order by chance, clients write and read numbers that only grow: who reads behind an answered
+/// write sees it or a later one, and of one connection each reply is that of its command.
+#[test]
+fn a_read_behind_an_answered_write_never_sees_the_older_value() {
+    let seed = laneway_testkit::soak::seed();
+    let mut draw = Draw(seed);
+    for _ in 0..30 {
+        let workers = 2 + draw.below(3);
+        let mut crew = Crew::new(workers);
+        let clients: Vec<Conn> = (0..6).map(|n| crew.open(n % workers)).collect();
+        // By client, what its replies must be: the number of a write, or a read of a key that was at least so high.
+        let mut owed: Vec<VecDeque<(usize, u64, bool)>> = vec![VecDeque::new(); clients.len()];
+        let (mut written, mut answered) = ([0; 4], [0; 4]);
+        for _ in 0..600 {
+            match draw.below(4) {
+                0 => {
+                    let worker = draw.below(workers);
+                    crew.hear(worker);
+                }
+                kind => {
+                    let (client, key) = (draw.below(clients.len()), draw.below(4));
+                    let is_write = kind == 1;
+                    if is_write {
+                        written[key] += 1;
+                        owed[client].push_back((key, written[key], true));
+                        crew.arrive(clients[client], &array(&format!("INCR key{key}")));
+                    } else {
+                        owed[client].push_back((key, answered[key], false));
+                        crew.arrive(clients[client], &array(&format!("INCRBY key{key} 0")));
+                    }
+                }
+            }
+            for (client, &conn) in clients.iter().enumerate() {
+                for reply in crew.received(conn).lines() {
+                    let (key, least, is_write) = owed[client].pop_front().expect("it was asked");
+                    let number: u64 = reply[1..].parse().expect("a number");
+                    if is_write {
+                        answered[key] = answered[key].max(number);
+                    } else {
+                        assert!(
+                            number >= least,
+                            "seed {seed}: {number} of key{key}, {least} was told"
+                        );
+                    }
+                }
+            }
+        }
+        crew.settle();
+        for (client, &conn) in clients.iter().enumerate() {
+            let replies = crew.received(conn).lines().count();
+            assert_eq!(replies, owed[client].len(), "seed {seed}");
+        }
+        for (key, &number) in written.iter().enumerate() {
+            let conn = clients[0];
+            assert_eq!(crew.ask(conn, &format!("INCRBY key{key} 0")), format!(":{number}\r\n"));
+        }
+    }
+}
+
+/// Draws by SplitMix64.
+struct Draw(u64);
+
+impl Draw {
+    fn below(&mut self, end: usize) -> usize {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mixed = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        let mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        ((mixed ^ (mixed >> 31)) % end as u64) as usize
+    }
+}
