@@ -3,6 +3,7 @@
 use crate::data::{DATABASES, Eviction};
 use crate::kind::{KvKind, KvRun};
 use crate::serve::{Config, bytes_of, policy};
+use crate::tls::TlsArguments;
 use clap::{ArgAction, Args};
 use laneway_journal::Policy;
 use laneway_kinds::{
@@ -20,6 +21,8 @@ pub struct KvArguments {
     /// Where it listens, separated by commas [default: 127.0.0.1:6379, by the kernel's sockets]
     #[arg(long, value_name = "ADDR:PORT", value_delimiter = ',')]
     listen: Vec<SocketAddr>,
+    #[command(flatten)]
+    tls: TlsArguments,
     /// Addresses of ours beside those of --listen, separated by commas; for lanes with a stack of ours
     #[arg(long, value_name = "ADDR", value_delimiter = ',')]
     address: Vec<IpAddr>,
@@ -98,6 +101,8 @@ write is in the log in --dir as well, and the next start has it again. A log tha
 Examples:
   laneway run kv --lane socket
   laneway run kv --lane uring --appendonly yes --dir /var/lib/kv --appendfsync always
+  laneway run kv --lane uring --tls-listen 0.0.0.0:6380 --requirepass secret \
+      --tls-cert-file kv.crt --tls-key-file kv.key --tls-ca-cert-file clients.crt
   laneway run kv --lane uring --listen 0.0.0.0:6379 --requirepass secret --maxmemory 2gb
   sudo laneway run kv --lane packet --on eth1 --listen 192.0.2.9:6379 --protected-mode no";
 
@@ -127,7 +132,9 @@ Examples:
                 lane.name
             )));
         }
-        let listen = match &arguments.listen[..] {
+        let of_tls = &arguments.tls.tls_listen;
+        let mut listen = match &arguments.listen[..] {
+            [] if !of_tls.is_empty() => Vec::new(),
             [] if is_the_kernels => vec![SocketAddr::from((Ipv4Addr::LOCALHOST, PORT))],
             [] => {
                 return Err(Failure::input(format!(
@@ -136,13 +143,25 @@ Examples:
             }
             listen => listen.to_vec(),
         };
+        let plain_ports = listen.len();
+        let tls = arguments.tls.check(plain_ports)?;
+        listen.extend(of_tls);
+        let is_twice = |(at, one): (usize, &SocketAddr)| listen[..at].contains(one);
+        if let Some(at) = listen.iter().enumerate().position(is_twice) {
+            return Err(Failure::input(format!(
+                "{}: listened at twice; give each address to --listen or to --tls-listen, once",
+                listen[at]
+            )));
+        }
         let own = Own::of_service(lane, interfaces, &listen, &arguments.address, arguments.mac)?;
         let mut config = Config {
             databases: arguments.databases as usize,
             clients_max: arguments.maxclients as usize,
             is_protected: arguments.protected_mode,
             idle_s: arguments.timeout.into(),
-            port: listen[0].port(),
+            port: listen[..plain_ports].first().map_or(0, SocketAddr::port),
+            tls_port: listen[plain_ports..].first().map_or(0, SocketAddr::port),
+            tls_auth_clients: tls.as_ref().map_or("yes", |tls| tls.auth_clients),
             lane: on.spec.to_string(),
             ..Config::default()
         };
@@ -160,11 +179,15 @@ Examples:
             }
             (_, false) => None,
         };
-        Ok(KvRun { service, config, password: arguments.requirepass.clone(), log })
+        Ok(KvRun { service, config, password: arguments.requirepass.clone(), log, tls })
     }
 
     fn places(run: &KvRun, _on: On<'_>) -> Vec<String> {
-        run.service.listen.iter().map(|address| format!("at {address}")).collect()
+        let plain_ports = run.plain_ports();
+        let place = |(at, address): (usize, &SocketAddr)| {
+            format!("at {address}{}", if at < plain_ports { "" } else { " by TLS" })
+        };
+        run.service.listen.iter().enumerate().map(place).collect()
     }
 
     fn begun(run: &KvRun, _on: On<'_>) -> Option<String> {

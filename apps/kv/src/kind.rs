@@ -3,14 +3,17 @@
 use crate::data::Store;
 use crate::file_log::recover;
 use crate::serve::{Config, Kv, Setup};
+use crate::tls::TlsRun;
 use laneway_core::LaneError;
 use laneway_journal::Policy;
 use laneway_kinds::{
     AppFacts, AppKind, Asks, Conclude, Counted, FateReport, LaneFacts, Metric, NoApp, Place,
     Protocol, RaceFacts, RunReport, Service, Shape, Traffic,
 };
+use laneway_tls::{Counts, Reason, Tls};
 use std::hash::{BuildHasher, RandomState};
 use std::path::PathBuf;
+use std::rc::Rc;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 /// The row.
@@ -28,6 +31,16 @@ pub struct KvRun {
     pub password: Option<String>,
     /// Where writes are logged, and when they are made durable.
     pub log: Option<(PathBuf, Policy)>,
+    /// TLS of the last ports, if some speak it.
+    pub tls: Option<TlsRun>,
+}
+
+impl KvRun {
+    /// Ports that speak no TLS; they are the first.
+    pub(crate) fn plain_ports(&self) -> usize {
+        let all = self.service.listen.len();
+        self.tls.as_ref().map_or(all, |tls| tls.settings.first_port as usize)
+    }
 }
 
 impl AppKind for KvKind {
@@ -46,7 +59,7 @@ impl AppKind for KvKind {
     type Report = FateReport;
     type Frames = NoApp;
     type Datagrams = NoApp;
-    type Streams = Kv;
+    type Streams = Tls<Kv>;
     type Kernel = NoApp;
 
     fn shape(_run: &KvRun, _lane: &LaneFacts) -> Result<Shape, LaneError> {
@@ -57,7 +70,7 @@ impl AppKind for KvKind {
         Asks { service: run.service.clone(), keeps_flows: true, never_transmits: false }
     }
 
-    fn streams(run: &KvRun, place: Place<'_>) -> Result<Kv, LaneError> {
+    fn streams(run: &KvRun, place: Place<'_>) -> Result<Tls<Kv>, LaneError> {
         let mut kv = Kv::new(Setup {
             config: run.config.clone(),
             password: run.password.clone(),
@@ -74,7 +87,11 @@ impl AppKind for KvKind {
                 }
             })?;
         }
-        Ok(kv)
+        let counts = Rc::new(Counts::default());
+        if run.tls.is_some() {
+            kv.join_tls(Rc::clone(&counts));
+        }
+        Ok(Tls::new(kv, run.tls.as_ref().map(|tls| tls.settings.clone()), counts))
     }
 }
 
@@ -97,7 +114,12 @@ fn run_id() -> String {
 impl Conclude<FateReport> for Kv {
     fn conclude(self, _run: &RunReport) -> FateReport {
         let (accepted, failed) = self.connections();
-        FateReport { fates: vec![("ended_well", accepted - failed), ("ended_in_error", failed)] }
+        let mut fates = vec![("ended_well", accepted - failed), ("ended_in_error", failed)];
+        if let Some(counts) = self.tls() {
+            let unheard = Reason::ALL.into_iter().filter(|reason| reason.is_before_open());
+            fates.extend(unheard.map(|reason| (reason.name(), counts.of(reason))));
+        }
+        FateReport { fates }
     }
 }
 
@@ -114,6 +136,7 @@ mod tests {
             config: Config::default(),
             password: None,
             log: Some((folder.clone(), Policy::Always)),
+            tls: None,
         };
         let bell = Bell::new().expect("a descriptor");
         let place = || Place {
@@ -128,10 +151,10 @@ mod tests {
         let second = KvKind::streams(&run, place()).map(|_| ());
         let why = second.expect_err("one server at a time").to_string();
         assert!(why.contains("is in use by another server"), "{why}");
-        let said = crate::serve::answer(first, &[b"SET", b"k", b"v"]);
+        let said = crate::serve::answer(first.with(()).0, &[b"SET", b"k", b"v"]);
         assert_eq!(said, "+OK\r\n");
         let again = KvKind::streams(&run, place()).expect("the same folder");
-        assert_eq!(crate::serve::answer(again, &[b"GET", b"k"]), "$1\r\nv\r\n");
+        assert_eq!(crate::serve::answer(again.with(()).0, &[b"GET", b"k"]), "$1\r\nv\r\n");
         std::fs::remove_dir_all(folder).expect("it was made here");
     }
 }

@@ -12,6 +12,7 @@ mod data;
 mod file_log;
 mod kind;
 mod serve;
+mod tls;
 
 pub use arguments::KvArguments;
 pub use command::{Call, Command, Effects, Flags, Keys, Logged, Outcome, Run};
@@ -21,3 +22,4 @@ pub use data::{
 };
 pub use kind::{KvKind, KvRun};
 pub use serve::{Config, Fsync, Kv, Log, LogBytes, NotTaken, OutputLimit, Setup, Snapshot};
+pub use tls::{TlsArguments, TlsRun};

@@ -46,6 +46,10 @@ pub struct Config {
     pub hz: u64,
     /// Where it listens, for CONFIG GET and INFO.
     pub port: u16,
+    /// Where it listens for TLS; 0 is nowhere.
+    pub tls_port: u16,
+    /// What `--tls-auth-clients` said.
+    pub tls_auth_clients: &'static str,
     /// What `--appendonly` said.
     pub appendonly: bool,
     /// The fsync of the log, by name.
@@ -76,6 +80,8 @@ impl Default for Config {
             subscriptions_max: 65_536,
             hz: 10,
             port: 6379,
+            tls_port: 0,
+            tls_auth_clients: "yes",
             appendonly: false,
             appendfsync: "everysec",
             rewrite_percentage: 100,
@@ -157,6 +163,8 @@ pub(crate) const PARAMETERS: &[Parameter] = &[
     }),
     free("slowlog-max-len", |c| c.slowlog_len_max.to_string(),
         |c, text| in_range(text, 0, SLOWLOG_LEN_LIMIT).map(|n| c.slowlog_len_max = n as usize)),
+    fixed("tls-auth-clients", |c| c.tls_auth_clients.to_owned()),
+    fixed("tls-port", |c| c.tls_port.to_string()),
     free("timeout", |c| c.idle_s.to_string(), |c, text| in_range(text, 0, i32::MAX as u64).map(|n| c.idle_s = n)),
 ];
 
@@ -171,6 +179,13 @@ pub(crate) const PROTECTED: &[&str] = &[
     "dir",
     "logfile",
     "pidfile",
+    "tls-ca-cert-dir",
+    "tls-ca-cert-file",
+    "tls-cert-file",
+    "tls-client-cert-file",
+    "tls-client-key-file",
+    "tls-dh-params-file",
+    "tls-key-file",
     "unixsocket",
 ];
 

@@ -38,10 +38,12 @@ use crate::data::{COMMANDS, Store};
 use client::{Client, Ending, Key, Replies};
 use laneway_core::{App, Close, ConnId, Counters, Opened, StreamApp, StreamOut, Turn};
 use laneway_resp::{Parser, ProtocolError, Reply};
+use laneway_tls::Counts;
 use log::Journal;
 use server::{Server, Time};
 use std::collections::{BTreeSet, VecDeque};
 use std::fmt;
+use std::rc::Rc;
 use table::{Found, Table};
 
 /// What a server starts with.
@@ -107,6 +109,7 @@ impl Kv {
             users,
             time,
             run_id,
+            tls: None,
             clients: client::Clients::default(),
             channels: messages::Channels::default(),
             waiters: blocked::Waiters::default(),
@@ -200,6 +203,16 @@ impl Kv {
         self.server.journal = Journal::new(Some(log));
     }
 
+    /// From now on INFO shows the figures of the TLS that is in front.
+    pub fn join_tls(&mut self, counts: Rc<Counts>) {
+        self.server.tls = Some(counts);
+    }
+
+    /// The figures of the TLS that is in front, if there is some.
+    pub(crate) fn tls(&self) -> Option<&Counts> {
+        self.server.tls.as_deref()
+    }
+
     /// Connections so far, and those of them that ended in an error.
     pub fn connections(&self) -> (u64, u64) {
         (self.accepted, self.failed)
@@ -226,6 +239,12 @@ impl Kv {
 
     /// Does the commands in `bytes` until the client is held; how many bytes were taken.
     fn commands_of(&mut self, client: &mut Client, bytes: &[u8]) -> usize {
+        if bytes.first() == Some(&TLS_HANDSHAKE) && client.parser.is_at_start() {
+            self.server.stats.tls_at_plain_port += 1;
+            client.out.error(NOT_TLS);
+            client.ending = Ending::Close;
+            return bytes.len();
+        }
         let mut at = 0;
         // The arguments borrow from the parser, not from the client.
         let mut parser = std::mem::take(&mut client.parser);
@@ -385,6 +404,12 @@ const PROTECTED: &[u8] = b"-DENIED Redis is running in protected mode because pr
 and no password is set for the default user. In this mode connections are only accepted from the loopback \
 interface. If you want to connect from external computers, start the server with --requirepass PASSWORD, or \
 with --protected-mode no if the network lets nobody else in.\r\n";
+
+/// The first byte of a client that speaks TLS (RFC 8446, section 5.1); no command begins so.
+const TLS_HANDSHAKE: u8 = 22;
+
+const NOT_TLS: &str =
+    "ERR TLS is not spoken at this port: connect without it, or to a port of --tls-listen";
 
 const TOO_MANY: &[u8] = b"-ERR max number of clients reached\r\n";
 

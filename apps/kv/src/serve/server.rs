@@ -22,7 +22,9 @@ use super::{
 use crate::command::{Call, Command, Effects, Flags, Logged, Outcome, Run};
 use crate::data::Store;
 use laneway_resp::{Protocol, Reply};
+use laneway_tls::Counts;
 use std::collections::BTreeMap;
+use std::rc::Rc;
 
 /// Figures since the start, or CONFIG RESETSTAT.
 #[derive(Clone, Debug, Default)]
@@ -35,6 +37,7 @@ pub(crate) struct Stats {
     pub(crate) output_disconnections: u64,
     pub(crate) query_disconnections: u64,
     pub(crate) auth_failures: u64,
+    pub(crate) tls_at_plain_port: u64,
     pub(crate) error_replies: u64,
     pub(crate) errors: BTreeMap<String, u64>,
 }
@@ -83,6 +86,8 @@ pub(crate) struct Server {
     pub(crate) is_stopping: bool,
     /// Names this run of the server.
     pub(crate) run_id: String,
+    /// The figures of the TLS that is in front, for INFO.
+    pub(crate) tls: Option<Rc<Counts>>,
 }
 
 impl Server {

@@ -414,6 +414,26 @@ fn strangers_are_kept_out() {
 }
 
 #[test]
+fn tls_at_a_plain_port_gets_one_sentence_and_is_counted() {
+    let mut world = World::new();
+    let (hello, operator) = (world.open(), world.open());
+    world.arrive(hello, &[22, 3, 1, 2, 0, 1, 0, 1, 0xfc, 3, 3]);
+    let said = world.received(hello);
+    assert!(
+        said.starts_with("-ERR TLS is not spoken at this port") && said.ends_with("\r\n"),
+        "{said}"
+    );
+    assert_eq!(said.lines().count(), 1);
+    assert!(world.peer(hello).is_closed);
+    let info = world.ask(operator, "INFO stats");
+    assert!(info.contains("\r\ntls_at_plain_port:1\r\n"), "{info}");
+    // The same byte within a command is one like any other, wherever it is cut.
+    world.arrive(operator, b"*2\r\n$4\r\nECHO\r\n$1\r\n");
+    world.arrive(operator, b"\x16\r\n");
+    assert_eq!(world.received(operator), "$1\r\n\u{16}\r\n");
+}
+
+#[test]
 fn no_more_clients_than_allowed() {
     let config = Config { clients_max: 2, ..Config::default() };
     let mut world = World::with(config, None);
@@ -498,6 +518,10 @@ fn configuration_is_set_whole_and_no_path_from_the_wire() {
             (
                 "CONFIG SET dir /etc",
                 "-ERR CONFIG SET failed (possibly related to argument 'dir') - can't set protected config\r\n",
+            ),
+            (
+                "CONFIG SET tls-key-file /etc/shadow",
+                "-ERR CONFIG SET failed (possibly related to argument 'tls-key-file') - can't set protected config\r\n",
             ),
             (
                 "CONFIG SET databases 1",
