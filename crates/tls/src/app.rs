@@ -17,8 +17,10 @@ use std::rc::Rc;
 pub const UNREAD_BYTES_MAX: usize = 1 << 18;
 /// Steps of handshakes in one turn: some cost as much as a hundred commands, and others wait meanwhile.
 const HANDSHAKE_STEPS_MAX: usize = 16;
-/// Records that are decrypted before the app is called.
+/// Bytes of records that are decrypted before the app is called.
 const FEED_BYTES_MAX: usize = 1 << 16;
+/// So many bytes of a record that is not whole stay in the lane: every lane has more room than that.
+const LEFT_BYTES_MAX: usize = 2048;
 
 type Sessions = HashMap<ConnId, Box<Session>>;
 
@@ -99,7 +101,7 @@ impl<A> Tls<A> {
 
 /// What may be done with bytes that a lane shows.
 enum Next {
-    /// So many of them are whole records.
+    /// So many of them are taken.
     Feed(usize),
     /// They stay where they are.
     Wait,
@@ -149,13 +151,19 @@ impl Layer {
         {
             return Err(NoRecord);
         }
-        Ok(match record::whole_records(bytes, FEED_BYTES_MAX)? {
-            0 => Next::Wait,
-            _ if session.stage == Stage::Handshake && self.steps >= HANDSHAKE_STEPS_MAX => {
-                Next::Defer
-            }
-            records => Next::Feed(records),
-        })
+        let is_alone = session.is_alone();
+        let feed = match record::whole_records(bytes, FEED_BYTES_MAX) {
+            // What has been taken already is gone on with; rustls answers what is no record.
+            _ if !is_alone => bytes.len().min(FEED_BYTES_MAX),
+            Err(NoRecord) if session.is_untouched() => return Err(NoRecord),
+            Err(NoRecord) => bytes.len().min(FEED_BYTES_MAX),
+            Ok(0) if bytes.len() < LEFT_BYTES_MAX => return Ok(Next::Wait),
+            // A lane may have no room for a whole record.
+            Ok(0) => bytes.len(),
+            Ok(records) => records,
+        };
+        let is_over = session.stage == Stage::Handshake && self.steps >= HANDSHAKE_STEPS_MAX;
+        Ok(if is_over { Next::Defer } else { Next::Feed(feed) })
     }
 
     /// Ends a session as an error.
@@ -332,12 +340,7 @@ impl<A: StreamApp> Tls<A> {
                 }
                 Ok(Next::Drop) => break,
                 Err(NoRecord) => {
-                    let session = self.layer.sessions.get(&conn);
-                    match session {
-                        Some(one) if one.is_known => self.layer.fail(conn, Reason::Record, out),
-                        Some(one) if one.is_untouched() => self.layer.refuse_plain(conn, out),
-                        _ => self.layer.fail(conn, Reason::Handshake, out),
-                    }
+                    self.layer.refuse_plain(conn, out);
                     break;
                 }
             }

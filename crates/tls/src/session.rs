@@ -191,7 +191,7 @@ pub(crate) struct Session {
     pub(crate) unread: Vec<u8>,
     /// Some record has come.
     has_received: bool,
-    /// Records of a message that is not whole, decrypted in place.
+    /// Records of a message that is not whole, decrypted in place, and what there is of a record.
     begun: Vec<u8>,
     /// Records, or the rest of one, that the lane did not take.
     refused: Vec<u8>,
@@ -242,12 +242,17 @@ impl Session {
         !self.has_received
     }
 
+    /// What comes begins with a record: nothing of one is kept.
+    pub(crate) fn is_alone(&self) -> bool {
+        self.begun.is_empty()
+    }
+
     /// The lane owes us room.
     pub(crate) fn is_refused(&self) -> bool {
         !self.refused.is_empty()
     }
 
-    /// Takes whole records; what they hold for the app is behind what is in `plain`, what answers them is sent.
+    /// Takes records, the last of which need not be whole; what they hold for the app is behind what is in `plain`, what answers them is sent.
     pub(crate) fn receive<O: StreamOut>(
         &mut self,
         records: &[u8],
@@ -257,7 +262,7 @@ impl Session {
     ) -> Heard {
         let Scratch { incoming, wire, .. } = scratch;
         incoming.clear();
-        incoming.append(&mut self.begun);
+        incoming.extend_from_slice(&std::mem::take(&mut self.begun));
         incoming.extend_from_slice(records);
         wire.len = 0;
         self.has_received = true;
