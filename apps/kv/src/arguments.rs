@@ -10,7 +10,7 @@ use laneway_kinds::{
     Account, AppCommand, ArmPlace, Ask, Failure, FateReport, Line, On, Own, RunReport, Service,
     Shape, Watched, WatchedRun, Witness, WorkerHeadings, WorkerLine,
 };
-use laneway_linux::Mac;
+use laneway_linux::{Mac, open_files_max};
 use serde_json::{Map, Value, json};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
@@ -35,10 +35,12 @@ pub struct KvArguments {
     /// Without a password, refuse every client that is not of this machine
     #[arg(long, value_name = "yes|no", default_value = "yes", value_parser = yes_no, action = ArgAction::Set)]
     protected_mode: bool,
-    /// Clients at a time
-    #[arg(long, value_name = "N", default_value_t = 10_000,
-        value_parser = clap::value_parser!(u32).range(1..))]
-    maxclients: u32,
+    /// Clients at a time [default: 10000, or as many as there may be open files]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    maxclients: Option<u32>,
+    /// Memory that all clients' queries and replies may take, such as 100mb; 0 is no limit
+    #[arg(long, value_name = "BYTES", default_value = "1gb", value_parser = memory)]
+    maxmemory_clients: u64,
     /// Memory that data may take, such as 500mb; 0 is no limit
     #[arg(long, value_name = "BYTES", default_value = "0", value_parser = memory)]
     maxmemory: u64,
@@ -78,6 +80,28 @@ fn yes_no(text: &str) -> Result<bool, String> {
 fn memory(text: &str) -> Result<u64, String> {
     bytes_of(text)
         .ok_or_else(|| "use a number of bytes such as 100000, 64kb, 500mb or 2gb".to_owned())
+}
+
+/// Clients at a time, if nothing is said.
+const CLIENTS: usize = 10_000;
+/// Files that the process has beside its clients: those of the lane and the log, and some for clients that are told that
+/// they are too many.
+const OTHER_FILES: usize = 64;
+
+/// Clients at a time, and the most that may be set later: every one of them is an open file of the process.
+fn clients(
+    asked: Option<usize>,
+    listeners: usize,
+    files: usize,
+) -> Result<(usize, usize), Failure> {
+    let most = files.saturating_sub(listeners + OTHER_FILES).max(1);
+    match asked {
+        Some(asked) if asked > most => Err(Failure::input(format!(
+            "--maxclients {asked}: the process may open {files} files; raise `ulimit -n`, or give at most \
+             --maxclients {most}"
+        ))),
+        asked => Ok((asked.unwrap_or(CLIENTS).min(most), most)),
+    }
 }
 
 /// The port of Redis.
@@ -154,9 +178,14 @@ Examples:
             )));
         }
         let own = Own::of_service(lane, interfaces, &listen, &arguments.address, arguments.mac)?;
+        let files = if is_the_kernels { open_files_max() } else { usize::MAX };
+        let (clients_max, clients_limit) =
+            clients(arguments.maxclients.map(|n| n as usize), listen.len(), files)?;
         let mut config = Config {
             databases: arguments.databases as usize,
-            clients_max: arguments.maxclients as usize,
+            clients_max,
+            clients_limit,
+            clients_bytes_max: usize::try_from(arguments.maxmemory_clients).unwrap_or(usize::MAX),
             is_protected: arguments.protected_mode,
             idle_s: arguments.timeout.into(),
             port: listen[..plain_ports].first().map_or(0, SocketAddr::port),
@@ -200,7 +229,13 @@ Examples:
             None => "the data are in memory and end with the run".to_owned(),
             Some((folder, policy)) => format!("the log is in {}, fsync {policy}", folder.display()),
         };
-        Some(format!("serving {who}; {data}; Ctrl-C ends"))
+        let most = run.config.clients_max;
+        let fewer = if most < CLIENTS && most == run.config.clients_limit {
+            format!("; {most} clients at a time for want of files, raise `ulimit -n`")
+        } else {
+            String::new()
+        };
+        Some(format!("serving {who}{fewer}; {data}; Ctrl-C ends"))
     }
 
     fn account(run: &KvRun, _on: On<'_>, lane: &RunReport, report: &FateReport) -> Account {
@@ -245,5 +280,24 @@ Examples:
 
     fn worker_line(_run: &KvRun, lane: &RunReport, report: &FateReport) -> WorkerLine {
         WorkerLine { seen: report.total(), sent: lane.app.tx_bytes }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn there_are_no_more_clients_than_files() {
+        assert_eq!(clients(None, 2, 1 << 20).unwrap(), (10_000, (1 << 20) - 66));
+        assert_eq!(clients(None, 2, 1024).unwrap(), (958, 958));
+        assert_eq!(clients(Some(958), 2, 1024).unwrap(), (958, 958));
+        assert_eq!(clients(None, 2, 0).unwrap(), (1, 1));
+        let Err(Failure::Because(_, refused)) = clients(Some(959), 2, 1024) else {
+            panic!("more clients than files");
+        };
+        for part in ["--maxclients 959", "1024 files", "ulimit -n", "--maxclients 958"] {
+            assert!(refused.contains(part), "{refused}");
+        }
     }
 }

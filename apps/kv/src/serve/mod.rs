@@ -390,6 +390,29 @@ impl Kv {
                 self.server.note(key);
             }
         }
+        self.evict_clients();
+    }
+
+    /// Cuts off the clients with the most memory, until all together have as much as they may. Those that CLIENT NO-EVICT
+    /// names are spared.
+    fn evict_clients(&mut self) {
+        let most = self.server.config.clients_bytes_max;
+        let mut bytes: usize = self.server.clients.iter().map(Client::memory_bytes).sum();
+        if most == 0 || bytes <= most {
+            return;
+        }
+        let may_end = |one: &&Client| one.is_evictable && one.ending != Ending::Asked;
+        let evictable = self.server.clients.iter().filter(may_end);
+        let mut evictable: Vec<(usize, Key)> =
+            evictable.map(|one| (one.memory_bytes(), one.key)).collect();
+        evictable.sort_unstable();
+        while bytes > most
+            && let Some((of_one, key)) = evictable.pop()
+        {
+            bytes -= of_one;
+            self.server.stats.evicted_clients += 1;
+            self.server.end(key, Ending::Abort);
+        }
     }
 }
 

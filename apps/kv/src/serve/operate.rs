@@ -274,6 +274,7 @@ fn about_stats(server: &Server, text: &mut String) {
     line!(text, "total_error_replies", stats.error_replies);
     line!(text, "client_query_buffer_limit_disconnections", stats.query_disconnections);
     line!(text, "client_output_buffer_limit_disconnections", stats.output_disconnections);
+    line!(text, "evicted_clients", stats.evicted_clients);
     line!(text, "tls_at_plain_port", stats.tls_at_plain_port);
     if let Some(counts) = &server.tls {
         line!(text, "tls_handshakes", counts.handshakes());

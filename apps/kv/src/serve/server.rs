@@ -38,6 +38,7 @@ pub(crate) struct Stats {
     pub(crate) query_disconnections: u64,
     pub(crate) auth_failures: u64,
     pub(crate) tls_at_plain_port: u64,
+    pub(crate) evicted_clients: u64,
     pub(crate) error_replies: u64,
     pub(crate) errors: BTreeMap<String, u64>,
 }
