@@ -3,13 +3,14 @@
 use crate::data::{DATABASES, Eviction};
 use crate::kind::{KvKind, KvRun};
 use crate::serve::{Config, Exchange, bytes_of, policy};
+use crate::tls::TlsArguments;
 use clap::{ArgAction, Args};
 use laneway_journal::Policy;
 use laneway_kinds::{
     Account, AppCommand, ArmPlace, Ask, Failure, FateReport, Line, On, Own, RunReport, Service,
     Shape, Watched, WatchedRun, Witness, WorkerHeadings, WorkerLine,
 };
-use laneway_linux::Mac;
+use laneway_linux::{Mac, open_files_max};
 use serde_json::{Map, Value, json};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
@@ -20,6 +21,8 @@ pub struct KvArguments {
     /// Where it listens, separated by commas [default: 127.0.0.1:6379, by the kernel's sockets]
     #[arg(long, value_name = "ADDR:PORT", value_delimiter = ',')]
     listen: Vec<SocketAddr>,
+    #[command(flatten)]
+    tls: TlsArguments,
     /// Addresses of ours beside those of --listen, separated by commas; for lanes with a stack of ours
     #[arg(long, value_name = "ADDR", value_delimiter = ',')]
     address: Vec<IpAddr>,
@@ -32,10 +35,12 @@ pub struct KvArguments {
     /// Without a password, refuse every client that is not of this machine
     #[arg(long, value_name = "yes|no", default_value = "yes", value_parser = yes_no, action = ArgAction::Set)]
     protected_mode: bool,
-    /// Clients at a time
-    #[arg(long, value_name = "N", default_value_t = 10_000,
-        value_parser = clap::value_parser!(u32).range(1..))]
-    maxclients: u32,
+    /// Clients at a time [default: 10000, or as many as there may be open files]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    maxclients: Option<u32>,
+    /// Memory that all clients' queries and replies may take, such as 100mb; 0 is no limit
+    #[arg(long, value_name = "BYTES", default_value = "1gb", value_parser = memory)]
+    maxmemory_clients: u64,
     /// Memory that data may take, such as 500mb; 0 is no limit
     #[arg(long, value_name = "BYTES", default_value = "0", value_parser = memory)]
     maxmemory: u64,
@@ -77,6 +82,28 @@ fn memory(text: &str) -> Result<u64, String> {
         .ok_or_else(|| "use a number of bytes such as 100000, 64kb, 500mb or 2gb".to_owned())
 }
 
+/// Clients at a time, if nothing is said.
+const CLIENTS: usize = 10_000;
+/// Files that the process has beside its clients: those of the lane and the log, and some for clients that are told that
+/// they are too many.
+const OTHER_FILES: usize = 64;
+
+/// Clients at a time, and the most that may be set later: every one of them is an open file of the process.
+fn clients(
+    asked: Option<usize>,
+    listeners: usize,
+    files: usize,
+) -> Result<(usize, usize), Failure> {
+    let most = files.saturating_sub(listeners + OTHER_FILES).max(1);
+    match asked {
+        Some(asked) if asked > most => Err(Failure::input(format!(
+            "--maxclients {asked}: the process may open {files} files; raise `ulimit -n`, or give at most \
+             --maxclients {most}"
+        ))),
+        asked => Ok((asked.unwrap_or(CLIENTS).min(most), most)),
+    }
+}
+
 /// The port of Redis.
 const PORT: u16 = 6379;
 
@@ -103,6 +130,8 @@ Examples:
   laneway run kv --lane socket
   laneway run kv --lane uring --appendonly yes --dir /var/lib/kv --appendfsync always
   laneway run kv --lane uring --workers 2 --maxmemory 2gb
+  laneway run kv --lane uring --tls-listen 0.0.0.0:6380 --requirepass secret \
+      --tls-cert-file kv.crt --tls-key-file kv.key --tls-ca-cert-file clients.crt
   laneway run kv --lane uring --listen 0.0.0.0:6379 --requirepass secret --maxmemory 2gb
   sudo laneway run kv --lane packet --on eth1 --listen 192.0.2.9:6379 --protected-mode no";
 
@@ -126,7 +155,9 @@ Examples:
                 lane.name
             )));
         }
-        let listen = match &arguments.listen[..] {
+        let of_tls = &arguments.tls.tls_listen;
+        let mut listen = match &arguments.listen[..] {
+            [] if !of_tls.is_empty() => Vec::new(),
             [] if is_the_kernels => vec![SocketAddr::from((Ipv4Addr::LOCALHOST, PORT))],
             [] => {
                 return Err(Failure::input(format!(
@@ -135,13 +166,30 @@ Examples:
             }
             listen => listen.to_vec(),
         };
+        let plain_ports = listen.len();
+        let tls = arguments.tls.check(plain_ports)?;
+        listen.extend(of_tls);
+        let is_twice = |(at, one): (usize, &SocketAddr)| listen[..at].contains(one);
+        if let Some(at) = listen.iter().enumerate().position(is_twice) {
+            return Err(Failure::input(format!(
+                "{}: listened at twice; give each address to --listen or to --tls-listen, once",
+                listen[at]
+            )));
+        }
         let own = Own::of_service(lane, interfaces, &listen, &arguments.address, arguments.mac)?;
+        let files = if is_the_kernels { open_files_max() } else { usize::MAX };
+        let (clients_max, clients_limit) =
+            clients(arguments.maxclients.map(|n| n as usize), listen.len(), files)?;
         let mut config = Config {
             databases: arguments.databases as usize,
-            clients_max: arguments.maxclients as usize,
+            clients_max,
+            clients_limit,
+            clients_bytes_max: usize::try_from(arguments.maxmemory_clients).unwrap_or(usize::MAX),
             is_protected: arguments.protected_mode,
             idle_s: arguments.timeout.into(),
-            port: listen[0].port(),
+            port: listen[..plain_ports].first().map_or(0, SocketAddr::port),
+            tls_port: listen[plain_ports..].first().map_or(0, SocketAddr::port),
+            tls_auth_clients: tls.as_ref().map_or("yes", |tls| tls.auth_clients),
             lane: on.spec.to_string(),
             ..Config::default()
         };
@@ -161,11 +209,15 @@ Examples:
         };
         let password = arguments.requirepass.clone();
         let exchange = (workers > 1).then(|| Exchange::new(workers));
-        Ok(KvRun { service, config, password, log, exchange })
+        Ok(KvRun { service, config, password, log, exchange, tls })
     }
 
     fn places(run: &KvRun, _on: On<'_>) -> Vec<String> {
-        run.service.listen.iter().map(|address| format!("at {address}")).collect()
+        let plain_ports = run.plain_ports();
+        let place = |(at, address): (usize, &SocketAddr)| {
+            format!("at {address}{}", if at < plain_ports { "" } else { " by TLS" })
+        };
+        run.service.listen.iter().enumerate().map(place).collect()
     }
 
     fn begun(run: &KvRun, _on: On<'_>) -> Option<String> {
@@ -178,7 +230,13 @@ Examples:
             None => "the data are in memory and end with the run".to_owned(),
             Some((folder, policy)) => format!("the log is in {}, fsync {policy}", folder.display()),
         };
-        Some(format!("serving {who}; {data}; Ctrl-C ends"))
+        let most = run.config.clients_max;
+        let fewer = if most < CLIENTS && most == run.config.clients_limit {
+            format!("; {most} clients at a time for want of files, raise `ulimit -n`")
+        } else {
+            String::new()
+        };
+        Some(format!("serving {who}{fewer}; {data}; Ctrl-C ends"))
     }
 
     fn account(run: &KvRun, _on: On<'_>, lane: &RunReport, report: &FateReport) -> Account {
@@ -223,5 +281,24 @@ Examples:
 
     fn worker_line(_run: &KvRun, lane: &RunReport, report: &FateReport) -> WorkerLine {
         WorkerLine { seen: report.total(), sent: lane.app.tx_bytes }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn there_are_no_more_clients_than_files() {
+        assert_eq!(clients(None, 2, 1 << 20).unwrap(), (10_000, (1 << 20) - 66));
+        assert_eq!(clients(None, 2, 1024).unwrap(), (958, 958));
+        assert_eq!(clients(Some(958), 2, 1024).unwrap(), (958, 958));
+        assert_eq!(clients(None, 2, 0).unwrap(), (1, 1));
+        let Err(Failure::Because(_, refused)) = clients(Some(959), 2, 1024) else {
+            panic!("more clients than files");
+        };
+        for part in ["--maxclients 959", "1024 files", "ulimit -n", "--maxclients 958"] {
+            assert!(refused.contains(part), "{refused}");
+        }
     }
 }

@@ -3,14 +3,17 @@
 use crate::data::Store;
 use crate::file_log::{recover, shard_folder};
 use crate::serve::{Config, Exchange, Kv, Setup};
+use crate::tls::TlsRun;
 use laneway_core::LaneError;
 use laneway_journal::Policy;
 use laneway_kinds::{
     AppFacts, AppKind, Asks, Conclude, Counted, FateReport, LaneFacts, Metric, NoApp, Place,
     Protocol, RaceFacts, RunReport, Service, Shape, Traffic,
 };
+use laneway_tls::{Counts, Reason, Tls};
 use std::hash::{BuildHasher, RandomState};
 use std::path::PathBuf;
+use std::rc::Rc;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 /// The row.
@@ -30,6 +33,16 @@ pub struct KvRun {
     pub log: Option<(PathBuf, Policy)>,
     /// The queues between the workers, if there are several.
     pub exchange: Option<Exchange>,
+    /// TLS of the last ports, if some speak it.
+    pub tls: Option<TlsRun>,
+}
+
+impl KvRun {
+    /// Ports that speak no TLS; they are the first.
+    pub(crate) fn plain_ports(&self) -> usize {
+        let all = self.service.listen.len();
+        self.tls.as_ref().map_or(all, |tls| tls.settings.first_port as usize)
+    }
 }
 
 impl AppKind for KvKind {
@@ -48,7 +61,7 @@ impl AppKind for KvKind {
     type Report = FateReport;
     type Frames = NoApp;
     type Datagrams = NoApp;
-    type Streams = Kv;
+    type Streams = Tls<Kv>;
     type Kernel = NoApp;
 
     fn shape(_run: &KvRun, _lane: &LaneFacts) -> Result<Shape, LaneError> {
@@ -59,7 +72,7 @@ impl AppKind for KvKind {
         Asks { service: run.service.clone(), keeps_flows: true, never_transmits: false }
     }
 
-    fn streams(run: &KvRun, place: Place<'_>) -> Result<Kv, LaneError> {
+    fn streams(run: &KvRun, place: Place<'_>) -> Result<Tls<Kv>, LaneError> {
         let mut kv = Kv::new(Setup {
             config: run.config.clone(),
             password: run.password.clone(),
@@ -81,7 +94,11 @@ impl AppKind for KvKind {
             recover(&mut kv, &own, *policy, shard, Some(place.bell.clone()))
                 .map_err(|error| input(error.to_string()))?;
         }
-        Ok(kv)
+        let counts = Rc::new(Counts::default());
+        if run.tls.is_some() {
+            kv.join_tls(Rc::clone(&counts));
+        }
+        Ok(Tls::new(kv, run.tls.as_ref().map(|tls| tls.settings.clone()), counts))
     }
 }
 
@@ -104,7 +121,12 @@ fn run_id() -> String {
 impl Conclude<FateReport> for Kv {
     fn conclude(self, _run: &RunReport) -> FateReport {
         let (accepted, failed) = self.connections();
-        FateReport { fates: vec![("ended_well", accepted - failed), ("ended_in_error", failed)] }
+        let mut fates = vec![("ended_well", accepted - failed), ("ended_in_error", failed)];
+        if let Some(counts) = self.tls() {
+            let unheard = Reason::ALL.into_iter().filter(|reason| reason.is_before_open());
+            fates.extend(unheard.map(|reason| (reason.name(), counts.of(reason))));
+        }
+        FateReport { fates }
     }
 }
 
@@ -122,6 +144,7 @@ mod tests {
             password: None,
             log: Some((folder.clone(), Policy::Always)),
             exchange: None,
+            tls: None,
         };
         let bell = Bell::new().expect("a descriptor");
         let place = || Place {
@@ -136,10 +159,10 @@ mod tests {
         let second = KvKind::streams(&run, place()).map(|_| ());
         let why = second.expect_err("one server at a time").to_string();
         assert!(why.contains("is in use by another server"), "{why}");
-        let said = crate::serve::answer(first, &[b"SET", b"k", b"v"]);
+        let said = crate::serve::answer(first.with(()).0, &[b"SET", b"k", b"v"]);
         assert_eq!(said, "+OK\r\n");
         let again = KvKind::streams(&run, place()).expect("the same folder");
-        assert_eq!(crate::serve::answer(again, &[b"GET", b"k"]), "$1\r\nv\r\n");
+        assert_eq!(crate::serve::answer(again.with(()).0, &[b"GET", b"k"]), "$1\r\nv\r\n");
         std::fs::remove_dir_all(folder).expect("it was made here");
     }
 
@@ -152,6 +175,7 @@ mod tests {
             password: None,
             log: Some((folder.clone(), Policy::Always)),
             exchange: (workers > 1).then(|| Exchange::new(workers)),
+            tls: None,
         };
         let bell = Bell::new().expect("a descriptor");
         let begin = |run: &KvRun, worker, workers| {
@@ -161,16 +185,16 @@ mod tests {
         let two = run(2);
         let (first, _second) = (begin(&two, 0, 2).expect("new"), begin(&two, 1, 2).expect("new"));
         // Of the first worker's slots.
-        assert_eq!(crate::serve::answer(first, &[b"SET", b"b", b"v"]), "+OK\r\n");
+        assert_eq!(crate::serve::answer(first.with(()).0, &[b"SET", b"b", b"v"]), "+OK\r\n");
         for (workers, also) in [(1, "start with --workers 2"), (3, "and this run has 3")] {
             let why = begin(&run(workers), 0, workers).map(|_| ()).expect_err("of another number");
             assert!(why.to_string().contains(also), "{why}");
         }
         let again = begin(&run(2), 0, 2).expect("the same number");
-        assert_eq!(crate::serve::answer(again, &[b"GET", b"b"]), "$1\r\nv\r\n");
+        assert_eq!(crate::serve::answer(again.with(()).0, &[b"GET", b"b"]), "$1\r\nv\r\n");
         std::fs::remove_dir_all(&folder).expect("it was made here");
         let one = begin(&run(1), 0, 1).expect("a new folder");
-        assert_eq!(crate::serve::answer(one, &[b"SET", b"b", b"v"]), "+OK\r\n");
+        assert_eq!(crate::serve::answer(one.with(()).0, &[b"SET", b"b", b"v"]), "+OK\r\n");
         let why = begin(&run(2), 1, 2).map(|_| ()).expect_err("of one worker").to_string();
         assert!(why.contains("is of 1 worker, and this run has 2"), "{why}");
         std::fs::remove_dir_all(&folder).expect("it was made here");

@@ -12,6 +12,7 @@ mod data;
 mod file_log;
 mod kind;
 mod serve;
+mod tls;
 
 pub use arguments::KvArguments;
 pub use command::{Call, Command, Effects, Flags, Keys, Logged, Outcome, Run};
@@ -23,3 +24,4 @@ pub use kind::{KvKind, KvRun};
 pub use serve::{
     Config, Exchange, Fsync, Kv, Log, LogBytes, NotTaken, OutputLimit, Seat, Setup, Snapshot,
 };
+pub use tls::{TlsArguments, TlsRun};

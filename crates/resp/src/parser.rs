@@ -196,6 +196,11 @@ impl Parser {
         Ok(Step { consumed: shown.len(), command: None })
     }
 
+    /// True if the next byte is the first of a command.
+    pub fn is_at_start(&self) -> bool {
+        self.is_done || self.kept.is_empty() && self.state.awaited == Awaited::Start
+    }
+
     /// Bytes of an unfinished command that are kept.
     pub fn kept_bytes(&self) -> usize {
         if self.is_done { 0 } else { self.kept.len() }

@@ -14,6 +14,7 @@
 //! bounded by a named number of turns. Does not know any lane.
 #![forbid(unsafe_code)]
 
+mod certificates;
 pub mod conformance;
 mod files;
 mod frames;
@@ -24,6 +25,7 @@ pub mod service;
 mod skip;
 pub mod soak;
 
+pub use certificates::{Authority, Issued};
 pub use conformance::{Disturbance, Impossible, Overload, Properties, Rig};
 pub use files::{CaptureFile, captures, foreign_captures, root, shipped_captures, trace_file};
 pub use frames::{

@@ -239,6 +239,12 @@ pub trait StreamRig {
     /// Breaks the connection by a reset.
     fn reset(&mut self, peer: PeerId);
 
+    /// So many bytes more than an empty queue takes may be queued: a lane that cuts what is sent into pieces may hold a
+    /// whole piece behind a full queue.
+    fn queue_slack_bytes(&self) -> usize {
+        0
+    }
+
     /// A way to see, without the rig and without taking anything, whether bytes wait at `peer` now.
     /// `None` when the far end has none; what needs it is then skipped.
     fn arrivals(&mut self, _peer: PeerId) -> Option<Box<dyn FnMut() -> bool>> {

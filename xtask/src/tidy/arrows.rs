@@ -1,7 +1,7 @@
 //! Who may depend on whom.
 //!
 //! `cli, python` -> `lab` -> `registry` -> `{engine, lanes, apps}` -> `kinds` -> `{flow, terminal, ...}` -> `spec` ->
-//! `core`; `wire` stands beside it, `bpf` and `stack` stand below those that use them.
+//! `core`; `wire` stands beside it, `bpf`, `stack` and `tls` stand below those that use them.
 //! A crate may skip a level, never climb one, and never reaches sideways: what two need goes down
 //! into a named crate. The table below is the picture in ARCHITECTURE.md, row by row.
 
@@ -39,6 +39,7 @@ const ROLES: &[Role] = &[
         may_use: &["spec", "core", "wire"],
     },
     Role { name: "stack", folders: &["crates/stack"], may_use: &["kinds", "spec", "core", "wire"] },
+    Role { name: "tls", folders: &["crates/tls"], may_use: &["kinds", "spec", "core", "wire"] },
     Role { name: "bpf", folders: &["crates/bpf"], may_use: &["spec", "core", "wire"] },
     Role {
         name: "engine",
@@ -58,7 +59,7 @@ const ROLES: &[Role] = &[
     Role {
         name: "app",
         folders: &["apps/*"],
-        may_use: &["kinds", "shared", "bpf", "spec", "core", "wire"],
+        may_use: &["kinds", "shared", "bpf", "tls", "spec", "core", "wire"],
     },
     Role { name: "stats", folders: &["lab/stats"], may_use: &[] },
     Role { name: "netns", folders: &["lab/netns"], may_use: &["shared", "spec", "core", "wire"] },
@@ -128,10 +129,10 @@ const ROLES: &[Role] = &[
 /// What any crate's tests may use besides, and nothing else may.
 const IN_TESTS: &[&str] = &["testkit", "netns"];
 
-/// What the tests of an app, of the engine or of the stack may use besides: a world to run in. The crate itself
+/// What the tests of an app, of the engine, of the stack or of TLS may use besides: a world to run in. The crate itself
 /// still knows no lane.
 const WORLDS: &[&str] = &["engine", "lane"];
-const RUN_IN_WORLDS: &[&str] = &["engine", "stack", "app"];
+const RUN_IN_WORLDS: &[&str] = &["engine", "stack", "tls", "app"];
 
 /// What the tests of the lab and of the program may use besides: both are made for any lane and app, and are tried
 /// with some.

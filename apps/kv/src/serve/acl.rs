@@ -572,3 +572,21 @@ pub(crate) fn cat(server: &mut Server, client: &mut Client, args: &[&[u8]]) {
     client.out.array(names.len());
     names.iter().for_each(|name| client.out.bulk(name.as_bytes()));
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn hashes_are_the_same_where_all_of_their_bytes_are() {
+        let hash = sha256(b"secret");
+        assert!(is_same(&hash, &sha256(b"secret")));
+        for place in 0..32 {
+            for bit in 0..8 {
+                let mut other = hash;
+                other[place] ^= 1 << bit;
+                assert!(!is_same(&hash, &other), "byte {place}, bit {bit}");
+            }
+        }
+    }
+}

@@ -23,6 +23,10 @@ pub struct Config {
     pub databases: usize,
     /// Clients at a time.
     pub clients_max: usize,
+    /// As many clients as CONFIG SET may allow: more than the process can have open files are none.
+    pub clients_limit: usize,
+    /// Memory of all clients together, beyond which those that have most are cut off; 0 is no limit.
+    pub clients_bytes_max: usize,
     /// The data's own: memory, and what is evicted.
     pub data: Settings,
     /// Without a password none but this machine's clients are served.
@@ -46,6 +50,10 @@ pub struct Config {
     pub hz: u64,
     /// Where it listens, for CONFIG GET and INFO.
     pub port: u16,
+    /// Where it listens for TLS; 0 is nowhere.
+    pub tls_port: u16,
+    /// What `--tls-auth-clients` said.
+    pub tls_auth_clients: &'static str,
     /// What `--appendonly` said.
     pub appendonly: bool,
     /// The fsync of the log, by name.
@@ -65,6 +73,8 @@ impl Default for Config {
         Config {
             databases: 16,
             clients_max: 10_000,
+            clients_limit: usize::MAX,
+            clients_bytes_max: 1 << 30,
             data: Settings::default(),
             is_protected: true,
             idle_s: 0,
@@ -76,6 +86,8 @@ impl Default for Config {
             subscriptions_max: 65_536,
             hz: 10,
             port: 6379,
+            tls_port: 0,
+            tls_auth_clients: "yes",
             appendonly: false,
             appendfsync: "everysec",
             rewrite_percentage: 100,
@@ -129,7 +141,17 @@ pub(crate) const PARAMETERS: &[Parameter] = &[
     fixed("databases", |c| c.databases.to_string()),
     free("hz", |c| c.hz.to_string(), |c, text| in_range(text, 1, 500).map(|n| c.hz = n)),
     free("maxclients", |c| c.clients_max.to_string(),
-        |c, text| in_range(text, 1, u32::MAX.into()).map(|n| c.clients_max = n as usize)),
+        |c, text| {
+            let clients = in_range(text, 1, u32::MAX.into())? as usize;
+            if clients > c.clients_limit {
+                return Err(format!(
+                    "The operating system is not able to handle the specified number of clients, try with {}",
+                    c.clients_limit
+                ));
+            }
+            c.clients_max = clients;
+            Ok(())
+        }),
     free("lfu-decay-time", |c| c.data.lfu_decay_minutes.to_string(),
         |c, text| in_range(text, 0, i32::MAX as u64).map(|n| c.data.lfu_decay_minutes = n as u32)),
     free("lfu-log-factor", |c| c.data.lfu_log_factor.to_string(),
@@ -139,6 +161,8 @@ pub(crate) const PARAMETERS: &[Parameter] = &[
         c.data.memory_bytes_max = (bytes > 0).then_some(bytes as usize);
         Ok(())
     }),
+    free("maxmemory-clients", |c| c.clients_bytes_max.to_string(),
+        |c, text| memory(text, 0, i64::MAX as u64).map(|n| c.clients_bytes_max = n as usize)),
     free("maxmemory-policy", |c| policy_name(c.data.eviction).to_owned(), |c, text| {
         c.data.eviction = policy(text)?;
         Ok(())
@@ -157,6 +181,8 @@ pub(crate) const PARAMETERS: &[Parameter] = &[
     }),
     free("slowlog-max-len", |c| c.slowlog_len_max.to_string(),
         |c, text| in_range(text, 0, SLOWLOG_LEN_LIMIT).map(|n| c.slowlog_len_max = n as usize)),
+    fixed("tls-auth-clients", |c| c.tls_auth_clients.to_owned()),
+    fixed("tls-port", |c| c.tls_port.to_string()),
     free("timeout", |c| c.idle_s.to_string(), |c, text| in_range(text, 0, i32::MAX as u64).map(|n| c.idle_s = n)),
 ];
 
@@ -171,6 +197,13 @@ pub(crate) const PROTECTED: &[&str] = &[
     "dir",
     "logfile",
     "pidfile",
+    "tls-ca-cert-dir",
+    "tls-ca-cert-file",
+    "tls-cert-file",
+    "tls-client-cert-file",
+    "tls-client-key-file",
+    "tls-dh-params-file",
+    "tls-key-file",
     "unixsocket",
 ];
 

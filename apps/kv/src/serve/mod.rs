@@ -40,10 +40,12 @@ use crate::data::{COMMANDS, Store};
 use client::{Client, Ending, Key};
 use laneway_core::{App, Close, ConnId, Counters, Opened, StreamApp, StreamOut, Turn};
 use laneway_resp::{Parser, ProtocolError, Reply};
+use laneway_tls::Counts;
 use log::Journal;
 use server::{Server, Time};
 use std::collections::BTreeSet;
 use std::fmt;
+use std::rc::Rc;
 use table::{Found, Table};
 
 /// What a server starts with.
@@ -109,6 +111,7 @@ impl Kv {
             users,
             time,
             run_id,
+            tls: None,
             clients: client::Clients::default(),
             channels: messages::Channels::default(),
             waiters: blocked::Waiters::default(),
@@ -212,6 +215,16 @@ impl Kv {
         self.server.share_settings();
     }
 
+    /// From now on INFO shows the figures of the TLS that is in front.
+    pub fn join_tls(&mut self, counts: Rc<Counts>) {
+        self.server.tls = Some(counts);
+    }
+
+    /// The figures of the TLS that is in front, if there is some.
+    pub(crate) fn tls(&self) -> Option<&Counts> {
+        self.server.tls.as_deref()
+    }
+
     /// Connections so far, and those of them that ended in an error.
     pub fn connections(&self) -> (u64, u64) {
         (self.accepted, self.failed)
@@ -238,6 +251,12 @@ impl Kv {
 
     /// Does the commands in `bytes` until the client is held; how many bytes were taken.
     fn commands_of(&mut self, client: &mut Client, bytes: &[u8]) -> usize {
+        if bytes.first() == Some(&TLS_HANDSHAKE) && client.parser.is_at_start() {
+            self.server.stats.tls_at_plain_port += 1;
+            client.out.error(NOT_TLS);
+            client.ending = Ending::Close;
+            return bytes.len();
+        }
         let mut at = 0;
         // The arguments borrow from the parser, not from the client.
         let mut parser = std::mem::take(&mut client.parser);
@@ -393,6 +412,29 @@ impl Kv {
                 self.server.note(key);
             }
         }
+        self.evict_clients();
+    }
+
+    /// Cuts off the clients with the most memory, until all together have as much as they may. Those that CLIENT NO-EVICT
+    /// names are spared.
+    fn evict_clients(&mut self) {
+        let most = self.server.config.clients_bytes_max;
+        let mut bytes: usize = self.server.clients.iter().map(Client::memory_bytes).sum();
+        if most == 0 || bytes <= most {
+            return;
+        }
+        let may_end = |one: &&Client| one.is_evictable && one.ending != Ending::Asked;
+        let evictable = self.server.clients.iter().filter(may_end);
+        let mut evictable: Vec<(usize, Key)> =
+            evictable.map(|one| (one.memory_bytes(), one.key)).collect();
+        evictable.sort_unstable();
+        while bytes > most
+            && let Some((of_one, key)) = evictable.pop()
+        {
+            bytes -= of_one;
+            self.server.stats.evicted_clients += 1;
+            self.server.end(key, Ending::Abort);
+        }
     }
 }
 
@@ -407,6 +449,12 @@ const PROTECTED: &[u8] = b"-DENIED Redis is running in protected mode because pr
 and no password is set for the default user. In this mode connections are only accepted from the loopback \
 interface. If you want to connect from external computers, start the server with --requirepass PASSWORD, or \
 with --protected-mode no if the network lets nobody else in.\r\n";
+
+/// The first byte of a client that speaks TLS (RFC 8446, section 5.1); no command begins so.
+const TLS_HANDSHAKE: u8 = 22;
+
+const NOT_TLS: &str =
+    "ERR TLS is not spoken at this port: connect without it, or to a port of --tls-listen";
 
 const TOO_MANY: &[u8] = b"-ERR max number of clients reached\r\n";
 

@@ -7,6 +7,7 @@ use super::save::about_persistence;
 use super::server::{Server, Stats};
 use crate::data::glob_matches;
 use laneway_resp::integer;
+use laneway_tls::Reason;
 use std::fmt::Write;
 
 /// Parameters that one CONFIG GET or CONFIG SET names.
@@ -277,6 +278,14 @@ fn about_stats(server: &Server, text: &mut String) {
     line!(text, "total_error_replies", stats.error_replies);
     line!(text, "client_query_buffer_limit_disconnections", stats.query_disconnections);
     line!(text, "client_output_buffer_limit_disconnections", stats.output_disconnections);
+    line!(text, "evicted_clients", stats.evicted_clients);
+    line!(text, "tls_at_plain_port", stats.tls_at_plain_port);
+    if let Some(counts) = &server.tls {
+        line!(text, "tls_handshakes", counts.handshakes());
+        for reason in Reason::ALL {
+            let _ = write!(text, "{}:{}\r\n", reason.name(), counts.of(reason));
+        }
+    }
 }
 
 fn about_replication(_: &Server, text: &mut String) {

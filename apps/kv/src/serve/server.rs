@@ -23,7 +23,9 @@ use super::{
 use crate::command::{Call, Command, Effects, Flags, Logged, Outcome, Run};
 use crate::data::Store;
 use laneway_resp::{Protocol, Reply};
+use laneway_tls::Counts;
 use std::collections::BTreeMap;
+use std::rc::Rc;
 
 /// Figures since the start, or CONFIG RESETSTAT.
 #[derive(Clone, Debug, Default)]
@@ -36,6 +38,8 @@ pub(crate) struct Stats {
     pub(crate) output_disconnections: u64,
     pub(crate) query_disconnections: u64,
     pub(crate) auth_failures: u64,
+    pub(crate) tls_at_plain_port: u64,
+    pub(crate) evicted_clients: u64,
     pub(crate) error_replies: u64,
     pub(crate) errors: BTreeMap<String, u64>,
 }
@@ -86,6 +90,8 @@ pub(crate) struct Server {
     pub(crate) run_id: String,
     /// The other workers, if there are any.
     pub(crate) shards: Option<Box<Shards>>,
+    /// The figures of the TLS that is in front, for INFO.
+    pub(crate) tls: Option<Rc<Counts>>,
 }
 
 /// A command that is refused, and the error that says why.

@@ -414,6 +414,90 @@ fn strangers_are_kept_out() {
 }
 
 #[test]
+fn tls_at_a_plain_port_gets_one_sentence_and_is_counted() {
+    let mut world = World::new();
+    let (hello, operator) = (world.open(), world.open());
+    world.arrive(hello, &[22, 3, 1, 2, 0, 1, 0, 1, 0xfc, 3, 3]);
+    let said = world.received(hello);
+    assert!(
+        said.starts_with("-ERR TLS is not spoken at this port") && said.ends_with("\r\n"),
+        "{said}"
+    );
+    assert_eq!(said.lines().count(), 1);
+    assert!(world.peer(hello).is_closed);
+    let info = world.ask(operator, "INFO stats");
+    assert!(info.contains("\r\ntls_at_plain_port:1\r\n"), "{info}");
+    // The same byte within a command is one like any other, wherever it is cut.
+    world.arrive(operator, b"*2\r\n$4\r\nECHO\r\n$1\r\n");
+    world.arrive(operator, b"\x16\r\n");
+    assert_eq!(world.received(operator), "$1\r\n\u{16}\r\n");
+}
+
+#[test]
+fn clients_with_too_much_memory_are_cut_off_the_greatest_first() {
+    let config = Config { clients_bytes_max: 3 << 20, ..Config::default() };
+    let mut world = World::with(config, None);
+    let (greatest, great, small, spared) = (world.open(), world.open(), world.open(), world.open());
+    assert_eq!(world.ask(spared, "CLIENT NO-EVICT on"), "+OK\r\n");
+    for (conn, bytes) in [(greatest, 2 << 20), (great, 1 << 20), (spared, 2 << 20)] {
+        let begun = format!("*2\r\n$4\r\nECHO\r\n${}\r\n", 4 << 20);
+        world.arrive(conn, begun.as_bytes());
+        world.arrive(conn, &vec![b'x'; bytes]);
+    }
+    world.pass_ms(1_000);
+    let is_cut = |world: &mut World, conn| world.peer(conn).is_aborted;
+    assert!(is_cut(&mut world, greatest) && !is_cut(&mut world, small));
+    assert!(!is_cut(&mut world, spared), "who may not be evicted stays");
+    let info = world.ask(small, "INFO stats");
+    let evicted = info.lines().find_map(|line| line.strip_prefix("evicted_clients:"));
+    assert!(matches!(evicted, Some("1" | "2")), "{info}");
+    assert_eq!(world.ask(small, "CONFIG SET maxmemory-clients 0"), "+OK\r\n");
+}
+
+#[test]
+fn more_clients_than_files_cannot_be_configured() {
+    let config = Config { clients_limit: 958, ..Config::default() };
+    let mut world = World::with(config, None);
+    let conn = world.open();
+    let refused = world.ask(conn, "CONFIG SET maxclients 959");
+    assert!(
+        refused.contains("is not able to handle the specified number of clients, try with 958")
+    );
+    assert_eq!(world.ask(conn, "CONFIG SET maxclients 958"), "+OK\r\n");
+}
+
+#[test]
+fn garbage_before_the_password_gets_an_error_or_nothing_and_never_more() {
+    for garbage in [
+        &b"\0\x01\x02\r\n"[..],
+        b"*3\r\n$3\r\nSET\r\n$1\r\nk\r\n$1\r\nv\r\n",
+        b"*-2\r\n*1\r\n$-2\r\n",
+        b"*1\r\n$9223372036854775808\r\n",
+        b"GET k\r\n*1\r\n$16385\r\n",
+        b"\xff\xfe\xfd",
+    ] {
+        let mut world = World::with(Config::default(), Some("secret"));
+        let (conn, operator) = (world.open(), world.open());
+        world.arrive(conn, garbage);
+        let said = world.received(conn);
+        assert!(said.lines().all(|line| line.starts_with('-')), "{garbage:?}: {said}");
+        world.ask(operator, "AUTH secret");
+        assert_eq!(world.ask(operator, "DBSIZE"), ":0\r\n");
+    }
+}
+
+#[test]
+fn sixty_four_thousand_arguments_are_one_command() {
+    let mut world = World::new();
+    let conn = world.open();
+    let args: Vec<String> = (0..65_535).map(|number| format!("k{number}")).collect();
+    assert_eq!(world.ask(conn, &format!("DEL {}", args.join(" "))), ":0\r\n");
+    let pairs = args.join(" v ");
+    assert_eq!(world.ask(conn, &format!("MSET {pairs} v")), "+OK\r\n");
+    assert_eq!(world.ask(conn, "DBSIZE"), ":65535\r\n");
+}
+
+#[test]
 fn no_more_clients_than_allowed() {
     let config = Config { clients_max: 2, ..Config::default() };
     let mut world = World::with(config, None);
@@ -498,6 +582,10 @@ fn configuration_is_set_whole_and_no_path_from_the_wire() {
             (
                 "CONFIG SET dir /etc",
                 "-ERR CONFIG SET failed (possibly related to argument 'dir') - can't set protected config\r\n",
+            ),
+            (
+                "CONFIG SET tls-key-file /etc/shadow",
+                "-ERR CONFIG SET failed (possibly related to argument 'tls-key-file') - can't set protected config\r\n",
             ),
             (
                 "CONFIG SET databases 1",
