@@ -2,9 +2,10 @@
 //! answered, never how fast.
 
 use clap::{Args, Command as Words, FromArgMatches};
-use laneway_engine::{Control, Stop};
+use laneway_engine::{Control, Stop, Workers};
 use laneway_kinds::{AppCommand, On};
 use laneway_kv::{KvArguments, KvKind, KvRun};
+use laneway_linux::usable_cpus;
 use laneway_netns::{Mac, Namespace, VethEnd, VethOptions, VethPair};
 use laneway_registry::{Crew, Lanes, Order, facts_of, run};
 use laneway_spec::LaneSpec;
@@ -26,16 +27,28 @@ fn missing(programs: &[&'static str]) -> Option<&'static str> {
 }
 
 /// The run that these words ask for.
-fn plan(spec: &LaneSpec, interfaces: &[String], words: &[&str]) -> KvRun {
+fn plan(spec: &LaneSpec, interfaces: &[String], words: &[&str], workers: usize) -> KvRun {
     let command = KvArguments::augment_args(Words::new("kv").no_binary_name(true));
     let matches = command.try_get_matches_from(words).expect("words of the store");
     let arguments = KvArguments::from_arg_matches(&matches).expect("words of the store");
     let lane = facts_of::<Lanes>(spec).expect("a lane of the table");
-    KvKind::plan(&arguments, On { spec, lane, interfaces, workers: 1 }).expect("a run")
+    KvKind::plan(&arguments, On { spec, lane, interfaces, workers }).expect("a run")
 }
 
 /// Serves in `near` while `client` asks; the run ends by SHUTDOWN, or by the end of the client.
 fn served(
+    near: &Namespace,
+    spec: &str,
+    interfaces: &[&str],
+    words: &[&str],
+    client: impl FnOnce(&Stop),
+) {
+    served_by(&[], near, spec, interfaces, words, client);
+}
+
+/// The same by a worker on each of these CPUs; by one on any if none is named.
+fn served_by(
+    cpus: &[usize],
     near: &Namespace,
     spec: &str,
     interfaces: &[&str],
@@ -50,8 +63,13 @@ fn served(
         let server = scope.spawn(|| {
             let inside = near.enter(|| {
                 let names: Vec<String> = interfaces.iter().map(ToString::to_string).collect();
-                let plan = plan(&spec, &names, words);
-                let crew = Crew::Here { control: &control, cpu: None };
+                let plan = plan(&spec, &names, words, cpus.len().max(1));
+                let workers =
+                    (cpus.len() > 1).then(|| Workers::new(cpus, stop.clone()).expect("their CPUs"));
+                let crew = match &workers {
+                    Some(workers) => Crew::Workers(workers),
+                    None => Crew::Here { control: &control, cpu: None },
+                };
                 let order = Order { spec: &spec, interfaces, force: false, crew };
                 let is_open = std::sync::Mutex::new(is_open);
                 run::<KvKind, Lanes>(&plan, order, &|_, _| {
@@ -150,6 +168,91 @@ fn redis_programs_are_served_by_io_uring() {
     by_kernel_sockets("uring");
 }
 
+/// Two CPUs, if there are so many.
+fn two_cpus() -> Option<Vec<usize>> {
+    let cpus = usable_cpus().expect("the kernel says which");
+    if cpus.len() < 2 {
+        skip("two workers need two CPUs");
+        return None;
+    }
+    Some(cpus[..2].to_vec())
+}
+
+/// What one worker is asked, of two; and what only several can be asked.
+fn by_two_workers(spec: &str) {
+    let (Some(near), Some(cpus)) = (namespace("near"), two_cpus()) else { return };
+    let up = near.command("ip").args(["link", "set", "lo", "up"]).status();
+    assert!(up.is_ok_and(|status| status.success()));
+    served_by(&cpus, &near, spec, &[], &[], |_| {
+        let cli = "redis-cli -h 127.0.0.1";
+        let lines = "seq 5000 | sed 's/.*/SET key:& &/'";
+        let piped = said(&near, &format!("{lines} | {cli} --pipe"));
+        assert!(piped.contains("errors: 0, replies: 5000"), "{piped}");
+        let lines = "seq 5000 | sed 's/.*/INCR key:&/'";
+        let piped = said(&near, &format!("{lines} | {cli} --pipe"));
+        assert!(piped.contains("errors: 0, replies: 5000"), "{piped}");
+        for (line, reply) in [
+            ("DBSIZE", "5000\n"),
+            ("GET key:77", "78\n"),
+            ("--scan | sort -u | wc -l", "5000\n"),
+            ("KEYS 'key:4[0-9]' | wc -l", "10\n"),
+            ("MGET key:1 key:2", "CROSSSLOT Keys in request don't hash to the same slot\n\n"),
+            ("FLUSHALL", "OK\n"),
+            ("DBSIZE", "0\n"),
+        ] {
+            assert_eq!(said(&near, &format!("{cli} {line}")), reply, "{line}");
+        }
+        // Some of them are of either worker, wherever the kernel puts the connections.
+        let waiting: Vec<String> = (0..4).map(|n| format!("{cli} BLPOP l{n} 60 &")).collect();
+        let pushing: Vec<String> = (0..4)
+            .map(|n| format!("until [ $({cli} RPUSH l{n} v{n}) -ge 0 ]; do :; done;"))
+            .collect();
+        let popped = said(&near, &format!("{} {} wait", waiting.join(" "), pushing.join(" ")));
+        assert!((0..4).all(|n| popped.contains(&format!("l{n}\nv{n}\n"))), "{popped}");
+        assert!(said(&near, &format!("{cli} INFO server")).contains("laneway_workers:2\r\n"));
+        ask(&near, "127.0.0.1", 3_000_000);
+    });
+}
+
+#[test]
+fn redis_programs_are_served_by_two_workers_on_kernel_sockets() {
+    by_two_workers("socket");
+}
+
+#[test]
+fn redis_programs_are_served_by_two_workers_on_io_uring() {
+    by_two_workers("uring");
+}
+
+/// A log for each of two workers, of which the next start has all again, and which one worker does not take.
+#[test]
+fn what_two_workers_logged_is_there_again_for_two() {
+    let (Some(near), Some(cpus)) = (namespace("near"), two_cpus()) else { return };
+    let up = near.command("ip").args(["link", "set", "lo", "up"]).status();
+    assert!(up.is_ok_and(|status| status.success()));
+    let folder =
+        Folder(std::env::temp_dir().join(format!("laneway-store-two-{}", std::process::id())));
+    let dir = folder.0.display().to_string();
+    let words = ["--appendonly", "yes", "--dir", &dir, "--appendfsync", "always"];
+    let cli = "redis-cli -h 127.0.0.1";
+    served_by(&cpus, &near, "socket", &[], &words, |_| {
+        let lines = "seq 2000 | sed 's/.*/SET key:& value:&/'";
+        let piped = said(&near, &format!("{lines} | {cli} --pipe"));
+        assert!(piped.contains("errors: 0, replies: 2000"), "{piped}");
+        assert_eq!(said(&near, &format!("{cli} SAVE")), "OK\n");
+        assert_eq!(said(&near, &format!("{cli} SET key:1 another")), "OK\n");
+        said(&near, &format!("{cli} SHUTDOWN"));
+    });
+    served_by(&cpus, &near, "socket", &[], &words, |_| {
+        assert_eq!(said(&near, &format!("{cli} DBSIZE")), "2000\n");
+        assert_eq!(said(&near, &format!("{cli} GET key:1")), "another\n");
+        assert_eq!(said(&near, &format!("{cli} GET key:1999")), "value:1999\n");
+        let info = said(&near, &format!("{cli} INFO persistence"));
+        assert!(info.contains("rdb_last_load_keys_loaded:2000\r\n"), "{info}");
+        said(&near, &format!("{cli} SHUTDOWN"));
+    });
+}
+
 /// A folder of its own, removed at the end.
 struct Folder(PathBuf);
 
@@ -226,8 +329,7 @@ fn what_was_saved_is_there_again_by_io_uring() {
     saved_by("uring");
 }
 
-#[test]
-fn redis_programs_are_served_through_the_stack() {
+fn through_the_stack(cpus: &[usize]) {
     let (Some(near), Some(far)) = (namespace("near"), namespace("far")) else { return };
     let options = VethOptions {
         a: VethEnd::new(Mac([2, 0, 0, 0, 0, 1]), &[]).expect("no address"),
@@ -236,7 +338,19 @@ fn redis_programs_are_served_through_the_stack() {
     };
     let _cable = VethPair::create(&near, "near0", &far, "far0", &options).expect("a cable");
     let words = ["--listen", "10.77.0.1:6379", "--protected-mode", "no"];
-    served(&near, "packet", &["near0"], &words, |_| ask(&far, "10.77.0.1", 100_000));
+    served_by(cpus, &near, "packet", &["near0"], &words, |_| ask(&far, "10.77.0.1", 100_000));
+}
+
+#[test]
+fn redis_programs_are_served_through_the_stack() {
+    through_the_stack(&[]);
+}
+
+#[test]
+fn redis_programs_are_served_by_two_workers_through_the_stack() {
+    if let Some(cpus) = two_cpus() {
+        through_the_stack(&cpus);
+    }
 }
 
 #[test]

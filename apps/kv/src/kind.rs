@@ -1,4 +1,4 @@
-//! App `kv` as a row of the table of apps: one worker's streams, the data in its memory.
+//! App `kv` as a row of the table of apps: streams, and the data in the memory of the worker, or of several by their keys.
 
 use crate::data::Store;
 use crate::file_log::{recover, shard_folder};

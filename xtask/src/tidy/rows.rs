@@ -24,7 +24,11 @@ const WORDS: &[(&str, &[&str], &str)] = &[
         &["Protocol::", "crates/kinds/src/race.rs"],
         "the protocol of RFC 862, which a client speaks",
     ),
-    ("echo", &["apps/kv/src/serve/table.rs"], "a command of Redis"),
+    (
+        "echo",
+        &["apps/kv/src/serve/table.rs", "apps/kv/src/serve/shards/reach.rs"],
+        "a command of Redis",
+    ),
     ("features", &["cli/src/shipped.rs"], "a scenario"),
     ("forward", &["Direction::", "Of::"], "a direction of a flow"),
     ("forward", &["cli/src/shipped.rs"], "a scenario"),
