@@ -5,7 +5,7 @@ use crate::{
     world::{World, until_free},
 };
 use laneway_core::{
-    App, Clock, Close, ConnId, Counters, Datagram, DatagramApp, DatagramLane, DatagramOut,
+    App, Cap, Clock, Close, ConnId, Counters, Datagram, DatagramApp, DatagramLane, DatagramOut,
     DatagramPorts, DropReason, Lane, LaneError, Opened, PortId, PortPlan, StreamApp, StreamLane,
     StreamOut, Turn, WhenFull,
 };
@@ -200,6 +200,33 @@ fn a_queue_shorter_than_what_the_kernel_takes_loses_nothing_and_keeps_the_order(
         let counters = lane.counters(port);
         assert_eq!((counters.tx_frames, counters.lost()), (200, 0), "{spec}: {counters:?}");
     }
+}
+
+#[test]
+fn the_kernel_stamps_datagrams_when_they_arrive() {
+    /// What converting between clocks may cost; far less than the pause before receiving.
+    const MARGIN_NS: u64 = 5_000_000;
+    /// The kernel switches stamping on a moment after it was asked to.
+    const ATTEMPTS: usize = 50;
+    let Some(world) = world() else { return };
+    let (mut lane, far) = udp(&world, "uring:timestamps");
+    assert!(lane.caps(PORT).obtained.has(Cap::KernelTimestamps));
+    let stamped_on_arrival = (0..ATTEMPTS).any(|_| {
+        let mut probe = DatagramProbe::new(Answer::Nothing);
+        let before_ns = MonotonicClock.now_ns();
+        far.send_to(b"early", lane.local_addr(PORT)).expect("the far end sends");
+        let sent_ns = MonotonicClock.now_ns();
+        std::thread::sleep(Duration::from_millis(30));
+        let mut patience = 0..TURNS_MAX;
+        while probe.seen.is_empty() && patience.next().is_some() {
+            lane.wait(Duration::from_millis(10)).expect("it waits");
+            lane.serve(&mut probe, &MonotonicClock).expect("it serves");
+        }
+        let stamp_ns = probe.seen[0].ts_ns;
+        assert!(before_ns <= stamp_ns + MARGIN_NS, "stamped {stamp_ns}, sent after {before_ns}");
+        stamp_ns <= sent_ns + MARGIN_NS
+    });
+    assert!(stamped_on_arrival, "stamps tell of the receiving, not of the arrival");
 }
 
 #[test]
