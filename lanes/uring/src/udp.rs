@@ -260,6 +260,7 @@ impl UringUdp {
             }
         };
         core.restless.push(id);
+        core.trains.forget(place_of(id) as u16);
         Ok(core.ports.insert(Port {
             id,
             drops_read: sys::drops(socket.as_fd()).unwrap_or(0),

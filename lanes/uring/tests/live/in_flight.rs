@@ -367,6 +367,38 @@ fn a_train_that_the_path_refuses_is_sent_apart_and_trains_stay_off() {
 }
 
 #[test]
+fn what_is_behind_a_train_that_the_path_refuses_does_not_overtake_it() {
+    let Some(world) = world() else { return };
+    let mtu = ["link", "set", "dev", "lo", "mtu", "1300"];
+    assert!(world.namespace.command("ip").args(mtu).status().expect("ip runs").success());
+    let (mut lane, far) = udp(&world, "uring:gso");
+    far.set_read_timeout(PATIENCE).expect("a socket can");
+    let to = far.local_addr().expect("bound");
+    let mut probe = DatagramProbe::new(Answer::Nothing);
+    let mut trains_of = |bytes: usize| {
+        // Two trains, a datagram that neither takes between them.
+        let sent: Vec<Vec<u8>> = [bytes, bytes, bytes, bytes + 50, bytes, bytes]
+            .into_iter()
+            .enumerate()
+            .map(|(i, bytes)| vec![i as u8; bytes])
+            .collect();
+        probe.on_tick = sent.iter().map(|bytes| TickSend::exact(PORT, to, bytes.clone())).collect();
+        lane.tick(&mut probe, Turn { now_ns: MonotonicClock.now_ns() }).expect("it sends");
+        let mut buffer = [0; 2048];
+        for wanted in &sent {
+            let bytes = far.recv(&mut buffer).expect("it was sent");
+            assert!(buffer[..bytes] == wanted[..], "{} of {bytes} bytes came", buffer[0]);
+        }
+    };
+    trains_of(1000);
+    trains_of(1400);
+    trains_of(1000);
+    assert_eq!(lane.counters(PORT).lost(), 0);
+    // Both trains of 1400 were gathered before the first was refused.
+    assert_eq!(lane.caps(PORT).facts["gso_fallbacks"], "2");
+}
+
+#[test]
 fn a_port_of_ipv6_tells_addresses_of_ipv6() {
     struct Addresses(Vec<(SocketAddr, SocketAddr)>, Counters);
     impl App for Addresses {
