@@ -438,7 +438,9 @@ impl Exits {
     unsafe fn ask_to_send(&mut self, number: u32, memory: &Memory) -> bool {
         let Send { egress, start, bytes, head_bytes, .. } = self.sends[number as usize];
         let flags = libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL;
-        let (file, start) = (types::Fixed(egress as u32), memory.at(start));
+        // A part without bytes may lie at the very end of the memory.
+        let start = memory.at(if bytes == 0 { 0 } else { start });
+        let file = types::Fixed(egress as u32);
         let request = if head_bytes == 0 {
             opcode::Send::new(file, start, bytes as u32).flags(flags).build()
         } else {
