@@ -492,7 +492,7 @@ const OUTPUT_DROPS: Family = table::counter(
 const RULE_DELAYS: Family = Family {
     name: "laneway_relay_rule_delay_seconds",
     kind: Kind::Histogram,
-    help: "Time from the kernel's stamp on a datagram to its relaying, by rule; lanes with stamps.",
+    help: "Time from the kernel's stamp on a datagram to the end of the send calls of its round, by rule; lanes with stamps.",
 };
 const INTERFACE_DROPS: Family = table::counter(
     "laneway_relay_interface_drops_total",

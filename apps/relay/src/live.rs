@@ -40,7 +40,8 @@ pub struct RuleState {
     pub bytes: u64,
     /// Of them, those beyond its `bytes_per_second`.
     pub rate_limited: u64,
-    /// How long datagrams had waited since the kernel stamped them, where the lane has such stamps.
+    /// From the kernel's stamp on a relayed datagram until the lane had put the copies of its round on their way, where
+    /// the lane has such stamps: until its last send call returned, or its sends were submitted.
     #[serde(default, skip_serializing_if = "Delays::is_empty")]
     pub delays: Delays,
     /// By output.

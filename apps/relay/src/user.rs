@@ -124,12 +124,22 @@ pub struct Relay {
     has_own_stack: bool,
     /// The rule of each datagram of a batch, and its place there; keeps its memory.
     order: Vec<(u32, u32)>,
+    /// What was relayed in this round and bears a stamp: as much as the lane shows in one. Keeps its memory.
+    stamped: Vec<Stamped>,
     counters: Counters,
     fates: Fates,
     copies: Copies,
     batches: [u64; BATCH_CLASSES],
     reads: u64,
     failure: Option<String>,
+}
+
+/// Datagrams that were relayed, until the lane has sent their copies.
+struct Stamped {
+    /// The place of their rule.
+    rule: u32,
+    ts_ns: u64,
+    datagrams: u64,
 }
 
 /// A rule in force.
@@ -222,6 +232,7 @@ impl Relay {
             looked_ns: 0,
             has_own_stack,
             order: Vec::new(),
+            stamped: Vec::new(),
             counters: Counters::default(),
             fates: Fates::default(),
             copies: Copies::default(),
@@ -486,7 +497,7 @@ impl App for Relay {
 impl DatagramApp for Relay {
     fn on_datagrams<O: DatagramOut>(&mut self, batch: &[Datagram<'_>], turn: Turn, out: &mut O) {
         self.sort(batch);
-        let Relay { rules, order, fates, copies, counters, .. } = self;
+        let Relay { rules, order, stamped, fates, copies, counters, .. } = self;
         let mut shown = 0;
         for datagram in batch {
             shown += count(datagram);
@@ -503,10 +514,6 @@ impl DatagramApp for Relay {
                 let (n, bytes) = (count(datagram), datagram.payload.len());
                 live.datagrams += n;
                 live.bytes += bytes as u64;
-                // A lane without stamps of the kernel's gives the time of now.
-                if datagram.ts_ns < turn.now_ns {
-                    live.delays.count(turn.now_ns - datagram.ts_ns, n);
-                }
                 if live.bucket.as_mut().is_some_and(|bucket| !bucket.admits(bytes, turn.now_ns)) {
                     live.rate_limited += n;
                     fates.rate_limited += n;
@@ -514,6 +521,10 @@ impl DatagramApp for Relay {
                     *rule = HELD_BACK;
                 } else {
                     relayed += n;
+                    // A lane without stamps of the kernel's gives the time of now.
+                    if datagram.ts_ns < turn.now_ns {
+                        stamped.push(Stamped { rule: *rule, ts_ns: datagram.ts_ns, datagrams: n });
+                    }
                 }
             }
             fates.relayed += relayed;
@@ -534,6 +545,18 @@ impl DatagramApp for Relay {
 
     fn on_ports<P: DatagramPorts>(&mut self, ports: &mut P, _turn: Turn) {
         self.turn_rules(ports);
+    }
+
+    fn awaits_sent(&self) -> bool {
+        !self.stamped.is_empty()
+    }
+
+    fn on_sent(&mut self, turn: Turn) {
+        for Stamped { rule, ts_ns, datagrams } in self.stamped.drain(..) {
+            if let Some(live) = self.rules[rule as usize].as_deref_mut() {
+                live.delays.count(turn.now_ns.saturating_sub(ts_ns), datagrams);
+            }
+        }
     }
 }
 

@@ -299,8 +299,10 @@ fn table(state: &WorkerState) -> String {
                 None => "longer".to_owned(),
             };
             let (most, nearly_all) = (below(500), below(990));
-            let _ =
-                writeln!(text, "                  delayed: half {most}, 99 of 100 {nearly_all}");
+            let _ = writeln!(
+                text,
+                "                  stamp to sent: half {most}, 99 of 100 {nearly_all}"
+            );
         }
         for output in &rule.outputs {
             let by = output.interface.as_ref().map_or_else(String::new, |by| format!(" by {by}"));

@@ -115,6 +115,16 @@ pub trait DatagramApp: App {
 
     /// Time has passed.
     fn on_tick<O: DatagramOut>(&mut self, _turn: Turn, _out: &mut O) {}
+
+    /// True when the app wants to be called behind the sends of this round ([`on_sent`](Self::on_sent)), which
+    /// costs a reading of the clock. Asked behind every round.
+    fn awaits_sent(&self) -> bool {
+        false
+    }
+
+    /// The lane has put on its way what the app sent in this round, of whatever ports: `turn` is the time behind
+    /// its last send call (or submission of sends to a ring), not that of a departure from an interface.
+    fn on_sent(&mut self, _turn: Turn) {}
 }
 
 /// A lane of datagrams: a port is one socket, or one address of a stack.

@@ -17,9 +17,13 @@
 //!
 //! A frame of several buffers (AF_XDP multi-buffer) is one span plus *tails*; the span covers the
 //! first bytes, where headers are. A lane that copies its frames needs no promise: see [`FramePool`].
+//! Frames that leave with new heads in front of parts of received ones are in `gather`.
 
-use crate::Verdict;
-use std::{any::Any, ptr::NonNull, rc::Rc};
+use crate::{
+    PortId, Verdict,
+    gather::{GATHERED_MAX, Gathered, Gathers},
+};
+use std::{any::Any, ops::Range, ptr::NonNull, rc::Rc};
 
 /// Frames per burst unless a knob says otherwise: NAPI's and AF_XDP's own unit.
 pub const BURST_FRAMES_DEFAULT: usize = 64;
@@ -144,6 +148,7 @@ pub struct Burst {
     /// By frame; as long as the capacity, and empty where a frame has no tails.
     tail_range: Box<[TailRange]>,
     tails: Vec<(u32, FrameSpan)>,
+    gathers: Gathers,
 }
 
 impl Burst {
@@ -159,7 +164,15 @@ impl Burst {
             is_consumed: true,
             tail_range: vec![TailRange::default(); frames].into_boxed_slice(),
             tails: Vec::with_capacity(TAILS_MAX),
+            gathers: Gathers::default(),
         }
+    }
+
+    /// Lane: this burst offers to [`gather`](Self::gather) up to `frames` frames, at most [`GATHERED_MAX`].
+    #[must_use]
+    pub fn gathering(mut self, frames: usize) -> Burst {
+        self.gathers.offer(frames.min(GATHERED_MAX));
+        self
     }
 
     /// Frames in the burst.
@@ -221,8 +234,8 @@ impl Burst {
         self.verdict[..self.frame.len()][i]
     }
 
-    /// True only if every verdict is [`Verdict::Drop`]: nothing goes on. Known without a look at
-    /// them; a frame that was to go on and then was not leaves it false.
+    /// True only if every verdict is [`Verdict::Drop`] and nothing is gathered: nothing goes on. Known without a
+    /// look at them; a frame that was to go on and then was not leaves it false.
     #[inline]
     pub fn is_consumed(&self) -> bool {
         self.is_consumed
@@ -235,9 +248,68 @@ impl Burst {
         self.is_consumed &= verdict == Verdict::Drop;
     }
 
+    /// How many frames may still be [gathered](Self::gather); 0 on a lane that sends no frame in pieces.
+    #[inline]
+    pub fn gather_space(&self) -> usize {
+        self.gathers.space()
+    }
+
+    /// Sends one more frame by `egress` when the burst is settled: a head of `head_bytes` bytes, to be written
+    /// now, and behind it the bytes `part` of frame `i` as it is now. The lane reads the part when it sends, so
+    /// nobody edits it until then; whatever else becomes of frame `i` is its verdict's. Gathered frames leave behind
+    /// those that verdicts send, in their order per port. Nothing is sent, and nothing returned, without
+    /// [`gather_space`](Self::gather_space) or with a head beyond [`HEAD_BYTES_MAX`](crate::HEAD_BYTES_MAX).
+    ///
+    /// # Panics
+    /// If the frame has no such part (its further buffers are none of it).
+    #[inline]
+    pub fn gather(
+        &mut self,
+        i: usize,
+        part: Range<usize>,
+        egress: PortId,
+        head_bytes: usize,
+    ) -> Option<&mut [u8]> {
+        let FrameSpan { start, len, .. } = self.span[i];
+        assert!(
+            part.start <= part.end && part.end <= len as usize,
+            "part {part:?} of a frame of {len} bytes"
+        );
+        let lies = (start + part.start, part.len() as u32);
+        let head = self.gathers.add(egress, i as u32, lies, head_bytes)?;
+        self.is_consumed = false;
+        Some(head)
+    }
+
+    /// Lane: what is to be put together, in order.
+    #[inline]
+    pub fn gathered(&self) -> &[Gathered] {
+        self.gathers.list()
+    }
+
+    /// Lane: the head of one of those.
+    #[inline]
+    pub fn head(&self, gathered: &Gathered) -> &[u8] {
+        self.gathers.head(gathered)
+    }
+
+    /// Lane: the part of one of those.
+    pub fn part(&self, gathered: &Gathered) -> &[u8] {
+        let span = &self.span[gathered.frame as usize];
+        let (room, bytes) = (span.start - span.headroom as usize, gathered.bytes as usize);
+        assert!(
+            room <= gathered.start && gathered.start + bytes <= span.start + span.len_max as usize,
+            "a part of another burst"
+        );
+        // SAFETY: it lies in the room of a frame of this burst, as just checked, and so in the region; nobody
+        // else writes that room until the frame is settled; `&self` keeps FrameMut (`&mut self`) away.
+        unsafe { std::slice::from_raw_parts(self.region.at(gathered.start), bytes) }
+    }
+
     /// Lane: forgets all frames. The lane has settled them, or never exposed them.
     #[inline]
     pub fn clear(&mut self) {
+        self.gathers.clear();
         if !self.tails.is_empty() {
             self.tail_range[..self.frame.len()].fill(TailRange::default());
             self.tails.clear();
@@ -441,6 +513,14 @@ impl FramePool {
         }
     }
 
+    /// Its bursts offer to gather up to `frames` frames ([`Burst::gather`]). To be settled by
+    /// [`settle_gathered`](Self::settle_gathered).
+    #[must_use]
+    pub fn gathering(mut self, frames: usize) -> FramePool {
+        self.burst = self.burst.gathering(frames);
+        self
+    }
+
     /// Bytes of one buffer.
     pub fn buffer_bytes(&self) -> usize {
         self.buffer_bytes
@@ -482,9 +562,22 @@ impl FramePool {
 
     /// Shows every frame of the burst with its verdict, then takes all back.
     #[inline]
-    pub fn settle(&mut self, mut each: impl FnMut(Verdict, Frame<'_>)) {
+    pub fn settle(&mut self, each: impl FnMut(Verdict, Frame<'_>)) {
+        self.settle_gathered(each, |_, _, _| ());
+    }
+
+    /// As [`settle`](Self::settle), and shows behind them what was gathered: egress, head and part.
+    #[inline]
+    pub fn settle_gathered(
+        &mut self,
+        mut each: impl FnMut(Verdict, Frame<'_>),
+        mut gathered: impl FnMut(PortId, &[u8], &[u8]),
+    ) {
         for i in 0..self.burst.len() {
             each(self.burst.verdict(i), self.burst.frame(i));
+        }
+        for one in self.burst.gathered() {
+            gathered(one.egress, self.burst.head(one), self.burst.part(one));
         }
         self.free.extend_from_slice(&self.burst.frame);
         self.burst.clear();

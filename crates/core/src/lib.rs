@@ -63,6 +63,7 @@ mod counters;
 mod datagram;
 mod error;
 mod frame;
+mod gather;
 mod kernel;
 mod lane;
 mod port;
@@ -79,6 +80,7 @@ pub use frame::{
     BURST_FRAMES_DEFAULT, BURST_FRAMES_MAX, Burst, Frame, FrameMut, FramePool, FrameSpan,
     HEADROOM_BYTES_MIN, Region, TAILS_MAX,
 };
+pub use gather::{GATHERED_MAX, Gathered, HEAD_BYTES_MAX};
 pub use kernel::{
     ConfigValue, KernelApp, KernelHalf, KernelLane, KernelMaps, MapValue, RecordStream,
 };

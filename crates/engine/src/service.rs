@@ -71,6 +71,9 @@ impl<L: DatagramLane, A: DatagramApp> Shape<L, A> for Datagrams {
                 app.end_round(served)
             }
         };
+        if app.awaits_sent() {
+            app.on_sent(Turn { now_ns: pace.clock.now_ns() });
+        }
         Ok(noted(served, pace))
     }
 

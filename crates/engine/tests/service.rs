@@ -228,6 +228,10 @@ struct Probe {
     /// How many connections were closed when it was told to stop.
     closes_at_stop: usize,
     limit: Option<u64>,
+    /// It wants to know when a round is sent, and how often it was called; when it was shown something last.
+    asks_for_sent: bool,
+    sent: usize,
+    shown_ns: u64,
     /// It wants each tick so much behind the last, and this is when.
     due_after_ns: Option<u64>,
     due_ns: Option<u64>,
@@ -279,6 +283,7 @@ impl DatagramApp for Probe {
     fn on_datagrams<O: DatagramOut>(&mut self, batch: &[Datagram<'_>], turn: Turn, _: &mut O) {
         assert!(batch.iter().all(|datagram| datagram.ts_ns <= turn.now_ns));
         self.counters.rx_frames += batch.len() as u64;
+        self.shown_ns = turn.now_ns;
     }
     fn on_ports<P: DatagramPorts>(&mut self, ports: &mut P, _: Turn) {
         let fixed = ports.open_port(&PortPlan::at(([127, 0, 0, 1], 0).into()));
@@ -287,6 +292,13 @@ impl DatagramApp for Probe {
     }
     fn on_tick<O: DatagramOut>(&mut self, turn: Turn, _: &mut O) {
         self.tick(turn);
+    }
+    fn awaits_sent(&self) -> bool {
+        self.asks_for_sent && self.counters.rx_frames > self.sent as u64
+    }
+    fn on_sent(&mut self, turn: Turn) {
+        assert!(turn.now_ns >= self.shown_ns, "behind what was shown");
+        self.sent += 1;
     }
 }
 
@@ -352,6 +364,17 @@ fn every_message_is_seen_and_the_end_of_all_ends_the_run() {
         assert_eq!((report.counters().rx_frames, report.app.rx_frames), (100, 100), "{idle}");
         assert_eq!(report.clock, ClockDomain::Virtual);
     });
+}
+
+#[test]
+fn an_app_that_awaits_it_is_called_behind_the_sends_of_each_round() {
+    for (asks_for_sent, sent) in [(true, 100), (false, 0)] {
+        let mut lane = Script { ends: true, ..Script::new((0..100).map(|i| i * 77_000)) };
+        let mut app = Probe { asks_for_sent, ..Probe::default() };
+        let control = Control::default();
+        run(Shape::Datagrams, &mut lane, &mut app, IdlePolicy::Block, &control).unwrap();
+        assert_eq!((app.counters.rx_frames, app.sent), (100, sent));
+    }
 }
 
 #[test]

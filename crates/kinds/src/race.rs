@@ -568,6 +568,14 @@ impl<F: DatagramApp, W: Witness> DatagramApp for WatchedWorker<F, W> {
         }
         self.app.on_tick(turn, out);
     }
+
+    fn awaits_sent(&self) -> bool {
+        self.app.awaits_sent()
+    }
+
+    fn on_sent(&mut self, turn: Turn) {
+        self.app.on_sent(turn);
+    }
 }
 
 #[cfg(test)]

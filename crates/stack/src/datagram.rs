@@ -3,22 +3,25 @@
 //! ```text
 //!   receive ─▶ burst ─▶ sort ─▶ batch (borrows the frames) ─▶ app ─▶ out
 //!                                                     forward: the same frame, new headers ─▶ settle
-//!                                                     forward again, send ─▶ outbox ─▶ lent frames
+//!                                  forward again, where the lane gathers: a head, the payload ─▶ settle
+//!                                               forward again elsewhere, send ─▶ outbox ─▶ lent frames
 //! ```
 //!
 //! The first forward of a datagram goes out in the frame that it came in: headers are rewritten, the
-//! checksum follows by difference, and the payload is not touched. For all further ones the payload
-//! is kept, once, because the borrowed burst must be settled before the lane can lend another, and
+//! checksum follows by difference, and the payload is not touched. All further ones leave by gathering, with
+//! heads of their own and the payload read where it lies, on a lane that does that; nothing is copied. On others
+//! the payload is kept, once, because the borrowed burst must be settled before the lane can lend another, and
 //! then copied into the frame of each: that makes one copy per output, all counted. No payload that
 //! came with a checksum is summed again. Datagrams to one destination never overtake each other that
-//! way: once something for it was kept, everything is, until the burst is settled.
+//! way: what goes in place leaves first, then what is gathered, then what is kept; once something for a
+//! destination went one of these ways, nothing for it goes an earlier one, until the burst is settled.
 //!
 //! What it does not do: it fragments nothing (what is longer than the path's MTU is counted as
 //! `tx_too_long`), and cuts trains into datagrams.
 
 use crate::{
     HostEvents, StackConfig,
-    host::{Audience, Host, Sorted, Way, reframe},
+    host::{Audience, Host, Sorted, Way},
     icmp::Refusal,
     ip::{self, Packet},
     limit::RateLimit,
@@ -26,6 +29,7 @@ use crate::{
     outbox::{Books, Hop, Kept},
     ports::{Heard, Port, Ports},
     reset::Segment,
+    turn::{Leaving, Origin, TurnState},
     udp::{self, Headers},
 };
 use laneway_core::{
@@ -34,7 +38,7 @@ use laneway_core::{
     PortId, PortPlan, Turn, Verdict, Wake,
 };
 use laneway_kinds::{GroupHolder, LinkAddresses};
-use laneway_wire::{ETHERNET_BYTES, Ethernet, Mac, UDP_BYTES, Udp, checksum, protocol};
+use laneway_wire::{Ethernet, Mac, UDP_BYTES, Udp, protocol};
 use std::{
     net::{IpAddr, SocketAddr},
     ops::Range,
@@ -63,29 +67,6 @@ pub struct DatagramStack<L> {
     holder: Option<Box<dyn GroupHolder>>,
 }
 
-/// What an app's sends of one burst leave behind.
-struct TurnState {
-    /// Per frame of the burst.
-    fates: Vec<Fate>,
-    /// Which destinations have something in the outbox.
-    kept_for: Marks,
-}
-
-/// What becomes of a received frame.
-#[derive(Clone, Debug, Default)]
-struct Fate {
-    /// How it goes out again.
-    reuse: Option<Reuse>,
-    /// Its payload, for other frames.
-    kept: Option<Kept>,
-}
-
-/// Destinations, as one bit each of many. Two may have the same one, which costs a copy.
-struct Marks {
-    bits: Box<[u64; Marks::BITS / 64]>,
-    is_empty: bool,
-}
-
 /// A datagram in a frame of the burst.
 #[derive(Clone, Debug)]
 struct Arrival {
@@ -97,15 +78,6 @@ struct Arrival {
     source: SocketAddr,
     destination: SocketAddr,
     from: Mac,
-}
-
-/// How a received frame goes out again.
-#[derive(Clone, Debug)]
-struct Reuse {
-    hop: Hop,
-    headers: Headers,
-    payload: Range<usize>,
-    egress: PortId,
 }
 
 impl<L: FrameLane> DatagramStack<L> {
@@ -127,7 +99,7 @@ impl<L: FrameLane> DatagramStack<L> {
         Ok(DatagramStack {
             groups_max: config.limits.groups_max,
             ports,
-            turn: TurnState { fates: Vec::new(), kept_for: Marks::default() },
+            turn: TurnState::default(),
             batch: Vec::new(),
             arrivals: Vec::new(),
             found: Vec::new(),
@@ -324,8 +296,7 @@ impl<L: FrameLane> DatagramStack<L> {
         if !arrivals.is_sorted_by_key(|arrival| arrival.port) {
             arrivals.sort_unstable_by_key(|arrival| (arrival.port, arrival.frame));
         }
-        turn.fates.clear();
-        turn.fates.resize(burst.len(), Fate::default());
+        turn.begin(burst);
         let mut shown: Vec<Datagram<'_>> = std::mem::take(batch);
         for run in arrivals.chunk_by(|a, b| a.port == b.port) {
             shown.clear();
@@ -355,24 +326,12 @@ impl<L: FrameLane> DatagramStack<L> {
             app.on_datagrams(&shown, Turn { now_ns }, &mut out);
         }
         *batch = emptied(shown);
-        for i in 0..turn.fates.len() {
-            if let Some(reuse) = &turn.fates[i].reuse {
-                let counters = ports.of(reuse.egress).unwrap_or(&mut host.counters);
-                if !send_in_place(burst, i, interface, reuse, counters) {
-                    turn.fates[i].reuse = None;
-                }
-            }
-        }
+        turn.write(burst, interface, ports, &mut host.counters);
         let settled = self.lane.settle(interface);
         for egress in 0..self.lane.ports() {
-            let left = self.turn.fates.iter().rev().filter_map(|fate| fate.reuse.as_ref());
-            let left = left.filter(|reuse| usize::from(reuse.hop.interface) == egress);
-            let left = left.map(|Reuse { payload, egress, .. }| Account {
-                port: *egress,
-                payload_bytes: payload.len() as u32,
-            });
-            let DatagramStack { lane, host, ports, .. } = self;
-            host.outbox.tell_refused(lane, PortId(egress as u32), ports, left);
+            let DatagramStack { lane, host, ports, turn, .. } = self;
+            let sent = turn.sent_last_first(egress as u8);
+            host.outbox.tell_refused(lane, PortId(egress as u32), ports, sent);
         }
         settled?;
         // Before the next burst, so that what is kept is bounded by one.
@@ -386,73 +345,6 @@ fn emptied<'a>(mut batch: Vec<Datagram<'_>>) -> Vec<Datagram<'a>> {
     batch.clear();
     // Collecting an empty vector of the same layout in place keeps its memory.
     batch.into_iter().map(|_| unreachable!("it was cleared")).collect()
-}
-
-/// Writes the headers of a datagram that leaves in frame `i`, which it came in. False, and counted, if it cannot.
-fn send_in_place(
-    burst: &mut Burst,
-    i: usize,
-    interface: PortId,
-    reuse: &Reuse,
-    counters: &mut Counters,
-) -> bool {
-    let Reuse { hop, headers, payload, .. } = reuse;
-    let datagram = payload.start - UDP_BYTES..payload.end;
-    let mut frame = burst.frame_mut(i);
-    if !reframe(&mut frame, datagram, *hop, &headers.ip(payload.len())) {
-        // The lane gave less headroom than the contract says, or a longer header is needed.
-        counters.drop_one(DropReason::TxRefused);
-        return false;
-    }
-    let at = ETHERNET_BYTES + ip::header_bytes(headers.destination.ip());
-    headers.emit_udp(&mut frame.bytes_mut()[at..]);
-    frame.set_verdict(if u32::from(hop.interface) == interface.0 {
-        Verdict::Tx
-    } else {
-        Verdict::TxTo(PortId(hop.interface.into()))
-    });
-    counters.tx_frames += 1;
-    counters.tx_bytes += payload.len() as u64;
-    true
-}
-
-impl Marks {
-    /// With 256 destinations one in sixteen has the bit of another.
-    const BITS: usize = 4096;
-
-    fn bit(destination: SocketAddr) -> (usize, u64) {
-        let low = match destination.ip() {
-            IpAddr::V4(v4) => v4.to_bits(),
-            IpAddr::V6(v6) => v6.to_bits() as u32,
-        };
-        let mixed = (low ^ u32::from(destination.port()) << 16).wrapping_mul(0x9e37_79b1);
-        let bit = mixed as usize >> (u32::BITS - Self::BITS.ilog2());
-        (bit / 64, 1 << (bit % 64))
-    }
-
-    fn add(&mut self, destination: SocketAddr) {
-        let (word, bit) = Marks::bit(destination);
-        self.bits[word] |= bit;
-        self.is_empty = false;
-    }
-
-    fn may_have(&self, destination: SocketAddr) -> bool {
-        let (word, bit) = Marks::bit(destination);
-        self.bits[word] & bit != 0
-    }
-
-    fn clear(&mut self) {
-        if !self.is_empty {
-            self.bits.fill(0);
-            self.is_empty = true;
-        }
-    }
-}
-
-impl Default for Marks {
-    fn default() -> Marks {
-        Marks { bits: Box::new([0; Marks::BITS / 64]), is_empty: true }
-    }
 }
 
 /// What an app sends with.
@@ -595,7 +487,7 @@ impl Out<'_> {
         let Host { outbox, neighbours, .. } = &mut *self.host;
         match exit.way {
             Ok(hop) if outbox.post_datagram(hop, headers, payload, egress) => {
-                self.turn.kept_for.add(destination);
+                self.turn.keeps_for(destination);
             }
             Ok(_) => self.lose(egress, DropReason::TxRefused),
             Err(place) => {
@@ -615,38 +507,22 @@ impl Out<'_> {
         bytes: &[u8],
         origin: Option<Origin>,
     ) -> Result<Kept, DropReason> {
-        let Out { host: Host { outbox, .. }, turn: TurnState { fates, .. }, .. } = self;
-        let mut whole = origin.map(|origin| (origin, &mut fates[origin.frame].kept));
-        if let Some((Origin { offset, .. }, Some(kept))) = whole {
-            return Ok(outbox.part(*kept, offset, bytes.len()));
+        let Out { host: Host { outbox, .. }, turn, .. } = self;
+        if let Some(Origin { frame, offset, .. }) = origin
+            && let Some(kept) = turn.kept(frame)
+        {
+            return Ok(outbox.part(kept, offset, bytes.len()));
         }
-        let sum = origin.and_then(|origin| origin.sum).unwrap_or_else(|| sum_of(bytes));
+        let sum = origin.map_or_else(|| udp::sum_of(bytes), |origin| turn.sum(&origin, bytes));
         let kept = outbox.keep_copy(bytes, sum)?;
         if let Some(counters) = self.ports.of(egress) {
             counters.copies += 1;
         }
-        if let Some((Origin { is_whole: true, .. }, place)) = &mut whole {
-            **place = Some(kept);
+        if let Some(Origin { frame, is_whole: true, .. }) = origin {
+            turn.keep(frame, kept);
         }
         Ok(kept)
     }
-}
-
-/// Where an app found what it forwards.
-#[derive(Clone, Copy)]
-struct Origin {
-    frame: usize,
-    /// The payload's first byte in the frame, and in the payload that was received.
-    at: usize,
-    offset: usize,
-    /// It is all that was received.
-    is_whole: bool,
-    /// What it sums up to, if that is known.
-    sum: Option<u16>,
-}
-
-fn sum_of(bytes: &[u8]) -> u16 {
-    checksum::fold(checksum::sum(bytes))
 }
 
 impl DatagramOut for Out<'_> {
@@ -659,22 +535,6 @@ impl DatagramOut for Out<'_> {
             Ok(exit) => exit,
             Err(reason) => return (0..count).for_each(|_| self.lose(egress, reason)),
         };
-        if let (1, Some(origin), Ok(hop)) = (count, origin, exit.way)
-            && self.turn.fates[origin.frame].reuse.is_none()
-            && !self.turn.kept_for.may_have(destination)
-        {
-            if payload.len() > exit.payload_bytes_max {
-                return self.lose(egress, DropReason::TxTooLong);
-            }
-            let sum = origin.sum.unwrap_or_else(|| sum_of(payload));
-            self.turn.fates[origin.frame].reuse = Some(Reuse {
-                hop,
-                headers: exit.headers(destination, sum),
-                payload: origin.at..origin.at + payload.len(),
-                egress,
-            });
-            return;
-        }
         for i in 0..count {
             let at = i * segment_bytes;
             let segment = &payload[at..payload.len().min(at + segment_bytes)];
@@ -684,8 +544,22 @@ impl DatagramOut for Out<'_> {
             }
             let origin = origin.map(|whole| match count {
                 1 => whole,
-                _ => Origin { offset: whole.offset + at, is_whole: false, sum: None, ..whole },
+                _ => Origin {
+                    at: whole.at + at,
+                    offset: whole.offset + at,
+                    is_whole: false,
+                    sum: None,
+                    ..whole
+                },
             });
+            if let (Some(origin), Ok(hop)) = (origin, exit.way)
+                && let Some(way) = self.turn.way_for(&origin, count == 1, destination)
+            {
+                let headers = exit.headers(destination, self.turn.sum(&origin, segment));
+                let payload = origin.at..origin.at + segment.len();
+                self.turn.send(way, origin.frame, Leaving { hop, headers, payload, egress });
+                continue;
+            }
             match self.keep(egress, segment, origin) {
                 Ok(kept) => self.post(egress, destination, &exit, kept),
                 Err(reason) => self.lose(egress, reason),
@@ -879,7 +753,7 @@ impl<L: FrameLane> DatagramLane for DatagramStack<L> {
 
 impl<L: FrameLane> DatagramStack<L> {
     fn flush(&mut self) -> Result<(), LaneError> {
-        self.turn.kept_for.clear();
+        self.turn.flushed();
         match self.host.end(&mut self.lane, &mut self.ports) {
             Err(error) => self.lose(error),
             Ok(()) => Ok(()),

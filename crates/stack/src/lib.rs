@@ -57,6 +57,7 @@ mod sequence;
 mod siphash;
 mod stream;
 mod syn;
+mod turn;
 mod udp;
 mod wheel;
 

@@ -42,6 +42,11 @@ fn checksum_of(
     }
 }
 
+/// What bytes sum up to.
+pub(crate) fn sum_of(bytes: &[u8]) -> u16 {
+    checksum::fold(checksum::sum(bytes))
+}
+
 /// What is written in front of a payload.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Headers {
@@ -71,25 +76,30 @@ impl Headers {
         }
     }
 
-    /// Writes the UDP header at the front of `datagram`, behind which its payload is or will be.
-    pub(crate) fn emit_udp(&self, datagram: &mut [u8]) {
-        let payload_bytes = datagram.len() - UDP_BYTES;
+    /// Writes the UDP header of so many bytes of payload at the front of `to`.
+    pub(crate) fn emit_udp(&self, to: &mut [u8], payload_bytes: usize) {
         let Headers { source, destination, payload_sum, .. } = *self;
         let udp = Udp {
             source_port: source.port(),
             destination_port: destination.port(),
-            total_bytes: datagram.len() as u16,
+            total_bytes: (UDP_BYTES + payload_bytes) as u16,
             checksum: checksum_of(source, destination, payload_bytes, payload_sum),
         };
-        let emitted = udp.emit(datagram);
-        debug_assert!(emitted, "a datagram has its header");
+        let emitted = udp.emit(to);
+        debug_assert!(emitted, "there is room for the header");
+    }
+
+    /// Writes both headers of so many bytes of payload at the front of `packet`; gives how long they are.
+    pub(crate) fn emit_heads(&self, packet: &mut [u8], payload_bytes: usize) -> usize {
+        let front = self.bytes();
+        self.ip(payload_bytes).emit(packet);
+        self.emit_udp(&mut packet[front - UDP_BYTES..], payload_bytes);
+        front
     }
 
     /// Writes both headers and the payload; `packet` is as long as they are together.
     pub(crate) fn emit(&self, packet: &mut [u8], payload: &[u8]) {
-        let front = self.bytes();
-        self.ip(payload.len()).emit(packet);
-        self.emit_udp(&mut packet[front - UDP_BYTES..]);
+        let front = self.emit_heads(packet, payload.len());
         packet[front..].copy_from_slice(payload);
     }
 }

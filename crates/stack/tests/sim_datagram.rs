@@ -7,14 +7,17 @@ mod far;
 use far::{FAR_MAC, NEAR_MAC, PORT, config, framed};
 use laneway_core::{
     Clock, Counters, Datagram, DatagramApp, DatagramLane, DatagramOut, DatagramPorts, DropReason,
-    Lane, Membership, PortId, PortPlan, Turn, WhenFull,
+    Lane, Membership, Payload, PortId, PortPlan, Turn, WhenFull,
 };
 use laneway_kinds::LinkAddresses;
 use laneway_sim::{SimLane, SimWorld};
 use laneway_stack::{DatagramStack, InterfaceConfig, StackConfig, StreamStack};
 use laneway_wire::{Ipv4, Ipv6, Udp, checksum, ether_type, protocol};
 use proptest::prelude::*;
-use std::net::{IpAddr, SocketAddr};
+use std::{
+    collections::BTreeMap,
+    net::{IpAddr, SocketAddr},
+};
 
 /// What a test's app does.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -32,6 +35,32 @@ enum Manner {
         outputs: usize,
         is_by_output: bool,
     },
+    /// To some of eight groups, as these bits have it: whole, a part, a train, new bytes, or a copy.
+    Mixed {
+        picks: u64,
+    },
+}
+
+/// Sends a datagram on in one of the ways of [`Manner::Mixed`].
+fn send_mixed<O: DatagramOut>(datagram: &Datagram<'_>, pick: u64, to: SocketAddr, out: &mut O) {
+    let (payload, port) = (datagram.payload, datagram.ingress);
+    let half = payload.len() / 2;
+    match pick % 6 {
+        0 | 1 => out.forward(datagram, port, to),
+        2 => {
+            let payload = payload.narrowed(half..payload.len());
+            out.forward(&Datagram { payload, segment_bytes: payload.len(), ..*datagram }, port, to);
+        }
+        3 => out.forward(&Datagram { segment_bytes: half.max(1), ..*datagram }, port, to),
+        4 => out.send(port, to, 64, |room| {
+            room[..2].copy_from_slice(&[pick as u8, 7]);
+            2
+        }),
+        _ => {
+            let payload = Payload::own(&payload);
+            out.forward(&Datagram { payload, ..*datagram }, port, to);
+        }
+    }
 }
 
 /// The `i`-th of many groups.
@@ -76,6 +105,16 @@ impl DatagramApp for App {
                     (0..outputs).for_each(|i| out.forward(datagram, datagram.ingress, output(i)));
                 }
                 Manner::Many { is_by_output: true, .. } => {}
+                Manner::Mixed { picks } => {
+                    for i in 0..8 {
+                        // Another pick for every datagram and group, the same on every lane.
+                        let n = (self.seen.len() * 8 + i) as u64;
+                        let pick = (picks ^ n).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 40;
+                        if pick & 64 == 0 {
+                            send_mixed(datagram, pick, output(i), out);
+                        }
+                    }
+                }
                 Manner::Train => {
                     let segment_bytes = datagram.payload.len().div_ceil(2);
                     let train = Datagram { segment_bytes, ..*datagram };
@@ -359,9 +398,10 @@ fn fanned(
 }
 
 #[test]
-fn a_burst_leaves_for_256_outputs_in_one_turn_with_one_copy_each() {
-    for is_by_output in [true, false] {
-        let (out, counters) = fanned("sim:queue=64k", &all_ports(), 256, is_by_output);
+fn a_burst_leaves_for_256_outputs_in_one_turn_with_one_copy_each_or_none() {
+    let runs = [true, false].map(|is| [("sim:queue=64k", is), ("sim:queue=64k,gather", is)]);
+    for (spec, is_by_output) in runs.into_iter().flatten() {
+        let (out, counters) = fanned(spec, &all_ports(), 256, is_by_output);
         assert_eq!((counters.tx_frames, counters.lost()), (64 * 256, 0), "{counters:?}");
         assert_eq!(counters.tx_bytes, 64 * 256 * 1316);
         let mut next = vec![0u8; 256];
@@ -375,7 +415,8 @@ fn a_burst_leaves_for_256_outputs_in_one_turn_with_one_copy_each() {
         assert!(next.iter().all(|next| *next == 64), "{next:?}");
         // Where a datagram goes to all before the next does, two destinations may look alike.
         let alike = if is_by_output { 0 } else { 64 };
-        assert!(counters.copies <= 64 * 256 + alike, "{} copies", counters.copies);
+        let copies = if spec.contains("gather") { 0 } else { 64 * 256 + alike };
+        assert!(counters.copies <= copies, "{spec}: {} copies", counters.copies);
     }
 }
 
@@ -385,9 +426,12 @@ fn what_a_fan_loses_has_a_reason_of_its_port() {
     few.limits.outbox_packets = 5000;
     let mut small = all_ports();
     small.limits.outbox_bytes = 30_000;
-    for (spec, config) in
-        [("sim:queue=64k", &few), ("sim:queue=64k", &small), ("sim:delay_us=100", &all_ports())]
-    {
+    for (spec, config) in [
+        ("sim:queue=64k", &few),
+        ("sim:queue=64k", &small),
+        ("sim:delay_us=100", &all_ports()),
+        ("sim:delay_us=100,gather", &all_ports()),
+    ] {
         let (out, counters) = fanned(spec, config, 256, true);
         assert!(!out.is_empty() && counters.lost() > 0, "{spec}: {counters:?}");
         assert_eq!(counters.tx_frames, out.len() as u64, "{spec}: {counters:?}");
@@ -397,10 +441,15 @@ fn what_a_fan_loses_has_a_reason_of_its_port() {
 
 #[test]
 fn what_the_lane_refuses_is_no_longer_counted_as_sent() {
+    refuses("sim:queue=100,delay_us=100");
+    refuses("sim:queue=100,delay_us=100,gather");
+}
+
+fn refuses(spec: &str) {
     const IN: usize = 100;
     // A copy in the frame that it came in, and one more; the link has room for half of them at a time.
     let manner = Manner::Many { outputs: 2, is_by_output: true };
-    let mut bench = Bench::on("sim:queue=100,delay_us=100", &all_ports(), manner);
+    let mut bench = Bench::on(spec, &all_ports(), manner);
     bench.pass(1);
     bench.world.collect(PORT);
     let before = bench.stack.counters(PORT);
@@ -424,6 +473,37 @@ fn what_the_lane_refuses_is_no_longer_counted_as_sent() {
     assert!(refused > 0, "{counters:?}");
     assert_eq!(sent + refused, 2 * IN as u64, "{counters:?}");
     assert_eq!(counters.tx_bytes, sent * 100, "{counters:?}");
+}
+
+/// What leaves by a lane that gathers is what leaves by one that does not, per destination and in order, whatever an
+/// app does with a batch: parts, trains, bytes of its own, payloads without a checksum.
+#[test]
+fn a_lane_that_gathers_sends_what_others_copy() {
+    proptest!(|(burst in proptest::collection::vec(0..1400usize, 1..40), picks in any::<u64>())| {
+        let run = |spec: &str| {
+            let mut bench = Bench::on(spec, &all_ports(), Manner::Mixed { picks });
+            for (i, bytes) in burst.iter().enumerate() {
+                let mut frame = udp("10.0.0.2:999", "10.0.0.1:7", &vec![i as u8; *bytes]);
+                if (picks >> (i % 64)) & 1 == 1 {
+                    frame[40..42].fill(0);
+                }
+                bench.world.inject(PORT, &frame);
+            }
+            let mut by_destination: BTreeMap<SocketAddr, Vec<Vec<u8>>> = BTreeMap::new();
+            // Without announcements, which are longer on the way.
+            for frame in bench.serve().iter().filter(|frame| frame[30..32] == [239, 9]) {
+                let (.., to, payload) = read_udp(frame);
+                by_destination.entry(to).or_default().push(payload);
+            }
+            (by_destination, bench.stack.counters(PORT))
+        };
+        let (copied, before) = run("sim:queue=64k");
+        let (gathered, after) = run("sim:queue=64k,gather");
+        prop_assert_eq!(copied, gathered);
+        prop_assert_eq!((before.tx_frames, before.tx_bytes), (after.tx_frames, after.tx_bytes));
+        prop_assert_eq!((before.lost(), after.lost()), (0, 0));
+        prop_assert!(after.copies <= before.copies);
+    });
 }
 
 #[test]

@@ -182,6 +182,8 @@ macro_rules! each_conformance_behaviour {
             a_fanned_out_frame_leaves_by_every_port
             a_port_that_is_not_there_is_counted
             a_frame_longer_than_the_link_is_counted
+            gathered_frames_leave_behind_their_heads
+            a_gathered_frame_that_cannot_leave_is_counted
             lent_frames_are_sent_when_told_so
             lending_survives_a_shortage_of_buffers
             no_buffer_leaks

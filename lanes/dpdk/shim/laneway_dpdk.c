@@ -80,6 +80,8 @@ struct lw_port_info {
 	uint32_t mtu_max;
 	uint32_t rx_checksums;
 	uint32_t tx_checksums;
+	/* Frames of several mbufs can be sent. */
+	uint32_t tx_segments;
 	/* Bit 0: takes a hash key of the length that makes it symmetric. */
 	uint32_t rss;
 	char driver[64];
@@ -342,6 +344,7 @@ LW_EXPORT int lw_port_info(uint16_t port, struct lw_port_info *to)
 	to->mtu_max = info.max_mtu;
 	to->rx_checksums = (info.rx_offload_capa & LW_RX_CHECKSUMS) == LW_RX_CHECKSUMS;
 	to->tx_checksums = (info.tx_offload_capa & LW_TX_CHECKSUMS) == LW_TX_CHECKSUMS;
+	to->tx_segments = (info.tx_offload_capa & RTE_ETH_TX_OFFLOAD_MULTI_SEGS) != 0;
 	to->rss = info.hash_key_size == LW_RSS_KEY_BYTES;
 	snprintf(to->driver, sizeof(to->driver), "%s", info.driver_name);
 	return 0;
@@ -674,6 +677,8 @@ LW_EXPORT uint32_t lw_transmit(struct lw_queue *q, const struct lw_frame *frames
 			m->data_off = frame->data_off;
 			m->data_len = (uint16_t)frame->bytes;
 			m->pkt_len = frame->bytes;
+			if (unlikely(m->nb_segs > 1))
+				m->data_len -= m->next->data_len;
 			m->ol_flags = 0;
 			if (unlikely(frame->references))
 				rte_mbuf_refcnt_update(m, (int16_t)frame->references);
@@ -711,6 +716,36 @@ LW_EXPORT bool lw_copy(struct lw_queue *q, const struct lw_frame *from, struct l
 	*to = *from;
 	to->number = number_of(q, m);
 	to->references = 0;
+	return true;
+}
+
+/*
+ * A frame to send: a head in a fresh mbuf and, behind it, a part of another frame, which stays where it
+ * is and has one reference more until this one is sent. False when mbufs are short.
+ */
+LW_EXPORT bool lw_gather(struct lw_queue *q, const void *head, uint16_t head_bytes,
+			 const struct lw_frame *part, struct lw_frame *to)
+{
+	struct rte_mbuf *m = rte_pktmbuf_alloc(q->pool), *piece;
+	char *at = m ? rte_pktmbuf_append(m, head_bytes) : NULL;
+
+	piece = at ? rte_pktmbuf_alloc(q->pool) : NULL;
+	if (!piece) {
+		rte_pktmbuf_free(m);
+		return false;
+	}
+	memcpy(at, head, head_bytes);
+	/* Refers to the other's buffer, and has an offset of its own. */
+	rte_pktmbuf_attach(piece, mbuf_of(q, part->number));
+	piece->data_off = part->data_off;
+	piece->data_len = (uint16_t)part->bytes;
+	piece->pkt_len = part->bytes;
+	m->next = piece;
+	m->nb_segs = 2;
+	to->number = number_of(q, m);
+	to->data_off = m->data_off;
+	to->references = 0;
+	to->bytes = head_bytes + part->bytes;
 	return true;
 }
 
@@ -1011,7 +1046,7 @@ LW_EXPORT int lw_flow_describe(const struct lw_flow_rule *rule, char *text, size
 /* src/shim.rs declares the records once more, with these sizes. */
 _Static_assert(sizeof(struct lw_frame) == 12, "ShimFrame");
 _Static_assert(sizeof(struct lw_queue) == 48, "ShimQueue");
-_Static_assert(sizeof(struct lw_port_info) == 92, "PortInfo");
+_Static_assert(sizeof(struct lw_port_info) == 96, "PortInfo");
 _Static_assert(sizeof(struct lw_port_conf) == 32, "PortConf");
 _Static_assert(sizeof(struct lw_queue_stats) == 24, "QueueStats");
 _Static_assert(sizeof(struct lw_stats) == 40, "PortStats");

@@ -179,6 +179,12 @@ impl Device {
         matches!(self, Device::Ring)
     }
 
+    /// True when a frame of several mbufs leaves whole, if the driver says that it sends such. net_af_xdp would
+    /// hand the kernel the first mbuf of it as if it were all; net_ring's reader would have to copy.
+    pub(crate) fn sends_pieces(&self) -> bool {
+        !matches!(self, Device::AfXdp { .. } | Device::Ring)
+    }
+
     /// True when a transmit error is a frame that the driver took and lost. Else it is one that the
     /// caller still has, and counts itself.
     pub(crate) fn loses_transmit_errors(&self) -> bool {

@@ -14,7 +14,8 @@
 //!
 //! Assumes that the worker stays on the thread and in the network namespace that opened it. What must
 //! always hold: every mbuf is in exactly one place; receiving makes one call of the shim per burst,
-//! sending one per egress port, dropping one. What it does not do: hand frames back to the kernel's
+//! sending one per egress port, dropping one. A gathered frame is an mbuf with its head and one that refers to the
+//! part; a frame that parts of are gathered is referred to by the lane, too, until they are. What it does not do: hand frames back to the kernel's
 //! stack. A passed frame is consumed, as the port's facts say.
 
 use crate::{
@@ -29,8 +30,8 @@ use crate::{
     wake,
 };
 use laneway_core::{
-    Bell, Burst, CapsReport, ClockDomain, Counters, DropReason, FrameLane, FrameSpan, Lane,
-    LaneError, PortId, PortMask, Verdict, Wake,
+    Bell, Burst, CapsReport, ClockDomain, Counters, DropReason, FrameLane, FrameSpan, GATHERED_MAX,
+    Gathered, Lane, LaneError, PortId, PortMask, Verdict, Wake,
 };
 use laneway_linux::monotonic_ns;
 use laneway_spec::LaneSpec;
@@ -93,6 +94,8 @@ struct Scratch {
     lent: Box<[ShimFrame]>,
     /// Ports of a fan-out that take the frame.
     egresses: Vec<usize>,
+    /// By frame of the burst, where any is: parts of it are gathered.
+    held: Vec<bool>,
 }
 
 impl DpdkLane {
@@ -157,8 +160,9 @@ impl DpdkLane {
     }
 
     fn assemble(config: &Config, ports: Vec<Port>, pool: Pool, lcore: Lcore) -> DpdkLane {
+        let gathered = if ports.iter().all(Port::gathers) { GATHERED_MAX } else { 0 };
         let bursts = ports.iter().map(|_| {
-            let burst = Burst::new(pool.region().clone(), config.burst_frames);
+            let burst = Burst::new(pool.region().clone(), config.burst_frames).gathering(gathered);
             PortBurst { burst, empty_polls: 0, gone: false }
         });
         let polled = ports.iter().flat_map(|port| port.wake.descriptors());
@@ -170,6 +174,7 @@ impl DpdkLane {
                 freed: Vec::with_capacity(config.burst_frames),
                 lent: vec![ShimFrame::default(); config.burst_frames].into_boxed_slice(),
                 egresses: Vec::with_capacity(ports.len()),
+                held: Vec::with_capacity(config.burst_frames),
             },
             polled: polled.collect(),
             bell: None,
@@ -440,6 +445,8 @@ struct Leaving<'l> {
 struct LeavingFrame {
     number: u32,
     span: FrameSpan,
+    /// The lane needs it longer than those that send it.
+    is_held: bool,
 }
 
 impl Leaving<'_> {
@@ -460,10 +467,50 @@ impl Leaving<'_> {
 
     #[inline]
     fn transmit(&mut self, ingress: usize, frame: &LeavingFrame, egress: usize) {
-        if self.admit(ingress, frame, egress) {
-            self.ports[egress].post(self.layout.frame(frame.number, &frame.span));
-        } else {
+        let is_taken = self.admit(ingress, frame, egress);
+        if is_taken {
+            let references = u16::from(frame.is_held);
+            let posted = self.layout.frame(frame.number, &frame.span);
+            self.ports[egress].post(ShimFrame { references, ..posted });
+        }
+        if frame.is_held || !is_taken {
             self.scratch.freed.push(frame.number);
+        }
+    }
+
+    /// Posts a frame that is put together of a head and a part of a frame of the burst, which is referred to.
+    fn gather(&mut self, ingress: usize, burst: &Burst, gathered: &Gathered) {
+        let (egress, head) = (gathered.egress.index(), burst.head(gathered));
+        let is_tagged = || head.get(12..14).is_some_and(|kind| is_tag([kind[0], kind[1]]));
+        if !self.admit_bytes(ingress, egress, gathered.total_bytes() as u32, is_tagged) {
+            return;
+        }
+        let number = burst.numbers()[gathered.frame as usize];
+        let part = self.layout.part(number, gathered.start, gathered.bytes);
+        if self.ports[egress].is_full() {
+            self.flush();
+        }
+        let mut frame = self.ports[egress].gather(head, &part);
+        if frame.is_none() {
+            // What is posted has mbufs.
+            self.flush();
+            frame = self.ports[egress].gather(head, &part);
+        }
+        match frame {
+            Some(frame) => self.ports[egress].post(frame),
+            None => self.counters[egress].drop_one(DropReason::TxRefused),
+        }
+    }
+
+    /// Sends what was posted: by the lowest port first, which brings the references of a fan-out.
+    fn flush(&mut self) {
+        for (port, counters) in self.ports.iter_mut().zip(&mut *self.counters) {
+            let (frames, bytes, refused) = port.flush();
+            counters.tx_frames += frames;
+            counters.tx_bytes += bytes;
+            if refused > 0 {
+                counters.drop_many(DropReason::TxRefused, refused);
+            }
         }
     }
 
@@ -474,9 +521,13 @@ impl Leaving<'_> {
         egresses.extend(
             set.iter().map(PortId::index).filter(|&egress| self.admit(ingress, frame, egress)),
         );
+        let is_held = frame.is_held;
         let frame = self.layout.frame(frame.number, &frame.span);
+        if is_held || egresses.is_empty() {
+            self.scratch.freed.push(frame.number);
+        }
         match egresses.split_last() {
-            None => self.scratch.freed.push(frame.number),
+            None => (),
             Some((&last, others)) if self.hands_mbufs_over => {
                 for &egress in others {
                     match self.ports[egress].copy(&frame) {
@@ -491,7 +542,7 @@ impl Leaving<'_> {
             }
             Some(_) => {
                 // The lowest port is flushed first, so it brings the references of all.
-                let mut references = (egresses.len() - 1) as u16;
+                let mut references = (egresses.len() - 1) as u16 + u16::from(is_held);
                 for &egress in &egresses {
                     self.ports[egress].post(ShimFrame { references, ..frame });
                     references = 0;
@@ -504,13 +555,25 @@ impl Leaving<'_> {
     /// True when `egress` may take the frame; counts the reason when it may not.
     #[inline]
     fn admit(&mut self, ingress: usize, frame: &LeavingFrame, egress: usize) -> bool {
+        let base = self.base;
+        self.admit_bytes(ingress, egress, frame.span.len, || is_tagged(base, &frame.span))
+    }
+
+    #[inline]
+    fn admit_bytes(
+        &mut self,
+        ingress: usize,
+        egress: usize,
+        bytes: u32,
+        is_tagged: impl FnOnce() -> bool,
+    ) -> bool {
         let Some(port) = self.ports.get_mut(egress) else {
             self.counters[ingress].drop_one(DropReason::TxNoPort);
             return false;
         };
-        let reason = if port.is_given_up() || (frame.span.len as usize) < ETHERNET_BYTES {
+        let reason = if port.is_given_up() || (bytes as usize) < ETHERNET_BYTES {
             DropReason::TxRefused
-        } else if port.takes(frame.span.len, || is_tagged(self.base, &frame.span)) {
+        } else if port.takes(bytes, is_tagged) {
             return true;
         } else {
             DropReason::TxTooLong
@@ -525,7 +588,11 @@ fn is_tagged(base: usize, span: &FrameSpan) -> bool {
     let at = (base + span.start + 12) as *const [u8; 2];
     // SAFETY: the frame has more than 14 bytes (it is longer than an MTU) inside the pool's region,
     // its app is done with it, and bytes need no alignment.
-    let kind = unsafe { at.read() };
+    is_tag(unsafe { at.read() })
+}
+
+/// True for the type that a VLAN tag begins with.
+fn is_tag(kind: [u8; 2]) -> bool {
     matches!(u16::from_be_bytes(kind), 0x8100 | 0x88a8)
 }
 
@@ -669,20 +736,27 @@ impl FrameLane for DpdkLane {
             base: layout.base,
         };
         if !is_consumed {
+            let mut held = std::mem::take(&mut leaving.scratch.held);
+            held.clear();
+            if !burst.gathered().is_empty() {
+                held.resize(burst.len(), false);
+                burst.gathered().iter().for_each(|gathered| held[gathered.frame as usize] = true);
+            }
             for i in 0..burst.len() {
-                let frame = LeavingFrame { number: burst.numbers()[i], span: burst.span(i) };
-                leaving.settle(index, &frame, burst.verdict(i));
+                let (number, span) = (burst.numbers()[i], burst.span(i));
+                let is_held = held.get(i).copied().unwrap_or(false);
+                leaving.settle(index, &LeavingFrame { number, span, is_held }, burst.verdict(i));
+            }
+            leaving.scratch.held = held;
+            if !burst.gathered().is_empty() {
+                leaving.flush();
+                for gathered in burst.gathered() {
+                    leaving.gather(index, burst, gathered);
+                }
             }
         }
         burst.clear();
-        for (port, counters) in ports.iter_mut().zip(counters) {
-            let (frames, bytes, refused) = port.flush();
-            counters.tx_frames += frames;
-            counters.tx_bytes += bytes;
-            if refused > 0 {
-                counters.drop_many(DropReason::TxRefused, refused);
-            }
-        }
+        leaving.flush();
         ports[index].free(&scratch.freed);
         scratch.freed.clear();
         Ok(())

@@ -79,13 +79,14 @@ impl Layout {
     /// The shim's description of a frame, wherever the app moved its ends.
     #[inline]
     pub(crate) fn frame(self, number: u32, span: &FrameSpan) -> ShimFrame {
+        self.part(number, span.start, span.len)
+    }
+
+    /// The shim's description of some bytes of a frame.
+    #[inline]
+    pub(crate) fn part(self, number: u32, start: usize, bytes: u32) -> ShimFrame {
         let room_start = number as usize * UNIT_BYTES + self.buffer_at;
-        ShimFrame {
-            number,
-            data_off: (span.start - room_start) as u16,
-            references: 0,
-            bytes: span.len,
-        }
+        ShimFrame { number, data_off: (start - room_start) as u16, references: 0, bytes }
     }
 }
 

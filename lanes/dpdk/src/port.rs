@@ -73,6 +73,7 @@ pub(crate) struct Started {
     name: String,
     rx_queues: u16,
     has_checksums: bool,
+    gathers: bool,
     mtu_bytes: u32,
     tx_dropped_before: Option<u64>,
     caps: CapsReport,
@@ -185,6 +186,7 @@ impl Started {
             name: name.to_owned(),
             rx_queues: conf.rx_queues,
             has_checksums: conf.checksums != 0,
+            gathers: info.tx_segments != 0 && device.sends_pieces(),
             mtu_bytes: u32::from(conf.mtu),
             tx_dropped_before: match (device, &interface) {
                 (Device::Tap, Some(tap)) => Some(tx_dropped(tap)),
@@ -371,6 +373,28 @@ impl Port {
         if let Some(Ok(mtu)) = self.interface.as_ref().map(Interface::mtu_bytes) {
             self.frame_bytes_max = (mtu as u32).min(self.mtu_opened) + ETHERNET_BYTES as u32;
         }
+    }
+
+    /// True when it sends frames that are put together of a head and a part of another.
+    pub(crate) fn gathers(&self) -> bool {
+        self.started.gathers
+    }
+
+    /// True when nothing can be posted before a flush.
+    pub(crate) fn is_full(&self) -> bool {
+        self.outbox.len() == self.outbox.capacity()
+    }
+
+    /// Puts a frame together of a head and a part of a frame, to which it refers until it is sent; nothing when
+    /// mbufs are short.
+    pub(crate) fn gather(&mut self, head: &[u8], part: &ShimFrame) -> Option<ShimFrame> {
+        let mut gathered = ShimFrame::default();
+        let bytes = u16::try_from(head.len()).ok()?;
+        // SAFETY: a head to read, a part of a frame of this pool that the caller has, and room for a description.
+        let is_there = unsafe {
+            (self.eal.shim.gather)(&mut self.outbound, head.as_ptr(), bytes, part, &mut gathered)
+        };
+        is_there.then_some(gathered)
     }
 
     /// Adds a frame to what the next flush sends.
@@ -662,6 +686,7 @@ fn ask_info(eal: &Eal, added: &Added, name: &str) -> Result<PortInfo, LaneError>
         mtu_max: 0,
         rx_checksums: 0,
         tx_checksums: 0,
+        tx_segments: 0,
         rss: 0,
         driver: [0; 64],
     };

@@ -59,6 +59,8 @@ pub(crate) struct PortInfo {
     pub(crate) mtu_max: u32,
     pub(crate) rx_checksums: u32,
     pub(crate) tx_checksums: u32,
+    /// Frames of several mbufs can be sent.
+    pub(crate) tx_segments: u32,
     /// Bit 0: the device takes a hash key of the length that makes it symmetric.
     pub(crate) rss: u32,
     pub(crate) driver: [u8; 64],
@@ -163,6 +165,7 @@ shim! {
     flow_query = c"lw_flow_query" (u16, *mut c_void, *mut u64, *mut u64) -> c_int;
     flow_describe = c"lw_flow_describe" (*const ShimRule, *mut u8, usize) -> c_int;
     copy = c"lw_copy" (*mut ShimQueue, *const ShimFrame, *mut ShimFrame) -> bool;
+    gather = c"lw_gather" (*mut ShimQueue, *const u8, u16, *const ShimFrame, *mut ShimFrame) -> bool;
 }
 
 impl Shim {
@@ -287,7 +290,7 @@ mod tests {
     fn records_have_the_size_they_have_in_c() {
         assert_eq!(size_of::<ShimFrame>(), 12);
         assert_eq!(size_of::<ShimQueue>(), 48);
-        assert_eq!(size_of::<PortInfo>(), 92);
+        assert_eq!(size_of::<PortInfo>(), 96);
         assert_eq!(size_of::<PortConf>(), 32);
         assert_eq!(size_of::<QueueStats>(), 24);
         assert_eq!(size_of::<PortStats>(), 40);

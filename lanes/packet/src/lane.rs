@@ -15,8 +15,8 @@ use crate::{
     socket, sys,
 };
 use laneway_core::{
-    Bell, Burst, CapsReport, ClockDomain, Counters, DropReason, FrameLane, FrameSpan, Lane,
-    LaneError, PortId, PortMask, Verdict, Wake,
+    Bell, Burst, CapsReport, ClockDomain, Counters, DropReason, FrameLane, FrameSpan, GATHERED_MAX,
+    Lane, LaneError, PortId, PortMask, Verdict, Wake,
 };
 use laneway_linux::{Interface, Tag, WallClock, monotonic_ns};
 use laneway_spec::LaneSpec;
@@ -250,7 +250,7 @@ impl Port {
 
         Ok(Port {
             id,
-            burst: Burst::new(memory.region(), config.burst),
+            burst: Burst::new(memory.region(), config.burst).gathering(GATHERED_MAX),
             free: (0..config.frames as u32).rev().collect(),
             settled: Vec::with_capacity(config.burst),
             is_lent: false,
@@ -530,6 +530,48 @@ unsafe fn dispatch(
     is_taken
 }
 
+/// Adds what is gathered from the burst of `ingress` to the outboxes, and flushes those that are full.
+///
+/// # Safety
+/// The frames of the burst stay as they are, and the burst is not cleared, until the outboxes are flushed.
+unsafe fn gather(
+    exits: &mut [Exit],
+    counters: &mut [Counters],
+    ingress: PortId,
+    burst: &Burst,
+    failure: &mut Option<(usize, io::Error)>,
+) {
+    for gathered in burst.gathered() {
+        let at = gathered.egress.index();
+        let Some(exit) = exits.get_mut(at) else {
+            counters[ingress.index()].drop_one(DropReason::TxNoPort);
+            continue;
+        };
+        if exit.outbox.is_full() {
+            exit.flush(at, &mut counters[at], failure);
+        }
+        let pieces = [burst.head(gathered), burst.part(gathered)];
+        // SAFETY: the caller's promise.
+        unsafe { exit.outbox.add_gathered(pieces, &mut counters[at]) };
+    }
+}
+
+impl Exit {
+    /// Sends what its outbox has; the first failure of all exits, by number, is the one that is kept.
+    fn flush(
+        &mut self,
+        at: usize,
+        counters: &mut Counters,
+        failure: &mut Option<(usize, io::Error)>,
+    ) {
+        if let Err(error) = self.outbox.flush(self.socket.as_fd(), counters)
+            && !self.is_given_up
+        {
+            failure.get_or_insert((at, error));
+        }
+    }
+}
+
 impl Lane for PacketLane {
     fn name(&self) -> &'static str {
         NAME
@@ -656,15 +698,14 @@ impl FrameLane for PacketLane {
                 settled.push(number);
             }
         }
-        burst.clear();
         let mut failure = None;
+        // SAFETY: heads and parts lie in the burst and its frames, which are cleared and released only behind the
+        // last flush.
+        unsafe { gather(exits, counters, *id, burst, &mut failure) };
         for (i, exit) in exits.iter_mut().enumerate() {
-            if let Err(error) = exit.outbox.flush(exit.socket.as_fd(), &mut counters[i])
-                && !exit.is_given_up
-            {
-                failure = Some((i, error));
-            }
+            exit.flush(i, &mut counters[i], &mut failure);
         }
+        burst.clear();
         for number in settled.drain(..) {
             release(source, free, memory, number);
         }

@@ -3,7 +3,8 @@
 //! The kernel copies a frame before the call returns, so its buffer is free afterwards. `sendmmsg`
 //! stops at the first frame that it cannot send: that one is counted by its reason and the rest is
 //! tried again. Nothing ever waits. A full queue is a counted drop for a frame that was received; one
-//! that was lent is kept, with those behind it, and leads the next flush.
+//! that was lent is kept, with those behind it, and leads the next flush. A frame that is put together of a
+//! head and a part of another is one message of two vectors: the kernel gathers them.
 //!
 //! What must always hold: kept frames stay in order, in front of all others, and are all lent ones.
 
@@ -18,7 +19,8 @@ use std::{
 
 pub(crate) struct Outbox {
     messages: Box<[libc::mmsghdr]>,
-    buffers: Box<[libc::iovec]>,
+    /// Of each frame, its bytes: in one piece, the second empty, or in two.
+    pieces: Box<[[libc::iovec; 2]]>,
     /// Of each frame, the lent buffer that it is in; nothing for a frame that is not to be kept.
     loans: Box<[Option<Loan>]>,
     count: usize,
@@ -28,6 +30,18 @@ pub(crate) struct Outbox {
     returned: Vec<Loan>,
     stall: Stall,
     frame_bytes_max: usize,
+}
+
+/// No bytes.
+const NOTHING: libc::iovec = libc::iovec { iov_base: ptr::null_mut(), iov_len: 0 };
+
+/// Bytes that are only read.
+fn piece(start: *const u8, bytes: usize) -> libc::iovec {
+    libc::iovec { iov_base: start.cast_mut().cast(), iov_len: bytes }
+}
+
+fn bytes_of(pieces: &[libc::iovec; 2]) -> usize {
+    pieces[0].iov_len + pieces[1].iov_len
 }
 
 /// A buffer that was lent to be filled.
@@ -42,10 +56,9 @@ impl Outbox {
     pub(crate) fn new(frames: usize, frame_bytes_max: usize) -> Outbox {
         // SAFETY: integers and pointers; zero is a value of each.
         let message: libc::mmsghdr = unsafe { mem::zeroed() };
-        let buffer = libc::iovec { iov_base: ptr::null_mut(), iov_len: 0 };
         Outbox {
             messages: vec![message; frames].into_boxed_slice(),
-            buffers: vec![buffer; frames].into_boxed_slice(),
+            pieces: vec![[NOTHING; 2]; frames].into_boxed_slice(),
             loans: vec![None; frames].into_boxed_slice(),
             count: 0,
             kept: 0,
@@ -65,11 +78,16 @@ impl Outbox {
         self.returned.drain(..)
     }
 
+    /// True when a frame can be added only behind a [`flush`](Self::flush).
+    pub(crate) fn is_full(&self) -> bool {
+        self.count == self.messages.len()
+    }
+
     /// Adds a frame, or counts why it cannot go. A lent one is returned when it has left, by
     /// [`returned`](Self::returned).
     ///
     /// # Panics
-    /// When more frames are added than the outbox was made for.
+    /// When the outbox is [full](Self::is_full).
     ///
     /// # Safety
     /// The bytes stay readable, and nobody writes them, until the next [`flush`](Self::flush); those of
@@ -81,13 +99,27 @@ impl Outbox {
         loan: Option<Loan>,
         counters: &mut Counters,
     ) {
-        if bytes > self.frame_bytes_max {
+        self.push([piece(start, bytes), NOTHING], loan, counters);
+    }
+
+    /// Adds a frame that is put together of these, in order; or counts why it cannot go.
+    ///
+    /// # Panics
+    /// When the outbox is [full](Self::is_full).
+    ///
+    /// # Safety
+    /// Both stay readable, and nobody writes them, until the next [`flush`](Self::flush).
+    pub(crate) unsafe fn add_gathered(&mut self, pieces: [&[u8]; 2], counters: &mut Counters) {
+        self.push(pieces.map(|bytes| piece(bytes.as_ptr(), bytes.len())), None, counters);
+    }
+
+    fn push(&mut self, pieces: [libc::iovec; 2], loan: Option<Loan>, counters: &mut Counters) {
+        if bytes_of(&pieces) > self.frame_bytes_max {
             self.returned.extend(loan);
             return counters.drop_one(DropReason::TxTooLong);
         }
         self.loans[self.count] = loan;
-        self.buffers[self.count] =
-            libc::iovec { iov_base: start.cast_mut().cast(), iov_len: bytes };
+        self.pieces[self.count] = pieces;
         self.count += 1;
     }
 
@@ -102,16 +134,16 @@ impl Outbox {
     ) -> io::Result<()> {
         let count = mem::take(&mut self.count);
         counters.tx_retries += u64::from(mem::take(&mut self.kept) > 0);
-        for (message, buffer) in self.messages[..count].iter_mut().zip(&mut self.buffers) {
-            message.msg_hdr.msg_iov = &raw mut *buffer;
-            message.msg_hdr.msg_iovlen = 1;
+        for (message, pieces) in self.messages[..count].iter_mut().zip(&mut self.pieces) {
+            message.msg_hdr.msg_iov = pieces.as_mut_ptr();
+            message.msg_hdr.msg_iovlen = if pieces[1].iov_len > 0 { 2 } else { 1 };
         }
         let mut at = 0;
         while at < count {
             let rest = &mut self.messages[at..count];
             let frames = rest.len() as libc::c_uint;
-            // SAFETY: each header points at an iovec of this outbox, and that at bytes which the
-            // caller of `add` promised until now; the kernel only reads them.
+            // SAFETY: each header points at one or two iovecs of this outbox, and they at bytes which the
+            // caller of `add` or `add_gathered` promised until now; the kernel only reads them.
             let sent = unsafe {
                 libc::sendmmsg(
                     socket.as_raw_fd(),
@@ -124,9 +156,9 @@ impl Outbox {
                 Ok(sent) => {
                     let sent = sent as usize;
                     self.stall.ended();
-                    let buffers = &self.buffers[at..at + sent];
+                    let pieces = &self.pieces[at..at + sent];
                     counters.tx_frames += sent as u64;
-                    counters.tx_bytes += buffers.iter().map(|b| b.iov_len as u64).sum::<u64>();
+                    counters.tx_bytes += pieces.iter().map(bytes_of).sum::<usize>() as u64;
                     self.returned.extend(self.loans[at..at + sent].iter().flatten());
                     at += sent;
                 }
@@ -163,7 +195,7 @@ impl Outbox {
         for at in frames {
             match self.loans[at] {
                 Some(_) if is_bearable => {
-                    self.buffers[self.kept] = self.buffers[at];
+                    self.pieces[self.kept] = self.pieces[at];
                     self.loans[self.kept] = self.loans[at];
                     self.kept += 1;
                 }

@@ -19,6 +19,7 @@ pub(crate) struct SimKnobs {
     pub(crate) link: Link,
     pub(crate) frames: usize,
     pub(crate) burst: usize,
+    pub(crate) gathers: bool,
     pub(crate) allowed_missing: CapSet,
 }
 
@@ -46,10 +47,11 @@ impl SimKnobs {
         };
         let frames = knobs.number("frames", 1024, FRAMES)?;
         let burst = knobs.burst()?;
+        let gathers = knobs.flag("gather")?;
         knobs.idle()?;
         let allowed_missing = knobs.allowed_missing()?;
         knobs.finish()?;
-        Ok(SimKnobs { seed, link, frames, burst, allowed_missing })
+        Ok(SimKnobs { seed, link, frames, burst, gathers, allowed_missing })
     }
 }
 
@@ -73,10 +75,11 @@ mod tests {
     fn every_knob_of_the_readme_is_read() {
         let knobs = read(
             "sim:seed=7,loss=0.01,dup=0.001,reorder=0.02,reorder_us=9,delay_us=50,jitter_us=10,\
-             mtu=1400,queue=8,frames=32,burst=16,idle=spin,allow=zero-copy",
+             mtu=1400,queue=8,frames=32,burst=16,gather,idle=spin,allow=zero-copy",
         )
         .unwrap();
         assert_eq!((knobs.seed, knobs.frames, knobs.burst), (7, 32, 16));
+        assert!(knobs.gathers && !read("sim").unwrap().gathers);
         let link = knobs.link;
         assert_eq!((link.loss, link.duplicate, link.reorder), (0.01, 0.001, 0.02));
         assert_eq!((link.delay_ns, link.jitter_ns, link.reorder_ns), (50_000, 10_000, 9_000));

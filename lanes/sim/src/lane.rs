@@ -9,10 +9,10 @@ use crate::{
 };
 use laneway_core::{
     Bell, Burst, Cap, CapSet, CapsReport, Clock, ClockDomain, Counters, DropReason, FrameLane,
-    FramePool, Lane, LaneError, PortId, PortMask, Verdict, Wake,
+    FramePool, GATHERED_MAX, Lane, LaneError, PortId, PortMask, Verdict, Wake,
 };
 use laneway_spec::LaneSpec;
-use std::{collections::VecDeque, time::Duration};
+use std::{cell::RefCell, collections::VecDeque, time::Duration};
 
 /// What an empty receive costs in virtual time, so that a worker that only polls gets on.
 pub const POLL_NS: u64 = 100;
@@ -30,6 +30,8 @@ pub struct SimLane {
     waiting: VecDeque<(PortId, Vec<u8>)>,
     /// Since when the first of them waits.
     stalled_ns: Option<u64>,
+    /// A gathered frame, on its way to the link; keeps its memory.
+    gathered: Vec<u8>,
     bell: Option<Bell>,
 }
 
@@ -69,7 +71,8 @@ impl SimLane {
         caps.fact("mtu", knobs.link.mtu);
         caps.fact("queue_frames", knobs.link.queue_frames);
         let open = |port: usize| {
-            let pool = FramePool::new(knobs.frames, knobs.link.frame_bytes_max(), knobs.burst);
+            let pool = FramePool::new(knobs.frames, knobs.link.frame_bytes_max(), knobs.burst)
+                .gathering(if knobs.gathers { GATHERED_MAX } else { 0 });
             let mut caps = caps.clone();
             caps.fact("buffer_bytes", pool.buffer_bytes());
             Port { id: PortId(port as u32), caps, pool, is_lent: false }
@@ -80,6 +83,7 @@ impl SimLane {
             counters: vec![Counters::default(); ports],
             waiting: VecDeque::new(),
             stalled_ns: None,
+            gathered: Vec::new(),
             bell: None,
         };
         Ok((lane, world))
@@ -270,13 +274,25 @@ impl FrameLane for SimLane {
 
     fn settle(&mut self, port: PortId) -> Result<(), LaneError> {
         self.offer_again();
-        let SimLane { world, ports, counters, waiting, .. } = self;
+        let SimLane { world, ports, counters, waiting, gathered, .. } = self;
         let Port { id, pool, is_lent, .. } = &mut ports[port.index()];
-        pool.settle(|verdict, frame| {
-            if !(*is_lent && send_lent(world, counters, waiting, *id, verdict, frame.bytes)) {
-                act(world, counters, *id, verdict, frame.bytes);
-            }
-        });
+        // Both write to the counters, in turn.
+        let counters = RefCell::new(&mut counters[..]);
+        pool.settle_gathered(
+            |verdict, frame| {
+                let counters = &mut **counters.borrow_mut();
+                if !(*is_lent && send_lent(world, counters, waiting, *id, verdict, frame.bytes)) {
+                    act(world, counters, *id, verdict, frame.bytes);
+                }
+            },
+            |egress, head, part| {
+                gathered.clear();
+                gathered.extend_from_slice(head);
+                gathered.extend_from_slice(part);
+                let counters = &mut **counters.borrow_mut();
+                act(world, counters, *id, Verdict::TxTo(egress), gathered);
+            },
+        );
         Ok(())
     }
 

@@ -78,3 +78,7 @@ mod perfect {
 mod slow {
     laneway_testkit::conformance!(|| super::SimRig::new("sim:delay_us=300,jitter_us=2000"));
 }
+
+mod gathering {
+    laneway_testkit::conformance!(|| super::SimRig::new("sim:gather"));
+}

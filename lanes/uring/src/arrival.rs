@@ -69,6 +69,8 @@ pub(crate) struct Notes {
     pub(crate) destination: Option<IpAddr>,
     /// Bytes per datagram of a train (UDP_GRO).
     pub(crate) segment_bytes: Option<usize>,
+    /// When the kernel stamped it, by CLOCK_REALTIME (SO_TIMESTAMPNS).
+    pub(crate) real_ns: Option<u64>,
     /// The VLAN tag that the kernel took off (PACKET_AUXDATA).
     pub(crate) tag: Option<Tag>,
     /// Length of the frame on the wire, without that tag (PACKET_AUXDATA).
@@ -98,6 +100,9 @@ impl Notes {
                 (Some(libc::SOL_UDP), Some(libc::UDP_GRO)) => {
                     notes.segment_bytes = u32_at(data, 0).map(|bytes| bytes as usize);
                 }
+                (Some(libc::SOL_SOCKET), Some(libc::SCM_TIMESTAMPNS)) => {
+                    notes.real_ns = parse_stamp(data);
+                }
                 (Some(libc::SOL_PACKET), Some(libc::PACKET_AUXDATA)) => {
                     notes.tag = parse_tag(data);
                     notes.wire_bytes = u32_at(data, 4);
@@ -109,6 +114,16 @@ impl Notes {
         }
         notes
     }
+}
+
+/// `struct timespec`: seconds and nanoseconds since 1970.
+fn parse_stamp(data: &[u8]) -> Option<u64> {
+    const WORD: usize = size_of::<libc::time_t>();
+    let word = |at: usize| {
+        let word = data.get(at..)?.first_chunk::<WORD>()?;
+        u64::try_from(libc::time_t::from_ne_bytes(*word)).ok()
+    };
+    Some(word(0)?.wrapping_mul(1_000_000_000).wrapping_add(word(WORD)?))
 }
 
 /// `struct tpacket_auxdata`: status, length, captured, offsets, then tag control information and
@@ -181,6 +196,21 @@ mod tests {
         };
         assert_eq!(Notes::parse(&[info.clone(), train.clone()].concat()), expected);
         assert_eq!(Notes::parse(&[train, info].concat()), expected);
+    }
+
+    #[test]
+    fn a_stamp_is_found_beside_all_else_that_may_come_with_a_datagram() {
+        let info = note(libc::IPPROTO_IPV6, libc::IPV6_PKTINFO, &[7; 20]);
+        let train = note(libc::SOL_UDP, libc::UDP_GRO, &1316u32.to_ne_bytes());
+        let stamp = [3i64.to_ne_bytes(), 4i64.to_ne_bytes()].concat();
+        let stamp = note(libc::SOL_SOCKET, libc::SCM_TIMESTAMPNS, &stamp);
+        let all = [info, train, stamp].concat();
+        assert!(all.len() <= FIELDS.control_bytes, "{} bytes", all.len());
+        let notes = Notes::parse(&all);
+        assert_eq!((notes.real_ns, notes.segment_bytes), (Some(3_000_000_004), Some(1316)));
+        let before = [(-1i64).to_ne_bytes(), 4i64.to_ne_bytes()].concat();
+        let before = note(libc::SOL_SOCKET, libc::SCM_TIMESTAMPNS, &before);
+        assert_eq!(Notes::parse(&before).real_ns, None);
     }
 
     #[test]

@@ -159,6 +159,7 @@ pub(crate) struct UdpConfig {
     pub(crate) provided: Provided,
     pub(crate) gso: bool,
     pub(crate) gro: bool,
+    pub(crate) kernel_stamps: bool,
 }
 
 impl UdpConfig {
@@ -177,6 +178,7 @@ impl UdpConfig {
             provided: Provided::read(&knobs, buffers, bytes)?,
             gso,
             gro,
+            kernel_stamps: knobs.flag("timestamps")?,
         };
         knobs.finish()?;
         Ok(config)
@@ -187,7 +189,24 @@ impl UdpConfig {
         join(self.common.requested(), sockets.requested())
             .with_if(Cap::Gso, self.gso)
             .with_if(Cap::Gro, self.gro)
+            .with_if(Cap::KernelTimestamps, self.kernel_stamps)
     }
+
+    /// What is asked of the kernel beside the bytes of datagrams.
+    pub(crate) fn extras(&self) -> Extras {
+        Extras { gso: self.gso, gro: self.gro, kernel_stamps: self.kernel_stamps }
+    }
+}
+
+/// What goes or comes beside the bytes of datagrams.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Extras {
+    /// Trains are sent whole.
+    pub(crate) gso: bool,
+    /// Trains arrive uncut.
+    pub(crate) gro: bool,
+    /// The kernel stamps what arrives.
+    pub(crate) kernel_stamps: bool,
 }
 
 /// The knobs of stream ports.

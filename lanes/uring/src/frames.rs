@@ -11,7 +11,8 @@
 //!
 //! What must always hold: every buffer of a port is in exactly one place: with the kernel to receive
 //! into, among the arrivals, in the burst, in flight, or lendable. A buffer that is
-//! sent by several ports is in flight until the last has it. The lane never sees what it sent itself
+//! sent by several ports, or parts of which are sent behind other heads (one SENDMSG of two vectors each), is in
+//! flight until the last has it. The lane never sees what it sent itself
 //! (PACKET_IGNORE_OUTGOING) and sees frames of its own interface only; VLAN tags that the kernel took
 //! off are put back; what the kernel dropped for want of room is counted. On an error that ends the
 //! lane, frames received before it are delivered first.
@@ -35,8 +36,8 @@ use crate::{
 };
 use io_uring::{opcode, types};
 use laneway_core::{
-    Bell, Burst, CapsReport, ClockDomain, Counters, DropReason, FrameLane, FrameSpan,
-    HEADROOM_BYTES_MIN, Lane, LaneError, PortId, Region, Verdict, Wake,
+    Bell, Burst, CapsReport, ClockDomain, Counters, DropReason, FrameLane, FrameSpan, GATHERED_MAX,
+    HEAD_BYTES_MAX, HEADROOM_BYTES_MIN, Lane, LaneError, PortId, Region, Verdict, Wake,
 };
 use laneway_linux::{Interface, Stall, TAG_BYTES, monotonic_ns};
 use laneway_spec::LaneSpec;
@@ -94,6 +95,8 @@ struct Exits {
     template: Rc<Memory>,
     /// What each send is about, by its number.
     sends: Box<[Send]>,
+    /// What those of two vectors name, by the number of the send.
+    messages: Rc<Memory>,
     free_sends: Vec<u32>,
     /// Sends of lent frames that a full queue refused, in order. No frame is lent while there are any,
     /// nor more than there are free sends.
@@ -105,15 +108,25 @@ struct Exits {
     asked: u64,
 }
 
+/// What a send of two vectors names. Zero is a value of it.
+#[repr(C, align(64))]
+struct GatherMessage {
+    header: libc::msghdr,
+    pieces: [libc::iovec; 2],
+    head: [u8; HEAD_BYTES_MAX],
+}
+
 /// A frame on its way out.
 #[derive(Clone, Copy, Debug, Default)]
 struct Send {
     ingress: usize,
     egress: usize,
     frame: u32,
-    /// Where the frame lies in the memory of its ingress.
+    /// Where the frame, or the part of it that is sent, lies in the memory of its ingress.
     start: usize,
     bytes: usize,
+    /// Bytes of the head in front of the part; none for a whole frame.
+    head_bytes: usize,
     /// It was lent, so it is kept when the queue is full.
     is_lent: bool,
     /// Sends asked for before it.
@@ -203,6 +216,10 @@ impl UringFrames {
         grant.ring.keep(&header);
         // As many sends in flight as requests fit the ring.
         let sends = config.common.depth as usize;
+        let messages = Memory::map(sends * size_of::<GatherMessage>())
+            .map_err(failed("map headers of sends", "lower depth="))?;
+        let messages = Rc::new(messages);
+        grant.ring.keep(&messages);
         let count = ports.len();
         let mut lane = UringFrames {
             exits: Exits {
@@ -215,6 +232,7 @@ impl UringFrames {
                 gone: vec![None; count],
                 template: header,
                 sends: vec![Send::default(); sends].into_boxed_slice(),
+                messages,
                 free_sends: (0..sends as u32).rev().collect(),
                 again: VecDeque::with_capacity(sends),
                 is_full: false,
@@ -337,34 +355,77 @@ impl UringFrames {
     }
 
     fn send(&mut self, ingress: usize, egress: usize, (frame, span): (u32, FrameSpan)) {
+        let Some(number) = self.free_send(ingress, egress, span.len as usize) else { return };
+        let (start, bytes) = (span.start, span.len as usize);
+        let is_lent = frame >= self.ports[ingress].measures.received;
+        self.begin(
+            number,
+            Send { ingress, egress, frame, start, bytes, is_lent, ..Send::default() },
+        );
+    }
+
+    /// Sends what is gathered from the burst of `ingress`. The caller holds a use of each of its frames.
+    fn send_gathered(&mut self, ingress: usize) {
+        for at in 0..self.ports[ingress].burst.gathered().len() {
+            let gathered = self.ports[ingress].burst.gathered()[at];
+            let egress = gathered.egress.index();
+            let Some(number) = self.free_send(ingress, egress, gathered.total_bytes()) else {
+                continue;
+            };
+            let UringFrames { ports, exits, .. } = self;
+            let burst = &ports[ingress].burst;
+            let (frame, head) = (burst.numbers()[gathered.frame as usize], burst.head(&gathered));
+            let send = Send {
+                ingress,
+                egress,
+                frame,
+                start: gathered.start,
+                bytes: gathered.bytes as usize,
+                head_bytes: head.len(),
+                ..Send::default()
+            };
+            let message = exits.message(number);
+            // SAFETY: the send is free, so the kernel reads no message of its number.
+            let room = unsafe { &mut (&mut *message).head };
+            room[..head.len()].copy_from_slice(head);
+            self.begin(number, send);
+        }
+    }
+
+    /// The number of a send of `bytes` bytes by `egress`; counts why there is none.
+    fn free_send(&mut self, ingress: usize, egress: usize, bytes: usize) -> Option<u32> {
         let Some(&bytes_max) = self.exits.frame_bytes_max.get(egress) else {
-            return self.exits.counters[ingress].drop_one(DropReason::TxNoPort);
+            self.exits.counters[ingress].drop_one(DropReason::TxNoPort);
+            return None;
         };
-        let bytes = span.len as usize;
         if bytes > bytes_max {
-            return self.exits.counters[egress].drop_one(DropReason::TxTooLong);
+            self.exits.counters[egress].drop_one(DropReason::TxTooLong);
+            return None;
         }
-        if self.exits.free_sends.is_empty() && self.turn().is_err() {
-            // The same error comes back when the caller submits.
-            return self.exits.counters[egress].drop_one(DropReason::TxRefused);
+        if self.exits.free_sends.is_empty() {
+            // An error comes back when the caller submits.
+            let _ = self.turn();
         }
-        let Some(number) = self.exits.free_sends.pop() else {
-            return self.exits.counters[egress].drop_one(DropReason::TxRefused);
-        };
-        let port = &mut self.ports[ingress];
-        let start = span.start;
-        let is_lent = frame >= port.measures.received;
-        let sequence = self.exits.asked;
-        self.exits.asked += 1;
-        let send = Send { ingress, egress, frame, start, bytes, is_lent, sequence };
-        self.exits.sends[number as usize] = send;
-        // SAFETY: the use counted below keeps the frame's buffer from being given, lent or shown until
-        // the send has ended, so nobody writes it.
-        if unsafe { self.exits.ask_to_send(number, &port.memory) } {
-            port.uses[frame as usize] += 1;
-        } else {
-            self.exits.free_sends.push(number);
+        let number = self.exits.free_sends.pop();
+        if number.is_none() {
             self.exits.counters[egress].drop_one(DropReason::TxRefused);
+        }
+        number
+    }
+
+    /// Begins a send, of a frame of which the caller holds a use.
+    fn begin(&mut self, number: u32, send: Send) {
+        let UringFrames { exits, ports, .. } = self;
+        let port = &mut ports[send.ingress];
+        exits.sends[number as usize] = Send { sequence: exits.asked, ..send };
+        exits.asked += 1;
+        // SAFETY: the use counted below keeps the frame's buffer from being given, lent or shown until
+        // the send has ended, so nobody writes what is sent of it.
+        if unsafe { exits.ask_to_send(number, &port.memory) } {
+            port.uses[send.frame as usize] += 1;
+        } else {
+            exits.free_sends.push(number);
+            exits.counters[send.egress].drop_one(DropReason::TxRefused);
         }
     }
 }
@@ -373,15 +434,36 @@ impl Exits {
     /// Asks the ring for send `number`; false when it has no room.
     ///
     /// # Safety
-    /// Nobody writes the frame, in `memory` of its ingress, until the send has ended.
+    /// Nobody writes the frame, or the part of it that is sent, in `memory` of its ingress, until the send has ended.
     unsafe fn ask_to_send(&mut self, number: u32, memory: &Memory) -> bool {
-        let Send { egress, start, bytes, .. } = self.sends[number as usize];
+        let Send { egress, start, bytes, head_bytes, .. } = self.sends[number as usize];
         let flags = libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL;
-        let (file, start) = (types::Fixed(egress as u32), memory.at(start));
-        let request = opcode::Send::new(file, start, bytes as u32).flags(flags).build();
-        // SAFETY: the frame lies in memory that the ring keeps; that nobody writes it is the caller's
-        // promise.
+        // A part without bytes may lie at the very end of the memory.
+        let start = memory.at(if bytes == 0 { 0 } else { start });
+        let file = types::Fixed(egress as u32);
+        let request = if head_bytes == 0 {
+            opcode::Send::new(file, start, bytes as u32).flags(flags).build()
+        } else {
+            let message = self.message(number);
+            // SAFETY: inside the mapping, which is written here only while the send is not under way.
+            let message = unsafe { &mut *message };
+            message.pieces = [
+                libc::iovec { iov_base: message.head.as_mut_ptr().cast(), iov_len: head_bytes },
+                libc::iovec { iov_base: start.cast(), iov_len: bytes },
+            ];
+            message.header.msg_iov = message.pieces.as_mut_ptr();
+            message.header.msg_iovlen = message.pieces.len() as _;
+            let header = &raw const message.header;
+            opcode::SendMsg::new(file, header).flags(flags as u32).build()
+        };
+        // SAFETY: frame and message lie in memory that the ring keeps; that nobody writes the frame is the
+        // caller's promise, and the message is written again when its send has ended.
         unsafe { self.ring.push(request, token::token(Kind::Send, 0, number)) }
+    }
+
+    /// What send `number` names, if it is one of two vectors.
+    fn message(&self, number: u32) -> *mut GatherMessage {
+        self.messages.at_typed(number as usize * size_of::<GatherMessage>())
     }
 
     /// A send has ended, or is to be tried again.
@@ -400,7 +482,7 @@ impl Exits {
                 self.is_full = false;
                 self.stall.ended();
                 counters.tx_frames += 1;
-                counters.tx_bytes += send.bytes as u64;
+                counters.tx_bytes += (send.head_bytes + send.bytes) as u64;
             }
             Err(error) => {
                 let is_long = error.raw_os_error() == Some(libc::EMSGSIZE);
@@ -443,7 +525,7 @@ impl Port {
         let region =
             unsafe { Region::mapped(memory.base(), memory.bytes(), Box::new(memory.clone())) };
         Ok(Port {
-            burst: Burst::new(region, config.burst),
+            burst: Burst::new(region, config.burst).gathering(GATHERED_MAX),
             buffers,
             arrivals: VecDeque::with_capacity(usize::from(config.buffers)),
             lendable: (u32::from(config.buffers)..frames as u32).rev().collect(),
@@ -697,6 +779,10 @@ impl FrameLane for UringFrames {
             let (number, span, verdict) = (burst.numbers()[at], burst.span(at), burst.verdict(at));
             self.ports[i].uses[number as usize] += 1;
             self.dispatch(i, (number, span), verdict);
+        }
+        self.send_gathered(i);
+        for at in 0..self.ports[i].burst.len() {
+            let number = self.ports[i].burst.numbers()[at];
             self.ports[i].release(number);
         }
         self.ports[i].burst.clear();

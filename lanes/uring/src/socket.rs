@@ -5,7 +5,7 @@
 //! IPv6 only: a port has addresses of one family.
 
 use crate::{
-    config::{FramesConfig, NAME, Sockets, TcpConfig},
+    config::{Extras, FramesConfig, NAME, Sockets, TcpConfig},
     sys::{self, failed},
 };
 use laneway_core::{Cap, CapsReport, LaneError, PortPlan};
@@ -117,13 +117,13 @@ fn size_buffers(fd: BorrowedFd<'_>, sockets: &Sockets, caps: &mut CapsReport) ->
 pub(crate) fn udp(
     plan: &PortPlan,
     sockets: &Sockets,
-    (gso, gro): (bool, bool),
+    extras: Extras,
     caps: &mut CapsReport,
 ) -> Result<(OwnedFd, SocketAddr), LaneError> {
     let at = plan.bind;
     open(libc::SOCK_DGRAM, at, sockets, caps, |fd, caps| {
         apply_plan(NAME, &sys::Options(fd), plan, caps)?;
-        ask_what_comes_along(fd, at, (gso, gro), caps)
+        ask_what_comes_along(fd, at, extras, caps)
     })
 }
 
@@ -131,7 +131,7 @@ pub(crate) fn udp(
 fn ask_what_comes_along(
     fd: BorrowedFd<'_>,
     at: SocketAddr,
-    (gso, gro): (bool, bool),
+    extras: Extras,
     caps: &mut CapsReport,
 ) -> Result<(), LaneError> {
     let (level, name) = match at {
@@ -144,8 +144,13 @@ fn ask_what_comes_along(
         yes && sys::set_option(fd, libc::SOL_UDP, name, value).is_ok()
     };
     // No segment size for the socket: each train brings its own. Setting shows whether it can.
-    caps.obtained = caps.obtained.with_if(Cap::Gso, asks(gso, libc::UDP_SEGMENT, 0));
-    caps.obtained = caps.obtained.with_if(Cap::Gro, asks(gro, libc::UDP_GRO, 1));
+    let Extras { gso, gro, kernel_stamps } = extras;
+    let stamps = || sys::set_option(fd, libc::SOL_SOCKET, libc::SO_TIMESTAMPNS, 1).is_ok();
+    caps.obtained = caps
+        .obtained
+        .with_if(Cap::Gso, asks(gso, libc::UDP_SEGMENT, 0))
+        .with_if(Cap::Gro, asks(gro, libc::UDP_GRO, 1))
+        .with_if(Cap::KernelTimestamps, kernel_stamps && stamps());
     Ok(())
 }
 
@@ -155,7 +160,7 @@ pub(crate) fn adopt(
     socket: &OwnedFd,
     plan: &PortPlan,
     sockets: &Sockets,
-    (gso, gro): (bool, bool),
+    extras: Extras,
     caps: &mut CapsReport,
 ) -> Result<SocketAddr, LaneError> {
     let (fd, at) = (socket.as_fd(), plan.bind);
@@ -171,7 +176,7 @@ pub(crate) fn adopt(
         return refused("the socket that was handed over is at another address", "open one");
     }
     let joins = sys::option(fd, libc::SOL_UDP, libc::UDP_GRO, 0);
-    if !gro && joins.is_ok_and(|joins| joins != 0) {
+    if !extras.gro && joins.is_ok_and(|joins| joins != 0) {
         let why = "the socket that was handed over has joined what it received";
         return refused(why, "add the knob gro, with which trains are read");
     }
@@ -183,7 +188,7 @@ pub(crate) fn adopt(
         format!("set the socket buffers of {at}"),
         "leave sndbuf= and rcvbuf= out of the spec",
     ))?;
-    ask_what_comes_along(fd, at, (gso, gro), caps)?;
+    ask_what_comes_along(fd, at, extras, caps)?;
     Ok(at)
 }
 

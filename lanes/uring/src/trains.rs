@@ -13,7 +13,8 @@
 //!
 //! The kernel carries out what it is handed in order, and goes on behind one that it refused. A goal that is `in_order`
 //! has at most one message of its egress with the kernel, so that one that must be sent again overtakes nothing and is
-//! not overtaken; the others wait for its outcome, which comes with the call that hands it over.
+//! not overtaken; the others wait for its outcome, which comes with the call that hands it over. So it is with a train of
+//! longer segments than any that the egress has sent yet: the kernel may refuse it, and it leaves one by one then.
 //!
 //! Nothing ever waits for room in a socket: MSG_DONTWAIT makes a full one a counted drop, and lets a
 //! request complete within the call that submits it.
@@ -132,9 +133,18 @@ pub(crate) struct Trains {
     gathering: Vec<u32>,
     /// Of the last flush, those that it left; empty in between, and the memory of the other one.
     held_back: Vec<u32>,
-    /// By egress: a message of it that is in order is with the kernel, and its outcome has not come.
-    awaited: Vec<bool>,
+    /// By egress.
+    exits: Vec<Exit>,
     zero_copy_bytes: usize,
+}
+
+/// What is known of an egress.
+#[derive(Clone, Copy, Debug, Default)]
+struct Exit {
+    /// A message that others are not to overtake is with the kernel, and its outcome has not come.
+    is_awaited: bool,
+    /// The kernel has taken a train of segments of this length.
+    proven_bytes: usize,
 }
 
 /// What a slot is made of when it is opened.
@@ -181,9 +191,16 @@ impl Trains {
             free: (0..count as u32).rev().collect(),
             gathering: Vec::with_capacity(count),
             held_back: Vec::with_capacity(count),
-            awaited: Vec::new(),
+            exits: Vec::new(),
             zero_copy_bytes: zero_copy_bytes.unwrap_or(usize::MAX),
         })
+    }
+
+    /// Another port has this place, of which nothing is known.
+    pub(crate) fn forget(&mut self, egress: u16) {
+        if let Some(exit) = self.exits.get_mut(usize::from(egress)) {
+            *exit = Exit::default();
+        }
     }
 
     /// True when a slot can be opened.
@@ -334,10 +351,13 @@ impl Trains {
         for &slot in &gathering {
             let state = &self.slots[slot as usize];
             let egress = usize::from(state.egress);
-            if is_full || state.in_order && self.awaited.get(egress) == Some(&true) {
+            let exit = self.exits.get(egress).copied().unwrap_or_default();
+            if is_full || exit.is_awaited {
                 self.held_back.push(slot);
                 continue;
             }
+            let is_proven = state.segments <= 1 || state.segment_bytes <= exit.proven_bytes;
+            let in_order = state.in_order || !is_proven;
             let file = types::Fixed(u32::from(state.egress));
             let message = self.head(slot);
             let flags = (libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL) as u32;
@@ -354,9 +374,10 @@ impl Trains {
                 continue;
             }
             flushed.taken += 1;
-            if state.in_order {
-                self.awaited.resize(self.awaited.len().max(egress + 1), false);
-                self.awaited[egress] = true;
+            if in_order {
+                self.slots[slot as usize].in_order = true;
+                self.exits.resize(self.exits.len().max(egress + 1), Exit::default());
+                self.exits[egress].is_awaited = true;
             }
         }
         flushed.left = self.held_back.len();
@@ -425,15 +446,19 @@ impl Trains {
             return None;
         }
         let egress = usize::from(state.egress);
-        if let Some(awaited) = self.awaited.get_mut(egress).filter(|_| state.in_order) {
-            *awaited = false;
+        let result = completion.outcome();
+        if let Some(exit) = self.exits.get_mut(egress).filter(|_| state.in_order) {
+            exit.is_awaited = false;
+            if result.is_ok() && state.segments > 1 {
+                exit.proven_bytes = exit.proven_bytes.max(state.segment_bytes);
+            }
         }
         Some(Outcome {
             egress,
             segments: state.segments,
             segment_bytes: state.segment_bytes,
             bytes: state.bytes,
-            result: completion.outcome(),
+            result,
         })
     }
 

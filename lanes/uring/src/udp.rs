@@ -38,7 +38,7 @@ use laneway_core::{
     PortId, PortMask, PortPlan, Turn, Wake, WhenFull,
 };
 use laneway_kinds::{Places, place_of};
-use laneway_linux::{Groups, hears_errors, monotonic_ns, open_files_max};
+use laneway_linux::{Groups, WallClock, hears_errors, monotonic_ns, open_files_max};
 use laneway_spec::LaneSpec;
 use std::{
     collections::VecDeque,
@@ -74,6 +74,7 @@ pub struct UringUdp {
     shown: Vec<u16>,
     /// Ports that a round has to show; empty in between.
     showing: Vec<PortId>,
+    wall_clock: WallClock,
     config: UdpConfig,
 }
 
@@ -206,6 +207,7 @@ impl UringUdp {
             batch: Vec::with_capacity(batch_max),
             shown: Vec::with_capacity(batch_max),
             showing: Vec::new(),
+            wall_clock: WallClock::measure(),
             config,
         };
         for &at in addresses {
@@ -224,7 +226,7 @@ impl UringUdp {
         let requested = config.requested(&sockets);
         let label = plan.label.clone();
         let mut caps = CapsReport { requested, label, ..CapsReport::default() };
-        let (socket, bound) = socket::udp(plan, &sockets, (config.gso, config.gro), &mut caps)?;
+        let (socket, bound) = socket::udp(plan, &sockets, config.extras(), &mut caps)?;
         let mut groups = Groups::new(NAME, plan);
         for membership in &plan.memberships {
             join(&mut groups, &socket, bound, membership, &mut caps)?;
@@ -258,6 +260,7 @@ impl UringUdp {
             }
         };
         core.restless.push(id);
+        core.trains.forget(place_of(id) as u16);
         Ok(core.ports.insert(Port {
             id,
             drops_read: sys::drops(socket.as_fd()).unwrap_or(0),
@@ -314,7 +317,9 @@ impl UringUdp {
             // when its hold, taken just above, is released behind the app's call. Until then it is
             // only read, by the app and by messages in flight.
             let bytes = unsafe { self.memory.slice(start, arrival.bytes) };
-            if let Some(datagram) = port.read(bytes, (key, arrival.buffer), now_ns) {
+            if let Some(datagram) =
+                port.read(bytes, (key, arrival.buffer), (now_ns, &mut self.wall_clock))
+            {
                 datagrams += count(datagram.payload.len(), datagram.segment_bytes);
                 port.counters.rx_bytes += datagram.payload.len() as u64;
                 batch.push(datagram);
@@ -444,7 +449,7 @@ impl Port {
         &mut self,
         bytes: &'a [u8],
         (key, buffer): (&PayloadKey, u16),
-        now_ns: u64,
+        (now_ns, wall_clock): (u64, &mut WallClock),
     ) -> Option<Datagram<'a>> {
         let message = Message::parse(bytes, FIELDS);
         let source = message.and_then(|message| address::read(message.name));
@@ -474,7 +479,7 @@ impl Port {
             source,
             destination: SocketAddr::new(ip, self.bound.port()),
             ingress: self.id,
-            ts_ns: now_ns,
+            ts_ns: notes.real_ns.map_or(now_ns, |real_ns| wall_clock.monotonic(real_ns)),
         })
     }
 
@@ -1165,8 +1170,7 @@ impl DatagramPorts for UringUdp {
         let sockets = config.sockets.with_plan(plan);
         let requested = config.requested(&sockets);
         let mut caps = CapsReport { requested, ..CapsReport::default() };
-        let trains = (config.gso, config.gro);
-        let bound = socket::adopt(&socket, plan, &sockets, trains, &mut caps)?;
+        let bound = socket::adopt(&socket, plan, &sockets, config.extras(), &mut caps)?;
         let mut groups = Groups::new(NAME, plan);
         let options = sys::Options(socket.as_fd());
         groups.adopt(&options, &plan.memberships, || holder(bound), &mut caps)?;

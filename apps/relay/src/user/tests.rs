@@ -279,6 +279,40 @@ fn outputs_are_outside_and_datagrams_inside_in_their_order() {
 }
 
 #[test]
+fn a_delay_ends_behind_the_sends_of_its_round() {
+    let (mut relay, _) = relay(TWO);
+    let at = input_of(&relay);
+    let stamped = |bytes: &'static [u8], to: &str, ts_ns| Datagram {
+        ts_ns,
+        segment_bytes: 1,
+        ..datagram(bytes, to, "192.0.2.7:1", at)
+    };
+    let mut out = Sent::default();
+    assert!(!relay.awaits_sent());
+    // Stamped by the kernel 5 us before, a train of three; by the lane, now; and for no rule.
+    let batch = [
+        stamped(b"abc", "239.1.1.1:5000", 10_000),
+        stamped(b"d", "239.1.1.2:5000", 15_000),
+        stamped(b"e", "239.1.1.3:5000", 10_000),
+    ];
+    relay.on_datagrams(&batch, Turn { now_ns: 15_000 }, &mut out);
+    let delays = |relay: &Relay| -> Vec<(u64, u64)> {
+        let rules = relay.rules.iter().flatten();
+        let delays = rules.map(|live| &live.delays);
+        let mut delays: Vec<_> =
+            delays.map(|delays| (delays.classes.iter().sum(), delays.sum_ns)).collect();
+        // Whichever rule has the first place.
+        delays.sort_unstable_by(|a, b| b.cmp(a));
+        delays
+    };
+    assert_eq!((relay.awaits_sent(), delays(&relay)), (true, vec![(0, 0), (0, 0)]));
+    relay.on_sent(Turn { now_ns: 40_000 });
+    assert_eq!((relay.awaits_sent(), delays(&relay)), (false, vec![(3, 90_000), (0, 0)]));
+    relay.on_sent(Turn { now_ns: 90_000 });
+    assert_eq!(delays(&relay)[0], (3, 90_000), "once");
+}
+
+#[test]
 fn a_train_leaves_whole_and_a_sample_of_it_one_by_one() {
     let json = r#"[{"input":{"group":"239.1.1.1","port":5000},
         "outputs":[{"destination":"192.0.2.1:6000"},{"destination":"192.0.2.2:6000","sample":3}]}]"#;

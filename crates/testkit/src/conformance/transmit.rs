@@ -173,6 +173,103 @@ pub fn a_frame_longer_than_the_link_is_counted<R: Rig>(rig: &mut R) {
     assert_eq!(counters.tx_frames, short.len() as u64);
 }
 
+/// A gathered frame is its head and the part of a received frame behind it, wherever the ends of that frame move and
+/// whatever its verdict. Gathered frames leave behind the others of the burst, in order, and nothing is copied.
+pub fn gathered_frames_leave_behind_their_heads<R: Rig>(rig: &mut R) {
+    /// More than a lane has on its way at a time, from bursts of any length.
+    const PER_FRAME: usize = 40;
+    /// Where the part begins; odd, as headers end anywhere.
+    const PART_AT: usize = 43;
+    if lacks(rig, 1) {
+        return;
+    }
+    let ports = rig.properties().ports_max.min(2);
+    let last = PortId(ports as u32 - 1);
+    let sent = udp_frames(0, 8, 300);
+    let mut bench = Bench::open(rig, "", ports, &sent);
+    let copies = bench.lane.counters(last).copies;
+    let (mut gathers, mut heads) = (true, 0u64);
+    for one in &sent {
+        let (mut in_place, mut gathered) = (Vec::new(), Vec::new());
+        bench.pump(PORT, std::slice::from_ref(one), |burst, i, sequence| {
+            gathers = burst.gather_space() > 0;
+            if !gathers {
+                assert!(burst.gather(i, 0..1, last, 14).is_none(), "no space, no frame");
+                return;
+            }
+            for copy in 0..PER_FRAME {
+                let part = PART_AT..if copy % 2 == 0 { one.len() } else { one.len() - 7 };
+                let mut head = UdpFrame { sequence: heads, ..UdpFrame::default() }.build();
+                heads += 1;
+                head.truncate(14 + copy);
+                head[12..14].copy_from_slice(&EXPERIMENTAL);
+                let room = burst.gather(i, part.clone(), last, head.len()).expect("there is space");
+                assert!(room.iter().all(|byte| *byte == 0), "a head begins empty");
+                room.copy_from_slice(&head);
+                head.extend_from_slice(&one[part]);
+                gathered.push(head);
+            }
+            // Editing in front of the part and sending the frame as well does not show behind the heads.
+            if sequence % 2 == 0 {
+                let mut frame = burst.frame_mut(i);
+                assert!(frame.shrink_front(PART_AT) && frame.grow_front(PART_AT + 6));
+                let mut head = UdpFrame::default().build();
+                head.truncate(14);
+                head[12..14].copy_from_slice(&EXPERIMENTAL);
+                frame.bytes_mut()[..14].copy_from_slice(&head);
+                in_place.push(frame.bytes().to_vec());
+                frame.set_verdict(Verdict::TxTo(last));
+            }
+        });
+        if !gathers {
+            return skip("the lane gathers no frames");
+        }
+        in_place.append(&mut gathered);
+        assert_same_frames(&bench.collect(last, in_place.len()), &in_place);
+    }
+    bench.assert_silent(last);
+    let counters = bench.lane.counters(last);
+    assert_eq!(counters.tx_frames, heads + 4);
+    assert_eq!((counters.copies - copies, counters.lost()), (0, 0), "{counters:?}");
+}
+
+/// A gathered frame that cannot go is counted by why: a port that is not there, a frame beyond the link's MTU.
+pub fn a_gathered_frame_that_cannot_leave_is_counted<R: Rig>(rig: &mut R) {
+    if lacks(rig, 1) {
+        return;
+    }
+    let longest = rig.properties().frame_bytes_max;
+    let sent = udp_frames(0, 4, longest);
+    let mut bench = Bench::open(rig, "", 1, &sent);
+    let mut wanted = Vec::new();
+    let mut gathers = true;
+    bench.pump(PORT, &sent, |burst, i, sequence| {
+        gathers = burst.gather_space() > 0;
+        if !gathers {
+            return;
+        }
+        let whole = burst.frame(i).bytes.to_vec();
+        // Clear of the four bytes that veth grants for a VLAN tag.
+        for (to, head, bytes) in [(PORT, 64, whole.len()), (NOWHERE, 14, 100), (PORT, 14, 200)] {
+            let room = burst.gather(i, 0..bytes, to, head).expect("there is space");
+            room[..14].copy_from_slice(&whole[..14]);
+            room[12..14].copy_from_slice(&EXPERIMENTAL);
+            if bytes == 200 {
+                wanted.push([&whole[..12], &EXPERIMENTAL, &whole[..bytes]].concat());
+            }
+        }
+        assert_eq!(sequence + 1, wanted.len() as u64);
+    });
+    if !gathers {
+        return skip("the lane gathers no frames");
+    }
+    assert_same_frames(&bench.collect(PORT, wanted.len()), &wanted);
+    bench.assert_silent(PORT);
+    let counters = bench.lane.counters(PORT);
+    let drops = [DropReason::TxTooLong, DropReason::TxNoPort].map(|reason| counters.drops(reason));
+    assert_eq!((counters.tx_frames, drops), (4, [4, 4]), "{counters:?}");
+}
+
 /// Lent frames are empty with room on both sides; those set to `Tx` leave, the others return
 /// unsent.
 pub fn lent_frames_are_sent_when_told_so<R: Rig>(rig: &mut R) {

@@ -178,7 +178,7 @@ mod gso {
 }
 
 mod gro {
-    laneway_testkit::datagram_conformance!(|| super::UdpRig::new("uring:gro"));
+    laneway_testkit::datagram_conformance!(|| super::UdpRig::new("uring:gro,timestamps"));
 }
 
 mod trains {

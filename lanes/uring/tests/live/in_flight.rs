@@ -5,7 +5,7 @@ use crate::{
     world::{World, until_free},
 };
 use laneway_core::{
-    App, Clock, Close, ConnId, Counters, Datagram, DatagramApp, DatagramLane, DatagramOut,
+    App, Cap, Clock, Close, ConnId, Counters, Datagram, DatagramApp, DatagramLane, DatagramOut,
     DatagramPorts, DropReason, Lane, LaneError, Opened, PortId, PortPlan, StreamApp, StreamLane,
     StreamOut, Turn, WhenFull,
 };
@@ -203,6 +203,33 @@ fn a_queue_shorter_than_what_the_kernel_takes_loses_nothing_and_keeps_the_order(
 }
 
 #[test]
+fn the_kernel_stamps_datagrams_when_they_arrive() {
+    /// What converting between clocks may cost; far less than the pause before receiving.
+    const MARGIN_NS: u64 = 5_000_000;
+    /// The kernel switches stamping on a moment after it was asked to.
+    const ATTEMPTS: usize = 50;
+    let Some(world) = world() else { return };
+    let (mut lane, far) = udp(&world, "uring:timestamps");
+    assert!(lane.caps(PORT).obtained.has(Cap::KernelTimestamps));
+    let stamped_on_arrival = (0..ATTEMPTS).any(|_| {
+        let mut probe = DatagramProbe::new(Answer::Nothing);
+        let before_ns = MonotonicClock.now_ns();
+        far.send_to(b"early", lane.local_addr(PORT)).expect("the far end sends");
+        let sent_ns = MonotonicClock.now_ns();
+        std::thread::sleep(Duration::from_millis(30));
+        let mut patience = 0..TURNS_MAX;
+        while probe.seen.is_empty() && patience.next().is_some() {
+            lane.wait(Duration::from_millis(10)).expect("it waits");
+            lane.serve(&mut probe, &MonotonicClock).expect("it serves");
+        }
+        let stamp_ns = probe.seen[0].ts_ns;
+        assert!(before_ns <= stamp_ns + MARGIN_NS, "stamped {stamp_ns}, sent after {before_ns}");
+        stamp_ns <= sent_ns + MARGIN_NS
+    });
+    assert!(stamped_on_arrival, "stamps tell of the receiving, not of the arrival");
+}
+
+#[test]
 fn a_received_train_leaves_through_a_queue_as_it_came() {
     let Some(world) = world() else { return };
     let (mut lane, far) = udp(&world, "uring:gso,gro");
@@ -337,6 +364,38 @@ fn a_train_that_the_path_refuses_is_sent_apart_and_trains_stay_off() {
     let counters = lane.counters(PORT);
     assert_eq!((counters.tx_frames, counters.lost()), (18, 0), "{counters:?}");
     assert_eq!(lane.caps(PORT).facts["gso_fallbacks"], "1");
+}
+
+#[test]
+fn what_is_behind_a_train_that_the_path_refuses_does_not_overtake_it() {
+    let Some(world) = world() else { return };
+    let mtu = ["link", "set", "dev", "lo", "mtu", "1300"];
+    assert!(world.namespace.command("ip").args(mtu).status().expect("ip runs").success());
+    let (mut lane, far) = udp(&world, "uring:gso");
+    far.set_read_timeout(PATIENCE).expect("a socket can");
+    let to = far.local_addr().expect("bound");
+    let mut probe = DatagramProbe::new(Answer::Nothing);
+    let mut trains_of = |bytes: usize| {
+        // Two trains, a datagram that neither takes between them.
+        let sent: Vec<Vec<u8>> = [bytes, bytes, bytes, bytes + 50, bytes, bytes]
+            .into_iter()
+            .enumerate()
+            .map(|(i, bytes)| vec![i as u8; bytes])
+            .collect();
+        probe.on_tick = sent.iter().map(|bytes| TickSend::exact(PORT, to, bytes.clone())).collect();
+        lane.tick(&mut probe, Turn { now_ns: MonotonicClock.now_ns() }).expect("it sends");
+        let mut buffer = [0; 2048];
+        for wanted in &sent {
+            let bytes = far.recv(&mut buffer).expect("it was sent");
+            assert!(buffer[..bytes] == wanted[..], "{} of {bytes} bytes came", buffer[0]);
+        }
+    };
+    trains_of(1000);
+    trains_of(1400);
+    trains_of(1000);
+    assert_eq!(lane.counters(PORT).lost(), 0);
+    // Both trains of 1400 were gathered before the first was refused.
+    assert_eq!(lane.caps(PORT).facts["gso_fallbacks"], "2");
 }
 
 #[test]
