@@ -324,7 +324,18 @@ fn coverage(model: &Model, source: &Source) -> Coverage {
     let threads = counts.threads.saturating_sub(THREADS_MAX as u64);
     limit(
         threads,
-        format!("{threads} threads beyond the first {THREADS_MAX} are counted, not analysed"),
+        format!(
+            "{threads} threads beyond the first {THREADS_MAX}, with {} of {} events, are counted, not analysed",
+            counts.events_refused, counts.events
+        ),
+    );
+    let jumps = counts.clock_jumps;
+    limit(
+        jumps,
+        format!(
+            "{jumps} time stamps lie more than 104 days from the first one, which no clock that is right does: \
+             each such event counts at the time of the event before"
+        ),
     );
     limit(counts.too_deep, format!("{} calls are deeper than 1,024", counts.too_deep));
     let points: u64 = model.lanes.iter().map(|lane| lane.points.refused).sum();
@@ -667,7 +678,7 @@ impl Writer<'_> {
 
     fn time_lines(&self) -> Vec<TimeLine> {
         let model = self.model;
-        let threads = (0u32..).zip(&model.timed);
+        let threads = (0u32..).zip(&model.timed).take(TIME_LINES_MAX);
         threads
             .map(|(thread, timed)| {
                 let timed = timed.reduced(TIME_BUCKETS_MAX);

@@ -17,8 +17,10 @@ pub const DIFF_SCHEMA: &str = "laneway-trace-diff/1";
 pub const FUNCTIONS_MAX: usize = 8_192;
 /// Most calling contexts; deeper calls are then charged to the last context that exists.
 pub const CONTEXTS_MAX: usize = 32_768;
-/// Most threads that are analysed; events of further ones are counted in the coverage only.
-pub const THREADS_MAX: usize = 64;
+/// Most threads that are analysed; events of further ones are counted, and said among the limits of the coverage.
+pub const THREADS_MAX: usize = 4_096;
+/// Threads with a [`TimeLine`]: the busiest.
+pub const TIME_LINES_MAX: usize = 64;
 /// Most buckets of a [`TimeLine`].
 pub const TIME_BUCKETS_MAX: usize = 2_048;
 /// Most functions named per bucket of a [`TimeLine`].
@@ -41,7 +43,7 @@ pub struct Analysis {
     pub coverage: Coverage,
     /// What the tracer itself costs.
     pub calibration: Calibration,
-    /// Threads, in order of first appearance.
+    /// Threads, the busiest first: by time on the CPU in calls and polls, then by events.
     pub threads: Vec<ThreadRow>,
     /// Functions, by corrected self time, largest first; unranked ones last.
     pub functions: Vec<FunctionRow>,
