@@ -6,7 +6,8 @@
 use std::collections::HashMap;
 
 use super::layout::{Compiler, Node, Spot, SpotKind, Whole, fixed};
-use super::types::Metadata;
+use super::lexer::{Misread, Parsed, Place};
+use super::types::{Duty, Metadata};
 use crate::event::PoolAction;
 
 /// Ids below this are found by index.
@@ -256,26 +257,24 @@ impl Plan {
     /// Compiles `metadata`. `point` gives a number to a name.
     ///
     /// # Errors
-    /// A sentence if a layout refers to something that is not there.
-    pub(super) fn new(
-        metadata: &Metadata,
-        point: &mut dyn FnMut(&str) -> u32,
-    ) -> Result<Self, String> {
+    /// [`Misread`] if a layout refers to something that is not there.
+    pub(super) fn new(metadata: &Metadata, point: &mut dyn FnMut(&str) -> u32) -> Parsed<Self> {
+        let at = |place: Place, what: String| Misread { place, what };
         let big_endian = metadata.big_endian.unwrap_or(false);
         let clocks: Vec<String> = metadata.clocks.iter().map(|clock| clock.name.clone()).collect();
-        let mut compiler = Compiler::new(big_endian, &clocks);
-        let mut packet_header = match &metadata.packet_header {
-            Some(of) => Some(
-                compiler
-                    .compile(of, &mut [])
-                    .map_err(|why| format!("packet header of the trace: {why}"))?,
-            ),
-            None => None,
-        };
+        let mut compiler = Compiler::new(big_endian, metadata.second, &clocks);
+        let mut packet_header =
+            match &metadata.packet_header {
+                Some(of) => Some(compiler.compile(of, &mut []).map_err(|why| {
+                    at(metadata.place, format!("packet header of the trace: {why}"))
+                })?),
+                None => None,
+            };
         let mut streams = Vec::with_capacity(metadata.streams.len());
         for class in &metadata.streams {
-            let named =
-                |what: &str, why: String| format!("{what} of stream class {}: {why}", class.id);
+            let named = |what: &str, why: String| {
+                at(class.place, format!("{what} of stream class {}: {why}", class.id))
+            };
             let mut packet_context = None;
             if let Some(of) = &class.packet_context {
                 let roots = &mut [("trace.packet.header", &mut packet_header)];
@@ -305,8 +304,8 @@ impl Plan {
             }
             let mut kinds = Vec::new();
             let mut sparse = HashMap::new();
-            for event in metadata.events.iter().filter(|event| event.stream_id == class.id) {
-                let named = |why: String| format!("event `{}`: {why}", event.name);
+            for event in metadata.events.iter().filter(|event| event.stream_id == Some(class.id)) {
+                let named = |why: String| at(event.place, format!("event `{}`: {why}", event.name));
                 let mut own = None;
                 if let Some(of) = &event.context {
                     let roots = &mut [
@@ -333,12 +332,10 @@ impl Plan {
                     _ => false,
                 };
                 let role = Role::of(&event.name, has, || point(&event.name));
-                let index = u32::try_from(kinds.len()).map_err(|_| "too many events".to_owned())?;
+                let index =
+                    u32::try_from(kinds.len()).map_err(|_| named("too many events".into()))?;
                 if sparse.insert(event.id, index).is_some() {
-                    return Err(format!(
-                        "event `{}`: second event with id {}",
-                        event.name, event.id
-                    ));
+                    return Err(named(format!("second event with id {}", event.id)));
                 }
                 kinds.push(EventPlan {
                     name: event.name.clone(),
@@ -470,9 +467,8 @@ fn names(node: &Node, name: &str) -> bool {
 fn end_sets_no_clock(node: &mut Node) {
     if let Node::Struct { members, .. } = node {
         for member in members {
-            let end = member.name() == "timestamp_end";
             if let Node::Whole(whole) = &mut member.node
-                && end
+                && whole.duty == Some(Duty::PacketEnd)
             {
                 whole.clock = None;
             }
@@ -493,8 +489,10 @@ fn clock_of(node: &Node) -> Option<usize> {
 /// Recognises headers by their structure, not by their name.
 fn form(header: &Node, big_endian: bool) -> Form {
     let Node::Struct { align_bits, members } = header else { return Form::Other };
+    let is_id = |whole: &Whole| whole.duty == Some(Duty::EventClass);
     let plain = |whole: &Whole, bits: u32, align: u32| {
         whole.bits == bits
+            && !whole.variable
             && whole.align_bits == align
             && whole.big_endian == big_endian
             && !whole.signed
@@ -506,12 +504,12 @@ fn form(header: &Node, big_endian: bool) -> Form {
                     && plain(time, 48, 1)
                     && time.clock.is_some()
                     && plain(number, 16, 8)
-                    && id.name() == "id" =>
+                    && is_id(number) =>
             {
                 Form::Dpdk
             }
             (Node::Enumeration(tag, ranges), Node::Variant { options, .. })
-                if *align_bits == 8 && time.name() == "id" =>
+                if *align_bits == 8 && is_id(tag) =>
             {
                 let (form, bits, time_bits, time_align, limit) = match tag.bits {
                     5 => (Form::Compact, (5, 1), 27, 1, 31),
@@ -527,9 +525,9 @@ fn form(header: &Node, big_endian: bool) -> Form {
                 };
                 let short = matches!(inner(0), Some([only]) if matches!(&only.node,
                     Node::Whole(whole) if plain(whole, time_bits, time_align) && whole.clock.is_some()));
-                let long = matches!(inner(1), Some([id, time]) if id.name() == "id"
-                    && matches!((&id.node, &time.node), (Node::Whole(id), Node::Whole(time))
-                        if plain(id, 32, 8) && plain(time, 64, 8) && time.clock.is_some()));
+                let long = matches!(inner(1), Some([id, time])
+                    if matches!((&id.node, &time.node), (Node::Whole(id), Node::Whole(time))
+                        if is_id(id) && plain(id, 32, 8) && plain(time, 64, 8) && time.clock.is_some()));
                 if plain(tag, bits.0, bits.1) && labels_fit && short && long && options.len() == 2 {
                     form
                 } else {

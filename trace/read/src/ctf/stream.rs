@@ -17,7 +17,7 @@ use super::layout::{
 };
 use super::plan::{EventPlan, Form, Plan, Role, StreamPlan, Tells, WANTED_MAX};
 use super::render::Render;
-use super::types::Range;
+use super::types::{Duty, Range};
 use crate::block::{BLOCK_EVENTS, Block, Source, Who};
 use crate::event::{Event, FunctionKey, Kind, Loss};
 use crate::input::Input;
@@ -190,6 +190,8 @@ pub(super) struct Stream {
     pools: Pools,
     /// The context of the packet at this offset, as text.
     drawn: Option<(u64, String)>,
+    /// A packet of another trace was told.
+    of_another: bool,
     ended: bool,
 }
 
@@ -216,6 +218,7 @@ impl Stream {
             threads: Threads::default(),
             pools: Pools::default(),
             drawn: None,
+            of_another: false,
             ended: false,
         }
     }
@@ -255,6 +258,7 @@ impl Stream {
         (self.next_packet, self.ended) = (0, false);
         (self.discarded, self.sequence) = (None, None);
         self.threads = Threads::default();
+        self.of_another = false;
         Ok(ticks)
     }
 
@@ -357,6 +361,10 @@ impl Stream {
                 }
             }
         };
+        if told.of_another && !std::mem::replace(&mut self.of_another, true) {
+            let what = "a packet whose uuid is not that of the metadata; it is read as if it were";
+            block.damage(&self.place, start, what.into());
+        }
         let scale = plan.streams[stream].scale; // `header` returns an index of this list
         let left = self.length - start;
         let packet_bytes = match told.packet_bits {
@@ -1103,7 +1111,8 @@ impl Fast<'_> {
 struct Header {
     magic: Option<u64>,
     uuid: Vec<u8>,
-    in_uuid: bool,
+    /// Not that of the metadata.
+    of_another: bool,
     stream: Option<u64>,
     timed: bool,
     end_ticks: Option<u64>,
@@ -1119,28 +1128,23 @@ struct Header {
 impl Visit for Header {
     fn whole(&mut self, name: Option<&str>, value: Value, whole: &Whole, _: &[Range]) {
         let value = value.raw;
-        match name {
-            None if self.in_uuid => self.uuid.push(value as u8),
-            Some("magic") => self.magic = Some(value),
-            Some("stream_id") => self.stream = Some(value),
-            Some("timestamp_begin") => self.timed = true,
-            Some("timestamp_end") => self.end_ticks = Some(value),
-            Some("content_size") => self.content_bits = Some(value),
-            Some("packet_size") => self.packet_bits = Some(value),
-            Some("packet_seq_num") => self.sequence = Some(value),
-            Some("events_discarded") => self.discarded = Some((value, whole.bits)),
+        match whole.duty {
+            Some(Duty::Magic) => self.magic = Some(value),
+            Some(Duty::Uuid) => self.uuid.push(value as u8),
+            Some(Duty::StreamClass) => self.stream = Some(value),
+            Some(Duty::PacketBegin) => self.timed = true,
+            Some(Duty::PacketEnd) => self.end_ticks = Some(value),
+            Some(Duty::ContentBits) => self.content_bits = Some(value),
+            Some(Duty::PacketBits) => self.packet_bits = Some(value),
+            Some(Duty::PacketNumber) => self.sequence = Some(value),
+            Some(Duty::Discarded) => self.discarded = Some((value, whole.bits)),
+            Some(Duty::EventClass) => {}
             // DPDK writes all ones for a thread that is bound to no CPU.
-            Some("cpu_id") => self.cpu = u32::try_from(value).ok().filter(|&cpu| cpu != u32::MAX),
-            _ => {}
+            None if name == Some("cpu_id") => {
+                self.cpu = u32::try_from(value).ok().filter(|&cpu| cpu != u32::MAX);
+            }
+            None => {}
         }
-    }
-
-    fn open(&mut self, name: Option<&str>, shape: Shape) {
-        self.in_uuid = name == Some("uuid") && shape == Shape::Array;
-    }
-
-    fn close(&mut self, _: Shape) {
-        self.in_uuid = false;
     }
 
     fn text(&mut self, name: Option<&str>, text: &[u8]) {
@@ -1165,14 +1169,7 @@ fn header(
         let hint = if swapped { ", in the other byte order than the metadata says" } else { "" };
         return Err(Stop::Wrong(format!("no packet: magic is {magic:#010x}{hint}")));
     }
-    if let Some(uuid) = plan.uuid
-        && !told.uuid.is_empty()
-        && told.uuid != uuid
-    {
-        return Err(Stop::Wrong(
-            "a packet of another trace: its uuid is not that of the metadata".into(),
-        ));
-    }
+    told.of_another = plan.uuid.is_some_and(|uuid| !told.uuid.is_empty() && told.uuid != uuid);
     let found = match told.stream {
         Some(id) => plan.streams.iter().position(|stream| stream.id == id),
         None => (!plan.streams.is_empty()).then_some(0),
@@ -1323,8 +1320,10 @@ impl<'r> Look<'r> {
 
 impl Visit for Look<'_> {
     fn whole(&mut self, name: Option<&str>, value: Value, whole: &Whole, labels: &[Range]) {
+        if self.part == Part::Header && whole.duty == Some(Duty::EventClass) {
+            self.id = Some(value.raw);
+        }
         match (self.part, name) {
-            (Part::Header, Some("id")) => self.id = Some(value.raw),
             (Part::Context, Some("vpid" | "pid")) => self.picked.pid = Some(value.raw as u32),
             (Part::Context, Some("vtid" | "tid")) => self.picked.tid = Some(value.raw as u32),
             (Part::Fields, Some(name)) => {
