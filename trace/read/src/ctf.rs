@@ -13,6 +13,7 @@ mod plan;
 mod render;
 mod second;
 mod stream;
+mod syscalls;
 mod types;
 
 #[cfg(test)]
@@ -138,7 +139,7 @@ fn understand(
         let what = "no `byte_order` in the block `trace`: the bytes cannot be read".into();
         return Err(misread(Misread { place: metadata.place, what }));
     }
-    let plan = Plan::new(&metadata, &mut |name| symbols.number_point(name)).map_err(misread)?;
+    let plan = Plan::new(&metadata, symbols).map_err(misread)?;
     metadata.unknown.iter_mut().for_each(|unknown| unknown.place = text.in_file(unknown.place));
     tell(&metadata, path, about);
     Ok(Arc::new(plan))
@@ -268,7 +269,13 @@ fn tell(metadata: &Metadata, path: &Path, about: &mut About) {
     about.leaves_are_anonymous |=
         metadata.events.iter().any(|event| event.name == "lttng_ust_cyg_profile_fast:func_exit");
     let no_thread = |stream: &types::StreamClass| stream.event_context.is_none();
-    if about.producer == Producer::Lttng && metadata.streams.iter().any(no_thread) {
+    if value("domain") == Some("kernel") {
+        about.note(
+            "kernel trace: events belong to the thread that the last switch put on their CPU; those before the first \
+             switch of a CPU, and those of its idle task, are left out",
+        );
+        about.note("kernel trace: threads are told by their number alone, and joined by it with those of other traces");
+    } else if about.producer == Producer::Lttng && metadata.streams.iter().any(no_thread) {
         about.note(
             "events do not tell their thread: each CPU is shown as one thread, and stacks mix; record with \
              `lttng add-context --userspace --type=vpid --type=vtid --type=procname`",

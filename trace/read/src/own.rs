@@ -220,7 +220,10 @@ impl Words<'_> {
         }
         for (number, thread) in (0_u32..).zip(self.file.threads()) {
             let tid = (thread.tid != 0).then_some(thread.tid);
-            block.threads.push((number, Who { pid: thread.pid, tid, name: thread.name.clone() }));
+            block.threads.push((
+                number,
+                Who { pid: thread.pid, tid, name: thread.name.clone(), of_host: false },
+            ));
         }
         if self.left_out > 0 {
             let what = format!(

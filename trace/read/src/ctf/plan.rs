@@ -3,12 +3,14 @@
 //! Made once from the metadata. For layouts that matter it knows where everything lies ([`Fixed`], [`Form`]), so that an
 //! event is a few loads; for all others it keeps the layout to walk.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 use super::layout::{Compiler, Node, Spot, SpotKind, Whole, fixed};
 use super::lexer::{Misread, Parsed, Place};
+use super::syscalls;
 use super::types::{Duty, Metadata};
-use crate::event::PoolAction;
+use crate::event::{FunctionKey, PoolAction};
+use crate::symbols::Symbols;
 
 /// Ids below this are found by index.
 const DENSE_IDS: usize = 4096;
@@ -33,6 +35,8 @@ pub(super) struct StreamPlan {
     pub(super) packet_context: Option<Node>,
     pub(super) header: Option<Node>,
     pub(super) context: Option<Node>,
+    /// Events are told per CPU, of whichever thread is on it.
+    pub(super) kernel: bool,
     pub(super) form: Form,
     pub(super) scale: Scale,
     pub(super) who: Who,
@@ -161,6 +165,28 @@ pub(super) enum Role {
     Pool(PoolAction),
     /// Tells about the process or a pool, not about a moment.
     Tells(Tells),
+    /// Something with a beginning and an end of its own begins ...
+    Begin(FunctionKey),
+    /// ... and ends.
+    End(FunctionKey),
+    /// What the kernel's tracer tells of the thread on the CPU.
+    Kernel(Kernel),
+    Point(u32),
+}
+
+/// An event of the kernel's tracer. Interrupts carry their number, softirqs theirs plus 65,536.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Kernel {
+    /// Another thread has the CPU.
+    Switch,
+    InterruptIn,
+    InterruptOut,
+    SoftirqIn,
+    SoftirqOut,
+    /// With its number.
+    SyscallIn(u32),
+    SyscallOut(u32),
+    /// Anything else, at its moment.
     Point(u32),
 }
 
@@ -175,6 +201,61 @@ pub(super) enum Tells {
     Pool,
     /// Nothing that is used.
     Nothing,
+}
+
+/// Ends of the names of two events that are one call.
+const PAIRS: [(&str, &str); 8] = [
+    ("begin", "end"),
+    ("entry", "exit"),
+    ("enter", "exit"),
+    ("enter", "leave"),
+    ("start", "stop"),
+    ("start", "end"),
+    ("start", "done"),
+    ("start", "finish"),
+];
+
+/// The name of the call that the event `name` begins (true) or ends, if `names` has the other event, too. In front of the
+/// word stands a sign, so that `friend` and `friegin` are no pair.
+fn paired<'n>(name: &'n str, names: &HashSet<&str>) -> Option<(&'n str, bool)> {
+    let stem = |word: &str| {
+        let stem = name.strip_suffix(word)?;
+        stem.ends_with(['_', '.', ':', '-']).then_some(stem)
+    };
+    PAIRS.iter().find_map(|&(begin, end)| {
+        let (stem, begins, other) = match (stem(begin), stem(end)) {
+            (Some(stem), _) => (stem, true, end),
+            (None, Some(stem)) => (stem, false, begin),
+            (None, None) => return None,
+        };
+        let bare = stem.trim_end_matches(['_', '.', ':', '-']);
+        let is_pair = !bare.is_empty() && names.contains(format!("{stem}{other}").as_str());
+        is_pair.then_some((bare, begins))
+    })
+}
+
+impl Kernel {
+    fn of(name: &str, point: impl FnOnce() -> u32) -> Self {
+        match name {
+            "sched_switch" => Self::Switch,
+            "irq_handler_entry" => Self::InterruptIn,
+            "irq_handler_exit" => Self::InterruptOut,
+            "softirq_entry" | "irq_softirq_entry" => Self::SoftirqIn,
+            "softirq_exit" | "irq_softirq_exit" => Self::SoftirqOut,
+            "exit_syscall" => Self::SyscallOut(syscalls::UNKNOWN),
+            _ => {
+                let call = |begin: &str| name.strip_prefix(begin).map(syscalls::number);
+                // Before LTTng 2.6 an entry is `sys_read`.
+                if let Some(number) = call("syscall_entry_").or_else(|| call("sys_")) {
+                    Self::SyscallIn(number)
+                } else if let Some(number) = call("syscall_exit_") {
+                    Self::SyscallOut(number)
+                } else {
+                    Self::Point(point())
+                }
+            }
+        }
+    }
 }
 
 impl Role {
@@ -221,7 +302,14 @@ impl Role {
     pub(super) fn wanted(self) -> &'static [&'static str] {
         match self {
             Self::Enter | Self::Leave => &["addr"],
-            Self::LeaveInnermost | Self::Tells(_) | Self::Point(_) => &[],
+            Self::Kernel(Kernel::InterruptIn | Kernel::InterruptOut) => &["irq"],
+            Self::Kernel(Kernel::SoftirqIn | Kernel::SoftirqOut) => &["vec"],
+            Self::LeaveInnermost
+            | Self::Tells(_)
+            | Self::Begin(_)
+            | Self::End(_)
+            | Self::Kernel(_)
+            | Self::Point(_) => &[],
             Self::Receive => &["port_id", "queue_id", "nb_rx"],
             Self::Send => &["port_id", "queue_id", "nb_pkts"],
             Self::Pool(_) => &["mempool", "nb_objs"],
@@ -254,11 +342,11 @@ impl StreamPlan {
 }
 
 impl Plan {
-    /// Compiles `metadata`. `point` gives a number to a name.
+    /// Compiles `metadata`. `symbols` numbers points, and the calls that two of them are.
     ///
     /// # Errors
     /// [`Misread`] if a layout refers to something that is not there.
-    pub(super) fn new(metadata: &Metadata, point: &mut dyn FnMut(&str) -> u32) -> Parsed<Self> {
+    pub(super) fn new(metadata: &Metadata, symbols: &mut Symbols) -> Parsed<Self> {
         let at = |place: Place, what: String| Misread { place, what };
         let big_endian = metadata.big_endian.unwrap_or(false);
         let clocks: Vec<String> = metadata.clocks.iter().map(|clock| clock.name.clone()).collect();
@@ -270,6 +358,9 @@ impl Plan {
                 })?),
                 None => None,
             };
+        let names: HashSet<&str> =
+            metadata.events.iter().map(|event| event.name.as_str()).collect();
+        let kernel = metadata.env.iter().any(|(name, value)| name == "domain" && value == "kernel");
         let mut streams = Vec::with_capacity(metadata.streams.len());
         for class in &metadata.streams {
             let named = |what: &str, why: String| {
@@ -331,7 +422,18 @@ impl Plan {
                     }),
                     _ => false,
                 };
-                let role = Role::of(&event.name, has, || point(&event.name));
+                let role = if kernel && event.name.starts_with("lttng_statedump_") {
+                    Role::Tells(Tells::Nothing)
+                } else if kernel {
+                    Role::Kernel(Kernel::of(&event.name, || symbols.number_point(&event.name)))
+                } else if let Some((call, begins)) = paired(&event.name, &names)
+                    && !event.name.starts_with("lttng_ust_")
+                {
+                    let key = symbols.number_function(call, "");
+                    if begins { Role::Begin(key) } else { Role::End(key) }
+                } else {
+                    Role::of(&event.name, has, || symbols.number_point(&event.name))
+                };
                 let index =
                     u32::try_from(kinds.len()).map_err(|_| named("too many events".into()))?;
                 if sparse.insert(event.id, index).is_some() {
@@ -366,6 +468,7 @@ impl Plan {
                 packet_context,
                 header,
                 context,
+                kernel,
                 scale,
                 kinds,
                 calls: Vec::new(),
@@ -427,7 +530,7 @@ impl StreamPlan {
         self.who.name = spot(["procname", "procname"], false);
         for kind in &mut self.kinds {
             kind.fixed = None;
-            if matches!(kind.role, Role::Tells(_)) {
+            if matches!(kind.role, Role::Tells(_) | Role::Kernel(_)) {
                 continue;
             }
             let mut spots = Vec::new();
@@ -543,6 +646,27 @@ fn form(header: &Node, big_endian: bool) -> Form {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn two_events_are_one_call_by_their_names() {
+        let names = HashSet::from([
+            "p:work_begin",
+            "p:work_end",
+            "p:req-start",
+            "p:req-done",
+            "p:lone_entry",
+            "tend",
+            "tbegin",
+            "_end",
+            "_begin",
+        ]);
+        let found = |name| paired(name, &names);
+        assert_eq!(found("p:work_begin"), Some(("p:work", true)));
+        assert_eq!(found("p:work_end"), Some(("p:work", false)));
+        assert_eq!(found("p:req-start"), Some(("p:req", true)));
+        assert_eq!(found("p:req-done"), Some(("p:req", false)));
+        assert_eq!((found("p:lone_entry"), found("tend"), found("_end")), (None, None, None));
+    }
 
     #[test]
     fn time_is_cut_off_as_babeltrace2_does() {

@@ -15,7 +15,7 @@ use std::sync::Arc;
 use super::layout::{
     Bits, Shape, Spot, SpotKind, State, Stop, Value, Visit, Whole, advance, mask, walk,
 };
-use super::plan::{EventPlan, Form, Plan, Role, StreamPlan, Tells, WANTED_MAX};
+use super::plan::{EventPlan, Form, Kernel, Plan, Role, StreamPlan, Tells, WANTED_MAX};
 use super::render::Render;
 use super::types::{Duty, Range};
 use crate::block::{BLOCK_EVENTS, Block, Source, Who};
@@ -46,6 +46,10 @@ struct Threads {
     last_name_bytes: usize,
     numbers: HashMap<(u32, u32), u32>,
     names: Vec<Vec<u8>>,
+    /// Their numbers are those of the host, and processes are not told.
+    of_host: bool,
+    /// The one on the CPU of this stream.
+    on_cpu: Option<u32>,
 }
 
 impl Threads {
@@ -74,6 +78,7 @@ impl Threads {
             let who = Who {
                 pid: key.0,
                 tid: Some(key.1),
+                of_host: self.of_host,
                 name: String::from_utf8_lossy(shown).into_owned(),
             };
             block.threads.push((number, who));
@@ -442,7 +447,8 @@ impl Stream {
             lost,
             held: None,
         });
-        if !plan.streams[stream].who.told {
+        self.threads.of_host = plan.streams[stream].kernel;
+        if !plan.streams[stream].who.told && !plan.streams[stream].kernel {
             // The stream is a thread of its own.
             let name = if told.name.is_empty() {
                 told.cpu.map_or_else(|| self.place.clone(), |cpu| format!("cpu {cpu}"))
@@ -451,7 +457,7 @@ impl Stream {
             };
             if self.threads.names.is_empty() {
                 self.threads.names.push(Vec::new());
-                block.threads.push((0, Who { pid: plan.pid, tid: None, name }));
+                block.threads.push((0, Who { pid: plan.pid, tid: None, of_host: false, name }));
             }
         }
         Ok(true)
@@ -713,7 +719,16 @@ impl Stream {
         self.state.clock = clock;
         self.last_ns = time_ns;
         block.records += 1;
+        if let Role::Kernel(kernel) = kind.role {
+            self.kernel(kernel, &picked, packet.cpu, time_ns, block);
+            return Step::Next(index);
+        }
         let pid = picked.pid.unwrap_or(self.plan.pid);
+        if let Role::Tells(tells) = kind.role {
+            block.describing += 1;
+            block.told.extend(picked.told(tells, pid));
+            return Step::Next(index);
+        }
         let thread = if class.who.told {
             self.threads.number(pid, picked.tid.unwrap_or(0), &picked.name, block)
         } else {
@@ -721,10 +736,6 @@ impl Stream {
         };
         let [first, second, third] = picked.values;
         let kind = match kind.role {
-            Role::Tells(tells) => {
-                block.told.extend(picked.told(tells, pid));
-                return Step::Next(index);
-            }
             Role::Pool(action) => {
                 let pool = self.pools.number(first, block);
                 Kind::Pool { action, pool, buffers: saturate(second) }
@@ -738,6 +749,56 @@ impl Stream {
         }
         block.push(thread, packet.cpu, Event { time_ns, kind });
         Step::Next(index)
+    }
+}
+
+/// Softirqs count from here among interrupts.
+const SOFTIRQ_BASE: u32 = 1 << 16;
+/// Bits of a task's state that say what it waits for, or that it is gone (`TASK_REPORT` of the kernel).
+const TASK_REPORT: u64 = 0xff;
+
+impl Stream {
+    /// Delivers an event of the kernel's tracer, to the thread on the CPU.
+    fn kernel(
+        &mut self,
+        of: Kernel,
+        picked: &Picked,
+        cpu: Option<u32>,
+        time_ns: u64,
+        block: &mut Block,
+    ) {
+        if of == Kernel::Switch {
+            let number = |name: &str| picked.numbers.get(name).copied().unwrap_or(0);
+            let name = |name: &str| picked.texts.get(name).map_or(&[][..], Vec::as_slice);
+            let (prev, next) = (number("prev_tid") as u32, number("next_tid") as u32);
+            let runnable = number("prev_state") & TASK_REPORT == 0;
+            // Task 0 is the idle one.
+            if prev != 0 {
+                let thread = self.threads.number(0, prev, name("prev_comm"), block);
+                block.push(thread, cpu, Event { time_ns, kind: Kind::SwitchedOut { runnable } });
+            }
+            self.threads.on_cpu = None;
+            if next != 0 {
+                let thread = self.threads.number(0, next, name("next_comm"), block);
+                block.push(thread, cpu, Event { time_ns, kind: Kind::SwitchedIn });
+                self.threads.on_cpu = Some(thread);
+            }
+            return;
+        }
+        let Some(thread) = self.threads.on_cpu else { return };
+        let mut push = |thread: u32, kind| block.push(thread, cpu, Event { time_ns, kind });
+        let number = saturate::<u32>(picked.values[0]);
+        let softirq = SOFTIRQ_BASE.saturating_add(number);
+        match of {
+            Kernel::Switch => {}
+            Kernel::InterruptIn => push(thread, Kind::InterruptIn(number)),
+            Kernel::InterruptOut => push(thread, Kind::InterruptOut(number)),
+            Kernel::SoftirqIn => push(thread, Kind::InterruptIn(softirq)),
+            Kernel::SoftirqOut => push(thread, Kind::InterruptOut(softirq)),
+            Kernel::SyscallIn(call) => push(thread, Kind::SyscallIn(call)),
+            Kernel::SyscallOut(call) => push(thread, Kind::SyscallOut(call)),
+            Kernel::Point(point) => push(thread, Kind::Point { point, value: picked.values[0] }),
+        }
     }
 }
 
@@ -826,7 +887,9 @@ fn meaning(role: Role, [first, second, third]: [u64; WANTED_MAX]) -> Kind {
         },
         Role::Point(point) => Kind::Point { point, value: first },
         Role::Pool(action) => Kind::Pool { action, pool: 0, buffers: saturate(second) },
-        Role::Tells(_) => Kind::Point { point: 0, value: first },
+        Role::Begin(key) => Kind::Enter(key),
+        Role::End(key) => Kind::Leave(key),
+        Role::Tells(_) | Role::Kernel(_) => Kind::Point { point: 0, value: first },
     }
 }
 
@@ -1057,7 +1120,15 @@ impl Fast<'_> {
                 let pool = self.pools.number(values(0)?, self.block);
                 Kind::Pool { action, pool, buffers: saturate(values(1)?) }
             }
-            Role::Tells(_) => return None,
+            Role::Tells(_) | Role::Kernel(_) => return None,
+            Role::Begin(key) => {
+                self.block.entries += 1;
+                Kind::Enter(key)
+            }
+            Role::End(key) => {
+                self.block.exits += 1;
+                Kind::Leave(key)
+            }
             role => meaning(role, [values(0)?, values(1)?, values(2)?]),
         })
     }
@@ -1202,8 +1273,8 @@ fn one(
     let kind = class.kinds.get(index).ok_or_else(unknown)?;
     look.kind = Some(kind.name.clone());
     look.wanted = kind.role.wanted();
-    look.first = matches!(kind.role, Role::Point(_));
-    look.collect = matches!(kind.role, Role::Tells(_));
+    look.first = matches!(kind.role, Role::Point(_) | Role::Kernel(Kernel::Point(_)));
+    look.collect = matches!(kind.role, Role::Tells(_) | Role::Kernel(Kernel::Switch));
     look.part = Part::Context;
     if let Some(node) = &class.context {
         look.scope();

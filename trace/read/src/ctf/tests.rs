@@ -679,6 +679,168 @@ fn fields_that_only_the_second_format_has_are_read() {
     );
 }
 
+#[test]
+fn two_points_of_one_name_are_a_call() {
+    let writer = |names: [&str; 2]| {
+        let mut writer = Writer::new(false, Header::Large);
+        writer.packet(Packet { end: 120, ..Packet::default() }, &call(20, 2, 7));
+        let folder = Folder::new();
+        let old = ["lttng_ust_cyg_profile:func_entry", "lttng_ust_cyg_profile:func_exit"];
+        let metadata = writer.metadata().replace(old[0], names[0]).replace(old[1], names[1]);
+        folder.write("metadata", metadata.as_bytes());
+        folder.write("channel0_0", &writer.bytes());
+        read(folder.path()).expect("a trace")
+    };
+    let log = writer(["my:work_begin", "my:work_end"]);
+    assert_eq!(log.calls(), ["1020 +my:work", "1030 -my:work"]);
+    assert_eq!((log.read.entries, log.read.exits), (1, 1));
+    let log = writer(["my:work_begin", "my:other_end"]);
+    assert!(log.events.iter().all(|event| matches!(event.2.kind, Kind::Point { value: 7, .. })));
+}
+
+/// Metadata of a kernel's trace: per CPU, without contexts.
+fn kernel_metadata() -> String {
+    let integer = |bits: u32, signed: &str, role: &str| {
+        json!({ "type": format!("fixed-length-{signed}signed-integer"), "byte-order": "little-endian",
+                "length": bits, "alignment": 8, "roles": [role] })
+    };
+    let u = |bits| integer(bits, "un", "");
+    let structure = |members: Vec<(&str, Value)>| {
+        let members: Vec<Value> = members
+            .into_iter()
+            .map(|(name, class)| json!({ "name": name, "field-class": class }))
+            .collect();
+        json!({ "type": "structure", "member-classes": members })
+    };
+    let comm = json!({ "type": "static-length-string", "length": 16 });
+    let events = [
+        (
+            "sched_switch",
+            vec![
+                ("prev_comm", comm.clone()),
+                ("prev_tid", u(32)),
+                ("prev_state", integer(64, "", "")),
+                ("next_comm", comm),
+                ("next_tid", u(32)),
+            ],
+        ),
+        ("irq_handler_entry", vec![("irq", u(32))]),
+        ("irq_handler_exit", vec![("irq", u(32))]),
+        ("softirq_entry", vec![("vec", u(32))]),
+        ("softirq_exit", vec![("vec", u(32))]),
+        ("syscall_entry_futex", vec![("op", u(32))]),
+        ("syscall_exit_futex", vec![("ret", u(32))]),
+        ("sched_wakeup", vec![("tid", u(32))]),
+    ];
+    let mut fragments = vec![
+        json!({ "type": "preamble", "version": 2 }),
+        json!({ "type": "trace-class", "environment": { "domain": "kernel", "tracer_name": "lttng-modules" } }),
+        json!({ "type": "clock-class", "id": "c", "frequency": 1_000_000_000,
+                "offset-from-origin": { "seconds": 0, "cycles": 1000 } }),
+        json!({ "type": "data-stream-class", "default-clock-class-id": "c",
+                "packet-context-field-class": structure(vec![("cpu_id", u(32))]),
+                "event-record-header-field-class": structure(vec![
+                    ("id", integer(8, "un", "event-record-class-id")),
+                    ("timestamp", integer(64, "un", "default-clock-timestamp")) ]) }),
+    ];
+    for (id, (name, fields)) in events.into_iter().enumerate() {
+        fragments.push(json!({ "type": "event-record-class", "id": id, "name": name,
+                               "payload-field-class": structure(fields) }));
+    }
+    fragments.iter().map(|fragment| format!("\u{1e}{fragment}")).collect()
+}
+
+#[test]
+fn what_the_kernels_tracer_tells_belongs_to_the_thread_on_the_cpu() {
+    fn stream(cpu: u32, events: &[(u64, u8, [u32; 3])]) -> Vec<u8> {
+        let mut bytes = cpu.to_le_bytes().to_vec();
+        for &(time, id, [first, state, next]) in events {
+            bytes.push(id);
+            bytes.extend(time.to_le_bytes());
+            let comm =
+                |tid: u32| if tid == 7 { *b"worker\0\0\0\0\0\0\0\0\0\0" } else { [b'o'; 16] };
+            if id == 0 {
+                bytes.extend(comm(first));
+                bytes.extend(first.to_le_bytes());
+                bytes.extend(u64::from(state).to_le_bytes());
+                bytes.extend(comm(next));
+                bytes.extend(next.to_le_bytes());
+            } else {
+                bytes.extend(first.to_le_bytes());
+            }
+        }
+        bytes
+    }
+    const SWITCH: u8 = 0;
+    let folder = Folder::new();
+    let kernel = folder.path().join("kernel");
+    let user = folder.path().join("ust");
+    for folder in [&kernel, &user] {
+        std::fs::create_dir(folder).expect("the folder can be written");
+    }
+    folder.write("kernel/metadata", kernel_metadata().as_bytes());
+    // Thread 7 is preempted on CPU 0, goes on on CPU 1, waits in futex, and is woken there.
+    let first = [
+        (5, 1, [9, 0, 0]), // nobody is known to be on the CPU
+        (10, SWITCH, [0, 0, 7]),
+        (20, 1, [9, 0, 0]),
+        (24, 2, [9, 0, 0]),
+        (30, SWITCH, [7, 256, 8]),
+        (33, 3, [3, 0, 0]),
+        (35, 4, [3, 0, 0]),
+    ];
+    let second = [
+        (40, SWITCH, [0, 0, 7]),
+        (50, 5, [0, 0, 0]),
+        (60, SWITCH, [7, 1, 0]),
+        (61, 1, [9, 0, 0]), // of the idle task
+        (70, SWITCH, [0, 0, 7]),
+        (80, 6, [0, 0, 0]),
+    ];
+    folder.write("kernel/channel0_0", &stream(0, &first));
+    folder.write("kernel/channel0_1", &stream(1, &second));
+    let mut writer = Writer::new(false, Header::Large);
+    writer.packet(Packet { begin: 40, end: 90, ..Packet::default() }, &call(45, 7, 0x1234));
+    folder.write("ust/metadata", writer.metadata().as_bytes());
+    folder.write("ust/channel0_0", &writer.bytes());
+    let log = read(folder.path()).expect("a trace");
+    assert!(log.read.damages.is_empty(), "{:?}", log.read.damages);
+    let of = |tid: u32| {
+        let number = log.threads.iter().position(|thread| thread.tid == tid).expect("told");
+        let mine = log.events.iter().filter(move |event| event.0 == number);
+        mine.map(|event| (event.2.time_ns - 1000, event.2.kind)).collect::<Vec<_>>()
+    };
+    let key = FunctionKey(0x1234);
+    assert_eq!(
+        of(7),
+        [
+            (10, Kind::SwitchedIn),
+            (20, Kind::InterruptIn(9)),
+            (24, Kind::InterruptOut(9)),
+            (30, Kind::SwitchedOut { runnable: true }),
+            (40, Kind::SwitchedIn),
+            (45, Kind::Enter(key)),
+            (50, Kind::SyscallIn(202)),
+            (55, Kind::Leave(key)),
+            (60, Kind::SwitchedOut { runnable: false }),
+            (70, Kind::SwitchedIn),
+            (80, Kind::SyscallOut(202)),
+        ]
+    );
+    let softirq = 65_536 + 3;
+    assert_eq!(
+        of(8),
+        [
+            (30, Kind::SwitchedIn),
+            (33, Kind::InterruptIn(softirq)),
+            (35, Kind::InterruptOut(softirq)),
+        ]
+    );
+    let threads: Vec<_> = log.threads.iter().map(|t| (t.pid, t.tid, t.name.as_str())).collect();
+    assert_eq!(threads.len(), 2, "a thread of both traces is one: {threads:?}");
+    assert!(threads.contains(&(1, 7, "worker")), "{threads:?}");
+}
+
 /// DPDK's layout: no packet size, no time in the packet.
 fn dpdk(streams: &[&[(u64, u16, u8)]]) -> Log {
     let folder = Folder::new();
