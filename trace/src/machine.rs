@@ -327,6 +327,7 @@ impl Consumer for Machine {
     ) {
         let Some(place) = self.places.get(id.0 as usize).copied().flatten() else { return };
         self.counts.samples += 1;
+        self.counts.events += 1;
         let origin = *self.counts.origin_ns.get_or_insert(time_ns);
         let jumps = time_ns.abs_diff(origin) > SPAN_NS_MAX;
         self.counts.clock_jumps += u64::from(jumps);
@@ -841,7 +842,8 @@ impl Step<'_> {
                 self.settle(now);
                 self.lane.signalled = true;
             }
-            Kind::Point { .. } => {
+            Kind::Point { point, .. } => {
+                self.lane.points.other(point, now);
                 self.note_point(Own::OtherPoint, now);
                 self.after(Own::OtherPoint, told, now);
             }

@@ -57,6 +57,8 @@ pub struct Analysis {
     pub polls: Vec<PollRow>,
     /// Send calls per thread, port and queue; empty where the producer does not tell.
     pub sends: Vec<SendRow>,
+    /// Events that no rule gives a meaning, by name, the most frequent first.
+    pub points: Vec<PointRow>,
     /// Buffer pools.
     pub pools: Vec<PoolRow>,
     /// One finding per detector, D1 to D12, whatever its state.
@@ -266,6 +268,21 @@ pub struct Durations {
     pub p999_ns: Option<u64>,
     /// Longest, exact. `None` also where maxima are withheld.
     pub max: Option<Longest>,
+}
+
+/// Events of one name that no rule gives a meaning.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct PointRow {
+    /// As the producer calls it.
+    pub name: String,
+    /// How many, over all threads.
+    pub count: u64,
+    /// Threads in which it happened.
+    pub threads: u64,
+    /// When the first one was.
+    pub first_ns: u64,
+    /// When the last one was.
+    pub last_ns: u64,
 }
 
 /// The longest call.

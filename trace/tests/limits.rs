@@ -77,6 +77,46 @@ fn calls_nested_deeper_than_any_limit_end_where_they_began() {
 }
 
 #[test]
+fn points_without_a_rule_are_counted_by_name() {
+    let point = |time_ns, point| Event { time_ns, kind: Kind::Point { point, value: 0 } };
+    let mut analyzer = Analyzer::new(Options::default());
+    for tid in 0..2 {
+        let thread = Thread { pid: 1, tid, name: "worker".into() };
+        analyzer.thread(ThreadId(tid), &thread);
+        let events: Vec<Event> = (0..5).map(|n| point(1_000 + 10 * n, (n % 2) as u32)).collect();
+        analyzer.events(ThreadId(tid), None, &events);
+    }
+    let source = Source { points: vec!["app:step".into()], ..Source::default() };
+    let report = analyzer.finish(&source, &mut |_| Name { text: String::new(), known: false });
+    let rows = report.analysis.points.iter();
+    let rows: Vec<_> =
+        rows.map(|row| (row.name.as_str(), row.count, row.threads, row.last_ns)).collect();
+    assert_eq!(rows, [("app:step", 6, 2, 40), ("point 1", 4, 2, 30)]);
+    assert!(text::analysis(&report.analysis).contains("app:step"));
+}
+
+#[test]
+fn samples_of_a_profiler_are_an_analysis() {
+    let mut analyzer = Analyzer::new(Options::default());
+    analyzer.thread(ThreadId(0), &Thread { pid: 1, tid: 1, name: "worker".into() });
+    for n in 0..4 {
+        analyzer.sample(ThreadId(0), Some(1), 1_000 + n, 10, &[INNER, OUTER]);
+    }
+    analyzer.sample(ThreadId(0), Some(1), 1_004, 10, &[OUTER]);
+    let report = analyzer.finish(&Source::default(), &mut |key| Name {
+        text: if key == OUTER { "outer".into() } else { "inner".into() },
+        known: true,
+    });
+    let analysis = report.analysis;
+    assert_eq!(analysis.coverage.events, 5);
+    let time = |name: &str| {
+        let row = analysis.functions.iter().find(|row| row.name == name).expect("sampled");
+        (row.self_ns, row.total_ns)
+    };
+    assert_eq!((time("outer"), time("inner")), ((10, 50), (40, 40)));
+}
+
+#[test]
 fn of_many_threads_the_busiest_is_first_wherever_it_appeared() {
     let mut threads: Vec<Vec<Event>> =
         (0..300).map(|n| call(INNER, 1_000 + n, 1_020 + n).to_vec()).collect();

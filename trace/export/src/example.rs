@@ -321,6 +321,13 @@ pub(crate) fn analysis() -> Analysis {
             short: 1,
             first_short_ns: Some(700 * MS),
         }],
+        points: vec![PointRow {
+            name: "app:request_done".into(),
+            count: 310,
+            threads: 1,
+            first_ns: 2 * MS,
+            last_ns: 900 * MS,
+        }],
         pools: vec![PoolRow {
             pool: 0,
             taken: 3_100,
