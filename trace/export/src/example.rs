@@ -6,8 +6,8 @@ use crate::names::Names;
 use laneway_trace::result::{
     Advice, Analysis, Calibration, CalibrationSource, Confidence, ContextRow, Control, Coverage,
     DamageRow, Durations, Finding, FunctionRow, Layer, LayerRow, Longest, Mark as Place, Packets,
-    PollRow, PoolRow, SCHEMA, SendRow, SilentAdvice, Span, State, ThreadRow, TimeBucket, TimeLine,
-    What, Window, WindowEvent, Withheld, WorstCall,
+    PointRow, PollRow, PoolRow, SCHEMA, SendRow, SilentAdvice, Span, State, ThreadRow, TimeBucket,
+    TimeLine, What, Window, WindowEvent, Withheld, WorstCall,
 };
 use laneway_trace_read::{Consumer, Event, FunctionKey, Kind, Loss, PoolAction, Thread, ThreadId};
 

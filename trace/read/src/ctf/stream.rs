@@ -724,16 +724,16 @@ impl Stream {
             return Step::Next(index);
         }
         let pid = picked.pid.unwrap_or(self.plan.pid);
-        if let Role::Tells(tells) = kind.role {
-            block.describing += 1;
-            block.told.extend(picked.told(tells, pid));
-            return Step::Next(index);
-        }
         let thread = if class.who.told {
             self.threads.number(pid, picked.tid.unwrap_or(0), &picked.name, block)
         } else {
             0
         };
+        if let Role::Tells(tells) = kind.role {
+            block.describing += 1;
+            block.told.extend(picked.told(tells, pid));
+            return Step::Next(index);
+        }
         let [first, second, third] = picked.values;
         let kind = match kind.role {
             Role::Pool(action) => {
