@@ -42,7 +42,7 @@ impl<'c> Delivery<'c> {
         let told = self.of_host.get(&thread.tid).filter(|id| {
             of.is_empty() && self.read.threads.get(id.0 as usize).is_some_and(|told| told.pid == 0)
         });
-        let id = known.or(told.copied()).unwrap_or(next);
+        let id = known.or_else(|| told.copied()).unwrap_or(next);
         self.ids.insert(key, id);
         if of.is_empty() {
             self.of_host.entry(thread.tid).or_insert(id);

@@ -421,9 +421,8 @@ impl Reader {
             return Err(format!("a field class of type `{of}` is not read"));
         }
         let bits = if variable { Some(64) } else { unsigned(class, "length")? };
-        let bits = match bits.map(u32::try_from) {
-            Some(Ok(bits @ 1..=64)) => bits,
-            _ => return Err(format!("an integer of {bits:?} bits; 1 to 64 are read")),
+        let Some(Ok(bits @ 1..=64)) = bits.map(u32::try_from) else {
+            return Err(format!("an integer of {bits:?} bits; 1 to 64 are read"));
         };
         let big_endian = if variable { Some(false) } else { byte_order(class)? };
         let base = match unsigned(class, "preferred-display-base")? {
