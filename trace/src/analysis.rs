@@ -3,6 +3,8 @@
 //! [`analyze`] is the whole way; [`Analyzer`] is the same for events that come from elsewhere (tests, a
 //! live source). Memory is bounded by the limits of the tables, not by the length of the trace.
 
+use std::collections::BTreeMap;
+
 use laneway_trace_read::{
     Consumer, Damage, Event, FunctionKey, Kind, Loss, Producer, ReadError, Symbols, Thread,
     ThreadId, Trace,
@@ -56,6 +58,8 @@ pub struct Source {
     pub damages_untold: u64,
     /// What must be known of the producer, whole sentences; told among the limits.
     pub notes: Vec<String>,
+    /// Names of points by their number.
+    pub points: Vec<String>,
 }
 
 /// An analysis, with what [`diff`](crate::diff) needs beyond it.
@@ -113,13 +117,21 @@ pub fn analyze_naming<E: From<ReadError>>(
         damages: about.damages.clone(),
         damages_untold: 0,
         notes: about.notes.clone(),
+        points: Vec::new(),
     };
     let mut analyzer = Analyzer::new(options);
     let read = trace.read(&mut analyzer)?;
     source.damages.extend(read.damages);
     source.damages_untold = read.damages_untold;
+    if read.describing > 0 {
+        source.notes.push(format!(
+            "{} of {} records tell about the process (statedump, libraries) and are no events",
+            read.describing, read.records
+        ));
+    }
     learn(trace.symbols_mut(), analyzer.functions())?;
     let symbols = trace.symbols();
+    source.points = symbols.points().to_vec();
     Ok(analyzer.finish(&source, &mut |key| {
         let function = symbols.function(key);
         Name { text: function.demangled, known: function.known }
@@ -180,6 +192,7 @@ impl Analyzer {
             packets: model.packets.clone(),
             polls: writer.polls(),
             sends: writer.sends(),
+            points: writer.points(&source.points),
             pools: writer.pools(),
             findings,
             advice,
@@ -324,7 +337,18 @@ fn coverage(model: &Model, source: &Source) -> Coverage {
     let threads = counts.threads.saturating_sub(THREADS_MAX as u64);
     limit(
         threads,
-        format!("{threads} threads beyond the first {THREADS_MAX} are counted, not analysed"),
+        format!(
+            "{threads} threads beyond the first {THREADS_MAX}, with {} of {} events, are counted, not analysed",
+            counts.events_refused, counts.events
+        ),
+    );
+    let jumps = counts.clock_jumps;
+    limit(
+        jumps,
+        format!(
+            "{jumps} time stamps lie more than 104 days from the first one, which no clock that is right does: \
+             each such event counts at the time of the event before"
+        ),
     );
     limit(counts.too_deep, format!("{} calls are deeper than 1,024", counts.too_deep));
     let points: u64 = model.lanes.iter().map(|lane| lane.points.refused).sum();
@@ -665,9 +689,36 @@ impl Writer<'_> {
             .collect()
     }
 
+    fn points(&self, names: &[String]) -> Vec<PointRow> {
+        let mut rows: BTreeMap<u32, PointRow> = BTreeMap::new();
+        let all = self.model.lanes.iter().flat_map(|lane| &lane.points.others);
+        for (&point, other) in all {
+            let name = || match names.get(point as usize) {
+                Some(name) => name.clone(),
+                None => format!("point {point}"),
+            };
+            let (first_ns, last_ns) =
+                (self.model.since(other.first_ns), self.model.since(other.last_ns));
+            let row = rows.entry(point).or_insert_with(|| PointRow {
+                name: name(),
+                count: 0,
+                threads: 0,
+                first_ns,
+                last_ns,
+            });
+            row.count += other.count;
+            row.threads += 1;
+            row.first_ns = row.first_ns.min(first_ns);
+            row.last_ns = row.last_ns.max(last_ns);
+        }
+        let mut rows: Vec<PointRow> = rows.into_values().collect();
+        rows.sort_by_key(|row| std::cmp::Reverse(row.count));
+        rows
+    }
+
     fn time_lines(&self) -> Vec<TimeLine> {
         let model = self.model;
-        let threads = (0u32..).zip(&model.timed);
+        let threads = (0u32..).zip(&model.timed).take(TIME_LINES_MAX);
         threads
             .map(|(thread, timed)| {
                 let timed = timed.reduced(TIME_BUCKETS_MAX);

@@ -32,14 +32,18 @@ use crate::series::Series;
 use crate::tree::{Mixer, NONE, Tree};
 use crate::worst::{Join, Worst};
 
-/// Buckets of the time series of the first threads, and of the others.
-const SERIES_BUCKETS: [usize; 2] = [8_192, 1_024];
-/// Threads with long series.
-const SERIES_LONG: usize = 8;
-/// Deepest stack; calls beyond are counted, not followed.
+/// Room that a thread has, by its place in order of first appearance: up to that place, buckets of its time series, and
+/// events kept to cut windows from. Many threads are many for being short: what they need in the end is a row.
+const ROOMS: [(usize, usize, usize); 3] =
+    [(8, 8_192, 1_024), (64, 1_024, 1_024), (THREADS_MAX, 128, 64)];
+/// Deepest call with a context of its own; deeper ones are counted, and their time is that of the call at this depth.
 const DEPTH_MAX: usize = 1_024;
+/// Deepest stack; calls beyond are counted until they are left, and no more is known of them.
+const STACK_MAX: usize = 1 << 16;
 /// CPUs named per thread.
 const CPUS_MAX: usize = 16;
+/// Longest span that is believed, ns (some 104 days): further from the first event lie stamps that were damaged.
+const SPAN_NS_MAX: u64 = 1 << 53;
 /// Stands for no key: of our own functions, and of calls whose exit is not plain. A function that has it is never plain.
 const NO_KEY: FunctionKey = FunctionKey(u64::MAX);
 /// Events looked at between two visits of the worst-call windows.
@@ -128,6 +132,8 @@ pub(crate) struct Lane {
     /// Calls can no longer be told.
     unsound: bool,
     too_deep: u64,
+    /// Open calls beyond [`STACK_MAX`].
+    beyond: u64,
 }
 
 /// Counts over all threads.
@@ -149,7 +155,13 @@ pub(crate) struct Counts {
     pub(crate) mismatched: u64,
     pub(crate) unsound: u64,
     pub(crate) clock_backwards: u64,
+    /// Further from the first event than [`SPAN_NS_MAX`].
+    pub(crate) clock_jumps: u64,
+    /// Time of the first event that was read, ns since the epoch.
+    origin_ns: Option<u64>,
     pub(crate) threads: u64,
+    /// Of threads beyond [`THREADS_MAX`].
+    pub(crate) events_refused: u64,
     pub(crate) too_deep: u64,
     pub(crate) functions_refused: u64,
     pub(crate) receives: u64,
@@ -198,6 +210,7 @@ impl Machine {
         self.counts.events += events.len() as u64;
         let place = self.places.get(id.0 as usize).copied().flatten();
         let Some(place) = place else {
+            self.counts.events_refused += events.len() as u64;
             for event in events {
                 match event.kind {
                     Kind::Enter(_) => self.counts.entries += 1,
@@ -247,6 +260,24 @@ impl Machine {
             unwind(lane, &mut self.tree, 0, end);
             lane.worst.finish();
         }
+        self.sort_lanes();
+    }
+
+    /// The busiest first, by time that was not spent off the CPU, then by events.
+    fn sort_lanes(&mut self) {
+        let off_cpu = [Own::Preempted as u32, Own::Waiting as u32];
+        let busy = |lane: &Lane| (lane.series.spent(&off_cpu), lane.events);
+        let mut order: Vec<usize> = (0..self.lanes.len()).collect();
+        order.sort_by_cached_key(|&at| std::cmp::Reverse(busy(&self.lanes[at])));
+        let mut place_of = vec![0; order.len()];
+        for (place, &at) in (0_u32..).zip(&order) {
+            place_of[at] = place;
+        }
+        let mut lanes: Vec<Option<Lane>> = self.lanes.drain(..).map(Some).collect();
+        self.lanes.extend(order.iter().filter_map(|&at| lanes[at].take()));
+        let moved = |place: u32| place_of.get(place as usize).copied().unwrap_or(place);
+        self.places.iter_mut().flatten().for_each(|place| *place = moved(*place));
+        self.tree.nodes.iter_mut().for_each(|node| node.max_thread = moved(node.max_thread));
     }
 }
 
@@ -277,8 +308,8 @@ impl Consumer for Machine {
         self.counts.threads += 1;
         if self.lanes.len() < THREADS_MAX {
             self.places[place] = Some(self.lanes.len() as u32);
-            let long = usize::from(self.lanes.len() >= SERIES_LONG);
-            self.lanes.push(Lane::new(thread.clone(), SERIES_BUCKETS[long]));
+            let room = ROOMS.iter().find(|room| self.lanes.len() < room.0).unwrap_or(&ROOMS[2]);
+            self.lanes.push(Lane::new(thread.clone(), room.1, room.2));
         }
     }
 
@@ -296,6 +327,11 @@ impl Consumer for Machine {
     ) {
         let Some(place) = self.places.get(id.0 as usize).copied().flatten() else { return };
         self.counts.samples += 1;
+        self.counts.events += 1;
+        let origin = *self.counts.origin_ns.get_or_insert(time_ns);
+        let jumps = time_ns.abs_diff(origin) > SPAN_NS_MAX;
+        self.counts.clock_jumps += u64::from(jumps);
+        let time_ns = if jumps { origin } else { time_ns };
         let lane = &mut self.lanes[place as usize];
         if let Some(cpu) = cpu {
             lane.saw_cpu(cpu);
@@ -354,7 +390,7 @@ impl Lane {
         self.kernel_ns[Join::Preempted as usize] + self.kernel_ns[Join::Waiting as usize]
     }
 
-    fn new(thread: Thread, buckets: usize) -> Self {
+    fn new(thread: Thread, buckets: usize, ring: usize) -> Self {
         Self {
             thread,
             cpus: Vec::new(),
@@ -364,8 +400,9 @@ impl Lane {
             kernel_ns: [0; 4],
             series: Series::new(buckets),
             points: Points::default(),
-            worst: Worst::default(),
-            stack: Vec::with_capacity(DEPTH_MAX),
+            worst: Worst::new(ring),
+            stack: Vec::new(),
+            beyond: 0,
             started: false,
             just_left: false,
             signalled: false,
@@ -387,11 +424,14 @@ impl Lane {
 
 /// Closes the frames above `depth` as cut, at `end_ns`.
 fn unwind(lane: &mut Lane, tree: &mut Tree, depth: usize, end_ns: u64) {
+    lane.beyond = 0;
     while lane.stack.len() > depth {
         let Some(frame) = lane.stack.pop() else { return };
         let duration = end_ns.saturating_sub(frame.start_ns);
         let own = duration.saturating_sub(frame.foreign_ns);
-        if let Some(node) = tree.nodes.get_mut(frame.node as usize) {
+        if lane.stack.len() < DEPTH_MAX
+            && let Some(node) = tree.nodes.get_mut(frame.node as usize)
+        {
             node.cut += 1;
             node.cut_ns += own;
         }
@@ -501,7 +541,12 @@ impl Step<'_> {
     /// Any event.
     #[inline(never)]
     fn event(&mut self, event: &Event) {
+        let origin = *self.counts.origin_ns.get_or_insert(event.time_ns);
         let mut now = event.time_ns;
+        if now.abs_diff(origin) > SPAN_NS_MAX {
+            self.counts.clock_jumps += 1;
+            now = self.lane.last_ns.max(origin);
+        }
         if self.lane.started {
             if now < self.lane.last_ns {
                 self.counts.clock_backwards += 1;
@@ -583,6 +628,11 @@ impl Step<'_> {
         if std::mem::take(&mut self.lane.just_left) && !self.lane.stack.is_empty() {
             self.gaps.record(bucket_of(now - self.lane.last_ns));
         }
+        if self.lane.stack.len() >= STACK_MAX {
+            self.lane.too_deep += 1;
+            self.lane.beyond += 1;
+            return;
+        }
         let function = number(self.numbers, self.keys, key);
         let asynchronous = std::mem::take(&mut self.lane.signalled);
         if function == Own::OtherFunctions as u32 {
@@ -595,14 +645,15 @@ impl Step<'_> {
 
     fn push(&mut self, function: u32, key: FunctionKey, now: u64, asynchronous: bool) {
         let lane = &mut *self.lane;
-        if lane.stack.len() >= DEPTH_MAX {
+        let too_deep = lane.stack.len() >= DEPTH_MAX;
+        if too_deep {
             lane.too_deep += 1;
         }
         let parent = match lane.stack.last() {
-            Some(top) if !asynchronous => top.node,
+            Some(top) if !asynchronous || too_deep => top.node,
             _ => NONE,
         };
-        let mut node = self.tree.child(parent, function);
+        let mut node = if too_deep { NONE } else { self.tree.child(parent, function) };
         if node == NONE {
             // No room: the call is charged to its caller's context.
             node = parent;
@@ -621,7 +672,7 @@ impl Step<'_> {
         lane.stack.push(Frame {
             node,
             function,
-            key: if asynchronous { NO_KEY } else { key },
+            key: if asynchronous || too_deep { NO_KEY } else { key },
             start_ns: now,
             children: 0,
             foreign_ns: 0,
@@ -638,6 +689,10 @@ impl Step<'_> {
         }
         self.settle(now);
         self.note(now);
+        if self.lane.beyond > 0 {
+            self.lane.beyond -= 1;
+            return;
+        }
         let function = number(self.numbers, self.keys, key);
         match self.lane.stack.last() {
             Some(top) if top.function == function => self.pop(now),
@@ -648,8 +703,11 @@ impl Step<'_> {
 
     #[cold]
     fn leave_other(&mut self, function: u32, now: u64) {
-        let Some(depth) = self.lane.stack.iter().rposition(|frame| frame.function == function)
-        else {
+        // Of a very deep stack only the inner part is searched: each of many exits without a call would go through all of it.
+        let from = self.lane.stack.len().saturating_sub(DEPTH_MAX);
+        let inner = &self.lane.stack[from..];
+        let found = inner.iter().rposition(|frame| frame.function == function);
+        let Some(depth) = found.map(|at| from + at) else {
             self.counts.unmatched += 1;
             return;
         };
@@ -673,7 +731,9 @@ impl Step<'_> {
         }
         self.settle(now);
         self.note(now);
-        if self.lane.stack.is_empty() {
+        if self.lane.beyond > 0 {
+            self.lane.beyond -= 1;
+        } else if self.lane.stack.is_empty() {
             self.counts.unmatched += 1;
         } else {
             self.pop(now);
@@ -688,7 +748,9 @@ impl Step<'_> {
         let Some(frame) = lane.stack.pop() else { return };
         let duration = now - frame.start_ns;
         let own = duration.saturating_sub(frame.foreign_ns);
-        if let Some(node) = self.tree.nodes.get_mut(frame.node as usize) {
+        if lane.stack.len() < DEPTH_MAX
+            && let Some(node) = self.tree.nodes.get_mut(frame.node as usize)
+        {
             let bucket = node.call(frame.start_ns, own, frame.children, self.thread);
             lane.series.call(frame.function, bucket);
         }
@@ -780,7 +842,8 @@ impl Step<'_> {
                 self.settle(now);
                 self.lane.signalled = true;
             }
-            Kind::Point { .. } => {
+            Kind::Point { point, .. } => {
+                self.lane.points.other(point, now);
                 self.note_point(Own::OtherPoint, now);
                 self.after(Own::OtherPoint, told, now);
             }
@@ -804,7 +867,9 @@ impl Step<'_> {
 
     fn open(&mut self, own: Own, now: u64) {
         self.settle(now);
-        self.push(own as u32, NO_KEY, now, false);
+        if self.lane.stack.len() < STACK_MAX {
+            self.push(own as u32, NO_KEY, now, false);
+        }
     }
 
     /// Ends the innermost of these, if one is open; the kernel's view begins at any time.

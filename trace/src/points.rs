@@ -6,6 +6,8 @@
 //! writes empty polls of a thread as one record that names no queue, they end the streak of a queue if it must have been
 //! among them: a worker that polls its queues in turn cannot make as many polls as it has queues and leave one out.
 
+use std::collections::HashMap;
+
 use laneway_trace_read::PoolAction;
 
 /// Queues told apart per thread.
@@ -27,6 +29,9 @@ const STREAKS_MAX: usize = 1_024;
 
 /// A round that finds nothing takes less: in a longer one something else happened, ns.
 const EMPTY_ROUND_NS_MAX: u64 = 20_000;
+
+/// Points without a rule that are told apart per thread.
+const OTHERS_MAX: usize = 4_096;
 
 /// Port and queue.
 pub(crate) type Queue = (u16, u16);
@@ -136,11 +141,22 @@ pub(crate) struct Sends {
     pub(crate) ns: u64,
 }
 
+/// A point without a rule.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct OtherPoint {
+    pub(crate) count: u64,
+    /// Time of the first and the last one, ns since the epoch.
+    pub(crate) first_ns: u64,
+    pub(crate) last_ns: u64,
+}
+
 /// Polls and sends of one thread.
 #[derive(Debug, Default)]
 pub(crate) struct Points {
     pub(crate) polls: Vec<Polls>,
     pub(crate) sends: Vec<Sends>,
+    /// Points without a rule, by their number.
+    pub(crate) others: HashMap<u32, OtherPoint>,
     pub(crate) refused: u64,
     /// Polls by queue of the last productive poll, for the time of what follows.
     last: usize,
@@ -211,6 +227,21 @@ impl Points {
             row.productive_ns += told_ns;
         }
         row.sizes[usize::from(got).min(POLL_SIZE_MAX)] += 1;
+    }
+
+    /// A point that no rule is for.
+    pub(crate) fn other(&mut self, point: u32, now: u64) {
+        let full = self.others.len() >= OTHERS_MAX;
+        match self.others.get_mut(&point) {
+            Some(row) => {
+                row.count += 1;
+                row.last_ns = now;
+            }
+            None if full => self.refused += 1,
+            None => {
+                self.others.insert(point, OtherPoint { count: 1, first_ns: now, last_ns: now });
+            }
+        }
     }
 
     /// A run belongs to no queue in particular: the producer polls all of them in turn.

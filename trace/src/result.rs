@@ -17,8 +17,10 @@ pub const DIFF_SCHEMA: &str = "laneway-trace-diff/1";
 pub const FUNCTIONS_MAX: usize = 8_192;
 /// Most calling contexts; deeper calls are then charged to the last context that exists.
 pub const CONTEXTS_MAX: usize = 32_768;
-/// Most threads that are analysed; events of further ones are counted in the coverage only.
-pub const THREADS_MAX: usize = 64;
+/// Most threads that are analysed; events of further ones are counted, and said among the limits of the coverage.
+pub const THREADS_MAX: usize = 4_096;
+/// Threads with a [`TimeLine`]: the busiest.
+pub const TIME_LINES_MAX: usize = 64;
 /// Most buckets of a [`TimeLine`].
 pub const TIME_BUCKETS_MAX: usize = 2_048;
 /// Most functions named per bucket of a [`TimeLine`].
@@ -41,7 +43,7 @@ pub struct Analysis {
     pub coverage: Coverage,
     /// What the tracer itself costs.
     pub calibration: Calibration,
-    /// Threads, in order of first appearance.
+    /// Threads, the busiest first: by time on the CPU in calls and polls, then by events.
     pub threads: Vec<ThreadRow>,
     /// Functions, by corrected self time, largest first; unranked ones last.
     pub functions: Vec<FunctionRow>,
@@ -55,6 +57,8 @@ pub struct Analysis {
     pub polls: Vec<PollRow>,
     /// Send calls per thread, port and queue; empty where the producer does not tell.
     pub sends: Vec<SendRow>,
+    /// Events that no rule gives a meaning, by name, the most frequent first.
+    pub points: Vec<PointRow>,
     /// Buffer pools.
     pub pools: Vec<PoolRow>,
     /// One finding per detector, D1 to D12, whatever its state.
@@ -264,6 +268,21 @@ pub struct Durations {
     pub p999_ns: Option<u64>,
     /// Longest, exact. `None` also where maxima are withheld.
     pub max: Option<Longest>,
+}
+
+/// Events of one name that no rule gives a meaning.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct PointRow {
+    /// As the producer calls it.
+    pub name: String,
+    /// How many, over all threads.
+    pub count: u64,
+    /// Threads in which it happened.
+    pub threads: u64,
+    /// When the first one was.
+    pub first_ns: u64,
+    /// When the last one was.
+    pub last_ns: u64,
 }
 
 /// The longest call.

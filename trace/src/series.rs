@@ -99,6 +99,9 @@ impl Series {
                 self.sum(function).self_ns += end - from_ns;
                 from_ns = end;
             }
+            if end == u64::MAX {
+                break;
+            }
             // A pause may be longer than all buckets: double instead of walking them.
             self.turn(end);
         }
@@ -162,7 +165,9 @@ impl Series {
             self.double();
         }
         self.open = time_ns >> self.shift;
-        self.open_end_ns = (self.open + 1) << self.shift;
+        // The last bucket of all ends with time itself.
+        let last = self.open >= u64::MAX >> self.shift;
+        self.open_end_ns = if last { u64::MAX } else { (self.open + 1) << self.shift };
     }
 
     fn close(&mut self) {
@@ -199,6 +204,14 @@ impl Series {
         }
         self.base >>= 1;
         self.shift += 1;
+    }
+
+    /// Time spent so far in all functions but `others`, ns.
+    pub(crate) fn spent(&self, others: &[u32]) -> u64 {
+        let open = self.touched.iter().map(|&function| &self.sums[function as usize]);
+        let cells = self.buckets.iter().flat_map(|bucket| &bucket.cells).chain(open);
+        let counted = cells.filter(|cell| !others.contains(&cell.function));
+        counted.fold(0, |sum: u64, cell| sum.saturating_add(cell.self_ns))
     }
 
     /// All buckets, with the start of the first and their width in ns.

@@ -24,6 +24,7 @@ pub fn analysis(analysis: &Analysis) -> String {
     advice(&mut page, analysis);
     layers(&mut page, analysis);
     polls(&mut page, analysis);
+    points(&mut page, analysis);
     functions(&mut page, analysis);
     contexts(&mut page, analysis);
     worst(&mut page, analysis);
@@ -449,6 +450,28 @@ fn worst(page: &mut Page, analysis: &Analysis) {
         ));
     }
     page.more(analysis.worst.len(), ROWS_SHOWN);
+}
+
+fn points(page: &mut Page, analysis: &Analysis) {
+    if analysis.points.is_empty() {
+        return;
+    }
+    page.head("EVENTS");
+    page.line(&format!(
+        "{:<56} {:>13} {:>7} {:>12} {:>12}",
+        "name", "count", "threads", "first s", "last s"
+    ));
+    for row in analysis.points.iter().take(ROWS_SHOWN) {
+        page.line(&format!(
+            "{:<56} {:>13} {:>7} {:>12} {:>12}",
+            cut(&row.name, 56),
+            number(row.count),
+            row.threads,
+            seconds(row.first_ns),
+            seconds(row.last_ns)
+        ));
+    }
+    page.more(analysis.points.len(), ROWS_SHOWN);
 }
 
 fn threads(page: &mut Page, analysis: &Analysis) {

@@ -17,8 +17,6 @@ pub(crate) const SILENCES_MAX: usize = 256;
 const WINDOWS_MAX: usize = 8;
 /// Shorter silences are nothing to keep, ns.
 const SILENCE_NS_MIN: u64 = 20_000;
-/// Events kept to cut windows from: a window and what comes in before it is cut.
-const RING: usize = 1_024;
 /// Functions kept of a stack, innermost ones.
 pub(crate) const STACK_MAX: usize = 64;
 /// Events before the end of the silence.
@@ -69,7 +67,9 @@ pub(crate) struct Worst {
     kernel_ns: [u64; 4],
     excused: bool,
     paused: bool,
+    /// Events kept to cut windows from: a window and what comes in before it is cut.
     ring: Vec<Event>,
+    ring_events: usize,
     /// Events passed so far.
     passed: u64,
     /// Events seen by [`Worst::heard`] of the current stride come after `passed`.
@@ -84,6 +84,11 @@ impl Silence {
 }
 
 impl Worst {
+    /// Windows are cut from the last `ring_events`, at least one.
+    pub(crate) fn new(ring_events: usize) -> Self {
+        Self { ring_events: ring_events.max(1), ..Self::default() }
+    }
+
     #[inline]
     pub(crate) fn is_long(&self, now: u64) -> bool {
         now.saturating_sub(self.since_ns) > self.longest_ns()
@@ -179,11 +184,12 @@ impl Worst {
     pub(crate) fn keep(&mut self, batch: &[Event]) {
         if self.ring.is_empty() {
             let empty = Event { time_ns: 0, kind: Kind::SwitchedIn };
-            self.ring.resize(RING, empty);
+            self.ring.resize(self.ring_events, empty);
         }
-        let last = &batch[batch.len().saturating_sub(RING)..];
-        let at = (self.passed as usize - last.len()) % RING;
-        let (straight, around) = last.split_at(last.len().min(RING - at));
+        let room = self.ring.len();
+        let last = &batch[batch.len().saturating_sub(room)..];
+        let at = (self.passed as usize - last.len()) % room;
+        let (straight, around) = last.split_at(last.len().min(room - at));
         self.ring[at..at + straight.len()].copy_from_slice(straight);
         self.ring[..around.len()].copy_from_slice(around);
     }
@@ -194,7 +200,7 @@ impl Worst {
         let mut lengths: Vec<u64> = self.silences.iter().map(|silence| silence.length_ns).collect();
         lengths.sort_unstable_by(|a, b| b.cmp(a));
         let least = lengths.get(WINDOWS_MAX - 1).copied().unwrap_or(0);
-        let oldest = self.passed.saturating_sub(RING as u64);
+        let oldest = self.passed.saturating_sub(self.ring_events as u64);
         self.due = None;
         for silence in &mut self.silences {
             if silence.length_ns < least {
@@ -214,7 +220,7 @@ impl Worst {
             let batch_from = self.passed - batch.len() as u64;
             let event = |number: u64| match number.checked_sub(batch_from) {
                 Some(at) => batch[at as usize],
-                None => self.ring[number as usize % RING],
+                None => self.ring[number as usize % self.ring_events],
             };
             let events: Vec<Event> = (from..to).map(event).collect();
             silence.window = Some(Captured::new(events, silence.at_ns, silence.stack.len()));

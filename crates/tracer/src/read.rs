@@ -9,7 +9,7 @@
 //! lasted gives its beginning and its end, in this order, and never begins before what came before it ended.
 
 use crate::{
-    Header, NotATrace, Point, PointId, Record, Shape, SyncPoint, ThreadInfo,
+    Header, InOrder, NotATrace, Point, PointId, Record, Shape, SyncPoint, ThreadInfo,
     block::{self, ALIGN_BYTES, BLOCK_HEADER_BYTES, BlockHeader, BlockKind, HEAD_BYTES},
     points,
     record::{Lasted, RECORD_BYTES, unpair},
@@ -129,10 +129,29 @@ impl<'a> TraceFile<'a> {
 
     /// Everything that happened, in the order of the file: per thread in the order of time.
     pub fn happenings(&self) -> Happenings<'_> {
+        Happenings { clocks: vec![Clock::default(); self.threads.len()], ..self.at_the_beginning() }
+    }
+
+    /// Everything that happened, in the order of time over all threads.
+    pub fn in_order(&self) -> InOrder<'_> {
+        let mut of: Vec<Vec<u32>> = vec![Vec::new(); self.threads.len()];
+        for (number, block) in (0..).zip(&self.blocks) {
+            of[usize::from(block.thread)].push(number);
+        }
+        let threads = of.into_iter().filter(|blocks| !blocks.is_empty());
+        InOrder::new(threads.map(|blocks| Happenings {
+            clocks: vec![Clock::default()],
+            only: Some(blocks),
+            ..self.at_the_beginning()
+        }))
+    }
+
+    fn at_the_beginning(&self) -> Happenings<'_> {
         Happenings {
             file: self,
             timeline: self.timeline.clone(),
-            clocks: vec![Clock::default(); self.threads.len()],
+            clocks: Vec::new(),
+            only: None,
             block: 0,
             record: 0,
             at: 0,
@@ -348,7 +367,10 @@ struct Pending {
 pub struct Happenings<'a> {
     file: &'a TraceFile<'a>,
     timeline: Timeline,
+    /// By thread; of one thread only, the first.
     clocks: Vec<Clock>,
+    /// Blocks of one thread, by number; otherwise all.
+    only: Option<Vec<u32>>,
     block: usize,
     record: usize,
     at: u64,
@@ -359,7 +381,11 @@ impl Happenings<'_> {
     /// The next record with its block and its time in ticks.
     fn next_record(&mut self) -> Option<(Block, Record, u64)> {
         loop {
-            let block = *self.file.blocks.get(self.block)?;
+            let number = match &self.only {
+                Some(blocks) => *blocks.get(self.block)? as usize,
+                None => self.block,
+            };
+            let block = *self.file.blocks.get(number)?;
             if self.record == 0 {
                 self.at = block.base;
             }
@@ -379,7 +405,8 @@ impl Happenings<'_> {
     /// Decodes a record; the first happening comes back, the others wait.
     fn decode(&mut self, block: Block, record: Record, at: u64) -> Option<Happening> {
         let shape = self.file.points.get(&record.point).map_or(Shape::Instant, |p| p.shape);
-        let clock = &mut self.clocks[usize::from(block.thread)];
+        let of = if self.only.is_some() { 0 } else { usize::from(block.thread) };
+        let clock = &mut self.clocks[of];
         let offset_ns = self.file.header.unix_offset_ns;
         let before_ns = clock.time_ns;
         let unix_ns = self.timeline.monotonic_ns(at).saturating_add_signed(offset_ns);

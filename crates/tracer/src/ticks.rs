@@ -10,6 +10,7 @@
 //! always hold: what one [`Ticks`] counts, another one of the same process counts, too.
 
 use rustix::time::{ClockId, clock_gettime};
+use std::sync::Arc;
 
 /// Attempts at a [`SyncPoint`]; the one that took the fewest ticks counts, so that a preemption in the
 /// middle does not.
@@ -112,8 +113,8 @@ fn read_ns(clock: ClockId) -> u64 {
 /// Turns counter values into CLOCK_MONOTONIC: straight lines between syncs.
 #[derive(Clone, Debug)]
 pub(crate) struct Timeline {
-    /// By ticks, strictly growing in both clocks.
-    syncs: Vec<SyncPoint>,
+    /// By ticks, strictly growing in both clocks. Shared: each thread of a file has a cursor of its own.
+    syncs: Arc<[SyncPoint]>,
     ticks_per_s: u64,
     /// The line that was used last: events come in order.
     at: usize,
@@ -136,7 +137,7 @@ impl Timeline {
                 _ => syncs.push(sync),
             }
         }
-        (Timeline { syncs, ticks_per_s: ticks_per_s.max(1), at: 0 }, odd)
+        (Timeline { syncs: syncs.into(), ticks_per_s: ticks_per_s.max(1), at: 0 }, odd)
     }
 
     /// CLOCK_MONOTONIC at `ticks`, ns. Never decreases with growing ticks.

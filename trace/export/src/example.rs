@@ -6,8 +6,8 @@ use crate::names::Names;
 use laneway_trace::result::{
     Advice, Analysis, Calibration, CalibrationSource, Confidence, ContextRow, Control, Coverage,
     DamageRow, Durations, Finding, FunctionRow, Layer, LayerRow, Longest, Mark as Place, Packets,
-    PollRow, PoolRow, SCHEMA, SendRow, SilentAdvice, Span, State, ThreadRow, TimeBucket, TimeLine,
-    What, Window, WindowEvent, Withheld, WorstCall,
+    PointRow, PollRow, PoolRow, SCHEMA, SendRow, SilentAdvice, Span, State, ThreadRow, TimeBucket,
+    TimeLine, What, Window, WindowEvent, Withheld, WorstCall,
 };
 use laneway_trace_read::{Consumer, Event, FunctionKey, Kind, Loss, PoolAction, Thread, ThreadId};
 
@@ -320,6 +320,13 @@ pub(crate) fn analysis() -> Analysis {
             sent: 3_099,
             short: 1,
             first_short_ns: Some(700 * MS),
+        }],
+        points: vec![PointRow {
+            name: "app:request_done".into(),
+            count: 310,
+            threads: 1,
+            first_ns: 2 * MS,
+            last_ns: 900 * MS,
         }],
         pools: vec![PoolRow {
             pool: 0,

@@ -40,6 +40,8 @@ pub(crate) struct Block {
     pub(crate) records: u64,
     pub(crate) entries: u64,
     pub(crate) exits: u64,
+    /// Records that tell about a process and give no event.
+    pub(crate) describing: u64,
     pub(crate) has_pools: bool,
     /// The stream has no more.
     pub(crate) ended: bool,
@@ -55,6 +57,7 @@ impl Block {
         self.damages.clear();
         (self.loss, self.loss_of) = (None, None);
         (self.records, self.entries, self.exits, self.damages_untold) = (0, 0, 0, 0);
+        self.describing = 0;
         (self.has_pools, self.ended) = (false, false);
     }
 
@@ -102,5 +105,7 @@ pub(crate) struct Who {
     pub(crate) pid: u32,
     /// `None`: the stream tells no thread, and is one by itself.
     pub(crate) tid: Option<u32>,
+    /// The process is not told; the number of the thread is that of the whole host.
+    pub(crate) of_host: bool,
     pub(crate) name: String,
 }

@@ -1,9 +1,9 @@
-//! CTF 1.8, as LTTng-UST, LTTng-modules, rte_trace and barectf write it.
+//! CTF 1.8 and CTF 2, as LTTng-UST, LTTng-modules, rte_trace, barectf and babeltrace2 write them.
 //!
 //! A trace is a directory with a file `metadata` and one file per stream. What is opened may contain several (LTTng
 //! writes one per word size, or one per process); they are read as one, in the order of their clocks.
 //!
-//! The way of an event: `metadata` -> [`types`] -> [`layout`] and [`plan`], once; then packet by packet [`stream`] -> blocks
+//! The way of an event: `metadata` (1.8) or `second` (2) -> [`types`] -> [`layout`] and [`plan`], once; then packet by packet [`stream`] -> blocks
 //! -> `merge` -> consumer.
 
 mod layout;
@@ -11,7 +11,9 @@ mod lexer;
 mod metadata;
 mod plan;
 mod render;
+mod second;
 mod stream;
+mod syscalls;
 mod types;
 
 #[cfg(test)]
@@ -122,22 +124,23 @@ fn understand(
     symbols: &mut Symbols,
     about: &mut About,
 ) -> Result<Arc<Plan>, OpenError> {
-    let misread = |error: Misread| OpenError::Metadata {
+    let wrong = |Misread { place, what }: Misread| OpenError::Metadata {
         path: path.into(),
-        line: error.place.line,
-        offset: error.place.offset,
-        what: error.what,
+        line: place.line,
+        offset: place.offset,
+        what,
     };
-    let text = lexer::text(bytes).map_err(misread)?;
-    let metadata = metadata::parse(&text).map_err(misread)?;
-    let wrong = |what: String| OpenError::Metadata { path: path.into(), line: 0, offset: 0, what };
+    let text = lexer::text(bytes).map_err(wrong)?;
+    let misread = |error: Misread| wrong(Misread { place: text.in_file(error.place), ..error });
+    let second = second::is(&text.plain);
+    let parsed = if second { second::parse(&text.plain) } else { metadata::parse(&text.plain) };
+    let mut metadata = parsed.map_err(misread)?;
     if metadata.big_endian.is_none() {
-        return Err(wrong("no `byte_order` in the block `trace`: the bytes cannot be read".into()));
+        let what = "no `byte_order` in the block `trace`: the bytes cannot be read".into();
+        return Err(misread(Misread { place: metadata.place, what }));
     }
-    if metadata.streams.is_empty() {
-        return Err(wrong("no block `stream`: nothing says how events are laid out".into()));
-    }
-    let plan = Plan::new(&metadata, &mut |name| symbols.number_point(name)).map_err(wrong)?;
+    let plan = Plan::new(&metadata, symbols).map_err(misread)?;
+    metadata.unknown.iter_mut().for_each(|unknown| unknown.place = text.in_file(unknown.place));
     tell(&metadata, path, about);
     Ok(Arc::new(plan))
 }
@@ -266,7 +269,13 @@ fn tell(metadata: &Metadata, path: &Path, about: &mut About) {
     about.leaves_are_anonymous |=
         metadata.events.iter().any(|event| event.name == "lttng_ust_cyg_profile_fast:func_exit");
     let no_thread = |stream: &types::StreamClass| stream.event_context.is_none();
-    if about.producer == Producer::Lttng && metadata.streams.iter().any(no_thread) {
+    if value("domain") == Some("kernel") {
+        about.note(
+            "kernel trace: events belong to the thread that the last switch put on their CPU; those before the first \
+             switch of a CPU, and those of its idle task, are left out",
+        );
+        about.note("kernel trace: threads are told by their number alone, and joined by it with those of other traces");
+    } else if about.producer == Producer::Lttng && metadata.streams.iter().any(no_thread) {
         about.note(
             "events do not tell their thread: each CPU is shown as one thread, and stacks mix; record with \
              `lttng add-context --userspace --type=vpid --type=vtid --type=procname`",

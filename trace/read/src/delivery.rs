@@ -15,6 +15,8 @@ pub(crate) struct Delivery<'c> {
     read: Read,
     /// Threads by process, thread and, if they are known by a name only, the name.
     ids: HashMap<(u32, u32, String), ThreadId>,
+    /// Threads by their number on the host.
+    of_host: HashMap<u32, ThreadId>,
     batch: Vec<Event>,
     batch_of: Option<(ThreadId, Option<u32>)>,
 }
@@ -25,6 +27,7 @@ impl<'c> Delivery<'c> {
             consumer,
             read: Read::default(),
             ids: HashMap::new(),
+            of_host: HashMap::new(),
             batch: Vec::with_capacity(BATCH_EVENTS),
             batch_of: None,
         }
@@ -34,7 +37,32 @@ impl<'c> Delivery<'c> {
     pub(crate) fn thread(&mut self, thread: Thread, of: &str) -> ThreadId {
         let key = (thread.pid, thread.tid, of.to_owned());
         let next = ThreadId(u32::try_from(self.read.threads.len()).unwrap_or(u32::MAX));
-        let id = *self.ids.entry(key).or_insert(next);
+        let known = self.ids.get(&key).copied();
+        // A thread that was told by its number alone has a process now.
+        let told = self.of_host.get(&thread.tid).filter(|id| {
+            of.is_empty() && self.read.threads.get(id.0 as usize).is_some_and(|told| told.pid == 0)
+        });
+        let id = known.or_else(|| told.copied()).unwrap_or(next);
+        self.ids.insert(key, id);
+        if of.is_empty() {
+            self.of_host.entry(thread.tid).or_insert(id);
+        }
+        self.announce(id, thread)
+    }
+
+    /// The same for a thread of which only its number on the host is known, and a name.
+    pub(crate) fn thread_of_host(&mut self, thread: Thread) -> ThreadId {
+        match self.of_host.get(&thread.tid).copied() {
+            // Its process named it better.
+            Some(id) if self.read.threads.get(id.0 as usize).is_some_and(|told| told.pid != 0) => {
+                id
+            }
+            Some(id) => self.announce(id, thread),
+            None => self.thread(thread, ""),
+        }
+    }
+
+    fn announce(&mut self, id: ThreadId, thread: Thread) -> ThreadId {
         match self.read.threads.get_mut(id.0 as usize) {
             Some(known) if *known == thread => return id,
             Some(known) => *known = thread.clone(),
@@ -62,6 +90,11 @@ impl<'c> Delivery<'c> {
         self.read.records += records;
         self.read.entries += entries;
         self.read.exits += exits;
+    }
+
+    /// Counts records that tell about a process and give no event.
+    pub(crate) fn describing(&mut self, records: u64) {
+        self.read.describing += records;
     }
 
     /// One event; passed on with others of its thread, in the order of coming.

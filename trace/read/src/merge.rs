@@ -282,11 +282,16 @@ impl Merge<'_> {
         let spare = (spare.events.capacity() > 0).then_some(spare);
         let Some(mut block) = shared.take(at, spare) else { return false };
         delivery.count(block.records, block.entries, block.exits);
+        delivery.describing(block.describing);
         for (number, who) in block.threads.drain(..) {
             // A stream that tells no thread is one by itself, told apart by its place.
             let of = if who.tid.is_some() { "" } else { self.places[at].as_str() };
             let thread = Thread { pid: who.pid, tid: who.tid.unwrap_or(0), name: who.name };
-            let id = delivery.thread(thread, of);
+            let id = if who.of_host {
+                delivery.thread_of_host(thread)
+            } else {
+                delivery.thread(thread, of)
+            };
             match lane.threads.get_mut(number as usize) {
                 Some(known) => *known = id,
                 None => lane.threads.push(id),

@@ -1,8 +1,8 @@
 //! Files of our own tracer, as events.
 //!
 //! The format and its damage are the business of `laneway-tracer`; here records become events of the vocabulary all readers
-//! share. A file of one thread is a stream as it is. A file of many (the kernel's view) is in order per thread only: it
-//! is sorted in memory, bounded by [`SORTED_MAX`]. Threads are the same in all files if process and thread number are, so that
+//! share. A file of one thread is a stream as it is. A file of many (the kernel's view) is in order per thread only: its
+//! threads are merged as they are decoded. Threads are the same in all files if process and thread number are, so that
 //! what the kernel tells falls between the calls it interrupted.
 
 use std::collections::HashMap;
@@ -10,7 +10,7 @@ use std::fs::File;
 use std::io::Read as _;
 use std::path::PathBuf;
 
-use laneway_tracer::{Happening, Happenings, PointId, TraceFile, What};
+use laneway_tracer::{Happening, Happenings, InOrder, PointId, TraceFile, What};
 
 use crate::block::{Block, Source, Who};
 use crate::delivery::Delivery;
@@ -22,8 +22,6 @@ pub(crate) use laneway_tracer::EXTENSION;
 
 /// Most bytes of all files together: they are held in memory, because a map of a file that shrinks is a fault.
 const BYTES_MAX: u64 = 2 << 30;
-/// Most happenings of files that must be sorted.
-const SORTED_MAX: usize = 8_000_000;
 
 /// True if `start`, the first bytes of a file, are those of ours.
 pub(crate) fn is(start: &[u8]) -> bool {
@@ -143,7 +141,6 @@ pub(crate) fn sources<'f>(
     files: &'f [(&'f str, TraceFile<'f>)],
     symbols: &mut Symbols,
 ) -> Vec<Box<dyn Source + 'f>> {
-    let mut left = SORTED_MAX;
     let mut all: Vec<Box<dyn Source + 'f>> = Vec::new();
     for (place, file) in files {
         let mut keys = HashMap::new();
@@ -156,16 +153,11 @@ pub(crate) fn sources<'f>(
             symbols.number_function("(unknown point)", ""),
             symbols.number_point("(unknown point)"),
         );
-        let words = Words { place, file, keys, other, announced: false, left_out: 0 };
+        let words = Words { place, file, keys, other, announced: false };
         if file.threads().len() <= 1 {
             all.push(Box::new(Lines { words, happenings: file.happenings() }));
         } else {
-            let mut rows: Vec<Happening> = file.happenings().take(left).collect();
-            left -= rows.len();
-            let left_out = if left == 0 { file.happenings().skip(rows.len()).count() } else { 0 };
-            rows.sort_by_key(|row| row.time_ns);
-            let words = Words { left_out: left_out as u64, ..words };
-            all.push(Box::new(Lines { words, happenings: rows.into_iter() }));
+            all.push(Box::new(Lines { words, happenings: file.in_order() }));
         }
     }
     all
@@ -184,13 +176,12 @@ struct Words<'f> {
     keys: HashMap<PointId, (FunctionKey, u32)>,
     other: (FunctionKey, u32),
     announced: bool,
-    left_out: u64,
 }
 
 /// Happenings that can be decoded on another thread.
 trait Rows: Iterator<Item = Happening> + Send {}
 impl Rows for Happenings<'_> {}
-impl Rows for std::vec::IntoIter<Happening> {}
+impl Rows for InOrder<'_> {}
 
 impl<I: Rows> Source for Lines<'_, I> {
     fn place(&self) -> &str {
@@ -220,14 +211,10 @@ impl Words<'_> {
         }
         for (number, thread) in (0_u32..).zip(self.file.threads()) {
             let tid = (thread.tid != 0).then_some(thread.tid);
-            block.threads.push((number, Who { pid: thread.pid, tid, name: thread.name.clone() }));
-        }
-        if self.left_out > 0 {
-            let what = format!(
-                "{} happenings beyond the first {SORTED_MAX} of files with many threads are left out",
-                self.left_out
-            );
-            block.damage(self.place, 0, what);
+            block.threads.push((
+                number,
+                Who { pid: thread.pid, tid, name: thread.name.clone(), of_host: false },
+            ));
         }
     }
 

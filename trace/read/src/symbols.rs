@@ -154,6 +154,11 @@ impl Symbols {
         self.points.get(usize::try_from(point).ok()?).map(String::as_str)
     }
 
+    /// Names of all points by their number.
+    pub fn points(&self) -> &[String] {
+        &self.points
+    }
+
     /// Name of a pool, or its address where it was created before the trace began.
     pub fn pool(&self, pool: u16) -> Option<String> {
         let address = self.pools.get(usize::from(pool))?;

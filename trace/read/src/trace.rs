@@ -151,6 +151,8 @@ pub struct Clock {
 pub struct Read {
     /// Records in the trace, also those that only tell about the process (statedump) and give no event.
     pub records: u64,
+    /// ... of these, those that only tell.
+    pub describing: u64,
     /// Events passed to the consumer.
     pub events: u64,
     /// ... of these, functions entered.

@@ -4,10 +4,13 @@ use crate::arguments::RecordArguments;
 use laneway_page::text::grouped;
 use laneway_terminal as terminal;
 use laneway_terminal::{Exit, Failure};
+use laneway_trace_export::Survey;
+use laneway_trace_read::Trace;
 use laneway_trace_record::{Full, LttngOptions, Plan, Profile, Recorded, Urgency, With, record};
 use serde_json::{Value, json};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
+use std::fs;
 use std::thread;
 
 pub(super) fn run(arguments: &RecordArguments, json: bool) -> Result<Exit, Failure> {
@@ -20,7 +23,48 @@ pub(super) fn run(arguments: &RecordArguments, json: bool) -> Result<Exit, Failu
     } else {
         terminal::note(told(arguments, &recorded).trim_end());
     }
+    if let Some(why) = nothing(arguments) {
+        return Err(Failure::input(why));
+    }
     judge(&recorded)
+}
+
+/// Recordings up to this size are looked into: a larger one holds events.
+const LOOKED_INTO_BYTES: u64 = 16 << 20;
+
+/// Why what the command was traced with recorded nothing; `None` if it did record something.
+fn nothing(arguments: &RecordArguments) -> Option<String> {
+    let out = arguments.out.display();
+    let (why, calls_only) = if let Some(pattern) = &arguments.dpdk {
+        let why = format!(
+            "no event of `{pattern}` was recorded in {out}: points of the fast path (lib.ethdev.rx.burst, \
+             lib.mempool.*) exist only in a DPDK that was built with -Denable_trace_fp=true, which Debian's is \
+             not, and others are written only by a program that ends with rte_eal_cleanup"
+        );
+        (why, false)
+    } else if arguments.lttng || arguments.lttng_fast {
+        let why = format!(
+            "no call was recorded in {out}: the command is not instrumented; build it with \
+             -finstrument-functions, or name the program itself behind `--`"
+        );
+        (why, true)
+    } else {
+        return None;
+    };
+    let folders = fs::read_dir(&arguments.out).ok()?.flatten().map(|entry| entry.path());
+    for folder in folders.filter(|path| path.is_dir()) {
+        // A folder without a trace holds no events, either.
+        let Ok(mut trace) = Trace::open(&folder) else { continue };
+        let bytes: u64 = trace.about().files.iter().map(|(_, bytes)| bytes).sum();
+        if bytes > LOOKED_INTO_BYTES {
+            return None;
+        }
+        let read = trace.read(&mut Survey::default()).ok()?;
+        if if calls_only { read.entries > 0 } else { read.events > 0 } {
+            return None;
+        }
+    }
+    Some(why)
 }
 
 fn plan(arguments: &RecordArguments) -> Plan {

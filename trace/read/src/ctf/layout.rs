@@ -6,7 +6,7 @@
 
 use std::sync::Arc;
 
-use super::types::{DEPTH_MAX, Field, Integer, Kind, Range, Type};
+use super::types::{DEPTH_MAX, Duty, Field, Integer, Kind, Range, Type};
 
 /// Most values of one event.
 const VALUES_MAX: u32 = 1 << 20;
@@ -18,12 +18,32 @@ const EMPTY_MAX: u64 = 64;
 pub(super) enum Node {
     Whole(Whole),
     Enumeration(Whole, Arc<[Range]>),
-    Float { bits: u32, align_bits: u32, big_endian: bool },
+    Float {
+        bits: u32,
+        align_bits: u32,
+        big_endian: bool,
+    },
     Text,
-    Struct { align_bits: u32, members: Vec<Member> },
-    Array { of: Box<Self>, length: u64 },
-    Sequence { of: Box<Self>, slot: usize },
-    Variant { slot: usize, signed: bool, cases: Vec<Case>, options: Vec<Member> },
+    Struct {
+        align_bits: u32,
+        members: Vec<Member>,
+    },
+    Array {
+        of: Box<Self>,
+        length: u64,
+    },
+    Sequence {
+        of: Box<Self>,
+        slot: usize,
+    },
+    /// `optional`: for other values of the tag there is nothing.
+    Variant {
+        slot: usize,
+        signed: bool,
+        cases: Vec<Case>,
+        options: Vec<Member>,
+        optional: bool,
+    },
 }
 
 /// An integer ready to be read.
@@ -39,13 +59,18 @@ pub(super) struct Whole {
     pub(super) slot: Option<usize>,
     /// Number of the clock that it sets.
     pub(super) clock: Option<usize>,
+    /// LEB128.
+    pub(super) variable: bool,
+    pub(super) duty: Option<Duty>,
 }
 
 /// A member of a struct or variant.
 #[derive(Clone, Debug)]
 pub(super) struct Member {
-    /// As declared; shown without the underscore LTTng puts before names of users.
+    /// As declared.
     name: String,
+    /// The name is shown as it is. In TSDL it is without the underscore that LTTng puts before names of users.
+    bare: bool,
     pub(super) node: Node,
 }
 
@@ -59,13 +84,15 @@ pub(super) struct Case {
 
 impl Member {
     pub(super) fn name(&self) -> &str {
-        self.name.strip_prefix('_').unwrap_or(&self.name)
+        if self.bare { &self.name } else { self.name.strip_prefix('_').unwrap_or(&self.name) }
     }
 }
 
 /// Compiles the types of one trace.
 pub(super) struct Compiler<'a> {
     pub(super) big_endian: bool,
+    /// CTF 2: names are shown as they are, and duties are declared.
+    pub(super) second: bool,
     pub(super) clocks: &'a [String],
     /// Slots given out so far.
     pub(super) slots: usize,
@@ -74,8 +101,8 @@ pub(super) struct Compiler<'a> {
 }
 
 impl<'a> Compiler<'a> {
-    pub(super) fn new(big_endian: bool, clocks: &'a [String]) -> Self {
-        Self { big_endian, clocks, slots: 0, open: Vec::new() }
+    pub(super) fn new(big_endian: bool, second: bool, clocks: &'a [String]) -> Self {
+        Self { big_endian, second, clocks, slots: 0, open: Vec::new() }
     }
 
     /// The layout of `of`; `roots` are those that come before it in an event, by their full name.
@@ -106,9 +133,12 @@ impl<'a> Compiler<'a> {
             Kind::Struct { fields, align_bits } => {
                 self.open.push(Vec::with_capacity(fields.len()));
                 for Field { name, of } in fields {
-                    let node = self.node(of, roots)?;
+                    let mut node = self.node(of, roots)?;
+                    if !self.second {
+                        give_duty(&mut node, name);
+                    }
                     let members = self.open.last_mut().expect("pushed above, popped below");
-                    members.push(Member { name: name.clone(), node });
+                    members.push(Member { name: name.clone(), bare: self.second, node });
                 }
                 let members = self.open.pop().expect("pushed above");
                 let align_bits =
@@ -119,29 +149,32 @@ impl<'a> Compiler<'a> {
                 Node::Array { of: Box::new(self.node(of, roots)?), length: *length }
             }
             Kind::Sequence { of, length } => {
-                let (slot, _) = self.slot(length, roots)?;
+                let (slot, ..) = self.slot(length, roots)?;
                 Node::Sequence { of: Box::new(self.node(of, roots)?), slot }
             }
-            Kind::Variant { tag, options } => {
+            Kind::Variant { tag, options, ranges, optional } => {
                 let tag = tag.as_deref().ok_or("a variant without its tag")?;
-                let (slot, labels) = self.slot(tag, roots)?;
-                let (signed, ranges) =
-                    labels.ok_or_else(|| format!("the tag `{tag}` is no enumeration"))?;
-                let named = |label: &str| {
-                    let bare = |name: &str| name.strip_prefix('_').unwrap_or(name).to_owned();
-                    options.iter().position(|option| bare(&option.name) == bare(label))
+                let (slot, signed, labels) = self.slot(tag, roots)?;
+                let cases = match ranges {
+                    Some(ranges) => {
+                        let of = |(option, ranges): (usize, &Vec<[i128; 2]>)| {
+                            let case = |&[first, last]: &[i128; 2]| Case { first, last, option };
+                            ranges.iter().map(case).collect::<Vec<_>>()
+                        };
+                        ranges.iter().enumerate().flat_map(of).collect()
+                    }
+                    None => {
+                        let labels =
+                            labels.ok_or_else(|| format!("the tag `{tag}` is no enumeration"))?;
+                        labelled(&labels, options)
+                    }
                 };
-                let cases = ranges
-                    .iter()
-                    .filter_map(|&Range { ref label, first, last }| {
-                        named(label).map(|option| Case { first, last, option })
-                    })
-                    .collect();
                 let mut compiled = Vec::with_capacity(options.len());
                 for Field { name, of } in options {
-                    compiled.push(Member { name: name.clone(), node: self.node(of, roots)? });
+                    let node = self.node(of, roots)?;
+                    compiled.push(Member { name: name.clone(), bare: self.second, node });
                 }
-                Node::Variant { slot, signed, cases, options: compiled }
+                Node::Variant { slot, signed, cases, options: compiled, optional: *optional }
             }
         })
     }
@@ -163,53 +196,90 @@ impl<'a> Compiler<'a> {
             base: integer.base,
             slot: None,
             clock,
+            variable: integer.variable,
+            duty: integer.duty,
         })
     }
 
-    /// The slot of the integer at `path`, and its labels if it is an enumeration.
-    #[expect(clippy::type_complexity, reason = "a pair of private facts, used twice above")]
+    /// The slot of the integer at `path`, whether it is signed, and its labels if it is an enumeration.
+    ///
+    /// A path is looked for in the structs around, innermost first, and then below the roots. One that begins with `:` is
+    /// looked for in the outermost struct only; one that begins with `^`, one for each, that many structs further out.
+    #[expect(clippy::type_complexity, reason = "a triple of private facts, used twice above")]
     fn slot(
         &mut self,
         path: &str,
         roots: &mut [(&str, &mut Option<Node>)],
-    ) -> Result<(usize, Option<(bool, Arc<[Range]>)>), String> {
+    ) -> Result<(usize, bool, Option<Arc<[Range]>>), String> {
         let next = self.slots;
-        let found = self.open.iter_mut().rev().find_map(|members| within(members, path));
-        let found = found.or_else(|| {
-            roots.iter_mut().find_map(|(prefix, root)| {
-                let rest = path.strip_prefix(*prefix)?.strip_prefix('.')?;
-                match root {
-                    Some(Node::Struct { members, .. }) => within(members, rest),
-                    _ => None,
-                }
+        let found = if let Some(path) = path.strip_prefix(':') {
+            self.open.first_mut().and_then(|members| within(members, path))
+        } else if path.starts_with('^') {
+            let inner = path.trim_start_matches('^');
+            let at = self.open.len().checked_sub(path.len() - inner.len());
+            at.and_then(|at| within(self.open.get_mut(at)?, inner))
+        } else {
+            let around = self.open.iter_mut().rev().find_map(|members| within(members, path));
+            around.or_else(|| {
+                roots.iter_mut().find_map(|(prefix, root)| {
+                    let rest = path.strip_prefix(*prefix)?.strip_prefix('.')?;
+                    match root {
+                        Some(Node::Struct { members, .. }) => within(members, rest),
+                        _ => None,
+                    }
+                })
             })
-        });
+        };
         let node = found.ok_or_else(|| format!("no member `{path}` comes before it"))?;
         let (whole, labels) = match node {
             Node::Whole(whole) => (whole, None),
-            Node::Enumeration(whole, ranges) => {
-                let signed = whole.signed;
-                (whole, Some((signed, ranges.clone())))
-            }
+            Node::Enumeration(whole, ranges) => (whole, Some(ranges.clone())),
             _ => return Err(format!("`{path}` is no integer")),
         };
         let slot = *whole.slot.get_or_insert(next);
         self.slots = self.slots.max(slot + 1);
-        Ok((slot, labels))
+        Ok((slot, whole.signed, labels))
+    }
+}
+
+/// Values of a tag that choose the options with the names of its labels.
+fn labelled(labels: &[Range], options: &[Field]) -> Vec<Case> {
+    let bare = |name: &str| name.strip_prefix('_').unwrap_or(name).to_owned();
+    let named = |label: &str| options.iter().position(|option| bare(&option.name) == bare(label));
+    let case = |&Range { ref label, first, last }: &Range| {
+        named(label).map(|option| Case { first, last, option })
+    };
+    labels.iter().filter_map(case).collect()
+}
+
+/// In TSDL the name of a member says what it is for.
+fn give_duty(node: &mut Node, name: &str) {
+    let duty = Duty::of_name(name);
+    match node {
+        Node::Whole(whole) | Node::Enumeration(whole, _) if duty != Some(Duty::Uuid) => {
+            whole.duty = duty;
+        }
+        Node::Array { of, .. } if duty == Some(Duty::Uuid) => {
+            if let Node::Whole(whole) = of.as_mut() {
+                whole.duty = duty;
+            }
+        }
+        _ => {}
     }
 }
 
 fn within<'m>(members: &'m mut [Member], path: &str) -> Option<&'m mut Node> {
-    let (first, rest) = match path.split_once('.') {
-        Some((first, rest)) => (first, Some(rest)),
-        None => (path, None),
+    // A name of CTF 2 may hold a point.
+    let rest = |member: &Member| match path.strip_prefix(member.name.as_str()) {
+        Some("") => Some(None),
+        Some(rest) => rest.strip_prefix('.').map(Some),
+        None => None,
     };
-    let member = members.iter_mut().rev().find(|member| member.name == first)?;
-    match (rest, &mut member.node) {
+    members.iter_mut().rev().find_map(|member| match (rest(member)?, &mut member.node) {
         (None, node) => Some(node),
         (Some(rest), Node::Struct { members, .. }) => within(members, rest),
         _ => None,
-    }
+    })
 }
 
 /// Bits that `node` must be aligned to.
@@ -430,13 +500,19 @@ fn step(
             let length = state.slots.get(*slot).copied().unwrap_or(0);
             array(of, length, name, bits, state, visit)?;
         }
-        Node::Variant { slot, signed, cases, options } => {
+        Node::Variant { slot, signed, cases, options, optional } => {
             let raw = state.slots.get(*slot).copied().unwrap_or(0);
             let tag = Value { raw, signed: *signed }.wide();
             let chosen = cases.iter().find(|case| (case.first..=case.last).contains(&tag));
+            if *optional && chosen.is_none() {
+                return Ok(());
+            }
             let option = chosen
                 .and_then(|case| options.get(case.option))
                 .ok_or_else(|| Stop::Wrong(format!("no variant for the tag value {tag}")))?;
+            if *optional {
+                return step(&option.node, name, bits, state, visit);
+            }
             visit.open(name, Shape::Variant);
             step(&option.node, Some(option.name()), bits, state, visit)?;
             visit.close(Shape::Variant);
@@ -447,7 +523,11 @@ fn step(
 
 fn integer(whole: &Whole, bits: &mut Bits<'_>, state: &mut State) -> Result<Value, Stop> {
     bits.align(whole.align_bits);
-    let mut raw = bits.take(whole.bits, whole.big_endian)?;
+    let mut raw = if whole.variable {
+        variable(whole.signed, bits)?
+    } else {
+        bits.take(whole.bits, whole.big_endian)?
+    };
     if whole.signed && whole.bits < 64 && raw >> (whole.bits - 1) == 1 {
         raw |= !mask(whole.bits);
     }
@@ -458,6 +538,28 @@ fn integer(whole: &Whole, bits: &mut Bits<'_>, state: &mut State) -> Result<Valu
         state.clock = advance(state.clock, raw & mask(whole.bits), whole.bits);
     }
     Ok(Value { raw, signed: whole.signed })
+}
+
+/// LEB128, sign extended if `signed`.
+fn variable(signed: bool, bits: &mut Bits<'_>) -> Result<u64, Stop> {
+    let (mut raw, mut shift) = (0_u64, 0_u32);
+    loop {
+        let byte = bits.take(8, false)?;
+        let seven = byte & 0x7f;
+        // The tenth byte has one bit that counts; the others repeat the sign.
+        let fits = shift < 63 || seven <= 1 || (signed && seven == 0x7f);
+        if shift > 63 || !fits {
+            return Err(Stop::Wrong("an integer of variable length of more than 64 bits".into()));
+        }
+        raw |= seven << shift;
+        shift += 7;
+        if byte & 0x80 == 0 {
+            if signed && shift < 64 && seven & 0x40 != 0 {
+                raw |= u64::MAX << shift;
+            }
+            return Ok(raw);
+        }
+    }
 }
 
 fn array(
@@ -531,7 +633,7 @@ fn fixed_at(
         Node::Whole(whole) | Node::Enumeration(whole, _) => {
             let bytes = (whole.bits / 8) as usize;
             let simple = whole.align_bits == 8 && matches!(whole.bits, 8 | 16 | 32 | 64);
-            if !simple || whole.clock.is_some() {
+            if !simple || whole.variable || whole.clock.is_some() {
                 return None;
             }
             let &Whole { big_endian, signed, .. } = whole;
@@ -545,7 +647,8 @@ fn fixed_at(
             .try_fold(from, |from, member| fixed_at(&member.node, member.name(), from, spots)),
         Node::Array { of, length } => {
             let Node::Whole(whole) = of.as_ref() else { return None };
-            if whole.align_bits != 8 || !matches!(whole.bits, 8 | 16 | 32 | 64) {
+            let simple = whole.align_bits == 8 && matches!(whole.bits, 8 | 16 | 32 | 64);
+            if !simple || whole.variable {
                 return None;
             }
             let each = usize::try_from(whole.bits / 8).ok()?;

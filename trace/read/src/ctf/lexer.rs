@@ -1,6 +1,6 @@
-//! TSDL (the language of CTF 1.8 metadata) cut into tokens.
+//! Metadata as text, and TSDL (the language of CTF 1.8 metadata) cut into tokens.
 //!
-//! Also takes the text out of the packets that LTTng writes it in. Assumes nothing about the bytes; every token knows its
+//! Takes the text out of the packets that LTTng writes it in. Assumes nothing about the bytes; every token knows its
 //! line and offset, so that whatever cannot be understood later can be shown to a person.
 
 /// Most bytes of metadata that are read.
@@ -62,29 +62,59 @@ impl Token {
     }
 }
 
+/// The text of a metadata file.
+#[derive(Debug)]
+pub(super) struct Text {
+    pub(super) plain: String,
+    /// Where pieces of it begin, and where these lie in the file.
+    pieces: Vec<(u64, u64)>,
+}
+
+impl Text {
+    /// A place in the text as a place in the file.
+    pub(super) fn in_file(&self, place: Place) -> Place {
+        let next = self.pieces.partition_point(|&(plain, _)| plain <= place.offset);
+        let piece = next.checked_sub(1).and_then(|at| self.pieces.get(at));
+        let offset = piece.map_or(place.offset, |&(plain, file)| file + (place.offset - plain));
+        Place { offset, ..place }
+    }
+}
+
 /// The text of a metadata file, out of its packets if it has some.
 ///
 /// # Errors
-/// [`Misread`] if a packet is broken, compressed or encrypted, or the text is not UTF-8.
-pub(super) fn text(bytes: &[u8]) -> Parsed<String> {
+/// [`Misread`] if a packet is broken, compressed or encrypted, or the text is not UTF-8; its place is one in the file.
+pub(super) fn text(bytes: &[u8]) -> Parsed<Text> {
     let magic = bytes.first_chunk().map(|&first| u32::from_le_bytes(first));
-    let plain = match magic {
+    let (plain, pieces) = match magic {
         Some(magic) if magic == PACKET_MAGIC || magic.swap_bytes() == PACKET_MAGIC => {
             unpacked(bytes, magic == PACKET_MAGIC)?
         }
-        _ => bytes.to_vec(),
+        _ => (bytes.to_vec(), vec![(0, 0)]),
     };
-    String::from_utf8(plain).map_err(|error| Misread {
-        place: Place { line: 1, offset: error.utf8_error().valid_up_to() as u64 },
-        what: "the metadata is neither text nor packets of text; CTF 1.8 is expected".into(),
-    })
+    match String::from_utf8(plain) {
+        Ok(plain) => Ok(Text { plain, pieces }),
+        Err(error) => {
+            let valid = error.utf8_error().valid_up_to();
+            let line = 1 + newlines(&error.as_bytes()[..valid]);
+            let text = Text { plain: String::new(), pieces };
+            Err(Misread {
+                place: text.in_file(Place { line, offset: valid as u64 }),
+                what: "the metadata is neither text nor packets of text".into(),
+            })
+        }
+    }
 }
 
-fn unpacked(bytes: &[u8], little: bool) -> Parsed<Vec<u8>> {
-    let mut plain = Vec::new();
+/// Text and [`Text::pieces`].
+type Unpacked = (Vec<u8>, Vec<(u64, u64)>);
+
+fn unpacked(bytes: &[u8], little: bool) -> Parsed<Unpacked> {
+    let (mut plain, mut pieces) = (Vec::new(), Vec::new());
     let mut at = 0;
     while at < bytes.len() {
-        let wrong = |what: String| Misread { place: Place { line: 0, offset: at as u64 }, what };
+        let line = 1 + newlines(&plain);
+        let wrong = |what: String| Misread { place: Place { line, offset: at as u64 }, what };
         let Some(header) = bytes[at..].first_chunk::<PACKET_HEADER_BYTES>() else {
             return Err(wrong(format!("metadata packet cut off after {} bytes", bytes.len() - at)));
         };
@@ -105,10 +135,11 @@ fn unpacked(bytes: &[u8], little: bool) -> Parsed<Vec<u8>> {
                 bytes.len() - at
             )));
         }
+        pieces.push((plain.len() as u64, (at + PACKET_HEADER_BYTES) as u64));
         plain.extend_from_slice(&bytes[at + PACKET_HEADER_BYTES..at + content]);
         at += packet;
     }
-    Ok(plain)
+    Ok((plain, pieces))
 }
 
 /// All tokens of `text`; the last one is [`Token::End`].
@@ -140,7 +171,8 @@ pub(super) fn tokens(text: &str) -> Parsed<Vec<(Token, Place)>> {
             b'/' if next == Some(b'/') => {
                 at += bytes[at..].iter().position(|&b| b == b'\n').unwrap_or(bytes.len() - at);
             }
-            b'"' => {
+            // A constant of one character is text, too: nothing calculates with it.
+            b'"' | b'\'' => {
                 let (text, end) =
                     quoted(text, at).ok_or_else(|| wrong("text without end".into()))?;
                 line += newlines(&bytes[at..end]);
@@ -203,10 +235,11 @@ fn number(word: &str) -> Option<u64> {
 /// The text between the quotes from `at` on, and the offset behind it.
 fn quoted(text: &str, at: usize) -> Option<(String, usize)> {
     let mut plain = String::new();
-    let mut chars = text[at + 1..].char_indices();
+    let mut chars = text[at..].char_indices();
+    let quote = chars.next()?.1;
     while let Some((offset, character)) = chars.next() {
         match character {
-            '"' => return Some((plain, at + 1 + offset + 1)),
+            _ if character == quote => return Some((plain, at + offset + 1)),
             '\\' => plain.push(match chars.next()?.1 {
                 'n' => '\n',
                 't' => '\t',
@@ -260,6 +293,7 @@ mod tests {
     fn text_and_comments_must_end() {
         assert!(tokens("\"a").is_err());
         assert!(tokens("/* a").is_err());
+        assert_eq!(kinds("'a'"), [Token::Text("a".into()), Token::End]);
         assert_eq!(kinds("\"a\\\"b\""), [Token::Text("a\"b".into()), Token::End]);
     }
 
@@ -279,7 +313,10 @@ mod tests {
             packet.extend(b"abc");
             packet.resize(64, 0);
             let twice = [packet.clone(), packet.clone()].concat();
-            assert_eq!(text(&twice).expect("two packets"), "abcabc");
+            let found = text(&twice).expect("two packets");
+            assert_eq!(found.plain, "abcabc");
+            let places = [0, 2, 3, 5].map(|offset| found.in_file(Place { line: 1, offset }).offset);
+            assert_eq!(places, [37, 39, 64 + 37, 64 + 39]);
             for cut in 1..37 {
                 assert!(text(&twice[..64 + cut]).is_err(), "cut after {cut} bytes");
             }

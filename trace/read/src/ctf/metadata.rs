@@ -20,12 +20,19 @@ const EVENTS_MAX: usize = 65_536;
 /// # Errors
 /// [`Misread`] if a layout cannot be understood.
 pub(super) fn parse(text: &str) -> Parsed<Metadata> {
-    let mut parser =
-        Parser { tokens: tokens(text)?, at: 0, scopes: vec![HashMap::new()], depth: 0 };
+    let mut parser = Parser {
+        tokens: tokens(text)?,
+        at: 0,
+        scopes: vec![HashMap::new()],
+        depth: 0,
+        unknown: Vec::new(),
+    };
     let mut metadata = Metadata::default();
     while parser.peek() != &Token::End {
         parser.block(&mut metadata)?;
     }
+    metadata.unknown.append(&mut parser.unknown);
+    metadata.complete();
     Ok(metadata)
 }
 
@@ -35,6 +42,8 @@ struct Parser {
     /// Named types, innermost scope last. `struct x` is named "struct x".
     scopes: Vec<HashMap<String, Type>>,
     depth: u32,
+    /// Attributes of types that were skipped.
+    unknown: Vec<Misread>,
 }
 
 /// What a declaration turned out to be.
@@ -261,9 +270,11 @@ impl Parser {
         }
         if self.accept_word("string") {
             if self.is('{') {
-                self.attributes(&mut |parser, name, _| match name {
-                    "encoding" => Ok(()),
-                    _ => parser.wrong(format!("unknown attribute `{name}` of a string")),
+                self.attributes(&mut |parser, name, _| {
+                    if name != "encoding" {
+                        parser.skip_attribute("string", name);
+                    }
+                    Ok(())
                 })?;
             }
             return Ok((self.limited(Type::new(Kind::Text))?, None));
@@ -350,6 +361,8 @@ impl Parser {
                 text: false,
                 base: 10,
                 clock: None,
+                variable: false,
+                duty: None,
             },
         );
         self.attributes(&mut |parser, name, value| {
@@ -389,7 +402,11 @@ impl Parser {
                     }
                     found.clock = clock;
                 }
-                _ => return parser.wrong(format!("unknown attribute `{name}` of an integer")),
+                ("size" | "align" | "encoding" | "map", Value::Number(_) | Value::Text(_)) => {
+                    return parser
+                        .wrong(format!("attribute `{name}` of an integer is no such value"));
+                }
+                _ => parser.skip_attribute("integer", name),
             }
             Ok(())
         })?;
@@ -418,7 +435,10 @@ impl Parser {
                 ("mant_dig", Value::Number(digits)) => mantissa = *digits,
                 ("align", Value::Number(bits)) => found.align_bits = parser.align(*bits)?,
                 ("byte_order", _) => found.big_endian = parser.byte_order(&value)?,
-                _ => return parser.wrong(format!("unknown attribute `{name}` of a float")),
+                ("exp_dig" | "mant_dig" | "align", Value::Text(_)) => {
+                    return parser.wrong(format!("attribute `{name}` of a float is no number"));
+                }
+                _ => parser.skip_attribute("float", name),
             }
             Ok(())
         })?;
@@ -508,7 +528,8 @@ impl Parser {
                 _ => return self.wrong(format!("unknown type `variant {name}`")),
             }
         };
-        let of = self.limited(Type::new(Kind::Variant { tag, options }))?;
+        let of =
+            self.limited(Type::new(Kind::Variant { tag, options, ranges: None, optional: false }))?;
         if let Some(name) = name {
             self.name(format!("variant {name}"), of.clone());
         }
@@ -661,6 +682,7 @@ impl Parser {
     }
 
     fn trace(&mut self, metadata: &mut Metadata) -> Parsed<()> {
+        metadata.place = self.place();
         self.entries(&mut |parser, name, entry| {
             match (name, entry) {
                 ("major", Entry::Value(Value::Number(1)))
@@ -682,6 +704,11 @@ impl Parser {
             }
             Ok(())
         })
+    }
+
+    fn skip_attribute(&mut self, of: &str, attribute: &str) {
+        let skipped = self.skipped(of, attribute);
+        self.unknown.push(skipped);
     }
 
     fn skipped(&self, block: &str, attribute: &str) -> Misread {
@@ -743,7 +770,7 @@ impl Parser {
 
     fn stream(&mut self, metadata: &mut Metadata) -> Parsed<()> {
         let place = self.place();
-        let mut stream = StreamClass::default();
+        let mut stream = StreamClass { place, ..StreamClass::default() };
         self.entries(&mut |parser, name, entry| {
             match (name, entry) {
                 ("id", Entry::Value(Value::Number(id))) => stream.id = parser.id(id)?,
@@ -766,12 +793,12 @@ impl Parser {
     }
 
     fn event(&mut self, metadata: &mut Metadata) -> Parsed<()> {
-        let mut event = EventClass::default();
+        let mut event = EventClass { place: self.place(), ..EventClass::default() };
         self.entries(&mut |parser, name, entry| {
             match (name, entry) {
                 ("id", Entry::Value(Value::Number(id))) => event.id = parser.id(id)?,
                 ("stream_id", Entry::Value(Value::Number(id))) => {
-                    event.stream_id = parser.id(id)?
+                    event.stream_id = Some(parser.id(id)?);
                 }
                 ("name", Entry::Value(Value::Text(name))) => event.name = name,
                 ("context", Entry::Type(of)) => event.context = Some(of),
@@ -848,15 +875,19 @@ mod tests {
         fails("trace { major = 2; };", 1, "CTF 2");
         fails("\nevent { fields := struct { foo_t x; }; };", 2, "unknown type `foo_t`");
         fails("typealias integer { size = 65; } := a;", 1, "65 bits");
-        fails("typealias integer { size = 8; color = red; } := a;", 1, "`color`");
         fails("typealias integer { size = 8; align = 3; } := a;", 1, "alignment 3");
         fails("typealias floating_point { exp_dig = 5; mant_dig = 11; } := half;", 1, "5 exponent");
         fails("clock { freq = 0; };", 1, "0 Hz");
         fails("stream { id = 1; }; stream { id = 1; };", 1, "second stream");
         fails("event { name = \"a\"", 1, "the end");
-        let skipped =
-            parse("callsite { name = \"x\"; }; trace { mood = good; };").expect("skipped");
-        assert_eq!(skipped.unknown.len(), 2);
+        let skipped = parse(
+            "callsite { name = \"x\"; }; trace { mood = good; }; env { letter = 'a'; };
+                   typealias integer { size = 8; color = red; } := a;",
+        )
+        .expect("skipped");
+        assert_eq!(skipped.unknown.len(), 3);
+        assert_eq!(skipped.unknown[2].place.line, 2, "{:?}", skipped.unknown);
+        assert_eq!(skipped.env, [("letter".to_owned(), "a".to_owned())]);
     }
 
     #[test]

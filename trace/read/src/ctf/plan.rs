@@ -3,11 +3,14 @@
 //! Made once from the metadata. For layouts that matter it knows where everything lies ([`Fixed`], [`Form`]), so that an
 //! event is a few loads; for all others it keeps the layout to walk.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 use super::layout::{Compiler, Node, Spot, SpotKind, Whole, fixed};
-use super::types::Metadata;
-use crate::event::PoolAction;
+use super::lexer::{Misread, Parsed, Place};
+use super::syscalls;
+use super::types::{Duty, Metadata};
+use crate::event::{FunctionKey, PoolAction};
+use crate::symbols::Symbols;
 
 /// Ids below this are found by index.
 const DENSE_IDS: usize = 4096;
@@ -32,6 +35,8 @@ pub(super) struct StreamPlan {
     pub(super) packet_context: Option<Node>,
     pub(super) header: Option<Node>,
     pub(super) context: Option<Node>,
+    /// Events are told per CPU, of whichever thread is on it.
+    pub(super) kernel: bool,
     pub(super) form: Form,
     pub(super) scale: Scale,
     pub(super) who: Who,
@@ -160,6 +165,28 @@ pub(super) enum Role {
     Pool(PoolAction),
     /// Tells about the process or a pool, not about a moment.
     Tells(Tells),
+    /// Something with a beginning and an end of its own begins ...
+    Begin(FunctionKey),
+    /// ... and ends.
+    End(FunctionKey),
+    /// What the kernel's tracer tells of the thread on the CPU.
+    Kernel(Kernel),
+    Point(u32),
+}
+
+/// An event of the kernel's tracer. Interrupts carry their number, softirqs theirs plus 65,536.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Kernel {
+    /// Another thread has the CPU.
+    Switch,
+    InterruptIn,
+    InterruptOut,
+    SoftirqIn,
+    SoftirqOut,
+    /// With its number.
+    SyscallIn(u32),
+    SyscallOut(u32),
+    /// Anything else, at its moment.
     Point(u32),
 }
 
@@ -174,6 +201,61 @@ pub(super) enum Tells {
     Pool,
     /// Nothing that is used.
     Nothing,
+}
+
+/// Ends of the names of two events that are one call.
+const PAIRS: [(&str, &str); 8] = [
+    ("begin", "end"),
+    ("entry", "exit"),
+    ("enter", "exit"),
+    ("enter", "leave"),
+    ("start", "stop"),
+    ("start", "end"),
+    ("start", "done"),
+    ("start", "finish"),
+];
+
+/// The name of the call that the event `name` begins (true) or ends, if `names` has the other event, too. In front of the
+/// word stands a sign, so that `friend` and `friegin` are no pair.
+fn paired<'n>(name: &'n str, names: &HashSet<&str>) -> Option<(&'n str, bool)> {
+    let stem = |word: &str| {
+        let stem = name.strip_suffix(word)?;
+        stem.ends_with(['_', '.', ':', '-']).then_some(stem)
+    };
+    PAIRS.iter().find_map(|&(begin, end)| {
+        let (stem, begins, other) = match (stem(begin), stem(end)) {
+            (Some(stem), _) => (stem, true, end),
+            (None, Some(stem)) => (stem, false, begin),
+            (None, None) => return None,
+        };
+        let bare = stem.trim_end_matches(['_', '.', ':', '-']);
+        let is_pair = !bare.is_empty() && names.contains(format!("{stem}{other}").as_str());
+        is_pair.then_some((bare, begins))
+    })
+}
+
+impl Kernel {
+    fn of(name: &str, point: impl FnOnce() -> u32) -> Self {
+        match name {
+            "sched_switch" => Self::Switch,
+            "irq_handler_entry" => Self::InterruptIn,
+            "irq_handler_exit" => Self::InterruptOut,
+            "softirq_entry" | "irq_softirq_entry" => Self::SoftirqIn,
+            "softirq_exit" | "irq_softirq_exit" => Self::SoftirqOut,
+            "exit_syscall" => Self::SyscallOut(syscalls::UNKNOWN),
+            _ => {
+                let call = |begin: &str| name.strip_prefix(begin).map(syscalls::number);
+                // Before LTTng 2.6 an entry is `sys_read`.
+                if let Some(number) = call("syscall_entry_").or_else(|| call("sys_")) {
+                    Self::SyscallIn(number)
+                } else if let Some(number) = call("syscall_exit_") {
+                    Self::SyscallOut(number)
+                } else {
+                    Self::Point(point())
+                }
+            }
+        }
+    }
 }
 
 impl Role {
@@ -220,7 +302,14 @@ impl Role {
     pub(super) fn wanted(self) -> &'static [&'static str] {
         match self {
             Self::Enter | Self::Leave => &["addr"],
-            Self::LeaveInnermost | Self::Tells(_) | Self::Point(_) => &[],
+            Self::Kernel(Kernel::InterruptIn | Kernel::InterruptOut) => &["irq"],
+            Self::Kernel(Kernel::SoftirqIn | Kernel::SoftirqOut) => &["vec"],
+            Self::LeaveInnermost
+            | Self::Tells(_)
+            | Self::Begin(_)
+            | Self::End(_)
+            | Self::Kernel(_)
+            | Self::Point(_) => &[],
             Self::Receive => &["port_id", "queue_id", "nb_rx"],
             Self::Send => &["port_id", "queue_id", "nb_pkts"],
             Self::Pool(_) => &["mempool", "nb_objs"],
@@ -253,29 +342,30 @@ impl StreamPlan {
 }
 
 impl Plan {
-    /// Compiles `metadata`. `point` gives a number to a name.
+    /// Compiles `metadata`. `symbols` numbers points, and the calls that two of them are.
     ///
     /// # Errors
-    /// A sentence if a layout refers to something that is not there.
-    pub(super) fn new(
-        metadata: &Metadata,
-        point: &mut dyn FnMut(&str) -> u32,
-    ) -> Result<Self, String> {
+    /// [`Misread`] if a layout refers to something that is not there.
+    pub(super) fn new(metadata: &Metadata, symbols: &mut Symbols) -> Parsed<Self> {
+        let at = |place: Place, what: String| Misread { place, what };
         let big_endian = metadata.big_endian.unwrap_or(false);
         let clocks: Vec<String> = metadata.clocks.iter().map(|clock| clock.name.clone()).collect();
-        let mut compiler = Compiler::new(big_endian, &clocks);
-        let mut packet_header = match &metadata.packet_header {
-            Some(of) => Some(
-                compiler
-                    .compile(of, &mut [])
-                    .map_err(|why| format!("packet header of the trace: {why}"))?,
-            ),
-            None => None,
-        };
+        let mut compiler = Compiler::new(big_endian, metadata.second, &clocks);
+        let mut packet_header =
+            match &metadata.packet_header {
+                Some(of) => Some(compiler.compile(of, &mut []).map_err(|why| {
+                    at(metadata.place, format!("packet header of the trace: {why}"))
+                })?),
+                None => None,
+            };
+        let names: HashSet<&str> =
+            metadata.events.iter().map(|event| event.name.as_str()).collect();
+        let kernel = metadata.env.iter().any(|(name, value)| name == "domain" && value == "kernel");
         let mut streams = Vec::with_capacity(metadata.streams.len());
         for class in &metadata.streams {
-            let named =
-                |what: &str, why: String| format!("{what} of stream class {}: {why}", class.id);
+            let named = |what: &str, why: String| {
+                at(class.place, format!("{what} of stream class {}: {why}", class.id))
+            };
             let mut packet_context = None;
             if let Some(of) = &class.packet_context {
                 let roots = &mut [("trace.packet.header", &mut packet_header)];
@@ -305,8 +395,8 @@ impl Plan {
             }
             let mut kinds = Vec::new();
             let mut sparse = HashMap::new();
-            for event in metadata.events.iter().filter(|event| event.stream_id == class.id) {
-                let named = |why: String| format!("event `{}`: {why}", event.name);
+            for event in metadata.events.iter().filter(|event| event.stream_id == Some(class.id)) {
+                let named = |why: String| at(event.place, format!("event `{}`: {why}", event.name));
                 let mut own = None;
                 if let Some(of) = &event.context {
                     let roots = &mut [
@@ -332,13 +422,22 @@ impl Plan {
                     }),
                     _ => false,
                 };
-                let role = Role::of(&event.name, has, || point(&event.name));
-                let index = u32::try_from(kinds.len()).map_err(|_| "too many events".to_owned())?;
+                let role = if kernel && event.name.starts_with("lttng_statedump_") {
+                    Role::Tells(Tells::Nothing)
+                } else if kernel {
+                    Role::Kernel(Kernel::of(&event.name, || symbols.number_point(&event.name)))
+                } else if let Some((call, begins)) = paired(&event.name, &names)
+                    && !event.name.starts_with("lttng_ust_")
+                {
+                    let key = symbols.number_function(call, "");
+                    if begins { Role::Begin(key) } else { Role::End(key) }
+                } else {
+                    Role::of(&event.name, has, || symbols.number_point(&event.name))
+                };
+                let index =
+                    u32::try_from(kinds.len()).map_err(|_| named("too many events".into()))?;
                 if sparse.insert(event.id, index).is_some() {
-                    return Err(format!(
-                        "event `{}`: second event with id {}",
-                        event.name, event.id
-                    ));
+                    return Err(named(format!("second event with id {}", event.id)));
                 }
                 kinds.push(EventPlan {
                     name: event.name.clone(),
@@ -369,6 +468,7 @@ impl Plan {
                 packet_context,
                 header,
                 context,
+                kernel,
                 scale,
                 kinds,
                 calls: Vec::new(),
@@ -430,7 +530,7 @@ impl StreamPlan {
         self.who.name = spot(["procname", "procname"], false);
         for kind in &mut self.kinds {
             kind.fixed = None;
-            if matches!(kind.role, Role::Tells(_)) {
+            if matches!(kind.role, Role::Tells(_) | Role::Kernel(_)) {
                 continue;
             }
             let mut spots = Vec::new();
@@ -470,9 +570,8 @@ fn names(node: &Node, name: &str) -> bool {
 fn end_sets_no_clock(node: &mut Node) {
     if let Node::Struct { members, .. } = node {
         for member in members {
-            let end = member.name() == "timestamp_end";
             if let Node::Whole(whole) = &mut member.node
-                && end
+                && whole.duty == Some(Duty::PacketEnd)
             {
                 whole.clock = None;
             }
@@ -493,8 +592,10 @@ fn clock_of(node: &Node) -> Option<usize> {
 /// Recognises headers by their structure, not by their name.
 fn form(header: &Node, big_endian: bool) -> Form {
     let Node::Struct { align_bits, members } = header else { return Form::Other };
+    let is_id = |whole: &Whole| whole.duty == Some(Duty::EventClass);
     let plain = |whole: &Whole, bits: u32, align: u32| {
         whole.bits == bits
+            && !whole.variable
             && whole.align_bits == align
             && whole.big_endian == big_endian
             && !whole.signed
@@ -506,12 +607,12 @@ fn form(header: &Node, big_endian: bool) -> Form {
                     && plain(time, 48, 1)
                     && time.clock.is_some()
                     && plain(number, 16, 8)
-                    && id.name() == "id" =>
+                    && is_id(number) =>
             {
                 Form::Dpdk
             }
             (Node::Enumeration(tag, ranges), Node::Variant { options, .. })
-                if *align_bits == 8 && time.name() == "id" =>
+                if *align_bits == 8 && is_id(tag) =>
             {
                 let (form, bits, time_bits, time_align, limit) = match tag.bits {
                     5 => (Form::Compact, (5, 1), 27, 1, 31),
@@ -527,9 +628,9 @@ fn form(header: &Node, big_endian: bool) -> Form {
                 };
                 let short = matches!(inner(0), Some([only]) if matches!(&only.node,
                     Node::Whole(whole) if plain(whole, time_bits, time_align) && whole.clock.is_some()));
-                let long = matches!(inner(1), Some([id, time]) if id.name() == "id"
-                    && matches!((&id.node, &time.node), (Node::Whole(id), Node::Whole(time))
-                        if plain(id, 32, 8) && plain(time, 64, 8) && time.clock.is_some()));
+                let long = matches!(inner(1), Some([id, time])
+                    if matches!((&id.node, &time.node), (Node::Whole(id), Node::Whole(time))
+                        if is_id(id) && plain(id, 32, 8) && plain(time, 64, 8) && time.clock.is_some()));
                 if plain(tag, bits.0, bits.1) && labels_fit && short && long && options.len() == 2 {
                     form
                 } else {
@@ -545,6 +646,27 @@ fn form(header: &Node, big_endian: bool) -> Form {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn two_events_are_one_call_by_their_names() {
+        let names = HashSet::from([
+            "p:work_begin",
+            "p:work_end",
+            "p:req-start",
+            "p:req-done",
+            "p:lone_entry",
+            "tend",
+            "tbegin",
+            "_end",
+            "_begin",
+        ]);
+        let found = |name| paired(name, &names);
+        assert_eq!(found("p:work_begin"), Some(("p:work", true)));
+        assert_eq!(found("p:work_end"), Some(("p:work", false)));
+        assert_eq!(found("p:req-start"), Some(("p:req", true)));
+        assert_eq!(found("p:req-done"), Some(("p:req", false)));
+        assert_eq!((found("p:lone_entry"), found("tend"), found("_end")), (None, None, None));
+    }
 
     #[test]
     fn time_is_cut_off_as_babeltrace2_does() {

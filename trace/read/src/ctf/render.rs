@@ -5,16 +5,6 @@ use std::fmt::Write as _;
 use super::layout::{Shape, Value, Visit, Whole};
 use super::types::Range;
 
-/// Members of a packet context that are about the packet and not about its events.
-const OF_THE_PACKET: [&str; 6] = [
-    "timestamp_begin",
-    "timestamp_end",
-    "content_size",
-    "packet_size",
-    "packet_seq_num",
-    "events_discarded",
-];
-
 /// Draws values as they are read.
 #[derive(Debug, Default)]
 pub(super) struct Render {
@@ -59,11 +49,7 @@ impl Render {
         }
     }
 
-    /// False if this member is not shown.
-    fn name(&mut self, name: Option<&str>) -> bool {
-        if self.packet && name.is_some_and(|name| OF_THE_PACKET.contains(&name)) {
-            return false;
-        }
+    fn name(&mut self, name: Option<&str>) {
         if let Some((count, numbered)) = self.open.last_mut() {
             self.text.push_str(if *count == 0 { " " } else { ", " });
             if *numbered {
@@ -74,7 +60,6 @@ impl Render {
         if let Some(name) = name {
             let _ = write!(self.text, "{name} = ");
         }
-        true
     }
 }
 
@@ -91,9 +76,11 @@ fn number(value: Value, whole: &Whole) -> String {
 
 impl Visit for Render {
     fn whole(&mut self, name: Option<&str>, value: Value, whole: &Whole, labels: &[Range]) {
-        if !self.name(name) {
+        // What a packet says of itself is not about its events.
+        if self.packet && whole.duty.is_some() {
             return;
         }
+        self.name(name);
         let shown = number(value, whole);
         if labels.is_empty() {
             self.text.push_str(&shown);
@@ -107,15 +94,13 @@ impl Visit for Render {
     }
 
     fn float(&mut self, name: Option<&str>, value: f64) {
-        if self.name(name) {
-            let _ = write!(self.text, "{value}");
-        }
+        self.name(name);
+        let _ = write!(self.text, "{value}");
     }
 
     fn text(&mut self, name: Option<&str>, text: &[u8]) {
-        if self.name(name) {
-            let _ = write!(self.text, "\"{}\"", String::from_utf8_lossy(text));
-        }
+        self.name(name);
+        let _ = write!(self.text, "\"{}\"", String::from_utf8_lossy(text));
     }
 
     fn open(&mut self, name: Option<&str>, shape: Shape) {

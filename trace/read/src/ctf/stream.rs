@@ -15,9 +15,9 @@ use std::sync::Arc;
 use super::layout::{
     Bits, Shape, Spot, SpotKind, State, Stop, Value, Visit, Whole, advance, mask, walk,
 };
-use super::plan::{EventPlan, Form, Plan, Role, StreamPlan, Tells, WANTED_MAX};
+use super::plan::{EventPlan, Form, Kernel, Plan, Role, StreamPlan, Tells, WANTED_MAX};
 use super::render::Render;
-use super::types::Range;
+use super::types::{Duty, Range};
 use crate::block::{BLOCK_EVENTS, Block, Source, Who};
 use crate::event::{Event, FunctionKey, Kind, Loss};
 use crate::input::Input;
@@ -46,6 +46,10 @@ struct Threads {
     last_name_bytes: usize,
     numbers: HashMap<(u32, u32), u32>,
     names: Vec<Vec<u8>>,
+    /// Their numbers are those of the host, and processes are not told.
+    of_host: bool,
+    /// The one on the CPU of this stream.
+    on_cpu: Option<u32>,
 }
 
 impl Threads {
@@ -74,6 +78,7 @@ impl Threads {
             let who = Who {
                 pid: key.0,
                 tid: Some(key.1),
+                of_host: self.of_host,
                 name: String::from_utf8_lossy(shown).into_owned(),
             };
             block.threads.push((number, who));
@@ -190,6 +195,8 @@ pub(super) struct Stream {
     pools: Pools,
     /// The context of the packet at this offset, as text.
     drawn: Option<(u64, String)>,
+    /// A packet of another trace was told.
+    of_another: bool,
     ended: bool,
 }
 
@@ -216,6 +223,7 @@ impl Stream {
             threads: Threads::default(),
             pools: Pools::default(),
             drawn: None,
+            of_another: false,
             ended: false,
         }
     }
@@ -255,6 +263,7 @@ impl Stream {
         (self.next_packet, self.ended) = (0, false);
         (self.discarded, self.sequence) = (None, None);
         self.threads = Threads::default();
+        self.of_another = false;
         Ok(ticks)
     }
 
@@ -357,6 +366,10 @@ impl Stream {
                 }
             }
         };
+        if told.of_another && !std::mem::replace(&mut self.of_another, true) {
+            let what = "a packet whose uuid is not that of the metadata; it is read as if it were";
+            block.damage(&self.place, start, what.into());
+        }
         let scale = plan.streams[stream].scale; // `header` returns an index of this list
         let left = self.length - start;
         let packet_bytes = match told.packet_bits {
@@ -434,7 +447,8 @@ impl Stream {
             lost,
             held: None,
         });
-        if !plan.streams[stream].who.told {
+        self.threads.of_host = plan.streams[stream].kernel;
+        if !plan.streams[stream].who.told && !plan.streams[stream].kernel {
             // The stream is a thread of its own.
             let name = if told.name.is_empty() {
                 told.cpu.map_or_else(|| self.place.clone(), |cpu| format!("cpu {cpu}"))
@@ -443,7 +457,7 @@ impl Stream {
             };
             if self.threads.names.is_empty() {
                 self.threads.names.push(Vec::new());
-                block.threads.push((0, Who { pid: plan.pid, tid: None, name }));
+                block.threads.push((0, Who { pid: plan.pid, tid: None, of_host: false, name }));
             }
         }
         Ok(true)
@@ -705,18 +719,23 @@ impl Stream {
         self.state.clock = clock;
         self.last_ns = time_ns;
         block.records += 1;
+        if let Role::Kernel(kernel) = kind.role {
+            self.kernel(kernel, &picked, packet.cpu, time_ns, block);
+            return Step::Next(index);
+        }
         let pid = picked.pid.unwrap_or(self.plan.pid);
         let thread = if class.who.told {
             self.threads.number(pid, picked.tid.unwrap_or(0), &picked.name, block)
         } else {
             0
         };
+        if let Role::Tells(tells) = kind.role {
+            block.describing += 1;
+            block.told.extend(picked.told(tells, pid));
+            return Step::Next(index);
+        }
         let [first, second, third] = picked.values;
         let kind = match kind.role {
-            Role::Tells(tells) => {
-                block.told.extend(picked.told(tells, pid));
-                return Step::Next(index);
-            }
             Role::Pool(action) => {
                 let pool = self.pools.number(first, block);
                 Kind::Pool { action, pool, buffers: saturate(second) }
@@ -730,6 +749,56 @@ impl Stream {
         }
         block.push(thread, packet.cpu, Event { time_ns, kind });
         Step::Next(index)
+    }
+}
+
+/// Softirqs count from here among interrupts.
+const SOFTIRQ_BASE: u32 = 1 << 16;
+/// Bits of a task's state that say what it waits for, or that it is gone (`TASK_REPORT` of the kernel).
+const TASK_REPORT: u64 = 0xff;
+
+impl Stream {
+    /// Delivers an event of the kernel's tracer, to the thread on the CPU.
+    fn kernel(
+        &mut self,
+        of: Kernel,
+        picked: &Picked,
+        cpu: Option<u32>,
+        time_ns: u64,
+        block: &mut Block,
+    ) {
+        if of == Kernel::Switch {
+            let number = |name: &str| picked.numbers.get(name).copied().unwrap_or(0);
+            let name = |name: &str| picked.texts.get(name).map_or(&[][..], Vec::as_slice);
+            let (prev, next) = (number("prev_tid") as u32, number("next_tid") as u32);
+            let runnable = number("prev_state") & TASK_REPORT == 0;
+            // Task 0 is the idle one.
+            if prev != 0 {
+                let thread = self.threads.number(0, prev, name("prev_comm"), block);
+                block.push(thread, cpu, Event { time_ns, kind: Kind::SwitchedOut { runnable } });
+            }
+            self.threads.on_cpu = None;
+            if next != 0 {
+                let thread = self.threads.number(0, next, name("next_comm"), block);
+                block.push(thread, cpu, Event { time_ns, kind: Kind::SwitchedIn });
+                self.threads.on_cpu = Some(thread);
+            }
+            return;
+        }
+        let Some(thread) = self.threads.on_cpu else { return };
+        let mut push = |thread: u32, kind| block.push(thread, cpu, Event { time_ns, kind });
+        let number = saturate::<u32>(picked.values[0]);
+        let softirq = SOFTIRQ_BASE.saturating_add(number);
+        match of {
+            Kernel::Switch => {}
+            Kernel::InterruptIn => push(thread, Kind::InterruptIn(number)),
+            Kernel::InterruptOut => push(thread, Kind::InterruptOut(number)),
+            Kernel::SoftirqIn => push(thread, Kind::InterruptIn(softirq)),
+            Kernel::SoftirqOut => push(thread, Kind::InterruptOut(softirq)),
+            Kernel::SyscallIn(call) => push(thread, Kind::SyscallIn(call)),
+            Kernel::SyscallOut(call) => push(thread, Kind::SyscallOut(call)),
+            Kernel::Point(point) => push(thread, Kind::Point { point, value: picked.values[0] }),
+        }
     }
 }
 
@@ -818,7 +887,9 @@ fn meaning(role: Role, [first, second, third]: [u64; WANTED_MAX]) -> Kind {
         },
         Role::Point(point) => Kind::Point { point, value: first },
         Role::Pool(action) => Kind::Pool { action, pool: 0, buffers: saturate(second) },
-        Role::Tells(_) => Kind::Point { point: 0, value: first },
+        Role::Begin(key) => Kind::Enter(key),
+        Role::End(key) => Kind::Leave(key),
+        Role::Tells(_) | Role::Kernel(_) => Kind::Point { point: 0, value: first },
     }
 }
 
@@ -1049,7 +1120,15 @@ impl Fast<'_> {
                 let pool = self.pools.number(values(0)?, self.block);
                 Kind::Pool { action, pool, buffers: saturate(values(1)?) }
             }
-            Role::Tells(_) => return None,
+            Role::Tells(_) | Role::Kernel(_) => return None,
+            Role::Begin(key) => {
+                self.block.entries += 1;
+                Kind::Enter(key)
+            }
+            Role::End(key) => {
+                self.block.exits += 1;
+                Kind::Leave(key)
+            }
             role => meaning(role, [values(0)?, values(1)?, values(2)?]),
         })
     }
@@ -1103,7 +1182,8 @@ impl Fast<'_> {
 struct Header {
     magic: Option<u64>,
     uuid: Vec<u8>,
-    in_uuid: bool,
+    /// Not that of the metadata.
+    of_another: bool,
     stream: Option<u64>,
     timed: bool,
     end_ticks: Option<u64>,
@@ -1119,28 +1199,23 @@ struct Header {
 impl Visit for Header {
     fn whole(&mut self, name: Option<&str>, value: Value, whole: &Whole, _: &[Range]) {
         let value = value.raw;
-        match name {
-            None if self.in_uuid => self.uuid.push(value as u8),
-            Some("magic") => self.magic = Some(value),
-            Some("stream_id") => self.stream = Some(value),
-            Some("timestamp_begin") => self.timed = true,
-            Some("timestamp_end") => self.end_ticks = Some(value),
-            Some("content_size") => self.content_bits = Some(value),
-            Some("packet_size") => self.packet_bits = Some(value),
-            Some("packet_seq_num") => self.sequence = Some(value),
-            Some("events_discarded") => self.discarded = Some((value, whole.bits)),
+        match whole.duty {
+            Some(Duty::Magic) => self.magic = Some(value),
+            Some(Duty::Uuid) => self.uuid.push(value as u8),
+            Some(Duty::StreamClass) => self.stream = Some(value),
+            Some(Duty::PacketBegin) => self.timed = true,
+            Some(Duty::PacketEnd) => self.end_ticks = Some(value),
+            Some(Duty::ContentBits) => self.content_bits = Some(value),
+            Some(Duty::PacketBits) => self.packet_bits = Some(value),
+            Some(Duty::PacketNumber) => self.sequence = Some(value),
+            Some(Duty::Discarded) => self.discarded = Some((value, whole.bits)),
+            Some(Duty::EventClass) => {}
             // DPDK writes all ones for a thread that is bound to no CPU.
-            Some("cpu_id") => self.cpu = u32::try_from(value).ok().filter(|&cpu| cpu != u32::MAX),
-            _ => {}
+            None if name == Some("cpu_id") => {
+                self.cpu = u32::try_from(value).ok().filter(|&cpu| cpu != u32::MAX);
+            }
+            None => {}
         }
-    }
-
-    fn open(&mut self, name: Option<&str>, shape: Shape) {
-        self.in_uuid = name == Some("uuid") && shape == Shape::Array;
-    }
-
-    fn close(&mut self, _: Shape) {
-        self.in_uuid = false;
     }
 
     fn text(&mut self, name: Option<&str>, text: &[u8]) {
@@ -1165,14 +1240,7 @@ fn header(
         let hint = if swapped { ", in the other byte order than the metadata says" } else { "" };
         return Err(Stop::Wrong(format!("no packet: magic is {magic:#010x}{hint}")));
     }
-    if let Some(uuid) = plan.uuid
-        && !told.uuid.is_empty()
-        && told.uuid != uuid
-    {
-        return Err(Stop::Wrong(
-            "a packet of another trace: its uuid is not that of the metadata".into(),
-        ));
-    }
+    told.of_another = plan.uuid.is_some_and(|uuid| !told.uuid.is_empty() && told.uuid != uuid);
     let found = match told.stream {
         Some(id) => plan.streams.iter().position(|stream| stream.id == id),
         None => (!plan.streams.is_empty()).then_some(0),
@@ -1205,8 +1273,8 @@ fn one(
     let kind = class.kinds.get(index).ok_or_else(unknown)?;
     look.kind = Some(kind.name.clone());
     look.wanted = kind.role.wanted();
-    look.first = matches!(kind.role, Role::Point(_));
-    look.collect = matches!(kind.role, Role::Tells(_));
+    look.first = matches!(kind.role, Role::Point(_) | Role::Kernel(Kernel::Point(_)));
+    look.collect = matches!(kind.role, Role::Tells(_) | Role::Kernel(Kernel::Switch));
     look.part = Part::Context;
     if let Some(node) = &class.context {
         look.scope();
@@ -1323,8 +1391,10 @@ impl<'r> Look<'r> {
 
 impl Visit for Look<'_> {
     fn whole(&mut self, name: Option<&str>, value: Value, whole: &Whole, labels: &[Range]) {
+        if self.part == Part::Header && whole.duty == Some(Duty::EventClass) {
+            self.id = Some(value.raw);
+        }
         match (self.part, name) {
-            (Part::Header, Some("id")) => self.id = Some(value.raw),
             (Part::Context, Some("vpid" | "pid")) => self.picked.pid = Some(value.raw as u32),
             (Part::Context, Some("vtid" | "tid")) => self.picked.tid = Some(value.raw as u32),
             (Part::Fields, Some(name)) => {

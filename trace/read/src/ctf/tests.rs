@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 
 use proptest::prelude::*;
+use serde_json::{Value, json};
 
 use crate::testing::{Folder, Log, read};
 use crate::{Event, FunctionKey, Kind, OpenError};
@@ -187,8 +188,96 @@ impl Writer {
     }
 
     fn read(&self) -> Log {
+        self.read_by(&self.metadata())
+    }
+
+    /// The same layout as [`Writer::metadata`] in the JSON of CTF 2.
+    fn second_metadata(&self) -> String {
+        let order = if self.big_endian { "big-endian" } else { "little-endian" };
+        let integer = |bits: u32, align: u32, role: &str| {
+            json!({ "type": "fixed-length-unsigned-integer", "byte-order": order, "length": bits,
+                    "alignment": align, "roles": if role.is_empty() { vec![] } else { vec![role] } })
+        };
+        let member = |name: &str, class: Value| json!({ "name": name, "field-class": class });
+        let of = |members: Vec<Value>, align: u32| json!({ "type": "structure", "member-classes": members, "minimum-alignment": align });
+        let stamp = "default-clock-timestamp";
+        let (tag, time, last) = match self.header {
+            Header::Compact => ((5, 1), (27, 1), 30),
+            Header::Large => ((16, 8), (32, 8), 65_534),
+        };
+        let mut id = integer(tag.0, tag.1, "event-record-class-id");
+        id["mappings"] = json!({ "compact": [[0, last]], "extended": [[last + 1, last + 1]] });
+        let short = of(vec![member("timestamp", integer(time.0, time.1, stamp))], 1);
+        let long = of(
+            vec![
+                member("id", integer(32, 8, "event-record-class-id")),
+                member("timestamp", integer(64, 8, stamp)),
+            ],
+            1,
+        );
+        let options = json!([
+            { "name": "compact", "field-class": short, "selector-field-ranges": [[0, last]] },
+            { "name": "extended", "field-class": long, "selector-field-ranges": [[last + 1, last + 1]] },
+        ]);
+        let variant = json!({ "type": "variant", "options": options,
+            "selector-field-location": { "origin": "event-record-header", "path": ["id"] } });
+        let u = |bits: u32| integer(bits, 8, "");
+        let context = [
+            ("timestamp_begin", stamp),
+            ("timestamp_end", "packet-end-default-clock-timestamp"),
+            ("content_size", "packet-content-length"),
+            ("packet_size", "packet-total-length"),
+            ("packet_seq_num", "packet-sequence-number"),
+            ("events_discarded", "discarded-event-record-counter-snapshot"),
+        ];
+        let mut context: Vec<Value> =
+            context.iter().map(|(name, role)| member(name, integer(64, 8, role))).collect();
+        context.push(member("cpu_id", u(32)));
+        let who = vec![
+            member("vpid", u(32)),
+            member("vtid", u(32)),
+            member("procname", json!({ "type": "static-length-string", "length": 17 })),
+        ];
+        let address =
+            || of(vec![member("addr", json!("u64")), member("call_site", json!("u64"))], 1);
+        let words = of(
+            vec![
+                member("n", u(32)),
+                member(
+                    "x",
+                    json!({ "type": "dynamic-length-array", "element-field-class": u(16),
+                                    "length-field-location": { "path": ["n"] } }),
+                ),
+                member("s", json!({ "type": "null-terminated-string" })),
+            ],
+            1,
+        );
+        let event = |id: u32, name: &str, payload: Value| json!({ "type": "event-record-class", "id": id, "name": name, "payload-field-class": payload });
+        let fragments = [
+            json!({ "type": "preamble", "version": 2 }),
+            json!({ "type": "field-class-alias", "name": "u64", "field-class": u(64) }),
+            json!({ "type": "trace-class",
+                    "environment": { "tracer_name": "lttng-ust", "hostname": "here" },
+                    "packet-header-field-class":
+                        of(vec![member("magic", integer(32, 8, "packet-magic-number"))], 1) }),
+            json!({ "type": "clock-class", "id": "c", "frequency": 1_000_000_000,
+                    "offset-from-origin": { "seconds": 0, "cycles": 1000 } }),
+            json!({ "type": "data-stream-class", "default-clock-class-id": "c",
+                    "packet-context-field-class": of(context, 1),
+                    "event-record-header-field-class":
+                        of(vec![member("id", id), member("v", variant)], 8),
+                    "event-record-common-context-field-class": of(who, 1) }),
+            event(ENTRY, "lttng_ust_cyg_profile:func_entry", address()),
+            event(EXIT, "lttng_ust_cyg_profile:func_exit", address()),
+            event(FAST_EXIT, "lttng_ust_cyg_profile_fast:func_exit", of(vec![], 1)),
+            event(WORDS, "mine:words", words),
+        ];
+        fragments.iter().map(|fragment| format!("\u{1e}{fragment}\n")).collect()
+    }
+
+    fn read_by(&self, metadata: &str) -> Log {
         let folder = Folder::new();
-        folder.write("metadata", self.metadata().as_bytes());
+        folder.write("metadata", metadata.as_bytes());
         folder.write("channel0_0", &self.bytes());
         read(folder.path()).expect("a trace")
     }
@@ -257,15 +346,22 @@ fn every_byte_order_and_header_gives_the_same_events() {
             (EXIT, 1 << 40, 1, 3, 0x1234),
         ];
         writer.packet(Packet { begin: 50, end: 1 << 41, cpu: 3, ..Packet::default() }, &rows);
-        let log = writer.read();
-        assert!(log.read.damages.is_empty(), "{:?}", log.read.damages);
-        let mut found: Vec<Event> = log.events.iter().map(|&(_, _, event)| event).collect();
-        found.sort_by_key(|event| event.time_ns);
-        assert_eq!(found, rows.iter().map(event).collect::<Vec<_>>(), "{big_endian} {header:?}");
-        assert!(log.events.iter().all(|&(_, cpu, _)| cpu == Some(3)));
-        let threads: Vec<_> = log.threads.iter().map(|t| (t.pid, t.tid, t.name.as_str())).collect();
-        assert_eq!(threads, [(1, 2, "worker"), (1, 3, "worker")]);
-        assert_eq!((log.read.entries, log.read.exits, log.read.records), (1, 2, 4));
+        for metadata in [writer.metadata(), writer.second_metadata()] {
+            let log = writer.read_by(&metadata);
+            assert!(log.read.damages.is_empty(), "{:?}", log.read.damages);
+            let mut found: Vec<Event> = log.events.iter().map(|&(_, _, event)| event).collect();
+            found.sort_by_key(|event| event.time_ns);
+            assert_eq!(
+                found,
+                rows.iter().map(event).collect::<Vec<_>>(),
+                "{big_endian} {header:?}"
+            );
+            assert!(log.events.iter().all(|&(_, cpu, _)| cpu == Some(3)));
+            let threads: Vec<_> =
+                log.threads.iter().map(|t| (t.pid, t.tid, t.name.as_str())).collect();
+            assert_eq!(threads, [(1, 2, "worker"), (1, 3, "worker")]);
+            assert_eq!((log.read.entries, log.read.exits, log.read.records), (1, 2, 4));
+        }
     }
 }
 
@@ -464,7 +560,6 @@ fn directories_without_a_readable_trace_are_refused_with_a_reason() {
     for (metadata, part) in [
         ("trace { byte_order = middle; };", "byte order `middle`"),
         ("stream { };", "no `byte_order`"),
-        ("trace { byte_order = le; };", "no block `stream`"),
         (
             "trace { byte_order = le; }; stream { event.header := struct { uint5_t id; }; };",
             "uint5_t",
@@ -485,6 +580,265 @@ fn directories_without_a_readable_trace_are_refused_with_a_reason() {
     assert!(matches!(read(&missing), Err(OpenError::Io { .. })));
     let text = folder.write("text", b"hello, world");
     assert!(matches!(read(&text), Err(OpenError::NotATrace { .. })));
+}
+
+#[test]
+fn what_metadata_leaves_out_is_taken_as_babeltrace2_takes_it() {
+    let folder = Folder::new();
+    // Neither stream nor event header: the bytes are one kind of event.
+    let bytes = "typealias integer { size = 8; } := u8; event { name = \"a:b\"; fields := struct { u8 n; }; };";
+    let plain = format!("trace {{ byte_order = le; }}; {bytes}");
+    folder.write("metadata", plain.as_bytes());
+    folder.write("stream", &[7, 8]);
+    let log = read(folder.path()).expect("a trace");
+    let values: Vec<Kind> = log.events.iter().map(|event| event.2.kind).collect();
+    assert_eq!(values, [7, 8].map(|value| Kind::Point { point: 0, value }));
+    // A trace of nothing, and one that nothing was written into.
+    folder.write("metadata", b"trace { byte_order = le; };");
+    folder.write("stream", b"");
+    assert_eq!(read(folder.path()).expect("a trace").events.len(), 0);
+    // A packet of another trace is read, and told once.
+    let uuid = "2a6422d0-6cee-11e0-8c08-cb07d7b3a564";
+    let header = "packet.header := struct { u8 uuid[16]; };";
+    let strange = format!(
+        "typealias integer {{ size = 8; }} := u8; trace {{ byte_order = le; uuid = \"{uuid}\"; {header} }}; {bytes}"
+    );
+    folder.write("metadata", strange.replace("event", "stream {}; event").as_bytes());
+    folder.write("stream", &[[1; 16].as_slice(), &[9]].concat());
+    let log = read(folder.path()).expect("a trace");
+    assert_eq!((log.events.len(), log.read.damages.len()), (1, 1), "{:?}", log.read.damages);
+    assert!(log.read.damages[0].what.contains("uuid"), "{:?}", log.read.damages);
+}
+
+#[test]
+fn an_error_of_a_layout_has_the_place_of_its_block() {
+    let folder = Folder::new();
+    for (metadata, line, offset) in [
+        (
+            "trace { byte_order = le; };\n stream { };\n\nevent { fields := struct { string x[n]; }; };",
+            4,
+            42,
+        ),
+        ("env { };\n\ntrace { };", 3, 10),
+        ("{\"type\": \"preamble\", \"version\": 2}\n{\"type\":\n7x}", 3, 45),
+        ("{\"type\": \"preamble\", \"version\": 2}\n\x1e{\"type\": \"clock-class\"}", 2, 36),
+    ] {
+        folder.write("metadata", metadata.as_bytes());
+        match read(folder.path()) {
+            Err(OpenError::Metadata { line: l, offset: o, what, .. }) => {
+                assert_eq!((l, o), (line, offset), "{metadata}: {what}");
+            }
+            other => panic!("{metadata}: {other:?}"),
+        }
+    }
+}
+
+#[test]
+fn fields_that_only_the_second_format_has_are_read() {
+    let integer = |order: &str, bits: u32| json!({ "type": "fixed-length-unsigned-integer", "byte-order": order, "length": bits });
+    let member = |name: &str, class: Value| json!({ "name": name, "field-class": class });
+    let here = |path: &str| json!({ "origin": "event-record-payload", "path": [path] });
+    let payload = json!({ "type": "structure", "member-classes": [
+        member("flag", json!({ "type": "fixed-length-boolean", "byte-order": "little-endian", "length": 8 })),
+        member("maybe", json!({ "type": "optional", "field-class": integer("big-endian", 16),
+                                "selector-field-location": here("flag") })),
+        member("n", json!({ "type": "variable-length-unsigned-integer" })),
+        member("text", json!({ "type": "dynamic-length-string", "length-field-location": here("n") })),
+        member("inner", json!({ "type": "structure", "member-classes": [
+            member("blob", json!({ "type": "dynamic-length-blob",
+                                   "length-field-location": { "path": [null, "n"] } })),
+            member("odd.name", json!({ "type": "variable-length-signed-integer" })),
+            member("choice", json!({ "type": "variant", "selector-field-location": { "path": ["odd.name"] },
+                "options": [
+                    { "selector-field-ranges": [[-2, -1]], "field-class": integer("little-endian", 8) },
+                    { "name": "b", "selector-field-ranges": [[0, 5]], "field-class": { "type": "null-terminated-string" } },
+                ] })),
+        ] })),
+    ] });
+    let metadata: String = [
+        json!({ "type": "preamble", "version": 2 }),
+        json!({ "type": "data-stream-class" }),
+        json!({ "type": "event-record-class", "name": "e", "payload-field-class": payload }),
+    ]
+    .iter()
+    .map(|fragment| format!("\u{1e}{fragment}"))
+    .collect();
+    let folder = Folder::new();
+    folder.write("metadata", metadata.as_bytes());
+    folder.write(
+        "stream",
+        &[1, 0x12, 0x34, 0x82, 0, b'h', b'i', 8, 9, 0x7e, 200, 0, 0, 0x80, 0x01, 0],
+    );
+    let trace = crate::Trace::open(folder.path()).expect("a trace");
+    let mut found = Vec::new();
+    trace.records(&mut |record| found.push(record.fields.to_owned())).expect("files can be read");
+    assert_eq!(
+        found,
+        ["{ flag = 1, maybe = 4660, n = 2, text = \"hi\", inner = { blob = [ [0] = 8, [1] = 9 ], \
+             odd.name = -2, choice = { 0 = 200 } } }",]
+    );
+}
+
+#[test]
+fn two_points_of_one_name_are_a_call() {
+    let writer = |names: [&str; 2]| {
+        let mut writer = Writer::new(false, Header::Large);
+        writer.packet(Packet { end: 120, ..Packet::default() }, &call(20, 2, 7));
+        let folder = Folder::new();
+        let old = ["lttng_ust_cyg_profile:func_entry", "lttng_ust_cyg_profile:func_exit"];
+        let metadata = writer.metadata().replace(old[0], names[0]).replace(old[1], names[1]);
+        folder.write("metadata", metadata.as_bytes());
+        folder.write("channel0_0", &writer.bytes());
+        read(folder.path()).expect("a trace")
+    };
+    let log = writer(["my:work_begin", "my:work_end"]);
+    assert_eq!(log.calls(), ["1020 +my:work", "1030 -my:work"]);
+    assert_eq!((log.read.entries, log.read.exits), (1, 1));
+    let log = writer(["my:work_begin", "my:other_end"]);
+    assert!(log.events.iter().all(|event| matches!(event.2.kind, Kind::Point { value: 7, .. })));
+}
+
+/// Metadata of a kernel's trace: per CPU, without contexts.
+fn kernel_metadata() -> String {
+    let integer = |bits: u32, signed: &str, role: &str| {
+        json!({ "type": format!("fixed-length-{signed}signed-integer"), "byte-order": "little-endian",
+                "length": bits, "alignment": 8, "roles": [role] })
+    };
+    let u = |bits| integer(bits, "un", "");
+    let structure = |members: Vec<(&str, Value)>| {
+        let members: Vec<Value> = members
+            .into_iter()
+            .map(|(name, class)| json!({ "name": name, "field-class": class }))
+            .collect();
+        json!({ "type": "structure", "member-classes": members })
+    };
+    let comm = json!({ "type": "static-length-string", "length": 16 });
+    let events = [
+        (
+            "sched_switch",
+            vec![
+                ("prev_comm", comm.clone()),
+                ("prev_tid", u(32)),
+                ("prev_state", integer(64, "", "")),
+                ("next_comm", comm),
+                ("next_tid", u(32)),
+            ],
+        ),
+        ("irq_handler_entry", vec![("irq", u(32))]),
+        ("irq_handler_exit", vec![("irq", u(32))]),
+        ("softirq_entry", vec![("vec", u(32))]),
+        ("softirq_exit", vec![("vec", u(32))]),
+        ("syscall_entry_futex", vec![("op", u(32))]),
+        ("syscall_exit_futex", vec![("ret", u(32))]),
+        ("sched_wakeup", vec![("tid", u(32))]),
+    ];
+    let mut fragments = vec![
+        json!({ "type": "preamble", "version": 2 }),
+        json!({ "type": "trace-class", "environment": { "domain": "kernel", "tracer_name": "lttng-modules" } }),
+        json!({ "type": "clock-class", "id": "c", "frequency": 1_000_000_000,
+                "offset-from-origin": { "seconds": 0, "cycles": 1000 } }),
+        json!({ "type": "data-stream-class", "default-clock-class-id": "c",
+                "packet-context-field-class": structure(vec![("cpu_id", u(32))]),
+                "event-record-header-field-class": structure(vec![
+                    ("id", integer(8, "un", "event-record-class-id")),
+                    ("timestamp", integer(64, "un", "default-clock-timestamp")) ]) }),
+    ];
+    for (id, (name, fields)) in events.into_iter().enumerate() {
+        fragments.push(json!({ "type": "event-record-class", "id": id, "name": name,
+                               "payload-field-class": structure(fields) }));
+    }
+    fragments.iter().map(|fragment| format!("\u{1e}{fragment}")).collect()
+}
+
+#[test]
+fn what_the_kernels_tracer_tells_belongs_to_the_thread_on_the_cpu() {
+    fn stream(cpu: u32, events: &[(u64, u8, [u32; 3])]) -> Vec<u8> {
+        let mut bytes = cpu.to_le_bytes().to_vec();
+        for &(time, id, [first, state, next]) in events {
+            bytes.push(id);
+            bytes.extend(time.to_le_bytes());
+            let comm =
+                |tid: u32| if tid == 7 { *b"worker\0\0\0\0\0\0\0\0\0\0" } else { [b'o'; 16] };
+            if id == 0 {
+                bytes.extend(comm(first));
+                bytes.extend(first.to_le_bytes());
+                bytes.extend(u64::from(state).to_le_bytes());
+                bytes.extend(comm(next));
+                bytes.extend(next.to_le_bytes());
+            } else {
+                bytes.extend(first.to_le_bytes());
+            }
+        }
+        bytes
+    }
+    const SWITCH: u8 = 0;
+    let folder = Folder::new();
+    let kernel = folder.path().join("kernel");
+    let user = folder.path().join("ust");
+    for folder in [&kernel, &user] {
+        std::fs::create_dir(folder).expect("the folder can be written");
+    }
+    folder.write("kernel/metadata", kernel_metadata().as_bytes());
+    // Thread 7 is preempted on CPU 0, goes on on CPU 1, waits in futex, and is woken there.
+    let first = [
+        (5, 1, [9, 0, 0]), // nobody is known to be on the CPU
+        (10, SWITCH, [0, 0, 7]),
+        (20, 1, [9, 0, 0]),
+        (24, 2, [9, 0, 0]),
+        (30, SWITCH, [7, 256, 8]),
+        (33, 3, [3, 0, 0]),
+        (35, 4, [3, 0, 0]),
+    ];
+    let second = [
+        (40, SWITCH, [0, 0, 7]),
+        (50, 5, [0, 0, 0]),
+        (60, SWITCH, [7, 1, 0]),
+        (61, 1, [9, 0, 0]), // of the idle task
+        (70, SWITCH, [0, 0, 7]),
+        (80, 6, [0, 0, 0]),
+    ];
+    folder.write("kernel/channel0_0", &stream(0, &first));
+    folder.write("kernel/channel0_1", &stream(1, &second));
+    let mut writer = Writer::new(false, Header::Large);
+    writer.packet(Packet { begin: 40, end: 90, ..Packet::default() }, &call(45, 7, 0x1234));
+    folder.write("ust/metadata", writer.metadata().as_bytes());
+    folder.write("ust/channel0_0", &writer.bytes());
+    let log = read(folder.path()).expect("a trace");
+    assert!(log.read.damages.is_empty(), "{:?}", log.read.damages);
+    let of = |tid: u32| {
+        let number = log.threads.iter().position(|thread| thread.tid == tid).expect("told");
+        let mine = log.events.iter().filter(move |event| event.0 == number);
+        mine.map(|event| (event.2.time_ns - 1000, event.2.kind)).collect::<Vec<_>>()
+    };
+    let key = FunctionKey(0x1234);
+    assert_eq!(
+        of(7),
+        [
+            (10, Kind::SwitchedIn),
+            (20, Kind::InterruptIn(9)),
+            (24, Kind::InterruptOut(9)),
+            (30, Kind::SwitchedOut { runnable: true }),
+            (40, Kind::SwitchedIn),
+            (45, Kind::Enter(key)),
+            (50, Kind::SyscallIn(202)),
+            (55, Kind::Leave(key)),
+            (60, Kind::SwitchedOut { runnable: false }),
+            (70, Kind::SwitchedIn),
+            (80, Kind::SyscallOut(202)),
+        ]
+    );
+    let softirq = 65_536 + 3;
+    assert_eq!(
+        of(8),
+        [
+            (30, Kind::SwitchedIn),
+            (33, Kind::InterruptIn(softirq)),
+            (35, Kind::InterruptOut(softirq)),
+        ]
+    );
+    let threads: Vec<_> = log.threads.iter().map(|t| (t.pid, t.tid, t.name.as_str())).collect();
+    assert_eq!(threads.len(), 2, "a thread of both traces is one: {threads:?}");
+    assert!(threads.contains(&(1, 7, "worker")), "{threads:?}");
 }
 
 /// DPDK's layout: no packet size, no time in the packet.
@@ -569,6 +923,7 @@ proptest! {
     fn what_is_written_is_read(
         big_endian: bool,
         compact: bool,
+        second: bool,
         steps in prop::collection::vec((0_u64..1 << 40, 0_u32..4, 0_u32..3, any::<u64>()), 1..200),
         cut in 1_usize..60,
     ) {
@@ -589,7 +944,7 @@ proptest! {
             writer.packet(Packet { begin, end, sequence: sequence as u64, ..Packet::default() }, rows);
             begin = end;
         }
-        let log = writer.read();
+        let log = if second { writer.read_by(&writer.second_metadata()) } else { writer.read() };
         prop_assert!(log.read.damages.is_empty(), "{:?}", log.read.damages);
         prop_assert_eq!(log.events.len(), rows.len());
         for (number, thread) in log.threads.iter().enumerate() {
@@ -615,9 +970,10 @@ proptest! {
     }
 
     #[test]
-    fn changed_metadata_never_panics(flips in prop::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 1..6)) {
+    fn changed_metadata_never_panics(second: bool, flips in prop::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 1..6)) {
         let writer = small();
-        let mut text = writer.metadata().into_bytes();
+        let text = if second { writer.second_metadata() } else { writer.metadata() };
+        let mut text = text.into_bytes();
         for (index, byte) in flips {
             let at = index.index(text.len());
             text[at] = byte;

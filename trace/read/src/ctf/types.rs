@@ -5,6 +5,8 @@
 
 use std::sync::Arc;
 
+use super::lexer::{Misread, Place};
+
 /// Deepest nesting of types.
 pub(super) const DEPTH_MAX: u32 = 32;
 /// Most types that one type may contain, counted as often as they occur.
@@ -23,12 +25,31 @@ pub(super) struct Type {
 pub(super) enum Kind {
     Integer(Integer),
     Float(Float),
-    Enumeration { of: Integer, ranges: Vec<Range> },
+    Enumeration {
+        of: Integer,
+        ranges: Vec<Range>,
+    },
     Text,
-    Struct { fields: Vec<Field>, align_bits: u32 },
-    Array { of: Type, length: u64 },
-    Sequence { of: Type, length: String },
-    Variant { tag: Option<String>, options: Vec<Field> },
+    Struct {
+        fields: Vec<Field>,
+        align_bits: u32,
+    },
+    Array {
+        of: Type,
+        length: u64,
+    },
+    Sequence {
+        of: Type,
+        length: String,
+    },
+    /// Which option is there: by the labels of the tag, which are their names, or by `ranges` of the tag's values, one
+    /// list per option. `optional`: for other values there is nothing.
+    Variant {
+        tag: Option<String>,
+        options: Vec<Field>,
+        ranges: Option<Vec<Vec<[i128; 2]>>>,
+        optional: bool,
+    },
 }
 
 /// An integer.
@@ -46,6 +67,45 @@ pub(super) struct Integer {
     pub(super) base: u32,
     /// Its value sets this clock.
     pub(super) clock: Option<String>,
+    /// LEB128: as many bytes as the value needs; `bits` is then 64.
+    pub(super) variable: bool,
+    /// What it says to a reader. TSDL says it by the name of the member.
+    pub(super) duty: Option<Duty>,
+}
+
+/// What a field says to a reader about its packet or event.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Duty {
+    Magic,
+    /// A byte of the trace's UUID.
+    Uuid,
+    StreamClass,
+    PacketBegin,
+    PacketEnd,
+    PacketBits,
+    ContentBits,
+    PacketNumber,
+    Discarded,
+    EventClass,
+}
+
+impl Duty {
+    /// By the name of a member in CTF 1.8.
+    pub(super) fn of_name(name: &str) -> Option<Self> {
+        Some(match name {
+            "magic" => Self::Magic,
+            "uuid" => Self::Uuid,
+            "stream_id" => Self::StreamClass,
+            "timestamp_begin" => Self::PacketBegin,
+            "timestamp_end" => Self::PacketEnd,
+            "packet_size" => Self::PacketBits,
+            "content_size" => Self::ContentBits,
+            "packet_seq_num" => Self::PacketNumber,
+            "events_discarded" => Self::Discarded,
+            "id" => Self::EventClass,
+            _ => return None,
+        })
+    }
 }
 
 /// A floating-point number of 32 or 64 bits.
@@ -98,6 +158,10 @@ impl Type {
 /// A whole trace as its metadata declares it.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Metadata {
+    /// CTF 2: names are what they are, and duties are told.
+    pub(super) second: bool,
+    /// Of the block about the whole trace.
+    pub(super) place: Place,
     pub(super) big_endian: Option<bool>,
     pub(super) uuid: Option<[u8; 16]>,
     pub(super) packet_header: Option<Type>,
@@ -106,7 +170,7 @@ pub(super) struct Metadata {
     pub(super) streams: Vec<StreamClass>,
     pub(super) events: Vec<EventClass>,
     /// What was skipped: attributes and blocks this reader does not know.
-    pub(super) unknown: Vec<super::lexer::Misread>,
+    pub(super) unknown: Vec<Misread>,
 }
 
 /// A clock.
@@ -121,6 +185,7 @@ pub(super) struct ClockClass {
 /// A class of streams.
 #[derive(Clone, Debug, Default)]
 pub(super) struct StreamClass {
+    pub(super) place: Place,
     pub(super) id: u64,
     pub(super) packet_context: Option<Type>,
     pub(super) event_header: Option<Type>,
@@ -130,9 +195,27 @@ pub(super) struct StreamClass {
 /// A class of events.
 #[derive(Clone, Debug, Default)]
 pub(super) struct EventClass {
+    pub(super) place: Place,
     pub(super) id: u64,
-    pub(super) stream_id: u64,
+    /// `None`: of the only class of streams.
+    pub(super) stream_id: Option<u64>,
     pub(super) name: String,
     pub(super) context: Option<Type>,
     pub(super) fields: Option<Type>,
+}
+
+impl Metadata {
+    /// What the declarations leave out and a reader takes as said: a class of streams if there are events and none, and
+    /// the only class for events that name none.
+    pub(super) fn complete(&mut self) {
+        if self.streams.is_empty() && !self.events.is_empty() {
+            let place = self.events[0].place;
+            self.streams.push(StreamClass { place, ..StreamClass::default() });
+        }
+        let only = match self.streams.as_slice() {
+            [only] => only.id,
+            _ => 0,
+        };
+        self.events.iter_mut().for_each(|event| event.stream_id = event.stream_id.or(Some(only)));
+    }
 }

@@ -4,3 +4,4 @@
 mod exact;
 mod layouts;
 mod oracle;
+mod published;
