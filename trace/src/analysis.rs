@@ -16,7 +16,7 @@ use crate::model::{Context, Model, Name};
 use crate::result::*;
 use crate::series::OTHERS;
 use crate::worst::Captured;
-use crate::{advice, blocks};
+use crate::{account, advice, blocks, causes};
 
 /// Calls and mean duration beyond which a function is proposed for the exclude list (TAU's rule).
 const EXCLUDE_CALLS: u64 = 100_000;
@@ -56,6 +56,8 @@ pub struct Source {
     pub damages_untold: u64,
     /// What must be known of the producer, whole sentences; told among the limits.
     pub notes: Vec<String>,
+    /// Packets that were lost are counted in the trace, so that none counted means none lost there.
+    pub counts_drops: bool,
 }
 
 /// An analysis, with what [`diff`](crate::diff) needs beyond it.
@@ -113,6 +115,7 @@ pub fn analyze_naming<E: From<ReadError>>(
         damages: about.damages.clone(),
         damages_untold: 0,
         notes: about.notes.clone(),
+        counts_drops: about.env.iter().any(|(key, value)| key == "counts_drops" && value == "yes"),
     };
     let mut analyzer = Analyzer::new(options);
     let read = trace.read(&mut analyzer)?;
@@ -163,7 +166,18 @@ impl Analyzer {
                 .filter(|&traced| traced > 0.0)
                 .map(|traced| per_second / traced),
         });
-        let (advice, silent) = advice::all(&model, &findings, &facts, &exclude, control.is_some());
+        let workers = account::workers(&model);
+        let losses = causes::losses(&model, source.counts_drops, options.drops);
+        let evidence = causes::Evidence {
+            model: &model,
+            workers: &workers,
+            losses: &losses,
+            findings: &findings,
+            facts: &facts,
+        };
+        let causes = causes::find(&evidence);
+        let (advice, silent) =
+            advice::all(&model, &findings, &facts, &exclude, control.is_some(), &causes);
         let layer_blocks = blocks
             .iter()
             .map(|block| Layer::ALL.map(|layer| block.layer_ns(&model, layer)))
@@ -173,9 +187,9 @@ impl Analyzer {
             schema: SCHEMA.to_owned(),
             coverage: coverage(&model, source),
             calibration: model.calibration,
-            causes: Vec::new(),
-            accounts: Vec::new(),
-            losses: Losses { told: false, rows: Vec::new() },
+            causes,
+            accounts: workers.into_iter().map(|worker| worker.account).collect(),
+            losses,
             threads: writer.threads(),
             functions: tables.functions,
             contexts: tables.contexts,
@@ -519,7 +533,7 @@ impl Writer<'_> {
                     }
                 }
                 let polled: u64 = lane.points.polls.iter().map(|row| row.packets).sum();
-                let [preempted_ns, waiting_ns, interrupt_ns, syscall_ns] = lane.kernel_ns;
+                let [preempted_ns, waiting_ns, interrupt_ns, syscall_ns, _] = lane.kernel_ns;
                 ThreadRow {
                     pid: lane.thread.pid,
                     tid: lane.thread.tid,
@@ -779,6 +793,10 @@ impl Writer<'_> {
                 Kind::SyscallIn(call) => (What::SyscallIn, None, u64::from(call)),
                 Kind::SyscallOut(call) => (What::SyscallOut, None, u64::from(call)),
                 Kind::Signal(signal) => (What::Signal, None, u64::from(signal)),
+                Kind::TookOver(_) => (What::TookOver, None, 0),
+                Kind::WokenBy(_) => (What::WokenBy, None, 0),
+                Kind::Returned(value) => (What::Returned, None, value.unsigned_abs().into()),
+                Kind::Dropped { packets, .. } => (What::Dropped, None, packets.into()),
                 Kind::Point { value, .. } => (What::Point, None, value),
             };
             WindowEvent { at_ns: self.model.since(event.time_ns), what, function, value }

@@ -195,6 +195,8 @@ pub struct Calibration {
     pub inside_ns: f64,
     /// Cost in the caller, outside the called function's interval, ns.
     pub outside_ns: f64,
+    /// A call costs so many ns more or less, inside and outside together, in 95 % of cases.
+    pub uncertainty_ns: f64,
     /// Traced call time that is the tracer's, by this calibration, 0 to 1.
     pub overhead_share: f64,
 }
@@ -805,6 +807,14 @@ pub enum What {
     SyscallIn,
     /// ... ends.
     SyscallOut,
+    /// Who has the CPU that the thread left.
+    TookOver,
+    /// Somebody made the thread runnable.
+    WokenBy,
+    /// What the system call that ends returned; `value` without its sign.
+    Returned,
+    /// Packets were lost; `value` is how many.
+    Dropped,
     /// A signal arrived.
     Signal,
     /// Anything else.
@@ -856,6 +866,21 @@ pub struct DifferenceRow {
 }
 
 impl Part {
+    /// Every part, in the order of tables.
+    pub const ALL: [Self; 11] = [
+        Self::Work,
+        Self::EmptyPolls,
+        Self::Waiting,
+        Self::Preempted,
+        Self::SystemCall,
+        Self::Blocked,
+        Self::PageFaults,
+        Self::Interrupts,
+        Self::Function,
+        Self::Tracer,
+        Self::Unknown,
+    ];
+
     /// As tables and pages call it.
     pub const fn name(self) -> &'static str {
         match self {

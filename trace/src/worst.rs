@@ -31,7 +31,11 @@ pub(crate) enum Join {
     Waiting,
     Interrupt,
     Syscall,
+    PageFault,
 }
+
+/// How many there are.
+pub(crate) const JOINS: usize = 5;
 
 /// A stretch without function or point events.
 #[derive(Debug, Clone, PartialEq)]
@@ -41,7 +45,7 @@ pub(crate) struct Silence {
     pub(crate) node: u32,
     pub(crate) function: u32,
     /// By [`Join`], ns.
-    pub(crate) kernel_ns: [u64; 4],
+    pub(crate) kernel_ns: [u64; JOINS],
     /// Outermost first.
     pub(crate) stack: Vec<u32>,
     pub(crate) window: Option<Captured>,
@@ -66,7 +70,7 @@ pub(crate) struct Worst {
     pub(crate) silences: Vec<Silence>,
     floor_ns: u64,
     since_ns: u64,
-    kernel_ns: [u64; 4],
+    kernel_ns: [u64; JOINS],
     excused: bool,
     paused: bool,
     ring: Vec<Event>,
@@ -98,14 +102,14 @@ impl Worst {
     /// The silence began at this moment, and nothing happened in it so far.
     #[inline]
     pub(crate) fn began(&self, at_ns: u64) -> bool {
-        self.since_ns == at_ns && !self.excused && self.kernel_ns == [0; 4]
+        self.since_ns == at_ns && !self.excused && self.kernel_ns == [0; JOINS]
     }
 
     /// A function or point event ends the silence.
     #[inline]
     pub(crate) fn heard(&mut self, now: u64) {
         self.since_ns = now;
-        self.kernel_ns = [0; 4];
+        self.kernel_ns = [0; JOINS];
         self.excused = false;
     }
 

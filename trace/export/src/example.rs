@@ -288,6 +288,7 @@ pub(crate) fn analysis() -> Analysis {
             source: CalibrationSource::Estimated,
             inside_ns: 187.0,
             outside_ns: 0.0,
+            uncertainty_ns: 20.0,
             overhead_share: 0.31,
         },
         threads: vec![thread("dpdk-worker1", 41), thread(HOSTILE_NAME, 42)],
