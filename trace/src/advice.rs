@@ -1,12 +1,16 @@
 //! What to try, and what not to (specification 6.6).
 //!
+//! First comes a cure for each cause, in the order of causes: what it can win at most is the share of the cause, and the
+//! command would show that it wins nothing. Then the rules about the recording itself, and about what was looked for.
+//!
 //! A rule names the findings it needs and those that forbid it. It never fires on withheld data. Advice that was
 //! considered and is not given is told with its reason, because "raise the mempool cache" is what
-//! people try first. Every advice names the experiment that would prove it wrong.
+//! people try first where pools are. Every advice names the experiment that would prove it wrong. Nothing is said of lanes,
+//! pools or pinning that the trace does not show.
 
 use crate::detect::Facts;
 use crate::model::Model;
-use crate::result::{Advice, CalibrationSource, Finding, SilentAdvice, State};
+use crate::result::{Advice, CalibrationSource, Cause, CauseKind, Finding, SilentAdvice, State};
 
 /// Refills must take this share of productive time before the cache is to blame.
 const REFILL_SHARE_MIN: f64 = 0.1;
@@ -22,6 +26,7 @@ struct Evidence<'a> {
     facts: &'a Facts,
     exclude: &'a [String],
     control: bool,
+    causes: &'a [Cause],
 }
 
 /// What a rule decides: because, or why not; `None` where it does not apply at all.
@@ -52,9 +57,9 @@ const RULES: &[Rule] = &[
     },
     Rule {
         name: "give the thread its CPU",
-        text: "Pin the worker to a CPU that nothing else uses (isolcpus, IRQ affinity, no SMT sibling at work), and look at steal in a guest.",
-        expected: "one speed instead of two, and stalls by preemption gone",
-        confirm: "laneway trace record --kernel -- COMMAND, pinned and not",
+        text: "The CPU was shared, slower or taken away at times: look at what else runs on it, at its clock, and at steal in a guest.",
+        expected: "one speed instead of two",
+        confirm: "laneway trace record --kernel -- COMMAND",
         decide: own_cpu,
     },
     Rule {
@@ -86,27 +91,6 @@ const RULES: &[Rule] = &[
         decide: keep_events,
     },
     Rule {
-        name: "try another lane",
-        text: "Race this lane against af_packet and AF_XDP: the way through the kernel costs more than the program.",
-        expected: "fewer crossings per packet, less time per packet",
-        confirm: "laneway race tap",
-        decide: other_lane,
-    },
-    Rule {
-        name: "send in step with the way out",
-        text: "Longer transmit rings, larger send batches, or a faster way out: send is refused packets.",
-        expected: "no refused packets at the same offered load",
-        confirm: "laneway race lanes --lane dpdk:net_af_packet --lane dpdk:net_af_packet,txd=4096",
-        decide: backpressure,
-    },
-    Rule {
-        name: "spread the load",
-        text: "Spread flows over queues and workers (RSS, fanout), or add workers: the busiest has more than it can take at once.",
-        expected: "the busiest queue near the mean, fewer full bursts",
-        confirm: "laneway run features --lane packet --on INTERFACE --workers 2",
-        decide: spread,
-    },
-    Rule {
         name: "look for what recurs",
         text: "Something recurs at the period found. Compare it with timers of the program, statistics output, the tick of the kernel.",
         expected: "the period gone, or moved with the timer that is changed",
@@ -129,11 +113,14 @@ pub(crate) fn all(
     facts: &Facts,
     exclude: &[String],
     control: bool,
+    causes: &[Cause],
 ) -> (Vec<Advice>, Vec<SilentAdvice>) {
-    let evidence = Evidence { model, findings, facts, exclude, control };
-    let (mut given, mut silent) = (Vec::new(), Vec::new());
+    let evidence = Evidence { model, findings, facts, exclude, control, causes };
+    let mut given: Vec<Advice> = causes.iter().filter_map(cure).collect();
+    let mut silent = Vec::new();
     for rule in RULES {
         match (rule.decide)(&evidence) {
+            Some(Ok(_)) if given.iter().any(|advice| advice.rule == rule.name) => {}
             Some(Ok(because)) => given.push(Advice {
                 rule: rule.name.to_owned(),
                 text: rule.text.to_owned(),
@@ -150,6 +137,102 @@ pub(crate) fn all(
         }
     }
     (given, silent)
+}
+
+/// What to do about a cause; nothing where another cause says it.
+fn cure(cause: &Cause) -> Option<Advice> {
+    const KERNEL: &str = "laneway trace record --kernel -- COMMAND";
+    const DIFF: &str = "laneway trace diff BEFORE AFTER";
+    let detail = &cause.detail;
+    let (rule, text, confirm) = match cause.cause {
+        // Overload, or what keeps the worker from its queue, says what to do about it.
+        CauseKind::Loss => return None,
+        CauseKind::Overload if detail == "bursts" => (
+            "hold the bursts",
+            "Give the queue more room (ring or socket buffer), or let the worker look sooner: it has time to spare.".to_owned(),
+            "the same run with twice the room, and its lost packets",
+        ),
+        CauseKind::Overload => (
+            "take more or offer less",
+            "Spread the packets over more workers, make the work per packet cheaper, or offer less.".to_owned(),
+            "the same run with --workers 2, or at a tenth less, and its lost packets",
+        ),
+        CauseKind::Preempted => (
+            "give the thread its CPU",
+            format!(
+                "Keep {} off the CPU of the worker.",
+                if detail.is_empty() { "others" } else { detail.as_str() }
+            ),
+            KERNEL,
+        ),
+        CauseKind::SystemCall => (
+            "move the call",
+            format!("Move {detail} out of the worker, to a thread that may wait."),
+            KERNEL,
+        ),
+        CauseKind::Sleep => {
+            ("do not sleep", "Let nothing in the worker sleep while packets may come.".to_owned(), KERNEL)
+        }
+        CauseKind::Lock => (
+            "hold the lock for less",
+            "Let whoever holds the lock hold it for less, or let the worker share nothing.".to_owned(),
+            KERNEL,
+        ),
+        CauseKind::PageFaults => (
+            "touch memory before",
+            "Touch the memory before packets come (populate or lock it), and use it again.".to_owned(),
+            KERNEL,
+        ),
+        CauseKind::ColdStart => (
+            "begin before packets come",
+            "Let packets come once the program has touched its memory.".to_owned(),
+            KERNEL,
+        ),
+        CauseKind::Interrupts => (
+            "move the interrupts",
+            format!("Let another CPU take them ({detail}): interrupt affinity, RPS."),
+            KERNEL,
+        ),
+        CauseKind::Housekeeping => (
+            "move the housekeeping",
+            format!("Move {detail} out of the worker, or cut it into pieces that a queue can wait for."),
+            DIFF,
+        ),
+        CauseKind::SlowFunction => {
+            ("make the function cheaper", format!("Make {detail} cheaper, or call it less often."), DIFF)
+        }
+        CauseKind::Imbalance => (
+            "spread the load",
+            "Spread flows more evenly over the workers.".to_owned(),
+            "the same run, and packets by worker",
+        ),
+        CauseKind::FarEnd => (
+            "send in step with the way out",
+            "A faster way out, a longer queue there, or less to send: sends are refused.".to_owned(),
+            "the same run at a tenth less, and its refused packets",
+        ),
+        CauseKind::Allocation => (
+            "take memory less often",
+            "Take buffers in batches, or use them again.".to_owned(),
+            DIFF,
+        ),
+        CauseKind::Tracer => return None,
+    };
+    let expected = match cause.lost_packets {
+        Some(lost) => format!("at most {lost} packets more"),
+        None => format!("at most {:.1} % of the worker's time", 100.0 * cause.share),
+    };
+    let because = match cause.cause.name() {
+        name if detail.is_empty() => name.to_owned(),
+        name => format!("{name} ({detail})"),
+    };
+    Some(Advice {
+        rule: rule.to_owned(),
+        text,
+        because: format!("{because}: {}", cause.sentence),
+        expected,
+        confirm: confirm.to_owned(),
+    })
 }
 
 impl Evidence<'_> {
@@ -175,6 +258,11 @@ impl Evidence<'_> {
 }
 
 fn raise_cache(evidence: &Evidence<'_>) -> Decision {
+    let is_pool =
+        |row: &crate::model::Row| row.name.contains("mempool") || row.name.contains("pktmbuf");
+    if evidence.model.pools.pools.is_empty() && !evidence.model.rows.iter().any(is_pool) {
+        return None;
+    }
     if let Some(why) = evidence.unknown(6) {
         return Some(Err(why));
     }
@@ -212,8 +300,9 @@ fn raise_cache(evidence: &Evidence<'_>) -> Decision {
     if evidence.model.counts.kernel == 0 {
         instead.push("add a kernel trace");
     }
-    instead.push("compare net_tap with af_packet or AF_XDP");
-    why.push(format!("Instead: {}.", instead.join(", ")));
+    if !instead.is_empty() {
+        why.push(format!("Instead: {}.", instead.join(", ")));
+    }
     Some(Err(why.join(" ")))
 }
 
@@ -228,14 +317,12 @@ fn own_cpu(evidence: &Evidence<'_>) -> Decision {
     if evidence.finding(7).state == State::Withheld {
         return Some(Err(evidence.says(7)));
     }
-    match evidence.facts {
-        Facts { preempted_stalls, .. } if *preempted_stalls > 0 => Some(Ok(evidence.says(7))),
-        Facts { unattributed_stalls, .. } if *unattributed_stalls > 0 => Some(Err(
-            "Stalls were seen, but without kernel events nothing says that the CPU was taken."
-                .to_owned(),
-        )),
-        _ => None,
-    }
+    let unattributed = evidence.facts.unattributed_stalls > 0
+        && !evidence.causes.iter().any(|cause| cause.cause == CauseKind::Preempted);
+    unattributed.then(|| {
+        Err("Stalls were seen, but without kernel events nothing says that the CPU was taken."
+            .to_owned())
+    })
 }
 
 fn kernel_join(evidence: &Evidence<'_>) -> Decision {
@@ -274,22 +361,6 @@ fn control_run(evidence: &Evidence<'_>) -> Decision {
 
 fn keep_events(evidence: &Evidence<'_>) -> Decision {
     (evidence.model.counts.losses > 0).then(|| Ok(evidence.says(12)))
-}
-
-fn other_lane(evidence: &Evidence<'_>) -> Decision {
-    match evidence.finding(8).state {
-        State::Fired => Some(Ok(evidence.says(8))),
-        State::NotMeasurable | State::Withheld => Some(Err(evidence.says(8))),
-        State::Silent => None,
-    }
-}
-
-fn backpressure(evidence: &Evidence<'_>) -> Decision {
-    evidence.fired(10).then(|| Ok(evidence.says(10)))
-}
-
-fn spread(evidence: &Evidence<'_>) -> Decision {
-    evidence.fired(9).then(|| Ok(evidence.says(9)))
 }
 
 fn recurring(evidence: &Evidence<'_>) -> Decision {

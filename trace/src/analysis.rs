@@ -18,7 +18,7 @@ use crate::model::{Context, Model, Name};
 use crate::result::*;
 use crate::series::OTHERS;
 use crate::worst::Captured;
-use crate::{advice, blocks};
+use crate::{account, advice, blocks, causes};
 
 /// Calls and mean duration beyond which a function is proposed for the exclude list (TAU's rule).
 const EXCLUDE_CALLS: u64 = 100_000;
@@ -60,6 +60,8 @@ pub struct Source {
     pub notes: Vec<String>,
     /// Names of points by their number.
     pub points: Vec<String>,
+    /// Packets that were lost are counted in the trace, so that none counted means none lost there.
+    pub counts_drops: bool,
 }
 
 /// An analysis, with what [`diff`](crate::diff) needs beyond it.
@@ -118,6 +120,7 @@ pub fn analyze_naming<E: From<ReadError>>(
         damages_untold: 0,
         notes: about.notes.clone(),
         points: Vec::new(),
+        counts_drops: about.env.iter().any(|(key, value)| key == "counts_drops" && value == "yes"),
     };
     let mut analyzer = Analyzer::new(options);
     let read = trace.read(&mut analyzer)?;
@@ -175,7 +178,18 @@ impl Analyzer {
                 .filter(|&traced| traced > 0.0)
                 .map(|traced| per_second / traced),
         });
-        let (advice, silent) = advice::all(&model, &findings, &facts, &exclude, control.is_some());
+        let workers = account::workers(&model);
+        let losses = causes::losses(&model, source.counts_drops, options.drops);
+        let evidence = causes::Evidence {
+            model: &model,
+            workers: &workers,
+            losses: &losses,
+            findings: &findings,
+            facts: &facts,
+        };
+        let causes = causes::find(&evidence);
+        let (advice, silent) =
+            advice::all(&model, &findings, &facts, &exclude, control.is_some(), &causes);
         let layer_blocks = blocks
             .iter()
             .map(|block| Layer::ALL.map(|layer| block.layer_ns(&model, layer)))
@@ -185,6 +199,9 @@ impl Analyzer {
             schema: SCHEMA.to_owned(),
             coverage: coverage(&model, source),
             calibration: model.calibration,
+            causes,
+            accounts: workers.into_iter().map(|worker| worker.account).collect(),
+            losses,
             threads: writer.threads(),
             functions: tables.functions,
             contexts: tables.contexts,
@@ -540,7 +557,7 @@ impl Writer<'_> {
                     }
                 }
                 let polled: u64 = lane.points.polls.iter().map(|row| row.packets).sum();
-                let [preempted_ns, waiting_ns, interrupt_ns, syscall_ns] = lane.kernel_ns;
+                let [preempted_ns, waiting_ns, interrupt_ns, syscall_ns, _] = lane.kernel_ns;
                 ThreadRow {
                     pid: lane.thread.pid,
                     tid: lane.thread.tid,
@@ -827,6 +844,10 @@ impl Writer<'_> {
                 Kind::SyscallIn(call) => (What::SyscallIn, None, u64::from(call)),
                 Kind::SyscallOut(call) => (What::SyscallOut, None, u64::from(call)),
                 Kind::Signal(signal) => (What::Signal, None, u64::from(signal)),
+                Kind::TookOver(_) => (What::TookOver, None, 0),
+                Kind::WokenBy(_) => (What::WokenBy, None, 0),
+                Kind::Returned(value) => (What::Returned, None, value.unsigned_abs().into()),
+                Kind::Dropped { packets, .. } => (What::Dropped, None, packets.into()),
                 Kind::Point { value, .. } => (What::Point, None, value),
             };
             WindowEvent { at_ns: self.model.since(event.time_ns), what, function, value }

@@ -45,9 +45,26 @@ pub(crate) struct Facts {
     pub(crate) refill_share: f64,
     pub(crate) refills: u64,
     pub(crate) unattributed_stalls: usize,
-    pub(crate) preempted_stalls: usize,
     pub(crate) idle_share: f64,
     pub(crate) lossy: bool,
+    pub(crate) backlog: Option<Behind>,
+    pub(crate) uneven: Option<Uneven>,
+}
+
+/// A worker that does not keep up, by its polls.
+#[derive(Debug)]
+pub(crate) struct Behind {
+    pub(crate) thread: u32,
+    pub(crate) words: String,
+    /// More frames than any ring holds came in one go: no burst.
+    pub(crate) is_lasting: bool,
+}
+
+/// One worker has more than the others, and is busy.
+#[derive(Debug)]
+pub(crate) struct Uneven {
+    pub(crate) thread: u32,
+    pub(crate) sentence: String,
 }
 
 /// All twelve, in order.
@@ -62,6 +79,12 @@ pub(crate) fn all(case: &Case<'_>) -> (Vec<Finding>, Facts) {
     let (d6, stall_facts) = (buffers::d6(case, &period, &mut facts), &mut facts);
     let d7 = kernel::d7(case, common.state == State::Fired, stall_facts);
     let backlog = backlog::worst(case);
+    stall_facts.backlog =
+        backlog.as_ref().filter(|backlog| backlog.is_found()).map(|backlog| Behind {
+            thread: backlog.thread,
+            words: backlog.words(),
+            is_lasting: backlog.confidence() == Confidence::High,
+        });
     let findings = vec![
         traffic::d1(case, backlog.as_ref(), stall_facts),
         traffic::d2(case),
@@ -71,7 +94,7 @@ pub(crate) fn all(case: &Case<'_>) -> (Vec<Finding>, Facts) {
         d6,
         d7,
         kernel::d8(case),
-        traffic::d9(case, backlog.as_ref()),
+        traffic::d9(case, backlog.as_ref(), stall_facts),
         traffic::d10(case),
         buffers::d11(case),
         health::d12(case),

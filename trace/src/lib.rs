@@ -13,13 +13,17 @@
 //! are in [`result`]. It reads no files itself, draws nothing, and writes no format.
 #![forbid(unsafe_code)]
 
+mod account;
 mod advice;
 mod analysis;
 mod blocks;
+mod calls;
+mod causes;
 mod common_mode;
 mod detect;
 mod difference;
 mod histogram;
+mod ledger;
 mod machine;
 mod model;
 mod period;

@@ -23,15 +23,19 @@
 use std::collections::HashMap;
 use std::hash::BuildHasherDefault;
 
-use laneway_trace_read::{Consumer, Event, FunctionKey, Kind, Loss, Thread, ThreadId};
+use laneway_trace_read::{Consumer, Event, FunctionKey, Kind, Loss, PAGE_FAULT, Thread, ThreadId};
 
+use crate::calls;
 use crate::histogram::{Histogram, bucket_of};
-use crate::points::{Points, Pools};
+use crate::ledger::{Ledger, STRETCH_NS_MIN};
+use crate::points::{Points, Pools, Queue};
 use crate::result::{FUNCTIONS_MAX, THREADS_MAX};
 use crate::series::Series;
 use crate::tree::{Mixer, NONE, Tree};
-use crate::worst::{Join, Worst};
+use crate::worst::{JOINS, Join, Worst};
 
+/// Ports and reasons of lost packets told apart per thread.
+const DROPPED_MAX: usize = 1_024;
 /// Room that a thread has, by its place in order of first appearance: up to that place, buckets of its time series, and
 /// events kept to cut windows from. Many threads are many for being short: what they need in the end is a row.
 const ROOMS: [(usize, usize, usize); 3] =
@@ -62,11 +66,12 @@ pub(crate) enum Own {
     Waiting,
     Interrupt,
     Syscall,
+    PageFault,
     OtherFunctions,
 }
 
 impl Own {
-    pub(crate) const ALL: [Self; 10] = [
+    pub(crate) const ALL: [Self; 11] = [
         Self::EmptyPolls,
         Self::Receive,
         Self::Send,
@@ -76,6 +81,7 @@ impl Own {
         Self::Waiting,
         Self::Interrupt,
         Self::Syscall,
+        Self::PageFault,
         Self::OtherFunctions,
     ];
 
@@ -90,6 +96,7 @@ impl Own {
             Self::Waiting => "(waiting)",
             Self::Interrupt => "(interrupt)",
             Self::Syscall => "(system call)",
+            Self::PageFault => "(page fault)",
             Self::OtherFunctions => "(other functions)",
         }
     }
@@ -108,6 +115,8 @@ struct Frame {
     /// Time inside that belongs to signal handlers, ns.
     foreign_ns: u64,
     asynchronous: bool,
+    /// Number of the system call or interrupt; 1 for a thread off its CPU that could have run.
+    detail: u32,
 }
 
 /// What is known of a thread.
@@ -118,7 +127,15 @@ pub(crate) struct Lane {
     pub(crate) events: u64,
     pub(crate) first_ns: u64,
     pub(crate) last_ns: u64,
-    pub(crate) kernel_ns: [u64; 4],
+    pub(crate) kernel_ns: [u64; JOINS],
+    pub(crate) ledger: Ledger,
+    /// Time by context, ns; its calls on this thread alone.
+    pub(crate) spent: Vec<u64>,
+    /// Functions entered, and events of the kernel.
+    pub(crate) entries: u64,
+    pub(crate) kernel_events: u64,
+    /// Packets lost by port and reason.
+    pub(crate) dropped: Vec<(u16, FunctionKey, u64)>,
     pub(crate) series: Series,
     pub(crate) points: Points,
     pub(crate) worst: Worst,
@@ -379,6 +396,7 @@ impl Consumer for Machine {
             lane.just_left = false;
             lane.points.pause();
             lane.worst.pause();
+            lane.ledger.pause();
             // The next event begins anew: what lies between belongs to nobody.
             lane.started = false;
         }
@@ -386,6 +404,21 @@ impl Consumer for Machine {
 }
 
 impl Lane {
+    /// Packets were lost.
+    fn drop(&mut self, port: u16, reason: FunctionKey, packets: u64) {
+        let place = self.dropped.iter().position(|row| (row.0, row.1) == (port, reason));
+        match place {
+            Some(place) => self.dropped[place].2 = self.dropped[place].2.saturating_add(packets),
+            None if self.dropped.len() < DROPPED_MAX => self.dropped.push((port, reason, packets)),
+            None => {}
+        }
+    }
+
+    /// Moments of the program are told, and no calls.
+    pub(crate) const fn tells_points(&self) -> bool {
+        self.points.running()
+    }
+
     fn off_cpu_ns(&self) -> u64 {
         self.kernel_ns[Join::Preempted as usize] + self.kernel_ns[Join::Waiting as usize]
     }
@@ -397,7 +430,12 @@ impl Lane {
             events: 0,
             first_ns: u64::MAX,
             last_ns: 0,
-            kernel_ns: [0; 4],
+            kernel_ns: [0; JOINS],
+            ledger: Ledger::default(),
+            spent: Vec::new(),
+            entries: 0,
+            kernel_events: 0,
+            dropped: Vec::new(),
             series: Series::new(buckets),
             points: Points::default(),
             worst: Worst::new(ring),
@@ -450,6 +488,14 @@ fn pass_up(lane: &mut Lane, frame: Frame, duration_ns: u64) {
     }
 }
 
+/// Is the innermost system call one that gives packets away?
+fn is_sending(stack: &[Frame]) -> bool {
+    let call = stack.iter().rev().find(|frame| frame.function == Own::Syscall as u32);
+    call.is_some_and(|call| {
+        matches!(calls::kind(call.detail), calls::Kind::Send | calls::Kind::Transfer)
+    }) && stack.last().is_some_and(|top| top.detail != PAGE_FAULT)
+}
+
 /// Everything one event touches, borrowed once per stride.
 struct Step<'a> {
     thread: u32,
@@ -470,7 +516,7 @@ impl Step<'_> {
         if !lane.started || lane.unsound || lane.signalled || !lane.worst.began(lane.last_ns) {
             return 0;
         }
-        let longest_ns = lane.worst.longest_ns();
+        let longest_ns = lane.worst.longest_ns().min(STRETCH_NS_MIN - 1);
         let end_ns = lane.series.open_end_ns();
         let believed = lane.anonymous && !lane.lossy;
         let (mut last_ns, mut just_left) = (lane.last_ns, lane.just_left);
@@ -483,6 +529,10 @@ impl Step<'_> {
             let since_ns = now - last_ns;
             let depth = lane.stack.len();
             let Some(top) = lane.stack.last_mut() else { break };
+            // The ledger has what the kernel does.
+            if top.function < Own::ALL.len() as u32 {
+                break;
+            }
             let enters = match event.kind {
                 Kind::Enter(key) => Some(key),
                 Kind::Leave(key) if key == top.key => None,
@@ -494,6 +544,8 @@ impl Step<'_> {
                 if depth >= DEPTH_MAX {
                     break;
                 }
+                let Some(spent) = lane.spent.get_mut(top.node as usize) else { break };
+                *spent += since_ns;
                 self.tree.nodes[top.node as usize].self_ns += since_ns;
                 lane.series.sum(top.function).self_ns += since_ns;
                 if std::mem::take(&mut just_left) {
@@ -509,6 +561,7 @@ impl Step<'_> {
                     children: 0,
                     foreign_ns: 0,
                     asynchronous: false,
+                    detail: 0,
                 });
                 entries += 1;
             } else {
@@ -516,6 +569,8 @@ impl Step<'_> {
                     break;
                 }
                 let Some(node) = self.tree.nodes.get_mut(top.node as usize) else { break };
+                let Some(spent) = lane.spent.get_mut(top.node as usize) else { break };
+                *spent += since_ns;
                 node.self_ns += since_ns;
                 let bucket = node.call(top.start_ns, now - top.start_ns, top.children, self.thread);
                 let cell = lane.series.sum(top.function);
@@ -530,7 +585,9 @@ impl Step<'_> {
         let followed = entries + exits;
         if followed > 0 {
             lane.worst.heard(last_ns);
+            lane.ledger.passed(last_ns);
             lane.series.events(followed as u32); // at most a stride
+            lane.entries += entries as u64;
         }
         (lane.last_ns, lane.just_left) = (last_ns, just_left);
         self.counts.entries += entries as u64;
@@ -584,13 +641,43 @@ impl Step<'_> {
     fn settle(&mut self, now: u64) {
         let lane = &mut *self.lane;
         if let Some(top) = lane.stack.last() {
+            let since = now - lane.last_ns;
             if let Some(node) = self.tree.nodes.get_mut(top.node as usize) {
-                node.self_ns += now - lane.last_ns;
+                node.self_ns += since;
             }
             lane.series.spend(top.function, lane.last_ns, now);
+            if top.function < Own::ALL.len() as u32 && top.function >= Own::Preempted as u32 {
+                let detail = top.detail;
+                match top.function {
+                    function if function == Own::Syscall as u32 => lane.ledger.in_call(since),
+                    function if function == Own::Preempted as u32 => lane.ledger.off(since),
+                    function if function == Own::Waiting as u32 => lane.ledger.off(since),
+                    function if function == Own::OtherFunctions as u32 => lane.ledger.own(since),
+                    // What a send does at once in the name of the receiver is the send's.
+                    _ if is_sending(&lane.stack) => lane.ledger.in_call(since),
+                    _ => lane.ledger.interrupted(detail, since),
+                }
+            } else {
+                lane.ledger.own(since);
+            }
+            let place = top.node as usize;
+            if place >= lane.spent.len() && top.node != NONE {
+                lane.spent.resize(self.tree.nodes.len().max(place + 1), 0);
+            }
+            if let Some(spent) = lane.spent.get_mut(place) {
+                *spent += since;
+            }
         } else {
+            lane.ledger.own(now - lane.last_ns);
             lane.series.reach(now);
         }
+    }
+
+    /// The innermost call that is the program's own.
+    fn innermost(&self) -> u32 {
+        let kernel = Own::Preempted as u32..Own::OtherFunctions as u32;
+        let own = self.lane.stack.iter().rev().find(|frame| !kernel.contains(&frame.function));
+        own.map_or(NONE, |frame| frame.node)
     }
 
     /// A function event: the stretch of silence before it ends.
@@ -606,6 +693,13 @@ impl Step<'_> {
         self.lane.worst.heard(now);
     }
 
+    /// A function event, once its time is settled: the stretch before it is booked.
+    #[inline]
+    fn book(&mut self, now: u64) {
+        let node = self.innermost();
+        self.lane.ledger.program(now, node, None);
+    }
+
     /// The same at a point: without calls around it, what it ends is a call of its own.
     fn note_point(&mut self, own: Own, now: u64) {
         if self.lane.stack.is_empty() && self.lane.points.running() && self.lane.worst.is_long(now)
@@ -619,12 +713,14 @@ impl Step<'_> {
     #[inline]
     fn enter(&mut self, key: FunctionKey, now: u64) {
         self.counts.entries += 1;
+        self.lane.entries += 1;
         if self.lane.unsound {
             self.counts.unsound += 1;
             return;
         }
         self.settle(now);
         self.note(now);
+        self.book(now);
         if std::mem::take(&mut self.lane.just_left) && !self.lane.stack.is_empty() {
             self.gaps.record(bucket_of(now - self.lane.last_ns));
         }
@@ -637,13 +733,13 @@ impl Step<'_> {
         let asynchronous = std::mem::take(&mut self.lane.signalled);
         if function == Own::OtherFunctions as u32 {
             self.counts.functions_refused += 1;
-            self.push(function, NO_KEY, now, asynchronous);
+            self.push(function, NO_KEY, now, asynchronous, 0);
         } else {
-            self.push(function, key, now, asynchronous);
+            self.push(function, key, now, asynchronous, 0);
         }
     }
 
-    fn push(&mut self, function: u32, key: FunctionKey, now: u64, asynchronous: bool) {
+    fn push(&mut self, function: u32, key: FunctionKey, now: u64, asynchronous: bool, detail: u32) {
         let lane = &mut *self.lane;
         let too_deep = lane.stack.len() >= DEPTH_MAX;
         if too_deep {
@@ -677,6 +773,7 @@ impl Step<'_> {
             children: 0,
             foreign_ns: 0,
             asynchronous,
+            detail,
         });
     }
 
@@ -689,6 +786,7 @@ impl Step<'_> {
         }
         self.settle(now);
         self.note(now);
+        self.book(now);
         if self.lane.beyond > 0 {
             self.lane.beyond -= 1;
             return;
@@ -731,6 +829,7 @@ impl Step<'_> {
         }
         self.settle(now);
         self.note(now);
+        self.book(now);
         if self.lane.beyond > 0 {
             self.lane.beyond -= 1;
         } else if self.lane.stack.is_empty() {
@@ -757,12 +856,12 @@ impl Step<'_> {
         pass_up(lane, frame, duration);
     }
 
-    /// A call that is told only when it is over, `lasted_ns` before now at most.
-    fn past_call(&mut self, own: Own, calls: u64, lasted_ns: u64, now: u64) {
+    /// A call that is told only when it is over, `lasted_ns` before now at most. Gives its context and how long it was.
+    fn past_call(&mut self, own: Own, calls: u64, lasted_ns: u64, now: u64) -> (u32, u64) {
         let begin = now.saturating_sub(lasted_ns).max(self.lane.last_ns);
         self.settle(begin);
         self.lane.last_ns = begin;
-        self.push(own as u32, NO_KEY, begin, false);
+        self.push(own as u32, NO_KEY, begin, false, 0);
         self.settle(now);
         self.lane.last_ns = now;
         let node = self.lane.stack.last().map_or(NONE, |frame| frame.node);
@@ -771,6 +870,7 @@ impl Step<'_> {
             node.calls += calls.saturating_sub(1);
         }
         self.lane.just_left = false;
+        (node, now - begin)
     }
 
     fn point(&mut self, kind: Kind, now: u64) {
@@ -782,7 +882,6 @@ impl Step<'_> {
         match kind {
             Kind::Receive { port, queue, asked, got } => {
                 let own = if got == 0 { Own::EmptyPolls } else { Own::Receive };
-                self.note_point(own, now);
                 self.counts.receives += 1;
                 self.lane.points.receive((port, queue), asked, got, told, now);
                 self.lane.series.packets(u32::from(got));
@@ -791,51 +890,21 @@ impl Step<'_> {
                 self.lane.series.idle(idle_ns);
                 self.after(own, told, now);
             }
-            Kind::EmptyRun { polls, lasted_ns } => {
-                self.lane.worst.excuse();
-                self.note(now);
-                let lasted = u64::from(lasted_ns).min(since);
-                self.lane.points.empty_run(polls, lasted);
-                let off_cpu_ns = self.lane.off_cpu_ns();
-                self.lane.points.rounds(lasted, now, off_cpu_ns);
-                self.lane.series.idle(lasted);
-                self.past_call(Own::EmptyPolls, u64::from(polls), lasted, now);
+            Kind::EmptyRun { queue, polls, lasted_ns } => {
+                self.empty_run(queue, polls, lasted_ns, now)
             }
             Kind::Send { port, queue, asked, sent } => {
-                self.note_point(Own::Send, now);
                 self.lane.points.send((port, queue), asked, sent, told, now);
                 self.after(Own::Send, told, now);
             }
             Kind::Pool { action, pool, buffers } => {
-                self.note_point(Own::PoolUse, now);
                 self.pools.used(self.thread, pool, action, buffers, now);
                 self.after(Own::PoolUse, told, now);
             }
-            Kind::SwitchedOut { runnable } => {
-                self.kernel();
-                self.counts.switches += 1;
-                self.open(if runnable { Own::Preempted } else { Own::Waiting }, now);
-            }
-            Kind::SwitchedIn => {
-                self.kernel();
-                self.close(&[Own::Preempted, Own::Waiting], now);
-            }
-            Kind::InterruptIn(_) => {
-                self.kernel();
-                self.open(Own::Interrupt, now);
-            }
-            Kind::InterruptOut(_) => {
-                self.kernel();
-                self.close(&[Own::Interrupt], now);
-            }
-            Kind::SyscallIn(_) => {
-                self.kernel();
-                self.counts.syscalls += 1;
-                self.open(Own::Syscall, now);
-            }
-            Kind::SyscallOut(_) => {
-                self.kernel();
-                self.close(&[Own::Syscall], now);
+            Kind::Dropped { port, packets, reason } => {
+                self.lane.drop(port, reason, packets.into());
+                // By the clock of who counts, and no end of anything.
+                self.settle(now);
             }
             Kind::Signal(_) => {
                 self.counts.signals += 1;
@@ -848,27 +917,86 @@ impl Step<'_> {
                 self.after(Own::OtherPoint, told, now);
             }
             Kind::Enter(_) | Kind::Leave(_) | Kind::LeaveInnermost => {}
+            _ => self.kernel(kind, now),
         }
     }
 
-    fn kernel(&mut self) {
+    /// Polls that found nothing, told afterwards.
+    fn empty_run(&mut self, queue: Option<Queue>, polls: u32, lasted_ns: u32, now: u64) {
+        let since = now - self.lane.last_ns;
+        let node = self.innermost();
+        self.lane.worst.excuse();
+        self.note(now);
+        let lasted = u64::from(lasted_ns).min(since);
+        self.lane.points.empty_run(queue, polls, lasted, now);
+        let off_cpu_ns = self.lane.off_cpu_ns();
+        self.lane.points.rounds(lasted, now, off_cpu_ns);
+        self.lane.series.idle(lasted);
+        let (polling, spent_ns) = self.past_call(Own::EmptyPolls, u64::from(polls), lasted, now);
+        // The ledger has it, by queue, and with the system calls that were such polls.
+        if let Some(spent) = self.lane.spent.get_mut(polling as usize) {
+            *spent = spent.saturating_sub(spent_ns);
+        }
+        self.lane.ledger.program(now, node, Some((queue, u64::from(lasted_ns))));
+    }
+
+    /// What the kernel tells of the thread.
+    fn kernel(&mut self, kind: Kind, now: u64) {
         self.counts.kernel += 1;
+        self.lane.kernel_events += 1;
+        match kind {
+            Kind::SwitchedOut { runnable } => {
+                self.counts.switches += 1;
+                let own = if runnable { Own::Preempted } else { Own::Waiting };
+                self.open(own, now, u32::from(runnable));
+                self.lane.ledger.leaves();
+            }
+            Kind::TookOver(task) => {
+                self.settle(now);
+                self.lane.ledger.took_over(task);
+            }
+            Kind::WokenBy(task) => {
+                self.settle(now);
+                let off = [Own::Preempted as u32, Own::Waiting as u32];
+                if self.lane.stack.last().is_some_and(|frame| off.contains(&frame.function)) {
+                    self.lane.ledger.woken_by(task);
+                }
+            }
+            Kind::SwitchedIn => self.close(&[Own::Preempted, Own::Waiting], now),
+            Kind::InterruptIn(PAGE_FAULT) => self.open(Own::PageFault, now, PAGE_FAULT),
+            Kind::InterruptOut(PAGE_FAULT) => self.close(&[Own::PageFault], now),
+            Kind::InterruptIn(vector) => self.open(Own::Interrupt, now, vector),
+            Kind::InterruptOut(_) => self.close(&[Own::Interrupt], now),
+            Kind::SyscallIn(call) => {
+                self.counts.syscalls += 1;
+                self.open(Own::Syscall, now, call);
+            }
+            Kind::Returned(value) => {
+                self.settle(now);
+                self.lane.ledger.returned(value);
+            }
+            Kind::SyscallOut(_) => self.close(&[Own::Syscall], now),
+            _ => {}
+        }
     }
 
     /// After a point: its time is a call of its own, or belongs to the call around it.
     fn after(&mut self, own: Own, told_ns: u64, now: u64) {
+        self.note_point(own, now);
+        let mut node = self.innermost();
         if self.lane.stack.is_empty() && told_ns > 0 {
-            self.past_call(own, 1, told_ns, now);
+            node = self.past_call(own, 1, told_ns, now).0;
         } else {
             self.settle(now);
         }
+        self.lane.ledger.program(now, node, None);
         self.lane.points.run();
     }
 
-    fn open(&mut self, own: Own, now: u64) {
+    fn open(&mut self, own: Own, now: u64, detail: u32) {
         self.settle(now);
         if self.lane.stack.len() < STACK_MAX {
-            self.push(own as u32, NO_KEY, now, false);
+            self.push(own as u32, NO_KEY, now, false, detail);
         }
     }
 
@@ -885,8 +1013,20 @@ impl Step<'_> {
             function if function == Own::Preempted as u32 => Join::Preempted,
             function if function == Own::Waiting as u32 => Join::Waiting,
             function if function == Own::Interrupt as u32 => Join::Interrupt,
+            function if function == Own::PageFault as u32 => Join::PageFault,
             _ => Join::Syscall,
         };
+        match join {
+            Join::Preempted | Join::Waiting => {
+                let below = self.lane.stack[..depth].iter().rev();
+                let mut calls = below.filter(|frame| frame.function == Own::Syscall as u32);
+                let call = calls.next().map(|frame| frame.detail);
+                let node = self.innermost();
+                self.lane.ledger.comes(join == Join::Preempted, call, node);
+            }
+            Join::Syscall => self.lane.ledger.call_ends(frame.detail),
+            Join::Interrupt | Join::PageFault => {}
+        }
         self.lane.kernel_ns[join as usize] += lasted;
         self.lane.worst.join(join, lasted);
         // The same event may have been lost for what the kernel nested inside.
@@ -938,7 +1078,7 @@ mod tests {
                 6 => Kind::SyscallIn(1),
                 7 => Kind::SyscallOut(1),
                 8 => Kind::Receive { port: 0, queue: 0, asked: 32, got: number as u16 },
-                9 => Kind::EmptyRun { polls: 9, lasted_ns: pause_ns as u32 },
+                9 => Kind::EmptyRun { queue: None, polls: 9, lasted_ns: pause_ns as u32 },
                 10 => Kind::Send { port: 0, queue: 0, asked: 32, sent: number as u16 },
                 11 => Kind::Pool { action: PoolAction::Get, pool: 0, buffers: number as u32 },
                 12 => Kind::Point { point: 1, value: number },

@@ -12,6 +12,7 @@ use std::collections::HashMap;
 use laneway_trace_read::FunctionKey;
 
 use crate::histogram::Histogram;
+use crate::ledger::Taken;
 use crate::machine::{Counts, Lane, Machine, Own};
 use crate::points::Pools;
 use crate::result::{Calibration, CalibrationSource, Layer, Packets, Span};
@@ -38,6 +39,10 @@ const HANDLER_PARENTS_MIN: usize = 3;
 const HANDLER_SHARE_MAX: f64 = 0.05;
 /// Correction beyond this share of the raw self time: the instrumentation dominates.
 const DOMINATED_SHARE: f64 = 0.5;
+/// A call in the program may cost so much more or less than one that was measured alone, as a share.
+const MEASURED_APART: f64 = 0.25;
+/// What the shortest leaf may do of its own, ns: a function that only reads a clock takes so long.
+pub(crate) const LEAF_NS: f64 = 20.0;
 /// A wrapper and what it wraps may differ by the calls that are open where the trace begins or ends.
 const WRAPPER_CALLS_APART: u64 = 2;
 
@@ -65,7 +70,7 @@ pub(crate) struct Context {
     pub(crate) histogram: Histogram,
     pub(crate) variants: Vec<Variant>,
     bit: u64,
-    own: bool,
+    pub(crate) own: bool,
 }
 
 /// A function over all its contexts.
@@ -117,6 +122,8 @@ pub(crate) struct Model {
     pub(crate) calibration: Calibration,
     pub(crate) packets: Packets,
     pub(crate) polls: Vec<CallPolls>,
+    /// Names of tasks and of reasons for loss.
+    pub(crate) named: HashMap<FunctionKey, String>,
     /// Row by the machine's number of a function.
     pub(crate) row_of: Vec<u32>,
     pub(crate) keys: HashMap<FunctionKey, u32>,
@@ -132,6 +139,7 @@ impl Model {
     ) -> Self {
         machine.finish();
         let (mut rows, row_of) = rows(&machine.keys, name);
+        let named = named(&machine.lanes, name);
         let mut contexts = contexts(&mut machine, &row_of, &rows);
         detach_handlers(&mut contexts, &mut rows);
         add_children(&mut contexts);
@@ -157,6 +165,7 @@ impl Model {
             pools: machine.pools,
             packets,
             polls,
+            named,
             row_of,
             keys,
             refused_contexts: machine.tree.refused,
@@ -259,6 +268,12 @@ impl Model {
         })
     }
 
+    /// As [`ancestors`](Self::ancestors); no context has none.
+    pub(crate) fn ancestors_or_none(&self, context: u32) -> impl Iterator<Item = u32> + '_ {
+        let known = (context as usize) < self.contexts.len();
+        known.then(|| self.ancestors(context)).into_iter().flatten()
+    }
+
     /// All traced self time, ns.
     pub(crate) fn traced_ns(&self) -> u64 {
         self.contexts.iter().map(|context| context.self_ns).sum()
@@ -301,11 +316,6 @@ impl Model {
 }
 
 impl Context {
-    /// Calls that this context made to children with a name of their own, and calls at all: no children, a leaf.
-    pub(crate) fn is_leaf(&self) -> bool {
-        self.children.is_empty() && !self.own
-    }
-
     /// Children called by most calls.
     pub(crate) fn usual_children(&self) -> u32 {
         let most = self.variants.iter().max_by_key(|variant| variant.calls);
@@ -317,6 +327,25 @@ impl Context {
         let most = self.variants.iter().map(|variant| variant.calls).max().unwrap_or(0);
         most as f64 / (self.calls as f64).max(1.0)
     }
+}
+
+/// Names that are no functions'.
+fn named(
+    lanes: &[Lane],
+    name: &mut dyn FnMut(FunctionKey) -> Name,
+) -> HashMap<FunctionKey, String> {
+    let mut keys: Vec<FunctionKey> = Vec::new();
+    for lane in lanes {
+        keys.extend(lane.dropped.iter().map(|row| row.1));
+        keys.extend(lane.ledger.rows.keys().filter_map(|taken| match *taken {
+            Taken::Preempted(task) => task,
+            Taken::Blocked { by, .. } => by,
+            _ => None,
+        }));
+    }
+    keys.sort_unstable();
+    keys.dedup();
+    keys.into_iter().map(|key| (key, name(key).text)).collect()
 }
 
 fn rows(keys: &[FunctionKey], name: &mut dyn FnMut(FunctionKey) -> Name) -> (Vec<Row>, Vec<u32>) {
@@ -657,17 +686,23 @@ fn calibration(
     gaps: &Histogram,
     measured: Option<(f64, f64)>,
 ) -> Calibration {
-    let found = |source, inside_ns, outside_ns| Calibration {
+    let found = |source, inside_ns, outside_ns, uncertainty_ns| Calibration {
         source,
         inside_ns,
         outside_ns,
+        uncertainty_ns,
         overhead_share: 0.0,
     };
     if let Some((inside_ns, outside_ns)) = measured {
-        return found(CalibrationSource::Measured, inside_ns, outside_ns);
+        let whole = inside_ns + outside_ns;
+        return found(CalibrationSource::Measured, inside_ns, outside_ns, MEASURED_APART * whole);
     }
+    // A leaf is still one where the kernel interrupts it.
+    let is_leaf = |context: &&Context| {
+        !context.own && context.children.iter().all(|&child| contexts[child as usize].own)
+    };
     let mut leaves = Histogram::default();
-    for context in contexts.iter().filter(|context| context.is_leaf()) {
+    for context in contexts.iter().filter(is_leaf) {
         leaves.merge(&context.histogram);
     }
     let shortest = leaves.quantile(0.01).filter(|_| leaves.total() >= LEAVES_MIN);
@@ -675,9 +710,12 @@ fn calibration(
         Some(inside) if inside <= COST_NS_MAX => {
             let outside = gaps.quantile(0.01).filter(|&gap| gap <= COST_NS_MAX);
             let outside = outside.filter(|_| gaps.total() >= LEAVES_MIN).unwrap_or(0);
-            found(CalibrationSource::Estimated, inside as f64, outside as f64)
+            // What the shortest leaf did itself is not the tracer's, and a usual call costs more than the cheapest.
+            let usual = leaves.quantile(0.1).unwrap_or(inside).saturating_sub(inside);
+            let apart = (usual as f64).max(LEAF_NS);
+            found(CalibrationSource::Estimated, inside as f64, outside as f64, apart)
         }
-        _ => found(CalibrationSource::None, 0.0, 0.0),
+        _ => found(CalibrationSource::None, 0.0, 0.0, 0.0),
     }
 }
 

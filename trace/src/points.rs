@@ -244,19 +244,29 @@ impl Points {
         }
     }
 
-    /// A run belongs to no queue in particular: the producer polls all of them in turn.
-    pub(crate) fn empty_run(&mut self, polls: u32, lasted_ns: u64) {
-        let Some(place) = self.place(None) else {
+    /// Polls that found nothing; without a queue they belong to none in particular: the producer polls all of them in turn.
+    pub(crate) fn empty_run(&mut self, queue: Option<Queue>, polls: u32, lasted_ns: u64, now: u64) {
+        let Some(place) = self.place(queue) else {
             self.refused += 1;
             return;
         };
         let row = &mut self.polls[place];
+        if row.polls == 0 {
+            row.first_ns = now.saturating_sub(lasted_ns);
+        }
+        row.last_ns = now;
         row.polls += u64::from(polls);
         row.empty += u64::from(polls);
         row.empty_ns += lasted_ns;
         row.sizes[0] += u64::from(polls);
         self.made += u64::from(polls);
-        self.unnamed += u64::from(polls);
+        match queue {
+            Some(_) => {
+                row.end_streak();
+                (row.made, row.unnamed) = (self.made, self.unnamed);
+            }
+            None => self.unnamed += u64::from(polls),
+        }
         self.running = true;
     }
 
@@ -515,16 +525,28 @@ mod tests {
             points.receive(OTHER, 32, 1, 0, 0);
             for poll in 1..=40 {
                 full(&mut points, poll..poll + 1);
-                points.empty_run(unnamed, 1);
+                points.empty_run(None, unnamed, 1, 10 * poll + 6);
             }
             assert_eq!(streaks(&points, BUSY), expected, "{unnamed}");
         }
         let mut points = Points::default();
         for poll in 0..40 {
             full(&mut points, poll..poll + 1);
-            points.empty_run(1, 1);
+            points.empty_run(None, 1, 1, 10 * poll + 6);
         }
         assert_eq!(streaks(&points, BUSY), [], "it is the only queue");
+    }
+
+    #[test]
+    fn empty_polls_of_another_queue_leave_a_streak_alone_and_own_ones_end_it() {
+        for (queue, expected) in [(OTHER, vec![(40, 1_280)]), (BUSY, Vec::new())] {
+            let mut points = Points::default();
+            for poll in 0..40 {
+                full(&mut points, poll..poll + 1);
+                points.empty_run(Some(queue), 3, 1, 10 * poll + 6);
+            }
+            assert_eq!(streaks(&points, BUSY), expected, "{queue:?}");
+        }
     }
 
     #[test]

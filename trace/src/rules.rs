@@ -26,6 +26,7 @@ const LAYERS: &[LayerRule] = &[
     ("(waiting)", Layer::OffCpu),
     ("(interrupt)", Layer::OffCpu),
     ("(system call)", Layer::Kernel),
+    ("(page fault)", Layer::Kernel),
     ("(until another point)", Layer::Other),
     ("(other functions)", Layer::Other),
     // The tracer. Before all of DPDK, whose trace helpers carry the names of what they trace.
@@ -202,6 +203,27 @@ const REFILLS: &[&str] = &[
 /// Handlers that run inside arbitrary functions.
 const HANDLERS: &[&str] =
     &["tap_trigger_cb", "*signal_handler*", "*sighandler*", "*sig_handler*", "__restore_rt"];
+
+/// Names of functions that take and give back memory.
+const MEMORY: &[&str] = &[
+    "malloc",
+    "calloc",
+    "realloc",
+    "free",
+    "operator new*",
+    "operator delete*",
+    "*alloc",
+    "*alloc_*",
+    "*_alloc*",
+    "*allocate*",
+    "*_free",
+    "*_free_*",
+];
+
+/// Does it take or give back memory?
+pub(crate) fn takes_memory(name: &str) -> bool {
+    any(MEMORY, name) || layer(name) == Some(Layer::Mempool)
+}
 
 /// Does `name` have the form of `pattern`?
 pub(crate) fn matches(pattern: &str, name: &str) -> bool {

@@ -18,8 +18,10 @@ const ROWS_SHOWN: usize = 12;
 /// The analysis for people.
 pub fn analysis(analysis: &Analysis) -> String {
     let mut page = Page::default();
+    causes(&mut page, analysis);
     coverage(&mut page, &analysis.coverage);
     cost(&mut page, analysis);
+    accounts(&mut page, analysis);
     findings(&mut page, analysis);
     advice(&mut page, analysis);
     layers(&mut page, analysis);
@@ -237,6 +239,79 @@ fn cost(page: &mut Page, analysis: &Analysis) {
     }
 }
 
+/// What is wrong, first of all.
+fn causes(page: &mut Page, analysis: &Analysis) {
+    page.line("CAUSES");
+    for (at, cause) in analysis.causes.iter().enumerate() {
+        let name = match cause.detail.as_str() {
+            "" => cause.cause.name().to_owned(),
+            detail => format!("{} ({detail})", cause.cause.name()),
+        };
+        let mut text = format!("{name}: {}", cause.sentence);
+        let _ = write!(text, " [confidence {}", confidence_name(cause.confidence));
+        if let (Some(low), Some(high)) = (cause.low, cause.high) {
+            let _ = write!(text, ", 95 % {:.1} to {:.1} %", 100.0 * low, 100.0 * high);
+        }
+        text.push(']');
+        page.paragraph(&format!("{:>3}. ", at + 1), &text);
+    }
+    match (analysis.causes.is_empty(), analysis.accounts.is_empty()) {
+        (true, false) => {
+            page.line("  None: of no worker is known that it loses 1 % of its time.");
+        }
+        (true, true) => page.line("  None can be told: no thread's work is in this trace."),
+        (false, _) => {}
+    }
+    if !analysis.losses.told {
+        page.paragraph(
+            "  ",
+            "Whether packets were lost cannot be told: the trace counts none (--drops N gives what others counted).",
+        );
+    } else if analysis.losses.rows.is_empty() {
+        page.line("  No packet was lost, by the counters of lane and app.");
+    }
+    page.line("");
+}
+
+/// Where the time of each worker went.
+fn accounts(page: &mut Page, analysis: &Analysis) {
+    for account in analysis.accounts.iter().take(ROWS_SHOWN) {
+        page.head(&format!(
+            "ACCOUNT of {} ({} from its first to its last event)",
+            thread_name(analysis, account.thread),
+            seconds(account.span_ns)
+        ));
+        page.line(&format!("  {:<52} {:>14} {:>7} {:>14}", "", "ms", "%", "+- ms"));
+        for row in account.parts.iter().take(FUNCTIONS_SHOWN) {
+            let name = match row.detail.as_str() {
+                "" => row.part.name().to_owned(),
+                detail => format!("{}: {detail}", row.part.name()),
+            };
+            let unsure = match row.uncertainty_ns {
+                0 => String::new(),
+                ns => millis(ns as f64),
+            };
+            page.line(&format!(
+                "  {:<52} {:>14} {:>7.2} {:>14}",
+                cut(&name, 52),
+                millis(row.ns as f64),
+                100.0 * row.share,
+                unsure
+            ));
+        }
+        page.more(account.parts.len(), FUNCTIONS_SHOWN);
+    }
+    page.more(analysis.accounts.len(), ROWS_SHOWN);
+}
+
+const fn confidence_name(confidence: Confidence) -> &'static str {
+    match confidence {
+        Confidence::Low => "low",
+        Confidence::Medium => "medium",
+        Confidence::High => "high",
+    }
+}
+
 fn findings(page: &mut Page, analysis: &Analysis) {
     page.head("FINDINGS");
     let order = [State::Fired, State::Silent, State::Withheld, State::NotMeasurable];
@@ -267,12 +342,7 @@ fn finding_text(finding: &Finding) -> String {
         }
         let _ = write!(text, " {}", finding.unit);
         if finding.state == State::Fired {
-            let confidence = match finding.confidence {
-                Confidence::Low => "low",
-                Confidence::Medium => "medium",
-                Confidence::High => "high",
-            };
-            let _ = write!(text, "; confidence {confidence}");
+            let _ = write!(text, "; confidence {}", confidence_name(finding.confidence));
         }
         text.push(']');
     }

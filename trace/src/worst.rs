@@ -29,7 +29,11 @@ pub(crate) enum Join {
     Waiting,
     Interrupt,
     Syscall,
+    PageFault,
 }
+
+/// How many there are.
+pub(crate) const JOINS: usize = 5;
 
 /// A stretch without function or point events.
 #[derive(Debug, Clone, PartialEq)]
@@ -39,7 +43,7 @@ pub(crate) struct Silence {
     pub(crate) node: u32,
     pub(crate) function: u32,
     /// By [`Join`], ns.
-    pub(crate) kernel_ns: [u64; 4],
+    pub(crate) kernel_ns: [u64; JOINS],
     /// Outermost first.
     pub(crate) stack: Vec<u32>,
     pub(crate) window: Option<Captured>,
@@ -64,7 +68,7 @@ pub(crate) struct Worst {
     pub(crate) silences: Vec<Silence>,
     floor_ns: u64,
     since_ns: u64,
-    kernel_ns: [u64; 4],
+    kernel_ns: [u64; JOINS],
     excused: bool,
     paused: bool,
     /// Events kept to cut windows from: a window and what comes in before it is cut.
@@ -103,14 +107,14 @@ impl Worst {
     /// The silence began at this moment, and nothing happened in it so far.
     #[inline]
     pub(crate) fn began(&self, at_ns: u64) -> bool {
-        self.since_ns == at_ns && !self.excused && self.kernel_ns == [0; 4]
+        self.since_ns == at_ns && !self.excused && self.kernel_ns == [0; JOINS]
     }
 
     /// A function or point event ends the silence.
     #[inline]
     pub(crate) fn heard(&mut self, now: u64) {
         self.since_ns = now;
-        self.kernel_ns = [0; 4];
+        self.kernel_ns = [0; JOINS];
         self.excused = false;
     }
 

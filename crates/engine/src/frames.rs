@@ -71,7 +71,7 @@ impl<L: FrameLane, A: FrameApp> Shape<L, A> for Frames {
                 lane.settle(port)?;
                 probe.called(points::SETTLE, looked, frames);
             } else {
-                probe.received_nothing(began);
+                probe.received_nothing(port, began);
             }
             if wants_to_fill(*fill, pace.now_ns) {
                 let began = probe.now();

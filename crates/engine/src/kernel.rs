@@ -52,7 +52,7 @@ impl<L: KernelLane, A: KernelApp> Shape<L, A> for Kernel {
             // The app's share is inside: it sees records one by one, too short to be told apart.
             probe.received(PortId(0), 0, records, began);
         } else {
-            probe.received_nothing(began);
+            probe.received_nothing(PortId(0), began);
         }
         Ok(records > 0)
     }

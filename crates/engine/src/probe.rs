@@ -4,11 +4,11 @@
 //! read once: what a method gives back is where the next thing begins. Receive calls that found nothing are
 //! counted, not written, and so is what a loop does around them.
 //!
-//! What it does not tell: how many frames of a burst a lane sent. `settle` does not say; the lane's counters
-//! do, so they are read at each tick (of a traced run only) and the difference is told.
+//! What it does not tell: how many frames of a burst a lane sent, and which were lost. `settle` does not say; the
+//! counters of lane and app do, so they are read at each tick (of a traced run only) and the difference is told.
 
 use crate::{Control, run::ports};
-use laneway_core::{Counters, DropReason, Lane, PortId};
+use laneway_core::{App, Counters, DropReason, Lane, PortId};
 use laneway_tracer::{PointId, Recorder, points};
 use std::collections::BTreeMap;
 
@@ -20,7 +20,12 @@ pub(crate) struct Tracing {
     recorder: Recorder,
     /// By port, at the last tick.
     transmits: BTreeMap<PortId, Transmits>,
+    /// Packets lost by port and reason, as far as they are told.
+    drops: BTreeMap<(u8, DropReason), u64>,
 }
+
+/// Stands for no port: what the app dropped, or ports that are gone.
+const NO_PORT: u8 = u8::MAX;
 
 /// A lane's own count of what it was to send.
 #[derive(Clone, Copy, Default)]
@@ -47,7 +52,9 @@ impl Transmits {
 impl Probe {
     /// Takes the recorder that waits for this run, if one does.
     pub(crate) fn of(control: &Control) -> Probe {
-        Probe(control.trace.take().map(|recorder| Tracing { recorder, transmits: BTreeMap::new() }))
+        let tracing =
+            |recorder| Tracing { recorder, transmits: BTreeMap::new(), drops: BTreeMap::new() };
+        Probe(control.trace.take().map(tracing))
     }
 
     /// Where something begins.
@@ -81,9 +88,9 @@ impl Probe {
 
     /// A receive call found nothing.
     #[inline]
-    pub(crate) fn received_nothing(&mut self, from: u64) {
+    pub(crate) fn received_nothing(&mut self, port: PortId, from: u64) {
         if let Some(Tracing { recorder, .. }) = &mut self.0 {
-            recorder.received_nothing(from);
+            recorder.received_nothing(Some(number(port)), from);
         }
     }
 
@@ -93,13 +100,27 @@ impl Probe {
         self.0.as_mut()
     }
 
-    /// At a tick and at the end of a run: tells what the lane sent and was refused since the last time.
+    /// At a tick and at the end of a run: tells what the lane sent and was refused since the last time, and what it and
+    /// the app lost.
     #[inline]
-    pub(crate) fn count_transmits(&mut self, lane: &mut impl Lane) {
-        let Some(Tracing { recorder, transmits }) = &mut self.0 else { return };
+    pub(crate) fn count(&mut self, lane: &mut impl Lane, app: &impl App) {
+        let Some(Tracing { recorder, transmits, drops }) = &mut self.0 else { return };
+        let mut told = |recorder: &mut Recorder, port: u8, counters: &Counters| {
+            let lost = counters.nonzero_drops().filter(|(reason, _)| !reason.is_asked_for());
+            for (reason, packets) in lost {
+                let before = drops.insert((port, reason), packets).unwrap_or(0);
+                if packets > before {
+                    let point = points::drop(reason as u8);
+                    recorder.dropped(port, point, packets - before, recorder.now());
+                }
+            }
+        };
+        told(recorder, NO_PORT, app.counters());
         for port in ports(lane) {
+            let counters = lane.counters(port);
+            told(recorder, number(port), &counters);
             let before = transmits.entry(port).or_default();
-            let now = Transmits::of(&lane.counters(port));
+            let now = Transmits::of(&counters);
             let mut sent = now.sent.saturating_sub(before.sent);
             let mut refused = now.refused.saturating_sub(before.refused);
             *before = now;
@@ -143,7 +164,7 @@ impl Tracing {
     pub(crate) fn served(&mut self, from: u64, entered: bool, served: usize) {
         let Tracing { recorder, .. } = self;
         if !entered && served == 0 {
-            return recorder.received_nothing(from);
+            return recorder.received_nothing(None, from);
         }
         if !entered {
             recorder.entered(points::SERVE, from);
@@ -161,4 +182,15 @@ fn number(port: PortId) -> u8 {
 
 fn clipped(frames: usize) -> u16 {
     u16::try_from(frames).unwrap_or(u16::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_trace_names_drops_as_the_core_does() {
+        let names: Vec<&str> = DropReason::ALL.iter().map(|reason| reason.name()).collect();
+        assert_eq!(points::DROPPED, names);
+    }
 }

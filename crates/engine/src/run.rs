@@ -67,7 +67,7 @@ pub(crate) fn run<L: Lane, A: App>(
     let turn = Turn { now_ns: pace.read() };
     shape.close(lane, app, turn);
     app.on_stop(turn);
-    probe.count_transmits(lane);
+    probe.count(lane, app);
     match outcome {
         Ok(ended) => Ok(report(lane, app, &pace, ended, usize::MAX)),
         Err(error) => {
@@ -105,7 +105,7 @@ fn turns<L: Lane, A: App, C: Clock>(
             let began = probe.now();
             shape.tick(lane, app, Turn { now_ns: pace.now_ns })?;
             probe.called(points::APP_TICK, began, 0);
-            probe.count_transmits(lane);
+            probe.count(lane, app);
             if watched {
                 let ports_max = control.watch.ports_max();
                 control.watch.publish(report(lane, app, pace, Ended::Running, ports_max));

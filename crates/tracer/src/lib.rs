@@ -42,7 +42,7 @@ pub use error::{NotATrace, TraceError};
 pub use header::{Header, ThreadInfo};
 pub use in_order::InOrder;
 pub use point::{Point, PointId, Shape, points};
-pub use read::{DAMAGE_MAX, Damaged, Happening, Happenings, TraceFile, What};
+pub use read::{DAMAGE_MAX, Damaged, Happening, Happenings, Task, TraceFile, What};
 pub use record::{LASTED_TICKS_MAX, Record};
 pub use recorder::Recorder;
 pub use session::{

@@ -25,7 +25,7 @@ pub enum Shape {
     /// bits how many frames were asked for, its high ones how many came.
     Receive,
     /// Receive calls that found nothing, one after the other: how many is the argument; they lasted the
-    /// 40 bits of ticks and ended now.
+    /// 40 bits of ticks and ended now. The tag is the port plus 1, 0 where they are of no port in particular.
     EmptyRun,
     /// Frames asked for (low 16 bits of `value`) and come (next 16 bits) in a receive call whose length other
     /// records tell; `small` is the port.
@@ -44,15 +44,27 @@ pub enum Shape {
     SyscallIn,
     /// ... and ended.
     SyscallOut,
+    /// The same; the high 32 bits of `value` are what it returned.
+    SyscallReturned,
     /// A signal was delivered: `value` is its number.
     Signal,
+    /// `value` packets were lost since the record of this point and port before; `small` is the port. The point's name
+    /// says for what reason.
+    Dropped,
+    /// The first 8 bytes of a task's name, in `value`, little-endian; the record behind it has the others and says what
+    /// of the task.
+    Task,
+    /// That task has the CPU now; stands behind the [`SwitchedOut`](Self::SwitchedOut) of whom it took it from.
+    TookOver,
+    /// That task made the thread runnable.
+    WokenBy,
     /// Something at one moment: `value`.
     Instant,
 }
 
 impl Shape {
     /// Every shape with its name in headers.
-    const NAMES: [(Shape, &'static str); 15] = [
+    const NAMES: [(Shape, &'static str); 20] = [
         (Shape::Time, "time"),
         (Shape::Lost, "lost"),
         (Shape::Function, "function"),
@@ -66,7 +78,12 @@ impl Shape {
         (Shape::InterruptOut, "interrupt-out"),
         (Shape::SyscallIn, "syscall-in"),
         (Shape::SyscallOut, "syscall-out"),
+        (Shape::SyscallReturned, "syscall-returned"),
         (Shape::Signal, "signal"),
+        (Shape::Dropped, "dropped"),
+        (Shape::Task, "task"),
+        (Shape::TookOver, "took-over"),
+        (Shape::WokenBy, "woken-by"),
         (Shape::Instant, "instant"),
     ];
 
@@ -108,9 +125,48 @@ pub mod points {
 
             /// The table that goes into headers.
             pub fn all() -> Vec<Point> {
-                vec![$(Point { id: $id, shape: Shape::$shape, name: $name.to_owned() }),+]
+                let fixed = [$((PointId($number), Shape::$shape, $name)),+];
+                let dropped = (0..).zip(DROPPED).map(|(code, &name)| (drop(code), Shape::Dropped, name));
+                let rows = fixed.into_iter().chain(dropped);
+                rows.map(|(id, shape, name)| Point { id, shape, name: name.to_owned() }).collect()
             }
         };
+    }
+
+    /// Reasons for which packets are lost, by their code; names and codes are those of the core's table of drop reasons.
+    pub const DROPPED: &[&str] = &[
+        "rx_queue_full",
+        "rx_no_frame",
+        "rx_error",
+        "rx_too_long",
+        "record_ring_full",
+        "tx_refused",
+        "tx_too_long",
+        "tx_no_port",
+        "link_loss",
+        "link_queue_full",
+        "sampled_out",
+        "filtered_out",
+        "rate_limited",
+        "sink_full",
+        "flow_table_full",
+        "link_type_unknown",
+        "malformed",
+        "bad_checksum",
+        "not_for_us",
+        "no_listener",
+        "fragment",
+        "no_neighbour",
+        "no_route",
+        "conn_table_full",
+        "ttl_expired",
+        "tx_socket_full",
+        "tx_interface_full",
+    ];
+
+    /// The point of drops for the reason with this code.
+    pub fn drop(code: u8) -> PointId {
+        PointId(128 + u16::from(code))
     }
 
     points! {
@@ -161,11 +217,17 @@ pub mod points {
         /// A system call began.
         SYSCALL_IN = 70 SyscallIn "kernel.syscall",
         /// A system call ended.
-        SYSCALL_OUT = 71 SyscallOut "kernel.syscall.out",
+        SYSCALL_OUT = 71 SyscallReturned "kernel.syscall.out",
         /// A NAPI poll ended; the value is how many frames it took.
         NAPI_POLL = 72 Instant "kernel.napi_poll",
         /// A signal was delivered.
         SIGNAL = 73 Signal "kernel.signal",
+        /// A task, by the first 8 bytes of its name.
+        TASK = 76 Task "kernel.task",
+        /// The task took the CPU from the thread; the value is the other 8 bytes of its name.
+        TOOK_OVER = 77 TookOver "kernel.took_over",
+        /// The task made the thread runnable; the value is the other 8 bytes of its name.
+        WOKEN_BY = 78 WokenBy "kernel.woken_by",
     }
 }
 

@@ -303,6 +303,8 @@ pub enum What {
     /// Receive calls that returned nothing, one after the other; the time is their end. No `Enter` or `Leave`
     /// tells of them.
     EmptyRun {
+        /// Port of the lane; `None` where they are of no port in particular.
+        port: Option<u8>,
         /// How many.
         polls: u32,
         /// From the first one's beginning to here, ns.
@@ -332,8 +334,23 @@ pub enum What {
     SyscallIn(u32),
     /// ... and ended.
     SyscallOut(u32),
+    /// What the system call returned that ends now: an error, negative, or a result, clipped.
+    Returned(i32),
     /// A signal was delivered, by number.
     Signal(u32),
+    /// Packets were lost since the last such event of the port and the reason.
+    Dropped {
+        /// Port of the lane.
+        port: u8,
+        /// The reason, by its name.
+        point: PointId,
+        /// How many.
+        packets: u64,
+    },
+    /// The task of this name has the CPU that the thread just left.
+    TookOver(Task),
+    /// The task of this name made the thread runnable.
+    WokenBy(Task),
     /// Something that no rule is for.
     Instant {
         /// What.
@@ -350,10 +367,27 @@ pub enum What {
     },
 }
 
-/// How far the time of a thread has come.
+/// Name of a task as the kernel knows it: at most 15 bytes and a zero.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Task([u8; 16]);
+
+impl Task {
+    fn of(first: u64, last: u64) -> Task {
+        Task((u128::from(first) | u128::from(last) << 64).to_le_bytes())
+    }
+
+    /// The name, as far as it is text.
+    pub fn name(&self) -> String {
+        let name = self.0.split(|&byte| byte == 0).next().unwrap_or_default();
+        String::from_utf8_lossy(name).into_owned()
+    }
+}
+
+/// How far the time of a thread has come, and the beginning of the name told last.
 #[derive(Clone, Copy, Debug, Default)]
 struct Clock {
     time_ns: u64,
+    task: u64,
 }
 
 /// At most three happenings come of one record; those not given yet, last first.
@@ -448,7 +482,22 @@ impl Happenings<'_> {
                 let (asked, got) = unpair(number);
                 now(What::Receive { port: record.small as u8, asked, got })
             }
-            Shape::EmptyRun => now(What::EmptyRun { polls: lasted.argument, lasted_ns }),
+            Shape::EmptyRun => now(What::EmptyRun {
+                port: lasted.tag.checked_sub(1),
+                polls: lasted.argument,
+                lasted_ns,
+            }),
+            Shape::Dropped => now(What::Dropped {
+                port: record.small as u8,
+                point: record.point,
+                packets: record.value,
+            }),
+            Shape::Task => {
+                clock.task = record.value;
+                None
+            }
+            Shape::TookOver => now(What::TookOver(Task::of(clock.task, record.value))),
+            Shape::WokenBy => now(What::WokenBy(Task::of(clock.task, record.value))),
             Shape::Send => {
                 let (asked, sent) = unpair(number);
                 now(What::Send { port: record.small as u8, asked, sent })
@@ -459,6 +508,11 @@ impl Happenings<'_> {
             Shape::InterruptOut => now(What::InterruptOut(number)),
             Shape::SyscallIn => now(What::SyscallIn(number)),
             Shape::SyscallOut => now(What::SyscallOut(number)),
+            Shape::SyscallReturned => {
+                let out = happening(time_ns, What::SyscallOut(number));
+                self.pending.happenings = [None, Some(out)];
+                now(What::Returned((record.value >> 32) as i32))
+            }
             Shape::Signal => now(What::Signal(number)),
             Shape::Instant => now(What::Instant { point: record.point, value: record.value }),
         }

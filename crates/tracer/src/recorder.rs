@@ -31,18 +31,30 @@ pub struct Recorder {
     /// Refused records that the reader has not been told of.
     untold: u64,
     empty: EmptyRun,
+    /// [`RUN_GAP_S`] in ticks.
+    gap: u64,
 }
 
 /// Receive calls that found nothing, since anything else happened.
 #[derive(Clone, Copy, Default)]
 struct EmptyRun {
-    polls: u32,
+    /// By port; the last place is that of all further ports, and of polls of no port in particular.
+    polls: [u32; RUN_PORTS + 1],
+    total: u32,
     from: u64,
+    /// When the last of them began.
+    last: u64,
 }
+
+/// Ports whose empty polls are counted apart.
+const RUN_PORTS: usize = 8;
+/// From one empty poll to the next it takes less; where it takes longer, the worker did not poll, and the run ends, s.
+const RUN_GAP_S: f64 = 20e-6;
 
 impl Recorder {
     pub(crate) fn new(ticks: Ticks, ring: Producer, began: u64, tid: Arc<AtomicU32>) -> Recorder {
-        Recorder { ticks, ring, tid, last: began, untold: 0, empty: EmptyRun::default() }
+        let gap = (RUN_GAP_S * ticks.per_second() as f64) as u64;
+        Recorder { ticks, ring, tid, last: began, untold: 0, empty: EmptyRun::default(), gap }
     }
 
     /// From now on it is the calling thread that records; to be called before the first event, by
@@ -88,17 +100,23 @@ impl Recorder {
         self.push(until, points::RECEIVE, small, value);
     }
 
-    /// A receive call that began at `from` found nothing.
+    /// A receive call on `port` that began at `from` found nothing; `None`: one that asks several ports at once.
     #[inline]
-    pub fn received_nothing(&mut self, from: u64) {
-        if self.empty.polls == 0 {
+    pub fn received_nothing(&mut self, port: Option<u8>, from: u64) {
+        let empty = &mut self.empty;
+        if empty.total == 0 {
+            empty.from = from;
+        } else if from.saturating_sub(empty.last) > self.gap || empty.total == u32::MAX {
+            // Between these two it did something else, or did not run.
+            let last = empty.last;
+            self.write_empty_run(last);
             self.empty.from = from;
         }
-        if self.empty.polls == u32::MAX {
-            self.end_empty_run(from);
-            self.empty.from = from;
-        }
-        self.empty.polls += 1;
+        let empty = &mut self.empty;
+        empty.last = from;
+        empty.total += 1;
+        let place = port.map_or(RUN_PORTS, |port| usize::from(port).min(RUN_PORTS));
+        empty.polls[place] += 1;
     }
 
     /// `got` of `asked` frames came in a call whose length other records tell.
@@ -126,18 +144,35 @@ impl Recorder {
         self.ring.lost()
     }
 
-    /// The polls that found nothing end where something else begins.
+    /// Packets of `port` were lost since the last time, for the reason that `point` names.
+    pub fn dropped(&mut self, port: u8, point: PointId, packets: u64, at: u64) {
+        self.end_empty_run(at);
+        self.push(at, point, u16::from(port), packets);
+    }
+
+    /// The polls that found nothing end where something else begins, but no later than a gap after the last of them.
     #[inline]
     fn end_empty_run(&mut self, at: u64) {
-        if self.empty.polls > 0 {
-            self.write_empty_run(at);
+        if self.empty.total > 0 {
+            let over = at.saturating_sub(self.empty.last) > self.gap;
+            self.write_empty_run(if over { self.empty.last } else { at });
         }
     }
 
+    /// A record per port, one behind the other, as long as its share of the polls.
     fn write_empty_run(&mut self, at: u64) {
-        let EmptyRun { polls, from } = std::mem::take(&mut self.empty);
-        let (small, value) = self.lasted(from, at, 0, polls);
-        self.push(at, points::EMPTY_RUN, small, value);
+        let EmptyRun { polls, total, from, .. } = std::mem::take(&mut self.empty);
+        let whole = u128::from(at.saturating_sub(from.max(self.last)));
+        let begin = at - whole as u64;
+        let (mut done, mut end) = (0_u64, begin);
+        for (port, polls) in (1_u8..).zip(polls).filter(|&(_, polls)| polls > 0) {
+            done += u64::from(polls);
+            let from = end;
+            end = begin + (whole * u128::from(done) / u128::from(total.max(1))) as u64;
+            let tag = if usize::from(port) > RUN_PORTS { 0 } else { port };
+            let (small, value) = self.lasted(from, end, tag, polls);
+            self.push(end, points::EMPTY_RUN, small, value);
+        }
     }
 
     /// A length that does not reach back before the record written last.
@@ -228,7 +263,7 @@ mod tests {
     fn empty_polls_become_one_record_when_something_happens() {
         let (mut recorder, mut ring) = recorder(16);
         for from in [1010, 1020, 1030] {
-            recorder.received_nothing(from);
+            recorder.received_nothing(Some(2), from);
         }
         assert!(taken(&mut ring).is_empty());
         recorder.received(2, 64, 5, 1040, 1050);
@@ -238,16 +273,47 @@ mod tests {
             [points::EMPTY_RUN, points::RECEIVE]
         );
         let run = Lasted::unpack(records[0]);
-        assert_eq!((records[0].delta, run.ticks, run.argument), (40, 30, 3));
+        assert_eq!((records[0].delta, run.ticks, run.argument, run.tag), (40, 30, 3, 3));
         let receive = Lasted::unpack(records[1]);
         assert_eq!((records[1].delta, receive.ticks, receive.tag), (10, 10, 2));
         assert_eq!(receive.argument, pair(64, 5));
     }
 
     #[test]
+    fn empty_polls_name_their_port_and_share_the_time_of_the_run() {
+        let (mut recorder, mut ring) = recorder(16);
+        for (port, from) in [(0, 1000), (1, 1010), (0, 1020), (1, 1030), (0, 1040), (0, 1050)] {
+            recorder.received_nothing(Some(port), from);
+        }
+        recorder.told(points::NAPI_POLL, 1060, 0);
+        let records = taken(&mut ring);
+        let runs: Vec<_> = records[..2].iter().map(|&record| Lasted::unpack(record)).collect();
+        let told: Vec<_> = runs.iter().map(|run| (run.tag, run.argument, run.ticks)).collect();
+        assert_eq!(told, [(1, 4, 40), (2, 2, 20)], "a tag is the port plus one");
+    }
+
+    #[test]
+    fn a_pause_between_two_empty_polls_belongs_to_no_run() {
+        let (mut recorder, mut ring) = recorder(16);
+        let gap = recorder.gap;
+        for from in [1010, 1020, 1030, 1030 + 2 * gap, 1040 + 2 * gap] {
+            recorder.received_nothing(Some(0), from);
+        }
+        recorder.told(points::NAPI_POLL, 1050 + 2 * gap, 0);
+        let records = taken(&mut ring);
+        let runs: Vec<_> = records[..2].iter().map(|&record| Lasted::unpack(record)).collect();
+        let told: Vec<_> = runs.iter().map(|run| (run.argument, run.ticks)).collect();
+        assert_eq!(told, [(3, 20), (2, 20)]);
+        // What follows a pause does not fill it either.
+        recorder.received_nothing(Some(0), 1060 + 2 * gap);
+        recorder.told(points::NAPI_POLL, 1060 + 4 * gap, 0);
+        assert_eq!(Lasted::unpack(taken(&mut ring)[0]).ticks, 0);
+    }
+
+    #[test]
     fn the_last_empty_run_is_written_when_the_recorder_ends() {
         let (mut recorder, mut ring) = recorder(16);
-        recorder.received_nothing(1010);
+        recorder.received_nothing(None, 1010);
         drop(recorder);
         assert_eq!(taken(&mut ring).last().unwrap().point, points::EMPTY_RUN);
     }

@@ -75,11 +75,12 @@ fn act(recorder: &mut Recorder, steps: &[Step]) -> Vec<(What, u64)> {
     let mut now = recorder.now();
     let mut told = Vec::new();
     let mut empty: Option<(u32, u64)> = None;
+    let port = None;
     for &step in steps {
         let from = now;
         if !matches!(step, Step::Nothing(_) | Step::Silence) {
             told.extend(
-                empty.take().map(|(polls, _)| (What::EmptyRun { polls, lasted_ns: 0 }, from)),
+                empty.take().map(|(polls, _)| (What::EmptyRun { port, polls, lasted_ns: 0 }, from)),
             );
         }
         match step {
@@ -106,7 +107,7 @@ fn act(recorder: &mut Recorder, steps: &[Step]) -> Vec<(What, u64)> {
                 told.push((What::Leave(points::RECEIVE), now));
             }
             Step::Nothing(ticks) => {
-                recorder.received_nothing(from);
+                recorder.received_nothing(port, from);
                 now += u64::from(ticks);
                 empty = Some((empty.map_or(1, |(polls, _)| polls + 1), from));
             }
@@ -125,14 +126,14 @@ fn act(recorder: &mut Recorder, steps: &[Step]) -> Vec<(What, u64)> {
             Step::Silence => now += 1 << 33,
         }
     }
-    told.extend(empty.map(|(polls, _)| (What::EmptyRun { polls, lasted_ns: 0 }, now)));
+    told.extend(empty.map(|(polls, _)| (What::EmptyRun { port, polls, lasted_ns: 0 }, now)));
     told
 }
 
 /// Lengths of time depend on the counter's rate; everything else does not.
 fn without_lengths(what: What) -> What {
     match what {
-        What::EmptyRun { polls, .. } => What::EmptyRun { polls, lasted_ns: 0 },
+        What::EmptyRun { port, polls, .. } => What::EmptyRun { port, polls, lasted_ns: 0 },
         other => other,
     }
 }

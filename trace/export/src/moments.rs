@@ -190,7 +190,7 @@ mod tests {
 
     #[test]
     fn a_pause_in_polling_shows_as_zero() {
-        let run = Kind::EmptyRun { polls: 50, lasted_ns: 10 };
+        let run = Kind::EmptyRun { queue: None, polls: 50, lasted_ns: 10 };
         let polls = Curve::Polls(ThreadId(0));
         assert_eq!(
             points(&[(1_000_000, run), (9_500_000, run)]),

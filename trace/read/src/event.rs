@@ -61,6 +61,8 @@ pub enum Kind {
     /// Receive calls that returned nothing, one after the other, written as one record at the end of the run.
     /// The time of the event is that end.
     EmptyRun {
+        /// Port and queue; `None` where the producer does not tell them apart.
+        queue: Option<(u16, u16)>,
         /// How many.
         polls: u32,
         /// From the first to the last of them, ns; saturates at 4.29 s.
@@ -91,18 +93,34 @@ pub enum Kind {
         /// It could have gone on: it was preempted and did not wait for anything.
         runnable: bool,
     },
+    /// The task of this name has the CPU that the thread has just left (kernel join). The key is that of a name.
+    TookOver(FunctionKey),
+    /// The task of this name made the thread runnable (kernel join); without a name it was an interrupt.
+    WokenBy(FunctionKey),
     /// The thread is on a CPU again (kernel join).
     SwitchedIn,
-    /// An interrupt or softirq took the CPU from the thread (kernel join). The number is the vector.
+    /// An interrupt or softirq took the CPU from the thread (kernel join). The number is the vector; softirqs count from
+    /// [`SOFTIRQ_BASE`], and a page fault is [`PAGE_FAULT`].
     InterruptIn(u32),
     /// ... and gave it back.
     InterruptOut(u32),
     /// The thread entered the kernel: system call number.
     SyscallIn(u32),
+    /// What the system call that ends now returned; a negative number is an error.
+    Returned(i32),
     /// ... and came back.
     SyscallOut(u32),
     /// A signal reached the thread; what follows until the handler returns is not the interrupted function's doing.
     Signal(u32),
+    /// Packets were lost, by the count of the producer, since it last said so.
+    Dropped {
+        /// Port number of the producer; `u16::MAX` where it is none's.
+        port: u16,
+        /// How many; more come in several events.
+        packets: u32,
+        /// The name of the reason.
+        reason: FunctionKey,
+    },
     /// A point that the analysis has no rule for; the reader can name it.
     Point {
         /// Number of the point, given by the reader.
@@ -111,6 +129,11 @@ pub enum Kind {
         value: u64,
     },
 }
+
+/// Softirqs are interrupts with their vector plus this.
+pub const SOFTIRQ_BASE: u32 = 1 << 16;
+/// A page fault is an interrupt with this number.
+pub const PAGE_FAULT: u32 = 1 << 17;
 
 /// What was done with buffers of a pool.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -27,7 +27,8 @@ mod trace;
 mod uftrace;
 
 pub use event::{
-    Consumer, Damage, Event, FunctionKey, Kind, Loss, PoolAction, Producer, Thread, ThreadId,
+    Consumer, Damage, Event, FunctionKey, Kind, Loss, PAGE_FAULT, PoolAction, Producer,
+    SOFTIRQ_BASE, Thread, ThreadId,
 };
 pub use symbols::{Function, ListingError, ListingPlace, Module, Symbols};
 pub use trace::{About, Clock, DAMAGES_MAX, OpenError, Read, ReadError, Record, Trace};

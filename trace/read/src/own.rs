@@ -10,7 +10,7 @@ use std::fs::File;
 use std::io::Read as _;
 use std::path::PathBuf;
 
-use laneway_tracer::{Happening, Happenings, InOrder, PointId, TraceFile, What};
+use laneway_tracer::{Happening, Happenings, InOrder, PointId, Shape, Task, TraceFile, What};
 
 use crate::block::{Block, Source, Who};
 use crate::delivery::Delivery;
@@ -62,6 +62,9 @@ pub(crate) fn open(
                     }
                 };
                 fact("program", header.program.clone());
+                if header.points.iter().any(|point| point.shape == Shape::Dropped) {
+                    fact("counts_drops", "yes".to_owned());
+                }
                 if let Some(cost) = header.calibration {
                     fact("call_inside_ns", cost.inside_ns.to_string());
                     fact("call_whole_ns", cost.whole_ns.to_string());
@@ -153,7 +156,8 @@ pub(crate) fn sources<'f>(
             symbols.number_function("(unknown point)", ""),
             symbols.number_point("(unknown point)"),
         );
-        let words = Words { place, file, keys, other, announced: false };
+        let tasks = tasks(file, symbols);
+        let words = Words { place, file, keys, tasks, other, announced: false };
         if file.threads().len() <= 1 {
             all.push(Box::new(Lines { words, happenings: file.happenings() }));
         } else {
@@ -161,6 +165,24 @@ pub(crate) fn sources<'f>(
         }
     }
     all
+}
+
+/// Tasks told apart by name in one file; further ones have no name.
+const TASKS_MAX: usize = 4_096;
+
+/// Keys of the names of tasks that a file of the kernel's view tells.
+fn tasks(file: &TraceFile<'_>, symbols: &mut Symbols) -> HashMap<Task, FunctionKey> {
+    let mut tasks = HashMap::new();
+    if !file.header().points.iter().any(|point| point.shape == Shape::Task) {
+        return tasks;
+    }
+    for happening in file.happenings() {
+        let (What::TookOver(task) | What::WokenBy(task)) = happening.what else { continue };
+        if tasks.len() < TASKS_MAX {
+            tasks.entry(task).or_insert_with(|| symbols.number_function(&task.name(), "task"));
+        }
+    }
+    tasks
 }
 
 /// One file on its way to be events.
@@ -174,6 +196,7 @@ struct Words<'f> {
     place: &'f str,
     file: &'f TraceFile<'f>,
     keys: HashMap<PointId, (FunctionKey, u32)>,
+    tasks: HashMap<Task, FunctionKey>,
     other: (FunctionKey, u32),
     announced: bool,
 }
@@ -218,6 +241,10 @@ impl Words<'_> {
         }
     }
 
+    fn task(&self, task: Task) -> FunctionKey {
+        self.tasks.get(&task).copied().unwrap_or(self.other.0)
+    }
+
     /// False if the block ends here, because events are missing.
     fn take(&self, happening: &Happening, block: &mut Block) -> bool {
         let &Happening { thread, cpu, time_ns, what } = happening;
@@ -236,10 +263,19 @@ impl Words<'_> {
             What::Receive { port, asked, got } => {
                 Kind::Receive { port: port.into(), queue, asked, got }
             }
-            What::EmptyRun { polls, lasted_ns } => {
+            What::EmptyRun { port, polls, lasted_ns } => {
                 let lasted_ns = u32::try_from(lasted_ns).unwrap_or(u32::MAX);
-                Kind::EmptyRun { polls, lasted_ns }
+                let queue = port.map(|port| (u16::from(port), queue));
+                Kind::EmptyRun { queue, polls, lasted_ns }
             }
+            What::Dropped { port, point, packets } => Kind::Dropped {
+                port: if port == u8::MAX { u16::MAX } else { port.into() },
+                packets: u32::try_from(packets).unwrap_or(u32::MAX),
+                reason: key(point),
+            },
+            What::TookOver(task) => Kind::TookOver(self.task(task)),
+            What::WokenBy(task) => Kind::WokenBy(self.task(task)),
+            What::Returned(value) => Kind::Returned(value),
             What::Send { port, asked, sent } => {
                 Kind::Send { port: port.into(), queue, asked, sent }
             }

@@ -10,6 +10,9 @@
  * A switch that the kernel does not report (laneway/running.h) is found in the next event: without that, a
  * thread that left its CPU for a moment would count as off it until its next switch.
  *
+ * Who took the CPU and who woke the thread is told by name. The waker's record is in the ring of the CPU that it runs
+ * on: the reader sorts by time.
+ *
  * Timer and inter-processor interrupts have no tracepoint that can be used here; their time belongs to
  * whatever they interrupted.
  */
@@ -31,6 +34,7 @@ const volatile __u32 overlooked; /* a process whose switches away are overlooked
 struct task_struct {
 	int pid;
 	int tgid;
+	char comm[16];
 } __attribute__((preserve_access_index));
 
 /* Thread group ids. */
@@ -92,6 +96,13 @@ static __always_inline void tell(__u64 ts_ns, __u32 tgid, __u32 tid, __u16 point
 	bpf_ringbuf_submit(r, lw_wake_flags(ring, bpf_map_lookup_elem(&wanted, &zero)));
 }
 
+/* What the task with this name has to do with the thread: `what` is LW_JOIN_TOOK_OVER or LW_JOIN_WOKEN_BY. */
+static __always_inline void tell_task(__u64 ts_ns, __u32 tgid, __u32 tid, __u16 what, const __u64 name[2])
+{
+	tell(ts_ns, tgid, tid, LW_JOIN_TASK, 0, name[0]);
+	tell(ts_ns, tgid, tid, what, 0, name[1]);
+}
+
 /* If another thread is known to run than this one, which runs and is followed: that it came, and when. */
 static __always_inline void look(__u32 tgid, __u32 tid)
 {
@@ -135,13 +146,32 @@ int BPF_PROG(on_switch, _Bool preempt, struct task_struct *prev, struct task_str
 		return 0;
 	/* Told before `next` comes on: one thread's end, then another one's beginning. */
 	if (is_followed(prev->tgid)) {
+		__u64 name[2] = {};
+
 		look(prev->tgid, prev->pid);
-		tell(bpf_ktime_get_ns(), prev->tgid, prev->pid, LW_JOIN_SWITCHED_OUT, preempt || !prev_state, 0);
+		now_ns = bpf_ktime_get_ns();
+		tell(now_ns, prev->tgid, prev->pid, LW_JOIN_SWITCHED_OUT, preempt || !prev_state, 0);
+		BPF_CORE_READ_INTO(&name, next, comm);
+		tell_task(now_ns, prev->tgid, prev->pid, LW_JOIN_TOOK_OVER, name);
 	}
 	now_ns = bpf_ktime_get_ns();
 	lw_running_next(r, next, now_ns);
 	if (is_followed(next->tgid))
 		tell(now_ns, next->tgid, next->pid, LW_JOIN_SWITCHED_IN, 0, 0);
+	return 0;
+}
+
+/* An interrupt wakes in the name of whatever it interrupted: the idle task is an interrupt for sure. */
+SEC("tp_btf/sched_waking")
+int BPF_PROG(on_waking, struct task_struct *woken)
+{
+	__u64 name[2] = {};
+
+	if (!is_followed(woken->tgid))
+		return 0;
+	if ((__u32)bpf_get_current_pid_tgid())
+		bpf_get_current_comm(&name, sizeof(name));
+	tell_task(bpf_ktime_get_ns(), woken->tgid, woken->pid, LW_JOIN_WOKEN_BY, name);
 	return 0;
 }
 
@@ -188,11 +218,11 @@ int BPF_PROG(on_syscall, void *regs, long number)
 }
 
 /* Which call it was is where an architecture keeps it, and gone after a return from a signal handler:
- * the reader of this knows, because it has seen the entry. */
+ * the reader of this knows, because it has seen the entry. What it returned is told. */
 SEC("tp_btf/sys_exit")
-int BPF_PROG(on_syscall_done)
+int BPF_PROG(on_syscall_done, void *regs, long returned)
 {
-	tell_current(LW_JOIN_SYSCALL_OUT, LW_JOIN_UNKNOWN);
+	tell_current(LW_JOIN_SYSCALL_OUT, (__u64)returned);
 	return 0;
 }
 

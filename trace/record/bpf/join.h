@@ -18,6 +18,9 @@
 #define LW_JOIN_SYSCALL_OUT 71
 #define LW_JOIN_NAPI_POLL 72
 #define LW_JOIN_SIGNAL 73
+#define LW_JOIN_TASK 76
+#define LW_JOIN_TOOK_OVER 77
+#define LW_JOIN_WOKEN_BY 78
 
 /* Softirq vectors are numbered from here, so that no device interrupt has their numbers. */
 #define LW_JOIN_SOFTIRQ_BASE 65536

@@ -358,7 +358,9 @@ impl Tracks {
                 track.syscall = event.value;
                 event.value
             }
-            points::SYSCALL_OUT => mem::replace(&mut track.syscall, SYSCALL_UNKNOWN),
+            points::SYSCALL_OUT => {
+                mem::replace(&mut track.syscall, SYSCALL_UNKNOWN) | returned(event.value) << 32
+            }
             _ => event.value,
         };
         track.batch.push(Record { delta, point, small: event.small, value });
@@ -406,6 +408,12 @@ impl Track {
         self.base_ns = self.last_ns;
         Ok(lost)
     }
+}
+
+/// What a system call returned, in 32 bits: errors as they are, large numbers as the largest.
+fn returned(value: u64) -> u64 {
+    let clipped = (value as i64).clamp(i64::from(i32::MIN), i64::from(i32::MAX)) as i32;
+    u64::from(clipped as u32)
 }
 
 /// Who it is, as far as it still is: a thread that has ended has no name left.
@@ -521,6 +529,9 @@ mod tests {
             ("LW_JOIN_SYSCALL_OUT", points::SYSCALL_OUT),
             ("LW_JOIN_NAPI_POLL", points::NAPI_POLL),
             ("LW_JOIN_SIGNAL", points::SIGNAL),
+            ("LW_JOIN_TASK", points::TASK),
+            ("LW_JOIN_TOOK_OVER", points::TOOK_OVER),
+            ("LW_JOIN_WOKEN_BY", points::WOKEN_BY),
         ] {
             assert_eq!(value(name), u64::from(point.0), "{name}");
         }

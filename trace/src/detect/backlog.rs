@@ -43,6 +43,7 @@ const RING_FRAMES_MAX: u64 = 8_192;
 /// Backlogs of one queue.
 #[derive(Debug, Clone)]
 pub(super) struct Backlog {
+    pub(super) thread: u32,
     worker: String,
     queue: Queue,
     /// Share of the time in which the queue was polled, with its 95 % interval.
@@ -95,6 +96,7 @@ fn of_queue(case: &Case<'_>, thread: u32, row: &Polls) -> Option<Backlog> {
         label: "backlog".to_owned(),
     });
     Some(Backlog {
+        thread,
         worker: case.model.lanes[thread as usize].thread.name.clone(),
         queue,
         share: sum.held_ns as f64 / polled_ns.max(1) as f64,

@@ -3,16 +3,13 @@
 use laneway_page::number::nouns;
 
 use crate::blocks::share_interval;
+use crate::model::LEAF_NS;
 use crate::result::{CalibrationSource, Confidence, Finding, MARKS_MAX, Mark};
 
 use super::{CUT_SHARE_MAX, Case, blank, fired, percent};
 
 /// The tracer's share of the traced time from which it hides what it traces.
 pub(super) const OVERHEAD_SHARE: f64 = 0.5;
-/// What the shortest leaf may do of its own, ns: a function that only reads a clock takes so long. Where a call's cost is
-/// estimated from that leaf, so much of it is not the tracer's for sure.
-const LEAF_NS: f64 = 20.0;
-
 pub(super) fn d12(case: &Case<'_>) -> Finding {
     let mut finding = blank("D12", "trace health", "share of calls cut");
     let model = case.model;

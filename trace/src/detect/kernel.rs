@@ -7,7 +7,7 @@ use laneway_page::number::nouns;
 use crate::blocks::count_interval;
 use crate::model::{Model, recorded_ns};
 use crate::result::{Confidence, Finding, Layer, MARKS_MAX, Mark, State};
-use crate::worst::{Join, Silence};
+use crate::worst::{JOINS, Join, Silence};
 
 use super::{Case, Facts, blank, fired, percent};
 
@@ -31,7 +31,7 @@ pub(crate) struct Stall<'a> {
 
 /// What the kernel join says of a silence.
 pub(crate) fn cause(silence: &Silence) -> Option<Join> {
-    let joins = [Join::Preempted, Join::Interrupt, Join::Waiting, Join::Syscall];
+    let joins = [Join::Preempted, Join::Interrupt, Join::Waiting, Join::PageFault, Join::Syscall];
     let needed = CAUSE_SHARE * silence.length_ns as f64;
     joins.into_iter().find(|&join| silence.kernel_ns[join as usize] as f64 >= needed)
 }
@@ -43,6 +43,7 @@ pub(crate) const fn cause_name(cause: Option<Join>) -> &'static str {
         Some(Join::Interrupt) => "interrupt",
         Some(Join::Waiting) => "waiting",
         Some(Join::Syscall) => "system call",
+        Some(Join::PageFault) => "page faults",
         None => "unattributed",
     }
 }
@@ -117,28 +118,29 @@ pub(super) fn d7(case: &Case<'_>, common: bool, facts: &mut Facts) -> Finding {
         );
         return finding;
     };
-    let mut by_cause = [0usize; 5];
+    let mut by_cause = [0usize; JOINS + 1];
     for stall in &stalls {
         let cause = cause(stall.silence);
-        by_cause[cause.map_or(4, |join| join as usize)] += 1;
+        by_cause[cause.map_or(JOINS, |join| join as usize)] += 1;
     }
-    facts.unattributed_stalls = by_cause[4];
-    facts.preempted_stalls = by_cause[Join::Preempted as usize];
+    facts.unattributed_stalls = by_cause[JOINS];
     finding.state = State::Fired;
     finding.confidence =
-        if by_cause[4] * 2 > stalls.len() { Confidence::Low } else { Confidence::High };
+        if by_cause[JOINS] * 2 > stalls.len() { Confidence::Low } else { Confidence::High };
     let total: u64 = stalls.iter().map(|stall| stall.silence.length_ns).sum();
     finding.figure("stalls", stalls.len().to_string());
     finding.figure("together", format!("{:.3} ms", total as f64 / 1e6));
     finding.figure("longest", format!("{:.3} ms", longest.silence.length_ns as f64 / 1e6));
     let mut causes = Vec::new();
-    for (place, join) in [
-        (4, None),
-        (0, Some(Join::Preempted)),
-        (1, Some(Join::Waiting)),
-        (2, Some(Join::Interrupt)),
-        (3, Some(Join::Syscall)),
+    for join in [
+        None,
+        Some(Join::Preempted),
+        Some(Join::Waiting),
+        Some(Join::Interrupt),
+        Some(Join::Syscall),
+        Some(Join::PageFault),
     ] {
+        let place = join.map_or(JOINS, |join| join as usize);
         if by_cause[place] > 0 {
             finding.figure(cause_name(join), by_cause[place].to_string());
             causes.push(format!("{} {}", by_cause[place], cause_name(join)));

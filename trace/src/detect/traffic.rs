@@ -12,7 +12,7 @@ use crate::worst::Join;
 
 use super::backlog::{self, Backlog};
 use super::health::OVERHEAD_SHARE;
-use super::{Case, Facts, blank, fired, mark, percent};
+use super::{Case, Facts, Uneven, blank, fired, mark, percent};
 
 const EMPTY_TIME_SHARE: f64 = 0.5;
 const RATIO_OUTSIDE: [f64; 2] = [0.5, 2.0];
@@ -222,7 +222,7 @@ impl Spread {
     }
 }
 
-pub(super) fn d9(case: &Case<'_>, backlog: Option<&Backlog>) -> Finding {
+pub(super) fn d9(case: &Case<'_>, backlog: Option<&Backlog>, facts: &mut Facts) -> Finding {
     let finding = blank("D9", "imbalance", "busiest over mean");
     let model = case.model;
     let (mut queues, mut workers) = (Vec::new(), Vec::new());
@@ -242,6 +242,15 @@ pub(super) fn d9(case: &Case<'_>, backlog: Option<&Backlog>) -> Finding {
     let busy = busy_share(case, spread.busiest.thread);
     let is_uneven = spread.value > IMBALANCE;
     let loads_it = busy.is_none_or(|busy| busy > BUSY_SHARE);
+    // Ports of one worker are no rivals: one that forwards has its traffic where it comes from.
+    let is_busy = busy_share(case, by_worker.busiest.thread).is_none_or(|busy| busy > BUSY_SHARE);
+    facts.uneven = (by_worker.value > IMBALANCE && is_busy).then(|| Uneven {
+        thread: by_worker.busiest.thread as u32,
+        sentence: format!(
+            "The busiest of {} workers carries {:.2} times the mean ({} of {} packets).",
+            by_worker.of, by_worker.value, by_worker.busiest.packets, by_worker.total
+        ),
+    });
     let mut finding = finding;
     finding.state = fired(is_uneven && loads_it || found.is_some());
     finding.span = case.whole();

@@ -155,7 +155,7 @@ mod tests {
         }
     }
 
-    /// What is said of a worker that does `turns` turns: it looks five times in vain, receives three frames, has
+    /// What is said of a worker that does `turns` turns: it looks 500 times in vain, receives three frames, has
     /// the app look at them, sends them, and waits, so many ticks each.
     fn explained(name: &str, turns: u64) -> (Folder, Result<Explanation, String>) {
         let folder = format!("laneway-explain-{name}-{}", std::process::id());
@@ -166,9 +166,10 @@ mod tests {
         let mut recorder = session.recorder(&ThreadInfo::current("worker-0")).unwrap();
         let mut now = recorder.now();
         for _ in 0..turns {
-            for _ in 0..5 {
-                recorder.received_nothing(now);
-                now += 1_000_000;
+            // What takes longer than a poll is none.
+            for _ in 0..500 {
+                recorder.received_nothing(Some(0), now);
+                now += 10_000;
             }
             let mut pass = |ticks: u64| {
                 let from = now;
@@ -206,7 +207,7 @@ mod tests {
         near(waiting, 0.25);
         near(empty_polls, 0.25);
         near(application + lane + waiting + empty_polls + tracer + other, 1.0);
-        assert_eq!((said.frames, said.polls, said.empty_polls), (Some(300), 600, 500));
+        assert_eq!((said.frames, said.polls, said.empty_polls), (Some(300), 50_100, 50_000));
         assert_eq!(said.frames_per_productive_poll, Some(3.0));
         let stages: Vec<&str> = said.stages.iter().map(|stage| stage.name.as_str()).collect();
         assert_eq!(stages, ["receive", "app", "send and release"]);
