@@ -291,8 +291,7 @@ pub fn a_full_send_queue_refuses_and_loses_nothing<R: StreamRig>(rig: &mut R) {
     let mut patience = Patience::new(WAITS_MAX);
     // Where a piece is taken beyond a full queue, the app is shown no more, and never refused.
     let has_slack = bench.rig.queue_slack_bytes() > 0;
-    while !patience.is_over()
-        && (stalled < STALLED_TURNS || bench.probe.refused == 0 && !has_slack)
+    while !patience.is_over() && (stalled < STALLED_TURNS || bench.probe.refused == 0 && !has_slack)
     {
         let piece = payload(sent.len() as u64, 4096);
         let took = bench.rig.write(peer, &piece);
