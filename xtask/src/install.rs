@@ -62,6 +62,7 @@ const PACKAGES: &[Package] = &[
         "a store of keys and values, the referee and peer of races of one",
     ),
     need("redis-tools", Group::Test, "`redis-cli`, a real RESP client over our TCP"),
+    need("openssl", Group::Test, "a second opinion on TLS, in each of its versions"),
     need("iperf3", Group::Test, "a real bulk TCP client over our TCP"),
     need("bpftool", Group::Test, "pins a program of somebody else, beside which ours runs"),
     need("babeltrace2", Group::Test, "a second opinion on every event of a trace"),
