@@ -61,13 +61,18 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
             (any::<u8>(), any::<u16>(), 1u16.., any::<u16>()).prop_map(
                 |(port, asked, got, ticks)| Step::Receive(port, asked, got, ticks.into())
             ),
-            any::<u16>().prop_map(|ticks| Step::Nothing(ticks.into())),
+            any::<u8>().prop_map(|ticks| Step::Nothing(ticks.into())),
             (any::<u8>(), any::<u16>(), any::<u16>()).prop_map(|(p, a, s)| Step::Send(p, a, s)),
             (any::<u8>(), any::<u16>(), any::<u16>()).prop_map(|(p, a, g)| Step::Came(p, a, g)),
             any::<u64>().prop_map(Step::Tell),
             Just(Step::Silence),
         ];
     prop::collection::vec(step, 0..80)
+}
+
+/// Where a run of empty polls ends: at what follows, or, behind a silence, at the last poll.
+fn ends(last: u64, next: u64) -> u64 {
+    if next - last > 1 << 20 { last } else { next }
 }
 
 /// Does the steps; gives what a reader should be told, without times, and the time in ticks of each.
@@ -79,9 +84,9 @@ fn act(recorder: &mut Recorder, steps: &[Step]) -> Vec<(What, u64)> {
     for &step in steps {
         let from = now;
         if !matches!(step, Step::Nothing(_) | Step::Silence) {
-            told.extend(
-                empty.take().map(|(polls, _)| (What::EmptyRun { port, polls, lasted_ns: 0 }, from)),
-            );
+            told.extend(empty.take().map(|(polls, last)| {
+                (What::EmptyRun { port, polls, lasted_ns: 0 }, ends(last, from))
+            }));
         }
         match step {
             Step::Call(function, ticks, argument) => {
@@ -107,6 +112,10 @@ fn act(recorder: &mut Recorder, steps: &[Step]) -> Vec<(What, u64)> {
                 told.push((What::Leave(points::RECEIVE), now));
             }
             Step::Nothing(ticks) => {
+                if let Some((polls, last)) = empty.filter(|&(_, last)| ends(last, from) == last) {
+                    told.push((What::EmptyRun { port, polls, lasted_ns: 0 }, last));
+                    empty = None;
+                }
                 recorder.received_nothing(port, from);
                 now += u64::from(ticks);
                 empty = Some((empty.map_or(1, |(polls, _)| polls + 1), from));
@@ -126,7 +135,9 @@ fn act(recorder: &mut Recorder, steps: &[Step]) -> Vec<(What, u64)> {
             Step::Silence => now += 1 << 33,
         }
     }
-    told.extend(empty.map(|(polls, _)| (What::EmptyRun { port, polls, lasted_ns: 0 }, now)));
+    told.extend(
+        empty.map(|(polls, last)| (What::EmptyRun { port, polls, lasted_ns: 0 }, ends(last, now))),
+    );
     told
 }
 
