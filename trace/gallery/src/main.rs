@@ -1,4 +1,5 @@
 //! `make gallery`: runs of every kind, a row each, and what is asked of them.
+#![forbid(unsafe_code)]
 
 use std::fs;
 use std::path::PathBuf;
