@@ -29,7 +29,7 @@ struct Arguments {
     /// No run begins later than this
     #[arg(long, value_name = "MINUTES", default_value_t = 88)]
     minutes: u64,
-    /// Leave the last recording of each kind, with its truth and its analysis, in this new folder
+    /// Leave the last recording of each kind, with its truth and its analysis, in this folder, which is empty or not there
     #[arg(long, value_name = "DIR")]
     keep: Option<PathBuf>,
     /// Recordings of a third of the time
@@ -74,7 +74,10 @@ fn gallery(arguments: &Arguments) -> Result<Exit, Failure> {
         now.as_secs() % 1_000_000
     });
     print(&format!("seed {seed}, {} runs of {} kinds\n", arguments.runs, kinds.len()))?;
-    let world = World::new(&laneway, &folder, arguments.quick);
+    let mut world = World::new(&laneway, &folder, arguments.quick);
+    if arguments.keep.is_some() {
+        world = world.keeping();
+    }
     let limit = Duration::from_secs(arguments.minutes * 60);
     let progress = stderr_is_terminal();
     let table = Table::fill(&world, &kinds, seed, arguments.runs, limit, |kind, seed, outcome| {
@@ -108,10 +111,13 @@ fn wanted(names: &[String]) -> Result<Vec<Kind>, Failure> {
 /// Where recordings go: in memory of this process's own, so that nothing stays however it ends, if it may mount.
 fn folder(keep: Option<&PathBuf>) -> Result<(PathBuf, Option<Folder>), Failure> {
     if let Some(keep) = keep {
-        fs::create_dir_all(keep)
-            .and_then(|()| fs::canonicalize(keep))
-            .map(|keep| (keep, None))
-            .map_err(|error| Failure::input(format!("cannot make {}: {error}", keep.display())))
+        let failed = |error| Failure::input(format!("cannot make {}: {error}", keep.display()));
+        fs::create_dir_all(keep).map_err(failed)?;
+        if fs::read_dir(keep).map_err(failed)?.next().is_some() {
+            let words = "is not empty: recordings need a folder of their own";
+            return Err(Failure::input(format!("{} {words}", keep.display())));
+        }
+        Ok((fs::canonicalize(keep).map_err(failed)?, None))
     } else {
         let above = laneway_netns::memory_folder().unwrap_or_else(|_| std::env::temp_dir());
         let folder = above.join(format!("laneway-gallery-{}", process::id()));

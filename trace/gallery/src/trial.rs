@@ -35,6 +35,7 @@ pub fn run(world: &World, kind: &Kind, seed: u64) -> Outcome {
             Ok(made) => analysed(world, &made).unwrap_or_else(Outcome::NotMade),
             Err(why) => Outcome::NotMade(why),
         };
+        world.clear(kind.name);
         if !matches!(outcome, Outcome::NotMade(NotMade::Missed(_))) {
             break;
         }

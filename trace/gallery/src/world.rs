@@ -45,6 +45,7 @@ pub struct World {
     worker: Result<PathBuf, String>,
     folder: PathBuf,
     quick: bool,
+    keeps: bool,
     tracer: OnceLock<Result<f64, NotMade>>,
 }
 
@@ -60,7 +61,22 @@ impl World {
             worker: compile(folder),
             folder: folder.to_owned(),
             quick,
+            keeps: false,
             tracer: OnceLock::new(),
+        }
+    }
+
+    /// Leaves the last recording of each kind in the folder.
+    #[must_use]
+    pub fn keeping(self) -> World {
+        World { keeps: true, ..self }
+    }
+
+    /// Clears away what lies in `name`'s folder, unless it is to stay.
+    pub(crate) fn clear(&self, name: &str) {
+        if !self.keeps {
+            // What cannot be removed goes with the folder around it.
+            let _ = fs::remove_dir_all(self.folder.join(name));
         }
     }
 
