@@ -37,7 +37,8 @@ fn the_cheap_kinds_of_the_gallery_are_made_and_analysed() {
     let folder =
         Folder(std::env::temp_dir().join(format!("laneway-gallery-test-{}", process::id())));
     fs::create_dir(&folder.0).expect("the temporary folder is writable");
-    let world = World::new(Path::new(env!("CARGO_BIN_EXE_laneway")), &folder.0, true).keeping();
+    let laneway = Path::new(env!("CARGO_BIN_EXE_laneway"));
+    let world = World::new(laneway, &folder.0, &folder.0, true).keeping();
     let seed = seed();
     println!("{SEED}={seed}");
     for kind in KINDS.iter().filter(|kind| kind.quick) {

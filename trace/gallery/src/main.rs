@@ -74,7 +74,12 @@ fn gallery(arguments: &Arguments) -> Result<Exit, Failure> {
         now.as_secs() % 1_000_000
     });
     print(&format!("seed {seed}, {} runs of {} kinds\n", arguments.runs, kinds.len()))?;
-    let mut world = World::new(&laneway, &folder, arguments.quick);
+    // Beside this program: memory of one's own may be mounted so that nothing is run from there.
+    let own = std::env::current_exe().map_err(|error| {
+        Failure::input(format!("where this program lies is not known: {error}"))
+    })?;
+    let programs = own.parent().unwrap_or(&folder);
+    let mut world = World::new(&laneway, &folder, programs, arguments.quick);
     if arguments.keep.is_some() {
         world = world.keeping();
     }

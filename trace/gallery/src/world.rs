@@ -53,12 +53,13 @@ pub struct World {
 const CALIBRATION_CALLS: u64 = 200_000;
 
 impl World {
-    /// With the program `laneway`, and recordings below `folder`, which exists. `quick`: recordings of a third of the time.
+    /// With the program `laneway`, recordings below `folder`, and the instrumented program compiled in `programs`, from
+    /// where it must be allowed to run; both folders exist. `quick`: recordings of a third of the time.
     #[must_use]
-    pub fn new(laneway: &Path, folder: &Path, quick: bool) -> World {
+    pub fn new(laneway: &Path, folder: &Path, programs: &Path, quick: bool) -> World {
         World {
             laneway: laneway.to_owned(),
-            worker: compile(folder),
+            worker: compile(programs),
             folder: folder.to_owned(),
             quick,
             keeps: false,
@@ -138,7 +139,8 @@ impl World {
 const SOURCE: &str = include_str!("../program/worker.c");
 
 fn compile(folder: &Path) -> Result<PathBuf, String> {
-    let (source, program) = (folder.join("worker.c"), folder.join("worker"));
+    let program = folder.join("laneway-gallery-worker");
+    let source = program.with_extension("c");
     fs::write(&source, SOURCE)
         .map_err(|error| format!("cannot write {}: {error}", source.display()))?;
     let mut cc = Command::new("cc");
