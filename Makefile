@@ -22,7 +22,7 @@ INSTALL := cargo xtask install
 GO_ON := || [ $$? -eq 2 ]
 
 .DEFAULT_GOAL := help
-.PHONY: help race bench soak test vm-test lint tidy fmt install clean toolchain
+.PHONY: help race bench gallery soak test vm-test lint tidy fmt install clean toolchain
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-8s %s\n", $$1, $$2 }' Makefile
@@ -74,6 +74,16 @@ bench: toolchain ## every figure of docs/measurements again: races, idle lanes, 
 	cargo test --release --package laneway-stats --test pair_proof -- --ignored --nocapture
 	cargo test --release --package laneway-lab --lib meter::cost -- --ignored --nocapture
 	-cargo run --release --package laneway-lab --example judge -- $(LANEWAY)
+
+# make gallery RUNS=3; SEED=n RUNS=1 KIND=name repeats a miss; ARGS="--keep DIR" leaves its recording
+RUNS ?=
+KIND ?=
+
+gallery: toolchain ## real situations with a known cause put the trace half's judgement on trial (at most 90 minutes)
+	@$(INSTALL) --test $(GO_ON)
+	cargo build --release --package laneway-cli --package laneway-trace-gallery
+	$(TARGET_DIR)/release/laneway-trace-gallery --laneway $(LANEWAY) $(if $(RUNS),--runs $(RUNS)) \
+	    $(if $(SEED),--seed $(SEED)) $(if $(KIND),--kind $(KIND)) $(ARGS)
 
 # make soak SECONDS=3600
 # make soak APP=relay LANE=socket|uring|afxdp|xdp MINUTES=10; SEED=n draws the same again

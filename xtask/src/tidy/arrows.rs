@@ -76,6 +76,11 @@ const ROLES: &[Role] = &[
         may_use: &["trace-read", "shared", "bpf", "spec", "core", "wire"],
     },
     Role {
+        name: "trace-gallery",
+        folders: &["trace/gallery"],
+        may_use: &["netns", "shared", "spec", "core", "wire"],
+    },
+    Role {
         name: "lab",
         folders: &["lab"],
         may_use: &[
@@ -139,6 +144,10 @@ const RUN_IN_WORLDS: &[&str] = &["engine", "stack", "tls", "app"];
 const ROWS: &[&str] = &["lane", "app"];
 const TRIED_WITH_ROWS: &[&str] = &["lab", "front"];
 
+/// What the tests of the program may use besides: the judge of what it says of a trace, which runs it as a process.
+const JUDGES: &[&str] = &["trace-gallery"];
+const JUDGED: &[&str] = &["front"];
+
 /// What any crate's build script may use; a build script uses nothing else of ours.
 const IN_BUILD_SCRIPTS: &[&str] = &["bpf-build"];
 
@@ -182,7 +191,8 @@ fn complaint(member: &Member, role: &Role, dependency: &Dependency) -> Option<St
         Use::Test => {
             let worlds = if RUN_IN_WORLDS.contains(&role.name) { WORLDS } else { &[] };
             let rows = if TRIED_WITH_ROWS.contains(&role.name) { ROWS } else { &[] };
-            ([role.may_use, IN_TESTS, worlds, rows].concat(), " in its tests")
+            let judges = if JUDGED.contains(&role.name) { JUDGES } else { &[] };
+            ([role.may_use, IN_TESTS, worlds, rows, judges].concat(), " in its tests")
         }
         Use::Build => (IN_BUILD_SCRIPTS.to_vec(), " in its build script"),
     };
@@ -275,6 +285,16 @@ mod tests {
                 assert_eq!(complaints(from, to, Use::Normal), 1, "{from} -> {to}");
             }
         }
+    }
+
+    #[test]
+    fn the_judge_of_traces_knows_no_analysis_and_judges_the_program_in_its_tests_alone() {
+        for to in ["trace", "trace/read", "trace/record"] {
+            assert_eq!(complaints("trace/gallery", to, Use::Normal), 1, "{to}");
+        }
+        assert_eq!(complaints("cli", "trace/gallery", Use::Test), 0);
+        assert_eq!(complaints("cli", "trace/gallery", Use::Normal), 1);
+        assert_eq!(complaints("trace", "trace/gallery", Use::Test), 1);
     }
 
     #[test]

@@ -13,6 +13,9 @@ use std::collections::BTreeSet;
 /// Where rows are: the tables, and what is compiled beside them.
 const TABLES: &[&str] = &["registry/", "xtask/", "fuzz/", "examples/"];
 
+/// What runs the built program and types lanes and apps as its users do: a judge of what it says.
+const USERS: &[&str] = &["trace/gallery/"];
+
 /// A name that is another word: the name, where it is said (an enum's variant, or a file or folder), what it means.
 /// A crate's path means nothing else anywhere.
 const WORDS: &[(&str, &[&str], &str)] = &[
@@ -99,7 +102,7 @@ fn is_product(path: &str) -> bool {
         && path.contains("src/")
         && !path.contains("/tests/")
         && !path.ends_with("/tests.rs")
-        && !TABLES.iter().any(|table| path.starts_with(table))
+        && !TABLES.iter().chain(USERS).any(|folder| path.starts_with(folder))
 }
 
 /// How code may name a lane or an app.
