@@ -8,11 +8,12 @@ use laneway_trace_read::{
     ThreadId, Trace,
 };
 
-use crate::blocks::Block;
 use crate::detect::{self, CUT_SHARE_MAX, Case, cause, cause_name};
+use crate::difference::work::Works;
 use crate::histogram::Histogram;
 use crate::machine::{Machine, Own};
 use crate::model::{Context, Model, Name};
+use crate::only::{Only, Within};
 use crate::result::*;
 use crate::series::OTHERS;
 use crate::worst::Captured;
@@ -35,11 +36,19 @@ pub struct Options {
     pub drops: Option<u64>,
     /// Seed of everything that is resampled.
     pub seed: u64,
+    /// The part of the trace that is analysed.
+    pub only: Only,
 }
 
 impl Default for Options {
     fn default() -> Self {
-        Self { measured_cost_ns: None, control_per_second: None, drops: None, seed: 1 }
+        Self {
+            measured_cost_ns: None,
+            control_per_second: None,
+            drops: None,
+            seed: 1,
+            only: Only::default(),
+        }
     }
 }
 
@@ -63,10 +72,8 @@ pub struct Source {
 pub struct Report {
     /// The result.
     pub analysis: Analysis,
-    /// Blocks of time; rows are functions of the analysis.
-    pub(crate) blocks: Vec<Block>,
-    /// Corrected time by layer per block, ns.
-    pub(crate) layer_blocks: Vec<[f64; Layer::ALL.len()]>,
+    /// Time with the tracer's cost still in it.
+    pub(crate) works: Works,
 }
 
 /// Takes events and makes a [`Report`] of them.
@@ -115,7 +122,12 @@ pub fn analyze_naming<E: From<ReadError>>(
         notes: about.notes.clone(),
     };
     let mut analyzer = Analyzer::new(options);
-    let read = trace.read(&mut analyzer)?;
+    let read = if options.only == Only::default() {
+        trace.read(&mut analyzer)?
+    } else {
+        source.notes.extend(options.only.note());
+        trace.read(&mut Within::new(&mut analyzer, options.only))?
+    };
     source.damages.extend(read.damages);
     source.damages_untold = read.damages_untold;
     learn(trace.symbols_mut(), analyzer.functions())?;
@@ -164,10 +176,6 @@ impl Analyzer {
                 .map(|traced| per_second / traced),
         });
         let (advice, silent) = advice::all(&model, &findings, &facts, &exclude, control.is_some());
-        let layer_blocks = blocks
-            .iter()
-            .map(|block| Layer::ALL.map(|layer| block.layer_ns(&model, layer)))
-            .collect();
         let (worst, windows) = writer.worst();
         let analysis = Analysis {
             schema: SCHEMA.to_owned(),
@@ -190,21 +198,8 @@ impl Analyzer {
             worst,
             windows,
         };
-        let blocks = blocks
-            .into_iter()
-            .map(|block| {
-                let by_function =
-                    |rows: &[f64]| order.functions.iter().map(|&row| rows[row as usize]).collect();
-                Block {
-                    packets: block.packets,
-                    self_ns: block.self_ns,
-                    idle_ns: block.idle_ns,
-                    corrected_ns: by_function(&block.corrected_ns),
-                    raw_ns: by_function(&block.raw_ns),
-                }
-            })
-            .collect();
-        Report { analysis, blocks, layer_blocks }
+        let works = Works::of(&model, &order.functions);
+        Report { analysis, works }
     }
 }
 

@@ -9,10 +9,12 @@
 
 use serde::Serialize;
 
+mod difference;
+
+pub use difference::*;
+
 /// Schema of an [`Analysis`] as JSON.
 pub const SCHEMA: &str = "laneway-trace-analysis/1";
-/// Schema of a [`Difference`] as JSON.
-pub const DIFF_SCHEMA: &str = "laneway-trace-diff/1";
 /// Most functions with a row of their own; further ones share the row "(other functions)".
 pub const FUNCTIONS_MAX: usize = 8_192;
 /// Most calling contexts; deeper calls are then charged to the last context that exists.
@@ -652,50 +654,6 @@ pub enum What {
     Signal,
     /// Anything else.
     Point,
-}
-
-/// Two traces compared.
-#[derive(Debug, Clone, PartialEq, Serialize)]
-pub struct Difference {
-    /// Always [`DIFF_SCHEMA`].
-    pub schema: String,
-    /// Coverage of the first, the base.
-    pub base: Coverage,
-    /// Coverage of the second.
-    pub other: Coverage,
-    /// Time buckets each trace was cut into for the test.
-    pub blocks: u32,
-    /// What forbids or weakens the comparison, as sentences.
-    pub doubts: Vec<String>,
-    /// Packets per second, and packets per productive poll.
-    pub rates: Vec<DifferenceRow>,
-    /// Corrected self ns per packet by layer (per second of trace, where packets are unknown).
-    pub layers: Vec<DifferenceRow>,
-    /// The same by function, largest change first, at most 200.
-    pub functions: Vec<DifferenceRow>,
-}
-
-/// One figure of two traces.
-#[derive(Debug, Clone, PartialEq, Serialize)]
-pub struct DifferenceRow {
-    /// Whose figure.
-    pub name: String,
-    /// Unit of both figures.
-    pub unit: String,
-    /// In the first; `None` if absent there.
-    pub base: Option<f64>,
-    /// In the second; `None` if absent there.
-    pub other: Option<f64>,
-    /// Median ratio, other over base.
-    pub ratio: Option<f64>,
-    /// Lower end of its 95 % interval.
-    pub low: Option<f64>,
-    /// Upper end of it.
-    pub high: Option<f64>,
-    /// Two-sided Mann-Whitney p after Holm; `None` with too few buckets.
-    pub p: Option<f64>,
-    /// "better", "worse", "same", "inconclusive", "only in the first", "only in the second".
-    pub verdict: String,
 }
 
 impl Layer {
