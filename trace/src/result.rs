@@ -14,7 +14,7 @@ mod difference;
 pub use difference::*;
 
 /// Schema of an [`Analysis`] as JSON.
-pub const SCHEMA: &str = "laneway-trace-analysis/1";
+pub const SCHEMA: &str = "laneway-trace-analysis/2";
 /// Most functions with a row of their own; further ones share the row "(other functions)".
 pub const FUNCTIONS_MAX: usize = 8_192;
 /// Most calling contexts; deeper calls are then charged to the last context that exists.
@@ -33,6 +33,12 @@ pub const WINDOW_EVENTS_MAX: usize = 512;
 pub const MARKS_MAX: usize = 64;
 /// Most damages listed; [`Coverage::damages_total`] has all.
 pub const DAMAGES_MAX: usize = 32;
+/// Most workers with an [`Account`].
+pub const ACCOUNTS_MAX: usize = 64;
+/// Most parts of an [`Account`]; smaller ones are added up per kind under the detail "others".
+pub const PARTS_MAX: usize = 48;
+/// Most [`Cause`]s.
+pub const CAUSES_MAX: usize = 16;
 
 /// Everything known about one trace.
 #[derive(Debug, Clone, PartialEq, Serialize)]
@@ -43,6 +49,13 @@ pub struct Analysis {
     pub coverage: Coverage,
     /// What the tracer itself costs.
     pub calibration: Calibration,
+    /// What is wrong, by packets lost and then by share of a worker's time; the first is to be said first. Empty where
+    /// nothing is.
+    pub causes: Vec<Cause>,
+    /// Where the time of each worker went, the busiest worker first.
+    pub accounts: Vec<Account>,
+    /// What the trace says of packets that were lost.
+    pub losses: Losses,
     /// Threads, in order of first appearance.
     pub threads: Vec<ThreadRow>,
     /// Functions, by corrected self time, largest first; unranked ones last.
@@ -448,6 +461,150 @@ pub struct PoolRow {
     pub in_use: Vec<[i64; 2]>,
 }
 
+/// Where every nanosecond of a worker went.
+///
+/// A worker is a thread that polls for packets, or, where no poll is known, one that does most of the traced work. Its
+/// span reaches from its first to its last event that is not the kernel's.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Account {
+    /// Thread.
+    pub thread: u32,
+    /// Its name.
+    pub name: String,
+    /// What the parts add up to, exactly, ns.
+    pub span_ns: u64,
+    /// Packets received in it.
+    pub packets: u64,
+    /// Parts, largest first, at most [`PARTS_MAX`].
+    pub parts: Vec<AccountPart>,
+}
+
+/// A part of a worker's time.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct AccountPart {
+    /// What of.
+    pub part: Part,
+    /// Which of these: a layer, a queue, a program, a system call, a function; empty where there is nothing to tell apart.
+    pub detail: String,
+    /// How long, ns.
+    pub ns: u64,
+    /// Share of the span, 0 to 1.
+    pub share: f64,
+    /// The truth lies within so many ns of it, in 95 % of cases: what the tracer costs is known no better.
+    pub uncertainty_ns: u64,
+}
+
+/// What a worker's time can go to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Part {
+    /// Work on packets; the detail is the layer.
+    Work,
+    /// Polls that found nothing; the detail is the port and queue.
+    EmptyPolls,
+    /// Blocked until packets come.
+    Waiting,
+    /// Off the CPU though it could have run; the detail is who ran instead.
+    Preempted,
+    /// In a system call, on the CPU; the detail is its name.
+    SystemCall,
+    /// Blocked in something else; the detail says in what, and who ended it.
+    Blocked,
+    /// In page faults.
+    PageFaults,
+    /// Taken by interrupts and softirqs; the detail is which.
+    Interrupts,
+    /// A function of the program that kept it from polling; the detail is its name.
+    Function,
+    /// The tracer itself.
+    Tracer,
+    /// Not known; the detail is what is.
+    Unknown,
+}
+
+/// Packets that were lost, as far as the trace or the user tells.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Losses {
+    /// Losses were counted by whoever recorded the trace, or given by the user. If not, nothing is known of loss.
+    pub told: bool,
+    /// By place, most first.
+    pub rows: Vec<LossRow>,
+}
+
+/// Packets lost in one place.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct LossRow {
+    /// Thread whose port it was; `None` for what the user gave.
+    pub thread: Option<u32>,
+    /// Port; `None` where it belongs to none.
+    pub port: Option<u16>,
+    /// Where, by the name of its counter.
+    pub reason: String,
+    /// Packets.
+    pub packets: u64,
+}
+
+/// What is wrong.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Cause {
+    /// What.
+    pub cause: CauseKind,
+    /// Which: the counter of a loss, who preempts, the system call, the function; empty where there is nothing to tell apart.
+    pub detail: String,
+    /// Worker.
+    pub thread: Option<u32>,
+    /// Share of that worker's span that it takes, 0 to 1.
+    pub share: f64,
+    /// Packets lost by it; `None` where that is not known.
+    pub lost_packets: Option<u64>,
+    /// Its period, ns, if it has one that beats chance.
+    pub period_ns: Option<u64>,
+    /// Lower end of the 95 % interval of `share`.
+    pub low: Option<f64>,
+    /// Upper end of it.
+    pub high: Option<f64>,
+    /// How sure.
+    pub confidence: Confidence,
+    /// The whole in a sentence or two, with figures.
+    pub sentence: String,
+}
+
+/// What can be wrong.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum CauseKind {
+    /// Packets were lost; the detail is where.
+    Loss,
+    /// More comes than the worker takes.
+    Overload,
+    /// Others run on the worker's CPU; the detail is who.
+    Preempted,
+    /// A system call; the detail is which.
+    SystemCall,
+    /// The worker sleeps in its own code.
+    Sleep,
+    /// It waits for a lock.
+    Lock,
+    /// Page faults.
+    PageFaults,
+    /// Interrupts and softirqs.
+    Interrupts,
+    /// A function keeps the loop from polling; the detail is its name.
+    Housekeeping,
+    /// One function dominates the work per packet; the detail is its name.
+    SlowFunction,
+    /// One worker or queue has more than the others.
+    Imbalance,
+    /// Sends are refused, or the queue of the way out is full.
+    FarEnd,
+    /// Taking and giving back memory.
+    Allocation,
+    /// The tracer costs too much for the rest to be told.
+    Tracer,
+    /// The start of the program.
+    ColdStart,
+}
+
 /// What a detector says.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize)]
 #[serde(rename_all = "snake_case")]
@@ -654,6 +811,48 @@ pub enum What {
     Signal,
     /// Anything else.
     Point,
+}
+
+impl Part {
+    /// As tables and pages call it.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Work => "work",
+            Self::EmptyPolls => "empty polls",
+            Self::Waiting => "waiting for packets",
+            Self::Preempted => "preempted",
+            Self::SystemCall => "system call",
+            Self::Blocked => "blocked",
+            Self::PageFaults => "page faults",
+            Self::Interrupts => "interrupts",
+            Self::Function => "function",
+            Self::Tracer => "tracer itself",
+            Self::Unknown => "unknown",
+        }
+    }
+}
+
+impl CauseKind {
+    /// As tables and pages call it.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Loss => "packets were lost",
+            Self::Overload => "overload",
+            Self::Preempted => "preempted",
+            Self::SystemCall => "system call",
+            Self::Sleep => "sleep",
+            Self::Lock => "lock",
+            Self::PageFaults => "page faults",
+            Self::Interrupts => "interrupts",
+            Self::Housekeeping => "housekeeping",
+            Self::SlowFunction => "slow function",
+            Self::Imbalance => "imbalance",
+            Self::FarEnd => "far end",
+            Self::Allocation => "allocation",
+            Self::Tracer => "tracer",
+            Self::ColdStart => "cold start",
+        }
+    }
 }
 
 impl Layer {

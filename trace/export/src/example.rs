@@ -5,9 +5,9 @@ use crate::moments::Mark;
 use crate::names::Names;
 use laneway_trace::result::{
     Advice, Analysis, Calibration, CalibrationSource, Confidence, ContextRow, Control, Coverage,
-    DamageRow, Durations, Finding, FunctionRow, Layer, LayerRow, Longest, Mark as Place, Packets,
-    PollRow, PoolRow, SCHEMA, SendRow, SilentAdvice, Span, State, ThreadRow, TimeBucket, TimeLine,
-    What, Window, WindowEvent, Withheld, WorstCall,
+    DamageRow, Durations, Finding, FunctionRow, Layer, LayerRow, Longest, Losses, Mark as Place,
+    Packets, PollRow, PoolRow, SCHEMA, SendRow, SilentAdvice, Span, State, ThreadRow, TimeBucket,
+    TimeLine, What, Window, WindowEvent, Withheld, WorstCall,
 };
 use laneway_trace_read::{Consumer, Event, FunctionKey, Kind, Loss, PoolAction, Thread, ThreadId};
 
@@ -281,6 +281,9 @@ pub(crate) fn analysis() -> Analysis {
                 why: "the trace has no kernel events".to_owned(),
             }],
         },
+        causes: Vec::new(),
+        accounts: Vec::new(),
+        losses: Losses { told: false, rows: Vec::new() },
         calibration: Calibration {
             source: CalibrationSource::Estimated,
             inside_ns: 187.0,
