@@ -349,6 +349,17 @@ fn coverage(model: &Model, source: &Source) -> Coverage {
         discarded: counts.discarded,
         losses: counts.losses,
         losses_uncounted: counts.losses_uncounted,
+        holes: counts
+            .holes
+            .iter()
+            .zip(&counts.holes_told)
+            .map(|(&(from_ns, to_ns), &(events, thread))| HoleRow {
+                at_ns: model.since(from_ns),
+                length_ns: to_ns.saturating_sub(from_ns.max(model.span.start_ns)),
+                events,
+                thread,
+            })
+            .collect(),
         calls: model.calls(),
         cut: counts.cut,
         cut_share,

@@ -125,9 +125,9 @@ impl Row {
         };
         let all = sides.len();
         Self {
+            values: vec![[figure.absent; 3]; all],
             figure,
             sides,
-            values: vec![[None; 3]; all],
             weights: vec![0.0; all],
             compared: None,
             told,
@@ -221,7 +221,11 @@ impl Row {
             }
             ChangeScale::Difference => (-self.figure.threshold, self.figure.threshold),
         };
-        let is_judged = self.figure.good == Good::Low && same_load == Some(true);
+        let is_judged = match self.figure.good {
+            Good::Low => same_load == Some(true),
+            Good::AlwaysLow => true,
+            Good::Neither => false,
+        };
         match () {
             () if p < P_MAX && found.low > up && is_judged => ChangeVerdict::Worse,
             () if p < P_MAX && found.low > up => ChangeVerdict::Higher,

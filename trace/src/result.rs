@@ -33,6 +33,8 @@ pub const WINDOW_EVENTS_MAX: usize = 512;
 pub const MARKS_MAX: usize = 64;
 /// Most damages listed; [`Coverage::damages_total`] has all.
 pub const DAMAGES_MAX: usize = 32;
+/// Most holes with a place of their own; [`Coverage::losses`] has all.
+pub const HOLES_MAX: usize = 64;
 /// Most workers with an [`Account`].
 pub const ACCOUNTS_MAX: usize = 64;
 /// Most parts of an [`Account`]; smaller ones are added up per kind under the detail "others".
@@ -115,6 +117,8 @@ pub struct Coverage {
     pub losses: u64,
     /// Holes whose size the producer did not tell.
     pub losses_uncounted: u64,
+    /// Where they are, in the order in which they were read, the first [`HOLES_MAX`].
+    pub holes: Vec<HoleRow>,
     /// Calls seen whole.
     pub calls: u64,
     /// Calls of which a part is missing (a hole, or unwound by an exit further out): in totals, not in percentiles.
@@ -154,6 +158,19 @@ pub struct Span {
     pub start_ns: u64,
     /// From the first to the last event, ns.
     pub length_ns: u64,
+}
+
+/// A place where events are missing.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+pub struct HoleRow {
+    /// Last moment known before it.
+    pub at_ns: u64,
+    /// From there to the first moment known after it, ns.
+    pub length_ns: u64,
+    /// Events that are missing, where the producer counted them.
+    pub events: Option<u64>,
+    /// Thread, where it concerns only one.
+    pub thread: Option<u32>,
 }
 
 /// A part of the input that could not be read.

@@ -7,7 +7,9 @@ mod names;
 use laneway_page::number::nouns;
 use std::fmt::Write;
 
-use crate::result::{Analysis, CalibrationSource, Confidence, Coverage, Finding, State, WorstCall};
+use crate::result::{
+    Analysis, CalibrationSource, Confidence, Coverage, Finding, HoleRow, State, WorstCall,
+};
 
 pub use difference::difference;
 
@@ -15,6 +17,8 @@ pub use difference::difference;
 pub const COLUMNS: usize = 100;
 /// Functions printed; the rest are in the JSON and on the page.
 const FUNCTIONS_SHOWN: usize = 25;
+/// Holes printed.
+const HOLES_SHOWN: usize = 6;
 /// Contexts, threads, worst calls and differences printed.
 const ROWS_SHOWN: usize = 12;
 
@@ -85,6 +89,7 @@ fn coverage(page: &mut Page, coverage: &Coverage) {
             ),
         },
     );
+    holes(page, coverage);
     page.field(
         "calls",
         &format!(
@@ -128,6 +133,34 @@ fn coverage(page: &mut Page, coverage: &Coverage) {
     }
     for withheld in &coverage.withheld {
         page.field("withheld", &format!("{}: {}", withheld.what, withheld.why));
+    }
+}
+
+/// Where events are missing, the longest first.
+fn holes(page: &mut Page, coverage: &Coverage) {
+    let mut holes: Vec<&HoleRow> = coverage.holes.iter().collect();
+    holes.sort_by_key(|hole| std::cmp::Reverse(hole.length_ns));
+    for hole in holes.iter().take(HOLES_SHOWN) {
+        let events = hole.events.map_or_else(
+            || "an unknown number of events".to_owned(),
+            |events| format!("{} {}", number(events), nouns(events, "event")),
+        );
+        page.field(
+            "hole",
+            &format!(
+                "at {:.6} s for {}: {events} of {}",
+                hole.at_ns as f64 / 1e9,
+                duration(hole.length_ns),
+                hole.thread.map_or_else(
+                    || "several threads".to_owned(),
+                    |thread| format!("thread {thread}")
+                )
+            ),
+        );
+    }
+    let more = coverage.losses.saturating_sub(HOLES_SHOWN as u64);
+    if more > 0 && !holes.is_empty() {
+        page.field("", &format!("... and {} more", number(more)));
     }
 }
 

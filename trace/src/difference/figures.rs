@@ -1,7 +1,7 @@
 //! What of a recording is compared: the figures of one recording, each under the three costs of the tracer.
 
 use crate::analysis::Report;
-use crate::result::{ChangeScale, Layer};
+use crate::result::{ChangeScale, Layer, Part};
 
 use super::work::Cost;
 
@@ -17,6 +17,8 @@ pub(super) const RECEIVED: &str = "packets received";
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Good {
     Low,
+    /// Under any load.
+    AlwaysLow,
     Neither,
 }
 
@@ -24,6 +26,9 @@ pub(super) enum Good {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Table {
     Load,
+    Losses,
+    Causes,
+    Accounts,
     Stalls,
     Layers,
     Functions,
@@ -40,6 +45,8 @@ pub(super) struct Figure {
     /// A change within this does not matter: of the ratio less 1, or in the unit.
     pub(super) threshold: f64,
     pub(super) good: Good,
+    /// What a recording without it is taken to have.
+    pub(super) absent: Option<f64>,
     /// How far the value may be from what it stands for, on the scale it is compared on.
     pub(super) known_to: f64,
     /// Share of the worked time: rows of little weight on both sides are left out.
@@ -49,12 +56,23 @@ pub(super) struct Figure {
 }
 
 impl Table {
-    pub(super) const ALL: [Self; 5] =
-        [Self::Load, Self::Stalls, Self::Layers, Self::Functions, Self::Calls];
+    pub(super) const ALL: [Self; 8] = [
+        Self::Load,
+        Self::Losses,
+        Self::Causes,
+        Self::Accounts,
+        Self::Stalls,
+        Self::Layers,
+        Self::Functions,
+        Self::Calls,
+    ];
 
     pub(super) const fn title(self) -> &'static str {
         match self {
             Self::Load => "load",
+            Self::Losses => "packets lost, of those that came",
+            Self::Causes => "what is wrong, as a share of a worker's time",
+            Self::Accounts => "where the time of the workers went",
             Self::Stalls => "stalls",
             Self::Layers => "time by layer, the tracer taken off",
             Self::Functions => "time by function, callees excluded, the tracer taken off",
@@ -78,6 +96,7 @@ impl Figure {
             scale: ChangeScale::Ratio,
             threshold: 0.02,
             good: Good::Neither,
+            absent: None,
             known_to: 0.0,
             weight: 1.0,
             values: [value.filter(|&value| value > 0.0); 3],
@@ -94,6 +113,8 @@ impl Figure {
 /// All figures of a recording; `per_packet`: every recording tells its packets.
 pub(super) fn of(report: &Report, costs: [Cost; 3], per_packet: bool) -> Vec<Figure> {
     let mut figures = load(report);
+    losses(report, &mut figures);
+    accounts(report, &mut figures);
     stalls(report, &mut figures);
     let analysis = &report.analysis;
     let seconds = analysis.coverage.span.length_ns as f64 / 1e9;
@@ -143,6 +164,56 @@ fn load(report: &Report) -> Vec<Figure> {
         Figure::share(Table::Load, "polls that found nothing", 0.02, part(empty, polls)),
         Figure::share(Table::Load, "polls that were full", 0.02, part(full, productive)),
     ]
+}
+
+/// Packets lost, where the trace counts them: a loss is not wanted under any load.
+fn losses(report: &Report, figures: &mut Vec<Figure>) {
+    let analysis = &report.analysis;
+    if !analysis.losses.told {
+        return;
+    }
+    let lost: u64 = analysis.losses.rows.iter().map(|row| row.packets).sum();
+    let came = analysis.packets.received.unwrap_or(0) + lost;
+    let share = (came > 0).then(|| lost as f64 / came as f64);
+    let lost = Figure::share(Table::Losses, "packets lost", 0.001, share);
+    figures.push(Figure { good: Good::AlwaysLow, ..lost });
+}
+
+/// Causes, and the parts of the account of all workers; what a recording does not have takes nothing in it.
+fn accounts(report: &Report, figures: &mut Vec<Figure>) {
+    let analysis = &report.analysis;
+    for cause in &analysis.causes {
+        let name = match cause.detail.as_str() {
+            "" => cause.cause.name().to_owned(),
+            detail => format!("{}: {detail}", cause.cause.name()),
+        };
+        let share = Figure::share(Table::Causes, &name, 0.01, Some(cause.share));
+        match figures.iter_mut().find(|f| f.table == Table::Causes && f.name == name) {
+            // Of several workers the worst counts.
+            Some(known) => {
+                known.values = known.values.map(|value| value.map(|share| share.max(cause.share)));
+            }
+            None => figures.push(Figure { good: Good::Low, absent: Some(0.0), ..share }),
+        }
+    }
+    let span: u64 = analysis.accounts.iter().map(|account| account.span_ns).sum();
+    let mut parts: Vec<(Part, u64)> = Vec::new();
+    for part in analysis.accounts.iter().flat_map(|account| &account.parts) {
+        match parts.iter_mut().find(|(kind, _)| *kind == part.part) {
+            Some((_, ns)) => *ns += part.ns,
+            None => parts.push((part.part, part.ns)),
+        }
+    }
+    for (part, ns) in parts {
+        let share = Some(ns as f64 / span.max(1) as f64);
+        let share = Figure::share(Table::Accounts, part.name(), 0.01, share);
+        let is_wanted = matches!(
+            part,
+            Part::Work | Part::EmptyPolls | Part::Waiting | Part::Tracer | Part::Unknown
+        );
+        let good = if is_wanted { Good::Neither } else { Good::Low };
+        figures.push(Figure { good, absent: Some(0.0), ..share });
+    }
 }
 
 fn stalls(report: &Report, figures: &mut Vec<Figure>) {
