@@ -9,7 +9,8 @@ pub(crate) use doctor::DoctorArguments;
 pub(crate) use generate::{Generator, KvArguments, McastArguments, ReplayArguments, TcpArguments};
 pub(crate) use record::RecordArguments;
 pub(crate) use trace::{
-    AnalyzeArguments, DiffArguments, ExportArguments, ExportFormat, KnowledgeArguments, TraceVerb,
+    AnalyzeArguments, DiffArguments, ExportArguments, ExportFormat, KnowledgeArguments, Moment,
+    PartArguments, TraceVerb,
 };
 
 use crate::verbs::RunVerb;

@@ -203,13 +203,57 @@ fn a_trace_does_not_differ_from_itself() {
     let paths = [("TRACE", recorded.as_path()), ("SVG", &svg)];
     let out = trace("diff TRACE TRACE --json --flamegraph SVG", &paths);
     let difference: Value = serde_json::from_str(&done(&out)).expect("JSON");
-    for rows in ["rates", "layers", "functions"] {
-        for row in difference[rows].as_array().expect("a list") {
-            let verdict = row["verdict"].as_str().expect("a word");
-            assert!(["same", "inconclusive"].contains(&verdict), "{row}");
-        }
+    let tables = difference["tables"].as_array().expect("a list");
+    let rows: Vec<&Value> =
+        tables.iter().flat_map(|table| table["rows"].as_array().expect("a list")).collect();
+    assert!(rows.len() > 5, "{difference}");
+    for row in rows {
+        assert_eq!(row["verdict"], "no_verdict", "{row}");
+        let neutral = if row["scale"] == "ratio" { 1.0 } else { 0.0 };
+        assert!(row["change"].as_f64().is_none_or(|change| (change - neutral).abs() < 1e-9));
     }
     assert!(svg.is_file());
+    let text = done(&trace("diff TRACE TRACE", &paths));
+    assert!(text.contains("No verdict") && text.contains("--before A1 A2 A3"), "{text}");
+    let line = "diff --before TRACE TRACE --after TRACE";
+    refused(&trace(line, &paths), &["given twice", "leave one out"]);
+}
+
+#[test]
+fn a_part_of_a_trace_is_analysed_by_time_and_thread() {
+    let folder = Folder::new();
+    let Some(recorded) = folder.unpacked("testpmd-tap-lttng") else { return };
+    let paths = [("TRACE", recorded.as_path())];
+    let analysed = |options: &str| -> Value {
+        let out = trace(&format!("analyze TRACE --json {options}"), &paths);
+        serde_json::from_str(&done(&out)).expect("JSON")
+    };
+    let whole = analysed("");
+    let part = analysed("--from 10ms --to 20ms");
+    let length = |of: &Value| of["coverage"]["span"]["length_ns"].as_u64().expect("a length");
+    assert!(length(&part) <= 10_000_000 && length(&part) > 9_000_000, "{}", length(&part));
+    let start = |of: &Value| of["coverage"]["span"]["start_ns"].as_u64().expect("a start");
+    assert!(start(&part) >= start(&whole) + 10_000_000);
+    let limits = part["coverage"]["limits"].to_string();
+    assert!(limits.contains("only a part of the trace is analysed"), "{limits}");
+    // The same part by its time of day.
+    let of_day = |ns: u64| {
+        let ns = ns % 86_400_000_000_000;
+        let seconds = ns / 1_000_000_000;
+        let (hours, minutes) = (seconds / 3_600, seconds / 60 % 60);
+        format!("{hours:02}:{minutes:02}:{:02}.{:09}", seconds % 60, ns % 1_000_000_000)
+    };
+    let from = of_day(start(&whole) + 10_000_000);
+    let to = of_day(start(&whole) + 20_000_000);
+    let by_day = analysed(&format!("--from {from} --to {to}"));
+    assert_eq!(by_day["functions"], part["functions"]);
+    let busiest = whole["threads"].as_array().expect("a list").iter();
+    let busiest = busiest.max_by_key(|row| row["events"].as_u64()).expect("a thread");
+    let alone = analysed(&format!("--thread {}", busiest["tid"]));
+    assert_eq!(alone["threads"].as_array().expect("a list").len(), 1);
+    assert_eq!(alone["threads"][0]["events"], busiest["events"]);
+    refused(&trace("analyze TRACE --from 99:00", &paths), &["hours, minutes and seconds"]);
+    refused(&trace("analyze TRACE --thread nobody", &paths), &["means no thread"]);
 }
 
 #[test]

@@ -10,11 +10,12 @@ use laneway_trace_read::{
     ThreadId, Trace,
 };
 
-use crate::blocks::Block;
 use crate::detect::{self, CUT_SHARE_MAX, Case, cause, cause_name};
+use crate::difference::work::Works;
 use crate::histogram::Histogram;
 use crate::machine::{Machine, Own};
 use crate::model::{Context, Model, Name};
+use crate::only::{Only, Within};
 use crate::result::*;
 use crate::series::OTHERS;
 use crate::worst::Captured;
@@ -37,11 +38,19 @@ pub struct Options {
     pub drops: Option<u64>,
     /// Seed of everything that is resampled.
     pub seed: u64,
+    /// The part of the trace that is analysed.
+    pub only: Only,
 }
 
 impl Default for Options {
     fn default() -> Self {
-        Self { measured_cost_ns: None, control_per_second: None, drops: None, seed: 1 }
+        Self {
+            measured_cost_ns: None,
+            control_per_second: None,
+            drops: None,
+            seed: 1,
+            only: Only::default(),
+        }
     }
 }
 
@@ -69,10 +78,8 @@ pub struct Source {
 pub struct Report {
     /// The result.
     pub analysis: Analysis,
-    /// Blocks of time; rows are functions of the analysis.
-    pub(crate) blocks: Vec<Block>,
-    /// Corrected time by layer per block, ns.
-    pub(crate) layer_blocks: Vec<[f64; Layer::ALL.len()]>,
+    /// Time with the tracer's cost still in it.
+    pub(crate) works: Works,
 }
 
 /// Takes events and makes a [`Report`] of them.
@@ -123,7 +130,12 @@ pub fn analyze_naming<E: From<ReadError>>(
         counts_drops: about.env.iter().any(|(key, value)| key == "counts_drops" && value == "yes"),
     };
     let mut analyzer = Analyzer::new(options);
-    let read = trace.read(&mut analyzer)?;
+    let read = if options.only == Only::default() {
+        trace.read(&mut analyzer)?
+    } else {
+        source.notes.extend(options.only.note());
+        trace.read(&mut Within::new(&mut analyzer, options.only))?
+    };
     source.damages.extend(read.damages);
     source.damages_untold = read.damages_untold;
     if read.describing > 0 {
@@ -190,10 +202,6 @@ impl Analyzer {
         let causes = causes::find(&evidence);
         let (advice, silent) =
             advice::all(&model, &findings, &facts, &exclude, control.is_some(), &causes);
-        let layer_blocks = blocks
-            .iter()
-            .map(|block| Layer::ALL.map(|layer| block.layer_ns(&model, layer)))
-            .collect();
         let (worst, windows) = writer.worst();
         let analysis = Analysis {
             schema: SCHEMA.to_owned(),
@@ -220,21 +228,8 @@ impl Analyzer {
             worst,
             windows,
         };
-        let blocks = blocks
-            .into_iter()
-            .map(|block| {
-                let by_function =
-                    |rows: &[f64]| order.functions.iter().map(|&row| rows[row as usize]).collect();
-                Block {
-                    packets: block.packets,
-                    self_ns: block.self_ns,
-                    idle_ns: block.idle_ns,
-                    corrected_ns: by_function(&block.corrected_ns),
-                    raw_ns: by_function(&block.raw_ns),
-                }
-            })
-            .collect();
-        Report { analysis, blocks, layer_blocks }
+        let works = Works::of(&model, &order.functions);
+        Report { analysis, works }
     }
 }
 
@@ -392,6 +387,17 @@ fn coverage(model: &Model, source: &Source) -> Coverage {
         discarded: counts.discarded,
         losses: counts.losses,
         losses_uncounted: counts.losses_uncounted,
+        holes: counts
+            .holes
+            .iter()
+            .zip(&counts.holes_told)
+            .map(|(&(from_ns, to_ns), &(events, thread))| HoleRow {
+                at_ns: model.since(from_ns),
+                length_ns: to_ns.saturating_sub(from_ns.max(model.span.start_ns)),
+                events,
+                thread,
+            })
+            .collect(),
         calls: model.calls(),
         cut: counts.cut,
         cut_share,

@@ -1,291 +1,337 @@
-//! Two traces compared: what got slower, by how much, and is it more than chance (protocol P12 for unpaired data).
+//! Recordings of two sides compared: what differs, by how much, and is it more than chance.
 //!
-//! The unit is a block of time, never a packet or a call. Blocks of two traces have nothing to do with
-//! each other, so they are not paired: the ratio is Hodges and Lehmann's (median of all pairs, on the
-//! log scale) with the interval that belongs to Mann and Whitney's test; p values are Holm's over each table.
-//! A function that appears in one trace only is named and not tested. Blocks of one run are not runs: a
-//! difference found here says that the *traces* differ, and a race says whether the programs do.
+//! The unit is the recording: never a packet, a call or a stretch of one run, which hang together. So one recording per
+//! side shows what differs and has no verdict; several have ([`laneway_stats::sides`] says how, drift included). All
+//! figures of all tables are one family under Holm: of two sides that are equal, at most 5 % have any row that is
+//! called otherwise (`tests/difference.rs`, and on simulated machines `lab/stats/tests/sides_proof.rs`).
+//!
+//! The tracer's cost is one estimate for all recordings. Each comparison is made at its least, its estimate and its
+//! most; the interval spans the three and the largest p counts. What costs less per packet is better only at the same
+//! load: under overload every poll is full and each packet cheap, and nothing is better for that.
 
-use std::collections::HashMap;
+mod figures;
+pub(crate) mod work;
 
-use laneway_stats::holm;
+use laneway_stats::sides::{RUNS_MIN, Shift, shift};
+use laneway_stats::{Side, holm};
 
 use crate::analysis::Report;
 use crate::detect::CUT_SHARE_MAX;
-use crate::result::{CalibrationSource, DIFF_SCHEMA, Difference, DifferenceRow, Layer};
+use crate::result::*;
+use figures::{Figure, Good, Table};
 
-/// Blocks with a value that either trace needs.
-const BLOCKS_MIN: usize = 8;
-/// A difference smaller than this does not matter (the lab's threshold).
-const THRESHOLD: f64 = 0.02;
 const P_MAX: f64 = 0.05;
-/// Functions in the table.
-const FUNCTIONS_MAX: usize = 200;
-/// Functions below this share of corrected time in both traces are left out.
-const SHARE_MIN: f64 = 1e-4;
+/// Least share of the worked time on either side for a function to have a row.
+const WEIGHT_MIN: f64 = 0.01;
+/// Packets per second within which two loads are the same.
+const LOAD_WITHIN: f64 = 0.05;
+/// A clock that shows an earlier time tells no date.
+const YEAR_2000_NS: u64 = 946_684_800_000_000_000;
 
-/// Which way is good.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Good {
-    High,
-    Low,
-}
-
-/// Compares `other` with `base`.
-pub fn diff(base: &Report, other: &Report) -> Difference {
-    let packets = [base, other].iter().all(|report| {
-        report.blocks.iter().filter(|block| block.packets > 0.0).count() >= BLOCKS_MIN
-    });
-    let unit = if packets { "ns per packet" } else { "ns per second" };
-    let mut rates = Vec::new();
-    if packets {
-        let rate = |report: &Report| -> Vec<f64> {
-            let seconds = block_seconds(report);
-            report.blocks.iter().map(|block| block.packets / seconds).collect()
-        };
-        rates.push(row("packets received", "per second", &rate(base), &rate(other), Good::High));
+/// Compares the recordings `after` with those `before`.
+pub fn diff(before: &[Report], after: &[Report]) -> Difference {
+    let (order, recordings) = in_order(before, after);
+    let reports: Vec<&Report> = recordings.iter().map(|(_, report)| *report).collect();
+    let cost = work::common_cost(&reports);
+    let per_packet =
+        reports.iter().all(|report| report.analysis.packets.received.is_some_and(|n| n > 0));
+    let mut rows = Row::of(&recordings, cost, per_packet);
+    let same_load = same_load(&rows);
+    let p = holm(&rows.iter().map(|row| row.compared.map(|found| found.p)).collect::<Vec<_>>());
+    for (row, p) in rows.iter_mut().zip(p) {
+        row.judge(p, same_load);
     }
-    let layers = Layer::ALL.iter().map(|&layer| {
-        let cost = |report: &Report| -> Vec<f64> {
-            let ns = report.layer_blocks.iter().map(|layers| layers[layer.index()]);
-            per_unit(report, packets, ns)
-        };
-        row(layer.name(), unit, &cost(base), &cost(other), Good::Low)
-    });
-    let layers = layers.filter(|row| row.base.is_some() || row.other.is_some()).collect();
-    let mut difference = Difference {
+    let covered = |side: Side| -> Vec<Coverage> {
+        let of_side = recordings.iter().filter(|(which, _)| *which == side);
+        of_side.map(|(_, report)| report.analysis.coverage.clone()).collect()
+    };
+    Difference {
         schema: DIFF_SCHEMA.to_owned(),
-        base: base.analysis.coverage.clone(),
-        other: other.analysis.coverage.clone(),
-        blocks: base.blocks.len().max(other.blocks.len()) as u32,
-        doubts: doubts(base, other),
-        rates,
-        layers,
-        functions: functions(base, other, packets, unit),
-    };
-    for table in [&mut difference.rates, &mut difference.layers, &mut difference.functions] {
-        judge(table);
+        before: covered(Side::Base),
+        after: covered(Side::Arm),
+        order,
+        cost,
+        same_load,
+        doubts: doubts(before, after, order, same_load),
+        tables: Table::ALL.into_iter().filter_map(|table| told(table, &rows)).collect(),
+        findings: fired(before, after),
     }
-    let weight = |row: &DifferenceRow| (row.other.unwrap_or(0.0) - row.base.unwrap_or(0.0)).abs();
-    difference.functions.sort_by(|a, b| weight(b).total_cmp(&weight(a)).then(a.name.cmp(&b.name)));
-    difference.functions.truncate(FUNCTIONS_MAX);
-    difference
 }
 
-fn functions(base: &Report, other: &Report, packets: bool, unit: &str) -> Vec<DifferenceRow> {
-    let index = |report: &Report| -> HashMap<String, usize> {
-        let functions = report.analysis.functions.iter().enumerate();
-        functions
-            .filter(|(_, row)| row.share_corrected >= SHARE_MIN && !row.dominated)
-            .map(|(at, row)| (row.name.clone(), at))
-            .collect()
-    };
-    let (left, right) = (index(base), index(other));
-    let mut names: Vec<&String> = left.keys().chain(right.keys()).collect();
-    names.sort_unstable();
-    names.dedup();
-    let series = |report: &Report, name: &String| -> Vec<f64> {
-        // A function below the share in one trace is still looked up there.
-        let found = report.analysis.functions.iter().position(|row| row.name == *name);
-        found.map_or_else(Vec::new, |at| {
-            per_unit(report, packets, report.blocks.iter().map(|block| block.corrected_ns[at]))
-        })
-    };
-    names
-        .into_iter()
-        .map(|name| row(name, unit, &series(base, name), &series(other, name), Good::Low))
-        .collect()
+/// All recordings as they were made; where that is not known, those before and then those after.
+fn in_order<'a>(
+    before: &'a [Report],
+    after: &'a [Report],
+) -> (RecordingOrder, Vec<(Side, &'a Report)>) {
+    let sides = before.iter().map(|report| (Side::Base, report));
+    let mut all: Vec<_> = sides.chain(after.iter().map(|report| (Side::Arm, report))).collect();
+    let start = |report: &Report| report.analysis.coverage.span.start_ns;
+    if all.iter().any(|(_, report)| start(report) < YEAR_2000_NS) {
+        return (RecordingOrder::Unknown, all);
+    }
+    all.sort_by_key(|(_, report)| start(report));
+    let changes = all.windows(2).filter(|pair| pair[0].0 != pair[1].0).count();
+    let order = if changes > 1 { RecordingOrder::InTurns } else { RecordingOrder::OneByOne };
+    (order, all)
 }
 
-fn block_seconds(report: &Report) -> f64 {
-    let length_ns = report.analysis.coverage.span.length_ns as f64;
-    (length_ns / 1e9 / report.blocks.len().max(1) as f64).max(1e-12)
+/// One figure of all recordings.
+struct Row {
+    figure: Figure,
+    /// In the order of the recordings.
+    sides: Vec<Side>,
+    values: Vec<[Option<f64>; 3]>,
+    weights: Vec<f64>,
+    compared: Option<Shift>,
+    told: DifferenceRow,
 }
 
-/// Costs per packet of each block that has packets, or per second of it.
-fn per_unit(report: &Report, packets: bool, ns: impl Iterator<Item = f64>) -> Vec<f64> {
-    let seconds = block_seconds(report);
-    report
-        .blocks
-        .iter()
-        .zip(ns)
-        .filter_map(|(block, ns)| match packets {
-            true => (block.packets > 0.0).then(|| ns / block.packets),
-            false => Some(ns / seconds),
-        })
-        .collect()
+impl Row {
+    fn of(recordings: &[(Side, &Report)], cost: CommonCost, per_packet: bool) -> Vec<Self> {
+        let costs = work::costs(&cost);
+        let sides: Vec<Side> = recordings.iter().map(|(side, _)| *side).collect();
+        let mut rows: Vec<Self> = Vec::new();
+        let mut places = std::collections::HashMap::new();
+        for (at, (_, report)) in recordings.iter().enumerate() {
+            for figure in figures::of(report, costs, per_packet) {
+                let key = (figure.table as u8, figure.name.clone());
+                let place = *places.entry(key).or_insert_with(|| {
+                    rows.push(Self::new(figure.clone(), sides.clone()));
+                    rows.len() - 1
+                });
+                rows[place].values[at] = figure.values;
+                rows[place].weights[at] = figure.weight;
+            }
+        }
+        rows.retain(Self::matters);
+        for row in &mut rows {
+            row.compare();
+        }
+        rows
+    }
+
+    fn new(figure: Figure, sides: Vec<Side>) -> Self {
+        let told = DifferenceRow {
+            name: figure.name.clone(),
+            unit: figure.unit.to_owned(),
+            before: None,
+            after: None,
+            scale: figure.scale,
+            change: None,
+            low: None,
+            high: None,
+            p: None,
+            verdict: ChangeVerdict::NoVerdict,
+        };
+        let all = sides.len();
+        Self {
+            values: vec![[figure.absent; 3]; all],
+            figure,
+            sides,
+            weights: vec![0.0; all],
+            compared: None,
+            told,
+        }
+    }
+
+    fn of_side<T: Copy>(&self, side: Side, of: &[T]) -> Vec<T> {
+        self.sides.iter().zip(of).filter(|(which, _)| **which == side).map(|(_, v)| *v).collect()
+    }
+
+    /// It is there at all, and takes some time on either side.
+    fn matters(&self) -> bool {
+        let median = |side| {
+            let mut weights = self.of_side(side, &self.weights);
+            weights.sort_unstable_by(f64::total_cmp);
+            weights.get(weights.len() / 2).copied().unwrap_or(0.0)
+        };
+        let is_there = self.values.iter().any(|values| values[1].is_some());
+        is_there && median(Side::Base).max(median(Side::Arm)) >= WEIGHT_MIN
+    }
+
+    /// Values on the scale that they are compared on.
+    fn scaled(&self, at: usize) -> Vec<Option<f64>> {
+        let scaled = |value: f64| match self.figure.scale {
+            ChangeScale::Ratio => value.ln(),
+            ChangeScale::Difference => value,
+        };
+        self.values.iter().map(|values| values[at].map(scaled)).collect()
+    }
+
+    fn unscaled(&self, value: f64) -> f64 {
+        match self.figure.scale {
+            ChangeScale::Ratio => value.exp(),
+            ChangeScale::Difference => value,
+        }
+    }
+
+    fn compare(&mut self) {
+        let middle = self.scaled(1);
+        let mean = |side| {
+            let known: Vec<f64> = self.of_side(side, &middle).into_iter().flatten().collect();
+            (!known.is_empty()).then(|| known.iter().sum::<f64>() / known.len() as f64)
+        };
+        let (before, after) = (mean(Side::Base), mean(Side::Arm));
+        let change = before.zip(after).map(|(before, after)| self.unscaled(after - before));
+        self.told.before = before.map(|value| self.unscaled(value));
+        self.told.after = after.map(|value| self.unscaled(value));
+        self.told.change = change;
+        let at_each_cost: Option<Vec<Shift>> = [0, 1, 2]
+            .into_iter()
+            .map(|at| {
+                let known: Option<Vec<f64>> = self.scaled(at).into_iter().collect();
+                let runs: Vec<_> = self.sides.iter().copied().zip(known?).collect();
+                shift(&runs, self.figure.known_to)
+            })
+            .collect();
+        self.compared = at_each_cost.map(|found| Shift {
+            estimate: found[1].estimate,
+            low: found.iter().map(|found| found.low).fold(f64::INFINITY, f64::min),
+            high: found.iter().map(|found| found.high).fold(f64::NEG_INFINITY, f64::max),
+            p: found.iter().map(|found| found.p).fold(0.0, f64::max),
+        });
+    }
+
+    fn judge(&mut self, p: Option<f64>, same_load: Option<bool>) {
+        self.told.p = p;
+        self.told.low = self.compared.map(|found| self.unscaled(found.low));
+        self.told.high = self.compared.map(|found| self.unscaled(found.high));
+        self.told.verdict = self.verdict(p, same_load);
+    }
+
+    fn verdict(&self, p: Option<f64>, same_load: Option<bool>) -> ChangeVerdict {
+        let there =
+            |side| self.of_side(side, &self.values).iter().filter(|v| v[1].is_some()).count();
+        let all = |side| self.sides.iter().filter(|which| **which == side).count();
+        let [before, after] = [Side::Base, Side::Arm].map(|side| (there(side), all(side)));
+        if before.1 < RUNS_MIN || after.1 < RUNS_MIN {
+            return ChangeVerdict::NoVerdict;
+        }
+        if before.0 == before.1 && after.0 == 0 {
+            return ChangeVerdict::Gone;
+        }
+        if after.0 == after.1 && before.0 == 0 {
+            return ChangeVerdict::New;
+        }
+        let Some((found, p)) = self.compared.zip(p) else { return ChangeVerdict::Unclear };
+        let (down, up) = match self.figure.scale {
+            ChangeScale::Ratio => {
+                let up = (1.0 + self.figure.threshold).ln();
+                (-up, up)
+            }
+            ChangeScale::Difference => (-self.figure.threshold, self.figure.threshold),
+        };
+        let is_judged = match self.figure.good {
+            Good::Low => same_load == Some(true),
+            Good::AlwaysLow => true,
+            Good::Neither => false,
+        };
+        match () {
+            () if p < P_MAX && found.low > up && is_judged => ChangeVerdict::Worse,
+            () if p < P_MAX && found.low > up => ChangeVerdict::Higher,
+            () if p < P_MAX && found.high < down && is_judged => ChangeVerdict::Better,
+            () if p < P_MAX && found.high < down => ChangeVerdict::Lower,
+            () if found.low >= down && found.high <= up => ChangeVerdict::Same,
+            () => ChangeVerdict::Unclear,
+        }
+    }
 }
 
-fn doubts(base: &Report, other: &Report) -> Vec<String> {
+/// Whether the sides were under the same load.
+fn same_load(rows: &[Row]) -> Option<bool> {
+    let change = rows.iter().find(|row| row.figure.name == figures::RECEIVED)?.told.change?;
+    Some(change.max(1.0 / change) <= 1.0 + LOAD_WITHIN)
+}
+
+/// A table as it is told; the largest change first, in what it takes.
+fn told(table: Table, rows: &[Row]) -> Option<DifferenceTable> {
+    let of_table = rows.iter().filter(|row| row.figure.table == table);
+    let mut told: Vec<DifferenceRow> = of_table.map(|row| row.told.clone()).collect();
+    if !table.is_ordered() {
+        let change =
+            |row: &DifferenceRow| (row.after.unwrap_or(0.0) - row.before.unwrap_or(0.0)).abs();
+        told.sort_by(|a, b| change(b).total_cmp(&change(a)).then(a.name.cmp(&b.name)));
+    }
+    (!told.is_empty()).then(|| DifferenceTable { title: table.title().to_owned(), rows: told })
+}
+
+/// Findings that fired in any recording.
+fn fired(before: &[Report], after: &[Report]) -> Vec<FiredRow> {
+    let mut rows: Vec<FiredRow> = Vec::new();
+    for (reports, is_after) in [(before, false), (after, true)] {
+        for finding in reports.iter().flat_map(|report| &report.analysis.findings) {
+            if finding.state != State::Fired {
+                continue;
+            }
+            let place = rows.iter().position(|row| row.id == finding.id).unwrap_or_else(|| {
+                let (id, title) = (finding.id.clone(), finding.title.clone());
+                rows.push(FiredRow { id, title, before: 0, after: 0 });
+                rows.len() - 1
+            });
+            let row = &mut rows[place];
+            *(if is_after { &mut row.after } else { &mut row.before }) += 1;
+        }
+    }
+    rows
+}
+
+fn doubts(
+    before: &[Report],
+    after: &[Report],
+    order: RecordingOrder,
+    same_load: Option<bool>,
+) -> Vec<String> {
     let mut doubts = Vec::new();
-    for (which, report) in [("first", base), ("second", other)] {
-        let coverage = &report.analysis.coverage;
-        if coverage.cut_share > CUT_SHARE_MAX {
+    if before.len() < RUNS_MIN || after.len() < RUNS_MIN {
+        doubts.push(format!(
+            "No verdict: {} and {} are compared, and two runs of one program differ as well. Make at least {RUNS_MIN} \
+             of each side, in turns: laneway trace diff --before A1 A2 A3 --after B1 B2 B3",
+            recordings(before.len()),
+            recordings(after.len())
+        ));
+    } else if order != RecordingOrder::InTurns {
+        let why = match order {
+            RecordingOrder::Unknown => "The traces do not tell their date",
+            _ => "All recordings of one side were made before those of the other",
+        };
+        doubts.push(format!(
+            "{why}: a drift of the machine looks like a difference, and intervals are wide for it. Record in turns: \
+             before, after, before, after."
+        ));
+    }
+    if same_load == Some(false) {
+        doubts.push(
+            "The load was not the same: what a packet costs changes with it, so nothing is called better or worse."
+                .to_owned(),
+        );
+    }
+    for (side, reports) in [("before", before), ("after", after)] {
+        let cut = reports.iter().map(|report| report.analysis.coverage.cut_share);
+        let worst = cut.fold(0.0, f64::max);
+        if worst > CUT_SHARE_MAX {
             doubts.push(format!(
-                "The {which} trace has {:.2} % of its calls cut by holes: what fell into them is not compared.",
-                100.0 * coverage.cut_share
+                "A recording {side} has {:.2} % of its calls cut by holes: what fell into them is not compared.",
+                100.0 * worst
             ));
         }
     }
-    let costs = [&base.analysis.calibration, &other.analysis.calibration];
-    if costs[0].source != costs[1].source {
-        doubts.push("The tracer's cost is known in different ways in the two traces.".to_owned());
-    } else if costs[0].source == CalibrationSource::Estimated
-        && (costs[0].inside_ns / costs[1].inside_ns.max(1e-9) - 1.0).abs() > 0.2
-    {
-        doubts.push(format!(
-            "The tracer seems to cost {:.0} ns per call in the first and {:.0} ns in the second: the machine was not the same.",
-            costs[0].inside_ns, costs[1].inside_ns
-        ));
+    let all = || before.iter().chain(after).map(|report| &report.analysis);
+    let mut sources = all().map(|analysis| analysis.calibration.source);
+    let first = sources.next();
+    if sources.any(|source| Some(source) != first) {
+        doubts.push("The tracer's cost is known in different ways in the recordings.".to_owned());
     }
-    if base.analysis.coverage.producers != other.analysis.coverage.producers {
-        doubts.push("The traces were written by different tracers; their costs differ for that reason alone.".to_owned());
+    let mut producers = all().map(|analysis| &analysis.coverage.producers);
+    let first = producers.next();
+    if producers.any(|producers| Some(producers) != first) {
+        doubts.push(
+            "The recordings are of different tracers; their costs differ for that reason alone."
+                .to_owned(),
+        );
     }
     doubts
 }
 
-/// One row, with its raw p; [`judge`] makes it a verdict.
-fn row(name: &str, unit: &str, base: &[f64], other: &[f64], good: Good) -> DifferenceRow {
-    let mean = |values: &[f64]| -> Option<f64> {
-        let sum: f64 = values.iter().sum();
-        (sum > 0.0).then(|| sum / values.len() as f64)
-    };
-    let mut row = DifferenceRow {
-        name: name.to_owned(),
-        unit: unit.to_owned(),
-        base: mean(base),
-        other: mean(other),
-        ratio: None,
-        low: None,
-        high: None,
-        p: None,
-        verdict: String::new(),
-    };
-    row.verdict = match (row.base, row.other) {
-        (Some(_), None) => "only in the first".to_owned(),
-        (None, Some(_)) => "only in the second".to_owned(),
-        // The direction, until it is judged.
-        _ => if good == Good::High { "high" } else { "low" }.to_owned(),
-    };
-    let logs = |values: &[f64]| -> Vec<f64> {
-        values.iter().filter(|&&value| value > 0.0).map(|value| value.ln()).collect()
-    };
-    let (base, other) = (logs(base), logs(other));
-    if base.len() >= BLOCKS_MIN && other.len() >= BLOCKS_MIN {
-        let (shift, low, high) = hodges_lehmann(&base, &other);
-        row.ratio = Some(shift.exp());
-        row.low = Some(low.exp());
-        row.high = Some(high.exp());
-        row.p = Some(mann_whitney(&base, &other));
-    }
-    row
-}
-
-fn judge(table: &mut [DifferenceRow]) {
-    let raw: Vec<Option<f64>> = table.iter().map(|row| row.p).collect();
-    for (row, p) in table.iter_mut().zip(holm(&raw)) {
-        row.p = p;
-        if row.base.is_none() != row.other.is_none() {
-            continue;
-        }
-        let high_is_good = row.verdict == "high";
-        let verdict = match (row.low, row.high, p) {
-            (Some(low), Some(high), Some(p)) => {
-                let (down, up) = (1.0 / (1.0 + THRESHOLD), 1.0 + THRESHOLD);
-                if low > up && p < P_MAX {
-                    if high_is_good { "better" } else { "worse" }
-                } else if high < down && p < P_MAX {
-                    if high_is_good { "worse" } else { "better" }
-                } else if low >= down && high <= up {
-                    "same"
-                } else {
-                    "inconclusive"
-                }
-            }
-            _ => "inconclusive",
-        };
-        row.verdict = verdict.to_owned();
-    }
-}
-
-/// Median of all differences other - base, with its 95 % interval.
-fn hodges_lehmann(base: &[f64], other: &[f64]) -> (f64, f64, f64) {
-    let mut differences: Vec<f64> =
-        other.iter().flat_map(|b| base.iter().map(move |a| b - a)).collect();
-    differences.sort_unstable_by(f64::total_cmp);
-    let (n, m) = (base.len() as f64, other.len() as f64);
-    let spread = 1.96 * (n * m * (n + m + 1.0) / 12.0).sqrt();
-    let rank = ((n * m / 2.0 - spread).floor().max(0.0)) as usize;
-    let last = differences.len() - 1;
-    let median = 0.5 * (differences[last / 2] + differences[last.div_ceil(2)]);
-    (median, differences[rank], differences[last - rank])
-}
-
-/// Two-sided p of Mann and Whitney's test: normal approximation with ties and continuity.
-fn mann_whitney(base: &[f64], other: &[f64]) -> f64 {
-    let mut all: Vec<(f64, bool)> = base
-        .iter()
-        .map(|&value| (value, false))
-        .chain(other.iter().map(|&value| (value, true)))
-        .collect();
-    all.sort_unstable_by(|a, b| a.0.total_cmp(&b.0));
-    let (n, m) = (base.len() as f64, other.len() as f64);
-    let (mut ranks, mut ties) = (0.0, 0.0);
-    let mut from = 0;
-    while from < all.len() {
-        let to = all[from..].iter().take_while(|entry| entry.0 == all[from].0).count() + from;
-        let rank = (from + to + 1) as f64 / 2.0;
-        ranks += rank * all[from..to].iter().filter(|entry| entry.1).count() as f64;
-        let tied = (to - from) as f64;
-        ties += tied * tied * tied - tied;
-        from = to;
-    }
-    let total = n + m;
-    let u = ranks - m * (m + 1.0) / 2.0;
-    let variance = n * m / 12.0 * (total + 1.0 - ties / (total * (total - 1.0)));
-    if variance <= 0.0 {
-        return 1.0;
-    }
-    let z = ((u - n * m / 2.0).abs() - 0.5).max(0.0) / variance.sqrt();
-    (2.0 * upper_tail(z)).min(1.0)
-}
-
-/// Share of a normal distribution above `z` >= 0 (Abramowitz and Stegun 7.1.26, error below 1e-7).
-fn upper_tail(z: f64) -> f64 {
-    let x = z / std::f64::consts::SQRT_2;
-    let t = 1.0 / (1.0 + 0.327_591_1 * x);
-    let series = t
-        * (0.254_829_592
-            + t * (-0.284_496_736
-                + t * (1.421_413_741 + t * (-1.453_152_027 + t * 1.061_405_429))));
-    0.5 * series * (-x * x).exp()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    // By counting pairs: U = 23.5 of 25, two values tied; mean 12.5, variance 25/12 (11 - 6/90) = 22.778,
-    // z = (11 - 0.5) / 4.7726 = 2.2001, p = 0.0278.
-    #[test]
-    fn the_test_agrees_with_a_calculation_by_hand() {
-        let base = [1.0, 2.0, 3.0, 4.0, 6.0];
-        let other = [5.0, 6.0, 7.0, 8.0, 9.0];
-        let p = mann_whitney(&base, &other);
-        assert!((p - 0.0278).abs() < 2e-4, "{p}");
-    }
-
-    #[test]
-    fn the_shift_is_the_median_of_all_pairs() {
-        let base: Vec<f64> = (0..20).map(f64::from).collect();
-        let other: Vec<f64> = (0..20).map(|value| f64::from(value) + 3.0).collect();
-        let (shift, low, high) = hodges_lehmann(&base, &other);
-        assert_eq!(shift, 3.0);
-        assert!(low < 3.0 && 3.0 < high && high - low < 9.0, "{low} {high}");
-    }
-
-    #[test]
-    fn equal_blocks_have_no_difference() {
-        assert_eq!(mann_whitney(&[2.0; 9], &[2.0; 9]), 1.0);
-    }
+fn recordings(n: usize) -> String {
+    if n == 1 { "1 recording".to_owned() } else { format!("{n} recordings") }
 }

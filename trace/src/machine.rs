@@ -29,7 +29,7 @@ use crate::calls;
 use crate::histogram::{Histogram, bucket_of};
 use crate::ledger::{Ledger, STRETCH_NS_MIN};
 use crate::points::{Points, Pools, Queue};
-use crate::result::{FUNCTIONS_MAX, THREADS_MAX};
+use crate::result::{FUNCTIONS_MAX, HOLES_MAX, THREADS_MAX};
 use crate::series::Series;
 use crate::tree::{Mixer, NONE, Tree};
 use crate::worst::{JOINS, Join, Worst};
@@ -184,10 +184,9 @@ pub(crate) struct Counts {
     pub(crate) receives: u64,
     pub(crate) samples: u64,
     pub(crate) holes: Vec<(u64, u64)>,
+    /// Of each of these: events that are missing, and the lane where it concerns only one.
+    pub(crate) holes_told: Vec<(Option<u64>, Option<u32>)>,
 }
-
-/// Most holes kept with their place.
-const HOLES_MAX: usize = 64;
 
 /// Reads a whole trace into tables. Feed it through [`Consumer`].
 #[derive(Debug)]
@@ -383,6 +382,8 @@ impl Consumer for Machine {
         }
         if self.counts.holes.len() < HOLES_MAX {
             self.counts.holes.push((loss.from_ns, loss.to_ns));
+            let only = if let [one] = threads { self.places.get(one.0 as usize) } else { None };
+            self.counts.holes_told.push((loss.events, only.copied().flatten()));
         }
         for id in threads {
             let Some(place) = self.places.get(id.0 as usize).copied().flatten() else { continue };

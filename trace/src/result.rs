@@ -9,10 +9,12 @@
 
 use serde::Serialize;
 
+mod difference;
+
+pub use difference::*;
+
 /// Schema of an [`Analysis`] as JSON.
 pub const SCHEMA: &str = "laneway-trace-analysis/2";
-/// Schema of a [`Difference`] as JSON.
-pub const DIFF_SCHEMA: &str = "laneway-trace-diff/1";
 /// Most functions with a row of their own; further ones share the row "(other functions)".
 pub const FUNCTIONS_MAX: usize = 8_192;
 /// Most calling contexts; deeper calls are then charged to the last context that exists.
@@ -33,6 +35,8 @@ pub const WINDOW_EVENTS_MAX: usize = 512;
 pub const MARKS_MAX: usize = 64;
 /// Most damages listed; [`Coverage::damages_total`] has all.
 pub const DAMAGES_MAX: usize = 32;
+/// Most holes with a place of their own; [`Coverage::losses`] has all.
+pub const HOLES_MAX: usize = 64;
 /// Most workers with an [`Account`].
 pub const ACCOUNTS_MAX: usize = 64;
 /// Most parts of an [`Account`]; smaller ones are added up per kind under the detail "others".
@@ -117,6 +121,8 @@ pub struct Coverage {
     pub losses: u64,
     /// Holes whose size the producer did not tell.
     pub losses_uncounted: u64,
+    /// Where they are, in the order in which they were read, the first [`HOLES_MAX`].
+    pub holes: Vec<HoleRow>,
     /// Calls seen whole.
     pub calls: u64,
     /// Calls of which a part is missing (a hole, or unwound by an exit further out): in totals, not in percentiles.
@@ -156,6 +162,19 @@ pub struct Span {
     pub start_ns: u64,
     /// From the first to the last event, ns.
     pub length_ns: u64,
+}
+
+/// A place where events are missing.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+pub struct HoleRow {
+    /// Last moment known before it.
+    pub at_ns: u64,
+    /// From there to the first moment known after it, ns.
+    pub length_ns: u64,
+    /// Events that are missing, where the producer counted them.
+    pub events: Option<u64>,
+    /// Thread, where it concerns only one.
+    pub thread: Option<u32>,
 }
 
 /// A part of the input that could not be read.
@@ -838,50 +857,6 @@ pub enum What {
     Signal,
     /// Anything else.
     Point,
-}
-
-/// Two traces compared.
-#[derive(Debug, Clone, PartialEq, Serialize)]
-pub struct Difference {
-    /// Always [`DIFF_SCHEMA`].
-    pub schema: String,
-    /// Coverage of the first, the base.
-    pub base: Coverage,
-    /// Coverage of the second.
-    pub other: Coverage,
-    /// Time buckets each trace was cut into for the test.
-    pub blocks: u32,
-    /// What forbids or weakens the comparison, as sentences.
-    pub doubts: Vec<String>,
-    /// Packets per second, and packets per productive poll.
-    pub rates: Vec<DifferenceRow>,
-    /// Corrected self ns per packet by layer (per second of trace, where packets are unknown).
-    pub layers: Vec<DifferenceRow>,
-    /// The same by function, largest change first, at most 200.
-    pub functions: Vec<DifferenceRow>,
-}
-
-/// One figure of two traces.
-#[derive(Debug, Clone, PartialEq, Serialize)]
-pub struct DifferenceRow {
-    /// Whose figure.
-    pub name: String,
-    /// Unit of both figures.
-    pub unit: String,
-    /// In the first; `None` if absent there.
-    pub base: Option<f64>,
-    /// In the second; `None` if absent there.
-    pub other: Option<f64>,
-    /// Median ratio, other over base.
-    pub ratio: Option<f64>,
-    /// Lower end of its 95 % interval.
-    pub low: Option<f64>,
-    /// Upper end of it.
-    pub high: Option<f64>,
-    /// Two-sided Mann-Whitney p after Holm; `None` with too few buckets.
-    pub p: Option<f64>,
-    /// "better", "worse", "same", "inconclusive", "only in the first", "only in the second".
-    pub verdict: String,
 }
 
 impl Part {

@@ -1,23 +1,42 @@
 //! An analysis and a difference as plain text for a terminal: what is known first, then what was
 //! found, then tables, then what to do. At most [`COLUMNS`] columns, no colour, no control characters.
 
+mod difference;
+mod names;
+
 use laneway_page::number::nouns;
 use std::fmt::Write;
 
 use crate::result::{
-    Analysis, CalibrationSource, Confidence, Coverage, Difference, DifferenceRow, Finding, State,
+    Analysis, CalibrationSource, Confidence, Coverage, Finding, HoleRow, State, WorstCall,
 };
+
+pub use difference::difference;
 
 /// Widest line.
 pub const COLUMNS: usize = 100;
 /// Functions printed; the rest are in the JSON and on the page.
 const FUNCTIONS_SHOWN: usize = 25;
+/// Holes printed.
+const HOLES_SHOWN: usize = 6;
 /// Contexts, threads, worst calls and differences printed.
 const ROWS_SHOWN: usize = 12;
 
+/// How a text is written.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Style {
+    /// Below a row whose name was cut stands the whole name.
+    pub full_names: bool,
+}
+
 /// The analysis for people.
 pub fn analysis(analysis: &Analysis) -> String {
-    let mut page = Page::default();
+    analysis_in(analysis, Style::default())
+}
+
+/// The analysis for people, in a style.
+pub fn analysis_in(analysis: &Analysis, style: Style) -> String {
+    let mut page = Page { style, ..Page::default() };
     causes(&mut page, analysis);
     coverage(&mut page, &analysis.coverage);
     cost(&mut page, analysis);
@@ -32,80 +51,6 @@ pub fn analysis(analysis: &Analysis) -> String {
     worst(&mut page, analysis);
     threads(&mut page, analysis);
     page.text
-}
-
-/// The difference for people.
-pub fn difference(difference: &Difference) -> String {
-    let mut page = Page::default();
-    for (which, covered) in [("first", &difference.base), ("second", &difference.other)] {
-        let input = covered.inputs.join(", ");
-        page.paragraph(
-            "",
-            &format!(
-                "{which}: {input}: {} events, {}, {} missing, {:.2} % of the calls cut",
-                number(covered.events),
-                seconds(covered.span.length_ns),
-                number(covered.discarded),
-                100.0 * covered.cut_share
-            ),
-        );
-    }
-    for doubt in &difference.doubts {
-        page.paragraph("doubt: ", doubt);
-    }
-    page.paragraph("", &format!(
-        "Ratios are second over first, medians over {} blocks of time with 95 % intervals; p is \
-         Mann-Whitney after Holm. Blocks of one run are not runs: confirm with laneway race.",
-        difference.blocks
-    ));
-    for (title, rows) in [
-        ("rates", &difference.rates),
-        ("layers", &difference.layers),
-        ("functions", &difference.functions),
-    ] {
-        difference_table(&mut page, title, rows);
-    }
-    page.text
-}
-
-fn difference_table(page: &mut Page, title: &str, rows: &[DifferenceRow]) {
-    let Some(first) = rows.first() else { return };
-    page.head(&format!("{title} ({})", first.unit));
-    page.line(&format!(
-        "{:<30} {:>12} {:>12} {:>7} {:>15} {:>7}  {}",
-        "", "first", "second", "ratio", "95 %", "p", "verdict"
-    ));
-    for row in rows.iter().take(ROWS_SHOWN * 2) {
-        let figure = |value: Option<f64>, digits: usize| match value {
-            Some(value) => format!("{value:.digits$}"),
-            None => "-".to_owned(),
-        };
-        let interval = match (row.low, row.high) {
-            (Some(low), Some(high)) => format!("{low:.3} to {high:.3}"),
-            _ => "-".to_owned(),
-        };
-        let p = row
-            .p
-            .map_or_else(dash, |p| if p < 0.001 { "<0.001".to_owned() } else { format!("{p:.3}") });
-        page.line(&format!(
-            "{:<30} {:>12} {:>12} {:>7} {interval:>15} {p:>7}  {}",
-            cut(&row.name, 30),
-            figure(row.base, 1),
-            figure(row.other, 1),
-            figure(row.ratio, 3),
-            short_verdict(&row.verdict)
-        ));
-    }
-    page.more(rows.len(), ROWS_SHOWN * 2);
-}
-
-fn short_verdict(verdict: &str) -> &str {
-    match verdict {
-        "inconclusive" => "unclear",
-        "only in the first" => "gone",
-        "only in the second" => "new",
-        other => other,
-    }
 }
 
 fn coverage(page: &mut Page, coverage: &Coverage) {
@@ -147,6 +92,7 @@ fn coverage(page: &mut Page, coverage: &Coverage) {
             ),
         },
     );
+    holes(page, coverage);
     page.field(
         "calls",
         &format!(
@@ -190,6 +136,34 @@ fn coverage(page: &mut Page, coverage: &Coverage) {
     }
     for withheld in &coverage.withheld {
         page.field("withheld", &format!("{}: {}", withheld.what, withheld.why));
+    }
+}
+
+/// Where events are missing, the longest first.
+fn holes(page: &mut Page, coverage: &Coverage) {
+    let mut holes: Vec<&HoleRow> = coverage.holes.iter().collect();
+    holes.sort_by_key(|hole| std::cmp::Reverse(hole.length_ns));
+    for hole in holes.iter().take(HOLES_SHOWN) {
+        let events = hole.events.map_or_else(
+            || "an unknown number of events".to_owned(),
+            |events| format!("{} {}", number(events), nouns(events, "event")),
+        );
+        page.field(
+            "hole",
+            &format!(
+                "at {:.6} s for {}: {events} of {}",
+                hole.at_ns as f64 / 1e9,
+                duration(hole.length_ns),
+                hole.thread.map_or_else(
+                    || "several threads".to_owned(),
+                    |thread| format!("thread {thread}")
+                )
+            ),
+        );
+    }
+    let more = coverage.losses.saturating_sub(HOLES_SHOWN as u64);
+    if more > 0 && !holes.is_empty() {
+        page.field("", &format!("... and {} more", number(more)));
     }
 }
 
@@ -425,11 +399,13 @@ fn functions(page: &mut Page, analysis: &Analysis) {
         "  {:<30} {:>9} {:>8} {:>10} {:>10} {:>5} {:>8} {:>8}",
         "", "calls", "/packet", "self ms", "total ms", "%", "p50", "p99"
     ));
-    for row in analysis.functions.iter().take(FUNCTIONS_SHOWN) {
+    let shown = &analysis.functions[..analysis.functions.len().min(FUNCTIONS_SHOWN)];
+    let labels = names::labels(shown.iter().map(|row| row.name.as_str()), 30);
+    for (row, label) in shown.iter().zip(labels) {
         page.line(&format!(
             "{} {:<30} {:>9} {:>8} {:>10} {:>10} {:>5.1} {:>8} {:>8}",
             if row.dominated { '!' } else { ' ' },
-            cut(&row.name, 30),
+            label,
             number(row.calls),
             row.calls_per_packet.map_or_else(dash, |calls| format!("{calls:.2}")),
             millis(row.self_corrected_ns),
@@ -438,6 +414,7 @@ fn functions(page: &mut Page, analysis: &Analysis) {
             row.durations.p50_ns.map_or_else(dash, duration),
             row.durations.p99_ns.map_or_else(dash, duration)
         ));
+        page.whole(&label, &row.name);
     }
     page.more(analysis.functions.len(), FUNCTIONS_SHOWN);
     let maxima: Vec<_> = analysis
@@ -455,18 +432,20 @@ fn functions(page: &mut Page, analysis: &Analysis) {
         "  {:<30} {:>9} {:>9} {:>9} {:>9} {:>12}  {}",
         "", "avg", "SD", "p99.9", "max", "at s", "thread"
     ));
-    for (row, max) in maxima {
+    let labels = names::labels(maxima.iter().map(|(row, _)| row.name.as_str()), 30);
+    for ((row, max), label) in maxima.into_iter().zip(labels) {
         let durations = &row.durations;
         page.line(&format!(
             "  {:<30} {:>9} {:>9} {:>9} {:>9} {:>12.6}  {}",
-            cut(&row.name, 30),
+            label,
             durations.avg_ns.map_or_else(dash, |ns| duration(ns as u64)),
             durations.sd_ns.map_or_else(dash, |ns| duration(ns as u64)),
             durations.p999_ns.map_or_else(dash, duration),
             duration(max.duration_ns),
             max.at_ns as f64 / 1e9,
-            cut(&thread_name(analysis, max.thread), 14)
+            names::label(&thread_name(analysis, max.thread), 14)
         ));
+        page.whole(&label, &row.name);
     }
 }
 
@@ -509,15 +488,19 @@ fn worst(page: &mut Page, analysis: &Analysis) {
         return;
     }
     page.head("LONGEST SILENCES (no event of the thread)");
-    for call in analysis.worst.iter().take(ROWS_SHOWN) {
+    let shown = &analysis.worst[..analysis.worst.len().min(ROWS_SHOWN)];
+    let name = |call: &WorstCall| analysis.functions[call.function as usize].name.as_str();
+    let labels = names::labels(shown.iter().map(name), 30);
+    for (call, label) in shown.iter().zip(labels) {
         page.line(&format!(
             "{:>10} at {:>12.6} s  {:<14} {:<30} {}",
             duration(call.duration_ns),
             call.at_ns as f64 / 1e9,
             cut(&call.cause, 14),
-            cut(&analysis.functions[call.function as usize].name, 30),
-            cut(&thread_name(analysis, call.thread), 20)
+            label,
+            names::label(&thread_name(analysis, call.thread), 20)
         ));
+        page.whole(&label, name(call));
     }
     page.more(analysis.worst.len(), ROWS_SHOWN);
 }
@@ -569,19 +552,32 @@ fn threads(page: &mut Page, analysis: &Analysis) {
 fn thread_name(analysis: &Analysis, thread: u32) -> String {
     analysis.threads.get(thread as usize).map_or_else(
         || thread.to_string(),
-        |row| if row.name.is_empty() { format!("thread {thread}") } else { cut(&row.name, 24) },
+        |row| {
+            if row.name.is_empty() {
+                format!("thread {thread}")
+            } else {
+                names::label(&row.name, 24)
+            }
+        },
     )
 }
 
-/// Lines of at most [`COLUMNS`] columns.
-#[derive(Default)]
+/// Lines of at most so many columns.
 struct Page {
     text: String,
+    style: Style,
+    columns: usize,
+}
+
+impl Default for Page {
+    fn default() -> Self {
+        Self { text: String::new(), style: Style::default(), columns: COLUMNS }
+    }
 }
 
 impl Page {
     fn line(&mut self, line: &str) {
-        let line = cut(line, COLUMNS);
+        let line = cut(line, self.columns);
         self.text.push_str(line.trim_end());
         self.text.push('\n');
     }
@@ -601,14 +597,21 @@ impl Page {
         }
     }
 
-    /// Breaks at spaces; further lines are indented below the first word.
+    /// The whole name, where it was asked for and is not there already.
+    fn whole(&mut self, label: &str, name: &str) {
+        if self.style.full_names && label != name {
+            self.paragraph("    ", name);
+        }
+    }
+
+    /// Breaks at spaces, and words that are longer than a line; further lines are indented below the first word.
     fn paragraph(&mut self, label: &str, text: &str) {
         let indent = " ".repeat(label.chars().count());
         let mut line = label.to_owned();
         let mut empty = true;
         for word in text.split_whitespace() {
             let width = line.chars().count() + word.chars().count() + usize::from(!empty);
-            if width > COLUMNS && !empty {
+            if width > self.columns && !empty {
                 self.line(&line);
                 line.clone_from(&indent);
                 empty = true;
@@ -616,7 +619,13 @@ impl Page {
             if !empty {
                 line.push(' ');
             }
-            line.push_str(word);
+            for letter in word.chars() {
+                if line.chars().count() >= self.columns {
+                    self.line(&line);
+                    line.clone_from(&indent);
+                }
+                line.push(letter);
+            }
             empty = false;
         }
         self.line(&line);

@@ -2,6 +2,7 @@
 
 use super::record::{self, RecordArguments};
 use clap::{Args, Subcommand, ValueEnum};
+use laneway_trace::text::Style;
 use std::path::PathBuf;
 
 pub(crate) const EXAMPLES: &str = "\
@@ -22,14 +23,18 @@ Where the traced program is not on this machine, or has no symbols, give what `n
 Examples:
   laneway trace analyze trace/ --symbols testpmd.nm.gz --html trace.html --csv tables/
   laneway trace analyze trace/ --control-pps 20000 --json > trace.json
+  laneway trace analyze trace/ --from 1.2s --to 1.3s --thread worker-0 --full-names
   laneway trace analyze trace/ --call-cost 187,54 --flamegraph flames.svg";
 
 const DIFF_EXAMPLES: &str = "\
-Compares the second trace with the first, per packet where both tell packets: rates, layers, functions,
-each with its interval and a verdict.
+Compares recordings after with recordings before, per packet where all tell packets: load, stalls, layers,
+functions, percentiles. Two runs of one program differ as well, so a verdict needs at least three
+recordings of each side, best made in turns (before, after, before, after, ...): a drift of the machine
+is then told from a change. With fewer the differences are shown without a verdict.
 
 Examples:
   laneway trace diff before/ after/
+  laneway trace diff --before a1/ a2/ a3/ --after b1/ b2/ b3/
   laneway trace diff before/ after/ --symbols testpmd.nm.gz --flamegraph difference.svg";
 
 const EXPORT_EXAMPLES: &str = "\
@@ -37,7 +42,7 @@ perfetto and chrome open in ui.perfetto.dev, chrome also in chrome://tracing; sp
 speedscope.app, one file per thread; collapsed is what flame graph programs read. csv, parquet and
 speedscope write a folder. What is left out, and why, is told at the end and in the output.
 
-Times are counted from the begin of the trace: 1.5s, 300ms, 20us, 0.
+Times are counted from the begin of the trace (1.5s, 300ms, 20us, 0), or are times of day in UTC (14:03:07.25).
 
 Examples:
   laneway trace export trace/ --format perfetto -o trace.perfetto
@@ -74,6 +79,43 @@ pub(crate) struct KnowledgeArguments {
     pub(crate) call_cost: Option<CallCost>,
 }
 
+/// Which part of a trace is looked at.
+#[derive(Args, Debug, Default)]
+pub(crate) struct PartArguments {
+    /// Nothing before this moment: a time from the begin of the trace, or of the day in UTC (14:03:07.25)
+    #[arg(long, value_name = "TIME", value_parser = moment)]
+    pub(crate) from: Option<Moment>,
+    /// Nothing at or after this moment
+    #[arg(long, value_name = "TIME", value_parser = moment)]
+    pub(crate) to: Option<Moment>,
+    /// Only this thread: its number, or its name if no other has it
+    #[arg(long, value_name = "THREAD")]
+    pub(crate) thread: Option<String>,
+}
+
+/// A moment of a trace.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Moment {
+    /// So long after its first event, ns.
+    Since(u64),
+    /// A time of day in UTC, ns from midnight.
+    OfDay(u64),
+}
+
+/// How a text is written.
+#[derive(Args, Debug, Default)]
+pub(crate) struct StyleArguments {
+    /// Print whole names below rows whose name was cut
+    #[arg(long)]
+    full_names: bool,
+}
+
+impl StyleArguments {
+    pub(crate) fn style(&self) -> Style {
+        Style { full_names: self.full_names }
+    }
+}
+
 #[derive(Args, Debug)]
 pub(crate) struct AnalyzeArguments {
     /// Traces: folders or files, each analysed by itself
@@ -81,6 +123,10 @@ pub(crate) struct AnalyzeArguments {
     pub(crate) traces: Vec<PathBuf>,
     #[command(flatten)]
     pub(crate) knowledge: KnowledgeArguments,
+    #[command(flatten)]
+    pub(crate) part: PartArguments,
+    #[command(flatten)]
+    pub(crate) style: StyleArguments,
     /// Packets per second of the same program without instrumentation
     #[arg(long, alias = "control", value_name = "N", value_parser = super::generate::rate)]
     pub(crate) control_pps: Option<f64>,
@@ -100,17 +146,34 @@ pub(crate) struct AnalyzeArguments {
 
 #[derive(Args, Debug)]
 pub(crate) struct DiffArguments {
-    /// The trace to compare with
-    #[arg(value_name = "BASE")]
-    pub(crate) base: PathBuf,
-    /// The trace that is compared
-    #[arg(value_name = "OTHER")]
-    pub(crate) other: PathBuf,
+    /// The recording to compare with, and the one that is compared
+    #[arg(value_names = ["BEFORE", "AFTER"], num_args = 2, required_unless_present = "before")]
+    pub(crate) two: Vec<PathBuf>,
+    /// Recordings to compare with
+    #[arg(long, value_name = "PATH", num_args = 1.., requires = "after", conflicts_with = "two")]
+    pub(crate) before: Vec<PathBuf>,
+    /// Recordings that are compared
+    #[arg(long, value_name = "PATH", num_args = 1.., requires = "before")]
+    pub(crate) after: Vec<PathBuf>,
     #[command(flatten)]
     pub(crate) knowledge: KnowledgeArguments,
-    /// Write a differential flame graph of the corrected time
+    #[command(flatten)]
+    pub(crate) part: PartArguments,
+    #[command(flatten)]
+    pub(crate) style: StyleArguments,
+    /// Write a differential flame graph of the corrected time, of the first recording of each side
     #[arg(long, value_name = "OUT.svg")]
     pub(crate) flamegraph: Option<PathBuf>,
+}
+
+impl DiffArguments {
+    /// The recordings of both sides.
+    pub(crate) fn sides(&self) -> [&[PathBuf]; 2] {
+        match self.two.as_slice() {
+            [before, after] => [std::slice::from_ref(before), std::slice::from_ref(after)],
+            _ => [&self.before, &self.after],
+        }
+    }
 }
 
 #[derive(Args, Debug)]
@@ -126,18 +189,11 @@ pub(crate) struct ExportArguments {
     pub(crate) output: PathBuf,
     #[command(flatten)]
     pub(crate) knowledge: KnowledgeArguments,
-    /// Nothing before this moment of the trace
-    #[arg(long, value_name = "TIME", value_parser = offset_ns)]
-    pub(crate) from: Option<u64>,
-    /// Nothing at or after this moment of the trace
-    #[arg(long, value_name = "TIME", value_parser = offset_ns)]
-    pub(crate) to: Option<u64>,
+    #[command(flatten)]
+    pub(crate) part: PartArguments,
     /// Only calls that lasted at least so long
     #[arg(long, value_name = "TIME", value_parser = offset_ns)]
     pub(crate) longer_than: Option<u64>,
-    /// Only this thread: its number, or its name if no other has it
-    #[arg(long, value_name = "THREAD")]
-    pub(crate) thread: Option<String>,
     /// collapsed: time as recorded, the tracer's cost included
     #[arg(long)]
     pub(crate) raw: bool,
@@ -203,6 +259,34 @@ fn offset_ns(text: &str) -> Result<u64, String> {
     }
 }
 
+/// A moment: a time from the begin of the trace, or a time of day.
+fn moment(text: &str) -> Result<Moment, String> {
+    if !text.contains(':') {
+        return offset_ns(text).map(Moment::Since);
+    }
+    const HELP: &str = "use hours, minutes and seconds in UTC, such as 14:03:07 or 14:03:07.25";
+    let parts: Vec<&str> = text.split(':').collect();
+    let (&[hours, minutes], seconds) = parts.split_at_checked(2).ok_or(HELP)? else {
+        return Err(HELP.to_owned());
+    };
+    let seconds = match seconds {
+        [] => "0",
+        &[seconds] => seconds,
+        _ => return Err(HELP.to_owned()),
+    };
+    let whole = |text: &str, below: u64| match text.parse::<u64>() {
+        Ok(number) if number < below && text.bytes().all(|b| b.is_ascii_digit()) => Ok(number),
+        _ => Err(HELP.to_owned()),
+    };
+    let (seconds, fraction) = seconds.split_once('.').unwrap_or((seconds, "0"));
+    if fraction.is_empty() || fraction.len() > 9 {
+        return Err(HELP.to_owned());
+    }
+    let fraction_ns = whole(&format!("{fraction:0<9}"), 1_000_000_000)?;
+    let seconds = whole(hours, 24)? * 3_600 + whole(minutes, 60)? * 60 + whole(seconds, 60)?;
+    Ok(Moment::OfDay(seconds * 1_000_000_000 + fraction_ns))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -213,6 +297,28 @@ mod tests {
         assert_eq!(parsed, [0, 1_500_000_000, 300_000_000, 20_000, 7]);
         for text in ["", "-1", "1h", "nan", "1e99", "5 ms"] {
             assert!(offset_ns(text).is_err(), "{text:?}");
+        }
+    }
+
+    #[test]
+    fn a_moment_is_a_time_of_the_trace_or_of_the_day() {
+        assert_eq!(moment("1.5s"), Ok(Moment::Since(1_500_000_000)));
+        assert_eq!(moment("00:01"), Ok(Moment::OfDay(60_000_000_000)));
+        assert_eq!(moment("14:03:07.25"), Ok(Moment::OfDay(50_587_250_000_000)));
+        assert_eq!(moment("23:59:59.999999999"), Ok(Moment::OfDay(86_399_999_999_999)));
+        for text in [
+            "24:00",
+            "1:60",
+            "1:2:60",
+            "1:2:3:4",
+            ":",
+            "1:",
+            "1:2:3.",
+            "1:2:3.1234567890",
+            "+1:2",
+            "1:-2",
+        ] {
+            assert!(moment(text).is_err(), "{text:?}");
         }
     }
 

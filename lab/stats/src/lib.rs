@@ -47,6 +47,7 @@ mod order;
 pub mod pairs;
 mod random;
 mod sequential;
+pub mod sides;
 pub mod simulator;
 mod student;
 mod summary;

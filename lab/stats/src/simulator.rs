@@ -1,11 +1,14 @@
 //! A machine whose truth is known, to prove the judge before it judges real ones.
 //!
 //! [`PairMachine`] offers short segments in pairs, over generations of fresh processes, as a race does. It models
-//! the numbers of a race, not packets; everything is a function of its seed.
+//! the numbers of a race, not packets. [`RunMachine`] makes whole runs of two sides, each with many quantities.
+//! Everything is a function of its seed.
 
 mod paired;
+mod runs;
 
 pub use paired::{Burst, PairMachine, Plan};
+pub use runs::{RunMachine, RunOrder};
 
 use serde::{Deserialize, Serialize};
 

@@ -5,7 +5,8 @@
 
 const chart = document.getElementById("chart");
 if (chart !== null && trace.timelines.length > 0) {
-  const [MARKS_PX, AREA_PX, STRIP_PX, PACKETS_PX, DETAIL_PX, AXIS_PX] = [20, 62, 17, 24, 15, 20];
+  const [MARKS_PX, AREA_PX, STRIP_PX, PACKETS_PX, DETAIL_PX] = [20, 62, 17, 24, 15];
+  const AXIS_PX = trace.began === null ? 20 : 33;
   const DETAIL_ROWS_MAX = 16;
   const NARROWEST_NS = 200;
   const reading = document.getElementById("chart-reading");
@@ -77,6 +78,22 @@ if (chart !== null && trace.timelines.length > 0) {
     const packetsMax = Math.max(0, ...line.packets);
     return { line, windows, marks, worst, canvas, packetsMax, isSeen: true };
   });
+
+  // What is missing in a hole.
+  function holeWords(length, events) {
+    return `${events < 0 ? "events" : `${count(events)} events`} missing for ${duration(length)}`;
+  }
+
+  // The time of day, UTC, with as many digits as the step needs.
+  function timeOfDay(ns, stepNs) {
+    const [seconds, rest] = trace.began;
+    const all = rest + Math.round(ns);
+    const inDay = (seconds + Math.floor(all / 1e9)) % 86_400;
+    const two = (n) => String(Math.floor(n)).padStart(2, "0");
+    const digits = Math.min(9, Math.max(0, Math.ceil(9 - Math.log10(Math.max(stepNs, 1)) - 1e-9)));
+    const fraction = digits === 0 ? "" : `.${String(all % 1e9).padStart(9, "0").slice(0, digits)}`;
+    return `${two(inDay / 3600)}:${two((inDay / 60) % 60)}:${two(inDay % 60)}${fraction}`;
+  }
 
   const widthNs = () => view.to - view.from;
 
@@ -179,6 +196,23 @@ if (chart !== null && trace.timelines.length > 0) {
           bottom -= high;
         }
       }
+    }
+
+    // Holes: nothing is known of this time.
+    for (const [at, length, thread, events] of trace.holes) {
+      const [left, right] = [Math.max(x(at), 0), Math.min(x(at + length), widthPx)];
+      if ((thread >= 0 && thread !== line.thread) || right < 0 || left > widthPx) {
+        continue;
+      }
+      const wide = Math.max(right - left, 2);
+      context.fillStyle = colours.fault;
+      context.globalAlpha = 0.16;
+      context.fillRect(left, areaTop, wide, AREA_PX);
+      context.globalAlpha = 1;
+      context.fillRect(left, areaTop, wide, 2);
+      const words = clipped(holeWords(length, events), Math.max(wide, widthPx - left) - 6);
+      backLabel(context, words, left + 3, areaTop + 10);
+      context.fillText(words, left + 3, areaTop + 10);
     }
 
     // The function with most self time, equal neighbours as one.
@@ -317,7 +351,11 @@ if (chart !== null && trace.timelines.length > 0) {
       context.stroke();
       const text = moment(at, tickNs);
       const place = Math.min(x(at) + 2, widthPx - text.length * LETTER_PX);
-      context.fillText(text, place, height - AXIS_PX / 2 + 2);
+      context.fillText(text, place, height - AXIS_PX + 12);
+      if (trace.began !== null) {
+        const clock = timeOfDay(at, tickNs);
+        context.fillText(clock, Math.min(x(at) + 2, widthPx - clock.length * LETTER_PX), height - AXIS_PX + 25);
+      }
     }
     if (marked !== null) {
       const [left, right] = [x(Math.min(...marked)), x(Math.max(...marked))];
@@ -348,7 +386,8 @@ if (chart !== null && trace.timelines.length > 0) {
   function linesHere() {
     const lane = lanes[cursorLane];
     const { line } = lane;
-    const heading = `${line.name} at ${moment(cursorNs, widthNs() / 1000)}`;
+    const clock = trace.began === null ? "" : `, ${timeOfDay(cursorNs, widthNs() / 1000)} UTC`;
+    const heading = `${line.name} at ${moment(cursorNs, widthNs() / 1000)}${clock}`;
     const bucket = Math.floor((cursorNs - line.start) / line.width);
     if (bucket < 0 || bucket >= line.events.length) {
       return [heading, "the thread has no events here"];
@@ -356,6 +395,11 @@ if (chart !== null && trace.timelines.length > 0) {
     const parts = [];
     const nearNs = (widthNs() / Math.max(lane.canvas.clientWidth, 1)) * 5;
     const isHere = (at, length) => cursorNs >= at - nearNs && cursorNs <= at + length + nearNs;
+    for (const [at, length, thread, events] of trace.holes) {
+      if ((thread < 0 || thread === line.thread) && isHere(at, length)) {
+        parts.push(`hole: ${holeWords(length, events)}`);
+      }
+    }
     for (const call of lane.worst.filter((c) => isHere(c.at, c.length))) {
       parts.push(`${duration(call.length)} in ${nameOf(call.fn)} without an event: ${call.cause}`);
     }

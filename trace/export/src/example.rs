@@ -4,10 +4,11 @@
 use crate::moments::Mark;
 use crate::names::Names;
 use laneway_trace::result::{
-    Advice, Analysis, Calibration, CalibrationSource, Confidence, ContextRow, Control, Coverage,
-    DamageRow, Durations, Finding, FunctionRow, Layer, LayerRow, Longest, Losses, Mark as Place,
-    Packets, PointRow, PollRow, PoolRow, SCHEMA, SendRow, SilentAdvice, Span, State, ThreadRow,
-    TimeBucket, TimeLine, What, Window, WindowEvent, Withheld, WorstCall,
+    Account, AccountPart, Advice, Analysis, Calibration, CalibrationSource, Cause, CauseKind,
+    Confidence, ContextRow, Control, Coverage, DamageRow, Durations, Finding, FunctionRow, HoleRow,
+    Layer, LayerRow, Longest, LossRow, Losses, Mark as Place, Packets, Part, PointRow, PollRow,
+    PoolRow, SCHEMA, SendRow, SilentAdvice, Span, State, ThreadRow, TimeBucket, TimeLine, What,
+    Window, WindowEvent, Withheld, WorstCall,
 };
 use laneway_trace_read::{Consumer, Event, FunctionKey, Kind, Loss, PoolAction, Thread, ThreadId};
 
@@ -160,6 +161,44 @@ fn finding(id: &str, title: &str, state: State, value: Option<f64>) -> Finding {
     }
 }
 
+fn cause() -> Cause {
+    Cause {
+        cause: CauseKind::Preempted,
+        detail: HOSTILE_NAME.to_owned(),
+        thread: Some(0),
+        share: 0.21,
+        lost_packets: Some(1_234),
+        period_ns: Some(20_000_000),
+        low: Some(0.2),
+        high: Some(0.22),
+        confidence: Confidence::High,
+        sentence: "Another program runs on the worker's CPU.".to_owned(),
+    }
+}
+
+fn account() -> Account {
+    let part = |part, detail: &str, ns: u64| AccountPart {
+        part,
+        detail: detail.to_owned(),
+        ns,
+        share: ns as f64 / 1e9,
+        uncertainty_ns: 1_000_000,
+    };
+    Account {
+        thread: 0,
+        name: "dpdk-worker1".to_owned(),
+        span_ns: 1_000_000_000,
+        packets: 12_345,
+        parts: vec![
+            part(Part::Work, "driver", 410_000_000),
+            part(Part::EmptyPolls, "port 0 queue 0", 290_000_000),
+            part(Part::Preempted, HOSTILE_NAME, 210_000_000),
+            part(Part::Tracer, "", 80_000_000),
+            part(Part::Unknown, "", 10_000_000),
+        ],
+    }
+}
+
 /// An analysis with a bit of everything, made up: nothing in it was measured.
 pub(crate) fn analysis() -> Analysis {
     let names = [
@@ -257,6 +296,12 @@ pub(crate) fn analysis() -> Analysis {
             discarded: 12,
             losses: 1,
             losses_uncounted: 0,
+            holes: vec![HoleRow {
+                at_ns: 600_000_000,
+                length_ns: 50_000_000,
+                events: Some(1_234),
+                thread: Some(0),
+            }],
             calls: 875_600,
             cut: 76,
             cut_share: 8.7e-5,
@@ -281,9 +326,17 @@ pub(crate) fn analysis() -> Analysis {
                 why: "the trace has no kernel events".to_owned(),
             }],
         },
-        causes: Vec::new(),
-        accounts: Vec::new(),
-        losses: Losses { told: false, rows: Vec::new() },
+        causes: vec![cause()],
+        accounts: vec![account()],
+        losses: Losses {
+            told: true,
+            rows: vec![LossRow {
+                thread: Some(0),
+                port: Some(0),
+                reason: "socket buffer".to_owned(),
+                packets: 1_234,
+            }],
+        },
         calibration: Calibration {
             source: CalibrationSource::Estimated,
             inside_ns: 187.0,

@@ -6,13 +6,14 @@
 //! chart and the histograms of durations are drawn by the page itself, from [`data`](self::data), which holds levels of
 //! detail and never the events, so that a trace of any size gives a page of a few megabytes.
 
+mod account;
 mod data;
 mod drawing;
 mod figures;
 
 use crate::figure::{duration_ns, moment};
 use crate::markup::json_in_script;
-use crate::table::{confidence_of, state_name};
+use crate::table::{confidence_name, confidence_of, state_name};
 use laneway_page::markup::{escape, put};
 use laneway_page::number::{ABSENT, count, duration, figure, percent, tied, utc};
 use laneway_page::script;
@@ -65,6 +66,8 @@ pub fn page(analysis: &Analysis) -> String {
     heading(&mut out, analysis, &inputs);
     out.push_str("<main>\n");
     coverage(&mut out, analysis);
+    account::causes(&mut out, analysis);
+    account::accounts(&mut out, analysis);
     findings(&mut out, analysis);
     advice(&mut out, analysis);
     layers(&mut out, analysis);
@@ -118,7 +121,7 @@ fn heading(out: &mut String, analysis: &Analysis, inputs: &str) {
     put!(
         out,
         "<header>\n<h1>Trace {}</h1>\n<p class=\"sub\">recorded by {}{}; {}, {} events, {} {}</p>\n\
-         <nav aria-label=\"Sections\"><a href=\"#coverage\">Coverage</a> <a href=\"#findings\">Findings</a> \
+         <nav aria-label=\"Sections\"><a href=\"#coverage\">Coverage</a> <a href=\"#causes\">Causes</a> <a href=\"#findings\">Findings</a> \
          <a href=\"#advice\">Advice</a> <a href=\"#layers\">Layers</a> <a href=\"#time\">Time chart</a> \
          <a href=\"#flames\">Flame graph</a> <a href=\"#functions\">Functions</a> \
          <a href=\"#durations\">Durations</a> <a href=\"#polls\">Polls</a> <a href=\"#threads\">Threads</a> \
@@ -206,6 +209,7 @@ fn coverage(out: &mut String, analysis: &Analysis) {
         }
         out.push_str("</ul>\n");
     }
+    hole_places(out, analysis);
     list(out, "Limits that were reached", &coverage.limits);
     if !coverage.damages.is_empty() {
         put!(
@@ -229,6 +233,47 @@ fn coverage(out: &mut String, analysis: &Analysis) {
         out.push_str("</ul>\n</details>\n");
     }
     out.push_str("</section>\n");
+}
+
+/// Where events are missing; the time chart draws them.
+fn hole_places(out: &mut String, analysis: &Analysis) {
+    let coverage = &analysis.coverage;
+    if coverage.holes.is_empty() {
+        return;
+    }
+    put!(
+        out,
+        "<details>\n<summary>Holes, where events are missing: {}{}</summary>\n<ul>\n",
+        count(coverage.losses),
+        match coverage.holes.len() as u64 {
+            shown if shown < coverage.losses => format!(", the first {shown}"),
+            _ => String::new(),
+        }
+    );
+    for hole in &coverage.holes {
+        let place = Mark {
+            at_ns: hole.at_ns,
+            length_ns: hole.length_ns,
+            thread: hole.thread,
+            label: String::new(),
+        };
+        put!(
+            out,
+            "<li><a href=\"{}\">at {}</a> for {}: {} of {}</li>\n",
+            link(&place),
+            moment(hole.at_ns),
+            duration_ns(hole.length_ns),
+            hole.events.map_or_else(
+                || "an unknown number of events".to_owned(),
+                |events| format!("{} events", count(events))
+            ),
+            escape(&hole.thread.map_or_else(
+                || "several threads".to_owned(),
+                |thread| thread_name(analysis, thread)
+            ))
+        );
+    }
+    out.push_str("</ul>\n</details>\n");
 }
 
 fn calibration(analysis: &Analysis) -> String {
@@ -763,6 +808,38 @@ mod tests {
         assert!(at("coverage") < at("findings") && at("findings") < at("advice"));
         assert!(page.contains("Incomplete.") && page.contains("the trace has no kernel events"));
         assert!(page.contains("Not given: no refill was seen"));
+    }
+
+    #[test]
+    fn the_account_is_a_bar_of_all_the_time_and_causes_stand_before_detectors() {
+        let page = page(&example::analysis());
+        let at = |id: &str| page.find(&format!("<h2 id=\"{id}\">")).expect(id);
+        assert!(at("coverage") < at("causes") && at("causes") < at("account"));
+        assert!(at("account") < at("findings"));
+        let (_, bar) = page.split_once("<div class=\"stack\"").unwrap();
+        let (bar, _) = bar.split_once("</div>").unwrap();
+        let widths = bar.split("width:").skip(1).map(|rest| {
+            let (width, _) = rest.split_once('%').unwrap();
+            width.parse::<f64>().unwrap()
+        });
+        assert!((widths.sum::<f64>() - 100.0).abs() < 0.01, "{bar}");
+        assert!(page.contains("packets lost") && page.contains("confidence high"));
+        let mut healthy = example::analysis();
+        healthy.causes.clear();
+        healthy.accounts.clear();
+        let page = super::page(&healthy);
+        assert!(page.contains("Nothing that takes 1 %") && !page.contains("id=\"account\""));
+    }
+
+    #[test]
+    fn a_hole_has_a_place_a_length_and_a_size() {
+        let page = page(&example::analysis());
+        assert!(page.contains("href=\"#at-0-600000000-50000000\""));
+        assert!(page.contains("events of dpdk-worker1"));
+        let holes = &data_of(&page)["holes"];
+        assert_eq!(holes[0], serde_json::json!([600_000_000, 50_000_000, 0, 1_234]));
+        let began = data_of(&page)["began"][0].as_u64();
+        assert_eq!(began, Some(example::ORIGIN_NS / 1_000_000_000));
     }
 
     #[test]

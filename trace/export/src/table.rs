@@ -236,11 +236,18 @@ pub(crate) fn state_name(state: State) -> &'static str {
 
 /// How sure a finding is, in a word; nothing where nothing was measured.
 pub(crate) fn confidence_of(finding: &Finding) -> &'static str {
-    match (finding.state, finding.confidence) {
-        (State::Withheld | State::NotMeasurable, _) => "",
-        (_, Confidence::Low) => "low",
-        (_, Confidence::Medium) => "medium",
-        (_, Confidence::High) => "high",
+    match finding.state {
+        State::Withheld | State::NotMeasurable => "",
+        State::Fired | State::Silent => confidence_name(finding.confidence),
+    }
+}
+
+/// How sure, in a word.
+pub(crate) const fn confidence_name(confidence: Confidence) -> &'static str {
+    match confidence {
+        Confidence::Low => "low",
+        Confidence::Medium => "medium",
+        Confidence::High => "high",
     }
 }
 

@@ -34,14 +34,13 @@ pub(super) fn run(arguments: &AnalyzeArguments, json: bool) -> Result<Exit, Fail
     };
     let mut damaged = Vec::new();
     for path in &arguments.traces {
-        let mut trace = source::open(path, &arguments.knowledge)?;
-        let report = source::analyze(&mut trace, &arguments.knowledge, options)?;
+        let report = source::analyze_part(path, &arguments.knowledge, &arguments.part, options)?;
         let analysis = &report.analysis;
         if json {
             let value = serde_json::to_value(analysis).map_err(Failure::input)?;
             terminal::print_json(&value, false)?;
         } else {
-            terminal::print(&text::analysis(analysis))?;
+            terminal::print(&text::analysis_in(analysis, arguments.style.style()))?;
         }
         write(arguments, analysis)?;
         damaged.extend(source::damage(&analysis.coverage));

@@ -45,10 +45,10 @@ pub(super) fn run(arguments: &ExportArguments, json: bool) -> Result<Exit, Failu
 fn refuse_idle_options(arguments: &ExportArguments) -> Result<(), Failure> {
     let is_table = matches!(arguments.format, ExportFormat::Collapsed | ExportFormat::Csv);
     let selecting = [
-        ("--from", arguments.from.is_some()),
-        ("--to", arguments.to.is_some()),
+        ("--from", arguments.part.from.is_some()),
+        ("--to", arguments.part.to.is_some()),
         ("--longer-than", arguments.longer_than.is_some()),
-        ("--thread", arguments.thread.is_some()),
+        ("--thread", arguments.part.thread.is_some()),
     ];
     if is_table && let Some((option, _)) = selecting.iter().find(|(_, is_given)| *is_given) {
         return Err(Failure::input(format!(
@@ -65,52 +65,13 @@ fn refuse_idle_options(arguments: &ExportArguments) -> Result<(), Failure> {
 }
 
 fn selection(arguments: &ExportArguments, survey: &Survey) -> Result<Selection, Failure> {
-    let origin_ns = survey.from_ns.unwrap_or(0);
-    let moment = |offset_ns: Option<u64>| offset_ns.map(|ns| origin_ns.saturating_add(ns));
-    let length_ns = survey.to_ns.saturating_sub(origin_ns);
-    let seconds = |ns: u64| ns as f64 / 1e9;
-    if let (Some(from), Some(to)) = (arguments.from, arguments.to)
-        && from >= to
-    {
-        return Err(Failure::input(format!(
-            "--from {} s is not before --to {} s; turn them round",
-            seconds(from),
-            seconds(to)
-        )));
-    }
-    if let Some(from) = arguments.from.filter(|&from| from > length_ns) {
-        return Err(Failure::input(format!(
-            "--from {} s lies behind the end of the trace, which is {} s long",
-            seconds(from),
-            seconds(length_ns)
-        )));
-    }
-    let thread = match &arguments.thread {
-        None => None,
-        Some(wanted) => {
-            Some(survey.thread_named(wanted).ok_or_else(|| no_such_thread(wanted, survey))?)
-        }
-    };
+    let only = source::part(&arguments.part, survey)?;
     Ok(Selection {
-        from_ns: moment(arguments.from),
-        to_ns: moment(arguments.to),
+        from_ns: only.from_ns,
+        to_ns: only.to_ns,
         shortest_ns: arguments.longer_than.unwrap_or(0),
-        thread,
+        thread: only.thread,
     })
-}
-
-/// Threads that are named in an error.
-const THREADS_NAMED_MAX: usize = 8;
-
-fn no_such_thread(wanted: &str, survey: &Survey) -> Failure {
-    let threads = survey.threads.values().take(THREADS_NAMED_MAX);
-    let known: Vec<String> =
-        threads.map(|thread| format!("{} ({})", thread.tid, thread.name.escape_debug())).collect();
-    let more = if survey.threads.len() > THREADS_NAMED_MAX { ", ..." } else { "" };
-    Failure::input(format!(
-        "--thread {wanted} means no thread, or several; the trace has {}{more}",
-        known.join(", ")
-    ))
 }
 
 /// What the formats of events are written from.

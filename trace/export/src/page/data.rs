@@ -4,8 +4,8 @@
 //! [`crate::page`] or of [`laneway_trace::result`].
 
 use super::{
-    PAGE_BUCKETS_MAX, PAGE_CONTEXTS_MAX, PAGE_FUNCTIONS_MAX, is_present, is_whole, lines_by_events,
-    name,
+    PAGE_BUCKETS_MAX, PAGE_CONTEXTS_MAX, PAGE_FUNCTIONS_MAX, date, is_present, is_whole,
+    lines_by_events, name,
 };
 use crate::flame::{Measure, widths};
 use laneway_trace::result::{
@@ -18,6 +18,10 @@ use std::collections::BTreeMap;
 #[derive(Serialize)]
 pub(super) struct Data {
     length: u64,
+    /// Seconds since the epoch and ns behind them of the first event, where its clock tells a date.
+    began: Option<(u64, u64)>,
+    /// When, how long, thread (or -1), events (or -1).
+    holes: Vec<(u64, u64, i64, i64)>,
     layers: Vec<&'static str>,
     /// Name, layer, 1 where the tracer's cost is most of it.
     functions: Vec<(String, usize, u8)>,
@@ -97,10 +101,13 @@ pub(super) fn layers_present(analysis: &Analysis) -> Vec<Layer> {
 }
 
 pub(super) fn of(analysis: &Analysis) -> Data {
+    let start_ns = analysis.coverage.span.start_ns;
     let functions = analysis.functions.iter();
     let histograms = analysis.functions.iter().take(PAGE_FUNCTIONS_MAX).enumerate();
     Data {
         length: analysis.coverage.span.length_ns,
+        began: date(start_ns).map(|_| (start_ns / 1_000_000_000, start_ns % 1_000_000_000)),
+        holes: holes(analysis),
         layers: Layer::ALL.map(Layer::name).to_vec(),
         functions: functions
             .map(|row| (name(&row.name), row.layer.index(), u8::from(row.dominated)))
@@ -126,6 +133,16 @@ pub(super) fn of(analysis: &Analysis) -> Data {
         windows: analysis.windows.iter().map(detail).collect(),
         marks: marks(analysis),
     }
+}
+
+fn holes(analysis: &Analysis) -> Vec<(u64, u64, i64, i64)> {
+    let holes = analysis.coverage.holes.iter();
+    let number = |n: Option<u64>| n.and_then(|n| i64::try_from(n).ok()).unwrap_or(-1);
+    holes
+        .map(|hole| {
+            (hole.at_ns, hole.length_ns, hole.thread.map_or(-1, i64::from), number(hole.events))
+        })
+        .collect()
 }
 
 fn histogram(row: &FunctionRow) -> Histogram {

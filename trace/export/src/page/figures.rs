@@ -158,9 +158,9 @@ pub(super) fn polls(out: &mut String, analysis: &Analysis) {
              meanwhile.</p>\n<div class=\"scroll\" tabindex=\"0\">\n<table>\n<thead><tr><th scope=\"col\">queue</th>\
              <th scope=\"col\">thread</th><th scope=\"col\" class=\"number\">polls</th><th scope=\"col\" class=\"number\">empty</th>\
              <th scope=\"col\" class=\"number\">full</th><th scope=\"col\" class=\"number\">packets</th>\
-             <th scope=\"col\" class=\"number\">packets<span class=\"unit\">per productive poll</span></th>\
+             <th scope=\"col\" class=\"number\">packets<span class=\"unit\">per poll that found any</span></th>\
              <th scope=\"col\" class=\"number\">empty poll<span class=\"unit\">mean</span></th>\
-             <th scope=\"col\" class=\"number\">productive<span class=\"unit\">per packet</span></th></tr></thead>\n<tbody>\n",
+             <th scope=\"col\" class=\"number\">polls that found any<span class=\"unit\">their time, per packet</span></th></tr></thead>\n<tbody>\n",
         );
         for row in &analysis.polls {
             let per = |ns: u64, n: u64| (n > 0 && ns > 0).then(|| ns as f64 / n as f64);

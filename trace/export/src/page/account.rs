@@ -1,0 +1,135 @@
+//! Where the time of the workers went, as bars that add up to all of it, and what is wrong, first things first.
+
+use super::{confidence_name, optional, thread_name};
+use laneway_page::markup::{escape, put};
+use laneway_page::number::{count, duration, percent};
+use laneway_trace::result::{Account, AccountPart, Analysis, Cause, Part};
+
+/// Workers whose account is drawn; more are counted.
+const ACCOUNTS_SHOWN: usize = 8;
+/// A part narrower than this has no words in the bar, only in the table below it.
+const WORDS_SHARE_MIN: f64 = 0.09;
+
+/// The causes, ranked.
+pub(super) fn causes(out: &mut String, analysis: &Analysis) {
+    out.push_str("<section>\n<h2 id=\"causes\">What is wrong</h2>\n");
+    if analysis.causes.is_empty() {
+        out.push_str(
+            "<p class=\"quiet\">Nothing that takes 1 % of a worker's time or loses packets, as far as the trace tells.</p>\n</section>\n",
+        );
+        return;
+    }
+    out.push_str("<ol class=\"causes\">\n");
+    for cause in &analysis.causes {
+        one_cause(out, analysis, cause);
+    }
+    out.push_str("</ol>\n</section>\n");
+}
+
+fn one_cause(out: &mut String, analysis: &Analysis, cause: &Cause) {
+    let detail = match cause.detail.as_str() {
+        "" => String::new(),
+        detail => format!(": {detail}"),
+    };
+    put!(out, "<li><b>{}{}</b> ", cause.cause.name(), escape(&detail));
+    let mut facts = vec![format!("{} of the worker's time", percent(cause.share))];
+    if let (Some(low), Some(high)) = (cause.low, cause.high) {
+        facts.push(format!("95 %: {} to {}", percent(low), percent(high)));
+    }
+    if let Some(lost) = cause.lost_packets {
+        facts.push(format!("{} packets lost", count(lost)));
+    }
+    if let Some(period) = cause.period_ns {
+        facts.push(format!("every {}", duration(period as f64)));
+    }
+    facts.push(optional(cause.thread, |thread| thread_name(analysis, thread)));
+    facts.push(format!("confidence {}", confidence_name(cause.confidence)));
+    put!(
+        out,
+        "<span class=\"quiet\">{}</span><p>{}</p></li>\n",
+        escape(&facts.join("; ")),
+        escape(&cause.sentence)
+    );
+}
+
+/// The accounts, a bar and a table for each worker.
+pub(super) fn accounts(out: &mut String, analysis: &Analysis) {
+    if analysis.accounts.is_empty() {
+        return;
+    }
+    out.push_str(
+        "<section>\n<h2 id=\"account\">Where the time of the workers went</h2>\n<p class=\"quiet\">Every nanosecond from the first to \
+         the last event of a worker is in one part; the parts add up to all of it.</p>\n",
+    );
+    for account in analysis.accounts.iter().take(ACCOUNTS_SHOWN) {
+        one_account(out, account);
+    }
+    let more = analysis.accounts.len().saturating_sub(ACCOUNTS_SHOWN);
+    if more > 0 {
+        put!(out, "<p class=\"quiet\">{more} more workers are in the result as JSON.</p>\n");
+    }
+    out.push_str("</section>\n");
+}
+
+fn one_account(out: &mut String, account: &Account) {
+    let name = super::name(&account.name);
+    put!(
+        out,
+        "<div class=\"account\"><h3>{}</h3><p class=\"quiet\">{}, {} packets</p>\n<div class=\"stack\" role=\"img\" aria-label=\"{}\">",
+        escape(&name),
+        duration(account.span_ns as f64),
+        count(account.packets),
+        escape(&spoken(account))
+    );
+    for part in &account.parts {
+        let words = if part.share >= WORDS_SHARE_MIN { words(part) } else { String::new() };
+        put!(
+            out,
+            "<span class=\"p{}\" style=\"width:{:.3}%\" title=\"{}: {}\">{}</span>",
+            place(part.part),
+            100.0 * part.share.clamp(0.0, 1.0),
+            escape(&words_of(part)),
+            percent(part.share),
+            escape(&words)
+        );
+    }
+    out.push_str(
+        "</div>\n<table><thead><tr><th scope=\"col\">part</th><th scope=\"col\">which</th><th scope=\"col\" class=\"number\">time</th>\
+         <th scope=\"col\" class=\"number\">share</th><th scope=\"col\" class=\"number\">give or take</th></tr></thead>\n<tbody>\n",
+    );
+    for part in &account.parts {
+        put!(
+            out,
+            "<tr><th scope=\"row\"><span class=\"key p{}\"></span>{}</th><td>{}</td><td class=\"number\">{}</td>\
+             <td class=\"number\">{}</td><td class=\"number\">{}</td></tr>\n",
+            place(part.part),
+            part.part.name(),
+            escape(&super::name(&part.detail)),
+            duration(part.ns as f64),
+            percent(part.share),
+            duration(part.uncertainty_ns as f64)
+        );
+    }
+    out.push_str("</tbody></table></div>\n");
+}
+
+fn words(part: &AccountPart) -> String {
+    format!("{} {}", words_of(part), percent(part.share))
+}
+
+fn words_of(part: &AccountPart) -> String {
+    match part.detail.as_str() {
+        "" => part.part.name().to_owned(),
+        detail => format!("{}: {}", part.part.name(), super::name(detail)),
+    }
+}
+
+/// The bar for those who hear it.
+fn spoken(account: &Account) -> String {
+    account.parts.iter().map(words).collect::<Vec<_>>().join(", ")
+}
+
+/// The number of a part's colour.
+const fn place(part: Part) -> usize {
+    part as usize
+}
