@@ -54,7 +54,7 @@ impl AppKind for KvKind {
     }
 
     fn asks(run: &KvRun) -> Asks {
-        Asks { service: run.service.clone(), keeps_flows: true, never_transmits: false }
+        Asks { service: run.service.clone(), keeps_flows: true, ..Asks::default() }
     }
 
     fn streams(run: &KvRun, place: Place<'_>) -> Result<Kv, LaneError> {
