@@ -84,7 +84,7 @@ enum Whose {
 impl<S: StreamLane, D: DatagramLane, K: KernelLane> Lane for Split<S, D, K> {
     /// That of the lane which the user has named.
     fn name(&self) -> &'static str {
-        self.kernel.as_ref().map_or(self.streams.name(), Lane::name)
+        self.kernel.as_ref().map_or_else(|| self.streams.name(), Lane::name)
     }
 
     fn ports(&self) -> usize {
