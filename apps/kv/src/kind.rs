@@ -2,14 +2,16 @@
 
 use crate::data::Store;
 use crate::file_log::recover;
+use crate::get::{Allowed, cache::CacheSetup};
 use crate::serve::{Config, Kv, Setup};
 use laneway_core::LaneError;
 use laneway_journal::Policy;
 use laneway_kinds::{
     AppFacts, AppKind, Asks, Conclude, Counted, FateReport, LaneFacts, Metric, NoApp, Place,
-    Protocol, RaceFacts, RunReport, Service, Shape, Traffic,
+    Protocol, RaceFacts, Report, RunReport, Service, Shape, Traffic,
 };
 use std::hash::{BuildHasher, RandomState};
+use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -26,8 +28,37 @@ pub struct KvRun {
     pub config: Config,
     /// The default user's password.
     pub password: Option<String>,
+    /// Where GET is served over UDP, if it is.
+    pub udp: Option<Udp>,
     /// Where writes are logged, and when they are made durable.
     pub log: Option<(PathBuf, Policy)>,
+}
+
+/// GET over UDP.
+#[derive(Clone, Debug)]
+pub struct Udp {
+    /// The addresses that are asked.
+    pub listen: Vec<SocketAddr>,
+    /// Who may ask beside this machine.
+    pub allowed: Allowed,
+    /// What the kernel half answers from, on a lane that runs one.
+    pub cache: Option<CacheSetup>,
+}
+
+/// What a worker leaves behind.
+#[derive(Clone, Debug, Default)]
+pub struct KvReport {
+    /// Connections, by how they ended.
+    pub connections: FateReport,
+    /// Datagrams and frames in the kernel, by what became of them; empty if none were served.
+    pub datagrams: FateReport,
+}
+
+impl Report for KvReport {
+    fn merge(&mut self, other: &KvReport) {
+        self.connections.merge(&other.connections);
+        self.datagrams.merge(&other.datagrams);
+    }
 }
 
 impl AppKind for KvKind {
@@ -43,18 +74,20 @@ impl AppKind for KvKind {
         },
     };
     type Run = KvRun;
-    type Report = FateReport;
+    type Report = KvReport;
     type Frames = NoApp;
     type Datagrams = NoApp;
     type Streams = Kv;
     type Kernel = NoApp;
 
-    fn shape(_run: &KvRun, _lane: &LaneFacts) -> Result<Shape, LaneError> {
-        Ok(Shape::Streams)
+    /// Where the lane runs a half in the kernel, the connections are those of the kernel's sockets behind it.
+    fn shape(_run: &KvRun, lane: &LaneFacts) -> Result<Shape, LaneError> {
+        Ok(if lane.carries.has(Shape::Kernel) { Shape::Kernel } else { Shape::Streams })
     }
 
     fn asks(run: &KvRun) -> Asks {
-        Asks { service: run.service.clone(), keeps_flows: true, ..Asks::default() }
+        let datagrams = run.udp.as_ref().map(|udp| udp.listen.clone()).unwrap_or_default();
+        Asks { service: run.service.clone(), datagrams, keeps_flows: true, never_transmits: false }
     }
 
     fn streams(run: &KvRun, place: Place<'_>) -> Result<Kv, LaneError> {
@@ -65,6 +98,9 @@ impl AppKind for KvKind {
             now_us: Box::new(now_us),
             run_id: run_id(),
         });
+        if let Some(Udp { allowed, cache, .. }) = &run.udp {
+            kv.serve_datagrams(allowed.clone(), cache.clone());
+        }
         if let Some((folder, policy)) = &run.log {
             recover(&mut kv, folder, *policy, Some(place.bell.clone())).map_err(|error| {
                 LaneError::Input {
@@ -94,10 +130,14 @@ fn run_id() -> String {
     letters
 }
 
-impl Conclude<FateReport> for Kv {
-    fn conclude(self, _run: &RunReport) -> FateReport {
+impl Conclude<KvReport> for Kv {
+    fn conclude(self, _run: &RunReport) -> KvReport {
         let (accepted, failed) = self.connections();
-        FateReport { fates: vec![("ended_well", accepted - failed), ("ended_in_error", failed)] }
+        let connections = vec![("ended_well", accepted - failed), ("ended_in_error", failed)];
+        KvReport {
+            connections: FateReport { fates: connections },
+            datagrams: FateReport { fates: self.datagrams() },
+        }
     }
 }
 
@@ -113,6 +153,7 @@ mod tests {
             service: Service::default(),
             config: Config::default(),
             password: None,
+            udp: None,
             log: Some((folder.clone(), Policy::Always)),
         };
         let bell = Bell::new().expect("a descriptor");

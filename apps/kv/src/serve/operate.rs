@@ -273,6 +273,9 @@ fn about_stats(server: &Server, text: &mut String) {
     line!(text, "total_error_replies", stats.error_replies);
     line!(text, "client_query_buffer_limit_disconnections", stats.query_disconnections);
     line!(text, "client_output_buffer_limit_disconnections", stats.output_disconnections);
+    for (name, count) in server.datagrams.counts() {
+        let _ = write!(text, "{name}:{count}\r\n");
+    }
 }
 
 fn about_replication(_: &Server, text: &mut String) {
