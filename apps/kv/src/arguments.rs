@@ -248,7 +248,7 @@ Examples:
         if let Some(folder) = place.disk {
             words.extend(["--dir".to_owned(), folder.display().to_string()]);
         }
-        if !place.lane.carries.has(Shape::Streams) {
+        if place.lane.takes_stack && !place.lane.carries.has(Shape::Streams) {
             words.extend(["--mac".to_owned(), Mac(place.mac).to_string()]);
         }
         words
