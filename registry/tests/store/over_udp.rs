@@ -206,7 +206,7 @@ impl Drawn {
             // With one slot all keys drive each other out.
             slots: 1 << below(41, 6),
         };
-        println!("LANEWAY_SEED={seed}: {drawn:?}");
+        eprintln!("LANEWAY_SEED={seed}: {drawn:?}");
         drawn
     }
 }
@@ -342,7 +342,7 @@ fn agree(writer: &mut Writer, sent: u64) {
         let dropped = of("udp_kernel_dropped");
         let worker = of("udp_") - of("udp_kernel");
         if hits + left + dropped == sent && worker == left {
-            println!("{counts:?}");
+            eprintln!("{counts:?}");
             assert_eq!(dropped, 2, "one source not in the list, one port of a service");
             assert!(hits > 0 && worker > 0 && counts["udp_kernel_left_long_key"] > 0, "{counts:?}");
             return;

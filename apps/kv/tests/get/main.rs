@@ -159,7 +159,7 @@ fn seed() -> u64 {
     let drawn = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
     let seed = std::env::var("LANEWAY_SEED").ok().and_then(|text| text.parse().ok());
     let seed = seed.unwrap_or_else(|| drawn.map_or(1, |since| since.as_nanos() as u64));
-    println!("LANEWAY_SEED={seed}");
+    eprintln!("LANEWAY_SEED={seed}");
     seed
 }
 
