@@ -368,12 +368,13 @@ impl<A: AppKind, K: LaneKind, T: LaneTable> Bench<'_, A, K, T> {
                 let behind = Behind { bench: self, id, service, control, bell: &bell, gate };
                 match sockets::<T>().map(|name| T::visit(name, behind)) {
                     Some(Ok(done)) => done,
-                    Some(Err(_)) | None => Err(LaneError::from(K::FACTS.refuse(
-                        A::FACTS.name,
-                        "no lane of this build has the kernel's sockets behind it",
-                        "use another lane",
-                    ))
-                    .into()),
+                    Some(Err(_)) | None => Err(K::FACTS
+                        .refuse(
+                            A::FACTS.name,
+                            "no lane of this build has the kernel's sockets behind it",
+                            "use another lane",
+                        )
+                        .into()),
                 }
             }
             Shape::Kernel => {
