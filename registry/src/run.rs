@@ -5,23 +5,24 @@
 //! frames are taken only when every worker's lane is open; whatever ends a run, what each worker left behind comes
 //! back. What it does not do: it merges nothing and judges nothing.
 
-use crate::table::{LaneTable, LaneVisitor, lanes_that_run, visit};
+use crate::table::{LaneTable, LaneVisitor, lanes_that_run, sockets, visit};
 use laneway_core::{
-    Bell, CapsReport, Clock, ClockDomain, DatagramLane, FrameApp, KernelApp, KernelHalf, Lane,
-    LaneError, PortId, StreamLane,
+    Bell, CapsReport, Clock, ClockDomain, DatagramLane, FrameApp, KernelApp, KernelHalf,
+    KernelLane, Lane, LaneError, PortId, StreamApp, StreamLane,
 };
 use laneway_engine::{
-    Control, MonotonicClock, RunFailed, RunReport, Worker, WorkerFailed, WorkerId, Workers,
-    pin_to_cpu, run_datagrams, run_frames, run_kernel, run_streams,
+    Control, MonotonicClock, RunFailed, RunReport, Split, Worker, WorkerFailed, WorkerId, Workers,
+    pin_to_cpu, run_datagrams, run_frames, run_kernel, run_split, run_streams,
 };
 use laneway_kinds::{
-    AppKind, Conclude, GroupHolder, KernelOffer, LaneFacts, LaneKind, LinkAddresses, Opening, Own,
-    Place, Report, Service, Shape,
+    AppKind, Conclude, GroupHolder, KernelOffer, LaneFacts, LaneKind, LinkAddresses, NoLane,
+    Opening, Own, Place, Report, Service, Shape,
 };
 use laneway_spec::{IdlePolicy, LaneSpec};
 use laneway_stack::{DatagramStack, InterfaceConfig, StackConfig, StreamStack, TcpLimits};
 use rustix::net::{AddressFamily, SocketType, netdevice::name_to_index, socket};
 use std::marker::PhantomData;
+use std::net::SocketAddr;
 use std::sync::{Mutex, PoisonError};
 
 /// Who does the work.
@@ -130,6 +131,13 @@ impl<A: AppKind, T: LaneTable> LaneVisitor for Runner<'_, A, T> {
         } else {
             (TcpLimits::default(), order.spec.clone())
         };
+        if carried != shape && !asks.datagrams.is_empty() {
+            return Err(facts.refuse(
+                "streams and datagrams of one worker",
+                "its stack carries one of the two",
+                "use lane socket, uring or xdp, or leave the datagrams out",
+            ));
+        }
         let opening = Opening {
             spec: &spec,
             shape: carried,
@@ -146,12 +154,15 @@ impl<A: AppKind, T: LaneTable> LaneVisitor for Runner<'_, A, T> {
             pin_to_cpu(cpu)?;
         }
         let shared = K::share(&opening)?;
+        let beside = (shape == Shape::Streams && !asks.datagrams.is_empty())
+            .then(|| datagrams_beside::<K>(&opening, &asks.datagrams))
+            .transpose()?;
         let _offered = K::offload(&shared).map(|offload| {
             A::offer(run, offload);
             Offered::<A>(run)
         });
         let ifindexes = order.interfaces.iter().map(|name| ifindex(name)).collect();
-        let bench = &Bench::<A, K> {
+        let bench = &Bench::<A, K, T> {
             run,
             order,
             on_open,
@@ -159,8 +170,11 @@ impl<A: AppKind, T: LaneTable> LaneVisitor for Runner<'_, A, T> {
             workers,
             idle,
             shared: &shared,
+            beside,
+            datagrams: &asks.datagrams,
             ifindexes,
             tcp,
+            table: PhantomData,
         };
         match order.crew {
             Crew::Here { control, cpu } => {
@@ -192,7 +206,7 @@ impl<A: AppKind> Drop for Offered<'_, A> {
 }
 
 /// A lane and an app that fit, and what every worker is given.
-struct Bench<'a, A: AppKind, K: LaneKind> {
+struct Bench<'a, A: AppKind, K: LaneKind, T> {
     run: &'a A::Run,
     order: Order<'a>,
     on_open: &'a (dyn Fn(WorkerId, &[CapsReport]) + Sync),
@@ -200,14 +214,67 @@ struct Bench<'a, A: AppKind, K: LaneKind> {
     workers: usize,
     idle: IdlePolicy,
     shared: &'a K::Shared,
+    /// The same of the datagrams that are served beside the streams.
+    beside: Option<K::Shared>,
+    /// Where those are; on a lane of kernel halves, by whichever lane has the kernel's sockets.
+    datagrams: &'a [SocketAddr],
     ifindexes: Vec<u32>,
     /// Limits of a stack of streams.
     tcp: TcpLimits,
+    table: PhantomData<fn() -> T>,
+}
+
+/// What the workers have in common of datagrams beside streams. Knobs are the streams': the other shape knows other
+/// ones, and has its own defaults.
+fn datagrams_beside<K: LaneKind>(
+    streams: &Opening<'_>,
+    listen: &[SocketAddr],
+) -> Result<K::Shared, LaneError> {
+    let spec: LaneSpec = K::FACTS.name.parse()?;
+    K::share(&Opening { spec: &spec, shape: Shape::Datagrams, listen, ..*streams })
+}
+
+/// The kernel's sockets of streams and datagrams, behind a half of the same app.
+struct Behind<'b, 'a, A: AppKind, K: LaneKind, T, G> {
+    bench: &'b Bench<'a, A, K, T>,
+    id: WorkerId,
+    service: &'b Service,
+    control: &'b Control,
+    bell: &'b Bell,
+    gate: G,
+}
+
+impl<A, K, T, G> LaneVisitor for Behind<'_, '_, A, K, T, G>
+where
+    A: AppKind,
+    K: LaneKind,
+    T: LaneTable,
+    G: FnOnce() -> Result<(), WorkerFailed>,
+{
+    type Out = Result<Done<A::Report>, WorkerFailed>;
+
+    fn visit<S: LaneKind>(self) -> Self::Out {
+        let Behind { bench, id, service, control, bell, gate } = self;
+        let spec: LaneSpec = S::FACTS.name.parse().map_err(LaneError::from)?;
+        let opening =
+            Opening { listen: &service.listen, ..Opening::on(&spec, Shape::Streams, &[]) };
+        let streams = S::streams(&S::share(&opening)?, id.0)?;
+        let datagrams = S::datagrams(&datagrams_beside::<S>(&opening, bench.datagrams)?, id.0)?;
+        let open = |half: Option<KernelHalf>| match half {
+            Some(half) => K::kernel(bench.shared, half).map(Some),
+            None => Err(K::FACTS.refuse(
+                A::FACTS.name,
+                "this run has no half in the kernel",
+                "use another lane",
+            )),
+        };
+        bench.split(id, (streams, datagrams), open, gate, control, bell)
+    }
 }
 
 type Done<R> = (Result<RunReport, RunFailed>, R);
 
-impl<A: AppKind, K: LaneKind> Bench<'_, A, K> {
+impl<A: AppKind, K: LaneKind, T: LaneTable> Bench<'_, A, K, T> {
     fn by_several(
         &self,
         workers: &Workers,
@@ -281,6 +348,11 @@ impl<A: AppKind, K: LaneKind> Bench<'_, A, K> {
             }
             Shape::Streams if native => {
                 let mut lane = K::streams(self.shared, id.0)?;
+                if let Some(beside) = &self.beside {
+                    let lanes = (lane, K::datagrams(beside, id.0)?);
+                    let none = |_| Ok(None::<NoLane>);
+                    return self.split(id, lanes, none, gate, control, &bell);
+                }
                 gate()?;
                 self.streams(id, &mut lane, control, &bell)
             }
@@ -291,6 +363,19 @@ impl<A: AppKind, K: LaneKind> Bench<'_, A, K> {
                 config.tcp = self.tcp;
                 let mut lane = StreamStack::new(lane, &config)?;
                 self.streams(id, &mut lane, control, &bell)
+            }
+            Shape::Kernel if !self.datagrams.is_empty() => {
+                let behind = Behind { bench: self, id, service, control, bell: &bell, gate };
+                match sockets::<T>().map(|name| T::visit(name, behind)) {
+                    Some(Ok(done)) => done,
+                    Some(Err(_)) | None => Err(K::FACTS
+                        .refuse(
+                            A::FACTS.name,
+                            "no lane of this build has the kernel's sockets behind it",
+                            "use another lane",
+                        )
+                        .into()),
+                }
             }
             Shape::Kernel => {
                 let mut app =
@@ -346,6 +431,32 @@ impl<A: AppKind, K: LaneKind> Bench<'_, A, K> {
         let caps = self.opened(id, lane.ports(), |at| lane.caps(lane.port(at)).clone());
         let mut app = A::streams(self.run, self.place(id, &caps, bell))?;
         let outcome = run_streams(lane, &mut app, &CLOCK, self.idle, control);
+        Ok(concluded(outcome, app))
+    }
+
+    /// Both lanes for one app, and its half in front of them, if `open` opens one.
+    fn split<S: StreamLane, D: DatagramLane, H: KernelLane>(
+        &self,
+        id: WorkerId,
+        (streams, datagrams): (S, D),
+        open: impl FnOnce(Option<KernelHalf>) -> Result<Option<H>, LaneError>,
+        gate: impl FnOnce() -> Result<(), WorkerFailed>,
+        control: &Control,
+        bell: &Bell,
+    ) -> Result<Done<A::Report>, WorkerFailed> {
+        let of_streams = (0..streams.ports()).map(|at| streams.caps(streams.port(at)));
+        let of_datagrams = (0..datagrams.ports()).map(|at| datagrams.caps(datagrams.port(at)));
+        let mut caps: Vec<CapsReport> = of_streams.chain(of_datagrams).cloned().collect();
+        let mut app = A::streams(self.run, self.place(id, &caps, bell))?;
+        let kernel = open(app.half())?;
+        if let Some(kernel) = &kernel {
+            let of_kernel = (0..self.order.interfaces.len()).map(|at| kernel.caps(kernel.port(at)));
+            caps.extend(of_kernel.cloned());
+        }
+        gate()?;
+        (self.on_open)(id, &caps);
+        let mut lanes = Split::new(streams, datagrams, kernel)?;
+        let outcome = run_split(&mut lanes, &mut app, &CLOCK, self.idle, control);
         Ok(concluded(outcome, app))
     }
 

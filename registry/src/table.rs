@@ -63,6 +63,11 @@ pub fn facts_of<T: LaneTable>(spec: &LaneSpec) -> Result<&'static LaneFacts, Spe
     })
 }
 
+/// The name of the lane that is the kernel's sockets and nothing else.
+pub(crate) fn sockets<T: LaneTable>() -> Option<&'static str> {
+    lanes::<T>().iter().find(|lane| lane.is_sockets_alone()).map(|lane| lane.name)
+}
+
 /// The lane of `spec`, visited.
 pub(crate) fn visit<T: LaneTable, V: LaneVisitor>(
     spec: &LaneSpec,

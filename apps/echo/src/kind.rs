@@ -85,7 +85,7 @@ impl AppKind for EchoKind {
             },
             EchoRun::Udp { service, .. } | EchoRun::Tcp { service } => service.clone(),
         };
-        Asks { service, keeps_flows: true, never_transmits: false }
+        Asks { service, keeps_flows: true, ..Asks::default() }
     }
 
     fn frames(run: &EchoRun, place: Place<'_>) -> Result<Echo, LaneError> {

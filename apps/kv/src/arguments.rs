@@ -1,16 +1,18 @@
 //! `laneway run kv`: where it listens, whom it serves, how much memory it may take.
 
 use crate::data::{DATABASES, Eviction};
-use crate::kind::{KvKind, KvRun};
+use crate::get::Allowed;
+use crate::get::cache::{ALLOWED_MAX, CacheSetup, LISTEN_MAX, SLOTS, SLOTS_MAX};
+use crate::kind::{KvKind, KvReport, KvRun, Udp};
 use crate::serve::{Config, Exchange, bytes_of, policy};
 use crate::tls::TlsArguments;
 use clap::{ArgAction, Args};
 use laneway_journal::Policy;
 use laneway_kinds::{
-    Account, AppCommand, ArmPlace, Ask, Failure, FateReport, Line, On, Own, RunReport, Service,
-    Shape, Watched, WatchedRun, Witness, WorkerHeadings, WorkerLine,
+    Account, AppCommand, ArmPlace, Ask, Failure, Line, On, Own, RunReport, Service, Shape, Watched,
+    WatchedRun, Witness, WorkerHeadings, WorkerLine,
 };
-use laneway_linux::{Mac, open_files_max};
+use laneway_linux::{Cidr, Mac, open_files_max};
 use serde_json::{Map, Value, json};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
@@ -29,6 +31,16 @@ pub struct KvArguments {
     /// MAC address that they are at [default: the interface's]
     #[arg(long, value_name = "MAC")]
     mac: Option<Mac>,
+    /// Serve GET over UDP at these addresses, separated by commas [default: nowhere; on lane xdp where --listen says]
+    #[arg(long, value_name = "ADDR:PORT", value_delimiter = ',')]
+    udp_listen: Vec<SocketAddr>,
+    /// Networks that may ask over UDP beside this machine, separated by commas
+    #[arg(long, value_name = "CIDR", value_delimiter = ',')]
+    udp_allow: Vec<Cidr>,
+    /// On lane xdp: keys whose replies are kept in the kernel, a power of two
+    #[arg(long, value_name = "N", default_value_t = SLOTS as u32,
+        value_parser = clap::value_parser!(u32).range(1..=SLOTS_MAX as i64))]
+    udp_cache: u32,
     /// The default user's password
     #[arg(long, value_name = "PASSWORD")]
     requirepass: Option<String>,
@@ -126,6 +138,12 @@ With --workers N each worker has the keys of a range of Redis Cluster's slots an
 does what it is asked for keys of the others by messages. Keys of one command or transaction must then be
 of one slot: {tags} see to that. A log is of one number of workers for good.
 
+With --udp-listen it answers GET over UDP as well: memcached's eight bytes, then one RESP GET, padded to the
+longest reply that is wanted. Only this machine and the networks of --udp-allow may ask, and no reply is
+longer than its request. On lane xdp a program on the interface answers what it has seen before; the
+rest, and every connection, is served by the kernel's sockets. A write takes its key out of the program's
+cache before its reply leaves.
+
 Examples:
   laneway run kv --lane socket
   laneway run kv --lane uring --appendonly yes --dir /var/lib/kv --appendfsync always
@@ -133,18 +151,22 @@ Examples:
   laneway run kv --lane uring --tls-listen 0.0.0.0:6380 --requirepass secret \
       --tls-cert-file kv.crt --tls-key-file kv.key --tls-ca-cert-file clients.crt
   laneway run kv --lane uring --listen 0.0.0.0:6379 --requirepass secret --maxmemory 2gb
-  sudo laneway run kv --lane packet --on eth1 --listen 192.0.2.9:6379 --protected-mode no";
+  sudo laneway run kv --lane packet --on eth1 --listen 192.0.2.9:6379 --protected-mode no
+  sudo laneway run kv --lane xdp --on eth1 --listen 192.0.2.9:6379 --udp-allow 192.0.2.0/24";
 
     fn plan(arguments: &KvArguments, on: On<'_>) -> Result<KvRun, Failure> {
         let On { lane, interfaces, workers, .. } = on;
-        if !lane.runs(Shape::Streams) {
+        let in_front = lane.carries.has(Shape::Kernel);
+        if !lane.runs(Shape::Streams) && !in_front {
             return Err(Failure::input(format!(
-                "lane {} has no streams: the store takes socket, uring, packet, afxdp or dpdk",
+                "lane {} has no streams: the store takes socket, uring, xdp, packet, afxdp or dpdk",
                 lane.name
             )));
         }
         let is_the_kernels = lane.is_the_kernels();
         let unused = [
+            (in_front && !arguments.address.is_empty(), "--address"),
+            (in_front && arguments.mac.is_some(), "--mac"),
             (is_the_kernels && !interfaces.is_empty(), "--on"),
             (is_the_kernels && !arguments.address.is_empty(), "--address"),
             (is_the_kernels && arguments.mac.is_some(), "--mac"),
@@ -159,6 +181,11 @@ Examples:
         let mut listen = match &arguments.listen[..] {
             [] if !of_tls.is_empty() => Vec::new(),
             [] if is_the_kernels => vec![SocketAddr::from((Ipv4Addr::LOCALHOST, PORT))],
+            [] if in_front => {
+                return Err(Failure::input(format!(
+                    "which address of the interface is asked? Give --listen ADDR:PORT, such as 192.0.2.9:{PORT}"
+                )));
+            }
             [] => {
                 return Err(Failure::input(format!(
                     "a stack of ours has no loopback address: give --listen ADDR:PORT, such as 192.0.2.9:{PORT}"
@@ -176,10 +203,14 @@ Examples:
                 listen[at]
             )));
         }
-        let own = Own::of_service(lane, interfaces, &listen, &arguments.address, arguments.mac)?;
+        let own = match in_front {
+            true => Vec::new(),
+            false => Own::of_service(lane, interfaces, &listen, &arguments.address, arguments.mac)?,
+        };
         let files = if is_the_kernels { open_files_max() } else { usize::MAX };
         let (clients_max, clients_limit) =
             clients(arguments.maxclients.map(|n| n as usize), listen.len(), files)?;
+        let udp = udp(arguments, on, &listen[..plain_ports])?;
         let mut config = Config {
             databases: arguments.databases as usize,
             clients_max,
@@ -209,7 +240,7 @@ Examples:
         };
         let password = arguments.requirepass.clone();
         let exchange = (workers > 1).then(|| Exchange::new(workers));
-        Ok(KvRun { service, config, password, log, exchange, tls })
+        Ok(KvRun { service, config, password, udp, log, exchange, tls })
     }
 
     fn places(run: &KvRun, _on: On<'_>) -> Vec<String> {
@@ -217,7 +248,9 @@ Examples:
         let place = |(at, address): (usize, &SocketAddr)| {
             format!("at {address}{}", if at < plain_ports { "" } else { " by TLS" })
         };
-        run.service.listen.iter().enumerate().map(place).collect()
+        let udp = run.udp.iter().flat_map(|udp| &udp.listen);
+        let udp = udp.map(|address| format!("GET over UDP at {address}"));
+        run.service.listen.iter().enumerate().map(place).chain(udp).collect()
     }
 
     fn begun(run: &KvRun, _on: On<'_>) -> Option<String> {
@@ -239,18 +272,23 @@ Examples:
         Some(format!("serving {who}{fewer}; {data}; Ctrl-C ends"))
     }
 
-    fn account(run: &KvRun, _on: On<'_>, lane: &RunReport, report: &FateReport) -> Account {
+    fn account(run: &KvRun, _on: On<'_>, lane: &RunReport, report: &KvReport) -> Account {
         let counters = lane.counters();
-        let there = report.fates.iter().filter(|(_, n)| *n > 0);
+        let KvReport { connections, datagrams } = report;
+        let there = connections.fates.iter().chain(&datagrams.fates).filter(|(_, n)| *n > 0);
         let mut lines: Vec<Line> = there.map(|&(name, n)| (format!("  {name}"), n, "")).collect();
         lines.push(("bytes received".to_owned(), lane.app.rx_bytes, ""));
         lines.push(("bytes sent".to_owned(), lane.app.tx_bytes, ""));
         let lost = counters.nonzero_drops();
         lines.extend(lost.map(|(reason, n)| (reason.name().to_owned(), n, "by the lane")));
-        let seen = report.total();
+        let seen = connections.total();
         let mut json = Map::new();
         json.insert("listen".to_owned(), json!(run.service.listen));
-        json.insert("fates".to_owned(), Value::Object(report.by_name()));
+        json.insert("fates".to_owned(), Value::Object(connections.by_name()));
+        if let Some(udp) = &run.udp {
+            json.insert("udp_listen".to_owned(), json!(udp.listen));
+            json.insert("udp".to_owned(), Value::Object(datagrams.by_name()));
+        }
         let (one, seen_heading) = ("connection", "connections accepted");
         Account { one, seen_heading, seen, accounted: seen, lines, json, ..Account::default() }
     }
@@ -269,7 +307,7 @@ Examples:
         if let Some(folder) = place.disk {
             words.extend(["--dir".to_owned(), folder.display().to_string()]);
         }
-        if !place.lane.carries.has(Shape::Streams) {
+        if place.lane.takes_stack && !place.lane.carries.has(Shape::Streams) {
             words.extend(["--mac".to_owned(), Mac(place.mac).to_string()]);
         }
         words
@@ -279,9 +317,74 @@ Examples:
         WorkerHeadings { seen: "accepted", sent: "bytes sent" }
     }
 
-    fn worker_line(_run: &KvRun, lane: &RunReport, report: &FateReport) -> WorkerLine {
-        WorkerLine { seen: report.total(), sent: lane.app.tx_bytes }
+    fn worker_line(_run: &KvRun, lane: &RunReport, report: &KvReport) -> WorkerLine {
+        WorkerLine { seen: report.connections.total(), sent: lane.app.tx_bytes }
     }
+}
+
+/// GET over UDP, if it is asked for.
+fn udp(arguments: &KvArguments, on: On<'_>, tcp: &[SocketAddr]) -> Result<Option<Udp>, Failure> {
+    let in_front = on.lane.carries.has(Shape::Kernel);
+    let listen = match &arguments.udp_listen[..] {
+        [] if in_front => tcp.to_vec(),
+        [] if arguments.udp_allow.is_empty() => return Ok(None),
+        [] => return Err(Failure::input("--udp-allow: to ask where? Give --udp-listen ADDR:PORT")),
+        listen => listen.to_vec(),
+    };
+    let refuse = |why: String| Err(Failure::input(why));
+    if !in_front && !on.lane.is_the_kernels() {
+        return refuse(format!(
+            "--udp-listen: the stack on lane {} carries the store's connections alone; use socket, uring or xdp",
+            on.lane.name
+        ));
+    }
+    if on.workers > 1 {
+        return refuse(format!(
+            "--workers {}: GET over UDP is one worker's; leave --workers out",
+            on.workers
+        ));
+    }
+    if arguments.requirepass.is_some() {
+        return refuse(
+            "--requirepass and GET over UDP exclude each other: a datagram says no password; use --udp-allow"
+                .to_owned(),
+        );
+    }
+    if let Some(open) = listen.iter().find(|at| !at.ip().to_canonical().is_loopback())
+        && arguments.udp_allow.is_empty()
+    {
+        return refuse(format!(
+            "UDP at {open}: who may ask? Give --udp-allow CIDR, such as 192.0.2.0/24; a forged source is \
+             answered as well"
+        ));
+    }
+    if !in_front {
+        let allowed = Allowed(arguments.udp_allow.clone());
+        return Ok(Some(Udp { listen, allowed, cache: None }));
+    }
+    let slots = arguments.udp_cache as usize;
+    if !slots.is_power_of_two() {
+        return refuse(format!(
+            "--udp-cache {slots} is no power of two; use {}",
+            slots.next_power_of_two()
+        ));
+    }
+    if listen.len() > LISTEN_MAX || arguments.udp_allow.len() > ALLOWED_MAX {
+        return refuse(format!(
+            "the program takes {LISTEN_MAX} addresses of --udp-listen and {ALLOWED_MAX} networks of --udp-allow, \
+             and was given {} and {}",
+            listen.len(),
+            arguments.udp_allow.len()
+        ));
+    }
+    if let Some(any) = listen.iter().find(|at| at.ip().is_unspecified() || at.port() == 0) {
+        return refuse(format!(
+            "UDP at {any}: the program answers for an address and a port of its own; name them by --udp-listen"
+        ));
+    }
+    let setup = CacheSetup { listen: listen.clone(), allowed: arguments.udp_allow.clone(), slots };
+    let allowed = Allowed(arguments.udp_allow.clone());
+    Ok(Some(Udp { listen, allowed, cache: Some(setup) }))
 }
 
 #[cfg(test)]

@@ -2,16 +2,18 @@
 
 use crate::data::Store;
 use crate::file_log::{recover, shard_folder};
+use crate::get::{Allowed, cache::CacheSetup};
 use crate::serve::{Config, Exchange, Kv, Setup};
 use crate::tls::TlsRun;
 use laneway_core::LaneError;
 use laneway_journal::Policy;
 use laneway_kinds::{
     AppFacts, AppKind, Asks, Conclude, Counted, FateReport, LaneFacts, Metric, NoApp, Place,
-    Protocol, RaceFacts, RunReport, Service, Shape, Traffic,
+    Protocol, RaceFacts, Report, RunReport, Service, Shape, Traffic,
 };
 use laneway_tls::{Counts, Reason, Tls};
 use std::hash::{BuildHasher, RandomState};
+use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::rc::Rc;
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -29,6 +31,8 @@ pub struct KvRun {
     pub config: Config,
     /// The default user's password.
     pub password: Option<String>,
+    /// Where GET is served over UDP, if it is.
+    pub udp: Option<Udp>,
     /// Where writes are logged, and when they are made durable.
     pub log: Option<(PathBuf, Policy)>,
     /// The queues between the workers, if there are several.
@@ -45,6 +49,33 @@ impl KvRun {
     }
 }
 
+/// GET over UDP.
+#[derive(Clone, Debug)]
+pub struct Udp {
+    /// The addresses that are asked.
+    pub listen: Vec<SocketAddr>,
+    /// Who may ask beside this machine.
+    pub allowed: Allowed,
+    /// What the kernel half answers from, on a lane that runs one.
+    pub cache: Option<CacheSetup>,
+}
+
+/// What a worker leaves behind.
+#[derive(Clone, Debug, Default)]
+pub struct KvReport {
+    /// Connections, by how they ended.
+    pub connections: FateReport,
+    /// Datagrams and frames in the kernel, by what became of them; empty if none were served.
+    pub datagrams: FateReport,
+}
+
+impl Report for KvReport {
+    fn merge(&mut self, other: &KvReport) {
+        self.connections.merge(&other.connections);
+        self.datagrams.merge(&other.datagrams);
+    }
+}
+
 impl AppKind for KvKind {
     const FACTS: AppFacts = AppFacts {
         name: "kv",
@@ -58,18 +89,20 @@ impl AppKind for KvKind {
         },
     };
     type Run = KvRun;
-    type Report = FateReport;
+    type Report = KvReport;
     type Frames = NoApp;
     type Datagrams = NoApp;
     type Streams = Tls<Kv>;
     type Kernel = NoApp;
 
-    fn shape(_run: &KvRun, _lane: &LaneFacts) -> Result<Shape, LaneError> {
-        Ok(Shape::Streams)
+    /// Where the lane runs a half in the kernel, the connections are those of the kernel's sockets behind it.
+    fn shape(_run: &KvRun, lane: &LaneFacts) -> Result<Shape, LaneError> {
+        Ok(if lane.carries.has(Shape::Kernel) { Shape::Kernel } else { Shape::Streams })
     }
 
     fn asks(run: &KvRun) -> Asks {
-        Asks { service: run.service.clone(), keeps_flows: true, never_transmits: false }
+        let datagrams = run.udp.as_ref().map(|udp| udp.listen.clone()).unwrap_or_default();
+        Asks { service: run.service.clone(), datagrams, keeps_flows: true, never_transmits: false }
     }
 
     fn streams(run: &KvRun, place: Place<'_>) -> Result<Tls<Kv>, LaneError> {
@@ -80,6 +113,9 @@ impl AppKind for KvKind {
             now_us: Box::new(now_us),
             run_id: run_id(),
         });
+        if let Some(Udp { allowed, cache, .. }) = &run.udp {
+            kv.serve_datagrams(allowed.clone(), cache.clone());
+        }
         if let Some(exchange) = &run.exchange {
             let seat = exchange.seat(place.worker, place.bell);
             kv.take_seat(seat.expect("a run has each of its workers once"));
@@ -118,15 +154,18 @@ fn run_id() -> String {
     letters
 }
 
-impl Conclude<FateReport> for Kv {
-    fn conclude(self, _run: &RunReport) -> FateReport {
+impl Conclude<KvReport> for Kv {
+    fn conclude(self, _run: &RunReport) -> KvReport {
         let (accepted, failed) = self.connections();
-        let mut fates = vec![("ended_well", accepted - failed), ("ended_in_error", failed)];
+        let mut connections = vec![("ended_well", accepted - failed), ("ended_in_error", failed)];
         if let Some(counts) = self.tls() {
             let unheard = Reason::ALL.into_iter().filter(|reason| reason.is_before_open());
-            fates.extend(unheard.map(|reason| (reason.name(), counts.of(reason))));
+            connections.extend(unheard.map(|reason| (reason.name(), counts.of(reason))));
         }
-        FateReport { fates }
+        KvReport {
+            connections: FateReport { fates: connections },
+            datagrams: FateReport { fates: self.datagrams() },
+        }
     }
 }
 
@@ -142,6 +181,7 @@ mod tests {
             service: Service::default(),
             config: Config::default(),
             password: None,
+            udp: None,
             log: Some((folder.clone(), Policy::Always)),
             exchange: None,
             tls: None,
@@ -173,6 +213,7 @@ mod tests {
             service: Service::default(),
             config: Config::default(),
             password: None,
+            udp: None,
             log: Some((folder.clone(), Policy::Always)),
             exchange: (workers > 1).then(|| Exchange::new(workers)),
             tls: None,

@@ -10,6 +10,7 @@ mod arguments;
 mod command;
 mod data;
 mod file_log;
+mod get;
 mod kind;
 mod serve;
 mod tls;
@@ -20,7 +21,8 @@ pub use data::{
     COMMANDS as DATA_COMMANDS, DATABASES, Damaged, DatabaseCounts, Eviction, Settings,
     SnapshotStep, Store, StoreCounts, glob_matches,
 };
-pub use kind::{KvKind, KvRun};
+pub use get::{Allowed, cache::CacheSetup};
+pub use kind::{KvKind, KvReport, KvRun, Udp};
 pub use serve::{
     Config, Exchange, Fsync, Kv, Log, LogBytes, NotTaken, OutputLimit, Seat, Setup, Snapshot,
 };

@@ -178,6 +178,16 @@ impl KernelMaps for Maps {
         shape.walk(each).map_err(|e| e.in_lane(LANE))
     }
 
+    fn look_up(&self, map: &str, key: &[u8]) -> Result<Option<Vec<u8>>, LaneError> {
+        let shape = self.shape(map).map_err(|e| e.in_lane(LANE))?;
+        if key.len() != shape.key_bytes {
+            let (want, got) = (shape.key_bytes, key.len());
+            let why = format!("map `{map}` has keys of {want} bytes and was given {got}");
+            return Err(self.wrong(why).in_lane(LANE));
+        }
+        shape.look_up(key).map_err(|code| shape.refused("read", code).in_lane(LANE))
+    }
+
     fn remove(&self, map: &str, key: &[u8]) -> Result<(), LaneError> {
         let shape = self.shape(map).map_err(|e| e.in_lane(LANE))?;
         let refused = |why| self.wrong(why).in_lane(LANE);
@@ -321,16 +331,32 @@ impl<'a> Shape<'a> {
                 code => return Err(self.refused("walk", -code)),
             }
             first = false;
-            let (fd, room) = (self.fd.as_raw_fd(), value.as_mut_ptr().cast());
-            // SAFETY: `key` is a key, `value` has room for the values of all CPUs.
-            match unsafe { bpf_map_lookup_elem(fd, key.as_ptr().cast(), room) } {
-                0.. => each(&key, &value),
+            match self.read(&key, &mut value) {
+                Ok(true) => each(&key, &value),
                 // Somebody removed it between the two calls.
-                code if code == -libc::ENOENT => {}
-                code => return Err(self.refused("read", -code)),
+                Ok(false) => {}
+                Err(code) => return Err(self.refused("read", code)),
             }
         }
         Ok(())
+    }
+
+    /// The value of `key`, a key of the map's length; the code of the error.
+    fn look_up(&self, key: &[u8]) -> Result<Option<Vec<u8>>, i32> {
+        let (_, mut value) = self.buffers(1);
+        self.read(key, &mut value).map(|is_there| is_there.then_some(value))
+    }
+
+    /// Reads the value of `key` into what [`buffers`](Self::buffers) made; false if there is none.
+    fn read(&self, key: &[u8], value: &mut [u8]) -> Result<bool, i32> {
+        assert!(key.len() == self.key_bytes && value.len() == self.value_bytes, "as long as said");
+        let (fd, room) = (self.fd.as_raw_fd(), value.as_mut_ptr().cast());
+        // SAFETY: `key` is a key, `value` has room for the values of all CPUs, as was just checked.
+        match unsafe { bpf_map_lookup_elem(fd, key.as_ptr().cast(), room) } {
+            0.. => Ok(true),
+            code if code == -libc::ENOENT => Ok(false),
+            code => Err(-code),
+        }
     }
 
     fn put(&self, key: &[u8], value: &[u8]) -> Result<(), BpfError> {

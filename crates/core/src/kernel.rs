@@ -69,6 +69,17 @@ pub trait KernelMaps {
     /// one after the other, each padded to 8 bytes.
     fn visit(&self, map: &str, each: &mut dyn FnMut(&[u8], &[u8])) -> Result<(), LaneError>;
 
+    /// Looks up one entry: its value bytes, as [`visit`](Self::visit) shows them; none if it is not there.
+    fn look_up(&self, map: &str, key: &[u8]) -> Result<Option<Vec<u8>>, LaneError> {
+        let mut found = None;
+        self.visit(map, &mut |at, value| {
+            if at == key {
+                found = Some(value.to_vec());
+            }
+        })?;
+        Ok(found)
+    }
+
     /// Removes one entry of a hash map; one that is not there is no error.
     fn remove(&self, map: &str, key: &[u8]) -> Result<(), LaneError>;
 

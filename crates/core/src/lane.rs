@@ -2,7 +2,7 @@
 
 use crate::{Bell, Burst, CapsReport, Counters, LaneError, PortId};
 use serde::{Deserialize, Serialize};
-use std::time::Duration;
+use std::{os::fd::BorrowedFd, time::Duration};
 
 /// A source of nanoseconds. The engine owns the only real one.
 pub trait Clock {
@@ -67,6 +67,12 @@ pub trait Lane {
 
     /// Blocks until something may be there on any port, at most for `timeout`. May wake early.
     fn wait(&mut self, timeout: Duration) -> Result<Wake, LaneError>;
+
+    /// What is readable as soon as something may be there, behind a [`wait`](Self::wait) of no time that found
+    /// nothing: by it one worker waits for two lanes at once. A lane that leaves this out is waited for alone.
+    fn event(&self) -> Option<BorrowedFd<'_>> {
+        None
+    }
 
     /// When the lane must have its next turn even if nothing arrives (timers of a stack).
     fn due_ns(&self) -> Option<u64> {

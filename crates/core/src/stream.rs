@@ -1,6 +1,8 @@
 //! Apps that see the bytes of a connection.
 
-use crate::{App, Clock, Lane, LaneError, PortId, Turn};
+use crate::{
+    App, Clock, Datagram, DatagramOut, KernelHalf, KernelMaps, Lane, LaneError, PortId, Turn,
+};
 use std::net::SocketAddr;
 
 /// One connection of a worker. Never reused while the worker lives.
@@ -89,6 +91,24 @@ pub trait StreamApp: App {
 
     /// Time has passed.
     fn on_tick<O: StreamOut>(&mut self, _turn: Turn, _out: &mut O) {}
+
+    /// Datagrams of a lane that the worker serves beside the streams, if it does: a batch of one of its
+    /// ports, or behind each tick and bell none, so that the app may send on its own account. Replies of
+    /// streams are on their way by then.
+    fn on_datagrams<O: DatagramOut>(&mut self, _batch: &[Datagram<'_>], _turn: Turn, _out: &mut O) {
+    }
+
+    /// The app's half in the kernel, for a lane that runs one in front of the streams' and datagrams' sockets.
+    fn half(&self) -> Option<KernelHalf> {
+        None
+    }
+
+    /// The maps of that half: behind [`on_turn_end`](Self::on_turn_end), *before* the turn's replies leave, and
+    /// behind [`on_datagrams`](Self::on_datagrams). An app whose half answers in its place makes the maps agree
+    /// with what its replies say. One that cannot fails: the half is detached before a reply leaves, and the run ends.
+    fn on_maps(&mut self, _maps: &dyn KernelMaps, _turn: Turn) -> Result<(), LaneError> {
+        Ok(())
+    }
 }
 
 /// A lane of connections: a port is one listening address.

@@ -3,10 +3,11 @@
 //! [`run_frames`] carries frames between a [`FrameLane`](laneway_core::FrameLane) and a
 //! [`FrameApp`](laneway_core::FrameApp); [`run_datagrams`] and [`run_streams`] do so for the other
 //! two app shapes; [`run_kernel`] feeds a [`KernelApp`](laneway_core::KernelApp) with what its
-//! kernel half emits. Each is compiled once per lane and app, runs to completion on the calling
-//! thread, and gives a [`RunReport`] whatever ends it. A [`Stop`] ends a run from outside, a
-//! [`Watch`] looks at it meanwhile, a [`TraceSlot`] may hold a recorder for it; all come in a [`Control`]. [`Workers`] runs several of them at
-//! once, one thread and one CPU each.
+//! kernel half emits; [`run_split`] serves streams and datagrams of one app, behind its kernel half
+//! if it has one. Each is compiled once per lane and app, runs to completion on the calling
+//! thread, and gives a [`RunReport`] whatever ends it. A [`Stop`] ends a run from outside, a [`Watch`] looks at it
+//! meanwhile, a [`TraceSlot`] may hold a recorder for it; all come in a [`Control`]. [`Workers`] runs several of them
+//! at once, one thread and one CPU each.
 //!
 //! The engine owns the only real clocks ([`MonotonicClock`], [`UnixClock`]); lanes and apps get
 //! the time as a value. It opens no lane, catches no signal and prints nothing: those are the
@@ -27,6 +28,7 @@ mod kernel;
 mod probe;
 mod run;
 mod service;
+mod split;
 mod stop;
 mod watch;
 mod workers;
@@ -38,6 +40,7 @@ pub use kernel::{DRAIN_TURNS_MAX, run_kernel};
 pub use laneway_kinds::{Ended, PortReport, RunFailed, RunReport};
 pub use laneway_linux::{pin_to_cpu, usable_cpus};
 pub use service::{run_datagrams, run_streams};
+pub use split::{Split, run_split};
 pub use stop::Stop;
 pub use watch::Watch;
 pub use workers::{

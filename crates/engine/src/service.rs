@@ -63,14 +63,7 @@ impl<L: DatagramLane, A: DatagramApp> Shape<L, A> for Datagrams {
         pace: &mut Pace<'_, impl Clock>,
         probe: &mut Probe,
     ) -> Result<bool, LaneError> {
-        let served = match probe.tracing() {
-            None => lane.serve(app, pace.clock)?,
-            Some(tracing) => {
-                let mut app = Traced::new(app, tracing);
-                let served = lane.serve(&mut app, pace.clock)?;
-                app.end_round(served)
-            }
-        };
+        let served = serve_datagrams(lane, app, pace.clock, probe)?;
         if app.awaits_sent() {
             app.on_sent(Turn { now_ns: pace.clock.now_ns() });
         }
@@ -97,14 +90,7 @@ impl<L: StreamLane, A: StreamApp> Shape<L, A> for Streams {
         pace: &mut Pace<'_, impl Clock>,
         probe: &mut Probe,
     ) -> Result<bool, LaneError> {
-        let served = match probe.tracing() {
-            None => lane.serve(app, pace.clock)?,
-            Some(tracing) => {
-                let mut app = Traced::new(app, tracing);
-                let served = lane.serve(&mut app, pace.clock)?;
-                app.end_round(served)
-            }
-        };
+        let served = serve_streams(lane, app, pace.clock, probe)?;
         Ok(noted(served, pace))
     }
 
@@ -117,8 +103,34 @@ impl<L: StreamLane, A: StreamApp> Shape<L, A> for Streams {
     }
 }
 
+/// A round of a lane of datagrams.
+pub(crate) fn serve_datagrams<L: DatagramLane, A: DatagramApp>(
+    lane: &mut L,
+    app: &mut A,
+    clock: &impl Clock,
+    probe: &mut Probe,
+) -> Result<usize, LaneError> {
+    let Some(tracing) = probe.tracing() else { return lane.serve(app, clock) };
+    let mut app = Traced::new(app, tracing);
+    let served = lane.serve(&mut app, clock)?;
+    Ok(app.end_round(served))
+}
+
+/// A round of a lane of streams.
+pub(crate) fn serve_streams<L: StreamLane, A: StreamApp>(
+    lane: &mut L,
+    app: &mut A,
+    clock: &impl Clock,
+    probe: &mut Probe,
+) -> Result<usize, LaneError> {
+    let Some(tracing) = probe.tracing() else { return lane.serve(app, clock) };
+    let mut app = Traced::new(app, tracing);
+    let served = lane.serve(&mut app, clock)?;
+    Ok(app.end_round(served))
+}
+
 /// Reads the clock after a round that served something.
-fn noted(served: usize, pace: &mut Pace<'_, impl Clock>) -> bool {
+pub(crate) fn noted(served: usize, pace: &mut Pace<'_, impl Clock>) -> bool {
     if served > 0 {
         pace.read();
     }

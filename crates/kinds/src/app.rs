@@ -46,6 +46,9 @@ pub struct Own {
 pub struct Asks {
     /// Of a datagram or stream app.
     pub service: Service,
+    /// Of a stream app: where it is sent datagrams as well, by sockets of the kernel that the same worker serves
+    /// ([`StreamApp::on_datagrams`]). On a lane of kernel halves the app's half runs in front of both.
+    pub datagrams: Vec<SocketAddr>,
     /// The packets of a flow must be one worker's.
     pub keeps_flows: bool,
     /// The app sends nothing.

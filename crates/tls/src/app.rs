@@ -8,7 +8,10 @@ use crate::counts::{Counts, Reason};
 use crate::record::{self, NoRecord};
 use crate::session::{Finish, Heard, Scratch, Session, Stage, reason_of};
 use crate::settings::Settings;
-use laneway_core::{App, Close, ConnId, Counters, Opened, PortId, StreamApp, StreamOut, Turn};
+use laneway_core::{
+    App, Close, ConnId, Counters, Datagram, DatagramOut, KernelHalf, KernelMaps, LaneError, Opened,
+    PortId, StreamApp, StreamOut, Turn,
+};
 use laneway_kinds::{Conclude, RunReport};
 use std::collections::{BTreeSet, HashMap};
 use std::rc::Rc;
@@ -594,6 +597,19 @@ impl<A: StreamApp> StreamApp for Tls<A> {
         if session.is_known {
             self.app.on_close(conn, why);
         }
+    }
+
+    // Datagrams and a half in the kernel are not TLS's.
+    fn on_datagrams<O: DatagramOut>(&mut self, batch: &[Datagram<'_>], turn: Turn, out: &mut O) {
+        self.app.on_datagrams(batch, turn, out);
+    }
+
+    fn half(&self) -> Option<KernelHalf> {
+        self.app.half()
+    }
+
+    fn on_maps(&mut self, maps: &dyn KernelMaps, turn: Turn) -> Result<(), LaneError> {
+        self.app.on_maps(maps, turn)
     }
 
     fn on_tick<O: StreamOut>(&mut self, turn: Turn, out: &mut O) {

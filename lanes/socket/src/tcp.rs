@@ -26,7 +26,7 @@ use std::{
     fs::File,
     io, mem,
     net::SocketAddr,
-    os::fd::{AsFd, OwnedFd},
+    os::fd::{AsFd, BorrowedFd, OwnedFd},
     time::Duration,
 };
 
@@ -680,6 +680,10 @@ impl Lane for TcpLane {
         self.told = sys::epoll_wait(self.epoll.as_fd(), &mut self.events, timeout)
             .map_err(|e| LaneError::os(NAME, "wait for connections", e, "see `dmesg`"))?;
         Ok(if self.told > 0 { Wake::Ready } else { Wake::Timeout })
+    }
+
+    fn event(&self) -> Option<BorrowedFd<'_>> {
+        Some(self.epoll.as_fd())
     }
 
     fn caps(&self, port: PortId) -> &CapsReport {

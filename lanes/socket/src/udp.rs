@@ -27,7 +27,7 @@ use laneway_spec::LaneSpec;
 use std::{
     io, mem,
     net::{IpAddr, SocketAddr},
-    os::fd::{AsFd, OwnedFd},
+    os::fd::{AsFd, BorrowedFd, OwnedFd},
     time::Duration,
 };
 
@@ -308,6 +308,10 @@ impl Lane for UdpLane {
         self.common.waits += 1;
         self.look(timeout)?;
         Ok(if self.told > 0 { Wake::Ready } else { Wake::Timeout })
+    }
+
+    fn event(&self) -> Option<BorrowedFd<'_>> {
+        Some(self.epoll.as_fd())
     }
 
     fn caps(&self, port: PortId) -> &CapsReport {

@@ -29,7 +29,7 @@ use io_uring::{IoUring, cqueue, opcode, squeue, types};
 use laneway_core::LaneError;
 use std::{
     fs, io,
-    os::fd::{AsRawFd, RawFd},
+    os::fd::{AsRawFd, BorrowedFd, RawFd},
     rc::Rc,
     time::{Duration, Instant},
 };
@@ -137,6 +137,13 @@ impl Ring {
             queued: 0,
             counts: RingCounts::default(),
         })
+    }
+
+    /// Readable while there are completions, or work of the kernel that makes some, once every request is submitted.
+    pub(crate) fn event(&self) -> BorrowedFd<'_> {
+        let ring = self.inner.as_raw_fd();
+        // SAFETY: the descriptor is the ring's own and open as long as `self`.
+        unsafe { BorrowedFd::borrow_raw(ring) }
     }
 
     /// Takes part in owning what requests name, until every request has ended.

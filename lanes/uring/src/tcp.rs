@@ -39,7 +39,7 @@ use std::{
     collections::VecDeque,
     io, mem,
     net::SocketAddr,
-    os::fd::{AsFd, AsRawFd, OwnedFd},
+    os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd},
     rc::Rc,
     time::Duration,
 };
@@ -994,6 +994,10 @@ impl Lane for UringTcp {
         let timeout = if has_work { Duration::ZERO } else { timeout };
         let came = self.net.ring.wait(timeout).map_err(ring_failed)?;
         Ok(if came || has_work { Wake::Ready } else { Wake::Timeout })
+    }
+
+    fn event(&self) -> Option<BorrowedFd<'_>> {
+        Some(self.net.ring.event())
     }
 
     fn caps(&self, port: PortId) -> &CapsReport {

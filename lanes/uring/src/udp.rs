@@ -1108,6 +1108,10 @@ impl Lane for UringUdp {
         Ok(if came || is_waiting { Wake::Ready } else { Wake::Timeout })
     }
 
+    fn event(&self) -> Option<BorrowedFd<'_>> {
+        Some(self.core.ring.event())
+    }
+
     fn due_ns(&self) -> Option<u64> {
         let retry_at_ns = if self.core.is_behind { 0 } else { self.core.retry_at_ns };
         (!self.core.delayed.is_empty()).then_some(retry_at_ns)

@@ -311,6 +311,10 @@ impl KernelMaps for XdpLane {
         self.loaded.maps().visit(map, each)
     }
 
+    fn look_up(&self, map: &str, key: &[u8]) -> Result<Option<Vec<u8>>, LaneError> {
+        self.loaded.maps().look_up(map, key)
+    }
+
     fn remove(&self, map: &str, key: &[u8]) -> Result<(), LaneError> {
         self.loaded.maps().remove(map, key)
     }

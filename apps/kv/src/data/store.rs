@@ -290,6 +290,12 @@ impl Store {
         }
     }
 
+    /// When the key's time has come, milliseconds since 1970, if it has one; nothing if there is no such key.
+    pub(crate) fn deadline_ms(&self, database: usize, key: &[u8]) -> Option<Option<u64>> {
+        let entry = self.databases[database].entries.find(self.hash(key), key)?;
+        Some(entry.deadline_ms())
+    }
+
     /// The hash by which a key is found and placed in a snapshot.
     pub(super) fn hash(&self, key: &[u8]) -> u64 {
         self.hasher.hash(key)

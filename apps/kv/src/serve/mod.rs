@@ -14,6 +14,7 @@ mod blocked;
 mod client;
 mod config;
 mod connection;
+mod datagrams;
 mod describe;
 mod log;
 mod messages;
@@ -37,8 +38,14 @@ pub use shards::{Exchange, Seat};
 
 use crate::command::Run;
 use crate::data::{COMMANDS, Store};
+use crate::get::Allowed;
+use crate::get::cache::{Cache, CacheSetup};
 use client::{Client, Ending, Key};
-use laneway_core::{App, Close, ConnId, Counters, Opened, StreamApp, StreamOut, Turn};
+use datagrams::Datagrams;
+use laneway_core::{
+    App, Close, ConnId, Counters, Datagram, DatagramOut, KernelHalf, KernelMaps, LaneError, Opened,
+    StreamApp, StreamOut, Turn,
+};
 use laneway_resp::{Parser, ProtocolError, Reply};
 use laneway_tls::Counts;
 use log::Journal;
@@ -124,6 +131,7 @@ impl Kv {
             saving: save::Saving::default(),
             slowlog: slow::Slowlog::default(),
             stats: server::Stats::default(),
+            datagrams: Datagrams::default(),
             effects: crate::Effects::default(),
             changes: 0,
             noted: Vec::new(),
@@ -228,6 +236,16 @@ impl Kv {
     /// The figures of the TLS that is in front, if there is some.
     pub(crate) fn tls(&self) -> Option<&Counts> {
         self.server.tls.as_deref()
+    }
+
+    /// Serves GET over UDP as well, to whom the list lets, and in the kernel if there is a half for that.
+    pub fn serve_datagrams(&mut self, allowed: Allowed, cache: Option<CacheSetup>) {
+        self.server.datagrams = Datagrams::new(allowed, cache.map(Cache::new));
+    }
+
+    /// What became of datagrams, by name.
+    pub fn datagrams(&self) -> Vec<(&'static str, u64)> {
+        self.server.datagrams.counts()
     }
 
     /// Connections so far, and those of them that ended in an error.
@@ -466,6 +484,7 @@ const TOO_MANY: &[u8] = b"-ERR max number of clients reached\r\n";
 impl App for Kv {
     fn on_stop(&mut self, _turn: Turn) {
         self.server.journal.commit();
+        self.server.datagrams.give_up();
     }
 
     fn wants_stop(&self) -> bool {
@@ -631,5 +650,21 @@ impl StreamApp for Kv {
             self.patrol();
         }
         self.server.serve_waiters();
+    }
+
+    fn on_datagrams<O: DatagramOut>(&mut self, batch: &[Datagram<'_>], _turn: Turn, out: &mut O) {
+        self.begin();
+        self.server.on_datagrams(batch, &mut self.counters, out);
+        // A key whose time has come is deleted by who asks for it.
+        self.server.journal.commit();
+        self.server.time.is_read = false;
+    }
+
+    fn half(&self) -> Option<KernelHalf> {
+        self.server.datagrams.cache.as_ref().map(Cache::half)
+    }
+
+    fn on_maps(&mut self, maps: &dyn KernelMaps, turn: Turn) -> Result<(), LaneError> {
+        self.server.datagrams.agree(maps, turn)
     }
 }

@@ -286,6 +286,9 @@ fn about_stats(server: &Server, text: &mut String) {
             let _ = write!(text, "{}:{}\r\n", reason.name(), counts.of(reason));
         }
     }
+    for (name, count) in server.datagrams.counts() {
+        let _ = write!(text, "{name}:{count}\r\n");
+    }
 }
 
 fn about_replication(_: &Server, text: &mut String) {

@@ -12,6 +12,7 @@ use super::{
     blocked::Waiters,
     client::{Client, Clients, Ending, Kept, Key, Replies, Transaction},
     config::Config,
+    datagrams::Datagrams,
     log::Journal,
     messages::Channels,
     save::Saving,
@@ -78,6 +79,7 @@ pub(crate) struct Server {
     pub(crate) saving: Saving,
     pub(crate) slowlog: Slowlog,
     pub(crate) stats: Stats,
+    pub(crate) datagrams: Datagrams,
     pub(crate) time: Time,
     pub(crate) effects: Effects,
     /// Changes since the start.
@@ -305,6 +307,10 @@ impl Server {
             Run::Server => {
                 let run = self.table.row(index).server;
                 run(self, client, args);
+                if command.flags.has(Flags::ADMIN) {
+                    // It may have changed who may read what.
+                    self.datagrams.forget_all();
+                }
             }
             Run::Data(run) => {
                 let database = client.database;
@@ -343,8 +349,7 @@ impl Server {
         args: &[&[u8]],
         ready: Option<&[u8]>,
     ) -> Outcome {
-        self.effects.wants_touched =
-            self.journal.waits() || !self.watched.is_empty() || !self.waiters.is_empty();
+        self.effects.wants_touched = self.wants_touched();
         let mut call = Call {
             args,
             store: &mut self.store,
@@ -355,6 +360,14 @@ impl Server {
             effects: &mut self.effects,
         };
         run(&mut call)
+    }
+
+    /// True if it matters whose value changes.
+    pub(crate) fn wants_touched(&self) -> bool {
+        self.journal.waits()
+            || !self.watched.is_empty()
+            || !self.waiters.is_empty()
+            || self.datagrams.caches()
     }
 
     /// Does what follows from a command of the data: the log has it, its reply waits for it, and who watches or waits
@@ -404,6 +417,7 @@ impl Server {
         if !self.effects.touched.is_empty() {
             let mut touched = std::mem::take(&mut self.effects.touched);
             for (database, key) in touched.drain(..) {
+                self.datagrams.touched(database, key.as_deref());
                 match key {
                     Some(key) => {
                         let key = (database, key);

@@ -1,6 +1,7 @@
 //! The server on a lane that records: no socket, no clock but the test's.
 
 mod behaviour;
+mod datagrams;
 mod durable;
 mod saved;
 mod shards;

@@ -1,0 +1,5 @@
+//! Compiles the kernel half.
+
+fn main() {
+    laneway_bpf_build::compile("bpf/get.bpf.c");
+}
