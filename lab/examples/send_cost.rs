@@ -72,8 +72,8 @@ impl DatagramApp for Source {
 }
 
 enum Arm {
-    Socket(UdpLane),
-    Uring(UringUdp),
+    Socket(Box<UdpLane>),
+    Uring(Box<UringUdp>),
 }
 
 impl Arm {
@@ -82,8 +82,8 @@ impl Arm {
         let parsed: LaneSpec = format!("{spec}{join}sndbuf=4m").parse()?;
         let at = SocketAddr::new(NEAR.parse()?, 0);
         Ok(match parsed.lane() {
-            "socket" => Arm::Socket(UdpLane::open(&parsed, &[at])?),
-            _ => Arm::Uring(UringUdp::open(&parsed, &[at])?),
+            "socket" => Arm::Socket(Box::new(UdpLane::open(&parsed, &[at])?)),
+            _ => Arm::Uring(Box::new(UringUdp::open(&parsed, &[at])?)),
         })
     }
 
@@ -91,8 +91,8 @@ impl Arm {
     fn round(&mut self, app: &mut Source) -> Result<u64, Box<dyn Error>> {
         let before_ns = cpu_ns()?;
         match self {
-            Arm::Socket(lane) => ticks(lane, app)?,
-            Arm::Uring(lane) => ticks(lane, app)?,
+            Arm::Socket(lane) => ticks(&mut **lane, app)?,
+            Arm::Uring(lane) => ticks(&mut **lane, app)?,
         }
         Ok(cpu_ns()? - before_ns)
     }
