@@ -187,6 +187,17 @@ LW_INLINE __u32 lw_kv_digit(__u8 byte)
 }
 
 /*
+ * `bytes`, which are from 1 to `most`, a power of two, in a form that shows it to the verifier of Linux 6.1: a helper
+ * takes no length that may be 0, and 6.1 does not conclude from `bytes != 0` that it is more.
+ */
+LW_INLINE __u32 lw_kv_length(__u32 bytes, __u32 most)
+{
+	bytes -= 1;
+	LW_FORGET(bytes);
+	return (bytes & (most - 1)) + 1;
+}
+
+/*
  * The answer to the datagram whose UDP header is at `udp_at`, written over it with its header; the caller turns the
  * headers in front round. `bytes` are those of the answer's UDP datagram, header included; `sum` that of its bytes
  * behind the checksum field, folded.
@@ -238,7 +249,8 @@ LW_INLINE __u32 lw_kv_answer(struct lw_view *view, const volatile struct lw_kv_c
 	LW_FORGET(key_bytes);
 	if (key_bytes < 1 || key_bytes > LW_KV_KEY_BYTES_MAX)
 		return LW_KV_LEFT_LONG_KEY;
-	if (key_at + key_bytes + 2 > udp_at + udp_bytes || lw_load(view, key_at, key, key_bytes) ||
+	if (key_at + key_bytes + 2 > udp_at + udp_bytes ||
+	    lw_load(view, key_at, key, lw_kv_length(key_bytes, LW_KV_KEY_BYTES_MAX)) ||
 	    lw_load(view, key_at + key_bytes, end, 2) || end[0] != '\r' || end[1] != '\n')
 		return LW_KV_LEFT_FORM;
 
@@ -272,7 +284,8 @@ LW_INLINE __u32 lw_kv_answer(struct lw_view *view, const volatile struct lw_kv_c
 	lw_kv_barrier();
 	if (*version_at != version)
 		return LW_KV_LEFT_CHANGED;
-	if (lw_kv_store(view, udp_at + 8 + LW_KV_HEAD_BYTES, copy->reply, reply_bytes))
+	if (lw_kv_store(view, udp_at + 8 + LW_KV_HEAD_BYTES, copy->reply,
+			lw_kv_length(reply_bytes, LW_KV_REPLY_BYTES_MAX)))
 		return LW_KV_LEFT_FORM;
 	*bytes = 8 + LW_KV_HEAD_BYTES + reply_bytes;
 	for (int i = 0; i < LW_KV_HEAD_BYTES; i += 2)
