@@ -22,10 +22,10 @@ INSTALL := cargo xtask install
 GO_ON := || [ $$? -eq 2 ]
 
 .DEFAULT_GOAL := help
-.PHONY: help race bench gallery soak test vm-test lint tidy fmt install clean toolchain
+.PHONY: help race bench bench-quick gallery book deb soak test vm-test lint tidy fmt install clean toolchain
 
 help: ## this list
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-8s %s\n", $$1, $$2 }' Makefile
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-12s %s\n", $$1, $$2 }' Makefile
 
 race: toolchain ## install what is missing, build, race the lanes under app features (about 2 minutes)
 	@$(INSTALL) --race $(GO_ON)
@@ -84,6 +84,27 @@ gallery: toolchain ## real situations with a known cause put the trace half's ju
 	cargo build --release --package laneway-cli --package laneway-trace-gallery
 	$(TARGET_DIR)/release/laneway-trace-gallery --laneway $(LANEWAY) $(if $(RUNS),--runs $(RUNS)) \
 	    $(if $(SEED),--seed $(SEED)) $(if $(KIND),--kind $(KIND)) $(ARGS)
+
+bench-quick: toolchain ## instructions of the hot paths against bench/baseline.toml (2 minutes after the build; ARGS=update writes it)
+	@$(INSTALL) --test $(GO_ON)
+	cargo build --release --package laneway-bench
+	$(TARGET_DIR)/release/laneway-bench $(or $(ARGS),check)
+
+book: toolchain ## the guide as pages, with the reference made from the code's tables, in target/book
+	@mdbook --version >/dev/null 2>&1 || cargo install --locked mdbook
+	LANEWAY_COMMIT=$$(git rev-parse --short HEAD 2>/dev/null) cargo build --release --package laneway-cli
+	rm -rf $(TARGET_DIR)/guide && cp -r docs/guide $(TARGET_DIR)/guide
+	$(LANEWAY) manual --out $(TARGET_DIR)/guide
+	cd $(TARGET_DIR)/guide && { echo; echo '# Reference'; echo; \
+	    for page in reference/*.md; do echo "- [$$(sed -n 's/^# //p' $$page | head -n 1)]($$page)"; done; } >> SUMMARY.md
+	mdbook build $(TARGET_DIR)/guide
+
+deb: toolchain ## a package with the binary, manual pages, completions and units, in target/debian
+	@$(INSTALL) --build $(GO_ON)
+	@cargo deb --version >/dev/null 2>&1 || cargo install --locked cargo-deb
+	LANEWAY_COMMIT=$$(git rev-parse --short HEAD 2>/dev/null) cargo build --release --package laneway-cli
+	rm -rf $(TARGET_DIR)/package && $(LANEWAY) manual --out $(TARGET_DIR)/package
+	cargo deb --no-build --package laneway-cli
 
 # make soak SECONDS=3600
 # make soak APP=relay LANE=socket|uring|afxdp|xdp MINUTES=10; SEED=n draws the same again

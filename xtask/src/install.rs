@@ -78,6 +78,8 @@ const PACKAGES: &[Package] = &[
         "a kernel with tc flower, by which a TAP port of DPDK executes rules",
     ),
     need("busybox", Group::Test, "starts and ends that kernel"),
+    need("jq", Group::Test, "reads what `--json` prints, in the guide's commands"),
+    need("valgrind", Group::Test, "counts instructions, for `make bench-quick`"),
     need("gzip", Group::Test, "writes compressed captures that lane pcap must read"),
     need("zstd", Group::Test, "writes compressed captures that lane pcap must read"),
     need("qemu-system-x86", Group::Vm, "boots the kernels that Laneway says it runs on"),

@@ -127,6 +127,22 @@ const ROLES: &[Role] = &[
         folders: &["examples/*"],
         may_use: &["front", "kinds", "shared", "spec", "core", "wire"],
     },
+    Role {
+        name: "bench",
+        folders: &["bench"],
+        may_use: &[
+            "app",
+            "lane",
+            "kinds",
+            "stack",
+            "trace-read",
+            "testkit",
+            "shared",
+            "spec",
+            "core",
+            "wire",
+        ],
+    },
     Role { name: "bpf-build", folders: &["crates/bpf-build"], may_use: &[] },
     Role { name: "xtask", folders: &["xtask"], may_use: &[] },
 ];

@@ -11,7 +11,7 @@ use crate::tree::{Tree, kind};
 use std::collections::BTreeSet;
 
 /// Where rows are: the tables, and what is compiled beside them.
-const TABLES: &[&str] = &["registry/", "xtask/", "fuzz/", "examples/"];
+const TABLES: &[&str] = &["registry/", "xtask/", "fuzz/", "examples/", "bench/"];
 
 /// What runs the built program and types lanes and apps as its users do: a judge of what it says.
 const USERS: &[&str] = &["trace/gallery/"];
