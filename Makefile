@@ -85,7 +85,7 @@ gallery: toolchain ## real situations with a known cause put the trace half's ju
 	$(TARGET_DIR)/release/laneway-trace-gallery --laneway $(LANEWAY) $(if $(RUNS),--runs $(RUNS)) \
 	    $(if $(SEED),--seed $(SEED)) $(if $(KIND),--kind $(KIND)) $(ARGS)
 
-bench-quick: toolchain ## instructions of the hot paths against bench/baseline.toml (2 minutes after the build; ARGS=update writes it)
+bench-quick: toolchain ## instructions of the hot paths against bench/baseline.toml (10 s after the build; ARGS=update writes it)
 	@$(INSTALL) --test $(GO_ON)
 	cargo build --release --package laneway-bench
 	$(TARGET_DIR)/release/laneway-bench $(or $(ARGS),check)

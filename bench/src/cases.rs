@@ -10,6 +10,7 @@ use laneway_resp::{Limits, Parser, command};
 use laneway_testkit::UdpFrame;
 use std::hint::black_box;
 use std::net::Ipv4Addr;
+use std::time::Duration;
 
 /// A hot path.
 pub(crate) struct Case {
@@ -207,7 +208,7 @@ fn rule_match() -> Box<dyn FnMut()> {
 }
 
 fn stack_request() -> Box<dyn FnMut()> {
-    let mut ends = FarEnds::open(CONNECTIONS);
+    let mut ends = FarEnds::open(CONNECTIONS, || Duration::ZERO);
     assert_eq!(ends.connections(), CONNECTIONS);
     Box::new(move || {
         black_box(ends.round(REQUESTS));

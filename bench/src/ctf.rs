@@ -10,6 +10,8 @@ pub(crate) const EVENTS: u64 = 2 * CALLS;
 const MAGIC: u32 = 0xc1fc_1fc1;
 const ENTRY: u16 = 1;
 const EXIT: u16 = 2;
+/// The name of the traced process, as the kernel keeps it.
+const PROGRAM: &[u8; 17] = b"traced\0\0\0\0\0\0\0\0\0\0\0";
 /// Addresses of the two functions.
 const FUNCTIONS: [u64; 2] = [0x1000, 0x2000];
 
@@ -21,11 +23,15 @@ typealias integer { size = 64; align = 8; signed = false; } := u64;
 trace { major = 1; minor = 8; byte_order = le; packet.header := struct { u32 magic; }; };
 env { tracer_name = "lttng-ust"; hostname = "here"; };
 clock { name = c; freq = 1000000000; offset = 0; };
+typealias integer { size = 32; align = 8; signed = false; map = clock.c.value; } := t32;
 typealias integer { size = 64; align = 8; signed = false; map = clock.c.value; } := t64;
-stream { id = 0; event.header := struct { u16 id; t64 timestamp; };
+stream { id = 0; event.header := struct { enum : u16 { compact = 0 ... 65534, extended = 65535 } id; variant <id> {
+    struct { t32 timestamp; } compact;
+    struct { u32 id; t64 timestamp; } extended; } v; } align(8);
   packet.context := struct { t64 timestamp_begin; t64 timestamp_end; u64 content_size; u64 packet_size;
-    u64 events_discarded; u32 cpu_id; };
-  event.context := struct { u32 _vpid; u32 _vtid; }; };
+    u64 packet_seq_num; u64 events_discarded; u32 cpu_id; };
+  event.context := struct { u32 _vpid; u32 _vtid;
+    integer { size = 8; align = 8; signed = 1; encoding = UTF8; } _procname[17]; }; };
 event { id = 1; name = "lttng_ust_cyg_profile:func_entry"; fields := struct { u64 _addr; u64 _call_site; }; };
 event { id = 2; name = "lttng_ust_cyg_profile:func_exit"; fields := struct { u64 _addr; u64 _call_site; }; };
 "#;
@@ -57,21 +63,24 @@ fn write(folder: &Path) -> std::io::Result<()> {
     for n in 0..CALLS {
         // The inner function is called by the outer one: in, in, out, out.
         let inner = n % 2;
-        let time = 1_000 + n * 100;
+        let time = 1_000 + n as u32 * 100;
         for (id, at, function) in match inner {
             0 => [(ENTRY, time, 0), (ENTRY, time + 20, 1)],
             _ => [(EXIT, time, 1), (EXIT, time + 20, 0)],
         } {
             body.extend(id.to_le_bytes());
-            body.extend(u64::to_le_bytes(at));
-            body.extend([7u32.to_le_bytes(), 7u32.to_le_bytes()].concat());
-            body.extend([FUNCTIONS[function].to_le_bytes(), 0u64.to_le_bytes()].concat());
+            body.extend(u32::to_le_bytes(at));
+            body.extend(7u32.to_le_bytes());
+            body.extend(7u32.to_le_bytes());
+            body.extend(PROGRAM);
+            body.extend(FUNCTIONS[function].to_le_bytes());
+            body.extend(0u64.to_le_bytes());
         }
     }
-    let header_bytes = 4 + 5 * 8 + 4;
+    let header_bytes = 4 + 6 * 8 + 4;
     let bits = 8 * (header_bytes + body.len()) as u64;
     let mut packet = MAGIC.to_le_bytes().to_vec();
-    for value in [1_000, 1_000 + CALLS * 100, bits, bits, 0] {
+    for value in [1_000, 1_000 + CALLS * 100, bits, bits, 0, 0] {
         packet.extend(value.to_le_bytes());
     }
     packet.extend(0u32.to_le_bytes());

@@ -9,7 +9,6 @@ use laneway_core::{
 use laneway_sim::{SimLane, SimWorld};
 use laneway_stack::{InterfaceConfig, StackConfig, StreamStack};
 use laneway_wire::{ETHERNET_BYTES, Ipv4, Tcp, checksum, protocol, tcp_flags};
-use rustix::time::{ClockId, clock_gettime};
 use std::{
     net::{Ipv4Addr, SocketAddr},
     time::Duration,
@@ -70,11 +69,13 @@ pub(crate) struct FarEnds {
     fars: Vec<Far>,
     next: usize,
     frame: Vec<u8>,
+    /// The CPU time of this thread.
+    cpu_time: fn() -> Duration,
 }
 
 impl FarEnds {
-    /// A stack with this many connections open.
-    pub(crate) fn open(count: usize) -> FarEnds {
+    /// A stack with this many connections open; `cpu_time` tells the CPU time of this thread.
+    pub(crate) fn open(count: usize, cpu_time: fn() -> Duration) -> FarEnds {
         let spec = "sim:frames=4096,queue=65536".parse().expect("a spec");
         let (lane, world) = SimLane::open(&spec, 1).expect("a simulated lane opens");
         let interface = InterfaceConfig::new(NEAR_MAC, vec![(NEAR.into(), 8)]);
@@ -88,8 +89,15 @@ impl FarEnds {
             acknowledged: 0,
         };
         let fars = (0..count).map(far).collect();
-        let mut ends =
-            FarEnds { stack, world, app: Answerer::default(), fars, next: 0, frame: Vec::new() };
+        let mut ends = FarEnds {
+            stack,
+            world,
+            app: Answerer::default(),
+            fars,
+            next: 0,
+            frame: Vec::new(),
+            cpu_time,
+        };
         for chunk in 0..count.div_ceil(IN_FLIGHT) {
             let batch = chunk * IN_FLIGHT..count.min((chunk + 1) * IN_FLIGHT);
             for i in batch.clone() {
@@ -156,9 +164,9 @@ impl FarEnds {
 
     fn serve(&mut self) -> Duration {
         let clock = self.world.clock();
-        let before = thread_time();
+        let before = (self.cpu_time)();
         self.stack.serve(&mut self.app, &clock).expect("a simulated lane does not fail");
-        thread_time() - before
+        (self.cpu_time)() - before
     }
 
     /// Takes what arrived for the far ends in `batch`; gives how many payload bytes.
@@ -206,9 +214,4 @@ impl FarEnds {
         }
         spent.as_nanos() as f64 / done as f64
     }
-}
-
-fn thread_time() -> Duration {
-    let time = clock_gettime(ClockId::ThreadCPUTime);
-    Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
 }

@@ -18,16 +18,23 @@
 mod far_ends;
 
 use far_ends::{FarEnds, REQUEST_BYTES};
+use rustix::time::{ClockId, clock_gettime};
+use std::time::Duration;
 
 const COUNTS: [usize; 4] = [10, 100, 1_000, 10_000];
 const ROUNDS_DEFAULT: usize = 21;
 /// Requests of one count in one round, at least: the small counts go round several times.
 const REQUESTS_MIN: usize = 10_000;
 
+fn thread_time() -> Duration {
+    let time = clock_gettime(ClockId::ThreadCPUTime);
+    Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
+}
+
 fn main() {
     let rounds = std::env::args().nth(1).and_then(|text| text.parse().ok());
     let rounds = rounds.unwrap_or(ROUNDS_DEFAULT).max(1);
-    let mut arms = COUNTS.map(FarEnds::open);
+    let mut arms = COUNTS.map(|count| FarEnds::open(count, thread_time));
     for arm in &mut arms {
         arm.round(REQUESTS_MIN); // warms caches and buffers; not counted
     }
