@@ -3,9 +3,9 @@
 //! What all runs have in common (lane, interfaces, workers, CPUs, duration, traces) is the runner's to read. An app
 //! adds its own arguments, turns them into a run, and accounts for what became of everything it was given.
 
-use crate::{AppKind, ArmPlace, LaneFacts, RunReport, Traffic, Witness};
+use crate::{AppKind, ArmPlace, Keeps, LaneFacts, RunReport, Traffic, Witness};
 use clap::{ArgMatches, Args, Command};
-use laneway_confine::{Capability, Confinement, Forbidden};
+use laneway_confine::{Capability, ConfineError, Confinement, Forbidden};
 use laneway_core::LaneError;
 use laneway_doctor::Ask;
 use laneway_metrics::Page;
@@ -49,6 +49,51 @@ impl Session<'_> {
         match self.confinement {
             None => Ok(start()),
             Some(confinement) => confinement.beside(start).map_err(Failure::input),
+        }
+    }
+}
+
+/// What becomes of the privileges of a run once its lanes are open.
+#[derive(Clone, Debug)]
+pub enum Privileges {
+    /// The app gives none up.
+    Kept,
+    /// The app would give some up, and this is why the run does not.
+    KeptBecause(&'static str),
+    /// No thread of the run has more than this.
+    ConfinedTo(Confinement),
+}
+
+impl Privileges {
+    /// Those of a run of `A`, be it `laneway run` or an arm of a race; a trace is written with all of them.
+    ///
+    /// # Errors
+    /// On a processor that nothing can be confined on.
+    pub fn of<A: AppCommand<Report: Clone>>(
+        run: &A::Run,
+        on: On<'_>,
+        is_traced: bool,
+    ) -> Result<Privileges, ConfineError> {
+        let Some(Confines { capabilities: own, forbidden }) = A::confines(run, on) else {
+            return Ok(Privileges::Kept);
+        };
+        Ok(match (on.lane.keeps)(on.spec) {
+            Keeps::All(why) => Privileges::KeptBecause(why),
+            Keeps::Only { .. } if is_traced => {
+                Privileges::KeptBecause("a trace is written as the user who asked for it")
+            }
+            Keeps::Only { capabilities, calls } => {
+                let kept = [capabilities, &own].concat();
+                Privileges::ConfinedTo(Confinement::new(&kept, calls, forbidden)?)
+            }
+        })
+    }
+
+    /// What threads are to enter.
+    pub fn confinement(self) -> Option<Confinement> {
+        match self {
+            Privileges::ConfinedTo(confinement) => Some(confinement),
+            Privileges::Kept | Privileges::KeptBecause(_) => None,
         }
     }
 }

@@ -32,8 +32,8 @@ mod simple;
 pub use absent::{NoApp, NoLane};
 pub use app::{AppFacts, AppKind, Asks, Conclude, KernelOffer, Own, Place, Report, Service};
 pub use command::{
-    Account, AppCommand, AppVerb, Confines, Finished, Line, On, ReferenceTable, Session,
-    WorkerHeadings, WorkerLine,
+    Account, AppCommand, AppVerb, Confines, Finished, Line, On, Privileges, ReferenceTable,
+    Session, WorkerHeadings, WorkerLine,
 };
 pub use facts::{Keeps, LaneFacts, Mode, Needs, Ports, Shape, Shapes, Sharing, Wiring};
 pub use groups::{GroupHolder, LinkAddresses};

@@ -16,7 +16,8 @@ use crate::why::TRACER;
 use laneway_core::{CapsReport, Counters};
 use laneway_engine::{Control, WorkerId};
 use laneway_kinds::{
-    AppCommand, AppFacts, ArmPlace, Counted, Finished, LaneFacts, On, Session, Shape as Carried,
+    AppCommand, AppFacts, ArmPlace, Confinement, Counted, Finished, LaneFacts, On, Privileges,
+    Session, Shape as Carried,
 };
 use laneway_registry::{AppTable, AppVisitor, Crew, LaneTable, Ran, facts_of};
 use laneway_spec::LaneSpec;
@@ -29,7 +30,9 @@ use std::time::{Duration, Instant};
 
 /// The fact of an arm's report that says what a user types for the same.
 const COMMAND: &str = "command";
-/// In front of it, for an app of the lab's own.
+/// The fact of an arm's report that says what its worker has kept, as one of `run` has.
+const CONFINED: &str = "kept_from_here_on";
+/// In front of the command, for an app of the lab's own.
 const NOT_TYPED: &str = "as if `run` had the lab's own app";
 /// How long an app may take to open its own ports, how often it is looked at, and how many looks see no more of them.
 const PORTS_MAX: Duration = Duration::from_secs(10);
@@ -197,19 +200,28 @@ impl<F: FnOnce(Shape, &CapsReport) + Send, L: LaneTable> AppVisitor for Arm<'_, 
         let interfaces = if listens(setup, lane) { &[][..] } else { &setup.interfaces };
         let on = On { spec: &spec, lane, interfaces, workers: 1 };
         let planned = A::plan(&arguments, on).map_err(said)?;
+        // As `run` does it, so that what is raced is what is run. The lab's own threads enter nothing.
+        let privileges = Privileges::of::<A>(&planned, on, setup.trace.is_some());
+        let confinement = privileges.map_err(sentence)?.confinement();
+        let unconfined = Mutex::new(None);
         let stop = control.stop.clone();
         let session = Session {
             json: true,
             worker_cpus: &[setup.cpu],
             stop: Arc::new(move || stop.request()),
-            // The lab's own threads share the process.
-            confinement: None,
+            confinement: confinement.as_ref(),
         };
         A::begin(&planned, on, &session).map_err(said)?;
 
         let shape = A::shape(&planned, lane).map_err(sentence)?;
         let opened = Mutex::new(Some(opened));
         let on_open = |_: WorkerId, caps: &[CapsReport]| {
+            // By the worker, on its own thread.
+            if let Some(Err(error)) = confinement.as_ref().map(Confinement::enter) {
+                *unconfined.lock().unwrap_or_else(PoisonError::into_inner) = Some(error);
+                control.stop.request();
+                return;
+            }
             let opened = opened.lock().unwrap_or_else(PoisonError::into_inner).take();
             if let Some(opened) = opened {
                 // An app that opens its own ports has none yet.
@@ -223,6 +235,9 @@ impl<F: FnOnce(Shape, &CapsReport) + Send, L: LaneTable> AppVisitor for Arm<'_, 
                 for (name, fact) in A::opened_facts(&planned) {
                     caps.fact(name, fact);
                 }
+                if let Some(confinement) = &confinement {
+                    caps.fact(CONFINED, confinement);
+                }
                 if let Some(disk) = &disk {
                     caps.fact("disk", disk.fact());
                 }
@@ -234,6 +249,9 @@ impl<F: FnOnce(Shape, &CapsReport) + Send, L: LaneTable> AppVisitor for Arm<'_, 
         let order = laneway_registry::Order { spec: &spec, interfaces: &names, force: false, crew };
         let ran =
             laneway_registry::run::<A::Arm<'_, Eye>, L>(&A::arm(&planned, eye), order, &on_open);
+        if let Some(error) = unconfined.into_inner().unwrap_or_else(PoisonError::into_inner) {
+            return Err(sentence(error));
+        }
         let failure = match &ran {
             Ok(ran) => ran.failure.as_ref().map(|(_, error)| error),
             Err(error) => Some(error),

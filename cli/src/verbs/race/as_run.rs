@@ -3,8 +3,8 @@
 
 use crate::{arguments, verbs_of};
 use clap::parser::ValueSource;
-use clap::{ArgMatches, Args, Command};
-use laneway_kinds::{AppCommand, ArmPlace, Fanout, FanoutOutput};
+use clap::{ArgMatches, Args, Command, FromArgMatches};
+use laneway_kinds::{AppCommand, ArmPlace, Confinement, Fanout, FanoutOutput, On, Privileges};
 use laneway_lab::scenario::Scenario;
 use laneway_lab::{TablesOf, arm_matches, arm_words};
 use laneway_registry::{AppTable, AppVisitor, Apps, Lanes, apps, facts_of};
@@ -43,6 +43,23 @@ impl AppVisitor for Arm<'_> {
         let (_, typed) = run.subcommand().expect("the app");
         let read = |words: &[String]| arm_matches::<A>(words).expect("the scenario was checked");
         let (arm, told, defaults) = (read(&words), read(told), read(&[]));
+        // What either gives up once its lanes are open.
+        let spec = lane.parse().expect("it was checked");
+        let interfaces = ["sut0", "sut1"].map(str::to_owned);
+        let on = On { spec: &spec, lane: place.lane, interfaces: &interfaces, workers: 1 };
+        let confined = |by: &ArgMatches| -> Option<String> {
+            let arguments = A::Arguments::from_arg_matches(by).expect("they were parsed");
+            // An app at the kernel's sockets refuses interfaces that it has no use for; elsewhere it asks for their
+            // addresses, and these are not there.
+            let planned = A::plan(&arguments, on)
+                .or_else(|_| A::plan(&arguments, On { interfaces: &[], ..on }))
+                .ok()?;
+            let privileges = Privileges::of::<A>(&planned, on, false).expect("on this processor");
+            privileges.confinement().as_ref().map(Confinement::to_string)
+        };
+        assert_eq!(confined(&arm), confined(typed), "{name} on {lane}");
+        let gives_up = on.lane.is_the_kernels() && name == "relay";
+        assert!(!gives_up || confined(&arm).is_some(), "{name} on {lane} keeps what it had");
 
         let (_, placed) = PLACES.iter().find(|(app, _)| *app == name).expect("an app of the list");
         for argument in A::Arguments::augment_args(Command::new(name)).get_arguments() {

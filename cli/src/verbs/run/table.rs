@@ -6,10 +6,11 @@ use super::trace::RunTrace;
 use super::worker_cpus;
 use crate::arguments::RunArguments;
 use clap::{ArgMatches, Args, Command, FromArgMatches};
+use laneway_core::DropReason;
 use laneway_engine::{Ended, Stop};
 use laneway_kinds::{
-    Account, AppCommand, AppFacts, AppVerb, Ask, Confinement, Confines, Finished as HowItWent,
-    Keeps, On, ReferenceTable, Session,
+    Account, AppCommand, AppFacts, AppVerb, Ask, Finished as HowItWent, LaneFacts, On, Ports,
+    Privileges, ReferenceTable, Session, Shape,
 };
 use laneway_metrics::Endpoint;
 use laneway_page::text::{aligned, grouped};
@@ -102,7 +103,12 @@ fn run<A: AppCommand<Report: Clone>, L: LaneTable>(
     let on = On { spec, lane, interfaces: &named, workers };
     let run = A::plan(own, on)?;
 
-    let confinement = confinement::<A>(&run, on, common.trace.is_some(), json)?;
+    let privileges = Privileges::of::<A>(&run, on, common.trace.is_some());
+    let privileges = privileges.map_err(Failure::input)?;
+    if let (Privileges::KeptBecause(why_not), false) = (&privileges, json) {
+        terminal::note(&format!("privileges are kept as they are: {why_not}"));
+    }
+    let confinement = privileges.confinement().map(Arc::new);
     let trace = RunTrace::begin(common.trace.as_deref())?;
     let stop = Stop::default();
     let to_stop = stop.clone();
@@ -191,36 +197,16 @@ fn run<A: AppCommand<Report: Clone>, L: LaneTable>(
         if cpus.is_some() {
             terminal::note(by_worker::<A>(&run, &ran).trim_end());
         }
+        let sees_frames = A::shape(&run, lane).is_ok_and(|shape| sees_frames(lane, shape));
+        let joined = report.counters().drops(DropReason::RxTooLong);
+        if let Some(line) = too_long(joined, &named).filter(|_| sees_frames) {
+            terminal::note(&line);
+        }
     }
     if let Some(error) = failed {
         return Err(error.into());
     }
     A::judge(&run, &account, together)
-}
-
-/// What the run is confined to; says why where it is not, though it would be.
-fn confinement<A: AppCommand<Report: Clone>>(
-    run: &A::Run,
-    on: On<'_>,
-    is_traced: bool,
-    json: bool,
-) -> Result<Option<Arc<Confinement>>, Failure> {
-    let Some(Confines { capabilities: own, forbidden }) = A::confines(run, on) else {
-        return Ok(None);
-    };
-    let why_not = match (on.lane.keeps)(on.spec) {
-        Keeps::All(why) => why,
-        Keeps::Only { .. } if is_traced => "a trace is written as the user who asked for it",
-        Keeps::Only { capabilities, calls } => {
-            let kept = [capabilities, &own].concat();
-            let confinement = Confinement::new(&kept, calls, forbidden).map_err(Failure::input)?;
-            return Ok(Some(Arc::new(confinement)));
-        }
-    };
-    if !json {
-        terminal::note(&format!("privileges are kept as they are: {why_not}"));
-    }
-    Ok(None)
 }
 
 /// The account for a person.
@@ -241,6 +227,30 @@ fn text(account: &Account, ended: Ended, elapsed: Duration) -> String {
         aligned(&lines),
         account.text
     )
+}
+
+/// True when a run of this shape reads frames off interfaces, itself or by a stack.
+fn sees_frames(lane: &LaneFacts, shape: Shape) -> bool {
+    let by_stack = matches!(shape, Shape::Datagrams | Shape::Streams) && !lane.carries.has(shape);
+    matches!(lane.ports, Ports::Interfaces | Ports::Devices) && (shape == Shape::Frames || by_stack)
+}
+
+/// What to do about frames that were longer than any buffer: what an interface joins is, and so are the segments that
+/// the far end of a veth leaves to a device to cut.
+fn too_long(frames: u64, interfaces: &[String]) -> Option<String> {
+    let names: Vec<String> = interfaces.iter().map(|name| format!("`{name}`")).collect();
+    let (at, off) = match &interfaces[..] {
+        _ if frames == 0 => return None,
+        [] => return None,
+        [only] => (names.concat(), format!("ethtool -K {only} gro off lro off")),
+        _ => (names.join(" or "), "ethtool -K IF gro off lro off".to_owned()),
+    };
+    let plural = if frames == 1 { " was" } else { "s were" };
+    Some(format!(
+        "{} frame{plural} longer than the lane's buffers (rx_too_long), and TCP crawls by such losses: the far end of {at} \
+         leaves segments uncut if it is a veth, so `ethtool -K IF tso off gso off` there; else `{off}` here",
+        grouped(frames)
+    ))
 }
 
 /// A line per worker: what it saw, what it sent, what was lost on either way.
@@ -297,6 +307,30 @@ mod tests {
         account = Account { accounted: 1234, unconfirmed: 3, ..account };
         let Err(Failure::Because(Exit::Invalid, why)) = account.judge() else { panic!("open") };
         assert!(why.contains("1234 with a fate, 3 neither sent nor lost;"), "{why}");
+    }
+
+    #[test]
+    fn frames_beyond_the_buffers_are_told_once_with_the_interface_and_what_to_do() {
+        let names = ["eth1".to_owned(), "eth2".to_owned()];
+        assert!(too_long(0, &names).is_none() && too_long(7, &[]).is_none());
+        let one = too_long(1, &names[..1]).expect("a sentence");
+        assert!(
+            one.starts_with("1 frame was longer") && one.contains("far end of `eth1` "),
+            "{one}"
+        );
+        assert!(one.contains("`ethtool -K IF tso off gso off` there"), "{one}");
+        assert!(one.contains("`ethtool -K eth1 gro off lro off` here"), "{one}");
+        let two = too_long(1234, &names).expect("a sentence");
+        assert!(two.starts_with("1,234 frames were") && two.contains("`eth1` or `eth2`"), "{two}");
+        let of = |spec: &str, shape| {
+            sees_frames(facts_of::<Lanes>(&spec.parse().expect("a lane")).expect("a lane"), shape)
+        };
+        for shape in [Shape::Frames, Shape::Datagrams, Shape::Streams] {
+            assert!(of("packet", shape), "{shape:?}");
+            assert!(!of("pcap", shape) && !of("sim", shape), "{shape:?}");
+        }
+        assert!(of("uring", Shape::Frames) && !of("uring", Shape::Datagrams));
+        assert!(!of("socket", Shape::Datagrams) && !of("socket", Shape::Streams));
     }
 
     #[test]
