@@ -9,7 +9,7 @@ use std::path::Path;
 use std::process::Command;
 
 /// The last commit that the rule did not bind.
-const SINCE: &str = "ca8d1e36a6ae52fba04c98314832b091f6661b17";
+const SINCE: &str = "a6fb1606606205d7a735e86c48aeb320c1c1dd82";
 const SUBJECT_CHARACTERS_MAX: usize = 72;
 /// Words in `-ed` and `-ing` that are imperatives all the same.
 const IMPERATIVES: &[&str] = &["bring", "embed", "feed", "need", "ping", "shed", "speed"];

@@ -239,7 +239,7 @@ fn sees_frames(lane: &LaneFacts, shape: Shape) -> bool {
 /// the far end of a veth leaves to a device to cut.
 fn too_long(frames: u64, interfaces: &[String]) -> Option<String> {
     let names: Vec<String> = interfaces.iter().map(|name| format!("`{name}`")).collect();
-    let (at, off) = match &interfaces[..] {
+    let (at, off) = match interfaces {
         _ if frames == 0 => return None,
         [] => return None,
         [only] => (names.concat(), format!("ethtool -K {only} gro off lro off")),
