@@ -826,9 +826,25 @@ mod tests {
         assert!(page.contains("packets lost") && page.contains("confidence high"));
         let mut healthy = example::analysis();
         healthy.causes.clear();
-        healthy.accounts.clear();
+        healthy.losses.told = true;
+        healthy.losses.rows.clear();
         let page = super::page(&healthy);
-        assert!(page.contains("Nothing that takes 1 %") && !page.contains("id=\"account\""));
+        assert!(
+            page.contains("No worker is known to lose 1 %") && page.contains("No packet was lost")
+        );
+    }
+
+    #[test]
+    fn what_a_trace_cannot_tell_is_not_said_not_to_be() {
+        let mut blind = example::analysis();
+        blind.causes.clear();
+        blind.accounts.clear();
+        blind.losses.told = false;
+        blind.losses.rows.clear();
+        let page = page(&blind);
+        assert!(page.contains("No cause can be given") && page.contains("cannot be known"));
+        assert!(!page.contains("No packet was lost") && !page.contains("No worker is known"));
+        assert!(!page.contains("id=\"account\""));
     }
 
     #[test]

@@ -13,17 +13,32 @@ const WORDS_SHARE_MIN: f64 = 0.09;
 /// The causes, ranked.
 pub(super) fn causes(out: &mut String, analysis: &Analysis) {
     out.push_str("<section>\n<h2 id=\"causes\">What is wrong</h2>\n");
-    if analysis.causes.is_empty() {
-        out.push_str(
-            "<p class=\"quiet\">Nothing that takes 1 % of a worker's time or loses packets, as far as the trace tells.</p>\n</section>\n",
-        );
-        return;
+    if !analysis.causes.is_empty() {
+        out.push_str("<ol class=\"causes\">\n");
+        for cause in &analysis.causes {
+            one_cause(out, analysis, cause);
+        }
+        out.push_str("</ol>\n");
     }
-    out.push_str("<ol class=\"causes\">\n");
-    for cause in &analysis.causes {
-        one_cause(out, analysis, cause);
+    for sentence in known(analysis) {
+        put!(out, "<p class=\"quiet\">{sentence}</p>\n");
     }
-    out.push_str("</ol>\n</section>\n");
+    out.push_str("</section>\n");
+}
+
+/// What is known where no cause is named, and of losses. What the trace cannot tell is never said not to be.
+fn known(analysis: &Analysis) -> impl Iterator<Item = &'static str> {
+    let causes = match (analysis.causes.is_empty(), analysis.accounts.is_empty()) {
+        (true, false) => Some("No worker is known to lose 1 % of its time."),
+        (true, true) => Some("No cause can be given: the work of no thread is in this trace."),
+        (false, _) => None,
+    };
+    let losses = match (analysis.losses.told, analysis.losses.rows.is_empty()) {
+        (false, _) => Some("Whether packets were lost cannot be known: the trace counts none."),
+        (true, true) => Some("No packet was lost, by the counters of lane and app."),
+        (true, false) => None,
+    };
+    causes.into_iter().chain(losses)
 }
 
 fn one_cause(out: &mut String, analysis: &Analysis, cause: &Cause) {
