@@ -438,12 +438,13 @@ impl Kv {
         self.evict_clients();
     }
 
-    /// Cuts off the clients with the most memory, until all together have as much as they may. Those that CLIENT NO-EVICT
-    /// names are spared.
+    /// Cuts off the clients with the most memory, until all of this worker together have its share of what all may
+    /// have. Those that CLIENT NO-EVICT names are spared.
     fn evict_clients(&mut self) {
-        let most = self.server.config.clients_bytes_max;
+        let of_all = self.server.config.clients_bytes_max;
+        let most = (of_all / self.server.workers()).max(1);
         let mut bytes: usize = self.server.clients.iter().map(Client::memory_bytes).sum();
-        if most == 0 || bytes <= most {
+        if of_all == 0 || bytes <= most {
             return;
         }
         let may_end = |one: &&Client| one.is_evictable && one.ending != Ending::Asked;

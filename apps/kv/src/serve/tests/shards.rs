@@ -589,3 +589,18 @@ impl Draw {
         ((mixed ^ (mixed >> 31)) % end as u64) as usize
     }
 }
+
+#[test]
+fn the_memory_of_clients_is_divided_over_the_workers() {
+    let config = Config { clients_bytes_max: 6 << 20, ..Config::default() };
+    let mut crew = Crew::with(3, config);
+    let (great, small) = (crew.open(0), crew.open(1));
+    // Unfinished commands of 4 MiB and of 1 MiB: less than all may have, and more than a third of it.
+    for (conn, bytes) in [(great, 4 << 20), (small, 1 << 20)] {
+        crew.arrive(conn, format!("*2\r\n$4\r\nECHO\r\n${}\r\n", 8 << 20).as_bytes());
+        crew.arrive(conn, &vec![b'x'; bytes]);
+    }
+    crew.pass_ms(1_000);
+    let is_cut = |(worker, conn): Conn, crew: &mut Crew| crew.worlds[worker].peer(conn).is_aborted;
+    assert!(is_cut(great, &mut crew) && !is_cut(small, &mut crew));
+}
