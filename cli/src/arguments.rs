@@ -260,9 +260,7 @@ pub(crate) struct ReportArguments {
 
 #[derive(Args, Debug)]
 pub(crate) struct RaceArguments {
-    /// A scenario file, or the name of a shipped one: features, features-goals, lanes,
-    /// ping, udp-echo, tap, forward, tracer, parked
-    #[arg(value_name = "APP|SCENARIO.toml")]
+    #[arg(value_name = "APP|SCENARIO.toml", help = crate::shipped::help())]
     pub(crate) scenario: String,
     /// Race these lane specs instead of the scenario's arms; the first is the base
     #[arg(long, value_name = "SPEC")]

@@ -113,6 +113,12 @@ impl Asked {
     }
 }
 
+/// What a race may be asked for, for `--help`.
+pub(crate) fn help() -> String {
+    let names: Vec<&str> = SHIPPED.iter().map(|shipped| shipped.name).collect();
+    format!("A scenario file, or the name of a shipped one: {}", names.join(", "))
+}
+
 /// The scenario's file beside the current folder, or beside the repository that the program was built in.
 fn in_the_repository(name: &str) -> Option<PathBuf> {
     let file = Path::new(SCENARIOS).join(format!("{name}.toml"));

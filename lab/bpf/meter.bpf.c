@@ -21,8 +21,8 @@
  * kernel's count of their run time (BPF_ENABLE_STATS) stays off, because it reads the clock twice per
  * run and so makes an arm that runs one per frame dearer than one that runs none.
  *
- * The meter costs about 0.1 us per event. Its own time falls into the interval in which it runs, so
- * arms that cause more switches and softirqs carry more of it.
+ * The meter's own time falls into the interval in which it runs, so arms that cause more switches and
+ * softirqs carry more of it: events are counted by owner, and the race says what they cost.
  */
 #include <linux/bpf.h>
 #include <bpf/bpf_core_read.h>
@@ -118,6 +118,13 @@ static __always_inline void add(struct lw_meter *m, struct lw_who who, __u64 ns)
 		m->ns[cell] += ns;
 }
 
+/* An event of what is an owner's own. */
+static __always_inline void count(struct lw_meter *m, struct lw_who who, __u64 events)
+{
+	if (who.part < LW_PART_BESIDE_NET_RX && who.owner < LW_OWNER_COUNT)
+		m->own_events[who.owner] += events;
+}
+
 static __always_inline struct lw_who beside(struct lw_meter *m, __u32 part)
 {
 	return (struct lw_who){ m->task.owner, part };
@@ -135,11 +142,13 @@ static __always_inline void book_until(struct lw_meter *m, __u64 until_ns)
 	switch (m->context) {
 	case LW_CONTEXT_TASK:
 		add(m, m->task, ns);
+		count(m, m->task, 1);
 		if (m->task.owner == LW_OWNER_FOREIGN)
 			m->unnamed_ns += ns;
 		break;
 	case LW_CONTEXT_NET_RX:
 		m->pending_ns += ns;
+		m->pending_events++;
 		break;
 	case LW_CONTEXT_NET_TX:
 		add(m, beside(m, LW_PART_BESIDE_NET_TX), ns);
@@ -161,7 +170,9 @@ static __always_inline void book(struct lw_meter *m)
 static __always_inline void settle(struct lw_meter *m)
 {
 	add(m, m->device, m->pending_ns);
+	count(m, m->device, m->pending_events);
 	m->pending_ns = 0;
+	m->pending_events = 0;
 }
 
 static __always_inline struct lw_who who_is(__u32 tgid)

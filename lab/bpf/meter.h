@@ -73,6 +73,8 @@ struct lw_meter {
 	__u64 ns[LW_CELLS]; /* by owner, and in each by part */
 	__u64 unnamed_ns; /* of the foreign task that runs: not yet under its name */
 	struct lw_running running; /* the task that runs */
+	__u64 pending_events; /* of this NET_RX softirq, as pending_ns */
+	__u64 own_events[LW_OWNER_COUNT]; /* of what is an owner's own: the meter's work for it */
 	__u64 begun; /* changes so far */
 };
 

@@ -160,7 +160,7 @@ pub fn run(
     let program = pinging(&mut scenario);
     let extent = extent_of(&scenario, options.length).clone();
     check_times(&extent, &sending)?;
-    let meter = Rc::new(Meter::attach()?);
+    let meter = Rc::new(Meter::attach_weighed()?);
     let bench = || Bench::create(placement.clone(), &app, &sending, meter.clone());
     let mut benches = vec![bench()?];
     let mut notes = left_out(&scenario, options.length);

@@ -478,6 +478,10 @@ pub struct Cpu {
     pub foreigners: Vec<(String, u64)>,
     /// All parts by context, ns. `arm`, `napi thread` and `softirq net_rx` make up `own_ns`; the others stand beside it.
     pub contexts_ns: BTreeMap<String, u64>,
+    /// What the meter itself took of `own_ns`, by the arm's events and what one costs on this machine, ns; absent where
+    /// that is not known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub metering_ns: Option<u64>,
     /// Sum of all parts, idle and generator included, against CPUs x window: 1 when it closes.
     pub closure: f64,
     /// Cost of the meter itself that is inside these figures, as a sentence.

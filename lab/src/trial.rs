@@ -1422,6 +1422,7 @@ fn cpu(usage: &Usage, arm: usize, polls: bool, spun_ns: Option<u64>, records: u6
         foreign_ns: usage.foreign_ns(),
         foreigners: usage.foreigners(),
         contexts_ns: usage.contexts_ns(arm),
+        metering_ns: usage.metering_ns(arm),
         closure: usage.closure(),
         method: match polls {
             true => format!("{method}; the arm polls, and its window ends with the schedule"),

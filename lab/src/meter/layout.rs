@@ -48,8 +48,9 @@ const DEVICE: usize = 4;
 const PENDING: usize = 5;
 const EVENTS: usize = 6;
 const TABLE: usize = 7;
-/// Behind the table: what is unnamed, three words of the task that runs, and `begun`.
-const BEGUN: usize = TABLE + OWNERS * PARTS + 4;
+/// Behind the table: what is unnamed, three words of the task that runs, and pending events; then events by owner.
+const OWN_EVENTS: usize = TABLE + OWNERS * PARTS + 5;
+const BEGUN: usize = OWN_EVENTS + OWNERS;
 pub(super) const METER_WORDS: usize = BEGUN + 1;
 
 /// Who runs, as in `struct lw_who`.
@@ -108,6 +109,11 @@ pub(super) fn events(words: &[u64]) -> u64 {
     words[EVENTS]
 }
 
+/// Of these, those of what is an owner's own, by owner.
+pub(super) fn own_events(words: &[u64]) -> &[u64] {
+    &words[OWN_EVENTS..BEGUN]
+}
+
 /// Adds the time of one CPU up to `now_ns` to `cells`.
 pub(super) fn add_to(cells: &mut Cells, words: &[u64], now_ns: u64) {
     for (cell, word) in cells.iter_mut().flatten().zip(&words[TABLE..]) {
@@ -163,6 +169,11 @@ pub(super) mod example {
 
         pub(crate) fn polled(mut self, who: Who, pending_ns: u64) -> Cpu {
             (self.0[DEVICE], self.0[PENDING]) = (word(who.bytes()), pending_ns);
+            self
+        }
+
+        pub(crate) fn counted(mut self, owner: Owner, events: u64) -> Cpu {
+            self.0[OWN_EVENTS + index(owner)] = events;
             self
         }
 

@@ -1,11 +1,11 @@
 //! What the meter says at one point in time.
 
-use super::layout::{self, Cells, METER_WORDS, NOTHING};
+use super::layout::{self, Cells, METER_WORDS, NOTHING, OWNERS};
 use super::usage::Usage;
 use std::collections::BTreeMap;
 
 /// Cumulative CPU time since the meter was attached, summed over all CPUs.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Reading {
     /// CLOCK_MONOTONIC when it was read, ns.
     pub(crate) at_ns: u64,
@@ -13,6 +13,10 @@ pub(crate) struct Reading {
     pub(crate) cpus: usize,
     /// Task switches, polls, entries and exits of softirqs and device interrupts: the meter's own work.
     pub(crate) events: u64,
+    /// Of these, those of what is an owner's own.
+    pub(super) own_events: Box<[u64; OWNERS]>,
+    /// What one costs on this machine, ns; absent where that was not measured.
+    pub(super) event_ns: Option<f64>,
     /// By CPU: time that the hypervisor gave to others since boot, ns; in steps of the kernel's clock tick, 10 ms
     /// nearly everywhere. It is also inside the time of whoever ran then.
     pub(crate) steal_ns: BTreeMap<usize, u64>,
@@ -27,6 +31,8 @@ impl Default for Reading {
             at_ns: 0,
             cpus: 0,
             events: 0,
+            own_events: Box::new([0; OWNERS]),
+            event_ns: None,
             steal_ns: BTreeMap::new(),
             cells: Box::new(NOTHING),
             names_ns: BTreeMap::new(),
@@ -41,6 +47,9 @@ impl Reading {
         if layout::is_online(words) {
             self.cpus += 1;
             self.events += layout::events(words);
+            for (events, of_cpu) in self.own_events.iter_mut().zip(layout::own_events(words)) {
+                *events += of_cpu;
+            }
             layout::add_to(&mut self.cells, words, self.at_ns);
         }
     }
@@ -59,10 +68,16 @@ impl Reading {
         for (cell, before) in cells.iter_mut().flatten().zip(earlier.cells.iter().flatten()) {
             *cell = grown(*before, *cell);
         }
+        let mut own_events = self.own_events.clone();
+        for (events, before) in own_events.iter_mut().zip(earlier.own_events.iter()) {
+            *events = grown(*before, *events);
+        }
         Usage {
             window_ns: self.at_ns - earlier.at_ns,
             cpus: self.cpus,
             events: grown(earlier.events, self.events),
+            own_events,
+            event_ns: self.event_ns,
             steal_ns: growth(&earlier.steal_ns, &self.steal_ns),
             cells,
             names_ns: growth(&earlier.names_ns, &self.names_ns),

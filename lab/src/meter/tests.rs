@@ -100,3 +100,14 @@ fn the_worst_eight_foreigners_are_named() {
         (8, &("p9".to_owned(), 90), &("p2".to_owned(), 20))
     );
 }
+
+#[test]
+fn the_meters_own_work_is_reckoned_from_the_arms_events() {
+    let start = reading(1_000, &[Cpu::running(1_000, NOBODY).counted(Owner::Arm(3), 5)]);
+    let mut end = reading(2_000, &[Cpu::running(1_000, ARM).counted(Owner::Arm(3), 7)]);
+    assert_eq!(end.since(&start).metering_ns(3), None, "nobody has weighed an event");
+    end.event_ns = Some(100.0);
+    let usage = end.since(&start);
+    assert_eq!((usage.metering_ns(3), usage.metering_ns(2)), (Some(200), Some(0)));
+    assert!(usage.method().contains("about 100 ns each"), "{}", usage.method());
+}

@@ -1,14 +1,14 @@
 //! Whose the time between two readings was.
 
 use super::Owner;
-use super::layout::{BESIDE, Cells, NOTHING, OWN, Part, index};
+use super::layout::{BESIDE, Cells, NOTHING, OWN, OWNERS, Part, index};
 use std::collections::BTreeMap;
 
 /// Foreign programs that are named.
 const NAMES_MAX: usize = 8;
 
 /// Whose the CPU time of a window was, all CPUs.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Usage {
     /// Length of the window, ns.
     pub(crate) window_ns: u64,
@@ -16,6 +16,10 @@ pub(crate) struct Usage {
     pub(crate) cpus: usize,
     /// Events that the meter booked.
     pub(crate) events: u64,
+    /// Of these, those of what is an owner's own.
+    pub(super) own_events: Box<[u64; OWNERS]>,
+    /// What one costs on this machine, ns; absent where that was not measured.
+    pub(super) event_ns: Option<f64>,
     /// By CPU: time that the hypervisor gave to others, ns, in steps of the kernel's clock tick (10 ms nearly
     /// everywhere), so that a short window shows none or a whole one.
     pub(crate) steal_ns: BTreeMap<usize, u64>,
@@ -29,6 +33,8 @@ impl Default for Usage {
             window_ns: 0,
             cpus: 0,
             events: 0,
+            own_events: Box::new([0; OWNERS]),
+            event_ns: None,
             steal_ns: BTreeMap::new(),
             cells: Box::new(NOTHING),
             names_ns: BTreeMap::new(),
@@ -76,6 +82,16 @@ impl Usage {
         all as f64 / (self.window_ns.max(1) as f64 * self.cpus.max(1) as f64)
     }
 
+    /// Events of what is `owner`'s own.
+    pub(super) fn own_events(&self, owner: Owner) -> u64 {
+        self.own_events[index(owner)]
+    }
+
+    /// What the meter itself took of [`own_ns`](Self::own_ns), about, ns; `None` where an event's cost is not known.
+    pub(crate) fn metering_ns(&self, arm: usize) -> Option<u64> {
+        Some((self.own_events(Owner::Arm(arm)) as f64 * self.event_ns?) as u64)
+    }
+
     /// Where all time but idling went, seen from `arm`, under the names of the result schema. The first three are
     /// [`own_ns`](Self::own_ns).
     pub(crate) fn contexts_ns(&self, arm: usize) -> BTreeMap<String, u64> {
@@ -113,10 +129,14 @@ impl Usage {
 
     /// How the figures came about, in a sentence of the result.
     pub(crate) fn method(&self) -> String {
+        let cost = match self.event_ns {
+            Some(ns) => format!(", about {ns:.0} ns each,"),
+            None => String::new(),
+        };
         format!(
             "whose time it is, by the tracepoints of task switches, softirqs, device interrupts and NAPI polls; \
              tasks of the arm, its NAPI threads and softirq that polls its interfaces are its own, what has no known \
-             cause stands beside; {} events booked in this window, their cost is inside these figures",
+             cause stands beside; {} events booked in this window, their cost{cost} is inside these figures",
             self.events
         )
     }

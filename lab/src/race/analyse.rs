@@ -362,11 +362,30 @@ pub(super) fn left_out(segments: &[Segment]) -> Vec<String> {
             disturbed.len()
         ));
     }
+    notes.extend(metering(segments));
     let warm = segments.iter().filter(|s| s.warm_up).count();
     if warm > 0 {
         notes.push(format!("{warm} of {all} segments were warm-up, and were left out"));
     }
     notes
+}
+
+/// How much of the arms' CPU time is the meter's, from the arm that it burdens least to the one that it burdens most.
+fn metering(segments: &[Segment]) -> Option<String> {
+    let mut by_arm = BTreeMap::<usize, (u64, u64)>::new();
+    for segment in segments {
+        let (metering_ns, own_ns) = by_arm.entry(segment.arm).or_default();
+        *metering_ns += segment.cpu.metering_ns?;
+        *own_ns += segment.cpu.own_ns;
+    }
+    let shares = by_arm.into_values().filter(|(_, own_ns)| *own_ns > 0);
+    let percent: Vec<f64> =
+        shares.map(|(metering_ns, own_ns)| metering_ns as f64 * 100.0 / own_ns as f64).collect();
+    let least = percent.iter().copied().reduce(f64::min)?;
+    let most = percent.iter().copied().reduce(f64::max)?;
+    Some(format!(
+        "the meter's own work is about {least:.1} to {most:.1} % of an arm's CPU time, and inside it"
+    ))
 }
 
 /// Per arm and load, over all rounds.

@@ -184,6 +184,7 @@ fn segment(
             foreign_ns: 1_000_000,
             foreigners: vec![("cron".to_owned(), 1_000_000)],
             contexts_ns,
+            metering_ns: None,
             closure: 0.998 + random.around(0.001),
             method: "scheduler, softirq and interrupt tracepoints; the meter costs about 110 ns \
                      per switch, inside these figures"
