@@ -103,6 +103,50 @@ fn a_python_server_is_raced_and_every_datagram_is_accounted_for() {
 }
 
 #[test]
+fn servers_that_are_compiled_are_raced_in_one_race() {
+    let Some(turn) = Turn::new("command-compiled") else { return };
+    let [c, go] = ["echo-c", "echo-go"].map(|name| turn.folder.join(name));
+    let mut arms = Vec::new();
+    if is_built(Command::new("cc").args(["-O2", "-o"]).arg(&c).arg(format!("{EXAMPLES}/echo.c"))) {
+        arms.push(format!("{} {{address}} {{port}}", c.display()));
+    }
+    let mut compiler = Command::new("go");
+    compiler.args(["build", "-o"]).arg(&go).arg(format!("{EXAMPLES}/echo.go"));
+    // What it makes of its own library stays in the target folder, for the next time.
+    compiler.env("GOCACHE", concat!(env!("CARGO_TARGET_TMPDIR"), "/go")).env("GO111MODULE", "off");
+    if is_built(&mut compiler) {
+        arms.push(format!("{} --listen {{address}}:{{port}}", go.display()));
+    }
+    if arms.is_empty() {
+        return;
+    }
+    let result = {
+        let mut command = shipped::race(&turn.folder, "udp-echo", &[]);
+        command.args(["--lane", "socket", "--load", "2000", "--generations", "2", "--rounds", "1"]);
+        arms.iter().for_each(|arm| drop(command.args(["--arm", arm])));
+        let output = command.args(["--segment-ms", "100"]).output().expect("the program starts");
+        assert!(output.status.code().is_some_and(|code| code != 2), "{output:?}");
+        turn.result("")
+    };
+    assert_eq!(result.arms.len(), 2 + arms.len());
+    for segment in &result.segments {
+        let (name, ledger) = (&result.arms[segment.arm].name, &segment.ledger);
+        assert!(ledger.is_closed() && ledger.delivered > 0, "{name}: {ledger:?}");
+    }
+}
+
+/// Whether the compiler is there; one that is must be able to build.
+fn is_built(compiler: &mut Command) -> bool {
+    let name = compiler.get_program().to_string_lossy().into_owned();
+    let Ok(output) = compiler.output() else {
+        println!("skipped: there is no {name} in PATH");
+        return false;
+    };
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    true
+}
+
+#[test]
 fn what_a_program_received_is_told_by_its_counter() {
     let Some(turn) = Turn::new("command-count") else { return };
     if !has_python() {

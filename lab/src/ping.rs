@@ -4,11 +4,13 @@
 //! Its round trips are those it prints, in microseconds: from its own send call to the kernel's stamp
 //! on the reply, a wake-up of `ping` and the sender's stack included. They are a table of their own and
 //! never compared with the round trips of our probe. Beside a load it shares its CPU with a generator
-//! that spins, so its own waiting for the CPU is in them, for every arm alike. Assumes `ping` in PATH
-//! with `-n -c -i -s -W`, and `setpriv` (util-linux), which has the kernel kill it when the race is killed.
+//! that spins, so its own waiting for the CPU is in them, for every arm alike; it has the generator's
+//! priority, or it would wait for milliseconds. Assumes `ping` in PATH with `-n -c -i -s -W`, and `setsid` and
+//! `setpriv` (util-linux), the latter of which has the kernel kill it when the race is killed.
 
 mod output;
 
+use crate::child::GENERATOR_PRIORITY;
 use crate::race::RaceError;
 use crate::result::Ledger;
 use crate::round_trips::RoundTrips;
@@ -21,6 +23,8 @@ use std::process::{Command, Stdio};
 
 /// The program.
 const PROGRAM: &str = "ping";
+/// Becomes the program behind it, with a priority in its session and of its session (sched(7)), where it may.
+const GO_FIRST: &str = r#"echo "$0" 2>/dev/null >/proc/self/autogroup; exec nice -n "$0" "$@""#;
 /// Most pings of a trial: each is a line that is kept until it is read.
 pub(crate) const PINGS_MAX: u32 = 10_000;
 /// How long `ping` waits where no reply came at all, s. Where any came, iputils waits for the last one only
@@ -90,7 +94,9 @@ pub(crate) fn run(
         pin_to_cpu(cpu)?;
         // Killed with this thread, and so with the race.
         Command::new("setpriv")
-            .args(["--pdeathsig", "KILL", "--", PROGRAM])
+            .args(["--pdeathsig", "KILL", "--", "setsid", "sh", "-c", GO_FIRST])
+            .arg(GENERATOR_PRIORITY.to_string())
+            .arg(PROGRAM)
             .args(arguments(order))
             .env("LC_ALL", "C")
             .stdin(Stdio::null())
