@@ -7,4 +7,6 @@ fn main() {
     laneway_bpf_build::compile("bpf/replies.bpf.c");
     laneway_bpf_build::compile("bpf/arrivals.bpf.c");
     laneway_bpf_build::compile("bpf/copies.bpf.c");
+    laneway_bpf_build::compile("bpf/trains.bpf.c");
+    laneway_bpf_build::compile("bpf/refused.bpf.c");
 }

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause) */
-/* What the far end of a fan-out and its user-space part share; `src/copies.rs` mirrors it. */
+/* What the far ends of a fan-out and their user-space part share; `src/copies.rs` mirrors it. */
 #ifndef LANEWAY_LAB_COPIES_H
 #define LANEWAY_LAB_COPIES_H
 
@@ -29,6 +29,8 @@ struct lw_copied {
 	__u64 spoilt; /* not the bytes that were sent, or not as many */
 	__u64 first_ns;
 	__u64 last_ns; /* of the sampled ones */
+	__u64 trains; /* of two datagrams and more, that came uncut */
+	__u64 in_trains; /* datagrams in them */
 	struct lw_trips trips; /* likewise, since each was due */
 };
 

@@ -14,9 +14,11 @@
 use crate::arrivals::Arrivals;
 use crate::child::GENERATOR_PRIORITY;
 use crate::copies::Copies;
+use crate::fanout::FarEnd;
 use crate::meter::{self, Meter, Owner};
 use crate::plan::SegmentPlan;
 use crate::race::RaceError;
+use crate::refused::Refused;
 use crate::replies::Replies;
 use crate::result::Placement;
 use crate::returns::Returns;
@@ -84,6 +86,29 @@ const fn address(net: u8, host: u8, port: u16) -> SocketAddrV4 {
     SocketAddrV4::new(Ipv4Addr::new(10, net, 0, host), port)
 }
 
+/// What all benches of a race share.
+#[derive(Clone)]
+pub(crate) struct Instruments {
+    /// Whose the time of every CPU is.
+    pub(crate) meter: Rc<Meter>,
+    /// Where trains leave uncut: what the rings that they leave to refuse.
+    refused: Option<Rc<Refused>>,
+}
+
+impl Instruments {
+    /// Those that a race needs in which this is sent.
+    ///
+    /// # Errors
+    /// Missing privilege or kernel support.
+    pub(crate) fn attach(sending: &Sending) -> Result<Instruments, RaceError> {
+        let fanout = sending.traffic.fanout().map(|plan| plan.fanout);
+        let has_trains = fanout.is_some_and(|fanout| fanout.far_end == FarEnd::Trains);
+        let refused = has_trains.then(Refused::attach).transpose()?;
+        let meter = Rc::new(Meter::attach_weighed()?);
+        Ok(Instruments { meter, refused: refused.map(Rc::new) })
+    }
+}
+
 /// The bench.
 pub(crate) struct Bench {
     /// Declared before the topology: it goes before the rooms that it joins.
@@ -103,8 +128,10 @@ pub(crate) struct Bench {
     limit_mbit: Cell<Option<u32>>,
     /// Where a relay listens.
     first_group: Option<SocketAddrV4>,
+    /// The far ends that may refuse trains, as the meter knows interfaces.
+    watched: Vec<(u32, u32)>,
     topology: Topology,
-    meter: Rc<Meter>,
+    instruments: Instruments,
     placement: Placement,
 }
 
@@ -132,7 +159,7 @@ impl Bench {
         placement: Placement,
         app: &AppFacts,
         sending: &Sending,
-        meter: Rc<Meter>,
+        instruments: Instruments,
     ) -> Result<Bench, RaceError> {
         let mut options = TopologyOptions::new("race");
         options.veth = VethOptions { mtu_bytes: MTU_BYTES, ..VethOptions::default() };
@@ -157,9 +184,13 @@ impl Bench {
             what: format!("writing {FRAGMENT_SECONDS}"),
             why: e.to_string(),
         })?;
-        let numbers = 1..=ONWARD.len().min(app.race.ports.saturating_sub(1)) as u8;
-        let onward: Vec<VethPair> =
-            numbers.map(|number| onward_cable(&topology, number)).collect::<Result<_, _>>()?;
+        let numbers = 0..ONWARD.len().min(app.race.ports.saturating_sub(1)) as u8;
+        let fanout = sending.traffic.fanout().map(|plan| plan.fanout);
+        let lay = |cable| {
+            let has_trains = fanout.is_some_and(|fanout| fanout.has_trains(cable));
+            onward_cable(&topology, cable, has_trains)
+        };
+        let onward: Vec<VethPair> = numbers.map(lay).collect::<Result<_, _>>()?;
         let mut far_threads = topology.generator.napi_threads.clone();
         for [far, _] in
             ONWARD.iter().take(onward.len()).filter(|_| placement.far_napi_cpu.is_some())
@@ -178,9 +209,10 @@ impl Bench {
             far_threads,
             onward,
             limit_mbit: Cell::new(None),
-            first_group: sending.traffic.fanout().map(|plan| plan.fanout.first_group()),
+            first_group: fanout.map(|fanout| fanout.first_group()),
+            watched: Vec::new(),
             topology,
-            meter,
+            instruments,
             placement,
         };
         let (_, far_end) = bench.ways_back()[0];
@@ -216,6 +248,11 @@ impl Bench {
                 let plan = sending.traffic.fanout().copied();
                 let attach = |plan| Copies::attach(far, &ends, plan, &bench.timetable);
                 bench.copies = plan.map(attach).transpose()?;
+                if let Some(refused) = &bench.instruments.refused {
+                    let keys = ends.iter().map(|end| meter::key_of(far, end));
+                    bench.watched = keys.collect::<Result<_, _>>()?;
+                    bench.watched.iter().try_for_each(|key| refused.watch(*key))?;
+                }
             }
             Counted::Records | Counted::Handed => {}
         }
@@ -355,7 +392,7 @@ impl Bench {
     }
 
     pub(crate) fn meter(&self) -> &Meter {
-        &self.meter
+        &self.instruments.meter
     }
 
     pub(crate) fn placement(&self) -> &Placement {
@@ -391,12 +428,12 @@ impl Bench {
         let mut threads = found.unwrap_or_else(|| sut.napi_threads.clone());
         for thread in &mut threads {
             thread.pin(self.placement.napi_cpu)?;
-            self.meter.classify_napi(thread.pid, Owner::Arm(arm))?;
+            self.instruments.meter.classify_napi(thread.pid, Owner::Arm(arm))?;
         }
         match self.placement.far_napi_cpu {
             Some(cpu) => self.claim_far_threads(arm, cpu),
             None => self.topology.generator.napi_threads.iter().try_for_each(|thread| {
-                Ok(self.meter.classify_napi(thread.pid, Owner::Generator(arm))?)
+                Ok(self.instruments.meter.classify_napi(thread.pid, Owner::Generator(arm))?)
             }),
         }
     }
@@ -420,7 +457,7 @@ impl Bench {
             thread.pin(cpu)?;
             let pid = thread.pid.to_string();
             run("chrt", &["--fifo", "--pid", "1", &pid], far)?;
-            self.meter.classify_napi(thread.pid, Owner::Generator(arm))?;
+            self.instruments.meter.classify_napi(thread.pid, Owner::Generator(arm))?;
         }
         Ok(())
     }
@@ -438,7 +475,7 @@ impl Bench {
         owner: Owner,
     ) -> Result<(), RaceError> {
         let (netns_inode, ifindex) = meter::key_of(namespace, interface)?;
-        Ok(self.meter.own_interface(netns_inode, ifindex, owner)?)
+        Ok(self.instruments.meter.own_interface(netns_inode, ifindex, owner)?)
     }
 
     /// Waits until no fragment waits for its rest in the arm's namespace: each pass has the addresses and
@@ -478,6 +515,11 @@ impl Bench {
             for (from, to) in self.ways_back() {
                 losses.return_ring_full += sut.enter(|| interface_counters(from))??.tx_dropped;
                 losses.return_receive += driver_losses(&generator.enter(|| driver_counters(to))??);
+            }
+        }
+        if let Some(refused) = &self.instruments.refused {
+            for key in &self.watched {
+                losses.return_ring_full += refused.behind_the_first(*key)?;
             }
         }
         Ok(losses)
@@ -599,15 +641,25 @@ pub(crate) fn onward_interface(cable: u8) -> &'static str {
     ONWARD[usize::from(cable)][1]
 }
 
-/// Cable `number` on the way out, from 1: like the first of all, in its own network.
-fn onward_cable(topology: &Topology, number: u8) -> Result<VethPair, RaceError> {
-    let [near, far] = ONWARD[usize::from(number) - 1];
+/// A cable on the way out, 0 being the first: like that on the way in, in its own network. With trains, what leaves the
+/// arm is cut, and its checksums computed, where it would be on a NIC: not on the arm's CPU.
+fn onward_cable(topology: &Topology, cable: u8, has_trains: bool) -> Result<VethPair, RaceError> {
+    let [near, far] = ONWARD[usize::from(cable)];
+    let number = cable + 1;
     let end = |host: u8| {
         let mac = Mac([0x02, 0x4c, 0x57, 0, number, host]);
         VethEnd::new(mac, &[&format!("10.{}.0.{host}/24", 77 + number)]).expect("24 bits fit IPv4")
     };
-    let options =
+    let mut options =
         VethOptions { mtu_bytes: MTU_BYTES, a: end(1), b: end(2), ..VethOptions::default() };
+    if has_trains {
+        options.b.offloads = Offloads {
+            gso: true,
+            tx_checksum: true,
+            tx_udp_segmentation: true,
+            ..Offloads::default()
+        };
+    }
     let (generator, sut) = (&topology.generator.namespace, &topology.sut.namespace);
     Ok(VethPair::create(generator, near, sut, far, &options)?)
 }
@@ -626,7 +678,6 @@ mod tests {
     /// A bench for an app that sends on, with the far ends' receive work there.
     fn bench(far_napi_cpu: Option<usize>) -> Option<Bench> {
         can_create().map_err(skip).ok()?;
-        let meter = Rc::new(Meter::attach().map_err(skip).ok()?);
         let sentence = String::new();
         let [arm_cpu, napi_cpu, generator_cpu] = [0; 3];
         let placement =
@@ -635,7 +686,8 @@ mod tests {
         let traffic = TrafficPlan::Udp { payloads: Payloads::Fixed(64), source, destination };
         let (times, timetable) = (Times::Steady, Timetable::default());
         let sending = Sending { traffic, times, timetable };
-        Some(Bench::create(placement, &Across::FACTS, &sending, meter).unwrap())
+        let instruments = Instruments::attach(&sending).map_err(skip).ok()?;
+        Some(Bench::create(placement, &Across::FACTS, &sending, instruments).unwrap())
     }
 
     fn far_threads(bench: &Bench) -> Vec<NapiThread> {
@@ -671,10 +723,6 @@ mod tests {
         if let Err(why) = can_create() {
             return skip(why);
         }
-        let meter = match Meter::attach() {
-            Ok(meter) => Rc::new(meter),
-            Err(why) => return skip(why),
-        };
         let race = RaceFacts::HANDED.under(kinds::Traffic::Tcp(Protocol::Echo));
         let app = AppFacts { name: "asked", about: "", race };
         let client = ClientPlan {
@@ -692,6 +740,10 @@ mod tests {
             times: Times::Steady,
             timetable: Timetable::default(),
         };
+        let instruments = match Instruments::attach(&sending) {
+            Ok(instruments) => instruments,
+            Err(why) => return skip(why),
+        };
         for tso in [false, true] {
             let placement = Placement {
                 arm_cpu: 0,
@@ -701,7 +753,7 @@ mod tests {
                 sentence: String::new(),
                 tso,
             };
-            let bench = Bench::create(placement, &app, &sending, meter.clone()).unwrap();
+            let bench = Bench::create(placement, &app, &sending, instruments.clone()).unwrap();
             bench.claim_napi_threads(1).unwrap();
             let said = bench.describe().unwrap();
             assert_eq!((said.sut.napi_threads.len(), said.sut.state.offloads.tso), (1, tso));

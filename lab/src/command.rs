@@ -393,7 +393,13 @@ mod tests {
 
     #[test]
     fn a_relay_is_told_its_groups_and_its_outputs() {
-        let fanout = Fanout { groups: 2, outputs: 3, cables: 2, limit_mbit: None };
+        let fanout = Fanout {
+            groups: 2,
+            outputs: 3,
+            cables: 2,
+            limit_mbit: None,
+            far_end: Default::default(),
+        };
         let race = fanout.raced(Flood::FACTS.race);
         let app = AppFacts { race, ..Flood::FACTS };
         let interfaces = ["sut0", "sut1", "sut2"].map(str::to_owned);

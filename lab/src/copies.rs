@@ -1,5 +1,6 @@
-//! What comes out of a fan-out: `bpf/copies.bpf.c` at the far end of every cable on the way out, which ticks off every
-//! copy of every datagram at the output that it was sent to, and drops it.
+//! What comes out of a fan-out: a program at the far end of every cable on the way out, which ticks off every copy of every
+//! datagram at the output that it was sent to, and drops it. `bpf/trains.bpf.c` sees what a receiver sees, trains uncut;
+//! `bpf/copies.bpf.c` has each copy come as a frame of its own ([`FarEnd`]).
 //!
 //! An output is a cable, a group and a UDP port, and has a bitmap of its own: so a copy that came twice at one is not
 //! taken for one that is missing at another, and what came where no output is, at the wrong group or with other bytes is
@@ -8,22 +9,24 @@
 //! One number in eight is booked at each output with the time since it was due.
 
 use crate::arrivals::ARRIVALS_MAX;
-use crate::fanout::FanoutPlan;
+use crate::fanout::{FanoutPlan, FarEnd};
 use crate::plan::SegmentPlan;
 use crate::race::RaceError;
+use crate::result::Segment;
 use crate::round_trips::{LATE_NS, RoundTrips, TRIP_WORDS};
 use crate::timetable::Timetable;
 use crate::words::{bytes_of, words_of};
-use laneway_bpf::{BpfError, Loaded, XdpLink, XdpMode};
+use laneway_bpf::{BpfError, Loaded, TcIngress, XdpLink, XdpMode};
 use laneway_core::{ConfigValue, KernelHalf, KernelMaps, LaneError};
 use laneway_netns::Namespace;
 use std::collections::BTreeMap;
 
-/// The compiled program.
-static OBJECT: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/copies.bpf.o"));
+/// The compiled programs.
+static FRAMES: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/copies.bpf.o"));
+static TRAINS: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/trains.bpf.o"));
 
 /// `u64` words of `struct lw_copied` in front of its trips.
-const WORDS: usize = 10;
+const WORDS: usize = 12;
 /// `u64` words of `struct lw_output`.
 const OUTPUT_WORDS: usize = 3;
 /// Numbers that share a word.
@@ -55,6 +58,10 @@ pub(crate) struct Copied {
     pub(crate) first_ns: u64,
     /// See `first_ns`.
     pub(crate) last_ns: u64,
+    /// Trains of several that came uncut.
+    pub(crate) trains: u64,
+    /// Copies in these, whatever became of each.
+    pub(crate) in_trains: u64,
     /// The different copies by output, in the order of [`Fanout::outputs`](crate::fanout::Fanout::outputs).
     pub(crate) by_output: Vec<u64>,
     /// The same by cable.
@@ -80,6 +87,8 @@ impl Copied {
             spoilt,
             first_ns,
             last_ns,
+            trains,
+            in_trains,
         ] = *words.first_chunk::<WORDS>().expect("they were read");
         self.distinct += distinct;
         self.by_cable.push(distinct);
@@ -87,6 +96,8 @@ impl Copied {
         self.reordered += reordered;
         self.foreign += foreign;
         self.strangers += strangers;
+        self.trains += trains;
+        self.in_trains += in_trains;
         for (what, n) in [(UNKNOWN, unknown), (MISLED, misled), (SPOILT, spoilt)] {
             if n > 0 {
                 *self.wrong.entry(what).or_default() += n;
@@ -115,8 +126,16 @@ pub(crate) struct Copies {
 /// The far end of a cable.
 struct Cable {
     /// Declared first: detach before the program goes.
-    _attached: Option<XdpLink>,
+    _attached: Attached,
     loaded: Loaded,
+}
+
+/// What keeps a program where it is.
+enum Attached {
+    Driver(#[expect(dead_code, reason = "held")] XdpLink),
+    Receiver(#[expect(dead_code, reason = "held")] TcIngress),
+    #[cfg(test)]
+    Nowhere,
 }
 
 impl Copies {
@@ -134,9 +153,14 @@ impl Copies {
         let attach = |(cable, interface): (u8, &&str)| {
             let loaded = load(&plan, cable, times)?;
             let program = loaded.program();
-            let attached =
-                namespace.enter(|| XdpLink::attach(program, interface, XdpMode::Native))??;
-            Ok::<_, RaceError>(Cable { _attached: Some(attached), loaded })
+            let attach = || match plan.fanout.far_end {
+                FarEnd::Trains => TcIngress::attach(program, interface).map(Attached::Receiver),
+                FarEnd::Frames => {
+                    XdpLink::attach(program, interface, XdpMode::Native).map(Attached::Driver)
+                }
+            };
+            let attached = namespace.enter(attach)??;
+            Ok::<_, RaceError>(Cable { _attached: attached, loaded })
         };
         let cables = (0..).zip(interfaces).map(attach).collect::<Result<_, _>>()?;
         Ok(Copies { cables, plan, times: times.clone() })
@@ -194,6 +218,29 @@ fn by_port(loaded: &Loaded) -> Result<BTreeMap<u32, u64>, LaneError> {
     Ok(by_port)
 }
 
+/// How many of each arm's copies came in trains, and how long these were.
+pub(crate) fn trains_note(segments: &[Segment], names: &[String]) -> String {
+    let of = |(arm, name): (usize, &String)| {
+        let ledgers = segments.iter().filter(|segment| segment.arm == arm).map(|s| &s.ledger);
+        let (mut came, mut trains, mut in_trains) = (0, 0, 0);
+        for ledger in ledgers {
+            came += ledger.delivered;
+            trains += ledger.trains;
+            in_trains += ledger.in_trains;
+        }
+        match trains {
+            0 => format!("`{name}` none"),
+            _ => format!(
+                "`{name}` {:.0} %, {:.1} in each",
+                100.0 * in_trains as f64 / came.max(in_trains) as f64,
+                in_trains as f64 / trains as f64
+            ),
+        }
+    };
+    let arms: Vec<String> = names.iter().enumerate().map(of).collect();
+    format!("copies that came in trains, uncut: {}", arms.join(", "))
+}
+
 fn load(plan: &FanoutPlan, cable: u8, times: &Timetable) -> Result<Loaded, BpfError> {
     let group = plan.fanout.first_group();
     let outputs = u32::from(plan.fanout.outputs_of(cable));
@@ -208,17 +255,25 @@ fn load(plan: &FanoutPlan, cable: u8, times: &Timetable) -> Result<Loaded, BpfEr
     let value = |(name, value): (_, u32)| ConfigValue { name, bytes: value.to_ne_bytes().to_vec() };
     let words = (frames_max(plan) / WORD_BITS).max(1) * outputs;
     debug_assert_eq!(OUTPUT_WORDS * 8, 24, "as `struct lw_output`");
-    Loaded::load(&KernelHalf {
-        name: "copies",
-        object: OBJECT,
-        program: "take_copies",
+    let (name, object, program) = match plan.fanout.far_end {
+        FarEnd::Trains => ("trains", TRAINS, "take_trains"),
+        FarEnd::Frames => ("copies", FRAMES, "take_copies"),
+    };
+    let half = KernelHalf {
+        name,
+        object,
+        program,
         config: values.into_iter().map(value).chain([times.config()]).collect(),
         entries: times.entries().collect(),
         map_sizes: vec![("ticks", words), ("outputs", outputs), times.map_size()],
         records: None,
         drops_map: None,
         seen_map: None,
-    })
+    };
+    match plan.fanout.far_end {
+        FarEnd::Trains => Loaded::load_for_tc(&half),
+        FarEnd::Frames => Loaded::load(&half),
+    }
 }
 
 fn expect(
@@ -238,133 +293,4 @@ fn expect(
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::fanout::Fanout;
-    use crate::timetable::Times;
-    use crate::traffic::{PAYLOAD_AT, Replayable, TrafficPlan};
-    use laneway_bpf::{RunInput, prog_run};
-    use laneway_testkit::skip;
-
-    const FRAMES: u32 = 400;
-
-    fn plan(payload_bytes: u16) -> FanoutPlan {
-        let fanout = Fanout { groups: 3, outputs: 5, cables: 2, limit_mbit: None };
-        let source = crate::bench::GENERATOR;
-        FanoutPlan { fanout, payload_bytes, run: 4, source }
-    }
-
-    fn segment(segment: u8, t0_ns: u64) -> SegmentPlan {
-        SegmentPlan { segment, t0_ns, frames: FRAMES, interval_ns: 1, burst: 1, entry: 0 }
-    }
-
-    /// The far ends, without cables; `None` where programs cannot be loaded.
-    fn copies(plan: FanoutPlan) -> Option<Copies> {
-        let times = Timetable::default();
-        let cables: Result<_, _> = (0..plan.fanout.cables)
-            .map(|cable| Ok(Cable { _attached: None, loaded: load(&plan, cable, &times)? }))
-            .collect();
-        let cables = cables.map_err(|why: BpfError| skip(why)).ok()?;
-        Some(Copies { cables, plan, times })
-    }
-
-    /// Datagram `number` of segment 3, as it comes out of an output of this place on its cable.
-    fn copy(plan: FanoutPlan, number: u32, place: u16) -> Vec<u8> {
-        let traffic = Replayable::prepare(&TrafficPlan::Fanout(plan), &Times::Steady).unwrap();
-        let template = traffic.template(number);
-        let mut frame = vec![0; template.frame.len()];
-        template.write(&mut frame, [0; 6], 3, number, 0);
-        let port = plan.fanout.first_group().port() + place;
-        frame[36..38].copy_from_slice(&port.to_be_bytes());
-        frame
-    }
-
-    fn run(copies: &Copies, cable: usize, frame: &[u8]) {
-        let program = copies.cables[cable].loaded.program();
-        let output = prog_run(program, RunInput { frame, ..RunInput::default() });
-        assert_eq!(output.expect("it runs").verdict, 1, "dropped");
-    }
-
-    #[test]
-    fn every_copy_counts_once_at_its_own_output() {
-        let plan = plan(100);
-        let Some(copies) = copies(plan) else { return };
-        copies.expect(&segment(3, 1_000)).unwrap();
-        // Cable 0 has outputs 0, 2 and 4, cable 1 has outputs 1 and 3.
-        for (cable, place, numbers) in
-            [(0, 0, &[0, 1, 8, 5][..]), (0, 2, &[0, 64, 399]), (1, 1, &[0, 0, 1])]
-        {
-            for &number in numbers {
-                run(&copies, cable, &copy(plan, number, place));
-            }
-        }
-        let (copied, trips) = copies.read().unwrap();
-        assert_eq!((copied.by_output, copied.by_cable), (vec![4, 0, 0, 2, 3], vec![7, 2]));
-        assert_eq!((copied.distinct, copied.duplicates, copied.reordered), (9, 1, 1));
-        assert_eq!((copied.foreign, copied.strangers, copied.wrong.len()), (0, 0, 0));
-        // Numbers 0, 8, 0, 64 and 0.
-        assert_eq!(trips.n(), 5);
-        assert!(0 < copied.first_ns && copied.first_ns <= copied.last_ns);
-        // What another segment ticked off is forgotten.
-        copies.expect(&segment(3, 2_000)).unwrap();
-        run(&copies, 0, &copy(plan, 1, 2));
-        let (copied, _) = copies.read().unwrap();
-        assert_eq!((copied.by_output, copied.duplicates), (vec![0, 0, 0, 0, 1], 0));
-    }
-
-    #[test]
-    fn copies_of_a_limited_cable_are_counted_and_not_timed() {
-        let mut plan = plan(100);
-        plan.fanout.limit_mbit = Some(5);
-        let Some(copies) = copies(plan) else { return };
-        copies.expect(&segment(3, 1_000)).unwrap();
-        for (cable, number) in [(0, 0), (0, 8), (1, 0)] {
-            run(&copies, cable, &copy(plan, number, 0));
-        }
-        let (copied, trips) = copies.read().unwrap();
-        assert_eq!((copied.by_cable, trips.n()), (vec![2, 1], 1));
-    }
-
-    #[test]
-    fn what_no_relay_should_send_is_told_apart() {
-        let plan = plan(200);
-        let Some(copies) = copies(plan) else { return };
-        copies.expect(&segment(3, 1_000)).unwrap();
-        let whole = copy(plan, 64, 0);
-        run(&copies, 0, &whole);
-        let changed = |at: usize, bytes: &[u8]| {
-            let mut frame = copy(plan, 64, 1);
-            frame[at..at + bytes.len()].copy_from_slice(bytes);
-            frame
-        };
-        // A third output is on the first cable only.
-        run(&copies, 1, &copy(plan, 64, 2));
-        run(&copies, 0, &changed(33, &[4]));
-        // It was group 2's turn, not group 3's; its complement off by one; a word spoilt; two bytes too few; a segment that is none.
-        run(&copies, 0, &changed(33, &[3]));
-        run(&copies, 0, &changed(PAYLOAD_AT + 7, &[0]));
-        run(&copies, 0, &changed(PAYLOAD_AT + 16 + 8 * 22, &[1, 2]));
-        run(&copies, 0, &changed(38, &[0, 206]));
-        run(&copies, 0, &changed(PAYLOAD_AT + 1, &[9, 0, 0, 0, 64, 253, 246]));
-        // A fragment, and something that is no IP.
-        run(&copies, 0, &changed(20, &[0x20]));
-        run(&copies, 0, &[0; 60]);
-        let (copied, _) = copies.read().unwrap();
-        let wrong = BTreeMap::from([(UNKNOWN, 2), (MISLED, 1), (SPOILT, 3)]);
-        assert_eq!((copied.distinct, copied.foreign, copied.strangers), (1, 1, 2));
-        assert_eq!(copied.wrong, wrong);
-        assert_eq!(copied.seen(), 8);
-    }
-
-    #[test]
-    fn the_longest_and_the_shortest_payload_are_compared_to_their_end() {
-        for payload_bytes in [18, 24, 1_472] {
-            let plan = plan(payload_bytes);
-            let Some(copies) = copies(plan) else { return };
-            copies.expect(&segment(3, 1_000)).unwrap();
-            run(&copies, 1, &copy(plan, 128, 0));
-            let (copied, _) = copies.read().unwrap();
-            assert_eq!((copied.distinct, copied.wrong.len()), (1, 0), "{payload_bytes}");
-        }
-    }
-}
+mod tests;

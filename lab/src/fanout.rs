@@ -41,6 +41,45 @@ pub struct Fanout {
     /// alike. None: as much as the CPU does.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub limit_mbit: Option<u32>,
+    /// As what copies come out.
+    #[serde(default)]
+    pub far_end: FarEnd,
+}
+
+/// As what copies come out of the cables, and are counted there.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum FarEnd {
+    /// As a receiver sees them: a train that a sender's kernel made of one send (UDP_SEGMENT) arrives uncut, as it leaves to
+    /// a NIC that segments, and checksums are left to the device. Not on a cable that is limited: the queue in front of it
+    /// counts what it drops by packet.
+    #[default]
+    Trains,
+    /// Each as a frame of its own: trains are cut in software on the sender's CPU, and so are checksums computed.
+    Frames,
+}
+
+impl FarEnd {
+    /// What counts copies there.
+    pub(crate) fn program(self) -> &'static str {
+        match self {
+            FarEnd::Trains => "a program behind the driver (tc ingress)",
+            FarEnd::Frames => "an XDP program",
+        }
+    }
+
+    /// What a report says of it.
+    pub(crate) fn sentence(self) -> &'static str {
+        match self {
+            FarEnd::Trains => {
+                "they are counted as a receiver sees them: trains arrive uncut, as through a NIC that segments (but by a \
+                 limited cable)"
+            }
+            FarEnd::Frames => {
+                "each is counted as a frame of its own: trains are cut in software on the arm's CPU"
+            }
+        }
+    }
 }
 
 fn one_group() -> u16 {
@@ -60,7 +99,7 @@ impl Fanout {
     /// # Errors
     /// Of what there are not.
     pub(crate) fn check(&self) -> Result<(), Objection> {
-        let Fanout { groups, outputs, cables, limit_mbit } = *self;
+        let Fanout { groups, outputs, cables, limit_mbit, far_end: _ } = *self;
         let bounds = [
             ("groups", groups, GROUPS_MAX),
             ("outputs", outputs, OUTPUTS_MAX),
@@ -95,6 +134,11 @@ impl Fanout {
     /// Whether the latency of this cable's copies is told: not where it is limited and others are not.
     pub(crate) fn is_timed(&self, cable: u8) -> bool {
         cable > 0 || self.cables == 1 || self.limit_mbit.is_none()
+    }
+
+    /// Whether trains leave by this cable uncut.
+    pub(crate) fn has_trains(&self, cable: u8) -> bool {
+        self.far_end == FarEnd::Trains && (cable > 0 || self.limit_mbit.is_none())
     }
 
     /// A race that is to do this.
@@ -213,10 +257,13 @@ impl Told {
 mod tests {
     use super::*;
 
+    const PLAIN: Fanout =
+        Fanout { groups: 1, outputs: 1, cables: 1, limit_mbit: None, far_end: FarEnd::Trains };
+
     #[test]
     fn outputs_are_dealt_to_cables_and_differ() {
         for (outputs, cables) in [(1, 1), (8, 1), (8, 8), (50, 8), (256, 3)] {
-            let fanout = Fanout { groups: 2, outputs, cables, limit_mbit: None };
+            let fanout = Fanout { groups: 2, outputs, cables, ..PLAIN };
             fanout.check().unwrap();
             let all: Vec<Output> = fanout.outputs().collect();
             assert!(all.iter().enumerate().all(|(at, output)| !all[..at].contains(output)));
@@ -233,7 +280,7 @@ mod tests {
 
     #[test]
     fn a_limited_cable_has_no_say_in_the_latency_of_the_others() {
-        let fanout = Fanout { groups: 1, outputs: 8, cables: 8, limit_mbit: None };
+        let fanout = Fanout { outputs: 8, cables: 8, ..PLAIN };
         assert!(fanout.is_timed(0) && fanout.is_timed(7));
         let limited = Fanout { limit_mbit: Some(5), ..fanout };
         assert!(!limited.is_timed(0) && limited.is_timed(1));
@@ -242,8 +289,22 @@ mod tests {
     }
 
     #[test]
+    fn trains_leave_uncut_but_by_a_cable_whose_queue_counts_packets() {
+        let fanout = Fanout { outputs: 8, cables: 8, ..PLAIN };
+        assert!(fanout.has_trains(0) && fanout.has_trains(7));
+        let limited = Fanout { limit_mbit: Some(5), ..fanout };
+        assert!(!limited.has_trains(0) && limited.has_trains(1));
+        assert!(!Fanout { far_end: FarEnd::Frames, ..fanout }.has_trains(1));
+        let text = "groups = 1\noutputs = 8\nfar_end = \"frames\"";
+        let read: Fanout = toml::from_str(text).unwrap();
+        assert_eq!((read.far_end, read.cables), (FarEnd::Frames, 1));
+        assert_eq!(toml::from_str::<Fanout>("outputs = 8").unwrap().far_end, FarEnd::Trains);
+        assert!(toml::from_str::<Fanout>("outputs = 8\nfar_end = \"wagons\"").is_err());
+    }
+
+    #[test]
     fn too_many_and_too_few_are_refused_by_name() {
-        let good = Fanout { groups: 1_000, outputs: 256, cables: 8, limit_mbit: None };
+        let good = Fanout { groups: 1_000, outputs: 256, cables: 8, ..PLAIN };
         good.check().unwrap();
         for (bad, what) in [
             (Fanout { groups: 0, ..good }, "groups"),

@@ -35,6 +35,7 @@ mod ping;
 mod place;
 mod plan;
 pub mod race;
+mod refused;
 mod replies;
 pub mod report;
 pub mod result;

@@ -24,12 +24,12 @@ mod expected;
 mod pings;
 mod traced;
 
-use crate::bench::Bench;
+use crate::bench::{Bench, Instruments};
 use crate::command::Task;
-use crate::fanout::Fanout;
+use crate::copies;
+use crate::fanout::{Fanout, FarEnd};
 use crate::headroom;
 use crate::host::Look;
-use crate::meter::Meter;
 use crate::ping;
 use crate::plan::Plant;
 use crate::result::{Arm, Outcome, Placement, RaceResult, SCHEMA, Segment, Traffic};
@@ -45,7 +45,6 @@ use laneway_core::LaneError;
 use laneway_kinds::{AppFacts, Counted, Peer, Wiring};
 use sha2::{Digest, Sha256};
 use std::path::{Path, PathBuf};
-use std::rc::Rc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
@@ -160,8 +159,8 @@ pub fn run(
     let program = pinging(&mut scenario);
     let extent = extent_of(&scenario, options.length).clone();
     check_times(&extent, &sending)?;
-    let meter = Rc::new(Meter::attach_weighed()?);
-    let bench = || Bench::create(placement.clone(), &app, &sending, meter.clone());
+    let instruments = Instruments::attach(&sending)?;
+    let bench = || Bench::create(placement.clone(), &app, &sending, instruments.clone());
     let mut benches = vec![bench()?];
     let mut notes = left_out(&scenario, options.length);
     notes.extend(leave_out(&benches[0], &scenario, &extent, &sending, &mut entrants, options)?);
@@ -235,9 +234,14 @@ pub fn run(
             Some(_) => "threads of that side",
             None => "the softirq of whoever sends",
         };
+        let fanout = sending.traffic.fanout().map(|plan| plan.fanout);
+        let program = fanout.map_or("an XDP program", |fanout| fanout.far_end.program());
         notes.push(format!(
-            "delivered is what came back to the generator's side, counted and dropped there by an XDP program in {by}"
+            "delivered is what came back to the generator's side, counted and dropped there by {program} in {by}"
         ));
+        if fanout.is_some_and(|fanout| fanout.far_end == FarEnd::Trains) {
+            notes.push(copies::trains_note(&segments, &entrants_names(&entrants)));
+        }
     }
     if let Some(client) = sending.traffic.client() {
         notes.extend(clients::notes(client, &segments, &entrants_names(&entrants), &extent));
@@ -679,16 +683,17 @@ fn describe_traffic(
             (capture, replayable.templates[0].frame.clone(), "one source")
         }
         TrafficPlan::Fanout(plan) => {
-            let Fanout { groups, outputs, cables, limit_mbit } = plan.fanout;
+            let Fanout { groups, outputs, cables, limit_mbit, far_end } = plan.fanout;
             let limit =
                 limit_mbit.map(|mbit| format!(", the first limited to {mbit} Mbit/s (tbf)"));
             let capture = format!(
                 "none: UDP from {} to {groups} groups from {} on, {} bytes payload, each datagram to come out at \
-                 {outputs} outputs of {cables} cables{}",
+                 {outputs} outputs of {cables} cables{}; {}",
                 plan.source,
                 plan.fanout.first_group(),
                 plan.payload_bytes,
-                limit.unwrap_or_default()
+                limit.unwrap_or_default(),
+                far_end.sentence()
             );
             (capture, replayable.templates[0].frame.clone(), "a group for each burst in turn")
         }

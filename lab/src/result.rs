@@ -307,6 +307,12 @@ pub struct Ledger {
     /// Of copies: how many were delivered by each cable on the way out.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub by_cable: Vec<u64>,
+    /// Of copies: trains of several that came uncut.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub trains: u64,
+    /// Copies in these, whatever became of each.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub in_trains: u64,
     /// Of copies, and only of them: how many there are to be of each packet.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub copies: Option<u64>,
@@ -317,6 +323,10 @@ pub struct Ledger {
     pub unknown: Option<u64>,
     /// offered - delivered - drops - unknown; a closed ledger has 0 here.
     pub unexplained: i64,
+}
+
+fn is_zero(n: &u64) -> bool {
+    *n == 0
 }
 
 /// An arm that loses less than this share of a load delivers it.

@@ -1680,7 +1680,13 @@ mod tests {
         (scenario.app, scenario.capture, scenario.payload_bytes) = ("relay".into(), None, Some(64));
         scenario.goals.clear();
         scenario.arms.iter_mut().for_each(|arm| arm.plant = Plant::None);
-        scenario.fanout = Some(Fanout { groups: 1, outputs: 2, cables: 2, limit_mbit: Some(5) });
+        scenario.fanout = Some(Fanout {
+            groups: 1,
+            outputs: 2,
+            cables: 2,
+            limit_mbit: Some(5),
+            far_end: Default::default(),
+        });
         (scenario.arms[0].lane, scenario.arms[1].lane) = ("socket".into(), "socket:gso".into());
         scenario.arms[2].lane = "socket".into();
         scenario.arms.iter_mut().for_each(|arm| arm.name.clear());

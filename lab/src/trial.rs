@@ -1175,15 +1175,14 @@ impl Walk<'_> {
             None if plan.app.race.counted.by_witness() => seen.records(),
             _ => u64::MAX,
         });
-        let wrong = after.came.copied.iter().flat_map(|copied| &copied.wrong);
+        let copied = after.came.copied.as_ref();
+        let wrong = copied.iter().flat_map(|copied| &copied.wrong);
         let mut ledger = Ledger {
             offered: planned * copies,
             copies: plan.sending.traffic.fanout().map(|_| copies),
-            by_cable: after
-                .came
-                .copied
-                .as_ref()
-                .map_or_else(Vec::new, |copied| copied.by_cable.clone()),
+            by_cable: copied.map_or_else(Vec::new, |copied| copied.by_cable.clone()),
+            trains: copied.map_or(0, |copied| copied.trains),
+            in_trains: copied.map_or(0, |copied| copied.in_trains),
             wrong: wrong.map(|(what, n)| ((*what).to_owned(), *n)).collect(),
             delivered: match (before.returned(schedule.segment), after.returned(schedule.segment)) {
                 // The counter is the bench's: other trials had segments of this number, too.

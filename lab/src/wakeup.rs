@@ -11,9 +11,8 @@
 //! generator's namespace, so the sender's own system call (some 2 us) is inside.
 
 use crate::apps::{Count, LabApp};
-use crate::bench::{Bench, GENERATOR, SUT};
+use crate::bench::{Bench, GENERATOR, Instruments, SUT};
 use crate::host::Look;
-use crate::meter::Meter;
 use crate::plan::{Order, Plant, Reply, Shape};
 use crate::race::{Options, RaceError, placement, sending, write_json};
 use crate::result::Machine;
@@ -27,7 +26,6 @@ use laneway_spec::IdlePolicy;
 use serde::{Deserialize, Serialize};
 use std::fmt::Write as _;
 use std::net::UdpSocket;
-use std::rc::Rc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::Duration;
@@ -116,7 +114,7 @@ pub fn run(
     std::fs::create_dir_all(options.out).map_err(crate::race::write_error(options.out))?;
     let look = Look::start();
     let sending = sending(&scenario, app)?;
-    let bench = Bench::create(placement(&scenario), app, &sending, Rc::new(Meter::attach()?))?;
+    let bench = Bench::create(placement(&scenario), app, &sending, Instruments::attach(&sending)?)?;
     let version = usize::from(options.length == crate::race::Length::Full);
     let mut rows = Vec::new();
     for arm in &scenario.arms {

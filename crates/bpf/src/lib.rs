@@ -11,7 +11,7 @@
 //! Assumes a 64-bit Linux 6.1 or later with CAP_BPF, CAP_NET_ADMIN and CAP_PERFMON. What must
 //! always hold: nothing is pinned, and whatever was attached is attached by a link whose only
 //! reference is a file descriptor of this process, so that every way to end the process (kill -9
-//! included) detaches it. Knows no app and no lane; it performs no traffic of its own except in
+//! included) detaches it; a [`TcIngress`] before Linux 6.6 ends with its interface instead. Knows no app and no lane; it performs no traffic of its own except in
 //! [`live_frames`].
 //!
 //! libbpf's messages go to the errors returned here instead of the standard error stream, for the
@@ -28,6 +28,7 @@ mod ring;
 mod rings;
 mod run;
 mod signals;
+mod tc;
 mod tracing;
 mod xdp;
 
@@ -36,6 +37,9 @@ pub use load::{ENTRIES_MAX, Loaded, possible_cpus};
 pub use maps::{Maps, sum_per_cpu};
 pub use program::XdpProgram;
 pub use rings::{Moderation, RING_BYTES_MAX, RING_BYTES_MIN, Rings};
-pub use run::{LiveFrames, META_BYTES_MAX, RunInput, RunOutput, live_frames, prog_run};
+pub use run::{
+    LiveFrames, META_BYTES_MAX, RunInput, RunOutput, live_frames, prog_run, prog_run_train,
+};
+pub use tc::TcIngress;
 pub use tracing::Tracing;
 pub use xdp::{Attachment, XdpLink, XdpMode, attachment, wait_for_programs};

@@ -43,7 +43,7 @@ impl Loaded {
     /// the half says; [`BpfError::Verifier`] with the end of the log; [`BpfError::NotPermitted`],
     /// [`BpfError::NoBtf`], [`BpfError::NoMemory`] as named.
     pub fn load(half: &KernelHalf) -> Result<Self, BpfError> {
-        Loaded::load_as(half, ProgramAttachType::Xdp)
+        Loaded::load_as(half, Some(ProgramAttachType::Xdp))
     }
 
     /// As [`load`](Self::load), for a program that is not attached to an interface but put into a CPUMAP
@@ -52,13 +52,22 @@ impl Loaded {
     /// # Errors
     /// As for [`load`](Self::load).
     pub fn load_for_cpumap(half: &KernelHalf) -> Result<Self, BpfError> {
-        Loaded::load_as(half, ProgramAttachType::XdpCpumap)
+        Loaded::load_as(half, Some(ProgramAttachType::XdpCpumap))
     }
 
-    fn load_as(half: &KernelHalf, place: ProgramAttachType) -> Result<Self, BpfError> {
+    /// As [`load`](Self::load), for a program of section `tc`, which a [`TcIngress`](crate::TcIngress) attaches.
+    ///
+    /// # Errors
+    /// As for [`load`](Self::load).
+    pub fn load_for_tc(half: &KernelHalf) -> Result<Self, BpfError> {
+        // Linux before 6.6 knows no such place, later ones take it from the link.
+        Loaded::load_as(half, None)
+    }
+
+    fn load_as(half: &KernelHalf, place: Option<ProgramAttachType>) -> Result<Self, BpfError> {
         let mut object = open(half.name, half.object, &half.config)?;
         match object.progs_mut().find(|p| p.name() == half.program) {
-            Some(mut program) => program.set_attach_type(place),
+            Some(mut program) => place.into_iter().for_each(|at| program.set_attach_type(at)),
             None => return Err(wrong(half.name, format!("it has no program `{}`", half.program))),
         }
         for &(map, entries) in &half.map_sizes {

@@ -197,7 +197,8 @@ fn holder(interface: &str) -> String {
     }
 }
 
-fn ifindex(interface: &str) -> Result<u32, BpfError> {
+/// The number of an interface of the thread's network namespace.
+pub(crate) fn ifindex(interface: &str) -> Result<u32, BpfError> {
     let missing = || BpfError::NoInterface { interface: interface.to_owned() };
     let name = CString::new(interface).map_err(|_| missing())?;
     // SAFETY: `name` is a C string, live during the call.

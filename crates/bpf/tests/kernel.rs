@@ -6,8 +6,8 @@ mod support;
 
 use exits::{exits, scattering};
 use laneway_bpf::{
-    BpfError, LiveFrames, Loaded, Moderation, RunInput, Tracing, XdpLink, XdpMode, attachment,
-    live_frames, prog_run,
+    BpfError, LiveFrames, Loaded, Moderation, RunInput, TcIngress, Tracing, XdpLink, XdpMode,
+    attachment, live_frames, prog_run, prog_run_train,
 };
 use laneway_core::{ConfigValue, DropReason, KernelHalf, KernelMaps, MapValue, Wake};
 use std::{
@@ -26,6 +26,7 @@ use support::{
 
 const COUNT: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/test_count.bpf.o"));
 const EXITS: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/test_exits.bpf.o"));
+const INGRESS: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/test_ingress.bpf.o"));
 const REFUSED: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/test_refused.bpf.o"));
 const TRACE: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/test_trace.bpf.o"));
 
@@ -677,4 +678,67 @@ fn tracepoints_count_until_they_are_detached() {
     });
     assert!(quiet, "still counting");
     assert!(read()[0] >= 50 && read()[1] >= 1, "{:?}", read());
+}
+
+fn ingress() -> Loaded {
+    let half = KernelHalf {
+        name: "ingress",
+        object: INGRESS,
+        program: "take",
+        config: Vec::new(),
+        entries: Vec::new(),
+        map_sizes: Vec::new(),
+        records: None,
+        drops_map: None,
+        seen_map: None,
+    };
+    Loaded::load_for_tc(&half).unwrap_or_else(|e| panic!("{e}"))
+}
+
+#[test]
+fn a_program_behind_the_driver_runs_on_trains_of_bytes() {
+    if support::skipped() {
+        return;
+    }
+    let loaded = ingress();
+    for (bytes, gso_size) in [(60, 0), (600, 100)] {
+        assert_eq!(prog_run_train(loaded.program(), &frame(bytes), gso_size).unwrap(), 2);
+    }
+    assert_eq!(loaded.maps().per_cpu_sums("seen").unwrap(), [2, 100]);
+    assert!(prog_run_train(loaded.program(), &frame(13), 0).is_err());
+}
+
+#[test]
+fn a_program_behind_the_driver_takes_what_arrives_until_it_is_dropped() {
+    in_namespace(|| {
+        cable("left0", "right0");
+        cable("left1", "right1");
+        let loaded = ingress();
+        let attached = TcIngress::attach(loaded.program(), "right0").unwrap();
+        // What an older kernel has.
+        let filter = TcIngress::attach_filter(loaded.program(), "right1").unwrap();
+        assert!(!filter.is_link());
+        let seen = || loaded.maps().per_cpu_sums("seen").unwrap()[0];
+        let senders = ["left0", "left1"].map(Sender::on);
+        for (sender, wanted) in senders.iter().zip([1, 2]) {
+            let before = seen();
+            sender.send(&frame(60));
+            for _ in 0..WAITS_MAX {
+                if seen() > before {
+                    break;
+                }
+                thread::sleep(Duration::from_millis(10));
+            }
+            assert_eq!(seen(), wanted);
+        }
+        if attached.is_link() {
+            drop(attached);
+            let receiver = Receiver::on("right0");
+            senders[0].send(&frame(77));
+            assert_eq!(receiver.receive().len(), 77);
+            assert_eq!(seen(), 2);
+        }
+        let missing = TcIngress::attach(loaded.program(), "nowhere0").unwrap_err();
+        assert!(matches!(missing, BpfError::NoInterface { .. }), "{missing}");
+    });
 }

@@ -147,7 +147,13 @@ mod tests {
 
     #[test]
     fn its_file_has_a_route_for_each_group_to_every_output() {
-        let fanout = Fanout { groups: 2, outputs: 2, cables: 2, limit_mbit: None };
+        let fanout = Fanout {
+            groups: 2,
+            outputs: 2,
+            cables: 2,
+            limit_mbit: None,
+            far_end: Default::default(),
+        };
         let plan = FanoutPlan { fanout, payload_bytes: 100, run: 1, source: GENERATOR };
         let interfaces = ["sut0", "sut1", "sut2"].map(str::to_owned);
         let text = configuration(&plan, &interfaces).unwrap();

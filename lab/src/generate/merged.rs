@@ -120,7 +120,8 @@ fn frames_of_a_mix_come_once_each_at_their_own_length() {
 
 #[test]
 fn bursts_to_groups_are_merged_group_by_group() {
-    let fanout = Fanout { groups: 3, outputs: 1, cables: 1, limit_mbit: None };
+    let fanout =
+        Fanout { groups: 3, outputs: 1, cables: 1, limit_mbit: None, far_end: Default::default() };
     let plan = FanoutPlan { fanout, payload_bytes: 1_316, run: BURST, source: GENERATOR };
     let Some((apart, received)) = received(&TrafficPlan::Fanout(plan)) else { return };
     assert!(apart.came.iter().all(|&times| times == 1), "{:?}", &apart.came[..100]);

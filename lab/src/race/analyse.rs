@@ -463,6 +463,8 @@ fn add(sum: &mut Ledger, ledger: &Ledger) {
     sum.reordered += ledger.reordered;
     sum.foreign += ledger.foreign;
     sum.copies = ledger.copies.or(sum.copies);
+    sum.trains += ledger.trains;
+    sum.in_trains += ledger.in_trains;
     sum.by_cable.resize(sum.by_cable.len().max(ledger.by_cable.len()), 0);
     for (sum, copies) in sum.by_cable.iter_mut().zip(&ledger.by_cable) {
         *sum += copies;
