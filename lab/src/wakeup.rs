@@ -7,12 +7,12 @@
 //!
 //! A probe is a UDP datagram that carries the time it was sent; its latency ends when the app has it
 //! in its hands (engine's time of the burst, same clock, same machine). Probes keep their schedule
-//! whatever became of the last one. Assumes an app of the lab's own; sends through a socket of the
+//! delivered or not the last one. Assumes an app of the lab's own; sends through a socket of the
 //! generator's namespace, so the sender's own system call (some 2 us) is inside.
 
 use crate::apps::{Count, LabApp};
 use crate::bench::{Bench, GENERATOR, SUT};
-use crate::host::Look;
+use crate::host::HostSnapshot;
 use crate::meter::Meter;
 use crate::plan::{Order, Plant, Reply, Shape};
 use crate::race::{Options, RaceError, placement, sending, write_json};
@@ -114,7 +114,7 @@ pub fn run(
     scenario.check(options.tables)?;
     let app = &Count::FACTS;
     std::fs::create_dir_all(options.out).map_err(crate::race::write_error(options.out))?;
-    let look = Look::start();
+    let look = HostSnapshot::start();
     let sending = sending(&scenario, app)?;
     let bench = Bench::create(placement(&scenario), app, &sending, Rc::new(Meter::attach()?))?;
     let version = usize::from(options.length == crate::race::Length::Full);
@@ -163,7 +163,7 @@ pub fn run(
 fn leave_out_commands(scenario: &mut Scenario) -> Vec<String> {
     let is_command = |arm: &ArmPlan| arm.command.is_some();
     let commands = scenario.arms.iter().filter(|arm| is_command(arm));
-    let why = "nobody knows when a program of somebody else sees a packet";
+    let why = "when a foreign program sees a packet is not known";
     let told = commands.map(|arm| format!("skipped: arm `{}`: {why}", arm.name)).collect();
     scenario.arms.retain(|arm| !is_command(arm));
     told

@@ -1,4 +1,4 @@
-//! What may be said to `laneway gen`.
+//! The arguments of `laneway gen`.
 
 use super::duration;
 use clap::{Args, Subcommand};
@@ -104,7 +104,7 @@ const TCP_EXAMPLES: &str = "\
 With --rate requests are due at times of their own (open loop), request n on connection n modulo the
 connections, and latency counts from then, so what waits behind a slow answer is not left out.
 Without it each connection has --in-flight requests outstanding and asks the next when one was
-answered (closed loop). Every request ends up answered, timed out, refused or lost, and is told so.
+answered (closed loop). Every request ends up answered, timed out, refused or lost, and is counted so.
 It is the client of `laneway race tcp-echo`.
 
 Examples:
@@ -147,8 +147,8 @@ Each key is set once before anything is measured; then requests are SETs and GET
 value says which it is, so a GET is right that finds nothing, or exactly a value that was set for its
 key. Latency counts from the time a request was due: with --rate at times of their own (open loop),
 without it when one before it on its connection was answered (closed loop). Every request ends up
-answered, timed out, refused or lost, and is told so. Keys are `key:` and twelve digits; whatever the
-store holds under them is replaced.
+answered, timed out, refused or lost, and is counted so. Keys are `key:` and twelve digits; values that
+the store holds under them are replaced.
 
 Examples:
   laneway gen kv --to 127.0.0.1:6379 --connections 100 --requests 1000000

@@ -4,9 +4,9 @@
 //! cargo test --release -p laneway-lab --lib meter::cost -- --ignored --nocapture
 //! ```
 //!
-//! A UDP server on CPU 0 answers a client on CPU 1 over the loopback interface, 32 datagrams under way, so that softirqs
-//! and switches, where the meter's programs run, are as frequent per datagram as they get. Windows with the meter and without
-//! alternate in pairs, in random order; compared is how many round trips a window has.
+//! A UDP server on CPU 0 answers a client on CPU 1 over the loopback interface, 32 datagrams under way, so that
+//! softirqs and switches, where the meter's programs run, are as frequent per datagram as they get. Windows with the
+//! meter and without alternate in pairs, in random order; compared is how many round trips a window has.
 
 use super::Meter;
 use laneway_engine::pin_to_cpu;
@@ -75,7 +75,7 @@ fn throughput_with_the_meter_over_that_without() {
         ratios.push(trips[1] / trips[0]);
     }
     client.send(END).expect("the server is there");
-    serving.join().expect("the server ends when it is told");
+    serving.join().expect("the server ends when it is asked to");
     // The interval of the median by the sign test: 1.96 deviations of a fair coin.
     let half = 0.98 / (PAIRS as f64).sqrt();
     let [low, median, high] =
