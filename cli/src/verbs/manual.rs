@@ -4,7 +4,7 @@
 //! ```text
 //!   DIR/man/laneway.1, laneway-run.1, laneway-run-echo.1, ...    one page for each verb that a user may call
 //!   DIR/completions/laneway.bash, _laneway, laneway.fish, ...
-//!   DIR/reference/lanes.md, knobs.md, drop-reasons.md, metrics.md, features-packets.md, ...   made from the code's tables
+//!   DIR/reference/lanes.md, knobs.md, drop-reasons.md, metrics.md, ...   made from the code's own tables
 //! ```
 
 use crate::arguments::command;
