@@ -256,7 +256,7 @@ impl Burst {
 
     /// Sends one more frame by `egress` when the burst is settled: a head of `head_bytes` bytes, to be written
     /// now, and behind it the bytes `part` of frame `i` as it is now. The lane reads the part when it sends, so
-    /// no app edits it until then; the verdict of frame `i` decides about that frame as ever. Gathered frames leave
+    /// it is not edited until then; the verdict of frame `i` decides about that frame as ever. Gathered frames leave
     /// behind those that verdicts send, in their order per port. Nothing is sent, and nothing returned, without
     /// [`gather_space`](Self::gather_space) or with a head beyond [`HEAD_BYTES_MAX`](crate::HEAD_BYTES_MAX).
     ///

@@ -84,13 +84,15 @@ pub trait StreamOut {
 ///     fn on_open<O: StreamOut>(&mut self, _opened: Opened, _out: &mut O) {}
 ///
 ///     fn on_bytes<O: StreamOut>(&mut self, conn: ConnId, bytes: &[u8], out: &mut O) -> usize {
-///         // A line that is not whole yet stays with the lane and is shown again, with more.
-///         let Some(end) = bytes.iter().position(|&byte| byte == b'\n') else { return 0 };
-///         let reply = format!("{end}\n");
-///         if out.send(conn, reply.as_bytes()) < reply.len() {
-///             out.abort(conn); // the peer does not read its replies
+///         let mut taken = 0;
+///         while let Some(end) = bytes[taken..].iter().position(|&byte| byte == b'\n') {
+///             let reply = format!("{end}\n");
+///             if out.send(conn, reply.as_bytes()) < reply.len() {
+///                 out.abort(conn); // the peer does not read its replies
+///             }
+///             taken += end + 1;
 ///         }
-///         end + 1
+///         taken // a line that is not whole yet stays with the lane and is shown again, with more
 ///     }
 ///
 ///     fn on_close(&mut self, _conn: ConnId, _why: Close) {}
@@ -117,8 +119,8 @@ pub trait StreamOut {
 ///
 /// let (mut app, mut queue, conn) = (Lengths::default(), Queue::default(), ConnId(1));
 /// assert_eq!(app.on_bytes(conn, b"hel", &mut queue), 0);
-/// assert_eq!(app.on_bytes(conn, b"hello\nab", &mut queue), 6);
-/// assert_eq!(queue.0, b"5\n");
+/// assert_eq!(app.on_bytes(conn, b"hello\nab\nc", &mut queue), 9);
+/// assert_eq!(queue.0, b"5\n2\n");
 /// ```
 pub trait StreamApp: App {
     /// A connection was accepted. The app may answer, close or abort it.

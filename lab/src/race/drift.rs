@@ -118,7 +118,7 @@ mod tests {
         let found = result.drift.clone().expect("it drifted");
         assert!(had_one && !found.is_absorbed && found.per_round > 0.07, "{found:?}");
         report(&mut result);
-        assert!(result.too_few.last().expect("the map takes it").contains("no verdict"));
+        assert!(result.too_few.last().expect("a reason is given").contains("no verdict"));
         let doubts = result.findings.iter().map(|finding| finding.judgement.doubt);
         assert!(doubts.into_iter().all(|doubt| matches!(doubt, Some(Doubt::Drifted { .. }))));
     }
