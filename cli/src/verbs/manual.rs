@@ -121,7 +121,7 @@ fn knobs(lanes: &[&LaneFacts]) -> String {
     text
 }
 
-/// The tables of a README whose first column is `knob`, each below the heading that it stands under.
+/// The tables of a README whose first column is a knob or a whole spec, each with the heading that it stands under.
 fn knob_tables(readme: &str) -> Vec<(&str, Vec<&str>)> {
     let mut tables: Vec<(&str, Vec<&str>)> = Vec::new();
     let (mut heading, mut is_inside) = ("Knobs", false);
@@ -129,7 +129,7 @@ fn knob_tables(readme: &str) -> Vec<(&str, Vec<&str>)> {
         if let Some(title) = line.strip_prefix("## ") {
             heading = title;
         }
-        if line.starts_with("| knob |") {
+        if line.starts_with("| knob |") || line.starts_with("| spec |") {
             tables.push((heading, Vec::new()));
             is_inside = true;
         }
@@ -195,7 +195,7 @@ mod tests {
                 let spec = mode.spec.split_once(':').map_or("", |(_, knobs)| knobs);
                 for knob in spec.split(',').filter(|knob| !knob.is_empty()) {
                     let name = knob.split('=').next().unwrap_or(knob);
-                    let is_there = [format!("`{name}`"), format!("`{name}=")];
+                    let is_there = [format!("`{name}`"), format!("`{name}="), format!(":{name}")];
                     assert!(is_there.iter().any(|it| text.contains(it)), "{}: {name}", mode.spec);
                 }
             }
