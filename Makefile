@@ -98,7 +98,7 @@ book: toolchain ## the guide as pages, with the reference made from the code's t
 	@# What lies outside the guide is named, not linked: the pages stand alone.
 	sed -i -E -e 's#\[([^]]*)\]\(\.\./\.\./([^)]*)\)#\1 (`\2`)#g' -e 's#\[([^]]*)\]\(\.\./([^)]*)\)#\1 (`docs/\2`)#g' \
 	    $(TARGET_DIR)/guide/*.md
-	$(LANEWAY) manual --out $(TARGET_DIR)/guide
+	$(LANEWAY) manual --out $(TARGET_DIR)/guide && rm -r $(TARGET_DIR)/guide/man $(TARGET_DIR)/guide/completions
 	cd $(TARGET_DIR)/guide && { echo; echo '# Reference'; echo; \
 	    for page in reference/*.md; do echo "- [$$(sed -n 's/^# //p' $$page | head -n 1)]($$page)"; done; } >> SUMMARY.md
 	mdbook build $(TARGET_DIR)/guide
