@@ -9,15 +9,15 @@ const LOAD_MAX: f64 = 1.0;
 /// Share of stolen time that can shift a result.
 const STEAL_MAX: f64 = 0.01;
 
-/// A look at the machine before the race; [`finish`](HostSnapshot::finish) makes it a [`Machine`].
-pub(crate) struct HostSnapshot {
+/// A look at the machine before the race; [`finish`](Look::finish) makes it a [`Machine`].
+pub(crate) struct Look {
     load_before: f64,
     stolen: Option<(u64, u64)>,
 }
 
-impl HostSnapshot {
-    pub(crate) fn start() -> HostSnapshot {
-        HostSnapshot { load_before: load(), stolen: stolen() }
+impl Look {
+    pub(crate) fn start() -> Look {
+        Look { load_before: load(), stolen: stolen() }
     }
 
     pub(crate) fn finish(&self) -> Machine {
@@ -99,7 +99,7 @@ mod tests {
 
     #[test]
     fn the_machine_is_named() {
-        let machine = HostSnapshot::start().finish();
+        let machine = Look::start().finish();
         assert!(machine.facts.contains_key("kernel") && machine.facts.contains_key("cpus"));
         assert!((0.0..=1.0).contains(&machine.steal_share));
     }

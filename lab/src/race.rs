@@ -28,7 +28,7 @@ use crate::bench::Bench;
 use crate::command::Task;
 use crate::fanout::Fanout;
 use crate::headroom;
-use crate::host::HostSnapshot;
+use crate::host::Look;
 use crate::meter::Meter;
 use crate::ping;
 use crate::plan::Plant;
@@ -149,7 +149,7 @@ pub fn run(
     }
     let started = Instant::now();
     let started_unix = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-    let look = HostSnapshot::start();
+    let look = Look::start();
     let sending = sending(&scenario, &app)?;
     let traffic = describe_traffic(&scenario, &app, &sending)?;
     let trials_folder = options.out.join("trials");
@@ -233,10 +233,10 @@ pub fn run(
     if app.race.counted.comes_out() && !entrants.iter().all(is_shared) {
         let by = match scenario.generator_napi_cpu {
             Some(_) => "threads of that side",
-            None => "the softirq of the sender",
+            None => "the softirq of whoever sends",
         };
         notes.push(format!(
-            "delivered is what arrived back at the generator's side, counted and dropped there by an XDP program in {by}"
+            "delivered is what came back to the generator's side, counted and dropped there by an XDP program in {by}"
         ));
     }
     if let Some(client) = sending.traffic.client() {
@@ -322,7 +322,7 @@ pub fn run(
         segments,
     };
     result.drift = drift::drift(&result.segments, result.rounds, scenario.matters);
-    drift::report(&mut result);
+    drift::tell(&mut result);
     analyse::refuse_capacities(&mut result);
     let sought = extent.saturate || extent.topspeed || extent.closed_loop;
     result.goals = demands::goals(&result, &trials, &scenario, sought);
@@ -431,7 +431,7 @@ pub(crate) fn placement(scenario: &Scenario) -> Placement {
         None => "What an arm sends is received in a softirq on the arm's CPU. ".to_owned(),
         Some(cpu) if cpu == generator_cpu => format!(
             "What an arm sends is received by threads on the generator's CPU {cpu}, between two of its bursts: it \
-             takes nothing of the arm's CPU, and no time of arrival is reported. "
+             takes nothing of the arm's CPU, and nothing is said of when it came. "
         ),
         Some(cpu) => format!("What an arm sends is received by threads on CPU {cpu}. "),
     };

@@ -12,7 +12,7 @@
 
 use crate::apps::{Count, LabApp};
 use crate::bench::{Bench, GENERATOR, SUT};
-use crate::host::HostSnapshot;
+use crate::host::Look;
 use crate::meter::Meter;
 use crate::plan::{Order, Plant, Reply, Shape};
 use crate::race::{Options, RaceError, placement, sending, write_json};
@@ -114,7 +114,7 @@ pub fn run(
     scenario.check(options.tables)?;
     let app = &Count::FACTS;
     std::fs::create_dir_all(options.out).map_err(crate::race::write_error(options.out))?;
-    let look = HostSnapshot::start();
+    let look = Look::start();
     let sending = sending(&scenario, app)?;
     let bench = Bench::create(placement(&scenario), app, &sending, Rc::new(Meter::attach()?))?;
     let version = usize::from(options.length == crate::race::Length::Full);

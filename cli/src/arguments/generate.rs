@@ -147,8 +147,8 @@ Each key is set once before anything is measured; then requests are SETs and GET
 value says which it is, so a GET is right that finds nothing, or exactly a value that was set for its
 key. Latency counts from the time a request was due: with --rate at times of their own (open loop),
 without it when one before it on its connection was answered (closed loop). Every request ends up
-answered, timed out, refused or lost, and is counted so. Keys are `key:` and twelve digits; values that
-the store holds under them are replaced.
+answered, timed out, refused or lost, and is told so. Keys are `key:` and twelve digits; whatever the
+store holds under them is replaced.
 
 Examples:
   laneway gen kv --to 127.0.0.1:6379 --connections 100 --requests 1000000

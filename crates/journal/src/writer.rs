@@ -264,8 +264,8 @@ impl Writer {
         Ok(())
     }
 
-    /// Says behind the last batch that it is durable, unless the next one is there to do so. Is not synced itself: a
-    /// kill of the process leaves it, and a damaged byte before it is then not taken for a torn end.
+    /// Says behind the last batch that it is durable, unless the next one is there to do so. Is not synced itself: a kill
+    /// of the process leaves it, and a damaged byte before it is then not taken for a torn end.
     fn mark_end(&mut self) -> Result<(), Failed> {
         let is_next_there = !self.shared.mail().batch.is_empty();
         if !is_next_there && self.segment.has_room(MARK_BYTES as u64) {

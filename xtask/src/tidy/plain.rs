@@ -19,17 +19,17 @@ struct Word {
 }
 
 const WORDS: &[Word] = &[
-    Word { word: "came", ceiling: 9, say: "received, arrived, or was read" },
-    Word { word: "lent", ceiling: 4, say: "borrowed, shared, or handed over" },
-    Word { word: "nobody", ceiling: 9, say: "no arm, no program, no reader: the noun" },
-    Word { word: "said", ceiling: 10, say: "reported, printed, stated, or sent" },
-    Word { word: "told", ceiling: 21, say: "reported, configured, set, or given" },
-    Word { word: "whatever", ceiling: 4, say: "any, every, all: with the noun" },
-    Word { word: "whoever", ceiling: 6, say: "the program, the user, the process: the noun" },
+    Word { word: "came", ceiling: 10, say: "received, arrived, or was read" },
+    Word { word: "lent", ceiling: 6, say: "borrowed, shared, or handed over" },
+    Word { word: "nobody", ceiling: 12, say: "no arm, no program, no reader: the noun" },
+    Word { word: "said", ceiling: 18, say: "reported, printed, stated, or sent" },
+    Word { word: "told", ceiling: 30, say: "reported, configured, set, or given" },
+    Word { word: "whatever", ceiling: 8, say: "any, every, all: with the noun" },
+    Word { word: "whoever", ceiling: 8, say: "the program, the user, the process: the noun" },
 ];
 
-/// A ceiling may be so far above the count, so that two branches can land.
-const SLACK: usize = 4;
+/// A ceiling may be so far above the count, so that several branches can land.
+const SLACK: usize = 12;
 
 /// Documents for users.
 const DOCUMENTS: &[&str] = &["README.md", "SECURITY.md", "CONTRIBUTING.md"];
